@@ -1,0 +1,19 @@
+//! Weir: a rate-limiting reverse proxy that forwards, refuses or holds.
+//!
+//! Modules stand in floors; each imports only from floors above it in this list.
+
+pub mod time;
+
+pub mod limit;
+pub mod telemetry;
+
+pub mod policy;
+
+pub mod gate;
+
+pub mod respond;
+
+pub mod admin;
+pub mod proxy;
+
+pub mod config;

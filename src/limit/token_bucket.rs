@@ -1,0 +1,98 @@
+//! Token bucket as the generic cell rate algorithm (ITU-T I.371, virtual scheduling).
+//!
+//! State is the theoretical arrival time (`tat`): the instant at which the bucket is full again. With
+//! `deficit = max(tat - now, 0)`, a request of cost `c` is admitted iff `deficit + c * interval <= burst *
+//! interval`, and then adds `c * interval` to it.
+//!
+//! Bound: in any span of length `w` a key is admitted at most `burst + w / interval` units.
+//!
+//! A state carries the interval it was written under. Read under another one, its deficit is converted so
+//! that the number of spent units stays the same: a changed rate neither refills nor drains a bucket.
+
+use crate::limit::{Decision, Quota, Retry};
+use crate::time::Timestamp;
+
+/// What is kept for one key: 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    tat: Timestamp,
+    interval_ns: u64,
+}
+
+impl State {
+    /// The state of a key never seen.
+    #[must_use]
+    pub const fn fresh(quota: &Quota) -> Self {
+        Self { tat: Timestamp::ZERO, interval_ns: quota.interval_ns() }
+    }
+
+    /// The instant from which this state decides as [`State::fresh`] does, under any quota.
+    #[must_use]
+    pub const fn idle_at(&self) -> Timestamp {
+        self.tat
+    }
+
+    /// Nanoseconds until full under `quota`, never more than an empty bucket needs.
+    fn deficit_ns(&self, quota: &Quota, now: Timestamp) -> u64 {
+        let deficit = self.tat.ns_since(now);
+        if deficit == 0 {
+            return 0;
+        }
+        let deficit = if self.interval_ns == quota.interval_ns() {
+            deficit
+        } else {
+            convert(deficit, self.interval_ns, quota.interval_ns())
+        };
+        deficit.min(quota.capacity_ns())
+    }
+
+    /// Decides a request of `cost` units and, if admitted, charges it.
+    pub fn admit(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        let deficit = self.deficit_ns(quota, now);
+        let decision = decide(quota, deficit, cost);
+        if decision.is_admitted() {
+            let tat = now.saturating_add_ns(decision.reset_after_ns);
+            *self = Self { tat, interval_ns: quota.interval_ns() };
+        }
+        decision
+    }
+
+    /// Decides a request of `cost` units as [`State::admit`] would, charging nothing.
+    #[must_use]
+    pub fn peek(&self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        decide(quota, self.deficit_ns(quota, now), cost)
+    }
+
+    /// Nanoseconds from `now` until `units` have been admitted one after another, each as early as it can be.
+    ///
+    /// Exact for the last of a queue whose costs add up to `units`, each of them at most `burst`.
+    #[must_use]
+    pub fn wait_ns(&self, quota: &Quota, units: u64, now: Timestamp) -> u64 {
+        let needed = u128::from(units) * u128::from(quota.interval_ns()) + u128::from(self.deficit_ns(quota, now));
+        u64::try_from(needed.saturating_sub(u128::from(quota.capacity_ns()))).unwrap_or(u64::MAX)
+    }
+
+    /// Gives back `cost` units that were charged; the bucket never holds more than it can.
+    pub fn refund(&mut self, cost: u64) {
+        self.tat = self.tat.saturating_sub_ns(self.interval_ns.saturating_mul(cost));
+    }
+}
+
+/// `deficit` under `from` as it is under `to`, rounded up.
+fn convert(deficit_ns: u64, from_interval_ns: u64, to_interval_ns: u64) -> u64 {
+    let scaled = (u128::from(deficit_ns) * u128::from(to_interval_ns)).div_ceil(u128::from(from_interval_ns.max(1)));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+fn decide(quota: &Quota, deficit_ns: u64, cost: u64) -> Decision {
+    let room = quota.capacity_ns() - deficit_ns;
+    let needed = cost.saturating_mul(quota.interval_ns());
+    let (denied, deficit_ns) = if needed <= room {
+        (None, deficit_ns + needed)
+    } else if cost > quota.burst() {
+        (Some(Retry::Never), deficit_ns)
+    } else {
+        (Some(Retry::AfterNs(needed - room)), deficit_ns)
+    };
+    Decision { denied, remaining: (quota.capacity_ns() - deficit_ns) / quota.interval_ns(), reset_after_ns: deficit_ns }
+}

@@ -1,0 +1,32 @@
+//! The request as policy sees it: borrowed, and already normalised.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, Method, header};
+
+/// What matching and keying may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The method, as sent.
+    pub method: &'a Method,
+    /// The host, lower-cased, without its port.
+    pub host: &'a str,
+    /// The path after [`crate::policy::path::normalise`].
+    pub path: &'a str,
+    /// The query as sent, without `?`.
+    pub query: Option<&'a str>,
+    /// The headers, as sent.
+    pub headers: &'a HeaderMap,
+    /// The client's address, IPv4 if it is one.
+    pub client_ip: IpAddr,
+}
+
+impl Facts<'_> {
+    /// Whether this is a CORS preflight (Fetch standard, section 4.8).
+    #[must_use]
+    pub fn is_cors_preflight(&self) -> bool {
+        *self.method == Method::OPTIONS
+            && self.headers.contains_key(header::ORIGIN)
+            && self.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+    }
+}

@@ -1,0 +1,4 @@
+//! Tokens.
+/// Verifier.
+#[derive(Debug)]
+pub struct Verifier {}

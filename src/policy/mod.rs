@@ -1,0 +1,189 @@
+//! What: which limits apply to a request, and whose budgets they are.
+//!
+//! A [`Policy`] is immutable, built by `config` and swapped whole. Nothing here keeps state, reads a clock,
+//! takes a lock, does I/O or logs.
+
+mod facts;
+mod matcher;
+mod pattern;
+
+pub mod client_ip;
+pub mod jwt;
+pub mod key;
+pub mod path;
+
+use http::HeaderName;
+use ipnet::IpNet;
+
+pub use facts::Facts;
+pub use matcher::{HeaderTest, HostPattern, Match};
+pub use pattern::{PathPattern, PatternError};
+
+use crate::limit::Quota;
+use client_ip::ClientIpRules;
+use jwt::Verifier;
+use key::KeyPart;
+use matcher::Matcher;
+
+/// Everything that is decided about requests, as the configuration says it.
+#[derive(Debug)]
+pub struct Policy {
+    limits: Vec<Limit>,
+    matcher: Matcher,
+    /// Who a request says it is from; named by [`KeyPart::Identity`] through its index here.
+    pub identities: Vec<Identity>,
+    /// Whose address counts as the client's.
+    pub client_ip: ClientIpRules,
+    /// Whether CORS preflights pass without being charged by limits of the identified stage.
+    pub free_preflights: bool,
+}
+
+/// One named allowance.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// Unique in its policy; printable ASCII without `"` and `\`.
+    pub name: Box<str>,
+    /// When it is decided.
+    pub stage: Stage,
+    /// Whether it is decided at all, and whether that has consequences.
+    pub mode: Mode,
+    /// Which requests it sees.
+    pub matches: Match,
+    /// Client networks that it does not see.
+    pub except: Vec<IpNet>,
+    /// Whose budget is charged; empty for one bucket shared by all.
+    pub key: Vec<KeyPart>,
+    /// How much.
+    pub quota: Quota,
+    /// Units that a request takes; at most the burst.
+    pub cost: u64,
+    /// What happens beyond it.
+    pub on_limit: OnLimit,
+    /// Keys that are remembered exactly; past them the overflow takes over.
+    pub max_keys: usize,
+}
+
+/// When a limit is decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// Before identity is verified: every request is charged, also those refused later.
+    Arrival,
+    /// With all others of this stage, once identity is known.
+    #[default]
+    Identified,
+}
+
+/// Whether a limit has consequences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It does.
+    #[default]
+    Enforce,
+    /// It is charged and counted, and never refuses.
+    Shadow,
+    /// It is not decided.
+    Off,
+}
+
+/// What happens to a request beyond a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLimit {
+    /// 429 at once.
+    #[default]
+    Reject,
+    /// It waits for its turn.
+    Hold(HoldRule),
+}
+
+/// How long and how many may wait on one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldRule {
+    /// Nanoseconds; `None` waits until there is budget or the client leaves.
+    pub max_wait_ns: Option<u64>,
+    /// Requests waiting on one key.
+    pub max_waiting: usize,
+}
+
+/// One `[identity.NAME]`.
+#[derive(Debug)]
+pub struct Identity {
+    /// Its name in the configuration, for messages.
+    pub name: Box<str>,
+    /// Where it comes from.
+    pub source: IdentitySource,
+    /// What a request without it gets. One that is present and wrong is always refused.
+    pub on_missing: OnMissing,
+}
+
+/// Where an identity comes from.
+#[derive(Debug)]
+pub enum IdentitySource {
+    /// The value of a header, trusted as it stands.
+    Header(HeaderName),
+    /// A claim of a verified JSON Web Token.
+    Jwt {
+        /// The header that carries it; in `authorization` after `Bearer `, elsewhere bare.
+        header: HeaderName,
+        /// Keys, algorithms and the claim.
+        verifier: Box<Verifier>,
+    },
+}
+
+/// What a request without an identity gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnMissing {
+    /// 401.
+    Reject,
+    /// One bucket shared by all such requests.
+    Anonymous,
+    /// A bucket of its client's address.
+    Ip,
+}
+
+/// A limit that applies to a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Applied<'p> {
+    /// Its place in [`Policy::limits`].
+    pub index: usize,
+    /// The limit.
+    pub limit: &'p Limit,
+    /// The pattern of its `match.path` that matched, as written; empty if it has none.
+    pub route: &'p str,
+}
+
+impl Policy {
+    /// A policy over `limits`, in the order they are written.
+    #[must_use]
+    pub fn new(limits: Vec<Limit>, identities: Vec<Identity>, client_ip: ClientIpRules, free_preflights: bool) -> Self {
+        let matcher = Matcher::new(&limits);
+        Self { limits, matcher, identities, client_ip, free_preflights }
+    }
+
+    /// All limits, also those that are off.
+    #[must_use]
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    /// Calls `each` with every limit of `stage` that applies to the request, in no particular order.
+    pub fn for_each_applied<'p>(&'p self, stage: Stage, facts: &Facts<'_>, mut each: impl FnMut(Applied<'p>)) {
+        if stage == Stage::Identified && self.free_preflights && facts.is_cors_preflight() {
+            return;
+        }
+        self.matcher.for_each_path_match(facts.path, |index, route| {
+            let limit = &self.limits[index];
+            if limit.stage == stage && limit.applies_beyond_path(facts) {
+                each(Applied { index, limit, route });
+            }
+        });
+    }
+}
+
+impl Limit {
+    /// Whether everything but the path of a request matches.
+    fn applies_beyond_path(&self, facts: &Facts<'_>) -> bool {
+        self.mode != Mode::Off
+            && self.matches.matches_beyond_path(facts)
+            && !self.except.iter().any(|net| net.contains(&facts.client_ip))
+    }
+}

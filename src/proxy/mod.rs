@@ -1,0 +1,2 @@
+//! The data path.
+pub mod settings;
