@@ -8,6 +8,7 @@ pub mod limit;
 pub mod telemetry;
 
 pub mod policy;
+pub mod store;
 
 pub mod gate;
 

@@ -1,9 +1,18 @@
-//! One request, one verdict.
-/// How much may wait over all limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HoldCaps {
-    /// Requests.
-    pub max_waiting: usize,
-    /// Bytes of their heads.
-    pub max_waiting_bytes: usize,
-}
+//! One request, one verdict: matches its limits, identifies it, decides, and lets it wait.
+//!
+//! The decision itself is synchronous; only [`Waiting::wait`] is not. Not here: what a verdict looks like
+//! to a client (respond), and the request's way through the proxy.
+
+mod decide;
+mod hold;
+mod identify;
+mod line;
+mod live;
+mod verdict;
+mod wait;
+
+pub use decide::Step;
+pub use identify::{Unidentified, Why};
+pub use live::{Gate, HoldCaps, LimitState, Live};
+pub use verdict::{Cause, Charged, Pass, Refusal, Standing};
+pub use wait::Waiting;

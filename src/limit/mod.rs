@@ -2,9 +2,11 @@
 //!
 //! A state is one small value per key. Nothing here reads a clock, takes a lock, does I/O or logs.
 
+mod key;
 mod quota;
 pub mod token_bucket;
 
+pub use key::Key;
 pub use quota::{Quota, QuotaError, Rate};
 
 /// When a denied request could pass.
@@ -29,7 +31,6 @@ pub struct Decision {
 
 impl Decision {
     /// Whether the request may pass.
-    #[must_use]
     pub fn is_admitted(&self) -> bool {
         self.denied.is_none()
     }

@@ -64,25 +64,21 @@ impl Quota {
     }
 
     /// Units that a key never seen has.
-    #[must_use]
     pub const fn burst(&self) -> u64 {
         self.burst
     }
 
     /// Nanoseconds for one unit to come back.
-    #[must_use]
     pub const fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
 
     /// Nanoseconds for an empty bucket to fill.
-    #[must_use]
     pub const fn capacity_ns(&self) -> u64 {
         self.burst * self.interval_ns
     }
 
     /// The period the rate was written with, in nanoseconds (the window shown to clients).
-    #[must_use]
     pub const fn period_ns(&self) -> u64 {
         self.period_ns
     }

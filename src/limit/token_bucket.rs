@@ -21,13 +21,11 @@ pub struct State {
 
 impl State {
     /// The state of a key never seen.
-    #[must_use]
     pub const fn fresh(quota: &Quota) -> Self {
         Self { tat: Timestamp::ZERO, interval_ns: quota.interval_ns() }
     }
 
     /// The instant from which this state decides as [`State::fresh`] does, under any quota.
-    #[must_use]
     pub const fn idle_at(&self) -> Timestamp {
         self.tat
     }
@@ -58,7 +56,6 @@ impl State {
     }
 
     /// Decides a request of `cost` units as [`State::admit`] would, charging nothing.
-    #[must_use]
     pub fn peek(&self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
         decide(quota, self.deficit_ns(quota, now), cost)
     }
@@ -66,7 +63,6 @@ impl State {
     /// Nanoseconds from `now` until `units` have been admitted one after another, each as early as it can be.
     ///
     /// Exact for the last of a queue whose costs add up to `units`, each of them at most `burst`.
-    #[must_use]
     pub fn wait_ns(&self, quota: &Quota, units: u64, now: Timestamp) -> u64 {
         let needed = u128::from(units) * u128::from(quota.interval_ns()) + u128::from(self.deficit_ns(quota, now));
         u64::try_from(needed.saturating_sub(u128::from(quota.capacity_ns()))).unwrap_or(u64::MAX)

@@ -12,7 +12,6 @@ pub struct ClientIpRules {
 }
 impl ClientIpRules {
     /// The client's address.
-    #[must_use]
     pub fn client_ip(&self, peer: IpAddr, _headers: &HeaderMap) -> IpAddr {
         peer
     }

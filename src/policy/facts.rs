@@ -23,7 +23,6 @@ pub struct Facts<'a> {
 
 impl Facts<'_> {
     /// Whether this is a CORS preflight (Fetch standard, section 4.8).
-    #[must_use]
     pub fn is_cors_preflight(&self) -> bool {
         *self.method == Method::OPTIONS
             && self.headers.contains_key(header::ORIGIN)

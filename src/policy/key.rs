@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName, header};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::{Applied, Facts};
+use crate::limit::Key;
 
 /// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,13 +48,6 @@ pub enum Who<'a> {
     Ip,
 }
 
-/// The hash of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    /// Its two halves, each uniform.
-    pub halves: [u64; 2],
-}
-
 /// The secret under which keys are hashed.
 #[derive(Clone, Copy)]
 pub struct KeySecret {
@@ -68,22 +62,20 @@ impl std::fmt::Debug for KeySecret {
 
 impl KeySecret {
     /// From 16 random bytes.
-    #[must_use]
     pub fn new(secret: [u8; 16]) -> Self {
         Self { template: SipHasher13::new_with_key(&secret) }
     }
 
-    /// The hash of any bytes, apart from all keys of requests.
-    #[must_use]
-    pub fn hash(&self, bytes: &[u8]) -> Key {
+    /// The hash of a token of the `identity`-th identity.
+    pub fn token(&self, identity: usize, bytes: &[u8]) -> Key {
         let mut hasher = self.template;
-        hasher.write_u8(tag::OPAQUE);
+        hasher.write_u8(tag::TOKEN);
+        hasher.write_usize(identity);
         hasher.write(bytes);
         finish(&hasher)
     }
 
     /// The key of a request under a limit that applies to it. `who` has one entry for each identity of the policy.
-    #[must_use]
     pub fn key(&self, applied: &Applied<'_>, facts: &Facts<'_>, ipv6_prefix: u8, who: &[Who<'_>]) -> Key {
         let mut hasher = self.template;
         for part in &applied.limit.key {
@@ -117,7 +109,7 @@ mod tag {
     pub(super) const IPV4: u8 = 2;
     pub(super) const IPV6: u8 = 3;
     pub(super) const VALUES: u8 = 4;
-    pub(super) const OPAQUE: u8 = 5;
+    pub(super) const TOKEN: u8 = 5;
 }
 
 fn finish(hasher: &SipHasher13) -> Key {

@@ -153,14 +153,12 @@ pub struct Applied<'p> {
 
 impl Policy {
     /// A policy over `limits`, in the order they are written.
-    #[must_use]
     pub fn new(limits: Vec<Limit>, identities: Vec<Identity>, client_ip: ClientIpRules, free_preflights: bool) -> Self {
         let matcher = Matcher::new(&limits);
         Self { limits, matcher, identities, client_ip, free_preflights }
     }
 
     /// All limits, also those that are off.
-    #[must_use]
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }

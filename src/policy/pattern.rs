@@ -71,7 +71,6 @@ impl PathPattern {
     }
 
     /// As written.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -4,7 +4,7 @@
 pub struct Profiles {
     /// X-RateLimit-Limit, -Remaining, -Reset.
     pub x_ratelimit: bool,
-    /// RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-10).
+    /// `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10).
     pub ietf: bool,
     /// X-Ratelimit-Remaining; on 429 -Retry, -Limit, -Reset in seconds.
     pub wildberries: bool,

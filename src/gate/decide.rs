@@ -1,0 +1,178 @@
+//! The decision over all limits of one stage.
+
+use smallvec::SmallVec;
+
+use super::identify::{Whos, identify};
+use super::wait::{Candidate, Holding, Item, Waiting};
+use super::{Cause, Charged, Gate, LimitState, Live, Pass, Refusal, Standing, Unidentified};
+use crate::limit::{Decision, Retry};
+use crate::policy::{Applied, Facts, Mode, OnLimit, Stage};
+use crate::store::{self, Charge, Decisions};
+use crate::time::Timestamp;
+
+/// What becomes of a request after one stage.
+#[derive(Debug)]
+pub enum Step<'l> {
+    /// It passes the stage.
+    Pass(Pass<'l>),
+    /// It is refused.
+    Refuse(Refusal<'l>),
+    /// It waits.
+    Wait(Waiting<'l>),
+}
+
+/// One limit that applies to the request in hand, with all that is needed to decide it.
+struct Case<'l> {
+    state: &'l LimitState,
+    on_limit: OnLimit,
+    charge: Charge<'l>,
+    /// Others wait on this key already.
+    queued: bool,
+}
+
+type Cases<'l> = SmallVec<[Case<'l>; 4]>;
+
+impl Gate {
+    /// Decides the limits of `stage` for a request whose head has `head_bytes`, at the instant `now`.
+    pub fn admit<'l>(
+        &'l self,
+        live: &'l Live,
+        stage: Stage,
+        facts: &Facts<'_>,
+        head_bytes: usize,
+        now: Timestamp,
+    ) -> Result<Step<'l>, Unidentified<'l>> {
+        let mut applied: SmallVec<[Applied<'l>; 4]> = SmallVec::new();
+        live.policy.for_each_applied(stage, facts, |limit| applied.push(limit));
+        if applied.is_empty() {
+            return Ok(Step::Pass(Pass { standing: None, charged: Charged::default(), held: None }));
+        }
+        let whos = match stage {
+            Stage::Arrival => Whos::new(),
+            Stage::Identified => identify(self, live, &applied, facts, now)?,
+        };
+        let cases: Cases<'l> = applied.iter().map(|applied| self.case(live, applied, facts, &whos)).collect();
+        Ok(self.decide(live, &cases, head_bytes, now))
+    }
+
+    fn case<'l>(&self, live: &'l Live, applied: &Applied<'l>, facts: &Facts<'_>, whos: &Whos<'_>) -> Case<'l> {
+        let state = &*live.states[applied.index];
+        let limit = applied.limit;
+        let key = self.secret.key(applied, facts, live.policy.client_ip.ipv6_prefix, whos);
+        let enforced = limit.mode == Mode::Enforce;
+        Case {
+            state,
+            on_limit: limit.on_limit,
+            queued: enforced && limit.on_limit != OnLimit::Reject && state.line.has_waiters(key),
+            charge: Charge { table: &state.table, key, quota: limit.quota, cost: limit.cost, enforced },
+        }
+    }
+
+    fn decide<'l>(&'l self, live: &'l Live, cases: &[Case<'l>], head_bytes: usize, now: Timestamp) -> Step<'l> {
+        let charges: SmallVec<[Charge<'l>; 4]> = cases.iter().map(|case| case.charge).collect();
+        let mut decisions = Decisions::new();
+        let admitted = if cases.iter().any(|case| case.queued) {
+            decisions.extend(charges.iter().map(|charge| store::peek(charge, now)));
+            false
+        } else {
+            store::admit(&charges, now, &mut decisions)
+        };
+        if admitted {
+            let charged = cases.iter().zip(&decisions).map(|(case, decision)| (case.state, &case.charge, *decision));
+            return Step::Pass(pass(charged, now));
+        }
+        self.beyond(live, cases, &decisions, head_bytes, now)
+    }
+
+    /// A request that at least one enforced limit denies: held if all of those hold, else refused.
+    fn beyond<'l>(
+        &'l self,
+        live: &'l Live,
+        cases: &[Case<'l>],
+        decisions: &Decisions,
+        head_bytes: usize,
+        now: Timestamp,
+    ) -> Step<'l> {
+        let denying = || {
+            let all = cases.iter().zip(decisions).enumerate().map(|(place, (case, decision))| (place, case, decision));
+            all.filter(|(_, case, decision)| case.charge.enforced && (case.queued || !decision.is_admitted()))
+        };
+        let holding: Option<SmallVec<[Holding<'l>; 4]>> = denying()
+            .map(|(place, case, decision)| match case.on_limit {
+                OnLimit::Hold(rule) if decision.denied != Some(Retry::Never) => {
+                    Some(Holding { place, state: case.state, charge: case.charge, rule })
+                }
+                _ => None,
+            })
+            .collect();
+        let refuse = |cause, expected_ns| {
+            let denials = denying().map(|(_, case, decision)| (case.state, &case.charge, *decision));
+            Step::Refuse(refusal(denials, now, cause, expected_ns))
+        };
+        let Some(holding) = holding else {
+            return refuse(Cause::Limit, None);
+        };
+        let items = cases.iter().map(|case| Item { state: case.state, key: case.charge.key }).collect();
+        let candidate = Candidate { gate: self, caps: live.caps, items, head_bytes, now };
+        match candidate.join(&holding) {
+            Ok(waiting) => Step::Wait(waiting),
+            Err((cause, expected_ns)) => refuse(cause, Some(expected_ns)),
+        }
+    }
+}
+
+/// Counts an admission and says where the client stands.
+pub(super) fn pass<'l, 'c>(
+    charged: impl Iterator<Item = (&'l LimitState, &'c Charge<'l>, Decision)>,
+    now: Timestamp,
+) -> Pass<'l>
+where
+    'l: 'c,
+{
+    let mut pass = Pass { standing: None, charged: Charged::default(), held: None };
+    for (state, charge, decision) in charged {
+        observe(state, charge, &decision);
+        if !decision.is_admitted() {
+            state.metrics.shadow_rejected.inc();
+            continue;
+        }
+        state.metrics.admitted.inc();
+        pass.charged.items.push((state, charge.key, charge.cost));
+        if charge.enforced {
+            let standing = Standing::new(&state.name, charge.quota, &decision, now);
+            pass.standing = Standing::tightest(pass.standing, Some(standing));
+        }
+    }
+    pass
+}
+
+/// Counts a refusal and says when to come back: after `expected_ns` if that is known, else after the longest wait.
+pub(super) fn refusal<'l, 'c>(
+    denials: impl Iterator<Item = (&'l LimitState, &'c Charge<'l>, Decision)>,
+    now: Timestamp,
+    cause: Cause,
+    expected_ns: Option<u64>,
+) -> Refusal<'l>
+where
+    'l: 'c,
+{
+    let mut longest: Option<(Retry, Standing<'l>)> = None;
+    let mut violated = SmallVec::new();
+    for (state, charge, decision) in denials {
+        observe(state, charge, &decision);
+        state.metrics.rejected.inc();
+        violated.push(&*state.name);
+        let retry = decision.denied.unwrap_or(Retry::AfterNs(0));
+        let standing = Standing::new(&state.name, charge.quota, &decision, now);
+        if longest.as_ref().is_none_or(|(known, _)| retry > *known) {
+            longest = Some((retry, standing));
+        }
+    }
+    let (retry, standing) = longest.map_or((Retry::AfterNs(0), None), |(retry, standing)| (retry, Some(standing)));
+    Refusal { standing, violated, retry: expected_ns.map_or(retry, Retry::AfterNs), cause }
+}
+
+fn observe(state: &LimitState, charge: &Charge<'_>, decision: &Decision) {
+    #[allow(clippy::cast_precision_loss)] // a ratio for people
+    state.metrics.headroom.observe(decision.remaining as f64 / charge.quota.burst() as f64);
+}

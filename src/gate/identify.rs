@@ -1,0 +1,114 @@
+//! Who a request is from, as far as its limits need to know.
+
+use smallvec::SmallVec;
+
+use super::{Gate, Live};
+use crate::policy::jwt::{TokenError, Verifier};
+use crate::policy::key::{KeyPart, Who};
+use crate::policy::{Applied, Facts, Identity, IdentitySource, OnMissing};
+use crate::time::Timestamp;
+
+/// A request without an identity that it needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Unidentified<'l> {
+    /// The identity's name.
+    pub identity: &'l str,
+    /// What is wrong.
+    pub why: Why,
+    /// Whether a bearer token would have been the way to say it.
+    pub wants_bearer: bool,
+}
+
+/// What is wrong with an identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// There is none.
+    Missing,
+    /// There is more than one.
+    Several,
+    /// It is a token that does not hold.
+    Token(TokenError),
+}
+
+/// One entry for each identity of the policy; those that no limit needs are anonymous.
+pub(super) type Whos<'f> = SmallVec<[Who<'f>; 4]>;
+
+/// Finds the identities that `applied` limits are keyed by.
+pub(super) fn identify<'l, 'f>(
+    gate: &Gate,
+    live: &'l Live,
+    applied: &[Applied<'l>],
+    facts: &Facts<'f>,
+    now: Timestamp,
+) -> Result<Whos<'f>, Unidentified<'l>> {
+    let mut whos = Whos::new();
+    let parts = || applied.iter().flat_map(|applied| &applied.limit.key);
+    for (index, identity) in live.policy.identities.iter().enumerate() {
+        let is_needed = parts().any(|part| *part == KeyPart::Identity(index));
+        whos.push(if is_needed { one(gate, live, index, identity, facts, now)? } else { Who::Anonymous });
+    }
+    Ok(whos)
+}
+
+fn one<'l, 'f>(
+    gate: &Gate,
+    live: &'l Live,
+    index: usize,
+    identity: &'l Identity,
+    facts: &Facts<'f>,
+    now: Timestamp,
+) -> Result<Who<'f>, Unidentified<'l>> {
+    let (header, verifier) = match &identity.source {
+        IdentitySource::Header(header) => (header, None),
+        IdentitySource::Jwt { header, verifier } => (header, Some(verifier)),
+    };
+    let wrong = |why| Unidentified {
+        identity: &identity.name,
+        why,
+        wants_bearer: verifier.is_some() && *header == http::header::AUTHORIZATION,
+    };
+    let mut values = facts.headers.get_all(header).iter();
+    let value = values.next().map(http::HeaderValue::as_bytes);
+    if values.next().is_some() {
+        return Err(wrong(Why::Several));
+    }
+    let value = match (value, verifier) {
+        (Some(value), Some(_)) if *header == http::header::AUTHORIZATION => bearer(value),
+        (value, _) => value.filter(|value| !value.is_empty()),
+    };
+    match (value, verifier, identity.on_missing) {
+        (Some(value), None, _) => Ok(Who::Bytes(value)),
+        (Some(token), Some(verifier), _) => {
+            claim(gate, live, index, verifier, token, now).map_err(|error| wrong(Why::Token(error)))
+        }
+        (None, _, OnMissing::Reject) => Err(wrong(Why::Missing)),
+        (None, _, OnMissing::Anonymous) => Ok(Who::Anonymous),
+        (None, _, OnMissing::Ip) => Ok(Who::Ip),
+    }
+}
+
+/// The claim of a token, verified now or before.
+fn claim<'f>(
+    gate: &Gate,
+    live: &Live,
+    index: usize,
+    verifier: &Verifier,
+    token: &[u8],
+    now: Timestamp,
+) -> Result<Who<'f>, TokenError> {
+    let key = gate.secret.token(index, token);
+    if let Some(value) = live.tokens.find(key, now) {
+        return Ok(Who::Claim(value));
+    }
+    let verified = verifier.verify(token, now)?;
+    live.tokens.insert(key, verified.value.clone(), verified.expires, now);
+    Ok(Who::Claim(verified.value))
+}
+
+/// The token of `Bearer TOKEN` (RFC 6750, section 2.1; the scheme in any case, RFC 9110, section 11.1).
+/// Credentials of another scheme are no token.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = value.split_at_checked(b"bearer".len())?;
+    let token = rest.strip_prefix(b" ")?.trim_ascii();
+    scheme.eq_ignore_ascii_case(b"bearer").then_some(token).filter(|token| !token.is_empty())
+}

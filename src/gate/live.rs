@@ -1,0 +1,155 @@
+//! Policy and state together: what requests are decided by now.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwapOption;
+
+use super::line::Line;
+use crate::policy::key::KeySecret;
+use crate::policy::{Limit, Policy};
+use crate::store::{Table, TokenCache};
+use crate::telemetry::{LimitMetrics, Metrics};
+use crate::time::Clock;
+
+/// How much may wait over all limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldCaps {
+    /// Requests.
+    pub max_waiting: usize,
+    /// Bytes of their heads.
+    pub max_waiting_bytes: usize,
+}
+
+/// What outlives every policy: the keys' secret, the state of all limits, and who waits.
+#[derive(Debug)]
+pub struct Gate {
+    pub(super) clock: Clock,
+    pub(super) secret: KeySecret,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) ranks: AtomicU64,
+    pub(super) waiting: AtomicUsize,
+    pub(super) waiting_bytes: AtomicUsize,
+    closed: AtomicBool,
+    /// By name. The lock is taken when a policy is installed and by sweeps, never by a request.
+    states: Mutex<HashMap<Box<str>, Arc<LimitState>>>,
+}
+
+/// One policy with the state of its limits. Immutable; replaced whole by a reload.
+#[derive(Debug)]
+pub struct Live {
+    /// What is decided.
+    pub policy: Policy,
+    /// The state of each limit of the policy, in its order.
+    pub(super) states: Vec<Arc<LimitState>>,
+    /// Tokens verified under this policy's keys.
+    pub tokens: TokenCache,
+    pub(super) caps: HoldCaps,
+}
+
+/// What outlives a policy of one limit.
+#[derive(Debug)]
+pub struct LimitState {
+    pub(super) name: Box<str>,
+    pub(super) table: Table,
+    pub(super) line: Line,
+    pub(super) metrics: LimitMetrics,
+    /// The limit as the newest policy has it, for those who wait; none once it is gone.
+    pub(super) rule: ArcSwapOption<Limit>,
+}
+
+impl Gate {
+    /// A gate without a policy, which hashes keys under `secret`.
+    pub fn new(clock: Clock, secret: [u8; 16], metrics: Arc<Metrics>) -> Self {
+        Self {
+            clock,
+            secret: KeySecret::new(secret),
+            metrics,
+            ranks: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            waiting_bytes: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            states: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// The clock that decisions are made by.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Makes `policy` what is decided from now on, also for those who wait. No bucket is refilled.
+    pub fn install(&self, policy: Policy, caps: HoldCaps, max_tokens: usize) -> Live {
+        let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        for state in known.values() {
+            state.rule.store(None);
+        }
+        let mut states = Vec::with_capacity(policy.limits().len());
+        for limit in policy.limits() {
+            let state = known.entry(limit.name.clone()).or_insert_with(|| Arc::new(self.state(limit)));
+            state.table.set_max_keys(limit.max_keys);
+            state.rule.store(Some(Arc::new(limit.clone())));
+            states.push(Arc::clone(state));
+        }
+        for state in known.values() {
+            state.line.wake_all();
+        }
+        Live { policy, states, tokens: TokenCache::new(max_tokens), caps }
+    }
+
+    /// Forgets what is as good as new, and publishes how many keys are left. For a thread without requests.
+    pub fn sweep(&self) {
+        let now = self.clock.now();
+        let states: Vec<_> =
+            self.states.lock().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect();
+        for state in states {
+            let swept = state.table.sweep(now);
+            state.metrics.evicted_idle.inc_by(swept.idle as u64);
+            state.publish();
+        }
+        let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, state| state.rule.load().is_some() || !state.table.is_empty());
+    }
+
+    /// Brings the gauges up to date.
+    pub fn publish(&self) {
+        let known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        known.values().for_each(|state| state.publish());
+    }
+
+    /// Lets nobody wait any more: everyone who does is refused now.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        let known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        known.values().for_each(|state| state.line.wake_all());
+    }
+
+    /// Whether [`Gate::close`] has been called.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Requests waiting now.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    fn state(&self, limit: &Limit) -> LimitState {
+        LimitState {
+            name: limit.name.clone(),
+            table: Table::new(limit.max_keys),
+            line: Line::default(),
+            metrics: self.metrics.limit(&limit.name),
+            rule: ArcSwapOption::empty(),
+        }
+    }
+}
+
+impl LimitState {
+    fn publish(&self) {
+        self.metrics.keys.set(i64::try_from(self.table.len()).unwrap_or(i64::MAX));
+        let counted = self.metrics.overflow.get();
+        self.metrics.overflow.inc_by(self.table.overflowed().saturating_sub(counted));
+    }
+}

@@ -1,0 +1,101 @@
+//! What the gate says.
+
+use smallvec::SmallVec;
+
+use super::LimitState;
+use crate::limit::{Decision, Key, Quota, Retry};
+use crate::time::Timestamp;
+
+/// Where a client stands with one limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing<'l> {
+    /// The limit's name.
+    pub limit: &'l str,
+    /// What it allows.
+    pub quota: Quota,
+    /// Whole units left.
+    pub remaining: u64,
+    /// Nanoseconds from `at` until the client has all of them.
+    pub reset_after_ns: u64,
+    /// When this was true.
+    pub at: Timestamp,
+}
+
+impl<'l> Standing<'l> {
+    pub(super) fn new(limit: &'l str, quota: Quota, decision: &Decision, at: Timestamp) -> Self {
+        Self { limit, quota, remaining: decision.remaining, reset_after_ns: decision.reset_after_ns, at }
+    }
+
+    /// The one of two with the smaller part left.
+    pub fn tighter(self, other: Self) -> Self {
+        let part = |a: &Self, b: &Self| u128::from(a.remaining) * u128::from(b.quota.burst());
+        if part(&other, &self) < part(&self, &other) { other } else { self }
+    }
+
+    /// The tighter of those that exist.
+    pub fn tightest(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(one.tighter(other)),
+            (one, other) => one.or(other),
+        }
+    }
+}
+
+/// A request may be forwarded.
+#[derive(Debug)]
+#[must_use]
+pub struct Pass<'l> {
+    /// The tightest limit, if any applies.
+    pub standing: Option<Standing<'l>>,
+    /// What was charged for it; given back on drop.
+    pub charged: Charged<'l>,
+    /// The limit that made it wait, and for how many nanoseconds.
+    pub held: Option<(&'l str, u64)>,
+}
+
+/// A request is refused.
+#[derive(Debug)]
+pub struct Refusal<'l> {
+    /// Of the limits that deny it, the one with the longest wait; none if it is gone by now.
+    pub standing: Option<Standing<'l>>,
+    /// The names of the limits that deny it.
+    pub violated: SmallVec<[&'l str; 2]>,
+    /// When it could pass.
+    pub retry: Retry,
+    /// Why it does not wait for that.
+    pub cause: Cause,
+}
+
+/// Why a request beyond a limit is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The limit refuses.
+    Limit,
+    /// It would wait, but longer than it may.
+    WaitTooLong,
+    /// It would wait, but too many do already.
+    QueueFull,
+    /// It waited, and Weir is shutting down.
+    ShuttingDown,
+}
+
+/// What was charged for a request, given back on drop unless [`Charged::commit`] came first.
+#[derive(Debug, Default)]
+pub struct Charged<'l> {
+    pub(super) items: SmallVec<[(&'l LimitState, Key, u64); 4]>,
+}
+
+impl Charged<'_> {
+    /// Bytes of the request reached the upstream: what was charged stays charged.
+    pub fn commit(mut self) {
+        self.items.clear();
+    }
+}
+
+impl Drop for Charged<'_> {
+    fn drop(&mut self) {
+        for (state, key, cost) in self.items.drain(..) {
+            state.table.refund(key, cost);
+        }
+    }
+}

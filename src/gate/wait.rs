@@ -1,0 +1,295 @@
+//! A request that waits for its turn.
+//!
+//! It stands in the queue of one key: that of the limit it must wait longest for. The front of a queue
+//! sleeps until the instant at which it could pass, tests all of its limits again, and is charged by all or
+//! by none. If another limit is what stops it then, it moves to that one's queue at the rank it arrived with,
+//! so that it holds nobody up and nobody overtakes it. Dropping it, at any time, leaves the queue.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+use tokio::time::sleep_until;
+
+use super::decide::{pass, refusal};
+use super::hold::Rank;
+use super::{Cause, Gate, HoldCaps, LimitState, Pass, Refusal};
+use crate::limit::{Decision, Key, Retry};
+use crate::policy::{HoldRule, Limit, Mode, OnLimit};
+use crate::store::{self, Charge, Decisions};
+use crate::time::Timestamp;
+
+/// One budget that a waiting request needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item<'l> {
+    pub(super) state: &'l LimitState,
+    pub(super) key: Key,
+}
+
+/// A request in a queue.
+#[derive(Debug)]
+#[must_use]
+pub struct Waiting<'l> {
+    gate: &'l Gate,
+    items: SmallVec<[Item<'l>; 4]>,
+    /// The item in whose queue it stands.
+    place: usize,
+    rank: Rank,
+    wake: Arc<Notify>,
+    head_bytes: usize,
+    since: Timestamp,
+    deadline: Option<Timestamp>,
+    /// The limit that made it wait first.
+    held_by: &'l LimitState,
+}
+
+/// A request that would wait, with what it needs to join a queue.
+pub(super) struct Candidate<'l> {
+    pub(super) gate: &'l Gate,
+    pub(super) caps: HoldCaps,
+    pub(super) items: SmallVec<[Item<'l>; 4]>,
+    pub(super) head_bytes: usize,
+    pub(super) now: Timestamp,
+}
+
+/// A limit that denies a candidate and would let it wait.
+#[derive(Clone, Copy)]
+pub(super) struct Holding<'l> {
+    pub(super) place: usize,
+    pub(super) state: &'l LimitState,
+    pub(super) charge: Charge<'l>,
+    pub(super) rule: HoldRule,
+}
+
+impl Holding<'_> {
+    fn expected_ns(&self, units_ahead: u64, now: Timestamp) -> u64 {
+        let units = units_ahead.saturating_add(self.charge.cost);
+        self.charge.table.wait_ns(self.charge.key, &self.charge.quota, units, now)
+    }
+}
+
+impl<'l> Candidate<'l> {
+    /// Joins the queue of the limit with the longest wait; if it may not, says why and how long it would have been.
+    pub(super) fn join(self, holding: &[Holding<'l>]) -> Result<Waiting<'l>, (Cause, u64)> {
+        let now = self.now;
+        let expected = |one: &Holding<'_>| one.expected_ns(one.state.line.backlog(one.charge.key).units, now);
+        let longest = holding.iter().map(|one| (expected(one), one)).max_by_key(|(ns, _)| *ns);
+        let Some((expected_ns, longest)) = longest else { return Err((Cause::Limit, 0)) };
+        if self.gate.is_closed() {
+            return Err((Cause::ShuttingDown, expected_ns));
+        }
+        let max_wait_ns = holding.iter().filter_map(|one| one.rule.max_wait_ns).min();
+        let Some(reserved) = self.gate.reserve(self.head_bytes, self.caps) else {
+            self.gate.metrics.hold_overflow.inc();
+            return Err((Cause::QueueFull, expected_ns));
+        };
+        let rank = self.gate.ranks.fetch_add(1, Ordering::Relaxed);
+        let wake = Arc::new(Notify::new());
+        longest.state.line.join(longest.charge.key, rank, longest.charge.cost, &wake, |backlog| {
+            let expected_ns = expected_ns.max(longest.expected_ns(backlog.units, now));
+            if backlog.waiting >= longest.rule.max_waiting {
+                self.gate.metrics.hold_overflow.inc();
+                return Err((Cause::QueueFull, expected_ns));
+            }
+            if max_wait_ns.is_some_and(|max| expected_ns > max) {
+                return Err((Cause::WaitTooLong, expected_ns));
+            }
+            Ok(())
+        })?;
+        reserved.keep();
+        longest.state.metrics.held.inc();
+        longest.state.metrics.held_now.inc();
+        Ok(Waiting {
+            gate: self.gate,
+            items: self.items,
+            place: longest.place,
+            rank,
+            wake,
+            head_bytes: self.head_bytes,
+            since: now,
+            deadline: max_wait_ns.map(|ns| now.saturating_add_ns(ns)),
+            held_by: longest.state,
+        })
+    }
+}
+
+/// What a test of all limits found.
+enum Test<'l> {
+    Admitted(Pass<'l>),
+    Refused(Refusal<'l>),
+    /// Not before `until`, or not before others in that queue.
+    Blocked {
+        place: usize,
+        until: Option<Timestamp>,
+    },
+}
+
+impl<'l> Waiting<'l> {
+    /// Waits until the request passes, or can no longer.
+    pub async fn wait(mut self) -> Result<Pass<'l>, Refusal<'l>> {
+        loop {
+            let now = self.gate.clock.now();
+            if self.gate.is_closed() {
+                return Err(self.refuse(Cause::ShuttingDown, now));
+            }
+            let here = self.items[self.place];
+            if !here.state.line.is_front(here.key, self.rank) {
+                self.wake.notified().await;
+                continue;
+            }
+            match self.test(now) {
+                Test::Admitted(mut pass) => {
+                    pass.held = Some((&self.held_by.name, now.ns_since(self.since)));
+                    return Ok(pass);
+                }
+                Test::Refused(refusal) => return Err(refusal),
+                Test::Blocked { place, .. } if place != self.place => self.move_to(place),
+                Test::Blocked { .. } if self.deadline.is_some_and(|deadline| deadline <= now) => {
+                    return Err(self.refuse(Cause::WaitTooLong, now));
+                }
+                Test::Blocked { until, .. } => {
+                    let until = until.into_iter().chain(self.deadline).min().unwrap_or(now);
+                    tokio::select! {
+                        () = sleep_until(self.gate.clock.instant(until)) => {}
+                        () = self.wake.notified() => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tests all limits as they are now and, if they admit, charges them.
+    fn test(&self, now: Timestamp) -> Test<'l> {
+        let rules: SmallVec<[(usize, Arc<Limit>); 4]> = self.rules().collect();
+        let older = rules.iter().find(|(place, limit)| {
+            let item = self.items[*place];
+            *place != self.place
+                && limit.mode == Mode::Enforce
+                && limit.on_limit != OnLimit::Reject
+                && item.state.line.has_older(item.key, self.rank)
+        });
+        if let Some((place, _)) = older {
+            return Test::Blocked { place: *place, until: None };
+        }
+        let charges: SmallVec<[Charge<'l>; 4]> =
+            rules.iter().map(|(place, limit)| charge(self.items[*place], limit)).collect();
+        let mut decisions = Decisions::new();
+        let admitted = store::admit(&charges, now, &mut decisions);
+        let cases = rules
+            .iter()
+            .zip(&charges)
+            .zip(&decisions)
+            .map(|(((place, limit), charge), decision)| (*place, limit, charge, *decision));
+        if admitted {
+            let charged = cases.map(|(place, _, charge, decision)| (self.items[place].state, charge, decision));
+            return Test::Admitted(pass(charged, now));
+        }
+        let denials = cases.filter(|(_, _, charge, decision)| charge.enforced && !decision.is_admitted());
+        let holds = |limit: &Limit, decision: &Decision| {
+            limit.on_limit != OnLimit::Reject && decision.denied != Some(Retry::Never)
+        };
+        if denials.clone().all(|(_, limit, _, decision)| holds(limit, &decision)) {
+            let longest = denials.map(|(place, _, _, decision)| (decision.denied, place)).max();
+            let (denied, place) = longest.unwrap_or((None, self.place));
+            let until = denied.map(|retry| match retry {
+                Retry::AfterNs(ns) => now.saturating_add_ns(ns),
+                Retry::Never => now,
+            });
+            return Test::Blocked { place, until };
+        }
+        let denials = denials.map(|(place, _, charge, decision)| (self.items[place].state, charge, decision));
+        Test::Refused(refusal(denials, now, Cause::Limit, None))
+    }
+
+    /// The limits as the newest policy has them, by place; those that are gone or off stop nobody.
+    fn rules(&self) -> impl Iterator<Item = (usize, Arc<Limit>)> {
+        self.items.iter().enumerate().filter_map(|(place, item)| {
+            let limit = item.state.rule.load_full()?;
+            (limit.mode != Mode::Off).then_some((place, limit))
+        })
+    }
+
+    fn move_to(&mut self, place: usize) {
+        let (from, to) = (self.items[self.place], self.items[place]);
+        from.state.line.leave(from.key, self.rank);
+        self.place = place;
+        let cost = to.state.rule.load().as_ref().map_or(1, |limit| limit.cost);
+        let joined: Result<(), ()> = to.state.line.join(to.key, self.rank, cost, &self.wake, |_| Ok(()));
+        debug_assert!(joined.is_ok(), "nothing objects to a move");
+    }
+
+    /// Refused by the limit in whose queue it stands, with the wait that is left.
+    fn refuse(&self, cause: Cause, now: Timestamp) -> Refusal<'l> {
+        let here = self.items[self.place];
+        let Some(limit) = here.state.rule.load_full() else {
+            return refusal(std::iter::empty(), now, cause, Some(0));
+        };
+        let charge = charge(here, &limit);
+        let decision = store::peek(&charge, now);
+        let units = here.state.line.backlog(here.key).units;
+        let expected_ns = here.state.table.wait_ns(here.key, &limit.quota, units, now);
+        refusal(std::iter::once((here.state, &charge, decision)), now, cause, Some(expected_ns))
+    }
+}
+
+fn charge<'l>(item: Item<'l>, limit: &Limit) -> Charge<'l> {
+    Charge {
+        table: &item.state.table,
+        key: item.key,
+        quota: limit.quota,
+        cost: limit.cost,
+        enforced: limit.mode == Mode::Enforce,
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let here = self.items[self.place];
+        here.state.line.leave(here.key, self.rank);
+        self.gate.release(self.head_bytes);
+        self.held_by.metrics.held_now.dec();
+        let waited_ns = self.gate.clock.now().ns_since(self.since);
+        self.held_by.metrics.hold_duration.observe(std::time::Duration::from_nanos(waited_ns).as_secs_f64());
+    }
+}
+
+/// Room for one waiting request, given back on drop unless kept.
+struct Reserved<'l> {
+    gate: &'l Gate,
+    head_bytes: usize,
+}
+
+impl Reserved<'_> {
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.gate.release(self.head_bytes);
+    }
+}
+
+impl Gate {
+    fn reserve(&self, head_bytes: usize, caps: HoldCaps) -> Option<Reserved<'_>> {
+        take(&self.waiting, 1, caps.max_waiting)?;
+        if take(&self.waiting_bytes, head_bytes, caps.max_waiting_bytes).is_none() {
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+            return None;
+        }
+        Some(Reserved { gate: self, head_bytes })
+    }
+
+    fn release(&self, head_bytes: usize) {
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.waiting_bytes.fetch_sub(head_bytes, Ordering::AcqRel);
+    }
+}
+
+/// Adds `amount` to `total` unless that exceeds `max`.
+fn take(total: &AtomicUsize, amount: usize, max: usize) -> Option<()> {
+    let add = |now: usize| now.checked_add(amount).filter(|sum| *sum <= max);
+    total.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok().map(|_| ())
+}

@@ -1,0 +1,17 @@
+//! Whose bucket, as a number. How it is made of a request is policy's concern.
+
+use std::hash::{Hash, Hasher};
+
+/// A 128-bit hash, uniform and impossible to aim at from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// Its two halves.
+    pub halves: [u64; 2],
+}
+
+impl Hash for Key {
+    /// One half is hash enough.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.halves[0]);
+    }
+}

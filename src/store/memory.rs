@@ -1,0 +1,165 @@
+//! The keys of one limit in a sharded map, bounded.
+//!
+//! A key costs 32 bytes and its share of the map's slack. It is dropped only when its state is that of a key
+//! never seen, so forgetting it changes no decision. At the bound new keys share the buckets of the
+//! [`Overflow`], which may refuse too early and never admits too much.
+//!
+//! The map is reached only through the closures here: no guard leaves this file, and none meets another.
+
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use dashmap::{DashMap, Entry};
+
+use super::overflow::Overflow;
+use crate::limit::token_bucket::State;
+use crate::limit::{Decision, Key, Quota};
+use crate::time::Timestamp;
+
+/// The state of all keys of one limit.
+#[derive(Debug)]
+pub struct Table {
+    states: DashMap<Key, State, BuildHasherDefault<AlreadyHashed>>,
+    /// Entries of `states`; kept beside it because its own length locks every shard.
+    len: AtomicUsize,
+    max_keys: AtomicUsize,
+    overflow: OnceLock<Overflow>,
+    overflowed: AtomicU64,
+}
+
+/// What a sweep found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Keys dropped because they were as good as new.
+    pub idle: usize,
+    /// Keys left.
+    pub left: usize,
+}
+
+/// At the bound a shard has about this many keys, so that growing or sweeping one takes well under a millisecond.
+const KEYS_PER_SHARD: usize = 8192;
+const SHARDS_MIN: usize = 16;
+const SHARDS_MAX: usize = 4096;
+
+impl Table {
+    /// An empty table that remembers `max_keys` keys exactly.
+    pub fn new(max_keys: usize) -> Self {
+        let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two().clamp(SHARDS_MIN, SHARDS_MAX);
+        Self {
+            states: DashMap::with_capacity_and_hasher_and_shard_amount(0, BuildHasherDefault::default(), shards),
+            len: AtomicUsize::new(0),
+            max_keys: AtomicUsize::new(max_keys),
+            overflow: OnceLock::new(),
+            overflowed: AtomicU64::new(0),
+        }
+    }
+
+    /// Changes the bound. Keys beyond a smaller one stay until they are idle.
+    pub fn set_max_keys(&self, max_keys: usize) {
+        self.max_keys.store(max_keys, Ordering::Relaxed);
+    }
+
+    /// Keys remembered exactly.
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Whether no key is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether new keys go to the overflow.
+    pub fn is_full(&self) -> bool {
+        self.len() >= self.max_keys.load(Ordering::Relaxed)
+    }
+
+    /// Decisions made by the overflow so far.
+    pub fn overflowed(&self) -> u64 {
+        self.overflowed.load(Ordering::Relaxed)
+    }
+
+    /// Decides a request and, if admitted, charges it.
+    pub fn admit(&self, key: Key, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        match self.states.entry(key) {
+            Entry::Occupied(mut entry) => entry.get_mut().admit(quota, cost, now),
+            Entry::Vacant(entry) if !self.is_full() => {
+                let mut state = self.unseen(key, quota);
+                let decision = state.admit(quota, cost, now);
+                if decision.is_admitted() && state.idle_at() > now {
+                    self.len.fetch_add(1, Ordering::Relaxed);
+                    entry.insert(state);
+                }
+                decision
+            }
+            Entry::Vacant(entry) => {
+                drop(entry);
+                self.overflowed.fetch_add(1, Ordering::Relaxed);
+                self.overflow.get_or_init(Overflow::default).with(key, quota, |state| state.admit(quota, cost, now))
+            }
+        }
+    }
+
+    /// Decides a request as [`Table::admit`] would, charging nothing.
+    pub fn peek(&self, key: Key, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        self.state(key, quota).peek(quota, cost, now)
+    }
+
+    /// Nanoseconds until `units` have been admitted one request after another.
+    pub fn wait_ns(&self, key: Key, quota: &Quota, units: u64, now: Timestamp) -> u64 {
+        self.state(key, quota).wait_ns(quota, units, now)
+    }
+
+    /// Gives back what [`Table::admit`] charged, unless the key has been forgotten or was in the overflow.
+    pub fn refund(&self, key: Key, cost: u64) {
+        if let Some(mut state) = self.states.get_mut(&key) {
+            state.refund(cost);
+        }
+    }
+
+    /// Drops every key that is as good as new at `now`. Locks one shard at a time.
+    pub fn sweep(&self, now: Timestamp) -> Swept {
+        let mut idle = 0;
+        self.states.retain(|_, state| {
+            let keep = state.idle_at() > now;
+            idle += usize::from(!keep);
+            keep
+        });
+        let before = self.len.fetch_sub(idle, Ordering::Relaxed);
+        Swept { idle, left: before.saturating_sub(idle) }
+    }
+
+    fn state(&self, key: Key, quota: &Quota) -> State {
+        let known = self.states.get(&key).map(|state| *state);
+        known.unwrap_or_else(|| self.unseen(key, quota))
+    }
+
+    /// A key may have spent from the overflow before there was room for it here.
+    fn unseen(&self, key: Key, quota: &Quota) -> State {
+        match self.overflow.get() {
+            Some(overflow) => overflow.with(key, quota, |state| *state),
+            None => State::fresh(quota),
+        }
+    }
+}
+
+/// Keys are uniform hashes already: their first half serves as it is.
+#[derive(Debug, Default)]
+struct AlreadyHashed(u64);
+
+impl Hasher for AlreadyHashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, half: u64) {
+        self.0 = half;
+    }
+}

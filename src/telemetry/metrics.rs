@@ -1,0 +1,232 @@
+//! Prometheus metrics. Handles with labels are resolved when a policy is installed, never per request.
+
+use prometheus::{
+    Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
+};
+
+/// What became of a request, as `weir_requests_total{verdict}` counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Sent to the upstream at once.
+    Forwarded,
+    /// Sent to the upstream after a wait.
+    Held,
+    /// Refused by a limit.
+    Rejected,
+    /// Refused for another reason: malformed, not identified, shutting down.
+    Refused,
+    /// Gone before it had an answer.
+    Abandoned,
+}
+
+const OUTCOMES: [(Outcome, &str); 5] = [
+    (Outcome::Forwarded, "forwarded"),
+    (Outcome::Held, "held"),
+    (Outcome::Rejected, "rejected"),
+    (Outcome::Refused, "refused"),
+    (Outcome::Abandoned, "abandoned"),
+];
+
+/// All metrics of a process.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: [IntCounter; OUTCOMES.len()],
+    limits: LimitVecs,
+    /// Seconds that Weir adds to a request that did not wait, from its parsed head to its hand-over.
+    pub overhead: Histogram,
+    /// Seconds from the hand-over of a request to the head of its response.
+    pub upstream_duration: Histogram,
+    /// Requests that failed, by the kind of problem.
+    pub problems: IntCounterVec,
+    /// Connections open now.
+    pub connections: IntGauge,
+    /// Connections closed unserved because there were too many.
+    pub connections_refused: IntCounter,
+    /// Requests not held because too many or too much is waiting already.
+    pub hold_overflow: IntCounter,
+    /// Requests that ended in a panic.
+    pub panics: IntCounter,
+    /// Log lines lost because the channel was full.
+    pub log_lines_dropped: IntCounter,
+    /// 1 if the last reload went well.
+    pub reload_successful: IntGauge,
+    /// Unix seconds of the last reload that went well.
+    pub reload_timestamp: Gauge,
+}
+
+#[derive(Debug)]
+struct LimitVecs {
+    decisions: IntCounterVec,
+    hold_duration: HistogramVec,
+    held: IntGaugeVec,
+    headroom: HistogramVec,
+    keys: IntGaugeVec,
+    evicted: IntCounterVec,
+    overflow: IntCounterVec,
+}
+
+/// The metrics of one limit.
+#[derive(Clone, Debug)]
+pub struct LimitMetrics {
+    /// Requests it let pass, at once or after a wait.
+    pub admitted: IntCounter,
+    /// Requests it made wait.
+    pub held: IntCounter,
+    /// Requests it refused.
+    pub rejected: IntCounter,
+    /// Requests it would have refused, were it not in shadow mode.
+    pub shadow_rejected: IntCounter,
+    /// Seconds that requests waited, however it ended.
+    pub hold_duration: Histogram,
+    /// Requests waiting now.
+    pub held_now: IntGauge,
+    /// Remaining / burst at decision time.
+    pub headroom: Histogram,
+    /// Keys remembered.
+    pub keys: IntGauge,
+    /// Keys forgotten because they were as good as new.
+    pub evicted_idle: IntCounter,
+    /// Decisions made by the overflow.
+    pub overflow: IntCounter,
+}
+
+/// 10 us to 1 s: what a proxy adds.
+const OVERHEAD_BUCKETS: [f64; 12] = [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 1e-1, 1.0];
+/// 1 ms to 1 min: what a service takes.
+const UPSTREAM_BUCKETS: [f64; 12] = [1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0];
+/// 10 ms to 1 h: what people wait.
+const HOLD_BUCKETS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 600.0, 3600.0];
+const HEADROOM_BUCKETS: [f64; 6] = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9];
+
+impl Metrics {
+    /// All metrics, registered. `version` and `revision` go into `weir_build_info`.
+    pub fn new(version: &str, revision: &str) -> Result<Self, prometheus::Error> {
+        let make = Maker { registry: Registry::new() };
+        let requests = make.counters("weir_requests_total", "Requests by what became of them.", &["verdict"])?;
+        let build = make.gauges("weir_build_info", "1, with the version that runs.", &["version", "revision"])?;
+        build.with_label_values(&[version, revision]).set(1);
+        Ok(Self {
+            requests: OUTCOMES.map(|(_, label)| requests.with_label_values(&[label])),
+            limits: LimitVecs::new(&make)?,
+            overhead: make.histogram(
+                "weir_overhead_seconds",
+                "What Weir adds to requests that did not wait.",
+                &OVERHEAD_BUCKETS,
+            )?,
+            upstream_duration: make.histogram(
+                "weir_upstream_duration_seconds",
+                "From the hand-over to the head of the response.",
+                &UPSTREAM_BUCKETS,
+            )?,
+            problems: make.counters("weir_problems_total", "Answers that Weir made itself, by kind.", &["kind"])?,
+            connections: make.gauge("weir_connections", "Client connections open now.")?,
+            connections_refused: make
+                .counter("weir_connections_refused_total", "Connections closed unserved at the bound.")?,
+            hold_overflow: make
+                .counter("weir_hold_overflow_total", "Requests refused because too much was waiting.")?,
+            panics: make.counter("weir_panics_total", "Connections that ended in a panic.")?,
+            log_lines_dropped: make.counter("weir_log_lines_dropped_total", "Log lines lost at the bound.")?,
+            reload_successful: make
+                .gauge("weir_config_last_reload_successful", "1 if the last reload went well, else 0.")?,
+            reload_timestamp: make
+                .float_gauge("weir_config_last_reload_timestamp_seconds", "When the last good reload was.")?,
+            registry: make.registry,
+        })
+    }
+
+    /// Counts a request.
+    pub fn count(&self, outcome: Outcome) {
+        if let Some(index) = OUTCOMES.iter().position(|(known, _)| *known == outcome) {
+            self.requests[index].inc();
+        }
+    }
+
+    /// The metrics of the limit `name`; the same series for the same name.
+    pub fn limit(&self, name: &str) -> LimitMetrics {
+        let decision = |decision| self.limits.decisions.with_label_values(&[name, decision]);
+        LimitMetrics {
+            admitted: decision("admitted"),
+            held: decision("held"),
+            rejected: decision("rejected"),
+            shadow_rejected: decision("shadow_rejected"),
+            hold_duration: self.limits.hold_duration.with_label_values(&[name]),
+            held_now: self.limits.held.with_label_values(&[name]),
+            headroom: self.limits.headroom.with_label_values(&[name]),
+            keys: self.limits.keys.with_label_values(&[name]),
+            evicted_idle: self.limits.evicted.with_label_values(&[name, "idle"]),
+            overflow: self.limits.overflow.with_label_values(&[name]),
+        }
+    }
+
+    /// All metrics in the Prometheus text format, version 0.0.4.
+    pub fn render(&self) -> Result<Vec<u8>, prometheus::Error> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        Ok(text)
+    }
+}
+
+impl LimitVecs {
+    fn new(make: &Maker) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            decisions: make.counters(
+                "weir_limit_decisions_total",
+                "Decisions of each limit.",
+                &["limit", "decision"],
+            )?,
+            hold_duration: make.histograms("weir_hold_duration_seconds", "How long requests waited.", &HOLD_BUCKETS)?,
+            held: make.gauges("weir_held_requests", "Requests waiting now.", &["limit"])?,
+            headroom: make.histograms(
+                "weir_limit_headroom_ratio",
+                "Remaining / burst at decision time.",
+                &HEADROOM_BUCKETS,
+            )?,
+            keys: make.gauges("weir_keys", "Keys remembered.", &["limit"])?,
+            evicted: make.counters("weir_keys_evicted_total", "Keys forgotten.", &["limit", "reason"])?,
+            overflow: make.counters("weir_overflow_decisions_total", "Decisions made past max_keys.", &["limit"])?,
+        })
+    }
+}
+
+/// Makes metrics and registers them.
+struct Maker {
+    registry: Registry,
+}
+
+impl Maker {
+    fn register<C: prometheus::core::Collector + Clone + 'static>(&self, metric: C) -> Result<C, prometheus::Error> {
+        self.registry.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
+    fn counter(&self, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
+        self.register(IntCounter::new(name, help)?)
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, prometheus::Error> {
+        self.register(IntCounterVec::new(Opts::new(name, help), labels)?)
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
+        self.register(IntGauge::new(name, help)?)
+    }
+
+    fn float_gauge(&self, name: &str, help: &str) -> Result<Gauge, prometheus::Error> {
+        self.register(Gauge::new(name, help)?)
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, prometheus::Error> {
+        self.register(IntGaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Result<Histogram, prometheus::Error> {
+        self.register(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?)
+    }
+
+    fn histograms(&self, name: &str, help: &str, buckets: &[f64]) -> Result<HistogramVec, prometheus::Error> {
+        let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        self.register(HistogramVec::new(options, &["limit"])?)
+    }
+}
