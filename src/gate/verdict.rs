@@ -79,23 +79,26 @@ pub enum Cause {
     ShuttingDown,
 }
 
-/// What was charged for a request, given back on drop unless [`Charged::commit`] came first.
+/// What was charged for a request, given back on drop unless it is to be kept.
 #[derive(Debug, Default)]
 pub struct Charged<'l> {
     pub(super) items: SmallVec<[(&'l LimitState, Key, u64); 4]>,
+    kept: bool,
 }
 
 impl Charged<'_> {
-    /// Bytes of the request reached the upstream: what was charged stays charged.
-    pub fn commit(mut self) {
-        self.items.clear();
+    /// Whether bytes of the request may have reached the upstream, so that what was charged stays charged.
+    pub fn keep(&mut self, kept: bool) {
+        self.kept = kept;
     }
 }
 
 impl Drop for Charged<'_> {
     fn drop(&mut self) {
-        for (state, key, cost) in self.items.drain(..) {
-            state.table.refund(key, cost);
+        if !self.kept {
+            for (state, key, cost) in self.items.drain(..) {
+                state.table.refund(key, cost);
+            }
         }
     }
 }

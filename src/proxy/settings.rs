@@ -36,7 +36,7 @@ pub struct Settings {
 }
 
 /// The service behind Weir.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
     /// Host and port of its URL; names are resolved when connecting.
     pub authority: Authority,

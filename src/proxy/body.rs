@@ -1,0 +1,139 @@
+//! Bodies on their way through: the request's to the upstream, the answer's to the client.
+//!
+//! Neither is ever buffered whole; what is not asked for is not read.
+
+use std::cell::Cell;
+use std::error::Error;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::continuation::Continuation;
+use super::upstream::UpstreamBody;
+use super::wire::Wire;
+
+/// Why a body broke off.
+pub(super) type BodyError = Box<dyn Error + Send + Sync>;
+
+/// What the upstream gets.
+#[derive(Debug)]
+pub(super) struct RequestBody {
+    incoming: Option<Incoming>,
+    progress: Rc<Progress>,
+    /// With `Expect: 100-continue`: when the upstream wants it.
+    continuation: Option<Continuation>,
+}
+
+/// How far a request's body has come, as its exchange sees it.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Pieces handed on.
+    pub(super) frames: Cell<u64>,
+    /// Nothing more will come.
+    pub(super) ended: Cell<bool>,
+    /// The last that was asked for has not come from the client.
+    pub(super) awaits_client: Cell<bool>,
+}
+
+impl RequestBody {
+    pub(super) fn new(incoming: Incoming, continuation: Option<Continuation>) -> (Self, Rc<Progress>) {
+        let progress = Rc::new(Progress::default());
+        let incoming = Some(incoming).filter(|incoming| !incoming.is_end_stream());
+        progress.ended.set(incoming.is_none());
+        (Self { incoming, progress: Rc::clone(&progress), continuation }, progress)
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = &mut *self;
+        if let Some(continuation) = &mut this.continuation {
+            std::task::ready!(continuation.poll(cx));
+            this.continuation = None;
+        }
+        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
+        let polled = Pin::new(incoming).poll_frame(cx);
+        this.progress.awaits_client.set(polled.is_pending());
+        match &polled {
+            Poll::Ready(Some(Ok(_))) => {
+                this.progress.frames.set(this.progress.frames.get() + 1);
+                this.progress.ended.set(this.is_end_stream());
+            }
+            Poll::Ready(None) => this.progress.ended.set(true),
+            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+/// What the client gets. Its end, or its drop, ends the request on its connection.
+#[derive(Debug)]
+pub(super) struct AnswerBody {
+    source: Source,
+    wire: Rc<Wire>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Own(Option<Bytes>),
+    Upstream(Box<UpstreamBody>),
+}
+
+impl AnswerBody {
+    /// An answer of our own.
+    pub(super) fn own(bytes: Bytes, wire: Rc<Wire>) -> Self {
+        Self { source: Source::Own(Some(bytes).filter(|bytes| !bytes.is_empty())), wire }
+    }
+
+    /// The upstream's answer.
+    pub(super) fn upstream(body: UpstreamBody, wire: Rc<Wire>) -> Self {
+        Self { source: Source::Upstream(Box::new(body)), wire }
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.source {
+            Source::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Source::Upstream(body) => body.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Own(bytes) => bytes.is_none(),
+            Source::Upstream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Source::Upstream(body) => body.size_hint(),
+        }
+    }
+}
+
+impl Drop for AnswerBody {
+    fn drop(&mut self) {
+        self.wire.end();
+    }
+}

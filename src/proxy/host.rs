@@ -1,0 +1,67 @@
+//! Which host a request is for, said once and without doubt (RFC 9112, section 3.2; RFC 9113, section 8.3.1).
+
+use std::borrow::Cow;
+
+use http::request::Parts;
+use http::{Version, header};
+
+/// What is wrong with a request's host; the text is for the client.
+pub(super) type BadHost = &'static str;
+
+/// The host and port as sent; empty if an HTTP/1.0 request names none.
+pub(super) fn authority(parts: &Parts) -> Result<&str, BadHost> {
+    let mut lines = parts.headers.get_all(header::HOST).iter();
+    let line = lines.next().map(|value| value.to_str().map_err(|_| "the host has characters that no host has"));
+    if lines.next().is_some() {
+        return Err("more than one host");
+    }
+    let target = parts.uri.authority().map(http::uri::Authority::as_str);
+    let authority = match (line.transpose()?, target) {
+        (Some(line), Some(target)) if !line.eq_ignore_ascii_case(target) => {
+            return Err("the host is not that of the target");
+        }
+        (Some(authority), _) | (None, Some(authority)) => authority,
+        (None, None) if parts.version == Version::HTTP_10 => return Ok(""),
+        (None, None) => return Err("no host"),
+    };
+    if is_authority(authority) { Ok(authority) } else { Err("the host has characters that no host has") }
+}
+
+/// The host alone, lower-cased.
+pub(super) fn host(authority: &str) -> Cow<'_, str> {
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(host.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(host)
+    }
+}
+
+/// Whether this is `uri-host [ ":" port ]` (RFC 3986, section 3.2), without user information.
+fn is_authority(text: &str) -> bool {
+    let is_host_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte);
+    let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
+        Some(None) => return false,
+        Some(Some((address, rest))) => {
+            if !address.bytes().all(|byte| byte.is_ascii_hexdigit() || b":.".contains(&byte)) {
+                return false;
+            }
+            (address, rest)
+        }
+        None => {
+            let (host, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+            if !host.bytes().all(is_host_byte) {
+                return false;
+            }
+            (host, port)
+        }
+    };
+    let is_port = match port.strip_prefix(':') {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_digit()),
+        None => port.is_empty(),
+    };
+    !host.is_empty() && is_port
+}

@@ -1,0 +1,14 @@
+//! The service behind: connections to it, each worker's pool of them, and one exchange on one of them.
+//!
+//! A connection has no task of its own. Whoever has it in hand drives it: the exchange until the head of the
+//! response is there, then the response's body. That saves two hops through the scheduler for each request.
+//! In the pool nobody drives it; that it was closed meanwhile is seen when it is taken out.
+
+mod answer;
+mod connection;
+mod exchange;
+mod pool;
+
+pub(super) use answer::UpstreamBody;
+pub(super) use exchange::{ExchangeError, exchange};
+pub(super) use pool::Pool;

@@ -1,0 +1,287 @@
+//! The client's socket, shared by the connection that reads and writes it and by the requests on it.
+//!
+//! [`Wire`] is what both see; [`WireIo`] is what hyper reads and writes. On HTTP/1 every byte read passes the
+//! [`Guard`], which answers for message boundaries and for heads that hyper must not see.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::deadline::Deadline;
+use super::h1::{Guard, HeadFault, Phase};
+use super::settings::Timeouts;
+use crate::time;
+
+/// A client's connection.
+#[derive(Debug)]
+pub(super) struct Wire {
+    stream: TcpStream,
+    pub(super) peer: SocketAddr,
+    /// Present on HTTP/1.
+    guard: Option<RefCell<Guard>>,
+    /// Requests that hyper has handed us.
+    requests: Cell<u64>,
+    /// Those of them whose answer has not ended.
+    in_flight: Cell<u32>,
+    /// Whether the client may still be sending when everything has been answered.
+    unread: Cell<bool>,
+}
+
+impl Wire {
+    pub(super) fn new(stream: TcpStream, peer: SocketAddr, guard: Option<Guard>) -> Rc<Self> {
+        let guard = guard.map(RefCell::new);
+        let (requests, in_flight) = (Cell::new(0), Cell::new(0));
+        Rc::new(Self { stream, peer, guard, requests, in_flight, unread: Cell::new(false) })
+    }
+
+    /// Whether this is HTTP/1.
+    pub(super) fn is_h1(&self) -> bool {
+        self.guard.is_some()
+    }
+
+    /// A request begins; gives its ordinal, from 0.
+    pub(super) fn begin(&self) -> u64 {
+        self.in_flight.set(self.in_flight.get() + 1);
+        self.requests.replace(self.requests.get() + 1)
+    }
+
+    /// The answer to a request has ended, one way or the other.
+    pub(super) fn end(&self) {
+        self.in_flight.set(self.in_flight.get().saturating_sub(1));
+    }
+
+    /// What is wrong with the `ordinal`-th request of the connection, if it is a substitute.
+    pub(super) fn fault(&self, ordinal: u64) -> Option<HeadFault> {
+        self.guard.as_ref()?.borrow().fault(ordinal)
+    }
+
+    /// Waits until the client has closed its side or the connection is broken, whatever lies unread before that.
+    ///
+    /// Readiness for priority data is what tokio reports `EPOLLRDHUP` with, and nothing else sets it here: the
+    /// socket is not registered for such data.
+    pub(super) async fn gone(&self) {
+        // An error means that the runtime is going away, and the client with it.
+        let _ = self.stream.ready(Interest::PRIORITY).await;
+    }
+
+    /// After the last answer: closes our side, and takes what the client still sends, so that the kernel does not
+    /// answer it with a reset that destroys the answer on its way (RFC 9112, section 9.6).
+    pub(super) async fn linger(&self, at_most: Duration) {
+        let _ = SockRef::from(&self.stream).shutdown(std::net::Shutdown::Write);
+        if !self.unread.get() {
+            return;
+        }
+        let discard = async {
+            let mut waste = [0; 4096];
+            while self.stream.readable().await.is_ok() {
+                match self.stream.try_read(&mut waste) {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => break,
+                }
+            }
+        };
+        let _ = tokio::time::timeout(at_most, discard).await;
+    }
+}
+
+/// What the client owes us next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owed {
+    Nothing,
+    Request,
+    RestOfHead,
+}
+
+/// The client's connection as hyper reads and writes it.
+#[derive(Debug)]
+pub(super) struct WireIo {
+    wire: Rc<Wire>,
+    /// What was read to tell the protocol.
+    first: Bytes,
+    timeouts: Rc<Timeouts>,
+    /// What is owed, after how many requests, and since when.
+    owed: (Owed, u64, Instant),
+    read_deadline: Deadline,
+    write_blocked_since: Option<Instant>,
+    write_deadline: Deadline,
+}
+
+impl WireIo {
+    /// A connection on which `first` has been read, beginning at `since`.
+    pub(super) fn new(wire: Rc<Wire>, first: Bytes, timeouts: Rc<Timeouts>, since: Instant) -> Self {
+        Self {
+            wire,
+            first,
+            timeouts,
+            owed: (Owed::RestOfHead, 0, since),
+            read_deadline: Deadline::default(),
+            write_blocked_since: None,
+            write_deadline: Deadline::default(),
+        }
+    }
+
+    /// Reads once from what was read before or from the socket; `false` at the end of the stream.
+    fn poll_fill(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
+        if !self.first.is_empty() {
+            let len = self.first.len().min(buf.remaining());
+            buf.put_slice(&self.first[..len]);
+            self.first.advance(len);
+            return Poll::Ready(Ok(true));
+        }
+        loop {
+            ready!(self.wire.stream.poll_read_ready(cx))?;
+            match self.wire.stream.try_read_buf(buf) {
+                Ok(len) => return Poll::Ready(Ok(len > 0)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Ready if the client has owed us something for too long.
+    fn poll_overdue(&mut self, cx: &mut Context<'_>, phase: Phase) -> Poll<()> {
+        let requests = self.wire.requests.get();
+        let (owed, allowed) = match phase {
+            _ if self.wire.in_flight.get() > 0 => return Poll::Pending,
+            // A new connection owes a whole head.
+            Phase::Idle if requests > 0 => (Owed::Request, self.timeouts.keep_alive),
+            Phase::Idle | Phase::InHead => (Owed::RestOfHead, self.timeouts.request_head),
+            _ => (Owed::Nothing, self.timeouts.keep_alive),
+        };
+        if (owed, requests) != (self.owed.0, self.owed.1) {
+            self.owed = (owed, requests, time::instant_now());
+        }
+        if owed == Owed::Nothing { Poll::Pending } else { self.read_deadline.poll(cx, self.owed.2 + allowed) }
+    }
+
+    fn poll_read_h1(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let filled = buf.filled().len();
+            let phase = {
+                let Some(guard) = &self.wire.guard else { return Poll::Ready(Ok(())) };
+                let mut guard = guard.borrow_mut();
+                let held = guard.releasable();
+                if !held.is_empty() {
+                    let len = held.len().min(buf.remaining());
+                    buf.put_slice(&held[..len]);
+                    guard.consume(len);
+                    return Poll::Ready(Ok(()));
+                }
+                guard.phase()
+            };
+            match phase {
+                // The answer to a substitute closes the connection; an end of stream here would lose it.
+                Phase::Done => return Poll::Pending,
+                Phase::Broken => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+                _ => {}
+            }
+            match self.poll_fill(cx, buf) {
+                Poll::Ready(Ok(true)) => {
+                    let Some(guard) = &self.wire.guard else { return Poll::Ready(Ok(())) };
+                    let released = guard.borrow_mut().push(&buf.filled()[filled..]);
+                    buf.set_filled(filled + released);
+                    if released > 0 {
+                        return Poll::Ready(Ok(()));
+                    }
+                }
+                Poll::Ready(Ok(false)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    ready!(self.poll_overdue(cx, phase));
+                    let Some(guard) = &self.wire.guard else { return Poll::Ready(Ok(())) };
+                    if !guard.borrow_mut().time_out() {
+                        return Poll::Ready(Ok(())); // between requests: as if the client had closed
+                    }
+                }
+            }
+        }
+    }
+
+    /// After a write that could not go on: fails once it has been so for too long.
+    fn write_blocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let since = *self.write_blocked_since.get_or_insert_with(time::instant_now);
+        ready!(self.write_deadline.poll(cx, since + self.timeouts.body_idle));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn poll_write_with(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            match self.wire.stream.poll_write_ready(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return self.write_blocked(cx),
+            }
+            match write(&self.wire.stream) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => {
+                    self.write_blocked_since = None;
+                    return Poll::Ready(done);
+                }
+            }
+        }
+    }
+}
+
+impl AsyncRead for WireIo {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.wire.is_h1() {
+            return self.poll_read_h1(cx, buf);
+        }
+        match self.poll_fill(cx, buf) {
+            Poll::Ready(done) => Poll::Ready(done.map(|_| ())),
+            Poll::Pending => {
+                ready!(self.poll_overdue(cx, Phase::Idle));
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+}
+
+impl AsyncWrite for WireIo {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_with(cx, |stream| stream.try_write(bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_with(cx, |stream| stream.try_write_vectored(slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(SockRef::from(&self.wire.stream).shutdown(std::net::Shutdown::Write))
+    }
+}
+
+impl Drop for WireIo {
+    fn drop(&mut self) {
+        let is_mid_message = self.wire.guard.as_ref().is_some_and(|guard| guard.borrow().phase() != Phase::Idle);
+        self.wire.unread.set(is_mid_message || !self.first.is_empty());
+    }
+}
