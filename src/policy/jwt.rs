@@ -1,4 +1,0 @@
-//! Tokens.
-/// Verifier.
-#[derive(Debug)]
-pub struct Verifier {}
