@@ -137,7 +137,8 @@ fn escaped(high: u8, low: u8) -> Result<u8, PathError> {
     }
 }
 
-fn hex_value(digit: u8) -> Option<u8> {
+/// What a hexadecimal digit stands for.
+pub(super) fn hex_value(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'a'..=b'f' => Some(digit - b'a' + 10),
