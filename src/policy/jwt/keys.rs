@@ -111,7 +111,7 @@ impl error::Error for KeyError {}
 pub(super) struct Key {
     algorithm: Algorithm,
     kid: Option<Box<str>>,
-    key: DecodingKey,
+    decoding: DecodingKey,
 }
 
 impl Key {
@@ -123,7 +123,7 @@ impl Key {
 
     #[allow(clippy::ptr_arg, reason = "the crate's trait is over Vec<u8>")]
     pub(super) fn verifies(&self, signed: &[u8], signature: &Vec<u8>) -> bool {
-        let verifier = (DEFAULT_PROVIDER.verifier_factory)(&self.algorithm.into(), &self.key);
+        let verifier = (DEFAULT_PROVIDER.verifier_factory)(&self.algorithm.into(), &self.decoding);
         verifier.is_ok_and(|verifier| verifier.verify(signed, signature).is_ok())
     }
 
@@ -131,7 +131,7 @@ impl Key {
     fn new(algorithm: Algorithm, kid: Option<Box<str>>, key: DecodingKey) -> Result<Self, KeyProblem> {
         let invalid = KeyProblem::Invalid(algorithm);
         match (algorithm, key.kind()) {
-            (Algorithm::Rs256, kind) => check_rsa(kind)?,
+            (Algorithm::Rs256, material) => check_rsa(material)?,
             (Algorithm::Hs256, DecodingKeyKind::SecretOrDer(secret)) if secret.len() < SECRET_BYTES_MIN => {
                 return Err(KeyProblem::ShortSecret);
             }
@@ -140,7 +140,7 @@ impl Key {
             (_, DecodingKeyKind::SecretOrDer(_)) => {}
             (_, DecodingKeyKind::RsaModulusExponent { .. }) => return Err(invalid),
         }
-        Ok(Self { algorithm, kid, key })
+        Ok(Self { algorithm, kid, decoding: key })
     }
 }
 

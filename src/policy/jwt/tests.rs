@@ -257,7 +257,7 @@ fn keys_of_a_set_that_are_for_something_else_are_skipped() {
 fn nothing_shows_a_secret() {
     let spec = hmac_spec();
     let shown = format!("{spec:?} {:?}", Verifier::new(spec.clone()).unwrap());
-    let bytes = format!("{:?}", SECRET);
+    let bytes = format!("{SECRET:?}");
     assert!(!shown.contains("0123456789") && !shown.contains(&bytes[1..bytes.len() - 1]), "{shown}");
 }
 
