@@ -1,18 +1,181 @@
-//! Whose address.
+//! Whose address: the peer's, or the one that trusted proxies say is behind it.
+//!
+//! `X-Forwarded-For` grows to the right, one entry per proxy, so only its right end is written by those we
+//! trust; whatever stands left of the first untrusted address is the client's own invention.
+//!
+//! Not here: `Forwarded` (RFC 7239), the PROXY protocol, and grouping of IPv6 by network (see `key`).
+
+use std::net::{IpAddr, SocketAddr};
+
 use http::HeaderMap;
 use ipnet::IpNet;
-use std::net::IpAddr;
-/// Rules.
+
+const X_FORWARDED_FOR: &str = "x-forwarded-for";
+
+/// Entries of X-Forwarded-For that are looked at. A chain of trusted proxies is a few hops long; what is
+/// beyond this is an attempt to make us read.
+const HOPS_MAX: usize = 64;
+
+/// Whose word about the client's address is taken.
 #[derive(Clone, Debug)]
 pub struct ClientIpRules {
-    /// Trusted.
+    /// Proxies whose X-Forwarded-For is believed.
     pub trusted: Vec<IpNet>,
-    /// Bits.
+    /// Bits of an IPv6 address that name a client.
     pub ipv6_prefix: u8,
 }
+
 impl ClientIpRules {
-    /// The client's address.
-    pub fn client_ip(&self, peer: IpAddr, _headers: &HeaderMap) -> IpAddr {
-        peer
+    /// The client's address, IPv4 if it is one: the first from the right that is not a trusted proxy.
+    ///
+    /// If all are trusted it is the leftmost. An entry that is no address ends the walk at the hop that wrote it.
+    #[must_use]
+    pub fn client_ip(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let mut last = unmap(peer);
+        if !self.is_trusted(last) {
+            return last;
+        }
+        let lines = headers.get_all(X_FORWARDED_FOR).into_iter().rev();
+        let entries = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','));
+        for entry in entries.take(HOPS_MAX) {
+            let Some(hop) = address(entry) else { break };
+            last = hop;
+            if !self.is_trusted(hop) {
+                break;
+            }
+        }
+        last
+    }
+
+    /// Whether `peer` is one of the trusted proxies.
+    #[must_use]
+    pub fn is_trusted(&self, peer: IpAddr) -> bool {
+        let peer = unmap(peer);
+        self.trusted.iter().any(|net| net.contains(&peer))
+    }
+}
+
+/// The IPv4 address inside an IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2); any other as it is.
+#[must_use]
+pub fn unmap(ip: IpAddr) -> IpAddr {
+    ip.to_canonical()
+}
+
+/// Reads `1.2.3.4`, `1.2.3.4:55`, `::1`, `[::1]` or `[::1]:80`.
+fn address(entry: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(entry).ok()?.trim_ascii();
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let ip = match bare {
+        Some(inner) => inner.parse().map(IpAddr::V6).ok(),
+        None => text.parse().ok().or_else(|| text.parse().ok().map(|socket: SocketAddr| socket.ip())),
+    };
+    ip.map(unmap)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rules() -> ClientIpRules {
+        let trusted = ["10.0.0.0/8", "fd00::/8"].map(|net| net.parse().unwrap()).to_vec();
+        ClientIpRules { trusted, ipv6_prefix: 64 }
+    }
+
+    fn headers(lines: &[&[u8]]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(X_FORWARDED_FOR, HeaderValue::from_bytes(line).unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn walks() {
+        let rows: &[(&str, &[&str], &str)] = &[
+            // An untrusted peer is the client, whatever it says.
+            ("192.0.2.1", &["198.51.100.1"], "192.0.2.1"),
+            ("::ffff:192.0.2.1", &["198.51.100.1"], "192.0.2.1"),
+            ("2001:db8::1", &[], "2001:db8::1"),
+            // A trusted peer without the header is the client itself.
+            ("10.0.0.1", &[], "10.0.0.1"),
+            ("::ffff:10.0.0.1", &[], "10.0.0.1"),
+            // From the right, past trusted hops.
+            ("10.0.0.1", &["198.51.100.1"], "198.51.100.1"),
+            ("::ffff:10.0.0.1", &["198.51.100.1"], "198.51.100.1"),
+            ("fd00::1", &["2001:db8::7"], "2001:db8::7"),
+            ("10.0.0.1", &["6.6.6.6, 198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["6.6.6.6,198.51.100.1,10.0.0.2"], "198.51.100.1"),
+            ("10.0.0.1", &["6.6.6.6, 198.51.100.1, fd00::9, ::ffff:10.0.0.2"], "198.51.100.1"),
+            // Lines join in order.
+            ("10.0.0.1", &["6.6.6.6", "198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["6.6.6.6, 198.51.100.1", "10.0.0.2, 10.0.0.3"], "198.51.100.1"),
+            // All trusted: the leftmost.
+            ("10.0.0.1", &["10.0.0.4, 10.0.0.3", "10.0.0.2"], "10.0.0.4"),
+            // Ports, brackets, white space, mapped addresses.
+            ("10.0.0.1", &["198.51.100.1:55"], "198.51.100.1"),
+            ("10.0.0.1", &["[2001:db8::7]:80"], "2001:db8::7"),
+            ("10.0.0.1", &["[2001:db8::7]"], "2001:db8::7"),
+            ("10.0.0.1", &["\t 198.51.100.1 \t,  10.0.0.2:1 "], "198.51.100.1"),
+            ("10.0.0.1", &["::ffff:198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["[::ffff:198.51.100.1]:9"], "198.51.100.1"),
+            // What is no address ends the walk at the last good hop.
+            ("10.0.0.1", &["unknown"], "10.0.0.1"),
+            ("10.0.0.1", &["6.6.6.6, unknown"], "10.0.0.1"),
+            ("10.0.0.1", &["6.6.6.6, _hidden, 10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &["6.6.6.6,, 10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &["6.6.6.6, é, 10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &["6.6.6.6", ""], "10.0.0.1"),
+            ("10.0.0.1", &["198.51.100.1:"], "10.0.0.1"),
+            ("10.0.0.1", &["198.51.100.1:99999"], "10.0.0.1"),
+            ("10.0.0.1", &["[198.51.100.1]"], "10.0.0.1"),
+            ("10.0.0.1", &["[2001:db8::7"], "10.0.0.1"),
+            ("10.0.0.1", &["fe80::1%eth0"], "10.0.0.1"),
+            ("10.0.0.1", &["010.0.0.1"], "10.0.0.1"),
+            ("10.0.0.1", &["198.51.100.1 10.0.0.2"], "10.0.0.1"),
+        ];
+        for (peer, lines, client) in rows {
+            let lines: Vec<_> = lines.iter().map(|line| line.as_bytes()).collect();
+            let found = rules().client_ip(peer.parse().unwrap(), &headers(&lines));
+            assert_eq!(found.to_string(), *client, "{peer} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn looks_at_so_many_entries() {
+        for (trusted_hops, client) in [(HOPS_MAX - 1, "6.6.6.6"), (HOPS_MAX, "10.0.0.9")] {
+            let line = format!("6.6.6.6{}", ",10.0.0.9".repeat(trusted_hops));
+            let found = rules().client_ip("10.0.0.1".parse().unwrap(), &headers(&[line.as_bytes()]));
+            assert_eq!(found.to_string(), client, "{trusted_hops}");
+        }
+    }
+
+    #[test]
+    fn trusts_mapped_addresses_as_ipv4() {
+        for (peer, trusted) in [("10.1.2.3", true), ("::ffff:10.1.2.3", true), ("11.0.0.1", false), ("fd12::", true)] {
+            assert_eq!(rules().is_trusted(peer.parse().unwrap()), trusted, "{peer}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_untrusted_peer_is_the_client(
+            peer in any::<IpAddr>(),
+            line in prop::collection::vec(prop_oneof![0x20_u8..0x7F, 0x80_u8..], 0..64),
+        ) {
+            prop_assume!(!rules().is_trusted(peer));
+            prop_assert_eq!(rules().client_ip(peer, &headers(&[&line])), unmap(peer));
+        }
+
+        /// What a client writes in front of the entry of a trusted proxy changes nothing.
+        #[test]
+        fn the_left_end_is_not_believed(client in any::<IpAddr>(), forged in "[ -~]{0,40}") {
+            prop_assume!(!rules().is_trusted(client));
+            let line = format!("{forged},{client}");
+            prop_assert_eq!(rules().client_ip("10.0.0.1".parse().unwrap(), &headers(&[line.as_bytes()])), unmap(client));
+        }
     }
 }

@@ -8,7 +8,9 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, header};
 use siphasher::sip128::{Hasher128, SipHasher13};
+use smallvec::SmallVec;
 
+use super::path::hex_value;
 use super::{Applied, Facts};
 use crate::limit::Key;
 
@@ -29,9 +31,9 @@ pub enum KeyPart {
     Identity(usize),
     /// All values of a header, in order.
     Header(HeaderName),
-    /// The first value of a query parameter, as sent.
+    /// The first value of a query parameter, as a form decoder reads it.
     Query(Box<str>),
-    /// The first cookie of this name, as sent.
+    /// The first cookie of this name, without quotes and escapes.
     Cookie(Box<str>),
 }
 
@@ -93,7 +95,7 @@ impl KeySecret {
                 },
                 KeyPart::Header(name) => write_header(&mut hasher, facts.headers, name),
                 KeyPart::Query(name) => {
-                    write_optional(&mut hasher, facts.query.and_then(|query| find(query, '&', name)))
+                    write_optional(&mut hasher, facts.query.and_then(|query| parameter(query, name)));
                 }
                 KeyPart::Cookie(name) => write_optional(&mut hasher, cookie(facts.headers, name)),
             }
@@ -123,9 +125,9 @@ fn write(hasher: &mut SipHasher13, tag: u8, bytes: &[u8]) {
     hasher.write(bytes);
 }
 
-fn write_optional(hasher: &mut SipHasher13, text: Option<&str>) {
-    match text {
-        Some(text) => write(hasher, tag::TEXT, text.as_bytes()),
+fn write_optional(hasher: &mut SipHasher13, value: Option<Decoded<'_>>) {
+    match value {
+        Some(value) => write(hasher, tag::TEXT, &value.collect::<SmallVec<[u8; 64]>>()),
         None => hasher.write_u8(tag::ABSENT),
     }
 }
@@ -154,14 +156,313 @@ fn write_header(hasher: &mut SipHasher13, headers: &HeaderMap, name: &HeaderName
     }
 }
 
-/// The value of `name` among `name=value` pairs; a pair without `=` has an empty one.
-fn find<'t>(pairs: &'t str, separator: char, name: &str) -> Option<&'t str> {
-    pairs.split(separator).find_map(|pair| {
-        let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (found.trim_ascii() == name).then_some(value)
+fn parameter<'q>(query: &'q str, name: &str) -> Option<Decoded<'q>> {
+    find(query.as_bytes(), b'&', name, Decoded::form).map(Decoded::form)
+}
+
+fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<Decoded<'h>> {
+    let mut lines = headers.get_all(header::COOKIE).into_iter();
+    let value = lines.find_map(|line| find(line.as_bytes(), b';', name, Decoded::escapes))?;
+    // RFC 6265, 4.1.1: a value may stand in quotes, which many servers drop.
+    let bare = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+    Some(Decoded::escapes(bare.unwrap_or(value)))
+}
+
+/// The value of `name` among `name=value` pairs, without white space around it; a pair without `=` has an empty one.
+fn find<'t>(pairs: &'t [u8], separator: u8, name: &str, decode: fn(&'t [u8]) -> Decoded<'t>) -> Option<&'t [u8]> {
+    pairs.split(|&byte| byte == separator).find_map(|pair| {
+        let equals = memchr::memchr(b'=', pair).unwrap_or(pair.len());
+        let (found, value) = (&pair[..equals], pair.get(equals + 1..).unwrap_or_default());
+        decode(found.trim_ascii()).eq(name.bytes()).then(|| value.trim_ascii())
     })
 }
 
-fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
-    headers.get_all(header::COOKIE).iter().find_map(|line| find(line.to_str().ok()?, ';', name))
+/// Bytes as a server reads them. One value can be written with escapes in many ways, and were they different
+/// keys, a client could take a fresh bucket with each.
+struct Decoded<'t> {
+    rest: &'t [u8],
+    plus_is_space: bool,
+}
+
+impl<'t> Decoded<'t> {
+    fn escapes(rest: &'t [u8]) -> Self {
+        Self { rest, plus_is_space: false }
+    }
+
+    /// `application/x-www-form-urlencoded` (URL standard, section 5).
+    fn form(rest: &'t [u8]) -> Self {
+        Self { rest, plus_is_space: true }
+    }
+}
+
+impl Iterator for Decoded<'_> {
+    type Item = u8;
+
+    fn next(&mut self) -> Option<u8> {
+        let (&byte, tail) = self.rest.split_first()?;
+        self.rest = tail;
+        match (byte, tail) {
+            (b'%', [high, low, tail @ ..]) => match hex_value(*high).zip(hex_value(*low)) {
+                Some((high, low)) => {
+                    self.rest = tail;
+                    Some(high << 4 | low)
+                }
+                None => Some(byte),
+            },
+            (b'+', _) if self.plus_is_space => Some(b' '),
+            _ => Some(byte),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use http::{HeaderValue, Method};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::policy::matcher::tests::limit;
+
+    /// A request, as `key` may look at it.
+    #[derive(Clone, Debug)]
+    struct Request {
+        ip: &'static str,
+        path: &'static str,
+        route: &'static str,
+        host: &'static str,
+        method: Method,
+        query: Option<&'static str>,
+        headers: Vec<(&'static str, &'static [u8])>,
+        who: Vec<Who<'static>>,
+    }
+
+    const NOTHING: Request = Request {
+        ip: "192.0.2.1",
+        path: "/",
+        route: "",
+        host: "",
+        method: Method::GET,
+        query: None,
+        headers: Vec::new(),
+        who: Vec::new(),
+    };
+
+    fn key_of(parts: &[KeyPart], prefix: u8, request: &Request) -> Key {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &request.headers {
+            headers.append(*name, HeaderValue::from_bytes(value).unwrap());
+        }
+        let facts = Facts {
+            method: &request.method,
+            host: request.host,
+            path: request.path,
+            query: request.query,
+            headers: &headers,
+            client_ip: request.ip.parse().unwrap(),
+        };
+        let limit = crate::policy::Limit { key: parts.to_vec(), ..limit("l", &[]) };
+        let applied = Applied { index: 0, limit: &limit, route: request.route };
+        KeySecret::new([7; 16]).key(&applied, &facts, prefix, &request.who)
+    }
+
+    fn check(parts: &[KeyPart], left: &Request, right: &Request, equal: bool) {
+        let same = key_of(parts, 64, left) == key_of(parts, 64, right);
+        assert_eq!(same, equal, "{parts:?}\n{left:?}\n{right:?}");
+    }
+
+    #[test]
+    fn a_key_is_made_of_its_parts_only() {
+        use KeyPart::{Host, Ip, Method as Verb, Path, Route};
+        let base = Request { path: "/a", route: "/{x}", host: "h", ..NOTHING };
+        let others = [
+            Request { ip: "192.0.2.2", ..base.clone() },
+            Request { path: "/b", ..base.clone() },
+            Request { route: "/{y}", ..base.clone() },
+            Request { host: "i", ..base.clone() },
+            Request { method: Method::PUT, ..base.clone() },
+        ];
+        for (at, part) in [Ip, Path, Route, Host, Verb].into_iter().enumerate() {
+            for (changed, other) in others.iter().enumerate() {
+                check(std::slice::from_ref(&part), &base, other, at != changed);
+                check(&[], &base, other, true);
+            }
+        }
+    }
+
+    #[test]
+    fn parts_do_not_run_into_each_other() {
+        let of = |path, host| Request { path, host, ..NOTHING };
+        let parts = [KeyPart::Path, KeyPart::Host];
+        for (left, right, equal) in [
+            (of("/ab", "c"), of("/ab", "c"), true),
+            (of("/ab", "c"), of("/a", "bc"), false),
+            (of("/ab", ""), of("", "/ab"), false),
+            (of("", ""), of("\0", ""), false),
+            // Nor if a value imitates what stands between parts.
+            (of("/a\u{1}b", "c"), of("/a", "b\u{1}c"), false),
+        ] {
+            check(&parts, &left, &right, equal);
+        }
+    }
+
+    #[test]
+    fn headers_count_with_all_values_in_order() {
+        let of = |headers: &[(&'static str, &'static [u8])]| Request { headers: headers.to_vec(), ..NOTHING };
+        let [a, b] = ["x-a", "x-b"].map(|name| KeyPart::Header(HeaderName::from_static(name)));
+        for (left, right, equal) in [
+            (of(&[("x-a", b"ab"), ("x-b", b"c")]), of(&[("x-a", b"a"), ("x-b", b"bc")]), false),
+            (of(&[("x-a", b"1"), ("x-a", b"2")]), of(&[("x-a", b"1"), ("x-b", b"2")]), false),
+            (of(&[("x-a", b"1"), ("x-a", b"2")]), of(&[("x-a", b"2"), ("x-a", b"1")]), false),
+            (of(&[("x-a", b"1"), ("x-a", b"2")]), of(&[("x-a", b"12")]), false),
+            (of(&[("x-a", b"1"), ("x-a", b"2")]), of(&[("x-a", b"1,2")]), false),
+            (of(&[("x-a", b"")]), of(&[]), false),
+            (of(&[("x-a", b"")]), of(&[("x-b", b"")]), false),
+            (of(&[("x-a", b"1"), ("x-c", b"2")]), of(&[("x-a", b"1")]), true),
+            (of(&[("X-A", b"1")]), of(&[("x-a", b"1")]), true),
+            (of(&[("x-a", b"\xFF")]), of(&[("x-a", b"\xFE")]), false),
+        ] {
+            check(&[a.clone(), b.clone()], &left, &right, equal);
+        }
+    }
+
+    #[test]
+    fn queries() {
+        for (left, right, equal) in [
+            (None, Some(""), true),
+            (None, Some("b=1"), true),
+            (None, Some("k"), false),
+            (Some("k"), Some("k="), true),
+            (Some("k=1"), Some("a=2&k=1&b=3"), true),
+            (Some("k=1&k=2"), Some("k=1"), true),
+            (Some("k=2&k=1"), Some("k=1"), false),
+            (Some("k=1"), Some("kk=1"), false),
+            (Some("k=1=2"), Some("k=1"), false),
+            (Some("k=1;"), Some("k=1"), false),
+            // One value has many spellings.
+            (Some("k=abc"), Some("k=%61b%63"), true),
+            (Some("k=abc"), Some("%6B=abc"), true),
+            (Some("k=a%2bb"), Some("k=a%2Bb"), true),
+            (Some("k=a+b"), Some("k=a%20b"), true),
+            (Some("k=a+b"), Some("k=a%2Bb"), false),
+            (Some("k=a%2561"), Some("k=a%61"), false),
+            (Some("k=1%262"), Some("k=1&2"), false),
+            (Some("k=%"), Some("k=%25"), true),
+            (Some("k=%zz"), Some("k=%25zz"), true),
+            (Some("k=%4"), Some("k=4"), false),
+        ] {
+            let parts = [KeyPart::Query("k".into())];
+            check(&parts, &Request { query: left, ..NOTHING }, &Request { query: right, ..NOTHING }, equal);
+        }
+    }
+
+    #[test]
+    fn cookies() {
+        let of = |lines: &[&'static [u8]]| Request {
+            headers: lines.iter().map(|line| ("cookie", *line)).collect(),
+            ..NOTHING
+        };
+        for (left, right, equal) in [
+            (of(&[]), of(&[b""]), true),
+            (of(&[]), of(&[b"a=1; b=2"]), true),
+            (of(&[]), of(&[b"k="]), false),
+            (of(&[b"k=1"]), of(&[b"a=2; k=1; b=3"]), true),
+            (of(&[b"k=1"]), of(&[b"a=2;k=1;b=3"]), true),
+            (of(&[b"k=1"]), of(&[b"a=2", b"k=1"]), true),
+            (of(&[b"k=1"]), of(&[b"k=1; k=2"]), true),
+            (of(&[b"k=1"]), of(&[b"K=1"]), false),
+            (of(&[b"k=1"]), of(&[b"k=2"]), false),
+            (of(&[b"k=1=2"]), of(&[b"k=1"]), false),
+            // One value has many spellings.
+            (of(&[b"k=1"]), of(&[b" k = 1 ; a=2"]), true),
+            (of(&[b"k=1"]), of(&[b"k=\"1\""]), true),
+            (of(&[b"k=1"]), of(&[b"k=%31"]), true),
+            (of(&[b"k=1"]), of(&[b"k=\"1"]), false),
+            (of(&[b"k=\""]), of(&[b"k="]), false),
+            (of(&[b"k=a+b"]), of(&[b"k=a%20b"]), false),
+            // Bytes that are no text do not hide the cookie beside them.
+            (of(&[b"k=1"]), of(&[b"a=\xFF; k=1"]), true),
+            (of(&[b"k=\xFF"]), of(&[b"k=\xFE"]), false),
+        ] {
+            check(&[KeyPart::Cookie("k".into())], &left, &right, equal);
+        }
+    }
+
+    #[test]
+    fn identities() {
+        let of = |ip, who: &[Who<'static>]| Request { ip, who: who.to_vec(), ..NOTHING };
+        let (one, two) = ("192.0.2.1", "192.0.2.2");
+        for (left, right, equal) in [
+            (of(one, &[Who::Bytes(b"a")]), of(two, &[Who::Bytes(b"a")]), true),
+            (of(one, &[Who::Bytes(b"a")]), of(one, &[Who::Bytes(b"b")]), false),
+            (of(one, &[Who::Bytes(b"a")]), of(one, &[Who::Claim("a".into())]), true),
+            (of(one, &[Who::Bytes(b"")]), of(one, &[Who::Anonymous]), false),
+            (of(one, &[Who::Anonymous]), of(two, &[Who::Anonymous]), true),
+            (of(one, &[Who::Anonymous]), of(one, &[]), true),
+            (of(one, &[Who::Ip]), of(two, &[Who::Ip]), false),
+            (of(one, &[Who::Ip]), of(one, &[Who::Ip]), true),
+            (of(one, &[Who::Ip]), of(one, &[Who::Bytes(&[192, 0, 2, 1])]), false),
+        ] {
+            check(&[KeyPart::Identity(0)], &left, &right, equal);
+        }
+    }
+
+    #[test]
+    fn addresses_by_network() {
+        for (prefix, left, right, equal) in [
+            (64, "192.0.2.1", "192.0.2.1", true),
+            (0, "192.0.2.1", "192.0.2.2", false),
+            (64, "0.0.0.0", "::", false),
+            (0, "0.0.0.0", "::", false),
+            (64, "2001:db8::1", "2001:db8::ffff:ffff:ffff:ffff", true),
+            (64, "2001:db8::1", "2001:db8:0:1::1", false),
+            (0, "2001:db8::1", "fe80::1", true),
+            (1, "7fff::", "8000::", false),
+            (1, "8000::", "ffff::", true),
+            (48, "2001:db8:7:1::", "2001:db8:7:2::", true),
+            (127, "2001:db8::2", "2001:db8::3", true),
+            (127, "2001:db8::1", "2001:db8::2", false),
+            (128, "2001:db8::2", "2001:db8::3", false),
+            (128, "2001:db8::2", "2001:db8::2", true),
+            (255, "2001:db8::2", "2001:db8::3", false),
+        ] {
+            let of = |ip| key_of(&[KeyPart::Ip], prefix, &Request { ip, ..NOTHING });
+            assert_eq!(of(left) == of(right), equal, "/{prefix} {left} {right}");
+        }
+    }
+
+    #[test]
+    fn the_secret_counts_and_does_not_show() {
+        let [one, two] = [[1; 16], [2; 16]].map(KeySecret::new);
+        assert_ne!(one.hash(b"x"), two.hash(b"x"));
+        assert_eq!(one.hash(b"x"), one.hash(b"x"));
+        assert_eq!(format!("{one:?}"), "KeySecret");
+    }
+
+    #[test]
+    fn opaque_bytes_are_no_key_of_a_request() {
+        assert_ne!(KeySecret::new([7; 16]).hash(b""), key_of(&[], 64, &NOTHING));
+    }
+
+    proptest! {
+        /// However a value is escaped, its key is the same.
+        #[test]
+        fn escapes_do_not_matter(value in "[a-z&=%+;é]{0,12}", escaped in any::<u64>()) {
+            let spelt: String = value.bytes().enumerate().map(|(at, byte)| {
+                let is_plain = byte.is_ascii_lowercase() && escaped >> at & 1 == 0;
+                if is_plain { char::from(byte).to_string() } else { format!("%{byte:02x}") }
+            }).collect();
+            let query = format!("k={spelt}");
+            prop_assert!(parameter(&query, "k").unwrap().eq(value.bytes()));
+        }
+
+        #[test]
+        fn any_query_and_cookie_are_read(text in prop::collection::vec(prop_oneof![0x20_u8..0x7F, 0x80_u8..], 0..40)) {
+            let query = String::from_utf8_lossy(&text);
+            let _ = parameter(&query, "k").map(Iterator::count);
+            let mut headers = HeaderMap::new();
+            headers.insert(header::COOKIE, HeaderValue::from_bytes(&text).unwrap());
+            let _ = cookie(&headers, "k").map(Iterator::count);
+        }
+    }
 }

@@ -1,9 +1,390 @@
-//! The one path normaliser.
+//! The one path normaliser: what limits match, what keys are made of and what is forwarded.
+//!
+//! Two ways to write one resource must not give two buckets, and two resources must not share one.
+//!
+//! | In the path | Becomes | Because |
+//! |---|---|---|
+//! | an escaped unreserved character, `%7E` | the character, `~` | RFC 3986, 6.2.2.2: they are equivalent |
+//! | any other escape, `%3a` | upper case, `%3A` | 6.2.2.1; the delimiter itself would mean something else (2.2) |
+//! | `//` | `/` | file systems and most frameworks merge them |
+//! | a segment `.`, `..`, `%2e`, `.;x`, `..;x` | removed, as in 5.2.4 | servlet containers drop `;x` first, then see `..` |
+//! | `..` above the root | `/` | 5.2.4 clamps; nothing is above the root |
+//! | a character that a path cannot hold, raw non-ASCII | its escape, `%C3%A9` | 3.3 has no other way to write it |
+//! | `%2F`, `%5C`, a raw backslash | refused | servers disagree whether it separates segments |
+//! | a control character, raw or escaped | refused | cuts strings and lines further down |
+//! | `%` without two hex digits | refused | it means something else to everyone |
+//! | no `/` at the front | refused, but for `*` alone | RFC 9112, 3.2.1 and 3.2.4 |
+//!
+//! Slashes are merged before dot segments are removed, so `/a//../b` is `/b`, as it is to a file system.
+//!
+//! Not here: the query (never changed), the target's form and its length (bounded by whoever reads the head).
+
 use std::borrow::Cow;
+use std::{error, fmt};
+
 /// Why a path is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PathError {}
-/// Normalises.
+pub enum PathError {
+    /// It does not begin with `/`.
+    NoSlash,
+    /// `%` without two hex digits.
+    Escape,
+    /// A control character, raw or escaped.
+    Control,
+    /// An escaped `/`, or a backslash, raw or escaped.
+    Separator,
+}
+
+impl fmt::Display for PathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSlash => "the path does not begin with a slash",
+            Self::Escape => "the path has an invalid percent-escape",
+            Self::Control => "the path has a control character",
+            Self::Separator => "the path has an escaped slash or a backslash",
+        })
+    }
+}
+
+impl error::Error for PathError {}
+
+/// The one way to write `raw`, the path of an origin-form target without its query.
+///
+/// Borrowed, after one scan, if `raw` is that way already.
 pub fn normalise(raw: &str) -> Result<Cow<'_, str>, PathError> {
-    Ok(Cow::Borrowed(raw))
+    if is_normal(raw.as_bytes()) || raw == "*" {
+        return Ok(Cow::Borrowed(raw));
+    }
+    rewrite(raw).map(Cow::Owned)
+}
+
+/// What a raw byte is to a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Unreserved in RFC 3986, 2.3.
+    Unreserved,
+    /// Any other `pchar` of 3.3: `sub-delims`, `:` and `@`.
+    Delimiter,
+    Slash,
+    Percent,
+    Backslash,
+    Control,
+    /// Only ever escaped.
+    Foreign,
+}
+
+const CLASSES: [Class; 256] = {
+    let mut classes = [Class::Foreign; 256];
+    let mut byte: u8 = 0;
+    loop {
+        classes[byte as usize] = match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => Class::Unreserved,
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@' => {
+                Class::Delimiter
+            }
+            b'/' => Class::Slash,
+            b'%' => Class::Percent,
+            b'\\' => Class::Backslash,
+            0..=0x1F | 0x7F => Class::Control,
+            _ => Class::Foreign,
+        };
+        if byte == u8::MAX {
+            break classes;
+        }
+        byte += 1;
+    }
+};
+
+fn class(byte: u8) -> Class {
+    CLASSES[usize::from(byte)]
+}
+
+fn is_normal(path: &[u8]) -> bool {
+    path.first() == Some(&b'/')
+        && path.iter().enumerate().all(|(at, &byte)| match class(byte) {
+            Class::Unreserved | Class::Delimiter => true,
+            Class::Slash => is_normal_segment_start(&path[at + 1..]),
+            Class::Percent => is_normal_escape(&path[at + 1..]),
+            Class::Backslash | Class::Control | Class::Foreign => false,
+        })
+}
+
+/// Whether no `/` and no dot segment follows a slash.
+fn is_normal_segment_start(tail: &[u8]) -> bool {
+    match tail {
+        [b'/', ..] => false,
+        [b'.', b'.', after @ ..] | [b'.', after @ ..] => !matches!(after, [] | [b'/' | b';', ..]),
+        _ => true,
+    }
+}
+
+fn is_normal_escape(tail: &[u8]) -> bool {
+    let [high, low, ..] = *tail else { return false };
+    !high.is_ascii_lowercase() && !low.is_ascii_lowercase() && escaped(high, low).is_ok_and(is_kept_escaped)
+}
+
+fn is_kept_escaped(byte: u8) -> bool {
+    class(byte) != Class::Unreserved
+}
+
+/// The byte behind `%`, `high`, `low`, if a path may hold it.
+fn escaped(high: u8, low: u8) -> Result<u8, PathError> {
+    let byte = hex_value(high).zip(hex_value(low)).map(|(high, low)| high << 4 | low).ok_or(PathError::Escape)?;
+    match class(byte) {
+        Class::Control => Err(PathError::Control),
+        Class::Slash | Class::Backslash => Err(PathError::Separator),
+        _ => Ok(byte),
+    }
+}
+
+/// What a hexadecimal digit stands for.
+pub(super) fn hex_value(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+fn rewrite(raw: &str) -> Result<String, PathError> {
+    let segments = raw.strip_prefix('/').ok_or(PathError::NoSlash)?.split('/');
+    let mut out = String::with_capacity(raw.len() + raw.len() / 4);
+    let mut ends_in_slash = true;
+    for segment in segments {
+        let parent_end = out.len();
+        out.push('/');
+        push_segment(&mut out, segment)?;
+        let depth = Depth::of(&out[parent_end + 1..]);
+        ends_in_slash = depth != Depth::Down;
+        match depth {
+            Depth::Down => {}
+            Depth::Same => out.truncate(parent_end),
+            Depth::Up => {
+                out.truncate(parent_end);
+                out.truncate(out.rfind('/').unwrap_or(0));
+            }
+        }
+    }
+    if ends_in_slash {
+        out.push('/');
+    }
+    Ok(out)
+}
+
+/// Where a segment leads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    Down,
+    Same,
+    Up,
+}
+
+impl Depth {
+    fn of(segment: &str) -> Self {
+        let name = segment.split_once(';').map_or(segment, |(name, _)| name);
+        match name {
+            _ if segment.is_empty() => Self::Same,
+            "." => Self::Same,
+            ".." => Self::Up,
+            _ => Self::Down,
+        }
+    }
+}
+
+fn push_segment(out: &mut String, segment: &str) -> Result<(), PathError> {
+    let mut bytes = segment.bytes();
+    while let Some(byte) = bytes.next() {
+        match class(byte) {
+            Class::Unreserved | Class::Delimiter => out.push(char::from(byte)),
+            Class::Percent => {
+                let (high, low) = bytes.next().zip(bytes.next()).ok_or(PathError::Escape)?;
+                match escaped(high, low)? {
+                    byte if is_kept_escaped(byte) => push_escape(out, byte),
+                    byte => out.push(char::from(byte)),
+                }
+            }
+            Class::Foreign => push_escape(out, byte),
+            Class::Control => return Err(PathError::Control),
+            Class::Slash | Class::Backslash => return Err(PathError::Separator),
+        }
+    }
+    Ok(())
+}
+
+fn push_escape(out: &mut String, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    out.push('%');
+    out.push(char::from(DIGITS[usize::from(byte >> 4)]));
+    out.push(char::from(DIGITS[usize::from(byte & 0xF)]));
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn normal_paths_are_borrowed() {
+        for path in [
+            "/",
+            "/a",
+            "/a/",
+            "/a/b.c/~d-e_f",
+            "/a:b@c;d=e,f!g$h&i'j(k)l*m+n",
+            "/%20%25%3A%C3%A9",
+            "/.a/..b/a./b../.../;x/a;..",
+            "/..%3B",
+            "*",
+        ] {
+            assert!(matches!(normalise(path), Ok(Cow::Borrowed(same)) if same == path), "{path}");
+        }
+    }
+
+    #[test]
+    fn rewrites() {
+        for (raw, normal) in [
+            ("/%61%7E%2D%5f%2e%41", "/a~-_.A"),
+            ("/%c3%a9", "/%C3%A9"),
+            ("/é", "/%C3%A9"),
+            ("/%c3%A9", "/%C3%A9"),
+            ("/%3a:%2a*", "/%3A:%2A*"),
+            ("/%2561", "/%2561"),
+            ("/%3f%23", "/%3F%23"),
+            ("/a b\"<>^`{|}[]#?", "/a%20b%22%3C%3E%5E%60%7B%7C%7D%5B%5D%23%3F"),
+            ("//", "/"),
+            ("///a//b//", "/a/b/"),
+            ("/.", "/"),
+            ("/..", "/"),
+            ("/../../a", "/a"),
+            ("/a/.", "/a/"),
+            ("/a/..", "/"),
+            ("/a/b/..", "/a/"),
+            ("/a/b/../c", "/a/c"),
+            ("/a/./b/../../c", "/c"),
+            ("/a/%2e%2E/b", "/b"),
+            ("/a/.%2e/b", "/b"),
+            ("/a/%2E/b", "/a/b"),
+            ("/a/..;/b", "/b"),
+            ("/a/..;x=1/b", "/b"),
+            ("/a/%2e%2e;x/b", "/b"),
+            ("/a/.;x/b", "/a/b"),
+            ("/a/..;", "/"),
+            ("/a//../b", "/b"),
+            ("/a/%2e%2e%3bx", "/a/..%3Bx"),
+            ("/...//", "/.../"),
+        ] {
+            assert_eq!(normalise(raw).as_deref(), Ok(normal), "{raw}");
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        for (raw, error) in [
+            ("", PathError::NoSlash),
+            ("a", PathError::NoSlash),
+            ("**", PathError::NoSlash),
+            ("%2Fa", PathError::NoSlash),
+            ("http://a/", PathError::NoSlash),
+            ("/%", PathError::Escape),
+            ("/%4", PathError::Escape),
+            ("/%/41", PathError::Escape),
+            ("/%4/1", PathError::Escape),
+            ("/%zz", PathError::Escape),
+            ("/%+1", PathError::Escape),
+            ("/%u0041", PathError::Escape),
+            ("/%é", PathError::Escape),
+            ("/%00", PathError::Control),
+            ("/%1f", PathError::Control),
+            ("/%7F", PathError::Control),
+            ("/a\0", PathError::Control),
+            ("/a\n", PathError::Control),
+            ("/a\x7f", PathError::Control),
+            ("/a%2Fb", PathError::Separator),
+            ("/a%2fb", PathError::Separator),
+            ("/a%5Cb", PathError::Separator),
+            ("/a%5cb", PathError::Separator),
+            ("/a\\b", PathError::Separator),
+            ("/a%2F/../b", PathError::Separator),
+        ] {
+            assert_eq!(normalise(raw), Err(error), "{raw:?}");
+        }
+    }
+
+    /// Paths dense in what the rules are about.
+    fn path() -> impl Strategy<Value = String> {
+        let piece = prop_oneof![
+            Just("/".to_owned()),
+            Just(".".to_owned()),
+            Just("..".to_owned()),
+            Just(";x".to_owned()),
+            Just("%2e".to_owned()),
+            Just("%2E".to_owned()),
+            "%[0-9a-fA-F]{2}",
+            "[a-c:@ {é|]",
+            any::<char>().prop_map(String::from),
+        ];
+        prop::collection::vec(piece, 0..16).prop_map(|pieces| format!("/{}", pieces.concat()))
+    }
+
+    /// What a server sees that decodes escapes once, without interpreting segments.
+    fn decoded(path: &str) -> Vec<u8> {
+        let bytes = path.as_bytes();
+        let mut out = Vec::new();
+        let mut at = 0;
+        while at < bytes.len() {
+            if bytes[at] == b'%' {
+                out.push(u8::from_str_radix(&path[at + 1..at + 3], 16).unwrap());
+                at += 3;
+            } else {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn the_output_is_normal(raw in path()) {
+            if let Ok(normal) = normalise(&raw) {
+                prop_assert!(normal.starts_with('/'));
+                prop_assert!(normal.is_ascii());
+                prop_assert!(!normal.contains("//"));
+                for segment in normal.split('/') {
+                    let name = segment.split(';').next().unwrap();
+                    prop_assert!(name != "." && name != "..", "{}", normal);
+                }
+                for (at, _) in normal.match_indices('%') {
+                    let digits = &normal[at + 1..at + 3];
+                    prop_assert!(!digits.contains(|c: char| c.is_ascii_lowercase()));
+                    let byte = u8::from_str_radix(digits, 16).unwrap();
+                    prop_assert!(!(byte.is_ascii_alphanumeric() || b"-._~/\\".contains(&byte) || byte.is_ascii_control()));
+                }
+                prop_assert!(matches!(normalise(&normal), Ok(Cow::Borrowed(same)) if same == normal));
+            }
+        }
+
+        /// The quick scan and the rewriting agree on what is normal.
+        #[test]
+        fn borrowed_means_unchanged(raw in path()) {
+            if let Ok(rewritten) = rewrite(&raw) {
+                prop_assert_eq!(is_normal(raw.as_bytes()), rewritten == raw, "{}", rewritten);
+            }
+        }
+
+        /// Without dots and double slashes nothing but spelling changes, so no two resources merge.
+        #[test]
+        fn only_the_spelling_changes(segments in prop::collection::vec("[a-zA-Z :;@é%é]{1,6}", 1..4)) {
+            let raw = format!("/{}", segments.join("/").replace('%', "%25"));
+            prop_assert_eq!(decoded(&normalise(&raw).unwrap()), decoded(&raw));
+        }
+
+        #[test]
+        fn never_panics(raw in any::<String>()) {
+            let _ = normalise(&raw);
+        }
+    }
 }

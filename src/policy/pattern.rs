@@ -96,3 +96,80 @@ impl Segment {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn reads() {
+        let literal = |text: &str| Segment::Literal(text.into());
+        for (text, segments) in [
+            ("/", vec![literal("")]),
+            ("/a", vec![literal("a")]),
+            ("/a/", vec![literal("a"), literal("")]),
+            ("/{a}", vec![Segment::One]),
+            ("/{a_1}/b/{*rest}", vec![Segment::One, literal("b"), Segment::Rest]),
+            ("/{*rest}", vec![Segment::Rest]),
+            ("/a*b/*", vec![literal("a*b"), literal("*")]),
+            ("/%C3%A9;v=1/a:b@c", vec![literal("%C3%A9;v=1"), literal("a:b@c")]),
+        ] {
+            let pattern = PathPattern::parse(text).unwrap();
+            assert_eq!((pattern.as_str(), pattern.segments()), (text, &*segments));
+        }
+    }
+
+    #[test]
+    fn refuses() {
+        let not_normal = |normal: &str| PatternError::NotNormal(normal.into());
+        for (text, error) in [
+            ("", PatternError::NoSlash),
+            ("a", PatternError::NoSlash),
+            ("*", PatternError::NoSlash),
+            ("{*rest}", PatternError::NoSlash),
+            ("/{*rest}/", PatternError::RestNotLast),
+            ("/{*rest}/a", PatternError::RestNotLast),
+            ("/{}", PatternError::Braces),
+            ("/{*}", PatternError::Braces),
+            ("/{a", PatternError::Braces),
+            ("/a}", PatternError::Braces),
+            ("/x{a}", PatternError::Braces),
+            ("/{a}x", PatternError::Braces),
+            ("/{a}{b}", PatternError::Braces),
+            ("/{a-b}", PatternError::Braces),
+            ("/{**a}", PatternError::Braces),
+            ("/{é}", PatternError::Braces),
+            ("/a//b", not_normal("/a/b")),
+            ("/a/../b", not_normal("/b")),
+            ("/é", not_normal("/%C3%A9")),
+            ("/a b", not_normal("/a%20b")),
+            ("/%61", not_normal("/a")),
+            ("/%3a", not_normal("/%3A")),
+            ("/a?b", not_normal("/a%3Fb")),
+            ("/a%2Fb", PatternError::NoPath),
+            ("/a\\b", PatternError::NoPath),
+            ("/%zz", PatternError::NoPath),
+            ("/{a}//b", PatternError::NoPath),
+        ] {
+            assert_eq!(PathPattern::parse(text), Err(error), "{text}");
+        }
+    }
+
+    proptest! {
+        /// A pattern without braces matches itself, so it is a path that the normaliser leaves alone.
+        #[test]
+        fn a_literal_pattern_is_a_normal_path(text in "/[a-c./%26;* é]{0,12}") {
+            if let Ok(pattern) = PathPattern::parse(&text) {
+                prop_assert_eq!(&*path::normalise(pattern.as_str()).unwrap(), &*text);
+            }
+        }
+
+        #[test]
+        fn never_panics(text in any::<String>()) {
+            let _ = PathPattern::parse(&text);
+        }
+    }
+}

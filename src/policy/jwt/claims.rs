@@ -1,0 +1,198 @@
+//! The payload of a token: the registered claims that are checked, and the one that names the client.
+//!
+//! Everything else is skipped without being kept. A claim that comes twice makes the payload malformed: which
+//! one counts would depend on the reader (RFC 7519, 4).
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::time::{Timestamp, saturating_ns};
+
+/// Bytes of the longest text that names a client.
+const VALUE_BYTES_MAX: usize = 256;
+
+/// The claims that matter.
+#[derive(Debug, Default)]
+pub(super) struct Claims<'t> {
+    pub(super) exp: Option<Value<'t>>,
+    pub(super) nbf: Option<Value<'t>>,
+    pub(super) iss: Option<Value<'t>>,
+    pub(super) aud: Option<Value<'t>>,
+    /// The claim that names the client, if it is none of the above.
+    other: Option<Value<'t>>,
+}
+
+/// The value of a claim, as far as it can matter.
+#[derive(Debug)]
+pub(super) enum Value<'t> {
+    Text(Cow<'t, str>),
+    Positive(u64),
+    Negative(i64),
+    Fraction(f64),
+    List(Vec<Value<'t>>),
+    Other,
+}
+
+impl<'t> Claims<'t> {
+    /// Reads a payload in which `named` names the client; `None` if it is not an object of distinct claims.
+    pub(super) fn parse(json: &'t [u8], named: &str) -> Option<Self> {
+        let mut deserializer = serde_json::Deserializer::from_slice(json);
+        let claims = Wanted { named }.deserialize(&mut deserializer).ok()?;
+        deserializer.end().ok()?;
+        Some(claims)
+    }
+
+    pub(super) fn named(&self, name: &str) -> Option<&Value<'t>> {
+        match name {
+            "exp" => self.exp.as_ref(),
+            "nbf" => self.nbf.as_ref(),
+            "iss" => self.iss.as_ref(),
+            "aud" => self.aud.as_ref(),
+            _ => self.other.as_ref(),
+        }
+    }
+
+    fn slot(&mut self, name: &str, named: &str) -> Option<&mut Option<Value<'t>>> {
+        match name {
+            "exp" => Some(&mut self.exp),
+            "nbf" => Some(&mut self.nbf),
+            "iss" => Some(&mut self.iss),
+            "aud" => Some(&mut self.aud),
+            name => (name == named).then_some(&mut self.other),
+        }
+    }
+}
+
+impl Value<'_> {
+    /// A `NumericDate` (RFC 7519, 2): seconds since the epoch, perhaps with a fraction.
+    pub(super) fn date(&self) -> Option<Timestamp> {
+        let since_epoch = match *self {
+            Self::Positive(seconds) => Duration::from_secs(seconds),
+            Self::Fraction(seconds) if seconds > 0.0 => Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX),
+            Self::Negative(_) | Self::Fraction(_) => Duration::ZERO,
+            Self::Text(_) | Self::List(_) | Self::Other => return None,
+        };
+        Some(Timestamp::from_ns(saturating_ns(since_epoch)))
+    }
+
+    /// The client's name: text that is neither empty nor too long, or an integer in decimal.
+    pub(super) fn client(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Text(text) => (1..=VALUE_BYTES_MAX).contains(&text.len()).then(|| Arc::from(&**text)),
+            Self::Positive(number) => Some(Arc::from(itoa::Buffer::new().format(*number))),
+            Self::Negative(number) => Some(Arc::from(itoa::Buffer::new().format(*number))),
+            Self::Fraction(_) | Self::List(_) | Self::Other => None,
+        }
+    }
+
+    pub(super) fn is(&self, wanted: &str) -> bool {
+        matches!(self, Self::Text(text) if text == wanted)
+    }
+
+    pub(super) fn is_or_includes(&self, wanted: &str) -> bool {
+        match self {
+            Self::List(values) => values.iter().any(|value| value.is(wanted)),
+            value => value.is(wanted),
+        }
+    }
+}
+
+struct Wanted<'n> {
+    named: &'n str,
+}
+
+impl<'de> DeserializeSeed<'de> for Wanted<'_> {
+    type Value = Claims<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Claims<'de>, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Wanted<'_> {
+    type Value = Claims<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of claims")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Claims<'de>, A::Error> {
+        let mut claims = Claims::default();
+        while let Some(Name(name)) = map.next_key()? {
+            match claims.slot(&name, self.named) {
+                Some(Some(_)) => return Err(A::Error::custom("a claim comes twice")),
+                Some(slot) => *slot = Some(map.next_value()?),
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(claims)
+    }
+}
+
+/// The name of a claim, borrowed unless it is written with escapes.
+#[derive(Deserialize)]
+struct Name<'t>(#[serde(borrow)] Cow<'t, str>);
+
+impl<'de> Deserialize<'de> for Value<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyValue)
+    }
+}
+
+struct AnyValue;
+
+impl<'de> Visitor<'de> for AnyValue {
+    type Value = Value<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Value<'de>, E> {
+        Ok(Value::Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value<'de>, E> {
+        Ok(Value::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value<'de>, E> {
+        Ok(Value::Positive(number))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value<'de>, E> {
+        Ok(Value::Negative(number))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Value<'de>, E> {
+        Ok(Value::Fraction(number))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Value<'de>, E> {
+        Ok(Value::Other)
+    }
+
+    fn visit_unit<E>(self) -> Result<Value<'de>, E> {
+        Ok(Value::Other)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value<'de>, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = seq.next_element()? {
+            values.push(value);
+        }
+        Ok(Value::List(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value<'de>, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Value::Other)
+    }
+}

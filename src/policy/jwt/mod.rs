@@ -1,0 +1,317 @@
+//! Who a JSON Web Token says it is from, once its signature is verified (RFC 7519, RFC 7515, RFC 8725).
+//!
+//! The algorithm is decided by the configuration and by the type of each key, never by the token: the token
+//! may only name one of those listed, and each key verifies exactly one (RFC 8725, 3.1). Times are checked
+//! against the `now` of the caller.
+//!
+//! Not here: fetching keys, caching verified tokens, encrypted tokens, extensions named by `crit`.
+
+mod claims;
+mod keys;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{error, fmt};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::time::{Timestamp, saturating_ns};
+use claims::Claims;
+use keys::Key;
+
+pub use keys::{KeyError, KeyMaterial, KeyProblem};
+
+/// Bytes of the longest token that is looked at; servers accept header fields of about this size.
+pub const TOKEN_BYTES_MAX: usize = 8 * 1024;
+
+/// What a [`Verifier`] is made of.
+#[derive(Clone, Debug)]
+pub struct VerifierSpec {
+    /// The claim that names the client: text or an integer.
+    pub claim: String,
+    /// The algorithms that a token may use.
+    pub algorithms: Vec<Algorithm>,
+    /// The keys that may have signed it.
+    pub keys: Vec<KeyMaterial>,
+    /// What `iss` must be; `None` for anything.
+    pub issuer: Option<String>,
+    /// What `aud` must be or include; `None` for anything.
+    pub audience: Option<String>,
+    /// Whether a token without `exp` is refused.
+    pub require_exp: bool,
+    /// How far the issuer's clock may be from ours.
+    pub leeway: Duration,
+}
+
+/// A signature algorithm of RFC 7518 or RFC 8037.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// HMAC with SHA-256.
+    Hs256,
+    /// RSASSA-PKCS1-v1_5 with SHA-256.
+    Rs256,
+    /// ECDSA on P-256 with SHA-256.
+    Es256,
+    /// `EdDSA` with Ed25519.
+    EdDsa,
+}
+
+impl Algorithm {
+    /// The names that [`FromStr`] knows.
+    pub const ALL_NAMES: [&str; 4] = ["HS256", "RS256", "ES256", "EdDSA"];
+
+    /// As tokens and configurations write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let [hs256, rs256, es256, eddsa] = Self::ALL_NAMES;
+        match self {
+            Self::Hs256 => hs256,
+            Self::Rs256 => rs256,
+            Self::Es256 => es256,
+            Self::EdDsa => eddsa,
+        }
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        [Self::Hs256, Self::Rs256, Self::Es256, Self::EdDsa]
+            .into_iter()
+            .find(|algorithm| algorithm.name() == name)
+            .ok_or(UnknownAlgorithm)
+    }
+}
+
+/// A name that is not in [`Algorithm::ALL_NAMES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownAlgorithm;
+
+impl fmt::Display for UnknownAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not one of {}", Algorithm::ALL_NAMES.join(", "))
+    }
+}
+
+impl error::Error for UnknownAlgorithm {}
+
+/// Verifies tokens.
+#[derive(Debug)]
+pub struct Verifier {
+    claim: Box<str>,
+    algorithms: Vec<Algorithm>,
+    keys: Vec<Key>,
+    issuer: Option<Box<str>>,
+    audience: Option<Box<str>>,
+    require_exp: bool,
+    leeway_ns: u64,
+}
+
+/// What a good token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// The claim; an integer in decimal.
+    pub value: Arc<str>,
+    /// When it stops to be good, leeway included.
+    pub expires: Option<Timestamp>,
+}
+
+/// Why a token is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenError {
+    /// More than [`TOKEN_BYTES_MAX`].
+    TooLong,
+    /// Not three parts of base64url with JSON objects in them, or one that `crit` says we must not accept.
+    Malformed,
+    /// Signed with an algorithm that is not in the list.
+    Algorithm,
+    /// No key has its `kid` and its algorithm.
+    UnknownKey,
+    /// No key verifies its signature.
+    Signature,
+    /// `exp` is past, or is no number.
+    Expired,
+    /// `nbf` is to come, or is no number.
+    NotYetValid,
+    /// There is no `exp`.
+    MissingExp,
+    /// `iss` is not as configured.
+    Issuer,
+    /// `aud` is not as configured.
+    Audience,
+    /// The claim that names the client is missing, or neither text nor an integer.
+    Claim,
+}
+
+impl TokenError {
+    /// A word for metrics and logs.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        self.texts().0
+    }
+
+    fn texts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::TooLong => ("too_long", "the token is too long"),
+            Self::Malformed => ("malformed", "the token is malformed"),
+            Self::Algorithm => ("algorithm", "the token's algorithm is not accepted"),
+            Self::UnknownKey => ("unknown_key", "the token's key is not known"),
+            Self::Signature => ("signature", "the token's signature is wrong"),
+            Self::Expired => ("expired", "the token has expired"),
+            Self::NotYetValid => ("not_yet_valid", "the token is not valid yet"),
+            Self::MissingExp => ("missing_exp", "the token has no expiry"),
+            Self::Issuer => ("issuer", "the token's issuer is not accepted"),
+            Self::Audience => ("audience", "the token is for another audience"),
+            Self::Claim => ("claim", "the token does not name its client"),
+        }
+    }
+}
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.texts().1)
+    }
+}
+
+impl error::Error for TokenError {}
+
+/// The JOSE header, as far as it matters; what else it offers (`jku`, `jwk`, `x5u`) is the token's own word.
+#[derive(Deserialize)]
+struct Header<'t> {
+    #[serde(borrow)]
+    alg: Cow<'t, str>,
+    kid: Option<String>,
+    #[serde(default)]
+    crit: Present,
+}
+
+/// Whether a member is there at all, even as `null`.
+#[derive(Default)]
+struct Present(bool);
+
+impl<'de> Deserialize<'de> for Present {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self(true))
+    }
+}
+
+impl Verifier {
+    /// Checks and prepares the keys.
+    pub fn new(spec: VerifierSpec) -> Result<Self, KeyError> {
+        Ok(Self {
+            keys: keys::build(&spec.keys, &spec.algorithms)?,
+            claim: spec.claim.into(),
+            algorithms: spec.algorithms,
+            issuer: spec.issuer.map(Into::into),
+            audience: spec.audience.map(Into::into),
+            require_exp: spec.require_exp,
+            leeway_ns: saturating_ns(spec.leeway),
+        })
+    }
+
+    /// What `token` says, if it is good at `now`.
+    pub fn verify(&self, token: &[u8], now: Timestamp) -> Result<Verified, TokenError> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(TokenError::TooLong);
+        }
+        let parts = Parts::split(token).ok_or(TokenError::Malformed)?;
+        let mut json = Vec::with_capacity(token.len());
+        decode(parts.header, &mut json)?;
+        self.verify_signature(&parts, &json)?;
+        json.clear();
+        decode(parts.payload, &mut json)?;
+        let claims = Claims::parse(&json, &self.claim).ok_or(TokenError::Malformed)?;
+        let expires = self.check_times(&claims, now)?;
+        self.check_parties(&claims)?;
+        let value = claims.named(&self.claim).and_then(claims::Value::client).ok_or(TokenError::Claim)?;
+        Ok(Verified { value, expires })
+    }
+
+    fn verify_signature(&self, parts: &Parts<'_>, header: &[u8]) -> Result<(), TokenError> {
+        let header: Header<'_> = serde_json::from_slice(header).map_err(|_| TokenError::Malformed)?;
+        if header.crit.0 {
+            return Err(TokenError::Malformed);
+        }
+        let algorithm = header.alg.parse().map_err(|_| TokenError::Algorithm)?;
+        if !self.algorithms.contains(&algorithm) {
+            return Err(TokenError::Algorithm);
+        }
+        let mut signature = Vec::with_capacity(parts.signature.len());
+        decode(parts.signature, &mut signature)?;
+        let mut refused = TokenError::UnknownKey;
+        for key in self.keys.iter().filter(|key| key.fits(algorithm, header.kid.as_deref())) {
+            if key.verifies(parts.signed, &signature) {
+                return Ok(());
+            }
+            refused = TokenError::Signature;
+        }
+        Err(refused)
+    }
+
+    /// Checks `exp` and `nbf` (RFC 7519, 4.1.4 and 4.1.5); gives the end of the token's life.
+    fn check_times(&self, claims: &Claims<'_>, now: Timestamp) -> Result<Option<Timestamp>, TokenError> {
+        let expires = match &claims.exp {
+            Some(exp) => Some(exp.date().ok_or(TokenError::Expired)?.saturating_add_ns(self.leeway_ns)),
+            None if self.require_exp => return Err(TokenError::MissingExp),
+            None => None,
+        };
+        if expires.is_some_and(|expires| now >= expires) {
+            return Err(TokenError::Expired);
+        }
+        if let Some(nbf) = &claims.nbf {
+            let not_before = nbf.date().ok_or(TokenError::NotYetValid)?.saturating_sub_ns(self.leeway_ns);
+            if now < not_before {
+                return Err(TokenError::NotYetValid);
+            }
+        }
+        Ok(expires)
+    }
+
+    fn check_parties(&self, claims: &Claims<'_>) -> Result<(), TokenError> {
+        let is = |claim: &Option<claims::Value<'_>>, text: &str| claim.as_ref().is_some_and(|value| value.is(text));
+        if self.issuer.as_deref().is_some_and(|issuer| !is(&claims.iss, issuer)) {
+            return Err(TokenError::Issuer);
+        }
+        let includes = |text: &str| claims.aud.as_ref().is_some_and(|value| value.is_or_includes(text));
+        if self.audience.as_deref().is_some_and(|audience| !includes(audience)) {
+            return Err(TokenError::Audience);
+        }
+        Ok(())
+    }
+}
+
+/// A token in compact serialisation (RFC 7515, 7.1), still encoded.
+struct Parts<'t> {
+    header: &'t [u8],
+    payload: &'t [u8],
+    signature: &'t [u8],
+    /// Header and payload with the dot between them.
+    signed: &'t [u8],
+}
+
+impl<'t> Parts<'t> {
+    fn split(token: &'t [u8]) -> Option<Self> {
+        let first = memchr::memchr(b'.', token)?;
+        let second = memchr::memchr(b'.', &token[first + 1..])? + first + 1;
+        let signature = &token[second + 1..];
+        let has_three = memchr::memchr(b'.', signature).is_none();
+        has_three.then(|| Self {
+            header: &token[..first],
+            payload: &token[first + 1..second],
+            signature,
+            signed: &token[..second],
+        })
+    }
+}
+
+fn decode(part: &[u8], out: &mut Vec<u8>) -> Result<(), TokenError> {
+    URL_SAFE_NO_PAD.decode_vec(part, out).map_err(|_| TokenError::Malformed)
+}
