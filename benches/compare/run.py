@@ -80,7 +80,7 @@ def compare(peers: list[Peer], arguments: argparse.Namespace) -> tuple[Samples, 
                     with serve(peer, scenario, directory, arguments.proxy_core, backend) as running:
                         samples[key].append(measure(running, scenario, arguments.load_core, arguments.seconds))
                 except PeerFailed as failure:
-                    say(f"{peer.name} is left out: it {failure}")
+                    say(f"{peer.name} is left out: {failure}")
                     failed.add(key)
                     samples.pop(key, None)
     return samples, bool(failed)
@@ -105,7 +105,7 @@ def report(peers: list[Peer], samples: Samples, arguments: argparse.Namespace) -
 def row(scenario: Scenario, peer: Peer, samples: Samples) -> str:
     mine = samples.get((scenario.name, peer.name))
     if not mine:
-        return f"| {scenario.name} | {peer.name} | failed | | | | |"
+        return f"| {scenario.name} | {peer.name} | failed | | | | | |"
     reference = samples.get((scenario.name, REFERENCE))
 
     def middle(of: list[Sample], figure: Callable[[Sample], float]) -> float:
