@@ -48,7 +48,9 @@ def measure(running: Running, scenario: Scenario, core: int, seconds: int) -> Sa
         check_samples(running.port, scenario)
     except (OSError, http.client.HTTPException) as error:
         raise PeerFailed(f"was lost: {error!r}") from error
-    return Sample(load.requests_per_s, used_s * 1e6 / load.requests, used_s / seconds, memory_mib)
+    # wrk runs a little longer than it is told to; its rate knows how long it was.
+    per_request_s = used_s / load.requests
+    return Sample(load.requests_per_s, per_request_s * 1e6, per_request_s * load.requests_per_s, memory_mib)
 
 
 def wrk(port: int, core: int, seconds: int) -> Load:
