@@ -1,0 +1,240 @@
+//! What the compiler does not keep: floors, homes of outside crates, clocks, sizes and leftovers.
+//!
+//! The rules are the tables below; ARCHITECTURE.md gives their reasons. Not here: guards of the concurrent
+//! map. Its types cannot be named outside `store` (a home, below), and clippy's `await-holding-invalid-types`
+//! watches them inside.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// Nothing is reachable from outside a test.
+#![allow(unreachable_pub)]
+
+#[path = "tidy/rules.rs"]
+mod rules;
+#[path = "tidy/source.rs"]
+mod source;
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+
+use rules::{Violation, check_file, check_top_level};
+use source::Source;
+
+#[test]
+fn the_tree_is_tidy() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut violations = check_top_level(&entries(root));
+    let mut sources = Vec::new();
+    for (path, text) in ["src", "tests", "benches"].iter().flat_map(|folder| files(root, folder)) {
+        match Source::parse(&path, &text) {
+            Ok(source) => sources.push(source),
+            Err(message) => violations.push(Violation { path, line: 1, message }),
+        }
+    }
+    assert!(sources.iter().any(|source| source.path == "src/lib.rs"), "{} is not the tree", root.display());
+    let test_modules: HashSet<Vec<String>> = sources.iter().flat_map(Source::test_modules).collect();
+    for source in &sources {
+        violations.extend(check_file(source, &test_modules));
+    }
+    report_sizes(&sources);
+    violations.sort();
+    let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
+    assert!(lines.is_empty(), "violations: {}\n{}", lines.len(), lines.join("\n"));
+}
+
+fn report_sizes(sources: &[Source]) {
+    let ours = || sources.iter().filter(|source| source.path.starts_with("src/"));
+    let files = median(ours().map(rules::code_lines).collect());
+    let functions = median(ours().flat_map(Source::functions).map(|function| function.lines).collect());
+    println!("src: median file {files} lines without tests, median function {functions} lines");
+}
+
+fn median(mut sizes: Vec<usize>) -> usize {
+    sizes.sort_unstable();
+    sizes.get(sizes.len() / 2).copied().unwrap_or(0)
+}
+
+/// The names directly in `folder`.
+fn entries(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// All Rust files below `folder`, as path from `root` and text.
+fn files(root: &Path, folder: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for name in entries(&root.join(folder)) {
+        let path = format!("{folder}/{name}");
+        if root.join(&path).is_dir() {
+            found.extend(files(root, &path));
+        } else if Path::new(&name).extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(root.join(&path)).unwrap();
+            found.push((path, text));
+        }
+    }
+    found
+}
+
+/// Checks one file whose text is `text`: each expectation is a line and a part of the message there.
+#[track_caller]
+fn check(path: &str, text: &str, expected: &[(usize, &str)]) {
+    let source = Source::parse(path, text).unwrap();
+    let test_modules = HashSet::from([vec!["limit".into(), "cases".into()], vec!["testing".into()]]);
+    let mut found = check_file(&source, &test_modules);
+    found.sort();
+    let same = found.len() == expected.len()
+        && found.iter().zip(expected).all(|(found, (line, part))| found.line == *line && found.message.contains(part));
+    assert!(same, "{path}:\n{text}\nexpected {expected:?}\nfound {found:#?}");
+}
+
+/// As [`check`], for a file that is right but for `code`, which begins on line 2.
+#[track_caller]
+fn check_code(path: &str, code: &str, expected: &[(usize, &str)]) {
+    check(path, &format!("//! A file.\n{code}\n"), expected);
+}
+
+#[test]
+fn imports_go_down() {
+    check_code("src/gate/mod.rs", "use crate::{limit::Quota, store, time::Timestamp};", &[]);
+    check_code("src/gate/hold.rs", "use crate::gate::Verdict; use super::Gate; use super::explain::Why;", &[]);
+    check_code(
+        "src/limit/quota.rs",
+        "use crate::policy::Limit;",
+        &[(2, "limit (floor 1) may not use policy (floor 2)")],
+    );
+    check_code(
+        "src/limit/quota.rs",
+        "\nuse crate::{\n    time,\n    gate::{Gate, hold},\n};",
+        &[(5, "gate"), (5, "gate")],
+    );
+    check_code("src/limit/mod.rs", "use crate::telemetry::Metrics;", &[(2, "telemetry (floor 1)")]);
+    check_code("src/proxy/mod.rs", "use crate::{admin, config};", &[(2, "admin (floor 5)"), (2, "config (floor 6)")]);
+    check_code("src/cli/run.rs", "use crate::app::App;", &[]);
+    check_code("src/lib.rs", "pub mod time; pub use crate::app::run;", &[]);
+    check_code("src/app.rs", "use crate::cli::Args;", &[(2, "app (floor 7) may not use cli (floor 8)")]);
+}
+
+#[test]
+fn paths_count_wherever_they_stand() {
+    check_code("src/limit/quota.rs", "fn f(gate: &crate::gate::Gate) {}", &[(2, "gate")]);
+    check_code("src/limit/quota.rs", "fn f() { vec![g!(crate::gate::Gate::<u8>::new())]; }", &[(2, "gate")]);
+    check_code("src/limit/quota.rs", "macro_rules! m { () => { $crate::store::x() } }", &[(2, "store")]);
+    check_code("src/limit/quota.rs", "use super::super::store::Store;", &[(2, "store")]);
+    check_code("src/limit/mod.rs", "use self::super::store::Store;", &[(2, "store")]);
+    check_code("src/limit/mod.rs", "mod a { mod b { use super::super::super::store; } }", &[(2, "store")]);
+    check_code("src/limit/mod.rs", "mod a { mod b { use super::super::store; } }", &[]);
+    check_code("src/limit/mod.rs", "mod a {} fn f() { super::store::f() }", &[(2, "store")]);
+    check_code("src/limit/mod.rs", "pub(in crate::limit) fn f() {} // crate::gate\n/// crate::gate\nstruct S;", &[]);
+    check_code("src/limit/mod.rs", "const TEXT: &str = \"crate::gate::Gate\";", &[]);
+}
+
+#[test]
+fn every_module_stands_on_a_floor() {
+    check_code("src/utils/mod.rs", "", &[(1, "utils stands on no floor")]);
+    check_code("src/gate/mod.rs", "use crate::utils::Pool;", &[(2, "utils stands on no floor")]);
+    check_code("src/gate/mod.rs", "use crate::*;", &[(2, "the crate root")]);
+    check_code("src/gate/mod.rs", "use super::*;", &[(2, "the crate root")]);
+    check_code("src/gate/mod.rs", "use crate as weir;", &[(2, "the crate root")]);
+    check_code("src/gate/mod.rs", "use crate::{self as weir, time};", &[(2, "the crate root")]);
+    check_code("src/gate/hold.rs", "use super::*;", &[]);
+}
+
+#[test]
+fn only_tests_may_use_testing() {
+    check_code("src/gate/mod.rs", "use crate::testing::clock;", &[(2, "testing")]);
+    check_code("src/gate/mod.rs", "#[cfg(test)]\n#[allow(x)]\nmod tests { use crate::testing::clock; }", &[]);
+    check_code("src/gate/mod.rs", "#[cfg(test)] mod tests { use crate::proxy::x; }", &[(2, "proxy (floor 5)")]);
+    check_code("src/limit/cases.rs", "use crate::testing::clock;", &[]);
+    check_code("src/testing/mod.rs", "use crate::proxy::Settings;", &[]);
+    let source =
+        Source::parse("src/limit/mod.rs", "#[cfg(test)]\n#[allow(x)]\npub(crate) mod cases;\nmod quota;").unwrap();
+    assert_eq!(source.test_modules(), [["limit", "cases"]]);
+}
+
+#[test]
+fn outside_crates_have_homes() {
+    check_code("src/proxy/mod.rs", "use hyper::Request; use hyper_util::rt::TokioIo;", &[]);
+    check_code("src/gate/mod.rs", "use hyper::Request;", &[(2, "hyper belongs in")]);
+    check_code("src/gate/mod.rs", "fn f() { ::hyper_util::rt::x() }", &[(2, "hyper_util belongs in")]);
+    check_code("src/gate/mod.rs", "use {std::fmt, dashmap::DashMap};", &[(2, "dashmap belongs in")]);
+    check_code("src/gate/mod.rs", "use prometheus as p;", &[(2, "prometheus belongs in")]);
+    check_code("src/gate/mod.rs", "extern crate toml;", &[(2, "toml belongs in")]);
+    check_code("src/gate/mod.rs", "#[derive(clap::Parser)] struct Args;", &[(2, "clap belongs in")]);
+    check_code("src/gate/mod.rs", "#[cfg(test)] mod tests { use jsonwebtoken::x; }", &[(2, "jsonwebtoken belongs in")]);
+    check_code("src/main.rs", "use clap::Parser;", &[]);
+    check_code("src/lib.rs", "use clap::Parser;", &[(2, "clap belongs in cli, main")]);
+    check_code("src/main.rs", "use hyper::Request;", &[(2, "hyper belongs in")]);
+    check_code("src/config/mod.rs", "fn f(toml: &str) { crate::config::toml::x(); g(toml) }", &[]);
+    check_code("src/gate/mod.rs", "fn f() { crate::gate::toml::x() }", &[]);
+    check_code("tests/e2e.rs", "use hyper::Request;", &[]);
+}
+
+#[test]
+fn one_place_reads_clocks() {
+    check_code("src/time/mod.rs", "fn f() { Instant::now(); SystemTime::now(); }", &[]);
+    check_code("src/gate/mod.rs", "fn f() { Instant::now() }", &[(2, "Instant::now")]);
+    check_code("src/gate/mod.rs", "fn f() { std::time::SystemTime::now() }", &[(2, "SystemTime::now")]);
+    check_code("src/gate/mod.rs", "fn f() { g.unwrap_or_else(\ntokio::time::Instant::now) }", &[(3, "Instant::now")]);
+    check_code("tests/e2e.rs", "fn f() { Instant::now() }", &[]);
+}
+
+#[test]
+fn files_and_functions_stay_small() {
+    let lines = |count: usize| "\n".repeat(count - 1);
+    check_code("src/gate/mod.rs", &lines(399), &[]);
+    check_code("src/gate/mod.rs", &lines(400), &[(1, "401 lines")]);
+    check_code("src/gate/mod.rs", &format!("{}#[cfg(test)] mod tests {{{}}}", lines(400), lines(500)), &[]);
+    check_code("src/gate/mod.rs", &format!("#[cfg(test)] mod cases;\n{}", lines(400)), &[(1, "402 lines")]);
+    check_code("src/limit/cases.rs", &lines(500), &[]);
+    check_code("src/gate/mod.rs", &format!("fn f() {{{}}}", lines(70)), &[]);
+    check_code("src/gate/mod.rs", &format!("\nfn f() {{{}}}", lines(71)), &[(3, "f has 71 lines")]);
+    check_code(
+        "src/gate/mod.rs",
+        &format!("impl T {{ async fn f<const N: usize>(\n){}{{}} }}", lines(70)),
+        &[(2, "f has 71")],
+    );
+    check_code("tests/e2e.rs", &format!("#[test] fn f() {{{}}}", lines(71)), &[(2, "f has 71 lines")]);
+    check_code(
+        "tests/e2e.rs",
+        &format!("proptest! {{ #[test] fn f(x in 0..9) {{{}}} }}", lines(71)),
+        &[(2, "f has 71")],
+    );
+    check_code("tests/e2e.rs", &format!("fn f() {{ check(\"{}\") }}", lines(200)), &[]);
+    check_code("src/gate/mod.rs", &format!("trait T {{ fn f(); fn g(x: fn(u8)); }}\nmod m {{{}}}", lines(90)), &[]);
+}
+
+#[test]
+fn files_say_what_they_are() {
+    check("src/gate/mod.rs", "use crate::time;\n", &[(1, "begins with //!")]);
+    check("src/main.rs", "fn main() {}\n", &[(1, "begins with //!")]);
+    check("tests/e2e/peer.rs", "fn f() {}\n", &[]);
+}
+
+#[test]
+fn nothing_is_left_over() {
+    check_code("src/gate/mod.rs", "fn f() { todo!() }", &[(2, "todo!")]);
+    check_code(
+        "src/gate/mod.rs",
+        "fn f() { g(dbg!(1)); std::unimplemented!() }",
+        &[(2, "dbg!"), (2, "unimplemented!")],
+    );
+    check_code("tests/e2e.rs", "#[test]\n#[ignore = \"slow\"]\nfn f() {}", &[(3, "#[ignore")]);
+    check_code("benches/decision.rs", concat!("/* FIX", "ME */"), &[(2, concat!("FIX", "ME"))]);
+    check_code("src/gate/mod.rs", concat!("\n// X", "XX: why?"), &[(3, concat!("X", "XX"))]);
+    check_code("src/gate/mod.rs", concat!("const A: &str = \"todo!() aX", "XX\"; fn ignore(dbg: u8) {}"), &[]);
+}
+
+#[test]
+fn the_top_level_is_closed() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_string()).collect::<Vec<_>>();
+    assert_eq!(check_top_level(&names(&[".ci", ".git", "Cargo.toml", "benches", "src", "target"])), []);
+    let found = check_top_level(&names(&["Cargo.toml", "notes.txt", "utils"]));
+    assert_eq!(found.iter().map(|found| found.path.as_str()).collect::<Vec<_>>(), ["notes.txt", "utils"]);
+}
+
+#[test]
+fn what_is_not_rust_is_said() {
+    assert!(Source::parse("src/a.rs", "fn f( {").err().is_some_and(|message| message.starts_with("src/a.rs")));
+}

@@ -1,0 +1,209 @@
+//! The rules: tables first, then one function for each.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use super::source::{CratePath, Source};
+
+/// A module imports only from its own folder and from lower floors.
+const FLOORS: &[(usize, &[&str])] = &[
+    (0, &["time"]),
+    (1, &["limit", "telemetry"]),
+    (2, &["policy", "store"]),
+    (3, &["gate"]),
+    (4, &["respond"]),
+    (5, &["proxy", "rls", "admin"]),
+    (6, &["config"]),
+    (7, &["app"]),
+    (8, &["cli"]),
+];
+
+/// It stands above all floors, and nothing can import it.
+const MAIN: &str = "main";
+
+/// What tests share; it may use everything, and only tests may use it.
+const TESTING: &str = "testing";
+
+/// Outside crates, and the modules that may name them.
+const HOMES: &[(&str, &[&str])] = &[
+    ("hyper", &["proxy", "admin", "cli"]),
+    ("hyper_util", &["proxy", "admin", "cli"]),
+    ("dashmap", &["store"]),
+    ("prometheus", &["telemetry"]),
+    ("toml", &["config"]),
+    ("clap", &["cli", MAIN]),
+    ("jsonwebtoken", &["policy", "cli"]),
+];
+
+/// Readings of a clock, and the module that may take them.
+const CLOCKS: &[&[&str]] = &[&["Instant", "::", "now"], &["SystemTime", "::", "now"]];
+const CLOCKS_HOME: &str = "time";
+
+const LEFTOVERS: &[&[&str]] = &[&["todo", "!"], &["unimplemented", "!"], &["dbg", "!"], &["#", "[", "ignore"]];
+/// Written in two halves, so that this file does not contain them.
+const LEFTOVER_WORDS: &[&str] = &[concat!("FIX", "ME"), concat!("X", "XX")];
+
+const FILE_LINES_MAX: usize = 400;
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// Beside names that begin with a dot, and the build's own folder.
+const TOP_LEVEL: &[&str] = &[
+    "Cargo.toml",
+    "Cargo.lock",
+    "src",
+    "config",
+    "tests",
+    "benches",
+    "Dockerfile",
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "target",
+];
+
+/// A rule that does not hold somewhere.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Violation {
+    /// Relative to the crate.
+    pub path: String,
+    /// From 1.
+    pub line: usize,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.message)
+    }
+}
+
+/// Holds the names at the top of the tree against those that may stand there.
+pub fn check_top_level(names: &[String]) -> Vec<Violation> {
+    let strange = |name: &&String| !name.starts_with('.') && !TOP_LEVEL.contains(&name.as_str());
+    let message = "does not belong at the top level";
+    let violation = |name: &String| Violation { path: name.clone(), line: 1, message: message.into() };
+    names.iter().filter(strange).map(violation).collect()
+}
+
+/// Holds one file against all rules that concern it; `test_modules` are the files that only tests see.
+pub fn check_file(source: &Source, test_modules: &HashSet<Vec<String>>) -> Vec<Violation> {
+    let only_tests = (1..=source.module.len()).any(|depth| test_modules.contains(&source.module[..depth]));
+    let mut report = Report { path: &source.path, violations: Vec::new() };
+    leftovers(source, &mut report);
+    function_sizes(source, &mut report);
+    if source.path.starts_with("src/") {
+        floors(source, only_tests, &mut report);
+        homes(source, &mut report);
+        clocks(source, &mut report);
+        opening(source, &mut report);
+        if !only_tests {
+            file_size(source, &mut report);
+        }
+    }
+    report.violations
+}
+
+/// The lines of a file before its tests.
+pub fn code_lines(source: &Source) -> usize {
+    source.tests_from.map_or_else(|| source.text.lines().count(), |tests| tests - 1)
+}
+
+struct Report<'s> {
+    path: &'s str,
+    violations: Vec<Violation>,
+}
+
+impl Report<'_> {
+    fn add(&mut self, line: usize, message: String) {
+        self.violations.push(Violation { path: self.path.into(), line, message });
+    }
+}
+
+fn floors(source: &Source, only_tests: bool, report: &mut Report) {
+    let Some(own) = source.module.first().filter(|own| ![MAIN, TESTING].contains(&own.as_str())) else { return };
+    let Some(own_floor) = floor(own) else {
+        return report.add(1, format!("{own} stands on no floor"));
+    };
+    for CratePath { line, segments } in source.crate_paths() {
+        let in_tests = only_tests || source.tests_from.is_some_and(|tests| line >= tests);
+        match segments.first().map(String::as_str) {
+            None | Some("*") => report.add(line, "names the crate root and so every floor".into()),
+            Some(TESTING) if in_tests => {}
+            Some(TESTING) => report.add(line, format!("only tests may use {TESTING}")),
+            Some(other) if other == own => {}
+            Some(other) => match floor(other) {
+                Some(floor) if floor < own_floor => {}
+                Some(floor) => {
+                    report.add(line, format!("{own} (floor {own_floor}) may not use {other} (floor {floor})"));
+                }
+                None => report.add(line, format!("{other} stands on no floor")),
+            },
+        }
+    }
+}
+
+fn floor(module: &str) -> Option<usize> {
+    FLOORS.iter().find(|(_, modules)| modules.contains(&module)).map(|(floor, _)| *floor)
+}
+
+fn top_module(source: &Source) -> &str {
+    source.module.first().map_or("", String::as_str)
+}
+
+fn homes(source: &Source, report: &mut Report) {
+    for (name, homes) in HOMES {
+        if !homes.contains(&top_module(source)) {
+            for line in source.uses_of(name) {
+                report.add(line, format!("{name} belongs in {}", homes.join(", ")));
+            }
+        }
+    }
+}
+
+fn clocks(source: &Source, report: &mut Report) {
+    for clock in CLOCKS {
+        if top_module(source) != CLOCKS_HOME {
+            for line in source.find(clock) {
+                report.add(line, format!("{}: only src/{CLOCKS_HOME} reads a clock", clock.concat()));
+            }
+        }
+    }
+}
+
+fn opening(source: &Source, report: &mut Report) {
+    if !source.text.starts_with("//!") {
+        report.add(1, "a file begins with //! and what it is for".into());
+    }
+}
+
+fn file_size(source: &Source, report: &mut Report) {
+    let lines = code_lines(source);
+    if lines > FILE_LINES_MAX {
+        report.add(1, format!("has {lines} lines before its tests, {FILE_LINES_MAX} are allowed"));
+    }
+}
+
+fn function_sizes(source: &Source, report: &mut Report) {
+    for function in source.functions() {
+        if function.lines > FUNCTION_LINES_MAX {
+            let (name, lines) = (function.name, function.lines);
+            report.add(function.line, format!("{name} has {lines} lines, {FUNCTION_LINES_MAX} are allowed"));
+        }
+    }
+}
+
+fn leftovers(source: &Source, report: &mut Report) {
+    for leftover in LEFTOVERS {
+        for line in source.find(leftover) {
+            report.add(line, format!("{} is left over", leftover.concat()));
+        }
+    }
+    for (index, line) in source.text.lines().enumerate() {
+        for word in LEFTOVER_WORDS {
+            if line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|found| found == *word) {
+                report.add(index + 1, format!("{word} is left over"));
+            }
+        }
+    }
+}
