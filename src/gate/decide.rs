@@ -139,7 +139,7 @@ where
         state.metrics.admitted.inc();
         pass.charged.items.push((state, charge.key, charge.cost));
         if charge.enforced {
-            let standing = Standing::new(&state.name, charge.quota, &decision, now);
+            let standing = Standing::new(&state.name, charge, &decision, now);
             pass.standing = Standing::tightest(pass.standing, Some(standing));
         }
     }
@@ -163,7 +163,7 @@ where
         state.metrics.rejected.inc();
         violated.push(&*state.name);
         let retry = decision.denied.unwrap_or(Retry::AfterNs(0));
-        let standing = Standing::new(&state.name, charge.quota, &decision, now);
+        let standing = Standing::new(&state.name, charge, &decision, now);
         if longest.as_ref().is_none_or(|(known, _)| retry > *known) {
             longest = Some((retry, standing));
         }

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::LimitState;
 use crate::limit::{Decision, Key, Quota, Retry};
+use crate::store::Charge;
 use crate::time::Timestamp;
 
 /// Where a client stands with one limit.
@@ -19,11 +20,25 @@ pub struct Standing<'l> {
     pub reset_after_ns: u64,
     /// When this was true.
     pub at: Timestamp,
+    /// Units that the request took.
+    cost: u64,
 }
 
 impl<'l> Standing<'l> {
-    pub(super) fn new(limit: &'l str, quota: Quota, decision: &Decision, at: Timestamp) -> Self {
-        Self { limit, quota, remaining: decision.remaining, reset_after_ns: decision.reset_after_ns, at }
+    pub(super) fn new(limit: &'l str, charge: &Charge<'_>, decision: &Decision, at: Timestamp) -> Self {
+        let &Charge { quota, cost, .. } = charge;
+        let cost = if decision.is_admitted() { cost } else { 0 };
+        Self { limit, quota, remaining: decision.remaining, reset_after_ns: decision.reset_after_ns, at, cost }
+    }
+
+    /// The same once the request's units have been given back.
+    pub fn refunded(self) -> Self {
+        Self {
+            remaining: self.remaining.saturating_add(self.cost).min(self.quota.burst()),
+            reset_after_ns: self.reset_after_ns.saturating_sub(self.cost.saturating_mul(self.quota.interval_ns())),
+            cost: 0,
+            ..self
+        }
     }
 
     /// The one of two with the smaller part left.
@@ -90,6 +105,11 @@ impl Charged<'_> {
     /// Whether bytes of the request may have reached the upstream, so that what was charged stays charged.
     pub fn keep(&mut self, kept: bool) {
         self.kept = kept;
+    }
+
+    /// Whether it stays charged.
+    pub fn is_kept(&self) -> bool {
+        self.kept
     }
 }
 

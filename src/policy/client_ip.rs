@@ -29,7 +29,6 @@ impl ClientIpRules {
     /// The client's address, IPv4 if it is one: the first from the right that is not a trusted proxy.
     ///
     /// If all are trusted it is the leftmost. An entry that is no address ends the walk at the hop that wrote it.
-    #[must_use]
     pub fn client_ip(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut last = unmap(peer);
         if !self.is_trusted(last) {
@@ -48,7 +47,6 @@ impl ClientIpRules {
     }
 
     /// Whether `peer` is one of the trusted proxies.
-    #[must_use]
     pub fn is_trusted(&self, peer: IpAddr) -> bool {
         let peer = unmap(peer);
         self.trusted.iter().any(|net| net.contains(&peer))
@@ -56,7 +54,6 @@ impl ClientIpRules {
 }
 
 /// The IPv4 address inside an IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2); any other as it is.
-#[must_use]
 pub fn unmap(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
 }

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 
 use super::continuation::Continuation;
 use super::upstream::UpstreamBody;
-use super::wire::Wire;
+use super::wire::InFlight;
 
 /// Why a body broke off.
 pub(super) type BodyError = Box<dyn Error + Send + Sync>;
@@ -81,11 +81,12 @@ impl Body for RequestBody {
     }
 }
 
-/// What the client gets. Its end, or its drop, ends the request on its connection.
+/// What the client gets.
 #[derive(Debug)]
 pub(super) struct AnswerBody {
     source: Source,
-    wire: Rc<Wire>,
+    /// The request is in flight for as long as its answer is.
+    _in_flight: InFlight,
 }
 
 #[derive(Debug)]
@@ -96,13 +97,13 @@ enum Source {
 
 impl AnswerBody {
     /// An answer of our own.
-    pub(super) fn own(bytes: Bytes, wire: Rc<Wire>) -> Self {
-        Self { source: Source::Own(Some(bytes).filter(|bytes| !bytes.is_empty())), wire }
+    pub(super) fn own(bytes: Bytes, in_flight: InFlight) -> Self {
+        Self { source: Source::Own(Some(bytes).filter(|bytes| !bytes.is_empty())), _in_flight: in_flight }
     }
 
     /// The upstream's answer.
-    pub(super) fn upstream(body: UpstreamBody, wire: Rc<Wire>) -> Self {
-        Self { source: Source::Upstream(Box::new(body)), wire }
+    pub(super) fn upstream(body: UpstreamBody, in_flight: InFlight) -> Self {
+        Self { source: Source::Upstream(Box::new(body)), _in_flight: in_flight }
     }
 }
 
@@ -129,11 +130,5 @@ impl Body for AnswerBody {
             Source::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Source::Upstream(body) => body.size_hint(),
         }
-    }
-}
-
-impl Drop for AnswerBody {
-    fn drop(&mut self) {
-        self.wire.end();
     }
 }

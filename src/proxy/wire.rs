@@ -49,15 +49,10 @@ impl Wire {
         self.guard.is_some()
     }
 
-    /// A request begins; gives its ordinal, from 0.
-    pub(super) fn begin(&self) -> u64 {
+    /// A request begins: its ordinal, from 0, and what it holds until its answer has ended.
+    pub(super) fn begin(self: &Rc<Self>) -> (u64, InFlight) {
         self.in_flight.set(self.in_flight.get() + 1);
-        self.requests.replace(self.requests.get() + 1)
-    }
-
-    /// The answer to a request has ended, one way or the other.
-    pub(super) fn end(&self) {
-        self.in_flight.set(self.in_flight.get().saturating_sub(1));
+        (self.requests.replace(self.requests.get() + 1), InFlight(Rc::clone(self)))
     }
 
     /// What is wrong with the `ordinal`-th request of the connection, if it is a substitute.
@@ -93,6 +88,16 @@ impl Wire {
             }
         };
         let _ = tokio::time::timeout(at_most, discard).await;
+    }
+}
+
+/// A request whose answer has not ended.
+#[derive(Debug)]
+pub(super) struct InFlight(Rc<Wire>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.set(self.0.in_flight.get().saturating_sub(1));
     }
 }
 

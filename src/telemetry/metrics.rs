@@ -5,7 +5,7 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
-/// What became of a request, as `weir_requests_total{verdict}` counts it.
+/// What became of a request, as `weir_requests_total{verdict}` counts it. In the order of [`OUTCOMES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Sent to the upstream at once.
@@ -20,13 +20,21 @@ pub enum Outcome {
     Abandoned,
 }
 
-const OUTCOMES: [(Outcome, &str); 5] = [
-    (Outcome::Forwarded, "forwarded"),
-    (Outcome::Held, "held"),
-    (Outcome::Rejected, "rejected"),
-    (Outcome::Refused, "refused"),
-    (Outcome::Abandoned, "abandoned"),
-];
+const OUTCOMES: [Outcome; 5] =
+    [Outcome::Forwarded, Outcome::Held, Outcome::Rejected, Outcome::Refused, Outcome::Abandoned];
+
+impl Outcome {
+    /// Its label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Forwarded => "forwarded",
+            Self::Held => "held",
+            Self::Rejected => "rejected",
+            Self::Refused => "refused",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
 
 /// All metrics of a process.
 #[derive(Debug)]
@@ -108,7 +116,7 @@ impl Metrics {
         let build = make.gauges("weir_build_info", "1, with the version that runs.", &["version", "revision"])?;
         build.with_label_values(&[version, revision]).set(1);
         Ok(Self {
-            requests: OUTCOMES.map(|(_, label)| requests.with_label_values(&[label])),
+            requests: OUTCOMES.map(|outcome| requests.with_label_values(&[outcome.label()])),
             limits: LimitVecs::new(&make)?,
             overhead: make.histogram(
                 "weir_overhead_seconds",
@@ -138,9 +146,7 @@ impl Metrics {
 
     /// Counts a request.
     pub fn count(&self, outcome: Outcome) {
-        if let Some(index) = OUTCOMES.iter().position(|(known, _)| *known == outcome) {
-            self.requests[index].inc();
-        }
+        self.requests[outcome as usize].inc();
     }
 
     /// The metrics of the limit `name`; the same series for the same name.

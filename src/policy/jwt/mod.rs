@@ -68,7 +68,6 @@ impl Algorithm {
     pub const ALL_NAMES: [&str; 4] = ["HS256", "RS256", "ES256", "EdDSA"];
 
     /// As tokens and configurations write it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         let [hs256, rs256, es256, eddsa] = Self::ALL_NAMES;
         match self {
@@ -153,7 +152,6 @@ pub enum TokenError {
 
 impl TokenError {
     /// A word for metrics and logs.
-    #[must_use]
     pub fn label(self) -> &'static str {
         self.texts().0
     }

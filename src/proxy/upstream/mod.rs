@@ -10,5 +10,5 @@ mod exchange;
 mod pool;
 
 pub(super) use answer::UpstreamBody;
-pub(super) use exchange::{ExchangeError, exchange};
+pub(super) use exchange::{ExchangeError, Exchanged, exchange};
 pub(super) use pool::Pool;

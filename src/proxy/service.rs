@@ -1,0 +1,280 @@
+//! The life of a request, one phase per line.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, Version, header};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::body::{AnswerBody, RequestBody};
+use super::continuation::Continuation;
+use super::error::{self, Abandoned};
+use super::forward::{self, Sender};
+use super::tally::Tally;
+use super::upstream::{Exchanged, UpstreamBody, exchange};
+use super::view::View;
+use super::wire::Wire;
+use super::worker::Worker;
+use super::{hop, host};
+use crate::gate::{Charged, Pass, Refusal, Standing, Step, Waiting};
+use crate::policy::client_ip::unmap;
+use crate::policy::{Facts, Stage, path};
+use crate::respond::{self, Kind, Problem};
+use crate::telemetry::Outcome;
+use crate::time::{self, Timestamp};
+
+/// A request that is not forwarded: with an answer, or without because nobody is left to read it.
+enum Stop {
+    Answer(Response<Bytes>),
+    Abandoned,
+}
+
+/// Answers one request.
+pub(super) async fn serve(
+    worker: Rc<Worker>,
+    wire: Rc<Wire>,
+    request: Request<Incoming>,
+) -> Result<Response<AnswerBody>, Abandoned> {
+    let began = time::instant_now();
+    let (ordinal, in_flight) = wire.begin();
+    let view = worker.views.view();
+    let (parts, body) = request.into_parts();
+    let is_head = parts.method == Method::HEAD;
+    let has_origin = parts.headers.contains_key(header::ORIGIN);
+    let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, &parts, unmap(wire.peer.ip()));
+    let life = Life { worker: &worker, view: &view, wire: &wire, began };
+    let mut response = match life.run(ordinal, parts, body, &mut tally).await {
+        Ok(response) => response.map(|body| AnswerBody::upstream(body, in_flight)),
+        Err(Stop::Answer(response)) => {
+            let (parts, bytes) = own(response, is_head, &wire).into_parts();
+            Response::from_parts(parts, AnswerBody::own(bytes, in_flight))
+        }
+        Err(Stop::Abandoned) => return Err(Abandoned),
+    };
+    if has_origin {
+        respond::expose(response.headers_mut(), view.current.settings.profiles);
+    }
+    tally.answered(response.status());
+    Ok(response)
+}
+
+/// What all phases of a request go by.
+struct Life<'v> {
+    worker: &'v Worker,
+    view: &'v View,
+    wire: &'v Wire,
+    began: Instant,
+}
+
+impl<'v> Life<'v> {
+    async fn run(
+        &self,
+        ordinal: u64,
+        parts: Parts,
+        body: Incoming,
+        tally: &mut Tally<'_>,
+    ) -> Result<Response<UpstreamBody>, Stop> {
+        tally.outcome = Outcome::Refused;
+        self.refuse_malformed(ordinal, &parts)?;
+        let is_grpc = respond::is_grpc(&parts.method, &parts.headers);
+        let target = parts.uri.clone();
+        let path = path::normalise(target.path()).map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
+        let authority = host::authority(&parts).map_err(|detail| self.stop(Kind::BadHost, detail))?.to_owned();
+        let client_ip = &self.view.current.live.policy.client_ip;
+        let peer = unmap(self.wire.peer.ip());
+        let facts = Facts {
+            method: &parts.method,
+            host: &host::host(&authority),
+            path: &path,
+            query: target.query(),
+            headers: &parts.headers,
+            client_ip: client_ip.client_ip(peer, &parts.headers),
+        };
+        tally.identified(facts.client_ip, facts.host, facts.path);
+        let passed = self.admit(&facts, is_grpc, tally).await?;
+        let is_trusted = client_ip.is_trusted(peer);
+        let sender = Sender { peer, is_trusted, authority: &authority, path: &path };
+        self.forward(parts, body, &sender, passed, is_grpc).await
+    }
+
+    /// What no policy needs to look at.
+    fn refuse_malformed(&self, ordinal: u64, parts: &Parts) -> Result<(), Stop> {
+        if let Some(fault) = self.wire.fault(ordinal) {
+            let (kind, detail) = error::head_fault(fault);
+            return Err(self.stop(kind, detail));
+        }
+        if parts.method == Method::CONNECT {
+            return Err(self.stop(Kind::MethodRefused, "this is no tunnel"));
+        }
+        Ok(())
+    }
+
+    /// Both stages, one after the other.
+    async fn admit(&self, facts: &Facts<'_>, is_grpc: bool, tally: &mut Tally<'_>) -> Result<Passed<'v>, Stop> {
+        let clock = self.worker.shared.gate.clock();
+        let now = clock.at(self.began);
+        let mut arrival = self.pass(Stage::Arrival, facts, is_grpc, now, tally).await?;
+        arrival.charged.keep(true); // it has arrived, whatever becomes of it
+        let now = if arrival.held.is_some() { clock.now() } else { now };
+        let identified = self.pass(Stage::Identified, facts, is_grpc, now, tally).await?;
+        let was_held = arrival.held.is_some() || identified.held.is_some();
+        tally.outcome = if was_held { Outcome::Held } else { Outcome::Forwarded };
+        Ok(Passed { arrival: arrival.standing, identified: identified.standing, charged: identified.charged, was_held })
+    }
+
+    /// Decides one stage, and waits if it must.
+    async fn pass(
+        &self,
+        stage: Stage,
+        facts: &Facts<'_>,
+        is_grpc: bool,
+        now: Timestamp,
+        tally: &mut Tally<'_>,
+    ) -> Result<Pass<'v>, Stop> {
+        let gate = &self.worker.shared.gate;
+        let passed = match gate.admit(&self.view.current.live, stage, facts, head_bytes(facts), now) {
+            Ok(Step::Pass(pass)) => return Ok(pass),
+            Ok(Step::Refuse(refusal)) => Err(refusal),
+            Ok(Step::Wait(waiting)) => {
+                tally.outcome = Outcome::Abandoned;
+                self.wait(waiting).await?
+            }
+            Err(missing) => {
+                self.count(Kind::Unidentified);
+                return Err(Stop::Answer(respond::unidentified(&missing, is_grpc)));
+            }
+        };
+        match passed {
+            Ok(pass) => {
+                if let Some((limit, held_ns)) = pass.held {
+                    tally.limited(limit, held_ns);
+                }
+                Ok(pass)
+            }
+            Err(refusal) => {
+                tally.outcome = Outcome::Rejected;
+                tally.limited(refusal.violated.first().unwrap_or(&""), 0);
+                Err(Stop::Answer(respond::refusal(&refusal, self.view.current.settings.profiles, is_grpc)))
+            }
+        }
+    }
+
+    /// Waits until the request passes, is refused after all, or has nobody left to answer. A client on HTTP/2
+    /// that leaves takes this future with it.
+    async fn wait(&self, waiting: Waiting<'v>) -> Result<Result<Pass<'v>, Refusal<'v>>, Stop> {
+        if !self.wire.is_h1() {
+            return Ok(waiting.wait().await);
+        }
+        tokio::select! {
+            biased;
+            passed = waiting.wait() => Ok(passed),
+            () = self.wire.gone() => Err(Stop::Abandoned),
+        }
+    }
+
+    /// Sends the request on and takes the head of the response.
+    async fn forward(
+        &self,
+        mut parts: Parts,
+        body: Incoming,
+        sender: &Sender<'_>,
+        mut passed: Passed<'v>,
+        is_grpc: bool,
+    ) -> Result<Response<UpstreamBody>, Stop> {
+        let settings = &self.view.current.settings;
+        forward::prepare(&mut parts, sender, settings)
+            .map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
+        let expects = parts.headers.get(header::EXPECT).is_some_and(is_continue);
+        let (continuation, signal) = expects.then(Continuation::new).unzip();
+        let (body, progress) = RequestBody::new(body, continuation);
+        let mut request = Request::from_parts(parts, body);
+        if let Some(signal) = signal {
+            signal.attach(&mut request);
+        }
+        let exchanged =
+            exchange(&self.view.pool, request, &progress, &settings.timeouts, &mut passed.charged).await;
+        let standing = passed.standing();
+        match exchanged {
+            Ok(Exchanged { mut response, handed_over }) => {
+                self.measure(handed_over, passed.was_held);
+                *response.version_mut() = Version::HTTP_11;
+                hop::strip(response.headers_mut());
+                if let Some(standing) = standing {
+                    respond::limit_headers(response.headers_mut(), settings.profiles, &standing, None);
+                }
+                Ok(response)
+            }
+            Err(failure) => {
+                let (kind, detail) = error::exchange_error(&failure);
+                self.count(kind);
+                let mut response = Problem::new(kind, detail).into_response(is_grpc);
+                if let Some(standing) = standing {
+                    respond::limit_headers(response.headers_mut(), settings.profiles, &standing, None);
+                }
+                Err(Stop::Answer(response))
+            }
+        }
+    }
+
+    fn measure(&self, handed_over: Instant, was_held: bool) {
+        let metrics = &self.worker.shared.metrics;
+        if !was_held {
+            metrics.overhead.observe(handed_over.saturating_duration_since(self.began).as_secs_f64());
+        }
+        let upstream = time::instant_now().saturating_duration_since(handed_over);
+        metrics.upstream_duration.observe(upstream.as_secs_f64());
+    }
+
+    /// An answer to someone of whom nothing is known yet, not even that they speak gRPC.
+    fn stop(&self, kind: Kind, detail: impl Into<Cow<'static, str>>) -> Stop {
+        self.count(kind);
+        Stop::Answer(Problem::new(kind, detail).into_response(false))
+    }
+
+    fn count(&self, kind: Kind) {
+        self.worker.shared.metrics.problems.with_label_values(&[kind.label()]).inc();
+    }
+}
+
+/// A request that may be forwarded.
+struct Passed<'l> {
+    arrival: Option<Standing<'l>>,
+    identified: Option<Standing<'l>>,
+    charged: Charged<'l>,
+    was_held: bool,
+}
+
+impl<'l> Passed<'l> {
+    /// The tightest limit of both stages, as it is after a refund if there will be one.
+    fn standing(&self) -> Option<Standing<'l>> {
+        let is_kept = self.charged.is_kept();
+        let identified = self.identified.map(|standing| if is_kept { standing } else { standing.refunded() });
+        Standing::tightest(self.arrival, identified)
+    }
+}
+
+/// An answer of our own as this client can read it.
+fn own(mut response: Response<Bytes>, is_head: bool, wire: &Wire) -> Response<Bytes> {
+    if !wire.is_h1() {
+        response.headers_mut().remove(header::CONNECTION); // RFC 9113, section 8.2.2
+    }
+    if is_head {
+        let len = response.body().len();
+        response.headers_mut().insert(header::CONTENT_LENGTH, len.into());
+        *response.body_mut() = Bytes::new();
+    }
+    response
+}
+
+/// What a waiting request keeps in memory of its head, about.
+fn head_bytes(facts: &Facts<'_>) -> usize {
+    let headers: usize = facts.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    facts.path.len() + facts.query.map_or(0, str::len) + headers
+}
+
+fn is_continue(expect: &HeaderValue) -> bool {
+    expect.as_bytes().eq_ignore_ascii_case(b"100-continue")
+}

@@ -1,0 +1,100 @@
+//! What is counted and logged of one request, once, however it ends.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::request::Parts;
+use tokio::time::Instant;
+
+use crate::telemetry::{AccessLine, AccessLog, Metrics, Outcome};
+use crate::time;
+
+/// A request in progress. Dropped before its outcome is known it counts as abandoned.
+pub(super) struct Tally<'m> {
+    metrics: &'m Metrics,
+    pub(super) outcome: Outcome,
+    /// If it may be logged.
+    line: Option<Box<Line>>,
+}
+
+/// What the access log says.
+struct Line {
+    refused_only: bool,
+    began: Instant,
+    client: IpAddr,
+    method: String,
+    host: String,
+    path: String,
+    status: u16,
+    limit: String,
+    held: Duration,
+}
+
+/// The status in the log of a request whose client left; as nginx has it.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+impl<'m> Tally<'m> {
+    pub(super) fn new(metrics: &'m Metrics, log: AccessLog, began: Instant, parts: &Parts, peer: IpAddr) -> Self {
+        let line = (log != AccessLog::Off).then(|| {
+            Box::new(Line {
+                refused_only: log == AccessLog::Refused,
+                began,
+                client: peer,
+                method: parts.method.to_string(),
+                host: String::new(),
+                path: parts.uri.path().to_owned(),
+                status: CLIENT_CLOSED_REQUEST,
+                limit: String::new(),
+                held: Duration::ZERO,
+            })
+        });
+        Self { metrics, outcome: Outcome::Abandoned, line }
+    }
+
+    /// Who asks for what, once that is known.
+    pub(super) fn identified(&mut self, client: IpAddr, host: &str, path: &str) {
+        if let Some(line) = &mut self.line {
+            line.client = client;
+            host.clone_into(&mut line.host);
+            path.clone_into(&mut line.path);
+        }
+    }
+
+    /// A limit held it, or refused it.
+    pub(super) fn limited(&mut self, limit: &str, held_ns: u64) {
+        if let Some(line) = &mut self.line {
+            limit.clone_into(&mut line.limit);
+            line.held = Duration::from_nanos(held_ns);
+        }
+    }
+
+    /// The answer is ready.
+    pub(super) fn answered(&mut self, status: http::StatusCode) {
+        if let Some(line) = &mut self.line {
+            line.status = status.as_u16();
+        }
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        self.metrics.count(self.outcome);
+        let Some(line) = &self.line else { return };
+        let was_forwarded = matches!(self.outcome, Outcome::Forwarded | Outcome::Held);
+        if line.refused_only && was_forwarded {
+            return;
+        }
+        let access = AccessLine {
+            client: line.client,
+            method: &line.method,
+            host: &line.host,
+            path: &line.path,
+            status: line.status,
+            verdict: self.outcome.label(),
+            limit: &line.limit,
+            duration: time::instant_now().saturating_duration_since(line.began),
+            held: line.held,
+        };
+        access.write();
+    }
+}

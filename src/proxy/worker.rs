@@ -1,0 +1,160 @@
+//! One thread that accepts, serves and forwards, with a runtime, listeners and an upstream pool of its own.
+
+use std::io;
+use std::net::TcpListener as StdListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{Notify, watch};
+use tokio::task::spawn_local;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::connection;
+use super::view::{Current, Views};
+use crate::gate::Gate;
+use crate::telemetry::Metrics;
+
+/// Where a worker is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Accepting.
+    Running,
+    /// Finishing what runs.
+    Draining,
+    /// Dropping what still runs.
+    Stopped,
+}
+
+/// What all workers share.
+#[derive(Debug)]
+pub struct Shared {
+    /// Decides.
+    pub gate: Arc<Gate>,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+    /// The newest policy and settings.
+    pub current: Arc<ArcSwap<Current>>,
+    /// Connections open now.
+    pub connections: AtomicUsize,
+    /// How many there may be.
+    pub max_connections: usize,
+}
+
+/// What the connections of one worker share.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) shared: Arc<Shared>,
+    pub(super) views: Views,
+    /// Told whenever a connection ends.
+    ended: Notify,
+    open: std::cell::Cell<usize>,
+}
+
+/// How often idle upstream connections are looked after.
+const POOL_SWEEP: Duration = Duration::from_secs(5);
+/// How long accepting pauses when descriptors have run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Runs a worker on this thread until it has drained or is stopped.
+pub fn run(listeners: Vec<StdListener>, shared: Arc<Shared>, stage: watch::Receiver<Stage>) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    runtime.block_on(serve(listeners, shared, stage))
+}
+
+async fn serve(
+    listeners: Vec<StdListener>,
+    shared: Arc<Shared>,
+    mut stage: watch::Receiver<Stage>,
+) -> io::Result<()> {
+    let views = Views::new(Arc::clone(&shared.current));
+    let worker = Rc::new(Worker { shared, views, ended: Notify::new(), open: std::cell::Cell::new(0) });
+    for listener in listeners {
+        let listener = TcpListener::from_std(listener)?;
+        spawn_local(accept(Rc::clone(&worker), listener, stage.clone()));
+    }
+    spawn_local(sweep(Rc::clone(&worker)));
+    let _ = stage.wait_for(|stage| *stage != Stage::Running).await;
+    tokio::select! {
+        () = worker.all_ended() => {}
+        _ = stage.wait_for(|stage| *stage == Stage::Stopped) => {}
+    }
+    Ok(())
+}
+
+async fn accept(worker: Rc<Worker>, listener: TcpListener, mut stage: watch::Receiver<Stage>) {
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = stage.wait_for(|stage| *stage != Stage::Running) => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                if let Some(open) = Open::new(&worker) {
+                    let serving = connection::serve(Rc::clone(&worker), stream, peer, stage.clone());
+                    spawn_local(async move {
+                        let _open = open;
+                        serving.await;
+                    });
+                } else {
+                    worker.shared.metrics.connections_refused.inc();
+                }
+            }
+            // One connection went away before it was accepted.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                tracing::error!(%error, "cannot accept connections");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn sweep(worker: Rc<Worker>) {
+    let mut ticks = interval(POOL_SWEEP);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        worker.views.view().pool.sweep();
+    }
+}
+
+impl Worker {
+    async fn all_ended(&self) {
+        while self.open.get() > 0 {
+            self.ended.notified().await;
+        }
+    }
+}
+
+/// A connection that is counted as open.
+struct Open(Rc<Worker>);
+
+impl Open {
+    /// None if there are too many already.
+    fn new(worker: &Rc<Worker>) -> Option<Self> {
+        let shared = &worker.shared;
+        if shared.connections.fetch_add(1, Ordering::Relaxed) >= shared.max_connections {
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        shared.metrics.connections.inc();
+        worker.open.set(worker.open.get() + 1);
+        Some(Self(Rc::clone(worker)))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let worker = &self.0;
+        worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        worker.shared.metrics.connections.dec();
+        worker.open.set(worker.open.get().saturating_sub(1));
+        worker.ended.notify_one();
+    }
+}
