@@ -1,2 +1,3 @@
 //! The data path.
+pub mod h1;
 pub mod settings;

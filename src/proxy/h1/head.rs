@@ -1,0 +1,321 @@
+//! The strict reading of one request head, line by line, as bytes arrive.
+//!
+//! Each line is looked at once, when its LF has come, however the bytes were cut. Nothing is copied and
+//! nothing is kept of the head but what decides the framing of its body.
+//!
+//! Not here: the body, and the meaning of any field but Host, Content-Length and Transfer-Encoding.
+
+use http::Uri;
+use memchr::memchr;
+
+use super::{HeadFault, Limits};
+
+/// Empty lines that may stand before a request line (RFC 9112, 2.2); hyper skips them too.
+const LEADING_LINES_MAX: u8 = 2;
+
+/// Bytes that may come before the request line and do not count as head.
+pub const LEADING_BYTES_MAX: usize = 2 * LEADING_LINES_MAX as usize;
+
+/// Digits of a Content-Length: those of `i64::MAX`.
+const LENGTH_DIGITS_MAX: usize = 19;
+
+/// `http::HeaderName` takes no longer ones.
+const NAME_BYTES_MAX: usize = u16::MAX as usize;
+
+/// tchar (RFC 9110, 5.6.2).
+pub(super) const TOKEN: u8 = 1;
+/// field-vchar, SP and HTAB (RFC 9110, 5.5); no other control, no DEL.
+pub(super) const VALUE: u8 = 2;
+/// What `http::Uri` takes in a path. Wider than RFC 3986, as clients are; never `#`, which it would cut off.
+const PATH: u8 = 4;
+/// What it takes in a query, and the `?` before it.
+const QUERY: u8 = 8;
+
+const CLASSES: [u8; 256] = classes();
+
+const fn classes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0_u8;
+    loop {
+        let mut class = 0;
+        if byte.is_ascii_alphanumeric()
+            || matches!(
+                byte,
+                b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+            )
+        {
+            class |= TOKEN;
+        }
+        if matches!(byte, b'\t' | b' '..=0x7e | 0x80..) {
+            class |= VALUE;
+        }
+        if matches!(byte, b'!' | b'"' | b'$'..=b';' | b'=' | b'@'..=b'_' | b'a'..=b'~') {
+            class |= PATH;
+        }
+        if matches!(byte, b'!' | b'$'..=b';' | b'=' | b'?'..=b'~') {
+            class |= QUERY;
+        }
+        table[byte as usize] = class;
+        if byte == u8::MAX {
+            return table;
+        }
+        byte += 1;
+    }
+}
+
+/// Whether `byte` belongs to one of the classes.
+#[inline]
+pub(super) fn is(byte: u8, classes: u8) -> bool {
+    CLASSES[byte as usize] & classes != 0
+}
+
+fn all(bytes: &[u8], classes: u8) -> bool {
+    bytes.iter().all(|&byte| is(byte, classes))
+}
+
+/// How long the body after a head is (RFC 9112, 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    Length(u64),
+    Chunked,
+}
+
+/// A head that is complete and clean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    /// Bytes, with the empty lines before it and the one that ends it.
+    pub(super) len: usize,
+    pub(super) framing: Framing,
+}
+
+/// The reading of one head; offsets count from the first byte of the message.
+#[derive(Debug, Default)]
+pub(super) struct HeadScan {
+    /// Where the request line begins.
+    origin: usize,
+    /// Where the first line that was not read yet begins.
+    line: usize,
+    /// No LF stands from `line` up to here.
+    searched: usize,
+    leading_lines: u8,
+    in_fields: bool,
+    http_11: bool,
+    has_host: bool,
+    chunked: bool,
+    length: Option<u64>,
+    fields: usize,
+}
+
+impl HeadScan {
+    /// Reads on. `bytes` is the message from its first byte, at least as long as in the call before.
+    /// `None`: the head is incomplete, and clean so far.
+    pub(super) fn advance(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<Head>, HeadFault> {
+        while let Some(at) = memchr(b'\n', &bytes[self.searched..]) {
+            let (start, end) = (self.line, self.searched + at);
+            self.line = end + 1;
+            self.searched = self.line;
+            let line = &bytes[start..end];
+            if self.in_fields {
+                if self.line - self.origin > limits.max_head_bytes {
+                    return Err(HeadFault::TooLarge);
+                }
+                if line == b"\r" {
+                    return self.finish().map(Some);
+                }
+                self.field(without_cr(line)?, limits)?;
+            } else if line == b"\r" {
+                self.leading_line()?;
+            } else {
+                early_faults(line, 1, limits)?;
+                self.request_line(without_cr(line)?)?;
+            }
+        }
+        self.searched = bytes.len();
+        let rest = &bytes[self.line..];
+        if self.in_fields {
+            if bytes.len() - self.origin > limits.max_head_bytes {
+                return Err(HeadFault::TooLarge);
+            }
+        } else if !matches!(rest, [] | [b'\r']) {
+            early_faults(rest, 0, limits)?;
+        }
+        Ok(None)
+    }
+
+    /// Whether all of `len` bytes are empty lines before a request.
+    pub(super) fn only_leading_lines(&self, len: usize) -> bool {
+        !self.in_fields && self.origin == len
+    }
+
+    /// Forgets the empty lines read so far, but not how many they were.
+    pub(super) fn drop_leading_lines(&mut self) {
+        *self = Self { leading_lines: self.leading_lines, ..Self::default() };
+    }
+
+    fn leading_line(&mut self) -> Result<(), HeadFault> {
+        self.leading_lines += 1;
+        if self.leading_lines > LEADING_LINES_MAX {
+            return Err(HeadFault::Malformed("empty lines before the request line"));
+        }
+        self.origin = self.line;
+        Ok(())
+    }
+
+    /// RFC 9112, 3: `method SP request-target SP HTTP-version`, one SP each.
+    fn request_line(&mut self, line: &[u8]) -> Result<(), HeadFault> {
+        let method_len = memchr(b' ', line).ok_or(HeadFault::Malformed("request line"))?;
+        let (method, rest) = (&line[..method_len], &line[method_len + 1..]);
+        if method.is_empty() || !all(method, TOKEN) {
+            return Err(HeadFault::Malformed("method"));
+        }
+        let (target, version) = rest.split_last_chunk::<9>().ok_or(HeadFault::Malformed("request line"))?;
+        self.http_11 = match version {
+            b" HTTP/1.1" => true,
+            b" HTTP/1.0" => false,
+            _ => return Err(HeadFault::Malformed("version")),
+        };
+        if method == b"CONNECT" {
+            return Err(HeadFault::ConnectRefused);
+        }
+        if !is_target(method, target) {
+            return Err(HeadFault::Malformed("target"));
+        }
+        self.in_fields = true;
+        Ok(())
+    }
+
+    /// RFC 9112, 5: `field-name ":" OWS field-value OWS`, on one line.
+    fn field(&mut self, line: &[u8], limits: &Limits) -> Result<(), HeadFault> {
+        self.fields += 1;
+        if self.fields > limits.max_headers {
+            return Err(HeadFault::TooLarge);
+        }
+        let name_len = line.iter().position(|&byte| !is(byte, TOKEN)).unwrap_or(line.len());
+        let (name, rest) = line.split_at(name_len);
+        let value = match rest {
+            [b' ' | b'\t', ..] if name.is_empty() => return Err(HeadFault::Malformed("folded field line")),
+            [b':', value @ ..] if !name.is_empty() => value,
+            _ => return Err(HeadFault::Malformed("field name")),
+        };
+        if name_len > NAME_BYTES_MAX {
+            return Err(HeadFault::TooLarge);
+        }
+        if !all(value, VALUE) {
+            return Err(HeadFault::Malformed("field value"));
+        }
+        match name_len {
+            4 if name.eq_ignore_ascii_case(b"host") => self.host(),
+            14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(value),
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value),
+            _ => Ok(()),
+        }
+    }
+
+    fn host(&mut self) -> Result<(), HeadFault> {
+        if self.has_host {
+            return Err(HeadFault::Malformed("more than one host"));
+        }
+        self.has_host = true;
+        Ok(())
+    }
+
+    /// RFC 9112, 6.3 allows repeated identical values; not everyone behind us agrees on what they are.
+    fn content_length(&mut self, value: &[u8]) -> Result<(), HeadFault> {
+        if self.length.is_some() {
+            return Err(HeadFault::AmbiguousFraming("more than one content-length"));
+        }
+        self.length = Some(length(trim_ows(value)).ok_or(HeadFault::Malformed("content-length"))?);
+        Ok(())
+    }
+
+    /// RFC 9112, 6.1: `chunked` must be last, and we know no other coding; HTTP/1.0 knows none.
+    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), HeadFault> {
+        if !self.http_11 {
+            return Err(HeadFault::AmbiguousFraming("transfer-encoding in HTTP/1.0"));
+        }
+        if self.chunked {
+            return Err(HeadFault::AmbiguousFraming("more than one transfer-encoding"));
+        }
+        if !trim_ows(value).eq_ignore_ascii_case(b"chunked") {
+            return Err(HeadFault::AmbiguousFraming("transfer-encoding is not chunked"));
+        }
+        self.chunked = true;
+        Ok(())
+    }
+
+    /// RFC 9112, 3.2 (Host) and 6.3 (length of the body).
+    fn finish(&self) -> Result<Head, HeadFault> {
+        let framing = match (self.chunked, self.length) {
+            (true, Some(_)) => return Err(HeadFault::AmbiguousFraming("transfer-encoding and content-length")),
+            (true, None) => Framing::Chunked,
+            (false, length) => Framing::Length(length.unwrap_or(0)),
+        };
+        if self.http_11 && !self.has_host {
+            return Err(HeadFault::Malformed("missing host"));
+        }
+        Ok(Head { len: self.line, framing })
+    }
+}
+
+/// What can be said of a request line before its end has come. `line` may be cut anywhere, and `eol` is 1
+/// if its LF has come. The order here and in the callers keeps a fault the same for every cut.
+fn early_faults(line: &[u8], eol: usize, limits: &Limits) -> Result<(), HeadFault> {
+    let Some(&first) = line.first() else {
+        return Err(HeadFault::Malformed("bare LF"));
+    };
+    if !is(first, TOKEN) {
+        return Err(HeadFault::Malformed("method"));
+    }
+    if line.len() > limits.max_uri_bytes {
+        // A longer line is a fault of its own before the bytes beyond the limit have come.
+        let seen = &line[..line.len().min(limits.max_head_bytes.saturating_add(1))];
+        let target = memchr(b' ', seen).map_or(&[][..], |sp| &seen[sp + 1..]);
+        let in_reach = target.get(..=limits.max_uri_bytes);
+        if in_reach.is_some_and(|target| memchr(b' ', target).is_none()) {
+            return Err(HeadFault::UriTooLong);
+        }
+    }
+    if line.len() + eol > limits.max_head_bytes {
+        return Err(HeadFault::TooLarge);
+    }
+    Ok(())
+}
+
+/// RFC 9112, 2.2: a recipient may take a bare LF for a line end. We do not.
+fn without_cr(line: &[u8]) -> Result<&[u8], HeadFault> {
+    line.strip_suffix(b"\r").ok_or(HeadFault::Malformed("bare LF"))
+}
+
+/// RFC 9112, 3.2, as far as `http::Uri` follows; authority-form is for CONNECT only.
+fn is_target(method: &[u8], target: &[u8]) -> bool {
+    match target {
+        [b'/', rest @ ..] => {
+            let path_len = rest.iter().position(|&byte| !is(byte, PATH)).unwrap_or(rest.len());
+            match &rest[path_len..] {
+                [] => true,
+                [b'?', query @ ..] => all(query, QUERY),
+                _ => false,
+            }
+        }
+        b"*" => method == b"OPTIONS",
+        _ => all(target, PATH | QUERY) && Uri::try_from(target).is_ok_and(|uri| uri.scheme().is_some()),
+    }
+}
+
+fn trim_ows(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// RFC 9110, 8.6: `1*DIGIT`, bounded so that it fits a signed 64-bit integer anywhere.
+fn length(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > LENGTH_DIGITS_MAX {
+        return None;
+    }
+    let value = digits
+        .iter()
+        .try_fold(0_u64, |value, &byte| byte.is_ascii_digit().then(|| value * 10 + u64::from(byte - b'0')))?;
+    i64::try_from(value).is_ok().then_some(value)
+}
