@@ -145,6 +145,11 @@ impl Guard {
         self.messages.fault.filter(|_| ordinal == self.messages.heads)
     }
 
+    #[cfg(test)]
+    pub(super) fn held_capacity(&self) -> usize {
+        self.held.capacity()
+    }
+
     /// Looks at what is held once all that was ready is gone.
     fn examine(&mut self) {
         if self.ready == 0 && self.start < self.held.len() {
