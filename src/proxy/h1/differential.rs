@@ -127,7 +127,8 @@ fn piece() -> impl Strategy<Value = String> {
             format!("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{body}", body.len())
         }),
         8 => proptest::collection::vec("[ -~\r\n]{1,20}", 0..4).prop_map(|chunks| {
-            let chunks: String = chunks.iter().map(|data| format!("{:X}\r\n{data}\r\n", data.len())).collect();
+            let chunks: Vec<_> = chunks.iter().map(|data| format!("{:X}\r\n{data}\r\n", data.len())).collect();
+            let chunks = chunks.concat();
             format!("PUT /c HTTP/1.1\r\nHost: h\r\ntransfer-encoding: Chunked\r\n\r\n{chunks}0\r\n\r\n")
         }),
         2 => Just("PUT /t HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\nC:\r\n\r\n".to_owned()),
