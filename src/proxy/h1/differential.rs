@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use proptest::prelude::*;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 
-use super::tests::{LIMITS, run};
+use super::tests::{LIMITS, Run, run};
 use super::{Guard, HeadFault, Phase, SUBSTITUTE};
 
 /// A request as a reader took it from the stream.
@@ -44,16 +44,34 @@ fn fields_of(parsed: &[httparse::Header<'_>]) -> Vec<(String, Vec<u8>)> {
 }
 
 /// A plain reader: all complete messages of `stream`, and the one that it breaks off in.
-fn read_all(mut stream: &[u8]) -> Vec<Message> {
+fn read_all(stream: &[u8]) -> Vec<Message> {
+    read_all_until(stream).into_iter().map(|(message, _)| message).collect()
+}
+
+/// The same, with the offset where each message ends.
+fn read_all_until(stream: &[u8]) -> Vec<(Message, usize)> {
     let mut messages = Vec::new();
-    while let Some((message, rest)) = read_one(stream) {
+    let mut left = stream;
+    while let Some((message, rest)) = read_one(left) {
         let complete = message.complete;
-        messages.push(message);
+        messages.push((message, stream.len() - rest.len()));
         if !complete {
             break;
         }
-        stream = rest;
+        left = rest;
     }
+    messages
+}
+
+/// What the plain reader sees of what was released, if it ends each message where the guard did.
+fn accounted(run: &Run) -> Vec<Message> {
+    let messages = read_all_until(&run.released);
+    for (message, end) in &messages {
+        assert!(!message.complete || run.ends.contains(end), "{message:?} ends at {end}, not in {run:?}");
+    }
+    let messages: Vec<_> = messages.into_iter().map(|(message, _)| message).collect();
+    let complete = messages.iter().all(|message| message.complete);
+    assert_eq!(complete, !matches!(run.phase, Phase::InBody | Phase::Broken), "{messages:?} of {run:?}");
     messages
 }
 
@@ -175,12 +193,10 @@ proptest! {
         let cut = run(LIMITS, &stream, &cuts);
         prop_assert_eq!((whole.fault, whole.phase), (cut.fault, cut.phase));
 
-        let released = read_all(&cut.released);
-        prop_assert_eq!(&released, &read_all(&whole.released));
+        let released = accounted(&cut);
+        prop_assert_eq!(&released, &accounted(&whole));
         assert_prefix(&released, &read_all(&stream), "released");
 
-        let complete = released.iter().all(|message| message.complete);
-        prop_assert_eq!(complete, !matches!(cut.phase, Phase::InBody | Phase::Broken));
         if let Some((ordinal, _)) = cut.fault {
             prop_assert_eq!(ordinal, released.len() as u64);
         }
@@ -322,7 +338,7 @@ async fn compare(stream: &[u8], cuts: &[usize]) {
     pieces.push_front(rest);
     let label = format!("{}, cut at {cuts:?}", stream.escape_ascii());
     let run = run(LIMITS, stream, cuts);
-    let mut expected = read_all(&run.released);
+    let mut expected = accounted(&run);
     let (seen, fault) = serve(pieces.make_contiguous()).await;
     let last = expected.iter().position(|message| message.http_10 && !keeps_alive(message));
     if let Some(last) = last {

@@ -10,6 +10,8 @@ pub(super) const LIMITS: Limits = Limits { max_head_bytes: 256, max_headers: 6, 
 pub(super) struct Run {
     /// The client's own bytes that were released.
     pub(super) released: Vec<u8>,
+    /// Where in them each release ended: every end of a message, and every cut.
+    pub(super) ends: Vec<usize>,
     pub(super) fault: Option<(u64, HeadFault)>,
     pub(super) phase: Phase,
 }
@@ -17,27 +19,33 @@ pub(super) struct Run {
 /// Feeds `stream`, cut before each of `cuts`, as a reader would.
 pub(super) fn run(limits: Limits, stream: &[u8], cuts: &[usize]) -> Run {
     let mut guard = Guard::new(limits);
-    let mut released = Vec::new();
+    let (mut released, mut ends) = (Vec::new(), Vec::new());
     let mut from = 0;
     for &cut in cuts.iter().chain([&stream.len()]) {
         let piece = &stream[from..cut];
         from = cut;
         let passed = guard.push(piece);
         released.extend_from_slice(&piece[..passed]);
-        drain(&mut guard, &mut released);
+        ends.push(released.len());
+        drain(&mut guard, &mut released, &mut ends);
     }
-    outcome(&guard, released)
+    outcome(&guard, released, ends)
 }
 
-fn drain(guard: &mut Guard, released: &mut Vec<u8>) {
+fn drain(guard: &mut Guard, released: &mut Vec<u8>, ends: &mut Vec<usize>) {
     while !guard.releasable().is_empty() {
-        let step = guard.releasable().len().min(7);
-        released.extend_from_slice(&guard.releasable()[..step]);
-        guard.consume(step);
+        let mut left = guard.releasable().len();
+        while left > 0 {
+            let step = left.min(7);
+            released.extend_from_slice(&guard.releasable()[..step]);
+            guard.consume(step);
+            left -= step;
+        }
+        ends.push(released.len());
     }
 }
 
-fn outcome(guard: &Guard, mut released: Vec<u8>) -> Run {
+fn outcome(guard: &Guard, mut released: Vec<u8>, ends: Vec<usize>) -> Run {
     let fault = (0..1000).find_map(|ordinal| Some((ordinal, guard.fault(ordinal)?)));
     assert_eq!(fault.is_some(), guard.phase() == Phase::Done);
     if fault.is_some() {
@@ -47,7 +55,7 @@ fn outcome(guard: &Guard, mut released: Vec<u8>) -> Run {
     if guard.phase() != Phase::InHead {
         assert_eq!(guard.held_capacity(), 0, "memory is given back");
     }
-    Run { released, fault, phase: guard.phase() }
+    Run { released, ends, fault, phase: guard.phase() }
 }
 
 enum Expect {
@@ -361,7 +369,7 @@ fn nothing_follows_a_fault() {
     guard.push(b"GET\r\n");
     assert_eq!(guard.push(&post("\r\n")), 0);
     let mut released = Vec::new();
-    drain(&mut guard, &mut released);
+    drain(&mut guard, &mut released, &mut Vec::new());
     assert_eq!(guard.push(&post("\r\n")), 0);
     assert_eq!((released.as_slice(), guard.releasable(), guard.phase()), (SUBSTITUTE, &b""[..], Phase::Done));
 }
