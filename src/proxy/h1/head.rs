@@ -46,7 +46,7 @@ const fn classes() -> [u8; 256] {
         {
             class |= TOKEN;
         }
-        if matches!(byte, b'\t' | b' '..=0x7e | 0x80..) {
+        if is_value_byte(byte) {
             class |= VALUE;
         }
         if matches!(byte, b'!' | b'"' | b'$'..=b';' | b'=' | b'@'..=b'_' | b'a'..=b'~') {
@@ -71,6 +71,15 @@ pub(super) fn is(byte: u8, classes: u8) -> bool {
 
 fn all(bytes: &[u8], classes: u8) -> bool {
     bytes.iter().all(|&byte| is(byte, classes))
+}
+
+/// Whether all of `bytes` are in [`VALUE`]; without an early end, so that it compiles to vectors.
+fn is_value(bytes: &[u8]) -> bool {
+    bytes.iter().fold(true, |all, &byte| all & is_value_byte(byte))
+}
+
+const fn is_value_byte(byte: u8) -> bool {
+    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
 /// How long the body after a head is (RFC 9112, 6.3).
@@ -101,8 +110,7 @@ pub(super) struct HeadScan {
     in_fields: bool,
     http_11: bool,
     has_host: bool,
-    chunked: bool,
-    length: Option<u64>,
+    framing: Option<Framing>,
     fields: usize,
 }
 
@@ -200,7 +208,7 @@ impl HeadScan {
         if name_len > NAME_BYTES_MAX {
             return Err(HeadFault::TooLarge);
         }
-        if !all(value, VALUE) {
+        if !is_value(value) {
             return Err(HeadFault::Malformed("field value"));
         }
         match name_len {
@@ -221,41 +229,42 @@ impl HeadScan {
 
     /// RFC 9112, 6.3 allows repeated identical values; not everyone behind us agrees on what they are.
     fn content_length(&mut self, value: &[u8]) -> Result<(), HeadFault> {
-        if self.length.is_some() {
-            return Err(HeadFault::AmbiguousFraming("more than one content-length"));
+        match self.framing {
+            Some(Framing::Length(_)) => Err(HeadFault::AmbiguousFraming("more than one content-length")),
+            Some(Framing::Chunked) => Err(BOTH),
+            None => {
+                let length = length(trim_ows(value)).ok_or(HeadFault::Malformed("content-length"))?;
+                self.framing = Some(Framing::Length(length));
+                Ok(())
+            }
         }
-        self.length = Some(length(trim_ows(value)).ok_or(HeadFault::Malformed("content-length"))?);
-        Ok(())
     }
 
     /// RFC 9112, 6.1: `chunked` must be last, and we know no other coding; HTTP/1.0 knows none.
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), HeadFault> {
-        if !self.http_11 {
-            return Err(HeadFault::AmbiguousFraming("transfer-encoding in HTTP/1.0"));
+        match self.framing {
+            _ if !self.http_11 => Err(HeadFault::AmbiguousFraming("transfer-encoding in HTTP/1.0")),
+            Some(Framing::Chunked) => Err(HeadFault::AmbiguousFraming("more than one transfer-encoding")),
+            Some(Framing::Length(_)) => Err(BOTH),
+            None if trim_ows(value).eq_ignore_ascii_case(b"chunked") => {
+                self.framing = Some(Framing::Chunked);
+                Ok(())
+            }
+            None => Err(HeadFault::AmbiguousFraming("transfer-encoding is not chunked")),
         }
-        if self.chunked {
-            return Err(HeadFault::AmbiguousFraming("more than one transfer-encoding"));
-        }
-        if !trim_ows(value).eq_ignore_ascii_case(b"chunked") {
-            return Err(HeadFault::AmbiguousFraming("transfer-encoding is not chunked"));
-        }
-        self.chunked = true;
-        Ok(())
     }
 
-    /// RFC 9112, 3.2 (Host) and 6.3 (length of the body).
+    /// RFC 9112, 3.2: a request without Host is an error, but in HTTP/1.0.
     fn finish(&self) -> Result<Head, HeadFault> {
-        let framing = match (self.chunked, self.length) {
-            (true, Some(_)) => return Err(HeadFault::AmbiguousFraming("transfer-encoding and content-length")),
-            (true, None) => Framing::Chunked,
-            (false, length) => Framing::Length(length.unwrap_or(0)),
-        };
         if self.http_11 && !self.has_host {
             return Err(HeadFault::Malformed("missing host"));
         }
-        Ok(Head { len: self.line, framing })
+        Ok(Head { len: self.line, framing: self.framing.unwrap_or(Framing::Length(0)) })
     }
 }
+
+/// RFC 9112, 6.1: probably an attempt to smuggle.
+const BOTH: HeadFault = HeadFault::AmbiguousFraming("transfer-encoding and content-length");
 
 /// What can be said of a request line before its end has come. `line` may be cut anywhere, and `eol` is 1
 /// if its LF has come. The order here and in the callers keeps a fault the same for every cut.

@@ -24,6 +24,7 @@ mod guard;
 mod head;
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod differential;
 #[cfg(test)]
 mod tests;
