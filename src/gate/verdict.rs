@@ -58,7 +58,6 @@ impl<'l> Standing<'l> {
 
 /// A request may be forwarded.
 #[derive(Debug)]
-#[must_use]
 pub struct Pass<'l> {
     /// The tightest limit, if any applies.
     pub standing: Option<Standing<'l>>,

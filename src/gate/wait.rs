@@ -29,7 +29,6 @@ pub(super) struct Item<'l> {
 
 /// A request in a queue.
 #[derive(Debug)]
-#[must_use]
 pub struct Waiting<'l> {
     gate: &'l Gate,
     items: SmallVec<[Item<'l>; 4]>,

@@ -14,11 +14,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use super::h1::{Guard, LEADING_BYTES_MAX, Limits};
 use super::service;
-use super::settings::{Bounds, Timeouts};
+use super::settings::Bounds;
 use super::wire::{Wire, WireIo};
 use super::worker::{Stage, Worker};
 use crate::time;
@@ -27,6 +26,8 @@ use crate::time;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Most heads fit; what does not is read by hyper.
 const FIRST_READ: usize = 1024;
+/// What hyper may buffer of a request at least.
+const READ_BUFFER: usize = 8192;
 /// How long a client that is still sending is listened to after its last answer.
 const LINGER: Duration = Duration::from_secs(2);
 /// How often an HTTP/2 client is asked whether it is still there, and how long it has to say so.
@@ -90,7 +91,7 @@ async fn serve_h1(worker: &Rc<Worker>, wire: &Rc<Wire>, io: WireIo, stage: watch
         .max_buf_size(READ_BUFFER.max(bounds.max_head_bytes + LEADING_BYTES_MAX + 1))
         .serve_connection(TokioIo::new(io), service);
     let mut connection = pin!(connection);
-    let ended = until_drained(connection.as_mut(), stage, |connection| connection.graceful_shutdown()).await;
+    let ended = until_drained(connection.as_mut(), stage, http1::Connection::graceful_shutdown).await;
     if let Err(error) = ended {
         tracing::debug!(peer = %wire.peer, %error, "connection ended");
     }
@@ -109,7 +110,7 @@ async fn serve_h2(worker: &Rc<Worker>, wire: &Rc<Wire>, io: WireIo, bounds: &Bou
         .keep_alive_timeout(H2_PING)
         .serve_connection(TokioIo::new(io), service);
     let mut connection = pin!(connection);
-    let ended = until_drained(connection.as_mut(), stage, |connection| connection.graceful_shutdown()).await;
+    let ended = until_drained(connection.as_mut(), stage, http2::Connection::graceful_shutdown).await;
     if let Err(error) = ended {
         tracing::debug!(peer = %wire.peer, %error, "connection ended");
     }
@@ -143,6 +144,3 @@ impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Local {
         tokio::task::spawn_local(task);
     }
 }
-
-/// What hyper reads into at least: enough for most requests, little for an idle connection.
-const READ_BUFFER: usize = 8192;

@@ -28,8 +28,14 @@ use crate::time::{self, Timestamp};
 
 /// A request that is not forwarded: with an answer, or without because nobody is left to read it.
 enum Stop {
-    Answer(Response<Bytes>),
+    Answer(Box<Response<Bytes>>),
     Abandoned,
+}
+
+impl From<Response<Bytes>> for Stop {
+    fn from(response: Response<Bytes>) -> Self {
+        Self::Answer(Box::new(response))
+    }
 }
 
 /// Answers one request.
@@ -49,7 +55,7 @@ pub(super) async fn serve(
     let mut response = match life.run(ordinal, parts, body, &mut tally).await {
         Ok(response) => response.map(|body| AnswerBody::upstream(body, in_flight)),
         Err(Stop::Answer(response)) => {
-            let (parts, bytes) = own(response, is_head, &wire).into_parts();
+            let (parts, bytes) = own(*response, is_head, &wire).into_parts();
             Response::from_parts(parts, AnswerBody::own(bytes, in_flight))
         }
         Err(Stop::Abandoned) => return Err(Abandoned),
@@ -144,7 +150,7 @@ impl<'v> Life<'v> {
             }
             Err(missing) => {
                 self.count(Kind::Unidentified);
-                return Err(Stop::Answer(respond::unidentified(&missing, is_grpc)));
+                return Err(Stop::from(respond::unidentified(&missing, is_grpc)));
             }
         };
         match passed {
@@ -157,7 +163,7 @@ impl<'v> Life<'v> {
             Err(refusal) => {
                 tally.outcome = Outcome::Rejected;
                 tally.limited(refusal.violated.first().unwrap_or(&""), 0);
-                Err(Stop::Answer(respond::refusal(&refusal, self.view.current.settings.profiles, is_grpc)))
+                Err(Stop::from(respond::refusal(&refusal, self.view.current.settings.profiles, is_grpc)))
             }
         }
     }
@@ -185,8 +191,7 @@ impl<'v> Life<'v> {
         is_grpc: bool,
     ) -> Result<Response<UpstreamBody>, Stop> {
         let settings = &self.view.current.settings;
-        forward::prepare(&mut parts, sender, settings)
-            .map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
+        forward::prepare(&mut parts, sender, settings).map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
         let expects = parts.headers.get(header::EXPECT).is_some_and(is_continue);
         let (continuation, signal) = expects.then(Continuation::new).unzip();
         let (body, progress) = RequestBody::new(body, continuation);
@@ -194,8 +199,7 @@ impl<'v> Life<'v> {
         if let Some(signal) = signal {
             signal.attach(&mut request);
         }
-        let exchanged =
-            exchange(&self.view.pool, request, &progress, &settings.timeouts, &mut passed.charged).await;
+        let exchanged = exchange(&self.view.pool, request, &progress, &settings.timeouts, &mut passed.charged).await;
         let standing = passed.standing();
         match exchanged {
             Ok(Exchanged { mut response, handed_over }) => {
@@ -214,7 +218,7 @@ impl<'v> Life<'v> {
                 if let Some(standing) = standing {
                     respond::limit_headers(response.headers_mut(), settings.profiles, &standing, None);
                 }
-                Err(Stop::Answer(response))
+                Err(response.into())
             }
         }
     }
@@ -231,7 +235,7 @@ impl<'v> Life<'v> {
     /// An answer to someone of whom nothing is known yet, not even that they speak gRPC.
     fn stop(&self, kind: Kind, detail: impl Into<Cow<'static, str>>) -> Stop {
         self.count(kind);
-        Stop::Answer(Problem::new(kind, detail).into_response(false))
+        Problem::new(kind, detail).into_response(false).into()
     }
 
     fn count(&self, kind: Kind) {

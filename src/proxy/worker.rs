@@ -66,11 +66,7 @@ pub fn run(listeners: Vec<StdListener>, shared: Arc<Shared>, stage: watch::Recei
     runtime.block_on(serve(listeners, shared, stage))
 }
 
-async fn serve(
-    listeners: Vec<StdListener>,
-    shared: Arc<Shared>,
-    mut stage: watch::Receiver<Stage>,
-) -> io::Result<()> {
+async fn serve(listeners: Vec<StdListener>, shared: Arc<Shared>, mut stage: watch::Receiver<Stage>) -> io::Result<()> {
     let views = Views::new(Arc::clone(&shared.current));
     let worker = Rc::new(Worker { shared, views, ended: Notify::new(), open: std::cell::Cell::new(0) });
     for listener in listeners {

@@ -1,6 +1,7 @@
 //! The one table of what Weir answers itself: problem+json (RFC 9457), or trailers to a gRPC client.
 
 use std::borrow::Cow;
+use std::fmt::Write;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -153,7 +154,7 @@ fn grpc_message(text: &str) -> HeaderValue {
         if (0x20..=0x7e).contains(&byte) && byte != b'%' {
             encoded.push(char::from(byte));
         } else {
-            encoded.push_str(&format!("%{byte:02X}"));
+            let _ = write!(encoded, "%{byte:02X}");
         }
     }
     HeaderValue::from_str(&encoded).unwrap_or(HeaderValue::from_static(""))

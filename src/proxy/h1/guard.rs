@@ -63,7 +63,6 @@ pub struct Guard {
 
 impl Guard {
     /// A guard for a connection on which nothing has come yet.
-    #[must_use]
     pub fn new(limits: Limits) -> Self {
         let limits = limits.clamped();
         let state = State::Head(HeadScan::default());
@@ -91,7 +90,6 @@ impl Guard {
     }
 
     /// Held bytes that hyper may have now, to the end of one message at most.
-    #[must_use]
     pub fn releasable(&self) -> &[u8] {
         &self.held[self.start..self.start + self.ready]
     }
@@ -126,7 +124,6 @@ impl Guard {
     }
 
     /// Where the received bytes end.
-    #[must_use]
     pub fn phase(&self) -> Phase {
         match self.messages.state {
             State::Head(_) if self.held.len() > self.start + self.ready => Phase::InHead,
@@ -140,7 +137,6 @@ impl Guard {
 
     /// The fault of the request that is the `ordinal`-th, from 0, that hyper sees on this connection; `None`
     /// if that is the client's own.
-    #[must_use]
     pub fn fault(&self, ordinal: u64) -> Option<HeadFault> {
         self.messages.fault.filter(|_| ordinal == self.messages.heads)
     }

@@ -46,7 +46,10 @@ impl UpstreamBody {
         body
     }
 
-    pub(in super::super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub(in super::super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         // Asking first tells the connection that the next piece is wanted.
         let mut polled = Pin::new(&mut self.incoming).poll_frame(cx);
         if let (Poll::Pending, Some(connection)) = (&polled, &mut self.connection) {

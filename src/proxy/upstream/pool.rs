@@ -13,6 +13,7 @@ use crate::time;
 pub(in super::super) struct Pool {
     upstream: Upstream,
     connect_timeout: std::time::Duration,
+    #[allow(clippy::vec_box)] // boxed once; moved in and out on every request
     idle: RefCell<Vec<Box<Connection>>>,
 }
 
