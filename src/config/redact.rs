@@ -1,0 +1,104 @@
+//! Secrets out of what is shown of a configuration.
+//!
+//! Which values are secrets is known to whoever reads them; here they are struck out, together with what
+//! looks like a secret in text that could not be read as TOML.
+
+use std::ops::Range;
+
+/// `text` with every byte of `secrets` as `*`, so that positions stay what they were.
+pub(super) fn strike_out(text: &str, secrets: &[Range<usize>]) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for secret in secrets {
+        let span = text.floor_char_boundary(secret.start)..text.ceil_char_boundary(secret.end);
+        for byte in bytes.get_mut(span).unwrap_or_default() {
+            if !byte.is_ascii_control() {
+                *byte = b'*';
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// User and password of every URL.
+pub(super) fn userinfos(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("://") {
+        let start = at + 3;
+        let rest = &text[start..];
+        let end = rest.find(['/', '"', '\'', '\n']).unwrap_or(rest.len());
+        if let Some(length) = rest[..end].rfind('@') {
+            found.push(start..start + length);
+        }
+    }
+    found
+}
+
+/// Whatever is assigned to something called a secret, for text that is not TOML.
+pub(super) fn assigned_to_secrets(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let lower = text.to_ascii_lowercase();
+    for (at, name) in lower.match_indices("secret") {
+        let after = &lower[at + name.len()..];
+        let line_end = after.find('\n').unwrap_or(after.len());
+        let Some(equals) = after[..line_end].find('=') else { continue };
+        let value = after[equals + 1..line_end].trim_start();
+        if names_a_source(value) {
+            continue;
+        }
+        let start = at + name.len() + equals + 1;
+        let end = match ["\"\"\"", "'''"].into_iter().find(|quotes| value.starts_with(quotes)) {
+            Some(quotes) => end_of_block(&lower, start, quotes),
+            None => at + name.len() + line_end,
+        };
+        found.push(start..end);
+    }
+    found
+}
+
+/// Whether a value is `{ env = ..` or `{ file = ..`, which may be shown.
+fn names_a_source(value: &str) -> bool {
+    let inner = value.strip_prefix('{').map(str::trim_start);
+    inner.is_some_and(|inner| inner.starts_with("env") || inner.starts_with("file"))
+}
+
+fn end_of_block(text: &str, start: usize, quotes: &str) -> usize {
+    let mut blocks = text[start..].match_indices(quotes);
+    blocks.nth(1).map_or(text.len(), |(at, _)| start + at)
+}
+
+/// Whether a key is called like something that nobody else should read.
+pub(super) fn sounds_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    ["secret", "passw", "token", "credential", "auth", "private", "api_key", "apikey"]
+        .iter()
+        .any(|word| key.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strikes_out_bytes_and_keeps_positions() {
+        assert_eq!(strike_out("a = \"é\nx\"", &[5..9, 100..200]), "a = \"**\n*\"");
+    }
+
+    #[test]
+    fn userinfo_ends_at_the_last_at() {
+        let text = "u = 'http://me:p@ss@host/@' # https://b@c";
+        assert_eq!(strike_out(text, &userinfos(text)), "u = 'http://*******@host/@' # https://*@c");
+    }
+
+    #[test]
+    fn secrets_of_broken_text() {
+        for (text, shown) in [
+            ("secret = \"abc\nx = 1", "secret =*****\nx = 1"),
+            ("{ Secret = { env = \"A\" }", "{ Secret = { env = \"A\" }"),
+            ("secret = '''a\nb'''\nc", "secret =*****\n*'''\nc"),
+            ("secret = \"\"\"a\nb", "secret =*****\n*"),
+            ("secret", "secret"),
+        ] {
+            assert_eq!(strike_out(text, &assigned_to_secrets(text)), shown);
+        }
+    }
+}
