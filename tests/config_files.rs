@@ -37,10 +37,12 @@ fn full_shows_every_option() {
     for option in config::options() {
         let names: Vec<_> = option.path.split('.').collect();
         // Alternatives to what is written stand in comments.
-        let in_comment = || text.lines().any(|line| {
-            let comment = line.split_once('#').map_or("", |(_, comment)| comment);
-            names.last().is_some_and(|name| comment.contains(&format!("{{ {name} = ")))
-        });
+        let in_comment = || {
+            text.lines().any(|line| {
+                let comment = line.split_once('#').map_or("", |(_, comment)| comment);
+                names.last().is_some_and(|name| comment.contains(&format!("{{ {name} = ")))
+            })
+        };
         assert!(is_written(&document, &names) || in_comment(), "`{}` is not in config/full.toml", option.path);
     }
 }

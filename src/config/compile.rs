@@ -111,6 +111,10 @@ fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
 }
 
 fn upstream(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<Upstream> {
+    if let Some(url) = table.get("url").filter(|url| url.get_ref().as_str().is_some_and(|url| url.contains('@'))) {
+        // What is before the `@` is likely to be a password.
+        table.context.hide(url.span());
+    }
     let authority = table.parsed("url", authority);
     let rewrite_host = table.choice("host", &[("preserve", false), ("upstream", true)]);
     let max_idle = table.count("max_idle");

@@ -20,14 +20,17 @@ const HS256_SECRET_BYTES_MIN: usize = 32;
 
 /// The names of all identities, and all identities if none has a problem. Both are in the order of the text.
 pub(super) fn identities(table: &Table<'_>) -> (Vec<String>, Option<Vec<Identity>>) {
-    let named = table.named_tables();
-    let names = named.iter().map(|(name, _)| name.get_ref().clone()).collect();
-    let all: Vec<_> = named.iter().map(|(name, table)| identity(name, table)).collect();
+    let tables = table.named_tables();
+    let names = tables.iter().map(|(name, _)| name.get_ref().clone()).collect();
+    let all: Vec<_> = tables.iter().map(|(name, table)| identity(name, table)).collect();
     (names, all.into_iter().collect())
 }
 
 fn identity(name: &Located<String>, table: &Table<'_>) -> Option<Identity> {
     check_name(name, table);
+    if table.is_broken() {
+        return None;
+    }
     let on_missing = table.choice(
         "on_missing",
         &[("reject", OnMissing::Reject), ("anonymous", OnMissing::Anonymous), ("ip", OnMissing::Ip)],
@@ -113,6 +116,9 @@ fn keys(table: &Table<'_>, algorithms: &[Algorithm]) -> Option<Vec<(Range<usize>
 }
 
 fn key(table: &Table<'_>, algorithms: &[Algorithm]) -> Option<KeyMaterial> {
+    if table.is_broken() {
+        return None;
+    }
     match (table.has("jwks"), table.has("pem"), table.has("secret")) {
         (true, false, false) => key_file(table, "jwks").map(KeyMaterial::Jwks),
         (false, true, false) => key_file(table, "pem").map(KeyMaterial::Pem),
@@ -192,14 +198,11 @@ fn secret_of_variable(table: &Table<'_>) -> Option<(Range<usize>, Vec<u8>)> {
         table.fault("env", name.span(), Fault::new("is not the name of an environment variable").help(Some(help)));
         return None;
     }
-    match table.context.env(name.get_ref()) {
-        Some(value) => Some((name.span(), value.into_bytes())),
-        None => {
-            let what = "this environment variable is not set, or not UTF-8";
-            table.fault("env", name.span(), Fault::new(what));
-            None
-        }
+    let value = table.context.env(name.get_ref());
+    if value.is_none() {
+        table.fault("env", name.span(), Fault::new("this environment variable is not set, or not UTF-8"));
     }
+    Some((name.span(), value?.into_bytes()))
 }
 
 fn secret_of_file(table: &Table<'_>) -> Option<(Range<usize>, Vec<u8>)> {

@@ -3,7 +3,7 @@
 //! What a limit decides is not here; `policy` and `limit` check what is theirs, and this says where it stands.
 
 use http::{HeaderValue, Method};
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 use super::compile_identity::{BUILT_IN_PARTS, header_name};
 use super::diagnostics::{Problem, did_you_mean, nearest};
@@ -24,7 +24,9 @@ hold = { max_wait = "forever", max_waiting = 1000 }
 
 /// All limits if none has a problem. `identities` are the names that keys may use.
 pub(super) fn limits(root: &Table<'_>, identities: &[String]) -> Option<Vec<Limit>> {
-    if !root.has("limit") {
+    let is_empty =
+        |value: &toml::Spanned<DeValue<'_>>| value.get_ref().as_array().is_some_and(|items| items.is_empty());
+    if root.get("limit").is_none_or(is_empty) {
         let document = DeTable::parse(DEFAULT_LIMIT).ok()?;
         return written(&Table::root(root.context, document.get_ref()), &[]);
     }
@@ -105,7 +107,7 @@ fn host(text: &str) -> Result<HostPattern, Fault> {
         .strip_prefix('[')
         .and_then(|name| name.strip_suffix(']'))
         .is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok());
-    if !is_name && !(is_ipv6 && below.is_none()) {
+    if !(is_name || is_ipv6 && below.is_none()) {
         let help = "a host is written without a port, in ASCII; `*.` at its start stands for any host below it";
         return Err(Fault::new(format!("`{text}` is not a host")).help(Some(help.to_owned())));
     }
@@ -190,13 +192,13 @@ fn unknown_part(text: &str, identities: &[String]) -> Fault {
             nearest(text, BUILT_IN_PARTS.into_iter().chain(identities.iter().map(String::as_str))).map(str::to_owned)
         }
     };
-    let known = BUILT_IN_PARTS.join(", ");
-    let identities: String = identities.iter().map(|name| format!(", {name}")).collect();
-    let help = match suggestion.filter(|suggestion| suggestion != text) {
-        Some(suggestion) => did_you_mean(Some(&suggestion)),
-        None => Some(format!("a key can have {known}{identities}, header:NAME, query:NAME, cookie:NAME")),
+    let all = || {
+        let named: Vec<_> = BUILT_IN_PARTS.into_iter().chain(identities.iter().map(String::as_str)).collect();
+        format!("a key can have {}, header:NAME, query:NAME, cookie:NAME", named.join(", "))
     };
-    Fault { absence: true, ..Fault::new(format!("`{text}` is no part of a key")).help(help) }
+    let suggestion = suggestion.filter(|suggestion| suggestion != text);
+    let help = did_you_mean(suggestion.as_deref()).unwrap_or_else(all);
+    Fault { absence: true, ..Fault::new(format!("`{text}` is no part of a key")).help(Some(help)) }
 }
 
 fn quota(table: &Table<'_>) -> Option<Quota> {
@@ -214,14 +216,15 @@ fn quota(table: &Table<'_>) -> Option<Quota> {
         None => Located::new(rate.span(), count),
         Some(burst) => burst,
     };
-    Quota::new(*rate.get_ref(), *burst.get_ref())
-        .map_err(|error| match error {
-            QuotaError::TooLong if table.has("burst") => {
-                table.fault("burst", burst.span(), Fault::new(error.to_string()))
-            }
-            _ => table.fault("rate", rate.span(), Fault::new(error.to_string())),
-        })
-        .ok()
+    let quota = Quota::new(*rate.get_ref(), *burst.get_ref());
+    if let Err(error) = quota {
+        let (option, span) = match error {
+            QuotaError::TooLong if table.has("burst") => ("burst", burst.span()),
+            _ => ("rate", rate.span()),
+        };
+        table.fault(option, span, Fault::new(error.to_string()));
+    }
+    quota.ok()
 }
 
 fn cost(table: &Table<'_>, quota: Option<Quota>) -> Option<u64> {

@@ -2,7 +2,6 @@
 //!
 //! Finding problems is not done here, nor which text is secret: the source arrives with secrets struck out.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::{error, fmt};
 
@@ -103,7 +102,7 @@ impl Diagnostics {
         let local = |span: &Range<usize>| span.start - shown.start..span.end - shown.start;
 
         let line = self.source[..shown.start].matches('\n').count() + 1;
-        let label = (!problem.label.is_empty()).then(|| Cow::Borrowed(problem.label.as_str()));
+        let label = (!problem.label.is_empty()).then_some(problem.label.as_str());
         let mut snippet = Snippet::source(&self.source[shown.clone()])
             .line_start(line)
             .path(self.name.as_str())

@@ -95,8 +95,9 @@ pub fn compile(
     }
     let mut secrets = context.secrets.take();
     secrets.extend(redact::userinfos(text));
-    if errors.iter().any(syntax::is_damage) {
-        secrets.extend(redact::assigned_to_secrets(text));
+    if !errors.is_empty() {
+        // What the parser dropped has not been read, so nobody has said what of it is secret.
+        secrets.extend(redact::after_secrets(text));
     }
     Err(Diagnostics::new(name, redact::strike_out(text, &secrets), problems))
 }

@@ -110,6 +110,11 @@ impl<'a> Table<'a> {
         !matches!(self.entries, Entries::Absent)
     }
 
+    /// Whether something else is in its place, which is noted.
+    pub(super) fn is_broken(&self) -> bool {
+        matches!(self.entries, Entries::Broken)
+    }
+
     pub(super) fn has(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
@@ -147,7 +152,7 @@ impl<'a> Table<'a> {
             DeValue::Array(_) => "a list",
             DeValue::Table(_) => "a table",
         };
-        let title = format!("`{}` must be a {wanted}", self.path_of(key));
+        let title = format!("`{}`: expected {wanted}", self.path_of(key));
         self.context.note(Problem::new(value.span(), title).label(format!("this is {found}")));
     }
 
@@ -207,7 +212,7 @@ impl<'a> Table<'a> {
             (Preset::Toml(text), _) => Some(Spanned::new(self.span(), read(option, &DeValue::parse(text).ok()?)?)),
             (Preset::Required, _) => {
                 let problem = Problem::new(self.span(), format!("`{}` is missing", option.path)).absence();
-                self.context.note(problem.help(format!("{}: {}", option.kind, option.about)));
+                self.context.note(problem.help(format!("expected {}. {}", option.kind, option.about)));
                 None
             }
         }
@@ -215,12 +220,12 @@ impl<'a> Table<'a> {
 
     /// A string with a meaning.
     pub(super) fn parsed<T>(&self, key: &str, parse: impl Fn(&str) -> Result<T, Fault>) -> Option<Located<T>> {
-        self.read(key, |option, value| match value.get_ref() {
-            DeValue::String(text) => self.parse(key, value.span(), text, &parse),
-            _ => {
-                self.mismatch(key, &option.kind.to_string(), value);
-                None
+        self.read(key, |option, value| {
+            if let DeValue::String(text) = value.get_ref() {
+                return self.parse(key, value.span(), text, &parse);
             }
+            self.mismatch(key, &option.kind.to_string(), value);
+            None
         })
     }
 
@@ -251,7 +256,9 @@ impl<'a> Table<'a> {
                 _ => vec![value],
             };
             if items.is_empty() && matches!(option.kind, Kind::Some(_)) {
-                self.fault(key, value.span(), Fault::new("an empty list says nothing; leave it out"));
+                let is_required = matches!(option.default, Preset::Required);
+                let what = if is_required { "must not be empty" } else { "an empty list says nothing; leave it out" };
+                self.fault(key, value.span(), Fault::new(what));
                 return None;
             }
             Some(self.items(key, option, &items, &parse))
@@ -319,7 +326,7 @@ impl<'a> Table<'a> {
 
     fn within_range<T>(&self, key: &str, option: &Opt, span: Range<usize>, read: Option<T>) -> Option<T> {
         if read.is_none() {
-            self.fault(key, span, Fault::new(format!("must be a {}", option.kind)));
+            self.fault(key, span, Fault::new(format!("expected {}", option.kind)));
         }
         read
     }
@@ -349,9 +356,12 @@ impl<'a> Table<'a> {
     /// A duration above zero, or the word for none.
     #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
     pub(super) fn duration_or(&self, key: &str) -> Option<Option<Duration>> {
-        let word = schema::find(&self.path_of(key)).map(|option| option.kind);
-        let is_word = |text: &str| matches!(word, Some(Kind::DurationOr(word)) if word == text);
-        let parse = |text: &str| if is_word(text) { Ok(None) } else { units::duration(text).map(Some) };
+        let Kind::DurationOr(word) = schema::find(&self.path_of(key))?.kind else { return None };
+        let parse = |text: &str| match units::duration(text) {
+            _ if text == word => Ok(None),
+            Err(fault) if nearest(text, [word]).is_some() => Err(fault.help(did_you_mean(Some(word)))),
+            read => read.map(Some),
+        };
         self.parsed(key, parse).map(Spanned::into_inner)
     }
 

@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use super::diagnostics::nearest;
+
 /// `text` with every byte of `secrets` as `*`, so that positions stay what they were.
 pub(super) fn strike_out(text: &str, secrets: &[Range<usize>]) -> String {
     let mut bytes = text.as_bytes().to_vec();
@@ -33,26 +35,31 @@ pub(super) fn userinfos(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Whatever is assigned to something called a secret, for text that is not TOML.
-pub(super) fn assigned_to_secrets(text: &str) -> Vec<Range<usize>> {
+/// Whatever follows a word like `secret`, for text that is not TOML.
+pub(super) fn after_secrets(text: &str) -> Vec<Range<usize>> {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let mut found = Vec::new();
-    let lower = text.to_ascii_lowercase();
-    for (at, name) in lower.match_indices("secret") {
-        let after = &lower[at + name.len()..];
-        let line_end = after.find('\n').unwrap_or(after.len());
-        let Some(equals) = after[..line_end].find('=') else { continue };
-        let value = after[equals + 1..line_end].trim_start();
+    for word in text.split(|c| !is_letter(c)).filter(|word| is_like_secret(word)) {
+        let word_end = word.as_ptr().addr() - text.as_ptr().addr() + word.len();
+        let line = text[word_end..].lines().next().unwrap_or_default();
+        let rest = line.trim_start_matches(['"', '\'', ' ', '\t']);
+        let before_value = if rest.starts_with('=') { line.len() - rest.len() + 1 } else { 0 };
+        let value = line[before_value..].trim_start();
         if names_a_source(value) {
             continue;
         }
-        let start = at + name.len() + equals + 1;
+        let start = word_end + before_value;
         let end = match ["\"\"\"", "'''"].into_iter().find(|quotes| value.starts_with(quotes)) {
-            Some(quotes) => end_of_block(&lower, start, quotes),
-            None => at + name.len() + line_end,
+            Some(quotes) => end_of_block(text, start, quotes),
+            None => word_end + line.len(),
         };
         found.push(start..end);
     }
     found
+}
+
+fn is_like_secret(word: &str) -> bool {
+    word.to_ascii_lowercase().contains("secret") || nearest(word, ["secret"]).is_some()
 }
 
 /// Whether a value is `{ env = ..` or `{ file = ..`, which may be shown.
@@ -96,9 +103,11 @@ mod tests {
             ("{ Secret = { env = \"A\" }", "{ Secret = { env = \"A\" }"),
             ("secret = '''a\nb'''\nc", "secret =*****\n*'''\nc"),
             ("secret = \"\"\"a\nb", "secret =*****\n*"),
-            ("secret", "secret"),
+            ("x = secret", "x = secret"),
+            ("{ sercet = 'a' }, { secret 'b' }", "{ sercet =**********************"),
+            ("secret: a, secret = b", "secret***************"),
         ] {
-            assert_eq!(strike_out(text, &assigned_to_secrets(text)), shown);
+            assert_eq!(strike_out(text, &after_secrets(text)), shown);
         }
     }
 }

@@ -258,9 +258,9 @@ pub fn options_markdown() -> String {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text(what) => write!(f, "string: {what}"),
-            Self::List(what) => write!(f, "list of strings: {what}"),
-            Self::Some(what) => write!(f, "list of strings, not empty: {what}"),
+            Self::Text(what) => write!(f, "string ({what})"),
+            Self::List(what) => write!(f, "list of strings ({what})"),
+            Self::Some(what) => write!(f, "non-empty list of strings ({what})"),
             Self::Count(min, u64::MAX) => write!(f, "whole number from {min}"),
             Self::Count(min, max) => write!(f, "whole number from {min} to {max}"),
             Self::Size(min, max) => write!(f, "size from {} to {}", Bytes(*min), Bytes(*max)),
@@ -269,8 +269,8 @@ impl fmt::Display for Kind {
             Self::DurationOrZero => f.write_str("duration or zero"),
             Self::DurationOr(word) => write!(f, "duration or `{word}`"),
             Self::OneOf(words) => write!(f, "`{}`", words.join("`, `")),
-            Self::Map(what) => write!(f, "table of {what}"),
-            Self::Tables(what) => write!(f, "list of tables, not empty: {what}"),
+            Self::Map(what) => write!(f, "table ({what})"),
+            Self::Tables(what) => write!(f, "non-empty list of tables ({what})"),
         }
     }
 }
@@ -324,9 +324,9 @@ mod tests {
             let start = format!("| `{path}` ");
             options_markdown().lines().find(|line| line.starts_with(&start)).map(str::to_owned).unwrap_or_default()
         };
-        insta::assert_snapshot!(row("server.max_uri_bytes"), @"");
-        insta::assert_snapshot!(row("timeouts.total"), @"");
-        insta::assert_snapshot!(row("limit.burst"), @"");
-        insta::assert_snapshot!(row("upstream.url"), @"");
+        insta::assert_snapshot!(row("server.max_uri_bytes"), @r#"| `server.max_uri_bytes` | size from 16B to 65534B | `"8KiB"` | Longest request target; longer is 414. |"#);
+        insta::assert_snapshot!(row("timeouts.total"), @r#"| `timeouts.total` | duration or `off` | `"off"` | From the hand-over to the upstream to the end of the response. |"#);
+        insta::assert_snapshot!(row("limit.burst"), @r#"| `limit.burst` | whole number from 1 | COUNT of `rate` | Units that may be spent at once. |"#);
+        insta::assert_snapshot!(row("upstream.url"), @r#"| `upstream.url` | string (`http://host` or `http://host:port`) | required | The service behind Weir. |"#);
     }
 }

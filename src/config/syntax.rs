@@ -11,7 +11,7 @@ use super::diagnostics::Problem;
 
 /// The problems to report: all of `errors` that are not echoes, and those of `problems` that they cannot have caused.
 pub(super) fn merge(text: &str, errors: &[Error], mut problems: Vec<Problem>) -> Vec<Problem> {
-    let mut found: Vec<Problem> = errors.iter().map(problem).collect();
+    let mut found: Vec<Problem> = errors.iter().map(|error| problem(text, error)).collect();
     found.sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
     found.dedup_by_key(|problem| line_of(text, problem));
     if errors.iter().any(is_damage) {
@@ -22,23 +22,24 @@ pub(super) fn merge(text: &str, errors: &[Error], mut problems: Vec<Problem>) ->
     found
 }
 
-fn problem(error: &Error) -> Problem {
+fn problem(text: &str, error: &Error) -> Problem {
     let span = error.span().unwrap_or_default();
     if is_damage(error) {
         Problem::new(span, format!("not valid TOML: {}", error.message()))
     } else {
-        Problem::new(span, error.message()).label("it is set above already")
+        let key = text.get(span.clone()).unwrap_or_default();
+        Problem::new(span, format!("duplicate key `{key}`")).label("it is set above already")
     }
 }
 
 /// Whether an error leaves doubt about what was meant. The parser has no kinds of errors, only texts.
-pub(super) fn is_damage(error: &Error) -> bool {
+fn is_damage(error: &Error) -> bool {
     error.message() != "duplicate key"
 }
 
 fn line_of(text: &str, problem: &Problem) -> usize {
     let start = problem.span.as_ref().map_or(0, |span| span.start.min(text.len()));
-    text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count()
+    memchr::memchr_iter(b'\n', &text.as_bytes()[..start]).count()
 }
 
 /// From header line to header line, those sections that hold an error.

@@ -88,7 +88,7 @@ fn unknown_unit(unit: &str) -> Fault {
 }
 
 /// Longer than anything a proxy waits for; an instant this far ahead is still an instant to every timer.
-const DURATION_MAX: Duration = Duration::from_secs(366 * 86_400);
+const DURATION_MAX: Duration = Duration::from_hours(366 * 24);
 
 /// A duration above zero.
 pub(super) fn duration(text: &str) -> Result<Duration, Fault> {
@@ -159,5 +159,73 @@ pub(super) fn one_of<'n, T: Copy>(names: &'n [(&'n str, T)]) -> impl Fn(&str) ->
             let suggestion = nearest(text, names.iter().map(|(name, _)| *name));
             Fault::new(format!("`{text}` is none of {known}")).help(did_you_mean(suggestion))
         })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates() {
+        for (text, count, period) in [
+            ("100/min", 100, 60.),
+            ("5/15min", 5, 900.),
+            ("10/2s", 10, 2.),
+            ("1/ms", 1, 0.001),
+            (" 7 / 3 h ", 7, 10_800.),
+            ("1/day", 1, 86_400.),
+            ("2/week", 2, 604_800.),
+        ] {
+            let period_ns = Duration::from_secs_f64(period).as_nanos().try_into().unwrap();
+            assert_eq!(rate(text), Ok(Rate { count, period_ns }), "{text}");
+        }
+        for text in
+            ["", "/", "5", "5/", "/s", "5/m", "-1/s", "+1/s", "5/+2s", "1.5/s", "0/s", "5/0s", "5/s/s", "5 per s"]
+        {
+            assert!(rate(text).is_err(), "{text}");
+        }
+        for text in ["99999999999999999999/s", "1/99999999999999999999s", "1/9999999999999999week"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations() {
+        for (text, ms) in [("250ms", 250), ("10s", 10_000), ("5min", 300_000), ("1m", 60_000), ("2h", 7_200_000)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        assert_eq!(duration("1day"), Ok(Duration::from_hours(24)));
+        assert_eq!(duration_or_zero("0s"), Ok(Duration::ZERO));
+        for text in ["", "10", "0s", "-1s", "ten", "off", "400days", "99999999999999999999s"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [("64KiB", 64 << 10), ("10MiB", 10 << 20), ("8192", 8192), ("1kB", 1000), ("0B", 0)] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "-1", "big", "1KiX"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn networks_and_addresses() {
+        for (text, shown) in
+            [("192.0.2.7", "192.0.2.7/32"), ("10.0.0.0/8", "10.0.0.0/8"), ("::1", "::1/128"), ("fd00::/8", "fd00::/8")]
+        {
+            assert_eq!(network(text).unwrap().to_string(), shown);
+        }
+        for text in ["", "10.0.0.1/8", "10.0.0.0/33", "fd00::1/8", "localhost", "10.0.0/8"] {
+            assert!(network(text).is_err(), "{text}");
+        }
+        assert!(address("[::1]:8080").is_ok() && address("0.0.0.0:0").is_ok());
+        for text in ["", ":80", "80", "localhost:80", "127.0.0.1", "::1:80", "unix:/run/weir", "1.2.3.4:65536"] {
+            assert!(address(text).is_err(), "{text}");
+        }
     }
 }
