@@ -1,5 +1,36 @@
 //! TOML to validated runtime values.
+//!
+//! A configuration compiles whole or not at all, and everything that is wrong with it is said at once. Nothing
+//! here watches files, logs or decides about requests.
+
+mod compile;
+mod compile_identity;
+mod compile_limit;
+
+mod context;
+mod reader;
+mod schema;
+mod units;
+
+mod diagnostics;
+mod redact;
+mod syntax;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+pub use compile_limit::DEFAULT_LIMIT;
+pub use diagnostics::Diagnostics;
+pub use schema::{Kind, Opt, Preset, options, options_markdown};
+
 use crate::{admin, gate, policy, proxy, telemetry};
+use context::Context;
+use diagnostics::Problem;
+
 /// A configuration, compiled.
 #[derive(Debug)]
 pub struct Config {
@@ -18,5 +49,55 @@ pub struct Config {
     /// Logs; only the access log changes on reload.
     pub log: telemetry::LogSettings,
     /// Files it was read from: itself, keys, secrets. A change of any is a reason to reload.
-    pub files: Vec<std::path::PathBuf>,
+    pub files: Vec<PathBuf>,
+}
+
+/// Reads and compiles the file at `path`, with the environment of this process.
+///
+/// # Errors
+/// Everything that is wrong with it, also that it cannot be read.
+pub fn load(path: &Path) -> Result<Config, Diagnostics> {
+    let name = path.display().to_string();
+    let bytes = context::read_file(path).map_err(|title| Diagnostics::whole(&name, title))?;
+    let not_utf8 = |error: std::string::FromUtf8Error| {
+        let at = error.utf8_error().valid_up_to();
+        Diagnostics::whole(&name, format!("`{name}` is not UTF-8, from byte {at} on"))
+    };
+    let text = String::from_utf8(bytes).map_err(not_utf8)?;
+    let dir = path.parent().unwrap_or(Path::new(""));
+    let mut config = compile(&text, &name, dir, &|name| std::env::var(name).ok())?;
+    config.files[0] = path.into();
+    Ok(config)
+}
+
+/// Compiles `text`, which is shown as `name` in messages. Files in it are relative to `dir`.
+///
+/// # Errors
+/// Everything that is wrong with it, in the order of its text.
+pub fn compile(
+    text: &str,
+    name: &str,
+    dir: &Path,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Config, Diagnostics> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let context = Context::new(dir, env);
+    context.files.borrow_mut().push(name.into());
+
+    let config = compile::config(&context, document.get_ref());
+
+    let mut problems = syntax::merge(text, &errors, context.problems.take());
+    match config {
+        Some(config) if problems.is_empty() => return Ok(Config { files: context.files.take(), ..config }),
+        // Whatever yields nothing says why; should it ever not, an empty list must not pass for success.
+        _ if problems.is_empty() => problems.push(Problem::new(0..0, "this configuration cannot be compiled")),
+        _ => {}
+    }
+    let mut secrets = context.secrets.take();
+    secrets.extend(redact::userinfos(text));
+    if !errors.is_empty() {
+        // What the parser dropped has not been read, so nobody has said what of it is secret.
+        secrets.extend(redact::after_secrets(text));
+    }
+    Err(Diagnostics::new(name, redact::strike_out(text, &secrets), problems))
 }

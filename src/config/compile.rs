@@ -1,0 +1,222 @@
+//! All sections but identities and limits.
+//!
+//! Each function reads its whole section before it gives up, so that no problem hides another.
+
+use std::net::SocketAddr;
+
+use http::uri::Authority;
+use toml::de::DeTable;
+
+use super::context::Context;
+use super::diagnostics::{Problem, did_you_mean};
+use super::reader::{Located, Table};
+use super::units::{self, Fault};
+use super::{Config, compile_identity, compile_limit};
+use crate::gate::HoldCaps;
+use crate::policy::Policy;
+use crate::policy::client_ip::ClientIpRules;
+use crate::proxy::settings::{Bounds, Fixed, Settings, Timeouts, Upstream};
+use crate::respond::Profiles;
+use crate::telemetry::{AccessLog, LogFormat, LogSettings};
+use crate::{admin, telemetry};
+
+pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Config> {
+    let root = Table::root(context, document);
+    let server = root.table("server");
+    let listen = server.list("listen", units::address);
+    let fixed = fixed(&server, listen.as_deref());
+    let client_ip = client_ip(&server);
+    let bounds = bounds(&server);
+    let forwarded = server.switch("forwarded");
+
+    let timeouts = timeouts(&root.table("timeouts"));
+    let upstream = upstream(&root.table("upstream"), listen.as_deref());
+    let admin = admin(&root.table("admin"), listen.as_deref());
+    let headers = root.table("headers");
+    let profiles = profiles(&headers);
+    let free_preflights = headers.switch("free_preflights");
+    let hold = hold(&root.table("hold"));
+    let max_tokens = root.table("tokens").count("max_cached");
+    let log = log(&root.table("log"));
+
+    let (names, identities) = compile_identity::identities(&root.table("identity"));
+    let limits = compile_limit::limits(&root, &names);
+
+    Some(Config {
+        fixed: fixed?,
+        proxy: Settings {
+            upstream: upstream?,
+            timeouts: timeouts?,
+            bounds: bounds?,
+            forwarded: forwarded?,
+            profiles: profiles?,
+        },
+        policy: Policy::new(limits?, identities?, client_ip?, free_preflights?),
+        hold: hold?,
+        max_tokens: max_tokens?.into_inner(),
+        admin: admin?,
+        log: log?,
+        files: Vec::new(),
+    })
+}
+
+fn fixed(server: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<Fixed> {
+    let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let workers = server.count("workers").map_or_else(cpus, Located::into_inner);
+    let max_connections = server.count("max_connections");
+    let shutdown_grace = server.duration("shutdown_grace");
+    Some(Fixed {
+        listen: listen?.iter().map(|address| *address.get_ref()).collect(),
+        workers,
+        max_connections: max_connections?.into_inner(),
+        shutdown_grace: shutdown_grace?,
+    })
+}
+
+fn client_ip(server: &Table<'_>) -> Option<ClientIpRules> {
+    let trusted = server.list("trusted_proxies", units::network);
+    let ipv6_prefix = server.count("ipv6_prefix");
+    let trusted = trusted?.into_iter().map(Located::into_inner).collect();
+    Some(ClientIpRules { trusted, ipv6_prefix: ipv6_prefix?.into_inner() })
+}
+
+fn bounds(server: &Table<'_>) -> Option<Bounds> {
+    let max_head_bytes = server.size("max_head_bytes");
+    let max_headers = server.count("max_headers");
+    let max_uri_bytes = server.size("max_uri_bytes");
+    let max_h2_streams = server.count("max_h2_streams");
+    Some(Bounds {
+        max_head_bytes: max_head_bytes?,
+        max_headers: max_headers?.into_inner(),
+        max_uri_bytes: max_uri_bytes?,
+        max_h2_streams: max_h2_streams?.into_inner(),
+    })
+}
+
+fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
+    let request_head = table.duration("request_head");
+    let keep_alive = table.duration("keep_alive");
+    let connect = table.duration("connect");
+    let response_head = table.duration("response_head");
+    let body_idle = table.duration("body_idle");
+    let total = table.duration_or("total");
+    Some(Timeouts {
+        request_head: request_head?,
+        keep_alive: keep_alive?,
+        connect: connect?,
+        response_head: response_head?,
+        body_idle: body_idle?,
+        total: total?,
+    })
+}
+
+fn upstream(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<Upstream> {
+    if let Some(url) = table.get("url").filter(|url| url.get_ref().as_str().is_some_and(|url| url.contains('@'))) {
+        // What is before the `@` is likely to be a password.
+        table.context.hide(url.span());
+    }
+    let authority = table.parsed("url", authority);
+    let rewrite_host = table.choice("host", &[("preserve", false), ("upstream", true)]);
+    let max_idle = table.count("max_idle");
+    let idle_timeout = table.duration("idle_timeout");
+    let authority = authority?;
+    let address = authority.get_ref().as_str().parse::<SocketAddr>().ok();
+    let own = listen.unwrap_or_default().iter().find(|own| Some(own.get_ref()) == address.as_ref());
+    if let Some(own) = own {
+        let title = "`upstream.url`: this is where Weir itself listens";
+        table.context.note(Problem::new(authority.span(), title).also(own.span(), "here"));
+    }
+    Some(Upstream {
+        authority: authority.into_inner(),
+        rewrite_host: rewrite_host?,
+        max_idle: max_idle?.into_inner(),
+        idle_timeout: idle_timeout?,
+    })
+}
+
+/// The authority of `http://host[:port]`. Messages do not repeat the URL, which may hold a password.
+fn authority(url: &str) -> Result<Authority, Fault> {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        let suggestion = rest_is_authority(url).then(|| format!("http://{url}"));
+        return Err(Fault::new("must begin with `http://`").help(did_you_mean(suggestion.as_deref())));
+    };
+    match scheme {
+        "http" => {}
+        "https" => return Err(Fault::new("`https` is not supported yet; the upstream must speak plain HTTP")),
+        _ => return Err(Fault::new("must begin with `http://`")),
+    }
+    if rest.contains('@') {
+        return Err(Fault::new("must not hold a user or a password"));
+    }
+    if let Some((host, _)) = rest.split_once(['/', '?', '#']) {
+        let suggestion = rest_is_authority(host).then(|| format!("http://{host}"));
+        return Err(Fault::new("must end after the host or port").help(did_you_mean(suggestion.as_deref())));
+    }
+    if !rest_is_authority(rest) {
+        return Err(Fault::new("is not `http://host` or `http://host:port`"));
+    }
+    rest.parse().map_err(|_| Fault::new("is not `http://host` or `http://host:port`"))
+}
+
+fn rest_is_authority(text: &str) -> bool {
+    let Ok(authority) = text.parse::<Authority>() else { return false };
+    let after_host = text.strip_prefix(authority.host());
+    let port_is_good = authority.port_u16().is_some_and(|port| port > 0);
+    !authority.host().is_empty() && !text.contains('@') && (port_is_good || after_host == Some(""))
+}
+
+fn admin(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<admin::Settings> {
+    let parse = |text: &str| if text == "off" { Ok(None) } else { units::address(text).map(Some) };
+    let address = table.parsed("listen", parse)?;
+    let is_taken =
+        |own: &&Located<SocketAddr>| own.get_ref().port() != 0 && Some(own.get_ref()) == address.get_ref().as_ref();
+    if let Some(own) = listen.unwrap_or_default().iter().find(is_taken) {
+        let title = "`admin.listen` and `server.listen` are the same address";
+        let problem = Problem::new(address.span(), title);
+        table.context.note(problem.also(own.span(), "here"));
+    }
+    Some(admin::Settings { listen: address.into_inner() })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Profile {
+    XRatelimit,
+    Ietf,
+    Wildberries,
+}
+
+fn profiles(headers: &Table<'_>) -> Option<Profiles> {
+    use Profile::{Ietf, Wildberries, XRatelimit};
+    let names = [("x-ratelimit", XRatelimit), ("ietf", Ietf), ("wildberries", Wildberries)];
+    let chosen = headers.list("profiles", units::one_of(&names))?;
+    let find = |profile| chosen.iter().find(|one| *one.get_ref() == profile);
+    if let (Some(one), Some(other)) = (find(XRatelimit), find(Wildberries)) {
+        let (first, second) = if one.span().start < other.span().start { (one, other) } else { (other, one) };
+        let title = "`headers.profiles`: `x-ratelimit` and `wildberries` write the same fields; choose one";
+        headers.context.note(Problem::new(second.span(), title).also(first.span(), "and here"));
+    }
+    let has = |profile| find(profile).is_some();
+    Some(Profiles { x_ratelimit: has(XRatelimit), ietf: has(Ietf), wildberries: has(Wildberries) })
+}
+
+fn hold(table: &Table<'_>) -> Option<HoldCaps> {
+    let max_waiting = table.count("max_waiting");
+    let max_waiting_bytes = table.size("max_waiting_bytes");
+    Some(HoldCaps { max_waiting: max_waiting?.into_inner(), max_waiting_bytes: max_waiting_bytes? })
+}
+
+fn log(table: &Table<'_>) -> Option<telemetry::LogSettings> {
+    let formats = [("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)];
+    let levels = [
+        ("error", tracing::Level::ERROR),
+        ("warn", tracing::Level::WARN),
+        ("info", tracing::Level::INFO),
+        ("debug", tracing::Level::DEBUG),
+        ("trace", tracing::Level::TRACE),
+    ];
+    let accesses = [("off", AccessLog::Off), ("all", AccessLog::All), ("refused", AccessLog::Refused)];
+    let format = table.choice("format", &formats);
+    let level = table.choice("level", &levels);
+    let access = table.choice("access", &accesses);
+    Some(LogSettings { format: format?, level: level?, access: access? })
+}

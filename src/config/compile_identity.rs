@@ -1,0 +1,219 @@
+//! `[identity.NAME]`: where an identity comes from, and the keys that tokens are verified with.
+//!
+//! No secret leaves this module but inside a verifier: what is wrong with one is said without it.
+
+use std::ops::Range;
+
+use http::HeaderName;
+
+use super::diagnostics::Problem;
+use super::reader::{Located, Table};
+use super::units::Fault;
+use crate::policy::jwt::{Algorithm, KeyMaterial, Verifier, VerifierSpec};
+use crate::policy::{Identity, IdentitySource, OnMissing};
+
+/// What a part of a key is called when it is no identity.
+pub(super) const BUILT_IN_PARTS: [&str; 5] = ["ip", "path", "route", "host", "method"];
+
+/// RFC 7518, section 3.2: a key of HS256 has at least the length of its hash.
+const HS256_SECRET_BYTES_MIN: usize = 32;
+
+/// The names of all identities, and all identities if none has a problem. Both are in the order of the text.
+pub(super) fn identities(table: &Table<'_>) -> (Vec<String>, Option<Vec<Identity>>) {
+    let tables = table.named_tables();
+    let names = tables.iter().map(|(name, _)| name.get_ref().clone()).collect();
+    let all: Vec<_> = tables.iter().map(|(name, table)| identity(name, table)).collect();
+    (names, all.into_iter().collect())
+}
+
+fn identity(name: &Located<String>, table: &Table<'_>) -> Option<Identity> {
+    check_name(name, table);
+    if table.is_broken() {
+        return None;
+    }
+    let on_missing = table.choice(
+        "on_missing",
+        &[("reject", OnMissing::Reject), ("anonymous", OnMissing::Anonymous), ("ip", OnMissing::Ip)],
+    );
+    let source = match (table.has("header"), table.has("jwt")) {
+        (true, false) => table.parsed("header", header_name).map(|name| IdentitySource::Header(name.into_inner())),
+        (false, true) => jwt(&table.table("jwt")),
+        (both, _) => {
+            let what = if both { "has both `header` and `jwt`" } else { "has neither `header` nor `jwt`" };
+            let problem = Problem::new(name.span(), format!("identity `{}` {what}", name.get_ref()));
+            let problem = problem.help(Some("an identity comes from exactly one of the two".into()));
+            table.context.note(if both { problem } else { problem.absence() });
+            None
+        }
+    };
+    Some(Identity { name: name.get_ref().as_str().into(), source: source?, on_missing: on_missing? })
+}
+
+fn check_name(name: &Located<String>, table: &Table<'_>) {
+    let text = name.get_ref().as_str();
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
+    let what = if BUILT_IN_PARTS.contains(&text) {
+        "is a part of keys by itself; call the identity something else"
+    } else if text.is_empty() || !text.bytes().all(is_plain) {
+        "is no name of an identity: it consists of `a-z 0-9 _ -`"
+    } else {
+        return;
+    };
+    table.context.note(Problem::new(name.span(), format!("`{text}` {what}")));
+}
+
+/// A header's name, in whatever case.
+pub(super) fn header_name(text: &str) -> Result<HeaderName, Fault> {
+    text.parse().map_err(|_| Fault::new(format!("`{text}` is not a header name")))
+}
+
+fn jwt(table: &Table<'_>) -> Option<IdentitySource> {
+    let claim = table.text("claim");
+    let algorithms = algorithms(table);
+    let header = table.parsed("header", header_name);
+    let issuer = table.text("issuer");
+    let audience = table.text("audience");
+    let require_exp = table.switch("require_exp");
+    let leeway = table.parsed("leeway", super::units::duration_or_zero);
+    let keys = keys(table, algorithms.as_deref().unwrap_or_default());
+    let (spans, keys): (Vec<_>, Vec<_>) = keys?.into_iter().unzip();
+    let spec = VerifierSpec {
+        claim: claim?.into_inner(),
+        algorithms: algorithms?,
+        keys,
+        issuer: issuer.map(Located::into_inner),
+        audience: audience.map(Located::into_inner),
+        require_exp: require_exp?,
+        leeway: leeway?.into_inner(),
+    };
+    let verifier = Verifier::new(spec).map_err(|error| {
+        let span = spans.get(error.index).cloned().unwrap_or(table.span());
+        table.fault("keys", span, Fault::new(error.to_string()));
+    });
+    Some(IdentitySource::Jwt { header: header?.into_inner(), verifier: Box::new(verifier.ok()?) })
+}
+
+fn algorithms(table: &Table<'_>) -> Option<Vec<Algorithm>> {
+    let names = Algorithm::ALL_NAMES.map(|name| (name, name));
+    let chosen = table.list("algorithms", super::units::one_of(&names))?;
+    chosen.iter().map(|name| name.get_ref().parse().ok()).collect()
+}
+
+/// All keys and where they stand, if none has a problem.
+fn keys(table: &Table<'_>, algorithms: &[Algorithm]) -> Option<Vec<(Range<usize>, KeyMaterial)>> {
+    let Some(value) = table.get("keys") else {
+        // Reading it notes that it is required.
+        table.text("keys");
+        return None;
+    };
+    let items = table.tables("keys");
+    if items.is_empty() && value.get_ref().as_array().is_some() {
+        table.fault("keys", value.span(), Fault::new("without a key no token can be verified"));
+        return None;
+    }
+    let read = |item: &Table<'_>| Some((item.span(), key(item, algorithms)?));
+    items.iter().map(read).collect::<Vec<_>>().into_iter().collect()
+}
+
+fn key(table: &Table<'_>, algorithms: &[Algorithm]) -> Option<KeyMaterial> {
+    if table.is_broken() {
+        return None;
+    }
+    match (table.has("jwks"), table.has("pem"), table.has("secret")) {
+        (true, false, false) => key_file(table, "jwks").map(KeyMaterial::Jwks),
+        (false, true, false) => key_file(table, "pem").map(KeyMaterial::Pem),
+        (false, false, true) => secret(table, algorithms).map(KeyMaterial::Secret),
+        _ => {
+            if let Some(value) = table.get("secret") {
+                check_not_literal(table, value);
+            }
+            let problem = Problem::new(table.span(), "a key is exactly one of `jwks`, `pem` and `secret`");
+            table.context.note(problem.absence());
+            None
+        }
+    }
+}
+
+fn key_file(table: &Table<'_>, key: &str) -> Option<Vec<u8>> {
+    let path = table.text(key)?;
+    if path.get_ref().contains(['\n', '{']) || path.get_ref().contains("-----BEGIN") {
+        table.context.hide(path.span());
+        table.fault(key, path.span(), Fault::new("is the name of a file, not what is in it"));
+        return None;
+    }
+    read_file(table, key, &path)
+}
+
+fn read_file(table: &Table<'_>, key: &str, path: &Located<String>) -> Option<Vec<u8>> {
+    match table.context.file(path.get_ref()) {
+        Ok(bytes) => Some(bytes),
+        Err(what) => {
+            table.fault(key, path.span(), Fault::new(what));
+            None
+        }
+    }
+}
+
+fn secret(key: &Table<'_>, algorithms: &[Algorithm]) -> Option<Vec<u8>> {
+    check_not_literal(key, key.get("secret")?)?;
+    let table = key.table("secret");
+    let (span, bytes) = match (table.has("env"), table.has("file")) {
+        (true, false) => secret_of_variable(&table),
+        (false, true) => secret_of_file(&table),
+        _ => {
+            let problem = Problem::new(table.span(), "a secret is exactly one of `env` and `file`");
+            table.context.note(problem.absence());
+            None
+        }
+    }?;
+    let what = match bytes.len() {
+        0 => "this secret is empty".to_owned(),
+        length if length < HS256_SECRET_BYTES_MIN && algorithms.contains(&Algorithm::Hs256) => {
+            format!("this secret has {length} bytes; HS256 needs at least {HS256_SECRET_BYTES_MIN}")
+        }
+        _ => return Some(bytes),
+    };
+    table.context.note(Problem::new(span, what));
+    None
+}
+
+/// Notes a secret that is written into the configuration, and keeps it from being shown.
+fn check_not_literal(key: &Table<'_>, value: &toml::Spanned<toml::de::DeValue<'_>>) -> Option<()> {
+    if value.get_ref().as_table().is_some() {
+        return Some(());
+    }
+    key.hide_all(value);
+    let problem = Problem::new(value.span(), "a secret must not be written into the configuration");
+    key.context.note(problem.help(Some("use `{ env = \"NAME\" }` or `{ file = \"path\" }`".into())));
+    None
+}
+
+fn secret_of_variable(table: &Table<'_>) -> Option<(Range<usize>, Vec<u8>)> {
+    let name = table.text("env")?;
+    // What is not like a variable's name is more likely the secret itself.
+    let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if !is_name(name.get_ref()) || name.get_ref().len() > 64 {
+        table.context.hide(name.span());
+        let help = "it consists of letters, digits and `_`".to_owned();
+        table.fault("env", name.span(), Fault::new("is not the name of an environment variable").help(Some(help)));
+        return None;
+    }
+    let value = table.context.env(name.get_ref());
+    if value.is_none() {
+        table.fault("env", name.span(), Fault::new("this environment variable is not set, or not UTF-8"));
+    }
+    Some((name.span(), value?.into_bytes()))
+}
+
+fn secret_of_file(table: &Table<'_>) -> Option<(Range<usize>, Vec<u8>)> {
+    let path = table.text("file")?;
+    let mut bytes = read_file(table, "file", &path)?;
+    // Editors and `echo` end a file with a newline, which is not meant.
+    if bytes.ends_with(b"\n") {
+        bytes.pop();
+    }
+    if bytes.ends_with(b"\r") {
+        bytes.pop();
+    }
+    Some((path.span(), bytes))
+}

@@ -1,0 +1,61 @@
+//! What one compilation shares: where files and variables come from, and what has been noted.
+//!
+//! It knows nothing of TOML or of options.
+
+use std::cell::RefCell;
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::diagnostics::Problem;
+
+/// What one compilation reads from and what it has noted so far.
+pub(super) struct Context<'a> {
+    dir: &'a Path,
+    env: &'a dyn Fn(&str) -> Option<String>,
+    pub(super) problems: RefCell<Vec<Problem>>,
+    pub(super) secrets: RefCell<Vec<Range<usize>>>,
+    pub(super) files: RefCell<Vec<PathBuf>>,
+}
+
+/// Far more than any key or configuration needs, far less than memory.
+pub(super) const FILE_BYTES_MAX: u64 = 16 << 20;
+
+impl<'a> Context<'a> {
+    pub(super) fn new(dir: &'a Path, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
+        Self { dir, env, problems: RefCell::default(), secrets: RefCell::default(), files: RefCell::default() }
+    }
+
+    pub(super) fn note(&self, problem: Problem) {
+        self.problems.borrow_mut().push(problem);
+    }
+
+    /// Keeps a span out of everything that is shown.
+    pub(super) fn hide(&self, span: Range<usize>) {
+        self.secrets.borrow_mut().push(span);
+    }
+
+    pub(super) fn env(&self, name: &str) -> Option<String> {
+        (self.env)(name)
+    }
+
+    /// The content of a file, which is remembered as one that matters.
+    pub(super) fn file(&self, path: &str) -> Result<Vec<u8>, String> {
+        let path = self.dir.join(path);
+        if !self.files.borrow().contains(&path) {
+            self.files.borrow_mut().push(path.clone());
+        }
+        read_file(&path)
+    }
+}
+
+/// The content of a file of a sane size, or what to say instead.
+pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+    match read {
+        Err(error) => Err(format!("cannot read `{}`: {error}", path.display())),
+        Ok(read) if read as u64 > FILE_BYTES_MAX => Err(format!("`{}` is longer than 16 MiB", path.display())),
+        Ok(_) => Ok(bytes),
+    }
+}

@@ -1,0 +1,389 @@
+//! Tables, read key by key: every mistake is noted with its place, and reading goes on.
+//!
+//! What a key is called, defaults to and allows is looked up in the schema; what values mean for Weir, and how
+//! options depend on each other, is for the modules that use this one. A reading that yields nothing has
+//! noted why, unless the option is absent and has no default.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::context::Context;
+use super::diagnostics::{Problem, did_you_mean, nearest};
+use super::redact::sounds_secret;
+use super::schema::{self, Kind, Opt, Preset};
+use super::units::{self, Fault};
+
+/// A table of the configuration.
+pub(super) struct Table<'a> {
+    pub(super) context: &'a Context<'a>,
+    path: String,
+    entries: Entries<'a>,
+    span: Range<usize>,
+}
+
+#[derive(Clone, Copy)]
+enum Entries<'a> {
+    Some(&'a DeTable<'a>),
+    /// Everything has its default.
+    Absent,
+    /// Something else is in its place, and noted.
+    Broken,
+}
+
+/// A value and where it is written.
+pub(super) type Located<T> = Spanned<T>;
+
+impl<'a> Table<'a> {
+    /// The whole file.
+    pub(super) fn root(context: &'a Context<'a>, document: &'a DeTable<'a>) -> Self {
+        Self::open(context, String::new(), document, 0..0)
+    }
+
+    fn open(context: &'a Context<'a>, path: String, entries: &'a DeTable<'a>, span: Range<usize>) -> Self {
+        let table = Self { context, path, entries: Entries::Some(entries), span };
+        let known = schema::keys_of(&table.path);
+        if known != ["NAME"] {
+            for (key, value) in entries.iter().filter(|(key, _)| !known.contains(&&**key.get_ref())) {
+                table.note_unknown(key.get_ref(), &known, key.span(), value);
+            }
+        }
+        table
+    }
+
+    fn note_unknown(&self, key: &str, known: &[&'static str], span: Range<usize>, value: &Spanned<DeValue<'_>>) {
+        if self.holds_secrets() || sounds_secret(key) {
+            self.hide_all(value);
+        }
+        let place = self.place();
+        if schema::is_not_yet(&self.path, key) {
+            let title = format!("`{key}` in {place} is not supported in this version");
+            return self.context.note(Problem::new(span, title));
+        }
+        let suggestion = nearest(key, known.iter().copied()).map(str::to_owned).or_else(|| self.elsewhere(key));
+        let help = did_you_mean(suggestion.as_deref());
+        let help = help.unwrap_or_else(|| format!("{place} can have {}", known.join(", ")));
+        self.context.note(Problem::new(span, format!("unknown key `{key}` in {place}")).help(help));
+    }
+
+    /// An option of this name in another table, if there is just one.
+    fn elsewhere(&self, key: &str) -> Option<String> {
+        let tables = schema::tables_with(key);
+        let below = format!("{}.", self.path);
+        match tables.iter().find(|table| !self.path.is_empty() && table.starts_with(&below)) {
+            Some(table) => Some(format!("{}.{key}", &table[below.len()..])),
+            None if tables.len() == 1 => Some(format!("{}.{key}", tables[0])),
+            None => None,
+        }
+    }
+
+    fn place(&self) -> String {
+        match self.path.as_str() {
+            "" => "the file".into(),
+            "limit" => "`[[limit]]`".into(),
+            path => format!("`[{path}]`"),
+        }
+    }
+
+    fn holds_secrets(&self) -> bool {
+        self.path.starts_with("identity")
+    }
+
+    /// Keeps every value within `value` out of what is shown.
+    pub(super) fn hide_all(&self, value: &Spanned<DeValue<'_>>) {
+        match value.get_ref() {
+            DeValue::Table(table) => table.iter().for_each(|(_, value)| self.hide_all(value)),
+            DeValue::Array(items) => items.iter().for_each(|item| self.hide_all(item)),
+            _ => self.context.hide(value.span()),
+        }
+    }
+
+    /// Where it begins.
+    pub(super) fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    /// Whether it is written at all.
+    pub(super) fn is_present(&self) -> bool {
+        !matches!(self.entries, Entries::Absent)
+    }
+
+    /// Whether something else is in its place, which is noted.
+    pub(super) fn is_broken(&self) -> bool {
+        matches!(self.entries, Entries::Broken)
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        match self.entries {
+            Entries::Some(entries) => entries.get(key),
+            Entries::Absent | Entries::Broken => None,
+        }
+    }
+
+    /// The full name of one of its options.
+    pub(super) fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() { key.into() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// Notes what is wrong with one of its options.
+    pub(super) fn fault(&self, key: &str, span: Range<usize>, fault: Fault) {
+        let title = format!("`{}`: {}", self.path_of(key), fault.what);
+        let problem = Problem::new(span, title).help(fault.help);
+        self.context.note(if fault.absence { problem.absence() } else { problem });
+    }
+
+    /// Notes that a value is not of the kind that is asked for.
+    fn mismatch(&self, key: &str, wanted: &str, value: &Spanned<DeValue<'_>>) {
+        if self.holds_secrets() {
+            self.hide_all(value);
+        }
+        let found = match value.get_ref() {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "an integer",
+            DeValue::Float(_) => "a float",
+            DeValue::Boolean(_) => "a boolean",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        let title = format!("`{}`: expected {wanted}", self.path_of(key));
+        self.context.note(Problem::new(value.span(), title).label(format!("this is {found}")));
+    }
+
+    /// A table within; absent it is one in which everything has its default.
+    pub(super) fn table(&self, key: &str) -> Table<'a> {
+        match self.get(key) {
+            Some(value) => self.table_of(key, value),
+            None => Table { path: self.path_of(key), entries: Entries::Absent, ..self.copy() },
+        }
+    }
+
+    fn table_of(&self, key: &str, value: &'a Spanned<DeValue<'a>>) -> Table<'a> {
+        if let DeValue::Table(entries) = value.get_ref() {
+            return Table::open(self.context, self.path_of(key), entries, value.span());
+        }
+        self.mismatch(key, "table", value);
+        Table { path: self.path_of(key), entries: Entries::Broken, ..self.copy() }
+    }
+
+    fn copy(&self) -> Table<'a> {
+        Table { context: self.context, path: self.path.clone(), entries: self.entries, span: self.span() }
+    }
+
+    /// A list of tables within; empty if it is absent.
+    pub(super) fn tables(&self, key: &str) -> Vec<Table<'a>> {
+        match self.get(key).map(|value| (value, value.get_ref())) {
+            None => Vec::new(),
+            Some((_, DeValue::Array(items))) => items.iter().map(|item| self.table_of(key, item)).collect(),
+            Some((value, _)) => {
+                self.mismatch(key, &format!("list of tables, as in `[[{}]]`", self.path_of(key)), value);
+                Vec::new()
+            }
+        }
+    }
+
+    /// The tables within a table whose keys the user chooses, in the order they are written.
+    pub(super) fn named_tables(&self) -> Vec<(Located<String>, Table<'a>)> {
+        let Entries::Some(entries) = self.entries else { return Vec::new() };
+        let mut entries: Vec<_> = entries.iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        let name = |key: &Spanned<_>| Spanned::new(key.span(), String::from(AsRef::<str>::as_ref(key.get_ref())));
+        entries.into_iter().map(|(key, value)| (name(key), self.table_of("NAME", value))).collect()
+    }
+
+    /// Reads an option, or its default in its stead. A required one that is absent is noted.
+    fn read<T>(
+        &self,
+        key: &str,
+        read: impl Fn(&'static Opt, &Spanned<DeValue<'_>>) -> Option<T>,
+    ) -> Option<Located<T>> {
+        let option = schema::find(&self.path_of(key))?;
+        if let Some(value) = self.get(key) {
+            return read(option, value).map(|read| Spanned::new(value.span(), read));
+        }
+        match (option.default, self.entries) {
+            (_, Entries::Broken) | (Preset::Unset(_), _) => None,
+            (Preset::Toml(text), _) => Some(Spanned::new(self.span(), read(option, &DeValue::parse(text).ok()?)?)),
+            (Preset::Required, _) => {
+                let problem = Problem::new(self.span(), format!("`{}` is missing", option.path)).absence();
+                self.context.note(problem.help(format!("expected {}. {}", option.kind, option.about)));
+                None
+            }
+        }
+    }
+
+    /// A string with a meaning.
+    pub(super) fn parsed<T>(&self, key: &str, parse: impl Fn(&str) -> Result<T, Fault>) -> Option<Located<T>> {
+        self.read(key, |option, value| {
+            if let DeValue::String(text) = value.get_ref() {
+                return self.parse(key, value.span(), text, &parse);
+            }
+            self.mismatch(key, &option.kind.to_string(), value);
+            None
+        })
+    }
+
+    fn parse<T>(
+        &self,
+        key: &str,
+        span: Range<usize>,
+        text: &str,
+        parse: impl Fn(&str) -> Result<T, Fault>,
+    ) -> Option<T> {
+        parse(text).map_err(|fault| self.fault(key, span, fault)).ok()
+    }
+
+    /// A string.
+    pub(super) fn text(&self, key: &str) -> Option<Located<String>> {
+        self.parsed(key, |text| if text.is_empty() { Err(Fault::new("must not be empty")) } else { Ok(text.into()) })
+    }
+
+    /// A list of strings with a meaning, none of them twice; those that are none are left out and noted.
+    pub(super) fn list<T: PartialEq>(
+        &self,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, Fault>,
+    ) -> Option<Vec<Located<T>>> {
+        let list = self.read(key, |option, value| {
+            let items = match value.get_ref() {
+                DeValue::Array(items) => items.iter().collect(),
+                _ => vec![value],
+            };
+            if items.is_empty() && matches!(option.kind, Kind::Some(_)) {
+                let is_required = matches!(option.default, Preset::Required);
+                let what = if is_required { "must not be empty" } else { "an empty list says nothing; leave it out" };
+                self.fault(key, value.span(), Fault::new(what));
+                return None;
+            }
+            Some(self.items(key, option, &items, &parse))
+        });
+        list.map(Spanned::into_inner)
+    }
+
+    fn items<T: PartialEq>(
+        &self,
+        key: &str,
+        option: &Opt,
+        items: &[&Spanned<DeValue<'_>>],
+        parse: impl Fn(&str) -> Result<T, Fault>,
+    ) -> Vec<Located<T>> {
+        let mut found: Vec<Located<T>> = Vec::new();
+        for item in items {
+            let DeValue::String(text) = item.get_ref() else {
+                self.mismatch(key, &option.kind.to_string(), item);
+                continue;
+            };
+            let Some(read) = self.parse(key, item.span(), text, &parse) else { continue };
+            match found.iter().find(|other| *other.get_ref() == read) {
+                Some(other) => self.note_twice(key, text, item.span(), other.span()),
+                None => found.push(Spanned::new(item.span(), read)),
+            }
+        }
+        found
+    }
+
+    /// Notes that something is there again.
+    pub(super) fn note_twice(&self, key: &str, text: &str, span: Range<usize>, first: Range<usize>) {
+        let title = format!("`{}`: `{text}` is there twice", self.path_of(key));
+        self.context.note(Problem::new(span, title).also(first, "first here"));
+    }
+
+    /// A whole number within the range that the schema gives.
+    pub(super) fn count<T: TryFrom<u64>>(&self, key: &str) -> Option<Located<T>> {
+        self.read(key, |option, value| {
+            let DeValue::Integer(number) = value.get_ref() else {
+                self.mismatch(key, &option.kind.to_string(), value);
+                return None;
+            };
+            let number = u64::from_str_radix(number.as_str(), number.radix()).ok();
+            let in_range =
+                number.filter(|number| matches!(option.kind, Kind::Count(min, max) if (min..=max).contains(number)));
+            let read = in_range.and_then(|number| T::try_from(number).ok());
+            self.within_range(key, option, value.span(), read)
+        })
+    }
+
+    /// A number of bytes within the range that the schema gives.
+    pub(super) fn size(&self, key: &str) -> Option<usize> {
+        let size = self.read(key, |option, value| {
+            let DeValue::String(text) = value.get_ref() else {
+                self.mismatch(key, &option.kind.to_string(), value);
+                return None;
+            };
+            let size = self.parse(key, value.span(), text, units::size)?;
+            let in_range =
+                Some(size).filter(|size| matches!(option.kind, Kind::Size(min, max) if (min..=max).contains(size)));
+            self.within_range(key, option, value.span(), in_range.and_then(|size| usize::try_from(size).ok()))
+        });
+        size.map(Spanned::into_inner)
+    }
+
+    fn within_range<T>(&self, key: &str, option: &Opt, span: Range<usize>, read: Option<T>) -> Option<T> {
+        if read.is_none() {
+            self.fault(key, span, Fault::new(format!("expected {}", option.kind)));
+        }
+        read
+    }
+
+    /// `true` or `false`.
+    pub(super) fn switch(&self, key: &str) -> Option<bool> {
+        let read = self.read(key, |option, value| {
+            if let DeValue::Boolean(switch) = value.get_ref() {
+                return Some(*switch);
+            }
+            self.mismatch(key, &option.kind.to_string(), value);
+            None
+        });
+        read.map(Spanned::into_inner)
+    }
+
+    /// One of some words.
+    pub(super) fn choice<T: Copy>(&self, key: &str, words: &[(&str, T)]) -> Option<T> {
+        self.parsed(key, units::one_of(words)).map(Spanned::into_inner)
+    }
+
+    /// A duration above zero.
+    pub(super) fn duration(&self, key: &str) -> Option<Duration> {
+        self.parsed(key, units::duration).map(Spanned::into_inner)
+    }
+
+    /// A duration above zero, or the word for none.
+    #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+    pub(super) fn duration_or(&self, key: &str) -> Option<Option<Duration>> {
+        let Kind::DurationOr(word) = schema::find(&self.path_of(key))?.kind else { return None };
+        let parse = |text: &str| match units::duration(text) {
+            _ if text == word => Ok(None),
+            Err(fault) if nearest(text, [word]).is_some() => Err(fault.help(did_you_mean(Some(word)))),
+            read => read.map(Some),
+        };
+        self.parsed(key, parse).map(Spanned::into_inner)
+    }
+
+    /// Names and strings, in the order they are written.
+    pub(super) fn pairs(&self, key: &str) -> Vec<(Located<String>, Located<String>)> {
+        let pairs = self.read(key, |option, value| {
+            let DeValue::Table(entries) = value.get_ref() else {
+                self.mismatch(key, &option.kind.to_string(), value);
+                return None;
+            };
+            let mut pairs = Vec::new();
+            for (name, value) in entries {
+                let DeValue::String(text) = value.get_ref() else {
+                    self.mismatch(key, &option.kind.to_string(), value);
+                    continue;
+                };
+                let name = Spanned::new(name.span(), name.get_ref().clone().into_owned());
+                pairs.push((name, Spanned::new(value.span(), text.clone().into_owned())));
+            }
+            pairs.sort_by_key(|(name, _)| name.span().start);
+            Some(pairs)
+        });
+        pairs.map(Spanned::into_inner).unwrap_or_default()
+    }
+}

@@ -1,0 +1,113 @@
+//! Secrets out of what is shown of a configuration.
+//!
+//! Which values are secrets is known to whoever reads them; here they are struck out, together with what
+//! looks like a secret in text that could not be read as TOML.
+
+use std::ops::Range;
+
+use super::diagnostics::nearest;
+
+/// `text` with every byte of `secrets` as `*`, so that positions stay what they were.
+pub(super) fn strike_out(text: &str, secrets: &[Range<usize>]) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for secret in secrets {
+        let span = text.floor_char_boundary(secret.start)..text.ceil_char_boundary(secret.end);
+        for byte in bytes.get_mut(span).unwrap_or_default() {
+            if !byte.is_ascii_control() {
+                *byte = b'*';
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// User and password of every URL.
+pub(super) fn userinfos(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("://") {
+        let start = at + 3;
+        let rest = &text[start..];
+        let end = rest.find(['/', '"', '\'', '\n']).unwrap_or(rest.len());
+        if let Some(length) = rest[..end].rfind('@') {
+            found.push(start..start + length);
+        }
+    }
+    found
+}
+
+/// Whatever follows a word like `secret`, for text that is not TOML.
+pub(super) fn after_secrets(text: &str) -> Vec<Range<usize>> {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let mut found = Vec::new();
+    for word in text.split(|c| !is_letter(c)).filter(|word| is_like_secret(word)) {
+        let word_end = word.as_ptr().addr() - text.as_ptr().addr() + word.len();
+        let line = text[word_end..].lines().next().unwrap_or_default();
+        let rest = line.trim_start_matches(['"', '\'', ' ', '\t']);
+        let before_value = if rest.starts_with('=') { line.len() - rest.len() + 1 } else { 0 };
+        let value = line[before_value..].trim_start();
+        if names_a_source(value) {
+            continue;
+        }
+        let start = word_end + before_value;
+        let end = match ["\"\"\"", "'''"].into_iter().find(|quotes| value.starts_with(quotes)) {
+            Some(quotes) => end_of_block(text, start, quotes),
+            None => word_end + line.len(),
+        };
+        found.push(start..end);
+    }
+    found
+}
+
+fn is_like_secret(word: &str) -> bool {
+    word.to_ascii_lowercase().contains("secret") || nearest(word, ["secret"]).is_some()
+}
+
+/// Whether a value is `{ env = ..` or `{ file = ..`, which may be shown.
+fn names_a_source(value: &str) -> bool {
+    let inner = value.strip_prefix('{').map(str::trim_start);
+    inner.is_some_and(|inner| inner.starts_with("env") || inner.starts_with("file"))
+}
+
+fn end_of_block(text: &str, start: usize, quotes: &str) -> usize {
+    let mut blocks = text[start..].match_indices(quotes);
+    blocks.nth(1).map_or(text.len(), |(at, _)| start + at)
+}
+
+/// Whether a key is called like something that nobody else should read.
+pub(super) fn sounds_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    ["secret", "passw", "token", "credential", "auth", "private", "api_key", "apikey"]
+        .iter()
+        .any(|word| key.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strikes_out_bytes_and_keeps_positions() {
+        assert_eq!(strike_out("a = \"é\nx\"", &[5..9, 100..200]), "a = \"**\n*\"");
+    }
+
+    #[test]
+    fn userinfo_ends_at_the_last_at() {
+        let text = "u = 'http://me:p@ss@host/@' # https://b@c";
+        assert_eq!(strike_out(text, &userinfos(text)), "u = 'http://*******@host/@' # https://*@c");
+    }
+
+    #[test]
+    fn secrets_of_broken_text() {
+        for (text, shown) in [
+            ("secret = \"abc\nx = 1", "secret =*****\nx = 1"),
+            ("{ Secret = { env = \"A\" }", "{ Secret = { env = \"A\" }"),
+            ("secret = '''a\nb'''\nc", "secret =*****\n*'''\nc"),
+            ("secret = \"\"\"a\nb", "secret =*****\n*"),
+            ("x = secret", "x = secret"),
+            ("{ sercet = 'a' }, { secret 'b' }", "{ sercet =**********************"),
+            ("secret: a, secret = b", "secret***************"),
+        ] {
+            assert_eq!(strike_out(text, &after_secrets(text)), shown);
+        }
+    }
+}

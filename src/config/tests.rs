@@ -1,0 +1,1189 @@
+//! Configurations that are wrong, and what is said about each; one that is right, and what it becomes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// The tables are long, and whether a row holds a quotation mark is of no interest.
+#![allow(clippy::too_many_lines, clippy::needless_raw_string_hashes)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::{Config, DEFAULT_LIMIT, Diagnostics};
+use crate::limit::{Quota, Rate};
+use crate::policy::key::KeyPart;
+use crate::policy::{HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, Stage};
+use crate::telemetry::{AccessLog, LogFormat};
+
+const UPSTREAM: &str = "[upstream]\nurl = \"http://127.0.0.1:9000\"\n";
+
+fn compile(text: &str) -> Result<Config, Diagnostics> {
+    let env = |name: &str| match name {
+        "WEIR_JWT_SECRET" => Some("0123456789abcdef0123456789abcdef".to_owned()),
+        "SHORT" => Some("hunter2".to_owned()),
+        "EMPTY" => Some(String::new()),
+        _ => None,
+    };
+    super::compile(text, "weir.toml", Path::new("config"), &env)
+}
+
+/// What is said about `text`, to which an upstream is added if it names none.
+fn said(text: &str) -> String {
+    let text =
+        if text.contains("upstream") || text == "[server]" { text.to_owned() } else { format!("{text}\n{UPSTREAM}") };
+    let said = compile(&text).expect_err("this is wrong").to_string();
+    assert!(!said.contains("hunter2"), "{said}");
+    said
+}
+
+#[test]
+fn keys_that_do_not_exist() {
+    insta::assert_snapshot!(said(r#"[server]
+lissten = "0.0.0.0:80""#), @r#"
+    error: unknown key `lissten` in `[server]`
+     --> weir.toml:2:1
+      |
+    2 | lissten = "0.0.0.0:80"
+      | ^^^^^^^
+      |
+      = help: did you mean `listen`?
+    "#);
+    insta::assert_snapshot!(said(r#"[sever]
+listen = "0.0.0.0:80""#), @r#"
+    error: unknown key `sever` in the file
+     --> weir.toml:1:2
+      |
+    1 | [sever]
+      |  ^^^^^
+      |
+      = help: did you mean `server`?
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = []
+rate = "1/s"
+max_waiting = 3
+quux = 1
+plans = {}"#), @r#"
+    error: unknown key `max_waiting` in `[[limit]]`
+     --> weir.toml:5:1
+      |
+    5 | max_waiting = 3
+      | ^^^^^^^^^^^
+      |
+      = help: did you mean `hold.max_waiting`?
+
+    error: unknown key `quux` in `[[limit]]`
+     --> weir.toml:6:1
+      |
+    6 | quux = 1
+      | ^^^^
+      |
+      = help: `[[limit]]` can have name, stage, mode, match, except, key, rate, burst, cost, on_limit, hold, max_keys
+
+    error: `plans` in `[[limit]]` is not supported in this version
+     --> weir.toml:7:1
+      |
+    7 | plans = {}
+      | ^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[[limits]]
+name = "a""#), @r#"
+    error: unknown key `limits` in the file
+     --> weir.toml:1:3
+      |
+    1 | [[limits]]
+      |   ^^^^^^
+      |
+      = help: did you mean `limit`?
+    "#);
+    insta::assert_snapshot!(said(r#"upstreams = {}"#), @r#"
+    error: `upstreams` in the file is not supported in this version
+     --> weir.toml:1:1
+      |
+    1 | upstreams = {}
+      | ^^^^^^^^^
+
+    error: `upstream.url` is missing
+     --> weir.toml:1:1
+      |
+    1 | upstreams = {}
+      | ^
+      |
+      = help: expected string (`http://host` or `http://host:port`). The service behind Weir.
+    "#);
+    insta::assert_snapshot!(said(r#"[identity.seller]
+headr = "hunter2""#), @r#"
+    error: identity `seller` has neither `header` nor `jwt`
+     --> weir.toml:1:11
+      |
+    1 | [identity.seller]
+      |           ^^^^^^
+      |
+      = help: an identity comes from exactly one of the two
+
+    error: unknown key `headr` in `[identity.NAME]`
+     --> weir.toml:2:1
+      |
+    2 | headr = *********
+      | ^^^^^
+      |
+      = help: did you mean `header`?
+    "#);
+}
+
+#[test]
+fn wrong_types() {
+    insta::assert_snapshot!(said(r#"[server]
+workers = "four"
+listen = 80
+forwarded = "yes"
+shutdown_grace = 30"#), @r#"
+    error: `server.workers`: expected whole number from 1 to 1024
+     --> weir.toml:2:11
+      |
+    2 | workers = "four"
+      |           ^^^^^^ this is a string
+
+    error: `server.listen`: expected non-empty list of strings (address and port)
+     --> weir.toml:3:10
+      |
+    3 | listen = 80
+      |          ^^ this is an integer
+
+    error: `server.forwarded`: expected true or false
+     --> weir.toml:4:13
+      |
+    4 | forwarded = "yes"
+      |             ^^^^^ this is a string
+
+    error: `server.shutdown_grace`: expected duration
+     --> weir.toml:5:18
+      |
+    5 | shutdown_grace = 30
+      |                  ^^ this is an integer
+    "#);
+    insta::assert_snapshot!(said(r#"server = 1
+limit = { name = "a" }
+identity = { seller = 5 }"#), @r#"
+    error: `server`: expected table
+     --> weir.toml:1:10
+      |
+    1 | server = 1
+      |          ^ this is an integer
+
+    error: `limit`: expected list of tables, as in `[[limit]]`
+     --> weir.toml:2:9
+      |
+    2 | limit = { name = "a" }
+      |         ^^^^^^^^^^^^^^ this is a table
+
+    error: `identity.NAME`: expected table
+     --> weir.toml:3:23
+      |
+    3 | identity = { seller = * }
+      |                       ^ this is an integer
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+listen = ["127.0.0.1:80", 81]
+max_head_bytes = 1.5"#), @r#"
+    error: `server.listen`: expected non-empty list of strings (address and port)
+     --> weir.toml:2:27
+      |
+    2 | listen = ["127.0.0.1:80", 81]
+      |                           ^^ this is an integer
+
+    error: `server.max_head_bytes`: expected size from 1KiB to 1MiB
+     --> weir.toml:3:18
+      |
+    3 | max_head_bytes = 1.5
+      |                  ^^^ this is a float
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = ["ip"]
+rate = 5
+match = { header = "x" }"#), @r#"
+    error: `limit.rate`: expected string (rate)
+     --> weir.toml:4:8
+      |
+    4 | rate = 5
+      |        ^ this is an integer
+
+    error: `limit.match.header`: expected table (header names, and values or `*`)
+     --> weir.toml:5:20
+      |
+    5 | match = { header = "x" }
+      |                    ^^^ this is a string
+    "#);
+}
+
+#[test]
+fn bad_values() {
+    insta::assert_snapshot!(said(r#"[server]
+listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0.0.1:80"]"#), @r#"
+    error: `server.listen`: unix sockets are not supported in this version
+     --> weir.toml:2:11
+      |
+    2 | listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0.0.1:80"]
+      |           ^^^^^^^^^^^^^^^^^^^^^
+
+    error: `server.listen`: `:8080` is not an address with a port
+     --> weir.toml:2:34
+      |
+    2 | listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0.0.1:80"]
+      |                                  ^^^^^^^
+      |
+      = help: did you mean `0.0.0.0:8080`?
+
+    error: `server.listen`: `localhost:80` is not an address with a port
+     --> weir.toml:2:43
+      |
+    2 | listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0.0.1:80"]
+      |                                           ^^^^^^^^^^^^^^
+      |
+      = help: names are not looked up; write it like "127.0.0.1:8080" or "[::1]:8080"
+
+    error: `server.listen`: `127.0.0.1:80` is there twice
+     --> weir.toml:2:75
+      |
+    2 | listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0.0.1:80"]
+      |                                                           --------------  ^^^^^^^^^^^^^^
+      |                                                           |
+      |                                                           first here
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+listen = []
+trusted_proxies = ["10.0.0.1/8", "lan"]
+ipv6_prefix = 0"#), @r#"
+    error: `server.listen`: an empty list says nothing; leave it out
+     --> weir.toml:2:10
+      |
+    2 | listen = []
+      |          ^^
+
+    error: `server.trusted_proxies`: `10.0.0.1/8` has bits set beyond its prefix
+     --> weir.toml:3:20
+      |
+    3 | trusted_proxies = ["10.0.0.1/8", "lan"]
+      |                    ^^^^^^^^^^^^
+      |
+      = help: did you mean `10.0.0.0/8`?
+
+    error: `server.trusted_proxies`: `lan` is neither an address nor a network
+     --> weir.toml:3:34
+      |
+    3 | trusted_proxies = ["10.0.0.1/8", "lan"]
+      |                                  ^^^^^
+      |
+      = help: write it like "192.0.2.7" or "10.0.0.0/8"
+
+    error: `server.ipv6_prefix`: expected whole number from 1 to 128
+     --> weir.toml:4:15
+      |
+    4 | ipv6_prefix = 0
+      |               ^
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+workers = -1
+max_head_bytes = "1MB"
+max_uri_bytes = "1 GiB"
+max_headers = 99999999999999999999"#), @r#"
+    error: `server.workers`: expected whole number from 1 to 1024
+     --> weir.toml:2:11
+      |
+    2 | workers = -1
+      |           ^^
+
+    error: `server.max_uri_bytes`: expected size from 16B to 65534B
+     --> weir.toml:4:17
+      |
+    4 | max_uri_bytes = "1 GiB"
+      |                 ^^^^^^^
+
+    error: `server.max_headers`: expected whole number from 1 to 10000
+     --> weir.toml:5:15
+      |
+    5 | max_headers = 99999999999999999999
+      |               ^^^^^^^^^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+max_head_bytes = "big""#), @r#"
+    error: `server.max_head_bytes`: `big` is not a size
+     --> weir.toml:2:18
+      |
+    2 | max_head_bytes = "big"
+      |                  ^^^^^
+      |
+      = help: write it like "64KiB" or "10MiB"
+    "#);
+    insta::assert_snapshot!(said(r#"[timeouts]
+connect = "0s"
+keep_alive = "10"
+total = "of"
+body_idle = "2years""#), @r#"
+    error: `timeouts.connect`: must be longer than zero
+     --> weir.toml:2:11
+      |
+    2 | connect = "0s"
+      |           ^^^^
+
+    error: `timeouts.keep_alive`: `10` is not a duration: time unit needed, for example 10sec or 10ms
+     --> weir.toml:3:14
+      |
+    3 | keep_alive = "10"
+      |              ^^^^
+      |
+      = help: write it like "250ms", "10s" or "5min"
+
+    error: `timeouts.total`: `of` is not a duration: expected number at 0
+     --> weir.toml:4:9
+      |
+    4 | total = "of"
+      |         ^^^^
+      |
+      = help: did you mean `off`?
+
+    error: `timeouts.body_idle`: `2years` is longer than a year
+     --> weir.toml:5:13
+      |
+    5 | body_idle = "2years"
+      |             ^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[admin]
+listen = "127.0.0.1:8080"
+[server]
+listen = "127.0.0.1:8080""#), @r#"
+    error: `admin.listen` and `server.listen` are the same address
+     --> weir.toml:2:10
+      |
+    2 | listen = "127.0.0.1:8080"
+      |          ^^^^^^^^^^^^^^^^
+    3 | [server]
+    4 | listen = "127.0.0.1:8080"
+      |          ---------------- here
+    "#);
+    insta::assert_snapshot!(said(r#"[headers]
+profiles = ["x-ratelimit", "ieft", "wildberries"]"#), @r#"
+    error: `headers.profiles`: `ieft` is none of `x-ratelimit`, `ietf`, `wildberries`
+     --> weir.toml:2:28
+      |
+    2 | profiles = ["x-ratelimit", "ieft", "wildberries"]
+      |                            ^^^^^^
+      |
+      = help: did you mean `ietf`?
+
+    error: `headers.profiles`: `x-ratelimit` and `wildberries` write the same fields; choose one
+     --> weir.toml:2:36
+      |
+    2 | profiles = ["x-ratelimit", "ieft", "wildberries"]
+      |             ------------- and here ^^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[log]
+level = "infoo"
+format = "xml""#), @r#"
+    error: `log.level`: `infoo` is none of `error`, `warn`, `info`, `debug`, `trace`
+     --> weir.toml:2:9
+      |
+    2 | level = "infoo"
+      |         ^^^^^^^
+      |
+      = help: did you mean `info`?
+
+    error: `log.format`: `xml` is none of `auto`, `text`, `json`
+     --> weir.toml:3:10
+      |
+    3 | format = "xml"
+      |          ^^^^^
+    "#);
+}
+
+#[test]
+fn upstreams() {
+    insta::assert_snapshot!(said(r#"[server]"#), @r#"
+    error: `upstream.url` is missing
+     --> weir.toml:1:1
+      |
+    1 | [server]
+      | ^
+      |
+      = help: expected string (`http://host` or `http://host:port`). The service behind Weir.
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+host = "preserve""#), @r#"
+    error: `upstream.url` is missing
+     --> weir.toml:1:1
+      |
+    1 | [upstream]
+      | ^^^^^^^^^^
+      |
+      = help: expected string (`http://host` or `http://host:port`). The service behind Weir.
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "https://h""#), @r#"
+    error: `upstream.url`: `https` is not supported yet; the upstream must speak plain HTTP
+     --> weir.toml:2:7
+      |
+    2 | url = "https://h"
+      |       ^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "h:9000""#), @r#"
+    error: `upstream.url`: must begin with `http://`
+     --> weir.toml:2:7
+      |
+    2 | url = "h:9000"
+      |       ^^^^^^^^
+      |
+      = help: did you mean `http://h:9000`?
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "http://h:9000/api""#), @r#"
+    error: `upstream.url`: must end after the host or port
+     --> weir.toml:2:7
+      |
+    2 | url = "http://h:9000/api"
+      |       ^^^^^^^^^^^^^^^^^^^
+      |
+      = help: did you mean `http://h:9000`?
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "http://me:hunter2@h""#), @r#"
+    error: `upstream.url`: must not hold a user or a password
+     --> weir.toml:2:7
+      |
+    2 | url = *********************
+      |       ^^^^^^^^^^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "http://h:99999""#), @r#"
+    error: `upstream.url`: is not `http://host` or `http://host:port`
+     --> weir.toml:2:7
+      |
+    2 | url = "http://h:99999"
+      |       ^^^^^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "http://h:""#), @r#"
+    error: `upstream.url`: is not `http://host` or `http://host:port`
+     --> weir.toml:2:7
+      |
+    2 | url = "http://h:"
+      |       ^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "http://127.0.0.1:8080"
+[server]
+listen = "127.0.0.1:8080""#), @r#"
+    error: `upstream.url`: this is where Weir itself listens
+     --> weir.toml:2:7
+      |
+    2 | url = "http://127.0.0.1:8080"
+      |       ^^^^^^^^^^^^^^^^^^^^^^^
+    3 | [server]
+    4 | listen = "127.0.0.1:8080"
+      |          ---------------- here
+    "#);
+}
+
+#[test]
+fn identities() {
+    insta::assert_snapshot!(said(r#"[identity.ip]
+header = "x-a"
+[identity.Shop]
+header = "x a""#), @r#"
+    error: `ip` is a part of keys by itself; call the identity something else
+     --> weir.toml:1:11
+      |
+    1 | [identity.ip]
+      |           ^^
+
+    error: `Shop` is no name of an identity: it consists of `a-z 0-9 _ -`
+     --> weir.toml:3:11
+      |
+    3 | [identity.Shop]
+      |           ^^^^
+
+    error: `identity.NAME.header`: `x a` is not a header name
+     --> weir.toml:4:10
+      |
+    4 | header = "x a"
+      |          ^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[identity.a]
+header = "x-a"
+jwt = {}
+[identity.b]
+on_missing = "rejct""#), @r#"
+    error: identity `a` has both `header` and `jwt`
+     --> weir.toml:1:11
+      |
+    1 | [identity.a]
+      |           ^
+      |
+      = help: an identity comes from exactly one of the two
+
+    error: identity `b` has neither `header` nor `jwt`
+     --> weir.toml:4:11
+      |
+    4 | [identity.b]
+      |           ^
+      |
+      = help: an identity comes from exactly one of the two
+
+    error: `identity.NAME.on_missing`: `rejct` is none of `reject`, `anonymous`, `ip`
+     --> weir.toml:5:14
+      |
+    5 | on_missing = "rejct"
+      |              ^^^^^^^
+      |
+      = help: did you mean `reject`?
+    "#);
+    insta::assert_snapshot!(said(r#"[identity.a]
+jwt = { claim = "sub", algorithms = ["HS265"], keys = [] }"#), @r#"
+    error: `identity.NAME.jwt.algorithms`: `HS265` is none of `HS256`, `RS256`, `ES256`, `EdDSA`
+     --> weir.toml:2:38
+      |
+    2 | jwt = { claim = "sub", algorithms = ["HS265"], keys = [] }
+      |                                      ^^^^^^^
+      |
+      = help: did you mean `HS256`?
+
+    error: `identity.NAME.jwt.keys`: without a key no token can be verified
+     --> weir.toml:2:55
+      |
+    2 | jwt = { claim = "sub", algorithms = ["HS265"], keys = [] }
+      |                                                       ^^
+    "#);
+    insta::assert_snapshot!(said(r#"[identity.a]
+jwt = { claim = "", algorithms = [], keys = "k" }"#), @r#"
+    error: `identity.NAME.jwt.claim`: must not be empty
+     --> weir.toml:2:17
+      |
+    2 | jwt = { claim = "", algorithms = [], keys = *** }
+      |                 ^^
+
+    error: `identity.NAME.jwt.algorithms`: must not be empty
+     --> weir.toml:2:34
+      |
+    2 | jwt = { claim = "", algorithms = [], keys = *** }
+      |                                  ^^
+
+    error: `identity.NAME.jwt.keys`: expected list of tables, as in `[[identity.NAME.jwt.keys]]`
+     --> weir.toml:2:45
+      |
+    2 | jwt = { claim = "", algorithms = [], keys = *** }
+      |                                             ^^^ this is a string
+    "#);
+    insta::assert_snapshot!(said(r#"[identity.a.jwt]
+claim = "sub"
+algorithms = ["HS256"]
+keys = [
+  { secret = "hunter2" },
+  { secret = { env = "SHORT" } },
+  { secret = { env = "UNSET" } },
+  { secret = { env = "EMPTY" } },
+  { secret = { env = "hunter2!" } },
+  { secret = {} },
+  { secret = { file = "none" } },
+  { jwks = "none.json" },
+  { jwks = "{hunter2}" },
+  { jwks = "keys/sellers.jwks.json", pem = "keys/sellers.pem" },
+  { jwk = "hunter2" },
+]"#), @r#"
+    error: a secret must not be written into the configuration
+     --> weir.toml:5:14
+      |
+    5 |   { secret = ********* },
+      |              ^^^^^^^^^
+      |
+      = help: use `{ env = "NAME" }` or `{ file = "path" }`
+
+    error: this secret has 7 bytes; HS256 needs at least 32
+     --> weir.toml:6:22
+      |
+    6 |   { secret = { env = "SHORT" } },
+      |                      ^^^^^^^
+
+    error: `identity.NAME.jwt.keys.secret.env`: this environment variable is not set, or not UTF-8
+     --> weir.toml:7:22
+      |
+    7 |   { secret = { env = "UNSET" } },
+      |                      ^^^^^^^
+
+    error: this secret is empty
+     --> weir.toml:8:22
+      |
+    8 |   { secret = { env = "EMPTY" } },
+      |                      ^^^^^^^
+
+    error: `identity.NAME.jwt.keys.secret.env`: is not the name of an environment variable
+     --> weir.toml:9:22
+      |
+    9 |   { secret = { env = ********** } },
+      |                      ^^^^^^^^^^
+      |
+      = help: it consists of letters, digits and `_`
+
+    error: a secret is exactly one of `env` and `file`
+      --> weir.toml:10:14
+       |
+    10 |   { secret = {} },
+       |              ^^
+
+    error: `identity.NAME.jwt.keys.secret.file`: cannot read `config/none`: No such file or directory (os error 2)
+      --> weir.toml:11:23
+       |
+    11 |   { secret = { file = "none" } },
+       |                       ^^^^^^
+
+    error: `identity.NAME.jwt.keys.jwks`: cannot read `config/none.json`: No such file or directory (os error 2)
+      --> weir.toml:12:12
+       |
+    12 |   { jwks = "none.json" },
+       |            ^^^^^^^^^^^
+
+    error: `identity.NAME.jwt.keys.jwks`: is the name of a file, not what is in it
+      --> weir.toml:13:12
+       |
+    13 |   { jwks = *********** },
+       |            ^^^^^^^^^^^
+
+    error: a key is exactly one of `jwks`, `pem` and `secret`
+      --> weir.toml:14:3
+       |
+    14 |   { jwks = "keys/sellers.jwks.json", pem = "keys/sellers.pem" },
+       |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+
+    error: a key is exactly one of `jwks`, `pem` and `secret`
+      --> weir.toml:15:3
+       |
+    15 |   { jwk = ********* },
+       |   ^^^^^^^^^^^^^^^^^^^
+
+    error: unknown key `jwk` in `[identity.NAME.jwt.keys]`
+      --> weir.toml:15:5
+       |
+    15 |   { jwk = ********* },
+       |     ^^^
+       |
+       = help: did you mean `jwks`?
+    "#);
+}
+
+#[test]
+fn limits() {
+    insta::assert_snapshot!(said(r#"[[limit]]"#), @r#"
+    error: `limit.name` is missing
+     --> weir.toml:1:1
+      |
+    1 | [[limit]]
+      | ^^^^^^^^^
+      |
+      = help: expected string (1 to 64 of `A-Z a-z 0-9 _ -`). Its name in headers, metrics and logs; unique.
+
+    error: `limit.key` is missing
+     --> weir.toml:1:1
+      |
+    1 | [[limit]]
+      | ^^^^^^^^^
+      |
+      = help: expected list of strings (part of a key). Whose budget: `ip`, `path`, `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, `cookie:NAME`; `[]` for one budget shared by all.
+
+    error: `limit.rate` is missing
+     --> weir.toml:1:1
+      |
+    1 | [[limit]]
+      | ^^^^^^^^^
+      |
+      = help: expected string (rate). COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day` or `week`.
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a b"
+key = ["ip", "ip"]
+rate = "0/s"
+cost = 0"#), @r#"
+    error: `limit.name`: `a b` is not 1 to 64 of `A-Z a-z 0-9 _ -`
+     --> weir.toml:2:8
+      |
+    2 | name = "a b"
+      |        ^^^^^
+
+    error: `limit.key`: `ip` is there twice
+     --> weir.toml:3:14
+      |
+    3 | key = ["ip", "ip"]
+      |        ----  ^^^^
+      |        |
+      |        first here
+
+    error: `limit.rate`: a rate of zero would admit nothing, ever
+     --> weir.toml:4:8
+      |
+    4 | rate = "0/s"
+      |        ^^^^^
+
+    error: `limit.cost`: expected whole number from 1
+     --> weir.toml:5:8
+      |
+    5 | cost = 0
+      |        ^
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = "ip"
+rate = "1/s"
+
+[[limit]]
+name = "a"
+key = "ip"
+rate = "1/s""#), @r#"
+    error: `limit.name`: `a` is there twice
+     --> weir.toml:7:8
+      |
+    2 | name = "a"
+      |        --- first here
+    ...
+    7 | name = "a"
+      |        ^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
+rate = ["1/s", "5/min"]
+stage = "arrival"
+[identity.seller]
+header = "x-a""#), @r#"
+    error: `limit.key`: `route` is the pattern that matched, so it needs `match.path`
+     --> weir.toml:3:8
+      |
+    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
+      |        ^^^^^^^
+
+    error: `limit.key`: `pth` is no part of a key
+     --> weir.toml:3:17
+      |
+    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
+      |                 ^^^^^
+      |
+      = help: did you mean `path`?
+
+    error: `limit.key`: `headr:x-a` is no part of a key
+     --> weir.toml:3:24
+      |
+    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
+      |                        ^^^^^^^^^^^
+      |
+      = help: did you mean `header:x-a`?
+
+    error: `limit.key`: `header:` is no part of a key
+     --> weir.toml:3:37
+      |
+    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
+      |                                     ^^^^^^^^^
+      |
+      = help: a key can have ip, path, route, host, method, seller, header:NAME, query:NAME, cookie:NAME
+
+    error: `limit.key`: `sellr` is no part of a key
+     --> weir.toml:3:48
+      |
+    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
+      |                                                ^^^^^^^
+      |
+      = help: did you mean `seller`?
+
+    error: `limit.key`: an identity is not yet known at stage `arrival`
+     --> weir.toml:3:57
+      |
+    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
+      |                                                         ^^^^^^^^
+
+    error: `limit.rate`: several rates in one limit are not supported in this version
+     --> weir.toml:4:8
+      |
+    4 | rate = ["1/s", "5/min"]
+      |        ^^^^^^^^^^^^^^^^
+      |
+      = help: write one `[[limit]]` for each
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = []
+rate = "5/minute"
+[[limit]]
+name = "b"
+key = []
+rate = "five"
+[[limit]]
+name = "c"
+key = []
+rate = "99999999/s""#), @r#"
+    error: `limit.rate`: unknown unit `minute`: it is one of ms, s, min, h, day, week
+     --> weir.toml:4:8
+      |
+    4 | rate = "5/minute"
+      |        ^^^^^^^^^^
+      |
+      = help: did you mean `min`?
+
+    error: `limit.rate`: `five` is not a rate
+     --> weir.toml:8:8
+      |
+    8 | rate = "five"
+      |        ^^^^^^
+      |
+      = help: write it like "100/min" or "5/15min"
+
+    error: `limit.rate`: is faster than 10000000 a second
+      --> weir.toml:12:8
+       |
+    12 | rate = "99999999/s"
+       |        ^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = []
+rate = "5/min"
+cost = 6
+hold = { max_wait = "5s" }"#), @r#"
+    error: `limit.cost`: a cost of 6 can never pass: the burst is 5
+     --> weir.toml:5:8
+      |
+    5 | cost = 6
+      |        ^
+
+    error: `limit.hold` needs `on_limit = "hold"`
+     --> weir.toml:6:8
+      |
+    6 | hold = { max_wait = "5s" }
+      |        ^^^^^^^^^^^^^^^^^^^
+      |
+      = help: without it, requests beyond the limit are refused
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = []
+rate = "1/week"
+burst = 99999999
+on_limit = "hold"
+hold = { max_wait = "ever", max_waiting = 0 }
+max_keys = 0"#), @r#"
+    error: `limit.burst`: takes more than 146 years to refill
+     --> weir.toml:5:9
+      |
+    5 | burst = 99999999
+      |         ^^^^^^^^
+
+    error: `limit.hold.max_wait`: `ever` is not a duration: expected number at 0
+     --> weir.toml:7:21
+      |
+    7 | hold = { max_wait = "ever", max_waiting = 0 }
+      |                     ^^^^^^
+      |
+      = help: write it like "250ms", "10s" or "5min"
+
+    error: `limit.hold.max_waiting`: expected whole number from 1 to 10000000
+     --> weir.toml:7:43
+      |
+    7 | hold = { max_wait = "ever", max_waiting = 0 }
+      |                                           ^
+
+    error: `limit.max_keys`: expected whole number from 1 to 4294967296
+     --> weir.toml:8:12
+      |
+    8 | max_keys = 0
+      |            ^
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = []
+rate = "5/min"
+match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = "\u0001" } }
+except = { ip = [] }"#), @r#"
+    error: `limit.match.path`: `a`: a path pattern begins with `/`
+     --> weir.toml:5:19
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                   ^^^
+
+    error: `limit.match.path`: `/{x`: braces enclose a whole segment: `{name}` or `{*rest}`
+     --> weir.toml:5:24
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                        ^^^^^
+
+    error: `limit.match.host`: `h:80` is not a host
+     --> weir.toml:5:40
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                                        ^^^^^^
+      |
+      = help: a host is written without a port, in ASCII; `*.` at its start stands for any host below it
+
+    error: `limit.match.host`: `*` is not a host
+     --> weir.toml:5:48
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                                                ^^^
+      |
+      = help: a host is written without a port, in ASCII; `*.` at its start stands for any host below it
+
+    error: `limit.match.method`: `get` would never match: methods are in upper case
+     --> weir.toml:5:64
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                                                                ^^^^^
+      |
+      = help: did you mean `GET`?
+
+    error: `limit.match.method`: `a b` is not a method
+     --> weir.toml:5:71
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                                                                       ^^^^^
+
+    error: `limit.match.header`: `x y` is not a header name
+     --> weir.toml:5:90
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                                                                                          ^^^^^
+
+    error: `limit.match.header`: this cannot be the value of a header
+     --> weir.toml:5:109
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                                                                                                             ^^^^^^^^
+
+    error: `limit.except.ip`: an empty list says nothing; leave it out
+     --> weir.toml:6:17
+      |
+    6 | except = { ip = [] }
+      |                 ^^
+    "#);
+}
+
+#[test]
+fn text_that_is_not_toml() {
+    insta::assert_snapshot!(said(r#"[server]
+listen = "127.0.0.1:80
+workers = "four"
+[log]
+levl = "info""#), @r#"
+    error: not valid TOML: invalid basic string, expected `"`
+     --> weir.toml:2:23
+      |
+    2 | listen = "127.0.0.1:80
+      |                       ^
+
+    error: unknown key `levl` in `[log]`
+     --> weir.toml:5:1
+      |
+    5 | levl = "info"
+      | ^^^^
+      |
+      = help: did you mean `level`?
+    "#);
+    insta::assert_snapshot!(said(r#"[server
+listen = "127.0.0.1:80"
+[log]
+level = "infoo""#), @r#"
+    error: not valid TOML: unclosed table, expected `]`
+     --> weir.toml:1:8
+      |
+    1 | [server
+      |        ^
+
+    error: `log.level`: `infoo` is none of `error`, `warn`, `info`, `debug`, `trace`
+     --> weir.toml:4:9
+      |
+    4 | level = "infoo"
+      |         ^^^^^^^
+      |
+      = help: did you mean `info`?
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = ["seller"]
+rate = "5/min"
+[identity.seller
+header = "x""#), @r#"
+    error: not valid TOML: unclosed table, expected `]`
+     --> weir.toml:5:17
+      |
+    5 | [identity.seller
+      |                 ^
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+workers = 1
+workers = 2
+[server]
+max_headers = 0"#), @r#"
+    error: duplicate key `workers`
+     --> weir.toml:3:1
+      |
+    3 | workers = 2
+      | ^^^^^^^ it is set above already
+
+    error: duplicate key `server`
+     --> weir.toml:4:2
+      |
+    4 | [server]
+      |  ^^^^^^ it is set above already
+
+    error: `server.max_headers`: expected whole number from 1 to 10000
+     --> weir.toml:5:15
+      |
+    5 | max_headers = 0
+      |               ^
+    "#);
+    insta::assert_snapshot!(said(r#"[identity.a]
+jwt = { keys = [{ secret = hunter2 }] }"#), @r#"
+    error: not valid TOML: string values must be quoted, expected literal string
+     --> weir.toml:2:28
+      |
+    2 | jwt = { keys = [{ secret =*************
+      |                            ^^^^^^^
+    "#);
+}
+
+#[test]
+fn a_file_that_cannot_be_read() {
+    let problems = super::load(Path::new("config/none.toml")).unwrap_err();
+    insta::assert_snapshot!(problems, @r#"error: cannot read `config/none.toml`: No such file or directory (os error 2)"#);
+    assert_eq!(problems.len(), 1);
+}
+
+#[test]
+fn a_file_that_is_no_key() {
+    let keys = "{ jwks = 'keys/sellers.jwks.json' }, { jwks = 'minimal.toml' }";
+    let text = format!("{UPSTREAM}[identity.a]\njwt = {{ claim = 'sub', algorithms = ['RS256'], keys = [{keys}] }}");
+    let problems = compile(&text).unwrap_err();
+    assert!(problems.iter().all(|title| title.starts_with("`identity.NAME.jwt.keys`: ")), "{problems}");
+    assert!(problems.to_string().contains("weir.toml:4:93"), "{problems}");
+}
+
+#[test]
+fn a_file_by_its_path() {
+    let path = Path::new("config/minimal.toml");
+    assert_eq!(super::load(path).unwrap().files, [path]);
+}
+
+#[test]
+fn problems_come_in_the_order_of_the_text() {
+    let text = "[log]\nlevel = 1\n[server]\nx = 1\nworkers = 0\n[admin]\nlisten = ''\n[upstream]\nurl = ''\n";
+    let problems = compile(text).unwrap_err();
+    let said = problems.to_string();
+    let lines: Vec<_> = said.lines().filter_map(|line| line.split("weir.toml:").nth(1)).collect();
+    assert_eq!(lines, ["2:9", "4:1", "5:11", "7:10", "9:7"]);
+    assert_eq!(problems.iter().count(), problems.len());
+}
+
+#[test]
+fn no_secret_is_ever_shown() {
+    for text in [
+        "[identity.a]\njwt = { keys = [{ secret = 'hunter2', x = 1 }] }",
+        "[identity.a]\njwt = { keys = [{ sercet = 'hunter2' }] }",
+        "[identity.a]\njwt = { keys = [{ secret = { value = 'hunter2' } }] }",
+        "[identity.a]\njwt = { keys = [{ secret = { env = ['hunter2'] } }] }",
+        "[identity.a]\njwt = { keys = [{ secret = { env = 'SHORT', file = 1 } }] }",
+        "[identity.a]\njwt = { keys = ['hunter2'], claim = 1 }",
+        "[identity.a]\njwt = { keys = [{ pem = \"\"\"-----BEGIN\nhunter2\"\"\" }] }",
+        "[identity.a]\njwt = 'hunter2'",
+        "[identity]\na = 'hunter2'",
+        "[identity.a]\nsecret = 'hunter2'",
+        "[server]\napi_token = 'hunter2'",
+        "[identity.a]\njwt = { keys = [{ secret = 'hunter2 }] }",
+        "[identity.a]\njwt = { keys = [{ secret = \"\"\"\nhunter2",
+        "[identity.a]\njwt = { keys = [{ secret : hunter2, secret = hunter2 }] ",
+        "[identity.a]\njwt = { keys = [{ secret = { env = 'SHORT' }, secret = 'hunter2' }] }",
+        "[identity.a]\njwt = { keys = [{ sercet = 'hunter2 }] }",
+        "[identity.a]\njwt = { keys = [{ secret \"hunter2\" }] }",
+        "[[limit]]\nname = 'a'\nkey = []\nrate = '1/s'\nmatch = { header = { authorization = 'hunter2' }, x = 1 }",
+        "upstream = { url = 'http://a:hunter2@b', x = 1 }",
+        "upstream = { url = 'http://a:hunter2@b/c', x = 1 }",
+        "upstream = { url = 'a:hunter2@b' }",
+    ] {
+        let said = compile(text).expect_err(text).to_string();
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_not_written_has_its_default() {
+    let config = compile(UPSTREAM).unwrap();
+    let limit = &config.policy.limits()[0];
+    assert_eq!(config.policy.limits().len(), 1);
+    assert_eq!((&*limit.name, limit.stage, limit.mode, limit.cost), ("per-path", Stage::Identified, Mode::Enforce, 1));
+    assert_eq!(limit.key, [KeyPart::Path]);
+    assert_eq!(limit.quota, Quota::new(Rate { count: 100, period_ns: 60_000_000_000 }, 100).unwrap());
+    assert_eq!(limit.on_limit, OnLimit::Hold(HoldRule { max_wait_ns: None, max_waiting: 1000 }));
+    assert_eq!(limit.max_keys, 1_000_000);
+    assert_eq!(config.fixed.listen, ["127.0.0.1:8080".parse().unwrap()]);
+    assert!(config.fixed.workers >= 1);
+    assert_eq!(config.admin.listen, Some("127.0.0.1:9901".parse().unwrap()));
+    assert_eq!(config.proxy.timeouts.total, None);
+    assert_eq!(config.proxy.bounds.max_head_bytes, 32 << 10);
+    assert!(
+        !config.proxy.upstream.rewrite_host && config.policy.free_preflights && config.policy.identities.is_empty()
+    );
+    assert_eq!(config.files, [Path::new("weir.toml")]);
+    assert!(compile(&format!("{DEFAULT_LIMIT}{UPSTREAM}")).is_ok());
+    let with_none = compile(&format!("limit = []\n{UPSTREAM}")).unwrap();
+    assert_eq!(with_none.policy.limits().len(), 1);
+}
+
+#[test]
+fn a_full_configuration_becomes_what_it_says() {
+    let config = compile(&std::fs::read_to_string("config/full.toml").unwrap()).unwrap();
+    assert_eq!(config.fixed.listen.len(), 2);
+    assert_eq!((config.fixed.workers, config.fixed.max_connections), (4, 10_000));
+    assert_eq!(config.fixed.shutdown_grace, Duration::from_secs(30));
+    assert_eq!(config.proxy.upstream.authority, "127.0.0.1:9000");
+    assert_eq!(config.proxy.timeouts.keep_alive, Duration::from_secs(75));
+    assert_eq!(config.proxy.bounds.max_h2_streams, 128);
+    assert!(config.proxy.profiles.x_ratelimit && config.proxy.profiles.ietf && !config.proxy.profiles.wildberries);
+    assert_eq!((config.hold.max_waiting, config.hold.max_waiting_bytes, config.max_tokens), (10_000, 64 << 20, 10_000));
+    assert_eq!((config.log.format, config.log.access), (LogFormat::Auto, AccessLog::Off));
+    assert_eq!(config.policy.client_ip.trusted.len(), 2);
+    assert_eq!(config.files.len(), 3);
+
+    let identities: Vec<_> =
+        config.policy.identities.iter().map(|identity| (&*identity.name, identity.on_missing)).collect();
+    assert_eq!(identities, [("seller", OnMissing::Reject), ("partner", OnMissing::Reject), ("api_key", OnMissing::Ip)]);
+    assert!(
+        matches!(&config.policy.identities[1].source, IdentitySource::Jwt { header, .. } if header == "x-partner-token")
+    );
+    assert!(matches!(&config.policy.identities[2].source, IdentitySource::Header(header) if header == "x-api-key"));
+
+    let [_, per_ip, reports] = config.policy.limits() else { panic!("three limits") };
+    assert_eq!((per_ip.stage, per_ip.on_limit, per_ip.quota.burst()), (Stage::Arrival, OnLimit::Reject, 100));
+    assert_eq!(per_ip.except, ["192.0.2.0/24".parse().unwrap()]);
+    assert_eq!(reports.quota, Quota::new(Rate { count: 10, period_ns: 120_000_000_000 }, 20).unwrap());
+    assert_eq!(reports.key[..4], [KeyPart::Identity(0), KeyPart::Identity(1), KeyPart::Identity(2), KeyPart::Route]);
+    assert_eq!(reports.key[6..8], [KeyPart::Header("x-team".parse().unwrap()), KeyPart::Query("shop".into())]);
+    assert_eq!(reports.matches.paths.len(), 3);
+    let hosts = [HostPattern::Exact("api.example.com".into()), HostPattern::Below(".shops.example.com".into())];
+    assert_eq!(reports.matches.hosts, hosts);
+    assert_eq!(reports.matches.headers[0].1, HeaderTest::Is("full".parse().unwrap()));
+    assert_eq!(reports.matches.headers[1].1, HeaderTest::Present);
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_text_is_no_reason_to_panic(text in "(?s).{0,200}") {
+        let _ = compile(&text).map_err(|problems| problems.to_string());
+    }
+
+    #[test]
+    fn text_in_the_alphabet_of_toml_neither(text in "(\\[\\[limit\\]\\]|\\[server\\]|key|rate|listen|secret|[\\[\\]{}=,.'\"#\n\r é1-])*") {
+        let _ = compile(&text).map_err(|problems| problems.to_string());
+    }
+
+    #[test]
+    fn nor_is_a_mutated_configuration(at in 0_usize..4000, length in 0_usize..40, instead in "[\\[\\]{}=,.'\"#\na0é-]{0,5}") {
+        let mut text = include_str!("../../config/full.toml").to_owned();
+        let start = text.floor_char_boundary(at);
+        let end = text.floor_char_boundary(at + length);
+        text.replace_range(start..end, &instead);
+        let _ = compile(&text).map_err(|problems| problems.to_string());
+    }
+}

@@ -1,0 +1,231 @@
+//! Texts with a meaning of their own: rates, durations, sizes, addresses and networks.
+//!
+//! Each function turns one text into one value or says what is wrong with it; where it stands is known to
+//! the caller.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use ipnet::IpNet;
+
+use super::diagnostics::{did_you_mean, nearest};
+use crate::limit::Rate;
+
+/// What is wrong with a text.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// In words, to follow the name of the option.
+    pub(super) what: String,
+    /// What to write instead.
+    pub(super) help: Option<String>,
+    /// Whether it may be due to something absent elsewhere.
+    pub(super) absence: bool,
+}
+
+impl Fault {
+    pub(super) fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), help: None, absence: false }
+    }
+
+    pub(super) fn help(mut self, help: impl Into<Option<String>>) -> Self {
+        self.help = help.into();
+        self
+    }
+}
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Units of a rate, in nanoseconds.
+const RATE_UNITS: [(&str, u64); 6] = [
+    ("ms", NS_PER_S / 1000),
+    ("s", NS_PER_S),
+    ("min", 60 * NS_PER_S),
+    ("h", 3600 * NS_PER_S),
+    ("day", 86_400 * NS_PER_S),
+    ("week", 7 * 86_400 * NS_PER_S),
+];
+
+/// Other names of those units, for suggestions only: a rate is written in one way.
+const RATE_UNIT_ALIASES: [(&str, &[&str]); 6] = [
+    ("ms", &["msec", "millis", "millisecond", "milliseconds"]),
+    ("s", &["sec", "secs", "second", "seconds"]),
+    ("min", &["m", "mins", "minute", "minutes"]),
+    ("h", &["hr", "hrs", "hour", "hours"]),
+    ("day", &["d", "days"]),
+    ("week", &["w", "weeks"]),
+];
+
+/// COUNT `/` [N] UNIT.
+pub(super) fn rate(text: &str) -> Result<Rate, Fault> {
+    let shape =
+        || Fault::new(format!("`{text}` is not a rate")).help(Some("write it like \"100/min\" or \"5/15min\"".into()));
+    let (count, period) = text.split_once('/').ok_or_else(shape)?;
+    let period = period.trim();
+    let digits = period.bytes().take_while(u8::is_ascii_digit).count();
+    let (n, unit) = (&period[..digits], period[digits..].trim_start());
+    let count = whole(count.trim()).ok_or_else(shape)?;
+    let n = if n.is_empty() { 1 } else { whole(n).ok_or_else(shape)? };
+    let unit_ns =
+        RATE_UNITS.iter().find(|(name, _)| *name == unit).map(|(_, ns)| *ns).ok_or_else(|| unknown_unit(unit))?;
+    if count == 0 || n == 0 {
+        return Err(Fault::new("a rate of zero would admit nothing, ever"));
+    }
+    let period_ns = n.checked_mul(unit_ns).ok_or_else(|| Fault::new(format!("`{period}` is too long a period")))?;
+    Ok(Rate { count, period_ns })
+}
+
+/// Digits only: `u64::from_str` would take a `+`.
+fn whole(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+fn unknown_unit(unit: &str) -> Fault {
+    let known = RATE_UNITS.map(|(name, _)| name);
+    let by_alias = RATE_UNIT_ALIASES.iter().find(|(_, aliases)| aliases.contains(&unit)).map(|(name, _)| *name);
+    let suggestion = by_alias.or_else(|| nearest(unit, known));
+    Fault::new(format!("unknown unit `{unit}`: it is one of {}", known.join(", "))).help(did_you_mean(suggestion))
+}
+
+/// Longer than anything a proxy waits for; an instant this far ahead is still an instant to every timer.
+const DURATION_MAX: Duration = Duration::from_hours(366 * 24);
+
+/// A duration above zero.
+pub(super) fn duration(text: &str) -> Result<Duration, Fault> {
+    match duration_or_zero(text)? {
+        Duration::ZERO => Err(Fault::new("must be longer than zero")),
+        some => Ok(some),
+    }
+}
+
+/// A duration.
+pub(super) fn duration_or_zero(text: &str) -> Result<Duration, Fault> {
+    let not_one = |error| {
+        Fault::new(format!("`{text}` is not a duration: {error}"))
+            .help(Some("write it like \"250ms\", \"10s\" or \"5min\"".into()))
+    };
+    let duration = humantime::parse_duration(text).map_err(not_one)?;
+    if duration > DURATION_MAX {
+        return Err(Fault::new(format!("`{text}` is longer than a year")));
+    }
+    Ok(duration)
+}
+
+/// A number of bytes.
+pub(super) fn size(text: &str) -> Result<u64, Fault> {
+    let not_one =
+        |_| Fault::new(format!("`{text}` is not a size")).help(Some("write it like \"64KiB\" or \"10MiB\"".into()));
+    text.parse::<ByteSize>().map(|size| size.as_u64()).map_err(not_one)
+}
+
+/// A network, or the one address that is meant.
+pub(super) fn network(text: &str) -> Result<IpNet, Fault> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(address.into());
+    }
+    let shape = |_| {
+        Fault::new(format!("`{text}` is neither an address nor a network"))
+            .help(Some("write it like \"192.0.2.7\" or \"10.0.0.0/8\"".into()))
+    };
+    let network: IpNet = text.parse().map_err(shape)?;
+    if network.trunc() != network {
+        let what = format!("`{text}` has bits set beyond its prefix");
+        return Err(Fault::new(what).help(did_you_mean(Some(&network.trunc().to_string()))));
+    }
+    Ok(network)
+}
+
+/// An address with its port.
+pub(super) fn address(text: &str) -> Result<SocketAddr, Fault> {
+    if text.starts_with("unix:") {
+        return Err(Fault::new("unix sockets are not supported in this version"));
+    }
+    text.parse().map_err(|_| {
+        let port = text.strip_prefix(':').unwrap_or(text);
+        let suggestion = port.parse::<u16>().ok().map(|port| format!("0.0.0.0:{port}"));
+        let help = did_you_mean(suggestion.as_deref());
+        let help = help
+            .unwrap_or_else(|| "names are not looked up; write it like \"127.0.0.1:8080\" or \"[::1]:8080\"".into());
+        Fault::new(format!("`{text}` is not an address with a port")).help(Some(help))
+    })
+}
+
+/// One of some names, each with what it stands for.
+pub(super) fn one_of<'n, T: Copy>(names: &'n [(&'n str, T)]) -> impl Fn(&str) -> Result<T, Fault> + 'n {
+    move |text| {
+        let found = names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+        found.ok_or_else(|| {
+            let known = names.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            let suggestion = nearest(text, names.iter().map(|(name, _)| *name));
+            Fault::new(format!("`{text}` is none of {known}")).help(did_you_mean(suggestion))
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates() {
+        for (text, count, period) in [
+            ("100/min", 100, 60.),
+            ("5/15min", 5, 900.),
+            ("10/2s", 10, 2.),
+            ("1/ms", 1, 0.001),
+            (" 7 / 3 h ", 7, 10_800.),
+            ("1/day", 1, 86_400.),
+            ("2/week", 2, 604_800.),
+        ] {
+            let period_ns = Duration::from_secs_f64(period).as_nanos().try_into().unwrap();
+            assert_eq!(rate(text), Ok(Rate { count, period_ns }), "{text}");
+        }
+        for text in
+            ["", "/", "5", "5/", "/s", "5/m", "-1/s", "+1/s", "5/+2s", "1.5/s", "0/s", "5/0s", "5/s/s", "5 per s"]
+        {
+            assert!(rate(text).is_err(), "{text}");
+        }
+        for text in ["99999999999999999999/s", "1/99999999999999999999s", "1/9999999999999999week"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations() {
+        for (text, ms) in [("250ms", 250), ("10s", 10_000), ("5min", 300_000), ("1m", 60_000), ("2h", 7_200_000)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        assert_eq!(duration("1day"), Ok(Duration::from_hours(24)));
+        assert_eq!(duration_or_zero("0s"), Ok(Duration::ZERO));
+        for text in ["", "10", "0s", "-1s", "ten", "off", "400days", "99999999999999999999s"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [("64KiB", 64 << 10), ("10MiB", 10 << 20), ("8192", 8192), ("1kB", 1000), ("0B", 0)] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "-1", "big", "1KiX"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn networks_and_addresses() {
+        for (text, shown) in
+            [("192.0.2.7", "192.0.2.7/32"), ("10.0.0.0/8", "10.0.0.0/8"), ("::1", "::1/128"), ("fd00::/8", "fd00::/8")]
+        {
+            assert_eq!(network(text).unwrap().to_string(), shown);
+        }
+        for text in ["", "10.0.0.1/8", "10.0.0.0/33", "fd00::1/8", "localhost", "10.0.0/8"] {
+            assert!(network(text).is_err(), "{text}");
+        }
+        assert!(address("[::1]:8080").is_ok() && address("0.0.0.0:0").is_ok());
+        for text in ["", ":80", "80", "localhost:80", "127.0.0.1", "::1:80", "unix:/run/weir", "1.2.3.4:65536"] {
+            assert!(address(text).is_err(), "{text}");
+        }
+    }
+}

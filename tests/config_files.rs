@@ -1,0 +1,60 @@
+//! The configurations that come with Weir compile, and the full one shows every option.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::Path;
+
+use weir::config::{self, Config};
+
+fn compile(name: &str) -> Config {
+    let text = std::fs::read_to_string(Path::new("config").join(name)).unwrap();
+    let env = |name: &str| (name == "WEIR_JWT_SECRET").then(|| "0123456789abcdef0123456789abcdef".to_owned());
+    config::compile(&text, name, Path::new("config"), &env).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+#[test]
+fn every_file_compiles() {
+    let mut count = 0;
+    for entry in std::fs::read_dir("config").unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if Path::new(&name).extension().is_some_and(|extension| extension == "toml") {
+            assert!(!compile(&name).policy.limits().is_empty());
+            count += 1;
+        }
+    }
+    assert!(count >= 3);
+}
+
+#[test]
+fn minimal_says_what_is_the_default_anyway() {
+    let without = config::compile("[upstream]\nurl = 'http://127.0.0.1:9000'", "", Path::new(""), &|_| None).unwrap();
+    assert_eq!(format!("{:?}", compile("minimal.toml").policy), format!("{:?}", without.policy));
+}
+
+#[test]
+fn full_shows_every_option() {
+    let text = std::fs::read_to_string("config/full.toml").unwrap();
+    let document: toml::Value = toml::from_str(&text).unwrap();
+    for option in config::options() {
+        let names: Vec<_> = option.path.split('.').collect();
+        // Alternatives to what is written stand in comments.
+        let in_comment = || {
+            text.lines().any(|line| {
+                let comment = line.split_once('#').map_or("", |(_, comment)| comment);
+                names.last().is_some_and(|name| comment.contains(&format!("{{ {name} = ")))
+            })
+        };
+        assert!(is_written(&document, &names) || in_comment(), "`{}` is not in config/full.toml", option.path);
+    }
+}
+
+fn is_written(value: &toml::Value, names: &[&str]) -> bool {
+    if let Some(items) = value.as_array().filter(|_| !names.is_empty()) {
+        return items.iter().any(|item| is_written(item, names));
+    }
+    match (names.split_first(), value.as_table()) {
+        (None, _) => true,
+        (Some((_, _)), None) => false,
+        (Some((&"NAME", rest)), Some(table)) => table.values().any(|value| is_written(value, rest)),
+        (Some((name, rest)), Some(table)) => table.get(*name).is_some_and(|value| is_written(value, rest)),
+    }
+}
