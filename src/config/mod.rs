@@ -95,6 +95,7 @@ pub fn compile(
     }
     let mut secrets = context.secrets.take();
     secrets.extend(redact::userinfos(text));
+    secrets.extend(redact::words_of_identities(text, errors.is_empty()));
     if !errors.is_empty() {
         // What the parser dropped has not been read, so nobody has said what of it is secret.
         secrets.extend(redact::after_secrets(text));

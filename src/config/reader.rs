@@ -54,7 +54,8 @@ impl<'a> Table<'a> {
     }
 
     fn note_unknown(&self, key: &str, known: &[&'static str], span: Range<usize>, value: &Spanned<DeValue<'_>>) {
-        if self.holds_secrets() || sounds_secret(key) {
+        let is_compound = value.get_ref().is_table() || value.get_ref().is_array();
+        if self.holds_secrets() || sounds_secret(key) || is_compound {
             self.hide_all(value);
         }
         let place = self.place();

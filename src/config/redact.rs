@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::diagnostics::nearest;
+use super::schema;
 
 /// `text` with every byte of `secrets` as `*`, so that positions stay what they were.
 pub(super) fn strike_out(text: &str, secrets: &[Range<usize>]) -> String {
@@ -60,6 +61,47 @@ pub(super) fn after_secrets(text: &str) -> Vec<Range<usize>> {
 
 fn is_like_secret(word: &str) -> bool {
     word.to_ascii_lowercase().contains("secret") || nearest(word, ["secret"]).is_some()
+}
+
+/// Every word that may be part of an identity's secret: all but known ones, in comments or, in text that is not
+/// TOML, anywhere.
+pub(super) fn words_of_identities(text: &str, is_toml: bool) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut is_suspect = text.contains("identity");
+    let mut offset = 0;
+    for line in text.split_inclusive('\n') {
+        if line.starts_with('[') {
+            is_suspect = !is_other_section(line);
+        }
+        let is_of_header = |byte: u8| byte.is_ascii_alphanumeric() || b"[]._-".contains(&byte);
+        let is_header = line.starts_with('[') && line.trim_end().bytes().all(is_of_header);
+        let from = if is_toml { line.find('#').unwrap_or(line.len()) } else { 0 };
+        if is_suspect && !is_header {
+            let words = unknown_words(&line[from..]);
+            found.extend(words.map(|word| offset + from + word.start..offset + from + word.end));
+        }
+        offset += line.len();
+    }
+    found
+}
+
+/// Whether a line begins a section that has no secrets.
+fn is_other_section(line: &str) -> bool {
+    let name = line.trim_start_matches('[').split([']', '.']).next().unwrap_or_default();
+    name != "identity" && schema::keys_of("").contains(&name)
+}
+
+fn unknown_words(line: &str) -> impl Iterator<Item = Range<usize>> {
+    let is_known = |word: &str| {
+        let mut names = schema::options().iter().filter(|option| option.path.starts_with("identity"));
+        names.any(|option| option.path.split('.').any(|name| name == word))
+    };
+    let is_letter = |c: char| !c.is_whitespace() && !"[]{}=,.'\"#".contains(c);
+    let words = line.split(move |c| !is_letter(c)).filter(move |word| !word.is_empty() && !is_known(word));
+    words.map(|word| {
+        let start = word.as_ptr().addr() - line.as_ptr().addr();
+        start..start + word.len()
+    })
 }
 
 /// Whether a value is `{ env = ..` or `{ file = ..`, which may be shown.

@@ -1186,4 +1186,17 @@ proptest! {
         text.replace_range(start..end, &instead);
         let _ = compile(&text).map_err(|problems| problems.to_string());
     }
+
+    #[test]
+    fn no_mutation_brings_a_secret_to_light(at in 0_usize..140, length in 0_usize..8, instead in "[\\[\\]{}=,.'\"#\na0é-]{0,5}") {
+        let before = "[identity.a]\non_missing = 'ip'\n[identity.a.jwt]\nclaim = 'x'\nkeys = [{ jwks = 'a' }, { secret = '";
+        let text = format!("{before}hunter2' }}]\nalgorithms = ['HS256']\nheader = 'x-a'\n{UPSTREAM}");
+        // The secret itself stays whole.
+        let at = if (before.len()..before.len() + 7).contains(&at) { before.len() + 7 } else { at };
+        let end = if at < before.len() { before.len().min(at + length) } else { at + length };
+        let mutated = format!("{}{instead}{}", &text[..at], &text[end..]);
+        if let Err(problems) = compile(&mutated) {
+            prop_assert!(!problems.to_string().contains("hunter2"), "{mutated}\n{problems}");
+        }
+    }
 }
