@@ -18,3 +18,7 @@ pub mod admin;
 pub mod proxy;
 
 pub mod config;
+
+pub mod app;
+
+pub mod cli;

@@ -75,13 +75,11 @@ impl Diagnostics {
     }
 
     /// How many.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.problems.len()
     }
 
     /// Whether there are none, which no failed compilation returns.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }

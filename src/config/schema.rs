@@ -211,7 +211,6 @@ const NOT_YET: &[(&str, &[&str])] = &[
 ];
 
 /// Every option there is, in the order of documentation.
-#[must_use]
 pub fn options() -> &'static [Opt] {
     OPTIONS
 }
@@ -245,7 +244,6 @@ pub(super) fn tables_with(key: &str) -> Vec<&'static str> {
 }
 
 /// A Markdown table of every option.
-#[must_use]
 pub fn options_markdown() -> String {
     let mut text = String::from("| Option | Type | Default | Purpose |\n|---|---|---|---|\n");
     for Opt { path, kind, default, about } in OPTIONS {

@@ -5,6 +5,8 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+use crate::time::Timestamp;
+
 /// What became of a request, as `weir_requests_total{verdict}` counts it. In the order of [`OUTCOMES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -142,6 +144,13 @@ impl Metrics {
                 .float_gauge("weir_config_last_reload_timestamp_seconds", "When the last good reload was.")?,
             registry: make.registry,
         })
+    }
+
+    /// A configuration was taken over at `now`.
+    #[allow(clippy::cast_precision_loss)] // seconds, exact to the year 285 million
+    pub fn reloaded(&self, now: Timestamp) {
+        self.reload_successful.set(1);
+        self.reload_timestamp.set(now.as_secs() as f64);
     }
 
     /// Counts a request.

@@ -1,0 +1,64 @@
+//! The end: stop accepting, finish what runs, refuse who still waits, leave.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use crate::gate::Gate;
+use crate::proxy::Stage;
+
+/// What it takes to stop.
+pub(super) struct Drain {
+    pub(super) gate: Arc<Gate>,
+    pub(super) ready: Arc<AtomicBool>,
+    pub(super) stage: watch::Sender<Stage>,
+    /// Closes when the last worker has ended.
+    pub(super) endings: mpsc::Receiver<()>,
+    pub(super) grace: Duration,
+}
+
+/// How long refusals to those who still waited have to be written.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+impl Drain {
+    /// Waits for SIGTERM or SIGINT and then drains; a second signal cuts that short.
+    pub(super) async fn run(mut self) -> io::Result<()> {
+        let mut term = signal(SignalKind::terminate())?;
+        let mut int = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            () = either(&mut term, &mut int) => {}
+            _ = self.endings.recv() => {
+                tracing::error!("no worker is left");
+                return Err(io::Error::other("no worker is left"));
+            }
+        }
+        tracing::info!(grace = ?self.grace, waiting = self.gate.waiting(), "draining");
+        self.ready.store(false, Ordering::Release);
+        self.stage.send_replace(Stage::Draining);
+        let is_done = tokio::select! {
+            ended = timeout(self.grace, self.endings.recv()) => ended.is_ok(),
+            () = either(&mut term, &mut int) => false,
+        };
+        if !is_done {
+            tracing::warn!(waiting = self.gate.waiting(), "the grace period is over");
+            self.gate.close();
+            let _ = timeout(LAST_WORDS, self.endings.recv()).await;
+            self.stage.send_replace(Stage::Stopped);
+            let _ = timeout(LAST_WORDS, self.endings.recv()).await;
+        }
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+async fn either(term: &mut Signal, int: &mut Signal) {
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+}

@@ -1,0 +1,205 @@
+//! Everything together: builds the state, runs the workers, reloads, drains.
+//!
+//! Workers serve requests on threads of their own. The control runtime, on the caller's thread, serves
+//! operators, sweeps, watches files and takes signals; no request waits for it.
+
+mod drain;
+mod files;
+mod reload;
+
+use std::future::Future;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::Duration;
+use std::{error, fmt, io, panic, thread};
+
+use arc_swap::ArcSwap;
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::admin::{self, Admin};
+use crate::config::Config;
+use crate::gate::Gate;
+use crate::proxy::{self, Shared, Stage};
+use crate::telemetry::{LogGuard, Metrics};
+use crate::time::Clock;
+use drain::Drain;
+use reload::Reloader;
+
+/// Why Weir does not run; one line each.
+#[derive(Debug)]
+pub enum AppError {
+    /// An address cannot be listened on.
+    Listen(SocketAddr, io::Error),
+    /// Something that the system should give was not given.
+    System(&'static str, Box<dyn error::Error + Send + Sync>),
+}
+
+impl AppError {
+    fn system<E: Into<Box<dyn error::Error + Send + Sync>>>(what: &'static str) -> impl FnOnce(E) -> Self {
+        move |error| Self::System(what, error.into())
+    }
+
+    /// Whether the address is taken.
+    pub fn is_address_in_use(&self) -> bool {
+        matches!(self, Self::Listen(_, error) if error.kind() == io::ErrorKind::AddrInUse)
+    }
+}
+
+impl fmt::Display for AppError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::System(what, error) => write!(f, "cannot {what}: {error}"),
+        }
+    }
+}
+
+impl error::Error for AppError {}
+
+/// Sockets bound and state built; nothing runs yet.
+pub struct App {
+    shared: Arc<Shared>,
+    /// For each worker, a socket for each address.
+    listeners: Vec<Vec<TcpListener>>,
+    addresses: Vec<SocketAddr>,
+    admin: Option<TcpListener>,
+    grace: Duration,
+    reloader: Reloader,
+}
+
+/// How often idle keys are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+impl App {
+    /// Binds the sockets of `config` and builds its state. With a `source`, that file is watched and reloaded.
+    pub fn new(config: Config, source: Option<PathBuf>) -> Result<Self, AppError> {
+        let (listeners, addresses) = bind(&config)?;
+        let admin = config.admin.listen.map(bind_admin).transpose()?;
+        let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
+        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), revision);
+        let metrics = Arc::new(metrics.map_err(AppError::system("register the metrics"))?);
+        let mut secret = [0; 16];
+        getrandom::fill(&mut secret).map_err(AppError::system("draw a random secret"))?;
+        let clock = Clock::start();
+        let gate = Arc::new(Gate::new(clock, secret, Arc::clone(&metrics)));
+        metrics.reloaded(clock.now());
+
+        let (max_connections, grace) = (config.fixed.max_connections, config.fixed.shutdown_grace);
+        let kept = reload::Kept::of(&config);
+        let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config)));
+        let connections = AtomicUsize::new(0);
+        let shared = Arc::new(Shared { gate, metrics, current, connections, max_connections });
+        let reloader = Reloader::new(source, kept, Arc::clone(&shared));
+        Ok(Self { shared, listeners, addresses, admin, grace, reloader })
+    }
+
+    /// The addresses that requests are accepted on, with the ports that were chosen.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The address that operators are answered on.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// Runs until a signal asks to stop and what runs has been finished. `beside` runs on the control runtime;
+    /// the loss of log lines is counted if `logs` are given.
+    pub fn run(self, logs: Option<&LogGuard>, beside: impl Future<Output = ()>) -> Result<(), AppError> {
+        count_panics(&self.shared.metrics);
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(AppError::system("start a runtime"))?;
+        let (stage, stages) = watch::channel(Stage::Running);
+        let (ended, endings) = mpsc::channel(1);
+        let workers = self.listeners.len();
+        for (index, listeners) in self.listeners.into_iter().enumerate() {
+            let (shared, stages, ended) = (Arc::clone(&self.shared), stages.clone(), ended.clone());
+            let work = move || {
+                let _ended = ended; // dropped when the thread ends, however it does
+                if let Err(error) = proxy::run(listeners, shared, stages) {
+                    tracing::error!(%error, "a worker failed");
+                }
+            };
+            let thread = thread::Builder::new().name(format!("weir-worker-{index}")).spawn(work);
+            thread.map_err(AppError::system("start a worker"))?;
+        }
+        drop(ended);
+        let ready = Arc::new(AtomicBool::new(true));
+        let operators = Admin {
+            metrics: Arc::clone(&self.shared.metrics),
+            gate: Arc::clone(&self.shared.gate),
+            ready: Arc::clone(&ready),
+        };
+        let drain = Drain { gate: Arc::clone(&self.shared.gate), ready, stage, endings, grace: self.grace };
+        runtime.block_on(async {
+            if let Some(listener) = self.admin {
+                let address = listener.local_addr().ok();
+                let listener = tokio::net::TcpListener::from_std(listener);
+                let listener = listener.map_err(AppError::system("serve operators"))?;
+                tokio::spawn(admin::serve(listener, operators));
+                tracing::info!(?address, "serving operators");
+            }
+            tokio::spawn(self.reloader.run());
+            for address in &self.addresses {
+                tracing::info!(%address, workers, "listening");
+            }
+            tokio::select! {
+                drained = drain.run() => drained.map_err(AppError::system("take signals")),
+                () = housekeeping(&self.shared, logs) => Ok(()),
+                () = async { beside.await; std::future::pending().await } => Ok(()),
+            }
+        })
+    }
+}
+
+/// Sweeps for ever.
+async fn housekeeping(shared: &Shared, logs: Option<&LogGuard>) {
+    let mut ticks = interval(SWEEP_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        shared.gate.sweep();
+        let current = shared.current.load();
+        current.live.tokens.sweep(shared.gate.clock().now());
+        if let Some(logs) = logs {
+            let counted = shared.metrics.log_lines_dropped.get();
+            shared.metrics.log_lines_dropped.inc_by(logs.dropped().saturating_sub(counted));
+        }
+    }
+}
+
+type Listeners = (Vec<Vec<TcpListener>>, Vec<SocketAddr>);
+
+fn bind(config: &Config) -> Result<Listeners, AppError> {
+    let mut by_worker: Vec<Vec<TcpListener>> = (0..config.fixed.workers).map(|_| Vec::new()).collect();
+    let mut addresses = Vec::new();
+    for &address in &config.fixed.listen {
+        let failed = |error| AppError::Listen(address, error);
+        let sockets = proxy::bind(address, config.fixed.workers).map_err(failed)?;
+        if let Some(first) = sockets.first() {
+            addresses.push(first.local_addr().map_err(failed)?);
+        }
+        for (listeners, socket) in by_worker.iter_mut().zip(sockets) {
+            listeners.push(socket);
+        }
+    }
+    Ok((by_worker, addresses))
+}
+
+fn bind_admin(address: SocketAddr) -> Result<TcpListener, AppError> {
+    let failed = |error| AppError::Listen(address, error);
+    proxy::bind(address, 1).map_err(failed)?.pop().ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))
+}
+
+/// Counts panics beside reporting them. One ends the connection that it happened on and nothing else.
+fn count_panics(metrics: &Arc<Metrics>) {
+    let metrics = Arc::clone(metrics);
+    panic::set_hook(Box::new(move |info| {
+        metrics.panics.inc();
+        tracing::error!(%info, "panic");
+    }));
+}

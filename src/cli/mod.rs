@@ -1,0 +1,68 @@
+//! The command line: what to do, and what to say with the exit code.
+//!
+//! 0 all is well; 1 it failed; 2 the command line is wrong; 3 the configuration is invalid.
+
+mod check;
+mod demo;
+mod healthcheck;
+mod run;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A rate-limiting reverse proxy that forwards, refuses or holds.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, about, arg_required_else_help = true)]
+struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Serve as a configuration file says.
+    Run {
+        /// The file; it is watched, and read again when it changes or on SIGHUP.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Say everything that is wrong with a configuration file; exit code 3 if anything is.
+    Check {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Show what Weir does, with a small service of its own; needs no file.
+    Demo {
+        /// Where to listen; by default a port that is free.
+        #[arg(long, value_name = "ADDRESS")]
+        listen: Option<SocketAddr>,
+    },
+    /// Ask a running Weir whether it is well; for container health checks.
+    Healthcheck {
+        /// Its admin listener.
+        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9901")]
+        admin: SocketAddr,
+    },
+}
+
+const FAILURE: u8 = 1;
+const INVALID_CONFIGURATION: u8 = 3;
+
+/// Does what the command line of this process asks for.
+pub fn main() -> ExitCode {
+    match Command::parse().what {
+        What::Run { config } => run::run(&config),
+        What::Check { file } => check::check(&file),
+        What::Demo { listen } => demo::demo(listen),
+        What::Healthcheck { admin } => healthcheck::healthcheck(admin),
+    }
+}
+
+/// One line on standard error, and the exit code that goes with it.
+fn fail(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("weir: {error}");
+    ExitCode::from(FAILURE)
+}

@@ -1,0 +1,32 @@
+//! `weir run`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::{INVALID_CONFIGURATION, fail};
+use crate::app::App;
+use crate::config;
+use crate::telemetry::start_logs;
+
+pub(super) fn run(file: &Path) -> ExitCode {
+    let config = match config::load(file) {
+        Ok(config) => config,
+        Err(diagnostics) => {
+            eprintln!("{diagnostics}");
+            return ExitCode::from(INVALID_CONFIGURATION);
+        }
+    };
+    let log = config.log.clone();
+    let app = match App::new(config, Some(file.to_owned())) {
+        Ok(app) => app,
+        Err(error) => return fail(&error),
+    };
+    let logs = match start_logs(&log) {
+        Ok(logs) => logs,
+        Err(error) => return fail(&error),
+    };
+    match app.run(Some(&logs), std::future::ready(())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
