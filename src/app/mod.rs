@@ -111,6 +111,7 @@ impl App {
     /// the loss of log lines is counted if `logs` are given.
     pub fn run(self, logs: Option<&LogGuard>, beside: impl Future<Output = ()>) -> Result<(), AppError> {
         count_panics(&self.shared.metrics);
+        let admin_address = self.admin_address();
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(AppError::system("start a runtime"))?;
         let (stage, stages) = watch::channel(Stage::Running);
@@ -136,12 +137,11 @@ impl App {
         };
         let drain = Drain { gate: Arc::clone(&self.shared.gate), ready, stage, endings, grace: self.grace };
         runtime.block_on(async {
-            if let Some(listener) = self.admin {
-                let address = listener.local_addr().ok();
+            if let Some((listener, address)) = self.admin.zip(admin_address) {
                 let listener = tokio::net::TcpListener::from_std(listener);
                 let listener = listener.map_err(AppError::system("serve operators"))?;
                 tokio::spawn(admin::serve(listener, operators));
-                tracing::info!(?address, "serving operators");
+                tracing::info!(%address, "serving operators");
             }
             tokio::spawn(self.reloader.run());
             for address in &self.addresses {

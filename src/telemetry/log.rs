@@ -1,7 +1,7 @@
 //! Logs: text on a terminal, JSON elsewhere, written by a thread of their own through a bounded channel.
 //!
 //! A full channel drops lines and counts them; it never makes a request wait. What a stranger sent is
-//! logged with `Debug`, which escapes control characters.
+//! logged as a string field, which both formats write with control characters escaped.
 
 use std::io::{self, IsTerminal};
 use std::net::IpAddr;
@@ -117,9 +117,9 @@ impl AccessLine<'_> {
         tracing::info!(
             name: "access",
             client = %self.client,
-            method = ?self.method,
-            host = ?self.host,
-            path = ?self.path,
+            method = self.method,
+            host = self.host,
+            path = self.path,
             status = self.status,
             verdict = self.verdict,
             limit = self.limit,

@@ -1,0 +1,125 @@
+//! A client that sends exactly the bytes it is told to.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+
+use super::PATIENCE;
+
+/// One connection to Weir.
+pub struct Client {
+    reader: BufReader<TcpStream>,
+}
+
+/// An answer, its body without framing.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: u16,
+    /// Status line and headers.
+    pub head: String,
+    pub body: Vec<u8>,
+    /// Trailers, as they arrived.
+    pub trailers: String,
+}
+
+impl Answer {
+    /// The first value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
+        lines.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { reader: BufReader::new(stream) }
+    }
+
+    /// Sends bytes.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
+        self.stream().write_all(bytes.as_ref()).unwrap();
+        self
+    }
+
+    /// Sends a GET and reads its answer.
+    pub fn get(&mut self, target: &str) -> Answer {
+        self.send(format!("GET {target} HTTP/1.1\r\nHost: weir.test\r\n\r\n")).answer()
+    }
+
+    /// Reads the answer to a request that was not HEAD. Panics if there is none.
+    pub fn answer(&mut self) -> Answer {
+        self.try_answer().expect("an answer")
+    }
+
+    /// Reads the head of an answer, interim ones included; none at the end of the stream.
+    pub fn head(&mut self) -> Option<Answer> {
+        let head = self.lines()?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        Some(Answer { status, head, body: Vec::new(), trailers: String::new() })
+    }
+
+    /// Reads an answer to its end; none if the stream ends before its head does.
+    pub fn try_answer(&mut self) -> Option<Answer> {
+        let mut answer = self.head()?;
+        if answer.status < 200 || matches!(answer.status, 204 | 304) {
+            return Some(answer);
+        }
+        if let Some(len) = answer.header("content-length") {
+            answer.body = vec![0; len.parse().unwrap()];
+            self.reader.read_exact(&mut answer.body).ok()?;
+        } else if answer.header("transfer-encoding").is_some() {
+            loop {
+                let mut size = String::new();
+                self.reader.read_line(&mut size).ok()?;
+                let size = usize::from_str_radix(size.trim(), 16).ok()?;
+                if size == 0 {
+                    answer.trailers = self.lines()?;
+                    break;
+                }
+                let mut chunk = vec![0; size + 2];
+                self.reader.read_exact(&mut chunk).ok()?;
+                answer.body.extend_from_slice(&chunk[..size]);
+            }
+        } else {
+            self.reader.read_to_end(&mut answer.body).ok()?;
+        }
+        Some(answer)
+    }
+
+    /// Everything that still comes, to the end of the stream. A reset counts as its end.
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        let _ = self.reader.read_to_end(&mut rest);
+        rest
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn finish(&mut self) {
+        let _ = self.stream().shutdown(Shutdown::Write);
+    }
+
+    pub fn stream(&mut self) -> &mut TcpStream {
+        self.reader.get_mut()
+    }
+
+    fn lines(&mut self) -> Option<String> {
+        let mut lines = String::new();
+        loop {
+            let mut line = Vec::new();
+            if self.reader.read_until(b'\n', &mut line).ok()? == 0 {
+                return None;
+            }
+            if line == b"\r\n" {
+                return Some(lines);
+            }
+            lines.push_str(&String::from_utf8_lossy(&line));
+        }
+    }
+}

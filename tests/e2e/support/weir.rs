@@ -1,0 +1,165 @@
+//! The binary under test, on ports of its own choosing.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use super::{Client, PATIENCE, Upstream};
+
+/// A running Weir; killed on drop.
+pub struct Weir {
+    child: Child,
+    address: SocketAddr,
+    admin: SocketAddr,
+    lines: Arc<Mutex<Vec<String>>>,
+    more_lines: Receiver<()>,
+    folder: tempfile::TempDir,
+}
+
+impl Weir {
+    /// Starts one in front of `upstream` with `limits` (any TOML but the tables that are written here).
+    pub fn start(upstream: &Upstream, limits: &str) -> Self {
+        Self::start_with(upstream, "", limits)
+    }
+
+    /// The same with more options in `[server]`.
+    pub fn start_with(upstream: &Upstream, server: &str, rest: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("weir.toml"), Self::config(upstream, server, rest)).unwrap();
+        Self::start_in(folder)
+    }
+
+    /// The text of a configuration with ephemeral ports and JSON logs.
+    pub fn config(upstream: &Upstream, server: &str, rest: &str) -> String {
+        let url = format!("http://{}", upstream.address());
+        let log = if rest.contains("[log]") { "" } else { "[log]\nformat = \"json\"\n" };
+        format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 2\n{server}\n[upstream]\nurl = \"{url}\"\n\
+             [admin]\nlisten = \"127.0.0.1:0\"\n{log}{rest}\n"
+        )
+    }
+
+    /// Starts one with the file `weir.toml` in `folder`.
+    pub fn start_in(folder: tempfile::TempDir) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .arg("run")
+            .arg("--config")
+            .arg(folder.path().join("weir.toml"))
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (tell, more_lines) = channel();
+        let kept = Arc::clone(&lines);
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                kept.lock().unwrap().push(line);
+                let _ = tell.send(());
+            }
+        });
+        let unset = SocketAddr::from(([0, 0, 0, 0], 0));
+        let mut weir = Self { child, address: unset, admin: unset, lines, more_lines, folder };
+        weir.admin = weir.address_in_line("serving operators");
+        weir.address = weir.address_in_line("\"listening\"");
+        weir
+    }
+
+    fn address_in_line(&self, words: &str) -> SocketAddr {
+        let line = self.wait_for_line(words);
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        line["address"].as_str().unwrap().parse().unwrap()
+    }
+
+    /// Where requests go.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where operators ask.
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// Where its configuration is.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Its configuration file.
+    pub fn config_file(&self) -> PathBuf {
+        self.folder.path().join("weir.toml")
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// All lines it has logged so far.
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    /// The first line with `words` in it, as soon as there is one.
+    pub fn wait_for_line(&self, words: &str) -> String {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(line) = self.lines().into_iter().find(|line| line.contains(words)) {
+                return line;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            match self.more_lines.recv_timeout(left) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Disconnected) if self.lines().iter().any(|line| line.contains(words)) => {}
+                Err(error) => panic!("no line with {words:?} ({error}) in: {:#?}", self.lines()),
+            }
+        }
+    }
+
+    /// Sends a signal by name, such as `TERM`.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits until the process has ended and gives its exit code.
+    pub fn wait(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    /// The value of a metric, written as in the exposition; 0 if there is no such series.
+    pub fn metric(&self, series: &str) -> f64 {
+        let text = Client::connect(self.admin).get("/metrics").text();
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok());
+        value.unwrap_or(0.0)
+    }
+
+    /// Asks for a metric until `is_enough` says so.
+    pub fn wait_for_metric(&self, series: &str, is_enough: impl Fn(f64) -> bool) -> f64 {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let value = self.metric(series);
+            if is_enough(value) {
+                return value;
+            }
+            assert!(Instant::now() < until, "{series} is {value}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Weir {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("{}", self.lines().join("\n"));
+        }
+    }
+}
