@@ -66,6 +66,15 @@ impl Line {
         self.waiting.fetch_sub(1, Ordering::Release);
     }
 
+    /// Wakes the front of `key`, whose budget came back sooner than it could know.
+    pub(super) fn wake_front(&self, key: Key) {
+        if self.waiting.load(Ordering::Acquire) > 0
+            && let Some((_, wake)) = self.lock().get(&key).and_then(Queue::front)
+        {
+            wake.notify_one();
+        }
+    }
+
     /// Wakes everyone, to look at changed circumstances.
     pub(super) fn wake_all(&self) {
         self.lock().values().flat_map(Queue::wakes).for_each(|wake| wake.notify_one());

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::LimitState;
 use crate::limit::{Decision, Key, Quota, Retry};
+use crate::store::Charge;
 use crate::time::Timestamp;
 
 /// Where a client stands with one limit.
@@ -82,10 +83,23 @@ pub enum Cause {
 /// What was charged for a request, given back on drop unless [`Charged::commit`] came first.
 #[derive(Debug, Default)]
 pub struct Charged<'l> {
-    pub(super) items: SmallVec<[(&'l LimitState, Key, u64); 4]>,
+    items: SmallVec<[Item<'l>; 4]>,
 }
 
-impl Charged<'_> {
+#[derive(Debug)]
+struct Item<'l> {
+    state: &'l LimitState,
+    key: Key,
+    cost: u64,
+    full_at: Timestamp,
+}
+
+impl<'l> Charged<'l> {
+    /// Takes note of a charge that was admitted at `now`.
+    pub(super) fn add(&mut self, state: &'l LimitState, charge: &Charge<'_>, decision: &Decision, now: Timestamp) {
+        self.items.push(Item { state, key: charge.key, cost: charge.cost, full_at: decision.full_at(now) });
+    }
+
     /// Bytes of the request reached the upstream: what was charged stays charged.
     pub fn commit(mut self) {
         self.items.clear();
@@ -94,8 +108,9 @@ impl Charged<'_> {
 
 impl Drop for Charged<'_> {
     fn drop(&mut self) {
-        for (state, key, cost) in self.items.drain(..) {
-            state.table.refund(key, cost);
+        for item in self.items.drain(..) {
+            item.state.table.refund(item.key, item.cost, item.full_at, item.state.clock.now());
+            item.state.line.wake_front(item.key);
         }
     }
 }
