@@ -85,6 +85,12 @@ impl Line {
         self.lock().get(&key).map(Queue::backlog).unwrap_or_default()
     }
 
+    /// Whether nobody waits and nothing is left of those who did.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0 && self.lock().is_empty()
+    }
+
     fn front(&self, key: Key) -> Option<Rank> {
         self.lock().get(&key).and_then(Queue::front).map(|(rank, _)| rank)
     }

@@ -33,7 +33,7 @@ pub struct Gate {
     pub(super) waiting_bytes: AtomicUsize,
     closed: AtomicBool,
     /// By name. The lock is taken when a policy is installed and by sweeps, never by a request.
-    states: Mutex<HashMap<Box<str>, Arc<LimitState>>>,
+    pub(super) states: Mutex<HashMap<Box<str>, Arc<LimitState>>>,
 }
 
 /// One policy with the state of its limits. Immutable; replaced whole by a reload.
