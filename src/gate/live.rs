@@ -112,7 +112,7 @@ impl Gate {
             state.publish();
         }
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, state| state.rule.load().is_some() || !state.table.is_empty());
+        known.retain(|_, state| state.rule.load().is_some() || !state.table.is_idle(now));
     }
 
     /// Brings the gauges up to date.
@@ -153,7 +153,6 @@ impl Gate {
 impl LimitState {
     fn publish(&self) {
         self.metrics.keys.set(i64::try_from(self.table.len()).unwrap_or(i64::MAX));
-        let counted = self.metrics.overflow.get();
-        self.metrics.overflow.inc_by(self.table.overflowed().saturating_sub(counted));
+        self.metrics.overflow.inc_by(self.table.take_overflowed());
     }
 }

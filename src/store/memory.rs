@@ -70,14 +70,19 @@ impl Table {
         self.len() == 0
     }
 
+    /// Whether every key is as good as new at `now`, so that the table could as well be a new one.
+    pub fn is_idle(&self, now: Timestamp) -> bool {
+        self.is_empty() && self.overflow.get().is_none_or(|overflow| overflow.is_idle(now))
+    }
+
     /// Whether new keys go to the overflow.
     pub fn is_full(&self) -> bool {
         self.len() >= self.max_keys.load(Ordering::Relaxed)
     }
 
-    /// Decisions made by the overflow so far.
-    pub fn overflowed(&self) -> u64 {
-        self.overflowed.load(Ordering::Relaxed)
+    /// Decisions made by the overflow since this was last asked.
+    pub fn take_overflowed(&self) -> u64 {
+        self.overflowed.swap(0, Ordering::Relaxed)
     }
 
     /// Decides a request and, if admitted, charges it.

@@ -40,6 +40,14 @@ impl Overflow {
         }
     }
 
+    /// Whether every bucket is as good as new at `now`.
+    pub(super) fn is_idle(&self, now: Timestamp) -> bool {
+        self.buckets.iter().all(|bucket| {
+            let state = *bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            state.is_none_or(|state| state.idle_at() <= now)
+        })
+    }
+
     fn bucket(&self, key: Key) -> &Mutex<Option<State>> {
         // The second half: the first one places the key in the exact table.
         let index = key.halves[1] % BUCKETS as u64;

@@ -41,7 +41,8 @@ fn check(rows: &str) {
     for row in rows.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#')) {
         let cells: Vec<&str> = row.split_whitespace().collect();
         if let ["limit", name, burst, max_keys, mode] = cells[..] {
-            let limit = (Table::new(max_keys.parse().unwrap()), per_second(1, burst.parse().unwrap()), mode == "enforce");
+            let limit =
+                (Table::new(max_keys.parse().unwrap()), per_second(1, burst.parse().unwrap()), mode == "enforce");
             limits.insert(name, limit);
             continue;
         }
@@ -58,13 +59,7 @@ fn check(rows: &str) {
 fn charge<'t>(limits: &'t HashMap<&str, (Table, Quota, bool)>, text: &str) -> Charge<'t> {
     let [name, number, cost] = text.split(':').collect::<Vec<_>>()[..] else { panic!("not a charge: {text}") };
     let (table, quota, enforced) = &limits[name];
-    Charge {
-        table,
-        key: key(number.parse().unwrap()),
-        quota: *quota,
-        cost: cost.parse().unwrap(),
-        enforced: *enforced,
-    }
+    Charge { table, key: key(number.parse().unwrap()), quota: *quota, cost: cost.parse().unwrap(), enforced: *enforced }
 }
 
 fn say(decision: &Decision) -> String {
@@ -148,16 +143,17 @@ fn key_that_moves_out_of_the_overflow_keeps_its_debts() {
     let (table, quota) = (Table::new(1), per_second(1, 4));
     assert!(table.admit(key(1), &quota, 1, at("0s")).is_admitted());
     assert_eq!(table.admit(key(10), &quota, 4, at("0s")).remaining, 0);
-    assert_eq!((table.len(), table.overflowed()), (1, 1));
+    assert_eq!((table.len(), table.take_overflowed()), (1, 1));
     assert_eq!(table.sweep(at("1s")).idle, 1);
+    assert!(table.is_empty() && !table.is_idle(at("3999ms")) && table.is_idle(at("4s")));
     let decision = table.admit(key(10), &quota, 1, at("1s"));
     assert_eq!((decision.is_admitted(), decision.remaining), (true, 0), "one unit has come back, not four");
-    assert_eq!((table.len(), table.overflowed()), (1, 1), "remembered exactly by now");
+    assert_eq!((table.len(), table.take_overflowed()), (1, 0), "remembered exactly by now");
     assert_eq!(table.admit(key(10), &quota, 1, at("1s")).denied, Some(Retry::AfterNs(SECOND_NS)));
     table.set_max_keys(0);
     assert!(table.admit(key(10), &quota, 1, at("2s")).is_admitted(), "a smaller bound forgets nobody");
     assert_eq!(table.admit(key(11), &quota, 0, at("2s")).remaining, 4);
-    assert_eq!(table.overflowed(), 2);
+    assert_eq!(table.take_overflowed(), 1);
 }
 
 #[test]

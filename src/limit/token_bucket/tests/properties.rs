@@ -8,9 +8,8 @@ use crate::time::Timestamp;
 
 fn quotas() -> impl Strategy<Value = Quota> {
     let periods = prop_oneof![Just(1_000_000_000_u64), Just(60_000_000_000), 100_u64..10_000_000_000];
-    (1_u64..1000, periods, 1_u64..50).prop_filter_map("a quota", |(count, period_ns, burst)| {
-        Quota::new(Rate { count, period_ns }, burst).ok()
-    })
+    (1_u64..1000, periods, 1_u64..50)
+        .prop_filter_map("a quota", |(count, period_ns, burst)| Quota::new(Rate { count, period_ns }, burst).ok())
 }
 
 /// Requests: the nanoseconds since the one before, in parts of `interval / 8`, and a cost.
