@@ -337,6 +337,29 @@ async fn two_limits_hold() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_came_first_is_first_wherever_it_moves() {
+    check(
+        "
+        # p comes to b later than x came to a, and both could take b's next unit at the same instant
+        limit a 1 3001ms 1 hold=forever
+        limit b 1 3s 1 hold=forever
+        limit c 1 1s 1 hold=forever
+        0ms   ask c0 c=k
+        1ms   ask a0 a=k
+        1ms   ask p c=k b=k
+        1ms   ask x a=k b=k
+        2ms   ask b0 b=k
+        > 0ms    c0 pass
+        > 1ms    a0 pass
+        > 2ms    b0 pass
+        > 3002ms p pass
+        > 6002ms x pass
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn crossing_keys_do_not_block_each_other() {
     check(
         "
