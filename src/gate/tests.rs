@@ -217,7 +217,7 @@ impl Script {
     }
 
     fn ask(&mut self, who: &str, words: &[&str]) {
-        let undo_after = words.iter().find_map(|word| word.strip_prefix("undo=")).map(|text| ns(text));
+        let undo_after = words.iter().find_map(|word| word.strip_prefix("undo=")).map(ns);
         let words: Vec<&str> = words.iter().copied().filter(|word| !word.starts_with("undo=")).collect();
         let step = ask(self.gate, self.live, &headers(&words));
         let (gate, start, told, name) = (self.gate, self.start, Arc::clone(&self.told), who.to_owned());

@@ -74,7 +74,9 @@ impl State {
     /// Gives back `cost` units, after whose charge the bucket was to be full at `full_at`.
     ///
     /// What has come back by itself since then is not given twice: without the charge it would have been
-    /// lost to a full bucket, and others may have spent it meanwhile.
+    /// lost to a full bucket, and others may have spent it meanwhile. Exact for one charge at a time: one that
+    /// came after another that was given back is not known to have filled sooner, and may get up to its cost
+    /// too much.
     pub fn refund(&mut self, cost: u64, full_at: Timestamp, now: Timestamp) {
         let owed_ns = self.interval_ns.saturating_mul(cost).min(full_at.ns_since(now));
         self.tat = self.tat.saturating_sub_ns(owed_ns);

@@ -1,5 +1,7 @@
 //! Who waits, for how long, and what ends it.
 
+use std::fmt::Write;
+
 use super::check;
 
 #[tokio::test(start_paused = true)]
@@ -115,9 +117,9 @@ async fn who_leaves_gives_its_place_back() {
             > 0s r1 pass
         "
         .to_owned();
-        script += &format!("500ms leave {who}\n");
+        writeln!(script, "500ms leave {who}").unwrap();
         for (second, name) in rest.split(' ').enumerate() {
-            script += &format!("> {}s {name} pass\n", second + 1);
+            writeln!(script, "> {}s {name} pass", second + 1).unwrap();
         }
         check(&script).await;
     }
@@ -403,7 +405,7 @@ async fn who_needs_two_limits_is_not_starved_by_those_who_need_one() {
     "
     .to_owned();
     for number in 1..4 {
-        script += &format!("520ms ask a{number} a=k\n520ms ask b{number} b=k\n");
+        writeln!(script, "520ms ask a{number} a=k\n520ms ask b{number} b=k").unwrap();
     }
     check(&script).await;
 }

@@ -58,12 +58,15 @@ async fn each_stage_charges_its_own_limits() {
     assert_at_rest(gate, &live);
 }
 
+/// Requests in order: their headers, the last byte of the address, and whether they pass.
+type Row = (OnMissing, &'static [&'static str], u8, Result<bool, Why>);
+
 #[tokio::test(start_paused = true)]
 async fn identity_comes_from_one_header() {
     use OnMissing::{Anonymous, Ip, Reject};
-    // Requests in order, as headers and the last byte of the address; each limit lets one of a kind pass.
+    // Each limit lets one of a kind pass.
     #[rustfmt::skip]
-    let rows: [(OnMissing, &[&str], u8, Result<bool, Why>); 15] = [
+    let rows: [Row; 15] = [
         (Reject, &["id=a"], 1, Ok(true)),
         (Reject, &["id=a"], 2, Ok(false)),
         (Reject, &["id=b"], 1, Ok(true)),
