@@ -137,7 +137,7 @@ where
             continue;
         }
         state.metrics.admitted.inc();
-        pass.charged.items.push((state, charge.key, charge.cost));
+        pass.charged.add(state, charge, &decision, now);
         if charge.enforced {
             let standing = Standing::new(&state.name, charge, &decision, now);
             pass.standing = Standing::tightest(pass.standing, Some(standing));

@@ -42,8 +42,8 @@ pub fn admit(charges: &[Charge<'_>], now: Timestamp, decisions: &mut Decisions) 
         decisions.push(decision);
         if charge.enforced && !decision.is_admitted() {
             let admitted = charges.iter().zip(&*decisions).take(index).filter(|(_, decision)| decision.is_admitted());
-            for (charge, _) in admitted {
-                charge.table.refund(charge.key, charge.cost);
+            for (charge, decision) in admitted {
+                charge.table.refund(charge.key, charge.cost, decision.full_at(now), now);
             }
             decisions.truncate(index + 1);
             decisions.extend(charges[index + 1..].iter().map(|charge| peek(charge, now)));
@@ -57,3 +57,6 @@ pub fn admit(charges: &[Charge<'_>], now: Timestamp, decisions: &mut Decisions) 
 pub fn peek(charge: &Charge<'_>, now: Timestamp) -> Decision {
     charge.table.peek(charge.key, &charge.quota, charge.cost, now)
 }
+
+#[cfg(test)]
+mod tests;
