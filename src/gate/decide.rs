@@ -10,15 +10,15 @@ use crate::policy::{Applied, Facts, Mode, OnLimit, Stage};
 use crate::store::{self, Charge, Decisions};
 use crate::time::Timestamp;
 
-/// What becomes of a request after one stage.
+/// What becomes of a request after one stage. The common case is small.
 #[derive(Debug)]
 pub enum Step<'l> {
     /// It passes the stage.
     Pass(Pass<'l>),
     /// It is refused.
-    Refuse(Refusal<'l>),
+    Refuse(Box<Refusal<'l>>),
     /// It waits.
-    Wait(Waiting<'l>),
+    Wait(Box<Waiting<'l>>),
 }
 
 /// One limit that applies to the request in hand, with all that is needed to decide it.
@@ -107,7 +107,7 @@ impl Gate {
             .collect();
         let refuse = |cause, expected_ns| {
             let denials = denying().map(|(_, case, decision)| (case.state, &case.charge, *decision));
-            Step::Refuse(refusal(denials, now, cause, expected_ns))
+            Step::Refuse(Box::new(refusal(denials, now, cause, expected_ns)))
         };
         let Some(holding) = holding else {
             return refuse(Cause::Limit, None);
@@ -115,7 +115,7 @@ impl Gate {
         let items = cases.iter().map(|case| Item { state: case.state, key: case.charge.key }).collect();
         let candidate = Candidate { gate: self, caps: live.caps, items, head_bytes, now };
         match candidate.join(&holding) {
-            Ok(waiting) => Step::Wait(waiting),
+            Ok(waiting) => Step::Wait(Box::new(waiting)),
             Err((cause, expected_ns)) => refuse(cause, Some(expected_ns)),
         }
     }

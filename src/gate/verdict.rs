@@ -96,7 +96,7 @@ pub enum Cause {
 /// What was charged for a request, given back on drop unless it is to be kept.
 #[derive(Debug, Default)]
 pub struct Charged<'l> {
-    items: SmallVec<[Item<'l>; 4]>,
+    items: SmallVec<[Item<'l>; 2]>,
     kept: bool,
 }
 
