@@ -239,7 +239,7 @@ impl Script {
                 tokio::spawn(async move { end(pass).await })
             }
             Step::Refuse(refusal) => {
-                tell(Err(refusal));
+                tell(Err(*refusal));
                 return;
             }
             Step::Wait(waiting) => tokio::spawn(async move { end(tell(waiting.wait().await)).await }),
