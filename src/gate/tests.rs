@@ -82,7 +82,7 @@ fn facts(headers: &HeaderMap) -> Facts<'_> {
 }
 
 fn ask(gate: &'static Gate, live: &'static Live, headers: &HeaderMap) -> Step<'static> {
-    gate.admit(live, Stage::Identified, &facts(headers), 100, gate.clock.now()).unwrap()
+    gate.admit(live, Stage::Identified, &facts(headers), || 100, gate.clock.now()).unwrap()
 }
 
 /// Nobody waits, nothing is counted as waiting, and no queue is left over.

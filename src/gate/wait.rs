@@ -22,6 +22,7 @@ use super::{Cause, Gate, HoldCaps, LimitState, Pass, Refusal};
 use crate::limit::{Decision, Key, Retry};
 use crate::policy::{HoldRule, Limit, Mode, OnLimit};
 use crate::store::{self, Charge, Decisions};
+use crate::telemetry::Decided;
 use crate::time::Timestamp;
 
 /// One budget that a waiting request needs.
@@ -103,7 +104,7 @@ impl<'l> Candidate<'l> {
             Ok(())
         })?;
         reserved.keep();
-        longest.state.metrics.held.inc();
+        longest.state.metrics.cells.count(Decided::Held);
         longest.state.metrics.held_now.inc();
         Ok(Waiting {
             gate: self.gate,

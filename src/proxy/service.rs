@@ -153,7 +153,7 @@ impl<'v> Life<'v> {
         tally: &mut Tally<'_>,
     ) -> Result<Pass<'v>, Stop> {
         let gate = &self.worker.shared.gate;
-        let passed = match gate.admit(&self.view.current.live, stage, facts, head_bytes(facts), now) {
+        let passed = match gate.admit(&self.view.current.live, stage, facts, || head_bytes(facts), now) {
             Ok(Step::Pass(pass)) => return Ok(pass),
             Ok(Step::Refuse(refusal)) => Err(*refusal),
             Ok(Step::Wait(waiting)) => {

@@ -9,6 +9,7 @@ use crate::gate::{Cause, Gate, Live, Step, Why};
 use crate::limit::Retry;
 use crate::policy::key::KeyPart;
 use crate::policy::{Facts, Identity, IdentitySource, Limit, Match, Mode, OnLimit, OnMissing, Stage};
+use crate::telemetry::Decided;
 
 /// A limit of one unit a minute that sees every request.
 fn everywhere(name: &str, stage: Stage, key: Vec<KeyPart>) -> Limit {
@@ -22,7 +23,7 @@ fn identity(name: &str, on_missing: OnMissing) -> Identity {
 
 /// Whether the request passes and is charged; or why it has no identity.
 fn passes(gate: &Gate, live: &Live, stage: Stage, facts: &Facts<'_>) -> Result<bool, Why> {
-    match gate.admit(live, stage, facts, 0, gate.clock.now()) {
+    match gate.admit(live, stage, facts, || 0, gate.clock.now()) {
         Ok(Step::Pass(mut pass)) => {
             pass.charged.keep(true);
             Ok(true)
@@ -143,7 +144,7 @@ async fn verdicts_name_the_tightest_limit_and_all_violated() {
     let shadow = Limit { mode: Mode::Shadow, ..limit("z", 1, "1s", 1, OnLimit::Reject) };
     let live = gate.install(policy(vec![wide, tight, shadow], Vec::new()), CAPS, 10);
     let headers = headers(&["x=k", "y=k", "z=k"]);
-    let ask = || gate.admit(&live, Stage::Identified, &facts(&headers), 0, gate.clock.now()).unwrap();
+    let ask = || gate.admit(&live, Stage::Identified, &facts(&headers), || 0, gate.clock.now()).unwrap();
     for remaining in [1, 0] {
         let Step::Pass(mut pass) = ask() else { panic!("refused") };
         let standing = pass.standing.unwrap();
@@ -156,9 +157,12 @@ async fn verdicts_name_the_tightest_limit_and_all_violated() {
     let standing = refusal.standing.unwrap();
     assert_eq!((standing.limit, standing.remaining, standing.reset_after_ns), ("y", 0, 2000 * MS_NS));
     let metrics = |index: usize| &live.states[index].metrics;
-    assert_eq!((metrics(0).admitted.get(), metrics(0).rejected.get()), (2, 0));
-    assert_eq!((metrics(1).admitted.get(), metrics(1).rejected.get()), (2, 1));
-    assert_eq!((metrics(2).admitted.get(), metrics(2).shadow_rejected.get()), (1, 1));
+    assert_eq!((metrics(0).cells.counted(Decided::Admitted), metrics(0).cells.counted(Decided::Rejected)), (2, 0));
+    assert_eq!((metrics(1).cells.counted(Decided::Admitted), metrics(1).cells.counted(Decided::Rejected)), (2, 1));
+    assert_eq!(
+        (metrics(2).cells.counted(Decided::Admitted), metrics(2).cells.counted(Decided::ShadowRejected)),
+        (1, 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
