@@ -60,7 +60,10 @@ impl Gate {
             Stage::Arrival => Whos::new(),
             Stage::Identified => identify(self, live, &applied, facts, now)?,
         };
-        let cases: Cases<'l> = applied.iter().map(|applied| self.case(live, applied, facts, &whos)).collect();
+        let mut cases = Cases::new();
+        for applied in &applied {
+            cases.push(self.case(live, applied, facts, &whos)); // in place: collecting would move all of them
+        }
         Ok(self.decide(live, &cases, head_bytes, now))
     }
 

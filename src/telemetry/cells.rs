@@ -1,7 +1,8 @@
 //! What every decision counts, in cells of which each thread has its own, summed when they are scraped.
 //!
-//! A shared counter costs a cache line that moves between cores on every request; these cost two additions
-//! in a line that stays. Threads beyond [`THREADS`] share cells with earlier ones, which costs time but no count.
+//! A shared counter costs a cache line that moves between cores on every request, and an atomic addition even
+//! when it does not. A cell with one writer costs neither. Threads beyond the first [`ALONE`] share one set of
+//! cells, and pay for it.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -34,14 +35,15 @@ const DECIDED: [(Decided, &str); 4] = [
 const HEADROOM_PERCENT: [u64; 6] = [0, 10, 25, 50, 75, 90];
 const BUCKETS: usize = HEADROOM_PERCENT.len() + 1;
 
-/// Threads that count without touching each other.
-const THREADS: usize = 16;
+/// Threads that have cells for themselves; the first to count, which are the workers.
+const ALONE: usize = 15;
 
 /// The cells of one limit.
 #[derive(Clone, Debug)]
 pub struct LimitCells(Arc<PerThread>);
 
-type PerThread = [ThreadCells; THREADS];
+/// The last is for all threads that come later.
+type PerThread = [ThreadCells; ALONE + 1];
 
 /// Two cache lines, because processors fetch them in pairs.
 #[derive(Debug, Default)]
@@ -60,16 +62,17 @@ impl LimitCells {
 
     /// Counts a decision.
     pub fn count(&self, decided: Decided) {
-        self.mine().decided[decided as usize].fetch_add(1, Ordering::Relaxed);
+        let (mine, is_alone) = self.mine();
+        add(&mine.decided[decided as usize], 1, is_alone);
     }
 
     /// Counts what remained of `burst`, which is at least 1.
     pub fn headroom(&self, remaining: u64, burst: u64) {
         let percent = remaining.saturating_mul(100) / burst.max(1);
         let bucket = HEADROOM_PERCENT.iter().position(|bound| percent <= *bound).unwrap_or(BUCKETS - 1);
-        let mine = self.mine();
-        mine.headroom[bucket].fetch_add(1, Ordering::Relaxed);
-        mine.percents.fetch_add(percent, Ordering::Relaxed);
+        let (mine, is_alone) = self.mine();
+        add(&mine.headroom[bucket], 1, is_alone);
+        add(&mine.percents, percent, is_alone);
     }
 
     /// How often this was decided.
@@ -81,8 +84,19 @@ impl LimitCells {
         self.0.iter().map(|cells| cell(cells).load(Ordering::Relaxed)).sum()
     }
 
-    fn mine(&self) -> &ThreadCells {
-        &self.0[thread_number() % THREADS]
+    /// This thread's cells, and whether nobody else writes to them.
+    fn mine(&self) -> (&ThreadCells, bool) {
+        let number = thread_number();
+        (&self.0[number.min(ALONE)], number < ALONE)
+    }
+}
+
+/// Adds to a cell; by a plain store if no addition of another thread can be lost.
+fn add(cell: &AtomicU64, amount: u64, is_alone: bool) {
+    if is_alone {
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    } else {
+        cell.fetch_add(amount, Ordering::Relaxed);
     }
 }
 
