@@ -204,6 +204,7 @@ impl<'v> Life<'v> {
         match exchanged {
             Ok(Exchanged { mut response, handed_over }) => {
                 self.measure(handed_over, passed.was_held);
+                self.wire.answer_by(settings.timeouts.total.map(|total| handed_over + total));
                 *response.version_mut() = Version::HTTP_11;
                 hop::strip(response.headers_mut());
                 if let Some(standing) = standing {
