@@ -5,3 +5,7 @@
 mod support;
 
 mod smoke;
+
+mod forward;
+mod hold;
+mod streaming;

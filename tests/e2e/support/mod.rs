@@ -1,11 +1,13 @@
 //! What every test needs: a Weir, an upstream that records what reaches it, and clients that send bytes.
 
 mod client;
+mod h2;
 mod upstream;
 mod weir;
 
 pub use client::{Answer, Client};
-pub use upstream::{Received, Upstream};
+pub use h2::{H2Answer, H2Client, over_h2};
+pub use upstream::{Peer, Received, Upstream};
 pub use weir::Weir;
 
 use std::time::Duration;

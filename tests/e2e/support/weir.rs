@@ -45,10 +45,16 @@ impl Weir {
 
     /// Starts one with the file `weir.toml` in `folder`.
     pub fn start_in(folder: tempfile::TempDir) -> Self {
+        Self::start_in_env(folder, &[])
+    }
+
+    /// The same with more variables in its environment.
+    pub fn start_in_env(folder: tempfile::TempDir, variables: &[(&str, &str)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
             .arg("run")
             .arg("--config")
             .arg(folder.path().join("weir.toml"))
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -99,6 +105,13 @@ impl Weir {
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Memory that it has in use, in bytes.
+    pub fn resident(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
     }
 
     /// All lines it has logged so far.
