@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use http::header::{FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::header::{COOKIE, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Uri, Version};
@@ -30,6 +30,9 @@ pub(super) struct Sender<'a> {
 /// Makes `parts` a request to the upstream. Fails only if the path cannot be written as a target.
 pub(super) fn prepare(parts: &mut Parts, sender: &Sender<'_>, settings: &Settings) -> Result<(), http::Error> {
     parts.uri = target(&parts.uri, sender.path)?;
+    if parts.version == Version::HTTP_2 {
+        join_cookies(&mut parts.headers);
+    }
     parts.version = Version::HTTP_11;
     hop::strip(&mut parts.headers);
     forwarded(&mut parts.headers, sender, settings.forwarded);
@@ -51,6 +54,20 @@ fn target(uri: &Uri, path: &str) -> Result<Uri, http::Error> {
         None => PathAndQuery::try_from(path)?,
     };
     Ok(Uri::from(target))
+}
+
+/// One line of what HTTP/2 may have split (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).iter();
+    let (Some(first), Some(_)) = (lines.next(), lines.next()) else { return };
+    let mut joined = first.as_bytes().to_vec();
+    for line in headers.get_all(COOKIE).iter().skip(1) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(line.as_bytes());
+    }
+    if let Ok(cookies) = HeaderValue::from_bytes(&joined) {
+        headers.insert(COOKIE, cookies);
+    }
 }
 
 /// Tells the upstream whom it serves. What a peer says that is not trusted is replaced, not continued.
