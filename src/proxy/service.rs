@@ -13,6 +13,7 @@ use super::body::{AnswerBody, RequestBody};
 use super::continuation::Continuation;
 use super::error::{self, Abandoned};
 use super::forward::{self, Sender};
+use super::h1::HeadFault;
 use super::tally::Tally;
 use super::upstream::{Exchanged, UpstreamBody, exchange};
 use super::view::View;
@@ -108,7 +109,7 @@ impl<'v> Life<'v> {
 
     /// What no policy needs to look at.
     fn refuse_malformed(&self, ordinal: u64, parts: &Parts) -> Result<(), Stop> {
-        if let Some(fault) = self.wire.fault(ordinal) {
+        if let Some(fault) = self.wire.fault(ordinal).or_else(|| self.excess(parts)) {
             let (kind, detail) = error::head_fault(fault);
             return Err(self.stop(kind, detail));
         }
@@ -116,6 +117,19 @@ impl<'v> Life<'v> {
             return Err(self.stop(Kind::MethodRefused, "this is no tunnel"));
         }
         Ok(())
+    }
+
+    /// What is too much of a head on HTTP/2; on HTTP/1 the guard has seen to it.
+    fn excess(&self, parts: &Parts) -> Option<HeadFault> {
+        let bounds = &self.view.current.settings.bounds;
+        if self.wire.is_h1() {
+            None
+        } else if parts.headers.len() > bounds.max_headers {
+            Some(HeadFault::TooLarge)
+        } else {
+            let target = parts.uri.path_and_query().map_or(0, |target| target.as_str().len());
+            (target > bounds.max_uri_bytes).then_some(HeadFault::UriTooLong)
+        }
     }
 
     /// Both stages, one after the other.
