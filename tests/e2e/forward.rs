@@ -1,32 +1,10 @@
 //! Requests and answers on their way through: framing, headers, connections, deadlines.
 
 use std::io::Write;
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::thread;
 
-use crate::support::{Client, Received, Upstream, Weir};
-
-const NEVER: &str = "[[limit]]\nname = \"unused\"\nkey = []\nrate = \"1/h\"\nmatch = { path = [\"/unused\"] }\n";
-
-/// Answers with the request's target.
-fn echo(request: &Received, stream: &mut TcpStream) -> bool {
-    let body = request.target();
-    write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).is_ok()
-}
-
-/// Answers everything with these bytes, and closes if they say so.
-fn saying(answer: &'static str) -> Upstream {
-    Upstream::answering(move |_, stream| {
-        stream.write_all(answer.as_bytes()).is_ok() && !answer.contains("connection: close")
-    })
-}
-
-/// A Weir that limits nothing, in front of an upstream that says this to everything.
-fn in_front_of(answer: &'static str) -> (Upstream, Weir) {
-    let upstream = saying(answer);
-    let weir = Weir::start(&upstream, NEVER);
-    (upstream, weir)
-}
+use crate::support::{Client, NEVER, Received, Upstream, Weir, echo};
 
 #[test]
 fn pipelined_requests_are_answered_in_order_over_one_connection() {
@@ -46,13 +24,14 @@ fn pipelined_requests_are_answered_in_order_over_one_connection() {
 
 #[test]
 fn http_10_closes_unless_asked_not_to_and_gets_no_chunks() {
-    let (upstream, weir) = in_front_of("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
+    let (upstream, weir) =
+        Weir::in_front_of("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
     let mut client = Client::connect(weir.address());
     let answer = client.send("GET / HTTP/1.0\r\n\r\n").answer();
     assert_eq!((answer.status, answer.header("transfer-encoding"), &*answer.text()), (200, None, "hello"));
     assert_eq!(upstream.received()[0].header("host"), Some(upstream.address().to_string()));
 
-    let (_upstream, weir) = in_front_of("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
+    let (_upstream, weir) = Weir::in_front_of("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
     let mut client = Client::connect(weir.address());
     for _ in 0..2 {
         let answer = client.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").answer();
@@ -64,7 +43,7 @@ fn http_10_closes_unless_asked_not_to_and_gets_no_chunks() {
 
 #[test]
 fn head_keeps_its_length_and_has_no_body() {
-    let (_upstream, weir) = in_front_of("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n");
+    let (_upstream, weir) = Weir::in_front_of("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n");
     let mut client = Client::connect(weir.address());
     for _ in 0..2 {
         client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -96,7 +75,7 @@ fn statuses_without_a_body_do_not_end_the_connection() {
 
 #[test]
 fn request_bodies_keep_their_framing() {
-    let (upstream, weir) = in_front_of("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let (upstream, weir) = Weir::in_front_of("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
     let mut client = Client::connect(weir.address());
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello").answer();
     client
@@ -117,7 +96,7 @@ fn request_bodies_keep_their_framing() {
 
 #[test]
 fn trailers_pass_both_ways() {
-    let (upstream, weir) = in_front_of(
+    let (upstream, weir) = Weir::in_front_of(
         "HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-sum: 2\r\n\r\n",
     );
     let mut client = Client::connect(weir.address());
@@ -135,7 +114,7 @@ fn trailers_pass_both_ways() {
 
 #[test]
 fn an_answer_that_ends_with_its_connection_gets_chunks() {
-    let (_upstream, weir) = in_front_of("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nhello");
+    let (_upstream, weir) = Weir::in_front_of("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nhello");
     let mut client = Client::connect(weir.address());
     for _ in 0..2 {
         let answer = client.get("/");
@@ -146,7 +125,7 @@ fn an_answer_that_ends_with_its_connection_gets_chunks() {
 
 #[test]
 fn interim_answers_are_swallowed() {
-    let (_upstream, weir) = in_front_of(
+    let (_upstream, weir) = Weir::in_front_of(
         "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
     );
     let mut client = Client::connect(weir.address());
@@ -158,7 +137,7 @@ fn interim_answers_are_swallowed() {
 
 #[test]
 fn hop_by_hop_headers_stay_on_their_hop() {
-    let (upstream, weir) = in_front_of(
+    let (upstream, weir) = Weir::in_front_of(
         "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: x-secret\r\nx-secret: 1\r\nkeep-alive: timeout=9\r\n\
          proxy-authenticate: Basic\r\nproxy-connection: close\r\nupgrade: h2c\r\nx-kept: 1\r\n\r\n",
     );
@@ -252,153 +231,6 @@ fn targets_are_forwarded_normalised_with_their_query_as_it_was() {
 }
 
 #[test]
-fn a_connection_that_the_upstream_closed_is_not_used_again() {
-    let upstream = Upstream::answering(|request, stream| echo(request, stream) && request.target() != "/close");
-    let weir = Weir::start(&upstream, NEVER);
-    let mut client = Client::connect(weir.address());
-    for round in 0..5 {
-        assert_eq!(client.get("/close").status, 200, "{round}");
-        upstream.wait_until(|upstream| upstream.connections() == 0);
-        assert_eq!(client.get("/stay").status, 200, "{round}");
-        assert_eq!(upstream.connections(), 1);
-    }
-}
-
-#[test]
-fn an_upstream_that_is_down_costs_nothing() {
-    let upstream = Upstream::start();
-    let limit = "[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"10/h\"";
-    let weir = Weir::start(&upstream, limit);
-    let mut client = Client::connect(weir.address());
-    let mut ask = || {
-        let answer = client.get("/");
-        (answer.status, answer.header("x-ratelimit-remaining").unwrap().parse::<u32>().unwrap())
-    };
-    assert_eq!(ask(), (200, 9));
-    let address = upstream.stop();
-    assert_eq!([ask(), ask()], [(502, 9), (502, 9)]);
-    let _upstream = Upstream::start_at(address);
-    assert_eq!([ask(), ask()], [(200, 8), (200, 7)]);
-}
-
-#[test]
-fn an_upstream_that_does_not_answer_is_given_up_and_charged_for() {
-    let upstream = Upstream::serving(|mut peer| drop(peer.rest()));
-    let limit = "[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"10/h\"\n[timeouts]\nresponse_head = \"300ms\"";
-    let weir = Weir::start(&upstream, limit);
-    let answer = Client::connect(weir.address()).get("/");
-    assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (504, Some("9")));
-    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
-    upstream.wait_until(|upstream| upstream.connections() == 0);
-}
-
-#[test]
-fn an_upstream_that_dies_before_it_answers_is_a_bad_gateway() {
-    let upstream = Upstream::answering(|request, stream| request.target() != "/die" && echo(request, stream));
-    let weir = Weir::start(&upstream, NEVER);
-    let mut client = Client::connect(weir.address());
-    let statuses = ["/die", "/ok", "/ok"].map(|target| client.get(target).status);
-    assert_eq!(statuses, [502, 200, 200]);
-    let garbage = saying("SSH-2.0-OpenSSH_9.9\r\n");
-    let weir = Weir::start(&garbage, NEVER);
-    assert_eq!(Client::connect(weir.address()).get("/").status, 502);
-}
-
-#[test]
-fn an_answer_that_breaks_off_does_not_look_complete() {
-    for answer in [
-        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 10\r\n\r\nhello",
-        "HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
-        "HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nXX\r\n",
-    ] {
-        let (_upstream, weir) = in_front_of(answer);
-        let mut client = Client::connect(weir.address());
-        let got = client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").try_answer();
-        assert!(got.is_none(), "{answer}: {got:?}");
-    }
-}
-
-#[test]
-fn a_head_that_does_not_come_is_408_and_silence_is_silence() {
-    let upstream = Upstream::start();
-    let weir = Weir::start(&upstream, "[timeouts]\nrequest_head = \"300ms\"\nkeep_alive = \"300ms\"");
-    let mut client = Client::connect(weir.address());
-    client.send("GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ");
-    let answer = client.answer();
-    assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
-    assert_eq!(client.rest(), b"");
-    // The second head on a connection, too.
-    let mut client = Client::connect(weir.address());
-    assert_eq!(client.get("/").status, 200);
-    assert_eq!(client.send("GET").answer().status, 408);
-    // Whoever says nothing is told nothing, before and after a request.
-    let mut client = Client::connect(weir.address());
-    assert_eq!(client.rest(), b"");
-    let mut client = Client::connect(weir.address());
-    assert_eq!(client.get("/").status, 200);
-    assert_eq!(client.rest(), b"");
-}
-
-#[test]
-fn a_request_body_that_stalls_is_408() {
-    let upstream = Upstream::start();
-    let weir = Weir::start(&upstream, "[timeouts]\nbody_idle = \"300ms\"");
-    for framing in ["Content-Length: 10\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"] {
-        let mut client = Client::connect(weir.address());
-        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}"));
-        let answer = client.answer();
-        assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
-        assert_eq!(client.rest(), b"");
-    }
-    upstream.wait_until(|upstream| upstream.connections() == 0);
-}
-
-#[test]
-fn an_answer_that_stalls_is_broken_off() {
-    let upstream = Upstream::serving(|mut peer| {
-        peer.head();
-        peer.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello");
-        peer.rest();
-    });
-    let weir = Weir::start(&upstream, "[timeouts]\nbody_idle = \"300ms\"");
-    let mut client = Client::connect(weir.address());
-    assert!(client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").try_answer().is_none());
-    upstream.wait_until(|upstream| upstream.connections() == 0);
-}
-
-#[test]
-fn the_total_bounds_head_and_body() {
-    let upstream = Upstream::serving(|mut peer| {
-        if peer.head().is_some_and(|head| head.target() == "/drip") {
-            peer.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
-            while peer.send("1\r\nx\r\n") {
-                thread::yield_now();
-            }
-        }
-        peer.rest();
-    });
-    let weir = Weir::start(&upstream, "[timeouts]\ntotal = \"300ms\"");
-    assert_eq!(Client::connect(weir.address()).get("/silent").status, 504);
-    let mut client = Client::connect(weir.address());
-    assert!(client.send("GET /drip HTTP/1.1\r\nHost: a\r\n\r\n").try_answer().is_none());
-    upstream.wait_until(|upstream| upstream.connections() == 0);
-}
-
-#[test]
-fn the_total_bounds_an_answer_that_is_not_taken() {
-    let upstream = Upstream::serving(|mut peer| {
-        peer.head();
-        peer.send("HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n");
-        while peer.send([0; 65536]) {}
-    });
-    let weir = Weir::start(&upstream, "[timeouts]\ntotal = \"300ms\"");
-    let mut client = Client::connect(weir.address());
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    upstream.wait_until(|upstream| upstream.connections() == 1);
-    upstream.wait_until(|upstream| upstream.connections() == 0);
-}
-
-#[test]
 fn the_client_is_told_to_go_on_when_the_upstream_says_so() {
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
@@ -459,4 +291,24 @@ fn a_refused_body_does_not_lose_its_answer_or_the_next_request() {
     assert_eq!(client.answer().status, 429);
     let _ = client.stream().shutdown(Shutdown::Both);
     let _ = writing.join();
+}
+
+#[test]
+fn a_target_with_another_host_is_refused() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, NEVER);
+    for (target, status) in [("http://other.test/", 400), ("http://weir.test:81/", 400), ("http://weir.test/", 200)] {
+        assert_eq!(Client::connect(weir.address()).get(target).status, status, "{target}");
+    }
+}
+
+#[test]
+fn a_client_that_says_close_is_answered_once() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, NEVER);
+    let mut client = Client::connect(weir.address());
+    client.send("GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.answer().header("connection"), Some("close"));
+    assert_eq!(client.rest(), b"");
+    assert_eq!(upstream.targets(), ["/1"]);
 }

@@ -6,6 +6,10 @@ mod support;
 
 mod smoke;
 
+mod answers;
+mod failures;
 mod forward;
+mod h2;
 mod hold;
+mod identity;
 mod streaming;

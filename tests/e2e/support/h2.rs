@@ -2,18 +2,24 @@
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpStream};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::request::Builder;
 use http::{HeaderMap, Request, Response};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full};
-use hyper::body::{Body, Incoming};
+use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 use super::PATIENCE;
+
+/// A body whose frames come from the other end of a channel, and which ends when that is dropped.
+pub struct Channel(pub UnboundedReceiver<Frame<Bytes>>);
 
 type AnyBody = BoxBody<Bytes, Infallible>;
 
@@ -47,7 +53,23 @@ pub fn over_h2<T>(address: SocketAddr, test: impl AsyncFnOnce(H2Client, TcpStrea
     done
 }
 
+impl Body for Channel {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|frame| frame.map(Ok))
+    }
+}
+
 impl H2Client {
+    /// Waits until no more requests can be sent.
+    pub async fn closed(&mut self) {
+        while self.send.ready().await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Sends a request; the answer's body is still to come.
     pub async fn send<B>(&mut self, head: Builder, body: B) -> hyper::Result<Response<Incoming>>
     where

@@ -61,6 +61,12 @@ impl Upstream {
         Self::on(TcpListener::bind(address).unwrap(), Arc::new(move |peer| serve(peer, &hello)))
     }
 
+    /// Answers everything with these bytes, and closes if they say so.
+    pub fn saying(answer: &str) -> Self {
+        let (answer, closes) = (answer.to_owned(), answer.contains("connection: close"));
+        Self::answering(move |_, stream| stream.write_all(answer.as_bytes()).is_ok() && !closes)
+    }
+
     /// Answers with what `answer` writes, once head and body have been read and recorded.
     pub fn answering(answer: impl Fn(&Received, &mut TcpStream) -> bool + Send + Sync + 'static) -> Self {
         Self::serving(move |peer| serve(peer, &answer))
@@ -162,6 +168,12 @@ impl Peer {
         let _ = self.reader.read_to_end(&mut rest);
         rest
     }
+}
+
+/// Answers with the request's target.
+pub fn echo(request: &Received, stream: &mut TcpStream) -> bool {
+    let body = request.target();
+    write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).is_ok()
 }
 
 fn hello(_: &Received, stream: &mut TcpStream) -> bool {

@@ -10,6 +10,9 @@ use std::time::Instant;
 
 use super::{Client, PATIENCE, Upstream};
 
+/// A limit that no test meets, in place of the default one.
+pub const NEVER: &str = "[[limit]]\nname = \"unused\"\nkey = []\nrate = \"1/h\"\nmatch = { path = [\"/unused\"] }\n";
+
 /// A running Weir; killed on drop.
 pub struct Weir {
     child: Child,
@@ -31,6 +34,13 @@ impl Weir {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("weir.toml"), Self::config(upstream, server, rest)).unwrap();
         Self::start_in(folder)
+    }
+
+    /// Starts one that limits nothing, in front of an upstream that says this to everything.
+    pub fn in_front_of(answer: &str) -> (Upstream, Self) {
+        let upstream = Upstream::saying(answer);
+        let weir = Self::start(&upstream, NEVER);
+        (upstream, weir)
     }
 
     /// The text of a configuration with ephemeral ports and JSON logs.
