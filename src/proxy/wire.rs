@@ -105,6 +105,13 @@ impl Wire {
 #[derive(Debug)]
 pub(super) struct InFlight(Rc<Wire>);
 
+impl InFlight {
+    /// Whether it is on HTTP/1.
+    pub(super) fn is_h1(&self) -> bool {
+        self.0.is_h1()
+    }
+}
+
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.in_flight.set(self.0.in_flight.get().saturating_sub(1));

@@ -88,6 +88,16 @@ impl UpstreamBody {
         self.incoming.size_hint()
     }
 
+    /// How long it may stand still.
+    pub(in super::super) fn body_idle(&self) -> Duration {
+        self.body_idle
+    }
+
+    /// When it must have ended.
+    pub(in super::super) fn total_at(&self) -> Option<Instant> {
+        self.total_at
+    }
+
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(connection) = &mut self.connection else { return Poll::Pending };
         let idle_at = *self.waiting_since.get_or_insert_with(time::instant_now) + self.body_idle;
