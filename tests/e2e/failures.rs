@@ -143,7 +143,8 @@ fn the_total_bounds_an_answer_that_is_not_taken() {
     let upstream = Upstream::serving(|mut peer| {
         peer.head();
         peer.send("HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n");
-        while peer.send([0; 65536]) {}
+        let piece = vec![0; 65536];
+        while peer.send(&piece) {}
     });
     let weir = Weir::start(&upstream, "[timeouts]\ntotal = \"300ms\"");
     let mut client = Client::connect(weir.address());

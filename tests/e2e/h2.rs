@@ -219,3 +219,20 @@ fn heads_are_bounded_as_they_are_over_http_11() {
     });
     assert_eq!(upstream.received().len(), 2);
 }
+
+#[test]
+fn an_answer_that_is_not_taken_is_given_up() {
+    let upstream = Upstream::serving(|mut peer| {
+        peer.head();
+        peer.send("HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n");
+        let piece = vec![0; 65536];
+        while peer.send(&piece) {}
+    });
+    for timeout in ["body_idle", "total"] {
+        let weir = Weir::start(&upstream, &format!("{NEVER}[timeouts]\n{timeout} = \"300ms\""));
+        over_h2(weir.address(), async |mut client, _| {
+            let _kept = client.send(Request::get("http://weir.test/"), Empty::new()).await.unwrap();
+            upstream.wait_until(|upstream| upstream.connections() == 0);
+        });
+    }
+}

@@ -169,7 +169,7 @@ fn moves_up_over_h2(head: http::request::Builder, closes: bool) {
         assert!(left.elapsed() < Duration::from_millis(100), "kept its place for {:?}", left.elapsed());
         if !closes {
             let beside = client.get("/beside");
-            let (beside, _) = tokio::join!(beside, async { wait_for_held(&weir, 2.0) });
+            let (beside, ()) = tokio::join!(beside, async { wait_for_held(&weir, 2.0) });
             assert_eq!(beside.unwrap().status, 200);
         }
         next.await.unwrap()

@@ -20,9 +20,11 @@ pub struct Weir {
     admin: SocketAddr,
     lines: Arc<Mutex<Vec<String>>>,
     more_lines: Receiver<()>,
+    #[allow(dead_code)] // removed on drop
     folder: tempfile::TempDir,
 }
 
+#[allow(dead_code)] // not every suite asks for everything
 impl Weir {
     /// Starts one in front of `upstream` with `limits` (any TOML but the tables that are written here).
     pub fn start(upstream: &Upstream, limits: &str) -> Self {
