@@ -13,6 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::continuation::Continuation;
+use super::untaken::Untaken;
 use super::upstream::UpstreamBody;
 use super::wire::InFlight;
 
@@ -102,6 +103,7 @@ pub(super) struct AnswerBody {
 enum Source {
     Own(Option<Bytes>),
     Upstream(Box<UpstreamBody>),
+    Untaken(Untaken),
 }
 
 impl AnswerBody {
@@ -112,7 +114,9 @@ impl AnswerBody {
 
     /// The upstream's answer.
     pub(super) fn upstream(body: UpstreamBody, in_flight: InFlight) -> Self {
-        Self { source: Source::Upstream(Box::new(body)), _in_flight: in_flight }
+        let is_watched = !in_flight.is_h1() && !body.is_end_stream();
+        let source = if is_watched { Source::Untaken(Untaken::new(body)) } else { Source::Upstream(Box::new(body)) };
+        Self { source, _in_flight: in_flight }
     }
 }
 
@@ -124,6 +128,7 @@ impl Body for AnswerBody {
         match &mut self.source {
             Source::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Source::Upstream(body) => body.poll_frame(cx),
+            Source::Untaken(body) => body.poll_frame(cx),
         }
     }
 
@@ -131,6 +136,7 @@ impl Body for AnswerBody {
         match &self.source {
             Source::Own(bytes) => bytes.is_none(),
             Source::Upstream(body) => body.is_end_stream(),
+            Source::Untaken(body) => body.is_end_stream(),
         }
     }
 
@@ -138,6 +144,7 @@ impl Body for AnswerBody {
         match &self.source {
             Source::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Source::Upstream(body) => body.size_hint(),
+            Source::Untaken(body) => body.size_hint(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use http::header::{FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::header::{COOKIE, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Request, Uri, Version};
 
@@ -37,8 +37,12 @@ pub(super) fn prepare<B>(
     if let Some(target) = target(request.uri(), sender.path)? {
         *request.uri_mut() = target;
     }
+    let was_h2 = request.version() == Version::HTTP_2;
     *request.version_mut() = Version::HTTP_11;
     let headers = request.headers_mut();
+    if was_h2 {
+        join_cookies(headers);
+    }
     hop::strip(headers);
     if !headers.contains_key(HOST) && !sender.authority.is_empty() {
         headers.insert(HOST, HeaderValue::from_str(sender.authority)?);
@@ -60,6 +64,20 @@ fn target(uri: &Uri, path: &str) -> Result<Option<Uri>, http::Error> {
         None => PathAndQuery::try_from(path)?,
     };
     Ok(Some(Uri::from(target)))
+}
+
+/// One line of what HTTP/2 may have split (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).iter();
+    let (Some(first), Some(_)) = (lines.next(), lines.next()) else { return };
+    let mut joined = first.as_bytes().to_vec();
+    for line in headers.get_all(COOKIE).iter().skip(1) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(line.as_bytes());
+    }
+    if let Ok(cookies) = HeaderValue::from_bytes(&joined) {
+        headers.insert(COOKIE, cookies);
+    }
 }
 
 /// Tells the upstream whom it serves. What a peer says that is not trusted is replaced, not continued.

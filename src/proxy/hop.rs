@@ -1,15 +1,27 @@
 //! Headers that are for one connection only (RFC 9110, section 7.6.1).
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use smallvec::SmallVec;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// Removes them, also those that Connection names, except the ones a message cannot do without. A request's
+/// What Connection cannot remove: where a message goes, where it ends, and whom it is from. A trusted proxy may
+/// pass on what its client wrote, who must not be able to erase its own address. TE is dealt with by itself.
+const KEPT: [HeaderName; 7] = [
+    HOST,
+    CONTENT_LENGTH,
+    TE,
+    FORWARDED,
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-forwarded-host"),
+];
+
+/// Removes them, also those that Connection names, except the ones that it cannot remove. A request's
 /// `TE: trailers` stays, because it is renewed.
 ///
 /// To be called before anything is added, so that nothing which is added can be named for removal.
@@ -33,12 +45,11 @@ pub(super) fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// What Connection names, apart from headers that say where a message goes and where it ends, and TE, which is
-/// dealt with by itself.
+/// What Connection names and may remove.
 fn named(headers: &HeaderMap) -> SmallVec<[HeaderName; 4]> {
     tokens(headers, &CONNECTION)
         .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
-        .filter(|name| ![HOST, CONTENT_LENGTH, TE].contains(name))
+        .filter(|name| !KEPT.contains(name))
         .collect()
 }
 

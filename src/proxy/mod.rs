@@ -17,6 +17,7 @@ mod host;
 mod listener;
 mod service;
 mod tally;
+mod untaken;
 mod upstream;
 mod view;
 mod wire;

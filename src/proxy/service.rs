@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::body::{AnswerBody, RequestBody};
 use super::error::{self, Abandoned};
 use super::forward::{self, Sender};
+use super::h1::HeadFault;
 use super::tally::Tally;
 use super::upstream::{Exchanged, UpstreamBody, exchange};
 use super::view::View;
@@ -120,7 +121,7 @@ impl<'v> Life<'v> {
 
     /// What no policy needs to look at.
     fn refuse_malformed(&self, ordinal: u64, request: &Request<RequestBody>) -> Result<(), Stop> {
-        if let Some(fault) = self.wire.fault(ordinal) {
+        if let Some(fault) = self.wire.fault(ordinal).or_else(|| self.excess(request)) {
             let (kind, detail) = error::head_fault(fault);
             return Err(self.stop(kind, detail));
         }
@@ -128,6 +129,19 @@ impl<'v> Life<'v> {
             return Err(self.stop(Kind::MethodRefused, "this is no tunnel"));
         }
         Ok(())
+    }
+
+    /// What is too much of a head on HTTP/2; on HTTP/1 the guard has seen to it.
+    fn excess(&self, request: &Request<RequestBody>) -> Option<HeadFault> {
+        let bounds = &self.view.current.settings.bounds;
+        if self.wire.is_h1() {
+            None
+        } else if request.headers().len() > bounds.max_headers {
+            Some(HeadFault::TooLarge)
+        } else {
+            let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+            (target > bounds.max_uri_bytes).then_some(HeadFault::UriTooLong)
+        }
     }
 
     /// Both stages, one after the other.
@@ -209,6 +223,7 @@ impl<'v> Life<'v> {
         match exchanged {
             Ok(Exchanged { mut response, handed_over }) => {
                 self.measure(handed_over, passed.was_held);
+                self.wire.answer_by(settings.timeouts.total.map(|total| handed_over + total));
                 *response.version_mut() = Version::HTTP_11;
                 hop::strip(response.headers_mut());
                 if let Some(standing) = standing {

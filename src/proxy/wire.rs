@@ -42,6 +42,8 @@ pub(super) struct Wire {
     requests: Cell<u64>,
     /// Those of them whose answer has not ended.
     in_flight: Cell<u32>,
+    /// When the answer in hand must have been written.
+    answer_by: Cell<Option<Instant>>,
     /// Whether the client may still be sending when everything has been answered.
     unread: Cell<bool>,
 }
@@ -49,10 +51,10 @@ pub(super) struct Wire {
 impl Wire {
     fn new(stream: OwnedWriteHalf, peer: SocketAddr, guard: Option<Guard>) -> Rc<Self> {
         let guard = guard.map(RefCell::new);
-        let (requests, in_flight) = (Cell::new(0), Cell::new(0));
+        let (requests, in_flight, answer_by) = (Cell::new(0), Cell::new(0), Cell::new(None));
         let text = unmap(peer.ip()).to_string();
         let peer_text = HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("unknown"));
-        Rc::new(Self { stream, peer, peer_text, guard, requests, in_flight, unread: Cell::new(false) })
+        Rc::new(Self { stream, peer, peer_text, guard, requests, in_flight, answer_by, unread: Cell::new(false) })
     }
 
     /// Whether this is HTTP/1.
@@ -63,7 +65,15 @@ impl Wire {
     /// A request begins: its ordinal, from 0, and what it holds until its answer has ended.
     pub(super) fn begin(self: &Rc<Self>) -> (u64, InFlight) {
         self.in_flight.set(self.in_flight.get() + 1);
+        self.answer_by.set(None);
         (self.requests.replace(self.requests.get() + 1), InFlight(Rc::clone(self)))
+    }
+
+    /// Breaks the connection if the answer in hand has not been written by then. Nobody asks an answer for more
+    /// while the client takes none of it, so that it cannot see to that by itself. On HTTP/2 this does nothing:
+    /// answers share the connection.
+    pub(super) fn answer_by(&self, at: Option<Instant>) {
+        self.answer_by.set(at.filter(|_| self.is_h1()));
     }
 
     /// What is wrong with the `ordinal`-th request of the connection, if it is a substitute.
@@ -109,6 +119,13 @@ impl Wire {
 /// A request whose answer has not ended.
 #[derive(Debug)]
 pub(super) struct InFlight(Rc<Wire>);
+
+impl InFlight {
+    /// Whether it is on HTTP/1.
+    pub(super) fn is_h1(&self) -> bool {
+        self.0.is_h1()
+    }
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
@@ -243,7 +260,9 @@ impl WireIo {
     /// After a write that could not go on: fails once it has been so for too long.
     fn write_blocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let since = *self.write_blocked_since.get_or_insert_with(time::instant_now);
-        ready!(self.write_deadline.poll(cx, since + self.timeouts.body_idle));
+        let idle_at = since + self.timeouts.body_idle;
+        let at = self.wire.answer_by.get().map_or(idle_at, |answer_by| answer_by.min(idle_at));
+        ready!(self.write_deadline.poll(cx, at));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 

@@ -1,7 +1,18 @@
 //! Weir as its users meet it: the real binary, real sockets, real traffic.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, missing_docs)]
+// Tests measure what Weir does from outside, and read whole numbers from its metrics.
+#![allow(clippy::disallowed_methods, clippy::float_cmp)]
 
 mod support;
 
-mod smoke;
+mod forward;
+mod streaming;
+
+mod failures;
+mod h2;
+mod hold;
+
+mod identity;
+
+mod answers;

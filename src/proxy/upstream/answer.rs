@@ -50,6 +50,10 @@ impl UpstreamBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        // An upstream that always has more would never be waited for.
+        if self.connection.is_some() && self.total_at.is_some_and(|at| at <= time::instant_now()) {
+            return Poll::Ready(Some(Err(self.give_up())));
+        }
         // Asking first tells the connection that the next piece is wanted.
         let mut polled = Pin::new(&mut self.incoming).poll_frame(cx);
         if let (Poll::Pending, Some(connection)) = (&polled, &mut self.connection) {
@@ -72,10 +76,7 @@ impl UpstreamBody {
                 self.give_back();
                 Poll::Ready(None)
             }
-            Poll::Pending => self.poll_overdue(cx).map(|()| {
-                self.connection = None;
-                Some(Err("the upstream stopped sending".into()))
-            }),
+            Poll::Pending => self.poll_overdue(cx).map(|()| Some(Err(self.give_up()))),
         }
     }
 
@@ -87,11 +88,26 @@ impl UpstreamBody {
         self.incoming.size_hint()
     }
 
+    /// How long it may stand still.
+    pub(in super::super) fn body_idle(&self) -> Duration {
+        self.body_idle
+    }
+
+    /// When it must have ended.
+    pub(in super::super) fn total_at(&self) -> Option<Instant> {
+        self.total_at
+    }
+
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(connection) = &mut self.connection else { return Poll::Pending };
         let idle_at = *self.waiting_since.get_or_insert_with(time::instant_now) + self.body_idle;
         let at = self.total_at.map_or(idle_at, |total_at| total_at.min(idle_at));
         connection.poll_deadline(cx, at)
+    }
+
+    fn give_up(&mut self) -> BodyError {
+        self.connection = None;
+        "the upstream did not finish in time".into()
     }
 
     fn give_back(&mut self) {

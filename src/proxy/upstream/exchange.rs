@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
@@ -28,6 +28,8 @@ pub(in super::super) enum ExchangeError {
     Connect(Box<dyn Error + Send + Sync>),
     /// The upstream broke off, or did not speak HTTP.
     Broken(hyper::Error),
+    /// The upstream changed to a protocol that nobody asked for.
+    Switched,
     /// The upstream did not answer in time.
     UpstreamTimeout,
     /// The client did not send its body in time.
@@ -65,6 +67,9 @@ pub(in super::super) async fn exchange(
         let is_reused = connection.idle_since.take().is_some();
         let answer = connection.send(request);
         match head.receive(&mut connection, answer).await {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                return Err(ExchangeError::Switched);
+            }
             Ok(response) => {
                 let body_idle = timeouts.body_idle;
                 let wrap = |body| {

@@ -93,11 +93,26 @@ impl Client {
         Some(answer)
     }
 
+    /// The next bytes.
+    pub fn read(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.reader.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
     /// Everything that still comes, to the end of the stream. A reset counts as its end.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let _ = self.reader.read_to_end(&mut rest);
         rest
+    }
+
+    /// Whether anything has come that was not read yet.
+    pub fn has_more(&mut self) -> bool {
+        self.stream().set_nonblocking(true).unwrap();
+        let peeked = self.stream().peek(&mut [0]);
+        self.stream().set_nonblocking(false).unwrap();
+        !self.reader.buffer().is_empty() || peeked.is_ok()
     }
 
     /// Says that nothing more will be sent.

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use socket2::SockRef;
 
 use super::PATIENCE;
 
@@ -37,9 +39,13 @@ impl Received {
 /// Writes the answer to a request; `false` closes the connection after it.
 type Answering = dyn Fn(&Received, &mut TcpStream) -> bool + Send + Sync;
 
+/// Serves one connection to its end.
+type Serving = dyn Fn(Peer) + Send + Sync;
+
 /// The upstream. Its threads end with the process.
 pub struct Upstream {
     address: SocketAddr,
+    listener: TcpListener,
     received: Arc<Mutex<Vec<Received>>>,
     open: Arc<Mutex<HashMap<u64, TcpStream>>>,
 }
@@ -47,30 +53,58 @@ pub struct Upstream {
 impl Upstream {
     /// Answers everything with 200 and `hello`.
     pub fn start() -> Self {
-        Self::answering(|_, stream| stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").is_ok())
+        Self::answering(hello)
+    }
+
+    /// The same on an address where another one was stopped.
+    pub fn start_at(address: SocketAddr) -> Self {
+        Self::on(TcpListener::bind(address).unwrap(), Arc::new(move |peer| serve(peer, &hello)))
+    }
+
+    /// Answers everything with these bytes, and closes if they say so.
+    pub fn saying(answer: &str) -> Self {
+        let (answer, closes) = (answer.to_owned(), answer.contains("connection: close"));
+        Self::answering(move |_, stream| stream.write_all(answer.as_bytes()).is_ok() && !closes)
     }
 
     /// Answers with what `answer` writes, once head and body have been read and recorded.
     pub fn answering(answer: impl Fn(&Received, &mut TcpStream) -> bool + Send + Sync + 'static) -> Self {
-        Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(answer))
+        Self::serving(move |peer| serve(peer, &answer))
     }
 
-    fn on(listener: TcpListener, answer: Arc<Answering>) -> Self {
+    /// Leaves each connection to `serve`.
+    pub fn serving(serve: impl Fn(Peer) + Send + Sync + 'static) -> Self {
+        Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(serve))
+    }
+
+    fn on(listener: TcpListener, serve: Arc<Serving>) -> Self {
         let address = listener.local_addr().unwrap();
+        let accepting = listener.try_clone().unwrap();
         let received = Arc::<Mutex<Vec<Received>>>::default();
         let open = Arc::<Mutex<HashMap<u64, TcpStream>>>::default();
         let (all_received, all_open) = (Arc::clone(&received), Arc::clone(&open));
         std::thread::spawn(move || {
-            for (id, stream) in (0..).zip(listener.incoming().map_while(Result::ok)) {
-                let (received, open, answer) = (Arc::clone(&all_received), Arc::clone(&all_open), Arc::clone(&answer));
+            for (id, stream) in (0..).zip(accepting.incoming().map_while(Result::ok)) {
+                let (received, open, serve) = (Arc::clone(&all_received), Arc::clone(&all_open), Arc::clone(&serve));
+                let kept = stream.try_clone().unwrap();
                 open.lock().unwrap().insert(id, stream.try_clone().unwrap());
                 std::thread::spawn(move || {
-                    serve(stream, &received, &*answer);
+                    serve(Peer { reader: BufReader::new(stream), received });
+                    let _ = kept.shutdown(Shutdown::Both);
                     open.lock().unwrap().remove(&id);
                 });
             }
         });
-        Self { address, received, open }
+        Self { address, listener, received, open }
+    }
+
+    /// Refuses and breaks off all connections from now on. Gives the address that it had.
+    pub fn stop(self) -> SocketAddr {
+        let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
+        for stream in self.open.lock().unwrap().values() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        self.address
     }
 
     /// Where it listens.
@@ -103,13 +137,54 @@ impl Upstream {
     }
 }
 
-fn serve(stream: TcpStream, received: &Mutex<Vec<Received>>, answer: &Answering) {
-    let mut writer = stream.try_clone().unwrap();
-    let mut reader = BufReader::new(stream);
-    while let Some(request) = read_request(&mut reader, &mut writer) {
-        received.lock().unwrap().push(request.clone());
+/// A connection from Weir that a test serves by hand.
+pub struct Peer {
+    reader: BufReader<TcpStream>,
+    received: Arc<Mutex<Vec<Received>>>,
+}
+
+impl Peer {
+    /// Reads and records the head of a request; none at the end of the stream.
+    pub fn head(&mut self) -> Option<Received> {
+        let received = Received { head: read_lines(&mut self.reader)?, body: Vec::new(), trailers: String::new() };
+        self.received.lock().unwrap().push(received.clone());
+        Some(received)
+    }
+
+    /// Sends bytes; `false` if they cannot go.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.reader.get_mut().write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// The next bytes; none if the stream ends before them.
+    pub fn read(&mut self, len: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.reader.read_exact(&mut bytes).ok().map(|()| bytes)
+    }
+
+    /// Everything that still comes, to the end of the stream.
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        let _ = self.reader.read_to_end(&mut rest);
+        rest
+    }
+}
+
+/// Answers with the request's target.
+pub fn echo(request: &Received, stream: &mut TcpStream) -> bool {
+    let body = request.target();
+    write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).is_ok()
+}
+
+fn hello(_: &Received, stream: &mut TcpStream) -> bool {
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").is_ok()
+}
+
+fn serve(mut peer: Peer, answer: &Answering) {
+    let mut writer = peer.reader.get_ref().try_clone().unwrap();
+    while let Some(request) = read_request(&mut peer.reader, &mut writer) {
+        peer.received.lock().unwrap().push(request.clone());
         if !answer(&request, &mut writer) {
-            let _ = writer.shutdown(std::net::Shutdown::Both);
             return;
         }
     }

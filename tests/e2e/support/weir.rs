@@ -10,6 +10,9 @@ use std::time::Instant;
 
 use super::{Client, PATIENCE, Upstream};
 
+/// A limit that no test meets, in place of the default one.
+pub const NEVER: &str = "[[limit]]\nname = \"unused\"\nkey = []\nrate = \"1/h\"\nmatch = { path = [\"/unused\"] }\n";
+
 /// A running Weir; killed on drop.
 pub struct Weir {
     child: Child,
@@ -17,9 +20,11 @@ pub struct Weir {
     admin: SocketAddr,
     lines: Arc<Mutex<Vec<String>>>,
     more_lines: Receiver<()>,
+    #[allow(dead_code)] // removed on drop
     folder: tempfile::TempDir,
 }
 
+#[allow(dead_code)] // not every suite asks for everything
 impl Weir {
     /// Starts one in front of `upstream` with `limits` (any TOML but the tables that are written here).
     pub fn start(upstream: &Upstream, limits: &str) -> Self {
@@ -31,6 +36,13 @@ impl Weir {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("weir.toml"), Self::config(upstream, server, rest)).unwrap();
         Self::start_in(folder)
+    }
+
+    /// Starts one that limits nothing, in front of an upstream that says this to everything.
+    pub fn in_front_of(answer: &str) -> (Upstream, Self) {
+        let upstream = Upstream::saying(answer);
+        let weir = Self::start(&upstream, NEVER);
+        (upstream, weir)
     }
 
     /// The text of a configuration with ephemeral ports and JSON logs.
@@ -45,10 +57,16 @@ impl Weir {
 
     /// Starts one with the file `weir.toml` in `folder`.
     pub fn start_in(folder: tempfile::TempDir) -> Self {
+        Self::start_in_env(folder, &[])
+    }
+
+    /// The same with more variables in its environment.
+    pub fn start_in_env(folder: tempfile::TempDir, variables: &[(&str, &str)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
             .arg("run")
             .arg("--config")
             .arg(folder.path().join("weir.toml"))
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -99,6 +117,13 @@ impl Weir {
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Memory that it has in use, in bytes.
+    pub fn resident(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
     }
 
     /// All lines it has logged so far.

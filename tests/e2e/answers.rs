@@ -1,0 +1,263 @@
+//! What clients are told.
+
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use crate::support::{Answer, Client, Upstream, Weir};
+
+fn limit(name: &str, rate: &str, rest: &str) -> String {
+    format!("[[limit]]\nname = \"{name}\"\nkey = [\"ip\"]\nrate = \"{rate}\"\n{rest}\n")
+}
+
+/// Starts a Weir in front of `hello`.
+fn start(rest: &str) -> (Upstream, Weir, Client) {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, rest);
+    let client = Client::connect(weir.address());
+    (upstream, weir, client)
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+fn number(answer: &Answer, name: &str) -> Option<u64> {
+    answer.header(name).map(|value| value.parse().unwrap())
+}
+
+fn problem(answer: &Answer) -> Value {
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    let problem: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(problem["status"], answer.status);
+    assert!(problem["title"].is_string() && problem["detail"].is_string());
+    problem
+}
+
+#[test]
+fn a_request_goes_through_and_says_where_it_stands() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, "[[limit]]\nname = \"per-ip\"\nkey = [\"ip\"]\nrate = \"2/h\"");
+    let mut client = Client::connect(weir.address());
+
+    let answers: Vec<_> = (0..3).map(|_| client.get("/a?b=c")).collect();
+
+    let statuses: Vec<_> = answers.iter().map(|answer| answer.status).collect();
+    assert_eq!(statuses, [200, 200, 429]);
+    let remaining: Vec<_> = answers.iter().map(|answer| answer.header("x-ratelimit-remaining")).collect();
+    assert_eq!(remaining, [Some("1"), Some("0"), Some("0")]);
+    assert_eq!(upstream.targets(), ["/a?b=c", "/a?b=c"]);
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"rejected\"}"), 1.0);
+}
+
+#[test]
+fn x_ratelimit_says_limit_remaining_and_when_it_is_full() {
+    let (_upstream, _weir, mut client) = start(&limit("l", "6/min", "burst = 2"));
+    let mut ask = || {
+        let answer = client.get("/");
+        let [limit, remaining, reset] =
+            ["limit", "remaining", "reset"].map(|name| number(&answer, &format!("x-ratelimit-{name}")).unwrap());
+        (answer.status, limit, remaining, reset - now_s().min(reset), number(&answer, "retry-after"))
+    };
+    let rows: Vec<_> = (0..3).map(|_| ask()).collect();
+    // A unit comes back every 10 s; the wall clock may have moved on by one between answer and look.
+    for (row, (status, remaining, reset)) in rows.iter().zip([(200, 1, 10), (200, 0, 20), (429, 0, 20)]) {
+        assert_eq!((row.0, row.1, row.2), (status, 2, remaining));
+        assert!((reset - 1..=reset + 1).contains(&row.3), "{row:?}");
+    }
+    assert_eq!([rows[0].4, rows[1].4, rows[2].4], [None, None, Some(10)]);
+}
+
+#[test]
+fn retry_after_is_whole_and_at_least_one() {
+    for (rate, seconds) in [("1/100ms", 1), ("10/13s", 2), ("1/h", 3600)] {
+        let (_upstream, _weir, mut client) = start(&limit("l", rate, "burst = 1"));
+        // On a slow machine the first unit may be back before the second request.
+        let answer = (0..1000).map(|_| client.get("/")).find(|answer| answer.status == 429).unwrap();
+        assert_eq!(number(&answer, "retry-after"), Some(seconds), "{rate}");
+    }
+}
+
+#[test]
+fn a_refusal_names_what_it_violates() {
+    let (_upstream, _weir, mut client) =
+        start(&(limit("a", "1/h", "") + &limit("b", "1/min", "") + &limit("c", "9/s", "")));
+    client.get("/");
+    let answer = client.get("/");
+    assert_eq!(answer.status, 429);
+    let problem = problem(&answer);
+    assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!(problem["violated-policies"], serde_json::json!(["a", "b"]));
+    assert_eq!(number(&answer, "retry-after"), Some(3600));
+}
+
+#[test]
+fn the_ietf_fields_are_lists_of_one_policy() {
+    let (_upstream, _weir, mut client) =
+        start(&format!("{}[headers]\nprofiles = [\"ietf\"]", limit("reports", "2/min", "")));
+    let fields =
+        |answer: &Answer| ["ratelimit-policy", "ratelimit"].map(|name| answer.header(name).unwrap().to_owned());
+    let policy = "\"reports\";q=2;w=60".to_owned();
+    let answer = client.get("/");
+    assert_eq!(fields(&answer), [policy.clone(), "\"reports\";r=1;t=30".to_owned()]);
+    assert_eq!(answer.header("x-ratelimit-limit"), None);
+    client.get("/");
+    let answer = client.get("/");
+    assert_eq!((answer.status, number(&answer, "retry-after")), (429, Some(30)));
+    assert_eq!(fields(&answer), [policy, "\"reports\";r=0;t=60".to_owned()]);
+}
+
+#[test]
+fn wildberries_says_remaining_or_all_the_rest() {
+    let (_upstream, _weir, mut client) =
+        start(&format!("{}[headers]\nprofiles = [\"wildberries\"]", limit("l", "2/min", "")));
+    let mut ask = || {
+        let answer = client.get("/");
+        ["remaining", "retry", "limit", "reset"].map(|name| number(&answer, &format!("x-ratelimit-{name}")))
+    };
+    assert_eq!(ask(), [Some(1), None, None, None]);
+    assert_eq!(ask(), [Some(0), None, None, None]);
+    assert_eq!(ask(), [None, Some(30), Some(2), Some(60)]);
+}
+
+#[test]
+fn the_tightest_limit_is_reported_and_replaces_what_the_upstream_says() {
+    let upstream = Upstream::answering(|_, stream| {
+        let head = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx-ratelimit-remaining: 777\r\nx-ratelimit-limit: 999\r\n";
+        write!(stream, "{head}x-ratelimit-limit: 998\r\n\r\n").is_ok()
+    });
+    // Of 10 it leaves 9, of 3 two: the smaller part counts, also across the stages.
+    for (a, b) in [("", ""), ("stage = \"arrival\"", ""), ("", "stage = \"arrival\"")] {
+        let weir = Weir::start(&upstream, &(limit("wide", "10/h", a) + &limit("tight", "3/h", b)));
+        let answer = Client::connect(weir.address()).get("/");
+        let values = ["limit", "remaining"].map(|name| number(&answer, &format!("x-ratelimit-{name}")));
+        assert_eq!(values, [Some(3), Some(2)]);
+        assert_eq!(answer.head.matches("x-ratelimit-limit").count(), 1, "{}", answer.head);
+    }
+}
+
+#[test]
+fn one_refusal_charges_no_limit() {
+    let strict = limit("strict", "1/h", "match = { path = [\"/strict\"] }");
+    let (_upstream, weir, mut client) = start(&(limit("wide", "10/h", "") + &strict));
+    assert_eq!(client.get("/strict").status, 200);
+    for _ in 0..5 {
+        assert_eq!(client.get("/strict").status, 429);
+    }
+    assert_eq!(number(&client.get("/"), "x-ratelimit-remaining"), Some(8));
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"rejected\",limit=\"wide\"}"), 0.0);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"rejected\",limit=\"strict\"}"), 5.0);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"admitted\",limit=\"wide\"}"), 2.0);
+}
+
+#[test]
+fn a_shadow_counts_and_never_refuses() {
+    let (upstream, weir, mut client) = start(&(limit("dark", "1/h", "mode = \"shadow\"") + &limit("l", "100/h", "")));
+    for left in [99, 98, 97] {
+        let answer = client.get("/");
+        assert_eq!((answer.status, number(&answer, "x-ratelimit-remaining")), (200, Some(left)));
+    }
+    assert_eq!(upstream.received().len(), 3);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"shadow_rejected\",limit=\"dark\"}"), 2.0);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"admitted\",limit=\"dark\"}"), 1.0);
+}
+
+#[test]
+fn what_is_off_or_excepted_is_not_limited() {
+    for rest in ["mode = \"off\"", "except = { ip = [\"127.0.0.0/8\"] }"] {
+        let (_upstream, weir, mut client) = start(&limit("l", "1/h", rest));
+        for _ in 0..3 {
+            let answer = client.get("/");
+            assert_eq!((answer.status, answer.header("x-ratelimit-limit")), (200, None));
+        }
+        assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"admitted\",limit=\"l\"}"), 0.0);
+    }
+    let (_upstream, _weir, mut client) = start(&limit("l", "1/h", "except = { ip = [\"192.0.2.0/24\"] }"));
+    assert_eq!([client.get("/").status, client.get("/").status], [200, 429]);
+}
+
+#[test]
+fn a_cost_takes_that_many_units() {
+    let (_upstream, _weir, mut client) = start(&limit("l", "10/h", "cost = 4"));
+    let rows =
+        [(); 3].map(|()| client.get("/")).map(|answer| (answer.status, number(&answer, "x-ratelimit-remaining")));
+    assert_eq!(rows, [(200, Some(6)), (200, Some(2)), (429, Some(2))]);
+}
+
+#[test]
+fn grpc_is_told_in_its_own_words() {
+    let (_upstream, _weir, mut client) = start(&limit("l", "1/h", ""));
+    let mut call = |kind: &str| {
+        let head = format!("POST /p.S/M HTTP/1.1\r\nHost: a\r\nContent-Type: {kind}\r\nTE: trailers\r\n");
+        client.send(format!("{head}Content-Length: 5\r\n\r\n\0\0\0\0\0")).answer()
+    };
+    call("application/grpc");
+    for kind in ["application/grpc", "application/grpc+proto", "application/grpc;x=y"] {
+        let answer = call(kind);
+        assert_eq!((answer.status, answer.header("grpc-status"), answer.body.len()), (200, Some("8"), 0));
+        assert_eq!(answer.header("content-type"), Some("application/grpc"));
+        assert_eq!(answer.header("grpc-message"), Some("beyond l; retry after 3600 s"));
+        assert_eq!(number(&answer, "retry-after"), Some(3600));
+    }
+    assert_eq!(call("application/grpc-web").status, 429);
+}
+
+#[test]
+fn an_error_is_a_problem_or_a_grpc_status() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &limit("l", "9/h", ""));
+    upstream.stop();
+    let mut client = Client::connect(weir.address());
+    let answer = client.get("/");
+    assert_eq!((answer.status, problem(&answer)["type"].as_str()), (502, Some("about:blank")));
+    let head = "POST /p.S/M HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc\r\nContent-Length: 0\r\n\r\n";
+    let answer = client.send(head).answer();
+    assert_eq!((answer.status, answer.header("grpc-status")), (200, Some("14")));
+    for (target, status) in [("/%zz", 400), ("/a%00b", 400)] {
+        let answer = client.get(target);
+        assert_eq!((answer.status, problem(&answer)["status"].as_u64()), (status, Some(status.into())));
+    }
+    let answer = client.send("GET /\0 HTTP/1.1\r\n\r\n").answer();
+    problem(&answer);
+    assert_eq!((answer.status, answer.header("connection")), (400, Some("close")));
+    assert_eq!(weir.metric("weir_problems_total{kind=\"bad_gateway\"}"), 2.0);
+    assert_eq!(weir.metric("weir_problems_total{kind=\"bad_path\"}"), 2.0);
+    assert_eq!(weir.metric("weir_panics_total"), 0.0);
+}
+
+#[test]
+fn head_is_refused_without_a_body() {
+    let (_upstream, _weir, mut client) = start(&limit("l", "1/h", ""));
+    client.get("/");
+    client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let answer = client.head().unwrap();
+    assert_eq!(answer.status, 429);
+    assert!(number(&answer, "content-length").unwrap() > 0);
+    assert_eq!(problem(&client.get("/"))["violated-policies"][0], "l");
+}
+
+#[test]
+fn browsers_ask_for_free_and_may_read_the_answers() {
+    let (upstream, _weir, mut client) = start(&limit("l", "1/h", ""));
+    let preflight = "OPTIONS / HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\nAccess-Control-Request-Method: PUT\r\n\r\n";
+    for _ in 0..3 {
+        assert_eq!(client.send(preflight).answer().status, 200);
+    }
+    assert_eq!(upstream.received().len(), 3);
+    let with_origin = "GET / HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\n\r\n";
+    for status in [200, 429] {
+        let answer = client.send(with_origin).answer();
+        let exposed = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After";
+        assert_eq!((answer.status, answer.header("access-control-expose-headers")), (status, Some(exposed)));
+    }
+    assert_eq!(client.get("/").header("access-control-expose-headers"), None);
+    // An OPTIONS that is no preflight is a request like any other.
+    assert_eq!(client.send("OPTIONS / HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\n\r\n").answer().status, 429);
+
+    for rest in [limit("l", "1/h", "stage = \"arrival\""), limit("l", "1/h", "") + "[headers]\nfree_preflights = false"]
+    {
+        let (_upstream, _weir, mut client) = start(&rest);
+        assert_eq!([client.send(preflight).answer().status, client.send(preflight).answer().status], [200, 429]);
+    }
+}

@@ -1,0 +1,196 @@
+//! Upstreams that fail, clients that dawdle, and the deadlines for both.
+
+use std::io::Write;
+use std::thread;
+
+use crate::support::{Client, NEVER, Upstream, Weir, echo};
+
+#[test]
+fn a_connection_that_the_upstream_closed_is_not_used_again() {
+    let upstream = Upstream::answering(|request, stream| echo(request, stream) && request.target() != "/close");
+    let weir = Weir::start(&upstream, NEVER);
+    let mut client = Client::connect(weir.address());
+    for round in 0..5 {
+        assert_eq!(client.get("/close").status, 200, "{round}");
+        upstream.wait_until(|upstream| upstream.connections() == 0);
+        assert_eq!(client.get("/stay").status, 200, "{round}");
+        assert_eq!(upstream.connections(), 1);
+    }
+}
+
+#[test]
+fn an_upstream_that_is_down_costs_nothing() {
+    let upstream = Upstream::start();
+    let limit = "[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"10/h\"";
+    let weir = Weir::start(&upstream, limit);
+    let mut client = Client::connect(weir.address());
+    let mut ask = || {
+        let answer = client.get("/");
+        (answer.status, answer.header("x-ratelimit-remaining").unwrap().parse::<u32>().unwrap())
+    };
+    assert_eq!(ask(), (200, 9));
+    let address = upstream.stop();
+    assert_eq!([ask(), ask()], [(502, 9), (502, 9)]);
+    let _upstream = Upstream::start_at(address);
+    assert_eq!([ask(), ask()], [(200, 8), (200, 7)]);
+}
+
+#[test]
+fn an_upstream_that_does_not_answer_is_given_up_and_charged_for() {
+    let upstream = Upstream::serving(|mut peer| drop(peer.rest()));
+    let limit = "[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"10/h\"\n[timeouts]\nresponse_head = \"300ms\"";
+    let weir = Weir::start(&upstream, limit);
+    let answer = Client::connect(weir.address()).get("/");
+    assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (504, Some("9")));
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    upstream.wait_until(|upstream| upstream.connections() == 0);
+}
+
+#[test]
+fn an_upstream_that_dies_before_it_answers_is_a_bad_gateway() {
+    let upstream = Upstream::answering(|request, stream| request.target() != "/die" && echo(request, stream));
+    let weir = Weir::start(&upstream, NEVER);
+    let mut client = Client::connect(weir.address());
+    let statuses = ["/die", "/ok", "/ok"].map(|target| client.get(target).status);
+    assert_eq!(statuses, [502, 200, 200]);
+    let garbage = Upstream::saying("SSH-2.0-OpenSSH_9.9\r\n");
+    let weir = Weir::start(&garbage, NEVER);
+    assert_eq!(Client::connect(weir.address()).get("/").status, 502);
+}
+
+#[test]
+fn an_answer_that_breaks_off_does_not_look_complete() {
+    for answer in [
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 10\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nXX\r\n",
+    ] {
+        let (_upstream, weir) = Weir::in_front_of(answer);
+        let mut client = Client::connect(weir.address());
+        let got = client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").try_answer();
+        assert!(got.is_none(), "{answer}: {got:?}");
+    }
+}
+
+#[test]
+fn a_head_that_does_not_come_is_408_and_silence_is_silence() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, "[timeouts]\nrequest_head = \"300ms\"\nkeep_alive = \"300ms\"");
+    let mut client = Client::connect(weir.address());
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ");
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
+    assert_eq!(client.rest(), b"");
+    // The second head on a connection, too.
+    let mut client = Client::connect(weir.address());
+    assert_eq!(client.get("/").status, 200);
+    assert_eq!(client.send("GET").answer().status, 408);
+    // Whoever says nothing is told nothing, before and after a request.
+    let mut client = Client::connect(weir.address());
+    assert_eq!(client.rest(), b"");
+    let mut client = Client::connect(weir.address());
+    assert_eq!(client.get("/").status, 200);
+    assert_eq!(client.rest(), b"");
+}
+
+#[test]
+fn a_request_body_that_stalls_is_408() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, "[timeouts]\nbody_idle = \"300ms\"");
+    for framing in ["Content-Length: 10\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"] {
+        let mut client = Client::connect(weir.address());
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}"));
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
+        assert_eq!(client.rest(), b"");
+    }
+    upstream.wait_until(|upstream| upstream.connections() == 0);
+}
+
+#[test]
+fn an_answer_that_stalls_is_broken_off() {
+    let upstream = Upstream::serving(|mut peer| {
+        peer.head();
+        peer.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello");
+        peer.rest();
+    });
+    let weir = Weir::start(&upstream, "[timeouts]\nbody_idle = \"300ms\"");
+    let mut client = Client::connect(weir.address());
+    assert!(client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").try_answer().is_none());
+    upstream.wait_until(|upstream| upstream.connections() == 0);
+}
+
+#[test]
+fn the_total_bounds_head_and_body() {
+    let upstream = Upstream::serving(|mut peer| {
+        if peer.head().is_some_and(|head| head.target() == "/drip") {
+            peer.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
+            while peer.send("1\r\nx\r\n") {
+                thread::yield_now();
+            }
+        }
+        peer.rest();
+    });
+    let weir = Weir::start(&upstream, "[timeouts]\ntotal = \"300ms\"");
+    assert_eq!(Client::connect(weir.address()).get("/silent").status, 504);
+    let mut client = Client::connect(weir.address());
+    assert!(client.send("GET /drip HTTP/1.1\r\nHost: a\r\n\r\n").try_answer().is_none());
+    upstream.wait_until(|upstream| upstream.connections() == 0);
+}
+
+#[test]
+fn the_total_bounds_an_answer_that_is_not_taken() {
+    let upstream = Upstream::serving(|mut peer| {
+        peer.head();
+        peer.send("HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n");
+        let piece = vec![0; 65536];
+        while peer.send(&piece) {}
+    });
+    let weir = Weir::start(&upstream, "[timeouts]\ntotal = \"300ms\"");
+    let mut client = Client::connect(weir.address());
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    upstream.wait_until(|upstream| upstream.connections() == 1);
+    upstream.wait_until(|upstream| upstream.connections() == 0);
+}
+
+#[test]
+fn an_upstream_that_breaks_the_rules_is_a_bad_gateway() {
+    let many = "x: y\r\n".repeat(300);
+    for answer in [
+        "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".to_owned(),
+        "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!".to_owned(),
+        "HTTP/1.1 200 OK\r\ncontent-length: five\r\n\r\nhello".to_owned(),
+        "HTTP/1.1 200 OK\r\nx y\r\n\r\n".to_owned(),
+        format!("HTTP/1.1 200 OK\r\n{many}\r\n"),
+    ] {
+        let (_upstream, weir) = Weir::in_front_of(&answer);
+        let mut client = Client::connect(weir.address());
+        assert_eq!(client.get("/").status, 502, "{answer:.50}");
+        assert_eq!(client.get("/").status, 502, "{answer:.50}");
+        assert_eq!(weir.metric("weir_panics_total"), 0.0);
+    }
+}
+
+#[test]
+fn bytes_that_nobody_asked_for_answer_nobody() {
+    let upstream = Upstream::answering(|request, stream| {
+        // In one write, so that it is there when the answer is.
+        let answer = match request.target() {
+            "/more" => {
+                "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil"
+            }
+            _ => "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+        };
+        stream.write_all(answer.as_bytes()).is_ok()
+    });
+    let weir = Weir::start(&upstream, NEVER);
+    let mut client = Client::connect(weir.address());
+    for _ in 0..5 {
+        assert_eq!(client.get("/more").text(), "hello");
+        assert_eq!(client.get("/").text(), "hello");
+        // To HEAD, a body is what nobody asked for.
+        client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.head().unwrap().status, 200);
+        assert_eq!(client.get("/").text(), "hello");
+    }
+}

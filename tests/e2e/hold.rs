@@ -1,0 +1,368 @@
+//! Requests that wait: exactly as long as they must, in order, and for nobody who has left.
+
+use std::io::Write;
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use http::Request;
+use http_body_util::{Empty, Full};
+use socket2::SockRef;
+
+use crate::support::{Answer, Client, Upstream, Weir, over_h2};
+
+/// How late a waiting request may be on a machine that is busy with other tests.
+const LATE: Duration = Duration::from_millis(300);
+
+/// One budget for everyone, one request at a time.
+fn one_per(interval: &str, hold: &str) -> String {
+    format!("[[limit]]\nname = \"l\"\nkey = []\nrate = \"1/{interval}\"\non_limit = \"hold\"\nhold = {{ {hold} }}\n")
+}
+
+fn wait_for_held(weir: &Weir, count: f64) {
+    weir.wait_for_metric("weir_held_requests{limit=\"l\"}", |held| held == count);
+}
+
+fn request(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: weir.test\r\n\r\n")
+}
+
+/// A request on a connection of its own.
+fn ask(weir: &Weir, path: &str) -> Client {
+    let mut client = Client::connect(weir.address());
+    client.send(request(path));
+    client
+}
+
+fn retry_after(answer: &Answer) -> (u16, Option<u64>) {
+    (answer.status, answer.header("retry-after").map(|value| value.parse().unwrap()))
+}
+
+#[test]
+fn a_held_request_passes_when_it_is_due() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &one_per("200ms", ""));
+    let mut client = Client::connect(weir.address());
+    let earliest = Instant::now();
+    client.get("/first");
+    let latest = Instant::now();
+    for turn in 1..=3 {
+        assert_eq!(client.get("/next").status, 200);
+        let due = Duration::from_millis(200) * turn;
+        assert!(earliest.elapsed() >= due, "{turn}: too early, {:?}", earliest.elapsed());
+        assert!(latest.elapsed() < due + LATE, "{turn}: too late, {:?}", latest.elapsed());
+    }
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"held\"}"), 3.0);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"held\",limit=\"l\"}"), 3.0);
+    assert_eq!(weir.metric("weir_hold_duration_seconds_count{limit=\"l\"}"), 3.0);
+}
+
+#[test]
+fn the_line_is_served_in_order_of_arrival() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &one_per("400ms", ""));
+    Client::connect(weir.address()).get("/0");
+    let mut clients = Vec::new();
+    for turn in 1..=4 {
+        clients.push(ask(&weir, &format!("/{turn}")));
+        wait_for_held(&weir, f64::from(turn));
+    }
+    for client in &mut clients {
+        assert_eq!(client.answer().status, 200);
+    }
+    assert_eq!(upstream.targets(), ["/0", "/1", "/2", "/3", "/4"]);
+}
+
+/// One waits, another behind it; the first leaves and the second takes its turn.
+fn moves_up(wait: impl FnOnce(SocketAddr) -> Client, leave: impl FnOnce(Client)) {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &one_per("800ms", ""));
+    Client::connect(weir.address()).get("/first");
+    let began = Instant::now();
+    let gone = wait(weir.address());
+    wait_for_held(&weir, 1.0);
+    let mut next = ask(&weir, "/next");
+    wait_for_held(&weir, 2.0);
+    leave(gone);
+    let left = Instant::now();
+    wait_for_held(&weir, 1.0);
+    assert!(left.elapsed() < Duration::from_millis(100), "kept its place for {:?}", left.elapsed());
+    assert_eq!(next.answer().status, 200);
+    assert!(began.elapsed() < Duration::from_millis(1500), "did not move up: {:?}", began.elapsed());
+    wait_for_held(&weir, 0.0);
+    assert_eq!(upstream.targets(), ["/first", "/next"]);
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"abandoned\"}"), 1.0);
+}
+
+fn sending(bytes: &str) -> impl FnOnce(SocketAddr) -> Client {
+    move |address| {
+        let mut client = Client::connect(address);
+        client.send(bytes);
+        client
+    }
+}
+
+#[test]
+fn who_closes_loses_its_place() {
+    moves_up(sending(&request("/gone")), drop);
+}
+
+#[test]
+fn who_resets_loses_its_place() {
+    moves_up(sending(&request("/gone")), |mut client| {
+        SockRef::from(&*client.stream()).set_linger(Some(Duration::ZERO)).unwrap();
+    });
+}
+
+#[test]
+fn who_will_send_no_more_loses_its_place() {
+    let mut kept = None;
+    moves_up(sending(&request("/gone")), |mut client| {
+        client.finish();
+        assert_eq!(client.rest(), b"");
+        kept = Some(client);
+    });
+}
+
+#[test]
+fn who_closes_with_an_unread_body_loses_its_place() {
+    let head = "POST /gone HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
+    moves_up(sending(&format!("{head}{}", "x".repeat(50_000))), drop);
+    moves_up(sending(&format!("{head}{}", "x".repeat(100_000))), drop);
+}
+
+#[test]
+fn who_closes_before_its_body_was_asked_for_loses_its_place() {
+    moves_up(sending("POST /gone HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"), drop);
+    moves_up(sending("POST /gone HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"), drop);
+}
+
+#[test]
+fn who_closes_after_pipelining_loses_its_place() {
+    moves_up(sending(&format!("{}{}", request("/gone"), request("/gone-too"))), drop);
+    moves_up(sending(&format!("{}{}", request("/gone"), request("/gone-too").repeat(2000))), drop);
+}
+
+/// The same over HTTP/2, by a reset of the stream or by closing the connection.
+fn moves_up_over_h2(head: http::request::Builder, closes: bool) {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &one_per("800ms", ""));
+    Client::connect(weir.address()).get("/first");
+    let began = Instant::now();
+    let mut next = over_h2(weir.address(), async |mut client, socket| {
+        let mut gone = client.clone();
+        let gone = tokio::spawn(async move { gone.send(head, Full::from("x".repeat(50_000))).await.map(drop) });
+        let next = tokio::task::spawn_blocking({
+            let address = weir.address();
+            move || sending(&request("/next"))(address)
+        });
+        wait_for_held(&weir, 2.0);
+        if closes {
+            socket.shutdown(Shutdown::Both).unwrap();
+        } else {
+            gone.abort();
+        }
+        let left = Instant::now();
+        wait_for_held(&weir, 1.0);
+        assert!(left.elapsed() < Duration::from_millis(100), "kept its place for {:?}", left.elapsed());
+        if !closes {
+            let beside = client.get("/beside");
+            let (beside, ()) = tokio::join!(beside, async { wait_for_held(&weir, 2.0) });
+            assert_eq!(beside.unwrap().status, 200);
+        }
+        next.await.unwrap()
+    });
+    assert_eq!(next.answer().status, 200);
+    assert!(closes || began.elapsed() < Duration::from_millis(2300), "did not move up: {:?}", began.elapsed());
+    assert!(!upstream.targets().contains(&"/gone".to_owned()));
+}
+
+#[test]
+fn who_resets_its_stream_loses_its_place() {
+    moves_up_over_h2(Request::get("http://weir.test/gone"), false);
+    moves_up_over_h2(Request::post("http://weir.test/gone"), false);
+}
+
+#[test]
+fn who_closes_its_h2_connection_loses_its_place() {
+    moves_up_over_h2(Request::get("http://weir.test/gone"), true);
+    moves_up_over_h2(Request::post("http://weir.test/gone"), true);
+}
+
+#[test]
+fn beyond_a_cap_the_answer_comes_at_once_and_says_when() {
+    let caps = [
+        ("max_waiting = 1", ""),
+        ("", "[hold]\nmax_waiting = 1"),
+        ("", "[hold]\nmax_waiting_bytes = \"300B\""),
+        ("max_wait = \"15s\"", ""),
+    ];
+    for (hold, global) in caps {
+        let upstream = Upstream::start();
+        let weir = Weir::start(&upstream, &format!("{}{global}", one_per("10s", hold)));
+        Client::connect(weir.address()).get("/");
+        let filler = "x".repeat(180);
+        let mut held = Client::connect(weir.address());
+        held.send(format!("GET / HTTP/1.1\r\nHost: weir.test\r\nX-Filler: {filler}\r\n\r\n"));
+        wait_for_held(&weir, 1.0);
+        let mut late = Client::connect(weir.address());
+        late.send(format!("GET / HTTP/1.1\r\nHost: weir.test\r\nX-Filler: {filler}\r\n\r\n"));
+        let answer = late.answer();
+        // The one before it passes after up to 10 s and it 10 s later.
+        assert_eq!(retry_after(&answer), (429, Some(20)), "{hold}{global}: {}", answer.text());
+        assert_eq!(weir.metric("weir_held_requests{limit=\"l\"}"), 1.0);
+        let overflow = if hold.contains("max_wait =") { 0.0 } else { 1.0 };
+        assert_eq!(weir.metric("weir_hold_overflow_total"), overflow);
+        // Its place is free again once it has left.
+        drop(held);
+        wait_for_held(&weir, 0.0);
+        late.send(request("/"));
+        wait_for_held(&weir, 1.0);
+    }
+}
+
+#[test]
+fn a_wait_that_is_too_long_is_refused_at_once() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &one_per("10s", "max_wait = \"5s\""));
+    let mut client = Client::connect(weir.address());
+    client.get("/");
+    assert_eq!(retry_after(&client.get("/")), (429, Some(10)));
+}
+
+#[test]
+fn the_longest_wait_of_several_limits_counts_and_one_that_refuses_refuses() {
+    let upstream = Upstream::start();
+    let limit = |name: &str, rate: &str, rest: &str| {
+        format!("[[limit]]\nname = \"{name}\"\nkey = [\"path\"]\nrate = \"{rate}\"\n{rest}\n")
+    };
+    let hold = "on_limit = \"hold\"";
+    let both = limit("l", "1/400ms", hold) + &limit("short", "1/100ms", hold);
+    let weir = Weir::start(&upstream, &both);
+    let mut client = Client::connect(weir.address());
+    let began = Instant::now();
+    client.get("/");
+    assert_eq!(client.get("/").status, 200);
+    assert!(began.elapsed() >= Duration::from_millis(400));
+
+    let weir = Weir::start(&upstream, &(limit("l", "1/h", hold) + &limit("strict", "1/h", "")));
+    let mut client = Client::connect(weir.address());
+    client.get("/");
+    let answer = client.get("/");
+    assert_eq!(answer.status, 429);
+    assert!(answer.text().contains("strict"));
+}
+
+#[test]
+fn who_waits_is_not_told_to_go_on_and_takes_no_upstream_connection() {
+    let upstream = Upstream::answering(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+        false
+    });
+    let weir = Weir::start(&upstream, &one_per("500ms", ""));
+    let mut client = Client::connect(weir.address());
+    let began = Instant::now();
+    client.get("/");
+    upstream.wait_until(|upstream| upstream.connections() == 0);
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+    wait_for_held(&weir, 1.0);
+    assert_eq!(upstream.connections(), 0);
+    assert_eq!(client.head().unwrap().status, 100);
+    assert!(began.elapsed() >= Duration::from_millis(500), "told to go on after {:?}", began.elapsed());
+    assert_eq!(client.send("hello").answer().status, 200);
+    assert_eq!(upstream.received()[1].body, b"hello");
+}
+
+#[test]
+fn the_body_of_one_who_waits_is_not_read() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &one_per("1s", ""));
+    let mut client = Client::connect(weir.address());
+    client.get("/");
+    let before = weir.resident();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 33554432\r\n\r\n");
+    let mut writer = client.stream().try_clone().unwrap();
+    let writing = thread::spawn(move || writer.write_all(&vec![0; 32 << 20]).is_ok());
+    wait_for_held(&weir, 1.0);
+    let grown = weir.resident().saturating_sub(before);
+    assert!(grown < 4 << 20, "grown by {grown}");
+    assert_eq!(client.answer().status, 200);
+    assert!(writing.join().unwrap());
+    assert_eq!(upstream.received()[1].body.len(), 32 << 20);
+}
+
+#[test]
+fn an_upstream_that_went_away_meanwhile_costs_nothing() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &one_per("500ms", ""));
+    let mut client = Client::connect(weir.address());
+    client.get("/");
+    let mut behind = {
+        client.send(request("/"));
+        wait_for_held(&weir, 1.0);
+        ask(&weir, "/")
+    };
+    upstream.stop();
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (502, Some("1")));
+    // What it gave back is there for the next one.
+    assert_eq!(behind.answer().status, 502);
+}
+
+#[test]
+fn many_streams_of_one_connection_are_held_in_order() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &one_per("20ms", ""));
+    let earliest = Instant::now();
+    over_h2(weir.address(), async |client, _| {
+        let mut asking = Vec::new();
+        for turn in 0..20 {
+            let mut client = client.clone();
+            asking.push(tokio::spawn(async move { client.get(&format!("/{turn}")).await }));
+        }
+        for asked in asking {
+            assert_eq!(asked.await.unwrap().unwrap().status, 200);
+        }
+    });
+    assert!(earliest.elapsed() >= Duration::from_millis(20 * 19));
+    let mut all = upstream.targets();
+    all.sort_by_key(|target| target[1..].parse::<u32>().unwrap());
+    assert_eq!(all.len(), 20);
+    assert_eq!(all, upstream.targets());
+}
+
+#[test]
+fn who_leaves_while_its_request_is_under_way_is_charged() {
+    let (tell, arrived) = channel();
+    let tell = Mutex::new(tell);
+    let upstream = Upstream::serving(move |mut peer| {
+        peer.head();
+        let _ = tell.lock().unwrap().send(());
+        peer.rest();
+    });
+    let weir = Weir::start(&upstream, "[[limit]]\nname = \"l\"\nkey = []\nrate = \"1/h\"");
+    let mut client = ask(&weir, "/");
+    arrived.recv().unwrap();
+    let _ = client.stream().shutdown(Shutdown::Both);
+    drop(client);
+    weir.wait_for_metric("weir_connections", |open| open == 0.0);
+    assert_eq!(Client::connect(weir.address()).get("/").status, 429);
+}
+
+#[test]
+fn who_waits_longer_than_the_idle_deadlines_is_kept() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(
+        &upstream,
+        &format!("{}[timeouts]\nkeep_alive = \"100ms\"\nrequest_head = \"100ms\"", one_per("600ms", "")),
+    );
+    let mut client = Client::connect(weir.address());
+    client.get("/");
+    assert_eq!(client.get("/").status, 200);
+    over_h2(weir.address(), async |mut client, _| {
+        let head = Request::get("http://weir.test/");
+        assert_eq!(client.send(head, Empty::new()).await.unwrap().status(), 200);
+    });
+}

@@ -1,0 +1,231 @@
+//! Bodies pass as they come, and no faster than they are taken.
+
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+
+use crate::support::{Client, PATIENCE, Upstream, Weir, over_h2};
+
+const MIB: usize = 1 << 20;
+const LARGE: usize = 64 * MIB;
+/// What Weir may hold of a body that is not taken: about a MiB of buffers, in what its allocator takes at once.
+const SLACK: usize = 12 * MIB;
+
+/// A moment that one thread waits for and another brings about.
+fn moment() -> (Sender<()>, Mutex<Receiver<()>>) {
+    let (bring_about, wait) = channel();
+    (bring_about, Mutex::new(wait))
+}
+
+fn wait_for(moment: &Mutex<Receiver<()>>) {
+    let _ = moment.lock().unwrap().recv_timeout(PATIENCE);
+}
+
+/// Waits until `count` has not moved for a while.
+fn wait_until_stalled(count: &AtomicUsize) -> usize {
+    const WHILE: Duration = Duration::from_millis(150);
+    let until = Instant::now() + PATIENCE;
+    let (mut last, mut since) = (0, Instant::now());
+    while last == 0 || since.elapsed() < WHILE {
+        let now = count.load(Ordering::Relaxed);
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        assert!(Instant::now() < until, "still moving at {now}");
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    last
+}
+
+/// Writes [`LARGE`] bytes piece by piece and counts them.
+fn pour(mut write: impl FnMut(&[u8]) -> bool, count: &AtomicUsize) {
+    let piece = vec![7; 64 * 1024];
+    while count.load(Ordering::Relaxed) < LARGE && write(&piece) {
+        count.fetch_add(piece.len(), Ordering::Relaxed);
+    }
+}
+
+/// An upstream that answers with a [`LARGE`] body and counts what it could write of it.
+fn pouring() -> (Upstream, Arc<AtomicUsize>) {
+    let written = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&written);
+    let upstream = Upstream::serving(move |mut peer| {
+        while let Some(head) = peer.head() {
+            if head.target() == "/large" {
+                peer.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {LARGE}\r\n\r\n"));
+                pour(|piece| peer.send(piece), &count);
+            } else {
+                peer.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+            }
+        }
+    });
+    (upstream, written)
+}
+
+#[test]
+fn an_answer_begins_before_the_upstream_has_finished() {
+    let (go_on, wait) = moment();
+    let upstream = Upstream::serving(move |mut peer| {
+        peer.head();
+        peer.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
+        wait_for(&wait);
+        peer.send("5\r\nhello\r\n");
+        wait_for(&wait);
+        peer.send("0\r\n\r\n");
+        peer.rest();
+    });
+    let weir = Weir::start(&upstream, "");
+    let mut client = Client::connect(weir.address());
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().unwrap().status, 200);
+    go_on.send(()).unwrap();
+    assert_eq!(client.read(10), b"5\r\nhello\r\n");
+    go_on.send(()).unwrap();
+    assert_eq!(client.read(5), b"0\r\n\r\n");
+}
+
+#[test]
+fn a_request_reaches_the_upstream_before_the_client_has_finished() {
+    let (tell, arrived) = channel();
+    let tell = Mutex::new(tell);
+    let upstream = Upstream::serving(move |mut peer| {
+        peer.head();
+        for len in [5, 4] {
+            let piece = peer.read(len).unwrap();
+            tell.lock().unwrap().send(piece).unwrap();
+        }
+        peer.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        peer.rest();
+    });
+    let weir = Weir::start(&upstream, "");
+    let mut client = Client::connect(weir.address());
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nfirst");
+    assert_eq!(arrived.recv_timeout(PATIENCE).unwrap(), b"first");
+    client.send("last");
+    assert_eq!(arrived.recv_timeout(PATIENCE).unwrap(), b"last");
+    assert_eq!(client.answer().status, 200);
+}
+
+#[test]
+fn both_bodies_may_run_at_once() {
+    let upstream = Upstream::serving(|mut peer| {
+        peer.head();
+        peer.send("HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n");
+        while let Some(piece) = peer.read(4) {
+            peer.send(piece);
+        }
+    });
+    let weir = Weir::start(&upstream, "");
+    let mut client = Client::connect(weir.address());
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nping");
+    assert_eq!(client.head().unwrap().status, 200);
+    assert_eq!(client.read(4), b"ping");
+    assert_eq!(client.send("pong").read(4), b"pong");
+}
+
+#[test]
+fn an_answer_that_is_not_taken_waits_at_the_upstream() {
+    let (upstream, written) = pouring();
+    let weir = Weir::start(&upstream, "");
+    let mut client = Client::connect(weir.address());
+    client.get("/warm-up");
+    let before = weir.resident();
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().unwrap().status, 200);
+    let stalled_at = wait_until_stalled(&written);
+    let grown = weir.resident().saturating_sub(before);
+    assert!(stalled_at < LARGE && grown < SLACK, "{stalled_at} bytes written, grown by {grown}");
+    let body = client.read(LARGE);
+    assert!(body.iter().all(|byte| *byte == 7));
+    assert_eq!(client.get("/after").status, 200);
+    let grown = weir.resident().saturating_sub(before);
+    assert!(grown < SLACK, "grown by {grown} in the end");
+}
+
+#[test]
+fn a_request_that_is_not_taken_waits_at_the_client() {
+    let (go_on, wait) = moment();
+    let upstream = Upstream::serving(move |mut peer| {
+        while let Some(head) = peer.head() {
+            if head.target() == "/large" {
+                wait_for(&wait);
+                assert!(peer.read(LARGE).unwrap().iter().all(|byte| *byte == 7));
+            }
+            peer.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    let weir = Weir::start(&upstream, "");
+    let mut client = Client::connect(weir.address());
+    client.get("/warm-up");
+    let before = weir.resident();
+    let sent = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        client.send(format!("POST /large HTTP/1.1\r\nHost: a\r\nContent-Length: {LARGE}\r\n\r\n"));
+        let mut writer = client.stream().try_clone().unwrap();
+        scope.spawn(|| pour(move |piece| writer.write_all(piece).is_ok(), &sent));
+        let stalled_at = wait_until_stalled(&sent);
+        let grown = weir.resident().saturating_sub(before);
+        assert!(stalled_at < LARGE && grown < SLACK, "{stalled_at} bytes sent, grown by {grown}");
+        go_on.send(()).unwrap();
+        assert_eq!(client.answer().status, 200);
+    });
+    assert_eq!(client.get("/after").status, 200);
+    let grown = weir.resident().saturating_sub(before);
+    assert!(grown < SLACK, "grown by {grown} in the end");
+}
+
+#[test]
+fn an_answer_that_is_not_taken_waits_at_the_upstream_over_h2() {
+    let (upstream, written) = pouring();
+    let weir = Weir::start(&upstream, "");
+    over_h2(weir.address(), async |mut client, _| {
+        client.get("/warm-up").await.unwrap();
+        let before = weir.resident();
+        let mut response = client.send(Request::get("http://weir.test/large"), Empty::new()).await.unwrap();
+        let stalled_at = wait_until_stalled(&written);
+        let grown = weir.resident().saturating_sub(before);
+        assert!(stalled_at < LARGE && grown < SLACK, "{stalled_at} bytes written, grown by {grown}");
+        // The other streams of the connection go on.
+        assert_eq!(client.get("/beside").await.unwrap().status, 200);
+        let mut len = 0;
+        while let Some(frame) = response.frame().await {
+            len += frame.unwrap().data_ref().map_or(0, bytes::Bytes::len);
+        }
+        assert_eq!(len, LARGE);
+    });
+}
+
+#[test]
+fn a_client_that_leaves_mid_answer_takes_the_upstream_connection_with_it() {
+    let (upstream, written) = pouring();
+    let weir = Weir::start(&upstream, "");
+    let mut client = Client::connect(weir.address());
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    let _ = client.stream().read(&mut [0; 100]);
+    wait_until_stalled(&written);
+    drop(client);
+    upstream.wait_until(|upstream| upstream.connections() == 0);
+}
+
+#[test]
+fn a_client_that_leaves_before_the_answer_takes_the_upstream_connection_with_it() {
+    let upstream = Upstream::serving(|mut peer| {
+        peer.head();
+        peer.rest();
+    });
+    let weir = Weir::start(&upstream, "");
+    for request in ["GET / HTTP/1.1\r\nHost: a\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf"]
+    {
+        let mut client = Client::connect(weir.address());
+        client.send(request);
+        upstream.wait_until(|upstream| upstream.connections() == 1);
+        drop(client);
+        upstream.wait_until(|upstream| upstream.connections() == 0);
+    }
+}

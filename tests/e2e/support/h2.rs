@@ -1,0 +1,112 @@
+//! A client that speaks HTTP/2 with prior knowledge.
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpStream};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::request::Builder;
+use http::{HeaderMap, Request, Response};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::{Body, Frame, Incoming};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::timeout;
+
+use super::PATIENCE;
+
+/// A body whose frames come from the other end of a channel, and which ends when that is dropped.
+pub struct Channel(pub UnboundedReceiver<Frame<Bytes>>);
+
+type AnyBody = BoxBody<Bytes, Infallible>;
+
+/// One connection to Weir. Dropping the future of a request resets its stream.
+#[derive(Clone)]
+pub struct H2Client {
+    send: SendRequest<AnyBody>,
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub struct H2Answer {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    pub trailers: Option<HeaderMap>,
+}
+
+/// Runs `test` with a connection and its socket. It may block: the connection is driven by a thread of its own.
+pub fn over_h2<T>(address: SocketAddr, test: impl AsyncFnOnce(H2Client, TcpStream) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let done = runtime.block_on(async {
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let stream = tokio::net::TcpStream::from_std(socket.try_clone().unwrap()).unwrap();
+        let (send, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        timeout(PATIENCE, test(H2Client { send }, socket)).await.expect("in time")
+    });
+    runtime.shutdown_background();
+    done
+}
+
+impl Body for Channel {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|frame| frame.map(Ok))
+    }
+}
+
+impl H2Client {
+    /// Waits until no more requests can be sent.
+    pub async fn closed(&mut self) {
+        while self.send.ready().await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Sends a request; the answer's body is still to come.
+    pub async fn send<B>(&mut self, head: Builder, body: B) -> hyper::Result<Response<Incoming>>
+    where
+        B: Body<Data = Bytes, Error = Infallible> + Send + Sync + 'static,
+    {
+        let request: Request<AnyBody> = head.body(BodyExt::boxed(body)).unwrap();
+        self.send.send_request(request).await
+    }
+
+    /// Sends a request without a body and reads its answer.
+    pub async fn ask(&mut self, head: Builder) -> hyper::Result<H2Answer> {
+        H2Answer::read(self.send(head, Empty::new()).await?).await
+    }
+
+    /// Sends a GET and reads its answer.
+    pub async fn get(&mut self, path: &str) -> hyper::Result<H2Answer> {
+        self.ask(Request::get(format!("http://weir.test{path}"))).await
+    }
+
+    /// Sends a POST and reads its answer.
+    pub async fn post(&mut self, path: &str, body: impl Into<Bytes>) -> hyper::Result<H2Answer> {
+        let head = Request::post(format!("http://weir.test{path}"));
+        H2Answer::read(self.send(head, Full::new(body.into())).await?).await
+    }
+}
+
+impl H2Answer {
+    /// Reads the rest of an answer.
+    pub async fn read(response: Response<Incoming>) -> hyper::Result<Self> {
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await?;
+        let trailers = body.trailers().cloned();
+        Ok(Self { status: parts.status.as_u16(), headers: parts.headers, body: body.to_bytes(), trailers })
+    }
+
+    /// The first value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}
