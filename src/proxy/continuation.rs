@@ -9,11 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::header::{EXPECT, HeaderValue};
-use http::{Request, StatusCode};
+use http::HeaderMap;
+use http::header::EXPECT;
 use tokio::time::{Sleep, sleep};
-
-use super::body::RequestBody;
 
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -24,13 +22,37 @@ pub(super) struct Continuation {
     patience: Pin<Box<Sleep>>,
 }
 
+/// Whether the upstream has asked for the body.
 #[derive(Debug, Default)]
-struct Asked {
+pub(super) struct Asked {
     yes: bool,
     waker: Option<Waker>,
 }
 
+impl Asked {
+    /// It has.
+    pub(super) fn answer(asked: &Mutex<Self>) {
+        let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.yes = true;
+        if let Some(waker) = asked.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
 impl Continuation {
+    /// One for a request with these headers, if it says `Expect: 100-continue`.
+    pub(super) fn wanted_by(headers: &HeaderMap) -> Option<Self> {
+        let expects = headers.get(EXPECT)?.as_bytes();
+        let is_wanted = expects.eq_ignore_ascii_case(b"100-continue");
+        is_wanted.then(|| Self { asked: Arc::default(), patience: Box::pin(sleep(PATIENCE)) })
+    }
+
+    /// Where the upstream's asking is noted.
+    pub(super) fn asked(&self) -> Arc<Mutex<Asked>> {
+        Arc::clone(&self.asked)
+    }
+
     /// Ready once the upstream has sent 100, or has not for too long.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,23 +63,4 @@ impl Continuation {
         drop(asked);
         self.patience.as_mut().poll(cx)
     }
-}
-
-/// Makes the body of a request that says `Expect: 100-continue` wait, and the upstream's 100 let it go.
-pub(super) fn attach(request: &mut Request<RequestBody>) {
-    let expects = request.headers().get(EXPECT).map(HeaderValue::as_bytes);
-    if !expects.is_some_and(|expects| expects.eq_ignore_ascii_case(b"100-continue")) {
-        return;
-    }
-    let asked = Arc::<Mutex<Asked>>::default();
-    request.body_mut().wait_for(Continuation { asked: Arc::clone(&asked), patience: Box::pin(sleep(PATIENCE)) });
-    hyper::ext::on_informational(request, move |response| {
-        if response.status() == StatusCode::CONTINUE {
-            let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
-            asked.yes = true;
-            if let Some(waker) = asked.waker.take() {
-                waker.wake();
-            }
-        }
-    });
 }

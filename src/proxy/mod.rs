@@ -14,6 +14,7 @@ mod forward;
 pub mod h1;
 mod hop;
 mod host;
+mod interim;
 mod listener;
 mod service;
 mod tally;

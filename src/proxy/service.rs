@@ -1,7 +1,9 @@
 //! The life of a request, one phase per line.
 
 use std::borrow::Cow;
+use std::future::{Future, poll_fn};
 use std::net::IpAddr;
+use std::pin::pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -18,7 +20,7 @@ use super::upstream::{Exchanged, UpstreamBody, exchange};
 use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
-use super::{continuation, hop, host};
+use super::{hop, host, interim};
 use crate::gate::{Charged, Pass, Refusal, Standing, Step, Waiting};
 use crate::policy::client_ip::unmap;
 use crate::policy::{Facts, Stage, path};
@@ -114,6 +116,7 @@ impl<'v> Life<'v> {
             authority: &authority,
             path: &path,
         };
+        interim::listen(request, self.wire.interim());
         forward::prepare(request, &sender, &self.view.current.settings)
             .map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
         self.forward(slot, passed, is_grpc).await
@@ -215,10 +218,15 @@ impl<'v> Life<'v> {
         is_grpc: bool,
     ) -> Result<Response<UpstreamBody>, Stop> {
         let settings = &self.view.current.settings;
-        if let Some(request) = slot.as_mut().filter(|request| request.headers().contains_key(header::EXPECT)) {
-            continuation::attach(request);
-        }
-        let exchanged = exchange(&self.view.pool, slot, &settings.timeouts, &mut passed.charged).await;
+        let exchanged = {
+            let mut exchange = pin!(exchange(&self.view.pool, slot, &settings.timeouts, &mut passed.charged));
+            poll_fn(|cx| {
+                let polled = exchange.as_mut().poll(cx);
+                self.wire.write_interim();
+                polled
+            })
+            .await
+        };
         let standing = passed.standing();
         match exchanged {
             Ok(Exchanged { mut response, handed_over }) => {

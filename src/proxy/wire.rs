@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::deadline::Deadline;
 use super::h1::{Guard, HeadFault, Phase};
+use super::interim::Interim;
 use super::settings::Timeouts;
 use crate::policy::client_ip::unmap;
 use crate::time;
@@ -44,6 +45,12 @@ pub(super) struct Wire {
     in_flight: Cell<u32>,
     /// When the answer in hand must have been written.
     answer_by: Cell<Option<Instant>>,
+    /// Interim answers for the client.
+    interim: Interim,
+    /// Bytes of them that the socket did not take; they go before all else.
+    interim_rest: RefCell<Vec<u8>>,
+    /// Whether the socket takes no more for now.
+    is_blocked: Cell<bool>,
     /// Whether the client may still be sending when everything has been answered.
     unread: Cell<bool>,
 }
@@ -51,10 +58,21 @@ pub(super) struct Wire {
 impl Wire {
     fn new(stream: OwnedWriteHalf, peer: SocketAddr, guard: Option<Guard>) -> Rc<Self> {
         let guard = guard.map(RefCell::new);
-        let (requests, in_flight, answer_by) = (Cell::new(0), Cell::new(0), Cell::new(None));
         let text = unmap(peer.ip()).to_string();
         let peer_text = HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("unknown"));
-        Rc::new(Self { stream, peer, peer_text, guard, requests, in_flight, answer_by, unread: Cell::new(false) })
+        Rc::new(Self {
+            stream,
+            peer,
+            peer_text,
+            guard,
+            requests: Cell::new(0),
+            in_flight: Cell::new(0),
+            answer_by: Cell::new(None),
+            interim: Interim::default(),
+            interim_rest: RefCell::default(),
+            is_blocked: Cell::new(false),
+            unread: Cell::new(false),
+        })
     }
 
     /// Whether this is HTTP/1.
@@ -88,6 +106,22 @@ impl Wire {
     pub(super) async fn gone(&self) {
         // An error means that the runtime is going away, and the client with it.
         let _ = self.socket().ready(Interest::PRIORITY).await;
+    }
+
+    /// Where interim answers for this client are left, if it can get any.
+    pub(super) fn interim(&self) -> Option<&Interim> {
+        self.is_h1().then_some(&self.interim)
+    }
+
+    /// Writes the interim answers that have come. To be called only while the request in hand is unanswered: hyper
+    /// has then written all it had, unless the socket is blocked. In that case they are dropped.
+    pub(super) fn write_interim(&self) {
+        let Some(bytes) = self.interim.take().filter(|_| !self.is_blocked.get()) else { return };
+        let mut rest = self.interim_rest.borrow_mut();
+        if rest.is_empty() {
+            let written = self.socket().try_write(&bytes).unwrap_or(0); // an error shows again in the next write
+            rest.extend_from_slice(&bytes[written..]);
+        }
     }
 
     fn socket(&self) -> &TcpStream {
@@ -260,6 +294,7 @@ impl WireIo {
     /// After a write that could not go on: fails once it has been so for too long.
     fn write_blocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let since = *self.write_blocked_since.get_or_insert_with(time::instant_now);
+        self.wire.is_blocked.set(true);
         let idle_at = since + self.timeouts.body_idle;
         let at = self.wire.answer_by.get().map_or(idle_at, |answer_by| answer_by.min(idle_at));
         ready!(self.write_deadline.poll(cx, at));
@@ -277,10 +312,16 @@ impl WireIo {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return self.write_blocked(cx),
             }
-            match write(self.wire.socket()) {
+            let mut rest = self.wire.interim_rest.borrow_mut();
+            let is_rest = !rest.is_empty();
+            let written = if is_rest { self.wire.socket().try_write(&rest) } else { write(self.wire.socket()) };
+            match written {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(len) if is_rest => drop(rest.drain(..len)),
                 done => {
+                    drop(rest);
                     self.write_blocked_since = None;
+                    self.wire.is_blocked.set(false);
                     return Poll::Ready(done);
                 }
             }

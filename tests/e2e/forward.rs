@@ -124,15 +124,21 @@ fn an_answer_that_ends_with_its_connection_gets_chunks() {
 }
 
 #[test]
-fn interim_answers_are_swallowed() {
+fn interim_answers_are_passed_on_to_http_1_1() {
     let (_upstream, weir) = Weir::in_front_of(
-        "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+        "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\nconnection: x-mine\r\nx-mine: 1\r\n\r\n\
+         HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
     );
     let mut client = Client::connect(weir.address());
     for _ in 0..2 {
-        let answer = client.get("/");
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let heads = [client.head().unwrap().head, client.head().unwrap().head];
+        assert_eq!(heads, ["HTTP/1.1 102 Processing\r\n", "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n"]);
+        let answer = client.answer();
         assert_eq!((answer.status, answer.header("link"), &*answer.text()), (200, None, "ok"));
     }
+    client.send("GET / HTTP/1.0\r\n\r\n");
+    assert_eq!(client.answer().status, 200, "HTTP/1.0 knows no interim answers");
 }
 
 #[test]

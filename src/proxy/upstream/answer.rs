@@ -27,6 +27,8 @@ pub(in super::super) struct UpstreamBody {
     body_idle: Duration,
     total_at: Option<Instant>,
     waiting_since: Option<Instant>,
+    /// Pieces of the request's body that had gone out by then: a client that still sends is not idle.
+    sent: u64,
 }
 
 impl UpstreamBody {
@@ -39,7 +41,7 @@ impl UpstreamBody {
         total_at: Option<Instant>,
     ) -> Self {
         let connection = Some(connection);
-        let mut body = Self { incoming, connection, pool, request, body_idle, total_at, waiting_since: None };
+        let mut body = Self { incoming, connection, pool, request, body_idle, total_at, waiting_since: None, sent: 0 };
         if body.incoming.is_end_stream() {
             body.give_back();
         }
@@ -100,7 +102,12 @@ impl UpstreamBody {
 
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(connection) = &mut self.connection else { return Poll::Pending };
-        let idle_at = *self.waiting_since.get_or_insert_with(time::instant_now) + self.body_idle;
+        let sent = self.request.frames.get();
+        if self.waiting_since.is_none() || self.sent != sent {
+            self.sent = sent;
+            self.waiting_since = Some(time::instant_now());
+        }
+        let idle_at = self.waiting_since.map_or_else(time::instant_now, |since| since + self.body_idle);
         let at = self.total_at.map_or(idle_at, |total_at| total_at.min(idle_at));
         connection.poll_deadline(cx, at)
     }
