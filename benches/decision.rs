@@ -31,8 +31,9 @@ impl Subject {
     fn new(limits: usize) -> Self {
         let mut text = String::from("[upstream]\nurl = \"http://127.0.0.1:1\"\n");
         for index in 0..limits {
-            text +=
-                &format!("[[limit]]\nname = \"l{index}\"\nkey = [\"ip\"]\nrate = \"1000000/s\"\nmax_keys = 20000000\n");
+            let name = format!("name = \"l{index}\"\n");
+            text += "[[limit]]\nkey = [\"ip\"]\nrate = \"1000000/s\"\nmax_keys = 20000000\n";
+            text += &name;
         }
         let config = config::compile(&text, "bench", Path::new(""), &|_| None).expect("a valid configuration");
         let gate = Gate::new(Clock::start(), [7; 16], Arc::new(Metrics::new("0", "0").unwrap()));

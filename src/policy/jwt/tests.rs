@@ -1,3 +1,5 @@
+//! Tokens of every kind, made in the test or wrong in one place.
+
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use jsonwebtoken::jwk::Jwk;
