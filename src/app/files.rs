@@ -18,7 +18,7 @@ pub(super) struct FileWatch {
 
 impl FileWatch {
     /// Watches every folder in which `files`, or a symlink on the way to one, stand.
-    pub(super) fn new(files: &[PathBuf]) -> Self {
+    pub(super) fn new<'p>(files: impl Iterator<Item = &'p Path>) -> Self {
         let changed = Arc::new(Notify::new());
         let on_event = {
             let changed = Arc::clone(&changed);
@@ -50,7 +50,7 @@ impl FileWatch {
 }
 
 /// The folders in which one of `files` can be exchanged for another.
-fn folders(files: &[PathBuf]) -> BTreeSet<PathBuf> {
+fn folders<'p>(files: impl Iterator<Item = &'p Path>) -> BTreeSet<PathBuf> {
     let mut folders = BTreeSet::new();
     for file in files {
         let Ok(file) = std::path::absolute(file) else { continue };

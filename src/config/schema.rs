@@ -135,9 +135,9 @@ const OPTIONS: &[Opt] = &[
     opt("log.format", OneOf(&["auto", "text", "json"]), Toml("\"auto\""),
         "How a log line is written; `auto` is text on a terminal and JSON elsewhere."),
     opt("log.level", OneOf(&["error", "warn", "info", "debug", "trace"]), Toml("\"info\""),
-        "The least severe level that is written."),
+        "The least severe level that is written; access lines are always."),
     opt("log.access", OneOf(&["off", "all", "refused"]), Toml("\"off\""),
-        "Which requests get a line."),
+        "Which requests get a line; `refused` are those that were not forwarded."),
 
     opt("identity.NAME.header", Text("header name"), NONE,
         "The header whose value is the identity; this or `jwt`."),

@@ -2,6 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, missing_docs)]
 
+mod ops;
 mod support;
 
+mod cli;
+mod demo;
+mod drain;
+mod logs;
+mod metrics;
+mod reload;
 mod smoke;
