@@ -79,7 +79,7 @@ const OPTIONS: &[Opt] = &[
     opt("server.ipv6_prefix", Count(1, 128), Toml("64"),
         "Leading bits of an IPv6 address that count as one client."),
     opt("server.max_connections", Count(1, 10_000_000), Toml("10000"),
-        "Connections open at once; more wait in the kernel."),
+        "Connections open at once; more are closed unserved."),
     opt("server.shutdown_grace", Duration, Toml("\"30s\""),
         "How long running requests may go on after a signal to stop."),
     opt("server.forwarded", Switch, Toml("false"),
