@@ -20,17 +20,23 @@ impl FileWatch {
     /// Watches every folder in which `files`, or a symlink on the way to one, stand.
     pub(super) fn new<'p>(files: impl Iterator<Item = &'p Path>) -> Self {
         let changed = Arc::new(Notify::new());
+        let places = places(files);
+        let folders: BTreeSet<PathBuf> = places.iter().filter_map(|place| place.parent()).map(Path::to_owned).collect();
         let on_event = {
             let changed = Arc::clone(&changed);
             move |event: notify::Result<notify::Event>| {
-                let is_read = event.is_ok_and(|event| event.kind.is_access());
-                if !is_read {
+                // What cannot be told apart, such as a lost event, counts as a change.
+                let concerns_us = event.map_or(true, |event| {
+                    let is_ours = event.paths.is_empty() || event.paths.iter().any(|path| places.contains(path));
+                    is_ours && !event.kind.is_access()
+                });
+                if concerns_us {
                     changed.notify_one();
                 }
             }
         };
         let watcher = notify::recommended_watcher(on_event).map(|mut watcher| {
-            for folder in folders(files) {
+            for folder in folders {
                 if let Err(error) = watcher.watch(&folder, RecursiveMode::NonRecursive) {
                     tracing::debug!(folder = %folder.display(), %error, "cannot watch");
                 }
@@ -49,16 +55,25 @@ impl FileWatch {
     }
 }
 
-/// The folders in which one of `files` can be exchanged for another.
-fn folders<'p>(files: impl Iterator<Item = &'p Path>) -> BTreeSet<PathBuf> {
-    let mut folders = BTreeSet::new();
+/// Every path at which one of `files` can be exchanged for another: itself, each symlink on the way to it, and
+/// where those lead.
+fn places<'p>(files: impl Iterator<Item = &'p Path>) -> BTreeSet<PathBuf> {
+    let mut places = BTreeSet::new();
     for file in files {
         let Ok(file) = std::path::absolute(file) else { continue };
-        let links = file.ancestors().filter(|path| path.is_symlink());
-        folders.extend(links.filter_map(Path::parent).map(Path::to_owned));
-        for file in [file.canonicalize().ok(), Some(file)].into_iter().flatten() {
-            folders.extend(file.parent().map(Path::to_owned));
+        places.extend(file.ancestors().filter(|path| path.is_symlink()).map(Path::to_owned));
+        let mut link = file.clone();
+        for _ in 0..LINKS_MAX {
+            let Ok(target) = std::fs::read_link(&link) else { break };
+            link = link.parent().unwrap_or(Path::new("/")).join(target);
+            places.extend(link.ancestors().filter(|path| path.is_symlink()).map(Path::to_owned));
+            places.insert(link.clone());
         }
+        places.extend(file.canonicalize());
+        places.insert(file);
     }
-    folders
+    places
 }
+
+/// As many links in a row as the system follows.
+const LINKS_MAX: usize = 40;

@@ -1,45 +1,54 @@
 //! The decision over all limits of one stage.
 
+use std::borrow::Borrow;
+
 use smallvec::SmallVec;
 
 use super::identify::{Whos, identify};
 use super::wait::{Candidate, Holding, Item, Waiting};
 use super::{Cause, Charged, Gate, LimitState, Live, Pass, Refusal, Standing, Unidentified};
 use crate::limit::{Decision, Retry};
-use crate::policy::{Applied, Facts, Mode, OnLimit, Stage};
+use crate::policy::{Applied, Facts, Limit, Mode, OnLimit, Stage};
 use crate::store::{self, Charge, Decisions};
+use crate::telemetry::Decided;
 use crate::time::Timestamp;
 
-/// What becomes of a request after one stage.
+/// What becomes of a request after one stage. The common case is small.
 #[derive(Debug)]
 pub enum Step<'l> {
     /// It passes the stage.
     Pass(Pass<'l>),
     /// It is refused.
-    Refuse(Refusal<'l>),
+    Refuse(Box<Refusal<'l>>),
     /// It waits.
-    Wait(Waiting<'l>),
+    Wait(Box<Waiting<'l>>),
 }
 
 /// One limit that applies to the request in hand, with all that is needed to decide it.
 struct Case<'l> {
     state: &'l LimitState,
-    on_limit: OnLimit,
+    limit: &'l Limit,
     charge: Charge<'l>,
     /// Others wait on this key already.
     queued: bool,
 }
 
+impl<'l> Borrow<Charge<'l>> for Case<'l> {
+    fn borrow(&self) -> &Charge<'l> {
+        &self.charge
+    }
+}
+
 type Cases<'l> = SmallVec<[Case<'l>; 4]>;
 
 impl Gate {
-    /// Decides the limits of `stage` for a request whose head has `head_bytes`, at the instant `now`.
+    /// Decides the limits of `stage` at the instant `now`. `head_bytes` is asked only of a request that would wait.
     pub fn admit<'l>(
         &'l self,
         live: &'l Live,
         stage: Stage,
         facts: &Facts<'_>,
-        head_bytes: usize,
+        head_bytes: impl FnOnce() -> usize,
         now: Timestamp,
     ) -> Result<Step<'l>, Unidentified<'l>> {
         let mut applied: SmallVec<[Applied<'l>; 4]> = SmallVec::new();
@@ -62,26 +71,31 @@ impl Gate {
         let enforced = limit.mode == Mode::Enforce;
         Case {
             state,
-            on_limit: limit.on_limit,
+            limit,
             queued: enforced && limit.on_limit != OnLimit::Reject && state.line.has_waiters(key),
             charge: Charge { table: &state.table, key, quota: limit.quota, cost: limit.cost, enforced },
         }
     }
 
-    fn decide<'l>(&'l self, live: &'l Live, cases: &[Case<'l>], head_bytes: usize, now: Timestamp) -> Step<'l> {
-        let charges: SmallVec<[Charge<'l>; 4]> = cases.iter().map(|case| case.charge).collect();
+    fn decide<'l>(
+        &'l self,
+        live: &'l Live,
+        cases: &[Case<'l>],
+        head_bytes: impl FnOnce() -> usize,
+        now: Timestamp,
+    ) -> Step<'l> {
         let mut decisions = Decisions::new();
         let admitted = if cases.iter().any(|case| case.queued) {
-            decisions.extend(charges.iter().map(|charge| store::peek(charge, now)));
+            decisions.extend(cases.iter().map(|case| store::peek(&case.charge, now)));
             false
         } else {
-            store::admit(&charges, now, &mut decisions)
+            store::admit(cases, now, &mut decisions)
         };
         if admitted {
             let charged = cases.iter().zip(&decisions).map(|(case, decision)| (case.state, &case.charge, *decision));
             return Step::Pass(pass(charged, now));
         }
-        self.beyond(live, cases, &decisions, head_bytes, now)
+        self.beyond(live, cases, &decisions, head_bytes(), now)
     }
 
     /// A request that at least one enforced limit denies: held if all of those hold, else refused.
@@ -98,7 +112,7 @@ impl Gate {
             all.filter(|(_, case, decision)| case.charge.enforced && (case.queued || !decision.is_admitted()))
         };
         let holding: Option<SmallVec<[Holding<'l>; 4]>> = denying()
-            .map(|(place, case, decision)| match case.on_limit {
+            .map(|(place, case, decision)| match case.limit.on_limit {
                 OnLimit::Hold(rule) if decision.denied != Some(Retry::Never) => {
                     Some(Holding { place, state: case.state, charge: case.charge, rule })
                 }
@@ -107,7 +121,7 @@ impl Gate {
             .collect();
         let refuse = |cause, expected_ns| {
             let denials = denying().map(|(_, case, decision)| (case.state, &case.charge, *decision));
-            Step::Refuse(refusal(denials, now, cause, expected_ns))
+            Step::Refuse(Box::new(refusal(denials, now, cause, expected_ns)))
         };
         let Some(holding) = holding else {
             return refuse(Cause::Limit, None);
@@ -115,7 +129,7 @@ impl Gate {
         let items = cases.iter().map(|case| Item { state: case.state, key: case.charge.key }).collect();
         let candidate = Candidate { gate: self, caps: live.caps, items, head_bytes, now };
         match candidate.join(&holding) {
-            Ok(waiting) => Step::Wait(waiting),
+            Ok(waiting) => Step::Wait(Box::new(waiting)),
             Err((cause, expected_ns)) => refuse(cause, Some(expected_ns)),
         }
     }
@@ -133,11 +147,11 @@ where
     for (state, charge, decision) in charged {
         observe(state, charge, &decision);
         if !decision.is_admitted() {
-            state.metrics.shadow_rejected.inc();
+            state.metrics.cells.count(Decided::ShadowRejected);
             continue;
         }
-        state.metrics.admitted.inc();
-        pass.charged.items.push((state, charge.key, charge.cost));
+        state.metrics.cells.count(Decided::Admitted);
+        pass.charged.add(state, charge, &decision, now);
         if charge.enforced {
             let standing = Standing::new(&state.name, charge, &decision, now);
             pass.standing = Standing::tightest(pass.standing, Some(standing));
@@ -160,7 +174,7 @@ where
     let mut violated = SmallVec::new();
     for (state, charge, decision) in denials {
         observe(state, charge, &decision);
-        state.metrics.rejected.inc();
+        state.metrics.cells.count(Decided::Rejected);
         violated.push(&*state.name);
         let retry = decision.denied.unwrap_or(Retry::AfterNs(0));
         let standing = Standing::new(&state.name, charge, &decision, now);
@@ -173,6 +187,5 @@ where
 }
 
 fn observe(state: &LimitState, charge: &Charge<'_>, decision: &Decision) {
-    #[allow(clippy::cast_precision_loss)] // a ratio for people
-    state.metrics.headroom.observe(decision.remaining as f64 / charge.quota.burst() as f64);
+    state.metrics.cells.headroom(decision.remaining, charge.quota.burst());
 }

@@ -66,6 +66,15 @@ impl Line {
         self.waiting.fetch_sub(1, Ordering::Release);
     }
 
+    /// Wakes the front of `key`, whose budget came back sooner than it could know.
+    pub(super) fn wake_front(&self, key: Key) {
+        if self.waiting.load(Ordering::Acquire) > 0
+            && let Some((_, wake)) = self.lock().get(&key).and_then(Queue::front)
+        {
+            wake.notify_one();
+        }
+    }
+
     /// Wakes everyone, to look at changed circumstances.
     pub(super) fn wake_all(&self) {
         self.lock().values().flat_map(Queue::wakes).for_each(|wake| wake.notify_one());
@@ -74,6 +83,12 @@ impl Line {
     /// What is waiting on `key`.
     pub(super) fn backlog(&self, key: Key) -> Backlog {
         self.lock().get(&key).map(Queue::backlog).unwrap_or_default()
+    }
+
+    /// Whether nobody waits and nothing is left of those who did.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0 && self.lock().is_empty()
     }
 
     fn front(&self, key: Key) -> Option<Rank> {

@@ -1,6 +1,6 @@
 //! Policy and state together: what requests are decided by now.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,7 +33,7 @@ pub struct Gate {
     pub(super) waiting_bytes: AtomicUsize,
     closed: AtomicBool,
     /// By name. The lock is taken when a policy is installed and by sweeps, never by a request.
-    states: Mutex<HashMap<Box<str>, Arc<LimitState>>>,
+    pub(super) states: Mutex<HashMap<Box<str>, Arc<LimitState>>>,
 }
 
 /// One policy with the state of its limits. Immutable; replaced whole by a reload.
@@ -51,6 +51,7 @@ pub struct Live {
 /// What outlives a policy of one limit.
 #[derive(Debug)]
 pub struct LimitState {
+    pub(super) clock: Clock,
     pub(super) name: Box<str>,
     pub(super) table: Table,
     pub(super) line: Line,
@@ -82,9 +83,6 @@ impl Gate {
     /// Makes `policy` what is decided from now on, also for those who wait. No bucket is refilled.
     pub fn install(&self, policy: Policy, caps: HoldCaps, max_tokens: usize) -> Live {
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        for state in known.values() {
-            state.rule.store(None);
-        }
         let mut states = Vec::with_capacity(policy.limits().len());
         for limit in policy.limits() {
             let state = known.entry(limit.name.clone()).or_insert_with(|| Arc::new(self.state(limit)));
@@ -92,7 +90,12 @@ impl Gate {
             state.rule.store(Some(Arc::new(limit.clone())));
             states.push(Arc::clone(state));
         }
+        // Only now, so that nobody who waits finds a limit gone that is not.
+        let named: HashSet<&str> = policy.limits().iter().map(|limit| &*limit.name).collect();
         for state in known.values() {
+            if !named.contains(&*state.name) {
+                state.rule.store(None);
+            }
             state.line.wake_all();
         }
         Live { policy, states, tokens: TokenCache::new(max_tokens), caps }
@@ -109,7 +112,7 @@ impl Gate {
             state.publish();
         }
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, state| state.rule.load().is_some() || !state.table.is_empty());
+        known.retain(|_, state| state.rule.load().is_some() || !state.table.is_idle(now));
     }
 
     /// Brings the gauges up to date.
@@ -137,6 +140,7 @@ impl Gate {
 
     fn state(&self, limit: &Limit) -> LimitState {
         LimitState {
+            clock: self.clock,
             name: limit.name.clone(),
             table: Table::new(limit.max_keys),
             line: Line::default(),
@@ -149,7 +153,6 @@ impl Gate {
 impl LimitState {
     fn publish(&self) {
         self.metrics.keys.set(i64::try_from(self.table.len()).unwrap_or(i64::MAX));
-        let counted = self.metrics.overflow.get();
-        self.metrics.overflow.inc_by(self.table.overflowed().saturating_sub(counted));
+        self.metrics.overflow.inc_by(self.table.take_overflowed());
     }
 }

@@ -16,3 +16,6 @@ pub use identify::{Unidentified, Why};
 pub use live::{Gate, HoldCaps, LimitState, Live};
 pub use verdict::{Cause, Charged, Pass, Refusal, Standing};
 pub use wait::Waiting;
+
+#[cfg(test)]
+mod tests;

@@ -96,11 +96,24 @@ pub enum Cause {
 /// What was charged for a request, given back on drop unless it is to be kept.
 #[derive(Debug, Default)]
 pub struct Charged<'l> {
-    pub(super) items: SmallVec<[(&'l LimitState, Key, u64); 4]>,
+    items: SmallVec<[Item<'l>; 2]>,
     kept: bool,
 }
 
-impl Charged<'_> {
+#[derive(Debug)]
+struct Item<'l> {
+    state: &'l LimitState,
+    key: Key,
+    cost: u64,
+    full_at: Timestamp,
+}
+
+impl<'l> Charged<'l> {
+    /// Takes note of a charge that was admitted at `now`.
+    pub(super) fn add(&mut self, state: &'l LimitState, charge: &Charge<'_>, decision: &Decision, now: Timestamp) {
+        self.items.push(Item { state, key: charge.key, cost: charge.cost, full_at: decision.full_at(now) });
+    }
+
     /// Whether bytes of the request may have reached the upstream, so that what was charged stays charged.
     pub fn keep(&mut self, kept: bool) {
         self.kept = kept;
@@ -114,10 +127,12 @@ impl Charged<'_> {
 
 impl Drop for Charged<'_> {
     fn drop(&mut self) {
-        if !self.kept {
-            for (state, key, cost) in self.items.drain(..) {
-                state.table.refund(key, cost);
-            }
+        if self.kept {
+            return;
+        }
+        for item in self.items.drain(..) {
+            item.state.table.refund(item.key, item.cost, item.full_at, item.state.clock.now());
+            item.state.line.wake_front(item.key);
         }
     }
 }

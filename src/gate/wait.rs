@@ -2,8 +2,12 @@
 //!
 //! It stands in the queue of one key: that of the limit it must wait longest for. The front of a queue
 //! sleeps until the instant at which it could pass, tests all of its limits again, and is charged by all or
-//! by none. If another limit is what stops it then, it moves to that one's queue at the rank it arrived with,
-//! so that it holds nobody up and nobody overtakes it. Dropping it, at any time, leaves the queue.
+//! by none. If another limit is what stops it then, it moves to that one's queue at the rank it arrived with.
+//!
+//! When it moves to the front of a queue that is no slower, it keeps its turn in the one it comes from: else
+//! two busy limits that come free in turn could starve it. It never keeps a turn while it waits in a slower
+//! queue, so it holds nobody up for longer than their own budget takes to come back. Turns are kept in order
+//! of rank, so no two wait for each other. Dropping it, at any time, leaves all queues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,6 +22,7 @@ use super::{Cause, Gate, HoldCaps, LimitState, Pass, Refusal};
 use crate::limit::{Decision, Key, Retry};
 use crate::policy::{HoldRule, Limit, Mode, OnLimit};
 use crate::store::{self, Charge, Decisions};
+use crate::telemetry::Decided;
 use crate::time::Timestamp;
 
 /// One budget that a waiting request needs.
@@ -34,6 +39,8 @@ pub struct Waiting<'l> {
     items: SmallVec<[Item<'l>; 4]>,
     /// The item in whose queue it stands.
     place: usize,
+    /// Items in whose queues it keeps its turn meanwhile.
+    kept: SmallVec<[usize; 2]>,
     rank: Rank,
     wake: Arc<Notify>,
     head_bytes: usize,
@@ -97,12 +104,13 @@ impl<'l> Candidate<'l> {
             Ok(())
         })?;
         reserved.keep();
-        longest.state.metrics.held.inc();
+        longest.state.metrics.cells.count(Decided::Held);
         longest.state.metrics.held_now.inc();
         Ok(Waiting {
             gate: self.gate,
             items: self.items,
             place: longest.place,
+            kept: SmallVec::new(),
             rank,
             wake,
             head_bytes: self.head_bytes,
@@ -209,13 +217,31 @@ impl<'l> Waiting<'l> {
         })
     }
 
+    /// Stands in the queue of `place`, and goes on standing where it may keep its turn.
     fn move_to(&mut self, place: usize) {
-        let (from, to) = (self.items[self.place], self.items[place]);
-        from.state.line.leave(from.key, self.rank);
-        self.place = place;
-        let cost = to.state.rule.load().as_ref().map_or(1, |limit| limit.cost);
-        let joined: Result<(), ()> = to.state.line.join(to.key, self.rank, cost, &self.wake, |_| Ok(()));
-        debug_assert!(joined.is_ok(), "nothing objects to a move");
+        let to = self.items[place];
+        let is_next = !to.state.line.has_older(to.key, self.rank);
+        let refill_ns = self.refill_ns(place);
+        let mut stood = std::mem::take(&mut self.kept);
+        stood.push(std::mem::replace(&mut self.place, place));
+        if !stood.contains(&place) {
+            let cost = to.state.rule.load().as_ref().map_or(1, |limit| limit.cost);
+            let joined: Result<(), ()> = to.state.line.join(to.key, self.rank, cost, &self.wake, |_| Ok(()));
+            debug_assert!(joined.is_ok(), "nothing objects to a move");
+        }
+        for one in stood.into_iter().filter(|one| *one != place) {
+            if is_next && self.refill_ns(one) >= refill_ns {
+                self.kept.push(one);
+            } else {
+                self.items[one].state.line.leave(self.items[one].key, self.rank);
+            }
+        }
+    }
+
+    /// How long what it takes from the limit at `place` needs to come back; 0 if that limit is gone.
+    fn refill_ns(&self, place: usize) -> u64 {
+        let rule = self.items[place].state.rule.load();
+        rule.as_ref().map_or(0, |limit| limit.cost.saturating_mul(limit.quota.interval_ns()))
     }
 
     /// Refused by the limit in whose queue it stands, with the wait that is left.
@@ -244,8 +270,10 @@ fn charge<'l>(item: Item<'l>, limit: &Limit) -> Charge<'l> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let here = self.items[self.place];
-        here.state.line.leave(here.key, self.rank);
+        for place in self.kept.iter().copied().chain([self.place]) {
+            let item = self.items[place];
+            item.state.line.leave(item.key, self.rank);
+        }
         self.gate.release(self.head_bytes);
         self.held_by.metrics.held_now.dec();
         let waited_ns = self.gate.clock.now().ns_since(self.since);

@@ -9,6 +9,8 @@ pub mod token_bucket;
 pub use key::Key;
 pub use quota::{Quota, QuotaError, Rate};
 
+use crate::time::Timestamp;
+
 /// When a denied request could pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Retry {
@@ -33,5 +35,10 @@ impl Decision {
     /// Whether the request may pass.
     pub fn is_admitted(&self) -> bool {
         self.denied.is_none()
+    }
+
+    /// The instant at which the key is as good as new, for a decision made at `now`.
+    pub fn full_at(&self, now: Timestamp) -> Timestamp {
+        now.saturating_add_ns(self.reset_after_ns)
     }
 }

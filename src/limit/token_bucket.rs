@@ -6,8 +6,9 @@
 //!
 //! Bound: in any span of length `w` a key is admitted at most `burst + w / interval` units.
 //!
-//! A state carries the interval it was written under. Read under another one, its deficit is converted so
-//! that the number of spent units stays the same: a changed rate neither refills nor drains a bucket.
+//! A state carries the interval it was written under. First met under another one, its deficit is converted
+//! so that the number of spent units stays the same: a changed rate neither refills nor drains a bucket, and
+//! from then on units come back at the new rate. A lowered burst leaves a debt that is paid first.
 
 use crate::limit::{Decision, Quota, Retry};
 use crate::time::Timestamp;
@@ -30,27 +31,29 @@ impl State {
         self.tat
     }
 
-    /// Nanoseconds until full under `quota`, never more than an empty bucket needs.
+    /// Nanoseconds until full under `quota`; more than its capacity while in debt.
     fn deficit_ns(&self, quota: &Quota, now: Timestamp) -> u64 {
         let deficit = self.tat.ns_since(now);
-        if deficit == 0 {
-            return 0;
+        if deficit == 0 || self.interval_ns == quota.interval_ns() {
+            return deficit;
         }
-        let deficit = if self.interval_ns == quota.interval_ns() {
-            deficit
-        } else {
-            convert(deficit, self.interval_ns, quota.interval_ns())
-        };
-        deficit.min(quota.capacity_ns())
+        convert(deficit, self.interval_ns, quota.interval_ns())
+    }
+
+    /// Carries what is spent over to the interval of `quota`: from `now` on units come back at its rate.
+    pub fn adopt(&mut self, quota: &Quota, now: Timestamp) {
+        if self.interval_ns != quota.interval_ns() {
+            let tat = now.saturating_add_ns(self.deficit_ns(quota, now));
+            *self = Self { tat, interval_ns: quota.interval_ns() };
+        }
     }
 
     /// Decides a request of `cost` units and, if admitted, charges it.
     pub fn admit(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
-        let deficit = self.deficit_ns(quota, now);
-        let decision = decide(quota, deficit, cost);
+        self.adopt(quota, now);
+        let decision = self.peek(quota, cost, now);
         if decision.is_admitted() {
-            let tat = now.saturating_add_ns(decision.reset_after_ns);
-            *self = Self { tat, interval_ns: quota.interval_ns() };
+            self.tat = now.saturating_add_ns(decision.reset_after_ns);
         }
         decision
     }
@@ -68,9 +71,15 @@ impl State {
         u64::try_from(needed.saturating_sub(u128::from(quota.capacity_ns()))).unwrap_or(u64::MAX)
     }
 
-    /// Gives back `cost` units that were charged; the bucket never holds more than it can.
-    pub fn refund(&mut self, cost: u64) {
-        self.tat = self.tat.saturating_sub_ns(self.interval_ns.saturating_mul(cost));
+    /// Gives back `cost` units, after whose charge the bucket was to be full at `full_at`.
+    ///
+    /// What has come back by itself since then is not given twice: without the charge it would have been
+    /// lost to a full bucket, and others may have spent it meanwhile. Exact for one charge at a time: one that
+    /// came after another that was given back is not known to have filled sooner, and may get up to its cost
+    /// too much.
+    pub fn refund(&mut self, cost: u64, full_at: Timestamp, now: Timestamp) {
+        let owed_ns = self.interval_ns.saturating_mul(cost).min(full_at.ns_since(now));
+        self.tat = self.tat.saturating_sub_ns(owed_ns);
     }
 }
 
@@ -81,14 +90,17 @@ fn convert(deficit_ns: u64, from_interval_ns: u64, to_interval_ns: u64) -> u64 {
 }
 
 fn decide(quota: &Quota, deficit_ns: u64, cost: u64) -> Decision {
-    let room = quota.capacity_ns() - deficit_ns;
+    let room = |deficit_ns| quota.capacity_ns().saturating_sub(deficit_ns);
     let needed = cost.saturating_mul(quota.interval_ns());
-    let (denied, deficit_ns) = if needed <= room {
-        (None, deficit_ns + needed)
+    let (denied, deficit_ns) = if needed <= room(deficit_ns) {
+        (None, deficit_ns.saturating_add(needed))
     } else if cost > quota.burst() {
         (Some(Retry::Never), deficit_ns)
     } else {
-        (Some(Retry::AfterNs(needed - room)), deficit_ns)
+        (Some(Retry::AfterNs(deficit_ns.saturating_add(needed) - quota.capacity_ns())), deficit_ns)
     };
-    Decision { denied, remaining: (quota.capacity_ns() - deficit_ns) / quota.interval_ns(), reset_after_ns: deficit_ns }
+    Decision { denied, remaining: room(deficit_ns) / quota.interval_ns(), reset_after_ns: deficit_ns }
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,11 +40,20 @@ pub(super) struct Progress {
 }
 
 impl RequestBody {
-    pub(super) fn new(incoming: Incoming, continuation: Option<Continuation>) -> (Self, Rc<Progress>) {
-        let progress = Rc::new(Progress::default());
+    pub(super) fn new(incoming: Incoming) -> Self {
         let incoming = Some(incoming).filter(|incoming| !incoming.is_end_stream());
-        progress.ended.set(incoming.is_none());
-        (Self { incoming, progress: Rc::clone(&progress), continuation }, progress)
+        let ended = Cell::new(incoming.is_none());
+        Self { incoming, progress: Rc::new(Progress { ended, ..Progress::default() }), continuation: None }
+    }
+
+    /// Nothing is sent before `continuation` is ready.
+    pub(super) fn wait_for(&mut self, continuation: Continuation) {
+        self.continuation = Some(continuation);
+    }
+
+    /// How far it has come.
+    pub(super) fn progress(&self) -> &Rc<Progress> {
+        &self.progress
     }
 }
 

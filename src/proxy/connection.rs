@@ -28,6 +28,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FIRST_READ: usize = 1024;
 /// What hyper may buffer of a request at least.
 const READ_BUFFER: usize = 8192;
+/// What hyper has room for without asking; asking for more, or for as much, makes every request dearer.
+const HYPER_HEADERS_MAX: usize = 100;
 /// How long a client that is still sending is listened to after its last answer.
 const LINGER: Duration = Duration::from_secs(2);
 /// How often an HTTP/2 client is asked whether it is still there, and how long it has to say so.
@@ -48,18 +50,17 @@ pub(super) async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAdd
     let Ok(Some(first)) = first else { return };
     let bounds = &view.current.settings.bounds;
     if first.starts_with(PREFACE) {
-        let wire = Wire::new(stream, peer, None);
-        let io = WireIo::new(Rc::clone(&wire), first.freeze(), timeouts, since);
-        serve_h2(&worker, &wire, io, bounds, stage).await;
+        let io = WireIo::new(stream, peer, None, first.freeze(), timeouts, since);
+        serve_h2(&worker, io, bounds, stage).await;
     } else {
         let guard = Guard::new(Limits {
             max_head_bytes: bounds.max_head_bytes,
             max_headers: bounds.max_headers,
             max_uri_bytes: bounds.max_uri_bytes,
         });
-        let wire = Wire::new(stream, peer, Some(guard));
-        let io = WireIo::new(Rc::clone(&wire), first.freeze(), timeouts, since);
+        let io = WireIo::new(stream, peer, Some(guard), first.freeze(), timeouts, since);
         drop(view);
+        let wire = Rc::clone(io.wire());
         serve_h1(&worker, &wire, io, stage).await;
         wire.linger(LINGER).await;
     }
@@ -85,11 +86,13 @@ async fn first_bytes(stream: &TcpStream) -> Option<BytesMut> {
 async fn serve_h1(worker: &Rc<Worker>, wire: &Rc<Wire>, io: WireIo, stage: watch::Receiver<Stage>) {
     let bounds = &worker.views.view().current.settings.bounds;
     let service = service_fn(|request: Request<Incoming>| service::serve(Rc::clone(worker), Rc::clone(wire), request));
-    let connection = http1::Builder::new()
-        .header_read_timeout(None) // the wire has deadlines of its own
-        .max_headers(bounds.max_headers)
-        .max_buf_size(READ_BUFFER.max(bounds.max_head_bytes + LEADING_BYTES_MAX + 1))
-        .serve_connection(TokioIo::new(io), service);
+    let mut builder = http1::Builder::new();
+    builder.header_read_timeout(None); // the wire has deadlines of its own
+    builder.max_buf_size(READ_BUFFER.max(bounds.max_head_bytes + LEADING_BYTES_MAX + 1));
+    if bounds.max_headers > HYPER_HEADERS_MAX {
+        builder.max_headers(bounds.max_headers);
+    }
+    let connection = builder.serve_connection(TokioIo::new(io), service);
     let mut connection = pin!(connection);
     let ended = until_drained(connection.as_mut(), stage, http1::Connection::graceful_shutdown).await;
     if let Err(error) = ended {
@@ -97,11 +100,10 @@ async fn serve_h1(worker: &Rc<Worker>, wire: &Rc<Wire>, io: WireIo, stage: watch
     }
 }
 
-async fn serve_h2(worker: &Rc<Worker>, wire: &Rc<Wire>, io: WireIo, bounds: &Bounds, stage: watch::Receiver<Stage>) {
-    let (worker, in_service) = (Rc::clone(worker), Rc::clone(wire));
-    let service = service_fn(move |request: Request<Incoming>| {
-        service::serve(Rc::clone(&worker), Rc::clone(&in_service), request)
-    });
+async fn serve_h2(worker: &Rc<Worker>, io: WireIo, bounds: &Bounds, stage: watch::Receiver<Stage>) {
+    let (worker, wire, peer) = (Rc::clone(worker), Rc::clone(io.wire()), io.wire().peer);
+    let service =
+        service_fn(move |request: Request<Incoming>| service::serve(Rc::clone(&worker), Rc::clone(&wire), request));
     let connection = http2::Builder::new(Local)
         .timer(TokioTimer::new())
         .max_concurrent_streams(bounds.max_h2_streams)
@@ -112,7 +114,7 @@ async fn serve_h2(worker: &Rc<Worker>, wire: &Rc<Wire>, io: WireIo, bounds: &Bou
     let mut connection = pin!(connection);
     let ended = until_drained(connection.as_mut(), stage, http2::Connection::graceful_shutdown).await;
     if let Err(error) = ended {
-        tracing::debug!(peer = %wire.peer, %error, "connection ended");
+        tracing::debug!(%peer, %error, "connection ended");
     }
 }
 

@@ -9,8 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use http::header::{EXPECT, HeaderValue};
 use http::{Request, StatusCode};
 use tokio::time::{Sleep, sleep};
+
+use super::body::RequestBody;
 
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -38,28 +41,23 @@ impl Continuation {
         drop(asked);
         self.patience.as_mut().poll(cx)
     }
-
-    pub(super) fn new() -> (Self, ContinueSignal) {
-        let asked = Arc::<Mutex<Asked>>::default();
-        let signal = ContinueSignal(Arc::clone(&asked));
-        (Self { asked, patience: Box::pin(sleep(PATIENCE)) }, signal)
-    }
 }
 
-/// Lets the body go when the upstream asks for it.
-pub(super) struct ContinueSignal(Arc<Mutex<Asked>>);
-
-impl ContinueSignal {
-    /// Listens on the way that `request` will go.
-    pub(super) fn attach<B>(self, request: &mut Request<B>) {
-        hyper::ext::on_informational(request, move |response| {
-            if response.status() == StatusCode::CONTINUE {
-                let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                asked.yes = true;
-                if let Some(waker) = asked.waker.take() {
-                    waker.wake();
-                }
-            }
-        });
+/// Makes the body of a request that says `Expect: 100-continue` wait, and the upstream's 100 let it go.
+pub(super) fn attach(request: &mut Request<RequestBody>) {
+    let expects = request.headers().get(EXPECT).map(HeaderValue::as_bytes);
+    if !expects.is_some_and(|expects| expects.eq_ignore_ascii_case(b"100-continue")) {
+        return;
     }
+    let asked = Arc::<Mutex<Asked>>::default();
+    request.body_mut().wait_for(Continuation { asked: Arc::clone(&asked), patience: Box::pin(sleep(PATIENCE)) });
+    hyper::ext::on_informational(request, move |response| {
+        if response.status() == StatusCode::CONTINUE {
+            let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.yes = true;
+            if let Some(waker) = asked.waker.take() {
+                waker.wake();
+            }
+        }
+    });
 }

@@ -4,9 +4,8 @@ use std::fmt::Write;
 use std::net::IpAddr;
 
 use http::header::{FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue};
-use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{Uri, Version};
+use http::{Request, Uri, Version};
 
 use super::hop;
 use super::settings::Settings;
@@ -19,6 +18,8 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 pub(super) struct Sender<'a> {
     /// Its address, IPv4 if it is one.
     pub(super) peer: IpAddr,
+    /// The same as text.
+    pub(super) peer_text: &'a HeaderValue,
     /// Whether what it says about those before it is believed.
     pub(super) is_trusted: bool,
     /// Host and port as sent; may be empty.
@@ -27,42 +28,57 @@ pub(super) struct Sender<'a> {
     pub(super) path: &'a str,
 }
 
-/// Makes `parts` a request to the upstream. Fails only if the path cannot be written as a target.
-pub(super) fn prepare(parts: &mut Parts, sender: &Sender<'_>, settings: &Settings) -> Result<(), http::Error> {
-    parts.uri = target(&parts.uri, sender.path)?;
-    parts.version = Version::HTTP_11;
-    hop::strip(&mut parts.headers);
-    forwarded(&mut parts.headers, sender, settings.forwarded);
+/// Makes `request` one to the upstream. Fails only if the path cannot be written as a target.
+pub(super) fn prepare<B>(
+    request: &mut Request<B>,
+    sender: &Sender<'_>,
+    settings: &Settings,
+) -> Result<(), http::Error> {
+    if let Some(target) = target(request.uri(), sender.path)? {
+        *request.uri_mut() = target;
+    }
+    *request.version_mut() = Version::HTTP_11;
+    let headers = request.headers_mut();
+    hop::strip(headers);
+    if !headers.contains_key(HOST) && !sender.authority.is_empty() {
+        headers.insert(HOST, HeaderValue::from_str(sender.authority)?);
+    }
+    forwarded(headers, sender, settings.forwarded);
     if settings.upstream.rewrite_host || sender.authority.is_empty() {
-        parts.headers.insert(HOST, HeaderValue::from_str(settings.upstream.authority.as_str())?);
-    } else if !parts.headers.contains_key(HOST) {
-        parts.headers.insert(HOST, HeaderValue::from_str(sender.authority)?);
+        headers.insert(HOST, HeaderValue::from_str(settings.upstream.authority.as_str())?);
     }
     Ok(())
 }
 
-/// The target in origin form with the path that was matched.
-fn target(uri: &Uri, path: &str) -> Result<Uri, http::Error> {
+/// The target in origin form with the path that was matched; none if it is that already.
+fn target(uri: &Uri, path: &str) -> Result<Option<Uri>, http::Error> {
     if uri.authority().is_none() && uri.path() == path {
-        return Ok(uri.clone()); // shares its bytes
+        return Ok(None);
     }
     let target = match uri.query() {
         Some(query) => PathAndQuery::try_from(format!("{path}?{query}"))?,
         None => PathAndQuery::try_from(path)?,
     };
-    Ok(Uri::from(target))
+    Ok(Some(Uri::from(target)))
 }
 
 /// Tells the upstream whom it serves. What a peer says that is not trusted is replaced, not continued.
 fn forwarded(headers: &mut HeaderMap, sender: &Sender<'_>, rfc7239: bool) {
-    let mut list = take_list(headers, &X_FORWARDED_FOR, sender.is_trusted);
-    let _ = write!(list, "{}", sender.peer);
-    insert(headers, X_FORWARDED_FOR, list);
+    if sender.is_trusted && headers.contains_key(X_FORWARDED_FOR) {
+        let mut list = take_list(headers, &X_FORWARDED_FOR, true);
+        let _ = write!(list, "{}", sender.peer);
+        insert(headers, X_FORWARDED_FOR, list);
+    } else {
+        headers.insert(X_FORWARDED_FOR, sender.peer_text.clone());
+    }
     if !sender.is_trusted || !headers.contains_key(X_FORWARDED_PROTO) {
         headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
     }
     if !sender.is_trusted || !headers.contains_key(X_FORWARDED_HOST) {
-        insert(headers, X_FORWARDED_HOST, sender.authority.to_owned());
+        match headers.get(HOST).cloned() {
+            Some(host) => headers.insert(X_FORWARDED_HOST, host),
+            None => headers.remove(X_FORWARDED_HOST),
+        };
     }
     let mut list = take_list(headers, &FORWARDED, sender.is_trusted);
     if rfc7239 {

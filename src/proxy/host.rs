@@ -2,37 +2,37 @@
 
 use std::borrow::Cow;
 
-use http::request::Parts;
-use http::{Version, header};
+use http::{Request, Version, header};
 
 /// What is wrong with a request's host; the text is for the client.
 pub(super) type BadHost = &'static str;
 
 /// The host and port as sent; empty if an HTTP/1.0 request names none.
-pub(super) fn authority(parts: &Parts) -> Result<&str, BadHost> {
-    let mut lines = parts.headers.get_all(header::HOST).iter();
+pub(super) fn authority<B>(request: &Request<B>) -> Result<&str, BadHost> {
+    let mut lines = request.headers().get_all(header::HOST).iter();
     let line = lines.next().map(|value| value.to_str().map_err(|_| "the host has characters that no host has"));
     if lines.next().is_some() {
         return Err("more than one host");
     }
-    let target = parts.uri.authority().map(http::uri::Authority::as_str);
+    let target = request.uri().authority().map(http::uri::Authority::as_str);
     let authority = match (line.transpose()?, target) {
         (Some(line), Some(target)) if !line.eq_ignore_ascii_case(target) => {
             return Err("the host is not that of the target");
         }
         (Some(authority), _) | (None, Some(authority)) => authority,
-        (None, None) if parts.version == Version::HTTP_10 => return Ok(""),
+        (None, None) if request.version() == Version::HTTP_10 => return Ok(""),
         (None, None) => return Err("no host"),
     };
     if is_authority(authority) { Ok(authority) } else { Err("the host has characters that no host has") }
 }
 
-/// The host alone, lower-cased.
+/// The host alone, lower-cased, without port and final dot.
 pub(super) fn host(authority: &str) -> Cow<'_, str> {
     let host = match authority.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
         _ => authority,
     };
+    let host = host.strip_suffix('.').unwrap_or(host); // the same name, written to its root
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(host.to_ascii_lowercase())
     } else {

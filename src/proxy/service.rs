@@ -1,16 +1,15 @@
 //! The life of a request, one phase per line.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, Version, header};
+use http::{Method, Request, Response, Version, header};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::body::{AnswerBody, RequestBody};
-use super::continuation::Continuation;
 use super::error::{self, Abandoned};
 use super::forward::{self, Sender};
 use super::tally::Tally;
@@ -18,7 +17,7 @@ use super::upstream::{Exchanged, UpstreamBody, exchange};
 use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
-use super::{hop, host};
+use super::{continuation, hop, host};
 use crate::gate::{Charged, Pass, Refusal, Standing, Step, Waiting};
 use crate::policy::client_ip::unmap;
 use crate::policy::{Facts, Stage, path};
@@ -38,33 +37,37 @@ impl From<Response<Bytes>> for Stop {
     }
 }
 
-/// Answers one request.
-pub(super) async fn serve(
+/// Answers one request. Everything of it that is kept across waits is in the future once, because hyper moves
+/// the future about.
+pub(super) fn serve(
     worker: Rc<Worker>,
     wire: Rc<Wire>,
     request: Request<Incoming>,
-) -> Result<Response<AnswerBody>, Abandoned> {
+) -> impl Future<Output = Result<Response<AnswerBody>, Abandoned>> {
     let began = time::instant_now();
     let (ordinal, in_flight) = wire.begin();
     let view = worker.views.view();
-    let (parts, body) = request.into_parts();
-    let is_head = parts.method == Method::HEAD;
-    let has_origin = parts.headers.contains_key(header::ORIGIN);
-    let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, &parts, unmap(wire.peer.ip()));
-    let life = Life { worker: &worker, view: &view, wire: &wire, began };
-    let mut response = match life.run(ordinal, parts, body, &mut tally).await {
-        Ok(response) => response.map(|body| AnswerBody::upstream(body, in_flight)),
-        Err(Stop::Answer(response)) => {
-            let (parts, bytes) = own(*response, is_head, &wire).into_parts();
-            Response::from_parts(parts, AnswerBody::own(bytes, in_flight))
+    let mut request = Some(request.map(RequestBody::new));
+    async move {
+        let peer = unmap(wire.peer.ip());
+        let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, peer);
+        let life = Life { worker: &worker, view: &view, wire: &wire, began, peer };
+        let is_head = request.as_ref().is_some_and(|request| *request.method() == Method::HEAD);
+        let has_origin = request.as_ref().is_some_and(|request| request.headers().contains_key(header::ORIGIN));
+        let mut response = match life.run(ordinal, &mut request, &mut tally).await {
+            Ok(response) => response.map(|body| AnswerBody::upstream(body, in_flight)),
+            Err(Stop::Answer(response)) => {
+                let (parts, bytes) = own(*response, is_head, &wire).into_parts();
+                Response::from_parts(parts, AnswerBody::own(bytes, in_flight))
+            }
+            Err(Stop::Abandoned) => return Err(Abandoned),
+        };
+        if has_origin {
+            respond::expose(response.headers_mut(), view.current.settings.profiles);
         }
-        Err(Stop::Abandoned) => return Err(Abandoned),
-    };
-    if has_origin {
-        respond::expose(response.headers_mut(), view.current.settings.profiles);
+        tally.answered(response.status());
+        Ok(response)
     }
-    tally.answered(response.status());
-    Ok(response)
 }
 
 /// What all phases of a request go by.
@@ -73,46 +76,55 @@ struct Life<'v> {
     view: &'v View,
     wire: &'v Wire,
     began: Instant,
+    /// The address of the other end, IPv4 if it is one.
+    peer: IpAddr,
 }
 
 impl<'v> Life<'v> {
+    /// The request is taken when it is sent.
     async fn run(
         &self,
         ordinal: u64,
-        parts: Parts,
-        body: Incoming,
+        slot: &mut Option<Request<RequestBody>>,
         tally: &mut Tally<'_>,
     ) -> Result<Response<UpstreamBody>, Stop> {
-        tally.outcome = Outcome::Refused;
-        self.refuse_malformed(ordinal, &parts)?;
-        let is_grpc = respond::is_grpc(&parts.method, &parts.headers);
-        let target = parts.uri.clone();
+        let Some(request) = slot.as_mut() else { return Err(Stop::Abandoned) };
+        tally.asked(request.method(), request.uri());
+        self.refuse_malformed(ordinal, request)?;
+        let is_grpc = respond::is_grpc(request.method(), request.headers());
+        let target = request.uri().clone();
         let path = path::normalise(target.path()).map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
-        let authority = host::authority(&parts).map_err(|detail| self.stop(Kind::BadHost, detail))?.to_owned();
+        let authority = host::authority(request).map_err(|detail| self.stop(Kind::BadHost, detail))?.to_owned();
         let client_ip = &self.view.current.live.policy.client_ip;
-        let peer = unmap(self.wire.peer.ip());
         let facts = Facts {
-            method: &parts.method,
+            method: request.method(),
             host: &host::host(&authority),
             path: &path,
             query: target.query(),
-            headers: &parts.headers,
-            client_ip: client_ip.client_ip(peer, &parts.headers),
+            headers: request.headers(),
+            client_ip: client_ip.client_ip(self.peer, request.headers()),
         };
         tally.identified(facts.client_ip, facts.host, facts.path);
         let passed = self.admit(&facts, is_grpc, tally).await?;
-        let is_trusted = client_ip.is_trusted(peer);
-        let sender = Sender { peer, is_trusted, authority: &authority, path: &path };
-        self.forward(parts, body, &sender, passed, is_grpc).await
+        let sender = Sender {
+            peer: self.peer,
+            peer_text: &self.wire.peer_text,
+            is_trusted: client_ip.is_trusted(self.peer),
+            authority: &authority,
+            path: &path,
+        };
+        forward::prepare(request, &sender, &self.view.current.settings)
+            .map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
+        self.forward(slot, passed, is_grpc).await
     }
 
     /// What no policy needs to look at.
-    fn refuse_malformed(&self, ordinal: u64, parts: &Parts) -> Result<(), Stop> {
+    fn refuse_malformed(&self, ordinal: u64, request: &Request<RequestBody>) -> Result<(), Stop> {
         if let Some(fault) = self.wire.fault(ordinal) {
             let (kind, detail) = error::head_fault(fault);
             return Err(self.stop(kind, detail));
         }
-        if parts.method == Method::CONNECT {
+        if *request.method() == Method::CONNECT {
             return Err(self.stop(Kind::MethodRefused, "this is no tunnel"));
         }
         Ok(())
@@ -141,12 +153,12 @@ impl<'v> Life<'v> {
         tally: &mut Tally<'_>,
     ) -> Result<Pass<'v>, Stop> {
         let gate = &self.worker.shared.gate;
-        let passed = match gate.admit(&self.view.current.live, stage, facts, head_bytes(facts), now) {
+        let passed = match gate.admit(&self.view.current.live, stage, facts, || head_bytes(facts), now) {
             Ok(Step::Pass(pass)) => return Ok(pass),
-            Ok(Step::Refuse(refusal)) => Err(refusal),
+            Ok(Step::Refuse(refusal)) => Err(*refusal),
             Ok(Step::Wait(waiting)) => {
                 tally.outcome = Outcome::Abandoned;
-                self.wait(waiting).await?
+                Box::pin(self.wait(*waiting)).await? // boxed, so that those who need not wait are smaller
             }
             Err(missing) => {
                 self.count(Kind::Unidentified);
@@ -184,22 +196,15 @@ impl<'v> Life<'v> {
     /// Sends the request on and takes the head of the response.
     async fn forward(
         &self,
-        mut parts: Parts,
-        body: Incoming,
-        sender: &Sender<'_>,
+        slot: &mut Option<Request<RequestBody>>,
         mut passed: Passed<'v>,
         is_grpc: bool,
     ) -> Result<Response<UpstreamBody>, Stop> {
         let settings = &self.view.current.settings;
-        forward::prepare(&mut parts, sender, settings).map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
-        let expects = parts.headers.get(header::EXPECT).is_some_and(is_continue);
-        let (continuation, signal) = expects.then(Continuation::new).unzip();
-        let (body, progress) = RequestBody::new(body, continuation);
-        let mut request = Request::from_parts(parts, body);
-        if let Some(signal) = signal {
-            signal.attach(&mut request);
+        if let Some(request) = slot.as_mut().filter(|request| request.headers().contains_key(header::EXPECT)) {
+            continuation::attach(request);
         }
-        let exchanged = exchange(&self.view.pool, request, &progress, &settings.timeouts, &mut passed.charged).await;
+        let exchanged = exchange(&self.view.pool, slot, &settings.timeouts, &mut passed.charged).await;
         let standing = passed.standing();
         match exchanged {
             Ok(Exchanged { mut response, handed_over }) => {
@@ -277,8 +282,4 @@ fn own(mut response: Response<Bytes>, is_head: bool, wire: &Wire) -> Response<By
 fn head_bytes(facts: &Facts<'_>) -> usize {
     let headers: usize = facts.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     facts.path.len() + facts.query.map_or(0, str::len) + headers
-}
-
-fn is_continue(expect: &HeaderValue) -> bool {
-    expect.as_bytes().eq_ignore_ascii_case(b"100-continue")
 }

@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http::request::Parts;
+use http::{Method, Uri};
 use tokio::time::Instant;
 
 use crate::telemetry::{AccessLine, AccessLog, Metrics, Outcome};
 use crate::time;
 
-/// A request in progress. Dropped before its outcome is known it counts as abandoned.
+/// A request in progress, refused unless something else becomes of it.
 pub(super) struct Tally<'m> {
     metrics: &'m Metrics,
     pub(super) outcome: Outcome,
@@ -34,21 +34,29 @@ struct Line {
 const CLIENT_CLOSED_REQUEST: u16 = 499;
 
 impl<'m> Tally<'m> {
-    pub(super) fn new(metrics: &'m Metrics, log: AccessLog, began: Instant, parts: &Parts, peer: IpAddr) -> Self {
+    pub(super) fn new(metrics: &'m Metrics, log: AccessLog, began: Instant, peer: IpAddr) -> Self {
         let line = (log != AccessLog::Off).then(|| {
             Box::new(Line {
                 refused_only: log == AccessLog::Refused,
                 began,
                 client: peer,
-                method: parts.method.to_string(),
+                method: String::new(),
                 host: String::new(),
-                path: parts.uri.path().to_owned(),
+                path: String::new(),
                 status: CLIENT_CLOSED_REQUEST,
                 limit: String::new(),
                 held: Duration::ZERO,
             })
         });
-        Self { metrics, outcome: Outcome::Abandoned, line }
+        Self { metrics, outcome: Outcome::Refused, line }
+    }
+
+    /// What is asked for, as sent.
+    pub(super) fn asked(&mut self, method: &Method, target: &Uri) {
+        if let Some(line) = &mut self.line {
+            method.as_str().clone_into(&mut line.method);
+            target.path().clone_into(&mut line.path);
+        }
     }
 
     /// Who asks for what, once that is known.

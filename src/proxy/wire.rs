@@ -11,22 +11,31 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut, Bytes};
+use http::HeaderValue;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::Instant;
 
 use super::deadline::Deadline;
 use super::h1::{Guard, HeadFault, Phase};
 use super::settings::Timeouts;
+use crate::policy::client_ip::unmap;
 use crate::time;
+
+/// The largest write that is copied together, in bytes.
+const GATHERED_MAX: usize = 1024;
 
 /// A client's connection.
 #[derive(Debug)]
 pub(super) struct Wire {
-    stream: TcpStream,
+    /// Written to through [`WireIo`]; here it is the socket.
+    stream: OwnedWriteHalf,
     pub(super) peer: SocketAddr,
+    /// Its address as X-Forwarded-For has it.
+    pub(super) peer_text: HeaderValue,
     /// Present on HTTP/1.
     guard: Option<RefCell<Guard>>,
     /// Requests that hyper has handed us.
@@ -38,10 +47,12 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(stream: TcpStream, peer: SocketAddr, guard: Option<Guard>) -> Rc<Self> {
+    fn new(stream: OwnedWriteHalf, peer: SocketAddr, guard: Option<Guard>) -> Rc<Self> {
         let guard = guard.map(RefCell::new);
         let (requests, in_flight) = (Cell::new(0), Cell::new(0));
-        Rc::new(Self { stream, peer, guard, requests, in_flight, unread: Cell::new(false) })
+        let text = unmap(peer.ip()).to_string();
+        let peer_text = HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("unknown"));
+        Rc::new(Self { stream, peer, peer_text, guard, requests, in_flight, unread: Cell::new(false) })
     }
 
     /// Whether this is HTTP/1.
@@ -66,20 +77,24 @@ impl Wire {
     /// socket is not registered for such data.
     pub(super) async fn gone(&self) {
         // An error means that the runtime is going away, and the client with it.
-        let _ = self.stream.ready(Interest::PRIORITY).await;
+        let _ = self.socket().ready(Interest::PRIORITY).await;
+    }
+
+    fn socket(&self) -> &TcpStream {
+        self.stream.as_ref()
     }
 
     /// After the last answer: closes our side, and takes what the client still sends, so that the kernel does not
     /// answer it with a reset that destroys the answer on its way (RFC 9112, section 9.6).
     pub(super) async fn linger(&self, at_most: Duration) {
-        let _ = SockRef::from(&self.stream).shutdown(std::net::Shutdown::Write);
+        let _ = SockRef::from(self.socket()).shutdown(std::net::Shutdown::Write);
         if !self.unread.get() {
             return;
         }
         let discard = async {
             let mut waste = [0; 4096];
-            while self.stream.readable().await.is_ok() {
-                match self.stream.try_read(&mut waste) {
+            while self.socket().readable().await.is_ok() {
+                match self.socket().try_read(&mut waste) {
                     Ok(0) => break,
                     Ok(_) => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -113,6 +128,8 @@ enum Owed {
 #[derive(Debug)]
 pub(super) struct WireIo {
     wire: Rc<Wire>,
+    /// Knows when the socket has been read empty, which saves the read that would find out.
+    read: OwnedReadHalf,
     /// What was read to tell the protocol.
     first: Bytes,
     timeouts: Rc<Timeouts>,
@@ -124,10 +141,19 @@ pub(super) struct WireIo {
 }
 
 impl WireIo {
-    /// A connection on which `first` has been read, beginning at `since`.
-    pub(super) fn new(wire: Rc<Wire>, first: Bytes, timeouts: Rc<Timeouts>, since: Instant) -> Self {
+    /// A connection on which `first` has been read, beginning at `since`; HTTP/1 if there is a `guard`.
+    pub(super) fn new(
+        stream: TcpStream,
+        peer: SocketAddr,
+        guard: Option<Guard>,
+        first: Bytes,
+        timeouts: Rc<Timeouts>,
+        since: Instant,
+    ) -> Self {
+        let (read, write) = stream.into_split();
         Self {
-            wire,
+            wire: Wire::new(write, peer, guard),
+            read,
             first,
             timeouts,
             owed: (Owed::RestOfHead, 0, since),
@@ -135,6 +161,11 @@ impl WireIo {
             write_blocked_since: None,
             write_deadline: Deadline::default(),
         }
+    }
+
+    /// The connection as its requests see it.
+    pub(super) fn wire(&self) -> &Rc<Wire> {
+        &self.wire
     }
 
     /// Reads once from what was read before or from the socket; `false` at the end of the stream.
@@ -145,14 +176,9 @@ impl WireIo {
             self.first.advance(len);
             return Poll::Ready(Ok(true));
         }
-        loop {
-            ready!(self.wire.stream.poll_read_ready(cx))?;
-            match self.wire.stream.try_read_buf(buf) {
-                Ok(len) => return Poll::Ready(Ok(len > 0)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.read).poll_read(cx, buf))?;
+        Poll::Ready(Ok(buf.filled().len() > before))
     }
 
     /// Ready if the client has owed us something for too long.
@@ -227,12 +253,12 @@ impl WireIo {
         write: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            match self.wire.stream.poll_write_ready(cx) {
+            match self.wire.socket().poll_write_ready(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return self.write_blocked(cx),
             }
-            match write(&self.wire.stream) {
+            match write(self.wire.socket()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 done => {
                     self.write_blocked_since = None;
@@ -268,7 +294,17 @@ impl AsyncWrite for WireIo {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, |stream| stream.try_write_vectored(slices))
+        // Head and body of a small answer: copied together they cost less than what a vectored write does.
+        let mut small = [0; GATHERED_MAX];
+        let len: usize = slices.iter().map(|slice| slice.len()).sum();
+        let Some(gathered) = small.get_mut(..len) else {
+            return self.poll_write_with(cx, |stream| stream.try_write_vectored(slices));
+        };
+        let mut free = &mut *gathered;
+        for slice in slices {
+            free.put_slice(slice);
+        }
+        self.poll_write_with(cx, |stream| stream.try_write(gathered))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -280,7 +316,7 @@ impl AsyncWrite for WireIo {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(SockRef::from(&self.wire.stream).shutdown(std::net::Shutdown::Write))
+        Poll::Ready(SockRef::from(self.wire.socket()).shutdown(std::net::Shutdown::Write))
     }
 }
 

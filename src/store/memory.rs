@@ -70,14 +70,19 @@ impl Table {
         self.len() == 0
     }
 
+    /// Whether every key is as good as new at `now`, so that the table could as well be a new one.
+    pub fn is_idle(&self, now: Timestamp) -> bool {
+        self.is_empty() && self.overflow.get().is_none_or(|overflow| overflow.is_idle(now))
+    }
+
     /// Whether new keys go to the overflow.
     pub fn is_full(&self) -> bool {
         self.len() >= self.max_keys.load(Ordering::Relaxed)
     }
 
-    /// Decisions made by the overflow so far.
-    pub fn overflowed(&self) -> u64 {
-        self.overflowed.load(Ordering::Relaxed)
+    /// Decisions made by the overflow since this was last asked.
+    pub fn take_overflowed(&self) -> u64 {
+        self.overflowed.swap(0, Ordering::Relaxed)
     }
 
     /// Decides a request and, if admitted, charges it.
@@ -85,7 +90,7 @@ impl Table {
         match self.states.entry(key) {
             Entry::Occupied(mut entry) => entry.get_mut().admit(quota, cost, now),
             Entry::Vacant(entry) if !self.is_full() => {
-                let mut state = self.unseen(key, quota);
+                let mut state = self.unseen(key, quota, now);
                 let decision = state.admit(quota, cost, now);
                 if decision.is_admitted() && state.idle_at() > now {
                     self.len.fetch_add(1, Ordering::Relaxed);
@@ -103,18 +108,22 @@ impl Table {
 
     /// Decides a request as [`Table::admit`] would, charging nothing.
     pub fn peek(&self, key: Key, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
-        self.state(key, quota).peek(quota, cost, now)
+        self.state(key, quota, now).peek(quota, cost, now)
     }
 
     /// Nanoseconds until `units` have been admitted one request after another.
     pub fn wait_ns(&self, key: Key, quota: &Quota, units: u64, now: Timestamp) -> u64 {
-        self.state(key, quota).wait_ns(quota, units, now)
+        self.state(key, quota, now).wait_ns(quota, units, now)
     }
 
-    /// Gives back what [`Table::admit`] charged, unless the key has been forgotten or was in the overflow.
-    pub fn refund(&self, key: Key, cost: u64) {
+    /// Gives back what [`Table::admit`] charged, as far as it has not come back by itself since; it had left
+    /// the bucket to be full at `full_at`.
+    pub fn refund(&self, key: Key, cost: u64, full_at: Timestamp, now: Timestamp) {
         if let Some(mut state) = self.states.get_mut(&key) {
-            state.refund(cost);
+            state.refund(cost, full_at, now);
+        } else if let Some(overflow) = self.overflow.get() {
+            // A key that has been forgotten is not given anything here: it was full, so nothing is owed.
+            overflow.refund(key, cost, full_at, now);
         }
     }
 
@@ -130,17 +139,22 @@ impl Table {
         Swept { idle, left: before.saturating_sub(idle) }
     }
 
-    fn state(&self, key: Key, quota: &Quota) -> State {
-        let known = self.states.get(&key).map(|state| *state);
-        known.unwrap_or_else(|| self.unseen(key, quota))
+    /// The state of `key` under `quota`, which it adopts by being looked at.
+    fn state(&self, key: Key, quota: &Quota, now: Timestamp) -> State {
+        let known = self.states.get_mut(&key).map(|mut state| {
+            state.adopt(quota, now);
+            *state
+        });
+        known.unwrap_or_else(|| self.unseen(key, quota, now))
     }
 
     /// A key may have spent from the overflow before there was room for it here.
-    fn unseen(&self, key: Key, quota: &Quota) -> State {
-        match self.overflow.get() {
-            Some(overflow) => overflow.with(key, quota, |state| *state),
-            None => State::fresh(quota),
-        }
+    fn unseen(&self, key: Key, quota: &Quota, now: Timestamp) -> State {
+        let Some(overflow) = self.overflow.get() else { return State::fresh(quota) };
+        overflow.with(key, quota, |state| {
+            state.adopt(quota, now);
+            *state
+        })
     }
 }
 

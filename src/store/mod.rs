@@ -7,6 +7,8 @@ mod memory;
 mod overflow;
 mod tokens;
 
+use std::borrow::Borrow;
+
 use smallvec::SmallVec;
 
 pub use memory::{Swept, Table};
@@ -35,18 +37,19 @@ pub type Decisions = SmallVec<[Decision; 4]>;
 
 /// Decides all charges at the instant `now`: if every enforced one admits, those that admit are charged,
 /// else none is. Says which of the two it was.
-pub fn admit(charges: &[Charge<'_>], now: Timestamp, decisions: &mut Decisions) -> bool {
+pub fn admit<'t>(charges: &[impl Borrow<Charge<'t>>], now: Timestamp, decisions: &mut Decisions) -> bool {
     decisions.clear();
-    for (index, charge) in charges.iter().enumerate() {
+    for (index, charge) in charges.iter().map(Borrow::borrow).enumerate() {
         let decision = charge.table.admit(charge.key, &charge.quota, charge.cost, now);
         decisions.push(decision);
         if charge.enforced && !decision.is_admitted() {
             let admitted = charges.iter().zip(&*decisions).take(index).filter(|(_, decision)| decision.is_admitted());
-            for (charge, _) in admitted {
-                charge.table.refund(charge.key, charge.cost);
+            for (charge, decision) in admitted {
+                let charge = charge.borrow();
+                charge.table.refund(charge.key, charge.cost, decision.full_at(now), now);
             }
             decisions.truncate(index + 1);
-            decisions.extend(charges[index + 1..].iter().map(|charge| peek(charge, now)));
+            decisions.extend(charges[index + 1..].iter().map(|charge| peek(charge.borrow(), now)));
             return false;
         }
     }
@@ -57,3 +60,6 @@ pub fn admit(charges: &[Charge<'_>], now: Timestamp, decisions: &mut Decisions) 
 pub fn peek(charge: &Charge<'_>, now: Timestamp) -> Decision {
     charge.table.peek(charge.key, &charge.quota, charge.cost, now)
 }
+
+#[cfg(test)]
+mod tests;

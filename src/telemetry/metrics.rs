@@ -5,6 +5,7 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+use super::cells::{Cells, LimitCells};
 use crate::time::Timestamp;
 
 /// What became of a request, as `weir_requests_total{verdict}` counts it. In the order of [`OUTCOMES`].
@@ -44,6 +45,7 @@ pub struct Metrics {
     registry: Registry,
     requests: [IntCounter; OUTCOMES.len()],
     limits: LimitVecs,
+    cells: Cells,
     /// Seconds that Weir adds to a request that did not wait, from its parsed head to its hand-over.
     pub overhead: Histogram,
     /// Seconds from the hand-over of a request to the head of its response.
@@ -68,10 +70,8 @@ pub struct Metrics {
 
 #[derive(Debug)]
 struct LimitVecs {
-    decisions: IntCounterVec,
     hold_duration: HistogramVec,
     held: IntGaugeVec,
-    headroom: HistogramVec,
     keys: IntGaugeVec,
     evicted: IntCounterVec,
     overflow: IntCounterVec,
@@ -80,20 +80,12 @@ struct LimitVecs {
 /// The metrics of one limit.
 #[derive(Clone, Debug)]
 pub struct LimitMetrics {
-    /// Requests it let pass, at once or after a wait.
-    pub admitted: IntCounter,
-    /// Requests it made wait.
-    pub held: IntCounter,
-    /// Requests it refused.
-    pub rejected: IntCounter,
-    /// Requests it would have refused, were it not in shadow mode.
-    pub shadow_rejected: IntCounter,
+    /// Its decisions, and what remained at each.
+    pub cells: LimitCells,
     /// Seconds that requests waited, however it ended.
     pub hold_duration: Histogram,
     /// Requests waiting now.
     pub held_now: IntGauge,
-    /// Remaining / burst at decision time.
-    pub headroom: Histogram,
     /// Keys remembered.
     pub keys: IntGauge,
     /// Keys forgotten because they were as good as new.
@@ -108,7 +100,6 @@ const OVERHEAD_BUCKETS: [f64; 12] = [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2
 const UPSTREAM_BUCKETS: [f64; 12] = [1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0];
 /// 10 ms to 1 h: what people wait.
 const HOLD_BUCKETS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 600.0, 3600.0];
-const HEADROOM_BUCKETS: [f64; 6] = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9];
 
 impl Metrics {
     /// All metrics, registered. `version` and `revision` go into `weir_build_info`.
@@ -120,6 +111,7 @@ impl Metrics {
         Ok(Self {
             requests: OUTCOMES.map(|outcome| requests.with_label_values(&[outcome.label()])),
             limits: LimitVecs::new(&make)?,
+            cells: make.register(Cells::new()?)?,
             overhead: make.histogram(
                 "weir_overhead_seconds",
                 "What Weir adds to requests that did not wait.",
@@ -164,15 +156,10 @@ impl Metrics {
 
     /// The metrics of the limit `name`; the same series for the same name.
     pub fn limit(&self, name: &str) -> LimitMetrics {
-        let decision = |decision| self.limits.decisions.with_label_values(&[name, decision]);
         LimitMetrics {
-            admitted: decision("admitted"),
-            held: decision("held"),
-            rejected: decision("rejected"),
-            shadow_rejected: decision("shadow_rejected"),
+            cells: self.cells.limit(name),
             hold_duration: self.limits.hold_duration.with_label_values(&[name]),
             held_now: self.limits.held.with_label_values(&[name]),
-            headroom: self.limits.headroom.with_label_values(&[name]),
             keys: self.limits.keys.with_label_values(&[name]),
             evicted_idle: self.limits.evicted.with_label_values(&[name, "idle"]),
             overflow: self.limits.overflow.with_label_values(&[name]),
@@ -190,18 +177,8 @@ impl Metrics {
 impl LimitVecs {
     fn new(make: &Maker) -> Result<Self, prometheus::Error> {
         Ok(Self {
-            decisions: make.counters(
-                "weir_limit_decisions_total",
-                "Decisions of each limit.",
-                &["limit", "decision"],
-            )?,
             hold_duration: make.histograms("weir_hold_duration_seconds", "How long requests waited.", &HOLD_BUCKETS)?,
             held: make.gauges("weir_held_requests", "Requests waiting now.", &["limit"])?,
-            headroom: make.histograms(
-                "weir_limit_headroom_ratio",
-                "Remaining / burst at decision time.",
-                &HEADROOM_BUCKETS,
-            )?,
             keys: make.gauges("weir_keys", "Keys remembered.", &["limit"])?,
             evicted: make.counters("weir_keys_evicted_total", "Keys forgotten.", &["limit", "reason"])?,
             overflow: make.counters("weir_overflow_decisions_total", "Decisions made past max_keys.", &["limit"])?,

@@ -2,8 +2,10 @@
 //!
 //! Labels come from the configuration only, never from a client. Not here: serving /metrics (admin).
 
+mod cells;
 mod log;
 mod metrics;
 
+pub use cells::{Decided, LimitCells};
 pub use log::{AccessLine, AccessLog, LogFormat, LogGuard, LogSettings, start_logs};
 pub use metrics::{LimitMetrics, Metrics, Outcome};

@@ -1,3 +1,5 @@
+//! Tokens, good and bad.
+
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use jsonwebtoken::jwk::Jwk;

@@ -41,13 +41,13 @@ pub(in super::super) struct Exchanged {
     pub(in super::super) handed_over: Instant,
 }
 
-/// Sends `request` on an idle connection or a new one. `charged` is kept from the moment bytes may have been sent.
+/// Sends the request in `slot` on an idle connection or a new one. `charged` is kept from the moment bytes may
+/// have been sent.
 ///
 /// A request that an idle connection did not take, because it was closing, goes to the next one.
 pub(in super::super) async fn exchange(
     pool: &Rc<Pool>,
-    mut request: Request<RequestBody>,
-    progress: &Rc<Progress>,
+    slot: &mut Option<Request<RequestBody>>,
     timeouts: &Timeouts,
     charged: &mut Charged<'_>,
 ) -> Result<Exchanged, ExchangeError> {
@@ -56,22 +56,25 @@ pub(in super::super) async fn exchange(
             Some(connection) => connection,
             None => pool.connect().await.map_err(ExchangeError::from)?,
         };
+        let Some(request) = slot.take() else { return Err(ExchangeError::Connect("there is no request".into())) };
+        let progress = Rc::clone(request.body().progress());
         charged.keep(true);
         let handed_over = time::instant_now();
         let total_at = timeouts.total.map(|total| handed_over + total);
-        let head = Head { progress, timeouts, total_at, frames: 0, since: handed_over };
+        let head = Head { progress: &progress, timeouts, total_at, frames: 0, since: handed_over };
         let is_reused = connection.idle_since.take().is_some();
-        match head.receive(&mut connection, request).await {
+        let answer = connection.send(request);
+        match head.receive(&mut connection, answer).await {
             Ok(response) => {
                 let body_idle = timeouts.body_idle;
                 let wrap = |body| {
-                    UpstreamBody::new(body, connection, Rc::clone(pool), Rc::clone(progress), body_idle, total_at)
+                    UpstreamBody::new(body, connection, Rc::clone(pool), Rc::clone(&progress), body_idle, total_at)
                 };
                 return Ok(Exchanged { response: response.map(wrap), handed_over });
             }
             Err(Failure::Unsent(unsent)) if is_reused => {
                 charged.keep(false);
-                request = *unsent;
+                *slot = Some(*unsent);
             }
             Err(Failure::Unsent(_)) => {
                 charged.keep(false);
@@ -100,12 +103,11 @@ struct Head<'a> {
 }
 
 impl Head<'_> {
-    async fn receive(
-        mut self,
-        connection: &mut Connection,
-        request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, Failure> {
-        let mut answer = pin!(connection.send(request));
+    async fn receive<F>(mut self, connection: &mut Connection, answer: F) -> Result<Response<Incoming>, Failure>
+    where
+        F: Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>>,
+    {
+        let mut answer = pin!(answer);
         poll_fn(|cx| {
             connection.drive(cx);
             self.poll(cx, connection, answer.as_mut())

@@ -37,7 +37,8 @@ impl Pool {
 
     /// A new connection.
     pub(super) async fn connect(&self) -> Result<Box<Connection>, ConnectError> {
-        Connection::connect(&self.upstream.authority, self.connect_timeout).await
+        // Boxed, because it is rare and larger than all else that a request does.
+        Box::pin(Connection::connect(&self.upstream.authority, self.connect_timeout)).await
     }
 
     /// Takes a connection back, if it can be used again and there is room.

@@ -1,0 +1,270 @@
+//! Scripts in virtual time: who asks when, and what each is told at which instant.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
+
+mod hold;
+mod stages;
+mod stress;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, Method};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep_until, timeout};
+
+use super::{Gate, HoldCaps, Live, Pass, Refusal, Step};
+use crate::limit::{Quota, Rate, Retry};
+use crate::policy::client_ip::ClientIpRules;
+use crate::policy::key::KeyPart;
+use crate::policy::{Facts, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, Policy, Stage};
+use crate::telemetry::Metrics;
+use crate::time::{Clock, Timestamp};
+
+const MS_NS: u64 = 1_000_000;
+const CAPS: HoldCaps = HoldCaps { max_waiting: 1000, max_waiting_bytes: 1 << 20 };
+
+fn ns(text: &str) -> u64 {
+    let duration: Duration = humantime::parse_duration(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    u64::try_from(duration.as_nanos()).unwrap()
+}
+
+/// A limit that sees requests with the header of its name, by the header's value.
+fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) -> Limit {
+    let header: HeaderName = name.parse().unwrap();
+    Limit {
+        name: name.into(),
+        stage: Stage::Identified,
+        mode: Mode::Enforce,
+        matches: Match { headers: vec![(header.clone(), HeaderTest::Present)], ..Match::default() },
+        except: Vec::new(),
+        key: vec![KeyPart::Header(header)],
+        quota: Quota::new(Rate { count, period_ns: ns(period) }, burst).unwrap(),
+        cost: 1,
+        on_limit,
+        max_keys: 1000,
+    }
+}
+
+fn hold(max_wait_ns: Option<u64>) -> OnLimit {
+    OnLimit::Hold(HoldRule { max_wait_ns, max_waiting: 1000 })
+}
+
+fn policy(limits: Vec<Limit>, identities: Vec<Identity>) -> Policy {
+    Policy::new(limits, identities, ClientIpRules { trusted: Vec::new(), ipv6_prefix: 64 }, true)
+}
+
+fn new_gate() -> &'static Gate {
+    let metrics = Arc::new(Metrics::new("0", "test").unwrap());
+    Box::leak(Box::new(Gate::new(Clock::start(), [7; 16], metrics)))
+}
+
+fn install(gate: &Gate, limits: impl IntoIterator<Item = Limit>, caps: HoldCaps) -> &'static Live {
+    Box::leak(Box::new(gate.install(policy(limits.into_iter().collect(), Vec::new()), caps, 10)))
+}
+
+/// Headers of `limit=value` words.
+fn headers(words: &[&str]) -> HeaderMap {
+    let pair = |word: &&str| word.split_once('=').map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+    words.iter().filter_map(pair).collect()
+}
+
+fn facts(headers: &HeaderMap) -> Facts<'_> {
+    Facts {
+        method: &Method::GET,
+        host: "h",
+        path: "/",
+        query: None,
+        headers,
+        client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+    }
+}
+
+fn ask(gate: &'static Gate, live: &'static Live, headers: &HeaderMap) -> Step<'static> {
+    gate.admit(live, Stage::Identified, &facts(headers), || 100, gate.clock.now()).unwrap()
+}
+
+/// Nobody waits, nothing is counted as waiting, and no queue is left over.
+fn assert_at_rest(gate: &Gate, live: &Live) {
+    use std::sync::atomic::Ordering::Acquire;
+    assert_eq!((gate.waiting(), gate.waiting_bytes.load(Acquire)), (0, 0), "counts of who waits");
+    let known = gate.states.lock().unwrap();
+    for state in known.values().chain(&live.states) {
+        assert_eq!(state.metrics.held_now.get(), 0, "gauge of {}", state.name);
+        assert!(state.line.is_empty(), "queues of {}", state.name);
+    }
+}
+
+/// What someone was told, and when.
+#[derive(Clone, Debug, PartialEq)]
+struct Told {
+    at_ns: u64,
+    what: String,
+    retry: Option<Retry>,
+}
+
+impl Told {
+    fn new(at_ns: u64, answer: &Result<Pass<'_>, Refusal<'_>>) -> Self {
+        match answer {
+            Ok(_) => Self { at_ns, what: "pass".into(), retry: None },
+            Err(refusal) => Self { at_ns, what: format!("{:?}", refusal.cause), retry: Some(refusal.retry) },
+        }
+    }
+}
+
+/// Runs a script; its instants are milliseconds, and an answer may come up to one late (tokio's timers).
+///
+/// - `limit NAME COUNT PERIOD BURST reject|hold=MAX_WAIT [waiting=N] [cost=N] [shadow] [off]`
+/// - `caps REQUESTS BYTES` for what may wait; a head has 100 bytes
+/// - `AT limit ...`, `AT without NAME`: a reload
+/// - `AT ask WHO LIMIT=KEY... [undo=AFTER]`: with `undo` the pass is dropped uncommitted, AFTER it came
+/// - `AT leave WHO` · `AT close`
+/// - `> AT WHO pass` · `> AT WHO CAUSE RETRY`: what each is told; who leaves is told nothing.
+struct Script {
+    gate: &'static Gate,
+    live: &'static Live,
+    start: Timestamp,
+    limits: BTreeMap<String, Limit>,
+    caps: HoldCaps,
+    told: Arc<Mutex<HashMap<String, Told>>>,
+    tasks: HashMap<String, JoinHandle<()>>,
+}
+
+async fn check(rows: &str) {
+    let gate = new_gate();
+    let mut script = Script {
+        gate,
+        live: install(gate, [], CAPS),
+        start: gate.clock.now(),
+        limits: BTreeMap::new(),
+        caps: CAPS,
+        told: Arc::default(),
+        tasks: HashMap::new(),
+    };
+    let rows = || rows.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#'));
+    for row in rows().filter(|row| !row.starts_with('>')) {
+        script.run(&row.split_whitespace().collect::<Vec<_>>()).await;
+    }
+    for (who, task) in script.tasks {
+        let end = timeout(Duration::from_hours(24 * 365), task).await;
+        assert!(end.is_ok_and(|end| end.is_ok()), "{who} is stuck");
+    }
+    let mut told = script.told.lock().unwrap();
+    for row in rows().filter_map(|row| row.strip_prefix('>')) {
+        expect(&mut told, &row.split_whitespace().collect::<Vec<_>>(), row);
+    }
+    assert!(told.is_empty(), "not foreseen: {told:?}");
+    drop(told);
+    assert_at_rest(gate, script.live);
+}
+
+fn expect(told: &mut HashMap<String, Told>, cells: &[&str], row: &str) {
+    let found = told.remove(cells[1]).unwrap_or_else(|| panic!("told nothing: {row}"));
+    let due_ns = ns(cells[0]);
+    assert!((due_ns..due_ns + MS_NS).contains(&found.at_ns), "{row}: {found:?}");
+    assert_eq!(found.what, cells[2], "{row}");
+    let late_ns = found.at_ns - due_ns;
+    match (cells.get(3), found.retry) {
+        (None, None) | (Some(&"never"), Some(Retry::Never)) => {}
+        (Some(retry), Some(Retry::AfterNs(found_ns))) => assert_eq!(found_ns + late_ns, ns(retry), "retry: {row}"),
+        (_, found) => panic!("{row}: {found:?}"),
+    }
+}
+
+impl Script {
+    async fn run(&mut self, cells: &[&str]) {
+        match *cells {
+            ["limit", name, ..] => {
+                self.limits.insert(name.into(), parse_limit(&cells[1..]));
+            }
+            ["caps", waiting, bytes] => {
+                let (max_waiting, max_waiting_bytes) = (waiting.parse().unwrap(), bytes.parse().unwrap());
+                self.caps = HoldCaps { max_waiting, max_waiting_bytes };
+            }
+            [at, "ask", who, ref words @ ..] => {
+                self.until(at).await;
+                self.ask(who, words);
+                return;
+            }
+            [at, "leave", who] => {
+                self.until(at).await;
+                let task = self.tasks.remove(who).unwrap_or_else(|| panic!("{who} does not wait"));
+                task.abort();
+                assert!(task.await.is_err(), "{who} was gone before");
+                return;
+            }
+            [at, "close"] => {
+                self.until(at).await;
+                self.gate.close();
+                return;
+            }
+            [at, "without", name] => {
+                self.until(at).await;
+                self.limits.remove(name);
+            }
+            [at, "limit", name, ..] => {
+                self.until(at).await;
+                self.limits.insert(name.into(), parse_limit(&cells[2..]));
+            }
+            _ => panic!("not a row: {cells:?}"),
+        }
+        self.live = install(self.gate, self.limits.values().cloned(), self.caps);
+    }
+
+    async fn until(&self, at: &str) {
+        sleep_until(self.gate.clock.instant(self.start.saturating_add_ns(ns(at)))).await;
+    }
+
+    fn ask(&mut self, who: &str, words: &[&str]) {
+        let undo_after = words.iter().find_map(|word| word.strip_prefix("undo=")).map(ns);
+        let words: Vec<&str> = words.iter().copied().filter(|word| !word.starts_with("undo=")).collect();
+        let step = ask(self.gate, self.live, &headers(&words));
+        let (gate, start, told, name) = (self.gate, self.start, Arc::clone(&self.told), who.to_owned());
+        let tell = move |answer: Result<Pass<'static>, Refusal<'static>>| {
+            told.lock().unwrap().insert(name, Told::new(gate.clock.now().ns_since(start), &answer));
+            answer.ok()
+        };
+        let end = async move |pass: Option<Pass<'static>>| match (pass, undo_after) {
+            (Some(pass), Some(after_ns)) => {
+                tokio::time::sleep(Duration::from_nanos(after_ns)).await;
+                drop(pass);
+            }
+            (Some(mut pass), None) => pass.charged.keep(true),
+            (None, _) => {}
+        };
+        let task = match step {
+            Step::Pass(pass) => {
+                let pass = tell(Ok(pass));
+                tokio::spawn(async move { end(pass).await })
+            }
+            Step::Refuse(refusal) => {
+                tell(Err(*refusal));
+                return;
+            }
+            Step::Wait(waiting) => tokio::spawn(async move { end(tell(waiting.wait().await)).await }),
+        };
+        assert!(self.tasks.insert(who.to_owned(), task).is_none(), "{who} asks twice");
+    }
+}
+
+fn parse_limit(cells: &[&str]) -> Limit {
+    let [name, count, period, burst, ref options @ ..] = *cells else { panic!("not a limit: {cells:?}") };
+    let mut limit = limit(name, count.parse().unwrap(), period, burst.parse().unwrap(), OnLimit::Reject);
+    for option in options {
+        match option.split_once('=').unwrap_or((option, "")) {
+            ("reject", _) => {}
+            ("hold", "forever") => limit.on_limit = hold(None),
+            ("hold", max_wait) => limit.on_limit = hold(Some(ns(max_wait))),
+            ("waiting", max) => {
+                let OnLimit::Hold(rule) = &mut limit.on_limit else { panic!("holds nobody") };
+                rule.max_waiting = max.parse().unwrap();
+            }
+            ("cost", cost) => limit.cost = cost.parse().unwrap(),
+            ("shadow", _) => limit.mode = Mode::Shadow,
+            ("off", _) => limit.mode = Mode::Off,
+            _ => panic!("not an option: {option}"),
+        }
+    }
+    limit
+}

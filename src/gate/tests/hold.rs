@@ -1,0 +1,584 @@
+//! Who waits, for how long, and what ends it.
+
+use std::fmt::Write;
+
+use super::check;
+
+#[tokio::test(start_paused = true)]
+async fn first_come_first_served_at_exact_instants() {
+    check(
+        "
+        limit a 10 1s 1 hold=forever
+        0ms   ask r1 a=k
+        0ms   ask r2 a=k
+        0ms   ask r3 a=k
+        # another key has a queue of its own
+        10ms  ask s1 a=other
+        10ms  ask s2 a=other
+        50ms  ask r4 a=k
+        > 0ms   r1 pass
+        > 100ms r2 pass
+        > 200ms r3 pass
+        > 300ms r4 pass
+        > 10ms  s1 pass
+        > 110ms s2 pass
+        ",
+    )
+    .await;
+    check(
+        "
+        # instants between milliseconds: late by less than one, never early, and not adding up
+        limit a 3 1s 2 hold=forever
+        # ... but a burst of 1 cannot make up for it: it counts from when the one before passed
+        limit b 3 1s 1 hold=forever
+        0ms ask a0 a=k
+        0ms ask a1 a=k
+        0ms ask a2 a=k
+        0ms ask a3 a=k
+        0ms ask a4 a=k
+        0ms ask b1 b=k
+        0ms ask b2 b=k
+        0ms ask b3 b=k
+        0ms ask b4 b=k
+        > 0ms           a0 pass
+        > 0ms           a1 pass
+        > 333333334ns   a2 pass
+        > 666666668ns   a3 pass
+        > 1000000002ns  a4 pass
+        > 0ms           b1 pass
+        > 333333334ns   b2 pass
+        > 667333334ns   b3 pass
+        > 1001333334ns  b4 pass
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn costs_are_waited_for_in_full() {
+    check(
+        "
+        limit a 10 1s 10 hold=forever cost=4
+        0ms   ask r1 a=k
+        0ms   ask r2 a=k
+        0ms   ask r3 a=k
+        0ms   ask r4 a=k
+        > 0ms   r1 pass
+        > 0ms   r2 pass
+        > 200ms r3 pass
+        > 600ms r4 pass
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_barges() {
+    check(
+        "
+        limit a 1 1s 1 hold=forever
+        0s     ask r1 a=k
+        0s     ask r2 a=k
+        1s     ask r3 a=k
+        1s     ask r4 a=k
+        > 0s r1 pass
+        > 1s r2 pass
+        > 2s r3 pass
+        > 3s r4 pass
+        ",
+    )
+    .await;
+    check(
+        "
+        # budget for the newcomer is there, but not for the one who came before
+        limit a 1 1s 10 hold=forever cost=6
+        0s     ask r1 a=k
+        0s     ask r2 a=k
+        0s     limit a 1 1s 10 hold=forever cost=6
+        1s     ask r3 a=k
+        > 0s r1 pass
+        > 2s r2 pass
+        > 8s r3 pass
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_gives_its_place_back() {
+    for (who, rest) in [("r2", "r3 r4 r5"), ("r3", "r2 r4 r5"), ("r5", "r2 r3 r4")] {
+        let mut script = "
+            limit a 1 1s 1 hold=forever
+            0s     ask r1 a=k
+            0s     ask r2 a=k
+            0s     ask r3 a=k
+            0s     ask r4 a=k
+            0s     ask r5 a=k
+            > 0s r1 pass
+        "
+        .to_owned();
+        writeln!(script, "500ms leave {who}").unwrap();
+        for (second, name) in rest.split(' ').enumerate() {
+            writeln!(script, "> {}s {name} pass", second + 1).unwrap();
+        }
+        check(&script).await;
+    }
+    check(
+        "
+        # everyone leaves; whoever comes later finds no queue
+        limit a 1 1s 1 hold=forever
+        0s     ask r1 a=k
+        0s     ask r2 a=k
+        0s     ask r3 a=k
+        10ms   leave r2
+        10ms   leave r3
+        1s     ask r4 a=k
+        > 0s r1 pass
+        > 1s r4 pass
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_a_cap_the_answer_comes_at_once() {
+    check(
+        "
+        # per key
+        limit a 1 1s 1 hold=forever waiting=2
+        0s     ask r1 a=k
+        0s     ask r2 a=k
+        0s     ask r3 a=k
+        250ms  ask r4 a=k
+        250ms  ask s1 a=other
+        250ms  ask s2 a=other
+        1001ms ask r5 a=k
+        > 0s     r1 pass
+        > 1s     r2 pass
+        > 2s     r3 pass
+        > 250ms  r4 QueueFull 2750ms
+        > 250ms  s1 pass
+        > 1250ms s2 pass
+        > 3s     r5 pass
+        ",
+    )
+    .await;
+    for caps in ["caps 2 1000000", "caps 1000 200", "caps 1000 299"] {
+        let script = "
+            limit a 1 1s 1 hold=forever
+            0s     ask r1 a=k
+            0s     ask r2 a=k
+            0s     ask r3 a=k
+            0s     ask r4 a=k
+            0s     ask s1 a=other
+            0s     ask s2 a=other
+            500ms  leave r3
+            500ms  ask s3 a=other
+            > 0s     r1 pass
+            > 1s     r2 pass
+            > 0s     r4 QueueFull 3s
+            > 0s     s1 pass
+            > 0s     s2 QueueFull 1s
+            > 1s     s3 pass
+        ";
+        check(&format!("{caps}\n{script}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_would_wait_too_long_knows_at_once() {
+    check(
+        "
+        limit a 1 1s 1 hold=2s
+        0s     ask r1 a=k
+        0s     ask r2 a=k
+        # exactly as long as it may
+        0s     ask r3 a=k
+        0s     ask r4 a=k
+        400ms  ask r5 a=k
+        999ms  ask r6 a=k
+        1001ms ask r7 a=k
+        > 0s     r1 pass
+        > 1s     r2 pass
+        > 2s     r3 pass
+        > 0s     r4 WaitTooLong 3s
+        > 400ms  r5 WaitTooLong 2600ms
+        > 999ms  r6 WaitTooLong 2001ms
+        > 3s     r7 pass
+        ",
+    )
+    .await;
+    check(
+        "
+        limit a 1 1s 1 hold=0s
+        0s     ask r1 a=k
+        0s     ask r2 a=k
+        1s     ask r3 a=k
+        > 0s r1 pass
+        > 0s r2 WaitTooLong 1s
+        > 1s r3 pass
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_can_never_pass_does_not_wait() {
+    check(
+        "
+        limit a 1 1s 1 hold=forever cost=2
+        0s ask r1 a=k
+        > 0s r1 Limit never
+        ",
+    )
+    .await;
+    check(
+        "
+        limit a 1 1s 2 hold=forever cost=2
+        0s    ask r1 a=k
+        0s    ask r2 a=k
+        0s    ask r3 a=k
+        500ms limit a 1 1s 1 hold=forever cost=2
+        > 0s    r1 pass
+        > 500ms r2 Limit never
+        > 500ms r3 Limit never
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_limit_holds_and_one_rejects() {
+    check(
+        "
+        limit h 1 1s 1 hold=forever
+        limit r 1 1s 2 reject
+        0s    ask r1 h=k r=k
+        0s    ask r2 h=k r=k
+        # takes what r2 would need
+        100ms ask r3 r=k
+        > 0s     r1 pass
+        > 1s     r2 pass
+        > 100ms  r3 pass
+        ",
+    )
+    .await;
+    check(
+        "
+        limit h 1 1s 1 hold=forever
+        limit r 1 10s 2 reject
+        0s    ask r1 h=k r=k
+        0s    ask r2 h=k r=k
+        1ms   ask r3 r=k
+        # r rejects: nothing to wait for, with or without a queue
+        100ms ask r4 h=k r=k
+        100ms ask r5 h=other r=k
+        # neither of them was charged by h
+        200ms ask r6 h=other
+        > 0s     r1 pass
+        > 1s     r2 Limit 9s
+        > 1ms    r3 pass
+        > 100ms  r4 Limit 9900ms
+        > 100ms  r5 Limit 9900ms
+        > 200ms  r6 pass
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_limits_hold() {
+    check(
+        "
+        # the longer wait is the wait, and all or none are charged
+        limit a 1 1s 1 hold=forever
+        limit b 1 4s 1 hold=forever
+        0s    ask r1 a=k b=k
+        0s    ask r2 a=k b=k
+        500ms ask r3 a=k
+        600ms ask r4 b=k
+        > 0s  r1 pass
+        > 1s  r3 pass
+        > 4s  r2 pass
+        > 8s  r4 pass
+        ",
+    )
+    .await;
+    check(
+        "
+        # at its turn in b it finds a spent, and is first there
+        limit a 1 2s 1 hold=forever
+        limit b 1 3s 1 hold=forever
+        0s     ask b0 b=k
+        0s     ask r1 a=k b=k
+        0s     ask a0 a=k
+        1s     ask a1 a=k
+        2s     ask a2 a=k
+        > 0s  b0 pass
+        > 0s  a0 pass
+        > 2s  a1 pass
+        > 4s  r1 pass
+        > 6s  a2 pass
+        ",
+    )
+    .await;
+    check(
+        "
+        # the smaller max_wait counts
+        limit a 1 1s 1 hold=forever
+        limit b 1 1s 1 hold=500ms
+        0s    ask r1 a=k b=k
+        0s    ask r2 a=k b=other
+        0s    ask r3 a=other b=k
+        > 0s  r1 pass
+        > 1s  r2 pass
+        > 0s  r3 WaitTooLong 1s
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_came_first_is_first_wherever_it_moves() {
+    check(
+        "
+        # p comes to b later than x came to a, and both could take b's next unit at the same instant
+        limit a 1 3001ms 1 hold=forever
+        limit b 1 3s 1 hold=forever
+        limit c 1 1s 1 hold=forever
+        0ms   ask c0 c=k
+        1ms   ask a0 a=k
+        1ms   ask p c=k b=k
+        1ms   ask x a=k b=k
+        2ms   ask b0 b=k
+        > 0ms    c0 pass
+        > 1ms    a0 pass
+        > 2ms    b0 pass
+        > 3002ms p pass
+        > 6002ms x pass
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn crossing_keys_do_not_block_each_other() {
+    check(
+        "
+        limit a 1 1s 1 hold=forever
+        limit b 1 1s 1 hold=forever
+        0s    ask a0 a=k
+        10ms  ask b0 b=k
+        20ms  ask r1 a=k b=k
+        20ms  ask r2 b=k a=k
+        20ms  ask r3 a=k b=k
+        20ms  ask r4 b=k a=k
+        > 0s      a0 pass
+        > 10ms    b0 pass
+        > 1010ms  r1 pass
+        > 2010ms  r2 pass
+        > 3010ms  r3 pass
+        > 4010ms  r4 pass
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_needs_two_limits_is_not_starved_by_those_who_need_one() {
+    let mut script = "
+        # regression: a and b became free in turn, and each was gone when the other came
+        limit a 1 1s 1 hold=forever
+        limit b 1 1s 1 hold=forever
+        0ms   ask a0 a=k
+        500ms ask b0 b=k
+        510ms ask both a=k b=k
+        > 0ms    a0 pass
+        > 500ms  b0 pass
+        > 2s     both pass
+        > 1s     a1 pass
+        > 3s     a2 pass
+        > 4s     a3 pass
+        > 3s     b1 pass
+        > 4s     b2 pass
+        > 5s     b3 pass
+    "
+    .to_owned();
+    for number in 1..4 {
+        writeln!(script, "520ms ask a{number} a=k\n520ms ask b{number} b=k").unwrap();
+    }
+    check(&script).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_its_own_limit_does_not_hold_up_a_shared_one() {
+    check(
+        "
+        limit own 1 1min 1 hold=forever
+        limit shared 10 1s 1 hold=forever
+        0ms   ask s0 shared=k
+        0ms   ask u1 own=u shared=k
+        # takes u's budget while u1 waits for the shared one
+        10ms  ask u0 own=u
+        20ms  ask s1 shared=k
+        20ms  ask s2 shared=k
+        > 0ms    s0 pass
+        > 10ms   u0 pass
+        > 60010ms u1 pass
+        > 100ms  s1 pass
+        > 200ms  s2 pass
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn reload_applies_to_those_who_wait() {
+    let rows = [
+        // what the reload says, and when r2, r3 and r4 pass: they have come at 0, it comes at 500 ms
+        ("limit a 1 1s 1 hold=forever", ["1s", "2s", "3s"]),
+        ("limit a 10 1s 1 hold=forever", ["550ms", "650ms", "750ms"]),
+        ("limit a 1 10s 1 hold=forever", ["5500ms", "15500ms", "25500ms"]),
+        ("limit a 1 1s 2 hold=forever", ["500ms", "1s", "2s"]),
+        ("limit a 1 1s 1 shadow", ["500ms", "500ms", "500ms"]),
+        ("limit a 1 1s 1 off", ["500ms", "500ms", "500ms"]),
+        ("without a", ["500ms", "500ms", "500ms"]),
+    ];
+    for (reload, [r2, r3, r4]) in rows {
+        check(&format!(
+            "
+            limit a 1 1s 1 hold=forever
+            0s    ask r1 a=k
+            0s    ask r2 a=k
+            0s    ask r3 a=k
+            0s    ask r4 a=k
+            500ms {reload}
+            > 0s   r1 pass
+            > {r2} r2 pass
+            > {r3} r3 pass
+            > {r4} r4 pass
+            "
+        ))
+        .await;
+    }
+    check(
+        "
+        limit a 1 1s 1 hold=forever
+        0s    ask r1 a=k
+        0s    ask r2 a=k
+        0s    ask r3 a=k
+        500ms limit a 1 1s 1 reject
+        > 0s    r1 pass
+        > 500ms r2 Limit 500ms
+        > 500ms r3 Limit 500ms
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn reload_refills_nothing_and_max_wait_still_holds() {
+    check(
+        "
+        limit a 1 1s 3 reject
+        limit b 1 1s 1 reject
+        0s    ask r1 a=k
+        0s    ask r2 a=k
+        0s    ask r3 a=k
+        0s    limit a 1 1s 3 reject
+        0s    ask r4 a=k
+        0s    without a
+        0s    ask r5 a=k
+        0s    limit a 1 1s 3 reject
+        0s    ask r6 a=k
+        1s    ask r7 a=k
+        > 0s r1 pass
+        > 0s r2 pass
+        > 0s r3 pass
+        > 0s r4 Limit 1s
+        > 0s r5 pass
+        > 0s r6 Limit 1s
+        > 1s r7 pass
+        ",
+    )
+    .await;
+    check(
+        "
+        # lowered so far that nobody can be served in time: each is told at its own deadline
+        limit a 1 1s 1 hold=3s
+        0s    ask r1 a=k
+        0s    ask r2 a=k
+        100ms ask r3 a=k
+        500ms limit a 1 1min 1 hold=3s
+        > 0s    r1 pass
+        > 3s    r2 WaitTooLong 87500ms
+        > 3100ms r3 WaitTooLong 27400ms
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_refuses_who_waits_and_who_would() {
+    check(
+        "
+        limit a 1 1s 1 hold=forever
+        0s    ask r1 a=k
+        0s    ask r2 a=k
+        0s    ask r3 a=k
+        0s    ask s1 a=other
+        0s    ask s2 a=other
+        250ms close
+        250ms ask r4 a=k
+        1s    ask r5 a=k
+        1s    ask r6 a=k
+        > 0s    r1 pass
+        > 250ms r2 ShuttingDown 1750ms
+        > 250ms r3 ShuttingDown 750ms
+        > 0s    s1 pass
+        > 250ms s2 ShuttingDown 750ms
+        > 250ms r4 ShuttingDown 2750ms
+        > 1s    r5 pass
+        > 1s    r6 ShuttingDown 1s
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pass_that_is_dropped_gives_back_once() {
+    check(
+        "
+        limit a 1 1s 2 reject
+        limit b 1 1s 1 reject
+        0s    ask r1 a=k b=k undo=100ms
+        0s    ask r2 b=k
+        50ms  ask r3 a=k
+        50ms  ask r4 a=k
+        200ms ask r5 a=k
+        200ms ask r6 a=k
+        200ms ask r7 b=k
+        > 0s    r1 pass
+        > 0s    r2 Limit 1s
+        > 50ms  r3 pass
+        > 50ms  r4 Limit 950ms
+        > 200ms r5 pass
+        > 200ms r6 Limit 900ms
+        > 200ms r7 pass
+        ",
+    )
+    .await;
+    check(
+        "
+        # regression: those who wait did not learn of it
+        limit a 1 1s 1 hold=forever
+        0s    ask r1 a=k undo=100ms
+        0s    ask r2 a=k
+        0s    ask r3 a=k
+        > 0s     r1 pass
+        > 100ms  r2 pass
+        > 1100ms r3 pass
+        ",
+    )
+    .await;
+}

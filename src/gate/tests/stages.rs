@@ -1,0 +1,187 @@
+//! What is decided when, for whom, and what is not decided at all.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use http::{HeaderMap, Method};
+
+use super::{CAPS, MS_NS, assert_at_rest, facts, headers, hold, limit, new_gate, policy};
+use crate::gate::{Cause, Gate, Live, Step, Why};
+use crate::limit::Retry;
+use crate::policy::key::KeyPart;
+use crate::policy::{Facts, Identity, IdentitySource, Limit, Match, Mode, OnLimit, OnMissing, Stage};
+use crate::telemetry::Decided;
+
+/// A limit of one unit a minute that sees every request.
+fn everywhere(name: &str, stage: Stage, key: Vec<KeyPart>) -> Limit {
+    let limit = limit(name, 1, "1min", 1, OnLimit::Reject);
+    Limit { stage, key, matches: Match::default(), ..limit }
+}
+
+fn identity(name: &str, on_missing: OnMissing) -> Identity {
+    Identity { name: name.into(), source: IdentitySource::Header(name.parse().unwrap()), on_missing }
+}
+
+/// Whether the request passes and is charged; or why it has no identity.
+fn passes(gate: &Gate, live: &Live, stage: Stage, facts: &Facts<'_>) -> Result<bool, Why> {
+    match gate.admit(live, stage, facts, || 0, gate.clock.now()) {
+        Ok(Step::Pass(mut pass)) => {
+            pass.charged.keep(true);
+            Ok(true)
+        }
+        Ok(Step::Refuse(refusal)) => {
+            assert_eq!(refusal.cause, Cause::Limit);
+            Ok(false)
+        }
+        Ok(Step::Wait(_)) => panic!("nothing holds"),
+        Err(unidentified) => {
+            assert!(!unidentified.wants_bearer);
+            Err(unidentified.why)
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_stage_charges_its_own_limits() {
+    let gate = new_gate();
+    let limits = vec![
+        everywhere("outer", Stage::Arrival, vec![]),
+        everywhere("inner", Stage::Identified, vec![KeyPart::Identity(0)]),
+    ];
+    let live = gate.install(policy(limits, vec![identity("seller", OnMissing::Reject)]), CAPS, 10);
+    let nobody = HeaderMap::new();
+    // Arrival needs no identity and charges also those who will be refused for want of one.
+    assert_eq!(passes(gate, &live, Stage::Arrival, &facts(&nobody)), Ok(true));
+    assert_eq!(passes(gate, &live, Stage::Identified, &facts(&nobody)), Err(Why::Missing));
+    assert_eq!(passes(gate, &live, Stage::Arrival, &facts(&nobody)), Ok(false));
+    let seller = headers(&["seller=one"]);
+    assert_eq!(passes(gate, &live, Stage::Identified, &facts(&seller)), Ok(true));
+    assert_eq!(passes(gate, &live, Stage::Identified, &facts(&seller)), Ok(false));
+    assert_at_rest(gate, &live);
+}
+
+/// Requests in order: their headers, the last byte of the address, and whether they pass.
+type Row = (OnMissing, &'static [&'static str], u8, Result<bool, Why>);
+
+#[tokio::test(start_paused = true)]
+async fn identity_comes_from_one_header() {
+    use OnMissing::{Anonymous, Ip, Reject};
+    // Each limit lets one of a kind pass.
+    #[rustfmt::skip]
+    let rows: [Row; 15] = [
+        (Reject, &["id=a"], 1, Ok(true)),
+        (Reject, &["id=a"], 2, Ok(false)),
+        (Reject, &["id=b"], 1, Ok(true)),
+        (Reject, &[], 1, Err(Why::Missing)),
+        (Reject, &["id="], 1, Err(Why::Missing)),
+        (Reject, &["id=a", "id=b"], 1, Err(Why::Several)),
+        (Anonymous, &[], 1, Ok(true)),
+        (Anonymous, &["id="], 2, Ok(false)),
+        (Anonymous, &["id=a"], 1, Ok(true)),
+        (Anonymous, &["id=a", "id=a"], 1, Err(Why::Several)),
+        (Ip, &[], 1, Ok(true)),
+        (Ip, &[], 1, Ok(false)),
+        (Ip, &[], 2, Ok(true)),
+        // The text of an address is not that address.
+        (Ip, &["id=10.0.0.1"], 1, Ok(true)),
+        (Ip, &["id=", "id=x"], 3, Err(Why::Several)),
+    ];
+    for on_missing in [Reject, Anonymous, Ip] {
+        let gate = new_gate();
+        let limits = vec![everywhere("a", Stage::Identified, vec![KeyPart::Identity(0)])];
+        let live = gate.install(policy(limits, vec![identity("id", on_missing)]), CAPS, 10);
+        for (_, words, address, expected) in rows.iter().filter(|row| row.0 == on_missing) {
+            let pairs = words.iter().filter_map(|word| word.split_once('='));
+            let mut headers = HeaderMap::new();
+            pairs.for_each(|(_, value)| _ = headers.append("id", value.parse().unwrap()));
+            let facts = Facts { client_ip: Ipv4Addr::new(10, 0, 0, *address).into(), ..facts(&headers) };
+            assert_eq!(passes(gate, &live, Stage::Identified, &facts), *expected, "{on_missing:?} {words:?} {address}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn identity_that_no_limit_needs_is_not_asked_for() {
+    let gate = new_gate();
+    let limits = vec![everywhere("a", Stage::Identified, vec![KeyPart::Ip])];
+    let live = gate.install(policy(limits, vec![identity("id", OnMissing::Reject)]), CAPS, 10);
+    assert_eq!(passes(gate, &live, Stage::Identified, &facts(&HeaderMap::new())), Ok(true));
+    assert_eq!(passes(gate, &live, Stage::Identified, &facts(&HeaderMap::new())), Ok(false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn preflights_and_excepted_networks_are_free() {
+    let gate = new_gate();
+    let mut limits = vec![
+        everywhere("outer", Stage::Arrival, vec![]),
+        everywhere("inner", Stage::Identified, vec![KeyPart::Identity(0)]),
+    ];
+    for limit in &mut limits {
+        limit.except = vec!["192.0.2.0/24".parse().unwrap()];
+    }
+    let live = gate.install(policy(limits, vec![identity("id", OnMissing::Reject)]), CAPS, 10);
+    let excepted = HeaderMap::new();
+    let excepted = Facts { client_ip: IpAddr::from([192, 0, 2, 7]), ..facts(&excepted) };
+    let preflight = headers(&["origin=https://example.com", "access-control-request-method=PUT"]);
+    let preflight = Facts { method: &Method::OPTIONS, ..facts(&preflight) };
+    for _ in 0..3 {
+        assert_eq!(passes(gate, &live, Stage::Arrival, &excepted), Ok(true));
+        assert_eq!(passes(gate, &live, Stage::Identified, &excepted), Ok(true));
+        assert_eq!(passes(gate, &live, Stage::Identified, &preflight), Ok(true));
+    }
+    // The guard at arrival sees preflights too, and an OPTIONS request alone is none.
+    assert_eq!(passes(gate, &live, Stage::Arrival, &preflight), Ok(true));
+    assert_eq!(passes(gate, &live, Stage::Arrival, &preflight), Ok(false));
+    let options = headers(&["origin=https://example.com"]);
+    let options = Facts { method: &Method::OPTIONS, ..facts(&options) };
+    assert_eq!(passes(gate, &live, Stage::Identified, &options), Err(Why::Missing));
+}
+
+#[tokio::test(start_paused = true)]
+async fn verdicts_name_the_tightest_limit_and_all_violated() {
+    let gate = new_gate();
+    let wide = limit("x", 10, "1s", 10, OnLimit::Reject);
+    let tight = limit("y", 1, "1s", 2, OnLimit::Reject);
+    let shadow = Limit { mode: Mode::Shadow, ..limit("z", 1, "1s", 1, OnLimit::Reject) };
+    let live = gate.install(policy(vec![wide, tight, shadow], Vec::new()), CAPS, 10);
+    let headers = headers(&["x=k", "y=k", "z=k"]);
+    let ask = || gate.admit(&live, Stage::Identified, &facts(&headers), || 0, gate.clock.now()).unwrap();
+    for remaining in [1, 0] {
+        let Step::Pass(mut pass) = ask() else { panic!("refused") };
+        let standing = pass.standing.unwrap();
+        assert_eq!((standing.limit, standing.remaining, pass.held), ("y", remaining, None));
+        pass.charged.keep(true);
+    }
+    let Step::Refuse(refusal) = ask() else { panic!("admitted") };
+    assert_eq!(refusal.violated.as_slice(), ["y"]);
+    assert_eq!(refusal.retry, Retry::AfterNs(1000 * MS_NS));
+    let standing = refusal.standing.unwrap();
+    assert_eq!((standing.limit, standing.remaining, standing.reset_after_ns), ("y", 0, 2000 * MS_NS));
+    let metrics = |index: usize| &live.states[index].metrics;
+    assert_eq!((metrics(0).cells.counted(Decided::Admitted), metrics(0).cells.counted(Decided::Rejected)), (2, 0));
+    assert_eq!((metrics(1).cells.counted(Decided::Admitted), metrics(1).cells.counted(Decided::Rejected)), (2, 1));
+    assert_eq!(
+        (metrics(2).cells.counted(Decided::Admitted), metrics(2).cells.counted(Decided::ShadowRejected)),
+        (1, 1)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn sweep_forgets_limits_that_are_gone_and_keys_that_are_idle() {
+    let gate = new_gate();
+    let live = super::install(gate, [limit("a", 1, "1s", 1, hold(None))], CAPS);
+    let headers = headers(&["a=k"]);
+    assert_eq!(passes(gate, live, Stage::Identified, &facts(&headers)), Ok(true));
+    super::install(gate, [], CAPS);
+    gate.sweep();
+    assert_eq!(gate.states.lock().unwrap().len(), 1, "a key still owes something");
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    gate.sweep();
+    assert!(gate.states.lock().unwrap().is_empty());
+    assert_eq!(live.states[0].metrics.evicted_idle.get(), 1);
+    assert_eq!(live.states[0].metrics.keys.get(), 0);
+    // Someone who was matched under the old policy waits for nothing.
+    assert_eq!(passes(gate, live, Stage::Identified, &facts(&headers)), Ok(true));
+    let Step::Wait(waiting) = super::ask(gate, live, &headers) else { panic!("not held") };
+    waiting.wait().await.unwrap().charged.keep(true);
+    assert_at_rest(gate, live);
+}
