@@ -16,7 +16,8 @@ fn transcript(folder: &Path, args: &[&str]) -> String {
         .output()
         .unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap().trim_end().to_owned();
-    let mut said = format!("$ weir {}\nexit code {}", args.join(" "), output.status.code().unwrap());
+    let command = ["$ weir"].iter().chain(args).copied().collect::<Vec<_>>().join(" ");
+    let mut said = format!("{command}\nexit code {}", output.status.code().unwrap());
     for (name, text) in [("stdout", text(&output.stdout)), ("stderr", text(&output.stderr))] {
         if !text.is_empty() {
             said = format!("{said}\n-- {name}\n{text}");

@@ -30,7 +30,7 @@ impl Curl {
                 (1..=count).map(|n| format!("/{path}{n}")).collect()
             }
         };
-        let headers = words.windows(2).filter(|pair| pair[0] == "-H").map(|pair| format!("{}\r\n", pair[1])).collect();
+        let headers = words.windows(2).filter(|pair| pair[0] == "-H").flat_map(|pair| [&*pair[1], "\r\n"]).collect();
         Self {
             address: authority.parse().unwrap(),
             targets,

@@ -32,10 +32,10 @@ fn wait_for_access(weir: &Weir, count: usize) -> Vec<Value> {
 }
 
 /// Ends a Weir and gives all that it has logged.
-fn all_lines(weir: Weir) -> Vec<Value> {
+fn all_lines(weir: &Weir) -> Vec<Value> {
     weir.signal("TERM");
     weir.wait_for_line("\"stopped\"");
-    access_lines(&weir)
+    access_lines(weir)
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn refused_leaves_out_what_was_forwarded_and_off_says_nothing() {
         for path in ["/a", "/a", "/b", "/b"] {
             client.get(path);
         }
-        let lines = all_lines(weir);
+        let lines = all_lines(&weir);
         let found: Vec<_> = lines.iter().map(|line| line["path"].as_str().unwrap()).collect();
         assert_eq!(found, paths);
     }
@@ -131,6 +131,7 @@ fn no_line_holds_a_query_a_token_or_a_secret() {
         }
     }
     asked += ask_by_h2(&weir, &token);
+    ask_malformed_by_h2(&weir);
     std::fs::write(weir.folder().join("secret"), "hunter2").unwrap();
     weir.wait_for_line("the old one stays");
     wait_for_access(&weir, asked);
@@ -163,6 +164,28 @@ fn ask_by_h2(weir: &Weir, token: &str) -> usize {
         }
     });
     2
+}
+
+/// The type of a frame (RFC 9113, section 6.4).
+const RST_STREAM: u8 = 3;
+
+/// Asks on HTTP/2 for a path with a space in it, which does not get as far as an access line.
+fn ask_malformed_by_h2(weir: &Weir) {
+    let path = b"/ ?key=hunter2";
+    // RFC 7541: GET and http by index, then :path and :authority as literals.
+    let fields = [&[0x82, 0x86, 0x04, u8::try_from(path.len()).unwrap()], &path[..], &[0x01, 1, b'a']].concat();
+    // RFC 9113: an empty SETTINGS frame, and HEADERS that end both the head and the stream.
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let headers = [0, 0, u8::try_from(fields.len()).unwrap(), 1, 5, 0, 0, 0, 1];
+    let mut client = Client::connect(weir.address());
+    client.send([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..], &headers, &fields].concat());
+    let mut kind = 0;
+    while kind != RST_STREAM {
+        let mut head = [0; 9];
+        client.stream().read_exact(&mut head).unwrap();
+        kind = head[3];
+        client.stream().read_exact(&mut vec![0; usize::from(head[1]) * 256 + usize::from(head[2])]).unwrap();
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Weir as its users meet it: the real binary, real sockets, real traffic.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, missing_docs)]
+// Tests wait in real time, and metrics are whole numbers.
+#![allow(clippy::disallowed_methods, clippy::float_cmp)]
 
 mod ops;
 mod support;
