@@ -8,7 +8,7 @@ use prometheus::{
 use super::cells::{Cells, LimitCells};
 use crate::time::Timestamp;
 
-/// What became of a request, as `weir_requests_total{verdict}` counts it. In the order of [`OUTCOMES`].
+/// What became of a request, as `weir_requests_total{verdict}` counts it. In the order of `OUTCOMES`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Sent to the upstream at once.

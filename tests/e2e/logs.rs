@@ -58,6 +58,22 @@ fn all_writes_a_line_for_each_request() {
 }
 
 #[test]
+fn who_leaves_while_held_has_a_line_too() {
+    let hold = "[[limit]]\nname = \"hold\"\nkey = []\nrate = \"1/h\"\non_limit = \"hold\"\n";
+    let weir = Weir::start(&Upstream::start(), &format!("{}{hold}", log("refused", "info")));
+    assert_eq!(Client::connect(weir.address()).get("/a").status, 200);
+    let mut leaving = Client::connect(weir.address());
+    leaving.send("GET /b HTTP/1.1\r\nHost: a\r\n\r\n");
+    weir.wait_for_metric("weir_held_requests{limit=\"hold\"}", |held| held == 1.0);
+    drop(leaving);
+
+    let line = &wait_for_access(&weir, 1)[0];
+    assert_eq!((line["status"].as_u64(), line["verdict"].as_str()), (Some(499), Some("abandoned")));
+    assert_eq!((line["path"].as_str(), line["limit"].as_str()), (Some("/b"), Some("hold")), "{line}");
+    assert!(line["held_us"].as_u64().is_some_and(|held_us| held_us > 0), "{line}");
+}
+
+#[test]
 fn refused_leaves_out_what_was_forwarded_and_off_says_nothing() {
     for (access, paths) in [("refused", vec!["/a", "/b"]), ("off", vec![])] {
         let weir = Weir::start(&Upstream::start(), &format!("{}{ONE}", log(access, "info")));
