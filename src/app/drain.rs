@@ -20,6 +20,7 @@ pub(super) struct Drain {
     /// Closes when the last worker has ended.
     pub(super) endings: mpsc::Receiver<()>,
     pub(super) grace: Duration,
+    pub(super) stops: Stops,
 }
 
 /// How long refusals to those who still waited have to be written.
@@ -28,10 +29,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 impl Drain {
     /// Waits for SIGTERM or SIGINT and then drains; a second signal cuts that short.
     pub(super) async fn run(mut self) -> io::Result<()> {
-        let mut term = signal(SignalKind::terminate())?;
-        let mut int = signal(SignalKind::interrupt())?;
         tokio::select! {
-            () = either(&mut term, &mut int) => {}
+            () = self.stops.next() => {}
             _ = self.endings.recv() => {
                 tracing::error!("no worker is left");
                 return Err(io::Error::other("no worker is left"));
@@ -42,7 +41,7 @@ impl Drain {
         self.stage.send_replace(Stage::Draining);
         let is_done = tokio::select! {
             ended = timeout(self.grace, self.endings.recv()) => ended.is_ok(),
-            () = either(&mut term, &mut int) => false,
+            () = self.stops.next() => false,
         };
         if !is_done {
             tracing::warn!(waiting = self.gate.waiting(), "the grace period is over");
@@ -56,9 +55,21 @@ impl Drain {
     }
 }
 
-async fn either(term: &mut Signal, int: &mut Signal) {
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+/// SIGTERM and SIGINT, from when this is made on.
+pub(super) struct Stops {
+    term: Signal,
+    int: Signal,
+}
+
+impl Stops {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+        }
     }
 }

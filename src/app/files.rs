@@ -18,7 +18,7 @@ pub(super) struct FileWatch {
 
 impl FileWatch {
     /// Watches every folder in which `files`, or a symlink on the way to one, stand.
-    pub(super) fn new(files: &[PathBuf]) -> Self {
+    pub(super) fn new<'p>(files: impl Iterator<Item = &'p Path>) -> Self {
         let changed = Arc::new(Notify::new());
         let places = places(files);
         let folders: BTreeSet<PathBuf> = places.iter().filter_map(|place| place.parent()).map(Path::to_owned).collect();
@@ -57,7 +57,7 @@ impl FileWatch {
 
 /// Every path at which one of `files` can be exchanged for another: itself, each symlink on the way to it, and
 /// where those lead.
-fn places(files: &[PathBuf]) -> BTreeSet<PathBuf> {
+fn places<'p>(files: impl Iterator<Item = &'p Path>) -> BTreeSet<PathBuf> {
     let mut places = BTreeSet::new();
     for file in files {
         let Ok(file) = std::path::absolute(file) else { continue };

@@ -26,8 +26,8 @@ use crate::gate::Gate;
 use crate::proxy::{self, Shared, Stage};
 use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
-use drain::Drain;
-use reload::Reloader;
+use drain::{Drain, Stops};
+use reload::{Hangups, Reloader};
 
 /// Why Weir does not run; one line each.
 #[derive(Debug)]
@@ -68,7 +68,8 @@ pub struct App {
     addresses: Vec<SocketAddr>,
     admin: Option<TcpListener>,
     grace: Duration,
-    reloader: Reloader,
+    /// If there is a file to reload.
+    reloader: Option<Reloader>,
 }
 
 /// How often idle keys are looked for.
@@ -89,11 +90,11 @@ impl App {
         metrics.reloaded(clock.now());
 
         let (max_connections, grace) = (config.fixed.max_connections, config.fixed.shutdown_grace);
-        let kept = reload::Kept::of(&config);
+        let (kept, tried) = (reload::Kept::of(&config), config.sources.clone());
         let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config)));
         let connections = AtomicUsize::new(0);
         let shared = Arc::new(Shared { gate, metrics, current, connections, max_connections });
-        let reloader = Reloader::new(source, kept, Arc::clone(&shared));
+        let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared)));
         Ok(Self { shared, listeners, addresses, admin, grace, reloader })
     }
 
@@ -135,15 +136,21 @@ impl App {
             gate: Arc::clone(&self.shared.gate),
             ready: Arc::clone(&ready),
         };
-        let drain = Drain { gate: Arc::clone(&self.shared.gate), ready, stage, endings, grace: self.grace };
+        let gate = Arc::clone(&self.shared.gate);
         runtime.block_on(async {
+            // Before anybody is told that Weir is there and may send some.
+            let stops = Stops::new().map_err(AppError::system("take signals"))?;
+            let drain = Drain { gate, ready, stage, endings, grace: self.grace, stops };
+            if let Some(reloader) = self.reloader {
+                let hangups = Hangups::new().map_err(AppError::system("take signals"))?;
+                tokio::spawn(reloader.run(hangups));
+            }
             if let Some((listener, address)) = self.admin.zip(admin_address) {
                 let listener = tokio::net::TcpListener::from_std(listener);
                 let listener = listener.map_err(AppError::system("serve operators"))?;
                 tokio::spawn(admin::serve(listener, operators));
                 tracing::info!(%address, "serving operators");
             }
-            tokio::spawn(self.reloader.run());
             for address in &self.addresses {
                 tracing::info!(%address, workers, "listening");
             }

@@ -3,16 +3,16 @@
 //! On SIGHUP the files are read in any case; on a change in their folders, and every few seconds for file
 //! systems that announce none, only if their contents differ from what was tried last.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::files::FileWatch;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Sources};
 use crate::gate::Gate;
 use crate::proxy::settings::Fixed;
 use crate::proxy::{Current, Shared};
@@ -29,23 +29,17 @@ pub(super) fn install(gate: &Gate, config: Config) -> Current {
     Current { live, settings: config.proxy, access_log: config.log.access }
 }
 
-/// What stays as it was at the start, and which files were read.
+/// What stays as it was at the start.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     fixed: Fixed,
     admin: admin::Settings,
     log: telemetry::LogSettings,
-    files: Vec<PathBuf>,
 }
 
 impl Kept {
     pub(super) fn of(config: &Config) -> Self {
-        Self {
-            fixed: config.fixed.clone(),
-            admin: config.admin.clone(),
-            log: config.log.clone(),
-            files: config.files.clone(),
-        }
+        Self { fixed: config.fixed.clone(), admin: config.admin.clone(), log: config.log.clone() }
     }
 
     /// The tables in which `new` asks for what only a restart can give.
@@ -59,61 +53,52 @@ impl Kept {
 
 /// Reloads one file, and what it refers to, for as long as Weir runs.
 pub(super) struct Reloader {
-    source: Option<PathBuf>,
+    source: PathBuf,
     kept: Kept,
     shared: Arc<Shared>,
-    /// Of the contents that were tried last.
-    fingerprint: u64,
+    /// What was tried last, whether or not it was taken over.
+    tried: Sources,
 }
 
 impl Reloader {
-    pub(super) fn new(source: Option<PathBuf>, kept: Kept, shared: Arc<Shared>) -> Self {
-        let fingerprint = fingerprint(&kept.files);
-        Self { source, kept, shared, fingerprint }
+    pub(super) fn new(source: PathBuf, kept: Kept, tried: Sources, shared: Arc<Shared>) -> Self {
+        Self { source, kept, shared, tried }
     }
 
     /// Watches and reloads until dropped.
-    pub(super) async fn run(mut self) {
-        let Some(source) = self.source.clone() else { return };
-        let mut hangups = match signal(SignalKind::hangup()) {
-            Ok(hangups) => hangups,
-            Err(error) => return tracing::error!(%error, "cannot take SIGHUP; there will be no reload"),
-        };
-        let mut watch = FileWatch::new(&self.kept.files);
+    pub(super) async fn run(mut self, mut hangups: Hangups) {
+        let mut watch = FileWatch::new(self.tried.paths());
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let asked = tokio::select! {
-                _ = hangups.recv() => true,
+                _ = hangups.0.recv() => true,
                 () = watch.changed() => { sleep(SETTLE).await; false }
                 _ = looks.tick() => false,
             };
-            let found = fingerprint(&self.kept.files);
-            if asked || found != self.fingerprint {
-                self.fingerprint = found;
-                self.reload(&source);
-                watch = FileWatch::new(&self.kept.files);
+            if asked || self.tried.have_changed() {
+                self.reload();
+                watch = FileWatch::new(self.tried.paths());
             }
         }
     }
 
-    fn reload(&mut self, source: &std::path::Path) {
+    fn reload(&mut self) {
         let metrics = &self.shared.metrics;
-        let config = match config::load(source) {
+        let config = match config::load(&self.source) {
             Ok(config) => config,
             Err(diagnostics) => {
                 metrics.reload_successful.set(0);
+                self.tried = diagnostics.sources().clone();
                 let problems = diagnostics.len();
                 return tracing::error!(problems, "the new configuration is invalid; the old one stays\n{diagnostics}");
             }
         };
-        let new = Kept::of(&config);
-        let restart = self.kept.needs_restart(&new);
+        let restart = self.kept.needs_restart(&Kept::of(&config));
         if !restart.is_empty() {
             tracing::warn!(tables = ?restart, "changed, but stays as it was until a restart");
         }
-        self.kept.files = new.files;
-        self.fingerprint = fingerprint(&self.kept.files);
+        self.tried = config.sources.clone();
         let limits = config.policy.limits().len();
         self.shared.current.store(Arc::new(install(&self.shared.gate, config)));
         metrics.reloaded(self.shared.gate.clock().now());
@@ -121,11 +106,11 @@ impl Reloader {
     }
 }
 
-/// Of the contents of all files; one that cannot be read counts as such.
-fn fingerprint(files: &[PathBuf]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for file in files {
-        std::fs::read(file).ok().hash(&mut hasher);
+/// SIGHUP, from when this is made on.
+pub(super) struct Hangups(Signal);
+
+impl Hangups {
+    pub(super) fn new() -> io::Result<Self> {
+        signal(SignalKind::hangup()).map(Self)
     }
-    hasher.finish()
 }

@@ -36,7 +36,7 @@ enum What {
     },
     /// Show what Weir does, with a small service of its own; needs no file.
     Demo {
-        /// Where to listen; by default a port that is free.
+        /// Where to listen; by default 127.0.0.1:8080, or a free port if that is taken.
         #[arg(long, value_name = "ADDRESS")]
         listen: Option<SocketAddr>,
     },

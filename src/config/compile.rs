@@ -11,7 +11,7 @@ use super::context::Context;
 use super::diagnostics::{Problem, did_you_mean};
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
-use super::{Config, compile_identity, compile_limit};
+use super::{Config, Sources, compile_identity, compile_limit};
 use crate::gate::HoldCaps;
 use crate::policy::Policy;
 use crate::policy::client_ip::ClientIpRules;
@@ -56,7 +56,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
         max_tokens: max_tokens?.into_inner(),
         admin: admin?,
         log: log?,
-        files: Vec::new(),
+        sources: Sources::default(),
     })
 }
 

@@ -5,8 +5,9 @@
 use std::cell::RefCell;
 use std::io::Read;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::Sources;
 use super::diagnostics::Problem;
 
 /// What one compilation reads from and what it has noted so far.
@@ -15,7 +16,7 @@ pub(super) struct Context<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
     pub(super) problems: RefCell<Vec<Problem>>,
     pub(super) secrets: RefCell<Vec<Range<usize>>>,
-    pub(super) files: RefCell<Vec<PathBuf>>,
+    pub(super) sources: RefCell<Sources>,
 }
 
 /// Far more than any key or configuration needs, far less than memory.
@@ -23,7 +24,7 @@ pub(super) const FILE_BYTES_MAX: u64 = 16 << 20;
 
 impl<'a> Context<'a> {
     pub(super) fn new(dir: &'a Path, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { dir, env, problems: RefCell::default(), secrets: RefCell::default(), files: RefCell::default() }
+        Self { dir, env, problems: RefCell::default(), secrets: RefCell::default(), sources: RefCell::default() }
     }
 
     pub(super) fn note(&self, problem: Problem) {
@@ -42,10 +43,9 @@ impl<'a> Context<'a> {
     /// The content of a file, which is remembered as one that matters.
     pub(super) fn file(&self, path: &str) -> Result<Vec<u8>, String> {
         let path = self.dir.join(path);
-        if !self.files.borrow().contains(&path) {
-            self.files.borrow_mut().push(path.clone());
-        }
-        read_file(&path)
+        let read = read_file(&path);
+        self.sources.borrow_mut().add(&path, read.as_deref().ok());
+        read
     }
 }
 

@@ -7,12 +7,15 @@ use std::{error, fmt};
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet, normalize_untrusted_str};
 
+use super::Sources;
+
 /// Everything that is wrong with a configuration, in the order it is written.
 #[derive(Debug)]
 pub struct Diagnostics {
     name: String,
     source: String,
     problems: Vec<Problem>,
+    sources: Sources,
 }
 
 /// One thing that is wrong.
@@ -35,6 +38,11 @@ pub(super) struct Problem {
 impl Problem {
     pub(super) fn new(span: Range<usize>, title: impl Into<String>) -> Self {
         Self { span: Some(span), title: title.into(), ..Self::default() }
+    }
+
+    /// A problem with a file as a whole.
+    pub(super) fn whole(title: String) -> Self {
+        Self { title, ..Self::default() }
     }
 
     pub(super) fn label(mut self, label: impl Into<String>) -> Self {
@@ -66,12 +74,16 @@ impl Diagnostics {
     /// Problems with `source`, which must not hold any secret.
     pub(super) fn new(name: &str, source: String, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(Problem::start);
-        Self { name: name.into(), source, problems }
+        Self { name: name.into(), source, problems, sources: Sources::default() }
     }
 
-    /// One problem with a file as a whole.
-    pub(super) fn whole(name: &str, title: String) -> Self {
-        Self::new(name, String::new(), vec![Problem { title, ..Problem::default() }])
+    pub(super) fn read_from(self, sources: Sources) -> Self {
+        Self { sources, ..self }
+    }
+
+    /// The files that were read: a change of any of them may be the remedy.
+    pub fn sources(&self) -> &Sources {
+        &self.sources
     }
 
     /// How many.

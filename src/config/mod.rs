@@ -10,6 +10,7 @@ mod compile_limit;
 mod context;
 mod reader;
 mod schema;
+mod sources;
 mod units;
 
 mod diagnostics;
@@ -19,13 +20,14 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use toml::de::DeTable;
 
 pub use compile_limit::DEFAULT_LIMIT;
 pub use diagnostics::Diagnostics;
 pub use schema::{Kind, Opt, Preset, options, options_markdown};
+pub use sources::Sources;
 
 use crate::{admin, gate, policy, proxy, telemetry};
 use context::Context;
@@ -49,7 +51,7 @@ pub struct Config {
     /// Logs; only the access log changes on reload.
     pub log: telemetry::LogSettings,
     /// Files it was read from: itself, keys, secrets. A change of any is a reason to reload.
-    pub files: Vec<PathBuf>,
+    pub sources: Sources,
 }
 
 /// Reads and compiles the file at `path`, with the environment of this process.
@@ -58,16 +60,18 @@ pub struct Config {
 /// Everything that is wrong with it, also that it cannot be read.
 pub fn load(path: &Path) -> Result<Config, Diagnostics> {
     let name = path.display().to_string();
-    let bytes = context::read_file(path).map_err(|title| Diagnostics::whole(&name, title))?;
+    let read = context::read_file(path);
+    let mut sources = Sources::default();
+    sources.add(path, read.as_deref().ok());
+    let whole = |title| Diagnostics::new(&name, String::new(), vec![Problem::whole(title)]).read_from(sources.clone());
+    let bytes = read.map_err(whole)?;
     let not_utf8 = |error: std::string::FromUtf8Error| {
         let at = error.utf8_error().valid_up_to();
-        Diagnostics::whole(&name, format!("`{name}` is not UTF-8, from byte {at} on"))
+        whole(format!("`{name}` is not UTF-8, from byte {at} on"))
     };
     let text = String::from_utf8(bytes).map_err(not_utf8)?;
     let dir = path.parent().unwrap_or(Path::new(""));
-    let mut config = compile(&text, &name, dir, &|name| std::env::var(name).ok())?;
-    config.files[0] = path.into();
-    Ok(config)
+    compile_from(sources.clone(), &text, &name, dir, &|name| std::env::var(name).ok())
 }
 
 /// Compiles `text`, which is shown as `name` in messages. Files in it are relative to `dir`.
@@ -80,15 +84,26 @@ pub fn compile(
     dir: &Path,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Config, Diagnostics> {
+    compile_from(Sources::default(), text, name, dir, env)
+}
+
+/// The same, with `sources` read already.
+fn compile_from(
+    sources: Sources,
+    text: &str,
+    name: &str,
+    dir: &Path,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Config, Diagnostics> {
     let (document, errors) = DeTable::parse_recoverable(text);
     let context = Context::new(dir, env);
-    context.files.borrow_mut().push(name.into());
+    context.sources.replace(sources);
 
     let config = compile::config(&context, document.get_ref());
 
     let mut problems = syntax::merge(text, &errors, context.problems.take());
     match config {
-        Some(config) if problems.is_empty() => return Ok(Config { files: context.files.take(), ..config }),
+        Some(config) if problems.is_empty() => return Ok(Config { sources: context.sources.take(), ..config }),
         // Whatever yields nothing says why; should it ever not, an empty list must not pass for success.
         _ if problems.is_empty() => problems.push(Problem::new(0..0, "this configuration cannot be compiled")),
         _ => {}
@@ -100,5 +115,5 @@ pub fn compile(
         // What the parser dropped has not been read, so nobody has said what of it is secret.
         secrets.extend(redact::after_secrets(text));
     }
-    Err(Diagnostics::new(name, redact::strike_out(text, &secrets), problems))
+    Err(Diagnostics::new(name, redact::strike_out(text, &secrets), problems).read_from(context.sources.take()))
 }

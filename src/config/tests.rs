@@ -1064,7 +1064,7 @@ fn a_file_that_is_no_key() {
 #[test]
 fn a_file_by_its_path() {
     let path = Path::new("config/minimal.toml");
-    assert_eq!(super::load(path).unwrap().files, [path]);
+    assert_eq!(super::load(path).unwrap().sources.paths().collect::<Vec<_>>(), [path]);
 }
 
 #[test]
@@ -1125,7 +1125,7 @@ fn what_is_not_written_has_its_default() {
     assert!(
         !config.proxy.upstream.rewrite_host && config.policy.free_preflights && config.policy.identities.is_empty()
     );
-    assert_eq!(config.files, [Path::new("weir.toml")]);
+    assert_eq!(config.sources.paths().count(), 0);
     assert!(compile(&format!("{DEFAULT_LIMIT}{UPSTREAM}")).is_ok());
     let with_none = compile(&format!("limit = []\n{UPSTREAM}")).unwrap();
     assert_eq!(with_none.policy.limits().len(), 1);
@@ -1144,7 +1144,7 @@ fn a_full_configuration_becomes_what_it_says() {
     assert_eq!((config.hold.max_waiting, config.hold.max_waiting_bytes, config.max_tokens), (10_000, 64 << 20, 10_000));
     assert_eq!((config.log.format, config.log.access), (LogFormat::Auto, AccessLog::Off));
     assert_eq!(config.policy.client_ip.trusted.len(), 2);
-    assert_eq!(config.files.len(), 3);
+    assert_eq!(config.sources.paths().count(), 2);
 
     let identities: Vec<_> =
         config.policy.identities.iter().map(|identity| (&*identity.name, identity.on_missing)).collect();

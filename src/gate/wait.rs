@@ -133,6 +133,11 @@ enum Test<'l> {
 }
 
 impl<'l> Waiting<'l> {
+    /// The name of the limit that makes it wait.
+    pub fn held_by(&self) -> &'l str {
+        &self.held_by.name
+    }
+
     /// Waits until the request passes, or can no longer.
     pub async fn wait(mut self) -> Result<Pass<'l>, Refusal<'l>> {
         loop {

@@ -175,7 +175,10 @@ impl<'v> Life<'v> {
             Ok(Step::Refuse(refusal)) => Err(*refusal),
             Ok(Step::Wait(waiting)) => {
                 tally.outcome = Outcome::Abandoned;
-                Box::pin(self.wait(*waiting)).await? // boxed, so that those who need not wait are smaller
+                tally.waits(waiting.held_by());
+                let passed = Box::pin(self.wait(*waiting)).await?; // boxed, so that those who need not wait are smaller
+                tally.waited();
+                passed
             }
             Err(missing) => {
                 self.count(Kind::Unidentified);
@@ -183,15 +186,10 @@ impl<'v> Life<'v> {
             }
         };
         match passed {
-            Ok(pass) => {
-                if let Some((limit, held_ns)) = pass.held {
-                    tally.limited(limit, held_ns);
-                }
-                Ok(pass)
-            }
+            Ok(pass) => Ok(pass),
             Err(refusal) => {
                 tally.outcome = Outcome::Rejected;
-                tally.limited(refusal.violated.first().unwrap_or(&""), 0);
+                tally.limited(refusal.violated.first().unwrap_or(&""));
                 Err(Stop::from(respond::refusal(&refusal, self.view.current.settings.profiles, is_grpc)))
             }
         }

@@ -28,6 +28,8 @@ struct Line {
     status: u16,
     limit: String,
     held: Duration,
+    /// While it waits, and if it is waiting when it ends.
+    waits_since: Option<Instant>,
 }
 
 /// The status in the log of a request whose client left; as nginx has it.
@@ -46,6 +48,7 @@ impl<'m> Tally<'m> {
                 status: CLIENT_CLOSED_REQUEST,
                 limit: String::new(),
                 held: Duration::ZERO,
+                waits_since: None,
             })
         });
         Self { metrics, outcome: Outcome::Refused, line }
@@ -68,11 +71,27 @@ impl<'m> Tally<'m> {
         }
     }
 
-    /// A limit held it, or refused it.
-    pub(super) fn limited(&mut self, limit: &str, held_ns: u64) {
+    /// A limit makes it wait from now on.
+    pub(super) fn waits(&mut self, limit: &str) {
+        self.limited(limit);
+        if let Some(line) = &mut self.line {
+            line.waits_since = Some(time::instant_now());
+        }
+    }
+
+    /// It waits no longer.
+    pub(super) fn waited(&mut self) {
+        if let Some(line) = &mut self.line
+            && let Some(since) = line.waits_since.take()
+        {
+            line.held += time::instant_now().saturating_duration_since(since);
+        }
+    }
+
+    /// A limit holds it, or refuses it.
+    pub(super) fn limited(&mut self, limit: &str) {
         if let Some(line) = &mut self.line {
             limit.clone_into(&mut line.limit);
-            line.held = Duration::from_nanos(held_ns);
         }
     }
 
@@ -87,6 +106,7 @@ impl<'m> Tally<'m> {
 impl Drop for Tally<'_> {
     fn drop(&mut self) {
         self.metrics.count(self.outcome);
+        self.waited();
         let Some(line) = &self.line else { return };
         let was_forwarded = matches!(self.outcome, Outcome::Forwarded | Outcome::Held);
         if line.refused_only && was_forwarded {

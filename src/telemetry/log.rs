@@ -8,7 +8,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{fmt, registry};
 
 /// What is logged, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +56,9 @@ pub struct LogGuard {
 /// Lines that may be on their way to standard error at once.
 const LINES_MAX: usize = 16_384;
 
+/// What access lines are filtered by: they are asked for by themselves, whatever the level.
+const ACCESS_TARGET: &str = "access";
+
 /// Starts logging to standard error. Fails if the process logs already.
 pub fn start_logs(settings: &LogSettings) -> Result<LogGuard, tracing::subscriber::SetGlobalDefaultError> {
     let is_terminal = io::stderr().is_terminal();
@@ -63,20 +68,20 @@ pub fn start_logs(settings: &LogSettings) -> Result<LogGuard, tracing::subscribe
         .thread_name("weir-log")
         .finish(io::stderr());
     let guard = LogGuard { _worker: worker, errors: writer.error_counter() };
-    let builder = tracing_subscriber::fmt()
-        .with_writer(writer)
-        .with_ansi(is_terminal)
-        .with_target(false)
-        .with_max_level(LevelFilter::from_level(settings.level));
+    // What libraries say is left out: at the lower levels they repeat what strangers sent.
+    let filter = Targets::new()
+        .with_target(env!("CARGO_CRATE_NAME"), LevelFilter::from_level(settings.level))
+        .with_target(ACCESS_TARGET, LevelFilter::INFO);
+    let lines = fmt::layer().with_writer(writer).with_ansi(is_terminal).with_target(false);
     let as_text = match settings.format {
         LogFormat::Auto => is_terminal,
         LogFormat::Text => true,
         LogFormat::Json => false,
     };
     if as_text {
-        tracing::subscriber::set_global_default(builder.finish())?;
+        tracing::subscriber::set_global_default(registry().with(lines).with(filter))?;
     } else {
-        tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish())?;
+        tracing::subscriber::set_global_default(registry().with(lines.json().flatten_event(true)).with(filter))?;
     }
     Ok(guard)
 }
@@ -115,7 +120,7 @@ impl AccessLine<'_> {
     /// Writes the line.
     pub fn write(&self) {
         tracing::info!(
-            name: "access",
+            target: ACCESS_TARGET,
             client = %self.client,
             method = self.method,
             host = self.host,

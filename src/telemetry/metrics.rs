@@ -8,7 +8,7 @@ use prometheus::{
 use super::cells::{Cells, LimitCells};
 use crate::time::Timestamp;
 
-/// What became of a request, as `weir_requests_total{verdict}` counts it. In the order of [`OUTCOMES`].
+/// What became of a request, as `weir_requests_total{verdict}` counts it. In the order of `OUTCOMES`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Sent to the upstream at once.
@@ -50,7 +50,7 @@ pub struct Metrics {
     pub overhead: Histogram,
     /// Seconds from the hand-over of a request to the head of its response.
     pub upstream_duration: Histogram,
-    /// Requests that failed, by the kind of problem.
+    /// Requests that Weir answered itself for another reason than a limit, by the kind of problem.
     pub problems: IntCounterVec,
     /// Connections open now.
     pub connections: IntGauge,
@@ -122,7 +122,11 @@ impl Metrics {
                 "From the hand-over to the head of the response.",
                 &UPSTREAM_BUCKETS,
             )?,
-            problems: make.counters("weir_problems_total", "Answers that Weir made itself, by kind.", &["kind"])?,
+            problems: make.counters(
+                "weir_problems_total",
+                "Answers that Weir made itself, but those of limits, by kind.",
+                &["kind"],
+            )?,
             connections: make.gauge("weir_connections", "Client connections open now.")?,
             connections_refused: make
                 .counter("weir_connections_refused_total", "Connections closed unserved at the bound.")?,

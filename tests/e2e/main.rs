@@ -4,7 +4,11 @@
 // Tests measure what Weir does from outside, and read whole numbers from its metrics.
 #![allow(clippy::disallowed_methods, clippy::float_cmp)]
 
+mod ops;
 mod support;
+
+mod cli;
+mod demo;
 
 mod forward;
 mod streaming;
@@ -16,3 +20,8 @@ mod hold;
 mod identity;
 
 mod answers;
+
+mod drain;
+mod logs;
+mod metrics;
+mod reload;

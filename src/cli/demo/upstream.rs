@@ -1,0 +1,58 @@
+//! The service behind the demo: says what reached it.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT};
+use http::{HeaderMap, Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use tokio::net::TcpListener;
+
+/// What is echoed of a request.
+#[derive(Serialize)]
+struct Echo<'r> {
+    method: &'r str,
+    path: &'r str,
+    host: Option<&'r str>,
+    user_agent: Option<&'r str>,
+    x_forwarded_for: Option<&'r str>,
+}
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Serves on `listener` for as long as it is polled. Only Weir, beside it, is expected to connect.
+pub(super) async fn serve(listener: TcpListener) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer));
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "the connection of the demo's service ended");
+            }
+        });
+    }
+}
+
+async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let text = |name| text(request.headers(), name);
+    let echo = Echo {
+        method: request.method().as_str(),
+        path: request.uri().path(),
+        host: text(HOST),
+        user_agent: text(USER_AGENT),
+        x_forwarded_for: text(X_FORWARDED_FOR),
+    };
+    let mut body = serde_json::to_vec_pretty(&echo).unwrap_or_default();
+    body.push(b'\n');
+    let mut response = Response::new(Full::from(body));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}

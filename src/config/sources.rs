@@ -1,0 +1,38 @@
+//! Which files a configuration was read from, and whether they read otherwise now.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use super::context::read_file;
+
+/// The files that were read, or could not be, each with a digest of what was found.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    files: Vec<(PathBuf, u64)>,
+}
+
+impl Sources {
+    /// Remembers what was found at `path`: nothing if it could not be read. What was found first counts.
+    pub(super) fn add(&mut self, path: &Path, found: Option<&[u8]>) {
+        if self.files.iter().all(|(known, _)| known != path) {
+            self.files.push((path.into(), digest(found)));
+        }
+    }
+
+    /// Their paths; the first is that of the configuration itself.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|(path, _)| path.as_path())
+    }
+
+    /// Whether any of them has another content now, has gone, or has come. Reads all of them.
+    pub fn have_changed(&self) -> bool {
+        self.files.iter().any(|(path, found)| digest(read_file(path).ok().as_deref()) != *found)
+    }
+}
+
+fn digest(found: Option<&[u8]>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    found.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,260 @@
+//! The command line: what is asked, the exit code, and every line that is said.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support::{Upstream, Weir};
+
+/// Runs `weir` in `folder` and writes down what happens.
+fn transcript(folder: &Path, args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(args)
+        .current_dir(folder)
+        .env_remove("WEIR_JWT_SECRET")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap().trim_end().to_owned();
+    let command = ["$ weir"].iter().chain(args).copied().collect::<Vec<_>>().join(" ");
+    let mut said = format!("{command}\nexit code {}", output.status.code().unwrap());
+    for (name, text) in [("stdout", text(&output.stdout)), ("stderr", text(&output.stderr))] {
+        if !text.is_empty() {
+            said = format!("{said}\n-- {name}\n{text}");
+        }
+    }
+    said
+}
+
+const BROKEN: &str = r#"[server]
+listn = "0.0.0.0:8080"
+
+[upstream]
+url = "https://127.0.0.1:9000"
+
+[[limit]]
+name = "reports"
+key = ["sellr"]
+rate = "10/m"
+
+[identity.seller]
+header = "x-seller"
+"#;
+
+/// A folder with a valid and a broken file.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let valid = "[upstream]\nurl = \"http://127.0.0.1:9000\"\n";
+    std::fs::write(folder.path().join("valid.toml"), valid).unwrap();
+    std::fs::write(folder.path().join("broken.toml"), BROKEN).unwrap();
+    folder
+}
+
+#[test]
+fn what_it_is() {
+    let folder = folder();
+    insta::assert_snapshot!(transcript(folder.path(), &["--version"]), @r#"
+    $ weir --version
+    exit code 0
+    -- stdout
+    weir 0.1.0
+    "#);
+    insta::assert_snapshot!(transcript(folder.path(), &["--help"]), @r#"
+    $ weir --help
+    exit code 0
+    -- stdout
+    A rate-limiting reverse proxy that forwards, refuses or holds
+
+    Usage: weir <COMMAND>
+
+    Commands:
+      run          Serve as a configuration file says
+      check        Say everything that is wrong with a configuration file; exit code 3 if anything is
+      demo         Show what Weir does, with a small service of its own; needs no file
+      healthcheck  Ask a running Weir whether it is well; for container health checks
+      help         Print this message or the help of the given subcommand(s)
+
+    Options:
+      -h, --help     Print help
+      -V, --version  Print version
+    "#);
+    insta::assert_snapshot!(transcript(folder.path(), &["help", "run"]), @r#"
+    $ weir help run
+    exit code 0
+    -- stdout
+    Serve as a configuration file says
+
+    Usage: weir run --config <FILE>
+
+    Options:
+          --config <FILE>  The file; it is watched, and read again when it changes or on SIGHUP
+      -h, --help           Print help
+    "#);
+}
+
+#[test]
+fn a_wrong_command_line_is_2() {
+    let folder = folder();
+    insta::assert_snapshot!(transcript(folder.path(), &[]), @r#"
+    $ weir
+    exit code 2
+    -- stderr
+    A rate-limiting reverse proxy that forwards, refuses or holds
+
+    Usage: weir <COMMAND>
+
+    Commands:
+      run          Serve as a configuration file says
+      check        Say everything that is wrong with a configuration file; exit code 3 if anything is
+      demo         Show what Weir does, with a small service of its own; needs no file
+      healthcheck  Ask a running Weir whether it is well; for container health checks
+      help         Print this message or the help of the given subcommand(s)
+
+    Options:
+      -h, --help     Print help
+      -V, --version  Print version
+    "#);
+    insta::assert_snapshot!(transcript(folder.path(), &["rnu"]), @r#"
+    $ weir rnu
+    exit code 2
+    -- stderr
+    error: unrecognized subcommand 'rnu'
+
+    Usage: weir <COMMAND>
+
+    For more information, try '--help'.
+    "#);
+    insta::assert_snapshot!(transcript(folder.path(), &["run"]), @r#"
+    $ weir run
+    exit code 2
+    -- stderr
+    error: the following required arguments were not provided:
+      --config <FILE>
+
+    Usage: weir run --config <FILE>
+
+    For more information, try '--help'.
+    "#);
+    insta::assert_snapshot!(transcript(folder.path(), &["demo", "--listen", "here"]), @r#"
+    $ weir demo --listen here
+    exit code 2
+    -- stderr
+    error: invalid value 'here' for '--listen <ADDRESS>': invalid socket address syntax
+
+    For more information, try '--help'.
+    "#);
+}
+
+#[test]
+fn check_says_all_that_is_wrong() {
+    let folder = folder();
+    insta::assert_snapshot!(transcript(folder.path(), &["check", "valid.toml"]), @r#"
+    $ weir check valid.toml
+    exit code 0
+    -- stdout
+    valid.toml: valid; limits: 1
+    "#);
+    insta::assert_snapshot!(transcript(folder.path(), &["check", "broken.toml"]), @r#"
+    $ weir check broken.toml
+    exit code 3
+    -- stderr
+    error: unknown key `listn` in `[server]`
+     --> broken.toml:2:1
+      |
+    2 | listn = "0.0.0.0:8080"
+      | ^^^^^
+      |
+      = help: did you mean `listen`?
+
+    error: `upstream.url`: `https` is not supported yet; the upstream must speak plain HTTP
+     --> broken.toml:5:7
+      |
+    5 | url = "https://127.0.0.1:9000"
+      |       ^^^^^^^^^^^^^^^^^^^^^^^^
+
+    error: `limit.key`: `sellr` is no part of a key
+     --> broken.toml:9:8
+      |
+    9 | key = ["sellr"]
+      |        ^^^^^^^
+      |
+      = help: did you mean `seller`?
+
+    error: `limit.rate`: unknown unit `m`: it is one of ms, s, min, h, day, week
+      --> broken.toml:10:8
+       |
+    10 | rate = "10/m"
+       |        ^^^^^^
+       |
+       = help: did you mean `min`?
+    "#);
+    insta::assert_snapshot!(transcript(folder.path(), &["check", "missing.toml"]), @r#"
+    $ weir check missing.toml
+    exit code 3
+    -- stderr
+    error: cannot read `missing.toml`: No such file or directory (os error 2)
+    "#);
+}
+
+#[test]
+fn run_starts_only_what_is_valid() {
+    let folder = folder();
+    let checked = transcript(folder.path(), &["check", "broken.toml"]);
+    let run = transcript(folder.path(), &["run", "--config", "broken.toml"]);
+    assert_eq!(run.split_once('\n').unwrap().1, checked.split_once('\n').unwrap().1);
+    insta::assert_snapshot!(transcript(folder.path(), &["run", "--config", "missing.toml"]), @r#"
+    $ weir run --config missing.toml
+    exit code 3
+    -- stderr
+    error: cannot read `missing.toml`: No such file or directory (os error 2)
+    "#);
+}
+
+#[test]
+fn a_port_in_use_is_1_and_one_line() {
+    let folder = folder();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for (listen, admin) in [(&*address, "off"), ("127.0.0.1:0", &*address)] {
+        let text = format!(
+            "server.listen = \"{listen}\"\nadmin.listen = \"{admin}\"\nupstream.url = \"http://127.0.0.1:9000\"\n"
+        );
+        std::fs::write(folder.path().join("taken.toml"), text).unwrap();
+        let said = transcript(folder.path(), &["run", "--config", "taken.toml"]).replace(&address, "ADDRESS");
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(said, @r#"
+            $ weir run --config taken.toml
+            exit code 1
+            -- stderr
+            weir: cannot listen on ADDRESS: Address already in use (os error 98)
+            "#);
+        }
+    }
+    let said = transcript(folder.path(), &["demo", "--listen", &address]).replace(&address, "ADDRESS");
+    insta::assert_snapshot!(said, @r#"
+    $ weir demo --listen ADDRESS
+    exit code 1
+    -- stderr
+    weir: cannot listen on ADDRESS: Address already in use (os error 98)
+    "#);
+}
+
+#[test]
+fn healthcheck_asks_the_admin_listener() {
+    let folder = folder();
+    let weir = Weir::start(&Upstream::start(), "");
+    let admin = weir.admin().to_string();
+    let ask = || transcript(folder.path(), &["healthcheck", "--admin", &admin]).replace(&admin, "ADDRESS");
+    insta::assert_snapshot!(ask(), @r#"
+    $ weir healthcheck --admin ADDRESS
+    exit code 0
+    "#);
+    weir.signal("TERM");
+    assert_eq!(weir.wait(), Some(0));
+    insta::assert_snapshot!(ask(), @r#"
+    $ weir healthcheck --admin ADDRESS
+    exit code 1
+    -- stderr
+    weir: ADDRESS does not answer: Connection refused (os error 111)
+    "#);
+}

@@ -1,0 +1,243 @@
+//! The access log, and what no log may ever say.
+
+use std::io::Read;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::{EncodingKey, Header};
+use serde_json::{Value, json};
+
+use crate::ops::until;
+use crate::support::{Client, Upstream, Weir};
+
+fn log(access: &str, level: &str) -> String {
+    format!("[log]\nformat = \"json\"\naccess = \"{access}\"\nlevel = \"{level}\"\n")
+}
+
+/// One request an hour, refused beyond.
+const ONE: &str = "[[limit]]\nname = \"one\"\nkey = [\"path\"]\nrate = \"1/h\"\n";
+
+/// The access lines so far; every line must be a JSON object.
+fn access_lines(weir: &Weir) -> Vec<Value> {
+    let lines: Vec<Value> = weir.lines().iter().map(|line| serde_json::from_str(line).expect(line)).collect();
+    lines.into_iter().filter(|line| line["message"] == "request").collect()
+}
+
+#[track_caller]
+fn wait_for_access(weir: &Weir, count: usize) -> Vec<Value> {
+    until(&format!("{count} access lines"), || access_lines(weir).len() >= count);
+    access_lines(weir)
+}
+
+/// Ends a Weir and gives all that it has logged.
+fn all_lines(weir: &Weir) -> Vec<Value> {
+    weir.signal("TERM");
+    weir.wait_for_line("\"stopped\"");
+    access_lines(weir)
+}
+
+#[test]
+fn all_writes_a_line_for_each_request() {
+    let weir = Weir::start(&Upstream::start(), &format!("{}{ONE}", log("all", "info")));
+    let mut client = Client::connect(weir.address());
+    assert_eq!([client.get("/a?b").status, client.get("/a").status], [200, 429]);
+    let lines = wait_for_access(&weir, 2);
+
+    let expected = [(200, "forwarded", ""), (429, "rejected", "one")];
+    for (line, (status, verdict, limit)) in lines.iter().zip(expected) {
+        let fields: Vec<&str> = line.as_object().unwrap().keys().map(String::as_str).collect();
+        let known = ["client", "duration_us", "held_us", "host", "level", "limit", "message", "method", "path"];
+        assert_eq!(fields, [&known[..], &["status", "timestamp", "verdict"]].concat());
+        assert_eq!((line["status"].as_u64(), line["verdict"].as_str()), (Some(status), Some(verdict)));
+        assert_eq!((line["limit"].as_str(), line["held_us"].as_u64()), (Some(limit), Some(0)));
+        assert_eq!((line["client"].as_str(), line["host"].as_str()), (Some("127.0.0.1"), Some("weir.test")));
+        assert_eq!((line["method"].as_str(), line["path"].as_str()), (Some("GET"), Some("/a")));
+    }
+}
+
+#[test]
+fn who_leaves_while_held_has_a_line_too() {
+    let hold = "[[limit]]\nname = \"hold\"\nkey = []\nrate = \"1/h\"\non_limit = \"hold\"\n";
+    let weir = Weir::start(&Upstream::start(), &format!("{}{hold}", log("refused", "info")));
+    assert_eq!(Client::connect(weir.address()).get("/a").status, 200);
+    let mut leaving = Client::connect(weir.address());
+    leaving.send("GET /b HTTP/1.1\r\nHost: a\r\n\r\n");
+    weir.wait_for_metric("weir_held_requests{limit=\"hold\"}", |held| held == 1.0);
+    drop(leaving);
+
+    let line = &wait_for_access(&weir, 1)[0];
+    assert_eq!((line["status"].as_u64(), line["verdict"].as_str()), (Some(499), Some("abandoned")));
+    assert_eq!((line["path"].as_str(), line["limit"].as_str()), (Some("/b"), Some("hold")), "{line}");
+    assert!(line["held_us"].as_u64().is_some_and(|held_us| held_us > 0), "{line}");
+}
+
+#[test]
+fn refused_leaves_out_what_was_forwarded_and_off_says_nothing() {
+    for (access, paths) in [("refused", vec!["/a", "/b"]), ("off", vec![])] {
+        let weir = Weir::start(&Upstream::start(), &format!("{}{ONE}", log(access, "info")));
+        let mut client = Client::connect(weir.address());
+        for path in ["/a", "/a", "/b", "/b"] {
+            client.get(path);
+        }
+        let lines = all_lines(&weir);
+        let found: Vec<_> = lines.iter().map(|line| line["path"].as_str().unwrap()).collect();
+        assert_eq!(found, paths);
+    }
+}
+
+#[test]
+fn access_lines_do_not_depend_on_the_level() {
+    let said = quiet("format = \"json\"\naccess = \"all\"\nlevel = \"error\"");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("\"message\":\"request\""), "{said}");
+}
+
+#[test]
+fn what_strangers_send_stays_within_its_field() {
+    let weir = Weir::start(&Upstream::start(), &log("all", "debug"));
+    let requests: [&[u8]; 9] = [
+        b"GET /%0a%0dlevel%22 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /%1b[31m%00 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /\"}{\" HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /\xe2\x80\xa8\xff HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /a HTTP/1.1\r\nHost: a\x1b[2J\"b\r\n\r\n",
+        b"GET /a HTTP/1.1\r\nHost: \xff\xfe\r\n\r\n",
+        b"G\"ET /a HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /a HTTP/1.1\r\nHost: a\r\nX-A: \x1b[31m\"\\\r\nUser-Agent: \"\r\n\r\n",
+        b"GET http://a%0a/ HTTP/1.1\r\nHost: b\r\n\r\n",
+    ];
+    for request in requests {
+        let mut client = Client::connect(weir.address());
+        client.send(request).try_answer();
+        let _ = client.stream().shutdown(Shutdown::Both);
+    }
+    let lines = wait_for_access(&weir, requests.len());
+    assert_eq!(lines.len(), requests.len(), "{lines:#?}");
+    for line in weir.lines() {
+        assert!(line.chars().all(|char| !char.is_control()), "{line:?}");
+    }
+}
+
+#[test]
+fn no_line_holds_a_query_a_token_or_a_secret() {
+    const SECRET: &str = "hunter2-hunter2-hunter2-hunter2!";
+    let claims = json!({ "sub": "hunter2-subject", "exp": 4_000_000_000_u64 });
+    let token =
+        jsonwebtoken::encode(&Header::default(), &claims, &EncodingKey::from_secret(SECRET.as_bytes())).unwrap();
+    let encoded = URL_SAFE_NO_PAD.encode("hunter2");
+    let identity = "[identity.user]\njwt = { claim = \"sub\", algorithms = [\"HS256\"], keys = [{ secret = { file = \"secret\" } }] }\n\
+        [[limit]]\nname = \"all\"\nkey = [\"user\", \"header:x-key\", \"query:key\", \"cookie:session\"]\nrate = \"4/h\"\n";
+    let upstream = Upstream::start();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("secret"), SECRET).unwrap();
+    let text = Weir::config(&upstream, "", &format!("{}{identity}", log("all", "trace")));
+    std::fs::write(folder.path().join("weir.toml"), text).unwrap();
+    let weir = Weir::start_in(folder);
+    let secrets = "Cookie: session=hunter2\r\nX-Key: hunter2\r\nProxy-Authorization: Basic hunter2";
+    let mut asked = 0;
+    for authorization in
+        [format!("Bearer {token}"), "Bearer hunter2.hunter2.hunter2".into(), format!("Basic {encoded}")]
+    {
+        let head = format!("?key=hunter2 HTTP/1.1\r\nHost: a\r\nAuthorization: {authorization}\r\n{secrets}\r\n\r\n");
+        for start in ["GET /", "GET http://a/", "POST /%", "G@T /"] {
+            Client::connect(weir.address()).send(format!("{start}{head}")).try_answer();
+            asked += 1;
+        }
+    }
+    asked += ask_by_h2(&weir, &token);
+    ask_malformed_by_h2(&weir);
+    std::fs::write(weir.folder().join("secret"), "hunter2").unwrap();
+    weir.wait_for_line("the old one stays");
+    wait_for_access(&weir, asked);
+
+    weir.signal("TERM");
+    weir.wait_for_line("\"stopped\"");
+    for line in weir.lines() {
+        let is_clean = !["hunter2", &token, &encoded, "eyJ"].iter().any(|secret| line.contains(secret));
+        assert!(is_clean, "{line}");
+    }
+}
+
+/// Asks on HTTP/2 and gives how often.
+fn ask_by_h2(weir: &Weir, token: &str) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(weir.address()).await.unwrap();
+        let io = hyper_util::rt::TokioIo::new(stream);
+        let executor = hyper_util::rt::TokioExecutor::new();
+        let (mut send, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+        tokio::spawn(connection);
+        for path in ["/a", "/%2"] {
+            let request = http::Request::get(format!("http://a{path}?key=hunter2"))
+                .header("authorization", format!("Bearer {token}"))
+                .header("x-key", "hunter2")
+                .body(http_body_util::Empty::<bytes::Bytes>::new())
+                .unwrap();
+            let status = send.send_request(request).await.unwrap().status().as_u16();
+            assert!(matches!(status, 200 | 400 | 429), "{status}");
+        }
+    });
+    2
+}
+
+/// The type of a frame (RFC 9113, section 6.4).
+const RST_STREAM: u8 = 3;
+
+/// Asks on HTTP/2 for a path with a space in it, which does not get as far as an access line.
+fn ask_malformed_by_h2(weir: &Weir) {
+    let path = b"/ ?key=hunter2";
+    // RFC 7541: GET and http by index, then :path and :authority as literals.
+    let fields = [&[0x82, 0x86, 0x04, u8::try_from(path.len()).unwrap()], &path[..], &[0x01, 1, b'a']].concat();
+    // RFC 9113: an empty SETTINGS frame, and HEADERS that end both the head and the stream.
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let headers = [0, 0, u8::try_from(fields.len()).unwrap(), 1, 5, 0, 0, 0, 1];
+    let mut client = Client::connect(weir.address());
+    client.send([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..], &headers, &fields].concat());
+    let mut kind = 0;
+    while kind != RST_STREAM {
+        let mut head = [0; 9];
+        client.stream().read_exact(&mut head).unwrap();
+        kind = head[3];
+        client.stream().read_exact(&mut vec![0; usize::from(head[1]) * 256 + usize::from(head[2])]).unwrap();
+    }
+}
+
+#[test]
+fn text_is_for_people() {
+    let said = quiet("format = \"text\"\naccess = \"all\"");
+    let line = said.lines().find(|line| line.contains("path=")).unwrap();
+    assert!(line.contains(" INFO ") && line.contains("path=\"/quiet\"") && !line.contains('\u{1b}'), "{line}");
+    assert!(said.lines().any(|line| line.ends_with("stopped")), "{said}");
+}
+
+/// What a Weir logs that gets one request and is stopped. It does not say where it listens in a way that the
+/// harness reads, so it is given a port that was free a moment ago, and another one if that is taken by now.
+fn quiet(log: &str) -> String {
+    let upstream = Upstream::start();
+    loop {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let text = Weir::config(&upstream, "", &format!("[log]\n{log}\n"));
+        let file = folder.path().join("weir.toml");
+        std::fs::write(&file, text.replacen("127.0.0.1:0", &address.to_string(), 1)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let mut child = command.arg("run").arg("--config").arg(file).stderr(Stdio::piped()).spawn().unwrap();
+        let mut ended = false;
+        until("it listens", || {
+            ended = child.try_wait().unwrap().is_some();
+            ended || TcpStream::connect(address).is_ok()
+        });
+        if ended {
+            continue;
+        }
+        assert_eq!(Client::connect(address).get("/quiet").status, 200);
+        let kill = Command::new("kill").arg("-TERM").arg(child.id().to_string()).status().unwrap();
+        assert!(kill.success());
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        return said;
+    }
+}

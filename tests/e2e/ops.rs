@@ -1,0 +1,28 @@
+//! What tests of the operator's side share.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::support::{PATIENCE, Weir};
+
+/// Waits until `is_so`; `what` is said if it never is.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+/// How many lines with `words` have been logged.
+pub fn count_lines(weir: &Weir, words: &str) -> usize {
+    weir.lines().iter().filter(|line| line.contains(words)).count()
+}
+
+/// Puts a file in place of another in one step, as careful programs do.
+pub fn replace(file: &Path, text: &str) {
+    let new = file.with_extension("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(new, file).unwrap();
+}

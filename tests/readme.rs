@@ -1,0 +1,54 @@
+//! The README says what is so: its options, configurations and metrics are those of the code.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use weir::config;
+use weir::telemetry::Metrics;
+
+const README: &str = include_str!("../README.md");
+
+/// What stands between two texts.
+fn between(start: &str, end: &str) -> &'static str {
+    README.split_once(start).unwrap().1.split_once(end).unwrap().0
+}
+
+#[test]
+fn every_option_is_there() {
+    let expected = config::options_markdown();
+    let found = between("<!-- options -->\n", "<!-- /options -->");
+    assert!(found == expected, "put this between the markers:\n{expected}");
+}
+
+#[test]
+fn every_configuration_compiles() {
+    let blocks: Vec<_> = README.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
+    assert!(blocks.len() >= 6, "{}", blocks.len());
+    for block in blocks {
+        let upstream = if block.contains("[upstream]") { "" } else { "[upstream]\nurl = \"http://127.0.0.1:9000\"\n" };
+        let compiled = config::compile(&format!("{upstream}{block}"), "README.md", Path::new("config"), &|_| None);
+        compiled.unwrap_or_else(|problems| panic!("{problems}"));
+    }
+}
+
+#[test]
+fn every_metric_is_there_and_no_other() {
+    let metrics = Metrics::new("", "").unwrap();
+    metrics.limit("any");
+    metrics.problems.with_label_values(&["any"]);
+    let text = String::from_utf8(metrics.render().unwrap()).unwrap();
+    let registered: BTreeSet<_> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let rows = between("### Metrics", "### Logs").lines().filter_map(|line| line.strip_prefix("| `"));
+    let described: BTreeSet<_> = rows.map(|row| row.split_once('`').unwrap().0).collect();
+    assert_eq!(described, registered);
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let links = README.split("](").skip(1).map(|rest| rest.split_once(')').unwrap().0);
+    for link in links.filter(|link| !link.starts_with("http")) {
+        assert!(Path::new(link).exists(), "{link}");
+    }
+}
