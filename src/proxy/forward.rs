@@ -8,8 +8,8 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Uri, Version};
 
-use super::hop;
 use super::settings::Settings;
+use super::{h2, hop};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -30,6 +30,9 @@ pub(super) struct Sender<'a> {
 /// Makes `parts` a request to the upstream. Fails only if the path cannot be written as a target.
 pub(super) fn prepare(parts: &mut Parts, sender: &Sender<'_>, settings: &Settings) -> Result<(), http::Error> {
     parts.uri = target(&parts.uri, sender.path)?;
+    if parts.version == Version::HTTP_2 {
+        h2::join_cookies(&mut parts.headers);
+    }
     parts.version = Version::HTTP_11;
     hop::strip(&mut parts.headers);
     forwarded(&mut parts.headers, sender, settings.forwarded);

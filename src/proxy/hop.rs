@@ -1,8 +1,8 @@
 //! Headers that are for one connection only (RFC 9110, section 7.6.1).
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use smallvec::SmallVec;
 
@@ -30,6 +30,17 @@ pub(super) fn strip(headers: &mut HeaderMap) {
             headers.insert(TE, HeaderValue::from_static("trailers"));
             headers.insert(CONNECTION, HeaderValue::from_static("te"));
         }
+    }
+}
+
+/// Removes from trailers what an upstream that merges them into the headers would take for our word, or for that
+/// of the connection (RFC 9110, section 6.5.1). What frames a message hyper's encoder removes.
+pub(super) fn strip_trailers(trailers: &mut HeaderMap) {
+    for name in [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, PROXY_AUTHORIZATION, UPGRADE, EXPECT, COOKIE, FORWARDED] {
+        trailers.remove(name);
+    }
+    for name in ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"] {
+        trailers.remove(name);
     }
 }
 

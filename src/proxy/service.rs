@@ -6,6 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Version, header};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
@@ -18,7 +19,7 @@ use super::upstream::{Exchanged, UpstreamBody, exchange};
 use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
-use super::{hop, host};
+use super::{h2, hop, host};
 use crate::gate::{Charged, Pass, Refusal, Standing, Step, Waiting};
 use crate::policy::client_ip::unmap;
 use crate::policy::{Facts, Stage, path};
@@ -108,7 +109,9 @@ impl<'v> Life<'v> {
 
     /// What no policy needs to look at.
     fn refuse_malformed(&self, ordinal: u64, parts: &Parts) -> Result<(), Stop> {
-        if let Some(fault) = self.wire.fault(ordinal) {
+        let bounds = &self.view.current.settings.bounds;
+        let fault = if self.wire.is_h1() { self.wire.fault(ordinal) } else { h2::fault(parts, bounds) };
+        if let Some(fault) = fault {
             let (kind, detail) = error::head_fault(fault);
             return Err(self.stop(kind, detail));
         }
@@ -195,6 +198,10 @@ impl<'v> Life<'v> {
         let expects = parts.headers.get(header::EXPECT).is_some_and(is_continue);
         let (continuation, signal) = expects.then(Continuation::new).unzip();
         let (body, progress) = RequestBody::new(body, continuation);
+        if body.size_hint().exact().is_none() {
+            // Without it hyper takes a GET to have no body, whatever the client sent.
+            parts.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         let mut request = Request::from_parts(parts, body);
         if let Some(signal) = signal {
             signal.attach(&mut request);
