@@ -40,13 +40,14 @@ pub(super) fn exchange_error(failure: &ExchangeError) -> Described {
         ExchangeError::ConnectTimeout => (Kind::GatewayTimeout, "the upstream did not accept in time"),
         ExchangeError::Connect(_) => (Kind::BadGateway, "the upstream cannot be reached"),
         ExchangeError::Broken(_) => (Kind::BadGateway, "the upstream broke off"),
+        ExchangeError::Switched => (Kind::BadGateway, "the upstream switched protocols unasked"),
         ExchangeError::UpstreamTimeout => (Kind::GatewayTimeout, "the upstream did not answer in time"),
         ExchangeError::ClientTimeout => (Kind::RequestTimeout, "the body did not arrive in time"),
     };
     match failure {
         ExchangeError::Connect(cause) => tracing::warn!(%cause, "{detail}"),
         ExchangeError::Broken(cause) if !cause.is_user() => tracing::warn!(%cause, "{detail}"),
-        ExchangeError::ConnectTimeout | ExchangeError::UpstreamTimeout => tracing::warn!("{detail}"),
+        ExchangeError::ConnectTimeout | ExchangeError::UpstreamTimeout | ExchangeError::Switched => tracing::warn!("{detail}"),
         ExchangeError::Broken(_) | ExchangeError::ClientTimeout => tracing::debug!("{detail}"),
     }
     (kind, detail.into())

@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
@@ -28,6 +28,8 @@ pub(in super::super) enum ExchangeError {
     Connect(Box<dyn Error + Send + Sync>),
     /// The upstream broke off, or did not speak HTTP.
     Broken(hyper::Error),
+    /// The upstream left HTTP, which nobody may ask it to.
+    Switched,
     /// The upstream did not answer in time.
     UpstreamTimeout,
     /// The client did not send its body in time.
@@ -62,6 +64,7 @@ pub(in super::super) async fn exchange(
         let head = Head { progress, timeouts, total_at, frames: 0, since: handed_over };
         let is_reused = connection.idle_since.take().is_some();
         match head.receive(&mut connection, request).await {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => return Err(ExchangeError::Switched),
             Ok(response) => {
                 let body_idle = timeouts.body_idle;
                 let wrap = |body| {
