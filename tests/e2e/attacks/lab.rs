@@ -2,7 +2,6 @@
 
 use std::io::{ErrorKind, Read};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use crate::support::{Answer, Client, Upstream, Weir};
 
@@ -45,9 +44,7 @@ impl Lab {
     }
 
     pub fn client(&self) -> Client {
-        let mut client = Client::connect(self.weir.address());
-        client.stream().set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-        client
+        Client::connect(self.weir.address())
     }
 
     /// Holds every row against Weir, then asks whether it is well.
