@@ -47,7 +47,9 @@ pub(super) fn exchange_error(failure: &ExchangeError) -> Described {
     match failure {
         ExchangeError::Connect(cause) => tracing::warn!(%cause, "{detail}"),
         ExchangeError::Broken(cause) if !cause.is_user() => tracing::warn!(%cause, "{detail}"),
-        ExchangeError::ConnectTimeout | ExchangeError::UpstreamTimeout | ExchangeError::Switched => tracing::warn!("{detail}"),
+        ExchangeError::ConnectTimeout | ExchangeError::UpstreamTimeout | ExchangeError::Switched => {
+            tracing::warn!("{detail}");
+        }
         ExchangeError::Broken(_) | ExchangeError::ClientTimeout => tracing::debug!("{detail}"),
     }
     (kind, detail.into())

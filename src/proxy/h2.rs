@@ -20,7 +20,7 @@ pub(super) fn fault(parts: &Parts, bounds: &Bounds) -> Option<HeadFault> {
         return Some(HeadFault::TooLarge);
     }
     if parts.headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
-        // hyper goes by the first and would send all of them on.
+        // hyper takes equal ones, and would send all of them on.
         return Some(HeadFault::AmbiguousFraming("more than one content-length"));
     }
     (!is_target(&parts.method, &parts.uri)).then_some(HeadFault::Malformed("target"))

@@ -64,7 +64,9 @@ pub(in super::super) async fn exchange(
         let head = Head { progress, timeouts, total_at, frames: 0, since: handed_over };
         let is_reused = connection.idle_since.take().is_some();
         match head.receive(&mut connection, request).await {
-            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => return Err(ExchangeError::Switched),
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                return Err(ExchangeError::Switched);
+            }
             Ok(response) => {
                 let body_idle = timeouts.body_idle;
                 let wrap = |body| {

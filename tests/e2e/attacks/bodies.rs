@@ -51,7 +51,8 @@ fn after_the_answer(weir: &Weir, head: &str, body: &str, status: u16) {
 fn while_reading(weir: &Weir, request: String, status: u16) {
     let mut client = Client::connect(weir.address());
     let mut writer = client.stream().try_clone().unwrap();
-    let sending = std::thread::spawn(move || request.as_bytes().chunks(16 << 10).all(|piece| writer.write_all(piece).is_ok()));
+    let sending =
+        std::thread::spawn(move || request.as_bytes().chunks(16 << 10).all(|piece| writer.write_all(piece).is_ok()));
     is_problem(&client.answer(), status).unwrap();
     client.finish();
     sending.join().unwrap();
@@ -88,7 +89,8 @@ fn behind_a_malformed_request() {
 
 #[test]
 fn behind_an_unknown_client() {
-    let lab = Lab::start("", "[identity.key]\nheader = \"x-key\"\n[[limit]]\nname = \"a\"\nkey = [\"key\"]\nrate = \"9/h\"");
+    let lab =
+        Lab::start("", "[identity.key]\nheader = \"x-key\"\n[[limit]]\nname = \"a\"\nkey = [\"key\"]\nrate = \"9/h\"");
     check(&lab.weir, &head("/a", "weir.test", ""), 401);
     nothing_was_smuggled(&lab, &[]);
     lab.probe(&mut lab.client()).unwrap();

@@ -23,12 +23,31 @@ const CORPUS: [&str; 8] = [
 
 /// What mistakes are made of.
 const PIECES: [&[u8]; 22] = [
-    b"\r", b"\n", b"\r\n", b"\r\n\r\n", b"\0", b"\t", b" ", b"\x0b", b"\xff", b":", b",", b";", b"0", b"5", b"+", b"chunked",
-    b"Transfer-Encoding: chunked\r\n", b"Content-Length: 5\r\n", b"Connection: close\r\n", b"0\r\n\r\n", b"HTTP/1.0",
+    b"\r",
+    b"\n",
+    b"\r\n",
+    b"\r\n\r\n",
+    b"\0",
+    b"\t",
+    b" ",
+    b"\x0b",
+    b"\xff",
+    b":",
+    b",",
+    b";",
+    b"0",
+    b"5",
+    b"+",
+    b"chunked",
+    b"Transfer-Encoding: chunked\r\n",
+    b"Content-Length: 5\r\n",
+    b"Connection: close\r\n",
+    b"0\r\n\r\n",
+    b"HTTP/1.0",
     b"GET /smuggled HTTP/1.1\r\nHost: weir.test\r\n\r\n",
 ];
 
-/// SplitMix64.
+/// The generator `SplitMix64`.
 struct Random(u64);
 
 impl Random {

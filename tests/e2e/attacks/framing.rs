@@ -208,7 +208,9 @@ fn a_chunk_that_never_ends_takes_no_memory_and_reaches_nobody() {
 fn pipelined_behind_a_clean_request() {
     let lab = Lab::start("", "");
     let clean = "GET /clean HTTP/1.1\r\nhost: weir.test\r\n\r\n";
-    for lines in ["content-length: 5\r\ntransfer-encoding: chunked", "transfer-encoding: xchunked", "content-length: +1"] {
+    for lines in
+        ["content-length: 5\r\ntransfer-encoding: chunked", "transfer-encoding: xchunked", "content-length: +1"]
+    {
         let before = lab.upstream.received().len();
         let mut client = lab.client();
         client.send([clean.as_bytes(), &hiding(lines.as_bytes()), clean.as_bytes()].concat());

@@ -1,10 +1,13 @@
 //! HTTP/2 floods, bounded: resets, pings, settings, continuations.
 
-use super::h2_frames::{ACK, CLEAN, CONTINUATION, END_STREAM, Fate, GOAWAY, H2, HEADERS, PING, RST_STREAM, SETTINGS, frame, probe};
+use super::h2_frames::{
+    ACK, CLEAN, CONTINUATION, END_STREAM, Fate, GOAWAY, H2, HEADERS, PING, RST_STREAM, SETTINGS, frame, probe,
+};
 use super::lab::Lab;
 
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
-const HOLDING: &str = "[[limit]]\nname = \"held\"\nkey = []\nmatch = { path = \"/held\" }\nrate = \"1/h\"\non_limit = \"hold\"";
+const HOLDING: &str =
+    "[[limit]]\nname = \"held\"\nkey = []\nmatch = { path = \"/held\" }\nrate = \"1/h\"\non_limit = \"hold\"";
 
 fn fields(path: &[u8]) -> Vec<(&[u8], &[u8])> {
     [&CLEAN[..], &[(&b":path"[..], path)]].concat()

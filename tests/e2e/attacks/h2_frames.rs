@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::net::SocketAddr;
 
-use crate::support::{Answer, Client};
+use crate::support::Client;
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
@@ -164,11 +164,4 @@ pub fn probe(address: SocketAddr, path: &str) -> Fate {
     let mut h2 = H2::connect(address);
     let path = (&b":path"[..], path.as_bytes());
     h2.get(1, &[&CLEAN[..], &[path]].concat()).fate(1)
-}
-
-/// So that both protocols can be compared.
-impl From<&Answer> for Fate {
-    fn from(answer: &Answer) -> Self {
-        Self::Status(answer.status)
-    }
 }

@@ -78,7 +78,8 @@ fn pseudo_headers_are_all_there_and_valid() {
     let lab = Lab::start("", "");
     let full = [(&b":method"[..], &b"GET"[..]), (b":scheme", b"http"), (b":authority", b"weir.test"), PATH];
     for missing in [0, 1, 3] {
-        let fields: Vec<_> = full.iter().enumerate().filter(|(at, _)| *at != missing).map(|(_, field)| *field).collect();
+        let fields: Vec<_> =
+            full.iter().enumerate().filter(|(at, _)| *at != missing).map(|(_, field)| *field).collect();
         check(&lab, &fields, &REFUSED);
     }
     let with = |at: usize, value: &'static [u8]| {
@@ -93,12 +94,28 @@ fn pseudo_headers_are_all_there_and_valid() {
         // Nobody behind us gets to see it.
         check(&lab, &with(1, scheme), &[&REFUSED[..], &[Fate::Status(200)]].concat());
     }
-    for authority in [&b"u@weir.test"[..], b"weir.test/a", b"a b", b"a\r\nb", b"a,b", b"weir.test:65536", b"[::1", b""] {
+    for authority in [&b"u@weir.test"[..], b"weir.test/a", b"a b", b"a\r\nb", b"a,b", b"weir.test:65536", b"[::1", b""]
+    {
         check(&lab, &with(2, authority), &REFUSED);
     }
     for path in [
-        &b""[..], b"a", b"*", b"http://weir.test/a", b"/a b", b"/a\r\nx: y", b"/a HTTP/1.1\r\nhost: b", b"/a\0", b"/a\x7f",
-        b"/a%00", b"/a\\b", b"/a%2fb", b"/%", b"/a?b c", b"/a?b\x7f", b"/a?b\xc3\xa9", b"/a?b\r\nx: y",
+        &b""[..],
+        b"a",
+        b"*",
+        b"http://weir.test/a",
+        b"/a b",
+        b"/a\r\nx: y",
+        b"/a HTTP/1.1\r\nhost: b",
+        b"/a\0",
+        b"/a\x7f",
+        b"/a%00",
+        b"/a\\b",
+        b"/a%2fb",
+        b"/%",
+        b"/a?b c",
+        b"/a?b\x7f",
+        b"/a?b\xc3\xa9",
+        b"/a?b\r\nx: y",
     ] {
         check(&lab, &with(3, path), &REFUSED);
     }

@@ -24,7 +24,8 @@ fn connection_takes_away_no_more_than_its_own() {
     }
     let got = forwarded(&lab, "connection: close, authorization , x-a;b\r\nauthorization: b\r\nx-a: 1\r\nx-b: 2\r\n");
     assert_eq!([got.header("authorization"), got.header("x-a"), got.header("x-b")], [None, None, Some("2".into())]);
-    let got = forwarded(&lab, "te: gzip, trailers;q=1\r\nkeep-alive: 1\r\nproxy-connection: x\r\nproxy-authorization: y\r\n");
+    let got =
+        forwarded(&lab, "te: gzip, trailers;q=1\r\nkeep-alive: 1\r\nproxy-connection: x\r\nproxy-authorization: y\r\n");
     assert_eq!(got.header("te").as_deref(), Some("trailers"));
     assert!(["keep-alive", "proxy-connection", "proxy-authorization"].iter().all(|name| got.header(name).is_none()));
     lab.is_well();
@@ -36,7 +37,11 @@ fn a_length_that_connection_names_still_frames() {
     let body = "GET /smuggled HTTP/1.1\r\nhost: h\r\n\r\n";
     for (named, framing, body) in [
         ("content-length", format!("content-length: {}", body.len()), body.to_owned()),
-        ("transfer-encoding", "transfer-encoding: chunked".to_owned(), format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len())),
+        (
+            "transfer-encoding",
+            "transfer-encoding: chunked".to_owned(),
+            format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()),
+        ),
     ] {
         for method in ["POST", "GET"] {
             let mut client = lab.client();
@@ -95,9 +100,21 @@ fn an_upstream_that_switches_is_not_followed() {
 fn trailers_frame_and_name_nothing() {
     let lab = Lab::start("", "");
     let fields = [
-        "content-length: 9", "transfer-encoding: chunked", "host: evil.test", "x-forwarded-for: 6.6.6.6", "connection: close",
-        "authorization: Bearer x", "te: gzip", "trailer: x", "upgrade: x", "forwarded: for=6.6.6.6", "cookie: a=b",
-        "expect: 100-continue", "x-forwarded-host: evil.test", "x-forwarded-proto: https", "keep-alive: 1",
+        "content-length: 9",
+        "transfer-encoding: chunked",
+        "host: evil.test",
+        "x-forwarded-for: 6.6.6.6",
+        "connection: close",
+        "authorization: Bearer x",
+        "te: gzip",
+        "trailer: x",
+        "upgrade: x",
+        "forwarded: for=6.6.6.6",
+        "cookie: a=b",
+        "expect: 100-continue",
+        "x-forwarded-host: evil.test",
+        "x-forwarded-proto: https",
+        "keep-alive: 1",
     ];
     let names: Vec<_> = fields.iter().filter_map(|line| line.split(':').next()).collect();
     let request = format!(
@@ -112,4 +129,3 @@ fn trailers_frame_and_name_nothing() {
     assert_eq!((received.len(), received[0].trailers.trim(), &received[0].body[..]), (2, "x-sum: 1", &b"hi"[..]));
     lab.is_well();
 }
-

@@ -112,7 +112,11 @@ impl Lab {
         let target = format!("/probe/{}", self.probes.fetch_add(1, Ordering::Relaxed));
         client.send(format!("GET {target} HTTP/1.1\r\nhost: weir.test\r\nx-key: {target}\r\n\r\n"));
         let answer = client.try_answer().ok_or("no answer to a clean request")?;
-        if answer.status == 200 { Ok(target) } else { Err(format!("a clean request: {} {}", answer.head, answer.text())) }
+        if answer.status == 200 {
+            Ok(target)
+        } else {
+            Err(format!("a clean request: {} {}", answer.head, answer.text()))
+        }
     }
 
     /// Alive, nothing panicked, nothing says so.
