@@ -13,6 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::continuation::Continuation;
+use super::hop;
 use super::untaken::Untaken;
 use super::upstream::UpstreamBody;
 use super::wire::InFlight;
@@ -69,7 +70,12 @@ impl Body for RequestBody {
             this.continuation = None;
         }
         let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
-        let polled = Pin::new(incoming).poll_frame(cx);
+        let mut polled = Pin::new(incoming).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &mut polled
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            hop::strip_trailers(trailers);
+        }
         this.progress.awaits_client.set(polled.is_pending());
         match &polled {
             Poll::Ready(Some(Ok(_))) => {

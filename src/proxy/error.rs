@@ -40,7 +40,7 @@ pub(super) fn exchange_error(failure: &ExchangeError) -> Described {
         ExchangeError::ConnectTimeout => (Kind::GatewayTimeout, "the upstream did not accept in time"),
         ExchangeError::Connect(_) => (Kind::BadGateway, "the upstream cannot be reached"),
         ExchangeError::Broken(_) => (Kind::BadGateway, "the upstream broke off"),
-        ExchangeError::Switched => (Kind::BadGateway, "the upstream switched protocols"),
+        ExchangeError::Switched => (Kind::BadGateway, "the upstream switched protocols unasked"),
         ExchangeError::UpstreamTimeout => (Kind::GatewayTimeout, "the upstream did not answer in time"),
         ExchangeError::ClientTimeout => (Kind::RequestTimeout, "the body did not arrive in time"),
     };

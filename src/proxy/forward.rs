@@ -3,18 +3,19 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use http::header::{COOKIE, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::header::{FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::uri::PathAndQuery;
 use http::{Request, Uri, Version};
+use http_body::Body;
 
-use super::hop;
 use super::settings::Settings;
+use super::{h2, hop};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Who sent the request to us, and as what.
+/// Who sent the request to us.
 pub(super) struct Sender<'a> {
     /// Its address, IPv4 if it is one.
     pub(super) peer: IpAddr,
@@ -22,40 +23,46 @@ pub(super) struct Sender<'a> {
     pub(super) peer_text: &'a HeaderValue,
     /// Whether what it says about those before it is believed.
     pub(super) is_trusted: bool,
-    /// Host and port as sent; may be empty.
-    pub(super) authority: &'a str,
-    /// The normalised path.
-    pub(super) path: &'a str,
 }
 
-/// Makes `request` one to the upstream. Fails only if the path cannot be written as a target.
-pub(super) fn prepare<B>(
+/// Makes `request` one to the upstream, with this `target` if it is not what it should be already.
+pub(super) fn prepare<B: Body>(
     request: &mut Request<B>,
+    target: Option<Uri>,
     sender: &Sender<'_>,
     settings: &Settings,
 ) -> Result<(), http::Error> {
-    if let Some(target) = target(request.uri(), sender.path)? {
+    let is_h2 = request.version() == Version::HTTP_2;
+    // Without a length hyper takes a GET to have no body, whatever the client sent.
+    let is_chunked = request.body().size_hint().exact().is_none();
+    if !request.headers().contains_key(HOST)
+        && let Some(authority) = request.uri().authority()
+    {
+        let host = HeaderValue::from_str(authority.as_str())?;
+        request.headers_mut().insert(HOST, host);
+    }
+    if let Some(target) = target {
         *request.uri_mut() = target;
     }
-    let was_h2 = request.version() == Version::HTTP_2;
     *request.version_mut() = Version::HTTP_11;
     let headers = request.headers_mut();
-    if was_h2 {
-        join_cookies(headers);
+    if is_h2 {
+        h2::join_cookies(headers);
     }
     hop::strip(headers);
-    if !headers.contains_key(HOST) && !sender.authority.is_empty() {
-        headers.insert(HOST, HeaderValue::from_str(sender.authority)?);
+    if is_chunked {
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     forwarded(headers, sender, settings.forwarded);
-    if settings.upstream.rewrite_host || sender.authority.is_empty() {
+    if settings.upstream.rewrite_host || !headers.contains_key(HOST) {
         headers.insert(HOST, HeaderValue::from_str(settings.upstream.authority.as_str())?);
     }
     Ok(())
 }
 
-/// The target in origin form with the path that was matched; none if it is that already.
-fn target(uri: &Uri, path: &str) -> Result<Option<Uri>, http::Error> {
+/// The target in origin form with the path that was matched; none if it is that already. Fails only if the path
+/// cannot be written as a target.
+pub(super) fn target(uri: &Uri, path: &str) -> Result<Option<Uri>, http::Error> {
     if uri.authority().is_none() && uri.path() == path {
         return Ok(None);
     }
@@ -64,20 +71,6 @@ fn target(uri: &Uri, path: &str) -> Result<Option<Uri>, http::Error> {
         None => PathAndQuery::try_from(path)?,
     };
     Ok(Some(Uri::from(target)))
-}
-
-/// One line of what HTTP/2 may have split (RFC 9113, section 8.2.3).
-fn join_cookies(headers: &mut HeaderMap) {
-    let mut lines = headers.get_all(COOKIE).iter();
-    let (Some(first), Some(_)) = (lines.next(), lines.next()) else { return };
-    let mut joined = first.as_bytes().to_vec();
-    for line in headers.get_all(COOKIE).iter().skip(1) {
-        joined.extend_from_slice(b"; ");
-        joined.extend_from_slice(line.as_bytes());
-    }
-    if let Ok(cookies) = HeaderValue::from_bytes(&joined) {
-        headers.insert(COOKIE, cookies);
-    }
 }
 
 /// Tells the upstream whom it serves. What a peer says that is not trusted is replaced, not continued.
@@ -100,7 +93,7 @@ fn forwarded(headers: &mut HeaderMap, sender: &Sender<'_>, rfc7239: bool) {
     }
     let mut list = take_list(headers, &FORWARDED, sender.is_trusted);
     if rfc7239 {
-        add_element(&mut list, sender);
+        add_element(&mut list, sender.peer, headers.get(HOST));
         insert(headers, FORWARDED, list);
     }
 }
@@ -119,12 +112,15 @@ fn take_list(headers: &mut HeaderMap, name: &HeaderName, is_kept: bool) -> Strin
 }
 
 /// Our element (RFC 7239, section 4): IPv6 addresses and hosts are quoted.
-fn add_element(list: &mut String, sender: &Sender<'_>) {
-    let _ = match sender.peer {
+fn add_element(list: &mut String, peer: IpAddr, host: Option<&HeaderValue>) {
+    let _ = match peer {
         IpAddr::V4(ip) => write!(list, "for={ip}"),
         IpAddr::V6(ip) => write!(list, "for=\"[{ip}]\""),
     };
-    let _ = write!(list, ";host=\"{}\";proto=http", sender.authority);
+    if let Some(host) = host.and_then(|host| host.to_str().ok()) {
+        let _ = write!(list, ";host=\"{host}\"");
+    }
+    list.push_str(";proto=http");
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, text: String) {

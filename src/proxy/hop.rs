@@ -1,13 +1,9 @@
 //! Headers that are for one connection only (RFC 9110, section 7.6.1).
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
 };
 use smallvec::SmallVec;
-
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// What Connection cannot remove: where a message goes, where it ends, and whom it is from. A trusted proxy may
 /// pass on what its client wrote, who must not be able to erase its own address. TE is dealt with by itself.
@@ -26,22 +22,45 @@ const KEPT: [HeaderName; 7] = [
 ///
 /// To be called before anything is added, so that nothing which is added can be named for removal.
 pub(super) fn strip(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
+    // One look at each header is cheaper than one look-up for each name.
+    let present: SmallVec<[HeaderName; 2]> = headers.keys().filter(|name| is_hop_by_hop(name)).cloned().collect();
+    if present.contains(&CONNECTION) {
         for name in named(headers) {
             headers.remove(name);
         }
-        headers.remove(CONNECTION);
     }
-    for name in [KEEP_ALIVE, PROXY_CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TRANSFER_ENCODING, UPGRADE] {
+    let has_trailers =
+        present.contains(&TE) && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
+    for name in present {
         headers.remove(name);
     }
-    if headers.contains_key(TE) {
-        let has_trailers = tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
-        headers.remove(TE);
-        if has_trailers {
-            headers.insert(TE, HeaderValue::from_static("trailers"));
-            headers.insert(CONNECTION, HeaderValue::from_static("te"));
-        }
+    if has_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        headers.insert(CONNECTION, HeaderValue::from_static("te"));
+    }
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "te"
+            | "transfer-encoding"
+            | "upgrade"
+    )
+}
+
+/// Removes from trailers what an upstream that merges them into the headers would take for our word, or for that
+/// of the connection (RFC 9110, section 6.5.1). What frames a message hyper's encoder removes.
+pub(super) fn strip_trailers(trailers: &mut HeaderMap) {
+    let is_ours = |name: &HeaderName| is_hop_by_hop(name) || KEPT.contains(name) || [COOKIE, EXPECT].contains(name);
+    let ours: SmallVec<[HeaderName; 2]> = trailers.keys().filter(|name| is_ours(name)).cloned().collect();
+    for name in ours {
+        trailers.remove(name);
     }
 }
 

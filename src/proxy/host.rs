@@ -41,8 +41,11 @@ pub(super) fn host(authority: &str) -> Cow<'_, str> {
 }
 
 /// Whether this is `uri-host [ ":" port ]` (RFC 3986, section 3.2), without user information.
+///
+/// Narrower than `reg-name`: an escape would be a second spelling of a host, and `,` and `;` separate things in
+/// the headers that tell the upstream of it.
 fn is_authority(text: &str) -> bool {
-    let is_host_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte);
+    let is_host_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
         Some(None) => return false,
         Some(Some((address, rest))) => {
@@ -53,14 +56,15 @@ fn is_authority(text: &str) -> bool {
         }
         None => {
             let (host, port) = text.split_at(text.find(':').unwrap_or(text.len()));
-            if !host.bytes().all(is_host_byte) {
+            if !host.bytes().all(is_host_byte) || host == "." || host.contains("..") {
                 return false;
             }
             (host, port)
         }
     };
     let is_port = match port.strip_prefix(':') {
-        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_digit()),
+        Some("") => true,
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<u16>().is_ok(),
         None => port.is_empty(),
     };
     !host.is_empty() && is_port

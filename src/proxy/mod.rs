@@ -12,6 +12,7 @@ mod deadline;
 mod error;
 mod forward;
 pub mod h1;
+mod h2;
 mod hop;
 mod host;
 mod interim;

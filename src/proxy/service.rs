@@ -14,13 +14,12 @@ use tokio::time::Instant;
 use super::body::{AnswerBody, RequestBody};
 use super::error::{self, Abandoned};
 use super::forward::{self, Sender};
-use super::h1::HeadFault;
 use super::tally::Tally;
 use super::upstream::{Exchanged, UpstreamBody, exchange};
 use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
-use super::{hop, host, interim};
+use super::{h2, hop, host, interim};
 use crate::gate::{Charged, Pass, Refusal, Standing, Step, Waiting};
 use crate::policy::client_ip::unmap;
 use crate::policy::{Facts, Stage, path};
@@ -95,36 +94,34 @@ impl<'v> Life<'v> {
         tally.asked(request.method(), request.uri());
         self.refuse_malformed(ordinal, request)?;
         let is_grpc = respond::is_grpc(request.method(), request.headers());
-        let target = request.uri().clone();
-        let path = path::normalise(target.path()).map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
-        let authority = host::authority(request).map_err(|detail| self.stop(Kind::BadHost, detail))?.to_owned();
+        let uri = request.uri();
+        let path = path::normalise(uri.path()).map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
+        let authority = host::authority(request).map_err(|detail| self.stop(Kind::BadHost, detail))?;
         let client_ip = &self.view.current.live.policy.client_ip;
         let facts = Facts {
             method: request.method(),
-            host: &host::host(&authority),
+            host: &host::host(authority),
             path: &path,
-            query: target.query(),
+            query: uri.query(),
             headers: request.headers(),
             client_ip: client_ip.client_ip(self.peer, request.headers()),
         };
         tally.identified(facts.client_ip, facts.host, facts.path);
         let passed = self.admit(&facts, is_grpc, tally).await?;
-        let sender = Sender {
-            peer: self.peer,
-            peer_text: &self.wire.peer_text,
-            is_trusted: client_ip.is_trusted(self.peer),
-            authority: &authority,
-            path: &path,
-        };
+        let unfit = |error: http::Error| self.stop(Kind::BadPath, error.to_string());
+        let target = forward::target(uri, &path).map_err(unfit)?;
         interim::listen(request, self.wire.interim());
-        forward::prepare(request, &sender, &self.view.current.settings)
-            .map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
+        let is_trusted = client_ip.is_trusted(self.peer);
+        let sender = Sender { peer: self.peer, peer_text: &self.wire.peer_text, is_trusted };
+        forward::prepare(request, target, &sender, &self.view.current.settings).map_err(unfit)?;
         self.forward(slot, passed, is_grpc).await
     }
 
     /// What no policy needs to look at.
     fn refuse_malformed(&self, ordinal: u64, request: &Request<RequestBody>) -> Result<(), Stop> {
-        if let Some(fault) = self.wire.fault(ordinal).or_else(|| self.excess(request)) {
+        let bounds = &self.view.current.settings.bounds;
+        let fault = if self.wire.is_h1() { self.wire.fault(ordinal) } else { h2::fault(request, bounds) };
+        if let Some(fault) = fault {
             let (kind, detail) = error::head_fault(fault);
             return Err(self.stop(kind, detail));
         }
@@ -132,19 +129,6 @@ impl<'v> Life<'v> {
             return Err(self.stop(Kind::MethodRefused, "this is no tunnel"));
         }
         Ok(())
-    }
-
-    /// What is too much of a head on HTTP/2; on HTTP/1 the guard has seen to it.
-    fn excess(&self, request: &Request<RequestBody>) -> Option<HeadFault> {
-        let bounds = &self.view.current.settings.bounds;
-        if self.wire.is_h1() {
-            None
-        } else if request.headers().len() > bounds.max_headers {
-            Some(HeadFault::TooLarge)
-        } else {
-            let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-            (target > bounds.max_uri_bytes).then_some(HeadFault::UriTooLong)
-        }
     }
 
     /// Both stages, one after the other.

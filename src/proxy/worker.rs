@@ -15,6 +15,7 @@ use tokio::task::spawn_local;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::connection;
+use super::upstream::SWEEP_EVERY;
 use super::view::{Current, Views};
 use crate::gate::Gate;
 use crate::telemetry::Metrics;
@@ -55,8 +56,6 @@ pub(super) struct Worker {
     open: std::cell::Cell<usize>,
 }
 
-/// How often idle upstream connections are looked after.
-const POOL_SWEEP: Duration = Duration::from_secs(5);
 /// How long accepting pauses when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -112,7 +111,7 @@ async fn accept(worker: Rc<Worker>, listener: TcpListener, mut stage: watch::Rec
 }
 
 async fn sweep(worker: Rc<Worker>) {
-    let mut ticks = interval(POOL_SWEEP);
+    let mut ticks = interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

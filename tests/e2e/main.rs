@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, missing_docs)]
 // Tests measure what Weir does from outside, and read whole numbers from its metrics.
 #![allow(clippy::disallowed_methods, clippy::float_cmp)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
 
 mod ops;
 mod support;
@@ -20,6 +21,7 @@ mod hold;
 mod identity;
 
 mod answers;
+mod attacks;
 
 mod drain;
 mod logs;

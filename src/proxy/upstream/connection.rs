@@ -23,8 +23,8 @@ pub(super) struct Connection {
     io: http1::Connection<TokioIo<TcpStream>, RequestBody>,
     is_over: bool,
     pub(super) deadline: Deadline,
-    /// When it went into the pool.
-    pub(super) idle_since: Option<Instant>,
+    /// When it went into the pool, in sweeps of that.
+    pub(super) idle_since: Option<u64>,
 }
 
 /// Why there is no connection.

@@ -11,4 +11,4 @@ mod pool;
 
 pub(super) use answer::UpstreamBody;
 pub(super) use exchange::{ExchangeError, Exchanged, exchange};
-pub(super) use pool::Pool;
+pub(super) use pool::{Pool, SWEEP_EVERY};

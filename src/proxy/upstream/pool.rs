@@ -1,34 +1,36 @@
 //! The idle connections of one worker, the most recently used first.
 
-use std::cell::RefCell;
-
-use tokio::time::Instant;
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
 
 use super::super::settings::Upstream;
 use super::connection::{ConnectError, Connection};
-use crate::time;
 
 /// Idle connections to one upstream.
 #[derive(Debug)]
 pub(in super::super) struct Pool {
     upstream: Upstream,
-    connect_timeout: std::time::Duration,
+    connect_timeout: Duration,
     #[allow(clippy::vec_box)] // boxed once; moved in and out on every request
     idle: RefCell<Vec<Box<Connection>>>,
+    /// How often idle connections have been looked after.
+    sweeps: Cell<u64>,
 }
+
+/// How often idle connections are looked after: how much longer than allowed one may stay.
+pub(in super::super) const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 impl Pool {
     /// An empty pool.
-    pub(in super::super) fn new(upstream: Upstream, connect_timeout: std::time::Duration) -> Self {
-        Self { upstream, connect_timeout, idle: RefCell::default() }
+    pub(in super::super) fn new(upstream: Upstream, connect_timeout: Duration) -> Self {
+        Self { upstream, connect_timeout, idle: RefCell::default(), sweeps: Cell::new(0) }
     }
 
     /// An idle connection that was still open a moment ago.
     pub(super) fn take(&self) -> Option<Box<Connection>> {
-        let now = time::instant_now();
         let mut idle = self.idle.borrow_mut();
         while let Some(mut connection) = idle.pop() {
-            if self.is_fresh(&connection, now) && connection.is_reusable() {
+            if connection.is_reusable() {
                 return Some(connection);
             }
         }
@@ -45,19 +47,20 @@ impl Pool {
     pub(super) fn put(&self, mut connection: Box<Connection>) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < self.upstream.max_idle && connection.is_reusable() {
-            connection.idle_since = Some(time::instant_now());
+            connection.idle_since = Some(self.sweeps.get());
             idle.push(connection);
         }
     }
 
-    /// Closes what has been idle for too long or was closed from the other side.
+    /// Closes what has been idle for too long or was closed from the other side. To be called every
+    /// [`SWEEP_EVERY`]; idle time is counted in such calls, so that putting a connection back reads no clock.
     pub(in super::super) fn sweep(&self) {
-        let now = time::instant_now();
-        self.idle.borrow_mut().retain_mut(|connection| self.is_fresh(connection, now) && connection.is_reusable());
-    }
-
-    fn is_fresh(&self, connection: &Connection, now: Instant) -> bool {
-        let idle = connection.idle_since.map(|since| now.saturating_duration_since(since));
-        idle.is_none_or(|idle| idle < self.upstream.idle_timeout)
+        let sweeps = self.sweeps.get() + 1;
+        self.sweeps.set(sweeps);
+        let allowed = self.upstream.idle_timeout.as_millis().div_ceil(SWEEP_EVERY.as_millis());
+        let is_fresh = |since: u64| u128::from(sweeps - since) <= allowed;
+        let is_kept =
+            |connection: &mut Box<Connection>| connection.idle_since.is_some_and(is_fresh) && connection.is_reusable();
+        self.idle.borrow_mut().retain_mut(is_kept);
     }
 }

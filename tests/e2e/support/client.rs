@@ -120,6 +120,11 @@ impl Client {
         let _ = self.stream().shutdown(Shutdown::Write);
     }
 
+    /// What it reads from, with what has been read and not looked at.
+    pub fn reader(&mut self) -> &mut BufReader<TcpStream> {
+        &mut self.reader
+    }
+
     pub fn stream(&mut self) -> &mut TcpStream {
         self.reader.get_mut()
     }

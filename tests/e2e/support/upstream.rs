@@ -198,23 +198,28 @@ fn read_request(reader: &mut BufReader<TcpStream>, writer: &mut TcpStream) -> Op
         writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").ok()?;
     }
     if let Some(len) = received.header("content-length") {
-        received.body = vec![0; len.parse().ok()?];
-        reader.read_exact(&mut received.body).ok()?;
+        received.body = read_exactly(reader, len.parse().ok()?)?;
     } else if received.header("transfer-encoding").is_some() {
         loop {
             let mut size = String::new();
             reader.read_line(&mut size).ok()?;
-            let size = usize::from_str_radix(size.trim(), 16).ok()?;
+            let size = u64::from_str_radix(size.trim(), 16).ok()?;
             if size == 0 {
                 received.trailers = read_lines(reader)?;
                 break;
             }
-            let mut chunk = vec![0; size + 2];
-            reader.read_exact(&mut chunk).ok()?;
-            received.body.extend_from_slice(&chunk[..size]);
+            received.body.extend(read_exactly(reader, size)?);
+            read_exactly(reader, 2)?;
         }
     }
     Some(received)
+}
+
+/// So many bytes; none if the stream ends before. Takes no memory for what has not come.
+fn read_exactly(reader: &mut BufReader<TcpStream>, len: u64) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = reader.take(len).read_to_end(&mut bytes).ok()?;
+    (read as u64 == len).then_some(bytes)
 }
 
 /// Lines up to an empty one, joined; none at the end of the stream.

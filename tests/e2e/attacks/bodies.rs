@@ -1,0 +1,157 @@
+//! Bodies that nobody read: what they hide never becomes a request, and the answer before them arrives.
+
+use std::io::Write;
+use std::net::TcpListener;
+
+use super::lab::{Lab, is_problem};
+use crate::support::{Client, Upstream, Weir};
+
+const HIDDEN: &str = "GET /smuggled HTTP/1.1\r\nhost: weir.test\r\n\r\n";
+const LARGE: usize = 1 << 20;
+
+/// A POST with this target, host and header, without its framing.
+fn head(target: &str, host: &str, lines: &str) -> String {
+    format!("POST {target} HTTP/1.1\r\nhost: {host}\r\n{lines}")
+}
+
+/// Both framings of a body: the header line and the bytes.
+fn framings(body: &str) -> [(String, String); 2] {
+    let len = body.len();
+    [
+        (format!("content-length: {len}\r\n\r\n"), body.to_owned()),
+        ("transfer-encoding: chunked\r\n\r\n".to_owned(), format!("{len:x}\r\n{body}\r\n0\r\n\r\n")),
+    ]
+}
+
+/// Every way to send a body that nobody will read, answered with `status`.
+fn check(weir: &Weir, head: &str, status: u16) {
+    for (framing, body) in framings(HIDDEN) {
+        with_the_head(weir, &format!("{head}{framing}{body}"), status);
+        after_the_answer(weir, &format!("{head}{framing}"), &body, status);
+    }
+    for (framing, body) in framings(&HIDDEN.repeat(LARGE / HIDDEN.len())) {
+        while_reading(weir, format!("{head}{framing}{body}"), status);
+    }
+}
+
+fn with_the_head(weir: &Weir, request: &str, status: u16) {
+    let mut client = Client::connect(weir.address());
+    is_problem(&client.send(request).answer(), status).unwrap();
+    says_no_more(&mut client, request);
+}
+
+fn after_the_answer(weir: &Weir, head: &str, body: &str, status: u16) {
+    let mut client = Client::connect(weir.address());
+    is_problem(&client.send(head).answer(), status).unwrap();
+    let _ = client.stream().write_all(body.as_bytes());
+    says_no_more(&mut client, head);
+}
+
+/// The whole body is on its way before the answer is read.
+fn while_reading(weir: &Weir, request: String, status: u16) {
+    let mut client = Client::connect(weir.address());
+    let mut writer = client.stream().try_clone().unwrap();
+    let sending =
+        std::thread::spawn(move || request.as_bytes().chunks(16 << 10).all(|piece| writer.write_all(piece).is_ok()));
+    is_problem(&client.answer(), status).unwrap();
+    client.finish();
+    sending.join().unwrap();
+}
+
+/// Nothing but the answer to a clean request, if the connection is still good for one.
+fn says_no_more(client: &mut Client, request: &str) {
+    let _ = client.stream().write_all(b"GET /%00/last HTTP/1.1\r\nhost: weir.test\r\n\r\n");
+    if let Some(answer) = client.try_answer() {
+        let about_last = answer.status == 400 || answer.status == 401 || answer.status == 429;
+        assert!(about_last, "{} after {request:?}", answer.head);
+    }
+    client.finish();
+    assert_eq!(String::from_utf8_lossy(&client.rest()), "", "after {request:?}");
+}
+
+fn nothing_was_smuggled(lab: &Lab, expected: &[&str]) {
+    let targets = lab.upstream.targets();
+    assert_eq!(targets, expected);
+}
+
+#[test]
+fn behind_a_malformed_request() {
+    let lab = Lab::start("", "");
+    check(&lab.weir, &head("/%00", "weir.test", ""), 400);
+    check(&lab.weir, &head("/a", "a/b", ""), 400);
+    check(&lab.weir, &head("/a", "weir.test", "x : y\r\n"), 400);
+    check(&lab.weir, &head(&format!("/{}", "a".repeat(9000)), "weir.test", ""), 414);
+    check(&lab.weir, &head("/a", "weir.test", &"x: y\r\n".repeat(101)), 431);
+    nothing_was_smuggled(&lab, &[]);
+    lab.probe(&mut lab.client()).unwrap();
+    lab.is_well();
+}
+
+#[test]
+fn behind_an_unknown_client() {
+    let lab =
+        Lab::start("", "[identity.key]\nheader = \"x-key\"\n[[limit]]\nname = \"a\"\nkey = [\"key\"]\nrate = \"9/h\"");
+    check(&lab.weir, &head("/a", "weir.test", ""), 401);
+    nothing_was_smuggled(&lab, &[]);
+    lab.probe(&mut lab.client()).unwrap();
+    lab.is_well();
+}
+
+#[test]
+fn behind_a_limit() {
+    let lab = Lab::start("", "[[limit]]\nname = \"a\"\nkey = [\"header:x-key\"]\nrate = \"1/h\"");
+    assert_eq!(lab.client().get("/first").status, 200);
+    check(&lab.weir, &head("/a", "weir.test", ""), 429);
+    nothing_was_smuggled(&lab, &["/first"]);
+    lab.probe(&mut lab.client()).unwrap();
+    lab.is_well();
+}
+
+/// A Weir in front of an address of which nobody answers.
+fn without_upstream(address: &str, timeouts: &str) -> Weir {
+    let upstream = Upstream::start();
+    let config = Weir::config(&upstream, "", timeouts).replace(&upstream.address().to_string(), address);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("weir.toml"), config).unwrap();
+    Weir::start_in(folder)
+}
+
+#[test]
+fn in_front_of_nobody() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let weir = without_upstream(&address.to_string(), "");
+    check(&weir, &head("/a", "weir.test", ""), 502);
+    assert_eq!(Client::connect(weir.address()).get("/").status, 502);
+    assert_eq!(weir.metric("weir_panics_total"), 0.0);
+}
+
+#[test]
+fn in_front_of_someone_who_sleeps() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let weir = without_upstream(&address.to_string(), "[timeouts]\nresponse_head = \"200ms\"\nbody_idle = \"200ms\"");
+    for (framing, body) in framings(HIDDEN) {
+        let head = format!("{}{framing}", head("/a", "weir.test", ""));
+        with_the_head(&weir, &format!("{head}{body}"), 504);
+        after_the_answer(&weir, &head, &body, 408);
+        after_the_answer(&weir, &format!("{head}{}", &body[..9]), &body[9..], 408);
+    }
+    for (framing, body) in framings(&HIDDEN.repeat(LARGE / HIDDEN.len())) {
+        while_reading(&weir, format!("{}{framing}{body}", head("/a", "weir.test", "")), 504);
+    }
+    assert_eq!(Client::connect(weir.address()).get("/").status, 504);
+    assert_eq!(weir.metric("weir_panics_total"), 0.0);
+}
+
+#[test]
+fn an_answer_that_closes_arrives_before_what_is_pipelined_behind() {
+    let lab = Lab::start("", "");
+    let refused = "GET /a HTTP/1.1\r\nhost: a/b\r\n\r\n";
+    for _ in 0..20 {
+        let behind = HIDDEN.repeat(LARGE / HIDDEN.len());
+        while_reading(&lab.weir, format!("{refused}{behind}"), 400);
+    }
+    nothing_was_smuggled(&lab, &[]);
+    lab.probe(&mut lab.client()).unwrap();
+    lab.is_well();
+}

@@ -1,0 +1,170 @@
+//! Floods, bounded: of keys, names, connections, and of patience.
+
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::lab::{Lab, is_problem, series};
+use crate::support::{Client, PATIENCE, Upstream, Weir};
+
+const KEYS: usize = 20_000;
+const MAX_KEYS: f64 = 1000.0;
+/// What the process may grow by: 1000 keys, the overflow of 100 KB, buffers of a few connections, the allocator's slack.
+const GROWTH_KB: u64 = 32 << 10;
+const BATCH: usize = 100;
+
+/// Sends many requests, some at a time, and returns how many of them got 200.
+fn flood(weir: &Weir, requests: impl Iterator<Item = String>) -> usize {
+    let requests: Vec<_> = requests.collect();
+    let mut client = Client::connect(weir.address());
+    let mut passed = 0;
+    for batch in requests.chunks(BATCH) {
+        client.send(batch.concat());
+        passed += batch.iter().filter(|_| client.answer().status == 200).count();
+    }
+    passed
+}
+
+fn resident_kb(weir: &Weir) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", weir.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Floods a limit of 1/h with keys, of which the request with the key `hot` has been the first.
+fn flood_of_keys(key: &str, request: fn(usize) -> String) {
+    let config = format!("[[limit]]\nname = \"a\"\nkey = [\"{key}\"]\nrate = \"1/h\"\nmax_keys = 1000\n");
+    let lab = Lab::start("trusted_proxies = [\"127.0.0.1\"]", &config);
+    let ask = |at| lab.client().send(request(at)).answer().status;
+    let [hot, late] = [KEYS, KEYS + 1];
+    assert_eq!([ask(hot), ask(hot)], [200, 429]);
+    flood(&lab.weir, (0..BATCH).map(request));
+    let (series_before, memory_before) = (series(&lab.weir), resident_kb(&lab.weir));
+    for round in 0..4 {
+        let keys = KEYS / 4 * round..KEYS / 4 * (round + 1);
+        let fresh = flood(&lab.weir, keys.clone().map(request));
+        assert!(fresh <= keys.len());
+        assert_eq!(flood(&lab.weir, keys.rev().take(BATCH).map(request)), 0, "a key had two units of one");
+        assert_eq!(ask(hot), 429, "the hot key got away");
+        assert!(lab.weir.metric("weir_keys{limit=\"a\"}") <= MAX_KEYS + 2.0, "one more per worker at most");
+    }
+    assert!((0..9).filter(|_| ask(late) == 200).count() <= 1);
+    assert!(lab.weir.metric("weir_overflow_decisions_total{limit=\"a\"}") > KEYS as f64 / 2.0);
+    assert_eq!(series(&lab.weir), series_before);
+    let growth = resident_kb(&lab.weir).saturating_sub(memory_before);
+    assert!(growth < GROWTH_KB, "{growth} KB more");
+    lab.is_well();
+}
+
+#[test]
+fn of_addresses() {
+    flood_of_keys("ip", |at| {
+        let ip = std::net::Ipv4Addr::from(0xc000_0000 + u32::try_from(at).unwrap() * 7919);
+        format!("GET / HTTP/1.1\r\nhost: h\r\nx-forwarded-for: {ip}\r\n\r\n")
+    });
+}
+
+#[test]
+fn of_header_values() {
+    flood_of_keys("header:x-key", |at| format!("GET / HTTP/1.1\r\nhost: h\r\nx-key: {}\r\n\r\n", at * 7919));
+}
+
+#[test]
+fn of_names() {
+    let lab = Lab::start("", "[[limit]]\nname = \"a\"\nkey = [\"path\", \"host\", \"method\"]\nrate = \"1/h\"");
+    let request = |at| format!("M{at} /p{at}?q{at} HTTP/1.1\r\nhost: h{at}.test\r\nn{at}: v\r\n\r\n");
+    flood(&lab.weir, (0..10).map(request));
+    lab.client().get("/%00");
+    let before = series(&lab.weir);
+    assert_eq!(flood(&lab.weir, (10..2010).map(request)), 2000);
+    assert_eq!(series(&lab.weir), before);
+    lab.is_well();
+}
+
+#[test]
+fn of_idle_connections() {
+    let lab = Lab::start("max_connections = 100", "");
+    let idle: Vec<_> = (0..2000).map(|_| TcpStream::connect(lab.weir.address()).unwrap()).collect();
+    lab.weir.wait_for_metric("weir_connections_refused_total", |refused| refused >= 1900.0);
+    assert_eq!(lab.weir.metric("weir_connections"), 100.0);
+    drop(idle);
+    lab.weir.wait_for_metric("weir_connections", |open| open == 0.0);
+    lab.probe(&mut lab.client()).unwrap();
+    lab.is_well();
+}
+
+#[test]
+fn of_heads_a_byte_at_a_time() {
+    let lab = Lab::start("", "[timeouts]\nrequest_head = \"300ms\"");
+    let mut client = lab.client();
+    let began = Instant::now();
+    let answered = drip(&mut client, b"GET / HTTP/1.1\r\nhost: h\r\nx: ", b"y");
+    assert!(answered && began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    is_problem(&client.answer(), 408).unwrap();
+    super::lab::is_closed(&mut client).unwrap();
+    lab.probe(&mut lab.client()).unwrap();
+    assert_eq!(lab.upstream.received().len(), 1);
+    lab.is_well();
+}
+
+#[test]
+fn of_bodies_a_byte_at_a_time() {
+    let lab = Lab::start("", "[timeouts]\ntotal = \"500ms\"");
+    for framing in ["content-length: 100000\r\n\r\n", "transfer-encoding: chunked\r\n\r\n"] {
+        let mut client = lab.client();
+        let head = format!("POST / HTTP/1.1\r\nhost: h\r\n{framing}");
+        let piece: &[u8] = if framing.starts_with('c') { b"y" } else { b"1\r\ny\r\n" };
+        assert!(drip(&mut client, head.as_bytes(), piece));
+        let answer = client.try_answer().map(|answer| answer.status);
+        assert!(matches!(answer, None | Some(408 | 504)), "{answer:?}");
+    }
+    lab.probe(&mut lab.client()).unwrap();
+    assert_eq!(lab.upstream.received().len(), 1);
+    lab.is_well();
+}
+
+/// Sends pieces, each after listening for a moment, until an answer or the end begins to arrive.
+fn drip(client: &mut Client, first: &[u8], piece: &[u8]) -> bool {
+    let timeout = client.stream().read_timeout().unwrap();
+    client.stream().set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+    client.send(first);
+    let until = Instant::now() + PATIENCE;
+    let mut answered = false;
+    while !answered && Instant::now() < until {
+        answered = match client.stream().peek(&mut [0]) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                client.stream().write_all(piece).is_err()
+            }
+            _ => true,
+        };
+    }
+    client.stream().set_read_timeout(timeout).unwrap();
+    answered
+}
+
+#[test]
+fn of_answers_that_nobody_reads() {
+    const LEN: usize = 32 << 20;
+    let upstream = Upstream::answering(|received, stream| {
+        let len = if received.target() == "/large" { LEN } else { 5 };
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {len}\r\n\r\n");
+        stream.write_all(head.as_bytes()).is_ok() && stream.write_all(&vec![b'x'; len]).is_ok()
+    });
+    let lab = Lab::behind(upstream, "", "[timeouts]\nbody_idle = \"300ms\"");
+    let before = resident_kb(&lab.weir);
+    let idle: Vec<_> = (0..8)
+        .map(|_| {
+            let mut client = lab.client();
+            client.send("GET /large HTTP/1.1\r\nhost: h\r\n\r\n");
+            client
+        })
+        .collect();
+    lab.upstream.wait_until(|upstream| upstream.received().len() == 8);
+    lab.weir.wait_for_metric("weir_connections", |open| open == 0.0);
+    lab.upstream.wait_until(|upstream| upstream.connections() == 0);
+    let growth = resident_kb(&lab.weir).saturating_sub(before);
+    assert!(growth < GROWTH_KB, "{growth} KB more");
+    drop(idle);
+    lab.probe(&mut lab.client()).unwrap();
+    lab.is_well();
+}

@@ -1,0 +1,13 @@
+//! What strangers try. Every row says what Weir answers and what may reach the upstream because of it.
+
+mod bodies;
+mod differential;
+mod floods;
+mod framing;
+mod h2_bodies;
+mod h2_floods;
+mod h2_frames;
+mod h2_heads;
+mod heads;
+mod hops;
+mod lab;
