@@ -58,6 +58,7 @@ impl Gate {
         }
         let whos = match stage {
             Stage::Arrival => Whos::new(),
+            Stage::Identified if live.policy.identities.is_empty() => Whos::new(),
             Stage::Identified => identify(self, live, &applied, facts, now)?,
         };
         let mut cases = Cases::new();
@@ -95,8 +96,10 @@ impl Gate {
             store::admit(cases, now, &mut decisions)
         };
         if admitted {
-            let charged = cases.iter().zip(&decisions).map(|(case, decision)| (case.state, &case.charge, *decision));
-            return Step::Pass(pass(charged, now));
+            return Step::Pass(pass(
+                cases.iter().zip(&decisions).map(|(case, decision)| (case.state, &case.charge, *decision)),
+                now,
+            ));
         }
         self.beyond(live, cases, &decisions, head_bytes(), now)
     }

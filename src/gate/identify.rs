@@ -31,7 +31,7 @@ pub enum Why {
 }
 
 /// One entry for each identity of the policy; those that no limit needs are anonymous.
-pub(super) type Whos<'f> = SmallVec<[Who<'f>; 4]>;
+pub(super) type Whos<'f> = SmallVec<[Who<'f>; 2]>;
 
 /// Finds the identities that `applied` limits are keyed by.
 pub(super) fn identify<'l, 'f>(

@@ -71,8 +71,7 @@ impl KeySecret {
     /// The hash of a token of the `identity`-th identity.
     pub fn token(&self, identity: usize, bytes: &[u8]) -> Key {
         let mut hasher = self.template;
-        hasher.write_u8(tag::TOKEN);
-        hasher.write_usize(identity);
+        write_tagged(&mut hasher, tag::TOKEN, identity as u64);
         hasher.write(bytes);
         finish(&hasher)
     }
@@ -120,9 +119,13 @@ fn finish(hasher: &SipHasher13) -> Key {
 }
 
 fn write(hasher: &mut SipHasher13, tag: u8, bytes: &[u8]) {
-    hasher.write_u8(tag);
-    hasher.write_usize(bytes.len());
+    write_tagged(hasher, tag, bytes.len() as u64);
     hasher.write(bytes);
+}
+
+/// A tag and a number below 2^56 in one word, which hashes faster than bytes do.
+fn write_tagged(hasher: &mut SipHasher13, tag: u8, number: u64) {
+    hasher.write_u64(u64::from(tag) | number << 8);
 }
 
 fn write_optional(hasher: &mut SipHasher13, value: Option<Decoded<'_>>) {
@@ -134,10 +137,7 @@ fn write_optional(hasher: &mut SipHasher13, value: Option<Decoded<'_>>) {
 
 fn write_ip(hasher: &mut SipHasher13, ip: IpAddr, ipv6_prefix: u8) {
     match ip {
-        IpAddr::V4(ip) => {
-            hasher.write_u8(tag::IPV4);
-            hasher.write(&ip.octets());
-        }
+        IpAddr::V4(ip) => write_tagged(hasher, tag::IPV4, ip.to_bits().into()),
         IpAddr::V6(ip) => {
             let host_bits = u32::from(128 - ipv6_prefix.min(128));
             let network = u128::from(ip).checked_shr(host_bits).unwrap_or(0);
@@ -149,8 +149,7 @@ fn write_ip(hasher: &mut SipHasher13, ip: IpAddr, ipv6_prefix: u8) {
 
 fn write_header(hasher: &mut SipHasher13, headers: &HeaderMap, name: &HeaderName) {
     let values = headers.get_all(name);
-    hasher.write_u8(tag::VALUES);
-    hasher.write_usize(values.iter().count());
+    write_tagged(hasher, tag::VALUES, values.iter().count() as u64);
     for value in &values {
         write(hasher, tag::TEXT, value.as_bytes());
     }

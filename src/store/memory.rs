@@ -87,6 +87,14 @@ impl Table {
 
     /// Decides a request and, if admitted, charges it.
     pub fn admit(&self, key: Key, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        // A key that is known, as most are, is found without making room for it.
+        if let Some(mut state) = self.states.get_mut(&key) {
+            return state.admit(quota, cost, now);
+        }
+        self.admit_unseen(key, quota, cost, now)
+    }
+
+    fn admit_unseen(&self, key: Key, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
         match self.states.entry(key) {
             Entry::Occupied(mut entry) => entry.get_mut().admit(quota, cost, now),
             Entry::Vacant(entry) if !self.is_full() => {
