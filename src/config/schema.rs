@@ -97,7 +97,7 @@ const OPTIONS: &[Opt] = &[
     opt("timeouts.request_head", Duration, Toml("\"10s\""),
         "From the first byte of a request to the end of its head; past it, 408."),
     opt("timeouts.keep_alive", Duration, Toml("\"75s\""),
-        "Between two requests on a connection; past it, the connection is closed."),
+        "Between two requests on a connection; past it, and before twice that, the connection is closed."),
     opt("timeouts.connect", Duration, Toml("\"5s\""),
         "To connect to the upstream; past it, 504."),
     opt("timeouts.response_head", Duration, Toml("\"60s\""),

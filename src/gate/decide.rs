@@ -125,7 +125,13 @@ impl Gate {
                 _ => None,
             })
             .collect();
+        wake_behind(cases.iter().zip(decisions).map(|(case, decision)| (case.state, &case.charge, decision)));
         let refuse = |cause, expected_ns| {
+            for (case, decision) in cases.iter().zip(decisions) {
+                if !case.charge.enforced && !decision.is_admitted() {
+                    case.state.metrics.cells.count(Decided::ShadowRejected);
+                }
+            }
             let denials = denying().map(|(_, case, decision)| (case.state, &case.charge, *decision));
             Step::Refuse(Box::new(refusal(denials, now, cause, expected_ns)))
         };
@@ -190,6 +196,16 @@ where
     }
     let (retry, standing) = longest.map_or((Retry::AfterNs(0), None), |(retry, standing)| (retry, Some(standing)));
     Refusal { standing, violated, retry: expected_ns.map_or(retry, Retry::AfterNs), cause }
+}
+
+/// After a refusal: whoever is next on a key that was charged for a moment may have seen it so, and overslept.
+pub(super) fn wake_behind<'l, 'c>(decided: impl Iterator<Item = (&'l LimitState, &'c Charge<'l>, &'c Decision)>)
+where
+    'l: 'c,
+{
+    for (state, charge, _) in decided.filter(|(_, _, decision)| decision.is_admitted()) {
+        state.line.wake_front(charge.key);
+    }
 }
 
 fn observe(state: &LimitState, charge: &Charge<'_>, decision: &Decision) {

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
-use super::decide::{pass, refusal};
+use super::decide::{pass, refusal, wake_behind};
 use super::hold::Rank;
 use super::{Cause, Gate, HoldCaps, LimitState, Pass, Refusal};
 use crate::limit::{Decision, Key, Retry};
@@ -43,7 +43,7 @@ pub struct Waiting<'l> {
     kept: SmallVec<[usize; 2]>,
     rank: Rank,
     wake: Arc<Notify>,
-    head_bytes: usize,
+    _reserved: Reserved<'l>,
     since: Timestamp,
     deadline: Option<Timestamp>,
     /// The limit that made it wait first.
@@ -103,7 +103,6 @@ impl<'l> Candidate<'l> {
             }
             Ok(())
         })?;
-        reserved.keep();
         longest.state.metrics.cells.count(Decided::Held);
         longest.state.metrics.held_now.inc();
         Ok(Waiting {
@@ -113,7 +112,7 @@ impl<'l> Candidate<'l> {
             kept: SmallVec::new(),
             rank,
             wake,
-            head_bytes: self.head_bytes,
+            _reserved: reserved,
             since: now,
             deadline: max_wait_ns.map(|ns| now.saturating_add_ns(ns)),
             held_by: longest.state,
@@ -186,8 +185,20 @@ impl<'l> Waiting<'l> {
         }
         let charges: SmallVec<[Charge<'l>; 4]> =
             rules.iter().map(|(place, limit)| charge(self.items[*place], limit)).collect();
-        let mut decisions = Decisions::new();
-        let admitted = store::admit(&charges, now, &mut decisions);
+        // Looking first: a charge that is taken back at once may keep others from their turn.
+        let mut decisions: Decisions = charges.iter().map(|charge| store::peek(charge, now)).collect();
+        let would_pass =
+            charges.iter().zip(&decisions).all(|(charge, decision)| decision.is_admitted() || !charge.enforced);
+        let admitted = would_pass && store::admit(&charges, now, &mut decisions);
+        if would_pass && !admitted {
+            wake_behind(
+                rules
+                    .iter()
+                    .zip(&charges)
+                    .zip(&decisions)
+                    .map(|(((place, _), charge), decision)| (self.items[*place].state, charge, decision)),
+            );
+        }
         let cases = rules
             .iter()
             .zip(&charges)
@@ -279,23 +290,17 @@ impl Drop for Waiting<'_> {
             let item = self.items[place];
             item.state.line.leave(item.key, self.rank);
         }
-        self.gate.release(self.head_bytes);
         self.held_by.metrics.held_now.dec();
         let waited_ns = self.gate.clock.now().ns_since(self.since);
         self.held_by.metrics.hold_duration.observe(std::time::Duration::from_nanos(waited_ns).as_secs_f64());
     }
 }
 
-/// Room for one waiting request, given back on drop unless kept.
+/// Room for one waiting request, given back on drop.
+#[derive(Debug)]
 struct Reserved<'l> {
     gate: &'l Gate,
     head_bytes: usize,
-}
-
-impl Reserved<'_> {
-    fn keep(self) {
-        std::mem::forget(self);
-    }
 }
 
 impl Drop for Reserved<'_> {

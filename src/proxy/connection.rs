@@ -48,10 +48,11 @@ pub(super) async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAdd
         () = draining(&mut stage) => return,
     };
     let Ok(Some(first)) = first else { return };
-    let bounds = &view.current.settings.bounds;
+    let bounds = view.current.settings.bounds.clone();
+    drop(view); // a connection may outlive many
     if first.starts_with(PREFACE) {
         let io = WireIo::new(stream, peer, None, first.freeze(), timeouts, since);
-        serve_h2(&worker, io, bounds, stage).await;
+        serve_h2(&worker, io, &bounds, stage).await;
     } else {
         let guard = Guard::new(Limits {
             max_head_bytes: bounds.max_head_bytes,
@@ -59,9 +60,8 @@ pub(super) async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAdd
             max_uri_bytes: bounds.max_uri_bytes,
         });
         let io = WireIo::new(stream, peer, Some(guard), first.freeze(), timeouts, since);
-        drop(view);
         let wire = Rc::clone(io.wire());
-        serve_h1(&worker, &wire, io, stage).await;
+        serve_h1(&worker, &wire, io, &bounds, stage).await;
         wire.linger(LINGER).await;
     }
 }
@@ -83,8 +83,7 @@ async fn first_bytes(stream: &TcpStream) -> Option<BytesMut> {
     }
 }
 
-async fn serve_h1(worker: &Rc<Worker>, wire: &Rc<Wire>, io: WireIo, stage: watch::Receiver<Stage>) {
-    let bounds = &worker.views.view().current.settings.bounds;
+async fn serve_h1(worker: &Rc<Worker>, wire: &Rc<Wire>, io: WireIo, bounds: &Bounds, stage: watch::Receiver<Stage>) {
     let service = service_fn(|request: Request<Incoming>| service::serve(Rc::clone(worker), Rc::clone(wire), request));
     let mut builder = http1::Builder::new();
     builder.header_read_timeout(None); // the wire has deadlines of its own

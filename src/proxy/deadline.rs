@@ -6,6 +6,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -31,5 +32,13 @@ impl Deadline {
             sleep.as_mut().reset(at);
         }
         Poll::Pending
+    }
+
+    /// Wakes the task once in each `period`, so that it looks whether something is due. Reads the clock as often.
+    pub(super) fn tick(&mut self, cx: &mut Context<'_>, period: Duration) {
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(time::instant_now() + period)));
+        while sleep.as_mut().poll(cx).is_ready() {
+            sleep.as_mut().reset(time::instant_now() + period);
+        }
     }
 }

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::{error, fmt};
 
+use tracing::Level;
+
 use super::h1::HeadFault;
 use super::upstream::ExchangeError;
 use crate::respond::Kind;
@@ -31,6 +33,7 @@ pub(super) fn head_fault(fault: HeadFault) -> Described {
         HeadFault::Timeout => (Kind::RequestTimeout, "the head did not arrive in time"),
         HeadFault::ConnectRefused => (Kind::MethodRefused, "this is no tunnel"),
     };
+    log(kind, detail, None);
     (kind, detail.into())
 }
 
@@ -45,12 +48,21 @@ pub(super) fn exchange_error(failure: &ExchangeError) -> Described {
         ExchangeError::ClientTimeout => (Kind::RequestTimeout, "the body did not arrive in time"),
     };
     match failure {
-        ExchangeError::Connect(cause) => tracing::warn!(%cause, "{detail}"),
-        ExchangeError::Broken(cause) if !cause.is_user() => tracing::warn!(%cause, "{detail}"),
-        ExchangeError::ConnectTimeout | ExchangeError::Switched | ExchangeError::UpstreamTimeout => {
-            tracing::warn!("{detail}");
-        }
-        ExchangeError::Broken(_) | ExchangeError::ClientTimeout => tracing::debug!("{detail}"),
+        ExchangeError::Broken(cause) if cause.is_user() => tracing::debug!(%cause, "the client broke off"),
+        ExchangeError::Broken(cause) => log(kind, detail, Some(cause)),
+        ExchangeError::Connect(cause) => log(kind, detail, Some(&**cause)),
+        _ => log(kind, detail, None),
     }
     (kind, detail.into())
+}
+
+/// One line, as severe as the table of problems says.
+fn log(kind: Kind, detail: &str, cause: Option<&dyn error::Error>) {
+    let cause = cause.map(tracing::field::display);
+    match kind.level() {
+        Level::ERROR => tracing::error!(cause, "{detail}"),
+        Level::WARN => tracing::warn!(cause, "{detail}"),
+        Level::INFO => tracing::info!(cause, "{detail}"),
+        _ => tracing::debug!(cause, "{detail}"),
+    }
 }

@@ -23,7 +23,7 @@ use super::{h2, hop, host, interim};
 use crate::gate::{Charged, Pass, Refusal, Standing, Step, Waiting};
 use crate::policy::client_ip::unmap;
 use crate::policy::{Facts, Stage, path};
-use crate::respond::{self, Kind, Problem};
+use crate::respond::{self, Kind, Problem, Verdict};
 use crate::telemetry::Outcome;
 use crate::time::{self, Timestamp};
 
@@ -217,7 +217,7 @@ impl<'v> Life<'v> {
                 *response.version_mut() = Version::HTTP_11;
                 hop::strip(response.headers_mut());
                 if let Some(standing) = standing {
-                    respond::limit_headers(response.headers_mut(), settings.profiles, &standing, None);
+                    respond::limit_headers(response.headers_mut(), settings.profiles, &standing, Verdict::Passed);
                 }
                 Ok(response)
             }
@@ -226,7 +226,7 @@ impl<'v> Life<'v> {
                 self.count(kind);
                 let mut response = Problem::new(kind, detail).into_response(is_grpc);
                 if let Some(standing) = standing {
-                    respond::limit_headers(response.headers_mut(), settings.profiles, &standing, None);
+                    respond::limit_headers(response.headers_mut(), settings.profiles, &standing, Verdict::Passed);
                 }
                 Err(response.into())
             }

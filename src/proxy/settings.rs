@@ -53,7 +53,7 @@ pub struct Upstream {
 pub struct Timeouts {
     /// From the first byte of a request to the end of its head. Past it: 408.
     pub request_head: Duration,
-    /// Between requests on one connection. Past it: closed.
+    /// Between requests on one connection. Past it, and before twice that: closed.
     pub keep_alive: Duration,
     /// To connect to the upstream. Past it: 504.
     pub connect: Duration,

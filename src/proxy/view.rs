@@ -48,7 +48,11 @@ impl Views {
         let mut view = self.view.borrow_mut();
         let newest = self.newest.load();
         if !Arc::ptr_eq(&newest, &view.current) {
-            *view = Rc::new(View::new(Arc::clone(&newest), Some(&view)));
+            let next = Rc::new(View::new(Arc::clone(&newest), Some(&view)));
+            if !Rc::ptr_eq(&next.pool, &view.pool) {
+                view.pool.close();
+            }
+            *view = next;
         }
         Rc::clone(&view)
     }

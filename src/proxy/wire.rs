@@ -132,7 +132,7 @@ impl Wire {
     /// answer it with a reset that destroys the answer on its way (RFC 9112, section 9.6).
     pub(super) async fn linger(&self, at_most: Duration) {
         let _ = SockRef::from(self.socket()).shutdown(std::net::Shutdown::Write);
-        if !self.unread.get() {
+        if !self.unread.get() && !self.socket().try_read(&mut [0; 1]).is_ok_and(|len| len > 0) {
             return;
         }
         let discard = async {
@@ -234,9 +234,13 @@ impl WireIo {
 
     /// Ready if the client has owed us something for too long.
     fn poll_overdue(&mut self, cx: &mut Context<'_>, phase: Phase) -> Poll<()> {
+        if self.wire.in_flight.get() > 0 {
+            // hyper need not read again once it has answered. This makes it, for the next request to be owed.
+            self.read_deadline.tick(cx, self.timeouts.keep_alive);
+            return Poll::Pending;
+        }
         let requests = self.wire.requests.get();
         let (owed, allowed) = match phase {
-            _ if self.wire.in_flight.get() > 0 => return Poll::Pending,
             // A new connection owes a whole head.
             Phase::Idle if requests > 0 => (Owed::Request, self.timeouts.keep_alive),
             Phase::Idle | Phase::InHead => (Owed::RestOfHead, self.timeouts.request_head),

@@ -30,13 +30,20 @@ const IETF: HeaderName = HeaderName::from_static("ratelimit");
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Writes where the client stands. `retry_after_s` is given on 429, if there is any such time.
-pub fn limit_headers(
-    headers: &mut HeaderMap,
-    profiles: Profiles,
-    standing: &Standing<'_>,
-    refused: Option<Option<u64>>,
-) {
+/// Whether the answer refuses the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was sent on.
+    Passed,
+    /// It was not.
+    Refused {
+        /// Whole seconds after which it could pass; none if it never can.
+        retry_after_s: Option<u64>,
+    },
+}
+
+/// Writes where the client stands.
+pub fn limit_headers(headers: &mut HeaderMap, profiles: Profiles, standing: &Standing<'_>, verdict: Verdict) {
     let burst = standing.quota.burst();
     let reset_s = standing.reset_after_ns.div_ceil(NS_PER_S);
     if profiles.x_ratelimit {
@@ -51,11 +58,11 @@ pub fn limit_headers(
         insert_text(headers, IETF, &format!("\"{}\";r={};t={reset_s}", standing.limit, standing.remaining));
     }
     if profiles.wildberries {
-        match refused {
-            None => {
+        match verdict {
+            Verdict::Passed => {
                 headers.insert(REMAINING, standing.remaining.into());
             }
-            Some(retry_after_s) => {
+            Verdict::Refused { retry_after_s } => {
                 headers.insert(LIMIT, burst.into());
                 headers.insert(RESET, reset_s.into());
                 if let Some(retry_after_s) = retry_after_s {

@@ -6,6 +6,6 @@ mod headers;
 mod problem;
 mod refuse;
 
-pub use headers::{Profiles, expose, limit_headers};
+pub use headers::{Profiles, Verdict, expose, limit_headers};
 pub use problem::{Kind, Problem};
 pub use refuse::{is_grpc, refusal, unidentified};

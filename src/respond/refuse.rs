@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Method, Response};
 
-use super::{Kind, Problem, Profiles, limit_headers};
+use super::{Kind, Problem, Profiles, Verdict, limit_headers};
 use crate::gate::{Cause, Refusal, Unidentified, Why};
 use crate::limit::Retry;
 
@@ -44,7 +44,7 @@ pub fn refusal(refusal: &Refusal<'_>, profiles: Profiles, is_grpc: bool) -> Resp
         response.headers_mut().insert(RETRY_AFTER, s.into());
     }
     if let Some(standing) = &refusal.standing {
-        limit_headers(response.headers_mut(), profiles, standing, Some(retry_after_s));
+        limit_headers(response.headers_mut(), profiles, standing, Verdict::Refused { retry_after_s });
     }
     response
 }

@@ -75,7 +75,12 @@ fn an_answer_that_breaks_off_does_not_look_complete() {
 #[test]
 fn a_head_that_does_not_come_is_408_and_silence_is_silence() {
     let upstream = Upstream::start();
-    let weir = Weir::start(&upstream, "[timeouts]\nrequest_head = \"300ms\"\nkeep_alive = \"300ms\"");
+    let weir = Weir::start(
+        &upstream,
+        "[timeouts]\nrequest_head = \"300ms\"\nkeep_alive = \"300ms\"\n\
+         [[limit]]\nname = \"none\"\nmatch = { path = \"/none\" }\nkey = []\nrate = \"1/h\"",
+    );
+    Client::connect(weir.address()).get("/none");
     let mut client = Client::connect(weir.address());
     client.send("GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ");
     let answer = client.answer();
@@ -88,9 +93,11 @@ fn a_head_that_does_not_come_is_408_and_silence_is_silence() {
     // Whoever says nothing is told nothing, before and after a request.
     let mut client = Client::connect(weir.address());
     assert_eq!(client.rest(), b"");
-    let mut client = Client::connect(weir.address());
-    assert_eq!(client.get("/").status, 200);
-    assert_eq!(client.rest(), b"");
+    for (target, status) in [("/", 200), ("/none", 429), ("/a%zz", 400)] {
+        let mut client = Client::connect(weir.address());
+        assert_eq!(client.get(target).status, status);
+        assert_eq!(client.rest(), b"", "after {status}");
+    }
 }
 
 #[test]

@@ -161,7 +161,7 @@ async fn verdicts_name_the_tightest_limit_and_all_violated() {
     assert_eq!((metrics(1).cells.counted(Decided::Admitted), metrics(1).cells.counted(Decided::Rejected)), (2, 1));
     assert_eq!(
         (metrics(2).cells.counted(Decided::Admitted), metrics(2).cells.counted(Decided::ShadowRejected)),
-        (1, 1)
+        (1, 2)
     );
 }
 

@@ -26,8 +26,6 @@ pub enum Phase {
     Done,
     /// A chunked body is malformed; its reader must fail.
     Broken,
-    /// The connection left HTTP/1; everything passes.
-    PassThrough,
 }
 
 /// What the next byte belongs to.
@@ -38,7 +36,6 @@ enum State {
     Chunked(Chunked),
     Done,
     Broken,
-    PassThrough,
 }
 
 /// Follows the messages of one connection, one at a time.
@@ -114,15 +111,6 @@ impl Guard {
         late
     }
 
-    /// hyper's answer switched protocols (101): from here on everything passes unread. To be called before
-    /// the answer is written. A fault found before stays.
-    pub fn pass_through(&mut self) {
-        if !matches!(self.messages.state, State::Done | State::Broken) {
-            self.messages.state = State::PassThrough;
-            self.ready = self.held.len() - self.start;
-        }
-    }
-
     /// Where the received bytes end.
     pub fn phase(&self) -> Phase {
         match self.messages.state {
@@ -131,7 +119,6 @@ impl Guard {
             State::Length(_) | State::Chunked(_) => Phase::InBody,
             State::Done => Phase::Done,
             State::Broken => Phase::Broken,
-            State::PassThrough => Phase::PassThrough,
         }
     }
 
@@ -231,7 +218,6 @@ impl Messages {
                     len
                 }
             },
-            State::PassThrough => bytes.len(),
             State::Head(_) | State::Done | State::Broken => 0,
         }
     }

@@ -15,6 +15,8 @@ pub(in super::super) struct Pool {
     idle: RefCell<Vec<Box<Connection>>>,
     /// How often idle connections have been looked after.
     sweeps: Cell<u64>,
+    /// Another pool has taken its place.
+    is_closed: Cell<bool>,
 }
 
 /// How often idle connections are looked after: how much longer than allowed one may stay.
@@ -23,7 +25,7 @@ pub(in super::super) const SWEEP_EVERY: Duration = Duration::from_secs(1);
 impl Pool {
     /// An empty pool.
     pub(in super::super) fn new(upstream: Upstream, connect_timeout: Duration) -> Self {
-        Self { upstream, connect_timeout, idle: RefCell::default(), sweeps: Cell::new(0) }
+        Self { upstream, connect_timeout, idle: RefCell::default(), sweeps: Cell::new(0), is_closed: Cell::new(false) }
     }
 
     /// An idle connection that was still open a moment ago.
@@ -46,10 +48,17 @@ impl Pool {
     /// Takes a connection back, if it can be used again and there is room.
     pub(super) fn put(&self, mut connection: Box<Connection>) {
         let mut idle = self.idle.borrow_mut();
-        if idle.len() < self.upstream.max_idle && connection.is_reusable() {
+        let has_room = !self.is_closed.get() && idle.len() < self.upstream.max_idle;
+        if has_room && connection.is_reusable() {
             connection.idle_since = Some(self.sweeps.get());
             idle.push(connection);
         }
+    }
+
+    /// Closes all that is idle, and from now on all that is put back: nobody will look after it any more.
+    pub(in super::super) fn close(&self) {
+        self.is_closed.set(true);
+        self.idle.borrow_mut().clear();
     }
 
     /// Closes what has been idle for too long or was closed from the other side. To be called every

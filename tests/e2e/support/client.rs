@@ -1,6 +1,6 @@
 //! A client that sends exactly the bytes it is told to.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use super::PATIENCE;
@@ -100,10 +100,13 @@ impl Client {
         bytes
     }
 
-    /// Everything that still comes, to the end of the stream. A reset counts as its end.
+    /// Everything that still comes, to the end of the stream. A reset counts as its end; a stream without an end
+    /// does not pass for one.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
-        let _ = self.reader.read_to_end(&mut rest);
+        if let Err(error) = self.reader.read_to_end(&mut rest) {
+            assert!(!matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "still open after {rest:?}");
+        }
         rest
     }
 
