@@ -215,11 +215,15 @@ fn new_requests_go_to_a_new_upstream() {
     let weir = Weir::start(&old, &limit("1000/s", ""));
     let mut client = Client::connect(weir.address());
     assert_eq!(client.get("/old").status, 200);
+    assert_eq!(old.connections(), 1);
 
     replace(&weir.config_file(), &config(&new, &limit("1000/s", "")));
     weir.wait_for_line("\"reloaded\"");
     assert_eq!(client.get("/new").status, 200);
     assert_eq!((old.targets(), new.targets()), (vec!["/old".to_owned()], vec!["/new".to_owned()]));
+    // Nobody would look after what is idle to the old one, however long the client stays.
+    old.wait_until(|old| old.connections() == 0);
+    assert_eq!(client.get("/new").status, 200);
 }
 
 #[test]
