@@ -3,6 +3,7 @@
 //! Workers serve requests on threads of their own. The control runtime, on the caller's thread, serves
 //! operators, sweeps, watches files and takes signals; no request waits for it.
 
+mod descriptors;
 mod drain;
 mod files;
 mod reload;
@@ -68,6 +69,8 @@ pub struct App {
     addresses: Vec<SocketAddr>,
     admin: Option<TcpListener>,
     grace: Duration,
+    /// As configured; the workers go by what the descriptors suffice for.
+    wanted_connections: usize,
     /// If there is a file to reload.
     reloader: Option<Reloader>,
 }
@@ -89,13 +92,15 @@ impl App {
         let gate = Arc::new(Gate::new(clock, secret, Arc::clone(&metrics)));
         metrics.reloaded(clock.now());
 
-        let (max_connections, grace) = (config.fixed.max_connections, config.fixed.shutdown_grace);
+        let fitting = descriptors::connections_that_fit(config.fixed.workers);
+        let (wanted_connections, grace) = (config.fixed.max_connections, config.fixed.shutdown_grace);
+        let max_connections = wanted_connections.min(fitting);
         let (kept, tried) = (reload::Kept::of(&config), config.sources.clone());
         let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config)));
         let connections = AtomicUsize::new(0);
         let shared = Arc::new(Shared { gate, metrics, current, connections, max_connections });
         let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared)));
-        Ok(Self { shared, listeners, addresses, admin, grace, reloader })
+        Ok(Self { shared, listeners, addresses, admin, grace, wanted_connections, reloader })
     }
 
     /// The addresses that requests are accepted on, with the ports that were chosen.
@@ -112,6 +117,11 @@ impl App {
     /// the loss of log lines is counted if `logs` are given.
     pub fn run(self, logs: Option<&LogGuard>, beside: impl Future<Output = ()>) -> Result<(), AppError> {
         count_panics(&self.shared.metrics);
+        let max_connections = self.shared.max_connections;
+        if max_connections < self.wanted_connections {
+            let wanted = self.wanted_connections;
+            tracing::warn!(wanted, max_connections, "fewer connections, for want of file descriptors (ulimit -n)");
+        }
         let admin_address = self.admin_address();
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(AppError::system("start a runtime"))?;

@@ -39,6 +39,8 @@ pub(super) struct Progress {
     pub(super) ended: Cell<bool>,
     /// The last that was asked for has not come from the client.
     pub(super) awaits_client: Cell<bool>,
+    /// It broke off, or its framing did.
+    pub(super) is_broken: Cell<bool>,
 }
 
 impl RequestBody {
@@ -83,7 +85,8 @@ impl Body for RequestBody {
                 this.progress.ended.set(this.is_end_stream());
             }
             Poll::Ready(None) => this.progress.ended.set(true),
-            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+            Poll::Ready(Some(Err(_))) => this.progress.is_broken.set(true),
+            Poll::Pending => {}
         }
         polled
     }

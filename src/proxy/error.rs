@@ -1,6 +1,7 @@
 //! What goes wrong on the data path, as the kinds of problem that clients are told.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::{error, fmt};
 
 use tracing::Level;
@@ -8,6 +9,7 @@ use tracing::Level;
 use super::h1::HeadFault;
 use super::upstream::ExchangeError;
 use crate::respond::Kind;
+use crate::time;
 
 /// Nobody is left to read an answer; the connection is closed without one.
 #[derive(Clone, Copy, Debug)]
@@ -33,12 +35,12 @@ pub(super) fn head_fault(fault: HeadFault) -> Described {
         HeadFault::Timeout => (Kind::RequestTimeout, "the head did not arrive in time"),
         HeadFault::ConnectRefused => (Kind::MethodRefused, "this is no tunnel"),
     };
-    log(kind, detail, None);
+    tracing::debug!("{detail}");
     (kind, detail.into())
 }
 
 /// An exchange without a response. What the upstream is called and said is logged, not told.
-pub(super) fn exchange_error(failure: &ExchangeError) -> Described {
+pub(super) fn exchange_error(failure: &ExchangeError, log: &ProblemLog) -> Described {
     let (kind, detail) = match failure {
         ExchangeError::ConnectTimeout => (Kind::GatewayTimeout, "the upstream did not accept in time"),
         ExchangeError::Connect(_) => (Kind::BadGateway, "the upstream cannot be reached"),
@@ -46,23 +48,42 @@ pub(super) fn exchange_error(failure: &ExchangeError) -> Described {
         ExchangeError::Switched => (Kind::BadGateway, "the upstream switched protocols unasked"),
         ExchangeError::UpstreamTimeout => (Kind::GatewayTimeout, "the upstream did not answer in time"),
         ExchangeError::ClientTimeout => (Kind::RequestTimeout, "the body did not arrive in time"),
+        ExchangeError::ClientBroken => (Kind::Malformed, "the body broke off, or is not framed as it should be"),
     };
     match failure {
-        ExchangeError::Broken(cause) if cause.is_user() => tracing::debug!(%cause, "the client broke off"),
-        ExchangeError::Broken(cause) => log(kind, detail, Some(cause)),
-        ExchangeError::Connect(cause) => log(kind, detail, Some(&**cause)),
-        _ => log(kind, detail, None),
+        ExchangeError::Broken(cause) => log.write(kind, detail, Some(cause)),
+        ExchangeError::Connect(cause) => log.write(kind, detail, Some(&**cause)),
+        _ => log.write(kind, detail, None),
     }
     (kind, detail.into())
 }
 
-/// One line, as severe as the table of problems says.
-fn log(kind: Kind, detail: &str, cause: Option<&dyn error::Error>) {
-    let cause = cause.map(tracing::field::display);
-    match kind.level() {
-        Level::ERROR => tracing::error!(cause, "{detail}"),
-        Level::WARN => tracing::warn!(cause, "{detail}"),
-        Level::INFO => tracing::info!(cause, "{detail}"),
-        _ => tracing::debug!(cause, "{detail}"),
+/// Lines about failed requests: a few a second, so that an upstream that is down does not flood the log.
+#[derive(Debug, Default)]
+pub(super) struct ProblemLog {
+    /// The second that is written about, since some instant, and how many lines it has had.
+    second: Cell<(u64, u32)>,
+    left_out: Cell<u64>,
+}
+
+/// Lines of one worker in one second.
+const LINES_PER_S: u32 = 5;
+
+impl ProblemLog {
+    /// One line, as severe as the table of problems says. What is not worth a warning is not counted.
+    fn write(&self, kind: Kind, detail: &str, cause: Option<&dyn error::Error>) {
+        let cause = cause.map(tracing::field::display);
+        if kind.level() > Level::WARN {
+            return tracing::debug!(cause, "{detail}");
+        }
+        let (second, lines) = self.second.get();
+        let now = time::coarse_s();
+        let lines = if second == now { lines } else { 0 };
+        if lines >= LINES_PER_S {
+            return self.left_out.set(self.left_out.get() + 1);
+        }
+        self.second.set((now, lines + 1));
+        let left_out = Some(self.left_out.take()).filter(|left_out| *left_out > 0);
+        tracing::warn!(cause, lines_left_out = left_out, "{detail}");
     }
 }

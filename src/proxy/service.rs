@@ -222,7 +222,7 @@ impl<'v> Life<'v> {
                 Ok(response)
             }
             Err(failure) => {
-                let (kind, detail) = error::exchange_error(&failure);
+                let (kind, detail) = error::exchange_error(&failure, &self.worker.problems);
                 self.count(kind);
                 let mut response = Problem::new(kind, detail).into_response(is_grpc);
                 if let Some(standing) = standing {

@@ -15,6 +15,7 @@ use tokio::task::spawn_local;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::connection;
+use super::error::ProblemLog;
 use super::upstream::SWEEP_EVERY;
 use super::view::{Current, Views};
 use crate::gate::Gate;
@@ -51,6 +52,7 @@ pub struct Shared {
 pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) views: Views,
+    pub(super) problems: ProblemLog,
     /// Told whenever a connection ends.
     ended: Notify,
     open: std::cell::Cell<usize>,
@@ -67,7 +69,13 @@ pub fn run(listeners: Vec<StdListener>, shared: Arc<Shared>, stage: watch::Recei
 
 async fn serve(listeners: Vec<StdListener>, shared: Arc<Shared>, mut stage: watch::Receiver<Stage>) -> io::Result<()> {
     let views = Views::new(Arc::clone(&shared.current));
-    let worker = Rc::new(Worker { shared, views, ended: Notify::new(), open: std::cell::Cell::new(0) });
+    let worker = Rc::new(Worker {
+        shared,
+        views,
+        problems: ProblemLog::default(),
+        ended: Notify::new(),
+        open: std::cell::Cell::new(0),
+    });
     for listener in listeners {
         let listener = TcpListener::from_std(listener)?;
         spawn_local(accept(Rc::clone(&worker), listener, stage.clone()));

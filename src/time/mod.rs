@@ -97,6 +97,11 @@ pub fn instant_now() -> Instant {
     Instant::now()
 }
 
+/// Seconds of the system's date, for whatever needs to be done only so often.
+pub fn coarse_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
 /// `duration` in nanoseconds, at most `u64::MAX` (584 years).
 pub fn saturating_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

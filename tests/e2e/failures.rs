@@ -101,6 +101,33 @@ fn a_head_that_does_not_come_is_408_and_silence_is_silence() {
 }
 
 #[test]
+fn a_broken_body_is_the_clients_fault() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, "");
+    for method in ["POST", "PUT"] {
+        let mut client = Client::connect(weir.address());
+        client.send(format!("{method} / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"));
+        assert_eq!(client.answer().status, 400);
+        assert_eq!(client.rest(), b"");
+    }
+    assert_eq!(weir.metric("weir_problems_total{kind=\"bad_gateway\"}"), 0.0);
+    assert_eq!(weir.metric("weir_problems_total{kind=\"malformed\"}"), 2.0);
+}
+
+#[test]
+fn an_upstream_that_is_down_does_not_flood_the_log() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, "");
+    upstream.stop();
+    let mut client = Client::connect(weir.address());
+    for _ in 0..200 {
+        assert_eq!(client.get("/").status, 502);
+    }
+    let lines = weir.lines().iter().filter(|line| line.contains("cannot be reached")).count();
+    assert!((1..100).contains(&lines), "{lines} lines");
+}
+
+#[test]
 fn a_request_body_that_stalls_is_408() {
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, "[timeouts]\nbody_idle = \"300ms\"");

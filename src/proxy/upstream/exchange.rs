@@ -34,6 +34,8 @@ pub(in super::super) enum ExchangeError {
     UpstreamTimeout,
     /// The client did not send its body in time.
     ClientTimeout,
+    /// The client's body broke off, or its framing did.
+    ClientBroken,
 }
 
 /// A response whose body is still with the upstream.
@@ -134,6 +136,7 @@ impl Head<'_> {
             Poll::Ready(Err(mut error)) => {
                 let failure = match error.take_message() {
                     Some(request) => Failure::Unsent(Box::new(request)),
+                    None if self.progress.is_broken.get() => Failure::Error(ExchangeError::ClientBroken),
                     None => Failure::Error(ExchangeError::Broken(error.into_error())),
                 };
                 return Poll::Ready(Err(failure));
