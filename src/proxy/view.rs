@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use super::settings::{Settings, Timeouts};
 use super::upstream::Pool;
 use crate::gate::Live;
-use crate::telemetry::AccessLog;
+use crate::telemetry::{AccessLog, Counter};
 
 /// What a reload replaces, for all workers at once.
 #[derive(Debug)]
@@ -34,13 +34,14 @@ pub(super) struct View {
 #[derive(Debug)]
 pub(super) struct Views {
     newest: Arc<ArcSwap<Current>>,
+    broken_answers: Counter,
     view: RefCell<Rc<View>>,
 }
 
 impl Views {
-    pub(super) fn new(newest: Arc<ArcSwap<Current>>) -> Self {
-        let view = RefCell::new(Rc::new(View::new(newest.load_full(), None)));
-        Self { newest, view }
+    pub(super) fn new(newest: Arc<ArcSwap<Current>>, broken_answers: Counter) -> Self {
+        let view = RefCell::new(Rc::new(View::new(newest.load_full(), None, &broken_answers)));
+        Self { newest, broken_answers, view }
     }
 
     /// The view as of now.
@@ -48,7 +49,7 @@ impl Views {
         let mut view = self.view.borrow_mut();
         let newest = self.newest.load();
         if !Arc::ptr_eq(&newest, &view.current) {
-            let next = Rc::new(View::new(Arc::clone(&newest), Some(&view)));
+            let next = Rc::new(View::new(Arc::clone(&newest), Some(&view), &self.broken_answers));
             if !Rc::ptr_eq(&next.pool, &view.pool) {
                 view.pool.close();
             }
@@ -60,7 +61,7 @@ impl Views {
 
 impl View {
     /// The pool goes on if the upstream is the same.
-    fn new(current: Arc<Current>, before: Option<&View>) -> Self {
+    fn new(current: Arc<Current>, before: Option<&View>, broken_answers: &Counter) -> Self {
         let Settings { upstream, timeouts, .. } = &current.settings;
         let is_same = |before: &&View| {
             let settings = &before.current.settings;
@@ -68,7 +69,7 @@ impl View {
         };
         let pool = match before.filter(is_same) {
             Some(before) => Rc::clone(&before.pool),
-            None => Rc::new(Pool::new(upstream.clone(), timeouts.connect)),
+            None => Rc::new(Pool::new(upstream.clone(), timeouts.connect, broken_answers.clone())),
         };
         Self { timeouts: Rc::new(timeouts.clone()), pool, current }
     }

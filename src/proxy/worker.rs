@@ -68,7 +68,7 @@ pub fn run(listeners: Vec<StdListener>, shared: Arc<Shared>, stage: watch::Recei
 }
 
 async fn serve(listeners: Vec<StdListener>, shared: Arc<Shared>, mut stage: watch::Receiver<Stage>) -> io::Result<()> {
-    let views = Views::new(Arc::clone(&shared.current));
+    let views = Views::new(Arc::clone(&shared.current), shared.metrics.broken_answers());
     let worker = Rc::new(Worker {
         shared,
         views,

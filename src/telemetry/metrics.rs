@@ -124,7 +124,7 @@ impl Metrics {
             )?,
             problems: make.counters(
                 "weir_problems_total",
-                "Answers that Weir made itself, but those of limits, by kind.",
+                "Answers that Weir made itself, but those of limits, by kind; and answers that broke off.",
                 &["kind"],
             )?,
             connections: make.gauge("weir_connections", "Client connections open now.")?,
@@ -147,6 +147,11 @@ impl Metrics {
     pub fn reloaded(&self, now: Timestamp) {
         self.reload_successful.set(1);
         self.reload_timestamp.set(now.as_secs() as f64);
+    }
+
+    /// Answers of the upstream that broke off after they had begun.
+    pub fn broken_answers(&self) -> IntCounter {
+        self.problems.with_label_values(&["broken_answer"])
     }
 
     /// Counts a request.

@@ -8,4 +8,6 @@ mod metrics;
 
 pub use cells::{Decided, LimitCells};
 pub use log::{AccessLine, AccessLog, LogFormat, LogGuard, LogSettings, start_logs};
+pub use prometheus::IntCounter as Counter;
+
 pub use metrics::{LimitMetrics, Metrics, Outcome};

@@ -69,6 +69,7 @@ fn an_answer_that_breaks_off_does_not_look_complete() {
         let mut client = Client::connect(weir.address());
         let got = client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").try_answer();
         assert!(got.is_none(), "{answer}: {got:?}");
+        weir.wait_for_metric("weir_problems_total{kind=\"broken_answer\"}", |count| count == 1.0);
     }
 }
 

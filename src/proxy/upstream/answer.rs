@@ -71,6 +71,7 @@ impl UpstreamBody {
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error))) => {
+                self.pool.count_broken(&error);
                 self.connection = None;
                 Poll::Ready(Some(Err(error.into())))
             }
@@ -114,7 +115,9 @@ impl UpstreamBody {
 
     fn give_up(&mut self) -> BodyError {
         self.connection = None;
-        "the upstream did not finish in time".into()
+        let error = BodyError::from("the upstream did not finish in time");
+        self.pool.count_broken(&*error);
+        error
     }
 
     fn give_back(&mut self) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::super::settings::Upstream;
 use super::connection::{ConnectError, Connection};
+use crate::telemetry::Counter;
 
 /// Idle connections to one upstream.
 #[derive(Debug)]
@@ -17,6 +18,7 @@ pub(in super::super) struct Pool {
     sweeps: Cell<u64>,
     /// Another pool has taken its place.
     is_closed: Cell<bool>,
+    broken_answers: Counter,
 }
 
 /// How often idle connections are looked after: how much longer than allowed one may stay.
@@ -24,8 +26,15 @@ pub(in super::super) const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 impl Pool {
     /// An empty pool.
-    pub(in super::super) fn new(upstream: Upstream, connect_timeout: Duration) -> Self {
-        Self { upstream, connect_timeout, idle: RefCell::default(), sweeps: Cell::new(0), is_closed: Cell::new(false) }
+    pub(in super::super) fn new(upstream: Upstream, connect_timeout: Duration, broken_answers: Counter) -> Self {
+        Self {
+            upstream,
+            connect_timeout,
+            idle: RefCell::default(),
+            sweeps: Cell::new(0),
+            is_closed: Cell::new(false),
+            broken_answers,
+        }
     }
 
     /// An idle connection that was still open a moment ago.
@@ -53,6 +62,12 @@ impl Pool {
             connection.idle_since = Some(self.sweeps.get());
             idle.push(connection);
         }
+    }
+
+    /// An answer broke off on a connection that was taken from here.
+    pub(super) fn count_broken(&self, cause: &dyn std::error::Error) {
+        tracing::debug!(%cause, "the upstream broke off within its answer");
+        self.broken_answers.inc();
     }
 
     /// Closes all that is idle, and from now on all that is put back: nobody will look after it any more.
