@@ -50,6 +50,12 @@ impl RequestBody {
         Self { incoming, progress: Rc::new(Progress { ended, ..Progress::default() }), continuation: None }
     }
 
+    /// None at all.
+    pub(super) fn empty() -> Self {
+        let progress = Progress { ended: Cell::new(true), ..Progress::default() };
+        Self { incoming: None, progress: Rc::new(progress), continuation: None }
+    }
+
     /// Nothing is sent before `continuation` is ready.
     pub(super) fn wait_for(&mut self, continuation: Continuation) {
         self.continuation = Some(continuation);

@@ -1,6 +1,8 @@
 //! Upstreams that fail, clients that dawdle, and the deadlines for both.
 
+use std::collections::HashSet;
 use std::io::Write;
+use std::sync::Mutex;
 use std::thread;
 
 use crate::support::{Client, NEVER, Upstream, Weir, echo};
@@ -56,6 +58,23 @@ fn an_upstream_that_dies_before_it_answers_is_a_bad_gateway() {
     let garbage = Upstream::saying("SSH-2.0-OpenSSH_9.9\r\n");
     let weir = Weir::start(&garbage, NEVER);
     assert_eq!(Client::connect(weir.address()).get("/").status, 502);
+}
+
+#[test]
+fn a_connection_that_closes_just_then_costs_only_what_must_not_be_repeated() {
+    let seen = Mutex::new(HashSet::new());
+    // Whoever comes a second time on the same connection gets no answer.
+    let upstream = Upstream::answering(move |request, stream| {
+        seen.lock().unwrap().insert(stream.peer_addr().unwrap()) && echo(request, stream)
+    });
+    let weir = Weir::start(&upstream, NEVER);
+    let mut client = Client::connect(weir.address());
+    let post = "POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx";
+    assert_eq!(client.get("/1").status, 200);
+    assert_eq!(client.get("/2").status, 200);
+    assert_eq!(client.send(post).answer().status, 502);
+    assert_eq!(client.send(post).answer().status, 200);
+    assert_eq!(upstream.targets(), ["/1", "/2", "/2", "/p", "/p"]);
 }
 
 #[test]

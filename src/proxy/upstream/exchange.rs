@@ -6,7 +6,8 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
@@ -48,15 +49,18 @@ pub(in super::super) struct Exchanged {
 /// Sends the request in `slot` on an idle connection or a new one. `charged` is kept from the moment bytes may
 /// have been sent.
 ///
-/// A request that an idle connection did not take, because it was closing, goes to the next one.
+/// A request that an idle connection did not take, because it was closing, goes to the next one. One that it took and
+/// broke off without a byte of an answer goes out once more, on a new connection, if it is safe and has no body (RFC
+/// 9110, section 9.2.2): services close idle connections whenever they like, also just then.
 pub(in super::super) async fn exchange(
     pool: &Rc<Pool>,
     slot: &mut Option<Request<RequestBody>>,
     timeouts: &Timeouts,
     charged: &mut Charged<'_>,
 ) -> Result<Exchanged, ExchangeError> {
+    let mut is_repeated = false;
     loop {
-        let mut connection = match pool.take() {
+        let mut connection = match pool.take().filter(|_| !is_repeated) {
             Some(connection) => connection,
             None => pool.connect().await.map_err(ExchangeError::from)?,
         };
@@ -67,6 +71,7 @@ pub(in super::super) async fn exchange(
         let total_at = timeouts.total.map(|total| handed_over + total);
         let head = Head { progress: &progress, timeouts, total_at, frames: 0, since: handed_over };
         let is_reused = connection.idle_since.take().is_some();
+        let spare = if is_reused { Spare::of(&request) } else { None };
         let answer = connection.send(request);
         match head.receive(&mut connection, answer).await {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
@@ -87,8 +92,41 @@ pub(in super::super) async fn exchange(
                 charged.keep(false);
                 return Err(ExchangeError::Connect("closed before the request was sent".into()));
             }
+            Err(Failure::Error(ExchangeError::Broken(error))) => match spare {
+                Some(spare) if !error.is_parse() => {
+                    is_repeated = true;
+                    *slot = Some(spare.into_request());
+                }
+                _ => return Err(ExchangeError::Broken(error)),
+            },
             Err(Failure::Error(error)) => return Err(error),
         }
+    }
+}
+
+/// What it takes to send a request once more.
+struct Spare {
+    method: Method,
+    target: Uri,
+    headers: HeaderMap,
+}
+
+impl Spare {
+    /// None if it must not be sent twice.
+    fn of(request: &Request<RequestBody>) -> Option<Box<Self>> {
+        let may_repeat = request.method().is_safe() && request.body().is_end_stream();
+        may_repeat.then(|| {
+            let (method, target) = (request.method().clone(), request.uri().clone());
+            Box::new(Self { method, target, headers: request.headers().clone() })
+        })
+    }
+
+    fn into_request(self: Box<Self>) -> Request<RequestBody> {
+        let mut request = Request::new(RequestBody::empty());
+        *request.method_mut() = self.method;
+        *request.uri_mut() = self.target;
+        *request.headers_mut() = self.headers;
+        request
     }
 }
 
