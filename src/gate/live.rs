@@ -107,8 +107,8 @@ impl Gate {
         let states: Vec<_> =
             self.states.lock().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect();
         for state in states {
-            let swept = state.table.sweep(now);
-            state.metrics.evicted_idle.inc_by(swept.idle as u64);
+            let idle = state.table.sweep(now);
+            state.metrics.evicted_idle.inc_by(idle as u64);
             state.publish();
         }
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);

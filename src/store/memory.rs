@@ -28,15 +28,6 @@ pub struct Table {
     overflowed: AtomicU64,
 }
 
-/// What a sweep found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
-    /// Keys dropped because they were as good as new.
-    pub idle: usize,
-    /// Keys left.
-    pub left: usize,
-}
-
 /// At the bound a shard has about this many keys, so that growing or sweeping one takes well under a millisecond.
 const KEYS_PER_SHARD: usize = 8192;
 const SHARDS_MIN: usize = 16;
@@ -135,16 +126,16 @@ impl Table {
         }
     }
 
-    /// Drops every key that is as good as new at `now`. Locks one shard at a time.
-    pub fn sweep(&self, now: Timestamp) -> Swept {
+    /// Drops every key that is as good as new at `now`, and says how many. Locks one shard at a time.
+    pub fn sweep(&self, now: Timestamp) -> usize {
         let mut idle = 0;
         self.states.retain(|_, state| {
             let keep = state.idle_at() > now;
             idle += usize::from(!keep);
             keep
         });
-        let before = self.len.fetch_sub(idle, Ordering::Relaxed);
-        Swept { idle, left: before.saturating_sub(idle) }
+        self.len.fetch_sub(idle, Ordering::Relaxed);
+        idle
     }
 
     /// The state of `key` under `quota`, which it adopts by being looked at.

@@ -11,7 +11,7 @@ use std::borrow::Borrow;
 
 use smallvec::SmallVec;
 
-pub use memory::{Swept, Table};
+pub use memory::Table;
 pub use tokens::{MAX_TOKEN_AGE_NS, TokenCache};
 
 use crate::limit::{Decision, Key, Quota};

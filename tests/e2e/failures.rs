@@ -1,7 +1,8 @@
 //! Upstreams that fail, clients that dawdle, and the deadlines for both.
 
 use std::collections::HashSet;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 
@@ -247,4 +248,24 @@ fn bytes_that_nobody_asked_for_answer_nobody() {
         assert_eq!(client.head().unwrap().status, 200);
         assert_eq!(client.get("/").text(), "hello");
     }
+}
+
+#[test]
+fn few_descriptors_mean_few_connections() {
+    let upstream = Upstream::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weir.toml");
+    std::fs::write(&file, Weir::config(&upstream, "", NEVER)).unwrap();
+    let mut weir = Command::new("sh")
+        .args(["-c", "ulimit -n 64; exec \"$0\" run --config \"$1\"", env!("CARGO_BIN_EXE_weir")])
+        .arg(&file)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first_line = String::new();
+    BufReader::new(weir.stderr.take().unwrap()).read_line(&mut first_line).unwrap();
+    weir.kill().unwrap();
+    weir.wait().unwrap();
+    // 64, less 32 and 8 for each of two workers, at two a connection.
+    assert!(first_line.contains("\"wanted\":10000,\"max_connections\":8"), "{first_line}");
 }
