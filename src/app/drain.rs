@@ -9,12 +9,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use crate::gate::Gate;
-use crate::proxy::Stage;
+use crate::proxy::{Shared, Stage};
 
 /// What it takes to stop.
 pub(super) struct Drain {
-    pub(super) gate: Arc<Gate>,
+    pub(super) shared: Arc<Shared>,
     pub(super) ready: Arc<AtomicBool>,
     pub(super) stage: watch::Sender<Stage>,
     /// Closes when the last worker has ended.
@@ -36,16 +35,17 @@ impl Drain {
                 return Err(io::Error::other("no worker is left"));
             }
         }
-        tracing::info!(grace = ?self.grace, waiting = self.gate.waiting(), "draining");
+        tracing::info!(grace = ?self.grace, waiting = self.shared.gate.waiting(), "draining");
         self.ready.store(false, Ordering::Release);
+        self.shared.draining.store(true, Ordering::Release);
         self.stage.send_replace(Stage::Draining);
         let is_done = tokio::select! {
             ended = timeout(self.grace, self.endings.recv()) => ended.is_ok(),
             () = self.stops.next() => false,
         };
         if !is_done {
-            tracing::warn!(waiting = self.gate.waiting(), "the grace period is over");
-            self.gate.close();
+            tracing::warn!(waiting = self.shared.gate.waiting(), "the grace period is over");
+            self.shared.gate.close();
             let _ = timeout(LAST_WORDS, self.endings.recv()).await;
             self.stage.send_replace(Stage::Stopped);
             let _ = timeout(LAST_WORDS, self.endings.recv()).await;

@@ -98,7 +98,8 @@ impl App {
         let (kept, tried) = (reload::Kept::of(&config), config.sources.clone());
         let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config)));
         let connections = AtomicUsize::new(0);
-        let shared = Arc::new(Shared { gate, metrics, current, connections, max_connections });
+        let draining = AtomicBool::new(false);
+        let shared = Arc::new(Shared { gate, metrics, current, connections, max_connections, draining });
         let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared)));
         Ok(Self { shared, listeners, addresses, admin, grace, wanted_connections, reloader })
     }
@@ -146,11 +147,11 @@ impl App {
             gate: Arc::clone(&self.shared.gate),
             ready: Arc::clone(&ready),
         };
-        let gate = Arc::clone(&self.shared.gate);
+        let shared = Arc::clone(&self.shared);
         runtime.block_on(async {
             // Before anybody is told that Weir is there and may send some.
             let stops = Stops::new().map_err(AppError::system("take signals"))?;
-            let drain = Drain { gate, ready, stage, endings, grace: self.grace, stops };
+            let drain = Drain { shared, ready, stage, endings, grace: self.grace, stops };
             if let Some(reloader) = self.reloader {
                 let hangups = Hangups::new().map_err(AppError::system("take signals"))?;
                 tokio::spawn(reloader.run(hangups));

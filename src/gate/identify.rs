@@ -67,8 +67,8 @@ fn one<'l, 'f>(
         why,
         wants_bearer: verifier.is_some() && *header == http::header::AUTHORIZATION,
     };
-    let mut values = facts.headers.get_all(header).iter();
-    let value = values.next().map(http::HeaderValue::as_bytes);
+    let mut values = facts.headers.all(header.as_str());
+    let value = values.next();
     if values.next().is_some() {
         return Err(wrong(Why::Several));
     }

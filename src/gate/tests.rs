@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderName, Method};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
@@ -18,7 +18,7 @@ use super::{Gate, HoldCaps, Live, Pass, Refusal, Step};
 use crate::limit::{Quota, Rate, Retry};
 use crate::policy::client_ip::ClientIpRules;
 use crate::policy::key::KeyPart;
-use crate::policy::{Facts, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, Policy, Stage};
+use crate::policy::{Facts, FieldBuf, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, Policy, Stage};
 use crate::telemetry::Metrics;
 use crate::time::{Clock, Timestamp};
 
@@ -65,23 +65,22 @@ fn install(gate: &Gate, limits: impl IntoIterator<Item = Limit>, caps: HoldCaps)
 }
 
 /// Headers of `limit=value` words.
-fn headers(words: &[&str]) -> HeaderMap {
-    let pair = |word: &&str| word.split_once('=').map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-    words.iter().filter_map(pair).collect()
+fn headers(words: &[&str]) -> FieldBuf {
+    words.iter().filter_map(|word| word.split_once('=')).collect()
 }
 
-fn facts(headers: &HeaderMap) -> Facts<'_> {
+fn facts(headers: &FieldBuf) -> Facts<'_> {
     Facts {
         method: &Method::GET,
         host: "h",
         path: "/",
         query: None,
-        headers,
+        headers: headers.fields(),
         client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
     }
 }
 
-fn ask(gate: &'static Gate, live: &'static Live, headers: &HeaderMap) -> Step<'static> {
+fn ask(gate: &'static Gate, live: &'static Live, headers: &FieldBuf) -> Step<'static> {
     gate.admit(live, Stage::Identified, &facts(headers), || 100, gate.clock.now()).unwrap()
 }
 

@@ -7,8 +7,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::HeaderMap;
 use ipnet::IpNet;
+
+use super::Fields;
 
 const X_FORWARDED_FOR: &str = "x-forwarded-for";
 
@@ -29,13 +30,13 @@ impl ClientIpRules {
     /// The client's address, IPv4 if it is one: the first from the right that is not a trusted proxy.
     ///
     /// If all are trusted it is the leftmost. An entry that is no address ends the walk at the hop that wrote it.
-    pub fn client_ip(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+    pub fn client_ip(&self, peer: IpAddr, headers: Fields<'_>) -> IpAddr {
         let mut last = unmap(peer);
         if !self.is_trusted(last) {
             return last;
         }
-        let lines = headers.get_all(X_FORWARDED_FOR).into_iter().rev();
-        let entries = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','));
+        let lines = headers.all(X_FORWARDED_FOR).rev();
+        let entries = lines.flat_map(|line| line.rsplit(|&byte| byte == b','));
         for entry in entries.take(HOPS_MAX) {
             let Some(hop) = address(entry) else { break };
             last = hop;
@@ -72,9 +73,9 @@ fn address(entry: &[u8]) -> Option<IpAddr> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use http::HeaderValue;
     use proptest::prelude::*;
 
+    use super::super::FieldBuf;
     use super::*;
 
     fn rules() -> ClientIpRules {
@@ -82,12 +83,8 @@ mod tests {
         ClientIpRules { trusted, ipv6_prefix: 64 }
     }
 
-    fn headers(lines: &[&[u8]]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for line in lines {
-            headers.append(X_FORWARDED_FOR, HeaderValue::from_bytes(line).unwrap());
-        }
-        headers
+    fn headers(lines: &[&[u8]]) -> FieldBuf {
+        lines.iter().map(|line| (X_FORWARDED_FOR, line)).collect()
     }
 
     #[test]
@@ -136,7 +133,7 @@ mod tests {
         ];
         for (peer, lines, client) in rows {
             let lines: Vec<_> = lines.iter().map(|line| line.as_bytes()).collect();
-            let found = rules().client_ip(peer.parse().unwrap(), &headers(&lines));
+            let found = rules().client_ip(peer.parse().unwrap(), headers(&lines).fields());
             assert_eq!(found.to_string(), *client, "{peer} {lines:?}");
         }
     }
@@ -145,7 +142,7 @@ mod tests {
     fn looks_at_so_many_entries() {
         for (trusted_hops, client) in [(HOPS_MAX - 1, "6.6.6.6"), (HOPS_MAX, "10.0.0.9")] {
             let line = format!("6.6.6.6{}", ",10.0.0.9".repeat(trusted_hops));
-            let found = rules().client_ip("10.0.0.1".parse().unwrap(), &headers(&[line.as_bytes()]));
+            let found = rules().client_ip("10.0.0.1".parse().unwrap(), headers(&[line.as_bytes()]).fields());
             assert_eq!(found.to_string(), client, "{trusted_hops}");
         }
     }
@@ -164,7 +161,7 @@ mod tests {
             line in prop::collection::vec(prop_oneof![0x20_u8..0x7F, 0x80_u8..], 0..64),
         ) {
             prop_assume!(!rules().is_trusted(peer));
-            prop_assert_eq!(rules().client_ip(peer, &headers(&[&line])), unmap(peer));
+            prop_assert_eq!(rules().client_ip(peer, headers(&[&line]).fields()), unmap(peer));
         }
 
         /// What a client writes in front of the entry of a trusted proxy changes nothing.
@@ -172,7 +169,7 @@ mod tests {
         fn the_left_end_is_not_believed(client in any::<IpAddr>(), forged in "[ -~]{0,40}") {
             prop_assume!(!rules().is_trusted(client));
             let line = format!("{forged},{client}");
-            prop_assert_eq!(rules().client_ip("10.0.0.1".parse().unwrap(), &headers(&[line.as_bytes()])), unmap(client));
+            prop_assert_eq!(rules().client_ip("10.0.0.1".parse().unwrap(), headers(&[line.as_bytes()]).fields()), unmap(client));
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use http::{HeaderMap, Method, header};
+use http::Method;
+
+use super::Fields;
 
 /// What matching and keying may look at.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +18,7 @@ pub struct Facts<'a> {
     /// The query as sent, without `?`.
     pub query: Option<&'a str>,
     /// The headers, as sent.
-    pub headers: &'a HeaderMap,
+    pub headers: Fields<'a>,
     /// The client's address, IPv4 if it is one.
     pub client_ip: IpAddr,
 }
@@ -25,7 +27,7 @@ impl Facts<'_> {
     /// Whether this is a CORS preflight (Fetch standard, section 4.8).
     pub fn is_cors_preflight(&self) -> bool {
         *self.method == Method::OPTIONS
-            && self.headers.contains_key(header::ORIGIN)
-            && self.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+            && self.headers.contains("origin")
+            && self.headers.contains("access-control-request-method")
     }
 }

@@ -6,12 +6,12 @@
 use std::hash::Hasher;
 use std::net::IpAddr;
 
-use http::{HeaderMap, HeaderName, header};
+use http::HeaderName;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use smallvec::SmallVec;
 
 use super::path::hex_value;
-use super::{Applied, Facts};
+use super::{Applied, Facts, Fields};
 use crate::limit::Key;
 
 /// A part of a key.
@@ -147,11 +147,11 @@ fn write_ip(hasher: &mut SipHasher13, ip: IpAddr, ipv6_prefix: u8) {
     }
 }
 
-fn write_header(hasher: &mut SipHasher13, headers: &HeaderMap, name: &HeaderName) {
-    let values = headers.get_all(name);
-    write_tagged(hasher, tag::VALUES, values.iter().count() as u64);
-    for value in &values {
-        write(hasher, tag::TEXT, value.as_bytes());
+fn write_header(hasher: &mut SipHasher13, headers: Fields<'_>, name: &HeaderName) {
+    let values = || headers.all(name.as_str());
+    write_tagged(hasher, tag::VALUES, values().count() as u64);
+    for value in values() {
+        write(hasher, tag::TEXT, value);
     }
 }
 
@@ -159,9 +159,9 @@ fn parameter<'q>(query: &'q str, name: &str) -> Option<Decoded<'q>> {
     find(query.as_bytes(), b'&', name, Decoded::form).map(Decoded::form)
 }
 
-fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<Decoded<'h>> {
-    let mut lines = headers.get_all(header::COOKIE).into_iter();
-    let value = lines.find_map(|line| find(line.as_bytes(), b';', name, Decoded::escapes))?;
+fn cookie<'h>(headers: Fields<'h>, name: &str) -> Option<Decoded<'h>> {
+    let mut lines = headers.all("cookie");
+    let value = lines.find_map(|line| find(line, b';', name, Decoded::escapes))?;
     // RFC 6265, 4.1.1: a value may stand in quotes, which many servers drop.
     let bare = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     Some(Decoded::escapes(bare.unwrap_or(value)))
@@ -217,10 +217,11 @@ impl Iterator for Decoded<'_> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use http::{HeaderValue, Method};
+    use http::Method;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::policy::FieldBuf;
     use crate::policy::matcher::tests::limit;
 
     /// A request, as `key` may look at it.
@@ -248,16 +249,13 @@ mod tests {
     };
 
     fn key_of(parts: &[KeyPart], prefix: u8, request: &Request) -> Key {
-        let mut headers = HeaderMap::new();
-        for (name, value) in &request.headers {
-            headers.append(*name, HeaderValue::from_bytes(value).unwrap());
-        }
+        let headers: FieldBuf = request.headers.iter().copied().collect();
         let facts = Facts {
             method: &request.method,
             host: request.host,
             path: request.path,
             query: request.query,
-            headers: &headers,
+            headers: headers.fields(),
             client_ip: request.ip.parse().unwrap(),
         };
         let limit = crate::policy::Limit { key: parts.to_vec(), ..limit("l", &[]) };
@@ -459,9 +457,8 @@ mod tests {
         fn any_query_and_cookie_are_read(text in prop::collection::vec(prop_oneof![0x20_u8..0x7F, 0x80_u8..], 0..40)) {
             let query = String::from_utf8_lossy(&text);
             let _ = parameter(&query, "k").map(Iterator::count);
-            let mut headers = HeaderMap::new();
-            headers.insert(header::COOKIE, HeaderValue::from_bytes(&text).unwrap());
-            let _ = cookie(&headers, "k").map(Iterator::count);
+            let headers: FieldBuf = [("cookie", &text)].into_iter().collect();
+            let _ = cookie(headers.fields(), "k").map(Iterator::count);
         }
     }
 }

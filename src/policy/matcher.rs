@@ -47,8 +47,8 @@ impl Match {
         (self.methods.is_empty() || self.methods.contains(facts.method))
             && (self.hosts.is_empty() || self.hosts.iter().any(|host| host.matches(facts.host)))
             && self.headers.iter().all(|(name, test)| match test {
-                HeaderTest::Present => facts.headers.contains_key(name),
-                HeaderTest::Is(value) => facts.headers.get_all(name).iter().any(|found| found == value),
+                HeaderTest::Present => facts.headers.contains(name.as_str()),
+                HeaderTest::Is(value) => facts.headers.all(name.as_str()).any(|found| value == found),
             })
     }
 }
@@ -165,13 +165,13 @@ fn add<'m>(found: &mut Found<'m>, leaves: &'m [Leaf]) {
 pub(super) mod tests {
     use std::net::IpAddr;
 
-    use http::{HeaderMap, header};
+    use http::header;
     use proptest::prelude::*;
 
     use super::*;
     use crate::limit::{Quota, Rate};
     use crate::policy::client_ip::ClientIpRules;
-    use crate::policy::{Mode, OnLimit, Policy, Stage};
+    use crate::policy::{FieldBuf, Mode, OnLimit, Policy, Stage};
 
     /// A limit that sees `paths`, and is ordinary otherwise.
     pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {
@@ -195,14 +195,14 @@ pub(super) mod tests {
         method: Method,
         host: &'static str,
         path: String,
-        headers: HeaderMap,
+        headers: FieldBuf,
         ip: IpAddr,
     }
 
     impl Request {
         fn to(path: &str) -> Self {
             let ip = IpAddr::from([192, 0, 2, 1]);
-            Self { method: Method::GET, host: "example.com", path: path.into(), headers: HeaderMap::new(), ip }
+            Self { method: Method::GET, host: "example.com", path: path.into(), headers: FieldBuf::default(), ip }
         }
 
         /// `name=route` of every limit that applies, in the order of the configuration.
@@ -214,7 +214,7 @@ pub(super) mod tests {
                 host: self.host,
                 path: &self.path,
                 query: None,
-                headers: &self.headers,
+                headers: self.headers.fields(),
                 client_ip: self.ip,
             };
             let mut found = Vec::new();
@@ -343,7 +343,7 @@ pub(super) mod tests {
         ] {
             let mut request = Request { method: method.parse().unwrap(), host, ..Request::to("/") };
             for (name, value) in headers {
-                request.headers.append(*name, HeaderValue::from_static(value));
+                request.headers.push(name.as_bytes(), value.as_bytes());
             }
             let met = !request.meets(Stage::Identified, limits).is_empty();
             assert_eq!(met, matches, "{method} {host} {headers:?}");
@@ -364,9 +364,9 @@ pub(super) mod tests {
         request.ip = IpAddr::from([192, 0, 3, 1]);
         assert_eq!(request.meets(Stage::Identified, &limits), "shadow= except=");
         request.method = Method::OPTIONS;
-        request.headers.insert(header::ORIGIN, HeaderValue::from_static("https://a"));
+        request.headers.push(b"origin", b"https://a");
         assert_eq!(request.meets(Stage::Identified, &limits), "shadow= except=");
-        request.headers.insert(header::ACCESS_CONTROL_REQUEST_METHOD, HeaderValue::from_static("PUT"));
+        request.headers.push(b"access-control-request-method", b"PUT");
         assert_eq!(request.meets(Stage::Identified, &limits), "");
         assert_eq!(request.meets(Stage::Arrival, &limits), "early=");
     }

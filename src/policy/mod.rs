@@ -4,6 +4,7 @@
 //! takes a lock, does I/O or logs.
 
 mod facts;
+mod fields;
 mod matcher;
 mod pattern;
 
@@ -16,6 +17,7 @@ use http::HeaderName;
 use ipnet::IpNet;
 
 pub use facts::Facts;
+pub use fields::{FieldBuf, Fields, Spans};
 pub use matcher::{HeaderTest, HostPattern, Match};
 pub use pattern::{PathPattern, PatternError};
 

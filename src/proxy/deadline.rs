@@ -6,24 +6,28 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::time;
 
-/// A reusable timer; idle until first polled.
+/// A reusable timer for one task; idle until first polled.
 #[derive(Debug, Default)]
 pub(super) struct Deadline {
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl Deadline {
-    /// Ready once `at` has passed. `at` may differ from call to call.
+    /// Ready once `at` has passed. `at` may differ from call to call; the task may not.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, at: Instant) -> Poll<()> {
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        let (sleep, is_armed) = match &mut self.sleep {
+            Some(sleep) => (sleep, true),
+            none => (none.insert(Box::pin(sleep_until(at))), false),
+        };
         if sleep.deadline() > at {
             sleep.as_mut().reset(at);
+        } else if is_armed && !sleep.is_elapsed() {
+            return Poll::Pending; // it will wake the task, who then looks again
         }
         while sleep.as_mut().poll(cx).is_ready() {
             if time::instant_now() >= at {
@@ -32,13 +36,5 @@ impl Deadline {
             sleep.as_mut().reset(at);
         }
         Poll::Pending
-    }
-
-    /// Wakes the task once in each `period`, so that it looks whether something is due. Reads the clock as often.
-    pub(super) fn tick(&mut self, cx: &mut Context<'_>, period: Duration) {
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(time::instant_now() + period)));
-        while sleep.as_mut().poll(cx).is_ready() {
-            sleep.as_mut().reset(time::instant_now() + period);
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::{error, fmt};
+use std::error;
 
 use tracing::Level;
 
@@ -11,21 +11,9 @@ use super::upstream::ExchangeError;
 use crate::respond::Kind;
 use crate::time;
 
-/// Nobody is left to read an answer; the connection is closed without one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Abandoned;
-
-impl fmt::Display for Abandoned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the client left")
-    }
-}
-
-impl error::Error for Abandoned {}
-
 type Described = (Kind, Cow<'static, str>);
 
-/// A head that hyper did not get to see.
+/// A head that is refused.
 pub(super) fn head_fault(fault: HeadFault) -> Described {
     let (kind, detail) = match fault {
         HeadFault::Malformed(reason) => (Kind::Malformed, reason),
@@ -45,14 +33,15 @@ pub(super) fn exchange_error(failure: &ExchangeError, log: &ProblemLog) -> Descr
         ExchangeError::ConnectTimeout => (Kind::GatewayTimeout, "the upstream did not accept in time"),
         ExchangeError::Connect(_) => (Kind::BadGateway, "the upstream cannot be reached"),
         ExchangeError::Broken(_) => (Kind::BadGateway, "the upstream broke off"),
+        ExchangeError::Malformed(_) => (Kind::BadGateway, "the upstream's answer cannot be read"),
         ExchangeError::Switched => (Kind::BadGateway, "the upstream switched protocols unasked"),
         ExchangeError::UpstreamTimeout => (Kind::GatewayTimeout, "the upstream did not answer in time"),
         ExchangeError::ClientTimeout => (Kind::RequestTimeout, "the body did not arrive in time"),
         ExchangeError::ClientBroken => (Kind::Malformed, "the body broke off, or is not framed as it should be"),
     };
     match failure {
-        ExchangeError::Broken(cause) => log.write(kind, detail, Some(cause)),
-        ExchangeError::Connect(cause) => log.write(kind, detail, Some(&**cause)),
+        ExchangeError::Broken(cause) | ExchangeError::Connect(cause) => log.write(kind, detail, Some(cause)),
+        ExchangeError::Malformed(cause) => log.write(kind, detail, Some(cause)),
         _ => log.write(kind, detail, None),
     }
     (kind, detail.into())

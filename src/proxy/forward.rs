@@ -1,130 +1,142 @@
-//! The request as the upstream gets it, edited in place.
+//! The head of a request as the upstream gets it, written from the parts of the client's.
 
-use std::fmt::Write;
+use std::io::Write;
 use std::net::IpAddr;
 
-use http::header::{FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
-use http::uri::PathAndQuery;
-use http::{Request, Uri, Version};
-use http_body::Body;
-
+use super::encode::{Encoder, write_field};
+use super::h1::Framing;
+use super::hop::{self, Named};
+use super::request::{Protocol, Request};
 use super::settings::Settings;
-use super::{h2, hop};
-
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+use crate::policy::Fields;
 
 /// Who sent the request to us.
 pub(super) struct Sender<'a> {
     /// Its address, IPv4 if it is one.
     pub(super) peer: IpAddr,
     /// The same as text.
-    pub(super) peer_text: &'a HeaderValue,
+    pub(super) peer_text: &'a str,
     /// Whether what it says about those before it is believed.
     pub(super) is_trusted: bool,
 }
 
-/// Makes `request` one to the upstream, with this `target` if it is not what it should be already.
-pub(super) fn prepare<B: Body>(
-    request: &mut Request<B>,
-    target: Option<Uri>,
-    sender: &Sender<'_>,
-    settings: &Settings,
-) -> Result<(), http::Error> {
-    let is_h2 = request.version() == Version::HTTP_2;
-    // Without a length hyper takes a GET to have no body, whatever the client sent.
-    let is_chunked = request.body().size_hint().exact().is_none();
-    if !request.headers().contains_key(HOST)
-        && let Some(authority) = request.uri().authority()
-    {
-        let host = HeaderValue::from_str(authority.as_str())?;
-        request.headers_mut().insert(HOST, host);
-    }
-    if let Some(target) = target {
-        *request.uri_mut() = target;
-    }
-    *request.version_mut() = Version::HTTP_11;
-    let headers = request.headers_mut();
-    if is_h2 {
-        h2::join_cookies(headers);
-    }
-    hop::strip(headers);
-    if is_chunked {
-        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-    }
-    forwarded(headers, sender, settings.forwarded);
-    if settings.upstream.rewrite_host || !headers.contains_key(HOST) {
-        headers.insert(HOST, HeaderValue::from_str(settings.upstream.authority.as_str())?);
-    }
-    Ok(())
+/// What was found out about a request and goes into its head.
+pub(super) struct Forwarded<'a> {
+    /// The normalised path.
+    pub(super) path: &'a str,
+    /// The host and port as sent; empty if there are none.
+    pub(super) authority: &'a str,
+    pub(super) sender: Sender<'a>,
 }
 
-/// The target in origin form with the path that was matched; none if it is that already. Fails only if the path
-/// cannot be written as a target.
-pub(super) fn target(uri: &Uri, path: &str) -> Result<Option<Uri>, http::Error> {
-    if uri.authority().is_none() && uri.path() == path {
-        return Ok(None);
+/// Writes the head to `out` and says how the body is to be written after it.
+pub(super) fn write_head(
+    out: &mut Vec<u8>,
+    request: &Request<'_>,
+    forwarded: &Forwarded<'_>,
+    settings: &Settings,
+) -> Encoder {
+    let Forwarded { path, authority, sender } = forwarded;
+    out.extend_from_slice(request.method.as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(path.as_bytes());
+    if let Some(query) = request.target.query {
+        out.push(b'?');
+        out.extend_from_slice(query.as_bytes());
     }
-    let target = match uri.query() {
-        Some(query) => PathAndQuery::try_from(format!("{path}?{query}"))?,
-        None => PathAndQuery::try_from(path)?,
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    let own = settings.upstream.rewrite_host || authority.is_empty();
+    let host = if own { settings.upstream.authority.as_str() } else { authority };
+    write_field(out, b"host", host.as_bytes());
+
+    let named = Named::by(request.fields);
+    for (name, value) in request.fields.iter() {
+        if !hop::is_hop_by_hop(name) && !is_ours(name, request.protocol, sender.is_trusted) && !named.contains(name) {
+            write_field(out, name, value);
+        }
+    }
+    if request.protocol == Protocol::Http2 {
+        join_cookies(out, request.fields);
+    }
+    if hop::takes_trailers(request.fields) {
+        out.extend_from_slice(b"te: trailers\r\nconnection: te\r\n");
+    }
+    let encoder = if request.framing == Framing::Chunked {
+        out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+        Encoder::chunked(request.fields, true)
+    } else {
+        Encoder::Raw
     };
-    Ok(Some(Uri::from(target)))
+    write_forwarded(out, request.fields, authority, sender, settings.forwarded);
+    out.extend_from_slice(b"\r\n");
+    encoder
+}
+
+/// What is not copied, because it is written anew or must not come from a stranger.
+#[inline]
+fn is_ours(name: &[u8], protocol: Protocol, is_trusted: bool) -> bool {
+    let is = |lower: &[u8]| name.eq_ignore_ascii_case(lower);
+    match name.len() {
+        4 => is(b"host"),
+        6 => protocol == Protocol::Http2 && is(b"cookie"),
+        9 => is(b"forwarded"),
+        15 => is(b"x-forwarded-for"),
+        16 => !is_trusted && is(b"x-forwarded-host"),
+        17 => !is_trusted && is(b"x-forwarded-proto"),
+        _ => false,
+    }
+}
+
+/// Makes one line of the several that HTTP/2 may split cookies into (RFC 9113, section 8.2.3).
+fn join_cookies(out: &mut Vec<u8>, fields: Fields<'_>) {
+    let mut lines = fields.all("cookie");
+    if let Some(first) = lines.next() {
+        out.extend_from_slice(b"cookie: ");
+        out.extend_from_slice(first);
+        for line in lines {
+            out.extend_from_slice(b"; ");
+            out.extend_from_slice(line);
+        }
+        out.extend_from_slice(b"\r\n");
+    }
 }
 
 /// Tells the upstream whom it serves. What a peer says that is not trusted is replaced, not continued.
-fn forwarded(headers: &mut HeaderMap, sender: &Sender<'_>, rfc7239: bool) {
-    if sender.is_trusted && headers.contains_key(X_FORWARDED_FOR) {
-        let mut list = take_list(headers, &X_FORWARDED_FOR, true);
-        let _ = write!(list, "{}", sender.peer);
-        insert(headers, X_FORWARDED_FOR, list);
-    } else {
-        headers.insert(X_FORWARDED_FOR, sender.peer_text.clone());
+fn write_forwarded(out: &mut Vec<u8>, fields: Fields<'_>, authority: &str, sender: &Sender<'_>, rfc7239: bool) {
+    out.extend_from_slice(b"x-forwarded-for: ");
+    write_list(out, fields, "x-forwarded-for", sender.is_trusted);
+    out.extend_from_slice(sender.peer_text.as_bytes());
+    out.extend_from_slice(b"\r\n");
+    if !sender.is_trusted || !fields.contains("x-forwarded-proto") {
+        write_field(out, b"x-forwarded-proto", b"http");
     }
-    if !sender.is_trusted || !headers.contains_key(X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+    if !authority.is_empty() && (!sender.is_trusted || !fields.contains("x-forwarded-host")) {
+        write_field(out, b"x-forwarded-host", authority.as_bytes());
     }
-    if !sender.is_trusted || !headers.contains_key(X_FORWARDED_HOST) {
-        match headers.get(HOST).cloned() {
-            Some(host) => headers.insert(X_FORWARDED_HOST, host),
-            None => headers.remove(X_FORWARDED_HOST),
-        };
-    }
-    let mut list = take_list(headers, &FORWARDED, sender.is_trusted);
     if rfc7239 {
-        add_element(&mut list, sender.peer, headers.get(HOST));
-        insert(headers, FORWARDED, list);
+        out.extend_from_slice(b"forwarded: ");
+        write_list(out, fields, "forwarded", sender.is_trusted);
+        write_element(out, sender.peer, authority);
+        out.extend_from_slice(b"\r\n");
     }
 }
 
-/// All lines of a list, joined and ready for one more element; empty if they are not to be kept.
-fn take_list(headers: &mut HeaderMap, name: &HeaderName, is_kept: bool) -> String {
-    let mut list = String::new();
-    if is_kept {
-        for line in headers.get_all(name).iter().filter_map(|line| line.to_str().ok()) {
-            list.push_str(line);
-            list.push_str(", ");
-        }
+/// All lines of a list, joined and ready for one more element; nothing if they are not to be kept.
+fn write_list(out: &mut Vec<u8>, fields: Fields<'_>, name: &str, is_kept: bool) {
+    for line in fields.all(name).filter(|line| is_kept && line.is_ascii()) {
+        out.extend_from_slice(line);
+        out.extend_from_slice(b", ");
     }
-    headers.remove(name);
-    list
 }
 
-/// Our element (RFC 7239, section 4): IPv6 addresses and hosts are quoted.
-fn add_element(list: &mut String, peer: IpAddr, host: Option<&HeaderValue>) {
+/// Our element (RFC 7239, section 4): IPv6 addresses and hosts are quoted. Writing to memory does not fail.
+fn write_element(out: &mut Vec<u8>, peer: IpAddr, host: &str) {
     let _ = match peer {
-        IpAddr::V4(ip) => write!(list, "for={ip}"),
-        IpAddr::V6(ip) => write!(list, "for=\"[{ip}]\""),
+        IpAddr::V4(ip) => write!(out, "for={ip}"),
+        IpAddr::V6(ip) => write!(out, "for=\"[{ip}]\""),
     };
-    if let Some(host) = host.and_then(|host| host.to_str().ok()) {
-        let _ = write!(list, ";host=\"{host}\"");
+    if !host.is_empty() {
+        let _ = write!(out, ";host=\"{host}\"");
     }
-    list.push_str(";proto=http");
-}
-
-fn insert(headers: &mut HeaderMap, name: HeaderName, text: String) {
-    if let Ok(value) = HeaderValue::try_from(text) {
-        headers.insert(name, value);
-    }
+    out.extend_from_slice(b";proto=http");
 }

@@ -2,25 +2,24 @@
 
 use std::borrow::Cow;
 
-use http::{Request, Version, header};
+use super::request::{Protocol, Request};
 
 /// What is wrong with a request's host; the text is for the client.
 pub(super) type BadHost = &'static str;
 
 /// The host and port as sent; empty if an HTTP/1.0 request names none.
-pub(super) fn authority<B>(request: &Request<B>) -> Result<&str, BadHost> {
-    let mut lines = request.headers().get_all(header::HOST).iter();
-    let line = lines.next().map(|value| value.to_str().map_err(|_| "the host has characters that no host has"));
+pub(super) fn authority<'b>(request: &Request<'b>) -> Result<&'b str, BadHost> {
+    let mut lines = request.fields.all("host");
+    let line = lines.next().map(|value| str::from_utf8(value).map_err(|_| "the host has characters that no host has"));
     if lines.next().is_some() {
         return Err("more than one host");
     }
-    let target = request.uri().authority().map(http::uri::Authority::as_str);
-    let authority = match (line.transpose()?, target) {
+    let authority = match (line.transpose()?, request.target.authority) {
         (Some(line), Some(target)) if !line.eq_ignore_ascii_case(target) => {
             return Err("the host is not that of the target");
         }
         (Some(authority), _) | (None, Some(authority)) => authority,
-        (None, None) if request.version() == Version::HTTP_10 => return Ok(""),
+        (None, None) if request.protocol == Protocol::Http10 => return Ok(""),
         (None, None) => return Err("no host"),
     };
     if is_authority(authority) { Ok(authority) } else { Err("the host has characters that no host has") }

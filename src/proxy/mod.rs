@@ -5,21 +5,24 @@
 
 pub mod settings;
 
-mod body;
+mod answer;
+mod buffer;
 mod connection;
-mod continuation;
+mod date;
 mod deadline;
+mod encode;
 mod error;
 mod forward;
 pub mod h1;
 mod h2;
 mod hop;
 mod host;
-mod interim;
 mod listener;
+mod over_h1;
+mod over_h2;
+mod request;
 mod service;
 mod tally;
-mod untaken;
 mod upstream;
 mod view;
 mod wire;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http::{Method, Uri};
+use http::Method;
 use tokio::time::Instant;
 
 use crate::telemetry::{AccessLine, AccessLog, Metrics, Outcome};
@@ -55,10 +55,10 @@ impl<'m> Tally<'m> {
     }
 
     /// What is asked for, as sent.
-    pub(super) fn asked(&mut self, method: &Method, target: &Uri) {
+    pub(super) fn asked(&mut self, method: &Method, path: &str) {
         if let Some(line) = &mut self.line {
             method.as_str().clone_into(&mut line.method);
-            target.path().clone_into(&mut line.path);
+            path.clone_into(&mut line.path);
         }
     }
 
@@ -96,9 +96,9 @@ impl<'m> Tally<'m> {
     }
 
     /// The answer is ready.
-    pub(super) fn answered(&mut self, status: http::StatusCode) {
+    pub(super) fn answered(&mut self, status: u16) {
         if let Some(line) = &mut self.line {
-            line.status = status.as_u16();
+            line.status = status;
         }
     }
 }

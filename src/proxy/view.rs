@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use super::buffer::Buffers;
 use super::settings::{Settings, Timeouts};
 use super::upstream::Pool;
 use crate::gate::Live;
@@ -35,13 +36,14 @@ pub(super) struct View {
 pub(super) struct Views {
     newest: Arc<ArcSwap<Current>>,
     broken_answers: Counter,
+    buffers: Rc<Buffers>,
     view: RefCell<Rc<View>>,
 }
 
 impl Views {
-    pub(super) fn new(newest: Arc<ArcSwap<Current>>, broken_answers: Counter) -> Self {
-        let view = RefCell::new(Rc::new(View::new(newest.load_full(), None, &broken_answers)));
-        Self { newest, broken_answers, view }
+    pub(super) fn new(newest: Arc<ArcSwap<Current>>, broken_answers: Counter, buffers: Rc<Buffers>) -> Self {
+        let view = RefCell::new(Rc::new(View::new(newest.load_full(), None, &broken_answers, &buffers)));
+        Self { newest, broken_answers, buffers, view }
     }
 
     /// The view as of now.
@@ -49,7 +51,7 @@ impl Views {
         let mut view = self.view.borrow_mut();
         let newest = self.newest.load();
         if !Arc::ptr_eq(&newest, &view.current) {
-            let next = Rc::new(View::new(Arc::clone(&newest), Some(&view), &self.broken_answers));
+            let next = Rc::new(View::new(Arc::clone(&newest), Some(&view), &self.broken_answers, &self.buffers));
             if !Rc::ptr_eq(&next.pool, &view.pool) {
                 view.pool.close();
             }
@@ -61,7 +63,7 @@ impl Views {
 
 impl View {
     /// The pool goes on if the upstream is the same.
-    fn new(current: Arc<Current>, before: Option<&View>, broken_answers: &Counter) -> Self {
+    fn new(current: Arc<Current>, before: Option<&View>, broken_answers: &Counter, buffers: &Rc<Buffers>) -> Self {
         let Settings { upstream, timeouts, .. } = &current.settings;
         let is_same = |before: &&View| {
             let settings = &before.current.settings;
@@ -69,7 +71,7 @@ impl View {
         };
         let pool = match before.filter(is_same) {
             Some(before) => Rc::clone(&before.pool),
-            None => Rc::new(Pool::new(upstream.clone(), timeouts.connect, broken_answers.clone())),
+            None => Rc::new(Pool::new(upstream.clone(), timeouts.connect, broken_answers.clone(), Rc::clone(buffers))),
         };
         Self { timeouts: Rc::new(timeouts.clone()), pool, current }
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::TcpListener as StdListener;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -14,7 +14,9 @@ use tokio::sync::{Notify, watch};
 use tokio::task::spawn_local;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::buffer::Buffers;
 use super::connection;
+use super::date::Date;
 use super::error::ProblemLog;
 use super::upstream::SWEEP_EVERY;
 use super::view::{Current, Views};
@@ -45,6 +47,8 @@ pub struct Shared {
     pub connections: AtomicUsize,
     /// How many there may be.
     pub max_connections: usize,
+    /// Whether the present requests are the last ones. Set before the stage changes.
+    pub draining: AtomicBool,
 }
 
 /// What the connections of one worker share.
@@ -53,6 +57,8 @@ pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) views: Views,
     pub(super) problems: ProblemLog,
+    pub(super) buffers: Rc<Buffers>,
+    pub(super) date: Date,
     /// Told whenever a connection ends.
     ended: Notify,
     open: std::cell::Cell<usize>,
@@ -68,11 +74,14 @@ pub fn run(listeners: Vec<StdListener>, shared: Arc<Shared>, stage: watch::Recei
 }
 
 async fn serve(listeners: Vec<StdListener>, shared: Arc<Shared>, mut stage: watch::Receiver<Stage>) -> io::Result<()> {
-    let views = Views::new(Arc::clone(&shared.current), shared.metrics.broken_answers());
+    let buffers = Rc::<Buffers>::default();
+    let views = Views::new(Arc::clone(&shared.current), shared.metrics.broken_answers(), Rc::clone(&buffers));
     let worker = Rc::new(Worker {
         shared,
         views,
         problems: ProblemLog::default(),
+        buffers,
+        date: Date::default(),
         ended: Notify::new(),
         open: std::cell::Cell::new(0),
     });
@@ -128,6 +137,11 @@ async fn sweep(worker: Rc<Worker>) {
 }
 
 impl Worker {
+    /// Whether connections end after the request in hand.
+    pub(super) fn is_draining(&self) -> bool {
+        self.shared.draining.load(Ordering::Relaxed)
+    }
+
     async fn all_ended(&self) {
         while self.open.get() > 0 {
             self.ended.notified().await;

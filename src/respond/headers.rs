@@ -1,7 +1,6 @@
 //! Where the client stands, in headers.
 
-use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue};
-
+use super::Sink;
 use crate::gate::Standing;
 
 /// Which limit headers clients get.
@@ -21,12 +20,12 @@ impl Default for Profiles {
     }
 }
 
-const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-const RETRY: HeaderName = HeaderName::from_static("x-ratelimit-retry");
-const IETF_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const IETF: HeaderName = HeaderName::from_static("ratelimit");
+const LIMIT: &str = "x-ratelimit-limit";
+const REMAINING: &str = "x-ratelimit-remaining";
+const RESET: &str = "x-ratelimit-reset";
+const RETRY: &str = "x-ratelimit-retry";
+const IETF_POLICY: &str = "ratelimit-policy";
+const IETF: &str = "ratelimit";
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -43,51 +42,57 @@ pub enum Verdict {
 }
 
 /// Writes where the client stands.
-pub fn limit_headers(headers: &mut HeaderMap, profiles: Profiles, standing: &Standing<'_>, verdict: Verdict) {
+pub fn limit_headers(sink: &mut impl Sink, profiles: Profiles, standing: &Standing<'_>, verdict: Verdict) {
     let burst = standing.quota.burst();
     let reset_s = standing.reset_after_ns.div_ceil(NS_PER_S);
     if profiles.x_ratelimit {
         let full_at = standing.at.saturating_add_ns(standing.reset_after_ns);
-        headers.insert(LIMIT, burst.into());
-        headers.insert(REMAINING, standing.remaining.into());
-        headers.insert(RESET, full_at.as_secs_ceil().into());
+        number(sink, LIMIT, burst);
+        number(sink, REMAINING, standing.remaining);
+        number(sink, RESET, full_at.as_secs_ceil());
     }
     if profiles.ietf {
         let window_s = standing.quota.period_ns().div_ceil(NS_PER_S);
-        insert_text(headers, IETF_POLICY, &format!("\"{}\";q={burst};w={window_s}", standing.limit));
-        insert_text(headers, IETF, &format!("\"{}\";r={};t={reset_s}", standing.limit, standing.remaining));
+        sink.put(IETF_POLICY, &format!("\"{}\";q={burst};w={window_s}", standing.limit));
+        sink.put(IETF, &format!("\"{}\";r={};t={reset_s}", standing.limit, standing.remaining));
     }
     if profiles.wildberries {
         match verdict {
-            Verdict::Passed => {
-                headers.insert(REMAINING, standing.remaining.into());
-            }
+            Verdict::Passed => number(sink, REMAINING, standing.remaining),
             Verdict::Refused { retry_after_s } => {
-                headers.insert(LIMIT, burst.into());
-                headers.insert(RESET, reset_s.into());
+                number(sink, LIMIT, burst);
+                number(sink, RESET, reset_s);
                 if let Some(retry_after_s) = retry_after_s {
-                    headers.insert(RETRY, retry_after_s.into());
+                    number(sink, RETRY, retry_after_s);
                 }
             }
         }
     }
 }
 
+/// Whether [`limit_headers`] may write a header of this name, so that the upstream's own of that name is not sent on.
+pub fn is_limit_header(profiles: Profiles, name: &[u8]) -> bool {
+    let is_x = || [LIMIT, REMAINING, RESET].iter().any(|x| name.eq_ignore_ascii_case(x.as_bytes()));
+    match name.len() {
+        9 | 16 if profiles.ietf => [IETF, IETF_POLICY].iter().any(|ietf| name.eq_ignore_ascii_case(ietf.as_bytes())),
+        17 | 21 => (profiles.x_ratelimit || profiles.wildberries) && is_x(),
+        _ => false,
+    }
+}
+
+/// A number as a header.
+pub(super) fn number(sink: &mut impl Sink, name: &'static str, value: u64) {
+    sink.put(name, itoa::Buffer::new().format(value));
+}
+
 /// Lets scripts of a browser see the limit headers (Fetch standard, section 3.2.5).
-pub fn expose(headers: &mut HeaderMap, profiles: Profiles) {
+pub fn expose(sink: &mut impl Sink, profiles: Profiles) {
     const X: &str = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After";
     const IETF: &str = "RateLimit-Policy, RateLimit, Retry-After";
     const WB: &str = "X-Ratelimit-Remaining, X-Ratelimit-Retry, X-Ratelimit-Limit, X-Ratelimit-Reset, Retry-After";
     for (is_on, names) in [(profiles.x_ratelimit, X), (profiles.ietf, IETF), (profiles.wildberries, WB)] {
         if is_on {
-            headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(names));
+            sink.put("access-control-expose-headers", names);
         }
-    }
-}
-
-/// Limit names are checked to be fit for a header when the configuration is read.
-fn insert_text(headers: &mut HeaderMap, name: HeaderName, text: &str) {
-    if let Ok(value) = HeaderValue::from_str(text) {
-        headers.insert(name, value);
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! Not here: sending it (proxy), and why it came about (gate).
 
+mod answer;
 mod headers;
 mod problem;
-mod refuse;
+mod sink;
 
-pub use headers::{Profiles, Verdict, expose, limit_headers};
-pub use problem::{Kind, Problem};
-pub use refuse::{is_grpc, refusal, unidentified};
+pub use answer::{Answer, is_grpc};
+pub use headers::{Profiles, Verdict, expose, is_limit_header, limit_headers};
+pub use problem::Kind;
+pub use sink::Sink;

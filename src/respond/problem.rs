@@ -1,12 +1,8 @@
-//! The one table of what Weir answers itself: problem+json (RFC 9457), or trailers to a gRPC client.
+//! The one table of what Weir answers itself, by kind.
+//!
+//! Not here: what such an answer looks like.
 
-use std::borrow::Cow;
-use std::fmt::Write;
-
-use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
-use http::{Response, StatusCode};
-use serde::Serialize;
+use http::StatusCode;
 use tracing::Level;
 
 /// What kind of answer; the rows of the table.
@@ -82,80 +78,18 @@ impl Kind {
         self.row().level
     }
 
+    /// Its status to a gRPC client: google.rpc.Code.
+    pub(super) fn grpc_status(self) -> &'static str {
+        self.row().grpc
+    }
+
+    /// Whether the connection ends with it, on HTTP/1.
+    pub fn closes(self) -> bool {
+        self.row().close
+    }
+
     /// Its label in metrics.
     pub fn label(self) -> &'static str {
         self.row().label
     }
-}
-
-/// The body of an answer; what is not said is left out.
-#[derive(Clone, Debug, Serialize)]
-pub struct Problem<'a> {
-    #[serde(skip)]
-    kind: Kind,
-    r#type: &'static str,
-    title: &'a str,
-    status: u16,
-    detail: Cow<'a, str>,
-    #[serde(rename = "violated-policies", skip_serializing_if = "<[_]>::is_empty")]
-    violated_policies: &'a [&'a str],
-}
-
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-
-impl<'a> Problem<'a> {
-    /// A problem of `kind`; `detail` is for people and holds nothing secret.
-    pub fn new(kind: Kind, detail: impl Into<Cow<'a, str>>) -> Self {
-        let status = kind.status();
-        Self {
-            kind,
-            r#type: "about:blank",
-            title: status.canonical_reason().unwrap_or(""),
-            status: status.as_u16(),
-            detail: detail.into(),
-            violated_policies: &[],
-        }
-    }
-
-    /// The same, of the registered type quota-exceeded (draft-ietf-httpapi-ratelimit-headers-10, section 5.1).
-    pub fn quota_exceeded(mut self, violated_policies: &'a [&'a str]) -> Self {
-        self.r#type = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-        self.title = "Quota exceeded";
-        self.violated_policies = violated_policies;
-        self
-    }
-
-    /// As an answer; to a gRPC client as trailers only, with status 200.
-    pub fn into_response(self, is_grpc: bool) -> Response<Bytes> {
-        let row = self.kind.row();
-        let mut response = Response::new(Bytes::new());
-        if is_grpc {
-            let headers = response.headers_mut();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-            headers.insert(GRPC_STATUS, HeaderValue::from_static(row.grpc));
-            headers.insert(GRPC_MESSAGE, grpc_message(&self.detail));
-        } else {
-            *response.body_mut() = serde_json::to_vec(&self).unwrap_or_default().into();
-            *response.status_mut() = row.status;
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        }
-        if row.close {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        response
-    }
-}
-
-/// Percent-encoded as the gRPC protocol wants it: everything but printable ASCII, and `%`.
-fn grpc_message(text: &str) -> HeaderValue {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if (0x20..=0x7e).contains(&byte) && byte != b'%' {
-            encoded.push(char::from(byte));
-        } else {
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    HeaderValue::from_str(&encoded).unwrap_or(HeaderValue::from_static(""))
 }

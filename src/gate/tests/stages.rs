@@ -2,13 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use http::{HeaderMap, Method};
+use http::Method;
 
 use super::{CAPS, MS_NS, assert_at_rest, facts, headers, hold, limit, new_gate, policy};
 use crate::gate::{Cause, Gate, Live, Step, Why};
 use crate::limit::Retry;
 use crate::policy::key::KeyPart;
-use crate::policy::{Facts, Identity, IdentitySource, Limit, Match, Mode, OnLimit, OnMissing, Stage};
+use crate::policy::{Facts, FieldBuf, Identity, IdentitySource, Limit, Match, Mode, OnLimit, OnMissing, Stage};
 use crate::telemetry::Decided;
 
 /// A limit of one unit a minute that sees every request.
@@ -48,7 +48,7 @@ async fn each_stage_charges_its_own_limits() {
         everywhere("inner", Stage::Identified, vec![KeyPart::Identity(0)]),
     ];
     let live = gate.install(policy(limits, vec![identity("seller", OnMissing::Reject)]), CAPS, 10);
-    let nobody = HeaderMap::new();
+    let nobody = FieldBuf::default();
     // Arrival needs no identity and charges also those who will be refused for want of one.
     assert_eq!(passes(gate, &live, Stage::Arrival, &facts(&nobody)), Ok(true));
     assert_eq!(passes(gate, &live, Stage::Identified, &facts(&nobody)), Err(Why::Missing));
@@ -90,9 +90,7 @@ async fn identity_comes_from_one_header() {
         let limits = vec![everywhere("a", Stage::Identified, vec![KeyPart::Identity(0)])];
         let live = gate.install(policy(limits, vec![identity("id", on_missing)]), CAPS, 10);
         for (_, words, address, expected) in rows.iter().filter(|row| row.0 == on_missing) {
-            let pairs = words.iter().filter_map(|word| word.split_once('='));
-            let mut headers = HeaderMap::new();
-            pairs.for_each(|(_, value)| _ = headers.append("id", value.parse().unwrap()));
+            let headers = headers(words);
             let facts = Facts { client_ip: Ipv4Addr::new(10, 0, 0, *address).into(), ..facts(&headers) };
             assert_eq!(passes(gate, &live, Stage::Identified, &facts), *expected, "{on_missing:?} {words:?} {address}");
         }
@@ -104,8 +102,8 @@ async fn identity_that_no_limit_needs_is_not_asked_for() {
     let gate = new_gate();
     let limits = vec![everywhere("a", Stage::Identified, vec![KeyPart::Ip])];
     let live = gate.install(policy(limits, vec![identity("id", OnMissing::Reject)]), CAPS, 10);
-    assert_eq!(passes(gate, &live, Stage::Identified, &facts(&HeaderMap::new())), Ok(true));
-    assert_eq!(passes(gate, &live, Stage::Identified, &facts(&HeaderMap::new())), Ok(false));
+    assert_eq!(passes(gate, &live, Stage::Identified, &facts(&FieldBuf::default())), Ok(true));
+    assert_eq!(passes(gate, &live, Stage::Identified, &facts(&FieldBuf::default())), Ok(false));
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,7 +117,7 @@ async fn preflights_and_excepted_networks_are_free() {
         limit.except = vec!["192.0.2.0/24".parse().unwrap()];
     }
     let live = gate.install(policy(limits, vec![identity("id", OnMissing::Reject)]), CAPS, 10);
-    let excepted = HeaderMap::new();
+    let excepted = FieldBuf::default();
     let excepted = Facts { client_ip: IpAddr::from([192, 0, 2, 7]), ..facts(&excepted) };
     let preflight = headers(&["origin=https://example.com", "access-control-request-method=PUT"]);
     let preflight = Facts { method: &Method::OPTIONS, ..facts(&preflight) };

@@ -1,16 +1,17 @@
 //! Following a chunked body (RFC 9112, 7.1) to its end, byte by byte outside the data.
 //!
-//! Stricter than hyper, which takes and drops chunk extensions, spaces after a size and any byte in a
-//! trailer but CR: extensions have no use but to smuggle, so they break the body here.
+//! A request's is read more strictly than the RFC has it: extensions, white space after a size and stray bytes break
+//! the body, because they have no use but to smuggle. A response may have extensions; they are dropped.
 //!
-//! Not here: which trailer fields may be forwarded; hyper's encoder drops the framing ones.
+//! Not here: which trailer fields may be forwarded.
 
-use super::head::{TOKEN, VALUE, is};
+use super::head::{TOKEN, VALUE, is, trim_ows};
+use crate::policy::FieldBuf;
 
-/// Bytes of a trailer section, its empty line included; hyper breaks at 16 KiB.
+/// Bytes of a trailer section, its empty line included, and of one chunk's extensions.
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
-/// Fields of a trailer section; hyper's default bound.
+/// Fields of a trailer section.
 const TRAILERS_MAX: usize = 100;
 
 /// 16 hexadecimal digits are 64 bits, so a size cannot overflow.
@@ -23,6 +24,8 @@ enum Part {
         digits: u8,
         value: u64,
     },
+    /// An extension of the chunk of this size.
+    Extension(u64),
     SizeLf(u64),
     Data(u64),
     DataCr,
@@ -42,77 +45,119 @@ const NEXT_CHUNK: Part = Part::Size { digits: 0, value: 0 };
 #[derive(Debug)]
 pub(super) struct Chunked {
     part: Part,
-    trailer_bytes: usize,
-    trailers: usize,
+    takes_extensions: bool,
+    extension_bytes: usize,
+    /// The trailer section, as far as it has come.
+    trailers: Vec<u8>,
+    trailer_count: usize,
+    trailers_max: usize,
 }
 
-/// How far a piece of the body was good.
+/// What comes next in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
-    /// All of it, and the body goes on.
+pub enum Step {
+    /// So many bytes of framing, and then so many of data.
+    Data {
+        /// Bytes before the data.
+        skipped: usize,
+        /// Bytes of data.
+        len: usize,
+    },
+    /// All bytes were framing, and the body goes on.
     More,
-    /// So many bytes, and the body ends there.
+    /// The body ends after so many bytes.
     End(usize),
-    /// So many bytes; the next is a framing error.
+    /// After so many bytes there is a framing error.
     Broken(usize),
 }
 
 impl Chunked {
-    pub(super) const fn new() -> Self {
-        Self { part: NEXT_CHUNK, trailer_bytes: 0, trailers: 0 }
+    /// A request's, with so many trailer fields at most.
+    pub(super) fn strict(max_headers: usize) -> Self {
+        Self {
+            part: NEXT_CHUNK,
+            takes_extensions: false,
+            extension_bytes: 0,
+            trailers: Vec::new(),
+            trailer_count: 0,
+            trailers_max: max_headers.min(TRAILERS_MAX),
+        }
     }
 
-    /// Follows the next `bytes`; `max_headers` bounds the trailer fields too.
-    pub(super) fn advance(&mut self, bytes: &[u8], max_headers: usize) -> Progress {
+    /// A response's.
+    pub(super) fn lenient() -> Self {
+        Self { takes_extensions: true, ..Self::strict(TRAILERS_MAX) }
+    }
+
+    /// Follows `bytes` to the next piece of data or to the end.
+    pub(super) fn next(&mut self, bytes: &[u8]) -> Step {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             if let Part::Data(left) = self.part {
                 let here = bytes.len() - at;
                 // Saturates where usize is narrower than the chunk.
-                let step = usize::try_from(left).map_or(here, |left| left.min(here));
-                let left = left - step as u64;
+                let len = usize::try_from(left).map_or(here, |left| left.min(here));
+                let left = left - len as u64;
                 self.part = if left == 0 { Part::DataCr } else { Part::Data(left) };
-                at += step;
-                continue;
+                return Step::Data { skipped: at, len };
             }
-            let Some(part) = self.step(byte, max_headers.min(TRAILERS_MAX)) else {
-                return Progress::Broken(at);
+            let Some(part) = self.step(byte) else {
+                return Step::Broken(at);
             };
             self.part = part;
             at += 1;
             if part == Part::End {
-                return Progress::End(at);
+                return Step::End(at);
             }
         }
-        Progress::More
+        Step::More
+    }
+
+    /// The fields of the trailer section, once it has come whole.
+    pub(super) fn trailers(&self) -> FieldBuf {
+        let lines = self.trailers.split(|&byte| byte == b'\n').filter_map(|line| line.strip_suffix(b"\r"));
+        let pairs = lines.filter_map(|line| {
+            let colon = memchr::memchr(b':', line)?;
+            Some((&line[..colon], trim_ows(&line[colon + 1..])))
+        });
+        pairs.collect()
     }
 
     /// What is expected after `byte`; `None` if it may not stand here.
-    fn step(&mut self, byte: u8, trailers_max: usize) -> Option<Part> {
+    fn step(&mut self, byte: u8) -> Option<Part> {
         match (self.part, byte) {
+            (Part::Size { digits: 1.., value }, b';' | b' ' | b'\t') if self.takes_extensions => {
+                self.extension_bytes = 0;
+                Some(Part::Extension(value))
+            }
             (Part::Size { digits, value }, _) => size(digits, value, byte),
+            (Part::Extension(size), b'\r') => Some(Part::SizeLf(size)),
+            (Part::Extension(size), _) if is(byte, VALUE) => {
+                self.extension_bytes += 1;
+                (self.extension_bytes <= TRAILER_BYTES_MAX).then_some(Part::Extension(size))
+            }
             (Part::SizeLf(0), b'\n') => Some(Part::TrailerLine),
             (Part::SizeLf(size), b'\n') => Some(Part::Data(size)),
             (Part::DataCr, b'\r') => Some(Part::DataLf),
             (Part::DataLf, b'\n') => Some(NEXT_CHUNK),
             (Part::TrailerLine | Part::TrailerName | Part::TrailerValue | Part::TrailerLf | Part::LastLf, _) => {
-                self.trailer(byte, trailers_max)
+                self.trailer(byte)
             }
             _ => None,
         }
     }
 
     /// RFC 9112, 7.1.2: field lines as in a head.
-    fn trailer(&mut self, byte: u8, trailers_max: usize) -> Option<Part> {
-        self.trailer_bytes += 1;
-        if self.trailer_bytes > TRAILER_BYTES_MAX {
+    fn trailer(&mut self, byte: u8) -> Option<Part> {
+        if self.trailers.len() >= TRAILER_BYTES_MAX {
             return None;
         }
+        self.trailers.push(byte);
         match (self.part, byte) {
             (Part::TrailerLine, b'\r') => Some(Part::LastLf),
             (Part::TrailerLine, _) if is(byte, TOKEN) => {
-                self.trailers += 1;
-                (self.trailers <= trailers_max).then_some(Part::TrailerName)
+                self.trailer_count += 1;
+                (self.trailer_count <= self.trailers_max).then_some(Part::TrailerName)
             }
             (Part::TrailerName, b':') => Some(Part::TrailerValue),
             (Part::TrailerName, _) if is(byte, TOKEN) => Some(Part::TrailerName),

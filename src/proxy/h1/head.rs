@@ -1,26 +1,26 @@
 //! The strict reading of one request head, line by line, as bytes arrive.
 //!
-//! Each line is looked at once, when its LF has come, however the bytes were cut. Nothing is copied and
-//! nothing is kept of the head but what decides the framing of its body.
+//! Each line is looked at once, when its LF has come, however the bytes were cut. Nothing is copied: what is kept
+//! of the head is where its parts lie, and what decides the framing of its body.
 //!
 //! Not here: the body, and the meaning of any field but Host, Content-Length and Transfer-Encoding.
+
+use std::ops::Range;
 
 use http::Uri;
 use memchr::memchr;
 
 use super::{HeadFault, Limits};
+use crate::policy::Spans;
 
-/// Empty lines that may stand before a request line (RFC 9112, 2.2); hyper skips them too.
+/// Empty lines that may stand before a request line (RFC 9112, 2.2).
 const LEADING_LINES_MAX: u8 = 2;
-
-/// Bytes that may come before the request line and do not count as head.
-pub const LEADING_BYTES_MAX: usize = 2 * LEADING_LINES_MAX as usize;
 
 /// Digits of a Content-Length: those of `i64::MAX`.
 const LENGTH_DIGITS_MAX: usize = 19;
 
-/// `http::HeaderName` takes no longer ones.
-const NAME_BYTES_MAX: usize = u16::MAX as usize;
+/// What `http::HeaderName` takes, and an offset of [`Spans`].
+pub(super) const NAME_BYTES_MAX: usize = u16::MAX as usize;
 
 /// tchar (RFC 9110, 5.6.2).
 pub(super) const TOKEN: u8 = 1;
@@ -74,7 +74,7 @@ fn all(bytes: &[u8], classes: u8) -> bool {
 }
 
 /// Whether all of `bytes` are in [`VALUE`]; without an early end, so that it compiles to vectors.
-fn is_value(bytes: &[u8]) -> bool {
+pub(super) fn is_value(bytes: &[u8]) -> bool {
     bytes.iter().fold(true, |all, &byte| all & is_value_byte(byte))
 }
 
@@ -84,22 +84,33 @@ const fn is_value_byte(byte: u8) -> bool {
 
 /// How long the body after a head is (RFC 9112, 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Framing {
+pub enum Framing {
+    /// So many bytes.
     Length(u64),
+    /// Chunks, to the last one.
     Chunked,
+    /// All that comes, to the end of the connection; never of a request.
+    UntilEnd,
 }
 
-/// A head that is complete and clean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
+/// A head that is complete and clean; offsets count from the first byte of the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
     /// Bytes, with the empty lines before it and the one that ends it.
-    pub(super) len: usize,
-    pub(super) framing: Framing,
+    pub len: usize,
+    /// How its body ends.
+    pub framing: Framing,
+    /// Where the method lies.
+    pub method: Range<usize>,
+    /// Where the target lies.
+    pub target: Range<usize>,
+    /// HTTP/1.1; else HTTP/1.0.
+    pub is_http_11: bool,
 }
 
 /// The reading of one head; offsets count from the first byte of the message.
 #[derive(Debug, Default)]
-pub(super) struct HeadScan {
+pub struct HeadScan {
     /// Where the request line begins.
     origin: usize,
     /// Where the first line that was not read yet begins.
@@ -111,13 +122,15 @@ pub(super) struct HeadScan {
     http_11: bool,
     has_host: bool,
     framing: Option<Framing>,
-    fields: usize,
+    method: Range<usize>,
+    target: Range<usize>,
+    fields: Spans,
 }
 
 impl HeadScan {
     /// Reads on. `bytes` is the message from its first byte, at least as long as in the call before.
     /// `None`: the head is incomplete, and clean so far.
-    pub(super) fn advance(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<Head>, HeadFault> {
+    pub fn advance(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<Head>, HeadFault> {
         while let Some(at) = memchr(b'\n', &bytes[self.searched..]) {
             let (start, end) = (self.line, self.searched + at);
             self.line = end + 1;
@@ -130,12 +143,12 @@ impl HeadScan {
                 if line == b"\r" {
                     return self.finish().map(Some);
                 }
-                self.field(without_cr(line)?, limits)?;
+                self.field(bytes, start..end, limits)?;
             } else if line == b"\r" {
                 self.leading_line()?;
             } else {
                 early_faults(line, 1, limits)?;
-                self.request_line(without_cr(line)?)?;
+                self.request_line(without_cr(line)?, start)?;
             }
         }
         self.searched = bytes.len();
@@ -150,14 +163,23 @@ impl HeadScan {
         Ok(None)
     }
 
+    /// Makes ready for the next head, with `memory` for its fields. Gives those of the last one.
+    pub fn restart(&mut self, mut memory: Spans) -> Spans {
+        memory.clear();
+        let fields = std::mem::replace(&mut self.fields, memory);
+        *self = Self { fields: std::mem::take(&mut self.fields), ..Self::default() };
+        fields
+    }
+
     /// Whether all of `len` bytes are empty lines before a request.
-    pub(super) fn only_leading_lines(&self, len: usize) -> bool {
+    pub fn only_leading_lines(&self, len: usize) -> bool {
         !self.in_fields && self.origin == len
     }
 
     /// Forgets the empty lines read so far, but not how many they were.
-    pub(super) fn drop_leading_lines(&mut self) {
-        *self = Self { leading_lines: self.leading_lines, ..Self::default() };
+    pub fn drop_leading_lines(&mut self) {
+        let memory = std::mem::take(&mut self.fields);
+        *self = Self { fields: memory, leading_lines: self.leading_lines, ..Self::default() };
     }
 
     fn leading_line(&mut self) -> Result<(), HeadFault> {
@@ -170,7 +192,7 @@ impl HeadScan {
     }
 
     /// RFC 9112, 3: `method SP request-target SP HTTP-version`, one SP each.
-    fn request_line(&mut self, line: &[u8]) -> Result<(), HeadFault> {
+    fn request_line(&mut self, line: &[u8], start: usize) -> Result<(), HeadFault> {
         let method_len = memchr(b' ', line).ok_or(HeadFault::Malformed("request line"))?;
         let (method, rest) = (&line[..method_len], &line[method_len + 1..]);
         if method.is_empty() || !all(method, TOKEN) {
@@ -189,13 +211,15 @@ impl HeadScan {
             return Err(HeadFault::Malformed("target"));
         }
         self.in_fields = true;
+        self.method = start..start + method_len;
+        self.target = self.method.end + 1..self.method.end + 1 + target.len();
         Ok(())
     }
 
     /// RFC 9112, 5: `field-name ":" OWS field-value OWS`, on one line.
-    fn field(&mut self, line: &[u8], limits: &Limits) -> Result<(), HeadFault> {
-        self.fields += 1;
-        if self.fields > limits.max_headers {
+    fn field(&mut self, bytes: &[u8], place: Range<usize>, limits: &Limits) -> Result<(), HeadFault> {
+        let line = without_cr(&bytes[place.clone()])?;
+        if self.fields.len() >= limits.max_headers {
             return Err(HeadFault::TooLarge);
         }
         let name_len = line.iter().position(|&byte| !is(byte, TOKEN)).unwrap_or(line.len());
@@ -211,10 +235,13 @@ impl HeadScan {
         if !is_value(value) {
             return Err(HeadFault::Malformed("field value"));
         }
+        let trimmed = trim_ows(value);
+        let value_start = place.start + name_len + 1 + value.len() - trim_start(value).len();
+        self.fields.push(bytes, place.start..place.start + name_len, value_start..value_start + trimmed.len());
         match name_len {
             4 if name.eq_ignore_ascii_case(b"host") => self.host(),
-            14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(value),
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value),
+            14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(trimmed),
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(trimmed),
             _ => Ok(()),
         }
     }
@@ -230,10 +257,10 @@ impl HeadScan {
     /// RFC 9112, 6.3 allows repeated identical values; not everyone behind us agrees on what they are.
     fn content_length(&mut self, value: &[u8]) -> Result<(), HeadFault> {
         match self.framing {
+            Some(Framing::Chunked | Framing::UntilEnd) => Err(BOTH),
             Some(Framing::Length(_)) => Err(HeadFault::AmbiguousFraming("more than one content-length")),
-            Some(Framing::Chunked) => Err(BOTH),
             None => {
-                let length = length(trim_ows(value)).ok_or(HeadFault::Malformed("content-length"))?;
+                let length = length(value).ok_or(HeadFault::Malformed("content-length"))?;
                 self.framing = Some(Framing::Length(length));
                 Ok(())
             }
@@ -244,9 +271,11 @@ impl HeadScan {
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), HeadFault> {
         match self.framing {
             _ if !self.http_11 => Err(HeadFault::AmbiguousFraming("transfer-encoding in HTTP/1.0")),
-            Some(Framing::Chunked) => Err(HeadFault::AmbiguousFraming("more than one transfer-encoding")),
+            Some(Framing::Chunked | Framing::UntilEnd) => {
+                Err(HeadFault::AmbiguousFraming("more than one transfer-encoding"))
+            }
             Some(Framing::Length(_)) => Err(BOTH),
-            None if trim_ows(value).eq_ignore_ascii_case(b"chunked") => {
+            None if value.eq_ignore_ascii_case(b"chunked") => {
                 self.framing = Some(Framing::Chunked);
                 Ok(())
             }
@@ -259,7 +288,13 @@ impl HeadScan {
         if self.http_11 && !self.has_host {
             return Err(HeadFault::Malformed("missing host"));
         }
-        Ok(Head { len: self.line, framing: self.framing.unwrap_or(Framing::Length(0)) })
+        Ok(Head {
+            len: self.line,
+            framing: self.framing.unwrap_or(Framing::Length(0)),
+            method: self.method.clone(),
+            target: self.target.clone(),
+            is_http_11: self.http_11,
+        })
     }
 }
 
@@ -311,15 +346,23 @@ fn is_target(method: &[u8], target: &[u8]) -> bool {
     }
 }
 
-fn trim_ows(mut value: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+pub(super) fn trim_ows(value: &[u8]) -> &[u8] {
+    let mut value = trim_start(value);
+    while let [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+pub(super) fn trim_start(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = value {
         value = rest;
     }
     value
 }
 
 /// RFC 9110, 8.6: `1*DIGIT`, bounded so that it fits a signed 64-bit integer anywhere.
-fn length(digits: &[u8]) -> Option<u64> {
+pub(super) fn length(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > LENGTH_DIGITS_MAX {
         return None;
     }

@@ -1,61 +1,145 @@
 //! One row per attack, each cut in every place: the outcome must not depend on the cuts.
 
-use super::HeadFault::{self, AmbiguousFraming, ConnectRefused, Malformed, Timeout, TooLarge, UriTooLong};
-use super::{Guard, Limits, Phase, SUBSTITUTE, TRAILER_BYTES_MAX};
+use super::HeadFault::{self, AmbiguousFraming, ConnectRefused, Malformed, TooLarge, UriTooLong};
+use super::{Limits, Next, Requests, Step, TRAILER_BYTES_MAX};
+use crate::policy::{Fields, Spans};
 
 pub(super) const LIMITS: Limits = Limits { max_head_bytes: 256, max_headers: 6, max_uri_bytes: 64 };
+
+/// Where a stream stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Between messages.
+    Idle,
+    InHead,
+    InBody,
+    /// After a fault.
+    Done,
+    /// A body is malformed.
+    Broken,
+}
+
+/// A request as it was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) method: Vec<u8>,
+    pub(super) target: Vec<u8>,
+    pub(super) is_http_11: bool,
+    pub(super) fields: Vec<(String, Vec<u8>)>,
+    pub(super) body: Vec<u8>,
+    pub(super) trailers: Vec<(String, Vec<u8>)>,
+}
 
 /// What came of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    /// The client's own bytes that were released.
+    /// The client's own bytes that were taken as messages.
     pub(super) released: Vec<u8>,
-    /// Where in them each release ended: every end of a message, and every cut.
+    /// Where in them each message ended.
     pub(super) ends: Vec<usize>,
+    pub(super) requests: Vec<Request>,
     pub(super) fault: Option<(u64, HeadFault)>,
     pub(super) phase: Phase,
 }
 
-/// Feeds `stream`, cut before each of `cuts`, as a reader would.
+pub(super) fn sorted(fields: Fields<'_>) -> Vec<(String, Vec<u8>)> {
+    let text = |name: &[u8]| String::from_utf8_lossy(name).to_ascii_lowercase();
+    let mut fields: Vec<_> = fields.iter().map(|(name, value)| (text(name), value.to_vec())).collect();
+    fields.sort();
+    fields
+}
+
+/// Reads `stream`, cut before each of `cuts`, as a connection would.
 pub(super) fn run(limits: Limits, stream: &[u8], cuts: &[usize]) -> Run {
-    let mut guard = Guard::new(limits);
-    let (mut released, mut ends) = (Vec::new(), Vec::new());
-    let mut from = 0;
+    let mut reader = Requests::new(limits);
+    let mut run = Run { released: Vec::new(), ends: Vec::new(), requests: Vec::new(), fault: None, phase: Phase::Idle };
+    let (mut held, mut from) = (Vec::new(), 0);
     for &cut in cuts.iter().chain([&stream.len()]) {
-        let piece = &stream[from..cut];
+        held.extend_from_slice(&stream[from..cut]);
         from = cut;
-        let passed = guard.push(piece);
-        released.extend_from_slice(&piece[..passed]);
-        ends.push(released.len());
-        drain(&mut guard, &mut released, &mut ends);
-    }
-    outcome(&guard, released, ends)
-}
-
-fn drain(guard: &mut Guard, released: &mut Vec<u8>, ends: &mut Vec<usize>) {
-    while !guard.releasable().is_empty() {
-        let mut left = guard.releasable().len();
-        while left > 0 {
-            let step = left.min(7);
-            released.extend_from_slice(&guard.releasable()[..step]);
-            guard.consume(step);
-            left -= step;
+        while !held.is_empty() && run.step(&mut reader, &mut held) {}
+        if run.phase == Phase::InHead && held.is_empty() {
+            run.phase = Phase::Idle;
         }
-        ends.push(released.len());
     }
+    run
 }
 
-fn outcome(guard: &Guard, mut released: Vec<u8>, ends: Vec<usize>) -> Run {
-    let fault = (0..1000).find_map(|ordinal| Some((ordinal, guard.fault(ordinal)?)));
-    assert_eq!(fault.is_some(), guard.phase() == Phase::Done);
-    if fault.is_some() {
-        let own = released.len() - SUBSTITUTE.len();
-        assert_eq!(released.split_off(own), SUBSTITUTE);
+impl Run {
+    /// Whether more can be read of what is held.
+    fn step(&mut self, reader: &mut Requests, held: &mut Vec<u8>) -> bool {
+        match self.phase {
+            Phase::Idle | Phase::InHead => match reader.head(held) {
+                Next::Head(head) => {
+                    let spans = reader.take_fields(Spans::default());
+                    self.requests.push(Request {
+                        method: held[head.method].to_vec(),
+                        target: held[head.target].to_vec(),
+                        is_http_11: head.is_http_11,
+                        fields: sorted(spans.of(held)),
+                        ..Request::default()
+                    });
+                    self.phase = Phase::InBody;
+                    self.release(held, head.len);
+                    if reader.decoder().has_ended() {
+                        self.end(reader);
+                    }
+                    true
+                }
+                Next::InHead => {
+                    self.phase = Phase::InHead;
+                    false
+                }
+                Next::Idle(len) => {
+                    self.phase = Phase::Idle;
+                    held.drain(..len);
+                    true
+                }
+                Next::Fault(fault) => {
+                    self.fault = Some((self.requests.len() as u64, fault));
+                    self.phase = Phase::Done;
+                    false
+                }
+            },
+            Phase::InBody => match reader.body(held) {
+                Step::Data { skipped, len } => {
+                    self.requests.last_mut().unwrap().body.extend_from_slice(&held[skipped..skipped + len]);
+                    self.release(held, skipped + len);
+                    if reader.decoder().has_ended() {
+                        self.end(reader);
+                    }
+                    true
+                }
+                Step::More => {
+                    self.release(held, held.len());
+                    false
+                }
+                Step::End(len) => {
+                    self.release(held, len);
+                    self.end(reader);
+                    true
+                }
+                Step::Broken(len) => {
+                    self.release(held, len);
+                    self.phase = Phase::Broken;
+                    false
+                }
+            },
+            Phase::Done | Phase::Broken => false,
+        }
     }
-    if guard.phase() != Phase::InHead {
-        assert_eq!(guard.held_capacity(), 0, "memory is given back");
+
+    fn release(&mut self, held: &mut Vec<u8>, len: usize) {
+        self.released.extend(held.drain(..len));
     }
-    Run { released, ends, fault, phase: guard.phase() }
+
+    fn end(&mut self, reader: &Requests) {
+        self.ends.push(self.released.len());
+        if let Some(trailers) = reader.decoder().trailers() {
+            self.requests.last_mut().unwrap().trailers = sorted(trailers.fields());
+        }
+        self.phase = Phase::Idle;
+    }
 }
 
 enum Expect {
@@ -321,63 +405,27 @@ fn pipelines() {
 }
 
 #[test]
-fn push_stops_at_the_end_of_a_message_and_takes_the_rest() {
-    let mut guard = Guard::new(LIMITS);
-    let one = post("Content-Length: 2\r\n\r\nab");
-    let two = [one.clone(), one.clone(), b"GET".to_vec()].concat();
-    assert_eq!(guard.push(&two), one.len());
-    assert_eq!(guard.releasable(), one);
-    assert_eq!(guard.push(b" /"), 0);
-    guard.consume(one.len());
-    assert_eq!((guard.releasable(), guard.phase()), (&b""[..], Phase::InHead));
-    assert_eq!(guard.push(b" HTTP/1.0\r\n\r\n"), 0);
-    assert_eq!(guard.releasable(), b"GET / HTTP/1.0\r\n\r\n");
-}
-
-#[test]
 fn empty_lines_after_a_message_do_not_begin_the_next() {
-    let mut guard = Guard::new(LIMITS);
     let one = post("\r\n");
-    assert_eq!(guard.push(&[&one[..], b"\r\n"].concat()), one.len());
-    assert_eq!((guard.phase(), guard.time_out()), (Phase::Idle, false));
-    assert_eq!(guard.push(&one), one.len());
+    let run = run(LIMITS, &[&one[..], b"\r\n"].concat(), &[]);
+    assert_eq!((run.phase, run.requests.len(), run.released), (Phase::Idle, 1, one));
 }
 
 #[test]
-fn a_late_head_times_out() {
-    let rows: &[(&str, &[u8], bool)] = &[
-        ("nothing", b"", false),
-        ("a part", b"GET / HT", true),
-        ("a body", b"POST / HTTP/1.0\r\nContent-Length: 2\r\n\r\na", false),
-        ("a part after a message", b"GET / HTTP/1.0\r\n\r\nG", true),
-        ("after a fault", b"GET\r\n", false),
-    ];
-    for (name, stream, late) in rows {
-        let mut guard = Guard::new(LIMITS);
-        guard.push(stream);
-        assert_eq!(guard.time_out(), *late, "{name}");
-        if *late {
-            let ordinal = u64::from(stream.len() > 10);
-            assert_eq!((guard.fault(ordinal), guard.releasable()), (Some(Timeout), SUBSTITUTE), "{name}");
-        }
+fn what_is_read_is_what_was_sent() {
+    let stream = post("X-A:  b \t\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nT: 1\r\nU:\r\n\r\n");
+    for cuts in [vec![], (1..stream.len()).collect()] {
+        let run = run(LIMITS, &stream, &cuts);
+        let request = &run.requests[0];
+        assert_eq!((&*request.method, &*request.target, &*request.body), (&b"POST"[..], &b"/p"[..], &b"abcde"[..]));
+        assert_eq!(request.fields[2], ("x-a".into(), b"b".to_vec()));
+        assert_eq!(request.trailers, [("t".into(), b"1".to_vec()), ("u".into(), b"".to_vec())]);
     }
 }
 
 #[test]
-fn nothing_follows_a_fault() {
-    let mut guard = Guard::new(LIMITS);
-    guard.push(b"GET\r\n");
-    assert_eq!(guard.push(&post("\r\n")), 0);
-    let mut released = Vec::new();
-    drain(&mut guard, &mut released, &mut Vec::new());
-    assert_eq!(guard.push(&post("\r\n")), 0);
-    assert_eq!((released.as_slice(), guard.releasable(), guard.phase()), (SUBSTITUTE, &b""[..], Phase::Done));
-}
-
-#[test]
 fn bytes_behind_an_upgrade_are_no_request() {
-    let mut guard = Guard::new(LIMITS);
     let one = post("Upgrade: x\r\n\r\n");
-    assert_eq!(guard.push(&[&one[..], b"\x01\x02"].concat()), one.len());
-    assert_eq!(guard.phase(), Phase::Done);
+    let run = run(LIMITS, &[&one[..], b"\x01\x02"].concat(), &[]);
+    assert_eq!((run.phase, run.released), (Phase::Done, one));
 }

@@ -1,29 +1,25 @@
 //! One connection to the upstream.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::Request;
 use http::uri::Authority;
-use hyper::client::conn::TrySendError;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use super::super::body::RequestBody;
-use super::super::deadline::Deadline;
+use super::super::buffer::{Buffer, Out};
+use crate::policy::Spans;
 
-/// A connection and the one who sends on it.
+/// A connection, and what goes through it.
 #[derive(Debug)]
 pub(super) struct Connection {
-    send: SendRequest<RequestBody>,
-    io: http1::Connection<TokioIo<TcpStream>, RequestBody>,
-    is_over: bool,
-    pub(super) deadline: Deadline,
-    /// When it went into the pool, in sweeps of that.
+    pub(super) stream: TcpStream,
+    /// What has come and is not taken yet.
+    pub(super) input: Buffer,
+    /// Where the fields of the last response lie in it.
+    pub(super) spans: Spans,
+    /// What is to be sent.
+    pub(super) out: Out,
+    /// When it went into the pool, in sweeps of that; none for one that was never used.
     pub(super) idle_since: Option<u64>,
 }
 
@@ -33,7 +29,7 @@ pub(in super::super) enum ConnectError {
     /// Not in time.
     Timeout,
     /// Refused, unreachable, or no such name.
-    Failed(Box<dyn std::error::Error + Send + Sync>),
+    Failed(std::io::Error),
 }
 
 const HTTP_PORT: u16 = 80;
@@ -43,41 +39,19 @@ impl Connection {
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         let address = (host, authority.port_u16().unwrap_or(HTTP_PORT));
         let stream = match timeout(at_most, TcpStream::connect(address)).await {
-            Ok(connected) => connected.map_err(|error| ConnectError::Failed(error.into()))?,
+            Ok(connected) => connected.map_err(ConnectError::Failed)?,
             Err(_) => return Err(ConnectError::Timeout),
         };
         // Latency before packet count; a failure to set it costs only that.
         let _ = stream.set_nodelay(true);
-        // Most requests are a head and nothing else, which one plain write sends cheaper than a vectored one.
-        let handshake = http1::Builder::new().writev(false).handshake(TokioIo::new(stream)).await;
-        let (send, io) = handshake.map_err(|error| ConnectError::Failed(error.into()))?;
-        Ok(Box::new(Self { send, io, is_over: false, deadline: Deadline::default(), idle_since: None }))
+        let (input, spans, out) = (Buffer::default(), Spans::default(), Out::default());
+        Ok(Box::new(Self { stream, input, spans, out, idle_since: None }))
     }
 
-    /// Moves bytes both ways. Never ready: what has ended shows in what was waited for.
-    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
-        if !self.is_over && Pin::new(&mut self.io).poll(cx).is_ready() {
-            self.is_over = true;
-        }
-    }
-
-    /// Whether another request can be sent, as far as one can tell without sending one.
-    pub(super) fn is_reusable(&mut self) -> bool {
-        self.drive(&mut Context::from_waker(Waker::noop()));
-        !self.is_over && self.send.is_ready()
-    }
-
-    /// Hands over a request; the future must be polled between calls of [`Connection::drive`].
-    pub(super) fn send(
-        &mut self,
-        request: Request<RequestBody>,
-    ) -> impl Future<Output = Result<http::Response<hyper::body::Incoming>, TrySendError<Request<RequestBody>>>> + use<>
-    {
-        self.send.try_send_request(request)
-    }
-
-    /// Ready once `at` has passed.
-    pub(super) fn poll_deadline(&mut self, cx: &mut Context<'_>, at: Instant) -> Poll<()> {
-        self.deadline.poll(cx, at)
+    /// Whether another request can be sent: nothing has come that nobody asked for, also no end. Costs no system
+    /// call unless the socket has reported something.
+    pub(super) fn is_reusable(&self) -> bool {
+        let is_silent = |error: std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        self.input.is_empty() && self.stream.try_read(&mut [0]).is_err_and(is_silent)
     }
 }

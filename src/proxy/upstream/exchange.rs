@@ -1,24 +1,27 @@
-//! One request out, the head of one response back.
+//! One request out, one response back, on one connection.
+//!
+//! Both bodies may run at once: whoever waits for the response also sends the request's body. Nothing is read that
+//! cannot be written yet. Dropping an exchange closes its connection, which tells the upstream.
 
-use std::error::Error;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use http_body::Body;
-use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
 
-use super::super::body::{Progress, RequestBody};
+use super::super::deadline::Deadline;
+use super::super::encode::Encoder;
+use super::super::h1::{self, Decoder, ResponseFault, ResponseHead, Step};
 use super::super::settings::Timeouts;
-use super::answer::UpstreamBody;
 use super::connection::{ConnectError, Connection};
 use super::pool::Pool;
-use crate::gate::Charged;
+use super::upload::{Sent, Source, Upload};
+use crate::policy::{FieldBuf, Fields};
 use crate::time;
+
+/// What is moved at once from the upstream to the client, about.
+const PIECE_MAX: usize = 64 * 1024;
 
 /// Why there is no response.
 #[derive(Debug)]
@@ -26,9 +29,11 @@ pub(in super::super) enum ExchangeError {
     /// No connection in time.
     ConnectTimeout,
     /// No connection.
-    Connect(Box<dyn Error + Send + Sync>),
-    /// The upstream broke off, or did not speak HTTP.
-    Broken(hyper::Error),
+    Connect(io::Error),
+    /// The upstream broke off.
+    Broken(io::Error),
+    /// The upstream did not speak HTTP/1.
+    Malformed(ResponseFault),
     /// The upstream changed to a protocol that nobody asked for.
     Switched,
     /// The upstream did not answer in time.
@@ -39,162 +44,313 @@ pub(in super::super) enum ExchangeError {
     ClientBroken,
 }
 
-/// A response whose body is still with the upstream.
-pub(in super::super) struct Exchanged {
-    pub(in super::super) response: Response<UpstreamBody>,
-    /// When the request was handed to the connection.
-    pub(in super::super) handed_over: Instant,
+/// What has come of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Arrived {
+    /// An interim answer, in hand until the next look.
+    Interim,
+    /// The head; its body follows.
+    Head,
+    /// The connection closed without a word; the request may go out again on another one.
+    Nothing,
 }
 
-/// Sends the request in `slot` on an idle connection or a new one. `charged` is kept from the moment bytes may
-/// have been sent.
-///
-/// A request that an idle connection did not take, because it was closing, goes to the next one. One that it took and
-/// broke off without a byte of an answer goes out once more, on a new connection, if it is safe and has no body (RFC
-/// 9110, section 9.2.2): services close idle connections whenever they like, also just then.
-pub(in super::super) async fn exchange(
-    pool: &Rc<Pool>,
-    slot: &mut Option<Request<RequestBody>>,
-    timeouts: &Timeouts,
-    charged: &mut Charged<'_>,
-) -> Result<Exchanged, ExchangeError> {
-    let mut is_repeated = false;
-    loop {
-        let mut connection = match pool.take().filter(|_| !is_repeated) {
-            Some(connection) => connection,
-            None => pool.connect().await.map_err(ExchangeError::from)?,
-        };
-        let Some(request) = slot.take() else { return Err(ExchangeError::Connect("there is no request".into())) };
-        let progress = Rc::clone(request.body().progress());
-        charged.keep(true);
-        let handed_over = time::instant_now();
-        let total_at = timeouts.total.map(|total| handed_over + total);
-        let head = Head { progress: &progress, timeouts, total_at, frames: 0, since: handed_over };
-        let is_reused = connection.idle_since.take().is_some();
-        let spare = if is_reused { Spare::of(&request) } else { None };
-        let answer = connection.send(request);
-        match head.receive(&mut connection, answer).await {
-            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                return Err(ExchangeError::Switched);
-            }
-            Ok(response) => {
-                let body_idle = timeouts.body_idle;
-                let wrap = |body| {
-                    UpstreamBody::new(body, connection, Rc::clone(pool), Rc::clone(&progress), body_idle, total_at)
-                };
-                return Ok(Exchanged { response: response.map(wrap), handed_over });
-            }
-            Err(Failure::Unsent(unsent)) if is_reused => {
-                charged.keep(false);
-                *slot = Some(*unsent);
-            }
-            Err(Failure::Unsent(_)) => {
-                charged.keep(false);
-                return Err(ExchangeError::Connect("closed before the request was sent".into()));
-            }
-            Err(Failure::Error(ExchangeError::Broken(error))) => match spare {
-                Some(spare) if !error.is_parse() => {
-                    is_repeated = true;
-                    *slot = Some(spare.into_request());
-                }
-                _ => return Err(ExchangeError::Broken(error)),
-            },
-            Err(Failure::Error(error)) => return Err(error),
-        }
-    }
-}
-
-/// What it takes to send a request once more.
-struct Spare {
-    method: Method,
-    target: Uri,
-    headers: HeaderMap,
-}
-
-impl Spare {
-    /// None if it must not be sent twice.
-    fn of(request: &Request<RequestBody>) -> Option<Box<Self>> {
-        let may_repeat = request.method().is_safe() && request.body().is_end_stream();
-        may_repeat.then(|| {
-            let (method, target) = (request.method().clone(), request.uri().clone());
-            Box::new(Self { method, target, headers: request.headers().clone() })
-        })
-    }
-
-    fn into_request(self: Box<Self>) -> Request<RequestBody> {
-        let mut request = Request::new(RequestBody::empty());
-        *request.method_mut() = self.method;
-        *request.uri_mut() = self.target;
-        *request.headers_mut() = self.headers;
-        request
-    }
-}
-
-/// What went wrong with an exchange that had a connection.
-enum Failure {
-    /// Nothing of the request was sent.
-    Unsent(Box<Request<RequestBody>>),
-    Error(ExchangeError),
-}
-
-/// The wait for the head of a response.
-struct Head<'a> {
-    progress: &'a Progress,
-    timeouts: &'a Timeouts,
+/// What the response may not exceed.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Patience {
+    response_head: Duration,
+    body_idle: Duration,
     total_at: Option<Instant>,
-    /// Pieces of the request's body seen to go out, and when the last one did.
-    frames: u64,
-    since: Instant,
 }
 
-impl Head<'_> {
-    async fn receive<F>(mut self, connection: &mut Connection, answer: F) -> Result<Response<Incoming>, Failure>
-    where
-        F: Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>>,
-    {
-        let mut answer = pin!(answer);
-        poll_fn(|cx| {
-            connection.drive(cx);
-            self.poll(cx, connection, answer.as_mut())
+/// A request on its way and its response.
+#[derive(Debug)]
+pub(in super::super) struct Exchange {
+    pool: Rc<Pool>,
+    /// None once it was given back.
+    connection: Option<Box<Connection>>,
+    upload: Upload,
+    request: Sent,
+    head: Option<ResponseHead>,
+    decoder: Decoder,
+    handed_over: Instant,
+    /// When something last moved.
+    moved_at: Instant,
+    patience: Patience,
+}
+
+impl Exchange {
+    /// Takes an idle connection or makes one, and has `write` put the request's head on it.
+    pub(in super::super) async fn open(
+        pool: &Rc<Pool>,
+        request: Sent,
+        timeouts: &Timeouts,
+        write: impl FnOnce(&mut Vec<u8>) -> Encoder,
+    ) -> Result<Self, ExchangeError> {
+        let mut connection = match pool.take() {
+            Some(connection) => connection,
+            None => pool.connect().await?,
+        };
+        connection.out.prepare(pool.buffers());
+        let encoder = write(connection.out.bytes());
+        let now = time::instant_now();
+        Ok(Self {
+            pool: Rc::clone(pool),
+            connection: Some(connection),
+            upload: Upload::new(request, encoder),
+            request,
+            head: None,
+            decoder: Decoder::none(),
+            handed_over: now,
+            moved_at: now,
+            patience: Patience {
+                response_head: timeouts.response_head,
+                body_idle: timeouts.body_idle,
+                total_at: timeouts.total.map(|total| now + total),
+            },
         })
-        .await
     }
 
-    fn poll<F>(
+    /// Puts the same head on a new connection.
+    pub(in super::super) async fn reopen(&mut self) -> Result<(), ExchangeError> {
+        let mut connection = self.pool.connect().await?;
+        if let Some(before) = &mut self.connection {
+            before.out.rewind();
+            std::mem::swap(&mut connection.out, &mut before.out);
+        }
+        self.connection = Some(connection);
+        self.upload.restart(self.request);
+        self.moved_at = time::instant_now();
+        self.handed_over = self.moved_at;
+        Ok(())
+    }
+
+    /// Whether bytes of the request may have reached the upstream.
+    pub(in super::super) fn is_touched(&self) -> bool {
+        self.upload.is_touched
+    }
+
+    /// When the request was handed to the connection.
+    pub(in super::super) fn handed_over(&self) -> Instant {
+        self.handed_over
+    }
+
+    /// When the response must have ended.
+    pub(in super::super) fn total_at(&self) -> Option<Instant> {
+        self.patience.total_at
+    }
+
+    /// How long the response may stand still.
+    pub(in super::super) fn body_idle(&self) -> Duration {
+        self.patience.body_idle
+    }
+
+    /// Whether the whole request has been taken.
+    pub(in super::super) fn is_sent(&self) -> bool {
+        self.upload.has_ended()
+    }
+
+    /// Sends what can be sent, and looks for the head of the response.
+    pub(in super::super) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
-        connection: &mut Connection,
-        answer: Pin<&mut F>,
-    ) -> Poll<Result<Response<Incoming>, Failure>>
-    where
-        F: Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>>,
-    {
-        match answer.poll(cx) {
-            Poll::Ready(Ok(response)) => return Poll::Ready(Ok(response)),
-            Poll::Ready(Err(mut error)) => {
-                let failure = match error.take_message() {
-                    Some(request) => Failure::Unsent(Box::new(request)),
-                    None if self.progress.is_broken.get() => Failure::Error(ExchangeError::ClientBroken),
-                    None => Failure::Error(ExchangeError::Broken(error.into_error())),
-                };
-                return Poll::Ready(Err(failure));
-            }
-            Poll::Pending => {}
+        source: &mut impl Source,
+        deadline: &mut Deadline,
+    ) -> Poll<Result<Arrived, ExchangeError>> {
+        self.drop_interim();
+        self.send(cx, source);
+        if self.upload.is_broken() {
+            return Poll::Ready(Err(ExchangeError::ClientBroken));
         }
-        if self.frames != self.progress.frames.get() {
-            self.frames = self.progress.frames.get();
-            self.since = time::instant_now();
+        if let Poll::Ready(arrived) = self.poll_response(cx) {
+            return Poll::Ready(arrived);
         }
-        let awaits_client = self.progress.awaits_client.get();
-        let (allowed, error) = if awaits_client {
-            (self.timeouts.body_idle, ExchangeError::ClientTimeout)
+        let (allowed, error) = if self.upload.awaits_client {
+            (self.patience.body_idle, ExchangeError::ClientTimeout)
         } else {
-            (self.timeouts.response_head, ExchangeError::UpstreamTimeout)
+            (self.patience.response_head, ExchangeError::UpstreamTimeout)
         };
-        let head_at = self.since + allowed;
-        let at = self.total_at.map_or(head_at, |total_at| total_at.min(head_at));
-        connection.poll_deadline(cx, at).map(|()| Err(Failure::Error(error)))
+        let at = self.moved_at + allowed;
+        let at = self.patience.total_at.map_or(at, |total_at| total_at.min(at));
+        ready!(deadline.poll(cx, at));
+        Poll::Ready(Err(error))
     }
+
+    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<Arrived, ExchangeError>> {
+        let Some(connection) = &mut self.connection else { return Poll::Ready(Err(broken(closed()))) };
+        loop {
+            if !connection.input.is_empty() {
+                let unread = connection.input.unread();
+                match h1::parse(unread, self.request.is_head, &mut connection.spans) {
+                    Ok(Some(head)) => return Poll::Ready(self.arrived(head)),
+                    Ok(None) => {}
+                    Err(fault) => return Poll::Ready(Err(ExchangeError::Malformed(fault))),
+                }
+            }
+            let ended = match ready!(connection.input.poll_fill(cx, &mut connection.stream, self.pool.buffers())) {
+                Ok(1..) => continue,
+                Ok(0) => closed(),
+                Err(error) => error,
+            };
+            let was_reused = connection.idle_since.take().is_some();
+            let may_repeat = self.request.may_repeat || !self.upload.is_touched;
+            if was_reused && may_repeat && connection.input.is_empty() {
+                return Poll::Ready(Ok(Arrived::Nothing));
+            }
+            return Poll::Ready(Err(broken(ended)));
+        }
+    }
+
+    fn arrived(&mut self, head: ResponseHead) -> Result<Arrived, ExchangeError> {
+        let status = head.status;
+        if status == 101 {
+            return Err(ExchangeError::Switched);
+        }
+        if status == 100 {
+            self.upload.go_on();
+        }
+        self.decoder = Decoder::of_response(head.framing);
+        self.head = Some(head);
+        Ok(if status < 200 { Arrived::Interim } else { Arrived::Head })
+    }
+
+    fn drop_interim(&mut self) {
+        if let Some(head) = self.head.take_if(|head| head.status < 200)
+            && let Some(connection) = &mut self.connection
+        {
+            connection.input.consume(head.len);
+        }
+    }
+
+    /// The head that has arrived, its reason and its fields. To be looked at before the body is asked for.
+    pub(in super::super) fn response(&self) -> Option<(&ResponseHead, &[u8], Fields<'_>)> {
+        let (head, connection) = (self.head.as_ref()?, self.connection.as_ref()?);
+        let bytes = connection.input.unread();
+        Some((head, bytes.get(head.reason.clone()).unwrap_or(&[]), connection.spans.of(bytes)))
+    }
+
+    /// The body follows from now on.
+    pub(in super::super) fn begin_body(&mut self) {
+        if let (Some(head), Some(connection)) = (&self.head, &mut self.connection) {
+            connection.input.consume(head.len);
+        }
+        self.give_back_if_done();
+    }
+
+    /// Whether the response has ended.
+    pub(in super::super) fn has_ended(&self) -> bool {
+        self.decoder.has_ended()
+    }
+
+    /// The fields after the body, once that has ended.
+    pub(in super::super) fn trailers(&self) -> Option<&FieldBuf> {
+        self.decoder.trailers()
+    }
+
+    /// How long the rest of the body is, if that is known.
+    pub(in super::super) fn left(&self) -> Option<u64> {
+        self.decoder.left()
+    }
+
+    /// Writes what has come of the response's body to `out`, until there is enough. `false`: that was the end.
+    pub(in super::super) fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        encoder: &Encoder,
+    ) -> Poll<Result<bool, &'static str>> {
+        let before = out.len();
+        loop {
+            let Some(connection) = &mut self.connection else { return Poll::Ready(Ok(false)) };
+            match self.decoder.next(connection.input.unread()) {
+                Step::Data { skipped, len } => {
+                    encoder.data(out, &connection.input.unread()[skipped..skipped + len]);
+                    connection.input.consume(skipped + len);
+                    if out.len() - before >= PIECE_MAX {
+                        return Poll::Ready(Ok(true));
+                    }
+                }
+                Step::End(len) => {
+                    connection.input.consume(len);
+                    encoder.end(out, self.decoder.trailers());
+                    self.give_back_if_done();
+                    return Poll::Ready(Ok(false));
+                }
+                Step::Broken(_) => return Poll::Ready(Err(self.give_up("the framing of a chunk"))),
+                Step::More => {
+                    connection.input.consume(connection.input.unread().len());
+                    if out.len() > before {
+                        return Poll::Ready(Ok(true));
+                    }
+                    match ready!(connection.input.poll_fill(cx, &mut connection.stream, self.pool.buffers())) {
+                        Ok(1..) => self.moved_at = time::instant_now(),
+                        Ok(0) if self.decoder.end() => {}
+                        Ok(0) => return Poll::Ready(Err(self.give_up("the connection ended"))),
+                        Err(_) => return Poll::Ready(Err(self.give_up("the connection broke"))),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ready once nothing has moved for too long, or the whole took too long; that is the upstream's fault.
+    pub(in super::super) fn poll_overdue(
+        &mut self,
+        cx: &mut Context<'_>,
+        deadline: &mut Deadline,
+    ) -> Poll<&'static str> {
+        ready!(self.poll_untaken(cx, deadline));
+        Poll::Ready(self.give_up("it did not finish in time"))
+    }
+
+    /// The same while it is the client for whom we wait.
+    pub(in super::super) fn poll_untaken(&mut self, cx: &mut Context<'_>, deadline: &mut Deadline) -> Poll<()> {
+        let idle_at = self.moved_at + self.patience.body_idle;
+        let at = self.patience.total_at.map_or(idle_at, |total_at| total_at.min(idle_at));
+        deadline.poll(cx, at)
+    }
+
+    /// The answer does not come to its end.
+    pub(in super::super) fn give_up(&mut self, cause: &'static str) -> &'static str {
+        self.connection = None;
+        self.pool.count_broken(cause);
+        cause
+    }
+
+    /// Something moved.
+    pub(in super::super) fn touch(&mut self) {
+        self.moved_at = time::instant_now();
+    }
+
+    /// Moves the request on as far as it goes now.
+    pub(in super::super) fn send(&mut self, cx: &mut Context<'_>, source: &mut impl Source) {
+        if let Some(connection) = &mut self.connection
+            && self.upload.send(cx, connection, source)
+        {
+            self.moved_at = time::instant_now();
+        }
+    }
+
+    /// The connection can be used again once both bodies have ended.
+    fn give_back_if_done(&mut self) {
+        if !self.decoder.has_ended() {
+            return;
+        }
+        let keeps_alive = self.is_sent() && self.head.as_ref().is_some_and(|head| head.keeps_alive);
+        if let Some(connection) =
+            self.connection.take().filter(|connection| keeps_alive && connection.out.pending() == 0)
+        {
+            self.pool.put(connection);
+        }
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection before it answered")
+}
+
+fn broken(error: io::Error) -> ExchangeError {
+    ExchangeError::Broken(error)
 }
 
 impl From<ConnectError> for ExchangeError {

@@ -4,11 +4,11 @@
 //! response is there, then the response's body. That saves two hops through the scheduler for each request.
 //! In the pool nobody drives it; that it was closed meanwhile is seen when it is taken out.
 
-mod answer;
 mod connection;
 mod exchange;
 mod pool;
+mod upload;
 
-pub(super) use answer::UpstreamBody;
-pub(super) use exchange::{ExchangeError, Exchanged, exchange};
+pub(super) use exchange::{Arrived, Exchange, ExchangeError};
 pub(super) use pool::{Pool, SWEEP_EVERY};
+pub(super) use upload::{BodyBroken, Sent, Source};

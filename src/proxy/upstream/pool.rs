@@ -1,8 +1,10 @@
 //! The idle connections of one worker, the most recently used first.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::time::Duration;
 
+use super::super::buffer::Buffers;
 use super::super::settings::Upstream;
 use super::connection::{ConnectError, Connection};
 use crate::telemetry::Counter;
@@ -19,6 +21,7 @@ pub(in super::super) struct Pool {
     /// Another pool has taken its place.
     is_closed: Cell<bool>,
     broken_answers: Counter,
+    buffers: Rc<Buffers>,
 }
 
 /// How often idle connections are looked after: how much longer than allowed one may stay.
@@ -26,7 +29,12 @@ pub(in super::super) const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 impl Pool {
     /// An empty pool.
-    pub(in super::super) fn new(upstream: Upstream, connect_timeout: Duration, broken_answers: Counter) -> Self {
+    pub(in super::super) fn new(
+        upstream: Upstream,
+        connect_timeout: Duration,
+        broken_answers: Counter,
+        buffers: Rc<Buffers>,
+    ) -> Self {
         Self {
             upstream,
             connect_timeout,
@@ -34,13 +42,19 @@ impl Pool {
             sweeps: Cell::new(0),
             is_closed: Cell::new(false),
             broken_answers,
+            buffers,
         }
+    }
+
+    /// The memory of the worker's connections.
+    pub(super) fn buffers(&self) -> &Buffers {
+        &self.buffers
     }
 
     /// An idle connection that was still open a moment ago.
     pub(super) fn take(&self) -> Option<Box<Connection>> {
         let mut idle = self.idle.borrow_mut();
-        while let Some(mut connection) = idle.pop() {
+        while let Some(connection) = idle.pop() {
             if connection.is_reusable() {
                 return Some(connection);
             }
@@ -60,13 +74,15 @@ impl Pool {
         let has_room = !self.is_closed.get() && idle.len() < self.upstream.max_idle;
         if has_room && connection.is_reusable() {
             connection.idle_since = Some(self.sweeps.get());
+            connection.input.release(&self.buffers);
+            connection.out.release(&self.buffers);
             idle.push(connection);
         }
     }
 
     /// An answer broke off on a connection that was taken from here.
-    pub(super) fn count_broken(&self, cause: &dyn std::error::Error) {
-        tracing::debug!(%cause, "the upstream broke off within its answer");
+    pub(super) fn count_broken(&self, cause: &str) {
+        tracing::debug!(cause, "the upstream broke off within its answer");
         self.broken_answers.inc();
     }
 

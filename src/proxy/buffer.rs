@@ -1,0 +1,189 @@
+//! Memory for what is read and written, shared by the connections of a worker: an idle one holds none.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+/// Most messages fit.
+const SIZE: usize = 4 * 1024;
+/// What a buffer grows to while a body goes through it.
+const SIZE_MAX: usize = 64 * 1024;
+/// Less room than this is not worth a read.
+const ROOM_MIN: usize = 512;
+/// Buffers that are kept for reuse; beyond, they are freed.
+const KEPT_MAX: usize = 512;
+
+/// Buffers that nobody uses at the moment.
+#[derive(Debug, Default)]
+pub(super) struct Buffers(RefCell<Vec<Vec<u8>>>);
+
+impl Buffers {
+    /// An empty one.
+    pub(super) fn take(&self) -> Vec<u8> {
+        self.0.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(SIZE))
+    }
+
+    /// Takes one back. One that has grown, or has no memory of its own, is dropped.
+    pub(super) fn put(&self, mut bytes: Vec<u8>) {
+        let mut kept = self.0.borrow_mut();
+        if (SIZE..=2 * SIZE).contains(&bytes.capacity()) && kept.len() < KEPT_MAX {
+            bytes.clear();
+            kept.push(bytes);
+        }
+    }
+}
+
+/// What was read from a socket and is not taken yet.
+#[derive(Debug, Default)]
+pub(super) struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Buffer {
+    /// One in which `bytes` have been read.
+    pub(super) fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes, start: 0 }
+    }
+
+    /// What is not taken yet.
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    /// Whether all of it is taken.
+    pub(super) fn is_empty(&self) -> bool {
+        self.start == self.bytes.len()
+    }
+
+    /// Takes `len` bytes.
+    pub(super) fn consume(&mut self, len: usize) {
+        self.start = (self.start + len).min(self.bytes.len());
+    }
+
+    /// Whether it has memory of its own.
+    pub(super) fn has_memory(&self) -> bool {
+        self.bytes.capacity() > 0
+    }
+
+    /// Takes the next `len` bytes with the memory they are in. Gives that, and where they begin. What follows them
+    /// moves to another buffer.
+    pub(super) fn split(&mut self, len: usize, buffers: &Buffers) -> (Vec<u8>, usize) {
+        let (start, end) = (self.start, (self.start + len).min(self.bytes.len()));
+        let mut rest = Vec::new();
+        if end < self.bytes.len() {
+            rest = buffers.take();
+            rest.extend_from_slice(&self.bytes[end..]);
+        }
+        self.start = 0;
+        (std::mem::replace(&mut self.bytes, rest), start)
+    }
+
+    /// Gives the memory back if nothing is in it.
+    pub(super) fn release(&mut self, buffers: &Buffers) {
+        if self.is_empty() && self.has_memory() {
+            self.start = 0;
+            buffers.put(std::mem::take(&mut self.bytes));
+        }
+    }
+
+    /// Reads once; 0 at the end of the stream. Grows when the last read filled it.
+    pub(super) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut TcpStream,
+        buffers: &Buffers,
+    ) -> Poll<io::Result<usize>> {
+        if !self.has_memory() {
+            self.bytes = buffers.take();
+        }
+        let was_filled = self.bytes.len() == self.bytes.capacity();
+        if self.start > 0 && (self.is_empty() || was_filled) {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        if self.bytes.capacity() - self.bytes.len() < ROOM_MIN || (was_filled && self.bytes.capacity() < SIZE_MAX) {
+            self.bytes.reserve(self.bytes.capacity() + ROOM_MIN);
+        }
+        // Stateless: it can be made anew for each poll.
+        pin!(stream.read_buf(&mut self.bytes)).poll(cx)
+    }
+}
+
+/// What is to be written to a socket.
+#[derive(Debug, Default)]
+pub(super) struct Out {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+/// Beyond this much, nothing more is read to be written.
+const PENDING_MAX: usize = SIZE_MAX;
+
+impl Out {
+    /// Where to append.
+    pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Bytes that wait to be written.
+    pub(super) fn pending(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Whether there is more than should be added to.
+    pub(super) fn is_full(&self) -> bool {
+        self.pending() >= PENDING_MAX
+    }
+
+    /// Whether none of it was written.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.sent == 0
+    }
+
+    /// Begins anew with the same bytes.
+    pub(super) fn rewind(&mut self) {
+        self.sent = 0;
+    }
+
+    /// Forgets everything, and keeps the memory if it is not much.
+    pub(super) fn clear(&mut self) {
+        self.sent = 0;
+        if self.bytes.capacity() > PENDING_MAX { self.bytes = Vec::new() } else { self.bytes.clear() }
+    }
+
+    /// Makes room, from `buffers` if it has no memory.
+    pub(super) fn prepare(&mut self, buffers: &Buffers) {
+        if self.bytes.capacity() == 0 {
+            self.bytes = buffers.take();
+        }
+    }
+
+    /// Gives the memory back if nothing is in it.
+    pub(super) fn release(&mut self, buffers: &Buffers) {
+        if self.pending() == 0 && self.bytes.capacity() > 0 {
+            self.sent = 0;
+            buffers.put(std::mem::take(&mut self.bytes));
+        }
+    }
+
+    /// Writes what the socket takes; ready when nothing is left. What was written stays until [`Out::clear`].
+    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, stream: &TcpStream) -> Poll<io::Result<()>> {
+        while self.sent < self.bytes.len() {
+            match stream.try_write(&self.bytes[self.sent..]) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(len) => self.sent += len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::task::ready!(stream.poll_write_ready(cx))?;
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

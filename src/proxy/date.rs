@@ -1,0 +1,29 @@
+//! The Date header (RFC 9110, section 6.6.1), written once a second.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::time::Timestamp;
+
+/// The line for the present second.
+#[derive(Debug, Default)]
+pub(super) struct Date {
+    second: Cell<u64>,
+    line: RefCell<String>,
+}
+
+impl Date {
+    /// Brings it up to `now`.
+    pub(super) fn set(&self, now: Timestamp) {
+        let second = now.as_secs();
+        if self.second.replace(second) != second {
+            let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second));
+            *self.line.borrow_mut() = format!("date: {date}\r\n");
+        }
+    }
+
+    /// Writes it.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.line.borrow().as_bytes());
+    }
+}

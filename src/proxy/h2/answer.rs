@@ -1,0 +1,197 @@
+//! The body of an answer over HTTP/2, which its client may not take.
+//!
+//! hyper asks an answer for its next piece once the last one has gone out. While the client keeps the window of
+//! the stream shut nobody polls the answer, so that its own deadlines sleep, and the socket is not blocked either.
+//! A task beside it watches for that, from the second piece on, and gives up the upstream's connection. The stream
+//! ends when its client next takes something; until then it holds one piece.
+
+use std::cell::{Cell, RefCell};
+use std::error::Error;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body::{Body, Frame, SizeHint};
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::{Instant, sleep_until};
+
+use super::super::deadline::Deadline;
+use super::super::encode::Encoder;
+use super::super::hop;
+use super::super::over_h2::{InFlight, StreamBody};
+use super::super::upstream::Exchange;
+use crate::time;
+
+/// Why a body broke off.
+type BodyError = Box<dyn Error + Send + Sync>;
+
+/// What the client gets.
+#[derive(Debug)]
+pub(in super::super) struct AnswerBody {
+    source: Source,
+    /// The request is in flight for as long as its answer is.
+    _in_flight: InFlight,
+}
+
+#[derive(Debug)]
+enum Source {
+    Own(Option<Bytes>),
+    Upstream { shared: Rc<Shared>, watch: Option<JoinHandle<()>> },
+}
+
+/// An answer of the upstream, and who watches whether it is taken.
+#[derive(Debug)]
+struct Shared {
+    /// None once it was given up.
+    relay: RefCell<Option<Relay>>,
+    /// When the last piece was handed over, if it is the client whom we wait for.
+    since: Cell<Option<Instant>>,
+}
+
+/// Both bodies on their way.
+#[derive(Debug)]
+struct Relay {
+    exchange: Exchange,
+    request: StreamBody,
+    deadline: Deadline,
+    /// The body is done, but its trailers are not.
+    owes_trailers: bool,
+}
+
+impl AnswerBody {
+    /// An answer of our own.
+    pub(in super::super) fn own(bytes: Bytes, in_flight: InFlight) -> Self {
+        Self { source: Source::Own(Some(bytes).filter(|bytes| !bytes.is_empty())), _in_flight: in_flight }
+    }
+
+    /// The upstream's answer.
+    pub(in super::super) fn upstream(exchange: Exchange, request: StreamBody, in_flight: InFlight) -> Self {
+        if exchange.has_ended() {
+            return Self::own(Bytes::new(), in_flight);
+        }
+        let relay = Relay { exchange, request, deadline: Deadline::default(), owes_trailers: false };
+        let shared = Rc::new(Shared { relay: RefCell::new(Some(relay)), since: Cell::new(None) });
+        Self { source: Source::Upstream { shared, watch: None }, _in_flight: in_flight }
+    }
+}
+
+impl Relay {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Self { exchange, request, deadline, owes_trailers } = self;
+        if std::mem::take(owes_trailers) {
+            return Poll::Ready(trailers(exchange).map(|trailers| Ok(Frame::trailers(trailers))));
+        }
+        if exchange.has_ended() {
+            return Poll::Ready(None);
+        }
+        // An upstream that always has more would never be waited for.
+        if exchange.total_at().is_some_and(|at| at <= time::instant_now()) {
+            return Poll::Ready(Some(Err(exchange.give_up("it did not finish in time").into())));
+        }
+        exchange.send(cx, request);
+        let mut out = Vec::new();
+        match exchange.poll_body(cx, &mut out, &Encoder::Raw) {
+            Poll::Ready(Ok(has_more)) => {
+                let trailers = if has_more { None } else { trailers(exchange) };
+                match trailers {
+                    Some(trailers) if out.is_empty() => Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
+                    None if out.is_empty() => Poll::Ready(None),
+                    trailers => {
+                        *owes_trailers = trailers.is_some();
+                        Poll::Ready(Some(Ok(Frame::data(out.into()))))
+                    }
+                }
+            }
+            Poll::Ready(Err(cause)) => Poll::Ready(Some(Err(cause.into()))),
+            Poll::Pending => exchange.poll_overdue(cx, deadline).map(|cause| Some(Err(cause.into()))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.exchange.has_ended() && !self.owes_trailers
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.exchange.left().map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+/// The fields after the upstream's body, as HTTP/2 has them.
+fn trailers(exchange: &Exchange) -> Option<HeaderMap> {
+    let fields = exchange.trailers()?.fields();
+    let pair = |(name, value): (&[u8], &[u8])| {
+        let name = HeaderName::from_bytes(name).ok()?;
+        HeaderValue::from_bytes(value).ok().map(|value| (name, value))
+    };
+    let headers: HeaderMap = fields.iter().filter(|(name, _)| hop::may_trail(name)).filter_map(pair).collect();
+    Some(headers).filter(|headers| !headers.is_empty())
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.source {
+            Source::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Source::Upstream { shared, watch } => {
+                let mut relay = shared.relay.borrow_mut();
+                let Some(relay) = &mut *relay else {
+                    return Poll::Ready(Some(Err("the client did not take the answer in time".into())));
+                };
+                let polled = relay.poll_frame(cx);
+                let has_more = polled.is_ready() && !relay.is_end_stream();
+                shared.since.set(has_more.then(time::instant_now));
+                if has_more && watch.is_none() {
+                    let (idle, total_at) = (relay.exchange.body_idle(), relay.exchange.total_at());
+                    *watch = Some(spawn_local(watch_over(Rc::downgrade(shared), idle, total_at)));
+                }
+                polled
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Own(bytes) => bytes.is_none(),
+            Source::Upstream { shared, .. } => shared.relay.borrow().as_ref().is_some_and(Relay::is_end_stream),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Source::Upstream { shared, .. } => shared.relay.borrow().as_ref().map(Relay::size_hint).unwrap_or_default(),
+        }
+    }
+}
+
+impl Drop for AnswerBody {
+    fn drop(&mut self) {
+        if let Source::Upstream { watch: Some(watch), .. } = &self.source {
+            watch.abort();
+        }
+    }
+}
+
+/// Gives the body up once its client has taken nothing for `idle`, or at `total_at`. While the upstream is waited
+/// for, it looks again later: that wait has deadlines of its own.
+async fn watch_over(shared: Weak<Shared>, idle: Duration, total_at: Option<Instant>) {
+    loop {
+        let Some(since) = shared.upgrade().map(|shared| shared.since.get()) else { return };
+        let now = time::instant_now();
+        let idle_at = since.unwrap_or(now) + idle;
+        let total_at = total_at.filter(|total_at| since.is_some() || *total_at > now);
+        let at = total_at.map_or(idle_at, |total_at| total_at.min(idle_at));
+        if at <= now {
+            if let Some(shared) = shared.upgrade() {
+                shared.relay.take();
+            }
+            return;
+        }
+        sleep_until(at).await;
+    }
+}

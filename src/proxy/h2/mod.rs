@@ -1,0 +1,40 @@
+//! What HTTP/2 needs beside hyper: a socket with deadlines, bodies of answers, and a second look at heads.
+//!
+//! hyper reads an HTTP/2 head by rules of its own, and the upstream speaks HTTP/1. So what is refused over HTTP/1 and
+//! what hyper lets through is refused here. Not here: pseudo-headers and connection-specific headers, which hyper
+//! refuses itself.
+
+mod answer;
+mod io;
+
+pub(super) use answer::AnswerBody;
+pub(super) use io::FrameIo;
+
+use http::header::CONTENT_LENGTH;
+use http::request::Parts;
+use http::{Method, Uri};
+
+use super::h1::HeadFault;
+use super::settings::Bounds;
+
+/// What is wrong with a head; as on HTTP/1.
+pub(super) fn fault(head: &Parts, bounds: &Bounds) -> Option<HeadFault> {
+    let Parts { uri, headers, method, .. } = head;
+    if uri.path_and_query().is_some_and(|target| target.as_str().len() > bounds.max_uri_bytes) {
+        return Some(HeadFault::UriTooLong);
+    }
+    if headers.len() > bounds.max_headers {
+        return Some(HeadFault::TooLarge);
+    }
+    if headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
+        // hyper takes equal ones, and all of them would be sent on.
+        return Some(HeadFault::AmbiguousFraming("more than one content-length"));
+    }
+    (!is_target(method, uri)).then_some(HeadFault::Malformed("target"))
+}
+
+/// Whether HTTP/1 could say it: the path is normalised later, the query is sent as it is.
+fn is_target(method: &Method, uri: &Uri) -> bool {
+    let is_query = uri.query().is_none_or(|query| query.bytes().all(|byte| byte.is_ascii_graphic()));
+    is_query && (uri.path() != "*" || *method == Method::OPTIONS)
+}

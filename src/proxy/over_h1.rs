@@ -1,0 +1,325 @@
+//! Requests over HTTP/1: one after another, each answered before the next is looked at.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::Uri;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::answer::{self, Asked, Upstream};
+use super::connection::draining;
+use super::deadline::Deadline;
+use super::encode::Encoder;
+use super::h1::{Head, HeadFault, Limits};
+use super::request::{Protocol, Request};
+use super::service::{self, Life, Passed, Peer, Stop};
+use super::settings::Bounds;
+use super::tally::Tally;
+use super::upstream::{Arrived, Exchange, ExchangeError};
+use super::view::View;
+use super::wire::{HeadBytes, Said, Wire};
+use super::worker::{Stage, Worker};
+use crate::time;
+
+/// How long a client that is still sending is listened to after its last answer.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Serves a connection on which `first` has been read, since `since`, until it ends.
+pub(super) async fn serve(
+    worker: &Rc<Worker>,
+    stream: TcpStream,
+    peer: &Peer,
+    first: Vec<u8>,
+    since: Instant,
+    bounds: &Bounds,
+    mut stage: watch::Receiver<Stage>,
+) {
+    let &Bounds { max_head_bytes, max_headers, max_uri_bytes, .. } = bounds;
+    let limits = Limits { max_head_bytes, max_headers, max_uri_bytes };
+    let wire = Wire::new(stream, first, since, limits, Rc::clone(&worker.buffers));
+    let mut session = Session { worker, peer, wire, memory: HeadBytes::default(), deadline: Deadline::default() };
+    let mut timeouts = Rc::clone(&worker.views.view().timeouts);
+    let (mut idle_since, mut ends, mut listens) = (since, pin!(draining(&mut stage)), false);
+    loop {
+        let said = poll_fn(|cx| {
+            let Session { wire, memory, deadline, .. } = &mut session;
+            if let Poll::Ready(said) = wire.poll_said(cx, memory, idle_since, &timeouts, deadline) {
+                return Poll::Ready(said);
+            }
+            // Asked once, it wakes this task: asking every time would cost every request.
+            if !listens || worker.is_draining() {
+                listens = true;
+                let has_ended = ends.as_mut().poll(cx).is_ready();
+                if has_ended && wire.is_silent() {
+                    return Poll::Ready(Said::Nothing);
+                }
+            }
+            Poll::Pending
+        });
+        let after = match said.await {
+            Said::Head(head) => {
+                let view = worker.views.view();
+                if !Rc::ptr_eq(&timeouts, &view.timeouts) {
+                    timeouts = Rc::clone(&view.timeouts);
+                }
+                session.request(&view, &head).await
+            }
+            Said::Fault(fault) => session.fault(fault).await,
+            Said::Nothing => break,
+        };
+        match after {
+            After::Next(since) => idle_since = since,
+            After::End => break,
+            After::Break => return,
+        }
+    }
+    session.wire.linger(LINGER).await;
+}
+
+/// What becomes of the connection.
+enum After {
+    /// Another request may come; this one was answered at about this instant.
+    Next(Instant),
+    /// The client may still be sending.
+    End,
+    /// Nobody is left, or the answer is not whole: closed at once.
+    Break,
+}
+
+/// A connection and the request in hand.
+struct Session<'w> {
+    worker: &'w Rc<Worker>,
+    peer: &'w Peer,
+    wire: Wire,
+    memory: HeadBytes,
+    deadline: Deadline,
+}
+
+impl Session<'_> {
+    /// Answers the request whose head is in memory.
+    async fn request(&mut self, view: &View, head: &Head) -> After {
+        let worker = self.worker;
+        let began = time::instant_now();
+        worker.date.set(worker.shared.gate.clock().at(began));
+        let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, self.peer.ip);
+        let life = Life { worker, view, peer: self.peer, began, waited: false.into() };
+        let mut asked = Asked::nothing();
+        match self.forward(&life, head, &mut asked, &mut tally).await {
+            Ok(exchange) => self.relay(&life, exchange, asked, tally).await,
+            Err(stop) => self.stop(&life, stop, asked, tally).await,
+        }
+    }
+
+    /// Answers a head that is refused.
+    async fn fault(&mut self, fault: HeadFault) -> After {
+        let (worker, began) = (self.worker, time::instant_now());
+        worker.date.set(worker.shared.gate.clock().at(began));
+        let view = worker.views.view();
+        let tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, self.peer.ip);
+        let life = Life { worker, view: &view, peer: self.peer, began, waited: false.into() };
+        let stop = life.refuse(fault);
+        self.stop(&life, stop, Asked::nothing(), tally).await
+    }
+
+    /// From the head of the request to the head of the response.
+    async fn forward<'v>(
+        &mut self,
+        life: &Life<'v>,
+        head: &Head,
+        asked: &mut Asked,
+        tally: &mut Tally<'_>,
+    ) -> Result<(Exchange, Passed<'v>), Stop<'v>> {
+        let Self { wire, memory, deadline, .. } = self;
+        let mut uri = Uri::default();
+        let Some(request) = Request::of_h1(head, memory.bytes(), memory.fields(), &mut uri) else {
+            return Err(life.refuse(HeadFault::Malformed("target")));
+        };
+        *asked = Asked::by(&request);
+        let admitted = life.admit(&request, *asked, Some(wire), tally).await?;
+        let opened = tokio::select! {
+            biased;
+            opened = life.open(&request, &admitted) => opened,
+            () = wire.gone() => return Err(Stop::Abandoned),
+        };
+        if service::expects_continue(&request) {
+            wire.expect_continue();
+        }
+        let mut passed = admitted.passed;
+        wire.give_back(memory);
+        let received = match opened {
+            Ok(exchange) => receive(wire, exchange, *asked, &mut passed, deadline).await,
+            Err(failure) => Err(Failed::Exchange(failure)),
+        };
+        match received {
+            Ok(exchange) => Ok((exchange, passed)),
+            Err(Failed::Gone) => Err(Stop::Abandoned),
+            Err(Failed::Exchange(failure)) => Err(life.failed(&failure, &passed, asked.is_grpc)),
+        }
+    }
+
+    /// Sends the response on.
+    async fn relay(
+        &mut self,
+        life: &Life<'_>,
+        (mut exchange, passed): (Exchange, Passed<'_>),
+        asked: Asked,
+        mut tally: Tally<'_>,
+    ) -> After {
+        let arrived_at = time::instant_now();
+        life.measure(exchange.handed_over(), arrived_at, passed.was_held);
+        let Self { wire, deadline, worker, .. } = self;
+        let mut keeps_alive = asked.keeps_alive && !worker.is_draining();
+        let encoder = {
+            let Some((head, reason, fields)) = exchange.response() else { return After::Break };
+            let profiles = life.view.current.settings.profiles;
+            let standing = passed.standing();
+            let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), profiles };
+            tally.answered(head.status);
+            upstream.write_h1(wire.out(), asked, &worker.date, &mut keeps_alive)
+        };
+        drop((tally, passed));
+        exchange.begin_body();
+        let mut waited = false;
+        let relayed = poll_fn(|cx| {
+            let polled = poll_relay(cx, wire, &mut exchange, &encoder, deadline);
+            waited |= polled.is_pending();
+            polled
+        });
+        if relayed.await.is_err() {
+            return After::Break;
+        }
+        if !keeps_alive || !(wire.has_read_all() || wire.skip_body()) {
+            return After::End;
+        }
+        After::Next(if waited { time::instant_now() } else { arrived_at })
+    }
+
+    /// Answers in place of the upstream.
+    async fn stop(&mut self, life: &Life<'_>, stop: Stop<'_>, asked: Asked, mut tally: Tally<'_>) -> After {
+        let Self { wire, memory, deadline, worker, .. } = self;
+        let Stop::Answer(own) = stop else { return After::Break };
+        wire.give_back(memory);
+        let keeps_alive = asked.keeps_alive && !own.closes() && !worker.is_draining() && wire.skip_body();
+        let profiles = life.view.current.settings.profiles;
+        answer::write_own_h1(wire.out(), &own, asked, profiles, &worker.date, keeps_alive);
+        tally.answered(own.status().as_u16());
+        drop(tally);
+        let answered_at = life.lately();
+        let by = answered_at + life.view.timeouts.body_idle;
+        let flushed = poll_fn(|cx| match wire.poll_flush(cx) {
+            Poll::Ready(flushed) => Poll::Ready(flushed.is_ok()),
+            Poll::Pending => deadline.poll(cx, by).map(|()| false),
+        });
+        match (flushed.await, keeps_alive) {
+            (false, _) => After::Break,
+            (true, true) => After::Next(answered_at),
+            (true, false) => After::End,
+        }
+    }
+}
+
+/// Why there is no response.
+enum Failed {
+    /// The client left.
+    Gone,
+    Exchange(ExchangeError),
+}
+
+/// Sends the request and waits for the head of the response.
+async fn receive(
+    wire: &mut Wire,
+    mut exchange: Exchange,
+    asked: Asked,
+    passed: &mut Passed<'_>,
+    deadline: &mut Deadline,
+) -> Result<Exchange, Failed> {
+    loop {
+        passed.charged.keep(true);
+        let arrived = poll_fn(|cx| {
+            let polled = exchange.poll_head(cx, wire, deadline);
+            if polled.is_pending() && wire.poll_gone(cx).is_ready() {
+                return Poll::Ready(Err(Failed::Gone));
+            }
+            polled.map_err(Failed::Exchange)
+        });
+        let arrived = arrived.await;
+        passed.charged.keep(exchange.is_touched());
+        match arrived? {
+            Arrived::Head => return Ok(exchange),
+            Arrived::Nothing => {
+                let reopened = tokio::select! {
+                    biased;
+                    reopened = exchange.reopen() => reopened,
+                    () = wire.gone() => return Err(Failed::Gone),
+                };
+                reopened.map_err(Failed::Exchange)?;
+            }
+            Arrived::Interim => write_interim(wire, &exchange, asked),
+        }
+    }
+}
+
+/// Passes an interim answer on to those who can read it (RFC 9110, section 15.2). A 100 they get when their body is
+/// first asked for. Whoever reads none of them gets no more.
+fn write_interim(wire: &mut Wire, exchange: &Exchange, asked: Asked) {
+    let Some((head, reason, fields)) = exchange.response() else { return };
+    if asked.protocol == Protocol::Http11 && head.status != 100 && !wire.is_full() {
+        answer::write_interim(wire.out(), head.status, reason, fields);
+        // What is not taken now goes before the answer.
+        let _ = wire.poll_flush(&mut Context::from_waker(std::task::Waker::noop()));
+    }
+}
+
+/// Moves both bodies on. An error means that the answer is not whole, or that nobody takes it.
+fn poll_relay(
+    cx: &mut Context<'_>,
+    wire: &mut Wire,
+    exchange: &mut Exchange,
+    encoder: &Encoder,
+    deadline: &mut Deadline,
+) -> Poll<Result<(), ()>> {
+    let mut has_more = !exchange.has_ended();
+    loop {
+        if !exchange.is_sent() {
+            exchange.send(cx, wire);
+        }
+        let mut waits = false;
+        while has_more && !waits && !wire.is_full() {
+            match exchange.poll_body(cx, wire.out(), encoder) {
+                Poll::Ready(Ok(more)) => has_more = more,
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(())),
+                Poll::Pending => waits = true,
+            }
+        }
+        let before = wire.pending();
+        let is_flushed = match wire.poll_flush(cx) {
+            Poll::Ready(Ok(())) => true,
+            Poll::Ready(Err(_)) => return Poll::Ready(Err(())),
+            Poll::Pending => false,
+        };
+        if is_flushed && !has_more {
+            return Poll::Ready(Ok(()));
+        }
+        if before > wire.pending() {
+            exchange.touch();
+        }
+        if is_flushed && !waits {
+            continue;
+        }
+        if is_flushed && wire.poll_gone(cx).is_ready() {
+            return Poll::Ready(Err(()));
+        }
+        // A client that takes nothing is not the upstream's fault.
+        ready!(if is_flushed {
+            exchange.poll_overdue(cx, deadline).map(drop)
+        } else {
+            exchange.poll_untaken(cx, deadline)
+        });
+        return Poll::Ready(Err(()));
+    }
+}

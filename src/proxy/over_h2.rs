@@ -1,0 +1,237 @@
+//! Requests over HTTP/2, which hyper speaks: each stream is one request, and a task.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request as HttpRequest, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::answer::{self, Asked, Upstream};
+use super::connection::draining;
+use super::deadline::Deadline;
+use super::encode::Encoder;
+use super::h1::Framing;
+use super::h2::{self, AnswerBody, FrameIo};
+use super::request::{Protocol, Request, Target};
+use super::service::{Life, Passed, Peer, Stop};
+use super::settings::Bounds;
+use super::tally::Tally;
+use super::upstream::{Arrived, BodyBroken, Exchange, ExchangeError, Source};
+use super::view::View;
+use super::worker::{Stage, Worker};
+use crate::policy::FieldBuf;
+use crate::time;
+
+/// How often a client is asked whether it is still there, and how long it has to say so.
+const PING: Duration = Duration::from_secs(20);
+
+/// The client left; the stream is reset.
+type Abandoned = std::io::Error;
+
+/// Serves a connection on which `first` has been read until it ends.
+pub(super) async fn serve(
+    worker: Rc<Worker>,
+    stream: TcpStream,
+    peer: Peer,
+    first: Vec<u8>,
+    bounds: Bounds,
+    mut stage: watch::Receiver<Stage>,
+) {
+    let in_flight = Rc::<Cell<u32>>::default();
+    let timeouts = Rc::clone(&worker.views.view().timeouts);
+    let io = FrameIo::new(stream, first, timeouts, Rc::clone(&in_flight));
+    let peer_text = peer.text.clone();
+    let peer = Rc::new(peer);
+    let service = service_fn(move |request: HttpRequest<Incoming>| {
+        in_flight.set(in_flight.get() + 1);
+        serve_one(Rc::clone(&worker), Rc::clone(&peer), InFlight(Rc::clone(&in_flight)), request)
+    });
+    let connection = http2::Builder::new(Local)
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(bounds.max_h2_streams)
+        .max_header_list_size(u32::try_from(bounds.max_head_bytes).unwrap_or(u32::MAX))
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .serve_connection(TokioIo::new(io), service);
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => ended,
+        () = draining(&mut stage) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(peer = %peer_text, %error, "connection ended");
+    }
+}
+
+/// A request whose answer has not ended.
+#[derive(Debug)]
+pub(super) struct InFlight(Rc<Cell<u32>>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+/// Answers one request.
+async fn serve_one(
+    worker: Rc<Worker>,
+    peer: Rc<Peer>,
+    in_flight: InFlight,
+    request: HttpRequest<Incoming>,
+) -> Result<Response<AnswerBody>, Abandoned> {
+    let began = time::instant_now();
+    let view = worker.views.view();
+    let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, peer.ip);
+    let life = Life { worker: &worker, view: &view, peer: &peer, began, waited: false.into() };
+    let (parts, body) = request.into_parts();
+    let mut asked = Asked::nothing();
+    let mut body = StreamBody(Some(body).filter(|body| !body.is_end_stream()));
+    let forwarded = forward(&life, &parts, &mut body, &mut asked, &mut tally).await;
+    let profiles = view.current.settings.profiles;
+    let response = match forwarded {
+        Ok((mut exchange, passed)) => {
+            life.measure(exchange.handed_over(), time::instant_now(), passed.was_held);
+            let response = {
+                let Some((head, reason, fields)) = exchange.response() else { return Err(abandoned()) };
+                let standing = passed.standing();
+                Upstream { head, reason, fields, standing: standing.as_ref(), profiles }.write_h2((), asked)
+            };
+            exchange.begin_body();
+            response.map(|()| AnswerBody::upstream(exchange, body, in_flight))
+        }
+        Err(Stop::Answer(own)) => {
+            answer::write_own_h2(&own, asked, profiles).map(|bytes| AnswerBody::own(Bytes::from(bytes), in_flight))
+        }
+        Err(Stop::Abandoned) => return Err(abandoned()),
+    };
+    tally.answered(response.status().as_u16());
+    Ok(response)
+}
+
+fn abandoned() -> Abandoned {
+    std::io::ErrorKind::ConnectionAborted.into()
+}
+
+/// From the head of the request to the head of the response.
+async fn forward<'v>(
+    life: &Life<'v>,
+    parts: &http::request::Parts,
+    body: &mut StreamBody,
+    asked: &mut Asked,
+    tally: &mut Tally<'_>,
+) -> Result<(Exchange, Passed<'v>), Stop<'v>> {
+    let View { current, .. } = life.view;
+    if let Some(fault) = h2::fault(parts, &current.settings.bounds) {
+        return Err(life.refuse(fault));
+    }
+    let fields = FieldBuf::from(&parts.headers);
+    let request = Request {
+        protocol: Protocol::Http2,
+        method: parts.method.clone(),
+        target: Target::of(&parts.uri),
+        fields: fields.fields(),
+        framing: body.framing(),
+    };
+    *asked = Asked::by(&request);
+    let admitted = life.admit(&request, *asked, None, tally).await?;
+    let opened = life.open(&request, &admitted).await;
+    let mut passed = admitted.passed;
+    drop(fields);
+    let received = match opened {
+        Ok(exchange) => receive(exchange, body, &mut passed).await,
+        Err(failure) => Err(failure),
+    };
+    received.map_err(|failure| life.failed(&failure, &passed, asked.is_grpc)).map(|exchange| (exchange, passed))
+}
+
+/// Sends the request and waits for the head of the response. Interim answers end here: hyper cannot send them.
+async fn receive(
+    mut exchange: Exchange,
+    body: &mut StreamBody,
+    passed: &mut Passed<'_>,
+) -> Result<Exchange, ExchangeError> {
+    let mut deadline = Deadline::default();
+    loop {
+        passed.charged.keep(true);
+        let arrived = poll_fn(|cx| exchange.poll_head(cx, body, &mut deadline)).await;
+        passed.charged.keep(exchange.is_touched());
+        match arrived? {
+            Arrived::Head => return Ok(exchange),
+            Arrived::Nothing => exchange.reopen().await?,
+            Arrived::Interim => {}
+        }
+    }
+}
+
+/// The body of a request.
+#[derive(Debug)]
+pub(super) struct StreamBody(Option<Incoming>);
+
+impl StreamBody {
+    /// How it is sent on.
+    fn framing(&self) -> Framing {
+        match &self.0 {
+            None => Framing::Length(0),
+            Some(body) => body.size_hint().exact().map_or(Framing::Chunked, Framing::Length),
+        }
+    }
+}
+
+impl Source for StreamBody {
+    fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        encoder: &Encoder,
+    ) -> Poll<Result<bool, BodyBroken>> {
+        loop {
+            let Some(body) = &mut self.0 else {
+                encoder.end(out, None);
+                return Poll::Ready(Ok(false));
+            };
+            match std::task::ready!(Pin::new(&mut *body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) if data.is_empty() => {}
+                    Ok(data) => {
+                        encoder.data(out, &data);
+                        return Poll::Ready(Ok(true));
+                    }
+                    Err(frame) => {
+                        let trailers = frame.trailers_ref().map(FieldBuf::from);
+                        self.0 = None;
+                        encoder.end(out, trailers.as_ref());
+                        return Poll::Ready(Ok(false));
+                    }
+                },
+                Some(Err(_)) => return Poll::Ready(Err(BodyBroken)),
+                None => self.0 = None,
+            }
+        }
+    }
+}
+
+/// Runs the tasks of streams on their worker.
+#[derive(Clone, Copy, Debug)]
+struct Local;
+
+impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Local {
+    fn execute(&self, task: F) {
+        tokio::task::spawn_local(task);
+    }
+}

@@ -1,0 +1,76 @@
+//! A request as the data path sees it, whichever protocol it came by.
+
+use http::{Method, Uri};
+
+use super::h1::{Framing, Head};
+use crate::policy::Fields;
+
+/// The protocol that a request came by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http10,
+    Http11,
+    Http2,
+}
+
+/// What is asked for. Borrowed from the bytes that came.
+#[derive(Clone, Debug)]
+pub(super) struct Request<'b> {
+    pub(super) protocol: Protocol,
+    pub(super) method: Method,
+    pub(super) target: Target<'b>,
+    pub(super) fields: Fields<'b>,
+    /// How its body ends, as it is sent on.
+    pub(super) framing: Framing,
+}
+
+/// A request target, taken apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target<'b> {
+    /// As sent; `/` if an absolute target has none.
+    pub(super) path: &'b str,
+    /// Without `?`.
+    pub(super) query: Option<&'b str>,
+    /// Of an absolute target, or `:authority`.
+    pub(super) authority: Option<&'b str>,
+}
+
+impl<'b> Request<'b> {
+    /// The request of an HTTP/1 head in `bytes`. An absolute target is kept in `uri`.
+    pub(super) fn of_h1(head: &Head, bytes: &'b [u8], fields: Fields<'b>, uri: &'b mut Uri) -> Option<Self> {
+        let text = str::from_utf8(bytes.get(head.target.clone())?).ok()?;
+        let target = if text.starts_with('/') || text == "*" {
+            let (path, query) = text.split_once('?').map_or((text, None), |(path, query)| (path, Some(query)));
+            Target { path, query, authority: None }
+        } else {
+            *uri = text.parse().ok()?;
+            Target::of(uri)
+        };
+        Some(Self {
+            protocol: if head.is_http_11 { Protocol::Http11 } else { Protocol::Http10 },
+            method: method(bytes.get(head.method.clone())?)?,
+            target,
+            fields,
+            framing: head.framing,
+        })
+    }
+
+    /// Whether it has no body.
+    pub(super) fn is_bodyless(&self) -> bool {
+        self.framing == Framing::Length(0)
+    }
+}
+
+fn method(name: &[u8]) -> Option<Method> {
+    if name == b"GET" {
+        return Some(Method::GET); // most are
+    }
+    Method::from_bytes(name).ok()
+}
+
+impl<'b> Target<'b> {
+    /// That of a parsed one.
+    pub(super) fn of(uri: &'b Uri) -> Self {
+        Self { path: uri.path(), query: uri.query(), authority: uri.authority().map(http::uri::Authority::as_str) }
+    }
+}

@@ -1,0 +1,147 @@
+//! The half of an exchange that goes out: the head of a request, and its body as that comes.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Sleep, sleep};
+
+use super::super::encode::Encoder;
+use super::connection::Connection;
+
+/// How long an upstream may take to ask for the body of a request that says `Expect: 100-continue`. Then it is sent
+/// anyway, as RFC 9110, section 10.1.1, allows.
+const CONTINUE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where the body of a request comes from.
+pub(in super::super) trait Source {
+    /// Writes what has come of the body to `out`, as `encoder` frames it. `false`: that was the end.
+    fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        encoder: &Encoder,
+    ) -> Poll<Result<bool, BodyBroken>>;
+}
+
+/// The client's body broke off, or its framing did.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct BodyBroken;
+
+/// What matters of a request once its head is written.
+#[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+pub(in super::super) struct Sent {
+    /// It is HEAD.
+    pub(in super::super) is_head: bool,
+    /// It has a body.
+    pub(in super::super) has_body: bool,
+    /// The body waits for a 100.
+    pub(in super::super) expects_continue: bool,
+    /// It may go out twice: it is safe and has no body (RFC 9110, section 9.2.2).
+    pub(in super::super) may_repeat: bool,
+}
+
+/// A request on its way.
+#[derive(Debug)]
+pub(super) struct Upload {
+    encoder: Encoder,
+    stage: Stage,
+    /// The last piece that was asked for has not come from the client.
+    pub(super) awaits_client: bool,
+    /// Bytes of it may have reached the upstream.
+    pub(super) is_touched: bool,
+}
+
+/// How the body fares.
+#[derive(Debug)]
+enum Stage {
+    /// It waits for the upstream to ask for it.
+    Expected(Pin<Box<Sleep>>),
+    Running,
+    Ended,
+    /// The upstream takes no more; it may still answer.
+    Refused,
+    ClientBroken,
+}
+
+impl Stage {
+    /// Before anything of `request` was sent.
+    fn of(request: Sent) -> Self {
+        match request {
+            Sent { has_body: false, .. } => Self::Ended,
+            Sent { expects_continue: true, .. } => Self::Expected(Box::pin(sleep(CONTINUE_PATIENCE))),
+            _ => Self::Running,
+        }
+    }
+}
+
+impl Upload {
+    /// Of a request whose head is on its connection.
+    pub(super) fn new(request: Sent, encoder: Encoder) -> Self {
+        Self { encoder, stage: Stage::of(request), awaits_client: false, is_touched: false }
+    }
+
+    /// Begins anew; nothing of the body has been asked for.
+    pub(super) fn restart(&mut self, request: Sent) {
+        (self.stage, self.awaits_client, self.is_touched) = (Stage::of(request), false, false);
+    }
+
+    /// Whether all of it has been taken.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.stage, Stage::Ended)
+    }
+
+    /// Whether the client did not keep to what its head says of the body.
+    pub(super) fn is_broken(&self) -> bool {
+        matches!(self.stage, Stage::ClientBroken)
+    }
+
+    /// The upstream has asked for the body.
+    pub(super) fn go_on(&mut self) {
+        if let Stage::Expected(_) = self.stage {
+            self.stage = Stage::Running;
+        }
+    }
+
+    /// Moves on as far as it goes now. Says whether anything of the body moved.
+    pub(super) fn send(&mut self, cx: &mut Context<'_>, connection: &mut Connection, source: &mut impl Source) -> bool {
+        let mut has_moved = false;
+        self.awaits_client = false;
+        if matches!(self.stage, Stage::Refused | Stage::ClientBroken) {
+            return has_moved;
+        }
+        loop {
+            let written = connection.out.poll_write(cx, &connection.stream);
+            self.is_touched |= !connection.out.is_untouched();
+            match written {
+                Poll::Pending => return has_moved,
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => {
+                    tracing::debug!(%error, "the upstream takes no more of a request");
+                    self.stage = Stage::Refused;
+                    return has_moved;
+                }
+            }
+            if let Stage::Expected(patience) = &mut self.stage
+                && patience.as_mut().poll(cx).is_ready()
+            {
+                self.stage = Stage::Running;
+            }
+            if !matches!(self.stage, Stage::Running) {
+                return has_moved;
+            }
+            connection.out.clear();
+            match source.poll_body(cx, connection.out.bytes(), &self.encoder) {
+                Poll::Pending => {
+                    self.awaits_client = true;
+                    return has_moved;
+                }
+                Poll::Ready(Ok(true)) => has_moved = true,
+                Poll::Ready(Ok(false)) => (self.stage, has_moved) = (Stage::Ended, true),
+                Poll::Ready(Err(BodyBroken)) => self.stage = Stage::ClientBroken,
+            }
+        }
+    }
+}

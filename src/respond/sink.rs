@@ -1,0 +1,25 @@
+//! Where headers are written to: the text of an HTTP/1 head, or a map for HTTP/2.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Takes headers one by one.
+pub trait Sink {
+    /// Adds a header. `name` is in lower case; `value` is fit for a header, or is left out.
+    fn put(&mut self, name: &'static str, value: &str);
+}
+
+impl Sink for Vec<u8> {
+    fn put(&mut self, name: &'static str, value: &str) {
+        for piece in [name, ": ", value, "\r\n"] {
+            self.extend_from_slice(piece.as_bytes());
+        }
+    }
+}
+
+impl Sink for HeaderMap {
+    fn put(&mut self, name: &'static str, value: &str) {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.append(HeaderName::from_static(name), value);
+        }
+    }
+}
