@@ -5,6 +5,8 @@
 //!
 //! Not here: what may stand in a name or a value; whoever reads the bytes sees to that.
 
+use std::ops::Range;
+
 use http::HeaderMap;
 
 /// Where one field lies in the bytes of its head.
@@ -13,6 +15,8 @@ pub(super) struct Span {
     name: u32,
     value: u32,
     value_len: u32,
+    /// Behind the line.
+    end: u32,
     name_len: u16,
 }
 
@@ -22,18 +26,22 @@ pub struct Spans {
     all: Vec<Span>,
     /// One bit for each kind of name that is there.
     seen: u64,
+    /// A line does not end with CR LF.
+    is_ragged: bool,
 }
 
 impl Spans {
-    /// Adds a field whose name and value begin at these offsets. Offsets and lengths that do not fit are cut, which
-    /// cannot happen to a head of less than 4 GiB with names below 64 KiB.
-    pub fn push(&mut self, bytes: &[u8], name: std::ops::Range<usize>, value: std::ops::Range<usize>) {
+    /// Adds a field whose name and value lie here, and whose line ends before `end`. Offsets and lengths that do not
+    /// fit are cut, which cannot happen to a head of less than 4 GiB with names below 64 KiB.
+    pub fn push(&mut self, bytes: &[u8], name: Range<usize>, value: Range<usize>, end: usize) {
         let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        self.is_ragged |= !bytes.get(value.end..end).is_some_and(|rest| rest.ends_with(b"\r\n"));
         self.seen |= bit(bytes.get(name.clone()).unwrap_or(&[]));
         self.all.push(Span {
             name: narrow(name.start),
             value: narrow(value.start),
             value_len: narrow(value.len()),
+            end: narrow(end),
             name_len: u16::try_from(name.len()).unwrap_or(u16::MAX),
         });
     }
@@ -51,12 +59,12 @@ impl Spans {
     /// Forgets all of them, and keeps the memory.
     pub fn clear(&mut self) {
         self.all.clear();
-        self.seen = 0;
+        (self.seen, self.is_ragged) = (0, false);
     }
 
     /// The fields themselves; `bytes` are those that the offsets count in.
     pub fn of<'b>(&'b self, bytes: &'b [u8]) -> Fields<'b> {
-        Fields { bytes, spans: &self.all, seen: self.seen }
+        Fields { bytes, spans: &self.all, seen: self.seen, is_ragged: self.is_ragged }
     }
 }
 
@@ -66,11 +74,12 @@ pub struct Fields<'b> {
     bytes: &'b [u8],
     spans: &'b [Span],
     seen: u64,
+    is_ragged: bool,
 }
 
 impl<'b> Fields<'b> {
     /// None at all.
-    pub const NONE: Fields<'static> = Fields { bytes: &[], spans: &[], seen: 0 };
+    pub const NONE: Fields<'static> = Fields { bytes: &[], spans: &[], seen: 0, is_ragged: false };
 
     /// How many there are.
     pub fn len(&self) -> usize {
@@ -103,6 +112,28 @@ impl<'b> Fields<'b> {
     /// Whether there is a field `name`, which is in lower case.
     pub fn contains(&self, name: &str) -> bool {
         self.first(name).is_some()
+    }
+
+    /// Writes the lines of those fields whose names are to be kept, as they came; each ends with CR LF.
+    pub fn write_lines(&self, out: &mut Vec<u8>, mut is_kept: impl FnMut(&[u8]) -> bool) {
+        if self.is_ragged {
+            for (name, value) in self.iter().filter(|(name, _)| is_kept(name)) {
+                for piece in [name, b": ", value, b"\r\n"] {
+                    out.extend_from_slice(piece);
+                }
+            }
+            return;
+        }
+        // What lies together is copied together.
+        let mut run = 0..0;
+        for span in self.spans.iter().filter(|span| is_kept(span.name(self.bytes))) {
+            if run.end != span.name {
+                out.extend_from_slice(slice(self.bytes, run.start, run.end - run.start));
+                run.start = span.name;
+            }
+            run.end = span.end;
+        }
+        out.extend_from_slice(slice(self.bytes, run.start, run.end - run.start));
     }
 
     /// The members of the comma-separated list that all fields `name` make, without white space around them (RFC
@@ -151,10 +182,11 @@ impl FieldBuf {
     /// Adds a field.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         let start = self.bytes.len();
-        self.bytes.extend_from_slice(name);
-        self.bytes.extend_from_slice(value);
-        let middle = start + name.len();
-        self.spans.push(&self.bytes, start..middle, middle..self.bytes.len());
+        for piece in [name, b": ", value, b"\r\n"] {
+            self.bytes.extend_from_slice(piece);
+        }
+        let (end, value_at) = (self.bytes.len(), start + name.len() + 2);
+        self.spans.push(&self.bytes, start..start + name.len(), value_at..value_at + value.len(), end);
     }
 
     /// What was added.
@@ -202,7 +234,22 @@ mod tests {
         assert_eq!(all("x-key"), [&b"1"[..], b"2"]);
         assert_eq!(all("host"), [b"a"]);
         assert!(all("x-kez").is_empty() && all("").is_empty());
+        let mut lines = Vec::new();
+        fields.fields().write_lines(&mut lines, |name| name != b"x-kEY");
+        assert_eq!(lines, b"Host: a\r\nX-Key: 1\r\nX-Keys: 3\r\nAccept: b, ,c\r\n");
         assert_eq!(fields.fields().members("accept").collect::<Vec<_>>(), [&b"b"[..], b"", b"c"]);
+    }
+
+    #[test]
+    fn lines_that_end_otherwise_are_written_anew() {
+        let bytes = b"a:1\nb: 2 \r\nc:3\r\n";
+        let mut spans = Spans::default();
+        spans.push(bytes, 0..1, 2..3, 4);
+        spans.push(bytes, 4..5, 7..8, 11);
+        spans.push(bytes, 11..12, 13..14, 16);
+        let mut lines = Vec::new();
+        spans.of(bytes).write_lines(&mut lines, |name| name != b"b");
+        assert_eq!(lines, b"a: 1\r\nc: 3\r\n");
     }
 
     proptest! {

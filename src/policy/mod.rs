@@ -31,6 +31,8 @@ use matcher::Matcher;
 #[derive(Debug)]
 pub struct Policy {
     limits: Vec<Limit>,
+    /// Any of them is decided at arrival.
+    has_arrival: bool,
     matcher: Matcher,
     /// Who a request says it is from; named by [`KeyPart::Identity`] through its index here.
     pub identities: Vec<Identity>,
@@ -157,12 +159,18 @@ impl Policy {
     /// A policy over `limits`, in the order they are written.
     pub fn new(limits: Vec<Limit>, identities: Vec<Identity>, client_ip: ClientIpRules, free_preflights: bool) -> Self {
         let matcher = Matcher::new(&limits);
-        Self { limits, matcher, identities, client_ip, free_preflights }
+        let has_arrival = limits.iter().any(|limit| limit.stage == Stage::Arrival && limit.mode != Mode::Off);
+        Self { limits, has_arrival, matcher, identities, client_ip, free_preflights }
     }
 
     /// All limits, also those that are off.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
+    }
+
+    /// Whether any limit is decided at arrival.
+    pub fn has_arrival(&self) -> bool {
+        self.has_arrival
     }
 
     /// Calls `each` with every limit of `stage` that applies to the request, in no particular order.

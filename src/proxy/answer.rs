@@ -4,7 +4,7 @@ use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::date::Date;
-use super::encode::{Encoder, write_field};
+use super::encode::Encoder;
 use super::h1::{Framing, ResponseHead};
 use super::hop::{self, Named};
 use super::request::{Protocol, Request};
@@ -69,17 +69,17 @@ pub(super) struct Upstream<'a> {
 }
 
 impl<'a> Upstream<'a> {
-    /// What of the upstream's fields goes on: all but what is for its connection, or is written anew.
-    fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    /// Which of the upstream's fields go on, by name: all but what is for its connection, or is written anew.
+    fn passes(&self) -> impl Fn(&[u8]) -> bool + use<'a> {
         let (named, profiles, is_limited) = (Named::by(self.fields), self.profiles, self.standing.is_some());
         // RFC 9112, section 6.3; RFC 9110, section 8.6.
         let drops_length = self.head.framing == Framing::Chunked || self.head.status == 204;
-        self.fields.iter().filter(move |(name, _)| {
+        move |name| {
             !(hop::is_hop_by_hop(name)
                 || (drops_length && name.eq_ignore_ascii_case(b"content-length"))
                 || (is_limited && respond::is_limit_header(profiles, name))
                 || named.contains(name))
-        })
+        }
     }
 
     fn write_limits(&self, asked: Asked, sink: &mut impl Sink) {
@@ -100,9 +100,7 @@ impl<'a> Upstream<'a> {
         out.push(b' ');
         out.extend_from_slice(self.reason);
         out.extend_from_slice(b"\r\n");
-        for (name, value) in self.fields() {
-            write_field(out, name, value);
-        }
+        self.fields.write_lines(out, self.passes());
         let has_length = matches!(self.head.framing, Framing::Length(_));
         let encoder = if has_length || asked.protocol == Protocol::Http10 {
             *keeps_alive &= has_length;
@@ -125,7 +123,8 @@ impl<'a> Upstream<'a> {
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::from_u16(self.head.status).unwrap_or(StatusCode::BAD_GATEWAY);
         let headers = response.headers_mut();
-        for (name, value) in self.fields() {
+        let passes = self.passes();
+        for (name, value) in self.fields.iter().filter(|(name, _)| passes(name)) {
             if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
                 headers.append(name, value);
             }
@@ -197,9 +196,7 @@ pub(super) fn write_interim(out: &mut Vec<u8>, status: u16, reason: &[u8], field
     out.push(b' ');
     out.extend_from_slice(reason);
     out.extend_from_slice(b"\r\n");
-    for (name, value) in fields.iter().filter(|(name, _)| !hop::is_hop_by_hop(name) && !named.contains(name)) {
-        write_field(out, name, value);
-    }
+    fields.write_lines(out, |name| !hop::is_hop_by_hop(name) && !named.contains(name));
     out.extend_from_slice(b"\r\n");
 }
 

@@ -50,12 +50,11 @@ pub(super) fn write_head(
     write_field(out, b"host", host.as_bytes());
 
     let named = Named::by(request.fields);
-    for (name, value) in request.fields.iter() {
-        if !hop::is_hop_by_hop(name) && !is_ours(name, request.protocol, sender.is_trusted) && !named.contains(name) {
-            write_field(out, name, value);
-        }
-    }
-    if request.protocol == Protocol::Http2 {
+    let (protocol, is_trusted) = (request.protocol, sender.is_trusted);
+    request.fields.write_lines(out, |name| {
+        !hop::is_hop_by_hop(name) && !is_ours(name, protocol, is_trusted) && !named.contains(name)
+    });
+    if protocol == Protocol::Http2 {
         join_cookies(out, request.fields);
     }
     if hop::takes_trailers(request.fields) {

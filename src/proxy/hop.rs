@@ -32,6 +32,12 @@ pub(super) struct Named<'b>(SmallVec<[&'b [u8]; 4]>);
 impl<'b> Named<'b> {
     /// Those of these fields.
     pub(super) fn by(fields: Fields<'b>) -> Self {
+        // What most say who say anything names nothing.
+        if fields.first("connection").is_none_or(|value| value == b"keep-alive" || value == b"close")
+            && fields.all("connection").nth(1).is_none()
+        {
+            return Self(SmallVec::new());
+        }
         let is_kept = |name: &&[u8]| KEPT.iter().any(|kept| name.eq_ignore_ascii_case(kept));
         Self(fields.members("connection").map(without_parameters).filter(|name| !is_kept(name)).collect())
     }

@@ -27,10 +27,10 @@ pub(super) fn authority<'b>(request: &Request<'b>) -> Result<&'b str, BadHost> {
 
 /// The host alone, lower-cased, without port and final dot.
 pub(super) fn host(authority: &str) -> Cow<'_, str> {
-    let host = match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-        _ => authority,
-    };
+    let bytes = authority.as_bytes();
+    let digits = bytes.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let colon = (bytes.len() - digits).checked_sub(1).filter(|&at| bytes[at] == b':');
+    let host = colon.map_or(authority, |at| &authority[..at]);
     let host = host.strip_suffix('.').unwrap_or(host); // the same name, written to its root
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(host.to_ascii_lowercase())
@@ -44,27 +44,31 @@ pub(super) fn host(authority: &str) -> Cow<'_, str> {
 /// Narrower than `reg-name`: an escape would be a second spelling of a host, and `,` and `;` separate things in
 /// the headers that tell the upstream of it.
 fn is_authority(text: &str) -> bool {
-    let is_host_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
-        Some(None) => return false,
-        Some(Some((address, rest))) => {
-            if !address.bytes().all(|byte| byte.is_ascii_hexdigit() || b":.".contains(&byte)) {
-                return false;
-            }
-            (address, rest)
+    let bytes = text.as_bytes();
+    let host_len = if let [b'[', rest @ ..] = bytes {
+        let len = rest.iter().take_while(|byte| byte.is_ascii_hexdigit() || b":.".contains(byte)).count();
+        if len == 0 || rest.get(len) != Some(&b']') {
+            return false;
         }
-        None => {
-            let (host, port) = text.split_at(text.find(':').unwrap_or(text.len()));
-            if !host.bytes().all(is_host_byte) || host == "." || host.contains("..") {
-                return false;
-            }
-            (host, port)
+        len + 2
+    } else {
+        let len = bytes.iter().take_while(|&&byte| is_host_byte(byte)).count();
+        if len == 0 || text[..len] == *"." || has_empty_label(&bytes[..len]) {
+            return false;
         }
+        len
     };
-    let is_port = match port.strip_prefix(':') {
-        Some("") => true,
-        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<u16>().is_ok(),
-        None => port.is_empty(),
-    };
-    !host.is_empty() && is_port
+    match &bytes[host_len..] {
+        [] | [b':'] => true,
+        [b':', digits @ ..] => digits.iter().all(u8::is_ascii_digit) && text[host_len + 1..].parse::<u16>().is_ok(),
+        _ => false,
+    }
+}
+
+fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+fn has_empty_label(host: &[u8]) -> bool {
+    host.array_windows().any(|pair| pair == b"..")
 }

@@ -108,9 +108,10 @@ impl Session<'_> {
         worker.date.set(worker.shared.gate.clock().at(began));
         let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, self.peer.ip);
         let life = Life { worker, view, peer: self.peer, began, waited: false.into() };
-        let mut asked = Asked::nothing();
-        match self.forward(&life, head, &mut asked, &mut tally).await {
-            Ok(exchange) => self.relay(&life, exchange, asked, tally).await,
+        let (mut asked, mut passed, mut exchange) = (Asked::nothing(), Passed::default(), None);
+        // What is large is made where it stays.
+        match self.forward(&life, head, &mut asked, &mut tally, &mut passed, &mut exchange).await {
+            Ok(()) => self.relay(&life, &mut exchange, passed, asked, tally).await,
             Err(stop) => self.stop(&life, stop, asked, tally).await,
         }
     }
@@ -126,51 +127,60 @@ impl Session<'_> {
         self.stop(&life, stop, Asked::nothing(), tally).await
     }
 
-    /// From the head of the request to the head of the response.
+    /// From the head of the request to the head of the response, with which it leaves `exchange`.
     async fn forward<'v>(
         &mut self,
         life: &Life<'v>,
         head: &Head,
         asked: &mut Asked,
         tally: &mut Tally<'_>,
-    ) -> Result<(Exchange, Passed<'v>), Stop<'v>> {
+        passed: &mut Passed<'v>,
+        exchange: &mut Option<Exchange>,
+    ) -> Result<(), Stop<'v>> {
         let Self { wire, memory, deadline, .. } = self;
         let mut uri = Uri::default();
         let Some(request) = Request::of_h1(head, memory.bytes(), memory.fields(), &mut uri) else {
             return Err(life.refuse(HeadFault::Malformed("target")));
         };
         *asked = Asked::by(&request);
-        let admitted = life.admit(&request, *asked, Some(wire), tally).await?;
-        let opened = tokio::select! {
-            biased;
-            opened = life.open(&request, &admitted) => opened,
-            () = wire.gone() => return Err(Stop::Abandoned),
+        let admitted = life.admit(&request, *asked, Some(wire), tally, passed).await?;
+        let connected = if let Some(connection) = life.view.pool.take() {
+            Ok(connection)
+        } else {
+            tokio::select! {
+                biased;
+                connected = life.view.pool.connect() => connected,
+                () = wire.gone() => return Err(Stop::Abandoned),
+            }
         };
-        if service::expects_continue(&request) {
-            wire.expect_continue();
-        }
-        let mut passed = admitted.passed;
-        wire.give_back(memory);
-        let received = match opened {
-            Ok(exchange) => receive(wire, exchange, *asked, &mut passed, deadline).await,
-            Err(failure) => Err(Failed::Exchange(failure)),
+        let received = match connected {
+            Ok(connection) => {
+                let exchange = exchange.insert(life.begin(connection, &request, &admitted));
+                if service::expects_continue(&request) {
+                    wire.expect_continue();
+                }
+                wire.give_back(memory);
+                receive(wire, exchange, *asked, passed, deadline).await
+            }
+            Err(failure) => Err(Failed::Exchange(failure.into())),
         };
-        match received {
-            Ok(exchange) => Ok((exchange, passed)),
-            Err(Failed::Gone) => Err(Stop::Abandoned),
-            Err(Failed::Exchange(failure)) => Err(life.failed(&failure, &passed, asked.is_grpc)),
-        }
+        received.map_err(|failed| match failed {
+            Failed::Gone => Stop::Abandoned,
+            Failed::Exchange(failure) => life.failed(&failure, passed, asked.is_grpc),
+        })
     }
 
     /// Sends the response on.
     async fn relay(
         &mut self,
         life: &Life<'_>,
-        (mut exchange, passed): (Exchange, Passed<'_>),
+        exchange: &mut Option<Exchange>,
+        passed: Passed<'_>,
         asked: Asked,
         mut tally: Tally<'_>,
     ) -> After {
         let arrived_at = time::instant_now();
+        let Some(exchange) = exchange else { return After::Break };
         life.measure(exchange.handed_over(), arrived_at, passed.was_held);
         let Self { wire, deadline, worker, .. } = self;
         let mut keeps_alive = asked.keeps_alive && !worker.is_draining();
@@ -186,7 +196,7 @@ impl Session<'_> {
         exchange.begin_body();
         let mut waited = false;
         let relayed = poll_fn(|cx| {
-            let polled = poll_relay(cx, wire, &mut exchange, &encoder, deadline);
+            let polled = poll_relay(cx, wire, exchange, &encoder, deadline);
             waited |= polled.is_pending();
             polled
         });
@@ -233,11 +243,11 @@ enum Failed {
 /// Sends the request and waits for the head of the response.
 async fn receive(
     wire: &mut Wire,
-    mut exchange: Exchange,
+    exchange: &mut Exchange,
     asked: Asked,
     passed: &mut Passed<'_>,
     deadline: &mut Deadline,
-) -> Result<Exchange, Failed> {
+) -> Result<(), Failed> {
     loop {
         passed.charged.keep(true);
         let arrived = poll_fn(|cx| {
@@ -250,7 +260,7 @@ async fn receive(
         let arrived = arrived.await;
         passed.charged.keep(exchange.is_touched());
         match arrived? {
-            Arrived::Head => return Ok(exchange),
+            Arrived::Head => return Ok(()),
             Arrived::Nothing => {
                 let reopened = tokio::select! {
                     biased;
@@ -259,7 +269,7 @@ async fn receive(
                 };
                 reopened.map_err(Failed::Exchange)?;
             }
-            Arrived::Interim => write_interim(wire, &exchange, asked),
+            Arrived::Interim => write_interim(wire, exchange, asked),
         }
     }
 }

@@ -149,13 +149,16 @@ async fn forward<'v>(
         framing: body.framing(),
     };
     *asked = Asked::by(&request);
-    let admitted = life.admit(&request, *asked, None, tally).await?;
-    let opened = life.open(&request, &admitted).await;
-    let mut passed = admitted.passed;
-    drop(fields);
-    let received = match opened {
+    let mut passed = Passed::default();
+    let admitted = life.admit(&request, *asked, None, tally, &mut passed).await?;
+    let connected = match life.view.pool.take() {
+        Some(connection) => Ok(connection),
+        None => life.view.pool.connect().await,
+    };
+    let exchange = connected.map(|connection| life.begin(connection, &request, &admitted));
+    let received = match exchange {
         Ok(exchange) => receive(exchange, body, &mut passed).await,
-        Err(failure) => Err(failure),
+        Err(failure) => Err(failure.into()),
     };
     received.map_err(|failure| life.failed(&failure, &passed, asked.is_grpc)).map(|exchange| (exchange, passed))
 }

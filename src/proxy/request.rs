@@ -40,7 +40,8 @@ impl<'b> Request<'b> {
     pub(super) fn of_h1(head: &Head, bytes: &'b [u8], fields: Fields<'b>, uri: &'b mut Uri) -> Option<Self> {
         let text = str::from_utf8(bytes.get(head.target.clone())?).ok()?;
         let target = if text.starts_with('/') || text == "*" {
-            let (path, query) = text.split_once('?').map_or((text, None), |(path, query)| (path, Some(query)));
+            let path_len = memchr::memchr(b'?', text.as_bytes()).unwrap_or(text.len());
+            let (path, query) = (&text[..path_len], text.get(path_len + 1..));
             Target { path, query, authority: None }
         } else {
             *uri = text.parse().ok()?;

@@ -16,7 +16,7 @@ use super::h1::HeadFault;
 use super::host;
 use super::request::Request;
 use super::tally::Tally;
-use super::upstream::{Exchange, ExchangeError, Sent};
+use super::upstream::{Connection, Exchange, ExchangeError, Sent};
 use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
@@ -58,8 +58,7 @@ pub(super) struct Life<'v> {
 }
 
 /// What was found out about a request that may be forwarded.
-pub(super) struct Admitted<'v, 'r> {
-    pub(super) passed: Passed<'v>,
+pub(super) struct Admitted<'r> {
     path: Cow<'r, str>,
     authority: &'r str,
     is_trusted: bool,
@@ -74,7 +73,8 @@ impl<'v> Life<'v> {
         asked: Asked,
         wire: Option<&Wire>,
         tally: &mut Tally<'_>,
-    ) -> Result<Admitted<'v, 'r>, Stop<'v>> {
+        passed: &mut Passed<'v>,
+    ) -> Result<Admitted<'r>, Stop<'v>> {
         tally.asked(&request.method, request.target.path);
         if request.method == Method::CONNECT {
             return Err(self.stop(Kind::MethodRefused, "this is no tunnel"));
@@ -92,8 +92,8 @@ impl<'v> Life<'v> {
             client_ip: if is_trusted { client_ip.client_ip(self.peer.ip, request.fields) } else { self.peer.ip },
         };
         tally.identified(facts.client_ip, facts.host, facts.path);
-        let passed = self.both_stages(&facts, asked.is_grpc, wire, tally).await?;
-        Ok(Admitted { passed, path, authority, is_trusted })
+        self.both_stages(&facts, asked.is_grpc, wire, tally, passed).await?;
+        Ok(Admitted { path, authority, is_trusted })
     }
 
     async fn both_stages(
@@ -102,16 +102,21 @@ impl<'v> Life<'v> {
         is_grpc: bool,
         wire: Option<&Wire>,
         tally: &mut Tally<'_>,
-    ) -> Result<Passed<'v>, Stop<'v>> {
+        passed: &mut Passed<'v>,
+    ) -> Result<(), Stop<'v>> {
         let clock = self.worker.shared.gate.clock();
         let now = clock.at(self.began);
-        let mut arrival = self.pass(Stage::Arrival, facts, is_grpc, now, wire, tally).await?;
-        arrival.charged.keep(true); // it has arrived, whatever becomes of it
-        let now = if arrival.held.is_some() { clock.now() } else { now };
+        if self.view.current.live.policy.has_arrival() {
+            let mut arrival = self.pass(Stage::Arrival, facts, is_grpc, now, wire, tally).await?;
+            arrival.charged.keep(true); // it has arrived, whatever becomes of it
+            passed.arrival = arrival.standing;
+        }
+        let now = if self.waited.get() { clock.now() } else { now };
         let identified = self.pass(Stage::Identified, facts, is_grpc, now, wire, tally).await?;
-        let was_held = arrival.held.is_some() || identified.held.is_some();
-        tally.outcome = if was_held { Outcome::Held } else { Outcome::Forwarded };
-        Ok(Passed { arrival: arrival.standing, identified: identified.standing, charged: identified.charged, was_held })
+        (passed.identified, passed.charged) = (identified.standing, identified.charged);
+        passed.was_held = self.waited.get();
+        tally.outcome = if passed.was_held { Outcome::Held } else { Outcome::Forwarded };
+        Ok(())
     }
 
     /// Decides one stage, and waits if it must.
@@ -148,12 +153,13 @@ impl<'v> Life<'v> {
         })
     }
 
-    /// Begins the exchange with the upstream.
-    pub(super) async fn open(
+    /// Begins the exchange with the upstream on `connection`.
+    pub(super) fn begin(
         &self,
+        connection: Box<Connection>,
         request: &Request<'_>,
-        admitted: &Admitted<'v, '_>,
-    ) -> Result<Exchange, ExchangeError> {
+        admitted: &Admitted<'_>,
+    ) -> Exchange {
         let settings = &self.view.current.settings;
         let sender = Sender { peer: self.peer.ip, peer_text: &self.peer.text, is_trusted: admitted.is_trusted };
         let forwarded = Forwarded { path: &admitted.path, authority: admitted.authority, sender };
@@ -163,10 +169,9 @@ impl<'v> Life<'v> {
             expects_continue: expects_continue(request),
             may_repeat: request.is_bodyless() && request.method.is_safe(),
         };
-        Exchange::open(&self.view.pool, sent, &settings.timeouts, |out| {
+        Exchange::new(&self.view.pool, connection, sent, &settings.timeouts, |out| {
             super::forward::write_head(out, request, &forwarded, settings)
         })
-        .await
     }
 
     /// The head of a response has come.
@@ -224,6 +229,7 @@ pub(super) fn expects_continue(request: &Request<'_>) -> bool {
 }
 
 /// A request that may be forwarded.
+#[derive(Default)]
 pub(super) struct Passed<'l> {
     arrival: Option<Standing<'l>>,
     identified: Option<Standing<'l>>,

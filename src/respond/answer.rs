@@ -1,10 +1,10 @@
 //! An answer of Weir's own: problem+json (RFC 9457), or trailers only to a gRPC client.
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write;
 
 use http::{Method, StatusCode};
-use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::headers::number;
@@ -17,25 +17,20 @@ use crate::policy::Fields;
 #[derive(Debug)]
 pub struct Answer<'a> {
     kind: Kind,
-    /// For people; holds nothing secret.
-    detail: Cow<'static, str>,
+    detail: Detail,
     violated: SmallVec<[&'a str; 2]>,
-    is_quota: bool,
     is_grpc: bool,
     retry_after_s: Option<u64>,
     challenge: Option<&'static str>,
     standing: Option<(Standing<'a>, Verdict)>,
 }
 
-/// The body; what is not said is left out.
-#[derive(Serialize)]
-struct Problem<'a> {
-    r#type: &'static str,
-    title: &'a str,
-    status: u16,
-    detail: &'a str,
-    #[serde(rename = "violated-policies", skip_serializing_if = "<[_]>::is_empty")]
-    violated_policies: &'a [&'a str],
+/// What is told to people; holds nothing secret.
+#[derive(Debug)]
+enum Detail {
+    Text(Cow<'static, str>),
+    /// Beyond limits, for this reason. Put into words when it is written.
+    Beyond(Cause),
 }
 
 /// Whether a request speaks gRPC, so that its answer must too.
@@ -52,9 +47,8 @@ impl<'a> Answer<'a> {
     pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>, is_grpc: bool) -> Self {
         Self {
             kind,
-            detail: detail.into(),
+            detail: Detail::Text(detail.into()),
             violated: SmallVec::new(),
-            is_quota: false,
             is_grpc,
             retry_after_s: None,
             challenge: None,
@@ -73,12 +67,14 @@ impl<'a> Answer<'a> {
             Cause::Limit | Cause::WaitTooLong | Cause::QueueFull => Kind::Limited,
         };
         Self {
-            is_quota: kind == Kind::Limited,
+            kind,
+            detail: Detail::Beyond(refusal.cause),
+            violated: refusal.violated,
+            is_grpc,
             retry_after_s,
+            challenge: None,
             standing: refusal.standing.map(|standing| (standing, Verdict::Refused { retry_after_s })),
-            ..Self::new(kind, refusal_detail(&refusal, retry_after_s), is_grpc)
         }
-        .violating(refusal.violated)
     }
 
     /// The answer to a request without the identity it needs: 401.
@@ -104,13 +100,6 @@ impl<'a> Answer<'a> {
         self
     }
 
-    fn violating(mut self, violated: SmallVec<[&'a str; 2]>) -> Self {
-        if self.is_quota {
-            self.violated = violated;
-        }
-        self
-    }
-
     /// The status; 200 to a gRPC client, which reads another one.
     pub fn status(&self) -> StatusCode {
         if self.is_grpc { StatusCode::OK } else { self.kind.status() }
@@ -126,7 +115,9 @@ impl<'a> Answer<'a> {
         if self.is_grpc {
             sink.put("content-type", "application/grpc");
             sink.put("grpc-status", self.kind.grpc_status());
-            sink.put("grpc-message", &grpc_message(&self.detail));
+            let mut detail = Vec::new();
+            self.write_detail(&mut detail);
+            sink.put("grpc-message", &grpc_message(&detail));
         } else {
             sink.put("content-type", "application/problem+json");
         }
@@ -146,35 +137,88 @@ impl<'a> Answer<'a> {
         if self.is_grpc {
             return;
         }
-        let status = self.kind.status();
-        // The type quota-exceeded: draft-ietf-httpapi-ratelimit-headers-10, section 5.1.
-        let (r#type, title) = if self.is_quota {
-            ("https://iana.org/assignments/http-problem-types#quota-exceeded", "Quota exceeded")
-        } else {
-            ("about:blank", status.canonical_reason().unwrap_or(""))
+        let is_quota = self.kind == Kind::Limited;
+        // Whole, as it nearly always is; the rest is put together.
+        body.extend_from_slice(if is_quota { QUOTA_EXCEEDED } else { b"{\"type\":\"about:blank\",\"title\":\"" });
+        if !is_quota {
+            let status = self.kind.status();
+            body.extend_from_slice(status.canonical_reason().unwrap_or("").as_bytes());
+            body.extend_from_slice(b"\",\"status\":");
+            body.extend_from_slice(status.as_str().as_bytes());
+        }
+        body.extend_from_slice(b",\"detail\":\"");
+        let detail_at = body.len();
+        self.write_detail(body);
+        escape(body, detail_at);
+        body.push(b'"');
+        if is_quota {
+            body.extend_from_slice(b",\"violated-policies\":[");
+            for (index, name) in self.violated.iter().enumerate() {
+                body.extend_from_slice(if index == 0 { b"\"" } else { b",\"" });
+                let name_at = body.len();
+                body.extend_from_slice(name.as_bytes());
+                escape(body, name_at);
+                body.push(b'"');
+            }
+            body.push(b']');
+        }
+        body.push(b'}');
+    }
+
+    /// Writing to memory does not fail.
+    fn write_detail(&self, text: &mut Vec<u8>) {
+        let cause = match &self.detail {
+            Detail::Text(detail) => return text.extend_from_slice(detail.as_bytes()),
+            Detail::Beyond(Cause::ShuttingDown) => return text.extend_from_slice(b"the proxy is shutting down"),
+            Detail::Beyond(cause) => cause,
         };
-        let problem =
-            Problem { r#type, title, status: status.as_u16(), detail: &self.detail, violated_policies: &self.violated };
-        // Writing text into memory does not fail.
-        let _ = serde_json::to_writer(body, &problem);
+        let names = |text: &mut Vec<u8>| {
+            for (index, name) in self.violated.iter().enumerate() {
+                text.extend_from_slice(if index == 0 { b"" } else { b", " });
+                text.extend_from_slice(name.as_bytes());
+            }
+        };
+        let Some(s) = self.retry_after_s else {
+            text.extend_from_slice(b"this request costs more than ");
+            names(text);
+            return text.extend_from_slice(b" can ever hold");
+        };
+        text.extend_from_slice(b"beyond ");
+        names(text);
+        let _ = match cause {
+            Cause::WaitTooLong => write!(text, ", and the wait of {s} s is longer than allowed"),
+            Cause::QueueFull => write!(text, ", and too many are waiting; retry after {s} s"),
+            Cause::Limit | Cause::ShuttingDown => write!(text, "; retry after {s} s"),
+        };
     }
 }
 
-fn refusal_detail(refusal: &Refusal<'_>, retry_after_s: Option<u64>) -> Cow<'static, str> {
-    let names = refusal.violated.join(", ");
-    match (refusal.cause, retry_after_s) {
-        (Cause::ShuttingDown, _) => "the proxy is shutting down".into(),
-        (_, None) => format!("this request costs more than {names} can ever hold").into(),
-        (Cause::Limit, Some(s)) => format!("beyond {names}; retry after {s} s").into(),
-        (Cause::WaitTooLong, Some(s)) => format!("beyond {names}, and the wait of {s} s is longer than allowed").into(),
-        (Cause::QueueFull, Some(s)) => format!("beyond {names}, and too many are waiting; retry after {s} s").into(),
+/// The type: draft-ietf-httpapi-ratelimit-headers-10, section 5.1.
+const QUOTA_EXCEEDED: &[u8] = b"{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+    \"title\":\"Quota exceeded\",\"status\":429";
+
+/// Makes what stands from `from` on fit for a JSON string (RFC 8259, section 7). Most needs nothing.
+fn escape(json: &mut Vec<u8>, from: usize) {
+    let needs_it = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
+    if !json[from..].iter().any(needs_it) {
+        return;
+    }
+    let text = json.split_off(from);
+    for byte in text {
+        match byte {
+            b'"' | b'\\' => json.extend([b'\\', byte]),
+            0..b' ' => {
+                let _ = write!(json, "\\u{byte:04x}");
+            }
+            _ => json.push(byte),
+        }
     }
 }
 
 /// Percent-encoded as the gRPC protocol wants it: everything but printable ASCII, and `%`.
-fn grpc_message(text: &str) -> String {
+fn grpc_message(text: &[u8]) -> String {
     let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
+    for &byte in text {
         if (0x20..=0x7e).contains(&byte) && byte != b'%' {
             encoded.push(char::from(byte));
         } else {
@@ -182,4 +226,22 @@ fn grpc_message(text: &str) -> String {
         }
     }
     encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_detail_is_a_json_string(detail in ".*") {
+            let mut body = Vec::new();
+            Answer::new(Kind::BadPath, detail.clone(), false).write_body(&mut body);
+            let read: serde_json::Value = serde_json::from_slice(&body).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert_eq!(read["detail"].as_str(), Some(&*detail));
+            prop_assert_eq!(read["status"].as_u64(), Some(400));
+        }
+    }
 }

@@ -56,7 +56,7 @@ pub fn parse(bytes: &[u8], to_head: bool, spans: &mut Spans) -> Result<Option<Re
         if line.is_empty() {
             break;
         }
-        field(bytes, line, spans, &mut facts)?;
+        field(bytes, line, at, spans, &mut facts)?;
         if spans.len() > FIELDS_MAX {
             return Err(ResponseFault("too many fields"));
         }
@@ -117,7 +117,13 @@ fn status_line(line: &[u8]) -> Result<(bool, u16), ResponseFault> {
     }
 }
 
-fn field(bytes: &[u8], place: Range<usize>, spans: &mut Spans, facts: &mut Facts) -> Result<(), ResponseFault> {
+fn field(
+    bytes: &[u8],
+    place: Range<usize>,
+    end: usize,
+    spans: &mut Spans,
+    facts: &mut Facts,
+) -> Result<(), ResponseFault> {
     let line = &bytes[place.clone()];
     let name_len = line.iter().position(|&byte| !is(byte, TOKEN)).unwrap_or(line.len());
     let (name, rest) = line.split_at(name_len);
@@ -127,7 +133,7 @@ fn field(bytes: &[u8], place: Range<usize>, spans: &mut Spans, facts: &mut Facts
     };
     let trimmed = trim_ows(value);
     let value_start = place.end - trim_start(value).len();
-    spans.push(bytes, place.start..place.start + name_len, value_start..value_start + trimmed.len());
+    spans.push(bytes, place.start..place.start + name_len, value_start..value_start + trimmed.len(), end);
     match name_len {
         10 if name.eq_ignore_ascii_case(b"connection") => connection(trimmed, facts),
         14 if name.eq_ignore_ascii_case(b"content-length") => {
@@ -149,6 +155,9 @@ fn field(bytes: &[u8], place: Range<usize>, spans: &mut Spans, facts: &mut Facts
 }
 
 fn connection(value: &[u8], facts: &mut Facts) {
+    if value == b"keep-alive" {
+        return facts.says_keep_alive = true; // what most say who say anything
+    }
     for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
         facts.says_close |= option.eq_ignore_ascii_case(b"close");
         facts.says_keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");

@@ -11,7 +11,7 @@ use crate::policy::Spans;
 
 /// A connection, and what goes through it.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(in super::super) struct Connection {
     pub(super) stream: TcpStream,
     /// What has come and is not taken yet.
     pub(super) input: Buffer,

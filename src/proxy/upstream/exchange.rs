@@ -80,21 +80,18 @@ pub(in super::super) struct Exchange {
 }
 
 impl Exchange {
-    /// Takes an idle connection or makes one, and has `write` put the request's head on it.
-    pub(in super::super) async fn open(
+    /// One on `connection`, which `write` has put the request's head on.
+    pub(in super::super) fn new(
         pool: &Rc<Pool>,
+        mut connection: Box<Connection>,
         request: Sent,
         timeouts: &Timeouts,
         write: impl FnOnce(&mut Vec<u8>) -> Encoder,
-    ) -> Result<Self, ExchangeError> {
-        let mut connection = match pool.take() {
-            Some(connection) => connection,
-            None => pool.connect().await?,
-        };
+    ) -> Self {
         connection.out.prepare(pool.buffers());
         let encoder = write(connection.out.bytes());
         let now = time::instant_now();
-        Ok(Self {
+        Self {
             pool: Rc::clone(pool),
             connection: Some(connection),
             upload: Upload::new(request, encoder),
@@ -108,7 +105,7 @@ impl Exchange {
                 body_idle: timeouts.body_idle,
                 total_at: timeouts.total.map(|total| now + total),
             },
-        })
+        }
     }
 
     /// Puts the same head on a new connection.

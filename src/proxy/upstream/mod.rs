@@ -9,6 +9,7 @@ mod exchange;
 mod pool;
 mod upload;
 
+pub(super) use connection::Connection;
 pub(super) use exchange::{Arrived, Exchange, ExchangeError};
 pub(super) use pool::{Pool, SWEEP_EVERY};
 pub(super) use upload::{BodyBroken, Sent, Source};

@@ -52,7 +52,7 @@ impl Pool {
     }
 
     /// An idle connection that was still open a moment ago.
-    pub(super) fn take(&self) -> Option<Box<Connection>> {
+    pub(in super::super) fn take(&self) -> Option<Box<Connection>> {
         let mut idle = self.idle.borrow_mut();
         while let Some(connection) = idle.pop() {
             if connection.is_reusable() {
@@ -63,7 +63,7 @@ impl Pool {
     }
 
     /// A new connection.
-    pub(super) async fn connect(&self) -> Result<Box<Connection>, ConnectError> {
+    pub(in super::super) async fn connect(&self) -> Result<Box<Connection>, ConnectError> {
         // Boxed, because it is rare and larger than all else that a request does.
         Box::pin(Connection::connect(&self.upstream.authority, self.connect_timeout)).await
     }
