@@ -15,7 +15,7 @@ from load import Wrk
 from memory import idle
 from peers import Peer, Running
 from processes import PeerFailed, connections_that_fit, cpu_s, rss_bytes
-from scenario import HEADER, PER_IP, Scenario
+from scenario import HEADER, PER_IP, PER_KEY, Scenario
 
 CONNECTIONS = [10, 1_000, 10_000]
 # As many as the other parts have.
@@ -120,7 +120,7 @@ def limits(bench: Bench) -> tuple[str, bool]:
 
 
 def limited(count: int, by_path: bool) -> Scenario:
-    matching = Scenario("").limits[:count]
+    matching = (PER_IP, PER_KEY)[:count]
     others = [
         f"""
 [[limit]]
