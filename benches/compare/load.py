@@ -1,0 +1,128 @@
+"""Programs that send requests: wrk, as fast as it can, and the open-loop generator, at a rate."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterator
+
+from processes import PeerFailed, find, pinned
+from scenario import CONNECTIONS, HEADER, HEADER_VALUE, PATH
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD_GENERATOR = "cargo bench --bench latency --no-run"
+# wrk takes what is slower than this for broken; with many connections an answer takes its time.
+WRK_TIMEOUT_S = 20
+ENDS_WITHIN_S = 60
+
+
+@dataclass(frozen=True)
+class Load:
+    """What wrk saw."""
+
+    requests: int
+    requests_per_s: float
+    not_2xx: int
+    # As wrk words it; empty if there were none.
+    socket_errors: str
+
+
+@dataclass(frozen=True)
+class Wrk:
+    """How wrk is run."""
+
+    port: int
+    cores: str
+    seconds: int
+    connections: int = CONNECTIONS
+    threads: int = 1
+    tls: bool = False
+    path: str = PATH
+    # A Lua script that makes the requests, and what it is told.
+    script: tuple[str, ...] = ()
+
+    def command(self) -> list[str]:
+        scheme = "https" if self.tls else "http"
+        options = ["-t", str(self.threads), "-c", str(self.connections), "-d", f"{self.seconds}s"]
+        options += ["--timeout", f"{WRK_TIMEOUT_S}s", "-H", f"{HEADER}: {HEADER_VALUE}"]
+        options += ["-s", self.script[0]] if self.script else []
+        url = f"{scheme}://127.0.0.1:{self.port}{self.path}"
+        return pinned([find("wrk"), *options, url, *(["--", *self.script[1:]] if self.script else [])], self.cores)
+
+    def run(self) -> Load:
+        with self.running() as finish:
+            return finish()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator:
+        """Starts wrk; gives a function that waits for its end and tells what it saw."""
+        with tempfile.TemporaryFile("w+") as out:
+            child = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+
+            def finish() -> Load:
+                code = child.wait(self.seconds + ENDS_WITHIN_S)
+                out.seek(0)
+                said = out.read()
+                if code != 0:
+                    raise PeerFailed(f"wrk ended with {code}: {said.strip()}")
+                return parse(said)
+
+            try:
+                yield finish
+            finally:
+                if child.poll() is None:
+                    child.kill()
+                    child.wait()
+
+
+def parse(said: str) -> Load:
+    """Reads wrk's report; the lines about errors are there only if there were some."""
+
+    def number(pattern: str, default: str | None = None) -> str:
+        found = re.search(pattern, said)
+        if found is None and default is None:
+            raise PeerFailed(f"wrk's report is not understood:\n{said}")
+        return found.group(1) if found else default
+
+    return Load(
+        requests=int(number(r"(\d+) requests in")),
+        requests_per_s=float(number(r"Requests/sec:\s+([\d.]+)")),
+        not_2xx=int(number(r"Non-2xx or 3xx responses: (\d+)", "0")),
+        socket_errors=number(r"Socket errors: (.*)", ""),
+    )
+
+
+def find_generator(given: Path | None) -> Path | None:
+    """The open-loop generator: the one that is named, or the newest that cargo built."""
+    if given:
+        return given if os.access(given, os.X_OK) else None
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    built = [path for path in target.glob("release/deps/latency-*") if not path.suffix and os.access(path, os.X_OK)]
+    return max(built, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def open_loop(generator: Path, port: int, cores: str, rate: int, group: int, seconds: int, warm_up_s: int) -> dict:
+    """Runs the generator; gives its report, in which latencies are microseconds."""
+    numbers = {"connections": CONNECTIONS, "rate": rate, "group": group, "seconds": seconds, "warm-up": warm_up_s}
+    options = [text for name, number in numbers.items() for text in (f"--{name}", str(number))]
+    options += ["--header", f"{HEADER}: {HEADER_VALUE}", "--json"]
+    command = [str(generator), *options, f"http://127.0.0.1:{port}{PATH}"]
+    ran = subprocess.run(
+        pinned(command, cores),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds + warm_up_s + ENDS_WITHIN_S,
+    )
+    try:
+        said = json.loads(ran.stdout)
+    except json.JSONDecodeError as error:
+        raise PeerFailed(f"the generator ended with {ran.returncode}: {ran.stderr.strip()}") from error
+    wrong = {name: said[name] for name in ["unanswered", "unexpected", "errors", "closed"] if said[name]}
+    if ran.returncode != 0 or wrong:
+        raise PeerFailed(f"at {rate} requests/s: {wrong or 'no request was answered'}")
+    return said

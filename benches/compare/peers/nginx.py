@@ -1,0 +1,93 @@
+"""nginx, as a peer with `limit_req` and as the backend of all peers."""
+
+from pathlib import Path
+
+from scenario import ANSWER, HEADER, UNLIMITED, Limit, Site
+
+VERSION_ARGUMENT = "-v"
+HAS_MASTER = True
+# A worker closes idle clients once less than a sixteenth of its connections is free.
+SPARE_CONNECTIONS, SPARE_SHARE = 256, 1.1
+
+
+def command(program: str, home: Path) -> list[str]:
+    return [program, "-p", str(home), "-c", str(home / "nginx.conf"), "-e", "stderr", "-g", "daemon off;"]
+
+
+def base(home: Path, http: str, connections: int, workers: int = 1) -> dict[str, str]:
+    """An nginx without an access log, with every path inside `home`."""
+    temporary = "\n".join(
+        f"    {kind}_temp_path {home}/{kind};" for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+    )
+    text = f"""
+worker_processes {workers};
+pid {home}/pid;
+error_log stderr crit;
+events {{ worker_connections {int(connections * SPARE_SHARE) + SPARE_CONNECTIONS}; }}
+http {{
+    access_log off;
+    keepalive_requests {UNLIMITED};
+    keepalive_timeout 300s;
+{temporary}
+{http}
+}}
+"""
+    return {"nginx.conf": text}
+
+
+def backend(home: Path, port: int, connections: int, workers: int) -> dict[str, str]:
+    """A service that costs next to nothing: one answer from memory. It counts its requests."""
+    reuse = "reuseport" if workers > 1 else ""
+    http = f"""
+    default_type application/json;
+    server {{
+        listen 127.0.0.1:{port} backlog=4096 {reuse};
+        location / {{ return 200 '{ANSWER}'; }}
+        location = /status {{ stub_status; }}
+    }}"""
+    return base(home, http, connections, workers)
+
+
+def configure(site: Site) -> dict[str, str]:
+    scenario = site.scenario
+    zones = "\n".join(
+        f"    limit_req_zone {key(limit)} zone={zone(limit)}:10m rate={limit.rate_per_s}r/s;" for limit in scenario.limits
+    )
+    # limit_req counts in milliseconds, so a high rate needs a burst to admit all.
+    limits = "\n".join(
+        f"            limit_req zone={zone(limit)} {f'burst={limit.rate_per_s} nodelay' if scenario.forwards else ''};"
+        for limit in scenario.limits
+    )
+    tls = ""
+    if scenario.tls:
+        tls = f"""
+        ssl_certificate {site.certificate.chain};
+        ssl_certificate_key {site.certificate.key};
+        ssl_protocols TLSv1.2 TLSv1.3;"""
+    http = f"""
+{zones}
+    limit_req_status 429;
+    upstream backend {{
+        server 127.0.0.1:{site.backend_port};
+        keepalive {scenario.connections};
+        keepalive_requests {UNLIMITED};
+    }}
+    server {{
+        listen 127.0.0.1:{site.port} backlog=4096 {"ssl" if tls else ""};{tls}
+        location / {{
+{limits}
+            proxy_pass http://backend;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+        }}
+    }}"""
+    # A client's connection and the backend's.
+    return base(site.home, http, 2 * scenario.connections)
+
+
+def zone(limit: Limit) -> str:
+    return limit.name.replace("-", "_")
+
+
+def key(limit: Limit) -> str:
+    return f"$http_{HEADER.replace('-', '_')}" if limit.by_header else "$binary_remote_addr"

@@ -1,0 +1,69 @@
+"""Weir, with the headers and the metrics that it sends by default."""
+
+import subprocess
+from pathlib import Path
+
+from scenario import HEADER, Limit, Site
+
+VERSION_ARGUMENT = "--version"
+CONFIG = "weir.toml"
+# The exit code of an invalid configuration.
+INVALID = 3
+
+
+def command(program: str, home: Path) -> list[str]:
+    return [program, "run", "--config", str(home / CONFIG)]
+
+
+def refusal(program: str, home: Path) -> str | None:
+    """An older binary may not know an option that a scenario needs, such as TLS."""
+    checked = subprocess.run(
+        [program, "check", str(home / CONFIG)], capture_output=True, text=True, check=False, timeout=10
+    )
+    if checked.returncode != INVALID:
+        return None
+    said = (checked.stderr or checked.stdout).strip().splitlines()
+    return said[0] if said else "it does not say why"
+
+
+def configure(site: Site) -> dict[str, str]:
+    scenario = site.scenario
+    tls = ""
+    if scenario.tls:
+        pair = f'{{ cert = "{site.certificate.chain}", key = "{site.certificate.key}" }}'
+        tls = f"[server.tls]\ncertificates = [{pair}]"
+    text = f"""
+[server]
+listen = "127.0.0.1:{site.port}"
+workers = {scenario.workers}
+max_connections = {scenario.connections + 256}
+
+{tls}
+
+[timeouts]
+keep_alive = "300s"
+
+[upstream]
+url = "http://127.0.0.1:{site.backend_port}"
+max_idle = {scenario.connections}
+
+[admin]
+listen = "127.0.0.1:{site.admin_port}"
+
+[log]
+access = "off"
+
+{chr(10).join(map(table, scenario.limits))}
+{scenario.weir_toml}
+"""
+    return {CONFIG: text}
+
+
+def table(limit: Limit) -> str:
+    key = f"header:{HEADER}" if limit.by_header else "ip"
+    return f"""
+[[limit]]
+name = "{limit.name}"
+key = ["{key}"]
+rate = "{limit.rate_per_s}/s"
+"""
