@@ -202,7 +202,9 @@ impl FieldBuf {
 
 impl From<&HeaderMap> for FieldBuf {
     fn from(headers: &HeaderMap) -> Self {
-        let mut fields = Self::default();
+        let lens = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + b": \r\n".len());
+        let mut fields = Self { bytes: Vec::with_capacity(lens.sum()), spans: Spans::default() };
+        fields.spans.all.reserve_exact(headers.len());
         for (name, value) in headers {
             fields.push(name.as_str().as_bytes(), value.as_bytes());
         }

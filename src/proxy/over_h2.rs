@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request as HttpRequest, Response};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -24,11 +25,10 @@ use super::encode::Encoder;
 use super::h1::Framing;
 use super::h2::{self, AnswerBody, FrameIo};
 use super::request::{Protocol, Request, Target};
-use super::service::{Life, Passed, Peer, Stop};
+use super::service::{Admitted, Life, Passed, Peer, Stop};
 use super::settings::Bounds;
 use super::tally::Tally;
 use super::upstream::{Arrived, BodyBroken, Exchange, ExchangeError, Source};
-use super::view::View;
 use super::worker::{Stage, Worker};
 use crate::policy::FieldBuf;
 use crate::time;
@@ -99,68 +99,61 @@ async fn serve_one(
     let view = worker.views.view();
     let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, peer.ip);
     let life = Life { worker: &worker, view: &view, peer: &peer, began, waited: false.into() };
-    let (parts, body) = request.into_parts();
-    let mut asked = Asked::nothing();
-    let mut body = StreamBody(Some(body).filter(|body| !body.is_end_stream()));
-    let forwarded = forward(&life, &parts, &mut body, &mut asked, &mut tally).await;
-    let profiles = view.current.settings.profiles;
+    let settings = &view.current.settings;
+    let (Parts { method, uri, headers, .. }, body) = request.into_parts();
+    let body = StreamBody(Some(body).filter(|body| !body.is_end_stream()));
+    let fault = h2::fault(&method, &uri, &headers, &settings.bounds);
+    let fields = FieldBuf::from(&headers);
+    drop(headers); // many may wait, and fields need less
+    let (protocol, target, framing) = (Protocol::Http2, Target::of(&uri), body.framing());
+    let request = Request { protocol, method, target, fields: fields.fields(), framing };
+    let asked = if fault.is_some() { Asked::nothing() } else { Asked::by(&request) };
+    let mut passed = Passed::default();
+    let admitted = match fault {
+        Some(fault) => Err(life.refuse(fault)),
+        None => life.admit(&request, asked, None, &mut tally, &mut passed).await,
+    };
+    let forwarded = match admitted {
+        // Boxed, so that those who wait are smaller.
+        Ok(admitted) => Box::pin(forward(&life, &request, &admitted, body, asked, &mut passed)).await,
+        Err(stop) => Err(stop),
+    };
     let response = match forwarded {
-        Ok((mut exchange, passed)) => {
-            life.measure(exchange.handed_over(), time::instant_now(), passed.was_held);
-            let response = {
-                let Some((head, reason, fields)) = exchange.response() else { return Err(abandoned()) };
-                let standing = passed.standing();
-                Upstream { head, reason, fields, standing: standing.as_ref(), profiles }.write_h2((), asked)
-            };
-            exchange.begin_body();
-            response.map(|()| AnswerBody::upstream(exchange, body, in_flight))
-        }
+        Ok(answer) => answer.map(|(exchange, body)| AnswerBody::upstream(exchange, body, in_flight)),
         Err(Stop::Answer(own)) => {
-            answer::write_own_h2(&own, asked, profiles).map(|bytes| AnswerBody::own(Bytes::from(bytes), in_flight))
+            let response = answer::write_own_h2(&own, asked, settings.profiles);
+            response.map(|bytes| AnswerBody::own(Bytes::from(bytes), in_flight))
         }
-        Err(Stop::Abandoned) => return Err(abandoned()),
+        Err(Stop::Abandoned) => return Err(std::io::ErrorKind::ConnectionAborted.into()),
     };
     tally.answered(response.status().as_u16());
     Ok(response)
 }
 
-fn abandoned() -> Abandoned {
-    std::io::ErrorKind::ConnectionAborted.into()
-}
-
-/// From the head of the request to the head of the response.
+/// From the admission of a request to the head of its response.
 async fn forward<'v>(
     life: &Life<'v>,
-    parts: &http::request::Parts,
-    body: &mut StreamBody,
-    asked: &mut Asked,
-    tally: &mut Tally<'_>,
-) -> Result<(Exchange, Passed<'v>), Stop<'v>> {
-    let View { current, .. } = life.view;
-    if let Some(fault) = h2::fault(parts, &current.settings.bounds) {
-        return Err(life.refuse(fault));
-    }
-    let fields = FieldBuf::from(&parts.headers);
-    let request = Request {
-        protocol: Protocol::Http2,
-        method: parts.method.clone(),
-        target: Target::of(&parts.uri),
-        fields: fields.fields(),
-        framing: body.framing(),
-    };
-    *asked = Asked::by(&request);
-    let mut passed = Passed::default();
-    let admitted = life.admit(&request, *asked, None, tally, &mut passed).await?;
+    request: &Request<'_>,
+    admitted: &Admitted<'_>,
+    mut body: StreamBody,
+    asked: Asked,
+    passed: &mut Passed<'v>,
+) -> Result<Response<(Exchange, StreamBody)>, Stop<'v>> {
     let connected = match life.view.pool.take() {
         Some(connection) => Ok(connection),
         None => life.view.pool.connect().await,
     };
-    let exchange = connected.map(|connection| life.begin(connection, &request, &admitted));
-    let received = match exchange {
-        Ok(exchange) => receive(exchange, body, &mut passed).await,
+    let received = match connected {
+        Ok(connection) => receive(life.begin(connection, request, admitted), &mut body, passed).await,
         Err(failure) => Err(failure.into()),
     };
-    received.map_err(|failure| life.failed(&failure, &passed, asked.is_grpc)).map(|exchange| (exchange, passed))
+    let mut exchange = received.map_err(|failure| life.failed(&failure, passed, asked.is_grpc))?;
+    life.measure(exchange.handed_over(), time::instant_now(), passed.was_held);
+    let Some((head, reason, fields)) = exchange.response() else { return Err(Stop::Abandoned) };
+    let (standing, profiles) = (passed.standing(), life.view.current.settings.profiles);
+    let response = Upstream { head, reason, fields, standing: standing.as_ref(), profiles }.write_h2((), asked);
+    exchange.begin_body();
+    Ok(response.map(|()| (exchange, body)))
 }
 
 /// Sends the request and waits for the head of the response. Interim answers end here: hyper cannot send them.

@@ -11,15 +11,13 @@ pub(super) use answer::AnswerBody;
 pub(super) use io::FrameIo;
 
 use http::header::CONTENT_LENGTH;
-use http::request::Parts;
-use http::{Method, Uri};
+use http::{HeaderMap, Method, Uri};
 
 use super::h1::HeadFault;
 use super::settings::Bounds;
 
 /// What is wrong with a head; as on HTTP/1.
-pub(super) fn fault(head: &Parts, bounds: &Bounds) -> Option<HeadFault> {
-    let Parts { uri, headers, method, .. } = head;
+pub(super) fn fault(method: &Method, uri: &Uri, headers: &HeaderMap, bounds: &Bounds) -> Option<HeadFault> {
     if uri.path_and_query().is_some_and(|target| target.as_str().len() > bounds.max_uri_bytes) {
         return Some(HeadFault::UriTooLong);
     }
