@@ -236,10 +236,9 @@ impl<'v> Life<'v> {
     fn measure(&self, handed_over: Instant, was_held: bool) {
         let metrics = &self.worker.shared.metrics;
         if !was_held {
-            metrics.overhead.observe(handed_over.saturating_duration_since(self.began).as_secs_f64());
+            metrics.overhead.observe(handed_over.saturating_duration_since(self.began));
         }
-        let upstream = time::instant_now().saturating_duration_since(handed_over);
-        metrics.upstream_duration.observe(upstream.as_secs_f64());
+        metrics.upstream_duration.observe(time::instant_now().saturating_duration_since(handed_over));
     }
 
     /// An answer to someone of whom nothing is known yet, not even that they speak gRPC.
