@@ -4,76 +4,55 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+#[path = "support/subject.rs"]
+mod subject;
+
 use std::hint::black_box;
-use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use http::Method;
-use weir::config;
-use weir::gate::{Gate, Live, Step};
-use weir::policy::{Facts, Fields, Stage};
-use weir::telemetry::Metrics;
-use weir::time::{Clock, Timestamp};
+use subject::{STRIDE, Subject};
+use weir::time::Timestamp;
 
-/// A prime, so that steps through the keys visit all of them in no order a cache could guess.
-const STRIDE: u32 = 7_919;
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-struct Subject {
-    gate: Gate,
-    live: Live,
+/// Clients in turn, each a microsecond after the one before.
+struct Clients {
+    next: u32,
+    count: u32,
+    offset: u32,
+    clock: Timestamp,
 }
 
-impl Subject {
-    /// `limits` limits by client address, none of which is ever reached.
-    fn new(limits: usize) -> Self {
-        let mut text = String::from("[upstream]\nurl = \"http://127.0.0.1:1\"\n");
-        for index in 0..limits {
-            let name = format!("name = \"l{index}\"\n");
-            text += "[[limit]]\nkey = [\"ip\"]\nrate = \"1000000/s\"\nmax_keys = 20000000\n";
-            text += &name;
-        }
-        let config = config::compile(&text, "bench", Path::new(""), &|_| None).expect("a valid configuration");
-        let gate = Gate::new(Clock::start(), [7; 16], Arc::new(Metrics::new("0", "0").unwrap()));
-        let live = gate.install(config.policy, config.hold, config.max_tokens);
-        Self { gate, live }
+impl Clients {
+    fn new(count: u32, offset: u32) -> Self {
+        Self { next: 0, count, offset, clock: Timestamp::from_ns(1) }
     }
 
-    /// One decision for the client with this number, a microsecond after the last. Reading the clock is left out:
-    /// a request reads it once, for all that it needs it for.
-    fn decide(&self, client: u32, clock: &mut Timestamp) -> bool {
-        let facts = Facts {
-            method: &Method::GET,
-            host: "api.example.com",
-            path: "/v1/reports",
-            query: None,
-            headers: Fields::NONE,
-            client_ip: IpAddr::V4(Ipv4Addr::from_bits(client)),
-        };
-        *clock = clock.saturating_add_ns(1000);
-        match self.gate.admit(&self.live, Stage::Identified, &facts, || 0, *clock) {
-            Ok(Step::Pass(mut pass)) => {
-                pass.charged.keep(true);
-                true
-            }
-            _ => false,
-        }
+    fn ask(&mut self, subject: &Subject) -> bool {
+        self.next = (self.next + STRIDE) % self.count;
+        black_box(subject.decide(black_box(self.next + self.offset), &mut self.clock))
+    }
+
+    /// Every client once, so that all keys are known.
+    fn introduce(&mut self, subject: &Subject) {
+        (0..self.count).for_each(|client| assert!(subject.decide(client, &mut self.clock)));
     }
 }
 
 fn keys(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("one limit");
-    for keys in [1_u32, 10_000, 1_000_000] {
-        let subject = Subject::new(1);
-        let (mut client, mut clock) = (0, Timestamp::from_ns(1));
-        (0..keys).for_each(|client| assert!(subject.decide(client, &mut clock)));
-        group.bench_function(BenchmarkId::new("keys", keys), |bencher| {
-            bencher.iter(|| {
-                client = (client + STRIDE) % keys;
-                black_box(subject.decide(black_box(client), &mut clock))
-            });
+    for keys in [1_u32, 10_000, 1_000_000, 10_000_000] {
+        let (subject, mut clients) = (Subject::by_address(1), Clients::new(keys, 0));
+        let id = BenchmarkId::new("keys", keys);
+        let mut is_known = false;
+        group.bench_function(id, |bencher| {
+            if !std::mem::replace(&mut is_known, true) {
+                clients.introduce(&subject);
+            }
+            bencher.iter(|| clients.ask(&subject));
         });
     }
     group.finish();
@@ -82,40 +61,36 @@ fn keys(criterion: &mut Criterion) {
 fn limits(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("10000 keys");
     for limits in [1_usize, 2, 4] {
-        let subject = Subject::new(limits);
-        let (mut client, mut clock) = (0, Timestamp::from_ns(1));
+        let (subject, mut clients) = (Subject::by_address(limits), Clients::new(10_000, 0));
+        clients.introduce(&subject);
         group.bench_function(BenchmarkId::new("limits", limits), |bencher| {
-            bencher.iter(|| {
-                client = (client + STRIDE) % 10_000;
-                black_box(subject.decide(black_box(client), &mut clock))
-            });
+            bencher.iter(|| clients.ask(&subject));
         });
     }
+    let by_both = Subject::new(&[r#"["ip"]"#, r#"["ip", "header:x-api-key"]"#]);
+    let mut clients = Clients::new(10_000, 0);
+    clients.introduce(&by_both);
+    group.bench_function("limits by address, and by address and header", |bencher| {
+        bencher.iter(|| clients.ask(&by_both));
+    });
     group.finish();
 }
 
 fn threads(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("with a second thread");
     for (name, offset, keys) in [("other keys", 10_000, 10_000), ("the same key", 0, 1)] {
-        let subject = Arc::new(Subject::new(1));
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (theirs, over) = (Arc::clone(&subject), Arc::clone(&is_over));
-        let other = std::thread::spawn(move || {
-            let (mut client, mut clock) = (0, Timestamp::from_ns(1));
-            while !over.load(Ordering::Relaxed) {
-                client = (client + STRIDE) % keys;
-                black_box(theirs.decide(black_box(client + offset), &mut clock));
-            }
-        });
-        let (mut client, mut clock) = (0, Timestamp::from_ns(1));
-        group.bench_function(name, |bencher| {
-            bencher.iter(|| {
-                client = (client + STRIDE) % keys;
-                black_box(subject.decide(black_box(client), &mut clock))
+        let (subject, is_over) = (Subject::by_address(1), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut clients = Clients::new(keys, offset);
+                while !is_over.load(Ordering::Relaxed) {
+                    clients.ask(&subject);
+                }
             });
+            let mut clients = Clients::new(keys, 0);
+            group.bench_function(name, |bencher| bencher.iter(|| clients.ask(&subject)));
+            is_over.store(true, Ordering::Relaxed);
         });
-        is_over.store(true, Ordering::Relaxed);
-        other.join().unwrap();
     }
     group.finish();
 }

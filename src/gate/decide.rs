@@ -1,13 +1,13 @@
 //! The decision over all limits of one stage.
 
-use std::borrow::Borrow;
-
 use smallvec::SmallVec;
 
-use super::identify::{Whos, identify};
+use super::identify::identify;
+use super::verdict::Taken;
 use super::wait::{Candidate, Holding, Item, Waiting};
 use super::{Cause, Charged, Gate, LimitState, Live, Pass, Refusal, Standing, Unidentified};
-use crate::limit::{Decision, Retry};
+use crate::limit::{Decision, Key, Retry};
+use crate::policy::key::Who;
 use crate::policy::{Applied, Facts, Limit, Mode, OnLimit, Stage};
 use crate::store::{self, Charge, Decisions};
 use crate::telemetry::Decided;
@@ -27,22 +27,41 @@ pub enum Step<'l> {
 /// One limit that applies to the request in hand, with all that is needed to decide it.
 struct Case<'l> {
     state: &'l LimitState,
-    limit: &'l Limit,
-    charge: Charge<'l>,
+    applied: Applied<'l>,
+    key: Key,
     /// Others wait on this key already.
     queued: bool,
 }
 
-impl<'l> Borrow<Charge<'l>> for Case<'l> {
-    fn borrow(&self) -> &Charge<'l> {
-        &self.charge
+impl<'l> Case<'l> {
+    #[inline]
+    fn charge(&self) -> Charge<'l> {
+        charge(self.state, self.key, self.applied.limit)
     }
+
+    fn is_enforced(&self) -> bool {
+        self.applied.limit.mode == Mode::Enforce
+    }
+}
+
+/// What `limit` would take for a request.
+#[inline]
+pub(super) fn charge<'l>(state: &'l LimitState, key: Key, limit: &'l Limit) -> Charge<'l> {
+    let enforced = limit.mode == Mode::Enforce;
+    Charge { table: &state.table, key, quota: &limit.quota, cost: limit.cost, enforced }
+}
+
+/// Whether others wait on `key` already, before whom nobody passes.
+#[inline]
+fn would_queue(state: &LimitState, limit: &Limit, key: Key) -> bool {
+    limit.on_limit != OnLimit::Reject && limit.mode == Mode::Enforce && state.line.has_waiters(key)
 }
 
 type Cases<'l> = SmallVec<[Case<'l>; 4]>;
 
 impl Gate {
     /// Decides the limits of `stage` at the instant `now`. `head_bytes` is asked only of a request that would wait.
+    #[inline]
     pub fn admit<'l>(
         &'l self,
         live: &'l Live,
@@ -51,60 +70,95 @@ impl Gate {
         head_bytes: impl FnOnce() -> usize,
         now: Timestamp,
     ) -> Result<Step<'l>, Unidentified<'l>> {
-        let mut applied: SmallVec<[Applied<'l>; 4]> = SmallVec::new();
-        live.policy.for_each_applied(stage, facts, |limit| applied.push(limit));
-        if applied.is_empty() {
-            return Ok(Step::Pass(Pass { standing: None, charged: Charged::default(), held: None }));
-        }
-        let whos = match stage {
-            Stage::Arrival => Whos::new(),
-            Stage::Identified if live.policy.identities.is_empty() => Whos::new(),
-            Stage::Identified => identify(self, live, &applied, facts, now)?,
-        };
         let mut cases = Cases::new();
-        for applied in &applied {
-            cases.push(self.case(live, applied, facts, &whos)); // in place: collecting would move all of them
+        live.policy.for_each_applied(stage, facts, |applied| {
+            cases.push(Case { state: &live.states[applied.index], applied, key: Key::default(), queued: false });
+        });
+        match &*cases {
+            [] => return Ok(Step::Pass(Pass::free())),
+            [case] if stage == Stage::Arrival || live.policy.identities.is_empty() => {
+                if let Some(pass) = self.admit_one(live, case, facts, now) {
+                    return Ok(Step::Pass(pass));
+                }
+            }
+            _ => {}
         }
-        Ok(self.decide(live, &cases, head_bytes, now))
+        self.admit_all(live, stage, facts, &mut cases, head_bytes, now)
     }
 
-    fn case<'l>(&self, live: &'l Live, applied: &Applied<'l>, facts: &Facts<'_>, whos: &Whos<'_>) -> Case<'l> {
-        let state = &*live.states[applied.index];
-        let limit = applied.limit;
-        let key = self.secret.key(applied, facts, live.policy.client_ip.ipv6_prefix, whos);
-        let enforced = limit.mode == Mode::Enforce;
-        Case {
-            state,
-            limit,
-            queued: enforced && limit.on_limit != OnLimit::Reject && state.line.has_waiters(key),
-            charge: Charge { table: &state.table, key, quota: limit.quota, cost: limit.cost, enforced },
+    /// The usual request: one limit, which admits it. `None` if it does not, and nothing is charged.
+    #[inline]
+    fn admit_one<'l>(&self, live: &Live, case: &Case<'l>, facts: &Facts<'_>, now: Timestamp) -> Option<Pass<'l>> {
+        let &Case { state, applied, .. } = case;
+        let key = self.secret.key(&applied, facts, live.policy.client_ip.ipv6_prefix, &[]);
+        if would_queue(state, applied.limit, key) {
+            return None;
         }
+        let charge = charge(state, key, applied.limit);
+        let decision = charge.table.admit(key, charge.quota, charge.cost, now);
+        decision.is_admitted().then(|| pass(std::iter::once((state, charge, &decision)), now))
     }
 
-    fn decide<'l>(
+    fn admit_all<'l>(
         &'l self,
         live: &'l Live,
-        cases: &[Case<'l>],
+        stage: Stage,
+        facts: &Facts<'_>,
+        cases: &mut [Case<'l>],
         head_bytes: impl FnOnce() -> usize,
         now: Timestamp,
-    ) -> Step<'l> {
+    ) -> Result<Step<'l>, Unidentified<'l>> {
+        let is_queued = self.key(live, stage, facts, cases, now)?;
         let mut decisions = Decisions::new();
-        let admitted = if cases.iter().any(|case| case.queued) {
-            decisions.extend(cases.iter().map(|case| store::peek(&case.charge, now)));
+        let charges = cases.iter().map(Case::charge);
+        let admitted = if is_queued {
+            decisions.extend(charges.map(|charge| store::peek(&charge, now)));
             false
         } else {
-            store::admit(cases, now, &mut decisions)
+            store::admit(charges, now, &mut decisions)
         };
         if admitted {
-            return Step::Pass(pass(
-                cases.iter().zip(&decisions).map(|(case, decision)| (case.state, &case.charge, *decision)),
-                now,
-            ));
+            let charged = cases.iter().zip(&decisions).map(|(case, decision)| (case.state, case.charge(), decision));
+            return Ok(Step::Pass(pass(charged, now)));
         }
-        self.beyond(live, cases, &decisions, head_bytes(), now)
+        Ok(self.beyond(live, cases, &decisions, head_bytes(), now))
+    }
+
+    /// Finds whose budgets they are, and says whether others wait on one of them.
+    #[inline]
+    fn key<'l>(
+        &self,
+        live: &'l Live,
+        stage: Stage,
+        facts: &Facts<'_>,
+        cases: &mut [Case<'l>],
+        now: Timestamp,
+    ) -> Result<bool, Unidentified<'l>> {
+        let found;
+        let whos: &[Who<'_>] = match stage {
+            Stage::Identified if !live.policy.identities.is_empty() => {
+                found = identify(self, live, &cases.iter().map(|case| case.applied), facts, now)?;
+                &found
+            }
+            _ => &[],
+        };
+        let mut is_queued = false;
+        for index in 0..cases.len() {
+            let (before, behind) = cases.split_at_mut(index);
+            let Some(case) = behind.first_mut() else { break };
+            let alike = before.iter().find(|other| other.applied.keyed_as == case.applied.keyed_as);
+            case.key = match alike {
+                Some(other) => other.key,
+                None => self.secret.key(&case.applied, facts, live.policy.client_ip.ipv6_prefix, whos),
+            };
+            case.queued = would_queue(case.state, case.applied.limit, case.key);
+            is_queued |= case.queued;
+        }
+        Ok(is_queued)
     }
 
     /// A request that at least one enforced limit denies: held if all of those hold, else refused.
+    #[cold]
     fn beyond<'l>(
         &'l self,
         live: &'l Live,
@@ -115,30 +169,30 @@ impl Gate {
     ) -> Step<'l> {
         let denying = || {
             let all = cases.iter().zip(decisions).enumerate().map(|(place, (case, decision))| (place, case, decision));
-            all.filter(|(_, case, decision)| case.charge.enforced && (case.queued || !decision.is_admitted()))
+            all.filter(|(_, case, decision)| case.is_enforced() && (case.queued || !decision.is_admitted()))
         };
         let holding: Option<SmallVec<[Holding<'l>; 4]>> = denying()
-            .map(|(place, case, decision)| match case.limit.on_limit {
+            .map(|(place, case, decision)| match case.applied.limit.on_limit {
                 OnLimit::Hold(rule) if decision.denied != Some(Retry::Never) => {
-                    Some(Holding { place, state: case.state, charge: case.charge, rule })
+                    Some(Holding { place, state: case.state, charge: case.charge(), rule })
                 }
                 _ => None,
             })
             .collect();
-        wake_behind(cases.iter().zip(decisions).map(|(case, decision)| (case.state, &case.charge, decision)));
+        wake_behind(cases.iter().zip(decisions).map(|(case, decision)| (case.state, case.key, decision)));
         let refuse = |cause, expected_ns| {
             for (case, decision) in cases.iter().zip(decisions) {
-                if !case.charge.enforced && !decision.is_admitted() {
+                if !case.is_enforced() && !decision.is_admitted() {
                     case.state.metrics.cells.count(Decided::ShadowRejected);
                 }
             }
-            let denials = denying().map(|(_, case, decision)| (case.state, &case.charge, *decision));
+            let denials = denying().map(|(_, case, decision)| (case.state, case.charge(), *decision));
             Step::Refuse(Box::new(refusal(denials, now, cause, expected_ns)))
         };
         let Some(holding) = holding else {
             return refuse(Cause::Limit, None);
         };
-        let items = cases.iter().map(|case| Item { state: case.state, key: case.charge.key }).collect();
+        let items = cases.iter().map(|case| Item { state: case.state, key: case.key }).collect();
         let candidate = Candidate { gate: self, caps: live.caps, items, head_bytes, now };
         match candidate.join(&holding) {
             Ok(waiting) => Step::Wait(Box::new(waiting)),
@@ -148,48 +202,61 @@ impl Gate {
 }
 
 /// Counts an admission and says where the client stands.
+#[inline]
 pub(super) fn pass<'l, 'c>(
-    charged: impl Iterator<Item = (&'l LimitState, &'c Charge<'l>, Decision)>,
+    mut charged: impl ExactSizeIterator<Item = (&'l LimitState, Charge<'c>, &'c Decision)>,
     now: Timestamp,
-) -> Pass<'l>
-where
-    'l: 'c,
-{
-    let mut pass = Pass { standing: None, charged: Charged::default(), held: None };
-    for (state, charge, decision) in charged {
-        observe(state, charge, &decision);
-        if !decision.is_admitted() {
-            state.metrics.cells.count(Decided::ShadowRejected);
-            continue;
-        }
-        state.metrics.cells.count(Decided::Admitted);
-        pass.charged.add(state, charge, &decision, now);
-        if charge.enforced {
-            let standing = Standing::new(&state.name, charge, &decision, now);
-            pass.standing = Standing::tightest(pass.standing, Some(standing));
+) -> Pass<'l> {
+    // The first goes into the answer as it is made: most requests have but one, and a copy costs as much as it does.
+    let (mut first, mut standing) = (None, None);
+    if let Some((state, charge, decision)) = charged.next() {
+        first = admitted(state, &charge, decision, now);
+        standing = standing_of(state, &charge, decision, now);
+    }
+    let mut rest = Vec::new();
+    if charged.len() > 0 {
+        rest.reserve_exact(charged.len());
+        for (state, charge, decision) in charged {
+            rest.extend(admitted(state, &charge, decision, now));
+            standing = Standing::tightest(standing, standing_of(state, &charge, decision, now));
         }
     }
-    pass
+    Pass { standing, charged: Charged::new(first, rest), held: None }
+}
+
+/// Counts a charge, and takes note of it if it was made.
+#[inline]
+fn admitted<'l>(state: &'l LimitState, charge: &Charge<'_>, decision: &Decision, now: Timestamp) -> Option<Taken<'l>> {
+    let is_admitted = decision.is_admitted();
+    let decided = if is_admitted { Decided::Admitted } else { Decided::ShadowRejected };
+    state.metrics.cells.decided(decided, charge.quota.percent(decision.remaining));
+    is_admitted.then(|| Taken { state, key: charge.key, cost: charge.cost, full_at: decision.full_at(now) })
+}
+
+#[inline]
+fn standing_of<'l>(
+    state: &'l LimitState,
+    charge: &Charge<'_>,
+    decision: &Decision,
+    now: Timestamp,
+) -> Option<Standing<'l>> {
+    (charge.enforced && decision.is_admitted()).then(|| Standing::new(&state.name, charge, decision, now))
 }
 
 /// Counts a refusal and says when to come back: after `expected_ns` if that is known, else after the longest wait.
 pub(super) fn refusal<'l, 'c>(
-    denials: impl Iterator<Item = (&'l LimitState, &'c Charge<'l>, Decision)>,
+    denials: impl Iterator<Item = (&'l LimitState, Charge<'c>, Decision)>,
     now: Timestamp,
     cause: Cause,
     expected_ns: Option<u64>,
-) -> Refusal<'l>
-where
-    'l: 'c,
-{
+) -> Refusal<'l> {
     let mut longest: Option<(Retry, Standing<'l>)> = None;
     let mut violated = SmallVec::new();
     for (state, charge, decision) in denials {
-        observe(state, charge, &decision);
-        state.metrics.cells.count(Decided::Rejected);
+        state.metrics.cells.decided(Decided::Rejected, charge.quota.percent(decision.remaining));
         violated.push(&*state.name);
         let retry = decision.denied.unwrap_or(Retry::AfterNs(0));
-        let standing = Standing::new(&state.name, charge, &decision, now);
+        let standing = Standing::new(&state.name, &charge, &decision, now);
         if longest.as_ref().is_none_or(|(known, _)| retry > *known) {
             longest = Some((retry, standing));
         }
@@ -199,15 +266,8 @@ where
 }
 
 /// After a refusal: whoever is next on a key that was charged for a moment may have seen it so, and overslept.
-pub(super) fn wake_behind<'l, 'c>(decided: impl Iterator<Item = (&'l LimitState, &'c Charge<'l>, &'c Decision)>)
-where
-    'l: 'c,
-{
-    for (state, charge, _) in decided.filter(|(_, _, decision)| decision.is_admitted()) {
-        state.line.wake_front(charge.key);
+pub(super) fn wake_behind<'l, 'c>(decided: impl Iterator<Item = (&'l LimitState, Key, &'c Decision)>) {
+    for (state, key, _) in decided.filter(|(_, _, decision)| decision.is_admitted()) {
+        state.line.wake_front(key);
     }
-}
-
-fn observe(state: &LimitState, charge: &Charge<'_>, decision: &Decision) {
-    state.metrics.cells.headroom(decision.remaining, charge.quota.burst());
 }

@@ -37,12 +37,12 @@ pub(super) type Whos<'f> = SmallVec<[Who<'f>; 2]>;
 pub(super) fn identify<'l, 'f>(
     gate: &Gate,
     live: &'l Live,
-    applied: &[Applied<'l>],
+    applied: &(impl Iterator<Item = Applied<'l>> + Clone),
     facts: &Facts<'f>,
     now: Timestamp,
 ) -> Result<Whos<'f>, Unidentified<'l>> {
     let mut whos = Whos::new();
-    let parts = || applied.iter().flat_map(|applied| &applied.limit.key);
+    let parts = || applied.clone().flat_map(|applied| &applied.limit.key);
     for (index, identity) in live.policy.identities.iter().enumerate() {
         let is_needed = parts().any(|part| *part == KeyPart::Identity(index));
         whos.push(if is_needed { one(gate, live, index, identity, facts, now)? } else { Who::Anonymous });

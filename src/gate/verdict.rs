@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::LimitState;
-use crate::limit::{Decision, Key, Quota, Retry};
+use crate::limit::{Decision, Key, Retry};
 use crate::store::Charge;
 use crate::time::Timestamp;
 
@@ -12,8 +12,10 @@ use crate::time::Timestamp;
 pub struct Standing<'l> {
     /// The limit's name.
     pub limit: &'l str,
-    /// What it allows.
-    pub quota: Quota,
+    /// Units that it allows at once.
+    pub burst: u64,
+    /// Nanoseconds of the period its rate was written with.
+    pub period_ns: u64,
     /// Whole units left.
     pub remaining: u64,
     /// Nanoseconds from `at` until the client has all of them.
@@ -22,28 +24,34 @@ pub struct Standing<'l> {
     pub at: Timestamp,
     /// Units that the request took.
     cost: u64,
+    /// Nanoseconds that these take to come back.
+    cost_ns: u64,
 }
 
 impl<'l> Standing<'l> {
+    #[inline]
     pub(super) fn new(limit: &'l str, charge: &Charge<'_>, decision: &Decision, at: Timestamp) -> Self {
         let &Charge { quota, cost, .. } = charge;
         let cost = if decision.is_admitted() { cost } else { 0 };
-        Self { limit, quota, remaining: decision.remaining, reset_after_ns: decision.reset_after_ns, at, cost }
+        let &Decision { remaining, reset_after_ns, .. } = decision;
+        let cost_ns = cost.saturating_mul(quota.interval_ns());
+        Self { limit, burst: quota.burst(), period_ns: quota.period_ns(), remaining, reset_after_ns, at, cost, cost_ns }
     }
 
     /// The same once the request's units have been given back.
     pub fn refunded(self) -> Self {
         Self {
-            remaining: self.remaining.saturating_add(self.cost).min(self.quota.burst()),
-            reset_after_ns: self.reset_after_ns.saturating_sub(self.cost.saturating_mul(self.quota.interval_ns())),
+            remaining: self.remaining.saturating_add(self.cost).min(self.burst),
+            reset_after_ns: self.reset_after_ns.saturating_sub(self.cost_ns),
             cost: 0,
+            cost_ns: 0,
             ..self
         }
     }
 
     /// The one of two with the smaller part left.
     pub fn tighter(self, other: Self) -> Self {
-        let part = |a: &Self, b: &Self| u128::from(a.remaining) * u128::from(b.quota.burst());
+        let part = |a: &Self, b: &Self| u128::from(a.remaining) * u128::from(b.burst);
         if part(&other, &self) < part(&self, &other) { other } else { self }
     }
 
@@ -65,6 +73,13 @@ pub struct Pass<'l> {
     pub charged: Charged<'l>,
     /// The limit that made it wait, and for how many nanoseconds.
     pub held: Option<(&'l str, u64)>,
+}
+
+impl Pass<'_> {
+    /// Of a request that no limit applies to.
+    pub(super) fn free() -> Self {
+        Self { standing: None, charged: Charged::default(), held: None }
+    }
 }
 
 /// A request is refused.
@@ -96,22 +111,26 @@ pub enum Cause {
 /// What was charged for a request, given back on drop unless it is to be kept.
 #[derive(Debug, Default)]
 pub struct Charged<'l> {
-    items: SmallVec<[Item<'l>; 2]>,
+    /// Apart from the others, so that the usual request with one limit needs no memory for it.
+    first: Option<Taken<'l>>,
+    rest: Vec<Taken<'l>>,
     kept: bool,
 }
 
-#[derive(Debug)]
-struct Item<'l> {
-    state: &'l LimitState,
-    key: Key,
-    cost: u64,
-    full_at: Timestamp,
+/// What one limit charged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken<'l> {
+    pub(super) state: &'l LimitState,
+    pub(super) key: Key,
+    pub(super) cost: u64,
+    /// When the bucket was to be full again.
+    pub(super) full_at: Timestamp,
 }
 
 impl<'l> Charged<'l> {
-    /// Takes note of a charge that was admitted at `now`.
-    pub(super) fn add(&mut self, state: &'l LimitState, charge: &Charge<'_>, decision: &Decision, now: Timestamp) {
-        self.items.push(Item { state, key: charge.key, cost: charge.cost, full_at: decision.full_at(now) });
+    #[inline]
+    pub(super) fn new(first: Option<Taken<'l>>, rest: Vec<Taken<'l>>) -> Self {
+        Self { first, rest, kept: false }
     }
 
     /// Whether bytes of the request may have reached the upstream, so that what was charged stays charged.
@@ -123,16 +142,21 @@ impl<'l> Charged<'l> {
     pub fn is_kept(&self) -> bool {
         self.kept
     }
+
+    #[cold]
+    fn give_back(&mut self) {
+        for Taken { state, key, cost, full_at } in self.first.take().into_iter().chain(self.rest.drain(..)) {
+            state.table.refund(key, cost, full_at, state.clock.now());
+            state.line.wake_front(key);
+        }
+    }
 }
 
 impl Drop for Charged<'_> {
+    #[inline]
     fn drop(&mut self) {
-        if self.kept {
-            return;
-        }
-        for item in self.items.drain(..) {
-            item.state.table.refund(item.key, item.cost, item.full_at, item.state.clock.now());
-            item.state.line.wake_front(item.key);
+        if !self.kept && (self.first.is_some() || !self.rest.is_empty()) {
+            self.give_back();
         }
     }
 }

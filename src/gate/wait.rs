@@ -71,7 +71,7 @@ pub(super) struct Holding<'l> {
 impl Holding<'_> {
     fn expected_ns(&self, units_ahead: u64, now: Timestamp) -> u64 {
         let units = units_ahead.saturating_add(self.charge.cost);
-        self.charge.table.wait_ns(self.charge.key, &self.charge.quota, units, now)
+        self.charge.table.wait_ns(self.charge.key, self.charge.quota, units, now)
     }
 }
 
@@ -183,27 +183,21 @@ impl<'l> Waiting<'l> {
         if let Some((place, _)) = older {
             return Test::Blocked { place: *place, until: None };
         }
-        let charges: SmallVec<[Charge<'l>; 4]> =
-            rules.iter().map(|(place, limit)| charge(self.items[*place], limit)).collect();
+        let charges = rules.iter().map(|(place, limit)| charge(self.items[*place], limit));
         // Looking first: a charge that is taken back at once may keep others from their turn.
-        let mut decisions: Decisions = charges.iter().map(|charge| store::peek(charge, now)).collect();
+        let mut decisions: Decisions = charges.clone().map(|charge| store::peek(&charge, now)).collect();
         let would_pass =
-            charges.iter().zip(&decisions).all(|(charge, decision)| decision.is_admitted() || !charge.enforced);
-        let admitted = would_pass && store::admit(&charges, now, &mut decisions);
-        if would_pass && !admitted {
-            wake_behind(
-                rules
-                    .iter()
-                    .zip(&charges)
-                    .zip(&decisions)
-                    .map(|(((place, _), charge), decision)| (self.items[*place].state, charge, decision)),
-            );
-        }
+            charges.clone().zip(&decisions).all(|(charge, decision)| decision.is_admitted() || !charge.enforced);
+        let admitted = would_pass && store::admit(charges.clone(), now, &mut decisions);
         let cases = rules
             .iter()
-            .zip(&charges)
+            .zip(charges)
             .zip(&decisions)
-            .map(|(((place, limit), charge), decision)| (*place, limit, charge, *decision));
+            .map(|(((place, limit), charge), decision)| (*place, limit, charge, decision));
+        if would_pass && !admitted {
+            let decided = cases.clone();
+            wake_behind(decided.map(|(place, _, charge, decision)| (self.items[place].state, charge.key, decision)));
+        }
         if admitted {
             let charged = cases.map(|(place, _, charge, decision)| (self.items[place].state, charge, decision));
             return Test::Admitted(pass(charged, now));
@@ -212,7 +206,7 @@ impl<'l> Waiting<'l> {
         let holds = |limit: &Limit, decision: &Decision| {
             limit.on_limit != OnLimit::Reject && decision.denied != Some(Retry::Never)
         };
-        if denials.clone().all(|(_, limit, _, decision)| holds(limit, &decision)) {
+        if denials.clone().all(|(_, limit, _, decision)| holds(limit, decision)) {
             let longest = denials.map(|(place, _, _, decision)| (decision.denied, place)).max();
             let (denied, place) = longest.unwrap_or((None, self.place));
             let until = denied.map(|retry| match retry {
@@ -221,7 +215,7 @@ impl<'l> Waiting<'l> {
             });
             return Test::Blocked { place, until };
         }
-        let denials = denials.map(|(place, _, charge, decision)| (self.items[place].state, charge, decision));
+        let denials = denials.map(|(place, _, charge, decision)| (self.items[place].state, charge, *decision));
         Test::Refused(refusal(denials, now, Cause::Limit, None))
     }
 
@@ -270,18 +264,12 @@ impl<'l> Waiting<'l> {
         let decision = store::peek(&charge, now);
         let units = here.state.line.backlog(here.key).units;
         let expected_ns = here.state.table.wait_ns(here.key, &limit.quota, units, now);
-        refusal(std::iter::once((here.state, &charge, decision)), now, cause, Some(expected_ns))
+        refusal(std::iter::once((here.state, charge, decision)), now, cause, Some(expected_ns))
     }
 }
 
-fn charge<'l>(item: Item<'l>, limit: &Limit) -> Charge<'l> {
-    Charge {
-        table: &item.state.table,
-        key: item.key,
-        quota: limit.quota,
-        cost: limit.cost,
-        enforced: limit.mode == Mode::Enforce,
-    }
+fn charge<'a>(item: Item<'a>, limit: &'a Limit) -> Charge<'a> {
+    super::decide::charge(item.state, item.key, limit)
 }
 
 impl Drop for Waiting<'_> {

@@ -3,15 +3,17 @@
 use std::hash::{Hash, Hasher};
 
 /// A 128-bit hash, uniform and impossible to aim at from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// Its two halves.
-    pub halves: [u64; 2],
+    /// Its first half.
+    pub first: u64,
+    /// Its second half.
+    pub second: u64,
 }
 
 impl Hash for Key {
     /// One half is hash enough.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.halves[0]);
+        state.write_u64(self.first);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! A state is one small value per key. Nothing here reads a clock, takes a lock, does I/O or logs.
 
+mod divisor;
 mod key;
 mod quota;
 pub mod token_bucket;

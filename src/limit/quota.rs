@@ -4,6 +4,8 @@
 
 use std::{error, fmt};
 
+use super::divisor::Divisor;
+
 /// An allowance as people write it: `count` units per `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
@@ -42,6 +44,8 @@ pub struct Quota {
     burst: u64,
     interval_ns: u64,
     period_ns: u64,
+    by_interval: Divisor,
+    by_burst: Divisor,
 }
 
 const INTERVAL_NS_MIN: u64 = 100;
@@ -58,7 +62,13 @@ impl Quota {
             return Err(QuotaError::TooFast);
         }
         match interval_ns.checked_mul(burst) {
-            Some(capacity) if capacity <= CAPACITY_NS_MAX => Ok(Self { burst, interval_ns, period_ns: rate.period_ns }),
+            Some(capacity) if capacity <= CAPACITY_NS_MAX => Ok(Self {
+                burst,
+                interval_ns,
+                period_ns: rate.period_ns,
+                by_interval: Divisor::new(interval_ns),
+                by_burst: Divisor::new(burst),
+            }),
             _ => Err(QuotaError::TooLong),
         }
     }
@@ -76,6 +86,17 @@ impl Quota {
     /// Nanoseconds for an empty bucket to fill.
     pub const fn capacity_ns(&self) -> u64 {
         self.burst * self.interval_ns
+    }
+
+    /// Whole units that come back within `ns` nanoseconds, which are at most the capacity.
+    pub const fn units_in(&self, ns: u64) -> u64 {
+        self.by_interval.divide(ns)
+    }
+
+    /// What part of the burst `units`, at most all of it, are: whole percents, rounded down.
+    pub const fn percent(&self, units: u64) -> u64 {
+        // An interval is 100 ns at least, so this is no more than the capacity in nanoseconds.
+        self.by_burst.divide(units * 100)
     }
 
     /// The period the rate was written with, in nanoseconds (the window shown to clients).

@@ -20,6 +20,21 @@ pub struct State {
     interval_ns: u64,
 }
 
+/// What a bucket says to a request, in two registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    is_admitted: bool,
+    /// Nanoseconds until the bucket is full, after the request.
+    deficit_ns: u64,
+}
+
+impl Answer {
+    /// Whether the request may pass.
+    pub fn is_admitted(self) -> bool {
+        self.is_admitted
+    }
+}
+
 impl State {
     /// The state of a key never seen.
     pub const fn fresh(quota: &Quota) -> Self {
@@ -32,6 +47,7 @@ impl State {
     }
 
     /// Nanoseconds until full under `quota`; more than its capacity while in debt.
+    #[inline]
     fn deficit_ns(&self, quota: &Quota, now: Timestamp) -> u64 {
         let deficit = self.tat.ns_since(now);
         if deficit == 0 || self.interval_ns == quota.interval_ns() {
@@ -41,6 +57,7 @@ impl State {
     }
 
     /// Carries what is spent over to the interval of `quota`: from `now` on units come back at its rate.
+    #[inline]
     pub fn adopt(&mut self, quota: &Quota, now: Timestamp) {
         if self.interval_ns != quota.interval_ns() {
             let tat = now.saturating_add_ns(self.deficit_ns(quota, now));
@@ -48,19 +65,35 @@ impl State {
         }
     }
 
-    /// Decides a request of `cost` units and, if admitted, charges it.
-    pub fn admit(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+    /// Decides a request of `cost` units and, if admitted, charges it. No more than has to be done under a lock:
+    /// what the answer means is worked out by [`Answer::decision`].
+    #[inline]
+    pub fn charge(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Answer {
         self.adopt(quota, now);
-        let decision = self.peek(quota, cost, now);
-        if decision.is_admitted() {
-            self.tat = now.saturating_add_ns(decision.reset_after_ns);
+        let answer = self.answer(quota, cost, now);
+        if answer.is_admitted {
+            self.tat = now.saturating_add_ns(answer.deficit_ns);
         }
-        decision
+        answer
+    }
+
+    /// As [`State::charge`], worked out.
+    pub fn admit(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        self.charge(quota, cost, now).decision(quota, cost)
     }
 
     /// Decides a request of `cost` units as [`State::admit`] would, charging nothing.
     pub fn peek(&self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
-        decide(quota, self.deficit_ns(quota, now), cost)
+        self.answer(quota, cost, now).decision(quota, cost)
+    }
+
+    #[inline]
+    fn answer(&self, quota: &Quota, cost: u64, now: Timestamp) -> Answer {
+        let deficit_ns = self.deficit_ns(quota, now);
+        let needed_ns = cost.saturating_mul(quota.interval_ns());
+        let is_admitted = needed_ns <= quota.capacity_ns().saturating_sub(deficit_ns);
+        // If admitted the sum is at most the capacity.
+        Answer { is_admitted, deficit_ns: if is_admitted { deficit_ns + needed_ns } else { deficit_ns } }
     }
 
     /// Nanoseconds from `now` until `units` have been admitted one after another, each as early as it can be.
@@ -84,22 +117,28 @@ impl State {
 }
 
 /// `deficit` under `from` as it is under `to`, rounded up.
+#[cold]
 fn convert(deficit_ns: u64, from_interval_ns: u64, to_interval_ns: u64) -> u64 {
     let scaled = (u128::from(deficit_ns) * u128::from(to_interval_ns)).div_ceil(u128::from(from_interval_ns.max(1)));
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-fn decide(quota: &Quota, deficit_ns: u64, cost: u64) -> Decision {
-    let room = |deficit_ns| quota.capacity_ns().saturating_sub(deficit_ns);
-    let needed = cost.saturating_mul(quota.interval_ns());
-    let (denied, deficit_ns) = if needed <= room(deficit_ns) {
-        (None, deficit_ns.saturating_add(needed))
-    } else if cost > quota.burst() {
-        (Some(Retry::Never), deficit_ns)
-    } else {
-        (Some(Retry::AfterNs(deficit_ns.saturating_add(needed) - quota.capacity_ns())), deficit_ns)
-    };
-    Decision { denied, remaining: room(deficit_ns) / quota.interval_ns(), reset_after_ns: deficit_ns }
+impl Answer {
+    /// What it means for a request of `cost` units under `quota`.
+    #[inline]
+    pub fn decision(self, quota: &Quota, cost: u64) -> Decision {
+        let Self { is_admitted, deficit_ns } = self;
+        let denied = (!is_admitted).then(|| retry(quota, cost, deficit_ns));
+        let remaining = quota.units_in(quota.capacity_ns().saturating_sub(deficit_ns));
+        Decision { denied, remaining, reset_after_ns: deficit_ns }
+    }
+}
+
+fn retry(quota: &Quota, cost: u64, deficit_ns: u64) -> Retry {
+    if cost > quota.burst() {
+        return Retry::Never;
+    }
+    Retry::AfterNs(deficit_ns.saturating_add(cost * quota.interval_ns()) - quota.capacity_ns())
 }
 
 #[cfg(test)]

@@ -2,15 +2,17 @@
 //!
 //! The text of a key is never kept. SipHash-1-3 with a secret key makes two keys that collide
 //! impossible to look for from outside; by chance, a billion keys collide with probability 2^-69.
+//!
+//! Each part says by its first word how many follow, and the parts of a limit are always the same. So of two
+//! keys that differ neither is the beginning of the other, as `siphash` asks.
 
-use std::hash::Hasher;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use http::HeaderName;
-use siphasher::sip128::{Hasher128, SipHasher13};
 use smallvec::SmallVec;
 
 use super::path::hex_value;
+use super::siphash::{SipHasher, halves};
 use super::{Applied, Facts, Fields};
 use crate::limit::Key;
 
@@ -53,7 +55,7 @@ pub enum Who<'a> {
 /// The secret under which keys are hashed.
 #[derive(Clone, Copy)]
 pub struct KeySecret {
-    template: SipHasher13,
+    template: SipHasher,
 }
 
 impl std::fmt::Debug for KeySecret {
@@ -65,41 +67,44 @@ impl std::fmt::Debug for KeySecret {
 impl KeySecret {
     /// From 16 random bytes.
     pub fn new(secret: [u8; 16]) -> Self {
-        Self { template: SipHasher13::new_with_key(&secret) }
+        Self { template: SipHasher::new(secret) }
     }
 
     /// The hash of a token of the `identity`-th identity.
     pub fn token(&self, identity: usize, bytes: &[u8]) -> Key {
-        let mut hasher = self.template;
-        write_tagged(&mut hasher, tag::TOKEN, identity as u64);
-        hasher.write(bytes);
-        finish(&hasher)
+        let hasher = tagged(self.template, tag::TOKEN, identity as u64);
+        finish(text(hasher, bytes))
     }
 
     /// The key of a request under a limit that applies to it. `who` has one entry for each identity of the policy.
+    #[inline]
     pub fn key(&self, applied: &Applied<'_>, facts: &Facts<'_>, ipv6_prefix: u8, who: &[Who<'_>]) -> Key {
-        let mut hasher = self.template;
-        for part in &applied.limit.key {
-            match part {
-                KeyPart::Ip => write_ip(&mut hasher, facts.client_ip, ipv6_prefix),
-                KeyPart::Path => write(&mut hasher, tag::TEXT, facts.path.as_bytes()),
-                KeyPart::Route => write(&mut hasher, tag::TEXT, applied.route.as_bytes()),
-                KeyPart::Host => write(&mut hasher, tag::TEXT, facts.host.as_bytes()),
-                KeyPart::Method => write(&mut hasher, tag::TEXT, facts.method.as_str().as_bytes()),
-                KeyPart::Identity(index) => match who.get(*index).unwrap_or(&Who::Anonymous) {
-                    Who::Bytes(bytes) => write(&mut hasher, tag::TEXT, bytes),
-                    Who::Claim(text) => write(&mut hasher, tag::TEXT, text.as_bytes()),
-                    Who::Anonymous => hasher.write_u8(tag::ABSENT),
-                    Who::Ip => write_ip(&mut hasher, facts.client_ip, ipv6_prefix),
-                },
-                KeyPart::Header(name) => write_header(&mut hasher, facts.headers, name),
-                KeyPart::Query(name) => {
-                    write_optional(&mut hasher, facts.query.and_then(|query| parameter(query, name)));
-                }
-                KeyPart::Cookie(name) => write_optional(&mut hasher, cookie(facts.headers, name)),
-            }
+        // By far the most limits have such a key, and so its hash does not leave the registers.
+        if let ([KeyPart::Ip], IpAddr::V4(ip)) = (&*applied.limit.key, facts.client_ip) {
+            return finish(ipv4(self.template, ip));
         }
-        finish(&hasher)
+        self.key_of_parts(applied, facts, ipv6_prefix, who)
+    }
+
+    #[inline(never)]
+    fn key_of_parts(&self, applied: &Applied<'_>, facts: &Facts<'_>, ipv6_prefix: u8, who: &[Who<'_>]) -> Key {
+        let parts = applied.limit.key.iter();
+        finish(parts.fold(self.template, |hasher, part| match part {
+            KeyPart::Ip => ip(hasher, facts.client_ip, ipv6_prefix),
+            KeyPart::Path => text(hasher, facts.path.as_bytes()),
+            KeyPart::Route => text(hasher, applied.route.as_bytes()),
+            KeyPart::Host => text(hasher, facts.host.as_bytes()),
+            KeyPart::Method => text(hasher, facts.method.as_str().as_bytes()),
+            KeyPart::Identity(index) => match who.get(*index).unwrap_or(&Who::Anonymous) {
+                Who::Bytes(bytes) => text(hasher, bytes),
+                Who::Claim(claim) => text(hasher, claim.as_bytes()),
+                Who::Anonymous => tagged(hasher, tag::ABSENT, 0),
+                Who::Ip => ip(hasher, facts.client_ip, ipv6_prefix),
+            },
+            KeyPart::Header(name) => header_values(hasher, facts.headers, name),
+            KeyPart::Query(name) => optional(hasher, facts.query.and_then(|query| parameter(query, name))),
+            KeyPart::Cookie(name) => optional(hasher, cookie(facts.headers, name)),
+        }))
     }
 }
 
@@ -113,46 +118,53 @@ mod tag {
     pub(super) const TOKEN: u8 = 5;
 }
 
-fn finish(hasher: &SipHasher13) -> Key {
-    let hash = hasher.finish128();
-    Key { halves: [hash.h1, hash.h2] }
+// Hashers are taken and given back by value, so that they can stay in registers.
+
+#[inline]
+fn finish(hasher: SipHasher) -> Key {
+    let (first, second) = hasher.finish();
+    Key { first, second }
 }
 
-fn write(hasher: &mut SipHasher13, tag: u8, bytes: &[u8]) {
-    write_tagged(hasher, tag, bytes.len() as u64);
-    hasher.write(bytes);
+/// A tag and a number below 2^56 in one word.
+#[inline]
+fn tagged(hasher: SipHasher, tag: u8, number: u64) -> SipHasher {
+    hasher.word(u64::from(tag) | number << 8)
 }
 
-/// A tag and a number below 2^56 in one word, which hashes faster than bytes do.
-fn write_tagged(hasher: &mut SipHasher13, tag: u8, number: u64) {
-    hasher.write_u64(u64::from(tag) | number << 8);
+fn text(hasher: SipHasher, bytes: &[u8]) -> SipHasher {
+    tagged(hasher, tag::TEXT, bytes.len() as u64).bytes(bytes)
 }
 
-fn write_optional(hasher: &mut SipHasher13, value: Option<Decoded<'_>>) {
+fn optional(hasher: SipHasher, value: Option<Decoded<'_>>) -> SipHasher {
     match value {
-        Some(value) => write(hasher, tag::TEXT, &value.collect::<SmallVec<[u8; 64]>>()),
-        None => hasher.write_u8(tag::ABSENT),
+        Some(value) => text(hasher, &value.collect::<SmallVec<[u8; 64]>>()),
+        None => tagged(hasher, tag::ABSENT, 0),
     }
 }
 
-fn write_ip(hasher: &mut SipHasher13, ip: IpAddr, ipv6_prefix: u8) {
+#[inline]
+fn ipv4(hasher: SipHasher, ip: Ipv4Addr) -> SipHasher {
+    tagged(hasher, tag::IPV4, ip.to_bits().into())
+}
+
+fn ip(hasher: SipHasher, ip: IpAddr, ipv6_prefix: u8) -> SipHasher {
     match ip {
-        IpAddr::V4(ip) => write_tagged(hasher, tag::IPV4, ip.to_bits().into()),
+        IpAddr::V4(ip) => ipv4(hasher, ip),
         IpAddr::V6(ip) => {
-            let host_bits = u32::from(128 - ipv6_prefix.min(128));
-            let network = u128::from(ip).checked_shr(host_bits).unwrap_or(0);
-            hasher.write_u8(tag::IPV6);
-            hasher.write_u128(network);
+            let prefix = ipv6_prefix.min(128);
+            let network = u128::from(ip).checked_shr(u32::from(128 - prefix)).unwrap_or(0);
+            let [low, high] = halves(network);
+            let hasher = tagged(hasher, tag::IPV6, prefix.into()).word(low);
+            if prefix > 64 { hasher.word(high) } else { hasher }
         }
     }
 }
 
-fn write_header(hasher: &mut SipHasher13, headers: Fields<'_>, name: &HeaderName) {
+fn header_values(hasher: SipHasher, headers: Fields<'_>, name: &HeaderName) -> SipHasher {
     let values = || headers.all(name.as_str());
-    write_tagged(hasher, tag::VALUES, values().count() as u64);
-    for value in values() {
-        write(hasher, tag::TEXT, value);
-    }
+    let hasher = tagged(hasher, tag::VALUES, values().count() as u64);
+    values().fold(hasher, text)
 }
 
 fn parameter<'q>(query: &'q str, name: &str) -> Option<Decoded<'q>> {
@@ -259,7 +271,7 @@ mod tests {
             client_ip: request.ip.parse().unwrap(),
         };
         let limit = crate::policy::Limit { key: parts.to_vec(), ..limit("l", &[]) };
-        let applied = Applied { index: 0, limit: &limit, route: request.route };
+        let applied = Applied { index: 0, limit: &limit, route: request.route, keyed_as: 0 };
         KeySecret::new([7; 16]).key(&applied, &facts, prefix, &request.who)
     }
 

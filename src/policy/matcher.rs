@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use http::{HeaderName, HeaderValue, Method};
 
 use super::pattern::Segment;
-use super::{Facts, Limit, PathPattern};
+use super::{Facts, Limit, Mode, PathPattern, Stage};
 
 /// Which requests a limit sees: in each list any entry will do, an empty list excludes nothing.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +62,7 @@ impl HostPattern {
     }
 }
 
-/// The limits of a policy by path.
+/// The limits of one stage of a policy by path.
 #[derive(Debug, Default)]
 pub(super) struct Matcher {
     everywhere: Vec<usize>,
@@ -85,9 +85,11 @@ struct Leaf {
 }
 
 impl Matcher {
-    pub(super) fn new(limits: &[Limit]) -> Self {
+    /// Of the limits of `stage`, but those that are off.
+    pub(super) fn new(limits: &[Limit], stage: Stage) -> Self {
         let mut matcher = Self::default();
-        for (index, limit) in limits.iter().enumerate() {
+        let is_decided = |limit: &Limit| limit.stage == stage && limit.mode != Mode::Off;
+        for (index, limit) in limits.iter().enumerate().filter(|(_, limit)| is_decided(limit)) {
             if limit.matches.paths.is_empty() {
                 matcher.everywhere.push(index);
             }
@@ -98,20 +100,30 @@ impl Matcher {
         matcher
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.everywhere.is_empty() && self.root.is_empty()
+    }
+
     /// Calls `each` once for every limit whose paths include `path`, with the pattern as written.
+    #[inline]
     pub(super) fn for_each_path_match<'m>(&'m self, path: &str, mut each: impl FnMut(usize, &'m str)) {
-        for &index in &self.everywhere {
-            each(index, "");
+        let found = if self.root.is_empty() { Found::new() } else { self.patterns_match(path) };
+        let everywhere = self.everywhere.iter().map(|index| (*index, ""));
+        let by_path = found.iter().map(|leaf| (leaf.limit, &*leaf.route));
+        // One loop: from two the compiler would call what is to be done for each.
+        for (index, route) in everywhere.chain(by_path) {
+            each(index, route);
         }
-        if self.root.is_empty() {
-            return;
-        }
+    }
+
+    #[inline(never)]
+    fn patterns_match(&self, path: &str) -> Found<'_> {
         let mut found = Found::new();
-        let Some(path) = path.strip_prefix('/') else { return };
-        self.root.collect(Some(path), &mut found);
-        for leaf in found {
-            each(leaf.limit, &leaf.route);
+        if let Some(path) = path.strip_prefix('/') {
+            self.root.collect(Some(path), &mut found);
         }
+        found
     }
 }
 
@@ -171,7 +183,7 @@ pub(super) mod tests {
     use super::*;
     use crate::limit::{Quota, Rate};
     use crate::policy::client_ip::ClientIpRules;
-    use crate::policy::{FieldBuf, Mode, OnLimit, Policy, Stage};
+    use crate::policy::{FieldBuf, OnLimit, Policy};
 
     /// A limit that sees `paths`, and is ordinary otherwise.
     pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {

@@ -7,6 +7,7 @@ mod facts;
 mod fields;
 mod matcher;
 mod pattern;
+mod siphash;
 
 pub mod client_ip;
 pub mod jwt;
@@ -31,9 +32,10 @@ use matcher::Matcher;
 #[derive(Debug)]
 pub struct Policy {
     limits: Vec<Limit>,
-    /// Any of them is decided at arrival.
-    has_arrival: bool,
-    matcher: Matcher,
+    /// In the order of `limits`.
+    foreknown: Vec<Foreknown>,
+    /// Of the limits of each stage, but of those that are off.
+    matchers: [Matcher; 2],
     /// Who a request says it is from; named by [`KeyPart::Identity`] through its index here.
     pub identities: Vec<Identity>,
     /// Whose address counts as the client's.
@@ -144,6 +146,15 @@ pub enum OnMissing {
     Ip,
 }
 
+/// What is known of a limit before any request.
+#[derive(Clone, Copy, Debug)]
+struct Foreknown {
+    /// It looks at nothing but the path.
+    path_only: bool,
+    /// See [`Applied::keyed_as`].
+    keyed_as: usize,
+}
+
 /// A limit that applies to a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Applied<'p> {
@@ -153,14 +164,16 @@ pub struct Applied<'p> {
     pub limit: &'p Limit,
     /// The pattern of its `match.path` that matched, as written; empty if it has none.
     pub route: &'p str,
+    /// Two limits for which this is the same number have the same key for one request.
+    pub keyed_as: usize,
 }
 
 impl Policy {
     /// A policy over `limits`, in the order they are written.
     pub fn new(limits: Vec<Limit>, identities: Vec<Identity>, client_ip: ClientIpRules, free_preflights: bool) -> Self {
-        let matcher = Matcher::new(&limits);
-        let has_arrival = limits.iter().any(|limit| limit.stage == Stage::Arrival && limit.mode != Mode::Off);
-        Self { limits, has_arrival, matcher, identities, client_ip, free_preflights }
+        let foreknown = (0..limits.len()).map(|index| Foreknown::of(&limits, index)).collect();
+        let matchers = [Stage::Arrival, Stage::Identified].map(|stage| Matcher::new(&limits, stage));
+        Self { limits, foreknown, matchers, identities, client_ip, free_preflights }
     }
 
     /// All limits, also those that are off.
@@ -170,28 +183,40 @@ impl Policy {
 
     /// Whether any limit is decided at arrival.
     pub fn has_arrival(&self) -> bool {
-        self.has_arrival
+        !self.matchers[Stage::Arrival as usize].is_empty()
     }
 
     /// Calls `each` with every limit of `stage` that applies to the request, in no particular order.
+    #[inline]
     pub fn for_each_applied<'p>(&'p self, stage: Stage, facts: &Facts<'_>, mut each: impl FnMut(Applied<'p>)) {
         if stage == Stage::Identified && self.free_preflights && facts.is_cors_preflight() {
             return;
         }
-        self.matcher.for_each_path_match(facts.path, |index, route| {
-            let limit = &self.limits[index];
-            if limit.stage == stage && limit.applies_beyond_path(facts) {
-                each(Applied { index, limit, route });
+        self.matchers[stage as usize].for_each_path_match(facts.path, |index, route| {
+            let (limit, Foreknown { path_only, keyed_as }) = (&self.limits[index], self.foreknown[index]);
+            if path_only || limit.applies_beyond_path(facts) {
+                each(Applied { index, limit, route, keyed_as });
             }
         });
     }
 }
 
+impl Foreknown {
+    fn of(limits: &[Limit], index: usize) -> Self {
+        let limit = &limits[index];
+        let Match { hosts, methods, headers, .. } = &limit.matches;
+        let path_only = hosts.is_empty() && methods.is_empty() && headers.is_empty() && limit.except.is_empty();
+        // Two limits may match the same request by different patterns.
+        let has_own_key = limit.key.contains(&KeyPart::Route);
+        let alike = limits[..index].iter().position(|other| !has_own_key && other.key == limit.key);
+        Self { path_only, keyed_as: alike.unwrap_or(index) }
+    }
+}
+
 impl Limit {
     /// Whether everything but the path of a request matches.
+    #[inline(never)]
     fn applies_beyond_path(&self, facts: &Facts<'_>) -> bool {
-        self.mode != Mode::Off
-            && self.matches.matches_beyond_path(facts)
-            && !self.except.iter().any(|net| net.contains(&facts.client_ip))
+        self.matches.matches_beyond_path(facts) && !self.except.iter().any(|net| net.contains(&facts.client_ip))
     }
 }

@@ -53,8 +53,10 @@ pub(super) struct Life<'v> {
     pub(super) view: &'v View,
     pub(super) peer: &'v Peer,
     pub(super) began: Instant,
-    /// It has waited, so that `began` is long ago.
+    /// It had to wait for a limit.
     pub(super) waited: Cell<bool>,
+    /// It had to wait for the upstream.
+    pub(super) was_sent: Cell<bool>,
 }
 
 /// What was found out about a request that may be forwarded.
@@ -178,15 +180,16 @@ impl<'v> Life<'v> {
     pub(super) fn measure(&self, handed_over: Instant, arrived: Instant, was_held: bool) {
         let metrics = &self.worker.shared.metrics;
         if !was_held {
-            metrics.overhead.observe(handed_over.saturating_duration_since(self.began).as_secs_f64());
+            metrics.overhead.observe(handed_over.saturating_duration_since(self.began));
         }
-        metrics.upstream_duration.observe(arrived.saturating_duration_since(handed_over).as_secs_f64());
+        metrics.upstream_duration.observe(arrived.saturating_duration_since(handed_over));
     }
 
     /// There is no response.
     pub(super) fn failed(&self, failure: &ExchangeError, passed: &Passed<'v>, is_grpc: bool) -> Stop<'v> {
         let (kind, detail) = error::exchange_error(failure, &self.worker.problems);
         self.count(kind);
+        self.was_sent.set(true);
         Answer::new(kind, detail, is_grpc).standing(passed.standing()).into()
     }
 
@@ -206,9 +209,9 @@ impl<'v> Life<'v> {
         self.worker.shared.metrics.problems.with_label_values(&[kind.label()]).inc();
     }
 
-    /// A moment after the request, for deadlines that begin with its answer.
+    /// About now, for deadlines that begin with an answer of our own. Most are made as soon as they are asked for.
     pub(super) fn lately(&self) -> Instant {
-        if self.waited.get() { time::instant_now() } else { self.began }
+        if self.waited.get() || self.was_sent.get() { time::instant_now() } else { self.began }
     }
 }
 

@@ -43,7 +43,7 @@ pub enum Verdict {
 
 /// Writes where the client stands.
 pub fn limit_headers(sink: &mut impl Sink, profiles: Profiles, standing: &Standing<'_>, verdict: Verdict) {
-    let burst = standing.quota.burst();
+    let burst = standing.burst;
     let reset_s = standing.reset_after_ns.div_ceil(NS_PER_S);
     if profiles.x_ratelimit {
         let full_at = standing.at.saturating_add_ns(standing.reset_after_ns);
@@ -52,7 +52,7 @@ pub fn limit_headers(sink: &mut impl Sink, profiles: Profiles, standing: &Standi
         number(sink, RESET, full_at.as_secs_ceil());
     }
     if profiles.ietf {
-        let window_s = standing.quota.period_ns().div_ceil(NS_PER_S);
+        let window_s = standing.period_ns.div_ceil(NS_PER_S);
         sink.put(IETF_POLICY, &format!("\"{}\";q={burst};w={window_s}", standing.limit));
         sink.put(IETF, &format!("\"{}\";r={};t={reset_s}", standing.limit, standing.remaining));
     }

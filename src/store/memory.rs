@@ -1,6 +1,6 @@
 //! The keys of one limit in a sharded map, bounded.
 //!
-//! A key costs 32 bytes and its share of the map's slack. It is dropped only when its state is that of a key
+//! A key costs 32 bytes and its share of the map's slack, 61 together at most. It is dropped only when its state is that of a key
 //! never seen, so forgetting it changes no decision. At the bound new keys share the buckets of the
 //! [`Overflow`], which may refuse too early and never admits too much.
 //!
@@ -8,30 +8,40 @@
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use dashmap::try_result::TryResult;
 use dashmap::{DashMap, Entry};
 
 use super::overflow::Overflow;
-use crate::limit::token_bucket::State;
+use crate::limit::token_bucket::{Answer, State};
 use crate::limit::{Decision, Key, Quota};
 use crate::time::Timestamp;
 
 /// The state of all keys of one limit.
 #[derive(Debug)]
 pub struct Table {
-    states: DashMap<Key, State, BuildHasherDefault<AlreadyHashed>>,
-    /// Entries of `states`; kept beside it because its own length locks every shard.
-    len: AtomicUsize,
+    states: DashMap<Key, State, BuildHasherDefault<Spread>>,
     max_keys: AtomicUsize,
     overflow: OnceLock<Overflow>,
-    overflowed: AtomicU64,
+    len: Len,
 }
 
-/// At the bound a shard has about this many keys, so that growing or sweeping one takes well under a millisecond.
-const KEYS_PER_SHARD: usize = 8192;
+/// Entries of a map; kept beside it because its own length locks every shard. On cache lines of its own, so that
+/// new keys do not disturb those who look for known ones.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Len(AtomicUsize);
+
+/// At the bound a shard has at most about this many keys, and the largest a third more. Growing or sweeping one
+/// takes a fraction of a millisecond, and what leads to the shards (128 bytes each) stays in a processor's cache.
+const KEYS_PER_SHARD: usize = 16_384;
 const SHARDS_MIN: usize = 16;
-const SHARDS_MAX: usize = 4096;
+const SHARDS_MAX: usize = 1 << 14;
+
+/// How often a shard that somebody else has is tried, a few microseconds in all, before its thread gives way. The
+/// map itself would do so almost at once, which costs far more than the decision that is waited for.
+const TRIES: usize = 64;
 
 impl Table {
     /// An empty table that remembers `max_keys` keys exactly.
@@ -39,10 +49,9 @@ impl Table {
         let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two().clamp(SHARDS_MIN, SHARDS_MAX);
         Self {
             states: DashMap::with_capacity_and_hasher_and_shard_amount(0, BuildHasherDefault::default(), shards),
-            len: AtomicUsize::new(0),
             max_keys: AtomicUsize::new(max_keys),
             overflow: OnceLock::new(),
-            overflowed: AtomicU64::new(0),
+            len: Len::default(),
         }
     }
 
@@ -53,7 +62,7 @@ impl Table {
 
     /// Keys remembered exactly.
     pub fn len(&self) -> usize {
-        self.len.load(Ordering::Relaxed)
+        self.len.0.load(Ordering::Relaxed)
     }
 
     /// Whether no key is remembered.
@@ -73,34 +82,52 @@ impl Table {
 
     /// Decisions made by the overflow since this was last asked.
     pub fn take_overflowed(&self) -> u64 {
-        self.overflowed.swap(0, Ordering::Relaxed)
+        self.overflow.get().map_or(0, Overflow::take_decided)
     }
 
     /// Decides a request and, if admitted, charges it.
+    #[inline]
     pub fn admit(&self, key: Key, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
         // A key that is known, as most are, is found without making room for it.
-        if let Some(mut state) = self.states.get_mut(&key) {
-            return state.admit(quota, cost, now);
-        }
-        self.admit_unseen(key, quota, cost, now)
+        let answer = match self.states.try_get_mut(&key) {
+            TryResult::Present(mut state) => state.charge(quota, cost, now),
+            TryResult::Absent => self.charge_unseen(key, quota, cost, now),
+            TryResult::Locked => self.charge_contended(key, quota, cost, now),
+        };
+        answer.decision(quota, cost)
     }
 
-    fn admit_unseen(&self, key: Key, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+    #[cold]
+    #[inline(never)]
+    fn charge_contended(&self, key: Key, quota: &Quota, cost: u64, now: Timestamp) -> Answer {
+        for _ in 0..TRIES {
+            std::hint::spin_loop();
+            match self.states.try_get_mut(&key) {
+                TryResult::Present(mut state) => return state.charge(quota, cost, now),
+                TryResult::Absent => break,
+                TryResult::Locked => {}
+            }
+        }
+        self.charge_unseen(key, quota, cost, now)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn charge_unseen(&self, key: Key, quota: &Quota, cost: u64, now: Timestamp) -> Answer {
         match self.states.entry(key) {
-            Entry::Occupied(mut entry) => entry.get_mut().admit(quota, cost, now),
+            Entry::Occupied(mut entry) => entry.get_mut().charge(quota, cost, now),
             Entry::Vacant(entry) if !self.is_full() => {
                 let mut state = self.unseen(key, quota, now);
-                let decision = state.admit(quota, cost, now);
-                if decision.is_admitted() && state.idle_at() > now {
-                    self.len.fetch_add(1, Ordering::Relaxed);
+                let answer = state.charge(quota, cost, now);
+                if answer.is_admitted() && state.idle_at() > now {
+                    self.len.0.fetch_add(1, Ordering::Relaxed);
                     entry.insert(state);
                 }
-                decision
+                answer
             }
             Entry::Vacant(entry) => {
                 drop(entry);
-                self.overflowed.fetch_add(1, Ordering::Relaxed);
-                self.overflow.get_or_init(Overflow::default).with(key, quota, |state| state.admit(quota, cost, now))
+                self.overflow.get_or_init(Overflow::default).charge(key, quota, cost, now)
             }
         }
     }
@@ -134,7 +161,7 @@ impl Table {
             idle += usize::from(!keep);
             keep
         });
-        self.len.fetch_sub(idle, Ordering::Relaxed);
+        self.len.0.fetch_sub(idle, Ordering::Relaxed);
         idle
     }
 
@@ -157,11 +184,15 @@ impl Table {
     }
 }
 
-/// Keys are uniform hashes already: their first half serves as it is.
+/// Keys are uniform hashes already: their first half serves, with other odds for the shards.
+///
+/// A shard doubles when it is full. Were all as likely, all would double at about the same time, after which more
+/// than half of the memory lay idle. With odds from 3 to 5 among them some are full and others have just doubled,
+/// whatever the number of keys.
 #[derive(Debug, Default)]
-struct AlreadyHashed(u64);
+struct Spread(u64);
 
-impl Hasher for AlreadyHashed {
+impl Hasher for Spread {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -172,7 +203,14 @@ impl Hasher for AlreadyHashed {
         }
     }
 
+    /// The map takes the shard from the bits below the first seven. Of these, 24 are read as a fraction `x` and
+    /// become `x * (5 - x) / 4`, which grows at rates from 5/4 to 3/4.
     fn write_u64(&mut self, half: u64) {
-        self.0 = half;
+        const BITS: u32 = 24;
+        const SHIFT: u32 = 64 - 7 - BITS;
+        const MASK: u64 = ((1 << BITS) - 1) << SHIFT;
+        let x = (half & MASK) >> SHIFT;
+        let spread = (x * ((5 << BITS) - x)) >> (BITS + 2);
+        self.0 = half & !MASK | spread << SHIFT;
     }
 }

@@ -7,8 +7,6 @@ mod memory;
 mod overflow;
 mod tokens;
 
-use std::borrow::Borrow;
-
 use smallvec::SmallVec;
 
 pub use memory::Table;
@@ -25,7 +23,7 @@ pub struct Charge<'t> {
     /// Whose budget.
     pub key: Key,
     /// How much there is.
-    pub quota: Quota,
+    pub quota: &'t Quota,
     /// How much is taken; 0 peeks.
     pub cost: u64,
     /// Whether a denial refuses the request; one that does not is only charged if it admits.
@@ -37,28 +35,34 @@ pub type Decisions = SmallVec<[Decision; 4]>;
 
 /// Decides all charges at the instant `now`: if every enforced one admits, those that admit are charged,
 /// else none is. Says which of the two it was.
-pub fn admit<'t>(charges: &[impl Borrow<Charge<'t>>], now: Timestamp, decisions: &mut Decisions) -> bool {
+#[inline]
+pub fn admit<'t>(charges: impl Iterator<Item = Charge<'t>> + Clone, now: Timestamp, decisions: &mut Decisions) -> bool {
     decisions.clear();
-    for (index, charge) in charges.iter().map(Borrow::borrow).enumerate() {
-        let decision = charge.table.admit(charge.key, &charge.quota, charge.cost, now);
+    for charge in charges.clone() {
+        let decision = charge.table.admit(charge.key, charge.quota, charge.cost, now);
         decisions.push(decision);
         if charge.enforced && !decision.is_admitted() {
-            let admitted = charges.iter().zip(&*decisions).take(index).filter(|(_, decision)| decision.is_admitted());
-            for (charge, decision) in admitted {
-                let charge = charge.borrow();
-                charge.table.refund(charge.key, charge.cost, decision.full_at(now), now);
-            }
-            decisions.truncate(index + 1);
-            decisions.extend(charges[index + 1..].iter().map(|charge| peek(charge.borrow(), now)));
+            give_back(charges, now, decisions);
             return false;
         }
     }
     true
 }
 
+/// The last of `decisions` refuses: what those before it charged is given back, and those behind it are asked.
+#[cold]
+fn give_back<'t>(charges: impl Iterator<Item = Charge<'t>> + Clone, now: Timestamp, decisions: &mut Decisions) {
+    let decided = decisions.len();
+    let admitted = charges.clone().zip(&*decisions).filter(|(_, decision)| decision.is_admitted());
+    for (charge, decision) in admitted {
+        charge.table.refund(charge.key, charge.cost, decision.full_at(now), now);
+    }
+    decisions.extend(charges.skip(decided).map(|charge| peek(&charge, now)));
+}
+
 /// What a charge would be told at `now`; nothing is charged.
 pub fn peek(charge: &Charge<'_>, now: Timestamp) -> Decision {
-    charge.table.peek(charge.key, &charge.quota, charge.cost, now)
+    charge.table.peek(charge.key, charge.quota, charge.cost, now)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ fn per_second(count: u64, burst: u64) -> Quota {
 
 /// Keys 4096 apart share a bucket of the overflow.
 fn key(number: u64) -> Key {
-    Key { halves: [number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number] }
+    Key { first: number.wrapping_mul(0x9e37_79b9_7f4a_7c15), second: number }
 }
 
 /// Runs rows over limits of one unit a second:
@@ -49,7 +49,7 @@ fn check(rows: &str) {
         let asked: Vec<&str> = cells[1..].iter().copied().take_while(|cell| cell.contains(':')).collect();
         let charges: Vec<Charge<'_>> = asked.iter().map(|text| charge(&limits, text)).collect();
         let mut decisions = Decisions::new();
-        let verdict = if admit(&charges, at(cells[0]), &mut decisions) { "admit" } else { "refuse" };
+        let verdict = if admit(charges.iter().copied(), at(cells[0]), &mut decisions) { "admit" } else { "refuse" };
         let said: Vec<String> = decisions.iter().map(say).collect();
         assert_eq!(verdict, cells[asked.len() + 1], "verdict: {row}");
         assert_eq!(said, cells[asked.len() + 2..], "said: {row}");
@@ -59,7 +59,7 @@ fn check(rows: &str) {
 fn charge<'t>(limits: &'t HashMap<&str, (Table, Quota, bool)>, text: &str) -> Charge<'t> {
     let [name, number, cost] = text.split(':').collect::<Vec<_>>()[..] else { panic!("not a charge: {text}") };
     let (table, quota, enforced) = &limits[name];
-    Charge { table, key: key(number.parse().unwrap()), quota: *quota, cost: cost.parse().unwrap(), enforced: *enforced }
+    Charge { table, key: key(number.parse().unwrap()), quota, cost: cost.parse().unwrap(), enforced: *enforced }
 }
 
 fn say(decision: &Decision) -> String {

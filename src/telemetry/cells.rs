@@ -1,15 +1,16 @@
-//! What every decision counts, in cells of which each thread has its own, summed when they are scraped.
+//! What every request counts, in cells of which each thread has its own, summed when they are scraped.
 //!
 //! A shared counter costs a cache line that moves between cores on every request, and an atomic addition even
 //! when it does not. A cell with one writer costs neither. Threads beyond the first [`ALONE`] share one set of
-//! cells, and pay for it.
+//! cells, and pay for it. Not here: how they look to Prometheus (`scrape.rs`).
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use prometheus::core::{Collector, Desc};
-use prometheus::proto;
+use super::Outcome;
+use crate::time::saturating_ns;
 
 /// What a limit said to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,83 +25,179 @@ pub enum Decided {
     ShadowRejected,
 }
 
-const DECIDED: [(Decided, &str); 4] = [
+/// All of them, in their order.
+pub(super) const DECIDED: [(Decided, &str); 4] = [
     (Decided::Admitted, "admitted"),
     (Decided::Held, "held"),
     (Decided::Rejected, "rejected"),
     (Decided::ShadowRejected, "shadow_rejected"),
 ];
 
-/// Upper bounds of the parts that may remain, in percent; the last bucket has none.
+/// Upper bounds of the parts that may remain, in percent.
 const HEADROOM_PERCENT: [u64; 6] = [0, 10, 25, 50, 75, 90];
-const BUCKETS: usize = HEADROOM_PERCENT.len() + 1;
-
-/// Threads that have cells for themselves; the first to count, which are the workers.
-const ALONE: usize = 15;
 
 /// The cells of one limit.
 #[derive(Clone, Debug)]
-pub struct LimitCells(Arc<PerThread>);
+pub struct LimitCells(PerThread<LIMIT_CELLS>);
 
-/// The last is for all threads that come later.
-type PerThread = [ThreadCells; ALONE + 1];
-
-/// Two cache lines, because processors fetch them in pairs.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct ThreadCells {
-    decided: [AtomicU64; DECIDED.len()],
-    headroom: [AtomicU64; BUCKETS],
-    /// Percents that remained, added up.
-    percents: AtomicU64,
-}
+/// Decisions; what remained, with a bucket for all above; the percents that remained, added up.
+const LIMIT_CELLS: usize = DECIDED.len() + HEADROOM_PERCENT.len() + 2;
 
 impl LimitCells {
-    fn new() -> Self {
-        Self(Arc::default())
+    pub(super) fn new() -> Self {
+        Self(PerThread::new())
     }
 
-    /// Counts a decision.
+    /// Counts a decision of which nothing else is known.
     pub fn count(&self, decided: Decided) {
-        let (mine, is_alone) = self.mine();
-        add(&mine.decided[decided as usize], 1, is_alone);
+        self.0.mine().add(decided as usize, 1);
     }
 
-    /// Counts what remained of `burst`, which is at least 1.
-    pub fn headroom(&self, remaining: u64, burst: u64) {
-        let percent = remaining.saturating_mul(100) / burst.max(1);
-        let bucket = HEADROOM_PERCENT.iter().position(|bound| percent <= *bound).unwrap_or(BUCKETS - 1);
-        let (mine, is_alone) = self.mine();
-        add(&mine.headroom[bucket], 1, is_alone);
-        add(&mine.percents, percent, is_alone);
+    /// Counts a decision and what remained at it, in percent of the burst.
+    #[inline]
+    pub fn decided(&self, decided: Decided, percent: u64) {
+        let mine = self.0.mine();
+        mine.add(decided as usize, 1);
+        mine.observe(DECIDED.len(), &HEADROOM_PERCENT, percent);
     }
 
     /// How often this was decided.
     pub fn counted(&self, decided: Decided) -> u64 {
-        self.sum(|cells| &cells.decided[decided as usize])
+        self.0.sum(decided as usize)
     }
 
-    fn sum(&self, cell: impl Fn(&ThreadCells) -> &AtomicU64) -> u64 {
-        self.0.iter().map(|cells| cell(cells).load(Ordering::Relaxed)).sum()
-    }
-
-    /// This thread's cells, and whether nobody else writes to them.
-    fn mine(&self) -> (&ThreadCells, bool) {
-        let number = thread_number();
-        (&self.0[number.min(ALONE)], number < ALONE)
+    /// What remained, as parts of 1.
+    pub(super) fn headroom(&self) -> Observed {
+        self.0.observed(DECIDED.len(), &HEADROOM_PERCENT, 100.0)
     }
 }
 
-/// Adds to a cell; by a plain store if no addition of another thread can be lost.
-fn add(cell: &AtomicU64, amount: u64, is_alone: bool) {
-    if is_alone {
-        cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
-    } else {
-        cell.fetch_add(amount, Ordering::Relaxed);
+/// What became of all requests.
+#[derive(Clone, Debug)]
+pub(super) struct OutcomeCells(PerThread<{ Outcome::ALL.len() }>);
+
+impl OutcomeCells {
+    pub(super) fn new() -> Self {
+        Self(PerThread::new())
+    }
+
+    #[inline]
+    pub(super) fn count(&self, outcome: Outcome) {
+        self.0.mine().add(outcome as usize, 1);
+    }
+
+    pub(super) fn counted(&self, outcome: Outcome) -> u64 {
+        self.0.sum(outcome as usize)
+    }
+}
+
+/// Upper bounds of durations.
+const DURATION_BOUNDS: usize = 12;
+
+/// How long something took each time, without labels.
+#[derive(Clone, Debug)]
+pub struct Durations {
+    /// A bucket for each bound and one above; nanoseconds, added up.
+    cells: PerThread<{ DURATION_BOUNDS + 2 }>,
+    bounds_ns: [u64; DURATION_BOUNDS],
+}
+
+impl Durations {
+    /// None yet, to be sorted by these upper bounds in nanoseconds.
+    pub(super) fn new(bounds_ns: [u64; DURATION_BOUNDS]) -> Self {
+        Self { cells: PerThread::new(), bounds_ns }
+    }
+
+    /// Counts one.
+    #[inline]
+    pub fn observe(&self, duration: Duration) {
+        self.cells.mine().observe(0, &self.bounds_ns, saturating_ns(duration));
+    }
+
+    /// In seconds.
+    pub(super) fn observed(&self) -> Observed {
+        self.cells.observed(0, &self.bounds_ns, 1e9)
+    }
+}
+
+/// A histogram, as Prometheus has it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Observed {
+    /// Upper bounds, and how many were at most that.
+    pub(super) buckets: Vec<(f64, u64)>,
+    pub(super) count: u64,
+    pub(super) sum: f64,
+}
+
+/// Threads that have cells for themselves; the first to count, which are the workers.
+const ALONE: usize = 15;
+
+/// `N` cells of each thread. The last of them are for all threads that come later.
+#[derive(Clone, Debug)]
+struct PerThread<const N: usize>(Arc<[Cells<N>; ALONE + 1]>);
+
+/// Apart from those of other threads by two cache lines, because processors fetch them in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Cells<const N: usize>([AtomicU64; N]);
+
+/// The cells of this thread, and whether nobody else writes to them.
+struct Mine<'c> {
+    cells: &'c [AtomicU64],
+    is_alone: bool,
+}
+
+impl<const N: usize> PerThread<N> {
+    fn new() -> Self {
+        Self(Arc::new(std::array::from_fn(|_| Cells(std::array::from_fn(|_| AtomicU64::new(0))))))
+    }
+
+    #[inline]
+    fn mine(&self) -> Mine<'_> {
+        let number = thread_number();
+        Mine { cells: &self.0[number.min(ALONE)].0, is_alone: number < ALONE }
+    }
+
+    fn sum(&self, cell: usize) -> u64 {
+        self.0.iter().map(|Cells(cells)| cells[cell].load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+    }
+
+    /// The histogram whose cells begin at `first`, with `unit` of its values for 1.
+    fn observed(&self, first: usize, bounds: &[u64], unit: f64) -> Observed {
+        let mut count = 0;
+        let mut bucket = |(index, bound): (usize, &u64)| {
+            count += self.sum(first + index);
+            (as_float(*bound) / unit, count)
+        };
+        let buckets = bounds.iter().enumerate().map(&mut bucket).collect();
+        let above = first + bounds.len();
+        Observed { buckets, count: count + self.sum(above), sum: as_float(self.sum(above + 1)) / unit }
+    }
+}
+
+impl Mine<'_> {
+    /// Adds to a cell; by a plain store if no addition of another thread can be lost.
+    #[inline]
+    fn add(&self, cell: usize, amount: u64) {
+        let cell = &self.cells[cell];
+        if self.is_alone {
+            cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+        } else {
+            cell.fetch_add(amount, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds to the histogram whose cells begin at `first`: one for each bound, one above, and one for the sum.
+    #[inline]
+    fn observe(&self, first: usize, bounds: &[u64], value: u64) {
+        let bucket: usize = bounds.iter().map(|bound| usize::from(value > *bound)).sum(); // without a branch
+        self.add(first + bucket, 1);
+        self.add(first + bounds.len() + 1, value);
     }
 }
 
 /// Threads are numbered in the order in which they first count.
+#[inline]
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -114,97 +211,44 @@ fn thread_number() -> usize {
     })
 }
 
-/// The cells of all limits, as a scrape sees them.
-#[derive(Clone, Debug)]
-pub(super) struct Cells {
-    descriptions: [Desc; 2],
-    by_limit: Arc<Mutex<Vec<(String, LimitCells)>>>,
-}
-
-impl Cells {
-    pub(super) fn new() -> Result<Self, prometheus::Error> {
-        let describe = |name: &str, help: &str, labels: &[&str]| {
-            let labels = labels.iter().map(|label| (*label).to_owned()).collect();
-            Desc::new(name.to_owned(), help.to_owned(), labels, std::collections::HashMap::new())
-        };
-        let decisions = describe("weir_limit_decisions_total", "Decisions of each limit.", &["limit", "decision"])?;
-        let headroom = describe("weir_limit_headroom_ratio", "Remaining / burst at decision time.", &["limit"])?;
-        Ok(Self { descriptions: [decisions, headroom], by_limit: Arc::default() })
-    }
-
-    /// The cells of the limit `name`; the same for the same name.
-    pub(super) fn limit(&self, name: &str) -> LimitCells {
-        let mut by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, cells)) = by_limit.iter().find(|(known, _)| known == name) {
-            return cells.clone();
-        }
-        let cells = LimitCells::new();
-        by_limit.push((name.to_owned(), cells.clone()));
-        cells
-    }
-}
-
-impl Collector for Cells {
-    fn desc(&self) -> Vec<&Desc> {
-        self.descriptions.iter().collect()
-    }
-
-    fn collect(&self) -> Vec<proto::MetricFamily> {
-        let by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut decisions = family(&self.descriptions[0], proto::MetricType::COUNTER);
-        let mut headrooms = family(&self.descriptions[1], proto::MetricType::HISTOGRAM);
-        for (name, cells) in &*by_limit {
-            for (decided, text) in DECIDED {
-                let mut counter = proto::Counter::default();
-                counter.set_value(as_float(cells.counted(decided)));
-                let mut metric = labelled(&[("decision", text), ("limit", name)]);
-                metric.set_counter(counter);
-                decisions.mut_metric().push(metric);
-            }
-            let mut metric = labelled(&[("limit", name)]);
-            metric.set_histogram(headroom(cells));
-            headrooms.mut_metric().push(metric);
-        }
-        vec![decisions, headrooms]
-    }
-}
-
-fn headroom(cells: &LimitCells) -> proto::Histogram {
-    let mut histogram = proto::Histogram::default();
-    let mut count = 0;
-    let mut buckets = Vec::with_capacity(HEADROOM_PERCENT.len());
-    for (index, percent) in HEADROOM_PERCENT.into_iter().enumerate() {
-        count += cells.sum(|cells| &cells.headroom[index]);
-        let mut bucket = proto::Bucket::default();
-        bucket.set_upper_bound(as_float(percent) / 100.0);
-        bucket.set_cumulative_count(count);
-        buckets.push(bucket);
-    }
-    histogram.set_bucket(buckets);
-    histogram.set_sample_count(count + cells.sum(|cells| &cells.headroom[BUCKETS - 1]));
-    histogram.set_sample_sum(as_float(cells.sum(|cells| &cells.percents)) / 100.0);
-    histogram
-}
-
-fn family(description: &Desc, kind: proto::MetricType) -> proto::MetricFamily {
-    let mut family = proto::MetricFamily::default();
-    family.set_name(description.fq_name.clone());
-    family.set_help(description.help.clone());
-    family.set_field_type(kind);
-    family
-}
-
-fn labelled(labels: &[(&str, &str)]) -> proto::Metric {
-    let pair = |(name, value): &(&str, &str)| {
-        let mut pair = proto::LabelPair::default();
-        pair.set_name((*name).to_owned());
-        pair.set_value((*value).to_owned());
-        pair
-    };
-    proto::Metric::from_label(labels.iter().map(pair).collect())
-}
-
 #[allow(clippy::cast_precision_loss)] // Prometheus has no other numbers
-fn as_float(count: u64) -> f64 {
+pub(super) fn as_float(count: u64) -> f64 {
     count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_falls_below_its_bound_or_on_it() {
+        let durations = Durations::new([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1_000_000_000].map(|bound| bound * 100));
+        for ns in [0, 100, 101, 1200, 100_000_000_000, 100_000_000_001] {
+            durations.observe(Duration::from_nanos(ns));
+        }
+        let observed = durations.observed();
+        let counts: Vec<u64> = observed.buckets.iter().map(|(_, count)| *count).collect();
+        assert_eq!(counts, [2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 5]);
+        assert_eq!((observed.buckets[0].0, observed.buckets[11].0, observed.count), (1e-7, 100.0, 6));
+        assert!((observed.sum - 200.000_001_402).abs() < 1e-12, "{}", observed.sum);
+    }
+
+    #[test]
+    fn headroom_is_a_part_of_one() {
+        let cells = LimitCells::new();
+        for percent in [0, 1, 10, 90, 91, 100] {
+            cells.decided(Decided::Admitted, percent);
+        }
+        let expected = [(0.0, 1), (0.1, 3), (0.25, 3), (0.5, 3), (0.75, 3), (0.9, 4)];
+        assert_eq!(cells.headroom(), Observed { buckets: expected.to_vec(), count: 6, sum: 2.92 });
+        assert_eq!(cells.counted(Decided::Admitted), 6);
+    }
+
+    #[test]
+    fn no_count_of_many_threads_is_lost() {
+        let cells = OutcomeCells::new();
+        let count = || (0..1000).for_each(|_| cells.count(Outcome::Forwarded));
+        std::thread::scope(|scope| (0..2 * ALONE).for_each(|_| _ = scope.spawn(count)));
+        assert_eq!(cells.counted(Outcome::Forwarded), 2 * 1000 * ALONE as u64);
+    }
 }

@@ -5,10 +5,11 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
-use super::cells::{Cells, LimitCells};
+use super::cells::{Durations, LimitCells};
+use super::scrape::Scrape;
 use crate::time::Timestamp;
 
-/// What became of a request, as `weir_requests_total{verdict}` counts it. In the order of `OUTCOMES`.
+/// What became of a request, as `weir_requests_total{verdict}` counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Sent to the upstream at once.
@@ -23,10 +24,10 @@ pub enum Outcome {
     Abandoned,
 }
 
-const OUTCOMES: [Outcome; 5] =
-    [Outcome::Forwarded, Outcome::Held, Outcome::Rejected, Outcome::Refused, Outcome::Abandoned];
-
 impl Outcome {
+    /// All of them, in their order.
+    pub(super) const ALL: [Self; 5] = [Self::Forwarded, Self::Held, Self::Rejected, Self::Refused, Self::Abandoned];
+
     /// Its label.
     pub fn label(self) -> &'static str {
         match self {
@@ -43,13 +44,12 @@ impl Outcome {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    requests: [IntCounter; OUTCOMES.len()],
     limits: LimitVecs,
-    cells: Cells,
-    /// Seconds that Weir adds to a request that did not wait, from its parsed head to its hand-over.
-    pub overhead: Histogram,
-    /// Seconds from the hand-over of a request to the head of its response.
-    pub upstream_duration: Histogram,
+    scrape: Scrape,
+    /// What Weir adds to a request that did not wait, from its parsed head to its hand-over.
+    pub overhead: Durations,
+    /// From the hand-over of a request to the head of its response.
+    pub upstream_duration: Durations,
     /// Requests that Weir answered itself for another reason than a limit, by the kind of problem.
     pub problems: IntCounterVec,
     /// Connections open now.
@@ -94,10 +94,6 @@ pub struct LimitMetrics {
     pub overflow: IntCounter,
 }
 
-/// 10 us to 1 s: what a proxy adds.
-const OVERHEAD_BUCKETS: [f64; 12] = [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 1e-1, 1.0];
-/// 1 ms to 1 min: what a service takes.
-const UPSTREAM_BUCKETS: [f64; 12] = [1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0];
 /// 10 ms to 1 h: what people wait.
 const HOLD_BUCKETS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 600.0, 3600.0];
 
@@ -105,23 +101,14 @@ impl Metrics {
     /// All metrics, registered. `version` and `revision` go into `weir_build_info`.
     pub fn new(version: &str, revision: &str) -> Result<Self, prometheus::Error> {
         let make = Maker { registry: Registry::new() };
-        let requests = make.counters("weir_requests_total", "Requests by what became of them.", &["verdict"])?;
         let build = make.gauges("weir_build_info", "1, with the version that runs.", &["version", "revision"])?;
         build.with_label_values(&[version, revision]).set(1);
+        let scrape = make.register(Scrape::new()?)?;
         Ok(Self {
-            requests: OUTCOMES.map(|outcome| requests.with_label_values(&[outcome.label()])),
             limits: LimitVecs::new(&make)?,
-            cells: make.register(Cells::new()?)?,
-            overhead: make.histogram(
-                "weir_overhead_seconds",
-                "What Weir adds to requests that did not wait.",
-                &OVERHEAD_BUCKETS,
-            )?,
-            upstream_duration: make.histogram(
-                "weir_upstream_duration_seconds",
-                "From the hand-over to the head of the response.",
-                &UPSTREAM_BUCKETS,
-            )?,
+            overhead: scrape.overhead.clone(),
+            upstream_duration: scrape.upstream.clone(),
+            scrape,
             problems: make.counters(
                 "weir_problems_total",
                 "Answers that Weir made itself, but those of limits, by kind; and answers that broke off.",
@@ -155,14 +142,15 @@ impl Metrics {
     }
 
     /// Counts a request.
+    #[inline]
     pub fn count(&self, outcome: Outcome) {
-        self.requests[outcome as usize].inc();
+        self.scrape.outcomes.count(outcome);
     }
 
     /// The metrics of the limit `name`; the same series for the same name.
     pub fn limit(&self, name: &str) -> LimitMetrics {
         LimitMetrics {
-            cells: self.cells.limit(name),
+            cells: self.scrape.limit(name),
             hold_duration: self.limits.hold_duration.with_label_values(&[name]),
             held_now: self.limits.held.with_label_values(&[name]),
             keys: self.limits.keys.with_label_values(&[name]),
@@ -220,10 +208,6 @@ impl Maker {
 
     fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, prometheus::Error> {
         self.register(IntGaugeVec::new(Opts::new(name, help), labels)?)
-    }
-
-    fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Result<Histogram, prometheus::Error> {
-        self.register(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?)
     }
 
     fn histograms(&self, name: &str, help: &str, buckets: &[f64]) -> Result<HistogramVec, prometheus::Error> {

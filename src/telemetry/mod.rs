@@ -5,8 +5,9 @@
 mod cells;
 mod log;
 mod metrics;
+mod scrape;
 
-pub use cells::{Decided, LimitCells};
+pub use cells::{Decided, Durations, LimitCells};
 pub use log::{AccessLine, AccessLog, LogFormat, LogGuard, LogSettings, start_logs};
 pub use prometheus::IntCounter as Counter;
 

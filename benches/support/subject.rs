@@ -1,0 +1,68 @@
+//! A gate with limits that are never reached, and clients that ask it.
+
+// Each bench uses a part of it.
+#![allow(dead_code, unreachable_pub)]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::sync::Arc;
+
+use http::Method;
+use weir::config;
+use weir::gate::{Gate, Live, Step};
+use weir::policy::{Facts, FieldBuf, Stage};
+use weir::telemetry::Metrics;
+use weir::time::{Clock, Timestamp};
+
+/// A prime, so that steps through the keys visit all of them in no order a cache could guess.
+pub const STRIDE: u32 = 7_919;
+
+/// Limits, and who asks.
+pub struct Subject {
+    gate: Gate,
+    live: Live,
+    headers: FieldBuf,
+}
+
+impl Subject {
+    /// `limits` limits by client address.
+    pub fn by_address(limits: usize) -> Self {
+        Self::new(&vec![r#"["ip"]"#; limits])
+    }
+
+    /// A limit for each key.
+    pub fn new(keys: &[&str]) -> Self {
+        let mut text = String::from("[upstream]\nurl = \"http://127.0.0.1:1\"\n");
+        for (index, key) in keys.iter().enumerate() {
+            let limit = format!("[[limit]]\nname = \"l{index}\"\nkey = {key}\n");
+            text += &limit;
+            text += "rate = \"1000000/s\"\nmax_keys = 20000000\n";
+        }
+        let config = config::compile(&text, "bench", Path::new(""), &|_| None).expect("a valid configuration");
+        let gate = Gate::new(Clock::start(), [7; 16], Arc::new(Metrics::new("0", "0").unwrap()));
+        let live = gate.install(config.policy, config.hold, config.max_tokens);
+        Self { gate, live, headers: FieldBuf::from_iter([("x-api-key", "0123456789abcdef")]) }
+    }
+
+    /// One decision for the client with this number, a microsecond after the last. Reading the clock is left out:
+    /// a request reads it once, for all that it needs it for.
+    #[inline(never)] // as for the proxy: nothing of the answer is known beforehand
+    pub fn decide(&self, client: u32, clock: &mut Timestamp) -> bool {
+        let facts = Facts {
+            method: &Method::GET,
+            host: "api.example.com",
+            path: "/v1/reports",
+            query: None,
+            headers: self.headers.fields(),
+            client_ip: IpAddr::V4(Ipv4Addr::from_bits(client)),
+        };
+        *clock = clock.saturating_add_ns(1000);
+        match self.gate.admit(&self.live, Stage::Identified, &facts, || 0, *clock) {
+            Ok(Step::Pass(mut pass)) => {
+                pass.charged.keep(true);
+                true
+            }
+            _ => false,
+        }
+    }
+}

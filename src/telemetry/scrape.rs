@@ -1,0 +1,128 @@
+//! The cells of all threads, as Prometheus sees them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::{self, MetricType};
+
+use super::Outcome;
+use super::cells::{DECIDED, Durations, LimitCells, Observed, OutcomeCells, as_float};
+
+/// What every request counts.
+#[derive(Clone, Debug)]
+pub(super) struct Scrape {
+    descriptions: [Desc; 5],
+    pub(super) outcomes: OutcomeCells,
+    pub(super) overhead: Durations,
+    pub(super) upstream: Durations,
+    by_limit: Arc<Mutex<Vec<(String, LimitCells)>>>,
+}
+
+/// 10 us to 1 s: what a proxy adds.
+const OVERHEAD_BOUNDS_US: [u64; 12] = [10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000, 1_000_000];
+/// 1 ms to 1 min: what a service takes.
+const UPSTREAM_BOUNDS_US: [u64; 12] =
+    [1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000, 15_000_000, 60_000_000];
+
+impl Scrape {
+    pub(super) fn new() -> Result<Self, prometheus::Error> {
+        let describe = |name: &str, help: &str, labels: &[&str]| {
+            let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+            Desc::new(name.to_owned(), help.to_owned(), labels, HashMap::new())
+        };
+        let durations = |bounds_us: [u64; 12]| Durations::new(bounds_us.map(|us| us * 1000));
+        Ok(Self {
+            descriptions: [
+                describe("weir_requests_total", "Requests by what became of them.", &["verdict"])?,
+                describe("weir_overhead_seconds", "What Weir adds to requests that did not wait.", &[])?,
+                describe("weir_upstream_duration_seconds", "From the hand-over to the head of the response.", &[])?,
+                describe("weir_limit_decisions_total", "Decisions of each limit.", &["limit", "decision"])?,
+                describe("weir_limit_headroom_ratio", "Remaining / burst at decision time.", &["limit"])?,
+            ],
+            outcomes: OutcomeCells::new(),
+            overhead: durations(OVERHEAD_BOUNDS_US),
+            upstream: durations(UPSTREAM_BOUNDS_US),
+            by_limit: Arc::default(),
+        })
+    }
+
+    /// The cells of the limit `name`; the same for the same name.
+    pub(super) fn limit(&self, name: &str) -> LimitCells {
+        let mut by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, cells)) = by_limit.iter().find(|(known, _)| known == name) {
+            return cells.clone();
+        }
+        let cells = LimitCells::new();
+        by_limit.push((name.to_owned(), cells.clone()));
+        cells
+    }
+}
+
+impl Collector for Scrape {
+    fn desc(&self) -> Vec<&Desc> {
+        self.descriptions.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<proto::MetricFamily> {
+        let [requests, overhead, upstream, decisions, headroom] = &self.descriptions;
+        let by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let decided = |(name, cells): &(String, LimitCells)| {
+            let of = |(decided, text)| counter(&[("decision", text), ("limit", name)], cells.counted(decided));
+            DECIDED.map(of)
+        };
+        let outcomes =
+            Outcome::ALL.map(|outcome| counter(&[("verdict", outcome.label())], self.outcomes.counted(outcome)));
+        let headrooms = by_limit.iter().map(|(name, cells)| histogram(&[("limit", name)], cells.headroom()));
+        vec![
+            family(requests, MetricType::COUNTER, outcomes.into()),
+            family(overhead, MetricType::HISTOGRAM, vec![histogram(&[], self.overhead.observed())]),
+            family(upstream, MetricType::HISTOGRAM, vec![histogram(&[], self.upstream.observed())]),
+            family(decisions, MetricType::COUNTER, by_limit.iter().flat_map(decided).collect()),
+            family(headroom, MetricType::HISTOGRAM, headrooms.collect()),
+        ]
+    }
+}
+
+fn family(description: &Desc, kind: MetricType, metrics: Vec<proto::Metric>) -> proto::MetricFamily {
+    let mut family = proto::MetricFamily::default();
+    family.set_name(description.fq_name.clone());
+    family.set_help(description.help.clone());
+    family.set_field_type(kind);
+    family.set_metric(metrics);
+    family
+}
+
+fn counter(labels: &[(&str, &str)], count: u64) -> proto::Metric {
+    let mut counter = proto::Counter::default();
+    counter.set_value(as_float(count));
+    let mut metric = labelled(labels);
+    metric.set_counter(counter);
+    metric
+}
+
+fn histogram(labels: &[(&str, &str)], observed: Observed) -> proto::Metric {
+    let bucket = |(bound, count)| {
+        let mut bucket = proto::Bucket::default();
+        bucket.set_upper_bound(bound);
+        bucket.set_cumulative_count(count);
+        bucket
+    };
+    let mut histogram = proto::Histogram::default();
+    histogram.set_bucket(observed.buckets.into_iter().map(bucket).collect());
+    histogram.set_sample_count(observed.count);
+    histogram.set_sample_sum(observed.sum);
+    let mut metric = labelled(labels);
+    metric.set_histogram(histogram);
+    metric
+}
+
+fn labelled(labels: &[(&str, &str)]) -> proto::Metric {
+    let pair = |(name, value): &(&str, &str)| {
+        let mut pair = proto::LabelPair::default();
+        pair.set_name((*name).to_owned());
+        pair.set_value((*value).to_owned());
+        pair
+    };
+    proto::Metric::from_label(labels.iter().map(pair).collect())
+}
