@@ -1,24 +1,52 @@
 //! How much: the arithmetic of limits, as functions of state, quota, cost and `now`.
 //!
-//! A state is one small value per key. Nothing here reads a clock, takes a lock, does I/O or logs.
+//! A state is one small value per key. Every algorithm has a file, which states its bound, and a [`State`]. Nothing
+//! here reads a clock, takes a lock, does I/O or logs.
 
+mod algorithm;
+mod calendar;
 mod divisor;
 mod key;
 mod quota;
+mod state;
+
 pub mod token_bucket;
 
+pub mod concurrency;
+pub mod fixed_window;
+pub mod leaky_bucket;
+pub mod sliding_log;
+pub mod sliding_window;
+pub mod sub_window;
+
+pub mod windows;
+
+pub mod ban;
+pub mod sketch;
+pub mod slow_down;
+pub mod top;
+
+pub use algorithm::{Algorithm, AnyReceipt, AnyState, Several};
+pub use calendar::{Calendar, CalendarError, Unit};
 pub use key::Key;
-pub use quota::{Quota, QuotaError, Rate};
+pub use quota::{Allowance, Quota, QuotaError, Rate};
+pub use state::State;
 
 use crate::time::Timestamp;
 
 /// When a denied request could pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Retry {
-    /// After this many nanoseconds, if nothing else is charged meanwhile.
+    /// After this many nanoseconds, if nothing else is charged meanwhile; [`Retry::ON_RELEASE`] is no duration.
     AfterNs(u64),
     /// Never: it costs more than the quota can hold.
     Never,
+}
+
+impl Retry {
+    /// Once something that is in flight is released: nobody knows when, so a timer armed with it never fires, and a
+    /// client is not told a time. To be matched before [`Retry::AfterNs`], of which it is the longest (584 years).
+    pub const ON_RELEASE: Self = Self::AfterNs(u64::MAX);
 }
 
 /// What one limit says about one request at one instant.
@@ -28,11 +56,14 @@ pub struct Decision {
     pub denied: Option<Retry>,
     /// Whole units left after this decision.
     pub remaining: u64,
-    /// Nanoseconds until the key is as good as new, if nothing else is charged.
+    /// Nanoseconds until the key is as good as new, if nothing else is charged; or [`Decision::UNKNOWN_NS`].
     pub reset_after_ns: u64,
 }
 
 impl Decision {
+    /// The `reset_after_ns` of a key that time alone will not make as good as new.
+    pub const UNKNOWN_NS: u64 = u64::MAX;
+
     /// Whether the request may pass.
     pub fn is_admitted(&self) -> bool {
         self.denied.is_none()
@@ -43,3 +74,6 @@ impl Decision {
         now.saturating_add_ns(self.reset_after_ns)
     }
 }
+
+#[cfg(test)]
+mod tests;

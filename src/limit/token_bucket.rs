@@ -9,7 +9,24 @@
 //! A state carries the interval it was written under. First met under another one, its deficit is converted
 //! so that the number of spent units stays the same: a changed rate neither refills nor drains a bucket, and
 //! from then on units come back at the new rate. A lowered burst leaves a debt that is paid first.
+//!
+//! **Refunds.** A charge `k` left the bucket to be full at `F`. Removing it is right as far as the deficit never
+//! fell below what is removed: otherwise what it took has come back by itself, and others may have it. As long as
+//! nothing else is removed, `tat >= F` holds ever after, so `F - now` bounds the deficit from below. Something
+//! else that is removed moves `F` by as much. So the state counts the units given back, a receipt says how many
+//! there were when it was written, and `F - given back since - now` is the bound. A charge that lies on top
+//! (`tat == F`) is taken off without being counted: nothing stands on it that would move.
+//!
+//! A bucket is idle, and its count begins anew, when no receipt can have a bound that is still to come:
+//! `F <= tat + given back` for each of them.
+//!
+//! That is never too much, in any order, and exact for charges undone at once in the order they were made, or in
+//! the reverse one. In a mixed order, or later, it may be too little, by what the bound is short of. Exactness in
+//! every order would need as many numbers as there are charges outstanding: how far each can be undone depends
+//! on the lowest deficit since.
 
+use super::quota::IntervalTag;
+use super::state;
 use crate::limit::{Decision, Quota, Retry};
 use crate::time::Timestamp;
 
@@ -17,13 +34,25 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     tat: Timestamp,
-    interval_ns: u64,
+    interval: IntervalTag,
+    /// Units given back so far from below others; wraps.
+    given_back: u32,
+}
+
+/// What a charge is known by: 24 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    cost: u64,
+    full_at: Timestamp,
+    interval: IntervalTag,
+    given_back: u32,
 }
 
 /// What a bucket says to a request, in two registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     is_admitted: bool,
+    given_back: u32,
     /// Nanoseconds until the bucket is full, after the request.
     deficit_ns: u64,
 }
@@ -33,36 +62,59 @@ impl Answer {
     pub fn is_admitted(self) -> bool {
         self.is_admitted
     }
+
+    /// What the charge is known by, if it was made, of `cost` units at `now`.
+    pub fn receipt(self, quota: &Quota, cost: u64, now: Timestamp) -> Receipt {
+        let full_at = now.saturating_add_ns(self.deficit_ns);
+        Receipt { cost, full_at, interval: quota.interval_tag(), given_back: self.given_back }
+    }
 }
 
 impl State {
     /// The state of a key never seen.
     pub const fn fresh(quota: &Quota) -> Self {
-        Self { tat: Timestamp::ZERO, interval_ns: quota.interval_ns() }
+        Self { tat: Timestamp::ZERO, interval: quota.interval_tag(), given_back: 0 }
     }
 
-    /// The instant from which this state decides as [`State::fresh`] does, under any quota.
+    /// The instant from which this state decides as [`State::fresh`] does, under any quota, and from which no
+    /// receipt is worth anything. It is full at this instant or before.
     pub const fn idle_at(&self) -> Timestamp {
-        self.tat
+        if self.given_back == 0 {
+            return self.tat;
+        }
+        self.tat.saturating_add_ns(self.interval.interval_ns_ceil().saturating_mul(self.given_back as u64))
     }
 
     /// Nanoseconds until full under `quota`; more than its capacity while in debt.
     #[inline]
-    fn deficit_ns(&self, quota: &Quota, now: Timestamp) -> u64 {
+    pub(super) fn deficit_ns(&self, quota: &Quota, now: Timestamp) -> u64 {
         let deficit = self.tat.ns_since(now);
-        if deficit == 0 || self.interval_ns == quota.interval_ns() {
+        if deficit == 0 || self.interval == quota.interval_tag() {
             return deficit;
         }
-        convert(deficit, self.interval_ns, quota.interval_ns())
+        convert(deficit, self.interval.interval_ns(), quota.interval_ns())
     }
 
     /// Carries what is spent over to the interval of `quota`: from `now` on units come back at its rate.
     #[inline]
     pub fn adopt(&mut self, quota: &Quota, now: Timestamp) {
-        if self.interval_ns != quota.interval_ns() {
-            let tat = now.saturating_add_ns(self.deficit_ns(quota, now));
-            *self = Self { tat, interval_ns: quota.interval_ns() };
+        if self.interval != quota.interval_tag() {
+            self.tat = now.saturating_add_ns(self.deficit_ns(quota, now));
+            self.interval = quota.interval_tag();
         }
+    }
+
+    /// A bucket that is full at `tat`.
+    pub(super) const fn filling(tat: Timestamp, quota: &Quota) -> Self {
+        Self { tat, ..Self::fresh(quota) }
+    }
+
+    /// Charges whatever leaves it full at `full_at`.
+    pub(super) fn fill_until(&mut self, full_at: Timestamp, now: Timestamp) {
+        if self.given_back != 0 && self.idle_at() <= now {
+            self.given_back = 0;
+        }
+        self.tat = full_at;
     }
 
     /// Decides a request of `cost` units and, if admitted, charges it. No more than has to be done under a lock:
@@ -70,9 +122,10 @@ impl State {
     #[inline]
     pub fn charge(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Answer {
         self.adopt(quota, now);
-        let answer = self.answer(quota, cost, now);
+        let mut answer = self.answer(quota, cost, now);
         if answer.is_admitted {
-            self.tat = now.saturating_add_ns(answer.deficit_ns);
+            self.fill_until(now.saturating_add_ns(answer.deficit_ns), now);
+            answer.given_back = self.given_back;
         }
         answer
     }
@@ -93,7 +146,8 @@ impl State {
         let needed_ns = cost.saturating_mul(quota.interval_ns());
         let is_admitted = needed_ns <= quota.capacity_ns().saturating_sub(deficit_ns);
         // If admitted the sum is at most the capacity.
-        Answer { is_admitted, deficit_ns: if is_admitted { deficit_ns + needed_ns } else { deficit_ns } }
+        let deficit_ns = if is_admitted { deficit_ns + needed_ns } else { deficit_ns };
+        Answer { is_admitted, given_back: self.given_back, deficit_ns }
     }
 
     /// Nanoseconds from `now` until `units` have been admitted one after another, each as early as it can be.
@@ -106,13 +160,90 @@ impl State {
 
     /// Gives back `cost` units, after whose charge the bucket was to be full at `full_at`.
     ///
-    /// What has come back by itself since then is not given twice: without the charge it would have been
-    /// lost to a full bucket, and others may have spent it meanwhile. Exact for one charge at a time: one that
-    /// came after another that was given back is not known to have filled sooner, and may get up to its cost
-    /// too much.
+    /// For those who keep no [`Receipt`]: it takes nothing else to have been given back since, and may else give
+    /// up to `cost` too much. Exact to 3 in 10^8 of the interval.
     pub fn refund(&mut self, cost: u64, full_at: Timestamp, now: Timestamp) {
-        let owed_ns = self.interval_ns.saturating_mul(cost).min(full_at.ns_since(now));
+        let Self { interval, given_back, .. } = *self;
+        self.give_back(&Receipt { cost, full_at, interval, given_back }, interval.interval_ns(), now);
+    }
+
+    /// A charge made under another interval gets nothing: the instants do not compare.
+    fn give_back(&mut self, receipt: &Receipt, interval_ns: u64, now: Timestamp) {
+        if receipt.interval != self.interval {
+            return;
+        }
+        let since = u64::from(self.given_back.wrapping_sub(receipt.given_back));
+        let full_at = receipt.full_at.saturating_sub_ns(since.saturating_mul(interval_ns));
+        let owed_ns = interval_ns.saturating_mul(receipt.cost).min(full_at.ns_since(now));
+        if full_at != self.tat {
+            self.count_given_back(owed_ns.div_ceil(interval_ns.max(1)));
+        }
         self.tat = self.tat.saturating_sub_ns(owed_ns);
+    }
+
+    fn count_given_back(&mut self, units: u64) {
+        // More than can be told apart counts as much as can be.
+        self.given_back = self.given_back.wrapping_add(u32::try_from(units).unwrap_or(u32::MAX));
+    }
+}
+
+impl state::State for State {
+    type Rule = Quota;
+    type Receipt = Receipt;
+
+    fn fresh(quota: &Quota) -> Self {
+        Self::fresh(quota)
+    }
+
+    fn adopt(&mut self, quota: &Quota, now: Timestamp) {
+        self.adopt(quota, now);
+    }
+
+    fn admit(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        self.admit(quota, cost, now)
+    }
+
+    fn peek(&self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        self.peek(quota, cost, now)
+    }
+
+    /// Exact whatever those ahead cost.
+    fn wait(&self, quota: &Quota, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        if cost > quota.burst() {
+            return Retry::Never;
+        }
+        Retry::AfterNs(self.wait_ns(quota, ahead.saturating_add(cost), now))
+    }
+
+    fn receipt(&self, cost: u64, _now: Timestamp) -> Receipt {
+        Receipt { cost, full_at: self.tat, interval: self.interval, given_back: self.given_back }
+    }
+
+    fn refund(&mut self, quota: &Quota, receipt: &Receipt, now: Timestamp) {
+        self.adopt(quota, now);
+        self.give_back(receipt, quota.interval_ns(), now);
+    }
+
+    fn settle(&mut self, quota: &Quota, extra: i64, max_debt: u64, now: Timestamp) {
+        self.adopt(quota, now);
+        let (deficit_ns, interval_ns) = (self.deficit_ns(quota, now), quota.interval_ns());
+        let units_ns = extra.unsigned_abs().saturating_mul(interval_ns);
+        let most_ns = quota.capacity_ns().saturating_add(max_debt.saturating_mul(interval_ns)).max(deficit_ns);
+        let settled_ns = match extra {
+            0.. => deficit_ns.saturating_add(units_ns).min(most_ns),
+            _ => deficit_ns.saturating_sub(units_ns),
+        };
+        self.fill_until(now.saturating_add_ns(settled_ns), now);
+        // Those who hold receipts must not get what was given back here once more.
+        self.count_given_back(deficit_ns.saturating_sub(settled_ns).div_ceil(interval_ns));
+    }
+
+    fn over(&self, quota: &Quota, now: Timestamp) -> u64 {
+        self.deficit_ns(quota, now).saturating_sub(quota.capacity_ns()).div_ceil(quota.interval_ns())
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        self.idle_at()
     }
 }
 
@@ -127,7 +258,7 @@ impl Answer {
     /// What it means for a request of `cost` units under `quota`.
     #[inline]
     pub fn decision(self, quota: &Quota, cost: u64) -> Decision {
-        let Self { is_admitted, deficit_ns } = self;
+        let Self { is_admitted, deficit_ns, .. } = self;
         let denied = (!is_admitted).then(|| retry(quota, cost, deficit_ns));
         let remaining = quota.units_in(quota.capacity_ns().saturating_sub(deficit_ns));
         Decision { denied, remaining, reset_after_ns: deficit_ns }

@@ -295,3 +295,90 @@ fn quotas_that_cannot_be() {
         assert_eq!(new(count, period_ns, burst), error, "{count}/{period_ns}ns burst {burst}");
     }
 }
+
+/// Regression: of several charges of one key, each undone later than the one before it was made, all were given
+/// back in full, although the second had by then come back by itself.
+#[test]
+fn charges_undone_in_any_order() {
+    use crate::limit::tests::check;
+    const RULE: &str = "token_bucket 1/1s burst 3";
+    check(
+        RULE,
+        "
+        # in the order they were made
+        # at      cost  decision  remaining  reset    retry
+          0s      1     admit     2          1s       -
+          0s      1     admit     1          2s       -
+          0s      1     admit     0          3s       -
+          0s      refund 1
+          0s      0     admit     1          2s       -
+          0s      refund 2
+          0s      refund 3
+          0s      0     admit     3          0s       -
+        # in the reverse one
+          1s      2     admit     1          2s       -
+          1s      1     admit     0          3s       -
+          1s      refund 5
+          1s      refund 4
+          1s      0     admit     3          0s       -
+        # the first and the last, then the one between
+          2s      1     admit     2          1s       -
+          2s      1     admit     1          2s       -
+          2s      1     admit     0          3s       -
+          2s      refund 6
+          2s      refund 8
+          2s      refund 7
+          2s      0     admit     3          0s       -
+        ",
+    );
+    check(
+        RULE,
+        "
+          0s      1     admit     2          1s       -
+          0s      1     admit     1          2s       -
+          0s      refund 1
+        # the second has become the first, and has come back by now
+          1s      1     admit     2          1s       -
+          1500ms  refund 2
+          1500ms  0     admit     2          500ms    -
+        ",
+    );
+    check(
+        RULE,
+        "
+        # one made at another rate has no place in this one
+          0s      3     admit     0          3s       -
+        rule token_bucket 10/1s burst 3
+          0s      refund 1
+          0s      0     admit     0          300ms    -
+        ",
+    );
+}
+
+#[test]
+fn true_costs_are_settled_afterwards() {
+    crate::limit::tests::check(
+        // Milliseconds of work: one second of it each second, a minute at once.
+        "token_bucket 1000/1s burst 60000",
+        "
+        # at       cost  decision  remaining  reset    retry
+          0s       1     admit     59999      1ms      -
+        # it took 70 s
+          70s      settle 70000 600000
+          70s      0     admit     0          70s      -
+          70s      1     deny      0          70s      10001ms
+          80s      1     deny      0          60s      1ms
+          80001ms  1     admit     0          60s      -
+        # a debt has a bound
+          80001ms  settle 1000000 5000
+          80001ms  1     deny      0          65s      5001ms
+          80001ms  settle 1 0
+          80001ms  1     deny      0          65s      5001ms
+        # an estimate was too high, by more than is owed
+          80001ms  settle -64000 5000
+          80001ms  0     admit     59000      1s       -
+          80001ms  settle -64000 5000
+          80001ms  0     admit     60000      0s       -
+        ",
+    );
+}

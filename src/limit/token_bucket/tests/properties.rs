@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::{START_NS, State};
+use crate::limit::state::{self, State as _};
+use crate::limit::token_bucket::Receipt;
 use crate::limit::{Quota, Rate, Retry};
 use crate::time::Timestamp;
 
@@ -84,7 +86,8 @@ proptest! {
         let mut refunded = untouched;
         let decision = refunded.admit(&quota, cost, now);
         if decision.is_admitted() {
-            refunded.refund(cost, decision.full_at(now), now);
+            let receipt = refunded.receipt(cost, now);
+            state::State::refund(&mut refunded, &quota, &receipt, now);
         }
         for (later, cost) in instants(&quota, &next) {
             let now = now.saturating_add_ns(later.as_ns() - START_NS);
@@ -151,5 +154,66 @@ proptest! {
         prop_assert!(before - converted <= 1, "rounding costs at most a unit");
         state.adopt(&quota, now);
         prop_assert_eq!(state.peek(&quota, 0, now).remaining, converted);
+    }
+
+    /// Requests are given back late and in any order: a bucket that never saw them is never emptier, not even if
+    /// the state is forgotten whenever it may be.
+    #[test]
+    fn refunds_in_any_order_never_give_too_much(
+        burst in 1_u64..6,
+        requests in prop::collection::vec(
+            (
+                prop_oneof![Just(0_u64), 0_u64..12],
+                1_u64..4,
+                prop::option::weighted(0.7, prop_oneof![Just(0_u64), 0_u64..16]),
+            ),
+            1..40,
+        ),
+        order in prop::collection::vec(any::<prop::sample::Index>(), 40),
+    ) {
+        let quota = Quota::new(Rate { count: 1, period_ns: 1_000_000_000 }, burst).unwrap();
+        let eighths = |eighths: u64| eighths * quota.interval_ns() / 8;
+        let mut state = State::fresh(&quota);
+        let mut charges: Vec<Charge> = Vec::new();
+        let mut now = Timestamp::from_ns(START_NS);
+        for ((gap, cost, undone_after), order) in requests.into_iter().zip(order) {
+            now = now.saturating_add_ns(eighths(gap));
+            loop {
+                let is_due = |charge: &Charge| charge.undone_at.is_some_and(|at| at <= now);
+                let due: Vec<usize> = (0..charges.len()).filter(|&which| is_due(&charges[which])).collect();
+                if due.is_empty() {
+                    break;
+                }
+                let charge = charges.remove(due[order.index(due.len())]);
+                state::State::refund(&mut state, &quota, &charge.receipt, now);
+                let mut exact = State::fresh(&quota);
+                for charge in &charges {
+                    exact.fill_until(charge.replay(&exact, &quota), now);
+                }
+                prop_assert!(state.tat.max(now) >= exact.tat.max(now));
+            }
+            if state.idle_at() <= now {
+                state = State::fresh(&quota);
+            }
+            if state.admit(&quota, cost, now).is_admitted() {
+                let undone_at = undone_after.map(|later| now.saturating_add_ns(eighths(later)));
+                charges.push(Charge { at: now, cost, receipt: state.receipt(cost, now), undone_at });
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Charge {
+    at: Timestamp,
+    cost: u64,
+    receipt: Receipt,
+    undone_at: Option<Timestamp>,
+}
+
+impl Charge {
+    /// When `bucket` would be full again after this charge, whether it has room or not.
+    fn replay(&self, bucket: &State, quota: &Quota) -> Timestamp {
+        bucket.tat.max(self.at).saturating_add_ns(self.cost * quota.interval_ns())
     }
 }

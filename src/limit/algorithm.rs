@@ -1,0 +1,298 @@
+//! The closed set: every algorithm with its numbers, and the state of a key under whichever it is.
+//!
+//! A table of many keys should hold the states of its one algorithm, which are smaller: [`AnyState`] is for the
+//! rest, such as limits of several windows of different kinds, simulations and explanations.
+
+use super::state;
+use super::{Allowance, Decision, Quota, Retry, windows};
+use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, sub_window, token_bucket};
+use crate::time::Timestamp;
+
+/// How a limit counts, with its numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// See [`token_bucket`].
+    TokenBucket(Quota),
+    /// See [`leaky_bucket`].
+    LeakyBucket(leaky_bucket::Rule),
+    /// See [`fixed_window`].
+    FixedWindow(fixed_window::Rule),
+    /// See [`sliding_log`].
+    SlidingLog(sliding_log::Rule),
+    /// See [`sliding_window`].
+    SlidingWindow(Allowance),
+    /// See [`sub_window`].
+    SubWindow(sub_window::Rule),
+    /// See [`concurrency`].
+    Concurrency(concurrency::Rule),
+    /// All of several, as in [`windows`]; at most [`windows::WINDOWS_MAX`].
+    Several(Box<[Algorithm]>),
+}
+
+/// The state of one key under any algorithm.
+#[derive(Clone, Debug)]
+pub enum AnyState {
+    /// Of [`Algorithm::TokenBucket`].
+    TokenBucket(token_bucket::State),
+    /// Of [`Algorithm::LeakyBucket`].
+    LeakyBucket(leaky_bucket::State),
+    /// Of [`Algorithm::FixedWindow`].
+    FixedWindow(fixed_window::State),
+    /// Of [`Algorithm::SlidingLog`].
+    SlidingLog(sliding_log::State),
+    /// Of [`Algorithm::SlidingWindow`].
+    SlidingWindow(sliding_window::State),
+    /// Of [`Algorithm::SubWindow`].
+    SubWindow(sub_window::State),
+    /// Of [`Algorithm::Concurrency`].
+    Concurrency(concurrency::State),
+    /// Of [`Algorithm::Several`].
+    Several(Several),
+}
+
+/// What a charge is known by, under any algorithm.
+#[derive(Clone, Debug)]
+pub enum AnyReceipt {
+    /// Of [`AnyState::TokenBucket`].
+    TokenBucket(token_bucket::Receipt),
+    /// Of [`AnyState::LeakyBucket`].
+    LeakyBucket(token_bucket::Receipt),
+    /// Of [`AnyState::FixedWindow`].
+    FixedWindow(fixed_window::Receipt),
+    /// Of [`AnyState::SlidingLog`].
+    SlidingLog(sliding_log::Receipt),
+    /// Of [`AnyState::SlidingWindow`].
+    SlidingWindow(sliding_window::Receipt),
+    /// Of [`AnyState::SubWindow`].
+    SubWindow(sub_window::Receipt),
+    /// Of [`AnyState::Concurrency`].
+    Concurrency(concurrency::Receipt),
+    /// Of [`AnyState::Several`].
+    Several(Box<[AnyReceipt]>),
+}
+
+/// The states of one key under several rules of any kind, in their order.
+#[derive(Clone, Debug)]
+pub struct Several {
+    states: Box<[AnyState]>,
+}
+
+impl Algorithm {
+    /// Its name in the configuration.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::TokenBucket(_) => "token_bucket",
+            Self::LeakyBucket(_) => "leaky_bucket",
+            Self::FixedWindow(_) => "fixed_window",
+            Self::SlidingLog(_) => "sliding_log",
+            Self::SlidingWindow(_) => "sliding_window",
+            Self::SubWindow(_) => "sub_window",
+            Self::Concurrency(_) => "concurrency",
+            Self::Several(_) => "several",
+        }
+    }
+
+    /// Units that a key never seen has.
+    pub fn capacity(&self) -> u64 {
+        match self {
+            Self::TokenBucket(quota) => quota.burst(),
+            Self::LeakyBucket(rule) => rule.quota.burst(),
+            Self::FixedWindow(rule) => rule.count(),
+            Self::SlidingLog(rule) => rule.count(),
+            Self::SlidingWindow(rule) => rule.count(),
+            Self::SubWindow(rule) => rule.count(),
+            Self::Concurrency(rule) => rule.max(),
+            Self::Several(rules) => rules.iter().map(Self::capacity).min().unwrap_or(u64::MAX),
+        }
+    }
+
+    /// The window shown to clients, in nanoseconds; none for [`Algorithm::Concurrency`].
+    pub fn period_ns(&self) -> Option<u64> {
+        match self {
+            Self::TokenBucket(quota) => Some(quota.period_ns()),
+            Self::LeakyBucket(rule) => Some(rule.quota.period_ns()),
+            Self::FixedWindow(rule) => Some(rule.period_ns()),
+            Self::SlidingLog(rule) => Some(rule.period_ns()),
+            Self::SlidingWindow(rule) => Some(rule.period_ns()),
+            Self::SubWindow(rule) => Some(rule.period_ns()),
+            Self::Concurrency(_) => None,
+            Self::Several(rules) => rules.iter().filter_map(Self::period_ns).max(),
+        }
+    }
+}
+
+/// Runs `$do` on a state and the rule of its own algorithm; `$other` if they are of different ones.
+macro_rules! matched {
+    ($state:expr, $rule:expr, |$one:ident, $numbers:ident| $do:expr, else $other:expr) => {
+        match ($state, $rule) {
+            (AnyState::TokenBucket($one), Algorithm::TokenBucket($numbers)) => $do,
+            (AnyState::LeakyBucket($one), Algorithm::LeakyBucket($numbers)) => $do,
+            (AnyState::FixedWindow($one), Algorithm::FixedWindow($numbers)) => $do,
+            (AnyState::SlidingLog($one), Algorithm::SlidingLog($numbers)) => $do,
+            (AnyState::SlidingWindow($one), Algorithm::SlidingWindow($numbers)) => $do,
+            (AnyState::SubWindow($one), Algorithm::SubWindow($numbers)) => $do,
+            (AnyState::Concurrency($one), Algorithm::Concurrency($numbers)) => $do,
+            (AnyState::Several($one), Algorithm::Several($numbers)) => $do,
+            _ => $other,
+        }
+    };
+}
+
+/// As [`state::State`]; a rule of another algorithm is met with a fresh state.
+impl state::State for AnyState {
+    type Rule = Algorithm;
+    type Receipt = AnyReceipt;
+
+    fn fresh(rule: &Algorithm) -> Self {
+        match rule {
+            Algorithm::TokenBucket(rule) => Self::TokenBucket(token_bucket::State::fresh(rule)),
+            Algorithm::LeakyBucket(rule) => Self::LeakyBucket(leaky_bucket::State::fresh(rule)),
+            Algorithm::FixedWindow(rule) => Self::FixedWindow(fixed_window::State::fresh(rule)),
+            Algorithm::SlidingLog(rule) => Self::SlidingLog(sliding_log::State::fresh(rule)),
+            Algorithm::SlidingWindow(rule) => Self::SlidingWindow(sliding_window::State::fresh(rule)),
+            Algorithm::SubWindow(rule) => Self::SubWindow(sub_window::State::fresh(rule)),
+            Algorithm::Concurrency(rule) => Self::Concurrency(concurrency::State::fresh(rule)),
+            Algorithm::Several(rules) => Self::Several(Several::fresh(rules)),
+        }
+    }
+
+    fn adopt(&mut self, rule: &Algorithm, now: Timestamp) {
+        matched!(&mut *self, rule, |state, rule| state.adopt(rule, now), else *self = Self::fresh(rule));
+    }
+
+    fn admit(&mut self, rule: &Algorithm, cost: u64, now: Timestamp) -> Decision {
+        matched!(&mut *self, rule, |state, rule| state.admit(rule, cost, now), else {
+            *self = Self::fresh(rule);
+            self.admit(rule, cost, now)
+        })
+    }
+
+    fn peek(&self, rule: &Algorithm, cost: u64, now: Timestamp) -> Decision {
+        matched!(self, rule, |state, rule| state.peek(rule, cost, now), else Self::fresh(rule).peek(rule, cost, now))
+    }
+
+    fn wait(&self, rule: &Algorithm, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        matched!(self, rule, |state, rule| state.wait(rule, ahead, cost, now), else {
+            Self::fresh(rule).wait(rule, ahead, cost, now)
+        })
+    }
+
+    fn receipt(&self, cost: u64, now: Timestamp) -> AnyReceipt {
+        match self {
+            Self::TokenBucket(state) => AnyReceipt::TokenBucket(state.receipt(cost, now)),
+            Self::LeakyBucket(state) => AnyReceipt::LeakyBucket(state.receipt(cost, now)),
+            Self::FixedWindow(state) => AnyReceipt::FixedWindow(state.receipt(cost, now)),
+            Self::SlidingLog(state) => AnyReceipt::SlidingLog(state.receipt(cost, now)),
+            Self::SlidingWindow(state) => AnyReceipt::SlidingWindow(state.receipt(cost, now)),
+            Self::SubWindow(state) => AnyReceipt::SubWindow(state.receipt(cost, now)),
+            Self::Concurrency(state) => AnyReceipt::Concurrency(state.receipt(cost, now)),
+            Self::Several(state) => AnyReceipt::Several(state.receipt(cost, now)),
+        }
+    }
+
+    /// A charge made under another algorithm gets nothing.
+    fn refund(&mut self, rule: &Algorithm, receipt: &AnyReceipt, now: Timestamp) {
+        use {Algorithm as Of, AnyReceipt as From};
+        match (&mut *self, rule, receipt) {
+            (Self::TokenBucket(state), Of::TokenBucket(rule), From::TokenBucket(receipt)) => {
+                state::State::refund(state, rule, receipt, now);
+            }
+            (Self::LeakyBucket(state), Of::LeakyBucket(rule), From::LeakyBucket(it)) => state.refund(rule, it, now),
+            (Self::FixedWindow(state), Of::FixedWindow(rule), From::FixedWindow(it)) => state.refund(rule, it, now),
+            (Self::SlidingLog(state), Of::SlidingLog(rule), From::SlidingLog(it)) => state.refund(rule, it, now),
+            (Self::SlidingWindow(state), Of::SlidingWindow(rule), From::SlidingWindow(it)) => {
+                state.refund(rule, it, now);
+            }
+            (Self::SubWindow(state), Of::SubWindow(rule), From::SubWindow(it)) => state.refund(rule, it, now),
+            (Self::Concurrency(state), Of::Concurrency(rule), From::Concurrency(it)) => state.refund(rule, it, now),
+            (Self::Several(state), Of::Several(rules), From::Several(it)) => state.refund(rules, it, now),
+            _ => self.adopt(rule, now),
+        }
+    }
+
+    fn settle(&mut self, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
+        matched!(&mut *self, rule, |state, rule| state.settle(rule, extra, max_debt, now), else {
+            *self = Self::fresh(rule);
+            self.settle(rule, extra, max_debt, now);
+        });
+    }
+
+    fn over(&self, rule: &Algorithm, now: Timestamp) -> u64 {
+        matched!(self, rule, |state, rule| state.over(rule, now), else 0)
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        match self {
+            Self::TokenBucket(state) => state.idle_at(),
+            Self::LeakyBucket(state) => state.idle_at(),
+            Self::FixedWindow(state) => state.idle_at(),
+            Self::SlidingLog(state) => state.idle_at(),
+            Self::SlidingWindow(state) => state.idle_at(),
+            Self::SubWindow(state) => state.idle_at(),
+            Self::Concurrency(state) => state.idle_at(),
+            Self::Several(state) => state.idle_at(),
+        }
+    }
+}
+
+/// As [`windows::Windows`], of any number and kind. Rules are told apart by their places.
+impl state::State for Several {
+    type Rule = Box<[Algorithm]>;
+    type Receipt = Box<[AnyReceipt]>;
+
+    fn fresh(rules: &Self::Rule) -> Self {
+        Self { states: rules.iter().map(AnyState::fresh).collect() }
+    }
+
+    fn adopt(&mut self, rules: &Self::Rule, now: Timestamp) {
+        if self.states.len() != rules.len() {
+            let known = self.states.iter().cloned();
+            let fresh = rules.iter().skip(self.states.len()).map(AnyState::fresh);
+            self.states = known.take(rules.len()).chain(fresh).collect();
+        }
+        self.states.iter_mut().zip(rules).for_each(|(state, rule)| state.adopt(rule, now));
+    }
+
+    fn admit(&mut self, rules: &Self::Rule, cost: u64, now: Timestamp) -> Decision {
+        self.adopt(rules, now);
+        windows::admit(&mut self.states, rules, cost, now)
+    }
+
+    fn peek(&self, rules: &Self::Rule, cost: u64, now: Timestamp) -> Decision {
+        if self.states.len() == rules.len() {
+            return windows::peek(&self.states, rules, cost, now);
+        }
+        let mut adopted = self.clone();
+        adopted.adopt(rules, now);
+        adopted.peek(rules, cost, now)
+    }
+
+    fn wait(&self, rules: &Self::Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        let waits = self.states.iter().zip(rules).map(|(state, rule)| state.wait(rule, ahead, cost, now));
+        waits.max().unwrap_or(Retry::AfterNs(0))
+    }
+
+    fn receipt(&self, cost: u64, now: Timestamp) -> Self::Receipt {
+        self.states.iter().map(|state| state.receipt(cost, now)).collect()
+    }
+
+    fn refund(&mut self, rules: &Self::Rule, receipts: &Self::Receipt, now: Timestamp) {
+        self.adopt(rules, now);
+        for ((state, rule), receipt) in self.states.iter_mut().zip(rules).zip(receipts) {
+            state.refund(rule, receipt, now);
+        }
+    }
+
+    fn settle(&mut self, rules: &Self::Rule, extra: i64, max_debt: u64, now: Timestamp) {
+        self.adopt(rules, now);
+        self.states.iter_mut().zip(rules).for_each(|(state, rule)| state.settle(rule, extra, max_debt, now));
+    }
+
+    fn over(&self, rules: &Self::Rule, now: Timestamp) -> u64 {
+        self.states.iter().zip(rules).map(|(state, rule)| state.over(rule, now)).max().unwrap_or(0)
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        self.states.iter().map(AnyState::idle_at).max().unwrap_or(Timestamp::ZERO)
+    }
+}

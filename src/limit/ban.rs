@@ -1,0 +1,97 @@
+//! Ban: a key that is refused too often is refused everything for a time.
+//!
+//! Refusals are counted in windows of `within` that begin with the first of them. The one that makes `after`
+//! starts a ban of `for`; each further ban is twice as long as the last, up to `for_max`. What is refused because
+//! of a ban is not counted, so a client that goes on knocking is not banned for ever.
+//!
+//! Forgetting: a key that has not been banned for `for_max` after the end of its last ban begins anew with `for`.
+//!
+//! Bound: never for fewer than `after` refusals within `within`; always after `2 * after - 1` of them at latest.
+
+use super::{Allowance, QuotaError, Rate};
+use crate::time::Timestamp;
+
+/// When keys are banned, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    after: Allowance,
+    for_ns: u64,
+    for_max_ns: u64,
+}
+
+impl Rule {
+    /// Bans for `for_ns`, doubling up to `for_max_ns`, after `after.count` refusals within `after.period_ns`.
+    pub fn new(after: Rate, for_ns: u64, for_max_ns: u64) -> Result<Self, QuotaError> {
+        let after = Allowance::new(after)?;
+        match Allowance::new(Rate { count: 1, period_ns: for_max_ns }) {
+            Err(error) => Err(error),
+            Ok(_) if for_ns == 0 => Err(QuotaError::Zero),
+            Ok(_) if for_ns > for_max_ns => Err(QuotaError::TooLong),
+            Ok(_) => Ok(Self { after, for_ns, for_max_ns }),
+        }
+    }
+
+    /// How long the ban after `bans` others lasts, in nanoseconds.
+    pub fn length_ns(&self, bans: u32) -> u64 {
+        let factor = 1_u64.checked_shl(bans).unwrap_or(u64::MAX);
+        self.for_ns.saturating_mul(factor).min(self.for_max_ns)
+    }
+}
+
+/// What is kept for one key: 40 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// When refusals are counted anew.
+    window_ends: Timestamp,
+    banned_until: Timestamp,
+    /// When the bans so far are forgotten.
+    forgotten_at: Timestamp,
+    refusals: u64,
+    bans: u32,
+}
+
+impl State {
+    /// Nanoseconds from `now` that everything of the key is still refused; none if it is not banned.
+    pub fn banned_ns(&self, now: Timestamp) -> Option<u64> {
+        Some(self.banned_until.ns_since(now)).filter(|ns| *ns > 0)
+    }
+
+    /// Counts a refusal by the limit. If it starts a ban, says how long that lasts in nanoseconds.
+    pub fn refused(&mut self, rule: &Rule, now: Timestamp) -> Option<u64> {
+        if self.banned_ns(now).is_some() {
+            return None;
+        }
+        if now >= self.forgotten_at {
+            self.bans = 0;
+        }
+        if now >= self.window_ends {
+            self.window_ends = now.saturating_add_ns(rule.after.period_ns());
+            self.refusals = 0;
+        }
+        self.refusals += 1;
+        (self.refusals >= rule.after.count()).then(|| self.ban(rule, now))
+    }
+
+    /// Bans the key at once, as after too many refusals, and says for how long in nanoseconds.
+    pub fn ban(&mut self, rule: &Rule, now: Timestamp) -> u64 {
+        let length_ns = rule.length_ns(self.bans);
+        self.banned_until = now.saturating_add_ns(length_ns);
+        self.forgotten_at = self.banned_until.saturating_add_ns(rule.for_max_ns);
+        self.bans = self.bans.saturating_add(1);
+        (self.window_ends, self.refusals) = (Timestamp::ZERO, 0);
+        length_ns
+    }
+
+    /// Lifts a ban and forgets all before.
+    pub fn pardon(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The instant from which this state is as good as a new one.
+    pub fn idle_at(&self) -> Timestamp {
+        self.window_ends.max(self.forgotten_at)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! Concurrency: at most `max` units in flight at once.
+//!
+//! A charge lasts until it is given back, when the response ends: a refund is the release. Nothing comes
+//! back with time, so a wait is unknown ([`Retry::ON_RELEASE`]), and so is the time until the key is as good as
+//! new ([`Decision::UNKNOWN_NS`]).
+//!
+//! Bound: at no instant more than `max` units are in flight.
+
+use super::state::{self, settled};
+use super::{Decision, QuotaError, Retry};
+use crate::time::Timestamp;
+
+/// The number of a concurrency limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    max: u64,
+}
+
+impl Rule {
+    /// At most `max` units at once.
+    pub fn new(max: u64) -> Result<Self, QuotaError> {
+        if max == 0 { Err(QuotaError::Zero) } else { Ok(Self { max }) }
+    }
+
+    /// Units at once.
+    pub const fn max(&self) -> u64 {
+        self.max
+    }
+}
+
+/// What is kept for one key: 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    in_flight: u64,
+}
+
+/// What a charge is known by: its units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    cost: u64,
+}
+
+impl state::State for State {
+    type Rule = Rule;
+    type Receipt = Receipt;
+
+    fn fresh(_rule: &Rule) -> Self {
+        Self { in_flight: 0 }
+    }
+
+    fn adopt(&mut self, _rule: &Rule, _now: Timestamp) {}
+
+    fn admit(&mut self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+        let decision = self.peek(rule, cost, now);
+        if decision.is_admitted() {
+            self.in_flight = self.in_flight.saturating_add(cost);
+        }
+        decision
+    }
+
+    fn peek(&self, rule: &Rule, cost: u64, _now: Timestamp) -> Decision {
+        let free = rule.max.saturating_sub(self.in_flight);
+        let (denied, charged) = match cost {
+            cost if cost <= free => (None, cost),
+            cost if cost > rule.max => (Some(Retry::Never), 0),
+            _ => (Some(Retry::ON_RELEASE), 0),
+        };
+        let reset_after_ns = if self.in_flight == 0 && charged == 0 { 0 } else { Decision::UNKNOWN_NS };
+        Decision { denied, remaining: free - charged, reset_after_ns }
+    }
+
+    fn wait(&self, rule: &Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        let together = ahead.saturating_add(cost);
+        if cost > rule.max {
+            return Retry::Never;
+        }
+        if self.peek(rule, together, now).is_admitted() { Retry::AfterNs(0) } else { Retry::ON_RELEASE }
+    }
+
+    fn receipt(&self, cost: u64, _now: Timestamp) -> Receipt {
+        Receipt { cost }
+    }
+
+    /// Releases a charge. Exact in any order.
+    fn refund(&mut self, _rule: &Rule, receipt: &Receipt, _now: Timestamp) {
+        self.in_flight = self.in_flight.saturating_sub(receipt.cost);
+    }
+
+    /// Units that nobody will release: to be used with their counterpart only.
+    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, _now: Timestamp) {
+        self.in_flight = settled(self.in_flight, extra, rule.max, max_debt);
+    }
+
+    fn over(&self, rule: &Rule, _now: Timestamp) -> u64 {
+        self.in_flight.saturating_sub(rule.max)
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        Timestamp::from_ns(if self.in_flight == 0 { 0 } else { u64::MAX })
+    }
+}
+
+#[cfg(test)]
+mod tests;

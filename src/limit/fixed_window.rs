@@ -1,0 +1,225 @@
+//! Fixed window: `count` units in each window, all of which come back at once when it ends.
+//!
+//! Windows are those of a calendar ("per day" ends at midnight there), or each begins with its key's first
+//! request and lasts `period`.
+//!
+//! Bound: `count` units in each window. Spans that do not keep to windows can see twice as much: all of one window
+//! at its end, and all of the next at its beginning. In a span of length `w` it is `count` for each window that
+//! the span meets, so with windows of length `p` at most `(w / p + 2) * count`, rounded down before adding.
+//!
+//! A changed count leaves what is spent. A changed kind or length of window leaves it too, until a window of the
+//! new kind ends: nothing comes back sooner than that.
+
+use super::state::{self, settled};
+use super::{Allowance, Calendar, Decision, QuotaError, Rate, Retry};
+use crate::time::Timestamp;
+
+/// The numbers of a fixed window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    count: u64,
+    windows: Windows,
+}
+
+/// When windows begin and end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Windows {
+    /// Each begins with the first request that finds none, and lasts so many nanoseconds.
+    FromFirst(u64),
+    /// They are the same for all keys.
+    Calendar(Calendar),
+}
+
+/// Tells calendars from lengths, of which none has this bit.
+const IS_CALENDAR: u64 = 1 << 63;
+
+impl Rule {
+    /// `rate.count` units in `rate.period_ns` from the first request.
+    pub fn from_first(rate: Rate) -> Result<Self, QuotaError> {
+        let allowance = Allowance::new(rate)?;
+        Ok(Self { count: allowance.count(), windows: Windows::FromFirst(allowance.period_ns()) })
+    }
+
+    /// `count` units in each window of `calendar`.
+    pub fn in_calendar(count: u64, calendar: Calendar) -> Result<Self, QuotaError> {
+        if count == 0 {
+            return Err(QuotaError::Zero);
+        }
+        Ok(Self { count, windows: Windows::Calendar(calendar) })
+    }
+
+    /// Units in a window.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// When windows begin and end.
+    pub fn windows(&self) -> &Windows {
+        &self.windows
+    }
+
+    /// The usual length of a window in nanoseconds.
+    pub fn period_ns(&self) -> u64 {
+        match &self.windows {
+            Windows::FromFirst(period_ns) => *period_ns,
+            Windows::Calendar(calendar) => calendar.nominal_ns(),
+        }
+    }
+
+    /// The end of a window whose first request comes at `now`.
+    fn end(&self, now: Timestamp) -> Timestamp {
+        match &self.windows {
+            Windows::FromFirst(period_ns) => now.saturating_add_ns(*period_ns),
+            Windows::Calendar(calendar) => calendar.end(now),
+        }
+    }
+
+    /// The end of the window `more` windows after the one that ends at `end`, requests coming without a pause.
+    fn end_after(&self, end: Timestamp, more: u64) -> Timestamp {
+        match &self.windows {
+            Windows::FromFirst(period_ns) => end.saturating_add_ns(more.saturating_mul(*period_ns)),
+            Windows::Calendar(calendar) => calendar.end_after(end, more),
+        }
+    }
+
+    const fn kind(&self) -> u64 {
+        match &self.windows {
+            Windows::FromFirst(period_ns) => *period_ns,
+            Windows::Calendar(calendar) => calendar.id() | IS_CALENDAR,
+        }
+    }
+}
+
+/// What is kept for one key: 24 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    ends: Timestamp,
+    used: u64,
+    /// [`Rule::kind`] of the window.
+    kind: u64,
+}
+
+/// What a charge is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    cost: u64,
+    ends: Timestamp,
+}
+
+impl State {
+    /// What is used in the window that is open at `now`; 0 if none is. The state is under the rule in force.
+    fn open(&self, now: Timestamp) -> u64 {
+        if now < self.ends { self.used } else { 0 }
+    }
+
+    #[cold]
+    fn change_kind(&mut self, rule: &Rule, now: Timestamp) {
+        let kind = std::mem::replace(&mut self.kind, rule.kind());
+        if self.open(now) == 0 {
+            (self.ends, self.used) = (Timestamp::ZERO, 0);
+            return;
+        }
+        self.ends = match &rule.windows {
+            Windows::FromFirst(period_ns) if kind & IS_CALENDAR == 0 => {
+                let began = self.ends.saturating_sub_ns(kind);
+                if *period_ns > kind { began.saturating_add_ns(*period_ns) } else { self.ends.min(rule.end(now)) }
+            }
+            _ => rule.end(now),
+        };
+    }
+
+    /// Makes `used` what is used, in a new window if none was in use.
+    fn use_up(&mut self, used: u64, rule: &Rule, now: Timestamp) {
+        if used > 0 && self.open(now) == 0 {
+            self.ends = rule.end(now);
+        }
+        self.used = used;
+    }
+
+    fn adopted(&self, rule: &Rule, now: Timestamp) -> Self {
+        let mut adopted = *self;
+        state::State::adopt(&mut adopted, rule, now);
+        adopted
+    }
+}
+
+impl state::State for State {
+    type Rule = Rule;
+    type Receipt = Receipt;
+
+    fn fresh(rule: &Rule) -> Self {
+        Self { ends: Timestamp::ZERO, used: 0, kind: rule.kind() }
+    }
+
+    fn adopt(&mut self, rule: &Rule, now: Timestamp) {
+        if self.kind != rule.kind() {
+            self.change_kind(rule, now);
+        }
+    }
+
+    fn admit(&mut self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+        self.adopt(rule, now);
+        let used = self.open(now);
+        let free = rule.count.saturating_sub(used);
+        let denied = if cost <= free {
+            self.use_up(used + cost, rule, now);
+            None
+        } else if cost > rule.count {
+            Some(Retry::Never)
+        } else {
+            Some(Retry::AfterNs(self.ends.ns_since(now)))
+        };
+        let charged = if denied.is_none() { cost } else { 0 };
+        let reset_after_ns = if used + charged == 0 { 0 } else { self.ends.ns_since(now) };
+        Decision { denied, remaining: free - charged, reset_after_ns }
+    }
+
+    fn peek(&self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+        let mut copy = *self;
+        copy.admit(rule, cost, now)
+    }
+
+    fn wait(&self, rule: &Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        if cost > rule.count {
+            return Retry::Never;
+        }
+        let adopted = self.adopted(rule, now);
+        let (cost, used) = (cost.max(1), adopted.open(now));
+        let (place, here) = (ahead.div_ceil(cost), rule.count.saturating_sub(used) / cost);
+        if place < here {
+            return Retry::AfterNs(0);
+        }
+        let ends = if used > 0 { adopted.ends } else { rule.end(now) };
+        Retry::AfterNs(rule.end_after(ends, (place - here) / (rule.count / cost)).ns_since(now))
+    }
+
+    fn receipt(&self, cost: u64, _now: Timestamp) -> Receipt {
+        Receipt { cost, ends: self.ends }
+    }
+
+    /// Exact in any order, within the window of the charge; after it there is nothing left to give.
+    fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) {
+        if receipt.ends == self.ends {
+            self.adopt(rule, now);
+            self.used = self.open(now).saturating_sub(receipt.cost);
+        }
+    }
+
+    /// A debt ends with its window.
+    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) {
+        self.adopt(rule, now);
+        let used = settled(self.open(now), extra, rule.count, max_debt);
+        self.use_up(used, rule, now);
+    }
+
+    fn over(&self, rule: &Rule, now: Timestamp) -> u64 {
+        self.adopted(rule, now).open(now).saturating_sub(rule.count)
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        if self.used == 0 { Timestamp::ZERO } else { self.ends }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Leaky bucket: units run out at a constant rate, one every `interval`.
+//!
+//! As a meter it **polices**: a request that would make the bucket overflow is refused. That is the token bucket
+//! seen from the other side, with the same arithmetic and the same bound: `burst + w / interval` units in any
+//! span of length `w`.
+//!
+//! As a queue it **shapes**: requests pass one after another, each once the one before has run out. `burst` is
+//! then how many units may queue ([`Rule::fits`]); who queues is the gate's concern. Bound: a request that took
+//! `c` units is followed by the next no sooner than `c * interval` later, so in any span of length `w` the
+//! requests but the last take at most `w / interval` units.
+
+use super::{Decision, Quota, Retry, state, token_bucket};
+use crate::time::Timestamp;
+
+/// The numbers of a leaky bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The outflow, and how many units the bucket holds.
+    pub quota: Quota,
+    /// Whether requests queue for their turn, or are refused beyond `burst`.
+    pub shapes: bool,
+}
+
+impl Rule {
+    /// Whether a request of `cost` units fits into the queue behind `ahead` units. Always, if nothing queues.
+    pub fn fits(&self, ahead: u64, cost: u64) -> bool {
+        !self.shapes || ahead.saturating_add(cost) <= self.quota.burst()
+    }
+}
+
+/// What is kept for one key: 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    bucket: token_bucket::State,
+}
+
+impl state::State for State {
+    type Rule = Rule;
+    type Receipt = token_bucket::Receipt;
+
+    fn fresh(rule: &Rule) -> Self {
+        Self { bucket: token_bucket::State::fresh(&rule.quota) }
+    }
+
+    fn adopt(&mut self, rule: &Rule, now: Timestamp) {
+        self.bucket.adopt(&rule.quota, now);
+    }
+
+    fn admit(&mut self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+        if !rule.shapes {
+            return self.bucket.admit(&rule.quota, cost, now);
+        }
+        self.bucket.adopt(&rule.quota, now);
+        let decision = self.peek(rule, cost, now);
+        if decision.is_admitted() {
+            self.bucket.fill_until(decision.full_at(now), now);
+        }
+        decision
+    }
+
+    fn peek(&self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+        if rule.shapes {
+            shape(&rule.quota, self.bucket.deficit_ns(&rule.quota, now), cost)
+        } else {
+            self.bucket.peek(&rule.quota, cost, now)
+        }
+    }
+
+    /// Exact whatever those ahead cost.
+    fn wait(&self, rule: &Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        let quota = &rule.quota;
+        if rule.shapes && cost <= quota.burst() {
+            let ahead_ns = ahead.saturating_mul(quota.interval_ns());
+            return Retry::AfterNs(self.bucket.deficit_ns(quota, now).saturating_add(ahead_ns));
+        }
+        self.bucket.wait(quota, ahead, cost, now)
+    }
+
+    fn receipt(&self, cost: u64, now: Timestamp) -> token_bucket::Receipt {
+        self.bucket.receipt(cost, now)
+    }
+
+    fn refund(&mut self, rule: &Rule, receipt: &token_bucket::Receipt, now: Timestamp) {
+        state::State::refund(&mut self.bucket, &rule.quota, receipt, now);
+    }
+
+    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) {
+        self.bucket.settle(&rule.quota, extra, max_debt, now);
+    }
+
+    fn over(&self, rule: &Rule, now: Timestamp) -> u64 {
+        self.bucket.over(&rule.quota, now)
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        self.bucket.idle_at()
+    }
+}
+
+/// One at a time: free for whatever fits into the bucket, or not at all.
+fn shape(quota: &Quota, deficit_ns: u64, cost: u64) -> Decision {
+    let taken_ns = cost.saturating_mul(quota.interval_ns());
+    let (denied, deficit_ns) = match cost {
+        0 => (None, deficit_ns),
+        cost if cost > quota.burst() => (Some(Retry::Never), deficit_ns),
+        _ if deficit_ns > 0 => (Some(Retry::AfterNs(deficit_ns)), deficit_ns),
+        _ => (None, taken_ns),
+    };
+    Decision { denied, remaining: if deficit_ns == 0 { quota.burst() } else { 0 }, reset_after_ns: deficit_ns }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! Token buckets of any number of keys in fixed memory: a count-min sketch (Cormode and Muthukrishnan, 2005) of
+//! theoretical arrival times, with conservative update (Estan and Varghese, 2002).
+//!
+//! Each key has one cell in each of a few rows, which it shares with others. Its `tat` is the least of its cells;
+//! a charge raises those that are lower to what the key is then charged with, and no others.
+//!
+//! Bound: no cell of a key is ever below what a bucket of its own would be, so nothing passes that such a bucket,
+//! charged with the same, would refuse. It may refuse too early: a key whose cells are all shared with busier ones
+//! is taken for as busy as the least of them.
+//!
+//! Nothing is locked here: one sketch is for one lock.
+
+use super::{Decision, Key, Quota, token_bucket};
+use crate::time::Timestamp;
+
+/// Cells of one key: it is mistaken for another only if all of them are shared.
+pub const ROWS: usize = 4;
+
+/// The buckets of many keys.
+#[derive(Clone, Debug)]
+pub struct Sketch {
+    /// Row after row, each of a power of two; a `tat` in each.
+    cells: Box<[Timestamp]>,
+    width: usize,
+    quota: Quota,
+    /// No cell is later.
+    latest: Timestamp,
+    /// Charges that have not been undone, and passes over all cells.
+    charges: u64,
+}
+
+/// What a charge is known by.
+#[derive(Clone, Copy, Debug)]
+pub struct Receipt {
+    /// What the key's cells held before.
+    before: [Timestamp; ROWS],
+    charges: u64,
+}
+
+impl Sketch {
+    /// An empty sketch of about `cells` cells of 8 bytes; a power of two in each row, at least 16.
+    pub fn new(cells: usize, quota: &Quota) -> Self {
+        let width = (cells / ROWS).max(16).next_power_of_two();
+        let cells = vec![Timestamp::ZERO; width * ROWS].into_boxed_slice();
+        Self { cells, width, quota: *quota, latest: Timestamp::ZERO, charges: 0 }
+    }
+
+    /// Decides a request of `cost` units and, if admitted, charges it; the receipt is for [`Sketch::undo`].
+    pub fn admit(&mut self, key: Key, quota: &Quota, cost: u64, now: Timestamp) -> (Decision, Option<Receipt>) {
+        self.adopt(quota, now);
+        let places = self.places(key);
+        let before = places.map(|place| self.cells[place]);
+        let decision = self.bucket(&before).peek(quota, cost, now);
+        let is_charged = decision.is_admitted() && cost > 0;
+        if is_charged {
+            let tat = decision.full_at(now);
+            for place in places {
+                self.cells[place] = self.cells[place].max(tat);
+            }
+            self.latest = self.latest.max(tat);
+            self.charges += 1;
+        }
+        (decision, is_charged.then_some(Receipt { before, charges: self.charges }))
+    }
+
+    /// The bucket that `key` is taken to have: for peeks, for waits, and to begin with where it finds a place of
+    /// its own.
+    pub fn state(&self, key: Key) -> token_bucket::State {
+        self.bucket(&self.places(key).map(|place| self.cells[place]))
+    }
+
+    /// Takes a charge back, if all that has been charged since has been taken back; says whether it did.
+    ///
+    /// Else it cannot: others may count on the cells that it raised.
+    pub fn undo(&mut self, key: Key, receipt: &Receipt) -> bool {
+        if receipt.charges != self.charges {
+            return false;
+        }
+        for (place, before) in self.places(key).into_iter().zip(receipt.before) {
+            self.cells[place] = before;
+        }
+        self.charges -= 1;
+        true
+    }
+
+    /// Carries what is spent over to the interval of `quota`, in a pass over all cells if it is another.
+    pub fn adopt(&mut self, quota: &Quota, now: Timestamp) {
+        if self.quota.interval_ns() != quota.interval_ns() {
+            for index in 0..self.cells.len() {
+                let mut bucket = token_bucket::State::filling(self.cells[index], &self.quota);
+                bucket.adopt(quota, now);
+                self.cells[index] = bucket.idle_at();
+            }
+            self.latest = self.cells.iter().copied().max().unwrap_or(Timestamp::ZERO);
+            self.charges += 1;
+        }
+        self.quota = *quota;
+    }
+
+    /// The instant from which every key is as good as new.
+    pub fn idle_at(&self) -> Timestamp {
+        self.latest
+    }
+
+    fn bucket(&self, cells: &[Timestamp; ROWS]) -> token_bucket::State {
+        let tat = cells.iter().copied().min().unwrap_or(Timestamp::ZERO);
+        token_bucket::State::filling(tat, &self.quota)
+    }
+
+    /// One place in each row, by four parts of the hash.
+    fn places(&self, key: Key) -> [usize; ROWS] {
+        let Key { first: low, second: high } = key;
+        let mask = self.width as u64 - 1;
+        let hashes = [low, low >> 32, high, high >> 32];
+        std::array::from_fn(|row| row * self.width + usize::try_from(hashes[row] & mask).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests;

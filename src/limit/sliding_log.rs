@@ -1,0 +1,199 @@
+//! Sliding log: the times of all charges of the last `period`. Exact, and the dearest.
+//!
+//! Bound: at most `count` units in any span shorter than `period`, and no sharper one can be had.
+//!
+//! Memory: 16 bytes for each instant at which something was charged within the last `period`, so at most
+//! `16 * count` for a key (twice that while its log grows). Refused requests are not stored. An admission takes
+//! amortised constant time; a refusal looks at as many entries as must expire, at most `cost`.
+
+use std::collections::VecDeque;
+
+use super::state::{self, settled};
+use super::{Allowance, Decision, QuotaError, Rate, Retry};
+use crate::time::Timestamp;
+
+/// The most units that a log may have to count: 16 MB for one key.
+pub const COUNT_MAX: u64 = 1_000_000;
+
+/// The numbers of a sliding log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    count: u64,
+    period_ns: u64,
+}
+
+impl Rule {
+    /// `rate.count` units in any `rate.period_ns`.
+    pub fn new(rate: Rate) -> Result<Self, QuotaError> {
+        if rate.count > COUNT_MAX {
+            return Err(QuotaError::TooMany);
+        }
+        Allowance::new(rate).map(|rate| Self { count: rate.count(), period_ns: rate.period_ns() })
+    }
+
+    /// Units in any period.
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Nanoseconds.
+    pub const fn period_ns(&self) -> u64 {
+        self.period_ns
+    }
+}
+
+/// What is kept for one key: 48 bytes, and the log.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// In order of time; an instant that comes after a later one counts as that.
+    log: VecDeque<Entry>,
+    used: u64,
+    period_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    at: Timestamp,
+    units: u64,
+}
+
+/// What a charge is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    cost: u64,
+    at: Timestamp,
+}
+
+impl State {
+    /// The entries that count no more at `now`, and their units. What has once expired stays so.
+    fn expired(&self, rule: &Rule, now: Timestamp) -> (usize, u64) {
+        let period_ns = rule.period_ns.min(self.period_ns);
+        let expired = self.log.iter().take_while(|entry| entry.at.saturating_add_ns(period_ns) <= now);
+        expired.fold((0, 0), |(entries, units), entry| (entries + 1, units + entry.units))
+    }
+
+    fn used(&self, rule: &Rule, now: Timestamp) -> u64 {
+        self.used - self.expired(rule, now).1
+    }
+
+    /// When at most `most` units are used, if nothing is charged meanwhile.
+    fn falls_to(&self, most: u64, rule: &Rule, now: Timestamp) -> u64 {
+        let (expired, units) = self.expired(rule, now);
+        let mut used = self.used - units;
+        let mut at = now;
+        for entry in self.log.iter().skip(expired) {
+            if used <= most {
+                break;
+            }
+            used -= entry.units;
+            at = at.max(entry.at.saturating_add_ns(rule.period_ns));
+        }
+        at.ns_since(now)
+    }
+
+    fn push(&mut self, units: u64, now: Timestamp) {
+        self.used += units;
+        match self.log.back_mut() {
+            _ if units == 0 => {}
+            Some(last) if last.at >= now => last.units += units,
+            _ => self.log.push_back(Entry { at: now, units }),
+        }
+    }
+
+    /// Takes `units` from an entry, and the entry with its last unit.
+    fn take(&mut self, index: usize, units: u64) {
+        let Some(entry) = self.log.get_mut(index) else { return };
+        let taken = units.min(entry.units);
+        entry.units -= taken;
+        self.used -= taken;
+        if entry.units == 0 {
+            self.log.remove(index);
+        }
+    }
+}
+
+impl state::State for State {
+    type Rule = Rule;
+    type Receipt = Receipt;
+
+    fn fresh(rule: &Rule) -> Self {
+        Self { log: VecDeque::new(), used: 0, period_ns: rule.period_ns }
+    }
+
+    fn adopt(&mut self, rule: &Rule, now: Timestamp) {
+        let (entries, units) = self.expired(rule, now);
+        self.period_ns = rule.period_ns;
+        self.log.drain(..entries);
+        self.used -= units;
+    }
+
+    fn admit(&mut self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+        self.adopt(rule, now);
+        let decision = self.peek(rule, cost, now);
+        if decision.is_admitted() {
+            self.push(cost, now);
+        }
+        decision
+    }
+
+    fn peek(&self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+        let used = self.used(rule, now);
+        let free = rule.count.saturating_sub(used);
+        let denied = if cost <= free {
+            None
+        } else if cost > rule.count {
+            Some(Retry::Never)
+        } else {
+            Some(Retry::AfterNs(self.falls_to(rule.count - cost, rule, now)))
+        };
+        let charged = if denied.is_none() { cost } else { 0 };
+        let last = self.log.back().map(|entry| entry.at).filter(|_| used > 0);
+        let last = if charged > 0 { last.max(Some(now)) } else { last };
+        let reset_after_ns = last.map_or(0, |last| last.saturating_add_ns(rule.period_ns).ns_since(now));
+        Decision { denied, remaining: free - charged, reset_after_ns }
+    }
+
+    fn wait(&self, rule: &Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        if cost > rule.count {
+            return Retry::Never;
+        }
+        // Requests pass in rounds of as many as fit at once; each follows its like of the last round.
+        let cost = cost.max(1);
+        let (place, round) = (ahead.div_ceil(cost), rule.count / cost);
+        let first_ns = self.falls_to(rule.count - (place % round + 1) * cost, rule, now);
+        Retry::AfterNs(first_ns.saturating_add((place / round).saturating_mul(rule.period_ns)))
+    }
+
+    fn receipt(&self, cost: u64, now: Timestamp) -> Receipt {
+        Receipt { cost, at: self.log.back().map_or(now, |last| last.at) }
+    }
+
+    /// Exact, at any time and in any order.
+    fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) {
+        self.adopt(rule, now);
+        if let Ok(index) = self.log.binary_search_by_key(&receipt.at, |entry| entry.at) {
+            self.take(index, receipt.cost);
+        }
+    }
+
+    /// What is given back is the newest.
+    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) {
+        self.adopt(rule, now);
+        let target = settled(self.used, extra, rule.count, max_debt);
+        self.push(target.saturating_sub(self.used), now);
+        while self.used > target {
+            self.take(self.log.len() - 1, self.used - target);
+        }
+    }
+
+    fn over(&self, rule: &Rule, now: Timestamp) -> u64 {
+        self.used(rule, now).saturating_sub(rule.count)
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        self.log.back().map_or(Timestamp::ZERO, |last| last.at.saturating_add_ns(self.period_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,222 @@
+//! Sliding window: two counters, the older of which fades.
+//!
+//! Time is cut into windows of `period`, the same for all keys. What the last window took counts for as much of it
+//! as a span of one period that ends now still covers, as if it had come evenly:
+//! `estimate = last * (period - elapsed) / period + this`, rounded up.
+//!
+//! Bound: in any span of length `w` at most `count + w * count / period` units, as with a token bucket of that
+//! burst and rate. (If `a` units fall to one window and the next is `e` old, it has at most
+//! `count - a * (period - e) / period`; add both, and go on from window to window.)
+
+use super::state::{self, settled};
+use super::{Allowance, Decision, Retry};
+use crate::time::Timestamp;
+
+/// What is kept for one key: 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    began: Timestamp,
+    last: u64,
+    this: u64,
+    period_ns: u64,
+}
+
+/// What a charge is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    cost: u64,
+    began: Timestamp,
+    period_ns: u64,
+}
+
+/// Farther ahead than this many windows a wait is estimated.
+const WINDOWS_COUNTED_MAX: usize = 1024;
+
+impl State {
+    /// As it is at `now` under `rule`.
+    fn rolled(&self, rule: &Allowance, now: Timestamp) -> Self {
+        if self.period_ns != rule.period_ns() {
+            return self.adopted(rule, now);
+        }
+        let (period_ns, elapsed_ns) = (self.period_ns, now.ns_since(self.began));
+        if elapsed_ns < period_ns {
+            *self
+        } else if elapsed_ns < 2 * period_ns {
+            Self { began: self.began.saturating_add_ns(period_ns), last: self.this, this: 0, period_ns }
+        } else {
+            Self::new(0, rule, now)
+        }
+    }
+
+    /// All that counts is taken for new.
+    #[cold]
+    fn adopted(&self, rule: &Allowance, now: Timestamp) -> Self {
+        let old = Allowance::unchecked(rule.count(), self.period_ns);
+        let rolled = self.rolled(&old, now);
+        Self::new(rolled.used(now), rule, now)
+    }
+
+    fn new(used: u64, rule: &Allowance, now: Timestamp) -> Self {
+        let period_ns = rule.period_ns();
+        Self { began: now.saturating_sub_ns(now.as_ns() % period_ns), last: 0, this: used, period_ns }
+    }
+
+    fn elapsed_ns(&self, now: Timestamp) -> u64 {
+        now.ns_since(self.began)
+    }
+
+    /// The estimate.
+    fn used(&self, now: Timestamp) -> u64 {
+        let left_ns = self.period_ns - self.elapsed_ns(now);
+        self.this.saturating_add(scale_up(self.last, left_ns, self.period_ns))
+    }
+
+    /// Nanoseconds until `cost`, which is at most `count`, has room beside the estimate.
+    fn retry_ns(&self, count: u64, cost: u64, now: Timestamp) -> u64 {
+        let elapsed_ns = self.elapsed_ns(now);
+        if let Some(room) = (count - cost).checked_sub(self.this) {
+            return fades_at(self.last, room, self.period_ns).saturating_sub(elapsed_ns);
+        }
+        self.period_ns - elapsed_ns + fades_at(self.this, count - cost, self.period_ns)
+    }
+
+    fn reset_after_ns(&self, now: Timestamp) -> u64 {
+        self.idle_after_ns().map_or(0, |ns| ns - self.elapsed_ns(now))
+    }
+
+    fn idle_after_ns(&self) -> Option<u64> {
+        match (self.last, self.this) {
+            (0, 0) => None,
+            (_, 0) => Some(self.period_ns),
+            _ => Some(2 * self.period_ns),
+        }
+    }
+}
+
+/// `units * part / whole`, rounded up; `part` is at most `whole`.
+fn scale_up(units: u64, part: u64, whole: u64) -> u64 {
+    match units.checked_mul(part) {
+        Some(product) => product.div_ceil(whole),
+        None => narrow((u128::from(units) * u128::from(part)).div_ceil(u128::from(whole))),
+    }
+}
+
+fn narrow(wide: u128) -> u64 {
+    u64::try_from(wide).unwrap_or(u64::MAX)
+}
+
+/// How old a window must be for `last` to count for at most `room`.
+fn fades_at(last: u64, room: u64, period_ns: u64) -> u64 {
+    if last <= room {
+        return 0;
+    }
+    period_ns - narrow(u128::from(room) * u128::from(period_ns) / u128::from(last))
+}
+
+impl state::State for State {
+    type Rule = Allowance;
+    type Receipt = Receipt;
+
+    fn fresh(rule: &Allowance) -> Self {
+        Self { began: Timestamp::ZERO, last: 0, this: 0, period_ns: rule.period_ns() }
+    }
+
+    fn adopt(&mut self, rule: &Allowance, now: Timestamp) {
+        *self = self.rolled(rule, now);
+    }
+
+    fn admit(&mut self, rule: &Allowance, cost: u64, now: Timestamp) -> Decision {
+        self.adopt(rule, now);
+        let decision = decide(self, rule, cost, now);
+        if decision.is_admitted() {
+            self.this += cost;
+        }
+        decision
+    }
+
+    fn peek(&self, rule: &Allowance, cost: u64, now: Timestamp) -> Decision {
+        decide(&self.rolled(rule, now), rule, cost, now)
+    }
+
+    fn wait(&self, rule: &Allowance, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        if cost > rule.count() {
+            return Retry::Never;
+        }
+        let (cost, count) = (cost.max(1), rule.count());
+        let mut window = self.rolled(rule, now);
+        let mut place = ahead.div_ceil(cost);
+        let mut at = now;
+        for _ in 0..WINDOWS_COUNTED_MAX {
+            // Whoever has room at the last nanosecond of a window passes within it.
+            let fading = scale_up(window.last, 1, window.period_ns);
+            let here = count.saturating_sub(window.this).saturating_sub(fading) / cost;
+            if place < here {
+                let retry_ns = window.retry_ns(count, (place + 1) * cost, at);
+                return Retry::AfterNs(at.saturating_add_ns(retry_ns).ns_since(now));
+            }
+            place -= here;
+            window = Self {
+                began: window.began.saturating_add_ns(window.period_ns),
+                last: window.this + here * cost,
+                this: 0,
+                ..window
+            };
+            at = window.began;
+        }
+        let more_ns = (place / (count / cost)).saturating_mul(rule.period_ns());
+        Retry::AfterNs(at.saturating_add_ns(more_ns).ns_since(now))
+    }
+
+    fn receipt(&self, cost: u64, _now: Timestamp) -> Receipt {
+        Receipt { cost, began: self.began, period_ns: self.period_ns }
+    }
+
+    /// Exact, at any time and in any order; a charge made under another period gets nothing.
+    fn refund(&mut self, rule: &Allowance, receipt: &Receipt, now: Timestamp) {
+        self.adopt(rule, now);
+        if receipt.period_ns != self.period_ns {
+            return;
+        }
+        if receipt.began == self.began {
+            self.this = self.this.saturating_sub(receipt.cost);
+        } else if receipt.began.saturating_add_ns(self.period_ns) == self.began {
+            self.last = self.last.saturating_sub(receipt.cost);
+        }
+    }
+
+    /// What is given back is the newest.
+    fn settle(&mut self, rule: &Allowance, extra: i64, max_debt: u64, now: Timestamp) {
+        self.adopt(rule, now);
+        if extra < 0 {
+            let from_this = extra.unsigned_abs().min(self.this);
+            self.this -= from_this;
+            self.last = self.last.saturating_sub(extra.unsigned_abs() - from_this);
+        } else {
+            let used = self.used(now);
+            self.this = self.this.saturating_add(settled(used, extra, rule.count(), max_debt) - used);
+        }
+    }
+
+    fn over(&self, rule: &Allowance, now: Timestamp) -> u64 {
+        self.rolled(rule, now).used(now).saturating_sub(rule.count())
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        self.idle_after_ns().map_or(Timestamp::ZERO, |ns| self.began.saturating_add_ns(ns))
+    }
+}
+
+/// `state` is as it is at `now`.
+fn decide(state: &State, rule: &Allowance, cost: u64, now: Timestamp) -> Decision {
+    let free = rule.count().saturating_sub(state.used(now));
+    if cost <= free {
+        let after = State { this: state.this.saturating_add(cost), ..*state };
+        return Decision { denied: None, remaining: free - cost, reset_after_ns: after.reset_after_ns(now) };
+    }
+    let retry =
+        if cost > rule.count() { Retry::Never } else { Retry::AfterNs(state.retry_ns(rule.count(), cost, now)) };
+    Decision { denied: Some(retry), remaining: free, reset_after_ns: state.reset_after_ns(now) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! Rows in which time is a column. Windows begin at whole periods since the start.
+
+use crate::limit::tests::check;
+
+#[test]
+fn last_window_fades() {
+    check(
+        "sliding_window 10/10s",
+        "
+        # at      cost  decision  remaining  reset  retry
+          4s      10    admit     0          16s    -
+          4s      1     deny      0          16s    7s
+          10s     1     deny      0          10s    1s
+          11s     1     admit     0          19s    -
+          11s     11    deny      0          19s    never
+        # half of the ten, and the one
+          15s     0     admit     4          15s    -
+          15s     5     deny      4          15s    1s
+          15s     wait 0 4 0s
+          15s     wait 4 4 4s
+        # all of the last must be gone, and then one tenth of this
+          15s     10    deny      4          15s    15s
+          16s     5     admit     0          14s    -
+          36s     10    admit     0          14s    -
+          36s     refund 4
+          36s     0     admit     10         0s     -
+        ",
+    );
+}
+
+#[test]
+fn refunds_count_as_their_window_does() {
+    check(
+        "sliding_window 10/10s",
+        "
+        # at      cost  decision  remaining  reset  retry
+          4s      4     admit     6          16s    -
+          5s      2     admit     4          15s    -
+          15s     1     admit     6          15s    -
+          15s     refund 1
+          15s     0     admit     8          15s    -
+          25s     refund 2
+          25s     0     admit     9          5s     -
+        ",
+    );
+}
+
+#[test]
+fn changed_rule_keeps_what_is_spent() {
+    check(
+        "sliding_window 10/10s",
+        "
+        # at      cost  decision  remaining  reset  retry
+          5s      8     admit     2          15s    -
+        rule sliding_window 4/10s
+          5s      1     deny      0          15s    11250ms
+        rule sliding_window 10/1m
+          15s     1     admit     5          105s   -
+        rule sliding_window 10/1s
+          16s     1     admit     4          2s     -
+        ",
+    );
+}

@@ -1,0 +1,280 @@
+//! Sub-windows: a ring of `n` counters, each for an `n`th of the period; their sum is what is used.
+//!
+//! Sub-windows are the same for all keys. The oldest is forgotten as a whole, when the newest begins.
+//!
+//! Bound: at most `count` units in any `n` sub-windows one after another. So in any span of up to
+//! `(n - 1) / n` of the period it is `count`; a span of a whole period meets part of one sub-window more, and can
+//! see twice as much. With `n = 1` this is the fixed window. The period is rounded up to `n` times a whole number
+//! of nanoseconds.
+//!
+//! Memory: `8 * n` bytes for a key that has spent something. An admission takes constant time, but for the
+//! sub-windows that have passed since the last charge, at most `n`.
+
+use super::state::{self, settled};
+use super::{Allowance, Decision, QuotaError, Rate, Retry};
+use crate::time::Timestamp;
+
+/// The most sub-windows: 8 KB for one key.
+pub const SUB_WINDOWS_MAX: u32 = 1024;
+
+/// The numbers of sub-windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    count: u64,
+    sub_ns: u64,
+    n: u64,
+}
+
+impl Rule {
+    /// `rate.count` units in `rate.period_ns`, cut into `n` sub-windows.
+    pub fn new(rate: Rate, n: u32) -> Result<Self, QuotaError> {
+        let allowance = Allowance::new(rate)?;
+        match n {
+            0 => Err(QuotaError::Zero),
+            1..=SUB_WINDOWS_MAX => {
+                let n = u64::from(n);
+                Ok(Self { count: allowance.count(), sub_ns: allowance.period_ns().div_ceil(n), n })
+            }
+            _ => Err(QuotaError::TooMany),
+        }
+    }
+
+    /// Units in a period.
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Nanoseconds.
+    pub const fn period_ns(&self) -> u64 {
+        self.sub_ns * self.n
+    }
+
+    /// Sub-windows in a period.
+    pub const fn sub_windows(&self) -> u64 {
+        self.n
+    }
+}
+
+/// What is kept for one key: 40 bytes, and the ring once something is spent.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// What was charged in each sub-window, by its number modulo their count.
+    ring: Box<[u64]>,
+    /// The number, counted from the epoch, of the newest sub-window that was charged.
+    newest: u64,
+    sum: u64,
+    sub_ns: u64,
+}
+
+/// What a charge is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    cost: u64,
+    number: u64,
+    sub_ns: u64,
+}
+
+impl State {
+    fn is_under(&self, rule: &Rule) -> bool {
+        self.sum == 0 || (self.sub_ns == rule.sub_ns && self.n() == rule.n)
+    }
+
+    fn n(&self) -> u64 {
+        self.ring.len() as u64
+    }
+
+    fn slot(&self, number: u64) -> usize {
+        usize::try_from(number % self.n().max(1)).unwrap_or(0)
+    }
+
+    /// The number of the sub-window of `now`; never older than one that was charged.
+    fn number(&self, now: Timestamp) -> u64 {
+        (now.as_ns() / self.sub_ns).max(self.newest)
+    }
+
+    /// Numbers of sub-windows that may have been charged and count no more in that of `number`.
+    fn expired(&self, number: u64) -> std::ops::RangeInclusive<u64> {
+        // Slots of those after the newest hold the ones that are a round older.
+        let passed = (number - self.newest).min(self.n());
+        self.newest + 1..=self.newest + passed
+    }
+
+    fn used(&self, now: Timestamp) -> u64 {
+        if self.sum == 0 {
+            return 0;
+        }
+        let expired: u64 = self.expired(self.number(now)).map(|number| self.ring[self.slot(number)]).sum();
+        self.sum - expired
+    }
+
+    /// Nanoseconds until at most `most` units are used, if nothing is charged meanwhile.
+    fn falls_to(&self, most: u64, now: Timestamp) -> u64 {
+        let mut used = self.sum;
+        let mut at = now;
+        for age in (0..self.n()).rev().filter(|age| *age <= self.newest) {
+            if used <= most {
+                break;
+            }
+            let number = self.newest - age;
+            used -= self.ring[self.slot(number)];
+            at = at.max(self.ends_counting(number));
+        }
+        at.ns_since(now)
+    }
+
+    fn ends_counting(&self, number: u64) -> Timestamp {
+        Timestamp::from_ns((number.saturating_add(self.n())).saturating_mul(self.sub_ns))
+    }
+
+    /// Drops what counts no more.
+    fn roll(&mut self, now: Timestamp) {
+        let number = self.number(now);
+        for expired in self.expired(number) {
+            let slot = self.slot(expired);
+            self.sum -= std::mem::take(&mut self.ring[slot]);
+        }
+        self.newest = number;
+    }
+
+    fn charge(&mut self, rule: &Rule, units: u64, now: Timestamp) {
+        if units == 0 {
+            return;
+        }
+        if self.sum == 0 {
+            *self = Self::new(rule, now);
+        }
+        self.roll(now);
+        self.sum = self.sum.saturating_add(units);
+        let slot = self.slot(self.newest);
+        self.ring[slot] = self.ring[slot].saturating_add(units);
+    }
+
+    fn new(rule: &Rule, now: Timestamp) -> Self {
+        let ring = vec![0; usize::try_from(rule.n).unwrap_or(1)].into_boxed_slice();
+        Self { ring, newest: now.as_ns() / rule.sub_ns, sum: 0, sub_ns: rule.sub_ns }
+    }
+
+    /// Takes up to `units` from a sub-window and gives back how many. The newest is then again one that has some.
+    fn take(&mut self, number: u64, units: u64) -> u64 {
+        let slot = self.slot(number);
+        let taken = units.min(self.ring[slot]);
+        self.ring[slot] -= taken;
+        self.sum -= taken;
+        while self.sum > 0 && self.ring[self.slot(self.newest)] == 0 {
+            self.newest -= 1;
+        }
+        taken
+    }
+
+    fn counts(&self, number: u64) -> bool {
+        self.sum > 0 && number <= self.newest && self.newest - number < self.n()
+    }
+}
+
+impl state::State for State {
+    type Rule = Rule;
+    type Receipt = Receipt;
+
+    fn fresh(rule: &Rule) -> Self {
+        Self { ring: Box::default(), newest: 0, sum: 0, sub_ns: rule.sub_ns }
+    }
+
+    fn adopt(&mut self, rule: &Rule, now: Timestamp) {
+        if !self.is_under(rule) {
+            // All that counts is taken for new.
+            let used = self.used(now);
+            *self = Self::fresh(rule);
+            self.charge(rule, used, now);
+        }
+    }
+
+    fn admit(&mut self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+        self.adopt(rule, now);
+        let decision = decide(self, rule, cost, now);
+        if decision.is_admitted() {
+            self.charge(rule, cost, now);
+        }
+        decision
+    }
+
+    fn peek(&self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+        if self.is_under(rule) {
+            return decide(self, rule, cost, now);
+        }
+        let mut adopted = self.clone();
+        adopted.adopt(rule, now);
+        decide(&adopted, rule, cost, now)
+    }
+
+    fn wait(&self, rule: &Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        if cost > rule.count {
+            return Retry::Never;
+        }
+        let mut state = self.clone();
+        state.adopt(rule, now);
+        // Requests pass in rounds of as many as fit at once; each follows when its like of the last round expires.
+        let cost = cost.max(1);
+        let (place, round) = (ahead.div_ceil(cost), rule.count / cost);
+        let first_ns = state.falls_to(rule.count - (place % round + 1) * cost, now);
+        let Some(more) = (place / round).checked_sub(1) else { return Retry::AfterNs(first_ns) };
+        let number = now.saturating_add_ns(first_ns).as_ns() / rule.sub_ns;
+        let second = Timestamp::from_ns((number.saturating_add(rule.n)).saturating_mul(rule.sub_ns));
+        Retry::AfterNs(second.saturating_add_ns(more.saturating_mul(rule.period_ns())).ns_since(now))
+    }
+
+    fn receipt(&self, cost: u64, _now: Timestamp) -> Receipt {
+        Receipt { cost, number: self.newest, sub_ns: self.sub_ns }
+    }
+
+    /// Exact, at any time and in any order; a charge made under other sub-windows gets nothing.
+    fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) {
+        self.adopt(rule, now);
+        if receipt.sub_ns == self.sub_ns && self.counts(receipt.number) {
+            self.take(receipt.number, receipt.cost);
+        }
+    }
+
+    /// What is given back is the newest.
+    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) {
+        self.adopt(rule, now);
+        let used = self.used(now);
+        let target = settled(used, extra, rule.count, max_debt);
+        self.charge(rule, target.saturating_sub(used), now);
+        let mut surplus = used.saturating_sub(target);
+        if surplus > 0 {
+            self.roll(now);
+        }
+        while surplus > 0 && self.sum > 0 {
+            surplus -= self.take(self.newest, surplus);
+        }
+    }
+
+    fn over(&self, rule: &Rule, now: Timestamp) -> u64 {
+        self.used(now).saturating_sub(rule.count)
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        if self.sum == 0 { Timestamp::ZERO } else { self.ends_counting(self.newest) }
+    }
+}
+
+/// `state` is under `rule`.
+fn decide(state: &State, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+    let used = state.used(now);
+    let free = rule.count.saturating_sub(used);
+    if cost <= free && cost > 0 {
+        let number = (now.as_ns() / rule.sub_ns).max(if used > 0 { state.newest } else { 0 });
+        let idle = Timestamp::from_ns(number.saturating_add(rule.n).saturating_mul(rule.sub_ns));
+        return Decision { denied: None, remaining: free - cost, reset_after_ns: idle.ns_since(now) };
+    }
+    let denied = match cost {
+        0 => None,
+        cost if cost > rule.count => Some(Retry::Never),
+        cost => Some(Retry::AfterNs(state.falls_to(rule.count - cost, now))),
+    };
+    let reset_after_ns = if used == 0 { 0 } else { state.ends_counting(state.newest).ns_since(now) };
+    Decision { denied, remaining: free, reset_after_ns }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Heavy hitters: the keys that come most often, in fixed memory (Space-Saving; Metwally, Agrawal and El Abbadi,
+//! "Efficient Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005).
+//!
+//! Of all keys `capacity` are counted. A key that is not takes the place, and the count, of the one that has come
+//! least; that count is its error.
+//!
+//! Bounds, after `total` offers: for a counted key `count - error <= true count <= count`; `error` is at most
+//! `total / capacity`; each key that came more than `total / capacity` times is counted. An offer takes time
+//! logarithmic in `capacity`.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::Key;
+
+/// Bytes of a key's text that are kept.
+pub const TEXT_BYTES_MAX: usize = 256;
+
+/// The keys that come most often.
+#[derive(Debug)]
+pub struct Top {
+    /// A key's place in `slots`.
+    places: HashMap<Key, usize>,
+    slots: Vec<Slot>,
+    /// Places in `slots` as a binary heap: no count is larger than those of its two children.
+    heap: Vec<usize>,
+    capacity: usize,
+    total: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: Key,
+    text: Box<str>,
+    count: u64,
+    error: u64,
+    /// Its place in `heap`.
+    rank: usize,
+}
+
+/// One key, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hitter<'t> {
+    /// Its hash.
+    pub key: Key,
+    /// Its text, as it was first offered, cut to [`TEXT_BYTES_MAX`].
+    pub text: &'t str,
+    /// At most so often it came.
+    pub count: u64,
+    /// `count - error` times at least.
+    pub error: u64,
+}
+
+impl Top {
+    /// Counts `capacity` keys; at least one.
+    pub fn new(capacity: usize) -> Self {
+        Self { places: HashMap::new(), slots: Vec::new(), heap: Vec::new(), capacity: capacity.max(1), total: 0 }
+    }
+
+    /// Counts one occurrence of a key. `text` is copied only if the key takes a place.
+    pub fn offer(&mut self, key: Key, text: &str) {
+        self.total = self.total.saturating_add(1);
+        if let Some(&place) = self.places.get(&key) {
+            self.slots[place].count = self.slots[place].count.saturating_add(1);
+            self.sink(self.slots[place].rank);
+        } else if self.slots.len() < self.capacity {
+            let rank = self.heap.len();
+            self.places.insert(key, self.slots.len());
+            self.heap.push(self.slots.len());
+            self.slots.push(Slot { key, text: cut(text), count: 1, error: 0, rank });
+            self.rise(rank);
+        } else if let Some(&place) = self.heap.first() {
+            let slot = &mut self.slots[place];
+            self.places.remove(&slot.key);
+            self.places.insert(key, place);
+            (slot.key, slot.text, slot.error) = (key, cut(text), slot.count);
+            slot.count = slot.count.saturating_add(1);
+            self.sink(0);
+        }
+    }
+
+    /// The `n` keys with the largest counts, largest first.
+    pub fn top<'t>(&'t self, n: usize) -> Vec<Hitter<'t>> {
+        let mut slots: Vec<&Slot> = self.slots.iter().collect();
+        slots.sort_unstable_by_key(|slot| (Reverse(slot.count), slot.error, slot.key));
+        let hitter = |&Slot { key, ref text, count, error, .. }: &'t Slot| Hitter { key, text, count, error };
+        slots.into_iter().take(n).map(hitter).collect()
+    }
+
+    /// Offers so far.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Forgets everything, to count a new period.
+    pub fn clear(&mut self) {
+        *self = Self::new(self.capacity);
+    }
+
+    fn count_at(&self, rank: usize) -> u64 {
+        self.slots[self.heap[rank]].count
+    }
+
+    fn swap(&mut self, one: usize, other: usize) {
+        self.heap.swap(one, other);
+        self.slots[self.heap[one]].rank = one;
+        self.slots[self.heap[other]].rank = other;
+    }
+
+    fn rise(&mut self, mut rank: usize) {
+        while rank > 0 && self.count_at(rank) < self.count_at((rank - 1) / 2) {
+            self.swap(rank, (rank - 1) / 2);
+            rank = (rank - 1) / 2;
+        }
+    }
+
+    fn sink(&mut self, mut rank: usize) {
+        loop {
+            let children = (2 * rank + 1..2 * rank + 3).filter(|child| *child < self.heap.len());
+            let Some(least) = children.min_by_key(|child| self.count_at(*child)) else { return };
+            if self.count_at(rank) <= self.count_at(least) {
+                return;
+            }
+            self.swap(rank, least);
+            rank = least;
+        }
+    }
+}
+
+/// At most [`TEXT_BYTES_MAX`] bytes, whole characters.
+fn cut(text: &str) -> Box<str> {
+    let end = (0..=text.len().min(TEXT_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end));
+    text[..end.unwrap_or(0)].into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! What Space-Saving guarantees, against exact counts.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::{TEXT_BYTES_MAX, Top};
+use crate::limit::Key;
+
+fn key(number: u64) -> Key {
+    Key { first: number.wrapping_mul(0x9e37_79b9_7f4a_7c15), second: number }
+}
+
+fn names(top: &Top) -> Vec<(&str, u64, u64)> {
+    top.top(10).into_iter().map(|hitter| (hitter.text, hitter.count, hitter.error)).collect()
+}
+
+#[test]
+fn a_new_key_takes_the_place_of_the_least() {
+    let mut top = Top::new(3);
+    for (number, name, times) in [(1, "one", 5), (2, "two", 2), (3, "three", 3)] {
+        (0..times).for_each(|_| top.offer(key(number), name));
+    }
+    assert_eq!(names(&top), [("one", 5, 0), ("three", 3, 0), ("two", 2, 0)]);
+    top.offer(key(4), "four");
+    assert_eq!(names(&top), [("one", 5, 0), ("three", 3, 0), ("four", 3, 2)]);
+    assert_eq!(top.top(1).len(), 1);
+    assert_eq!(top.total(), 11);
+    top.clear();
+    assert!(top.top(9).is_empty() && top.total() == 0);
+}
+
+#[test]
+fn texts_are_cut_between_characters() {
+    let mut top = Top::new(0);
+    top.offer(key(1), &"é".repeat(1 + TEXT_BYTES_MAX / 2));
+    assert_eq!(top.top(1)[0].text.len(), TEXT_BYTES_MAX);
+    top.offer(key(2), &("x".to_owned() + &"é".repeat(TEXT_BYTES_MAX)));
+    assert_eq!(top.top(2).len(), 1, "room for one at least");
+    assert_eq!(top.top(1)[0].text.len(), TEXT_BYTES_MAX - 1);
+}
+
+proptest! {
+    #[test]
+    fn counts_are_right_within_their_errors(
+        capacity in 1_usize..20, offers in prop::collection::vec(prop_oneof![0_u64..5, 0_u64..60], 1..600),
+    ) {
+        let mut top = Top::new(capacity);
+        let mut exact: HashMap<Key, u64> = HashMap::new();
+        for number in &offers {
+            top.offer(key(*number), "");
+            *exact.entry(key(*number)).or_default() += 1;
+        }
+        let total = offers.len() as u64;
+        let most_error = total / capacity as u64;
+        let found = top.top(usize::MAX);
+        prop_assert!(found.len() <= capacity);
+        prop_assert!(found.is_sorted_by(|one, next| one.count >= next.count));
+        prop_assert_eq!(found.iter().map(|hitter| hitter.count).sum::<u64>(), total);
+        for hitter in &found {
+            let exact = exact[&hitter.key];
+            prop_assert!(hitter.count - hitter.error <= exact && exact <= hitter.count);
+            prop_assert!(hitter.error <= most_error);
+        }
+        for (key, count) in exact {
+            prop_assert!(count <= most_error || found.iter().any(|hitter| hitter.key == key));
+        }
+    }
+}
