@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir::limit::{Key, Quota, Rate};
+use weir::limit::{Algorithm, Key, Quota, Rate};
 use weir::store::Table;
 use weir::time::Timestamp;
 
@@ -28,9 +28,9 @@ const NOW: Timestamp = Timestamp::from_ns(1_700_000_000_000_000_000);
 fn main() {
     let keys = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(KEYS) / PARTS * PARTS;
     // No unit comes back before a sweep is told that days have passed.
-    let quota = Quota::new(Rate { count: 1, period_ns: DAY_NS }, 1 << 10).unwrap();
-    let table = Table::new(MAX_KEYS);
-    let decide = |number: u64| assert!(table.admit(key(number), &quota, 1, NOW).is_admitted());
+    let rule = Algorithm::TokenBucket(Quota::new(Rate { count: 1, period_ns: DAY_NS }, 1 << 10).unwrap());
+    let table = Table::new(&rule, MAX_KEYS);
+    let decide = |number: u64| assert!(table.admit(key(number), &rule, 1, NOW).is_admitted());
     let before = resident_bytes();
     let (mut slowest, mut heaviest) = (Vec::new(), 0.0_f64);
     for part in 0..PARTS {

@@ -9,9 +9,11 @@ use super::compile_identity::{BUILT_IN_PARTS, header_name};
 use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
-use crate::limit::{Quota, QuotaError, Rate};
+use crate::limit::{Algorithm, Quota, QuotaError, Rate};
 use crate::policy::key::KeyPart;
-use crate::policy::{HeaderTest, HoldRule, HostPattern, Limit, Match, Mode, OnLimit, PathPattern, Stage};
+use crate::policy::{
+    Allowed, Cost, HeaderTest, HoldRule, HostPattern, Limit, Match, Mode, OnLimit, PathPattern, Stage,
+};
 
 /// What a configuration without any limit gets: every path waits for its 100 requests a minute.
 pub const DEFAULT_LIMIT: &str = r#"[[limit]]
@@ -58,8 +60,8 @@ fn limit(table: &Table<'_>, identities: &[String], names: &mut Vec<Located<Strin
         matches,
         except: except.into_iter().map(Located::into_inner).collect(),
         key: key?,
-        quota: quota?,
-        cost: cost?,
+        allowed: Allowed::to_all(Algorithm::TokenBucket(quota?)),
+        cost: Cost::Units(cost?),
         on_limit: on_limit?,
         max_keys: max_keys?.into_inner(),
     })

@@ -9,9 +9,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{Config, DEFAULT_LIMIT, Diagnostics};
-use crate::limit::{Quota, Rate};
+use crate::limit::{Algorithm, Quota, Rate};
 use crate::policy::key::KeyPart;
-use crate::policy::{HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, Stage};
+use crate::policy::{Cost, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, Stage};
 use crate::telemetry::{AccessLog, LogFormat};
 
 const UPSTREAM: &str = "[upstream]\nurl = \"http://127.0.0.1:9000\"\n";
@@ -33,6 +33,10 @@ fn said(text: &str) -> String {
     let said = compile(&text).expect_err("this is wrong").to_string();
     assert!(!said.contains("hunter2"), "{said}");
     said
+}
+
+fn bucket(count: u64, period_ns: u64, burst: u64) -> Algorithm {
+    Algorithm::TokenBucket(Quota::new(Rate { count, period_ns }, burst).unwrap())
 }
 
 #[test]
@@ -1112,9 +1116,10 @@ fn what_is_not_written_has_its_default() {
     let config = compile(UPSTREAM).unwrap();
     let limit = &config.policy.limits()[0];
     assert_eq!(config.policy.limits().len(), 1);
-    assert_eq!((&*limit.name, limit.stage, limit.mode, limit.cost), ("per-path", Stage::Identified, Mode::Enforce, 1));
+    assert_eq!((&*limit.name, limit.stage, limit.mode), ("per-path", Stage::Identified, Mode::Enforce));
+    assert!(matches!(limit.cost, Cost::Units(1)));
     assert_eq!(limit.key, [KeyPart::Path]);
-    assert_eq!(limit.quota, Quota::new(Rate { count: 100, period_ns: 60_000_000_000 }, 100).unwrap());
+    assert_eq!(limit.allowed.usual, bucket(100, 60_000_000_000, 100));
     assert_eq!(limit.on_limit, OnLimit::Hold(HoldRule { max_wait_ns: None, max_waiting: 1000 }));
     assert_eq!(limit.max_keys, 1_000_000);
     assert_eq!(config.fixed.listen, ["127.0.0.1:8080".parse().unwrap()]);
@@ -1155,9 +1160,12 @@ fn a_full_configuration_becomes_what_it_says() {
     assert!(matches!(&config.policy.identities[2].source, IdentitySource::Header(header) if header == "x-api-key"));
 
     let [_, per_ip, reports] = config.policy.limits() else { panic!("three limits") };
-    assert_eq!((per_ip.stage, per_ip.on_limit, per_ip.quota.burst()), (Stage::Arrival, OnLimit::Reject, 100));
+    assert_eq!(
+        (per_ip.stage, per_ip.on_limit, per_ip.allowed.usual.capacity()),
+        (Stage::Arrival, OnLimit::Reject, 100)
+    );
     assert_eq!(per_ip.except, ["192.0.2.0/24".parse().unwrap()]);
-    assert_eq!(reports.quota, Quota::new(Rate { count: 10, period_ns: 120_000_000_000 }, 20).unwrap());
+    assert_eq!(reports.allowed.usual, bucket(10, 120_000_000_000, 20));
     assert_eq!(reports.key[..4], [KeyPart::Identity(0), KeyPart::Identity(1), KeyPart::Identity(2), KeyPart::Route]);
     assert_eq!(reports.key[6..8], [KeyPart::Header("x-team".parse().unwrap()), KeyPart::Query("shop".into())]);
     assert_eq!(reports.matches.paths.len(), 3);

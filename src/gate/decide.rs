@@ -1,15 +1,17 @@
 //! The decision over all limits of one stage.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::identify::identify;
 use super::verdict::Taken;
 use super::wait::{Candidate, Holding, Item, Waiting};
 use super::{Cause, Charged, Gate, LimitState, Live, Pass, Refusal, Standing, Unidentified};
-use crate::limit::{Decision, Key, Retry};
+use crate::limit::{Key, Retry};
 use crate::policy::key::Who;
-use crate::policy::{Applied, Facts, Limit, Mode, OnLimit, Stage};
-use crate::store::{self, Charge, Decisions};
+use crate::policy::{Applied, Facts, Limit, Mode, OnLimit, Stage, Variant};
+use crate::store::{self, Charge, Outcome, Outcomes};
 use crate::telemetry::Decided;
 use crate::time::Timestamp;
 
@@ -26,9 +28,12 @@ pub enum Step<'l> {
 
 /// One limit that applies to the request in hand, with all that is needed to decide it.
 struct Case<'l> {
-    state: &'l LimitState,
+    state: &'l Arc<LimitState>,
     applied: Applied<'l>,
     key: Key,
+    /// Which of the limit's rules it goes by.
+    variant: Variant,
+    cost: u64,
     /// Others wait on this key already.
     queued: bool,
 }
@@ -36,7 +41,7 @@ struct Case<'l> {
 impl<'l> Case<'l> {
     #[inline]
     fn charge(&self) -> Charge<'l> {
-        charge(self.state, self.key, self.applied.limit)
+        charge(self.state, self.key, self.applied.limit, self.variant, self.cost)
     }
 
     fn is_enforced(&self) -> bool {
@@ -44,11 +49,13 @@ impl<'l> Case<'l> {
     }
 }
 
-/// What `limit` would take for a request.
+/// What `limit` would take for a request. One that its variant does not limit is charged as usual by nobody: such
+/// cases are sorted out before.
 #[inline]
-pub(super) fn charge<'l>(state: &'l LimitState, key: Key, limit: &'l Limit) -> Charge<'l> {
+pub(super) fn charge<'l>(state: &'l LimitState, key: Key, limit: &'l Limit, variant: Variant, cost: u64) -> Charge<'l> {
     let enforced = limit.mode == Mode::Enforce;
-    Charge { table: &state.table, key, quota: &limit.quota, cost: limit.cost, enforced }
+    let rule = limit.allowed.rule(variant).unwrap_or(&limit.allowed.usual);
+    Charge { table: &state.table, key, rule, cost, enforced }
 }
 
 /// Whether others wait on `key` already, before whom nobody passes.
@@ -72,11 +79,16 @@ impl Gate {
     ) -> Result<Step<'l>, Unidentified<'l>> {
         let mut cases = Cases::new();
         live.policy.for_each_applied(stage, facts, |applied| {
-            cases.push(Case { state: &live.states[applied.index], applied, key: Key::default(), queued: false });
+            let cost = applied.limit.cost.units(facts);
+            let (state, key, variant) = (&live.states[applied.index], Key::default(), Variant::Usual);
+            cases.push(Case { state, applied, key, variant, cost, queued: false });
         });
         match &*cases {
             [] => return Ok(Step::Pass(Pass::free())),
-            [case] if stage == Stage::Arrival || live.policy.identities.is_empty() => {
+            [case]
+                if !live.is_special[case.applied.index]
+                    && (stage == Stage::Arrival || live.policy.identities.is_empty()) =>
+            {
                 if let Some(pass) = self.admit_one(live, case, facts, now) {
                     return Ok(Step::Pass(pass));
                 }
@@ -89,14 +101,14 @@ impl Gate {
     /// The usual request: one limit, which admits it. `None` if it does not, and nothing is charged.
     #[inline]
     fn admit_one<'l>(&self, live: &Live, case: &Case<'l>, facts: &Facts<'_>, now: Timestamp) -> Option<Pass<'l>> {
-        let &Case { state, applied, .. } = case;
+        let &Case { state, applied, cost, .. } = case;
         let key = self.secret.key(&applied, facts, live.policy.client_ip.ipv6_prefix, &[]);
         if would_queue(state, applied.limit, key) {
             return None;
         }
-        let charge = charge(state, key, applied.limit);
-        let decision = charge.table.admit(key, charge.quota, charge.cost, now);
-        decision.is_admitted().then(|| pass(std::iter::once((state, charge, &decision)), now))
+        let charge = charge(state, key, applied.limit, Variant::Usual, cost);
+        let outcome = charge.table.admit(key, charge.rule, charge.cost, now);
+        outcome.is_admitted().then(|| pass(std::iter::once((state, charge, outcome)), now))
     }
 
     fn admit_all<'l>(
@@ -104,24 +116,25 @@ impl Gate {
         live: &'l Live,
         stage: Stage,
         facts: &Facts<'_>,
-        cases: &mut [Case<'l>],
+        cases: &mut Cases<'l>,
         head_bytes: impl FnOnce() -> usize,
         now: Timestamp,
     ) -> Result<Step<'l>, Unidentified<'l>> {
         let is_queued = self.key(live, stage, facts, cases, now)?;
-        let mut decisions = Decisions::new();
+        cases.retain(|case| case.applied.limit.allowed.rule(case.variant).is_some());
+        let mut outcomes = Outcomes::new();
         let charges = cases.iter().map(Case::charge);
         let admitted = if is_queued {
-            decisions.extend(charges.map(|charge| store::peek(&charge, now)));
+            outcomes.extend(charges.map(|charge| store::peek(&charge, now)));
             false
         } else {
-            store::admit(charges, now, &mut decisions)
+            store::admit(charges, now, &mut outcomes)
         };
         if admitted {
-            let charged = cases.iter().zip(&decisions).map(|(case, decision)| (case.state, case.charge(), decision));
+            let charged = cases.iter().zip(outcomes).map(|(case, outcome)| (case.state, case.charge(), outcome));
             return Ok(Step::Pass(pass(charged, now)));
         }
-        Ok(self.beyond(live, cases, &decisions, head_bytes(), now))
+        Ok(self.beyond(live, cases, &outcomes, head_bytes(), now))
     }
 
     /// Finds whose budgets they are, and says whether others wait on one of them.
@@ -142,7 +155,7 @@ impl Gate {
             }
             _ => &[],
         };
-        let mut is_queued = false;
+        let (mut is_queued, plan) = (false, None);
         for index in 0..cases.len() {
             let (before, behind) = cases.split_at_mut(index);
             let Some(case) = behind.first_mut() else { break };
@@ -151,6 +164,9 @@ impl Gate {
                 Some(other) => other.key,
                 None => self.secret.key(&case.applied, facts, live.policy.client_ip.ipv6_prefix, whos),
             };
+            if live.is_special[case.applied.index] {
+                case.variant = live.variant(&case.applied, case.key, plan);
+            }
             case.queued = would_queue(case.state, case.applied.limit, case.key);
             is_queued |= case.queued;
         }
@@ -163,36 +179,37 @@ impl Gate {
         &'l self,
         live: &'l Live,
         cases: &[Case<'l>],
-        decisions: &Decisions,
+        outcomes: &Outcomes,
         head_bytes: usize,
         now: Timestamp,
     ) -> Step<'l> {
         let denying = || {
-            let all = cases.iter().zip(decisions).enumerate().map(|(place, (case, decision))| (place, case, decision));
-            all.filter(|(_, case, decision)| case.is_enforced() && (case.queued || !decision.is_admitted()))
+            let all = cases.iter().zip(outcomes).enumerate().map(|(place, (case, outcome))| (place, case, outcome));
+            all.filter(|(_, case, outcome)| case.is_enforced() && (case.queued || !outcome.is_admitted()))
         };
         let holding: Option<SmallVec<[Holding<'l>; 4]>> = denying()
-            .map(|(place, case, decision)| match case.applied.limit.on_limit {
-                OnLimit::Hold(rule) if decision.denied != Some(Retry::Never) => {
+            .map(|(place, case, outcome)| match case.applied.limit.on_limit {
+                OnLimit::Hold(rule) if outcome.decision.denied != Some(Retry::Never) => {
                     Some(Holding { place, state: case.state, charge: case.charge(), rule })
                 }
                 _ => None,
             })
             .collect();
-        wake_behind(cases.iter().zip(decisions).map(|(case, decision)| (case.state, case.key, decision)));
+        wake_behind(cases.iter().zip(outcomes).map(|(case, outcome)| (case.state, case.key, outcome)));
         let refuse = |cause, expected_ns| {
-            for (case, decision) in cases.iter().zip(decisions) {
-                if !case.is_enforced() && !decision.is_admitted() {
+            for (case, outcome) in cases.iter().zip(outcomes) {
+                if !case.is_enforced() && !outcome.is_admitted() {
                     case.state.metrics.cells.count(Decided::ShadowRejected);
                 }
             }
-            let denials = denying().map(|(_, case, decision)| (case.state, case.charge(), *decision));
+            let denials = denying().map(|(_, case, outcome)| (case.state, case.charge(), outcome));
             Step::Refuse(Box::new(refusal(denials, now, cause, expected_ns)))
         };
         let Some(holding) = holding else {
             return refuse(Cause::Limit, None);
         };
-        let items = cases.iter().map(|case| Item { state: case.state, key: case.key }).collect();
+        let item = |case: &Case<'l>| Item { state: case.state, key: case.key, variant: case.variant, cost: case.cost };
+        let items = cases.iter().map(item).collect();
         let candidate = Candidate { gate: self, caps: live.caps, items, head_bytes, now };
         match candidate.join(&holding) {
             Ok(waiting) => Step::Wait(Box::new(waiting)),
@@ -204,21 +221,21 @@ impl Gate {
 /// Counts an admission and says where the client stands.
 #[inline]
 pub(super) fn pass<'l, 'c>(
-    mut charged: impl ExactSizeIterator<Item = (&'l LimitState, Charge<'c>, &'c Decision)>,
+    mut charged: impl ExactSizeIterator<Item = (&'l Arc<LimitState>, Charge<'c>, Outcome)>,
     now: Timestamp,
 ) -> Pass<'l> {
     // The first goes into the answer as it is made: most requests have but one, and a copy costs as much as it does.
     let (mut first, mut standing) = (None, None);
-    if let Some((state, charge, decision)) = charged.next() {
-        first = admitted(state, &charge, decision, now);
-        standing = standing_of(state, &charge, decision, now);
+    if let Some((state, charge, outcome)) = charged.next() {
+        standing = standing_of(state, &charge, &outcome, now);
+        first = admitted(state, &charge, outcome);
     }
     let mut rest = Vec::new();
     if charged.len() > 0 {
         rest.reserve_exact(charged.len());
-        for (state, charge, decision) in charged {
-            rest.extend(admitted(state, &charge, decision, now));
-            standing = Standing::tightest(standing, standing_of(state, &charge, decision, now));
+        for (state, charge, outcome) in charged {
+            standing = Standing::tightest(standing, standing_of(state, &charge, &outcome, now));
+            rest.extend(admitted(state, &charge, outcome));
         }
     }
     Pass { standing, charged: Charged::new(first, rest), held: None }
@@ -226,37 +243,37 @@ pub(super) fn pass<'l, 'c>(
 
 /// Counts a charge, and takes note of it if it was made.
 #[inline]
-fn admitted<'l>(state: &'l LimitState, charge: &Charge<'_>, decision: &Decision, now: Timestamp) -> Option<Taken<'l>> {
-    let is_admitted = decision.is_admitted();
+fn admitted<'l>(state: &'l Arc<LimitState>, charge: &Charge<'_>, outcome: Outcome) -> Option<Taken<'l>> {
+    let is_admitted = outcome.is_admitted();
     let decided = if is_admitted { Decided::Admitted } else { Decided::ShadowRejected };
-    state.metrics.cells.decided(decided, charge.quota.percent(decision.remaining));
-    is_admitted.then(|| Taken { state, key: charge.key, cost: charge.cost, full_at: decision.full_at(now) })
+    state.metrics.cells.decided(decided, charge.rule.percent(outcome.decision.remaining));
+    is_admitted.then(|| Taken { state, key: charge.key, receipt: outcome.receipt })
 }
 
 #[inline]
 fn standing_of<'l>(
     state: &'l LimitState,
     charge: &Charge<'_>,
-    decision: &Decision,
+    outcome: &Outcome,
     now: Timestamp,
 ) -> Option<Standing<'l>> {
-    (charge.enforced && decision.is_admitted()).then(|| Standing::new(&state.name, charge, decision, now))
+    (charge.enforced && outcome.is_admitted()).then(|| Standing::new(&state.name, charge, &outcome.decision, now))
 }
 
 /// Counts a refusal and says when to come back: after `expected_ns` if that is known, else after the longest wait.
 pub(super) fn refusal<'l, 'c>(
-    denials: impl Iterator<Item = (&'l LimitState, Charge<'c>, Decision)>,
+    denials: impl Iterator<Item = (&'l Arc<LimitState>, Charge<'c>, &'c Outcome)>,
     now: Timestamp,
     cause: Cause,
     expected_ns: Option<u64>,
 ) -> Refusal<'l> {
     let mut longest: Option<(Retry, Standing<'l>)> = None;
     let mut violated = SmallVec::new();
-    for (state, charge, decision) in denials {
-        state.metrics.cells.decided(Decided::Rejected, charge.quota.percent(decision.remaining));
+    for (state, charge, Outcome { decision, .. }) in denials {
+        state.metrics.cells.decided(Decided::Rejected, charge.rule.percent(decision.remaining));
         violated.push(&*state.name);
         let retry = decision.denied.unwrap_or(Retry::AfterNs(0));
-        let standing = Standing::new(&state.name, &charge, &decision, now);
+        let standing = Standing::new(&state.name, &charge, decision, now);
         if longest.as_ref().is_none_or(|(known, _)| retry > *known) {
             longest = Some((retry, standing));
         }
@@ -266,8 +283,8 @@ pub(super) fn refusal<'l, 'c>(
 }
 
 /// After a refusal: whoever is next on a key that was charged for a moment may have seen it so, and overslept.
-pub(super) fn wake_behind<'l, 'c>(decided: impl Iterator<Item = (&'l LimitState, Key, &'c Decision)>) {
-    for (state, key, _) in decided.filter(|(_, _, decision)| decision.is_admitted()) {
+pub(super) fn wake_behind<'l, 'c>(decided: impl Iterator<Item = (&'l Arc<LimitState>, Key, &'c Outcome)>) {
+    for (state, key, _) in decided.filter(|(_, _, outcome)| outcome.is_admitted()) {
         state.line.wake_front(key);
     }
 }

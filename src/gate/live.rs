@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwapOption;
 
 use super::line::Line;
+use crate::limit::Key;
 use crate::policy::key::KeySecret;
-use crate::policy::{Limit, Policy};
+use crate::policy::{Applied, Limit, Policy, Variant};
 use crate::store::{Table, TokenCache};
 use crate::telemetry::{LimitMetrics, Metrics};
 use crate::time::Clock;
@@ -43,6 +44,10 @@ pub struct Live {
     pub policy: Policy,
     /// The state of each limit of the policy, in its order.
     pub(super) states: Vec<Arc<LimitState>>,
+    /// Which limits have plans or overrides.
+    pub(super) is_special: Vec<bool>,
+    /// The overrides of each limit, by key.
+    overrides: Vec<HashMap<Key, Variant>>,
     /// Tokens verified under this policy's keys.
     pub tokens: TokenCache,
     pub(super) caps: HoldCaps,
@@ -86,6 +91,12 @@ impl Gate {
         let mut states = Vec::with_capacity(policy.limits().len());
         for limit in policy.limits() {
             let state = known.entry(limit.name.clone()).or_insert_with(|| Arc::new(self.state(limit)));
+            if !state.table.fits(&limit.allowed.usual) {
+                // Another algorithm begins anew. Who waits on the old one is not stopped by it any more.
+                let old = std::mem::replace(state, Arc::new(self.state(limit)));
+                old.rule.store(None);
+                old.line.wake_all();
+            }
             state.table.set_max_keys(limit.max_keys);
             state.rule.store(Some(Arc::new(limit.clone())));
             states.push(Arc::clone(state));
@@ -98,7 +109,17 @@ impl Gate {
             }
             state.line.wake_all();
         }
-        Live { policy, states, tokens: TokenCache::new(max_tokens), caps }
+        let limits = policy.limits();
+        let is_special = limits.iter().map(|limit| limit.allowed.is_special()).collect();
+        let overrides = limits.iter().map(|limit| self.overrides(limit, policy.client_ip.ipv6_prefix)).collect();
+        Live { states, is_special, overrides, tokens: TokenCache::new(max_tokens), caps, policy }
+    }
+
+    fn overrides(&self, limit: &Limit, ipv6_prefix: u8) -> HashMap<Key, Variant> {
+        let keys =
+            limit.allowed.overrides.iter().map(|(text, _)| self.secret.key_of_text(&limit.key, text, ipv6_prefix));
+        let variants = (0..=u16::MAX).map(Variant::Override);
+        keys.zip(variants).filter_map(|(key, variant)| Some((key?, variant))).collect()
     }
 
     /// Forgets what is as good as new, and publishes how many keys are left. For a thread without requests.
@@ -142,11 +163,19 @@ impl Gate {
         LimitState {
             clock: self.clock,
             name: limit.name.clone(),
-            table: Table::new(limit.max_keys),
+            table: Table::new(&limit.allowed.usual, limit.max_keys),
             line: Line::default(),
             metrics: self.metrics.limit(&limit.name),
             rule: ArcSwapOption::empty(),
         }
+    }
+}
+
+impl Live {
+    /// Which rule of a limit the request with this key and plan goes by.
+    pub(super) fn variant(&self, applied: &Applied<'_>, key: Key, plan: Option<&str>) -> Variant {
+        let special = self.overrides[applied.index].get(&key).copied();
+        special.unwrap_or_else(|| plan.map_or(Variant::Usual, |plan| applied.limit.allowed.plan(plan)))
     }
 }
 

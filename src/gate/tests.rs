@@ -15,10 +15,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
 use super::{Gate, HoldCaps, Live, Pass, Refusal, Step};
-use crate::limit::{Quota, Rate, Retry};
+use crate::limit::{Algorithm, Quota, Rate, Retry};
 use crate::policy::client_ip::ClientIpRules;
 use crate::policy::key::KeyPart;
-use crate::policy::{Facts, FieldBuf, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, Policy, Stage};
+use crate::policy::{
+    Allowed, Cost, Facts, FieldBuf, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, Policy, Stage,
+};
 use crate::telemetry::Metrics;
 use crate::time::{Clock, Timestamp};
 
@@ -40,10 +42,20 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         matches: Match { headers: vec![(header.clone(), HeaderTest::Present)], ..Match::default() },
         except: Vec::new(),
         key: vec![KeyPart::Header(header)],
-        quota: Quota::new(Rate { count, period_ns: ns(period) }, burst).unwrap(),
-        cost: 1,
+        allowed: Allowed::to_all(Algorithm::TokenBucket(
+            Quota::new(Rate { count, period_ns: ns(period) }, burst).unwrap(),
+        )),
+        cost: Cost::Units(1),
         on_limit,
         max_keys: 1000,
+    }
+}
+
+/// The bucket of a limit, and what a request takes of it.
+fn bucket(limit: &Limit) -> (&Quota, u64) {
+    match (&limit.allowed.usual, &limit.cost) {
+        (Algorithm::TokenBucket(quota), Cost::Units(units)) => (quota, *units),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -259,7 +271,7 @@ fn parse_limit(cells: &[&str]) -> Limit {
                 let OnLimit::Hold(rule) = &mut limit.on_limit else { panic!("holds nobody") };
                 rule.max_waiting = max.parse().unwrap();
             }
-            ("cost", cost) => limit.cost = cost.parse().unwrap(),
+            ("cost", cost) => limit.cost = Cost::Units(cost.parse().unwrap()),
             ("shadow", _) => limit.mode = Mode::Shadow,
             ("off", _) => limit.mode = Mode::Off,
             _ => panic!("not an option: {option}"),

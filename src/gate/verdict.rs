@@ -1,10 +1,12 @@
 //! What the gate says.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::LimitState;
 use crate::limit::{Decision, Key, Retry};
-use crate::store::Charge;
+use crate::store::{Charge, Receipt};
 use crate::time::Timestamp;
 
 /// Where a client stands with one limit.
@@ -14,11 +16,11 @@ pub struct Standing<'l> {
     pub limit: &'l str,
     /// Units that it allows at once.
     pub burst: u64,
-    /// Nanoseconds of the period its rate was written with.
+    /// Nanoseconds of the period its rate was written with; 0 if it has none.
     pub period_ns: u64,
     /// Whole units left.
     pub remaining: u64,
-    /// Nanoseconds from `at` until the client has all of them.
+    /// Nanoseconds from `at` until the client has all of them, or [`Decision::UNKNOWN_NS`].
     pub reset_after_ns: u64,
     /// When this was true.
     pub at: Timestamp,
@@ -31,11 +33,11 @@ pub struct Standing<'l> {
 impl<'l> Standing<'l> {
     #[inline]
     pub(super) fn new(limit: &'l str, charge: &Charge<'_>, decision: &Decision, at: Timestamp) -> Self {
-        let &Charge { quota, cost, .. } = charge;
+        let &Charge { rule, cost, .. } = charge;
         let cost = if decision.is_admitted() { cost } else { 0 };
         let &Decision { remaining, reset_after_ns, .. } = decision;
-        let cost_ns = cost.saturating_mul(quota.interval_ns());
-        Self { limit, burst: quota.burst(), period_ns: quota.period_ns(), remaining, reset_after_ns, at, cost, cost_ns }
+        let (cost_ns, period_ns) = (cost.saturating_mul(rule.interval_ns()), rule.period_ns().unwrap_or(0));
+        Self { limit, burst: rule.capacity(), period_ns, remaining, reset_after_ns, at, cost, cost_ns }
     }
 
     /// The same once the request's units have been given back.
@@ -118,13 +120,11 @@ pub struct Charged<'l> {
 }
 
 /// What one limit charged.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Taken<'l> {
-    pub(super) state: &'l LimitState,
+    pub(super) state: &'l Arc<LimitState>,
     pub(super) key: Key,
-    pub(super) cost: u64,
-    /// When the bucket was to be full again.
-    pub(super) full_at: Timestamp,
+    pub(super) receipt: Receipt,
 }
 
 impl<'l> Charged<'l> {
@@ -145,8 +145,8 @@ impl<'l> Charged<'l> {
 
     #[cold]
     fn give_back(&mut self) {
-        for Taken { state, key, cost, full_at } in self.first.take().into_iter().chain(self.rest.drain(..)) {
-            state.table.refund(key, cost, full_at, state.clock.now());
+        for Taken { state, key, receipt } in self.first.take().into_iter().chain(self.rest.drain(..)) {
+            state.table.refund(key, &receipt, state.clock.now());
             state.line.wake_front(key);
         }
     }

@@ -19,17 +19,19 @@ use tokio::time::sleep_until;
 use super::decide::{pass, refusal, wake_behind};
 use super::hold::Rank;
 use super::{Cause, Gate, HoldCaps, LimitState, Pass, Refusal};
-use crate::limit::{Decision, Key, Retry};
-use crate::policy::{HoldRule, Limit, Mode, OnLimit};
-use crate::store::{self, Charge, Decisions};
+use crate::limit::{Key, Retry};
+use crate::policy::{HoldRule, Limit, Mode, OnLimit, Variant};
+use crate::store::{self, Charge, Outcome, Outcomes};
 use crate::telemetry::Decided;
 use crate::time::Timestamp;
 
 /// One budget that a waiting request needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item<'l> {
-    pub(super) state: &'l LimitState,
+    pub(super) state: &'l Arc<LimitState>,
     pub(super) key: Key,
+    pub(super) variant: Variant,
+    pub(super) cost: u64,
 }
 
 /// A request in a queue.
@@ -47,7 +49,7 @@ pub struct Waiting<'l> {
     since: Timestamp,
     deadline: Option<Timestamp>,
     /// The limit that made it wait first.
-    held_by: &'l LimitState,
+    held_by: &'l Arc<LimitState>,
 }
 
 /// A request that would wait, with what it needs to join a queue.
@@ -63,15 +65,15 @@ pub(super) struct Candidate<'l> {
 #[derive(Clone, Copy)]
 pub(super) struct Holding<'l> {
     pub(super) place: usize,
-    pub(super) state: &'l LimitState,
+    pub(super) state: &'l Arc<LimitState>,
     pub(super) charge: Charge<'l>,
     pub(super) rule: HoldRule,
 }
 
 impl Holding<'_> {
-    fn expected_ns(&self, units_ahead: u64, now: Timestamp) -> u64 {
-        let units = units_ahead.saturating_add(self.charge.cost);
-        self.charge.table.wait_ns(self.charge.key, self.charge.quota, units, now)
+    /// The wait behind so many units, in nanoseconds; [`UNKNOWN_NS`] if it ends with another request.
+    fn expected_ns(&self, ahead: u64, now: Timestamp) -> u64 {
+        expected_ns(&self.charge, ahead, now)
     }
 }
 
@@ -98,7 +100,8 @@ impl<'l> Candidate<'l> {
                 self.gate.metrics.hold_overflow.inc();
                 return Err((Cause::QueueFull, expected_ns));
             }
-            if max_wait_ns.is_some_and(|max| expected_ns > max) {
+            // A wait that nobody knows ends when it has lasted too long.
+            if max_wait_ns.is_some_and(|max| expected_ns > max && expected_ns != UNKNOWN_NS) {
                 return Err((Cause::WaitTooLong, expected_ns));
             }
             Ok(())
@@ -185,29 +188,29 @@ impl<'l> Waiting<'l> {
         }
         let charges = rules.iter().map(|(place, limit)| charge(self.items[*place], limit));
         // Looking first: a charge that is taken back at once may keep others from their turn.
-        let mut decisions: Decisions = charges.clone().map(|charge| store::peek(&charge, now)).collect();
+        let mut outcomes: Outcomes = charges.clone().map(|charge| store::peek(&charge, now)).collect();
         let would_pass =
-            charges.clone().zip(&decisions).all(|(charge, decision)| decision.is_admitted() || !charge.enforced);
-        let admitted = would_pass && store::admit(charges.clone(), now, &mut decisions);
+            charges.clone().zip(&outcomes).all(|(charge, outcome)| outcome.is_admitted() || !charge.enforced);
+        if would_pass && store::admit(charges.clone(), now, &mut outcomes) {
+            let charged = rules.iter().zip(charges).zip(outcomes);
+            let charged = charged.map(|(((place, _), charge), outcome)| (self.items[*place].state, charge, outcome));
+            return Test::Admitted(pass(charged, now));
+        }
         let cases = rules
             .iter()
             .zip(charges)
-            .zip(&decisions)
-            .map(|(((place, limit), charge), decision)| (*place, limit, charge, decision));
-        if would_pass && !admitted {
+            .zip(&outcomes)
+            .map(|(((place, limit), charge), outcome)| (*place, limit, charge, outcome));
+        if would_pass {
             let decided = cases.clone();
-            wake_behind(decided.map(|(place, _, charge, decision)| (self.items[place].state, charge.key, decision)));
+            wake_behind(decided.map(|(place, _, charge, outcome)| (self.items[place].state, charge.key, outcome)));
         }
-        if admitted {
-            let charged = cases.map(|(place, _, charge, decision)| (self.items[place].state, charge, decision));
-            return Test::Admitted(pass(charged, now));
-        }
-        let denials = cases.filter(|(_, _, charge, decision)| charge.enforced && !decision.is_admitted());
-        let holds = |limit: &Limit, decision: &Decision| {
-            limit.on_limit != OnLimit::Reject && decision.denied != Some(Retry::Never)
+        let denials = cases.filter(|(_, _, charge, outcome)| charge.enforced && !outcome.is_admitted());
+        let holds = |limit: &Limit, outcome: &Outcome| {
+            limit.on_limit != OnLimit::Reject && outcome.decision.denied != Some(Retry::Never)
         };
-        if denials.clone().all(|(_, limit, _, decision)| holds(limit, decision)) {
-            let longest = denials.map(|(place, _, _, decision)| (decision.denied, place)).max();
+        if denials.clone().all(|(_, limit, _, outcome)| holds(limit, outcome)) {
+            let longest = denials.map(|(place, _, _, outcome)| (outcome.decision.denied, place)).max();
             let (denied, place) = longest.unwrap_or((None, self.place));
             let until = denied.map(|retry| match retry {
                 Retry::AfterNs(ns) => now.saturating_add_ns(ns),
@@ -215,7 +218,7 @@ impl<'l> Waiting<'l> {
             });
             return Test::Blocked { place, until };
         }
-        let denials = denials.map(|(place, _, charge, decision)| (self.items[place].state, charge, *decision));
+        let denials = denials.map(|(place, _, charge, outcome)| (self.items[place].state, charge, outcome));
         Test::Refused(refusal(denials, now, Cause::Limit, None))
     }
 
@@ -223,7 +226,8 @@ impl<'l> Waiting<'l> {
     fn rules(&self) -> impl Iterator<Item = (usize, Arc<Limit>)> {
         self.items.iter().enumerate().filter_map(|(place, item)| {
             let limit = item.state.rule.load_full()?;
-            (limit.mode != Mode::Off).then_some((place, limit))
+            let is_limited = limit.mode != Mode::Off && limit.allowed.rule(item.variant).is_some();
+            is_limited.then_some((place, limit))
         })
     }
 
@@ -235,8 +239,7 @@ impl<'l> Waiting<'l> {
         let mut stood = std::mem::take(&mut self.kept);
         stood.push(std::mem::replace(&mut self.place, place));
         if !stood.contains(&place) {
-            let cost = to.state.rule.load().as_ref().map_or(1, |limit| limit.cost);
-            let joined: Result<(), ()> = to.state.line.join(to.key, self.rank, cost, &self.wake, |_| Ok(()));
+            let joined: Result<(), ()> = to.state.line.join(to.key, self.rank, to.cost, &self.wake, |_| Ok(()));
             debug_assert!(joined.is_ok(), "nothing objects to a move");
         }
         for one in stood.into_iter().filter(|one| *one != place) {
@@ -250,8 +253,9 @@ impl<'l> Waiting<'l> {
 
     /// How long what it takes from the limit at `place` needs to come back; 0 if that limit is gone.
     fn refill_ns(&self, place: usize) -> u64 {
-        let rule = self.items[place].state.rule.load();
-        rule.as_ref().map_or(0, |limit| limit.cost.saturating_mul(limit.quota.interval_ns()))
+        let Item { state, variant, cost, .. } = self.items[place];
+        let limit = state.rule.load();
+        limit.as_ref().and_then(|limit| limit.allowed.rule(variant)).map_or(0, |rule| rule.refill_ns(cost))
     }
 
     /// Refused by the limit in whose queue it stands, with the wait that is left.
@@ -261,15 +265,27 @@ impl<'l> Waiting<'l> {
             return refusal(std::iter::empty(), now, cause, Some(0));
         };
         let charge = charge(here, &limit);
-        let decision = store::peek(&charge, now);
-        let units = here.state.line.backlog(here.key).units;
-        let expected_ns = here.state.table.wait_ns(here.key, &limit.quota, units, now);
-        refusal(std::iter::once((here.state, charge, decision)), now, cause, Some(expected_ns))
+        let outcome = store::peek(&charge, now);
+        // It stands in the queue itself.
+        let ahead = here.state.line.backlog(here.key).units.saturating_sub(charge.cost);
+        let expected_ns = expected_ns(&charge, ahead, now);
+        refusal(std::iter::once((here.state, charge, &outcome)), now, cause, Some(expected_ns))
     }
 }
 
 fn charge<'a>(item: Item<'a>, limit: &'a Limit) -> Charge<'a> {
-    super::decide::charge(item.state, item.key, limit)
+    super::decide::charge(item.state, item.key, limit, item.variant, item.cost)
+}
+
+/// A wait that ends when another request does: nobody knows when.
+const UNKNOWN_NS: u64 = u64::MAX;
+
+/// How long `charge` has to wait behind `ahead` units, in nanoseconds, or [`UNKNOWN_NS`].
+fn expected_ns(charge: &Charge<'_>, ahead: u64, now: Timestamp) -> u64 {
+    match charge.table.wait(charge.key, charge.rule, ahead, charge.cost, now) {
+        Retry::AfterNs(ns) => ns,
+        Retry::Never => UNKNOWN_NS - 1,
+    }
 }
 
 impl Drop for Waiting<'_> {

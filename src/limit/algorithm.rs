@@ -106,6 +106,32 @@ impl Algorithm {
         }
     }
 
+    /// What part of the capacity `units` are: whole percents, rounded down, at most 100.
+    #[inline]
+    pub fn percent(&self, units: u64) -> u64 {
+        match self {
+            Self::TokenBucket(quota) => quota.percent(units),
+            other => units.saturating_mul(100).checked_div(other.capacity()).unwrap_or(0).min(100),
+        }
+    }
+
+    /// Nanoseconds for one unit to come back, where they come back one by one; else 0.
+    pub fn interval_ns(&self) -> u64 {
+        match self {
+            Self::TokenBucket(quota) => quota.interval_ns(),
+            Self::LeakyBucket(rule) => rule.quota.interval_ns(),
+            _ => 0,
+        }
+    }
+
+    /// How long `cost` units take to come back, about; 0 if that is not a matter of time.
+    pub fn refill_ns(&self, cost: u64) -> u64 {
+        match self.interval_ns() {
+            0 => self.period_ns().unwrap_or(0),
+            interval_ns => interval_ns.saturating_mul(cost),
+        }
+    }
+
     /// The window shown to clients, in nanoseconds; none for [`Algorithm::Concurrency`].
     pub fn period_ns(&self) -> Option<u64> {
         match self {

@@ -8,7 +8,7 @@ mod calendar;
 mod divisor;
 mod key;
 mod quota;
-mod state;
+pub mod state;
 
 pub mod token_bucket;
 

@@ -167,6 +167,11 @@ impl State {
         self.give_back(&Receipt { cost, full_at, interval, given_back }, interval.interval_ns(), now);
     }
 
+    /// Gives back a charge, at the interval it was made under.
+    pub fn take_back(&mut self, receipt: &Receipt, now: Timestamp) {
+        self.give_back(receipt, self.interval.interval_ns(), now);
+    }
+
     /// A charge made under another interval gets nothing: the instants do not compare.
     fn give_back(&mut self, receipt: &Receipt, interval_ns: u64, now: Timestamp) {
         if receipt.interval != self.interval {

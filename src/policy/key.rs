@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use http::HeaderName;
 use smallvec::SmallVec;
 
+use super::client_ip::unmap;
 use super::path::hex_value;
 use super::siphash::{SipHasher, halves};
 use super::{Applied, Facts, Fields};
@@ -108,6 +109,28 @@ impl KeySecret {
     }
 }
 
+impl KeySecret {
+    /// The key of a request whose parts read so, in the order of `parts`; none if an address is not one, or there are
+    /// more or fewer texts than parts. For those who name a key in writing.
+    pub fn key_of_texts(&self, parts: &[KeyPart], texts: &[&str], ipv6_prefix: u8) -> Option<Key> {
+        if parts.len() != texts.len() {
+            return None;
+        }
+        let hashed = parts.iter().zip(texts).try_fold(self.template, |hasher, (part, value)| match part {
+            KeyPart::Ip => value.parse().ok().map(|address| ip(hasher, unmap(address), ipv6_prefix)),
+            KeyPart::Header(_) => Some(text(tagged(hasher, tag::VALUES, 1), value.as_bytes())),
+            _ => Some(text(hasher, value.as_bytes())),
+        });
+        hashed.map(finish)
+    }
+
+    /// The same of one text: with several parts they stand in it with `|` between them.
+    pub fn key_of_text(&self, parts: &[KeyPart], text: &str, ipv6_prefix: u8) -> Option<Key> {
+        let texts: SmallVec<[&str; 4]> = if parts.len() > 1 { text.split('|').collect() } else { [text][..].into() };
+        self.key_of_texts(parts, &texts, ipv6_prefix)
+    }
+}
+
 /// What stands before each part, so that no two lists of parts have the same bytes.
 mod tag {
     pub(super) const ABSENT: u8 = 0;
@@ -165,6 +188,11 @@ fn header_values(hasher: SipHasher, headers: Fields<'_>, name: &HeaderName) -> S
     let values = || headers.all(name.as_str());
     let hasher = tagged(hasher, tag::VALUES, values().count() as u64);
     values().fold(hasher, text)
+}
+
+/// The first value of a query parameter, as a form decoder reads it.
+pub(super) fn parameter_value(query: &str, name: &str) -> Option<SmallVec<[u8; 64]>> {
+    parameter(query, name).map(Iterator::collect)
 }
 
 fn parameter<'q>(query: &'q str, name: &str) -> Option<Decoded<'q>> {

@@ -181,9 +181,9 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::{Quota, Rate};
+    use crate::limit::{Algorithm, Quota, Rate};
     use crate::policy::client_ip::ClientIpRules;
-    use crate::policy::{FieldBuf, OnLimit, Policy};
+    use crate::policy::{Allowed, Cost, FieldBuf, OnLimit, Policy};
 
     /// A limit that sees `paths`, and is ordinary otherwise.
     pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {
@@ -195,8 +195,10 @@ pub(super) mod tests {
             matches: Match { paths, ..Match::default() },
             except: Vec::new(),
             key: Vec::new(),
-            quota: Quota::new(Rate { count: 1, period_ns: 1_000_000_000 }, 1).unwrap(),
-            cost: 1,
+            allowed: Allowed::to_all(Algorithm::TokenBucket(
+                Quota::new(Rate { count: 1, period_ns: 1_000_000_000 }, 1).unwrap(),
+            )),
+            cost: Cost::Units(1),
             on_limit: OnLimit::Reject,
             max_keys: 1,
         }

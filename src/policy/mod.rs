@@ -3,6 +3,8 @@
 //! A [`Policy`] is immutable, built by `config` and swapped whole. Nothing here keeps state, reads a clock,
 //! takes a lock, does I/O or logs.
 
+mod allowed;
+mod cost;
 mod facts;
 mod fields;
 mod matcher;
@@ -17,12 +19,13 @@ pub mod path;
 use http::HeaderName;
 use ipnet::IpNet;
 
+pub use allowed::{Allowed, Variant};
+pub use cost::{Cost, CostLine, SaidBy};
 pub use facts::Facts;
 pub use fields::{FieldBuf, Fields, Spans};
 pub use matcher::{HeaderTest, HostPattern, Match};
 pub use pattern::{PathPattern, PatternError};
 
-use crate::limit::Quota;
 use client_ip::ClientIpRules;
 use jwt::Verifier;
 use key::KeyPart;
@@ -60,9 +63,9 @@ pub struct Limit {
     /// Whose budget is charged; empty for one bucket shared by all.
     pub key: Vec<KeyPart>,
     /// How much.
-    pub quota: Quota,
-    /// Units that a request takes; at most the burst.
-    pub cost: u64,
+    pub allowed: Allowed,
+    /// Units that a request takes.
+    pub cost: Cost,
     /// What happens beyond it.
     pub on_limit: OnLimit,
     /// Keys that are remembered exactly; past them the overflow takes over.

@@ -75,6 +75,25 @@ impl PathPattern {
         &self.text
     }
 
+    /// Whether a normalised path is like this.
+    pub fn matches(&self, path: &str) -> bool {
+        let Some(mut left) = path.strip_prefix('/').map(Some) else { return false };
+        for segment in &self.segments {
+            let Some(path) = left else { return false };
+            let (here, tail) = path.split_once('/').map_or((path, None), |(here, tail)| (here, Some(tail)));
+            let fits = match segment {
+                Segment::Rest => return true,
+                Segment::One => !here.is_empty(),
+                Segment::Literal(text) => **text == *here,
+            };
+            if !fits {
+                return false;
+            }
+            left = tail;
+        }
+        left.is_none()
+    }
+
     pub(super) fn segments(&self) -> &[Segment] {
         &self.segments
     }

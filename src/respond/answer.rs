@@ -59,6 +59,8 @@ impl<'a> Answer<'a> {
     /// The answer to a request beyond its limits: 429, or 503 to one that waited until the end.
     pub fn refusal(refusal: Refusal<'a>, is_grpc: bool) -> Self {
         let retry_after_s = match refusal.retry {
+            // When others end, which may be soon.
+            Retry::ON_RELEASE => Some(1),
             Retry::AfterNs(ns) => Some(ns.div_ceil(1_000_000_000).max(1)),
             Retry::Never => None,
         };

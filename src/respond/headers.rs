@@ -2,6 +2,7 @@
 
 use super::Sink;
 use crate::gate::Standing;
+use crate::limit::Decision;
 
 /// Which limit headers clients get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,24 +45,33 @@ pub enum Verdict {
 /// Writes where the client stands.
 pub fn limit_headers(sink: &mut impl Sink, profiles: Profiles, standing: &Standing<'_>, verdict: Verdict) {
     let burst = standing.burst;
-    let reset_s = standing.reset_after_ns.div_ceil(NS_PER_S);
+    // What is in flight comes back when it ends, and nobody knows when.
+    let reset_ns = Some(standing.reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);
+    let reset_s = reset_ns.map(|ns| ns.div_ceil(NS_PER_S));
     if profiles.x_ratelimit {
-        let full_at = standing.at.saturating_add_ns(standing.reset_after_ns);
         number(sink, LIMIT, burst);
         number(sink, REMAINING, standing.remaining);
-        number(sink, RESET, full_at.as_secs_ceil());
+        if let Some(reset_ns) = reset_ns {
+            number(sink, RESET, standing.at.saturating_add_ns(reset_ns).as_secs_ceil());
+        }
     }
     if profiles.ietf {
-        let window_s = standing.period_ns.div_ceil(NS_PER_S);
-        sink.put(IETF_POLICY, &format!("\"{}\";q={burst};w={window_s}", standing.limit));
-        sink.put(IETF, &format!("\"{}\";r={};t={reset_s}", standing.limit, standing.remaining));
+        let window = match standing.period_ns.div_ceil(NS_PER_S) {
+            0 => String::new(),
+            s => format!(";w={s}"),
+        };
+        let reset = reset_s.map_or_else(String::new, |s| format!(";t={s}"));
+        sink.put(IETF_POLICY, &format!("\"{}\";q={burst}{window}", standing.limit));
+        sink.put(IETF, &format!("\"{}\";r={}{reset}", standing.limit, standing.remaining));
     }
     if profiles.wildberries {
         match verdict {
             Verdict::Passed => number(sink, REMAINING, standing.remaining),
             Verdict::Refused { retry_after_s } => {
                 number(sink, LIMIT, burst);
-                number(sink, RESET, reset_s);
+                if let Some(reset_s) = reset_s {
+                    number(sink, RESET, reset_s);
+                }
                 if let Some(retry_after_s) = retry_after_s {
                     number(sink, RETRY, retry_after_s);
                 }

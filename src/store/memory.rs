@@ -13,17 +13,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dashmap::try_result::TryResult;
 use dashmap::{DashMap, Entry};
 
+use super::kept::Kept;
 use super::overflow::Overflow;
-use crate::limit::token_bucket::{Answer, State};
-use crate::limit::{Decision, Key, Quota};
+use super::table::Outcome;
+use crate::limit::Key;
 use crate::time::Timestamp;
 
-/// The state of all keys of one limit.
+/// The states of all keys of one limit.
 #[derive(Debug)]
-pub struct Table {
-    states: DashMap<Key, State, BuildHasherDefault<Spread>>,
-    max_keys: AtomicUsize,
-    overflow: OnceLock<Overflow>,
+pub(super) struct Keys<S> {
+    states: DashMap<Key, S, BuildHasherDefault<Spread>>,
+    at_most: AtomicUsize,
+    overflow: OnceLock<Overflow<S>>,
     len: Len,
 }
 
@@ -43,83 +44,78 @@ const SHARDS_MAX: usize = 1 << 14;
 /// map itself would do so almost at once, which costs far more than the decision that is waited for.
 const TRIES: usize = 64;
 
-impl Table {
-    /// An empty table that remembers `max_keys` keys exactly.
-    pub fn new(max_keys: usize) -> Self {
+impl<S: Kept> Keys<S> {
+    /// An empty map that remembers `max_keys` keys exactly.
+    pub(super) fn new(max_keys: usize) -> Self {
         let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two().clamp(SHARDS_MIN, SHARDS_MAX);
         Self {
             states: DashMap::with_capacity_and_hasher_and_shard_amount(0, BuildHasherDefault::default(), shards),
-            max_keys: AtomicUsize::new(max_keys),
+            at_most: AtomicUsize::new(max_keys),
             overflow: OnceLock::new(),
             len: Len::default(),
         }
     }
 
     /// Changes the bound. Keys beyond a smaller one stay until they are idle.
-    pub fn set_max_keys(&self, max_keys: usize) {
-        self.max_keys.store(max_keys, Ordering::Relaxed);
+    pub(super) fn set_max_keys(&self, max_keys: usize) {
+        self.at_most.store(max_keys, Ordering::Relaxed);
     }
 
     /// Keys remembered exactly.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len.0.load(Ordering::Relaxed)
     }
 
-    /// Whether no key is remembered.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Whether every key is as good as new at `now`, so that the table could as well be a new one.
-    pub fn is_idle(&self, now: Timestamp) -> bool {
-        self.is_empty() && self.overflow.get().is_none_or(|overflow| overflow.is_idle(now))
+    /// Whether every key is as good as new at `now`, so that the map could as well be a new one.
+    pub(super) fn is_idle(&self, now: Timestamp) -> bool {
+        self.len() == 0 && self.overflow.get().is_none_or(|overflow| overflow.is_idle(now))
     }
 
     /// Whether new keys go to the overflow.
-    pub fn is_full(&self) -> bool {
-        self.len() >= self.max_keys.load(Ordering::Relaxed)
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= self.at_most.load(Ordering::Relaxed)
     }
 
     /// Decisions made by the overflow since this was last asked.
-    pub fn take_overflowed(&self) -> u64 {
+    pub(super) fn take_overflowed(&self) -> u64 {
         self.overflow.get().map_or(0, Overflow::take_decided)
     }
 
     /// Decides a request and, if admitted, charges it.
     #[inline]
-    pub fn admit(&self, key: Key, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+    pub(super) fn admit(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Outcome {
         // A key that is known, as most are, is found without making room for it.
         let answer = match self.states.try_get_mut(&key) {
-            TryResult::Present(mut state) => state.charge(quota, cost, now),
-            TryResult::Absent => self.charge_unseen(key, quota, cost, now),
-            TryResult::Locked => self.charge_contended(key, quota, cost, now),
+            TryResult::Present(mut state) => state.charge(rule, cost, now),
+            TryResult::Absent => self.charge_unseen(key, rule, cost, now),
+            TryResult::Locked => self.charge_contended(key, rule, cost, now),
         };
-        answer.decision(quota, cost)
+        S::outcome(answer, rule, cost, now)
     }
 
     #[cold]
     #[inline(never)]
-    fn charge_contended(&self, key: Key, quota: &Quota, cost: u64, now: Timestamp) -> Answer {
+    fn charge_contended(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> S::Answer {
         for _ in 0..TRIES {
             std::hint::spin_loop();
             match self.states.try_get_mut(&key) {
-                TryResult::Present(mut state) => return state.charge(quota, cost, now),
+                TryResult::Present(mut state) => return state.charge(rule, cost, now),
                 TryResult::Absent => break,
                 TryResult::Locked => {}
             }
         }
-        self.charge_unseen(key, quota, cost, now)
+        self.charge_unseen(key, rule, cost, now)
     }
 
     #[cold]
     #[inline(never)]
-    fn charge_unseen(&self, key: Key, quota: &Quota, cost: u64, now: Timestamp) -> Answer {
+    fn charge_unseen(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> S::Answer {
         match self.states.entry(key) {
-            Entry::Occupied(mut entry) => entry.get_mut().charge(quota, cost, now),
+            Entry::Occupied(mut entry) => entry.get_mut().charge(rule, cost, now),
             Entry::Vacant(entry) if !self.is_full() => {
-                let mut state = self.unseen(key, quota, now);
-                let answer = state.charge(quota, cost, now);
-                if answer.is_admitted() && state.idle_at() > now {
+                let mut state = self.unseen(key, rule, now);
+                let answer = state.charge(rule, cost, now);
+                if S::is_admitted(&answer) && state.idle_at() > now {
                     self.len.0.fetch_add(1, Ordering::Relaxed);
                     entry.insert(state);
                 }
@@ -127,34 +123,51 @@ impl Table {
             }
             Entry::Vacant(entry) => {
                 drop(entry);
-                self.overflow.get_or_init(Overflow::default).charge(key, quota, cost, now)
+                self.overflow.get_or_init(Overflow::default).charge(key, rule, cost, now)
             }
         }
     }
 
-    /// Decides a request as [`Table::admit`] would, charging nothing.
-    pub fn peek(&self, key: Key, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
-        self.state(key, quota, now).peek(quota, cost, now)
-    }
-
-    /// Nanoseconds until `units` have been admitted one request after another.
-    pub fn wait_ns(&self, key: Key, quota: &Quota, units: u64, now: Timestamp) -> u64 {
-        self.state(key, quota, now).wait_ns(quota, units, now)
-    }
-
-    /// Gives back what [`Table::admit`] charged, as far as it has not come back by itself since; it had left
-    /// the bucket to be full at `full_at`.
-    pub fn refund(&self, key: Key, cost: u64, full_at: Timestamp, now: Timestamp) {
+    /// Looks at the state of `key`, which adopts `rule` by that.
+    pub(super) fn look<T>(&self, key: Key, rule: &S::Rule, now: Timestamp, look: impl FnOnce(&S) -> T) -> T {
         if let Some(mut state) = self.states.get_mut(&key) {
-            state.refund(cost, full_at, now);
+            state.adopt(rule, now);
+            return look(&state);
+        }
+        look(&self.unseen(key, rule, now))
+    }
+
+    /// Changes the state of `key`, which is remembered if it is not as good as new after that.
+    pub(super) fn change(&self, key: Key, rule: &S::Rule, now: Timestamp, change: impl FnOnce(&mut S)) {
+        match self.states.entry(key) {
+            Entry::Occupied(mut entry) => change(entry.get_mut()),
+            Entry::Vacant(entry) if !self.is_full() => {
+                let mut state = self.unseen(key, rule, now);
+                change(&mut state);
+                if state.idle_at() > now {
+                    self.len.0.fetch_add(1, Ordering::Relaxed);
+                    entry.insert(state);
+                }
+            }
+            Entry::Vacant(entry) => {
+                drop(entry);
+                self.overflow.get_or_init(Overflow::default).with(key, rule, change);
+            }
+        }
+    }
+
+    /// Undoes something that was charged to `key`.
+    pub(super) fn undo(&self, key: Key, undo: impl FnOnce(&mut S)) {
+        if let Some(mut state) = self.states.get_mut(&key) {
+            undo(&mut state);
         } else if let Some(overflow) = self.overflow.get() {
-            // A key that has been forgotten is not given anything here: it was full, so nothing is owed.
-            overflow.refund(key, cost, full_at, now);
+            // A key that has been forgotten is not given anything here: it was as good as new, so nothing is owed.
+            overflow.undo(key, undo);
         }
     }
 
     /// Drops every key that is as good as new at `now`, and says how many. Locks one shard at a time.
-    pub fn sweep(&self, now: Timestamp) -> usize {
+    pub(super) fn sweep(&self, now: Timestamp) -> usize {
         let mut idle = 0;
         self.states.retain(|_, state| {
             let keep = state.idle_at() > now;
@@ -165,21 +178,12 @@ impl Table {
         idle
     }
 
-    /// The state of `key` under `quota`, which it adopts by being looked at.
-    fn state(&self, key: Key, quota: &Quota, now: Timestamp) -> State {
-        let known = self.states.get_mut(&key).map(|mut state| {
-            state.adopt(quota, now);
-            *state
-        });
-        known.unwrap_or_else(|| self.unseen(key, quota, now))
-    }
-
     /// A key may have spent from the overflow before there was room for it here.
-    fn unseen(&self, key: Key, quota: &Quota, now: Timestamp) -> State {
-        let Some(overflow) = self.overflow.get() else { return State::fresh(quota) };
-        overflow.with(key, quota, |state| {
-            state.adopt(quota, now);
-            *state
+    fn unseen(&self, key: Key, rule: &S::Rule, now: Timestamp) -> S {
+        let Some(overflow) = self.overflow.get() else { return S::fresh(rule) };
+        overflow.with(key, rule, |state| {
+            state.adopt(rule, now);
+            state.clone()
         })
     }
 }

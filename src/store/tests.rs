@@ -1,4 +1,4 @@
-//! Decisions over several charges, the bound on keys, sweeps, and what threads see.
+//! Outcomes over several charges, the bound on keys, sweeps, and what threads see.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
 
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Charge, Decisions, MAX_TOKEN_AGE_NS, Table, TokenCache, admit};
-use crate::limit::{Decision, Key, Quota, Rate, Retry};
+use super::{Charge, MAX_TOKEN_AGE_NS, Outcomes, Table, TokenCache, admit};
+use crate::limit::{Algorithm, Decision, Key, Quota, Rate, Retry};
 use crate::time::Timestamp;
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
@@ -23,8 +23,16 @@ fn at(text: &str) -> Timestamp {
     Timestamp::from_ns(START_NS + ns(text))
 }
 
-fn per_second(count: u64, burst: u64) -> Quota {
+fn quota(count: u64, burst: u64) -> Quota {
     Quota::new(Rate { count, period_ns: SECOND_NS }, burst).unwrap()
+}
+
+fn per_second(count: u64, burst: u64) -> Algorithm {
+    Algorithm::TokenBucket(quota(count, burst))
+}
+
+fn table(max_keys: usize) -> Table {
+    Table::new(&per_second(1, 1), max_keys)
 }
 
 /// Keys 4096 apart share a bucket of the overflow.
@@ -37,29 +45,28 @@ fn key(number: u64) -> Key {
 /// - `limit NAME BURST MAX_KEYS enforce|shadow`
 /// - `AT NAME:KEY:COST... VERDICT SAID...`, where a limit says what remains, or `!` and when to come back.
 fn check(rows: &str) {
-    let mut limits: HashMap<&str, (Table, Quota, bool)> = HashMap::new();
+    let mut limits: HashMap<&str, (Table, Algorithm, bool)> = HashMap::new();
     for row in rows.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#')) {
         let cells: Vec<&str> = row.split_whitespace().collect();
         if let ["limit", name, burst, max_keys, mode] = cells[..] {
-            let limit =
-                (Table::new(max_keys.parse().unwrap()), per_second(1, burst.parse().unwrap()), mode == "enforce");
+            let limit = (table(max_keys.parse().unwrap()), per_second(1, burst.parse().unwrap()), mode == "enforce");
             limits.insert(name, limit);
             continue;
         }
         let asked: Vec<&str> = cells[1..].iter().copied().take_while(|cell| cell.contains(':')).collect();
         let charges: Vec<Charge<'_>> = asked.iter().map(|text| charge(&limits, text)).collect();
-        let mut decisions = Decisions::new();
+        let mut decisions = Outcomes::new();
         let verdict = if admit(charges.iter().copied(), at(cells[0]), &mut decisions) { "admit" } else { "refuse" };
-        let said: Vec<String> = decisions.iter().map(say).collect();
+        let said: Vec<String> = decisions.iter().map(|outcome| say(&outcome.decision)).collect();
         assert_eq!(verdict, cells[asked.len() + 1], "verdict: {row}");
         assert_eq!(said, cells[asked.len() + 2..], "said: {row}");
     }
 }
 
-fn charge<'t>(limits: &'t HashMap<&str, (Table, Quota, bool)>, text: &str) -> Charge<'t> {
+fn charge<'t>(limits: &'t HashMap<&str, (Table, Algorithm, bool)>, text: &str) -> Charge<'t> {
     let [name, number, cost] = text.split(':').collect::<Vec<_>>()[..] else { panic!("not a charge: {text}") };
-    let (table, quota, enforced) = &limits[name];
-    Charge { table, key: key(number.parse().unwrap()), quota, cost: cost.parse().unwrap(), enforced: *enforced }
+    let (table, rule, enforced) = &limits[name];
+    Charge { table, key: key(number.parse().unwrap()), rule, cost: cost.parse().unwrap(), enforced: *enforced }
 }
 
 fn say(decision: &Decision) -> String {
@@ -140,29 +147,29 @@ fn beyond_the_bound_keys_share_buckets() {
 
 #[test]
 fn key_that_moves_out_of_the_overflow_keeps_its_debts() {
-    let (table, quota) = (Table::new(1), per_second(1, 4));
+    let (table, quota) = (table(1), per_second(1, 4));
     assert!(table.admit(key(1), &quota, 1, at("0s")).is_admitted());
-    assert_eq!(table.admit(key(10), &quota, 4, at("0s")).remaining, 0);
+    assert_eq!(table.admit(key(10), &quota, 4, at("0s")).decision.remaining, 0);
     assert_eq!((table.len(), table.take_overflowed()), (1, 1));
     assert_eq!(table.sweep(at("1s")), 1);
     assert!(table.is_empty() && !table.is_idle(at("3999ms")) && table.is_idle(at("4s")));
     let decision = table.admit(key(10), &quota, 1, at("1s"));
-    assert_eq!((decision.is_admitted(), decision.remaining), (true, 0), "one unit has come back, not four");
+    assert_eq!((decision.is_admitted(), decision.decision.remaining), (true, 0), "one unit has come back, not four");
     assert_eq!((table.len(), table.take_overflowed()), (1, 0), "remembered exactly by now");
-    assert_eq!(table.admit(key(10), &quota, 1, at("1s")).denied, Some(Retry::AfterNs(SECOND_NS)));
+    assert_eq!(table.admit(key(10), &quota, 1, at("1s")).decision.denied, Some(Retry::AfterNs(SECOND_NS)));
     table.set_max_keys(0);
     assert!(table.admit(key(10), &quota, 1, at("2s")).is_admitted(), "a smaller bound forgets nobody");
-    assert_eq!(table.admit(key(11), &quota, 0, at("2s")).remaining, 4);
+    assert_eq!(table.admit(key(11), &quota, 0, at("2s")).decision.remaining, 4);
     assert_eq!(table.take_overflowed(), 1);
 }
 
 #[test]
 fn only_keys_that_owe_something_are_remembered() {
-    let (table, quota) = (Table::new(10), per_second(1, 2));
+    let (table, quota) = (table(10), per_second(1, 2));
     table.admit(key(1), &quota, 0, at("0s"));
     table.admit(key(1), &quota, 3, at("0s"));
     table.peek(key(1), &quota, 1, at("0s"));
-    table.wait_ns(key(1), &quota, 9, at("0s"));
+    table.wait(key(1), &quota, 8, 1, at("0s"));
     assert!(table.is_empty());
     let decision = table.admit(key(1), &quota, 2, at("0s"));
     table.admit(key(2), &quota, 1, at("0s"));
@@ -170,19 +177,19 @@ fn only_keys_that_owe_something_are_remembered() {
     assert_eq!((swept, table.len()), (0, 2));
     let swept = table.sweep(at("1s"));
     assert_eq!((swept, table.len()), (1, 1));
-    table.refund(key(1), 2, decision.full_at(at("0s")), at("1s"));
+    table.refund(key(1), &decision.receipt, at("1s"));
     let swept = table.sweep(at("1s"));
     assert_eq!((swept, table.len()), (1, 0));
-    table.refund(key(1), 2, decision.full_at(at("0s")), at("1s"));
+    table.refund(key(1), &decision.receipt, at("1s"));
     assert_eq!(table.peek(key(1), &quota, 0, at("1s")).remaining, 2, "nothing above the burst");
 }
 
 #[test]
 fn looking_at_a_key_makes_it_adopt_the_new_rate() {
-    let table = Table::new(10);
+    let table = table(10);
     let (slow, fast) = (per_second(1, 10), per_second(10, 10));
     table.admit(key(1), &slow, 10, at("0s"));
-    assert_eq!(table.wait_ns(key(1), &fast, 1, at("0s")), ns("100ms"));
+    assert_eq!(table.wait(key(1), &fast, 0, 1, at("0s")), Retry::AfterNs(ns("100ms")));
     assert_eq!(table.peek(key(1), &fast, 1, at("50ms")).denied, Some(Retry::AfterNs(ns("50ms"))));
     assert!(table.admit(key(1), &fast, 1, at("100ms")).is_admitted());
 }
@@ -197,7 +204,7 @@ fn traces() -> impl Strategy<Value = Trace> {
 proptest! {
     #[test]
     fn bounded_table_never_admits_more_than_a_bucket(trace in traces(), max_keys in 0_usize..6, burst in 1_u64..5) {
-        let (table, quota) = (Table::new(max_keys), per_second(2, burst));
+        let (table, quota) = (table(max_keys), per_second(2, burst));
         let mut admitted: HashMap<u64, Vec<(Timestamp, u64)>> = HashMap::new();
         let mut now = at("0s");
         for (gap_ms, number, cost) in trace {
@@ -225,7 +232,7 @@ proptest! {
 
     #[test]
     fn sweeping_changes_no_decision(trace in traces(), sweeps in prop::collection::vec(any::<bool>(), 120)) {
-        let (swept, kept, quota) = (Table::new(100), Table::new(100), per_second(3, 3));
+        let (swept, kept, quota) = (table(100), table(100), per_second(3, 3));
         let mut now = at("0s");
         for ((gap_ms, number, cost), sweep) in trace.into_iter().zip(sweeps) {
             now = now.saturating_add_ns(gap_ms * 1_000_000);
@@ -233,7 +240,8 @@ proptest! {
                 swept.sweep(now);
             }
             let key = key(number);
-            prop_assert_eq!(swept.admit(key, &quota, cost, now), kept.admit(key, &quota, cost, now));
+            let decisions = [&swept, &kept].map(|table| table.admit(key, &quota, cost, now).decision);
+            prop_assert_eq!(decisions[0], decisions[1]);
             prop_assert!(swept.len() <= kept.len());
         }
     }
@@ -241,9 +249,9 @@ proptest! {
 
 #[test]
 fn threads_agree_on_length_and_on_what_is_left() {
-    let table = Table::new(1000);
+    let table = table(1000);
     // No unit comes back within the test.
-    let quota = Quota::new(Rate { count: 1, period_ns: 1 << 50 }, 50).unwrap();
+    let quota = &Algorithm::TokenBucket(Quota::new(Rate { count: 1, period_ns: 1 << 50 }, 50).unwrap());
     let admitted: u64 = std::thread::scope(|scope| {
         let work = |offset: u64| {
             let table = &table;
@@ -252,7 +260,7 @@ fn threads_agree_on_length_and_on_what_is_left() {
                     if step.is_multiple_of(100) {
                         table.sweep(at("0s"));
                     }
-                    u64::from(table.admit(key((step + offset) % 20), &quota, 1, at("0s")).is_admitted())
+                    u64::from(table.admit(key((step + offset) % 20), quota, 1, at("0s")).is_admitted())
                 };
                 (0..2000).map(each).sum::<u64>()
             }
@@ -269,11 +277,11 @@ fn threads_agree_on_length_and_on_what_is_left() {
 
 #[test]
 fn threads_pass_the_bound_by_at_most_one_each() {
-    let (table, quota) = (Table::new(100), per_second(1, 1));
+    let (table, quota) = (&table(100), &per_second(1, 1));
     std::thread::scope(|scope| {
         for offset in 0..4_u64 {
             let table = &table;
-            scope.spawn(move || (0..1000).for_each(|n| _ = table.admit(key(offset * 1000 + n), &quota, 1, at("0s"))));
+            scope.spawn(move || (0..1000).for_each(|n| _ = table.admit(key(offset * 1000 + n), quota, 1, at("0s"))));
         }
     });
     assert!((100..=104).contains(&table.len()), "{}", table.len());

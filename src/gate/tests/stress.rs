@@ -10,10 +10,10 @@ use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::{CAPS, MS_NS, ask, assert_at_rest, headers, hold, install, limit, new_gate};
+use super::{CAPS, MS_NS, ask, assert_at_rest, bucket, headers, hold, install, limit, new_gate};
 use crate::gate::{Cause, Gate, Live, Pass, Step};
 use crate::limit::Quota;
-use crate::policy::Limit;
+use crate::policy::{Cost, Limit};
 use crate::time::Timestamp;
 
 /// A client: it comes `gap_ms` after the one before, and goes `patience_ms` later if that comes first.
@@ -152,11 +152,11 @@ proptest! {
         clients in clients(&["a=k"], 20, false), burst in 1_u64..6, cost in 1_u64..4,
     ) {
         let cost = cost.min(burst);
-        let limit = Limit { cost, ..limit("a", 10, "1s", burst, hold(None)) };
+        let limit = Limit { cost: Cost::Units(cost), ..limit("a", 10, "1s", burst, hold(None)) };
         let (start, passed) = run(std::slice::from_ref(&limit), &clients);
         let found: BTreeMap<usize, u64> =
             passed.iter().map(|(index, at)| (*index, at.ns_since(start) / MS_NS)).collect();
-        prop_assert_eq!(found, foreseen(&limit.quota, cost, &clients));
+        prop_assert_eq!(found, foreseen(bucket(&limit).0, cost, &clients));
         prop_assert!(passed.is_sorted(), "in order of arrival");
     }
 
@@ -167,9 +167,9 @@ proptest! {
         ),
     ) {
         let limits = [
-            Limit { cost: 2, ..limit("a", 7, "1s", 3, hold(None)) },
+            Limit { cost: Cost::Units(2), ..limit("a", 7, "1s", 3, hold(None)) },
             limit("b", 3, "1s", 1, hold(None)),
-            Limit { cost: 3, ..limit("c", 10, "1s", 5, hold(None)) },
+            Limit { cost: Cost::Units(3), ..limit("c", 10, "1s", 5, hold(None)) },
         ];
         let (_, passed) = run(&limits, &clients);
         let mut by_words: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -188,7 +188,8 @@ proptest! {
             let keys = by_key.iter().filter(|(key, _)| key.starts_with(&*limit.name));
             for (_, (kept, undone)) in keys {
                 // The first to be given back is exact; see `State::refund`.
-                assert_bound(&limit.quota, limit.cost, undone.saturating_sub(1) * limit.cost, kept);
+                let (quota, cost) = bucket(limit);
+                assert_bound(quota, cost, undone.saturating_sub(1) * cost, kept);
             }
         }
         let stayed = clients.iter().enumerate().filter(|(_, client)| client.patience_ms.is_none());

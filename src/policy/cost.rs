@@ -1,0 +1,101 @@
+//! How many units a request takes, before anything is known of its answer.
+
+use http::{HeaderName, Method};
+
+use super::key::parameter_value;
+use super::{Facts, PathPattern};
+
+/// Units of a request.
+#[derive(Clone, Debug)]
+pub enum Cost {
+    /// Always so many.
+    Units(u64),
+    /// By what is asked for: those of the first line that fits, else the default.
+    Table {
+        /// Lines, in order.
+        lines: Vec<CostLine>,
+        /// If none fits.
+        default: u64,
+    },
+    /// What the client or a proxy before Weir says, from 1 to `max`; `default` if that is no number or nothing.
+    Said {
+        /// Where it is said.
+        by: SaidBy,
+        /// At most.
+        max: u64,
+        /// Otherwise.
+        default: u64,
+    },
+}
+
+/// One line of a table of costs.
+#[derive(Clone, Debug)]
+pub struct CostLine {
+    /// The paths it is for; empty for all.
+    pub paths: Vec<PathPattern>,
+    /// The methods it is for; empty for all.
+    pub methods: Vec<Method>,
+    /// Units.
+    pub units: u64,
+}
+
+/// Who says what a request costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SaidBy {
+    /// The first value of a header.
+    Header(HeaderName),
+    /// The first value of a query parameter.
+    Query(Box<str>),
+}
+
+impl Cost {
+    /// The units of this request.
+    #[inline]
+    pub fn units(&self, facts: &Facts<'_>) -> u64 {
+        match self {
+            Self::Units(units) => *units,
+            other => other.look_up(facts),
+        }
+    }
+
+    /// The most that a request can take.
+    pub fn max(&self) -> u64 {
+        match self {
+            Self::Units(units) => *units,
+            Self::Table { lines, default } => lines.iter().map(|line| line.units).fold(*default, u64::max),
+            Self::Said { max, default, .. } => *max.max(default),
+        }
+    }
+
+    fn look_up(&self, facts: &Facts<'_>) -> u64 {
+        match self {
+            Self::Units(units) => *units,
+            Self::Table { lines, default } => {
+                lines.iter().find(|line| line.fits(facts)).map_or(*default, |line| line.units)
+            }
+            Self::Said { by, max, default } => match by {
+                SaidBy::Header(name) => facts.headers.first(name.as_str()).and_then(number),
+                SaidBy::Query(name) => {
+                    facts.query.and_then(|query| parameter_value(query, name)).and_then(|value| number(&value))
+                }
+            }
+            .map_or(*default, |units| units.clamp(1, *max)),
+        }
+    }
+}
+
+impl CostLine {
+    fn fits(&self, facts: &Facts<'_>) -> bool {
+        (self.methods.is_empty() || self.methods.contains(facts.method))
+            && (self.paths.is_empty() || self.paths.iter().any(|path| path.matches(facts.path)))
+    }
+}
+
+/// A whole number in digits. More digits than fit are the largest number.
+fn number(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digit = |number: u64, digit: &u8| number.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    Some(text.iter().fold(0, digit))
+}

@@ -1,0 +1,166 @@
+//! The state of one limit's keys, under whichever algorithm it has.
+//!
+//! Token buckets have a map of their own, because they are what most limits are and a key of theirs costs 16 bytes.
+//! All others share one kind of map.
+
+use super::memory::Keys;
+use crate::limit::state::State;
+use crate::limit::{Algorithm, AnyReceipt, AnyState, Decision, Key, Retry, token_bucket};
+use crate::time::Timestamp;
+
+/// The state of all keys of one limit.
+#[derive(Debug)]
+pub struct Table(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Buckets(Keys<token_bucket::State>),
+    Any(Keys<AnyState>),
+}
+
+/// What a charge is given back with.
+#[derive(Clone, Debug)]
+pub enum Receipt {
+    /// Nothing was charged.
+    None,
+    /// By a token bucket.
+    Bucket(token_bucket::Receipt),
+    /// By another algorithm, with the numbers it had.
+    Any(Box<(Algorithm, AnyReceipt)>),
+}
+
+/// What one limit says, and what it charged.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What it says.
+    pub decision: Decision,
+    /// What it charged.
+    pub receipt: Receipt,
+}
+
+impl Outcome {
+    /// Whether the request may pass.
+    pub fn is_admitted(&self) -> bool {
+        self.decision.is_admitted()
+    }
+}
+
+impl From<Decision> for Outcome {
+    fn from(decision: Decision) -> Self {
+        Self { decision, receipt: Receipt::None }
+    }
+}
+
+/// Runs `$do` on the keys and the numbers of their algorithm.
+macro_rules! matched {
+    ($kind:expr, $rule:expr, |$keys:ident, $numbers:ident| $do:expr, else $other:expr) => {
+        match ($kind, $rule) {
+            (Kind::Buckets($keys), Algorithm::TokenBucket($numbers)) => $do,
+            (Kind::Any($keys), $numbers) => $do,
+            _ => $other,
+        }
+    };
+}
+
+/// Runs `$do` on the keys.
+macro_rules! each {
+    ($kind:expr, |$keys:ident| $do:expr) => {
+        match $kind {
+            Kind::Buckets($keys) => $do,
+            Kind::Any($keys) => $do,
+        }
+    };
+}
+
+impl Table {
+    /// An empty table for limits like `rule` that remembers `max_keys` keys exactly.
+    pub fn new(rule: &Algorithm, max_keys: usize) -> Self {
+        Self(match rule {
+            Algorithm::TokenBucket(_) => Kind::Buckets(Keys::new(max_keys)),
+            _ => Kind::Any(Keys::new(max_keys)),
+        })
+    }
+
+    /// Whether states under `rule` are kept here. A limit that is not needs another table, and begins anew.
+    pub fn fits(&self, rule: &Algorithm) -> bool {
+        matches!(rule, Algorithm::TokenBucket(_)) == matches!(self.0, Kind::Buckets(_))
+    }
+
+    /// Changes the bound. Keys beyond a smaller one stay until they are idle.
+    pub fn set_max_keys(&self, max_keys: usize) {
+        each!(&self.0, |keys| keys.set_max_keys(max_keys));
+    }
+
+    /// Keys remembered exactly.
+    pub fn len(&self) -> usize {
+        each!(&self.0, |keys| keys.len())
+    }
+
+    /// Whether no key is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether every key is as good as new at `now`, so that the table could as well be a new one.
+    pub fn is_idle(&self, now: Timestamp) -> bool {
+        each!(&self.0, |keys| keys.is_idle(now))
+    }
+
+    /// Decisions made by the overflow since this was last asked.
+    pub fn take_overflowed(&self) -> u64 {
+        each!(&self.0, |keys| keys.take_overflowed())
+    }
+
+    /// Decides a request and, if admitted, charges it. A rule that does not fit admits all and charges nothing.
+    #[inline]
+    pub fn admit(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> Outcome {
+        matched!(&self.0, rule, |keys, rule| keys.admit(key, rule, cost, now), else unfit(rule).into())
+    }
+
+    /// Decides a request as [`Table::admit`] would, charging nothing.
+    pub fn peek(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> Decision {
+        matched!(&self.0, rule, |keys, rule| {
+            keys.look(key, rule, now, |state| state.peek(rule, cost, now))
+        }, else unfit(rule))
+    }
+
+    /// When a request of `cost` units could pass behind others that take `ahead` units.
+    pub fn wait(&self, key: Key, rule: &Algorithm, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        matched!(&self.0, rule, |keys, rule| {
+            keys.look(key, rule, now, |state| State::wait(state, rule, ahead, cost, now))
+        }, else Retry::AfterNs(0))
+    }
+
+    /// Gives back what was charged, as far as it has not come back by itself.
+    pub fn refund(&self, key: Key, receipt: &Receipt, now: Timestamp) {
+        match (&self.0, receipt) {
+            (Kind::Buckets(keys), Receipt::Bucket(receipt)) => keys.undo(key, |state| state.take_back(receipt, now)),
+            (Kind::Any(keys), Receipt::Any(charged)) => {
+                let (rule, receipt) = &**charged;
+                keys.undo(key, |state| state.refund(rule, receipt, now));
+            }
+            _ => {}
+        }
+    }
+
+    /// Charges `extra` units whether there is room or not, at most `max_debt` beyond the limit; or gives units back.
+    pub fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
+        matched!(&self.0, rule, |keys, rule| {
+            keys.change(key, rule, now, |state| state.settle(rule, extra, max_debt, now));
+        }, else {});
+    }
+
+    /// Units charged beyond the limit and not yet paid, rounded up.
+    pub fn over(&self, key: Key, rule: &Algorithm, now: Timestamp) -> u64 {
+        matched!(&self.0, rule, |keys, rule| keys.look(key, rule, now, |state| state.over(rule, now)), else 0)
+    }
+
+    /// Drops every key that is as good as new at `now`, and says how many. Locks one shard at a time.
+    pub fn sweep(&self, now: Timestamp) -> usize {
+        each!(&self.0, |keys| keys.sweep(now))
+    }
+}
+
+fn unfit(rule: &Algorithm) -> Decision {
+    Decision { denied: None, remaining: rule.capacity(), reset_after_ns: 0 }
+}
