@@ -62,6 +62,7 @@ fn limit(table: &Table<'_>, identities: &[String], names: &mut Vec<Located<Strin
         key: key?,
         allowed: Allowed::to_all(Algorithm::TokenBucket(quota?)),
         cost: Cost::Units(cost?),
+        after: None,
         on_limit: on_limit?,
         max_keys: max_keys?.into_inner(),
     })

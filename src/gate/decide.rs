@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::identify::identify;
+use super::settle::Terms;
 use super::verdict::Taken;
 use super::wait::{Candidate, Holding, Item, Waiting};
 use super::{Cause, Charged, Gate, LimitState, Live, Pass, Refusal, Standing, Unidentified};
@@ -108,7 +109,7 @@ impl Gate {
         }
         let charge = charge(state, key, applied.limit, Variant::Usual, cost);
         let outcome = charge.table.admit(key, charge.rule, charge.cost, now);
-        outcome.is_admitted().then(|| pass(std::iter::once((state, charge, outcome)), now))
+        outcome.is_admitted().then(|| pass(std::iter::once((state, applied.limit, charge, outcome)), now))
     }
 
     fn admit_all<'l>(
@@ -131,7 +132,10 @@ impl Gate {
             store::admit(charges, now, &mut outcomes)
         };
         if admitted {
-            let charged = cases.iter().zip(outcomes).map(|(case, outcome)| (case.state, case.charge(), outcome));
+            let charged = cases.iter().zip(outcomes).map(|(case, outcome)| {
+                let (limit, charge) = (case.applied.limit, case.charge());
+                (case.state, limit, charge, outcome)
+            });
             return Ok(Step::Pass(pass(charged, now)));
         }
         Ok(self.beyond(live, cases, &outcomes, head_bytes(), now))
@@ -221,21 +225,21 @@ impl Gate {
 /// Counts an admission and says where the client stands.
 #[inline]
 pub(super) fn pass<'l, 'c>(
-    mut charged: impl ExactSizeIterator<Item = (&'l Arc<LimitState>, Charge<'c>, Outcome)>,
+    mut charged: impl ExactSizeIterator<Item = (&'l Arc<LimitState>, &'c Limit, Charge<'c>, Outcome)>,
     now: Timestamp,
 ) -> Pass<'l> {
     // The first goes into the answer as it is made: most requests have but one, and a copy costs as much as it does.
     let (mut first, mut standing) = (None, None);
-    if let Some((state, charge, outcome)) = charged.next() {
+    if let Some((state, limit, charge, outcome)) = charged.next() {
         standing = standing_of(state, &charge, &outcome, now);
-        first = admitted(state, &charge, outcome);
+        first = admitted(state, limit, &charge, outcome, now);
     }
     let mut rest = Vec::new();
     if charged.len() > 0 {
         rest.reserve_exact(charged.len());
-        for (state, charge, outcome) in charged {
+        for (state, limit, charge, outcome) in charged {
             standing = Standing::tightest(standing, standing_of(state, &charge, &outcome, now));
-            rest.extend(admitted(state, &charge, outcome));
+            rest.extend(admitted(state, limit, &charge, outcome, now));
         }
     }
     Pass { standing, charged: Charged::new(first, rest), held: None }
@@ -243,11 +247,21 @@ pub(super) fn pass<'l, 'c>(
 
 /// Counts a charge, and takes note of it if it was made.
 #[inline]
-fn admitted<'l>(state: &'l Arc<LimitState>, charge: &Charge<'_>, outcome: Outcome) -> Option<Taken<'l>> {
+fn admitted<'l>(
+    state: &'l Arc<LimitState>,
+    limit: &Limit,
+    charge: &Charge<'_>,
+    outcome: Outcome,
+    now: Timestamp,
+) -> Option<Taken<'l>> {
     let is_admitted = outcome.is_admitted();
     let decided = if is_admitted { Decided::Admitted } else { Decided::ShadowRejected };
     state.metrics.cells.decided(decided, charge.rule.percent(outcome.decision.remaining));
-    is_admitted.then(|| Taken { state, key: charge.key, receipt: outcome.receipt })
+    let &Charge { key, rule, cost, .. } = charge;
+    is_admitted.then(|| {
+        let terms = Terms::of(state, key, limit, rule, cost, now);
+        Taken { state, key, receipt: outcome.receipt, terms }
+    })
 }
 
 #[inline]

@@ -8,12 +8,14 @@ mod hold;
 mod identify;
 mod line;
 mod live;
+mod settle;
 mod verdict;
 mod wait;
 
 pub use decide::Step;
 pub use identify::{Unidentified, Why};
 pub use live::{Gate, HoldCaps, LimitState, Live};
+pub use settle::Bill;
 pub use verdict::{Cause, Charged, Pass, Refusal, Standing};
 pub use wait::Waiting;
 

@@ -46,6 +46,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
             Quota::new(Rate { count, period_ns: ns(period) }, burst).unwrap(),
         )),
         cost: Cost::Units(1),
+        after: None,
         on_limit,
         max_keys: 1000,
     }

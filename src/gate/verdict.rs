@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::LimitState;
+use super::settle::{Bill, Item, Terms};
 use crate::limit::{Decision, Key, Retry};
 use crate::store::{Charge, Receipt};
 use crate::time::Timestamp;
@@ -38,6 +39,11 @@ impl<'l> Standing<'l> {
         let &Decision { remaining, reset_after_ns, .. } = decision;
         let (cost_ns, period_ns) = (cost.saturating_mul(rule.interval_ns()), rule.period_ns().unwrap_or(0));
         Self { limit, burst: rule.capacity(), period_ns, remaining, reset_after_ns, at, cost, cost_ns }
+    }
+
+    /// Whether it is with this limit.
+    pub(super) fn is_of(&self, state: &LimitState) -> bool {
+        *self.limit == *state.name
     }
 
     /// The same once the request's units have been given back.
@@ -125,6 +131,8 @@ pub(super) struct Taken<'l> {
     pub(super) state: &'l Arc<LimitState>,
     pub(super) key: Key,
     pub(super) receipt: Receipt,
+    /// How it is settled, if it does not simply stay.
+    pub(super) terms: Option<Box<Terms>>,
 }
 
 impl<'l> Charged<'l> {
@@ -145,17 +153,36 @@ impl<'l> Charged<'l> {
 
     #[cold]
     fn give_back(&mut self) {
-        for Taken { state, key, receipt } in self.first.take().into_iter().chain(self.rest.drain(..)) {
+        for Taken { state, key, receipt, terms } in self.first.take().into_iter().chain(self.rest.drain(..)) {
             state.table.refund(key, &receipt, state.clock.now());
+            if let Some(terms) = terms {
+                terms.undo(state, key);
+            }
             state.line.wake_front(key);
         }
+    }
+
+    /// What of it is settled by the answer or at its end, to be kept until then. What is not kept has no bill.
+    #[inline]
+    pub fn bill(&mut self) -> Option<Bill> {
+        let is_simple = |taken: &Taken<'_>| taken.terms.is_none();
+        if !self.kept || (self.first.iter().all(is_simple) && self.rest.iter().all(is_simple)) {
+            return None;
+        }
+        let taken = self.first.take().into_iter().chain(self.rest.drain(..));
+        let item = |Taken { state, key, receipt, terms }: Taken<'l>| {
+            terms.map(|terms| Item { state: Arc::clone(state), key, receipt, terms: *terms })
+        };
+        Bill::of(taken.filter_map(item).collect())
     }
 }
 
 impl Drop for Charged<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.kept && (self.first.is_some() || !self.rest.is_empty()) {
+        if self.kept {
+            drop(self.bill());
+        } else if self.first.is_some() || !self.rest.is_empty() {
             self.give_back();
         }
     }

@@ -193,7 +193,10 @@ impl<'l> Waiting<'l> {
             charges.clone().zip(&outcomes).all(|(charge, outcome)| outcome.is_admitted() || !charge.enforced);
         if would_pass && store::admit(charges.clone(), now, &mut outcomes) {
             let charged = rules.iter().zip(charges).zip(outcomes);
-            let charged = charged.map(|(((place, _), charge), outcome)| (self.items[*place].state, charge, outcome));
+            let charged = charged.map(|(((place, limit), charge), outcome)| {
+                let state = self.items[*place].state;
+                (state, &**limit, charge, outcome)
+            });
             return Test::Admitted(pass(charged, now));
         }
         let cases = rules

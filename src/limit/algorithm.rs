@@ -115,6 +115,15 @@ impl Algorithm {
         }
     }
 
+    /// Whether a charge lasts until it is released, when what it was made for ends.
+    pub fn is_released(&self) -> bool {
+        match self {
+            Self::Concurrency(_) => true,
+            Self::Several(rules) => rules.iter().any(Self::is_released),
+            _ => false,
+        }
+    }
+
     /// Nanoseconds for one unit to come back, where they come back one by one; else 0.
     pub fn interval_ns(&self) -> u64 {
         match self {

@@ -199,6 +199,7 @@ pub(super) mod tests {
                 Quota::new(Rate { count: 1, period_ns: 1_000_000_000 }, 1).unwrap(),
             )),
             cost: Cost::Units(1),
+            after: None,
             on_limit: OnLimit::Reject,
             max_keys: 1,
         }

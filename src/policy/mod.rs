@@ -9,12 +9,15 @@ mod facts;
 mod fields;
 mod matcher;
 mod pattern;
+mod settle;
 mod siphash;
 
 pub mod client_ip;
 pub mod jwt;
 pub mod key;
 pub mod path;
+
+use std::sync::Arc;
 
 use http::HeaderName;
 use ipnet::IpNet;
@@ -25,6 +28,7 @@ pub use facts::Facts;
 pub use fields::{FieldBuf, Fields, Spans};
 pub use matcher::{HeaderTest, HostPattern, Match};
 pub use pattern::{PathPattern, PatternError};
+pub use settle::{After, Settle, SettleBy, StatusSet};
 
 use client_ip::ClientIpRules;
 use jwt::Verifier;
@@ -66,6 +70,8 @@ pub struct Limit {
     pub allowed: Allowed,
     /// Units that a request takes.
     pub cost: Cost,
+    /// What becomes of a charge once the answer is known; `None` if it stays.
+    pub after: Option<Arc<After>>,
     /// What happens beyond it.
     pub on_limit: OnLimit,
     /// Keys that are remembered exactly; past them the overflow takes over.

@@ -175,7 +175,7 @@ impl Session<'_> {
         &mut self,
         life: &Life<'_>,
         exchange: &mut Option<Exchange>,
-        passed: Passed<'_>,
+        mut passed: Passed<'_>,
         asked: Asked,
         mut tally: Tally<'_>,
     ) -> After {
@@ -184,10 +184,14 @@ impl Session<'_> {
         life.measure(exchange.handed_over(), arrived_at, passed.was_held);
         let Self { wire, deadline, worker, .. } = self;
         let mut keeps_alive = asked.keeps_alive && !worker.is_draining();
+        let mut bill = passed.charged.bill();
         let encoder = {
             let Some((head, reason, fields)) = exchange.response() else { return After::Break };
             let profiles = life.view.current.settings.profiles;
-            let standing = passed.standing();
+            let mut standing = passed.standing();
+            if let Some(bill) = &mut bill {
+                standing = bill.answered(head.status, fields, standing);
+            }
             let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), profiles };
             tally.answered(head.status);
             upstream.write_h1(wire.out(), asked, &worker.date, &mut keeps_alive)
@@ -200,7 +204,11 @@ impl Session<'_> {
             waited |= polled.is_pending();
             polled
         });
-        if relayed.await.is_err() {
+        let relayed = relayed.await;
+        if let Some(mut bill) = bill {
+            bill.sent(exchange.body_bytes());
+        }
+        if relayed.is_err() {
             return After::Break;
         }
         if !keeps_alive || !(wire.has_read_all() || wire.skip_body()) {

@@ -30,6 +30,7 @@ use super::settings::Bounds;
 use super::tally::Tally;
 use super::upstream::{Arrived, BodyBroken, Exchange, ExchangeError, Source};
 use super::worker::{Stage, Worker};
+use crate::gate::Bill;
 use crate::policy::FieldBuf;
 use crate::time;
 
@@ -119,7 +120,7 @@ async fn serve_one(
         Err(stop) => Err(stop),
     };
     let response = match forwarded {
-        Ok(answer) => answer.map(|(exchange, body)| AnswerBody::upstream(exchange, body, in_flight)),
+        Ok(answer) => answer.map(|(exchange, body, bill)| AnswerBody::upstream(exchange, body, bill, in_flight)),
         Err(Stop::Answer(own)) => {
             let response = answer::write_own_h2(&own, asked, settings.profiles);
             response.map(|bytes| AnswerBody::own(Bytes::from(bytes), in_flight))
@@ -138,7 +139,7 @@ async fn forward<'v>(
     mut body: StreamBody,
     asked: Asked,
     passed: &mut Passed<'v>,
-) -> Result<Response<(Exchange, StreamBody)>, Stop<'v>> {
+) -> Result<Response<(Exchange, StreamBody, Option<Bill>)>, Stop<'v>> {
     let connected = match life.view.pool.take() {
         Some(connection) => Ok(connection),
         None => life.view.pool.connect().await,
@@ -150,10 +151,14 @@ async fn forward<'v>(
     let mut exchange = received.map_err(|failure| life.failed(&failure, passed, asked.is_grpc))?;
     life.measure(exchange.handed_over(), time::instant_now(), passed.was_held);
     let Some((head, reason, fields)) = exchange.response() else { return Err(Stop::Abandoned) };
-    let (standing, profiles) = (passed.standing(), life.view.current.settings.profiles);
+    let (mut standing, profiles) = (passed.standing(), life.view.current.settings.profiles);
+    let mut bill = passed.charged.bill();
+    if let Some(bill) = &mut bill {
+        standing = bill.answered(head.status, fields, standing);
+    }
     let response = Upstream { head, reason, fields, standing: standing.as_ref(), profiles }.write_h2((), asked);
     exchange.begin_body();
-    Ok(response.map(|()| (exchange, body)))
+    Ok(response.map(|()| (exchange, body, bill)))
 }
 
 /// Sends the request and waits for the head of the response. Interim answers end here: hyper cannot send them.

@@ -23,6 +23,7 @@ use super::super::encode::Encoder;
 use super::super::hop;
 use super::super::over_h2::{InFlight, StreamBody};
 use super::super::upstream::Exchange;
+use crate::gate::Bill;
 use crate::time;
 
 /// Why a body broke off.
@@ -56,6 +57,7 @@ struct Shared {
 struct Relay {
     exchange: Exchange,
     request: StreamBody,
+    bill: Option<Bill>,
     deadline: Deadline,
     /// The body is done, but its trailers are not.
     owes_trailers: bool,
@@ -68,11 +70,16 @@ impl AnswerBody {
     }
 
     /// The upstream's answer.
-    pub(in super::super) fn upstream(exchange: Exchange, request: StreamBody, in_flight: InFlight) -> Self {
+    pub(in super::super) fn upstream(
+        exchange: Exchange,
+        request: StreamBody,
+        bill: Option<Bill>,
+        in_flight: InFlight,
+    ) -> Self {
         if exchange.has_ended() {
             return Self::own(Bytes::new(), in_flight);
         }
-        let relay = Relay { exchange, request, deadline: Deadline::default(), owes_trailers: false };
+        let relay = Relay { exchange, request, bill, deadline: Deadline::default(), owes_trailers: false };
         let shared = Rc::new(Shared { relay: RefCell::new(Some(relay)), since: Cell::new(None) });
         Self { source: Source::Upstream { shared, watch: None }, _in_flight: in_flight }
     }
@@ -80,7 +87,7 @@ impl AnswerBody {
 
 impl Relay {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Self { exchange, request, deadline, owes_trailers } = self;
+        let Self { exchange, request, bill, deadline, owes_trailers } = self;
         if std::mem::take(owes_trailers) {
             return Poll::Ready(trailers(exchange).map(|trailers| Ok(Frame::trailers(trailers))));
         }
@@ -95,6 +102,9 @@ impl Relay {
         let mut out = Vec::new();
         match exchange.poll_body(cx, &mut out, &Encoder::Raw) {
             Poll::Ready(Ok(has_more)) => {
+                if let Some(bill) = bill {
+                    bill.sent(exchange.body_bytes());
+                }
                 let trailers = if has_more { None } else { trailers(exchange) };
                 match trailers {
                     Some(trailers) if out.is_empty() => Poll::Ready(Some(Ok(Frame::trailers(trailers)))),

@@ -73,6 +73,8 @@ pub(in super::super) struct Exchange {
     request: Sent,
     head: Option<ResponseHead>,
     decoder: Decoder,
+    /// Bytes of the response's body so far.
+    body_bytes: u64,
     handed_over: Instant,
     /// When something last moved.
     moved_at: Instant,
@@ -98,6 +100,7 @@ impl Exchange {
             request,
             head: None,
             decoder: Decoder::none(),
+            body_bytes: 0,
             handed_over: now,
             moved_at: now,
             patience: Patience {
@@ -244,6 +247,11 @@ impl Exchange {
         self.decoder.trailers()
     }
 
+    /// Bytes of the body that have been taken so far.
+    pub(in super::super) fn body_bytes(&self) -> u64 {
+        self.body_bytes
+    }
+
     /// How long the rest of the body is, if that is known.
     pub(in super::super) fn left(&self) -> Option<u64> {
         self.decoder.left()
@@ -263,6 +271,7 @@ impl Exchange {
                 Step::Data { skipped, len } => {
                     encoder.data(out, &connection.input.unread()[skipped..skipped + len]);
                     connection.input.consume(skipped + len);
+                    self.body_bytes += len as u64;
                     if out.len() - before >= PIECE_MAX {
                         return Poll::Ready(Ok(true));
                     }
