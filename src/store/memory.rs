@@ -1,8 +1,9 @@
 //! The keys of one limit in a sharded map, bounded.
 //!
-//! A key costs 32 bytes and its share of the map's slack, 61 together at most. It is dropped only when its state is that of a key
-//! never seen, so forgetting it changes no decision. At the bound new keys share the buckets of the
-//! [`Overflow`], which may refuse too early and never admits too much.
+//! A key costs 32 bytes and its share of the map's slack, 50 to 60 together; the allocator may keep more of what
+//! shards leave behind when they grow. A key is dropped only when its state is that of a key never seen, so
+//! forgetting it changes no decision. At the bound new keys share the buckets of the [`Overflow`], which may refuse
+//! too early and never admits too much.
 //!
 //! The map is reached only through the closures here: no guard leaves this file, and none meets another.
 
