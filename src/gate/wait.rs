@@ -141,7 +141,7 @@ impl<'l> Waiting<'l> {
     }
 
     /// Waits until the request passes, or can no longer.
-    pub async fn wait(mut self) -> Result<Pass<'l>, Refusal<'l>> {
+    pub async fn wait(mut self: Box<Self>) -> Result<Pass<'l>, Refusal<'l>> {
         loop {
             let now = self.gate.clock.now();
             if self.gate.is_closed() {

@@ -139,7 +139,11 @@ impl<'v> Life<'v> {
                 tally.outcome = Outcome::Abandoned;
                 tally.waits(waiting.held_by());
                 self.waited.set(true);
-                let passed = Box::pin(wait(*waiting, wire)).await?; // boxed, so that those who need not wait are smaller
+                // Boxed, so that those who need not wait are smaller.
+                let passed = match wire {
+                    Some(wire) => Box::pin(wait(waiting, wire)).await?,
+                    None => Box::pin(waiting.wait()).await,
+                };
                 tally.waited();
                 passed
             }
@@ -216,8 +220,7 @@ impl<'v> Life<'v> {
 }
 
 /// Waits until the request passes, is refused after all, or has nobody left to answer.
-async fn wait<'v>(waiting: Waiting<'v>, wire: Option<&Wire>) -> Result<Result<Pass<'v>, Refusal<'v>>, Stop<'v>> {
-    let Some(wire) = wire else { return Ok(waiting.wait().await) };
+async fn wait<'v>(waiting: Box<Waiting<'v>>, wire: &Wire) -> Result<Result<Pass<'v>, Refusal<'v>>, Stop<'v>> {
     tokio::select! {
         biased;
         passed = waiting.wait() => Ok(passed),
