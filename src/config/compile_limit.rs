@@ -6,6 +6,7 @@ use http::{HeaderValue, Method};
 use toml::de::{DeTable, DeValue};
 
 use super::compile_identity::{BUILT_IN_PARTS, header_name};
+use super::compile_settle;
 use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
@@ -51,6 +52,7 @@ fn limit(table: &Table<'_>, identities: &[String], names: &mut Vec<Located<Strin
     let key = key(table, identities, stage, match_table.has("path"));
     let quota = quota(table);
     let cost = cost(table, quota);
+    let after = compile_settle::after(table, stage);
     let on_limit = on_limit(table);
     let max_keys = table.count("max_keys");
     Some(Limit {
@@ -62,7 +64,7 @@ fn limit(table: &Table<'_>, identities: &[String], names: &mut Vec<Located<Strin
         key: key?,
         allowed: Allowed::to_all(Algorithm::TokenBucket(quota?)),
         cost: Cost::Units(cost?),
-        after: None,
+        after: after?,
         on_limit: on_limit?,
         max_keys: max_keys?.into_inner(),
     })

@@ -6,6 +6,7 @@
 mod compile;
 mod compile_identity;
 mod compile_limit;
+mod compile_settle;
 
 mod context;
 mod reader;

@@ -193,6 +193,16 @@ const OPTIONS: &[Opt] = &[
         "Units that may be spent at once."),
     opt("limit.cost", Count(1, u64::MAX), Toml("1"),
         "Units that a request takes; at most `burst`."),
+    opt("limit.count.status", Kind::Some("status or class such as `4xx`"), Unset("all"),
+        "Outcomes that count; the charge for any other is given back."),
+    opt("limit.settle.by", Text("`elapsed_ms`, `response_bytes`, `status` or `header:NAME`"), Required,
+        "What a request cost in truth; its charge is corrected to that, both ways."),
+    opt("limit.settle.every", Duration, NONE,
+        "With `elapsed_ms`: how often a running request is charged."),
+    opt("limit.settle.units", Map("statuses or classes, and units"), NONE,
+        "With `status`: units of each; for others the charge stays."),
+    opt("limit.max_debt", Count(0, u64::MAX), Toml("0"),
+        "Units that a settled limit may go below zero; nothing passes until they are paid."),
     opt("limit.on_limit", OneOf(&["reject", "hold"]), Toml("\"reject\""),
         "Beyond the limit: 429, or wait."),
     opt("limit.hold.max_wait", DurationOr("forever"), Toml("\"forever\""),
@@ -207,7 +217,7 @@ const OPTIONS: &[Opt] = &[
 const NOT_YET: &[(&str, &[&str])] = &[
     ("", &["upstreams", "route", "tls", "store", "access", "plan", "ban"]),
     ("server", &["tls", "proxy_protocol"]),
-    ("limit", &["plans", "algorithm", "settle", "max"]),
+    ("limit", &["plans", "algorithm", "max"]),
 ];
 
 /// Every option there is, in the order of documentation.

@@ -82,7 +82,7 @@ plans = {}"#), @r#"
     6 | quux = 1
       | ^^^^
       |
-      = help: `[[limit]]` can have name, stage, mode, match, except, key, rate, burst, cost, on_limit, hold, max_keys
+      = help: `[[limit]]` can have name, stage, mode, match, except, key, rate, burst, cost, count, settle, max_debt, on_limit, hold, max_keys
 
     error: `plans` in `[[limit]]` is not supported in this version
      --> weir.toml:7:1
@@ -1207,4 +1207,85 @@ proptest! {
             prop_assert!(!problems.to_string().contains("hunter2"), "{mutated}\n{problems}");
         }
     }
+}
+
+#[test]
+fn settling() {
+    let limit = |more: &str| format!("[[limit]]\nname = \"l\"\nkey = []\nrate = \"1/s\"\n{more}");
+    insta::assert_snapshot!(said(&limit("count = { status = [99, \"6xx\", \"4xx\"] }\nmax_debt = 5")), @r#"
+    error: `limit.count.status`: expected a status from 100 to 599, or a class such as `"4xx"`
+     --> weir.toml:5:21
+      |
+    5 | count = { status = [99, "6xx", "4xx"] }
+      |                     ^^
+
+    error: `limit.count.status`: expected a status from 100 to 599, or a class such as `"4xx"`
+     --> weir.toml:5:25
+      |
+    5 | count = { status = [99, "6xx", "4xx"] }
+      |                         ^^^^^
+
+    error: `limit.max_debt`: only a limit that is settled can go below zero
+     --> weir.toml:6:12
+      |
+    6 | max_debt = 5
+      |            ^
+      |
+      = help: add `settle`
+    "#);
+    insta::assert_snapshot!(said(&limit("count = {}\nsettle = { by = \"elapsed\" }")), @r#"
+    error: `limit.count.status`: which outcomes count is missing
+     --> weir.toml:5:9
+      |
+    5 | count = {}
+      |         ^^
+
+    error: `limit.settle.by`: `elapsed` is none of `elapsed_ms`, `response_bytes`, `status`
+     --> weir.toml:6:17
+      |
+    6 | settle = { by = "elapsed" }
+      |                 ^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(&limit("settle = { by = \"status\", every = \"1s\" }")), @r#"
+    error: `limit.settle.units`: is missing
+     --> weir.toml:5:10
+      |
+    5 | settle = { by = "status", every = "1s" }
+      |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: units = { "4xx" = 10, "304" = 0 }
+
+    error: `limit.settle.every`: only with `by = "elapsed_ms"`
+     --> weir.toml:5:35
+      |
+    5 | settle = { by = "status", every = "1s" }
+      |                                   ^^^^
+    "#);
+    insta::assert_snapshot!(said(&limit("settle = { by = \"header:a b\", units = { \"4xx\" = 1 } }")), @r#"
+    error: `limit.settle.by`: `a b` is not a header name
+     --> weir.toml:5:17
+      |
+    5 | settle = { by = "header:a b", units = { "4xx" = 1 } }
+      |                 ^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(&limit("settle = { by = \"status\", units = { \"4x\" = 1, \"404\" = -1 } }")), @r#"
+    error: `limit.settle.units`: expected a status from 100 to 599, or a class such as `"4xx"`
+     --> weir.toml:5:37
+      |
+    5 | settle = { by = "status", units = { "4x" = 1, "404" = -1 } }
+      |                                     ^^^^
+
+    error: `limit.settle.units`: expected whole units from 0
+     --> weir.toml:5:55
+      |
+    5 | settle = { by = "status", units = { "4x" = 1, "404" = -1 } }
+      |                                                       ^^
+    "#);
+    insta::assert_snapshot!(said(&limit("stage = \"arrival\"\nsettle = { by = \"elapsed_ms\" }")), @r#"
+    error: charges of stage `arrival` stay, whatever becomes of the request
+     --> weir.toml:6:10
+      |
+    6 | settle = { by = "elapsed_ms" }
+      |          ^^^^^^^^^^^^^^^^^^^^^
+    "#);
 }

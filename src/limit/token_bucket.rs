@@ -158,18 +158,17 @@ impl State {
         u64::try_from(needed.saturating_sub(u128::from(quota.capacity_ns()))).unwrap_or(u64::MAX)
     }
 
-    /// Gives back `cost` units, after whose charge the bucket was to be full at `full_at`.
-    ///
-    /// For those who keep no [`Receipt`]: it takes nothing else to have been given back since, and may else give
-    /// up to `cost` too much. Exact to 3 in 10^8 of the interval.
-    pub fn refund(&mut self, cost: u64, full_at: Timestamp, now: Timestamp) {
+    /// Gives back `cost` units, after whose charge the bucket was to be full at `full_at`, as if nothing else had been
+    /// given back since.
+    #[cfg(test)]
+    fn refund(&mut self, cost: u64, full_at: Timestamp, now: Timestamp) {
         let Self { interval, given_back, .. } = *self;
-        self.give_back(&Receipt { cost, full_at, interval, given_back }, interval.interval_ns(), now);
+        self.take_back(&Receipt { cost, full_at, interval, given_back }, interval.interval_ns(), now);
     }
 
-    /// Gives back a charge, at the interval it was made under.
-    pub fn take_back(&mut self, receipt: &Receipt, now: Timestamp) {
-        self.give_back(receipt, self.interval.interval_ns(), now);
+    /// Gives back a charge that was made under an interval of so many nanoseconds.
+    pub fn take_back(&mut self, receipt: &Receipt, interval_ns: u64, now: Timestamp) {
+        self.give_back(receipt, interval_ns, now);
     }
 
     /// A charge made under another interval gets nothing: the instants do not compare.

@@ -37,8 +37,11 @@ impl Kept for token_bucket::State {
     #[inline]
     fn outcome(answer: Answer, rule: &Self::Rule, cost: u64, now: Timestamp) -> Outcome {
         let decision = answer.decision(rule, cost);
-        let receipt =
-            if answer.is_admitted() { Receipt::Bucket(answer.receipt(rule, cost, now)) } else { Receipt::None };
+        let receipt = if answer.is_admitted() {
+            Receipt::Bucket(answer.receipt(rule, cost, now), rule.interval_ns())
+        } else {
+            Receipt::None
+        };
         Outcome { decision, receipt }
     }
 }

@@ -23,8 +23,8 @@ enum Kind {
 pub enum Receipt {
     /// Nothing was charged.
     None,
-    /// By a token bucket.
-    Bucket(token_bucket::Receipt),
+    /// By a token bucket, with its interval in nanoseconds.
+    Bucket(token_bucket::Receipt, u64),
     /// By another algorithm, with the numbers it had.
     Any(Box<(Algorithm, AnyReceipt)>),
 }
@@ -134,7 +134,9 @@ impl Table {
     /// Gives back what was charged, as far as it has not come back by itself.
     pub fn refund(&self, key: Key, receipt: &Receipt, now: Timestamp) {
         match (&self.0, receipt) {
-            (Kind::Buckets(keys), Receipt::Bucket(receipt)) => keys.undo(key, |state| state.take_back(receipt, now)),
+            (Kind::Buckets(keys), Receipt::Bucket(receipt, interval_ns)) => {
+                keys.undo(key, |state| state.take_back(receipt, *interval_ns, now));
+            }
             (Kind::Any(keys), Receipt::Any(charged)) => {
                 let (rule, receipt) = &**charged;
                 keys.undo(key, |state| state.refund(rule, receipt, now));

@@ -27,3 +27,4 @@ mod drain;
 mod logs;
 mod metrics;
 mod reload;
+mod settle;
