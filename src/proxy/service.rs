@@ -21,7 +21,7 @@ use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
 use crate::gate::{Charged, Pass, Refusal, Standing, Step, Waiting};
-use crate::policy::{Facts, Stage, path};
+use crate::policy::{Certificate, Facts, Stage, path};
 use crate::respond::{Answer, Kind};
 use crate::telemetry::Outcome;
 use crate::time::{self, Timestamp};
@@ -45,6 +45,10 @@ pub(super) struct Peer {
     pub(super) ip: IpAddr,
     /// The same, as X-Forwarded-For has it.
     pub(super) text: Box<str>,
+    /// Whether it speaks TLS.
+    pub(super) is_tls: bool,
+    /// What its certificate says of it, if it has shown one.
+    pub(super) certificate: Option<Box<Certificate>>,
 }
 
 /// What all phases of a request go by.
@@ -72,7 +76,7 @@ impl<'v> Life<'v> {
         &self,
         request: &Request<'r>,
         asked: Asked,
-        wire: Option<&Wire>,
+        wire: Option<&mut Wire>,
         tally: &mut Tally<'_>,
     ) -> Result<Admitted<'v, 'r>, Stop<'v>> {
         tally.asked(&request.method, request.target.path);
@@ -90,6 +94,7 @@ impl<'v> Life<'v> {
             query: request.target.query,
             headers: request.fields,
             client_ip: if is_trusted { client_ip.client_ip(self.peer.ip, request.fields) } else { self.peer.ip },
+            certificate: self.peer.certificate.as_deref(),
         };
         tally.identified(facts.client_ip, facts.host, facts.path);
         let passed = self.both_stages(&facts, asked.is_grpc, wire, tally).await?;
@@ -100,12 +105,12 @@ impl<'v> Life<'v> {
         &self,
         facts: &Facts<'_>,
         is_grpc: bool,
-        wire: Option<&Wire>,
+        mut wire: Option<&mut Wire>,
         tally: &mut Tally<'_>,
     ) -> Result<Passed<'v>, Stop<'v>> {
         let clock = self.worker.shared.gate.clock();
         let now = clock.at(self.began);
-        let mut arrival = self.pass(Stage::Arrival, facts, is_grpc, now, wire, tally).await?;
+        let mut arrival = self.pass(Stage::Arrival, facts, is_grpc, now, wire.as_deref_mut(), tally).await?;
         arrival.charged.keep(true); // it has arrived, whatever becomes of it
         let now = if arrival.held.is_some() { clock.now() } else { now };
         let identified = self.pass(Stage::Identified, facts, is_grpc, now, wire, tally).await?;
@@ -121,7 +126,7 @@ impl<'v> Life<'v> {
         facts: &Facts<'_>,
         is_grpc: bool,
         now: Timestamp,
-        wire: Option<&Wire>,
+        wire: Option<&mut Wire>,
         tally: &mut Tally<'_>,
     ) -> Result<Pass<'v>, Stop<'v>> {
         let gate = &self.worker.shared.gate;
@@ -155,7 +160,8 @@ impl<'v> Life<'v> {
         admitted: &Admitted<'v, '_>,
     ) -> Result<Exchange, ExchangeError> {
         let settings = &self.view.current.settings;
-        let sender = Sender { peer: self.peer.ip, peer_text: &self.peer.text, is_trusted: admitted.is_trusted };
+        let Peer { ip, text, is_tls, .. } = self.peer;
+        let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, is_trusted: admitted.is_trusted };
         let forwarded = Forwarded { path: &admitted.path, authority: admitted.authority, sender };
         let sent = Sent {
             is_head: request.method == Method::HEAD,
@@ -208,7 +214,7 @@ impl<'v> Life<'v> {
 }
 
 /// Waits until the request passes, is refused after all, or has nobody left to answer.
-async fn wait<'v>(waiting: Waiting<'v>, wire: Option<&Wire>) -> Result<Result<Pass<'v>, Refusal<'v>>, Stop<'v>> {
+async fn wait<'v>(waiting: Waiting<'v>, wire: Option<&mut Wire>) -> Result<Result<Pass<'v>, Refusal<'v>>, Stop<'v>> {
     let Some(wire) = wire else { return Ok(waiting.wait().await) };
     tokio::select! {
         biased;

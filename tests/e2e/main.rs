@@ -27,3 +27,5 @@ mod drain;
 mod logs;
 mod metrics;
 mod reload;
+
+mod tls;

@@ -33,6 +33,8 @@ const HOMES: &[(&str, &[&str])] = &[
     ("toml", &["config"]),
     ("clap", &["cli", MAIN]),
     ("jsonwebtoken", &["policy", "cli"]),
+    ("rustls", &["proxy"]),
+    ("x509_parser", &["proxy"]),
 ];
 
 /// Readings of a clock, and the module that may take them.
