@@ -105,7 +105,7 @@ const OPTIONS: &[Opt] = &[
         "Whether a client without a certificate is turned away. One that does not hold always is."),
 
     opt("timeouts.request_head", Duration, Toml("\"10s\""),
-        "From the first byte of a request to the end of its head; past it, 408."),
+        "From the first byte of a request to the end of its head, with the TLS handshake before it; past it, 408."),
     opt("timeouts.keep_alive", Duration, Toml("\"75s\""),
         "Between two requests on a connection; past it, and before twice that, the connection is closed."),
     opt("timeouts.connect", Duration, Toml("\"5s\""),

@@ -4,6 +4,7 @@
 //! Not here: reading files, and what an identity is used for.
 
 mod names;
+mod sealed;
 mod session;
 
 use std::collections::HashMap;

@@ -12,13 +12,14 @@ use std::task::{Context, Poll, ready};
 
 use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, InsufficientSizeError};
+use rustls::unbuffered::ConnectionState;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::net::tcp::ReadHalf;
 
 use super::super::buffer::{Buffer, Buffers, Out, PENDING_MAX};
 use super::names;
+use super::sealed::Sealed;
 use crate::policy::Certificate;
 
 /// Bytes of handshake messages that may be unread because they are not whole; as rustls has it where it keeps them.
@@ -41,15 +42,6 @@ struct Session {
     has_ended: bool,
     /// The client broke the protocol. The library must not be asked for anything any more but its alert.
     is_broken: bool,
-}
-
-/// Records that are to be sent.
-#[derive(Default)]
-struct Sealed {
-    /// All of it can be written to.
-    bytes: Vec<u8>,
-    start: usize,
-    end: usize,
 }
 
 /// Why there is no session.
@@ -326,62 +318,6 @@ impl Session {
                 return Ok(());
             }
         }
-    }
-}
-
-/// What a writer of records says when the room was too small for them.
-trait TooSmall {
-    fn required(&self) -> Option<usize>;
-}
-
-impl TooSmall for EncodeError {
-    fn required(&self) -> Option<usize> {
-        let Self::InsufficientSize(InsufficientSizeError { required_size }) = self else { return None };
-        Some(*required_size)
-    }
-}
-
-impl TooSmall for EncryptError {
-    fn required(&self) -> Option<usize> {
-        let Self::InsufficientSize(InsufficientSizeError { required_size }) = self else { return None };
-        Some(*required_size)
-    }
-}
-
-impl Sealed {
-    fn unsent(&self) -> &[u8] {
-        &self.bytes[self.start..self.end]
-    }
-
-    /// Appends what `write` writes, in more room if it says so. Says whether it did.
-    fn put<E: TooSmall>(&mut self, buffers: &Buffers, mut write: impl FnMut(&mut [u8]) -> Result<usize, E>) -> bool {
-        if self.bytes.is_empty() {
-            self.bytes = buffers.take_sealed();
-        }
-        let mut written = write(&mut self.bytes[self.end..]);
-        if let Some(required) = written.as_ref().err().and_then(TooSmall::required) {
-            self.bytes.resize(self.end + required, 0);
-            written = write(&mut self.bytes[self.end..]);
-        }
-        self.end += written.as_ref().copied().unwrap_or(0);
-        written.is_ok()
-    }
-
-    /// Sends what the socket takes, and says whether that was all.
-    fn try_send(&mut self, socket: &TcpStream, buffers: &Buffers) -> io::Result<bool> {
-        while self.start < self.end {
-            match socket.try_write(self.unsent()) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(len) => self.start += len,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(error),
-            }
-        }
-        if !self.bytes.is_empty() {
-            (self.start, self.end) = (0, 0);
-            buffers.put_sealed(std::mem::take(&mut self.bytes));
-        }
-        Ok(true)
     }
 }
 

@@ -194,6 +194,49 @@ fn who_leaves_a_request_that_runs_takes_it_along() {
     lab.upstream.wait_until(|upstream| upstream.connections() == 0);
 }
 
+/// A record that nobody sealed.
+const FORGED: &[u8] = b"\x17\x03\x03\x00\x20nobody sealed these thirty-two by";
+
+#[test]
+fn a_forged_record_ends_a_session_wherever_it_is() {
+    let (go_on, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let upstream = Upstream::answering(move |request, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\nhello");
+        if request.target() == "/slow" {
+            let _ = wait.lock().unwrap().recv();
+        }
+        stream.write_all(&vec![b'x'; 99_995]).is_ok()
+    });
+    let held = HOLD.replace("key = []", "key = []\nmatch = { path = \"/held\" }");
+    let lab = Lab::with(upstream, "", "", &held, &[]);
+    assert_eq!(lab.client().get("/held").status, 200);
+    let forge = |request: &str| {
+        let mut client = lab.client();
+        assert_eq!(client.get("/").status, 200);
+        client.send(request);
+        match request.split(' ').nth(1) {
+            Some("/held") => wait_for_held(&lab, 1.0),
+            Some("/slow") => assert!(client.head().is_some()),
+            _ => {}
+        }
+        client.stream().sock.write_all(FORGED).unwrap();
+        let mut client = crate::support::Client::over(client.stream().sock.try_clone().unwrap());
+        client.reader().read_to_end(&mut Vec::new()).unwrap_or_default();
+    };
+    for request in
+        ["", "GET / HTTP/1.1\r\n", "GET /held HTTP/1.1\r\nHost: a\r\n\r\n", "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n"]
+    {
+        forge(request);
+    }
+    forge("POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n");
+    wait_for_held(&lab, 0.0);
+    until("all are gone", || lab.weir.metric("weir_connections") == 0.0);
+    drop(go_on);
+    assert_eq!(lab.weir.metric("weir_panics_total"), 0.0);
+    assert_eq!(lab.weir.metric("weir_tls_handshakes_failed_total"), 0.0);
+}
+
 /// Reads to the end, which has to be said and not only happen.
 fn ends(client: &mut TlsClient) -> Vec<u8> {
     let mut rest = Vec::new();
