@@ -30,9 +30,36 @@ fn minimal_says_what_is_the_default_anyway() {
     assert_eq!(format!("{:?}", compile("minimal.toml").policy), format!("{:?}", without.policy));
 }
 
+/// The full one with what needs files of the reader's own.
+fn full() -> String {
+    let text = std::fs::read_to_string("config/full.toml").unwrap();
+    let uncomment = |line: &str| {
+        let rest = line.strip_prefix('#').filter(|rest| !rest.starts_with(' ') || rest.starts_with("  {"));
+        rest.unwrap_or(line).to_owned()
+    };
+    text.lines().map(uncomment).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn what_needs_files_compiles_with_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["a.test".into()]).unwrap().self_signed(&key).unwrap();
+    for (name, text) in
+        [("server.pem", certificate.pem()), ("clients.pem", certificate.pem()), ("server.key", key.serialize_pem())]
+    {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    std::os::unix::fs::symlink(std::path::absolute("config/keys").unwrap(), folder.path().join("keys")).unwrap();
+    let env = |_: &str| Some("0123456789abcdef0123456789abcdef".to_owned());
+    let config = config::compile(&full(), "full.toml", folder.path(), &env);
+    let config = config.unwrap_or_else(|problems| panic!("{problems}"));
+    assert!(config.proxy.tls.is_some() && config.policy.identities.len() == 4);
+}
+
 #[test]
 fn full_shows_every_option() {
-    let text = std::fs::read_to_string("config/full.toml").unwrap();
+    let text = full();
     let document: toml::Value = toml::from_str(&text).unwrap();
     for option in config::options() {
         let names: Vec<_> = option.path.split('.').collect();

@@ -21,13 +21,27 @@ fn every_option_is_there() {
     assert!(found == expected, "put this between the markers:\n{expected}");
 }
 
+/// The files that the configuration with TLS names.
+fn certificates() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["a.test".into()]).unwrap().self_signed(&key).unwrap();
+    for name in ["shop", "api", "devices"] {
+        std::fs::write(folder.path().join(format!("{name}.pem")), certificate.pem()).unwrap();
+        std::fs::write(folder.path().join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+    folder
+}
+
 #[test]
 fn every_configuration_compiles() {
     let blocks: Vec<_> = README.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
     assert!(blocks.len() >= 6, "{}", blocks.len());
+    let certificates = certificates();
     for block in blocks {
         let upstream = if block.contains("[upstream]") { "" } else { "[upstream]\nurl = \"http://127.0.0.1:9000\"\n" };
-        let compiled = config::compile(&format!("{upstream}{block}"), "README.md", Path::new("config"), &|_| None);
+        let folder = if block.contains("[server.tls]") { certificates.path() } else { Path::new("config") };
+        let compiled = config::compile(&format!("{upstream}{block}"), "README.md", folder, &|_| None);
         compiled.unwrap_or_else(|problems| panic!("{problems}"));
     }
 }

@@ -55,6 +55,7 @@ impl Subject {
             query: None,
             headers: self.headers.fields(),
             client_ip: IpAddr::V4(Ipv4Addr::from_bits(client)),
+            certificate: None,
         };
         *clock = clock.saturating_add_ns(1000);
         match self.gate.admit(&self.live, Stage::Identified, &facts, || 0, *clock) {

@@ -99,11 +99,20 @@ impl Reloader {
             tracing::warn!(tables = ?restart, "changed, but stays as it was until a restart");
         }
         self.tried = config.sources.clone();
+        let config = keep_sessions(config, &self.shared.current.load());
         let limits = config.policy.limits().len();
         self.shared.current.store(Arc::new(install(&self.shared.gate, config)));
         metrics.reloaded(self.shared.gate.clock().now());
         tracing::info!(limits, "reloaded");
     }
+}
+
+/// If nothing of TLS has changed, clients can still resume the sessions they had.
+fn keep_sessions(mut config: Config, current: &Current) -> Config {
+    if config.proxy.tls == current.settings.tls {
+        config.proxy.tls.clone_from(&current.settings.tls);
+    }
+    config
 }
 
 /// SIGHUP, from when this is made on.

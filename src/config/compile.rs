@@ -11,7 +11,7 @@ use super::context::Context;
 use super::diagnostics::{Problem, did_you_mean};
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
-use super::{Config, Sources, compile_identity, compile_limit};
+use super::{Config, Sources, compile_identity, compile_limit, compile_tls};
 use crate::gate::HoldCaps;
 use crate::policy::Policy;
 use crate::policy::client_ip::ClientIpRules;
@@ -28,6 +28,8 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let client_ip = client_ip(&server);
     let bounds = bounds(&server);
     let forwarded = server.switch("forwarded");
+    let tls_table = server.table("tls");
+    let tls = compile_tls::tls(&tls_table);
 
     let timeouts = timeouts(&root.table("timeouts"));
     let upstream = upstream(&root.table("upstream"), listen.as_deref());
@@ -39,12 +41,13 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let max_tokens = root.table("tokens").count("max_cached");
     let log = log(&root.table("log"));
 
-    let (names, identities) = compile_identity::identities(&root.table("identity"));
+    let (names, identities) = compile_identity::identities(&root.table("identity"), tls_table.has("client_ca"));
     let limits = compile_limit::limits(&root, &names);
 
     Some(Config {
         fixed: fixed?,
         proxy: Settings {
+            tls, // if something is wrong with it, that is noted
             upstream: upstream?,
             timeouts: timeouts?,
             bounds: bounds?,

@@ -10,7 +10,7 @@ use super::diagnostics::Problem;
 use super::reader::{Located, Table};
 use super::units::Fault;
 use crate::policy::jwt::{Algorithm, KeyMaterial, Verifier, VerifierSpec};
-use crate::policy::{Identity, IdentitySource, OnMissing};
+use crate::policy::{CertificateName, Identity, IdentitySource, OnMissing};
 
 /// What a part of a key is called when it is no identity.
 pub(super) const BUILT_IN_PARTS: [&str; 5] = ["ip", "path", "route", "host", "method"];
@@ -19,14 +19,16 @@ pub(super) const BUILT_IN_PARTS: [&str; 5] = ["ip", "path", "route", "host", "me
 const HS256_SECRET_BYTES_MIN: usize = 32;
 
 /// The names of all identities, and all identities if none has a problem. Both are in the order of the text.
-pub(super) fn identities(table: &Table<'_>) -> (Vec<String>, Option<Vec<Identity>>) {
+///
+/// `shows_certificates` says whether clients may show any.
+pub(super) fn identities(table: &Table<'_>, shows_certificates: bool) -> (Vec<String>, Option<Vec<Identity>>) {
     let tables = table.named_tables();
     let names = tables.iter().map(|(name, _)| name.get_ref().clone()).collect();
-    let all: Vec<_> = tables.iter().map(|(name, table)| identity(name, table)).collect();
+    let all: Vec<_> = tables.iter().map(|(name, table)| identity(name, table, shows_certificates)).collect();
     (names, all.into_iter().collect())
 }
 
-fn identity(name: &Located<String>, table: &Table<'_>) -> Option<Identity> {
+fn identity(name: &Located<String>, table: &Table<'_>, shows_certificates: bool) -> Option<Identity> {
     check_name(name, table);
     if table.is_broken() {
         return None;
@@ -35,18 +37,39 @@ fn identity(name: &Located<String>, table: &Table<'_>) -> Option<Identity> {
         "on_missing",
         &[("reject", OnMissing::Reject), ("anonymous", OnMissing::Anonymous), ("ip", OnMissing::Ip)],
     );
-    let source = match (table.has("header"), table.has("jwt")) {
-        (true, false) => table.parsed("header", header_name).map(|name| IdentitySource::Header(name.into_inner())),
-        (false, true) => jwt(&table.table("jwt")),
-        (both, _) => {
-            let what = if both { "has both `header` and `jwt`" } else { "has neither `header` nor `jwt`" };
+    let given: Vec<_> = ["header", "tls", "jwt"].into_iter().filter(|key| table.has(key)).collect();
+    let source = match given[..] {
+        ["header"] => table.parsed("header", header_name).map(|name| IdentitySource::Header(name.into_inner())),
+        ["tls"] => certificate_name(table, shows_certificates).map(IdentitySource::Certificate),
+        ["jwt"] => jwt(&table.table("jwt")),
+        _ => {
+            let what = match given[..] {
+                [one, other] => format!("has both `{one}` and `{other}`"),
+                [] => "has none of `header`, `tls` and `jwt`".into(),
+                _ => "has all of `header`, `tls` and `jwt`".into(),
+            };
             let problem = Problem::new(name.span(), format!("identity `{}` {what}", name.get_ref()));
-            let problem = problem.help(Some("an identity comes from exactly one of the two".into()));
-            table.context.note(if both { problem } else { problem.absence() });
+            let problem = problem.help(Some("an identity comes from exactly one of them".into()));
+            table.context.note(if given.is_empty() { problem.absence() } else { problem });
             None
         }
     };
     Some(Identity { name: name.get_ref().as_str().into(), source: source?, on_missing: on_missing? })
+}
+
+fn certificate_name(table: &Table<'_>, shows_certificates: bool) -> Option<CertificateName> {
+    let names = [
+        ("subject_cn", CertificateName::SubjectCn),
+        ("san_dns", CertificateName::SanDns),
+        ("san_uri", CertificateName::SanUri),
+    ];
+    let name = table.choice("tls", &names);
+    if let Some(value) = table.get("tls").filter(|_| !shows_certificates) {
+        let fault =
+            Fault { absence: true, ..Fault::new("no client shows a certificate without `server.tls.client_ca`") };
+        table.fault("tls", value.span(), fault);
+    }
+    name
 }
 
 fn check_name(name: &Located<String>, table: &Table<'_>) {
@@ -134,7 +157,8 @@ fn key(table: &Table<'_>, algorithms: &[Algorithm]) -> Option<KeyMaterial> {
     }
 }
 
-fn key_file(table: &Table<'_>, key: &str) -> Option<Vec<u8>> {
+/// The content of a file that an option names, which may hold a key.
+pub(super) fn key_file(table: &Table<'_>, key: &str) -> Option<Vec<u8>> {
     let path = table.text(key)?;
     if path.get_ref().contains(['\n', '{']) || path.get_ref().contains("-----BEGIN") {
         table.context.hide(path.span());

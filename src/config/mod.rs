@@ -7,6 +7,7 @@ mod compile;
 mod compile_identity;
 mod compile_limit;
 mod compile_settle;
+mod compile_tls;
 
 mod context;
 mod reader;
@@ -111,6 +112,7 @@ fn compile_from(
     }
     let mut secrets = context.secrets.take();
     secrets.extend(redact::userinfos(text));
+    secrets.extend(redact::private_keys(text));
     secrets.extend(redact::words_of_identities(text, errors.is_empty()));
     if !errors.is_empty() {
         // What the parser dropped has not been read, so nobody has said what of it is secret.

@@ -89,7 +89,7 @@ impl<'a> Table<'a> {
     }
 
     fn holds_secrets(&self) -> bool {
-        self.path.starts_with("identity")
+        self.path.starts_with("identity") || self.path.starts_with("server.tls")
     }
 
     /// Keeps every value within `value` out of what is shown.

@@ -36,6 +36,16 @@ pub(super) fn userinfos(text: &str) -> Vec<Range<usize>> {
     found
 }
 
+/// What is within a private key in PEM, or all after its beginning.
+pub(super) fn private_keys(text: &str) -> Vec<Range<usize>> {
+    let begins = text.match_indices("PRIVATE KEY-----");
+    let within = |(at, begin): (usize, &str)| {
+        let start = at + begin.len();
+        start..text[start..].find("-----").map_or(text.len(), |end| start + end)
+    };
+    begins.map(within).collect()
+}
+
 /// Whatever follows a word like `secret`, for text that is not TOML.
 pub(super) fn after_secrets(text: &str) -> Vec<Range<usize>> {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';

@@ -93,9 +93,19 @@ const OPTIONS: &[Opt] = &[
         "Longest request target; longer is 414."),
     opt("server.max_h2_streams", Count(1, 100_000), Toml("128"),
         "HTTP/2 streams open at once on a connection."),
+    opt("server.tls.certificates", Tables("`cert` and `key` each"), Required,
+        "What is shown to clients, by the host they ask for; the first to those who ask for another."),
+    opt("server.tls.certificates.cert", Text("file"), Required,
+        "A certificate in PEM, followed by those that signed it."),
+    opt("server.tls.certificates.key", Text("file"), Required,
+        "Its private key in PEM, without a password."),
+    opt("server.tls.client_ca", Text("file"), NONE,
+        "Certificates in PEM that sign those of clients; clients show one."),
+    opt("server.tls.client_auth", OneOf(&["required", "optional"]), Toml("\"required\""),
+        "Whether a client without a certificate is turned away. One that does not hold always is."),
 
     opt("timeouts.request_head", Duration, Toml("\"10s\""),
-        "From the first byte of a request to the end of its head; past it, 408."),
+        "From the first byte of a request to the end of its head, with the TLS handshake before it; past it, 408."),
     opt("timeouts.keep_alive", Duration, Toml("\"75s\""),
         "Between two requests on a connection; past it, and before twice that, the connection is closed."),
     opt("timeouts.connect", Duration, Toml("\"5s\""),
@@ -140,7 +150,9 @@ const OPTIONS: &[Opt] = &[
         "Which requests get a line; `refused` are those that were not forwarded."),
 
     opt("identity.NAME.header", Text("header name"), NONE,
-        "The header whose value is the identity; this or `jwt`."),
+        "The header whose value is the identity; this, `tls` or `jwt`."),
+    opt("identity.NAME.tls", OneOf(&["subject_cn", "san_dns", "san_uri"]), NONE,
+        "The name in the client's certificate that is the identity: common name, or alternative DNS name or URI."),
     opt("identity.NAME.on_missing", OneOf(&["reject", "anonymous", "ip"]), Toml("\"reject\""),
         "Without it: 401, one bucket for all, or a bucket per address."),
     opt("identity.NAME.jwt.claim", Text("claim name"), Required,
@@ -216,7 +228,7 @@ const OPTIONS: &[Opt] = &[
 /// Keys of other versions, by table, so that they are not taken for misspellings.
 const NOT_YET: &[(&str, &[&str])] = &[
     ("", &["upstreams", "route", "tls", "store", "access", "plan", "ban"]),
-    ("server", &["tls", "proxy_protocol"]),
+    ("server", &["proxy_protocol"]),
     ("limit", &["plans", "algorithm", "max"]),
 ];
 

@@ -3,6 +3,8 @@
 // The tables are long, and whether a row holds a quotation mark is of no interest.
 #![allow(clippy::too_many_lines, clippy::needless_raw_string_hashes)]
 
+mod tls;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -117,13 +119,13 @@ name = "a""#), @r#"
     "#);
     insta::assert_snapshot!(said(r#"[identity.seller]
 headr = "hunter2""#), @r#"
-    error: identity `seller` has neither `header` nor `jwt`
+    error: identity `seller` has none of `header`, `tls` and `jwt`
      --> weir.toml:1:11
       |
     1 | [identity.seller]
       |           ^^^^^^
       |
-      = help: an identity comes from exactly one of the two
+      = help: an identity comes from exactly one of them
 
     error: unknown key `headr` in `[identity.NAME]`
      --> weir.toml:2:1
@@ -524,15 +526,15 @@ on_missing = "rejct""#), @r#"
     1 | [identity.a]
       |           ^
       |
-      = help: an identity comes from exactly one of the two
+      = help: an identity comes from exactly one of them
 
-    error: identity `b` has neither `header` nor `jwt`
+    error: identity `b` has none of `header`, `tls` and `jwt`
      --> weir.toml:4:11
       |
     4 | [identity.b]
       |           ^
       |
-      = help: an identity comes from exactly one of the two
+      = help: an identity comes from exactly one of them
 
     error: `identity.NAME.on_missing`: `rejct` is none of `reject`, `anonymous`, `ip`
      --> weir.toml:5:14

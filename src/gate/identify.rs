@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::{Gate, Live};
 use crate::policy::jwt::{TokenError, Verifier};
 use crate::policy::key::{KeyPart, Who};
-use crate::policy::{Applied, Facts, Identity, IdentitySource, OnMissing};
+use crate::policy::{Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing};
 use crate::time::Timestamp;
 
 /// A request without an identity that it needs.
@@ -59,6 +59,7 @@ fn one<'l, 'f>(
     now: Timestamp,
 ) -> Result<Who<'f>, Unidentified<'l>> {
     let (header, verifier) = match &identity.source {
+        IdentitySource::Certificate(name) => return of_certificate(identity, *name, facts),
         IdentitySource::Header(header) => (header, None),
         IdentitySource::Jwt { header, verifier } => (header, Some(verifier)),
     };
@@ -76,14 +77,35 @@ fn one<'l, 'f>(
         (Some(value), Some(_)) if *header == http::header::AUTHORIZATION => bearer(value),
         (value, _) => value.filter(|value| !value.is_empty()),
     };
-    match (value, verifier, identity.on_missing) {
-        (Some(value), None, _) => Ok(Who::Bytes(value)),
-        (Some(token), Some(verifier), _) => {
+    match (value, verifier) {
+        (Some(value), None) => Ok(Who::Bytes(value)),
+        (Some(token), Some(verifier)) => {
             claim(gate, live, index, verifier, token, now).map_err(|error| wrong(Why::Token(error)))
         }
-        (None, _, OnMissing::Reject) => Err(wrong(Why::Missing)),
-        (None, _, OnMissing::Anonymous) => Ok(Who::Anonymous),
-        (None, _, OnMissing::Ip) => Ok(Who::Ip),
+        (None, _) => missing(identity.on_missing).ok_or_else(|| wrong(Why::Missing)),
+    }
+}
+
+/// Who a request without an identity is from; none if it is refused.
+fn missing<'f>(on_missing: OnMissing) -> Option<Who<'f>> {
+    match on_missing {
+        OnMissing::Reject => None,
+        OnMissing::Anonymous => Some(Who::Anonymous),
+        OnMissing::Ip => Some(Who::Ip),
+    }
+}
+
+/// The name in the certificate of the request's connection.
+fn of_certificate<'l, 'f>(
+    identity: &'l Identity,
+    name: CertificateName,
+    facts: &Facts<'f>,
+) -> Result<Who<'f>, Unidentified<'l>> {
+    let wrong = |why| Unidentified { identity: &identity.name, why, wants_bearer: false };
+    match facts.certificate.map(|certificate| name.of(certificate)) {
+        Some([only]) => Ok(Who::Bytes(only.as_bytes())),
+        Some([_, ..]) => Err(wrong(Why::Several)),
+        Some([]) | None => missing(identity.on_missing).ok_or_else(|| wrong(Why::Missing)),
     }
 }
 

@@ -90,6 +90,7 @@ fn facts(headers: &FieldBuf) -> Facts<'_> {
         query: None,
         headers: headers.fields(),
         client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+        certificate: None,
     }
 }
 

@@ -6,6 +6,17 @@ use http::Method;
 
 use super::Fields;
 
+/// Names in a client's certificate, which has been verified. Each list is in its order, without empty ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Certificate {
+    /// Common names of the subject.
+    pub subject_cn: Vec<Box<str>>,
+    /// DNS names among the alternative ones, in lower case.
+    pub san_dns: Vec<Box<str>>,
+    /// URIs among the alternative ones.
+    pub san_uri: Vec<Box<str>>,
+}
+
 /// What matching and keying may look at.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
@@ -21,6 +32,8 @@ pub struct Facts<'a> {
     pub headers: Fields<'a>,
     /// The client's address, IPv4 if it is one.
     pub client_ip: IpAddr,
+    /// The certificate that the connection was opened with, if there was one.
+    pub certificate: Option<&'a Certificate>,
 }
 
 impl Facts<'_> {

@@ -297,6 +297,7 @@ mod tests {
             query: request.query,
             headers: headers.fields(),
             client_ip: request.ip.parse().unwrap(),
+            certificate: None,
         };
         let limit = crate::policy::Limit { key: parts.to_vec(), ..limit("l", &[]) };
         let applied = Applied { index: 0, limit: &limit, route: request.route, keyed_as: 0 };

@@ -231,6 +231,7 @@ pub(super) mod tests {
                 query: None,
                 headers: self.headers.fields(),
                 client_ip: self.ip,
+                certificate: None,
             };
             let mut found = Vec::new();
             policy.for_each_applied(stage, &facts, |applied| {

@@ -24,7 +24,7 @@ use ipnet::IpNet;
 
 pub use allowed::{Allowed, Variant};
 pub use cost::{Cost, CostLine, SaidBy};
-pub use facts::Facts;
+pub use facts::{Certificate, Facts};
 pub use fields::{FieldBuf, Fields, Spans};
 pub use matcher::{HeaderTest, HostPattern, Match};
 pub use pattern::{PathPattern, PatternError};
@@ -135,6 +135,8 @@ pub struct Identity {
 pub enum IdentitySource {
     /// The value of a header, trusted as it stands.
     Header(HeaderName),
+    /// A name in the certificate that the client opened its connection with.
+    Certificate(CertificateName),
     /// A claim of a verified JSON Web Token.
     Jwt {
         /// The header that carries it; in `authorization` after `Bearer `, elsewhere bare.
@@ -142,6 +144,28 @@ pub enum IdentitySource {
         /// Keys, algorithms and the claim.
         verifier: Box<Verifier>,
     },
+}
+
+/// Which name in a client's certificate is an identity. A certificate with several of its kind is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateName {
+    /// The common name of the subject.
+    SubjectCn,
+    /// The DNS name among the alternative ones.
+    SanDns,
+    /// The URI among the alternative ones.
+    SanUri,
+}
+
+impl CertificateName {
+    /// All names of its kind.
+    pub fn of(self, certificate: &Certificate) -> &[Box<str>] {
+        match self {
+            Self::SubjectCn => &certificate.subject_cn,
+            Self::SanDns => &certificate.san_dns,
+            Self::SanUri => &certificate.san_uri,
+        }
+    }
 }
 
 /// What a request without an identity gets.

@@ -6,7 +6,7 @@ use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 
 /// Most messages fit.
@@ -17,20 +17,40 @@ const SIZE_MAX: usize = 64 * 1024;
 const ROOM_MIN: usize = 512;
 /// Buffers that are kept for reuse; beyond, they are freed.
 const KEPT_MAX: usize = 512;
+/// What is sealed at once fits, with what TLS adds to it.
+const SEALED_SIZE: usize = SIZE_MAX + 1024;
+/// The same for buffers of that size. A socket that takes what it is given needs one, and only for a moment.
+const SEALED_KEPT_MAX: usize = 4;
 
 /// Buffers that nobody uses at the moment.
 #[derive(Debug, Default)]
-pub(super) struct Buffers(RefCell<Vec<Vec<u8>>>);
+pub(super) struct Buffers {
+    kept: RefCell<Vec<Vec<u8>>>,
+    sealed: RefCell<Vec<Vec<u8>>>,
+}
 
 impl Buffers {
     /// An empty one.
     pub(super) fn take(&self) -> Vec<u8> {
-        self.0.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(SIZE))
+        self.kept.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(SIZE))
+    }
+
+    /// One for TLS records, full of whatever was last in it, so that it need not be cleared each time.
+    pub(super) fn take_sealed(&self) -> Vec<u8> {
+        self.sealed.borrow_mut().pop().unwrap_or_else(|| vec![0; SEALED_SIZE])
+    }
+
+    /// Takes one for TLS records back.
+    pub(super) fn put_sealed(&self, bytes: Vec<u8>) {
+        let mut kept = self.sealed.borrow_mut();
+        if bytes.len() == SEALED_SIZE && kept.len() < SEALED_KEPT_MAX {
+            kept.push(bytes);
+        }
     }
 
     /// Takes one back. One that has grown, or has no memory of its own, is dropped.
     pub(super) fn put(&self, mut bytes: Vec<u8>) {
-        let mut kept = self.0.borrow_mut();
+        let mut kept = self.kept.borrow_mut();
         if (SIZE..=2 * SIZE).contains(&bytes.capacity()) && kept.len() < KEPT_MAX {
             bytes.clear();
             kept.push(bytes);
@@ -46,14 +66,26 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// One in which `bytes` have been read.
-    pub(super) fn new(bytes: Vec<u8>) -> Self {
-        Self { bytes, start: 0 }
-    }
-
     /// What is not taken yet.
     pub(super) fn unread(&self) -> &[u8] {
         &self.bytes[self.start..]
+    }
+
+    /// The same, to be changed in place.
+    pub(super) fn unread_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..]
+    }
+
+    /// Adds what did not come from a socket.
+    pub(super) fn extend(&mut self, bytes: &[u8], buffers: &Buffers) {
+        if !self.has_memory() {
+            self.bytes = buffers.take();
+        }
+        if self.is_empty() {
+            self.bytes.clear();
+            self.start = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// Whether all of it is taken.
@@ -96,7 +128,7 @@ impl Buffer {
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
-        stream: &mut TcpStream,
+        stream: &mut (impl AsyncRead + Unpin),
         buffers: &Buffers,
     ) -> Poll<io::Result<usize>> {
         if !self.has_memory() {
@@ -123,7 +155,7 @@ pub(super) struct Out {
 }
 
 /// Beyond this much, nothing more is read to be written.
-const PENDING_MAX: usize = SIZE_MAX;
+pub(super) const PENDING_MAX: usize = SIZE_MAX;
 
 impl Out {
     /// Where to append.
@@ -136,9 +168,14 @@ impl Out {
         self.bytes.len() - self.sent
     }
 
-    /// Whether there is more than should be added to.
-    pub(super) fn is_full(&self) -> bool {
-        self.pending() >= PENDING_MAX
+    /// The same, themselves.
+    pub(super) fn unsent(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    /// The next `len` bytes have been taken to be written.
+    pub(super) fn advance(&mut self, len: usize) {
+        self.sent = (self.sent + len).min(self.bytes.len());
     }
 
     /// Whether none of it was written.

@@ -1,12 +1,16 @@
-//! One client connection: tells the protocol, and has it served.
+//! One client connection: shakes hands if there is TLS, tells the protocol, and has it served.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
+use super::buffer::Buffer;
 use super::service::Peer;
+use super::stream::Stream;
+use super::tls::{HandshakeError, Tls, TlsStream};
 use super::wire::first_bytes;
 use super::worker::{Stage, Worker};
 use super::{over_h1, over_h2};
@@ -17,26 +21,73 @@ use crate::time;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves a connection until it ends.
-pub(super) async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAddr, mut stage: watch::Receiver<Stage>) {
+pub(super) async fn serve(worker: Rc<Worker>, socket: TcpStream, peer: SocketAddr, mut stage: watch::Receiver<Stage>) {
     // Latency before packet count; a failure to set it costs only that.
-    let _ = stream.set_nodelay(true);
+    let _ = socket.set_nodelay(true);
     let view = worker.views.view();
     let since = time::instant_now();
-    let first = tokio::select! {
-        biased;
-        first = tokio::time::timeout(view.timeouts.request_head, first_bytes(&stream, PREFACE, &worker.buffers)) => first,
-        () = draining(&mut stage) => return,
-    };
-    let Ok(Some(first)) = first else { return };
+    let by = since + view.timeouts.request_head;
+    let tls = view.current.settings.tls.clone();
     let bounds = view.current.settings.bounds.clone();
     drop(view); // a connection may outlive many
+    let opened = tokio::select! {
+        biased;
+        opened = open(&worker, socket, tls, peer, by) => opened,
+        () = draining(&mut stage) => return,
+    };
+    let Some(Opened { stream, first, is_h2 }) = opened else { return };
     let ip = unmap(peer.ip());
-    let peer = Peer { ip, text: ip.to_string().into() };
-    if first.starts_with(PREFACE) {
+    let (is_tls, certificate) = match &stream {
+        Stream::Plain(_) => (false, None),
+        Stream::Tls(tls) => (true, tls.certificate().map(Box::new)),
+    };
+    let peer = Peer { ip, text: ip.to_string().into(), is_tls, certificate };
+    if is_h2 {
         over_h2::serve(worker, stream, peer, first, bounds, stage).await;
     } else {
         over_h1::serve(&worker, stream, &peer, first, since, &bounds, stage).await;
     }
+}
+
+/// A connection that has said something.
+struct Opened {
+    stream: Stream,
+    first: Buffer,
+    is_h2: bool,
+}
+
+/// Waits for the first bytes of a request; none if they do not come in time. Over TLS the handshake decides the
+/// protocol, else those bytes do.
+async fn open(worker: &Worker, socket: TcpStream, tls: Option<Tls>, peer: SocketAddr, by: Instant) -> Option<Opened> {
+    let mut stream = match tls {
+        None => Stream::Plain(socket),
+        Some(tls) => Stream::Tls(handshake(worker, socket, &tls, peer, by).await?),
+    };
+    let preface = if matches!(stream, Stream::Plain(_)) { PREFACE } else { &[] };
+    let first = timeout_at(by, first_bytes(&mut stream, preface, &worker.buffers)).await.ok()??;
+    let is_h2 = match &stream {
+        Stream::Plain(_) => first.unread().starts_with(PREFACE),
+        Stream::Tls(tls) => tls.is_h2(),
+    };
+    Some(Opened { stream, first, is_h2 })
+}
+
+async fn handshake(
+    worker: &Worker,
+    socket: TcpStream,
+    tls: &Tls,
+    peer: SocketAddr,
+    by: Instant,
+) -> Option<Box<TlsStream>> {
+    let error = match timeout_at(by, TlsStream::accept(socket, tls.config(), &worker.buffers)).await {
+        Ok(Ok(stream)) => return Some(Box::new(stream)),
+        Ok(Err(HandshakeError::Nothing)) => return None,
+        Ok(Err(HandshakeError::Failed(error))) => error,
+        Err(_) => std::io::ErrorKind::TimedOut.into(),
+    };
+    worker.shared.metrics.tls_handshakes_failed.inc();
+    tracing::debug!(%peer, %error, "no TLS session");
+    None
 }
 
 /// Waits until draining has begun. A worker that nobody controls any more drains too.

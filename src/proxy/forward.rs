@@ -16,8 +16,17 @@ pub(super) struct Sender<'a> {
     pub(super) peer: IpAddr,
     /// The same as text.
     pub(super) peer_text: &'a str,
+    /// Whether it speaks TLS.
+    pub(super) is_tls: bool,
     /// Whether what it says about those before it is believed.
     pub(super) is_trusted: bool,
+}
+
+impl Sender<'_> {
+    /// The scheme that it came by.
+    fn proto(&self) -> &'static [u8] {
+        if self.is_tls { b"https" } else { b"http" }
+    }
 }
 
 /// What was found out about a request and goes into its head.
@@ -107,7 +116,7 @@ fn write_forwarded(out: &mut Vec<u8>, fields: Fields<'_>, authority: &str, sende
     out.extend_from_slice(sender.peer_text.as_bytes());
     out.extend_from_slice(b"\r\n");
     if !sender.is_trusted || !fields.contains("x-forwarded-proto") {
-        write_field(out, b"x-forwarded-proto", b"http");
+        write_field(out, b"x-forwarded-proto", sender.proto());
     }
     if !authority.is_empty() && (!sender.is_trusted || !fields.contains("x-forwarded-host")) {
         write_field(out, b"x-forwarded-host", authority.as_bytes());
@@ -115,7 +124,7 @@ fn write_forwarded(out: &mut Vec<u8>, fields: Fields<'_>, authority: &str, sende
     if rfc7239 {
         out.extend_from_slice(b"forwarded: ");
         write_list(out, fields, "forwarded", sender.is_trusted);
-        write_element(out, sender.peer, authority);
+        write_element(out, sender, authority);
         out.extend_from_slice(b"\r\n");
     }
 }
@@ -129,13 +138,14 @@ fn write_list(out: &mut Vec<u8>, fields: Fields<'_>, name: &str, is_kept: bool) 
 }
 
 /// Our element (RFC 7239, section 4): IPv6 addresses and hosts are quoted. Writing to memory does not fail.
-fn write_element(out: &mut Vec<u8>, peer: IpAddr, host: &str) {
-    let _ = match peer {
+fn write_element(out: &mut Vec<u8>, sender: &Sender<'_>, host: &str) {
+    let _ = match sender.peer {
         IpAddr::V4(ip) => write!(out, "for={ip}"),
         IpAddr::V6(ip) => write!(out, "for=\"[{ip}]\""),
     };
     if !host.is_empty() {
         let _ = write!(out, ";host=\"{host}\"");
     }
-    out.extend_from_slice(b";proto=http");
+    out.extend_from_slice(b";proto=");
+    out.extend_from_slice(sender.proto());
 }

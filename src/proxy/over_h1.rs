@@ -7,11 +7,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::Uri;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::answer::{self, Asked, Upstream};
+use super::buffer::Buffer;
 use super::connection::draining;
 use super::deadline::Deadline;
 use super::encode::Encoder;
@@ -19,6 +19,7 @@ use super::h1::{Head, HeadFault, Limits};
 use super::request::{Protocol, Request};
 use super::service::{self, Life, Passed, Peer, Stop};
 use super::settings::Bounds;
+use super::stream::Stream;
 use super::tally::Tally;
 use super::upstream::{Arrived, Exchange, ExchangeError};
 use super::view::View;
@@ -32,9 +33,9 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Serves a connection on which `first` has been read, since `since`, until it ends.
 pub(super) async fn serve(
     worker: &Rc<Worker>,
-    stream: TcpStream,
+    stream: Stream,
     peer: &Peer,
-    first: Vec<u8>,
+    first: Buffer,
     since: Instant,
     bounds: &Bounds,
     mut stage: watch::Receiver<Stage>,
@@ -143,7 +144,7 @@ impl Session<'_> {
             return Err(life.refuse(HeadFault::Malformed("target")));
         };
         *asked = Asked::by(&request);
-        let admitted = life.admit(&request, *asked, Some(wire), tally, passed).await?;
+        let admitted = life.admit(&request, *asked, Some(&mut *wire), tally, passed).await?;
         let connected = if let Some(connection) = life.view.pool.take() {
             Ok(connection)
         } else {

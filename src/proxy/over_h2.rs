@@ -15,10 +15,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::answer::{self, Asked, Upstream};
+use super::buffer::Buffer;
 use super::connection::draining;
 use super::deadline::Deadline;
 use super::encode::Encoder;
@@ -27,6 +27,7 @@ use super::h2::{self, AnswerBody, FrameIo};
 use super::request::{Protocol, Request, Target};
 use super::service::{Admitted, Life, Passed, Peer, Stop};
 use super::settings::Bounds;
+use super::stream::Stream;
 use super::tally::Tally;
 use super::upstream::{Arrived, BodyBroken, Exchange, ExchangeError, Source};
 use super::worker::{Stage, Worker};
@@ -43,15 +44,15 @@ type Abandoned = std::io::Error;
 /// Serves a connection on which `first` has been read until it ends.
 pub(super) async fn serve(
     worker: Rc<Worker>,
-    stream: TcpStream,
+    stream: Stream,
     peer: Peer,
-    first: Vec<u8>,
+    first: Buffer,
     bounds: Bounds,
     mut stage: watch::Receiver<Stage>,
 ) {
     let in_flight = Rc::<Cell<u32>>::default();
     let timeouts = Rc::clone(&worker.views.view().timeouts);
-    let io = FrameIo::new(stream, first, timeouts, Rc::clone(&in_flight));
+    let io = FrameIo::new(stream, first, timeouts, Rc::clone(&in_flight), Rc::clone(&worker.buffers));
     let peer_text = peer.text.clone();
     let peer = Rc::new(peer);
     let service = service_fn(move |request: HttpRequest<Incoming>| {

@@ -21,7 +21,7 @@ use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
 use crate::gate::{Charged, Pass, Refusal, Standing, Step, Waiting};
-use crate::policy::{Facts, Stage, path};
+use crate::policy::{Certificate, Facts, Stage, path};
 use crate::respond::{Answer, Kind};
 use crate::telemetry::Outcome;
 use crate::time::{self, Timestamp};
@@ -45,6 +45,10 @@ pub(super) struct Peer {
     pub(super) ip: IpAddr,
     /// The same, as X-Forwarded-For has it.
     pub(super) text: Box<str>,
+    /// Whether it speaks TLS.
+    pub(super) is_tls: bool,
+    /// What its certificate says of it, if it has shown one.
+    pub(super) certificate: Option<Box<Certificate>>,
 }
 
 /// What all phases of a request go by.
@@ -73,7 +77,7 @@ impl<'v> Life<'v> {
         &self,
         request: &Request<'r>,
         asked: Asked,
-        wire: Option<&Wire>,
+        wire: Option<&mut Wire>,
         tally: &mut Tally<'_>,
         passed: &mut Passed<'v>,
     ) -> Result<Admitted<'r>, Stop<'v>> {
@@ -92,6 +96,7 @@ impl<'v> Life<'v> {
             query: request.target.query,
             headers: request.fields,
             client_ip: if is_trusted { client_ip.client_ip(self.peer.ip, request.fields) } else { self.peer.ip },
+            certificate: self.peer.certificate.as_deref(),
         };
         tally.identified(facts.client_ip, facts.host, facts.path);
         self.both_stages(&facts, asked.is_grpc, wire, tally, passed).await?;
@@ -102,14 +107,14 @@ impl<'v> Life<'v> {
         &self,
         facts: &Facts<'_>,
         is_grpc: bool,
-        wire: Option<&Wire>,
+        mut wire: Option<&mut Wire>,
         tally: &mut Tally<'_>,
         passed: &mut Passed<'v>,
     ) -> Result<(), Stop<'v>> {
         let clock = self.worker.shared.gate.clock();
         let now = clock.at(self.began);
         if self.view.current.live.policy.has_arrival() {
-            let mut arrival = self.pass(Stage::Arrival, facts, is_grpc, now, wire, tally).await?;
+            let mut arrival = self.pass(Stage::Arrival, facts, is_grpc, now, wire.as_deref_mut(), tally).await?;
             arrival.charged.keep(true); // it has arrived, whatever becomes of it
             passed.arrival = arrival.standing;
         }
@@ -128,7 +133,7 @@ impl<'v> Life<'v> {
         facts: &Facts<'_>,
         is_grpc: bool,
         now: Timestamp,
-        wire: Option<&Wire>,
+        wire: Option<&mut Wire>,
         tally: &mut Tally<'_>,
     ) -> Result<Pass<'v>, Stop<'v>> {
         let gate = &self.worker.shared.gate;
@@ -167,7 +172,8 @@ impl<'v> Life<'v> {
         admitted: &Admitted<'_>,
     ) -> Exchange {
         let settings = &self.view.current.settings;
-        let sender = Sender { peer: self.peer.ip, peer_text: &self.peer.text, is_trusted: admitted.is_trusted };
+        let Peer { ip, text, is_tls, .. } = self.peer;
+        let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, is_trusted: admitted.is_trusted };
         let forwarded = Forwarded { path: &admitted.path, authority: admitted.authority, sender };
         let sent = Sent {
             is_head: request.method == Method::HEAD,
@@ -220,7 +226,7 @@ impl<'v> Life<'v> {
 }
 
 /// Waits until the request passes, is refused after all, or has nobody left to answer.
-async fn wait<'v>(waiting: Box<Waiting<'v>>, wire: &Wire) -> Result<Result<Pass<'v>, Refusal<'v>>, Stop<'v>> {
+async fn wait<'v>(waiting: Box<Waiting<'v>>, wire: &mut Wire) -> Result<Result<Pass<'v>, Refusal<'v>>, Stop<'v>> {
     tokio::select! {
         biased;
         passed = waiting.wait() => Ok(passed),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::uri::Authority;
 
+use super::tls::Tls;
 use crate::respond::Profiles;
 
 /// What only a restart changes.
@@ -23,6 +24,8 @@ pub struct Fixed {
 /// What a reload changes, for requests that arrive after it.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// What clients that connect are met with; none for plain TCP.
+    pub tls: Option<Tls>,
     /// Where requests go.
     pub upstream: Upstream,
     /// Deadlines.

@@ -2,22 +2,20 @@
 //!
 //! One task has it, so that nothing here is shared. While it is idle it holds no buffer.
 
+use std::future::poll_fn;
 use std::io;
-
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use socket2::SockRef;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::buffer::{Buffer, Buffers, Out};
+use super::buffer::{Buffer, Buffers, Out, PENDING_MAX};
 use super::deadline::Deadline;
 use super::encode::Encoder;
 use super::h1::{Head, HeadFault, Limits, Next, Requests, Step};
 use super::settings::Timeouts;
+use super::stream::Stream;
 use super::upstream::{BodyBroken, Source};
 use crate::policy::{Fields, Spans};
 use crate::time;
@@ -32,7 +30,7 @@ const PIECE_MAX: usize = 64 * 1024;
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Wire {
-    stream: TcpStream,
+    stream: Stream,
     buffers: Rc<Buffers>,
     requests: Requests,
     input: Buffer,
@@ -76,12 +74,12 @@ pub(super) enum Said {
 
 impl Wire {
     /// A connection that began at `since`, on which `first` has been read.
-    pub(super) fn new(stream: TcpStream, first: Vec<u8>, since: Instant, limits: Limits, buffers: Rc<Buffers>) -> Self {
+    pub(super) fn new(stream: Stream, first: Buffer, since: Instant, limits: Limits, buffers: Rc<Buffers>) -> Self {
         Self {
             stream,
             buffers,
             requests: Requests::new(limits),
-            input: Buffer::new(first),
+            input: first,
             out: Out::default(),
             owes_continue: false,
             head_since: Some(since),
@@ -145,15 +143,7 @@ impl Wire {
 
     /// Reads once, with a buffer only if there is something to read.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if !self.input.has_memory() || self.input.is_empty() {
-            self.input.release(&self.buffers);
-            ready!(self.stream.poll_read_ready(cx))?;
-        }
-        let filled = self.input.poll_fill(cx, &mut self.stream, &self.buffers);
-        if filled.is_pending() {
-            self.input.release(&self.buffers);
-        }
-        filled
+        self.stream.poll_fill(cx, &mut self.input, &self.buffers)
     }
 
     /// Whether the client has closed its side or the connection is broken; asked while its request is in hand. Bytes
@@ -169,12 +159,8 @@ impl Wire {
     }
 
     /// Waits until the client has closed its side or the connection is broken, whatever lies unread before that.
-    ///
-    /// Readiness for priority data is what tokio reports `EPOLLRDHUP` with, and nothing else sets it here: the
-    /// socket is not registered for such data.
-    pub(super) async fn gone(&self) {
-        // An error means that the runtime is going away, and the client with it.
-        let _ = self.stream.ready(Interest::PRIORITY).await;
+    pub(super) async fn gone(&mut self) {
+        self.stream.gone(&mut self.input, PIPELINED_MAX, &self.buffers).await;
     }
 
     /// The client waits to be told to send the body of the request in hand.
@@ -200,17 +186,17 @@ impl Wire {
 
     /// Bytes that wait to be sent.
     pub(super) fn pending(&self) -> usize {
-        self.out.pending()
+        self.out.pending() + self.stream.pending()
     }
 
     /// Whether enough is waiting to be sent.
     pub(super) fn is_full(&self) -> bool {
-        self.out.is_full()
+        self.pending() >= PENDING_MAX
     }
 
     /// Sends what the socket takes; ready when nothing is left.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.out.poll_write(cx, &self.stream))?;
+        ready!(self.stream.poll_write(cx, &mut self.out, &self.buffers))?;
         self.out.clear();
         self.out.release(&self.buffers);
         Poll::Ready(Ok(()))
@@ -249,15 +235,16 @@ impl Wire {
     /// After the last answer: closes our side, and takes what the client still sends, so that the kernel does not
     /// answer it with a reset that destroys the answer on its way (RFC 9112, section 9.6).
     pub(super) async fn linger(&mut self, at_most: Duration) {
-        let _ = SockRef::from(&self.stream).shutdown(std::net::Shutdown::Write);
+        self.stream.finish(&self.buffers);
+        let socket = self.stream.socket();
         let may_send = !self.requests.decoder().has_ended() || !self.input.is_empty();
-        if !may_send && !self.stream.try_read(&mut [0; 1]).is_ok_and(|len| len > 0) {
+        if !may_send && !socket.try_read(&mut [0; 1]).is_ok_and(|len| len > 0) {
             return;
         }
         let discard = async {
             let mut waste = self.buffers.take();
-            while self.stream.readable().await.is_ok() {
-                match self.stream.try_read_buf(&mut waste) {
+            while socket.readable().await.is_ok() {
+                match socket.try_read_buf(&mut waste) {
                     Ok(0) => break,
                     Ok(_) => waste.clear(),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -313,17 +300,15 @@ impl Source for Wire {
 }
 
 /// Waits for the first bytes, which tell the protocol; none if the client closes before that.
-pub(super) async fn first_bytes(stream: &TcpStream, preface: &[u8], buffers: &Buffers) -> Option<Vec<u8>> {
-    stream.readable().await.ok()?;
-    let mut first = buffers.take();
+pub(super) async fn first_bytes(stream: &mut Stream, preface: &[u8], buffers: &Buffers) -> Option<Buffer> {
+    let mut first = Buffer::default();
     loop {
-        match stream.try_read_buf(&mut first) {
-            Ok(0) => return None,
-            Ok(_) if !preface.starts_with(&first) || first.len() >= preface.len() => return Some(first),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return None,
+        if !matches!(poll_fn(|cx| stream.poll_fill(cx, &mut first, buffers)).await, Ok(1..)) {
+            return None;
         }
-        stream.readable().await.ok()?;
+        let bytes = first.unread();
+        if !preface.starts_with(bytes) || bytes.len() >= preface.len() {
+            return Some(first);
+        }
     }
 }

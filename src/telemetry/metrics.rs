@@ -56,6 +56,8 @@ pub struct Metrics {
     pub connections: IntGauge,
     /// Connections closed unserved because there were too many.
     pub connections_refused: IntCounter,
+    /// Connections that got no TLS session, but those that said nothing and went.
+    pub tls_handshakes_failed: IntCounter,
     /// Requests not held because too many or too much is waiting already.
     pub hold_overflow: IntCounter,
     /// Requests that ended in a panic.
@@ -117,6 +119,8 @@ impl Metrics {
             connections: make.gauge("weir_connections", "Client connections open now.")?,
             connections_refused: make
                 .counter("weir_connections_refused_total", "Connections closed unserved at the bound.")?,
+            tls_handshakes_failed: make
+                .counter("weir_tls_handshakes_failed_total", "Connections without a TLS session.")?,
             hold_overflow: make
                 .counter("weir_hold_overflow_total", "Requests refused because too much was waiting.")?,
             panics: make.counter("weir_panics_total", "Connections that ended in a panic.")?,

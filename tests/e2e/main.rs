@@ -28,3 +28,5 @@ mod logs;
 mod metrics;
 mod reload;
 mod settle;
+
+mod tls;

@@ -34,6 +34,8 @@ const HOMES: &[(&str, &[&str])] = &[
     ("clap", &["cli", MAIN]),
     ("jsonwebtoken", &["policy", "cli"]),
     ("jiff", &["limit"]),
+    ("rustls", &["proxy"]),
+    ("x509_parser", &["proxy"]),
 ];
 
 /// Readings of a clock, and the module that may take them.

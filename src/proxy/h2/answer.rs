@@ -61,7 +61,13 @@ struct Relay {
     deadline: Deadline,
     /// The body is done, but its trailers are not.
     owes_trailers: bool,
+    /// Why it broke off after the piece that was last handed over.
+    broken: Option<&'static str>,
 }
+
+/// Pieces of the upstream's are put together up to this much, as far as they are there: each costs a frame and a
+/// write. The largest frame unless the client says otherwise (RFC 9113, section 6.5.2).
+const PIECE: usize = 16 * 1024;
 
 impl AnswerBody {
     /// An answer of our own.
@@ -79,7 +85,8 @@ impl AnswerBody {
         if exchange.has_ended() {
             return Self::own(Bytes::new(), in_flight);
         }
-        let relay = Relay { exchange, request, bill, deadline: Deadline::default(), owes_trailers: false };
+        let relay =
+            Relay { exchange, request, bill, deadline: Deadline::default(), owes_trailers: false, broken: None };
         let shared = Rc::new(Shared { relay: RefCell::new(Some(relay)), since: Cell::new(None) });
         Self { source: Source::Upstream { shared, watch: None }, _in_flight: in_flight }
     }
@@ -87,9 +94,12 @@ impl AnswerBody {
 
 impl Relay {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Self { exchange, request, bill, deadline, owes_trailers } = self;
+        let Self { exchange, request, bill, deadline, owes_trailers, broken } = self;
         if std::mem::take(owes_trailers) {
             return Poll::Ready(trailers(exchange).map(|trailers| Ok(Frame::trailers(trailers))));
+        }
+        if let Some(cause) = broken.take() {
+            return Poll::Ready(Some(Err(cause.into())));
         }
         if exchange.has_ended() {
             return Poll::Ready(None);
@@ -100,7 +110,18 @@ impl Relay {
         }
         exchange.send(cx, request);
         let mut out = Vec::new();
-        match exchange.poll_body(cx, &mut out, &Encoder::Raw) {
+        let polled = loop {
+            match exchange.poll_body(cx, &mut out, &Encoder::Raw) {
+                Poll::Ready(Ok(true)) if out.len() < PIECE => {}
+                Poll::Ready(Err(cause)) if !out.is_empty() => {
+                    *broken = Some(cause);
+                    break Poll::Ready(Ok(true));
+                }
+                Poll::Pending if !out.is_empty() => break Poll::Ready(Ok(true)),
+                polled => break polled,
+            }
+        };
+        match polled {
             Poll::Ready(Ok(has_more)) => {
                 if let Some(bill) = bill {
                     bill.sent(exchange.body_bytes());

@@ -6,22 +6,24 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::super::buffer::Buffer;
+use super::super::buffer::{Buffer, Buffers, PENDING_MAX};
 use super::super::deadline::Deadline;
 use super::super::settings::Timeouts;
+use super::super::stream::Stream;
+use super::super::tls::TlsStream;
 use crate::time;
 
 /// What hyper reads and writes.
 #[derive(Debug)]
 pub(in super::super) struct FrameIo {
-    stream: TcpStream,
-    /// What was read to tell the protocol.
+    stream: Stream,
+    /// What was read to tell the protocol, and over TLS what was opened and is not taken yet.
     first: Buffer,
+    buffers: Rc<Buffers>,
     timeouts: Rc<Timeouts>,
     /// Streams whose answer has not ended.
     in_flight: Rc<Cell<u32>>,
@@ -33,14 +35,16 @@ pub(in super::super) struct FrameIo {
 
 impl FrameIo {
     pub(in super::super) fn new(
-        stream: TcpStream,
-        first: Vec<u8>,
+        stream: Stream,
+        first: Buffer,
         timeouts: Rc<Timeouts>,
         in_flight: Rc<Cell<u32>>,
+        buffers: Rc<Buffers>,
     ) -> Self {
         Self {
             stream,
-            first: Buffer::new(first),
+            first,
+            buffers,
             timeouts,
             in_flight,
             idle_since: None,
@@ -50,31 +54,72 @@ impl FrameIo {
         }
     }
 
-    /// After a write that could not go on: fails once it has been so for too long.
-    fn write_blocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    /// What a write comes to: fails once it could not go on for too long.
+    fn bounded<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.blocked_since = None;
+            return written;
+        }
         let since = *self.blocked_since.get_or_insert_with(time::instant_now);
         ready!(self.write_deadline.poll(cx, since + self.timeouts.body_idle));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    fn poll_write_with(
-        &mut self,
-        cx: &mut Context<'_>,
-        write: impl Fn(&TcpStream) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            if self.stream.poll_write_ready(cx)?.is_pending() {
-                return self.write_blocked(cx);
-            }
-            match write(&self.stream) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => {
-                    self.blocked_since = None;
-                    return Poll::Ready(done);
-                }
-            }
+    /// Gives hyper of what was read.
+    fn take_first(&mut self, buf: &mut ReadBuf<'_>) {
+        let len = self.first.unread().len().min(buf.remaining());
+        buf.put_slice(&self.first.unread()[..len]);
+        self.first.consume(len);
+        self.first.release(&self.buffers);
+    }
+}
+
+fn poll_write_plain(
+    cx: &mut Context<'_>,
+    socket: &TcpStream,
+    write: impl Fn(&TcpStream) -> io::Result<usize>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(socket.poll_write_ready(cx))?;
+        match write(socket) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            done => return Poll::Ready(done),
         }
     }
+}
+
+/// Seals `bytes` once what was sealed before has gone out. What the socket does not take of it goes with the next
+/// flush.
+fn poll_write_tls(
+    cx: &mut Context<'_>,
+    tls: &mut TlsStream,
+    bytes: &[u8],
+    buffers: &Buffers,
+) -> Poll<io::Result<usize>> {
+    ready!(tls.poll_flush(cx, buffers))?;
+    let len = tls.seal(bytes, buffers)?;
+    match tls.poll_flush(cx, buffers) {
+        Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+        _ => Poll::Ready(Ok(len)),
+    }
+}
+
+/// Puts slices together, so that they become one record if they fit.
+fn poll_write_tls_joined(
+    cx: &mut Context<'_>,
+    tls: &mut TlsStream,
+    slices: &[io::IoSlice<'_>],
+    buffers: &Buffers,
+) -> Poll<io::Result<usize>> {
+    ready!(tls.poll_flush(cx, buffers))?;
+    let mut joined = buffers.take();
+    for slice in slices {
+        let len = slice.len().min(PENDING_MAX - joined.len());
+        joined.extend_from_slice(&slice[..len]);
+    }
+    let written = poll_write_tls(cx, tls, &joined, buffers);
+    buffers.put(joined);
+    written
 }
 
 impl AsyncRead for FrameIo {
@@ -83,15 +128,15 @@ impl AsyncRead for FrameIo {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !this.first.is_empty() {
-            let len = this.first.unread().len().min(buf.remaining());
-            buf.put_slice(&this.first.unread()[..len]);
-            this.first.consume(len);
-            if this.first.is_empty() {
-                this.first = Buffer::default();
-            }
+            this.take_first(buf);
             return Poll::Ready(Ok(()));
         }
-        if let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(cx, buf) {
+        let read = match &mut this.stream {
+            Stream::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
+            tls @ Stream::Tls(_) => tls.poll_fill(cx, &mut this.first, &this.buffers).map_ok(|_| ()),
+        };
+        if let Poll::Ready(read) = read {
+            this.take_first(buf);
             this.idle_since = None;
             return Poll::Ready(read);
         }
@@ -104,7 +149,12 @@ impl AsyncRead for FrameIo {
 
 impl AsyncWrite for FrameIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, |stream| stream.try_write(bytes))
+        let this = &mut *self;
+        let written = match &mut this.stream {
+            Stream::Plain(socket) => poll_write_plain(cx, socket, |socket| socket.try_write(bytes)),
+            Stream::Tls(tls) => poll_write_tls(cx, tls, bytes, &this.buffers),
+        };
+        this.bounded(cx, written)
     }
 
     fn poll_write_vectored(
@@ -112,18 +162,31 @@ impl AsyncWrite for FrameIo {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, |stream| stream.try_write_vectored(slices))
+        let this = &mut *self;
+        let written = match &mut this.stream {
+            Stream::Plain(socket) => poll_write_plain(cx, socket, |socket| socket.try_write_vectored(slices)),
+            Stream::Tls(tls) => match slices {
+                [only] => poll_write_tls(cx, tls, only, &this.buffers),
+                _ => poll_write_tls_joined(cx, tls, slices, &this.buffers),
+            },
+        };
+        this.bounded(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let Stream::Tls(tls) = &mut this.stream else { return Poll::Ready(Ok(())) };
+        let flushed = tls.poll_flush(cx, &this.buffers);
+        this.bounded(cx, flushed)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(SockRef::from(&self.stream).shutdown(std::net::Shutdown::Write))
+    fn poll_shutdown(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        this.stream.finish(&this.buffers);
+        Poll::Ready(Ok(()))
     }
 }

@@ -6,8 +6,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use super::PATIENCE;
 
 /// One connection to Weir.
-pub struct Client {
-    reader: BufReader<TcpStream>,
+pub struct Client<S = TcpStream> {
+    reader: BufReader<S>,
 }
 
 /// An answer, its body without framing.
@@ -39,6 +39,26 @@ impl Client {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self::over(stream)
+    }
+
+    /// Whether anything has come that was not read yet.
+    pub fn has_more(&mut self) -> bool {
+        self.stream().set_nonblocking(true).unwrap();
+        let peeked = self.stream().peek(&mut [0]);
+        self.stream().set_nonblocking(false).unwrap();
+        !self.reader.buffer().is_empty() || peeked.is_ok()
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn finish(&mut self) {
+        let _ = self.stream().shutdown(Shutdown::Write);
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    /// One whose bytes go over `stream`.
+    pub fn over(stream: S) -> Self {
         Self { reader: BufReader::new(stream) }
     }
 
@@ -110,25 +130,12 @@ impl Client {
         rest
     }
 
-    /// Whether anything has come that was not read yet.
-    pub fn has_more(&mut self) -> bool {
-        self.stream().set_nonblocking(true).unwrap();
-        let peeked = self.stream().peek(&mut [0]);
-        self.stream().set_nonblocking(false).unwrap();
-        !self.reader.buffer().is_empty() || peeked.is_ok()
-    }
-
-    /// Says that nothing more will be sent.
-    pub fn finish(&mut self) {
-        let _ = self.stream().shutdown(Shutdown::Write);
-    }
-
     /// What it reads from, with what has been read and not looked at.
-    pub fn reader(&mut self) -> &mut BufReader<TcpStream> {
+    pub fn reader(&mut self) -> &mut BufReader<S> {
         &mut self.reader
     }
 
-    pub fn stream(&mut self) -> &mut TcpStream {
+    pub fn stream(&mut self) -> &mut S {
         self.reader.get_mut()
     }
 

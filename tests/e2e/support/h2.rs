@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpStream};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -13,8 +14,12 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use super::PATIENCE;
 
@@ -40,11 +45,36 @@ pub struct H2Answer {
 
 /// Runs `test` with a connection and its socket. It may block: the connection is driven by a thread of its own.
 pub fn over_h2<T>(address: SocketAddr, test: impl AsyncFnOnce(H2Client, TcpStream) -> T) -> T {
+    run(address, async |stream| stream, test)
+}
+
+/// The same over TLS, where HTTP/2 has to be agreed on.
+pub fn over_h2_tls<T>(
+    address: SocketAddr,
+    config: ClientConfig,
+    host: &str,
+    test: impl AsyncFnOnce(H2Client, TcpStream) -> T,
+) -> T {
+    let host = ServerName::try_from(host.to_owned()).unwrap();
+    let shake = async |stream| {
+        let stream = TlsConnector::from(Arc::new(config)).connect(host, stream).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        stream
+    };
+    run(address, shake, test)
+}
+
+fn run<S: AsyncRead + AsyncWrite + Unpin + Send + 'static, T>(
+    address: SocketAddr,
+    shake: impl AsyncFnOnce(tokio::net::TcpStream) -> S,
+    test: impl AsyncFnOnce(H2Client, TcpStream) -> T,
+) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let done = runtime.block_on(async {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_nonblocking(true).unwrap();
         let stream = tokio::net::TcpStream::from_std(socket.try_clone().unwrap()).unwrap();
+        let stream = shake(stream).await;
         let (send, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         timeout(PATIENCE, test(H2Client { send }, socket)).await.expect("in time")

@@ -1,0 +1,69 @@
+//! `[server.tls]`: the certificates that clients see, and whose certificates they show.
+
+use super::compile_identity::key_file;
+use super::diagnostics::Problem;
+use super::reader::Table;
+use super::units::Fault;
+use crate::proxy::tls::{CertificateProblem, ClientAuth, ServerCertificate, Tls};
+
+/// None if there is no such table, or if something is wrong with it, which is noted.
+pub(super) fn tls(table: &Table<'_>) -> Option<Tls> {
+    if !table.is_present() || table.is_broken() {
+        return None;
+    }
+    let certificates = certificates(table);
+    let is_required = table.choice("client_auth", &[("required", true), ("optional", false)]);
+    let clients = if table.has("client_ca") {
+        Some(client_auth(table, is_required.unwrap_or(true))?)
+    } else {
+        if let Some(value) = table.get("client_auth") {
+            let fault = Fault { absence: true, ..Fault::new("says nothing without `client_ca`") };
+            table.fault("client_auth", value.span(), fault);
+        }
+        None
+    };
+    let tls = Tls::new(certificates?, clients);
+    tls.map_err(|what| table.context.note(Problem::new(table.span(), format!("`server.tls`: {what}")))).ok()
+}
+
+/// All of them, if none has a problem.
+fn certificates(table: &Table<'_>) -> Option<Vec<ServerCertificate>> {
+    let Some(value) = table.get("certificates") else {
+        // Reading it notes that it is required.
+        table.text("certificates");
+        return None;
+    };
+    let items = table.tables("certificates");
+    if items.is_empty() && value.get_ref().as_array().is_some() {
+        table.fault("certificates", value.span(), Fault::new("without a certificate there is no TLS"));
+        return None;
+    }
+    items.iter().map(certificate).collect::<Vec<_>>().into_iter().collect()
+}
+
+fn certificate(table: &Table<'_>) -> Option<ServerCertificate> {
+    if table.is_broken() {
+        return None;
+    }
+    let (chain, key) = (key_file(table, "cert"), key_file(table, "key"));
+    let fault = |name: &str, what: String| {
+        let span = table.get(name).map_or(table.span(), toml::Spanned::span);
+        table.fault(name, span, Fault::new(what));
+    };
+    match ServerCertificate::new(&chain?, &key?) {
+        Ok(certificate) => Some(certificate),
+        Err(problem) => {
+            match problem {
+                CertificateProblem::Certificate(what) => fault("cert", what),
+                CertificateProblem::Key(what) => fault("key", what),
+            }
+            None
+        }
+    }
+}
+
+fn client_auth(table: &Table<'_>, is_required: bool) -> Option<ClientAuth> {
+    let authorities = key_file(table, "client_ca")?;
+    let span = table.get("client_ca").map_or(table.span(), toml::Spanned::span);
+    ClientAuth::new(&authorities, is_required).map_err(|what| table.fault("client_ca", span, Fault::new(what))).ok()
+}

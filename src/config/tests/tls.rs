@@ -1,0 +1,282 @@
+//! `[server.tls]`, and identities from certificates.
+
+use std::path::Path;
+
+use rcgen::{CertificateParams, KeyPair};
+
+use super::super::{Config, Diagnostics};
+use super::UPSTREAM;
+use crate::policy::{CertificateName, IdentitySource};
+
+/// A folder with `a` and `b`, each `.pem` and `.key`, and files that are neither.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    for name in ["a", "b"] {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec![format!("{name}.test")]).unwrap().self_signed(&key).unwrap();
+        write(&format!("{name}.pem"), &certificate.pem());
+        write(&format!("{name}.key"), &key.serialize_pem());
+    }
+    let pem = |what: &str| format!("-----BEGIN {what}-----\naHVudGVyMg==\n-----END {what}-----\n");
+    write("empty.pem", "");
+    write("garbage.pem", "hunter2");
+    write("broken.pem", &pem("CERTIFICATE"));
+    write("broken.key", &pem("PRIVATE KEY"));
+    write("locked.key", &pem("ENCRYPTED PRIVATE KEY"));
+    folder
+}
+
+fn compile(folder: &Path, text: &str) -> Result<Config, Diagnostics> {
+    super::super::compile(&format!("{text}\n{UPSTREAM}"), "weir.toml", folder, &|_| None)
+}
+
+/// What is said about `text`, with the folder called `DIR`.
+fn said(text: &str) -> String {
+    let folder = folder();
+    let said = compile(folder.path(), text).expect_err("this is wrong").to_string();
+    assert!(!said.contains("hunter2") && !said.contains("aHVudGVyMg"), "{said}");
+    said.replace(&folder.path().display().to_string(), "DIR")
+}
+
+const A: &str = "certificates = [{ cert = 'a.pem', key = 'a.key' }]";
+
+#[test]
+fn what_is_right() {
+    let folder = folder();
+    let text = "[server.tls]
+certificates = [{ cert = 'a.pem', key = 'a.key' }, { cert = 'b.pem', key = 'b.key' }]
+client_ca = 'b.pem'
+client_auth = 'optional'
+[identity.device]
+tls = 'san_uri'";
+    let config = compile(folder.path(), text).unwrap();
+    assert!(config.proxy.tls.is_some());
+    assert!(matches!(config.policy.identities[0].source, IdentitySource::Certificate(CertificateName::SanUri)));
+    let files: Vec<_> = config.sources.paths().map(|path| path.file_name().unwrap().to_owned()).collect();
+    assert_eq!(files, ["a.pem", "a.key", "b.pem", "b.key"], "all of them are watched");
+    assert!(compile(folder.path(), "").unwrap().proxy.tls.is_none());
+}
+
+#[test]
+fn sessions_go_on_if_nothing_changed() {
+    let folder = folder();
+    let tls = |text: &str| compile(folder.path(), &format!("[server.tls]\n{text}")).unwrap().proxy.tls.unwrap();
+    assert_eq!(tls(A), tls(A));
+    for other in [
+        "certificates = [{ cert = 'b.pem', key = 'b.key' }]".to_owned(),
+        "certificates = [{ cert = 'a.pem', key = 'a.key' }, { cert = 'b.pem', key = 'b.key' }]".to_owned(),
+        format!("{A}\nclient_ca = 'a.pem'"),
+    ] {
+        assert_ne!(tls(A), tls(&other));
+    }
+    let clients = |text: &str| tls(&format!("{A}\nclient_ca = {text}"));
+    assert_eq!(clients("'a.pem'"), clients("'a.pem'\nclient_auth = 'required'"));
+    assert_ne!(clients("'a.pem'"), clients("'a.pem'\nclient_auth = 'optional'"));
+    assert_ne!(clients("'a.pem'"), clients("'b.pem'"));
+}
+
+#[test]
+fn certificates_that_are_none() {
+    insta::assert_snapshot!(said("[server.tls]"), @r#"
+    error: `server.tls.certificates` is missing
+     --> weir.toml:1:1
+      |
+    1 | [server.tls]
+      | ^^^^^^^^^^^^
+      |
+      = help: expected non-empty list of tables (`cert` and `key` each). What is shown to clients, by the host they ask for; the first to those who ask for another.
+    "#);
+    insta::assert_snapshot!(said("[server]\ntls = { certificates = [] }"), @r#"
+    error: `server.tls.certificates`: without a certificate there is no TLS
+     --> weir.toml:2:24
+      |
+    2 | tls = { certificates = [] }
+      |                        ^^
+    "#);
+    insta::assert_snapshot!(said("[server.tls]\ncertificates = [{ cert = 'a.pem' }]"), @r#"
+    error: `server.tls.certificates.key` is missing
+     --> weir.toml:2:17
+      |
+    2 | certificates = [{ cert = 'a.pem' }]
+      |                 ^^^^^^^^^^^^^^^^^^
+      |
+      = help: expected string (file). Its private key in PEM, without a password.
+    "#);
+    insta::assert_snapshot!(said("[server.tls]
+certificates = [
+  { cert = 'gone.pem', key = 'gone.key' },
+  { cert = 'empty.pem', key = 'a.key' },
+  { cert = 'garbage.pem', key = 'a.key' },
+  { cert = 'broken.pem', key = 'a.key' },
+  { cert = 'a.key', key = 'a.key' },
+]"), @r#"
+    error: `server.tls.certificates.cert`: cannot read `DIR/gone.pem`: No such file or directory (os error 2)
+     --> weir.toml:3:12
+      |
+    3 |   { cert = 'gone.pem', key = 'gone.key' },
+      |            ^^^^^^^^^^
+
+    error: `server.tls.certificates.key`: cannot read `DIR/gone.key`: No such file or directory (os error 2)
+     --> weir.toml:3:30
+      |
+    3 |   { cert = 'gone.pem', key = 'gone.key' },
+      |                              ^^^^^^^^^^
+
+    error: `server.tls.certificates.cert`: no certificate in PEM
+     --> weir.toml:4:12
+      |
+    4 |   { cert = 'empty.pem', key = 'a.key' },
+      |            ^^^^^^^^^^^
+
+    error: `server.tls.certificates.cert`: no certificate in PEM
+     --> weir.toml:5:12
+      |
+    5 |   { cert = 'garbage.pem', key = 'a.key' },
+      |            ^^^^^^^^^^^^^
+
+    error: `server.tls.certificates.cert`: no certificate in PEM
+     --> weir.toml:6:12
+      |
+    6 |   { cert = 'broken.pem', key = 'a.key' },
+      |            ^^^^^^^^^^^^
+
+    error: `server.tls.certificates.cert`: no certificate in PEM
+     --> weir.toml:7:12
+      |
+    7 |   { cert = 'a.key', key = 'a.key' },
+      |            ^^^^^^^
+    "#);
+}
+
+#[test]
+fn keys_that_are_none() {
+    insta::assert_snapshot!(said("[server.tls]
+certificates = [
+  { cert = 'a.pem', key = 'b.key' },
+  { cert = 'a.pem', key = 'empty.pem' },
+  { cert = 'a.pem', key = 'garbage.pem' },
+  { cert = 'a.pem', key = 'broken.key' },
+  { cert = 'a.pem', key = 'locked.key' },
+  { cert = 'a.pem', key = 'a.pem' },
+]"), @r#"
+    error: `server.tls.certificates.key`: not the key of this certificate
+     --> weir.toml:3:27
+      |
+    3 |   { cert = 'a.pem', key = 'b.key' },
+      |                           ^^^^^^^
+
+    error: `server.tls.certificates.key`: no private key in PEM, or one behind a password
+     --> weir.toml:4:27
+      |
+    4 |   { cert = 'a.pem', key = 'empty.pem' },
+      |                           ^^^^^^^^^^^
+
+    error: `server.tls.certificates.key`: no private key in PEM, or one behind a password
+     --> weir.toml:5:27
+      |
+    5 |   { cert = 'a.pem', key = 'garbage.pem' },
+      |                           ^^^^^^^^^^^^^
+
+    error: `server.tls.certificates.key`: not a private key of type RSA, ECDSA or Ed25519
+     --> weir.toml:6:27
+      |
+    6 |   { cert = 'a.pem', key = 'broken.key' },
+      |                           ^^^^^^^^^^^^
+
+    error: `server.tls.certificates.key`: no private key in PEM, or one behind a password
+     --> weir.toml:7:27
+      |
+    7 |   { cert = 'a.pem', key = 'locked.key' },
+      |                           ^^^^^^^^^^^^
+
+    error: `server.tls.certificates.key`: no private key in PEM, or one behind a password
+     --> weir.toml:8:27
+      |
+    8 |   { cert = 'a.pem', key = 'a.pem' },
+      |                           ^^^^^^^
+    "#);
+}
+
+#[test]
+fn keys_are_not_written_here() {
+    insta::assert_snapshot!(said("[server.tls]
+certificates = [{ cert = 'a.pem', key = '-----BEGIN PRIVATE KEY----- hunter2' }]"), @r#"
+    error: `server.tls.certificates.key`: is the name of a file, not what is in it
+     --> weir.toml:2:41
+      |
+    2 | certificates = [{ cert = 'a.pem', key = ****************************************
+      |                                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[server.tls]
+certificates = [{ cert = 'a.pem', key = ['hunter2'] }]"), @r#"
+    error: `server.tls.certificates.key`: expected string (file)
+     --> weir.toml:2:41
+      |
+    2 | certificates = [{ cert = 'a.pem', key = [*********] }]
+      |                                         ^^^^^^^^^^^ this is a list
+    "#);
+    insta::assert_snapshot!(said("[server.tls]
+certificates = [{ cert = 'a.pem', key = \"-----BEGIN PRIVATE KEY-----
+hunter2
+-----END PRIVATE KEY-----\" }]"), @r#"
+    error: not valid TOML: invalid basic string, expected `"`
+     --> weir.toml:2:69
+      |
+    2 | certificates = [{ cert = 'a.pem', key = "-----BEGIN PRIVATE KEY-----
+      |                                                                     ^
+
+    error: not valid TOML: missing comma between key-value pairs, expected `,`
+     --> weir.toml:3:1
+      |
+    3 | *******
+      | ^
+
+    error: not valid TOML: missing assignment between key-value pairs, expected `=`
+     --> weir.toml:4:1
+      |
+    4 | *****************************
+      | ^
+    "#);
+}
+
+#[test]
+fn client_certificates() {
+    insta::assert_snapshot!(said(&format!("[server.tls]\n{A}\nclient_ca = 'garbage.pem'")), @r#"
+    error: `server.tls.client_ca`: no certificate in PEM
+     --> weir.toml:3:13
+      |
+    3 | client_ca = 'garbage.pem'
+      |             ^^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(&format!("[server.tls]\n{A}\nclient_ca = 'broken.pem'")), @r#"
+    error: `server.tls.client_ca`: a certificate in it cannot be read
+     --> weir.toml:3:13
+      |
+    3 | client_ca = 'broken.pem'
+      |             ^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(&format!("[server.tls]\n{A}\nclient_auth = 'optional'")), @r#"
+    error: `server.tls.client_auth`: says nothing without `client_ca`
+     --> weir.toml:3:15
+      |
+    3 | client_auth = 'optional'
+      |               ^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[identity.device]\ntls = 'subject_cn'"), @r#"
+    error: `identity.NAME.tls`: no client shows a certificate without `server.tls.client_ca`
+     --> weir.toml:2:7
+      |
+    2 | tls = 'subject_cn'
+      |       ^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[identity.device]\ntls = 'cn'\nheader = 'x'"), @r#"
+    error: identity `device` has both `header` and `tls`
+     --> weir.toml:1:11
+      |
+    1 | [identity.device]
+      |           ^^^^^^
+      |
+      = help: an identity comes from exactly one of them
+    "#);
+}

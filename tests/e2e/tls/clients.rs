@@ -1,0 +1,101 @@
+//! Certificates of clients: who is let in, and who they are.
+
+use rustls::version::{TLS12, TLS13};
+
+use super::{BOTH, HOST, Lab};
+use crate::support::{Cert, NEVER, Upstream, connect_tls, over_h2_tls, trusting};
+
+const FAILED: &str = "weir_tls_handshakes_failed_total";
+
+/// The status of a request by a client with this certificate; none if it gets no session.
+fn status(lab: &Lab, own: Option<&Cert>) -> Option<u16> {
+    let mut client = lab.try_client(own).ok()?;
+    // In TLS 1.3 a client is through before its certificate has been looked at.
+    let sent = std::io::Write::write_all(client.stream(), b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    sent.ok().and_then(|()| client.try_answer()).map(|answer| answer.status)
+}
+
+fn limit(identity: &str) -> String {
+    format!("{identity}\n[[limit]]\nname = \"l\"\nkey = [\"device\"]\nrate = \"1/h\"\nburst = 2\n")
+}
+
+#[test]
+fn required_means_a_certificate_that_holds() {
+    let (authority, stranger) = (Cert::authority(), Cert::authority());
+    let certs = [("clients", &authority)];
+    for (option, without) in
+        [("", None), (", client_auth = \"required\"", None), (", client_auth = \"optional\"", Some(200))]
+    {
+        let lab = Lab::with(Upstream::start(), &format!("client_ca = \"clients.pem\"{option}"), "", NEVER, &certs);
+        let good = authority.client("device-1", &[], &[]);
+        let foreign = stranger.client("device-1", &[], &[]);
+        let own = Cert::of_hosts(&["device-1"]);
+        for version in [&TLS12, &TLS13] {
+            let config = trusting(&[&lab.cert], &[version], &[], Some(&good));
+            assert_eq!(connect_tls(lab.weir.address(), &config, HOST).unwrap().get("/").status, 200);
+        }
+        assert_eq!(status(&lab, Some(&good)), Some(200));
+        assert_eq!(status(&lab, None), without, "{option}");
+        assert_eq!(status(&lab, Some(&foreign)), None);
+        assert_eq!(status(&lab, Some(&own)), None);
+        let failed = if without.is_some() { 2.0 } else { 3.0 };
+        assert_eq!(lab.weir.wait_for_metric(FAILED, |count| count >= failed), failed);
+    }
+}
+
+#[test]
+fn the_names_in_a_certificate_are_identities() {
+    let authority = Cert::authority();
+    let certs = [("clients", &authority)];
+    let lab_of = |name: &str, on_missing: &str| {
+        let identity = format!("[identity.device]\ntls = \"{name}\"\non_missing = \"{on_missing}\"");
+        let tls = "client_ca = \"clients.pem\", client_auth = \"optional\"";
+        Lab::with(Upstream::start(), tls, "", &limit(&identity), &certs)
+    };
+    let first = authority.client("cn-1", &["dns-1.test"], &["spiffe://test/1"]);
+    let renewed = authority.client("cn-1", &["dns-1.test"], &["spiffe://test/1"]);
+    let second = authority.client("cn-2", &["dns-2.test"], &["spiffe://test/2"]);
+    let nameless = authority.client("", &[], &[]);
+    let several = authority.client("cn-3", &["a.test", "b.test"], &["spiffe://test/3"]);
+    for (name, of_several) in [("subject_cn", 200), ("san_dns", 401), ("san_uri", 200)] {
+        let lab = lab_of(name, "reject");
+        for (own, expected) in [
+            (Some(&first), 200),
+            (Some(&renewed), 200),
+            (Some(&first), 429),
+            (Some(&second), 200),
+            (Some(&nameless), 401),
+            (Some(&several), of_several),
+            (None, 401),
+        ] {
+            assert_eq!(status(&lab, own), Some(expected), "{name}");
+        }
+        // The same over HTTP/2, and in a session that is resumed.
+        let config = trusting(&[&lab.cert], BOTH, &["h2"], Some(&second));
+        for expected in [200, 429] {
+            over_h2_tls(lab.weir.address(), config.clone(), HOST, async |mut client, _| {
+                assert_eq!(client.get("/").await.unwrap().status, expected, "{name}");
+            });
+        }
+    }
+    let lab = lab_of("subject_cn", "anonymous");
+    assert_eq!([(); 3].map(|()| status(&lab, None)), [Some(200), Some(200), Some(429)]);
+    assert_eq!(status(&lab, Some(&first)), Some(200));
+}
+
+#[test]
+fn another_authority_ends_old_sessions() {
+    let (old, new) = (Cert::authority(), Cert::authority());
+    let lab = Lab::with(Upstream::start(), "client_ca = \"clients.pem\"", "", NEVER, &[("clients", &old)]);
+    let own = old.client("device", &[], &[]);
+    let config = trusting(&[&lab.cert], BOTH, &[], Some(&own));
+    let ask = || {
+        let mut client = connect_tls(lab.weir.address(), &config, HOST).ok()?;
+        let sent = std::io::Write::write_all(client.stream(), b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        sent.ok().and_then(|()| client.try_answer()).map(|answer| answer.status)
+    };
+    assert_eq!(ask(), Some(200));
+    crate::ops::replace(&lab.weir.folder().join("clients.pem"), &new.pem);
+    crate::ops::until("the new authority", || status(&lab, Some(&new.client("device", &[], &[]))) == Some(200));
+    assert_eq!(ask(), None, "a ticket does not outlive whom it was given under");
+}
