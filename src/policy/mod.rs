@@ -9,6 +9,7 @@ mod matcher;
 mod pattern;
 mod siphash;
 
+pub mod access;
 pub mod client_ip;
 pub mod jwt;
 pub mod key;
@@ -23,6 +24,7 @@ pub use matcher::{HeaderTest, HostPattern, Match};
 pub use pattern::{PathPattern, PatternError};
 
 use crate::limit::Quota;
+use access::Access;
 use client_ip::ClientIpRules;
 use jwt::Verifier;
 use key::KeyPart;
@@ -42,6 +44,19 @@ pub struct Policy {
     pub client_ip: ClientIpRules,
     /// Whether CORS preflights pass without being charged by limits of the identified stage.
     pub free_preflights: bool,
+    /// Who is shut out, who is free of limits, and what needs a plan.
+    pub access: Option<Box<Access>>,
+    /// Where a request's plan is found.
+    pub plans: Option<PlanSource>,
+}
+
+/// Where the name of a request's plan is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanSource {
+    /// In another claim of the token that the identity with this index comes from.
+    Claim(usize),
+    /// In a header, trusted as it stands.
+    Header(HeaderName),
 }
 
 /// One named allowance.
@@ -173,7 +188,13 @@ impl Policy {
     pub fn new(limits: Vec<Limit>, identities: Vec<Identity>, client_ip: ClientIpRules, free_preflights: bool) -> Self {
         let foreknown = (0..limits.len()).map(|index| Foreknown::of(&limits, index)).collect();
         let matchers = [Stage::Arrival, Stage::Identified].map(|stage| Matcher::new(&limits, stage));
-        Self { limits, foreknown, matchers, identities, client_ip, free_preflights }
+        let (access, plans) = (None, None);
+        Self { limits, foreknown, matchers, identities, client_ip, free_preflights, access, plans }
+    }
+
+    /// The same with rules about who may ask at all, and with plans.
+    pub fn with_access(self, access: Option<Access>, plans: Option<PlanSource>) -> Self {
+        Self { access: access.map(Box::new), plans, ..self }
     }
 
     /// All limits, also those that are off.

@@ -33,6 +33,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("toml", &["config"]),
     ("clap", &["cli", MAIN]),
     ("jsonwebtoken", &["policy", "cli"]),
+    ("prefix_trie", &["policy"]),
 ];
 
 /// Readings of a clock, and the module that may take them.
