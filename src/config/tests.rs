@@ -3,6 +3,8 @@
 // The tables are long, and whether a row holds a quotation mark is of no interest.
 #![allow(clippy::too_many_lines, clippy::needless_raw_string_hashes)]
 
+mod access;
+
 use std::path::Path;
 use std::time::Duration;
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwapOption;
 
 use super::line::Line;
+use crate::policy::jwt::Claimed;
 use crate::policy::key::KeySecret;
 use crate::policy::{Limit, Policy};
 use crate::store::{Table, TokenCache};
@@ -44,7 +45,7 @@ pub struct Live {
     /// The state of each limit of the policy, in its order.
     pub(super) states: Vec<Arc<LimitState>>,
     /// Tokens verified under this policy's keys.
-    pub tokens: TokenCache,
+    pub tokens: TokenCache<Claimed>,
     pub(super) caps: HoldCaps,
 }
 

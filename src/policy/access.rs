@@ -24,10 +24,13 @@ pub struct Access {
     v6: PrefixMap<Ipv6Net, Rule>,
     paths: Matcher,
     /// By the index of an identity in the policy; only those that an entry names.
-    identities: Vec<(usize, HashMap<Box<[u8]>, Rule>)>,
+    identities: Vec<(usize, Values)>,
     require: Vec<Requirement>,
     required_at: Matcher,
 }
+
+/// What is said of the values of one identity.
+type Values = HashMap<Box<[u8]>, Rule>;
 
 /// What an entry says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,10 +93,10 @@ impl Access {
                 IpNet::V6(network) => v6.insert(network.trunc(), rule),
             };
         }
-        let mut identities: Vec<(usize, HashMap<_, _>)> = Vec::new();
+        let mut identities: Vec<(usize, Values)> = Vec::new();
         for (index, value, rule) in spec.identities {
             let at = identities.iter().position(|(known, _)| *known == index).unwrap_or_else(|| {
-                identities.push((index, HashMap::new()));
+                identities.push((index, Values::new()));
                 identities.len() - 1
             });
             identities[at].1.insert(value.into_boxed_bytes(), rule);
@@ -169,7 +172,7 @@ impl Access {
 pub type Required<'p> = smallvec::SmallVec<[&'p Requirement; 2]>;
 
 /// The IPv4 network inside one of IPv4-mapped IPv6 addresses (RFC 4291, 2.5.5.2), as clients' addresses are unmapped.
-fn canonical(network: IpNet) -> IpNet {
+pub fn canonical(network: IpNet) -> IpNet {
     let IpNet::V6(v6) = network else { return network };
     let v4 = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96));
     v4.and_then(|(ip, prefix)| Ipv4Net::new(ip, prefix).ok()).map_or(network, IpNet::V4)

@@ -7,6 +7,7 @@ mod facts;
 mod fields;
 mod matcher;
 mod pattern;
+mod plan;
 mod siphash;
 
 pub mod access;
@@ -22,6 +23,7 @@ pub use facts::Facts;
 pub use fields::{FieldBuf, Fields, Spans};
 pub use matcher::{HeaderTest, HostPattern, Match};
 pub use pattern::{PathPattern, PatternError};
+pub use plan::{Plan, PlanSource};
 
 use crate::limit::Quota;
 use access::Access;
@@ -48,15 +50,6 @@ pub struct Policy {
     pub access: Option<Box<Access>>,
     /// Where a request's plan is found.
     pub plans: Option<PlanSource>,
-}
-
-/// Where the name of a request's plan is found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PlanSource {
-    /// In another claim of the token that the identity with this index comes from.
-    Claim(usize),
-    /// In a header, trusted as it stands.
-    Header(HeaderName),
 }
 
 /// One named allowance.

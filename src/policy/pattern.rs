@@ -75,11 +75,6 @@ impl PathPattern {
         &self.text
     }
 
-    /// Whether it matches the same paths as another.
-    pub fn is_same_as(&self, other: &Self) -> bool {
-        self.segments == other.segments
-    }
-
     pub(super) fn segments(&self) -> &[Segment] {
         &self.segments
     }
