@@ -1,4 +1,4 @@
-//! All sections but identities and limits.
+//! All sections but identities, plans, access and limits.
 //!
 //! Each function reads its whole section before it gives up, so that no problem hides another.
 
@@ -11,7 +11,7 @@ use super::context::Context;
 use super::diagnostics::{Problem, did_you_mean};
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
-use super::{Config, Sources, compile_identity, compile_limit, compile_tls};
+use super::{Config, Sources, compile_access, compile_identity, compile_limit, compile_tls};
 use crate::gate::HoldCaps;
 use crate::policy::Policy;
 use crate::policy::client_ip::ClientIpRules;
@@ -42,6 +42,8 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let log = log(&root.table("log"));
 
     let (names, identities) = compile_identity::identities(&root.table("identity"), tls_table.has("client_ca"));
+    let (plans, identities) = compile_access::plans(&root, &names, identities);
+    let access = compile_access::access(&root, &names);
     let limits = compile_limit::limits(&root, &names);
 
     Some(Config {
@@ -54,7 +56,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
             forwarded: forwarded?,
             profiles: profiles?,
         },
-        policy: Policy::new(limits?, identities?, client_ip?, free_preflights?),
+        policy: Policy::new(limits?, identities?, client_ip?, free_preflights?).with_access(access, plans?),
         hold: hold?,
         max_tokens: max_tokens?.into_inner(),
         admin: admin?,

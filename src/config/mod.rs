@@ -4,6 +4,7 @@
 //! here watches files, logs or decides about requests.
 
 mod compile;
+mod compile_access;
 mod compile_identity;
 mod compile_limit;
 mod compile_settle;

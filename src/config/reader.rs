@@ -4,6 +4,8 @@
 //! options depend on each other, is for the modules that use this one. A reading that yields nothing has
 //! noted why, unless the option is absent and has no default.
 
+mod lists;
+
 use std::ops::Range;
 use std::time::Duration;
 
@@ -89,7 +91,7 @@ impl<'a> Table<'a> {
     }
 
     fn holds_secrets(&self) -> bool {
-        self.path.starts_with("identity") || self.path.starts_with("server.tls")
+        ["identity", "server.tls"].iter().any(|start| self.path.starts_with(start)) || self.path.ends_with(".identity")
     }
 
     /// Keeps every value within `value` out of what is shown.

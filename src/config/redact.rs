@@ -73,7 +73,7 @@ fn is_like_secret(word: &str) -> bool {
     word.to_ascii_lowercase().contains("secret") || nearest(word, ["secret"]).is_some()
 }
 
-/// Every word that may be part of an identity's secret: all but known ones, in comments or, in text that is not
+/// Every word that may be part of an identity's secret, or be one that access goes by: all but known ones, in comments or, in text that is not
 /// TOML, anywhere.
 pub(super) fn words_of_identities(text: &str, is_toml: bool) -> Vec<Range<usize>> {
     let mut found = Vec::new();
@@ -98,12 +98,13 @@ pub(super) fn words_of_identities(text: &str, is_toml: bool) -> Vec<Range<usize>
 /// Whether a line begins a section that has no secrets.
 fn is_other_section(line: &str) -> bool {
     let name = line.trim_start_matches('[').split([']', '.']).next().unwrap_or_default();
-    name != "identity" && schema::keys_of("").contains(&name)
+    !["identity", "access"].contains(&name) && schema::keys_of("").contains(&name)
 }
 
 fn unknown_words(line: &str) -> impl Iterator<Item = Range<usize>> {
     let is_known = |word: &str| {
-        let mut names = schema::options().iter().filter(|option| option.path.starts_with("identity"));
+        let is_here = |path: &str| path.starts_with("identity") || path.starts_with("access");
+        let mut names = schema::options().iter().filter(|option| is_here(option.path));
         names.any(|option| option.path.split('.').any(|name| name == word))
     };
     let is_letter = |c: char| !c.is_whitespace() && !"[]{}=,.'\"#".contains(c);

@@ -180,6 +180,26 @@ const OPTIONS: &[Opt] = &[
     opt("identity.NAME.jwt.leeway", DurationOrZero, Toml("\"0s\""),
         "How far the issuer's clock may be off."),
 
+    opt("plans.from", Text("`IDENTITY.CLAIM` or `header:NAME`"), Required,
+        "Where the name of a request's plan is: another claim of the token of an identity, or a header."),
+
+    opt("access.deny.ip", Kind::Some("address or network"), NONE,
+        "Clients that get 403, unless `allow.ip` has a longer prefix of theirs."),
+    opt("access.deny.path", Kind::Some("path pattern"), NONE,
+        "Paths that get 403, unless `allow.path` has a more specific pattern of them."),
+    opt("access.deny.identity.NAME", Kind::Some("value"), NONE,
+        "Who gets 403, by an identity."),
+    opt("access.allow.ip", Kind::Some("address or network"), NONE,
+        "Clients that no limit concerns, unless `deny.ip` has a longer prefix of theirs."),
+    opt("access.allow.path", Kind::Some("path pattern"), NONE,
+        "Paths that no limit concerns, unless `deny.path` has a more specific pattern of them."),
+    opt("access.allow.identity.NAME", Kind::Some("value"), NONE,
+        "Who no limit of the identified stage concerns, by an identity."),
+    opt("access.require.path", Kind::Some("path pattern"), Required,
+        "Paths that only some plans open."),
+    opt("access.require.plan", Kind::Some("name of a plan"), Required,
+        "The plans that do; without any of them, 403."),
+
     opt("limit.name", Text("1 to 64 of `A-Z a-z 0-9 _ -`"), Required,
         "Its name in headers, metrics and logs; unique."),
     opt("limit.stage", OneOf(&["arrival", "identified"]), Toml("\"identified\""),
@@ -227,7 +247,7 @@ const OPTIONS: &[Opt] = &[
 
 /// Keys of other versions, by table, so that they are not taken for misspellings.
 const NOT_YET: &[(&str, &[&str])] = &[
-    ("", &["upstreams", "route", "tls", "store", "access", "plan", "ban"]),
+    ("", &["upstreams", "route", "tls", "store", "ban"]),
     ("server", &["proxy_protocol"]),
     ("limit", &["plans", "algorithm", "max"]),
 ];

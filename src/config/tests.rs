@@ -3,6 +3,7 @@
 // The tables are long, and whether a row holds a quotation mark is of no interest.
 #![allow(clippy::too_many_lines, clippy::needless_raw_string_hashes)]
 
+mod access;
 mod tls;
 
 use std::path::Path;
@@ -1161,7 +1162,7 @@ fn a_full_configuration_becomes_what_it_says() {
     );
     assert!(matches!(&config.policy.identities[2].source, IdentitySource::Header(header) if header == "x-api-key"));
 
-    let [_, per_ip, reports] = config.policy.limits() else { panic!("three limits") };
+    let [_, per_ip, _, reports] = config.policy.limits() else { panic!("four limits") };
     assert_eq!(
         (per_ip.stage, per_ip.on_limit, per_ip.allowed.usual.capacity()),
         (Stage::Arrival, OnLimit::Reject, 100)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::identify::identify;
+use super::identify::{Asked, identify};
 use super::settle::Terms;
 use super::verdict::Taken;
 use super::wait::{Candidate, Holding, Item, Waiting};
@@ -151,15 +151,18 @@ impl Gate {
         cases: &mut [Case<'l>],
         now: Timestamp,
     ) -> Result<bool, Unidentified<'l>> {
+        let mut asked = Asked::new(self, live, facts, now);
+        let has_plans = |case: &Case<'_>| !case.applied.limit.allowed.plans.is_empty();
+        let plan = if stage == Stage::Identified && cases.iter().any(has_plans) { asked.plan()? } else { None };
         let found;
         let whos: &[Who<'_>] = match stage {
             Stage::Identified if !live.policy.identities.is_empty() => {
-                found = identify(self, live, &cases.iter().map(|case| case.applied), facts, now)?;
+                found = identify(&mut asked, &cases.iter().map(|case| case.applied))?;
                 &found
             }
             _ => &[],
         };
-        let (mut is_queued, plan) = (false, None);
+        let mut is_queued = false;
         for index in 0..cases.len() {
             let (before, behind) = cases.split_at_mut(index);
             let Some(case) = behind.first_mut() else { break };
@@ -169,7 +172,7 @@ impl Gate {
                 None => self.secret.key(&case.applied, facts, live.policy.client_ip.ipv6_prefix, whos),
             };
             if live.is_special[case.applied.index] {
-                case.variant = live.variant(&case.applied, case.key, plan);
+                case.variant = live.variant(&case.applied, case.key, plan.as_deref());
             }
             case.queued = would_queue(case.state, case.applied.limit, case.key);
             is_queued |= case.queued;

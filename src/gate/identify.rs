@@ -1,11 +1,13 @@
-//! Who a request is from, as far as its limits need to know.
+//! Who a request is from and which plan it has, as far as anything needs to know.
+
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::{Gate, Live};
-use crate::policy::jwt::{TokenError, Verifier};
+use crate::policy::jwt::{Claimed, TokenError, Verified, Verifier};
 use crate::policy::key::{KeyPart, Who};
-use crate::policy::{Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing};
+use crate::policy::{Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource};
 use crate::time::Timestamp;
 
 /// A request without an identity that it needs.
@@ -35,63 +37,114 @@ pub(super) type Whos<'f> = SmallVec<[Who<'f>; 2]>;
 
 /// Finds the identities that `applied` limits are keyed by.
 pub(super) fn identify<'l, 'f>(
-    gate: &Gate,
-    live: &'l Live,
+    asked: &mut Asked<'_, 'l, 'f>,
     applied: &(impl Iterator<Item = Applied<'l>> + Clone),
-    facts: &Facts<'f>,
-    now: Timestamp,
 ) -> Result<Whos<'f>, Unidentified<'l>> {
     let mut whos = Whos::new();
     let parts = || applied.clone().flat_map(|applied| &applied.limit.key);
-    for (index, identity) in live.policy.identities.iter().enumerate() {
+    for index in 0..asked.live.policy.identities.len() {
         let is_needed = parts().any(|part| *part == KeyPart::Identity(index));
-        whos.push(if is_needed { one(gate, live, index, identity, facts, now)? } else { Who::Anonymous });
+        whos.push(if is_needed { asked.who(index)? } else { Who::Anonymous });
     }
     Ok(whos)
+}
+
+/// What one request says of itself, each identity looked up once, when it is asked for.
+pub(super) struct Asked<'a, 'l, 'f> {
+    gate: &'a Gate,
+    live: &'l Live,
+    facts: &'a Facts<'f>,
+    now: Timestamp,
+    known: SmallVec<[(usize, Option<Found<'f>>); 1]>,
+}
+
+/// An identity that a request has.
+#[derive(Clone)]
+pub(super) struct Found<'f> {
+    pub(super) who: Who<'f>,
+    /// The plan beside it, if plans come from this identity.
+    plan: Option<Arc<str>>,
+}
+
+impl<'a, 'l, 'f> Asked<'a, 'l, 'f> {
+    pub(super) fn new(gate: &'a Gate, live: &'l Live, facts: &'a Facts<'f>, now: Timestamp) -> Self {
+        Self { gate, live, facts, now, known: SmallVec::new() }
+    }
+
+    /// The identity with this index, if the request has it. One that is wrong is refused.
+    pub(super) fn find(&mut self, index: usize) -> Result<Option<&Found<'f>>, Unidentified<'l>> {
+        let known = self.known.iter().position(|(known, _)| *known == index);
+        let place = known.unwrap_or(self.known.len());
+        if known.is_none() {
+            let found = one(self.gate, self.live, index, self.facts, self.now)?;
+            self.known.push((index, found));
+        }
+        Ok(self.known[place].1.as_ref())
+    }
+
+    /// Who it is by the identity with this index, or who it counts as without.
+    pub(super) fn who(&mut self, index: usize) -> Result<Who<'f>, Unidentified<'l>> {
+        if let Some(found) = self.find(index)? {
+            return Ok(found.who.clone());
+        }
+        let identity = &self.live.policy.identities[index];
+        match identity.on_missing {
+            OnMissing::Reject => Err(wrong(identity, Why::Missing)),
+            OnMissing::Anonymous => Ok(Who::Anonymous),
+            OnMissing::Ip => Ok(Who::Ip),
+        }
+    }
+
+    /// Its plan, if it has one. If that is beside an identity that it lacks, `on_missing` decides.
+    pub(super) fn plan(&mut self) -> Result<Option<Plan<'f>>, Unidentified<'l>> {
+        match &self.live.policy.plans {
+            None => Ok(None),
+            Some(PlanSource::Header(name)) => Ok(Plan::in_header(self.facts.headers, name)),
+            Some(PlanSource::Claim(index)) => {
+                self.who(*index)?;
+                let found = self.find(*index)?;
+                Ok(found.and_then(|found| found.plan.clone()).map(Plan::Claim))
+            }
+        }
+    }
+}
+
+fn wrong(identity: &Identity, why: Why) -> Unidentified<'_> {
+    let wants_bearer =
+        matches!(&identity.source, IdentitySource::Jwt { header, .. } if *header == http::header::AUTHORIZATION);
+    Unidentified { identity: &identity.name, why, wants_bearer }
 }
 
 fn one<'l, 'f>(
     gate: &Gate,
     live: &'l Live,
     index: usize,
-    identity: &'l Identity,
     facts: &Facts<'f>,
     now: Timestamp,
-) -> Result<Who<'f>, Unidentified<'l>> {
+) -> Result<Option<Found<'f>>, Unidentified<'l>> {
+    let identity = &live.policy.identities[index];
     let (header, verifier) = match &identity.source {
         IdentitySource::Certificate(name) => return of_certificate(identity, *name, facts),
         IdentitySource::Header(header) => (header, None),
         IdentitySource::Jwt { header, verifier } => (header, Some(verifier)),
     };
-    let wrong = |why| Unidentified {
-        identity: &identity.name,
-        why,
-        wants_bearer: verifier.is_some() && *header == http::header::AUTHORIZATION,
-    };
     let mut values = facts.headers.all(header.as_str());
     let value = values.next();
     if values.next().is_some() {
-        return Err(wrong(Why::Several));
+        return Err(wrong(identity, Why::Several));
     }
     let value = match (value, verifier) {
         (Some(value), Some(_)) if *header == http::header::AUTHORIZATION => bearer(value),
         (value, _) => value.filter(|value| !value.is_empty()),
     };
     match (value, verifier) {
-        (Some(value), None) => Ok(Who::Bytes(value)),
+        (None, _) => Ok(None),
+        (Some(value), None) => Ok(Some(Found { who: Who::Bytes(value), plan: None })),
         (Some(token), Some(verifier)) => {
-            claim(gate, live, index, verifier, token, now).map_err(|error| wrong(Why::Token(error)))
+            let claimed = claims(gate, live, index, verifier, token, now);
+            let Claimed { value, plan } = claimed.map_err(|error| wrong(identity, Why::Token(error)))?;
+            Ok(Some(Found { who: Who::Claim(value), plan }))
         }
-        (None, _) => missing(identity.on_missing).ok_or_else(|| wrong(Why::Missing)),
-    }
-}
-
-/// Who a request without an identity is from; none if it is refused.
-fn missing<'f>(on_missing: OnMissing) -> Option<Who<'f>> {
-    match on_missing {
-        OnMissing::Reject => None,
-        OnMissing::Anonymous => Some(Who::Anonymous),
-        OnMissing::Ip => Some(Who::Ip),
     }
 }
 
@@ -100,31 +153,30 @@ fn of_certificate<'l, 'f>(
     identity: &'l Identity,
     name: CertificateName,
     facts: &Facts<'f>,
-) -> Result<Who<'f>, Unidentified<'l>> {
-    let wrong = |why| Unidentified { identity: &identity.name, why, wants_bearer: false };
+) -> Result<Option<Found<'f>>, Unidentified<'l>> {
     match facts.certificate.map(|certificate| name.of(certificate)) {
-        Some([only]) => Ok(Who::Bytes(only.as_bytes())),
-        Some([_, ..]) => Err(wrong(Why::Several)),
-        Some([]) | None => missing(identity.on_missing).ok_or_else(|| wrong(Why::Missing)),
+        Some([only]) => Ok(Some(Found { who: Who::Bytes(only.as_bytes()), plan: None })),
+        Some([_, ..]) => Err(wrong(identity, Why::Several)),
+        Some([]) | None => Ok(None),
     }
 }
 
-/// The claim of a token, verified now or before.
-fn claim<'f>(
+/// The claims of a token, verified now or before.
+fn claims(
     gate: &Gate,
     live: &Live,
     index: usize,
     verifier: &Verifier,
     token: &[u8],
     now: Timestamp,
-) -> Result<Who<'f>, TokenError> {
+) -> Result<Claimed, TokenError> {
     let key = gate.secret.token(index, token);
-    if let Some(value) = live.tokens.find(key, now) {
-        return Ok(Who::Claim(value));
+    if let Some(claimed) = live.tokens.find(key, now) {
+        return Ok(claimed);
     }
-    let verified = verifier.verify(token, now)?;
-    live.tokens.insert(key, verified.value.clone(), verified.expires, now);
-    Ok(Who::Claim(verified.value))
+    let Verified { claimed, expires } = verifier.verify(token, now)?;
+    live.tokens.insert(key, claimed.clone(), expires, now);
+    Ok(claimed)
 }
 
 /// The token of `Bearer TOKEN` (RFC 6750, section 2.1; the scheme in any case, RFC 9110, section 11.1).

@@ -8,6 +8,7 @@ use arc_swap::ArcSwapOption;
 
 use super::line::Line;
 use crate::limit::Key;
+use crate::policy::jwt::Claimed;
 use crate::policy::key::KeySecret;
 use crate::policy::{Applied, Limit, Policy, Variant};
 use crate::store::{Table, TokenCache};
@@ -49,7 +50,7 @@ pub struct Live {
     /// The overrides of each limit, by key.
     overrides: Vec<HashMap<Key, Variant>>,
     /// Tokens verified under this policy's keys.
-    pub tokens: TokenCache,
+    pub tokens: TokenCache<Claimed>,
     pub(super) caps: HoldCaps,
 }
 

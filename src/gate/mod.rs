@@ -3,6 +3,7 @@
 //! The decision itself is synchronous; only [`Waiting::wait`] is not. Not here: what a verdict looks like
 //! to a client (respond), and the request's way through the proxy.
 
+mod access;
 mod decide;
 mod hold;
 mod identify;
@@ -12,6 +13,7 @@ mod settle;
 mod verdict;
 mod wait;
 
+pub use access::Shut;
 pub use decide::Step;
 pub use identify::{Unidentified, Why};
 pub use live::{Gate, HoldCaps, LimitState, Live};

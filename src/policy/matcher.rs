@@ -87,15 +87,19 @@ struct Leaf {
 impl Matcher {
     /// Of the limits of `stage`, but those that are off.
     pub(super) fn new(limits: &[Limit], stage: Stage) -> Self {
-        let mut matcher = Self::default();
         let is_decided = |limit: &Limit| limit.stage == stage && limit.mode != Mode::Off;
-        for (index, limit) in limits.iter().enumerate().filter(|(_, limit)| is_decided(limit)) {
-            if limit.matches.paths.is_empty() {
-                matcher.everywhere.push(index);
-            }
-            for pattern in &limit.matches.paths {
-                matcher.root.insert(pattern.segments(), &Leaf { limit: index, route: pattern.as_str().into() });
-            }
+        let decided = || limits.iter().enumerate().filter(|(_, limit)| is_decided(limit));
+        let paths = decided().flat_map(|(index, limit)| limit.matches.paths.iter().map(move |path| (index, path)));
+        let everywhere = decided().filter(|(_, limit)| limit.matches.paths.is_empty());
+        Self { everywhere: everywhere.map(|(index, _)| index).collect(), ..Self::over(paths) }
+    }
+
+    /// Of anything that goes by paths alone, each pattern with the number of what it belongs to. What has the most
+    /// specific pattern is found first.
+    pub(super) fn over<'p>(paths: impl IntoIterator<Item = (usize, &'p PathPattern)>) -> Self {
+        let mut matcher = Self::default();
+        for (index, pattern) in paths {
+            matcher.root.insert(pattern.segments(), &Leaf { limit: index, route: pattern.as_str().into() });
         }
         matcher
     }

@@ -9,9 +9,11 @@ mod facts;
 mod fields;
 mod matcher;
 mod pattern;
+mod plan;
 mod settle;
 mod siphash;
 
+pub mod access;
 pub mod client_ip;
 pub mod jwt;
 pub mod key;
@@ -28,8 +30,10 @@ pub use facts::{Certificate, Facts};
 pub use fields::{FieldBuf, Fields, Spans};
 pub use matcher::{HeaderTest, HostPattern, Match};
 pub use pattern::{PathPattern, PatternError};
+pub use plan::{Plan, PlanSource};
 pub use settle::{After, Settle, SettleBy, StatusSet};
 
+use access::Access;
 use client_ip::ClientIpRules;
 use jwt::Verifier;
 use key::KeyPart;
@@ -49,6 +53,10 @@ pub struct Policy {
     pub client_ip: ClientIpRules,
     /// Whether CORS preflights pass without being charged by limits of the identified stage.
     pub free_preflights: bool,
+    /// Who is shut out, who is free of limits, and what needs a plan.
+    pub access: Option<Box<Access>>,
+    /// Where a request's plan is found.
+    pub plans: Option<PlanSource>,
 }
 
 /// One named allowance.
@@ -206,7 +214,13 @@ impl Policy {
     pub fn new(limits: Vec<Limit>, identities: Vec<Identity>, client_ip: ClientIpRules, free_preflights: bool) -> Self {
         let foreknown = (0..limits.len()).map(|index| Foreknown::of(&limits, index)).collect();
         let matchers = [Stage::Arrival, Stage::Identified].map(|stage| Matcher::new(&limits, stage));
-        Self { limits, foreknown, matchers, identities, client_ip, free_preflights }
+        let (access, plans) = (None, None);
+        Self { limits, foreknown, matchers, identities, client_ip, free_preflights, access, plans }
+    }
+
+    /// The same with rules about who may ask at all, and with plans.
+    pub fn with_access(self, access: Option<Access>, plans: Option<PlanSource>) -> Self {
+        Self { access: access.map(Box::new), plans, ..self }
     }
 
     /// All limits, also those that are off.

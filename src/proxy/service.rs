@@ -20,7 +20,8 @@ use super::upstream::{Connection, Exchange, ExchangeError, Sent};
 use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
-use crate::gate::{Charged, Pass, Refusal, Standing, Step, Waiting};
+use crate::gate::{Charged, Pass, Refusal, Shut, Standing, Step, Unidentified, Waiting};
+use crate::policy::access::{Access, Ground};
 use crate::policy::{Certificate, Facts, Stage, path};
 use crate::respond::{Answer, Kind};
 use crate::telemetry::Outcome;
@@ -113,17 +114,52 @@ impl<'v> Life<'v> {
     ) -> Result<(), Stop<'v>> {
         let clock = self.worker.shared.gate.clock();
         let now = clock.at(self.began);
-        if self.view.current.live.policy.has_arrival() {
+        let policy = &self.view.current.live.policy;
+        let access = policy.access.as_deref();
+        let mut is_free = match access {
+            Some(access) => self.arrive(access, facts, is_grpc)?,
+            None => false,
+        };
+        if !is_free && policy.has_arrival() {
             let mut arrival = self.pass(Stage::Arrival, facts, is_grpc, now, wire.as_deref_mut(), tally).await?;
             arrival.charged.keep(true); // it has arrived, whatever becomes of it
             passed.arrival = arrival.standing;
         }
         let now = if self.waited.get() { clock.now() } else { now };
-        let identified = self.pass(Stage::Identified, facts, is_grpc, now, wire, tally).await?;
-        (passed.identified, passed.charged) = (identified.standing, identified.charged);
+        if let Some(access) = access.filter(|access| access.looks_beyond_arrival()) {
+            is_free |= self.enter(access, facts, is_grpc, now)?;
+        }
+        if !is_free {
+            let identified = self.pass(Stage::Identified, facts, is_grpc, now, wire, tally).await?;
+            (passed.identified, passed.charged) = (identified.standing, identified.charged);
+        }
         passed.was_held = self.waited.get();
         tally.outcome = if passed.was_held { Outcome::Held } else { Outcome::Forwarded };
         Ok(())
+    }
+
+    /// Whether its address or its path frees the request from all limits.
+    fn arrive(&self, access: &Access, facts: &Facts<'_>, is_grpc: bool) -> Result<bool, Stop<'v>> {
+        access.on_arrival(facts.client_ip, facts.path).map_err(|ground| self.denied(ground, is_grpc))
+    }
+
+    /// Whether who it is from frees the request from the limits of the identified stage.
+    fn enter(&self, access: &'v Access, facts: &Facts<'_>, is_grpc: bool, now: Timestamp) -> Result<bool, Stop<'v>> {
+        let entered = self.worker.shared.gate.enter(&self.view.current.live, access, facts, now);
+        entered.map_err(|shut| match shut {
+            Shut::Denied(ground) => self.denied(ground, is_grpc),
+            Shut::Unidentified(missing) => self.unidentified(&missing, is_grpc),
+        })
+    }
+
+    fn denied(&self, ground: Ground<'_>, is_grpc: bool) -> Stop<'v> {
+        self.count(Kind::Denied);
+        Answer::denied(ground, is_grpc).into()
+    }
+
+    fn unidentified(&self, missing: &Unidentified<'_>, is_grpc: bool) -> Stop<'v> {
+        self.count(Kind::Unidentified);
+        Answer::unidentified(missing, is_grpc).into()
     }
 
     /// Decides one stage, and waits if it must.
@@ -150,12 +186,10 @@ impl<'v> Life<'v> {
                     None => Box::pin(waiting.wait()).await,
                 };
                 tally.waited();
+                tally.outcome = Outcome::Refused; // until something else becomes of it
                 passed
             }
-            Err(missing) => {
-                self.count(Kind::Unidentified);
-                return Err(Answer::unidentified(&missing, is_grpc).into());
-            }
+            Err(missing) => return Err(self.unidentified(&missing, is_grpc)),
         };
         passed.map_err(|refusal| {
             tally.outcome = Outcome::Rejected;

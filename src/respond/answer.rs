@@ -12,6 +12,7 @@ use super::{Kind, Profiles, Sink, Verdict, limit_headers};
 use crate::gate::{Cause, Refusal, Standing, Unidentified, Why};
 use crate::limit::Retry;
 use crate::policy::Fields;
+use crate::policy::access::Ground;
 
 /// What is answered, before it is written. The headers that frame it and `connection` are the writer's.
 #[derive(Debug)]
@@ -94,6 +95,18 @@ impl<'a> Answer<'a> {
             Why::Token(_) => "Bearer error=\"invalid_token\"",
         });
         Self { challenge, ..Self::new(Kind::Unidentified, detail, is_grpc) }
+    }
+
+    /// The answer to a request that is shut out: 403. It names what the client knows already, and the plans that
+    /// would do.
+    pub fn denied(ground: Ground<'_>, is_grpc: bool) -> Self {
+        let detail = match ground {
+            Ground::Address => "this address is denied".into(),
+            Ground::Path => "this path is denied".into(),
+            Ground::Identity(identity) => format!("this {identity} is denied").into(),
+            Ground::Plan(plans) => Cow::from(format!("this path needs the plan {}", plans.join(" or "))),
+        };
+        Self::new(Kind::Denied, detail, is_grpc)
     }
 
     /// The same, saying where the client stands although no limit refused it.

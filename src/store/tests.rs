@@ -292,7 +292,7 @@ fn threads_pass_the_bound_by_at_most_one_each() {
 
 #[test]
 fn tokens_live_until_they_expire_and_five_minutes_at_most() {
-    let cache = TokenCache::new(3);
+    let cache = TokenCache::<String>::new(3);
     cache.insert(key(1), "one".into(), Some(at("10s")), at("0s"));
     cache.insert(key(2), "two".into(), None, at("0s"));
     cache.insert(key(3), "three".into(), Some(at("1day")), at("0s"));

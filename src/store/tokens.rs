@@ -3,8 +3,6 @@
 //! Kept by the hash of the token, never its text. An entry lives until its token expires and at most
 //! [`MAX_TOKEN_AGE_NS`]; at the bound new tokens are verified each time until others have gone.
 
-use std::sync::Arc;
-
 use dashmap::DashMap;
 
 use crate::limit::Key;
@@ -14,33 +12,33 @@ use crate::time::Timestamp;
 /// `exp` does not hold its place for good.
 pub const MAX_TOKEN_AGE_NS: u64 = 300 * 1_000_000_000;
 
-/// Claim values of verified tokens.
+/// What verified tokens say, each in a `V`.
 #[derive(Debug)]
-pub struct TokenCache {
-    tokens: DashMap<Key, Entry>,
+pub struct TokenCache<V> {
+    tokens: DashMap<Key, Entry<V>>,
     max: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
-    value: Arc<str>,
+struct Entry<V> {
+    value: V,
     until: Timestamp,
 }
 
-impl TokenCache {
+impl<V: Clone> TokenCache<V> {
     /// An empty cache of at most about `max` tokens (it may exceed it by one for each thread that inserts).
     pub fn new(max: usize) -> Self {
         Self { tokens: DashMap::new(), max }
     }
 
-    /// The value of a token verified before and still good at `now`.
-    pub fn find(&self, token: Key, now: Timestamp) -> Option<Arc<str>> {
+    /// What a token says that was verified before and is still good at `now`.
+    pub fn find(&self, token: Key, now: Timestamp) -> Option<V> {
         let entry = self.tokens.get(&token)?;
-        (entry.until > now).then(|| Arc::clone(&entry.value))
+        (entry.until > now).then(|| entry.value.clone())
     }
 
     /// Remembers a token that was verified at `now` and is good until `expires`.
-    pub fn insert(&self, token: Key, value: Arc<str>, expires: Option<Timestamp>, now: Timestamp) {
+    pub fn insert(&self, token: Key, value: V, expires: Option<Timestamp>, now: Timestamp) {
         if self.tokens.len() < self.max {
             let oldest = now.saturating_add_ns(MAX_TOKEN_AGE_NS);
             let until = expires.map_or(oldest, |expires| expires.min(oldest));

@@ -18,6 +18,7 @@ mod failures;
 mod h2;
 mod hold;
 
+mod access;
 mod identity;
 
 mod answers;

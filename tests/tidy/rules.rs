@@ -36,6 +36,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("jiff", &["limit"]),
     ("rustls", &["proxy"]),
     ("x509_parser", &["proxy"]),
+    ("prefix_trie", &["policy"]),
 ];
 
 /// Readings of a clock, and the module that may take them.

@@ -1,4 +1,4 @@
-//! The payload of a token: the registered claims that are checked, and the one that names the client.
+//! The payload of a token: the registered claims that are checked, and those that name the client and its plan.
 //!
 //! Everything else is skipped without being kept. A claim that comes twice makes the payload malformed: which
 //! one counts would depend on the reader (RFC 7519, 4).
@@ -13,18 +13,22 @@ use serde::{Deserialize, Deserializer};
 
 use crate::time::{Timestamp, saturating_ns};
 
-/// Bytes of the longest text that names a client.
+/// Bytes of the longest text that names a client or a plan.
 const VALUE_BYTES_MAX: usize = 256;
+
+/// The names of the claims that name the client and its plan.
+type Named<'n> = [Option<&'n str>; 2];
 
 /// The claims that matter.
 #[derive(Debug, Default)]
 pub(super) struct Claims<'t> {
+    names: Named<'t>,
     pub(super) exp: Option<Value<'t>>,
     pub(super) nbf: Option<Value<'t>>,
     pub(super) iss: Option<Value<'t>>,
     pub(super) aud: Option<Value<'t>>,
-    /// The claim that names the client, if it is none of the above.
-    other: Option<Value<'t>>,
+    /// Those of `names` that are none of the above, at the first place where they are named.
+    others: [Option<Value<'t>>; 2],
 }
 
 /// The value of a claim, as far as it can matter.
@@ -39,31 +43,37 @@ pub(super) enum Value<'t> {
 }
 
 impl<'t> Claims<'t> {
-    /// Reads a payload in which `named` names the client; `None` if it is not an object of distinct claims.
-    pub(super) fn parse(json: &'t [u8], named: &str) -> Option<Self> {
+    /// Reads a payload in which `names` matter too; `None` if it is not an object of distinct claims.
+    pub(super) fn parse(json: &'t [u8], names: Named<'t>) -> Option<Self> {
         let mut deserializer = serde_json::Deserializer::from_slice(json);
-        let claims = Wanted { named }.deserialize(&mut deserializer).ok()?;
+        let claims = Wanted { names }.deserialize(&mut deserializer).ok()?;
         deserializer.end().ok()?;
         Some(claims)
     }
 
-    pub(super) fn named(&self, name: &str) -> Option<&Value<'t>> {
+    /// The claim that is named at this place.
+    pub(super) fn named(&self, place: usize) -> Option<&Value<'t>> {
+        let name = self.names[place]?;
         match name {
             "exp" => self.exp.as_ref(),
             "nbf" => self.nbf.as_ref(),
             "iss" => self.iss.as_ref(),
             "aud" => self.aud.as_ref(),
-            _ => self.other.as_ref(),
+            _ => self.others[self.place(name)?].as_ref(),
         }
     }
 
-    fn slot(&mut self, name: &str, named: &str) -> Option<&mut Option<Value<'t>>> {
+    fn place(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|known| *known == Some(name))
+    }
+
+    fn slot(&mut self, name: &str) -> Option<&mut Option<Value<'t>>> {
         match name {
             "exp" => Some(&mut self.exp),
             "nbf" => Some(&mut self.nbf),
             "iss" => Some(&mut self.iss),
             "aud" => Some(&mut self.aud),
-            name => (name == named).then_some(&mut self.other),
+            name => self.place(name).map(|place| &mut self.others[place]),
         }
     }
 }
@@ -80,10 +90,18 @@ impl Value<'_> {
         Some(Timestamp::from_ns(saturating_ns(since_epoch)))
     }
 
-    /// The client's name: text that is neither empty nor too long, or an integer in decimal.
-    pub(super) fn client(&self) -> Option<Arc<str>> {
+    /// A name: text that is neither empty nor too long.
+    pub(super) fn name(&self) -> Option<Arc<str>> {
         match self {
             Self::Text(text) => (1..=VALUE_BYTES_MAX).contains(&text.len()).then(|| Arc::from(&**text)),
+            _ => None,
+        }
+    }
+
+    /// The client's name, or an integer in decimal.
+    pub(super) fn client(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Text(_) => self.name(),
             Self::Positive(number) => Some(Arc::from(itoa::Buffer::new().format(*number))),
             Self::Negative(number) => Some(Arc::from(itoa::Buffer::new().format(*number))),
             Self::Fraction(_) | Self::List(_) | Self::Other => None,
@@ -103,28 +121,28 @@ impl Value<'_> {
 }
 
 struct Wanted<'n> {
-    named: &'n str,
+    names: Named<'n>,
 }
 
-impl<'de> DeserializeSeed<'de> for Wanted<'_> {
+impl<'de> DeserializeSeed<'de> for Wanted<'de> {
     type Value = Claims<'de>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Claims<'de>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for Wanted<'_> {
+impl<'de> Visitor<'de> for Wanted<'de> {
     type Value = Claims<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object of claims")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Claims<'de>, A::Error> {
-        let mut claims = Claims::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut claims = Claims { names: self.names, ..Claims::default() };
         while let Some(Name(name)) = map.next_key()? {
-            match claims.slot(&name, self.named) {
+            match claims.slot(&name) {
                 Some(Some(_)) => return Err(A::Error::custom("a claim comes twice")),
                 Some(slot) => *slot = Some(map.next_value()?),
                 None => {

@@ -106,6 +106,7 @@ impl error::Error for UnknownAlgorithm {}
 #[derive(Debug)]
 pub struct Verifier {
     claim: Box<str>,
+    plan_claim: Option<Box<str>>,
     algorithms: Vec<Algorithm>,
     keys: Vec<Key>,
     issuer: Option<Box<str>>,
@@ -117,10 +118,19 @@ pub struct Verifier {
 /// What a good token says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// The claim; an integer in decimal.
-    pub value: Arc<str>,
+    /// Who it is from, and its plan.
+    pub claimed: Claimed,
     /// When it stops to be good, leeway included.
     pub expires: Option<Timestamp>,
+}
+
+/// What a good token says of its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// The claim that names the client; an integer in decimal.
+    pub value: Arc<str>,
+    /// The claim that names its plan, if that is asked for and is text.
+    pub plan: Option<Arc<str>>,
 }
 
 /// Why a token is refused.
@@ -207,12 +217,18 @@ impl Verifier {
         Ok(Self {
             keys: keys::build(&spec.keys, &spec.algorithms)?,
             claim: spec.claim.into(),
+            plan_claim: None,
             algorithms: spec.algorithms,
             issuer: spec.issuer.map(Into::into),
             audience: spec.audience.map(Into::into),
             require_exp: spec.require_exp,
             leeway_ns: saturating_ns(spec.leeway),
         })
+    }
+
+    /// Takes the name of a plan from this claim too. A token without it is as good as any other.
+    pub fn set_plan_claim(&mut self, claim: &str) {
+        self.plan_claim = Some(claim.into());
     }
 
     /// What `token` says, if it is good at `now`.
@@ -226,11 +242,13 @@ impl Verifier {
         self.verify_signature(&parts, &json)?;
         json.clear();
         decode(parts.payload, &mut json)?;
-        let claims = Claims::parse(&json, &self.claim).ok_or(TokenError::Malformed)?;
+        let named = [Some(&*self.claim), self.plan_claim.as_deref()];
+        let claims = Claims::parse(&json, named).ok_or(TokenError::Malformed)?;
         let expires = self.check_times(&claims, now)?;
         self.check_parties(&claims)?;
-        let value = claims.named(&self.claim).and_then(claims::Value::client).ok_or(TokenError::Claim)?;
-        Ok(Verified { value, expires })
+        let value = claims.named(0).and_then(claims::Value::client).ok_or(TokenError::Claim)?;
+        let plan = claims.named(1).and_then(claims::Value::name);
+        Ok(Verified { claimed: Claimed { value, plan }, expires })
     }
 
     fn verify_signature(&self, parts: &Parts<'_>, header: &[u8]) -> Result<(), TokenError> {

@@ -100,11 +100,45 @@ fn hmac_spec() -> VerifierSpec {
 
 fn verify(spec: VerifierSpec, token: &str) -> Result<String, TokenError> {
     let now = Timestamp::from_ns(NOW_S * 1_000_000_000);
-    Verifier::new(spec).unwrap().verify(token.as_bytes(), now).map(|verified| verified.value.to_string())
+    Verifier::new(spec).unwrap().verify(token.as_bytes(), now).map(|verified| verified.claimed.value.to_string())
 }
 
 fn seller() -> Value {
     json!({ "sellerId": "s-1" })
+}
+
+#[test]
+fn a_plan_is_text_in_another_claim() {
+    let long = "x".repeat(257);
+    let plan = |claim: &str, claims: Value| {
+        let mut verifier = Verifier::new(hmac_spec()).unwrap();
+        verifier.set_plan_claim(claim);
+        let token = Signer::Hmac(SECRET).sign(None, &claims);
+        let verified = verifier.verify(token.as_bytes(), Timestamp::from_ns(NOW_S * 1_000_000_000));
+        verified.map(|verified| verified.claimed.plan.as_deref().map(str::to_owned))
+    };
+    for (claim, claims, expected) in [
+        ("plan", json!({ "sellerId": 1, "plan": "premium" }), Some("premium")),
+        ("plan", json!({ "plan": "premium", "sellerId": 1, "Plan": "free" }), Some("premium")),
+        ("https://a.example/plan", json!({ "sellerId": 1, "https://a.example/plan": "p" }), Some("p")),
+        ("sellerId", json!({ "sellerId": "s" }), Some("s")),
+        ("iss", json!({ "sellerId": 1, "iss": "issuer" }), Some("issuer")),
+        ("plan", json!({ "sellerId": 1 }), None),
+        ("plan", json!({ "sellerId": 1, "plan": "" }), None),
+        ("plan", json!({ "sellerId": 1, "plan": 7 }), None),
+        ("plan", json!({ "sellerId": 1, "plan": null }), None),
+        ("plan", json!({ "sellerId": 1, "plan": ["premium"] }), None),
+        ("plan", json!({ "sellerId": 1, "plan": { "name": "premium" } }), None),
+        ("plan", json!({ "sellerId": 1, "plan": long }), None),
+        ("sellerId", json!({ "sellerId": 7 }), None),
+    ] {
+        assert_eq!(plan(claim, claims.clone()), Ok(expected.map(str::to_owned)), "{claims}");
+    }
+    assert_eq!(plan("plan", json!({ "plan": "premium" })), Err(TokenError::Claim));
+    // Without it, nobody looks.
+    let token = Signer::Hmac(SECRET).sign_raw("{\"alg\":\"HS256\"}", r#"{"sellerId":1,"plan":"a","plan":"b"}"#);
+    let verifier = Verifier::new(hmac_spec()).unwrap();
+    assert_eq!(verifier.verify(token.as_bytes(), Timestamp::ZERO).unwrap().claimed.plan, None);
 }
 
 #[test]

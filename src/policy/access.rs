@@ -1,0 +1,182 @@
+//! Who is shut out whatever the limits say, who is let through whatever they say, and what needs a plan.
+//!
+//! Of networks that hold an address the longest prefix counts, of patterns that match a path the most specific.
+//! What the address, the path and the identities say is then put together: one that denies is enough to shut a
+//! request out, else one that allows is enough to free it from limits. A look-up of an address walks a radix
+//! trie, so its cost grows with the length of an address and not with the number of networks.
+//!
+//! Not here: finding out who a request is from, and which plan it has (gate).
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use prefix_trie::PrefixMap;
+
+use super::PathPattern;
+use super::key::Who;
+use super::matcher::Matcher;
+
+/// `[access]`.
+#[derive(Debug)]
+pub struct Access {
+    v4: PrefixMap<Ipv4Net, Rule>,
+    v6: PrefixMap<Ipv6Net, Rule>,
+    paths: Matcher,
+    /// By the index of an identity in the policy; only those that an entry names.
+    identities: Vec<(usize, Values)>,
+    require: Vec<Requirement>,
+    required_at: Matcher,
+}
+
+/// What is said of the values of one identity.
+type Values = HashMap<Box<[u8]>, Rule>;
+
+/// What an entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// No limit applies.
+    Allow,
+    /// 403.
+    Deny,
+}
+
+/// All entries, as written. No two say opposite things of the same network, path or value.
+#[derive(Debug, Default)]
+pub struct AccessSpec {
+    /// Networks of clients.
+    pub networks: Vec<(IpNet, Rule)>,
+    /// Paths.
+    pub paths: Vec<(PathPattern, Rule)>,
+    /// Values of the identity with this index in the policy.
+    pub identities: Vec<(usize, Box<str>, Rule)>,
+    /// What needs a plan.
+    pub require: Vec<Requirement>,
+}
+
+/// Paths that only requests with a certain plan may ask for.
+#[derive(Clone, Debug)]
+pub struct Requirement {
+    /// Any of these.
+    pub paths: Vec<PathPattern>,
+    /// Names of plans, any of which will do.
+    pub plans: Vec<Box<str>>,
+}
+
+/// What shuts a request out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ground<'p> {
+    /// Its client's address.
+    Address,
+    /// Its path.
+    Path,
+    /// The identity of this name.
+    Identity(&'p str),
+    /// It has none of these plans.
+    Plan(&'p [Box<str>]),
+}
+
+impl Requirement {
+    /// Whether a request with this plan, or none, may go on.
+    pub fn is_met_by(&self, plan: Option<&str>) -> bool {
+        plan.is_some_and(|plan| self.plans.iter().any(|name| **name == *plan))
+    }
+}
+
+impl Access {
+    /// Prepares the entries for look-ups.
+    pub fn new(spec: AccessSpec) -> Self {
+        let (mut v4, mut v6) = (PrefixMap::new(), PrefixMap::new());
+        for (network, rule) in spec.networks {
+            match canonical(network) {
+                IpNet::V4(network) => v4.insert(network.trunc(), rule),
+                IpNet::V6(network) => v6.insert(network.trunc(), rule),
+            };
+        }
+        let mut identities: Vec<(usize, Values)> = Vec::new();
+        for (index, value, rule) in spec.identities {
+            let at = identities.iter().position(|(known, _)| *known == index).unwrap_or_else(|| {
+                identities.push((index, Values::new()));
+                identities.len() - 1
+            });
+            identities[at].1.insert(value.into_boxed_bytes(), rule);
+        }
+        let by_place = spec.require.iter().enumerate();
+        let required = by_place.flat_map(|(place, one)| one.paths.iter().map(move |path| (place, path)));
+        Self {
+            v4,
+            v6,
+            paths: Matcher::over(spec.paths.iter().map(|(path, rule)| (*rule as usize, path))),
+            identities,
+            required_at: Matcher::over(required),
+            require: spec.require,
+        }
+    }
+
+    /// What is said of the client's address, IPv4 if it is one.
+    pub fn by_address(&self, ip: IpAddr) -> Option<Rule> {
+        match ip {
+            IpAddr::V4(ip) => self.v4.get_lpm(&ip.into()).map(|(_, rule)| *rule),
+            IpAddr::V6(ip) => self.v6.get_lpm(&ip.into()).map(|(_, rule)| *rule),
+        }
+    }
+
+    /// What is said of the normalised path.
+    pub fn by_path(&self, path: &str) -> Option<Rule> {
+        let mut first = None;
+        self.paths.for_each_path_match(path, |rule, _| {
+            first.get_or_insert(if rule == Rule::Deny as usize { Rule::Deny } else { Rule::Allow });
+        });
+        first
+    }
+
+    /// What is said of address and path together: whether the request is freed from limits, or why it is shut out.
+    pub fn on_arrival(&self, ip: IpAddr, path: &str) -> Result<bool, Ground<'static>> {
+        let (by_address, by_path) = (self.by_address(ip), self.by_path(path));
+        match (by_address, by_path) {
+            (Some(Rule::Deny), _) => Err(Ground::Address),
+            (_, Some(Rule::Deny)) => Err(Ground::Path),
+            _ => Ok(by_address.or(by_path).is_some()),
+        }
+    }
+
+    /// Whether anything but address and path matters.
+    pub fn looks_beyond_arrival(&self) -> bool {
+        !self.identities.is_empty() || !self.require.is_empty()
+    }
+
+    /// The indices of the identities that entries name.
+    pub fn identities(&self) -> impl Iterator<Item = usize> {
+        self.identities.iter().map(|(index, _)| *index)
+    }
+
+    /// What is said of someone by the identity with this index. An address that stands in for one is not looked up.
+    pub fn by_identity(&self, index: usize, who: &Who<'_>) -> Option<Rule> {
+        let (_, values) = self.identities.iter().find(|(known, _)| *known == index)?;
+        match who {
+            Who::Bytes(bytes) => values.get(*bytes).copied(),
+            Who::Claim(claim) => values.get(claim.as_bytes()).copied(),
+            Who::Anonymous | Who::Ip => None,
+        }
+    }
+
+    /// What the normalised path needs; all of it.
+    pub fn required(&self, path: &str) -> Required<'_> {
+        let mut required = Required::new();
+        self.required_at.for_each_path_match(path, |place, _| required.push(&self.require[place]));
+        required
+    }
+}
+
+/// What one path needs.
+pub type Required<'p> = smallvec::SmallVec<[&'p Requirement; 2]>;
+
+/// The IPv4 network inside one of IPv4-mapped IPv6 addresses (RFC 4291, 2.5.5.2), as clients' addresses are unmapped.
+pub fn canonical(network: IpNet) -> IpNet {
+    let IpNet::V6(v6) = network else { return network };
+    let v4 = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96));
+    v4.and_then(|(ip, prefix)| Ipv4Net::new(ip, prefix).ok()).map_or(network, IpNet::V4)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! Who is shut out and who is freed, row by row, and against the slow, plain way.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const RULES: [Rule; 2] = [Rule::Allow, Rule::Deny];
+
+fn networks(entries: &[(&str, Rule)]) -> Access {
+    let networks = entries.iter().map(|(network, rule)| (network.parse().unwrap(), *rule)).collect();
+    Access::new(AccessSpec { networks, ..AccessSpec::default() })
+}
+
+fn patterns(entries: &[(&str, Rule)]) -> Vec<(PathPattern, Rule)> {
+    entries.iter().map(|(path, rule)| (PathPattern::parse(path).unwrap(), *rule)).collect()
+}
+
+fn requirement(paths: &[&str], plans: &[&str]) -> Requirement {
+    Requirement {
+        paths: paths.iter().map(|path| PathPattern::parse(path).unwrap()).collect(),
+        plans: plans.iter().map(|&plan| plan.into()).collect(),
+    }
+}
+
+#[test]
+fn the_longest_prefix_counts() {
+    use Rule::{Allow, Deny};
+    let access = networks(&[
+        ("10.0.0.0/8", Deny),
+        ("10.1.0.0/16", Allow),
+        ("10.1.2.0/24", Deny),
+        ("10.1.2.3/32", Allow),
+        ("2001:db8::/32", Deny),
+        ("2001:db8:1::/48", Allow),
+        ("2001:db8:1::7/128", Deny),
+        ("::ffff:192.0.2.0/120", Deny),
+    ]);
+    for (ip, rule) in [
+        ("9.255.255.255", None),
+        ("10.0.0.0", Some(Deny)),
+        ("10.255.255.255", Some(Deny)),
+        ("11.0.0.0", None),
+        ("10.1.0.0", Some(Allow)),
+        ("10.1.2.2", Some(Deny)),
+        ("10.1.2.3", Some(Allow)),
+        ("10.1.2.4", Some(Deny)),
+        ("10.1.3.0", Some(Allow)),
+        ("2001:db8::1", Some(Deny)),
+        ("2001:db8:1::1", Some(Allow)),
+        ("2001:db8:1::7", Some(Deny)),
+        ("2001:db9::", None),
+        // Mapped addresses are those of IPv4, and a client's address is one.
+        ("192.0.2.255", Some(Deny)),
+        ("192.0.3.0", None),
+        ("::", None),
+        ("::a01:203", None),
+    ] {
+        assert_eq!(access.by_address(ip.parse().unwrap()), rule, "{ip}");
+    }
+}
+
+#[test]
+fn a_prefix_of_nothing_holds_every_address_of_its_family() {
+    for (network, v4, v6) in [("0.0.0.0/0", true, false), ("::/0", false, true), ("::ffff:0.0.0.0/96", true, false)] {
+        let access = networks(&[(network, Rule::Deny)]);
+        let is_denied = |ip: &str| access.by_address(ip.parse().unwrap()).is_some();
+        assert_eq!([is_denied("203.0.113.9"), is_denied("2001:db8::")], [v4, v6], "{network}");
+    }
+}
+
+#[test]
+fn the_most_specific_path_counts() {
+    use Rule::{Allow, Deny};
+    let paths =
+        patterns(&[("/internal/{*rest}", Deny), ("/internal/health", Allow), ("/{any}/open", Allow), ("/a/{x}", Deny)]);
+    for paths in [paths.clone(), paths.into_iter().rev().collect()] {
+        let access = Access::new(AccessSpec { paths, ..AccessSpec::default() });
+        for (path, rule) in [
+            ("/", None),
+            ("/internal", None),
+            ("/internal/", Some(Deny)),
+            ("/internal/x/y", Some(Deny)),
+            ("/internal/health", Some(Allow)),
+            ("/internal/health/", Some(Deny)),
+            ("/internal/open", Some(Deny)),
+            ("/b/open", Some(Allow)),
+            ("/a/open", Some(Deny)),
+            ("*", None),
+        ] {
+            assert_eq!(access.by_path(path), rule, "{path}");
+        }
+    }
+}
+
+#[test]
+fn one_that_denies_is_enough_then_one_that_allows() {
+    use Rule::{Allow, Deny};
+    let access = Access::new(AccessSpec {
+        networks: vec![("192.0.2.0/24".parse().unwrap(), Deny), ("203.0.113.0/24".parse().unwrap(), Allow)],
+        paths: patterns(&[("/deny", Deny), ("/allow", Allow)]),
+        ..AccessSpec::default()
+    });
+    assert!(!access.looks_beyond_arrival());
+    let (denied, allowed, other) = ("192.0.2.1", "203.0.113.1", "198.51.100.1");
+    for (ip, path, expected) in [
+        (denied, "/", Err(Ground::Address)),
+        (denied, "/allow", Err(Ground::Address)),
+        (denied, "/deny", Err(Ground::Address)),
+        (allowed, "/", Ok(true)),
+        (allowed, "/allow", Ok(true)),
+        (allowed, "/deny", Err(Ground::Path)),
+        (other, "/", Ok(false)),
+        (other, "/allow", Ok(true)),
+        (other, "/deny", Err(Ground::Path)),
+    ] {
+        assert_eq!(access.on_arrival(ip.parse().unwrap(), path), expected, "{ip} {path}");
+    }
+}
+
+#[test]
+fn identities_by_value() {
+    let entry = |index, value: &str, rule| (index, value.into(), rule);
+    let identities = vec![entry(2, "7", Rule::Deny), entry(0, "7", Rule::Allow), entry(2, "8", Rule::Allow)];
+    let access = Access::new(AccessSpec { identities, ..AccessSpec::default() });
+    assert!(access.looks_beyond_arrival());
+    assert_eq!(access.identities().collect::<Vec<_>>(), [2, 0]);
+    for (index, who, rule) in [
+        (0, Who::Bytes(b"7"), Some(Rule::Allow)),
+        (2, Who::Bytes(b"7"), Some(Rule::Deny)),
+        (2, Who::Claim(Arc::from("7")), Some(Rule::Deny)),
+        (2, Who::Claim(Arc::from("8")), Some(Rule::Allow)),
+        (2, Who::Bytes(b"77"), None),
+        (2, Who::Bytes(b""), None),
+        (2, Who::Bytes(b"\xFF"), None),
+        (1, Who::Bytes(b"7"), None),
+        (2, Who::Anonymous, None),
+        (2, Who::Ip, None),
+    ] {
+        assert_eq!(access.by_identity(index, &who), rule, "{index} {who:?}");
+    }
+}
+
+#[test]
+fn all_that_a_path_requires_must_be_there() {
+    let require = vec![
+        requirement(&["/pro/{*rest}", "/reports"], &["premium", "internal"]),
+        requirement(&["/pro/admin"], &["internal"]),
+    ];
+    let access = Access::new(AccessSpec { require, ..AccessSpec::default() });
+    assert!(access.looks_beyond_arrival());
+    for (path, free, premium, internal, none) in [
+        ("/", true, true, true, true),
+        ("/pro", true, true, true, true),
+        ("/pro/", false, true, true, false),
+        ("/reports", false, true, true, false),
+        ("/pro/admin", false, false, true, false),
+    ] {
+        let passes = |plan: Option<&str>| access.required(path).iter().all(|one| one.is_met_by(plan));
+        let found = [Some("free"), Some("premium"), Some("internal"), None].map(passes);
+        assert_eq!(found, [free, premium, internal, none], "{path}");
+        assert!(access.required(path).is_empty() || !passes(Some("")) && !passes(Some("Internal")));
+    }
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    prop::sample::select(&RULES[..])
+}
+
+/// Networks that overlap: few bits differ.
+fn network() -> impl Strategy<Value = IpNet> {
+    let v4 = (any::<[bool; 4]>(), 0_u8..=32).prop_map(|(bits, prefix)| {
+        let [a, b, c, d] = bits.map(u8::from);
+        IpNet::new(IpAddr::from([a << 7, b << 7, c, d]), prefix).unwrap().trunc()
+    });
+    let v6 = (any::<[bool; 4]>(), 0_u8..=128).prop_map(|(bits, prefix)| {
+        let [a, b, c, d] = bits.map(u16::from);
+        IpNet::new(IpAddr::from([a << 15, 0, b << 8, c, 0, 0, 0, d]), prefix).unwrap().trunc()
+    });
+    prop_oneof![v4, v6]
+}
+
+proptest! {
+    #[test]
+    fn the_trie_agrees_with_trying_every_network(
+        entries in prop::collection::hash_map(network(), rule(), 0..40),
+        near in prop::collection::vec(network(), 1..20),
+    ) {
+        let access = Access::new(AccessSpec {
+            networks: entries.iter().map(|(network, rule)| (*network, *rule)).collect(),
+            ..AccessSpec::default()
+        });
+        for ip in near.iter().chain(entries.keys()).flat_map(|network| [network.addr(), network.broadcast()]) {
+            // A client's address is IPv4 if it is one.
+            let ip = ip.to_canonical();
+            let holding = entries.iter().filter(|(network, _)| network.contains(&ip));
+            let longest = holding.max_by_key(|(network, _)| network.prefix_len()).map(|(_, rule)| *rule);
+            prop_assert_eq!(access.by_address(ip), longest, "{}", ip);
+        }
+    }
+}
