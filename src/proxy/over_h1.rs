@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::Uri;
 use tokio::sync::watch;
+use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
 use super::answer::{self, Asked, Upstream};
@@ -55,7 +56,8 @@ pub(super) async fn serve(
             // Asked once, it wakes this task: asking every time would cost every request.
             if !listens || worker.is_draining() {
                 listens = true;
-                let has_ended = ends.as_mut().poll(cx).is_ready();
+                // Unconstrained: a task without budget would not be put among those to be woken.
+                let has_ended = pin!(unconstrained(ends.as_mut())).poll(cx).is_ready();
                 if has_ended && wire.is_silent() {
                     return Poll::Ready(Said::Nothing);
                 }

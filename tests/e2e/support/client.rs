@@ -92,7 +92,7 @@ impl<S: Read + Write> Client<S> {
             return Some(answer);
         }
         if let Some(len) = answer.header("content-length") {
-            answer.body = vec![0; len.parse().unwrap()];
+            answer.body = vec![0; len.parse().unwrap_or_else(|_| panic!("a length in {:?}", answer.head))];
             self.reader.read_exact(&mut answer.body).ok()?;
         } else if answer.header("transfer-encoding").is_some() {
             loop {
