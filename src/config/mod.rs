@@ -7,11 +7,16 @@ mod compile;
 mod compile_identity;
 mod compile_limit;
 
+mod compile_allowed;
+mod compile_cost;
+mod compile_rule;
+
 mod context;
 mod reader;
 mod schema;
 mod sources;
 mod units;
+mod values;
 
 mod diagnostics;
 mod redact;

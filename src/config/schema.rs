@@ -5,6 +5,9 @@
 
 use std::fmt::{self, Write as _};
 
+use crate::limit::sub_window::SUB_WINDOWS_MAX;
+use crate::limit::windows::WINDOWS_MAX;
+
 /// One option.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
@@ -29,6 +32,12 @@ pub enum Kind {
     Some(&'static str),
     /// A whole number in a range, both ends included.
     Count(u64, u64),
+    /// A whole number from this on, or a table.
+    CountOrTable(u64),
+    /// A rate, or so many at most.
+    Rates(usize),
+    /// What a limit allows to some: rates, a table, or this word for all.
+    Allowance(&'static str),
     /// Bytes in a range, both ends included.
     Size(u64, u64),
     /// `true` or `false`.
@@ -58,7 +67,20 @@ pub enum Preset {
     Toml(&'static str),
 }
 
-use Kind::{Count, Duration, DurationOr, DurationOrZero, List, Map, OneOf, Size, Switch, Tables, Text};
+impl Kind {
+    /// Whether it is a whole number, and this one may be it.
+    pub(super) fn allows(self, number: u64) -> bool {
+        match self {
+            Self::Count(min, max) => (min..=max).contains(&number),
+            Self::CountOrTable(min) => number >= min,
+            _ => false,
+        }
+    }
+}
+
+use Kind::{
+    Count, CountOrTable, Duration, DurationOr, DurationOrZero, List, Map, OneOf, Rates, Size, Switch, Tables, Text,
+};
 use Preset::{Required, Toml, Unset};
 
 const fn opt(path: &'static str, kind: Kind, default: Preset, about: &'static str) -> Opt {
@@ -66,6 +88,10 @@ const fn opt(path: &'static str, kind: Kind, default: Preset, about: &'static st
 }
 
 const NONE: Preset = Unset("none");
+/// An allowance without bound.
+pub(super) const UNLIMITED: &str = "unlimited";
+const ALGORITHMS: &[&str] =
+    &["token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window", "sub_window", "concurrency"];
 const ADDRESSES: Kind = Kind::Some("address and port");
 
 #[rustfmt::skip]
@@ -187,18 +213,62 @@ const OPTIONS: &[Opt] = &[
     opt("limit.key", List("part of a key"), Required,
         "Whose budget: `ip`, `path`, `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, \
          `cookie:NAME`; `[]` for one budget shared by all."),
-    opt("limit.rate", Text("rate"), Required,
-        "COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day` or `week`."),
+    opt("limit.algorithm", OneOf(ALGORITHMS), Toml("\"token_bucket\""),
+        "How it counts."),
+    opt("limit.rate", Rates(WINDOWS_MAX), Required,
+        "COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of \
+         several all must admit. `concurrency` has `max` instead."),
     opt("limit.burst", Count(1, u64::MAX), Unset("COUNT of `rate`"),
-        "Units that may be spent at once."),
-    opt("limit.cost", Count(1, u64::MAX), Toml("1"),
-        "Units that a request takes; at most `burst`."),
+        "Units that may be spent at once; for `leaky_bucket` that holds, units that may queue. For one rate, of \
+         `token_bucket` or `leaky_bucket`."),
+    opt("limit.max", Count(1, u64::MAX), Unset("required for `concurrency`"),
+        "Units in flight at once."),
+    opt("limit.align", OneOf(&["calendar", "first"]), Toml("\"calendar\""),
+        "Windows of `fixed_window`: those of the calendar, or from each key's first request on."),
+    opt("limit.time_zone", Text("IANA name"), Toml("\"UTC\""),
+        "Where days of `align = \"calendar\"` begin."),
+    opt("limit.sub_windows", Count(1, SUB_WINDOWS_MAX as u64), Toml("10"),
+        "Parts of a window of `sub_window`."),
+    opt("limit.cost", CountOrTable(1), Toml("1"),
+        "Units that a request takes; never more than any of its rules holds."),
+    opt("limit.cost.default", Count(1, u64::MAX), Toml("1"),
+        "Units of a request that nothing else here fits."),
+    opt("limit.cost.paths", Tables("`units`, and `path` or `method` each"), NONE,
+        "Units by what is asked for: the first line that fits counts. One of `paths`, `header` and `query`."),
+    opt("limit.cost.paths.path", Kind::Some("path pattern"), Unset("all"),
+        "Paths, as in `match`."),
+    opt("limit.cost.paths.method", Kind::Some("method"), Unset("all"),
+        "Methods."),
+    opt("limit.cost.paths.units", Count(1, u64::MAX), Required,
+        "Units that such a request takes."),
+    opt("limit.cost.header", Text("header name"), NONE,
+        "The header whose first value says the units, from 1 to `max`."),
+    opt("limit.cost.query", Text("parameter"), NONE,
+        "The query parameter that says them."),
+    opt("limit.cost.max", Count(1, u64::MAX), Unset("required for `header` and `query`"),
+        "The most units that one request can say."),
+    opt("limit.plans.NAME", Kind::Allowance(UNLIMITED), NONE,
+        "What those who have this plan are allowed instead."),
+    opt("limit.plans.NAME.rate", Rates(WINDOWS_MAX), Required,
+        "As `limit.rate`."),
+    opt("limit.plans.NAME.burst", Count(1, u64::MAX), Unset("COUNT of `rate`"),
+        "As `limit.burst`."),
+    opt("limit.plans.NAME.max", Count(1, u64::MAX), Unset("required for `concurrency`"),
+        "As `limit.max`."),
+    opt("limit.overrides.NAME", Kind::Allowance(UNLIMITED), NONE,
+        "What the key of this text is allowed instead, before any plan; parts of a key are joined by a vertical bar."),
+    opt("limit.overrides.NAME.rate", Rates(WINDOWS_MAX), Required,
+        "As `limit.rate`."),
+    opt("limit.overrides.NAME.burst", Count(1, u64::MAX), Unset("COUNT of `rate`"),
+        "As `limit.burst`."),
+    opt("limit.overrides.NAME.max", Count(1, u64::MAX), Unset("required for `concurrency`"),
+        "As `limit.max`."),
     opt("limit.on_limit", OneOf(&["reject", "hold"]), Toml("\"reject\""),
         "Beyond the limit: 429, or wait."),
     opt("limit.hold.max_wait", DurationOr("forever"), Toml("\"forever\""),
         "Longest wait; what would wait longer is 429 at once."),
     opt("limit.hold.max_waiting", Count(1, 10_000_000), Toml("1000"),
-        "Requests waiting on one key."),
+        "Requests waiting on one key; as many as `burst` for `leaky_bucket` if it is not set."),
     opt("limit.max_keys", Count(1, 1 << 32), Toml("1000000"),
         "Keys that are remembered exactly; past them an overflow takes over."),
 ];
@@ -207,7 +277,7 @@ const OPTIONS: &[Opt] = &[
 const NOT_YET: &[(&str, &[&str])] = &[
     ("", &["upstreams", "route", "tls", "store", "access", "plan", "ban"]),
     ("server", &["tls", "proxy_protocol"]),
-    ("limit", &["plans", "algorithm", "settle", "max"]),
+    ("limit", &["settle"]),
 ];
 
 /// Every option there is, in the order of documentation.
@@ -261,6 +331,9 @@ impl fmt::Display for Kind {
             Self::Some(what) => write!(f, "non-empty list of strings ({what})"),
             Self::Count(min, u64::MAX) => write!(f, "whole number from {min}"),
             Self::Count(min, max) => write!(f, "whole number from {min} to {max}"),
+            Self::CountOrTable(min) => write!(f, "whole number from {min}, or table"),
+            Self::Rates(most) => write!(f, "rate, or list of 1 to {most} rates"),
+            Self::Allowance(word) => write!(f, "rate, list of rates, table, or `{word}`"),
             Self::Size(min, max) => write!(f, "size from {} to {}", Bytes(*min), Bytes(*max)),
             Self::Switch => f.write_str("true or false"),
             Self::Duration => f.write_str("duration"),
@@ -324,7 +397,7 @@ mod tests {
         };
         insta::assert_snapshot!(row("server.max_uri_bytes"), @r#"| `server.max_uri_bytes` | size from 16B to 65534B | `"8KiB"` | Longest request target; longer is 414. |"#);
         insta::assert_snapshot!(row("timeouts.total"), @r#"| `timeouts.total` | duration or `off` | `"off"` | From the hand-over to the upstream to the end of the response. |"#);
-        insta::assert_snapshot!(row("limit.burst"), @r#"| `limit.burst` | whole number from 1 | COUNT of `rate` | Units that may be spent at once. |"#);
+        insta::assert_snapshot!(row("limit.burst"), @r#"| `limit.burst` | whole number from 1 | COUNT of `rate` | Units that may be spent at once; for `leaky_bucket` that holds, units that may queue. For one rate, of `token_bucket` or `leaky_bucket`. |"#);
         insta::assert_snapshot!(row("upstream.url"), @r#"| `upstream.url` | string (`http://host` or `http://host:port`) | required | The service behind Weir. |"#);
     }
 }
