@@ -19,6 +19,7 @@ mod h2;
 mod hold;
 
 mod identity;
+mod limits;
 
 mod answers;
 mod attacks;
