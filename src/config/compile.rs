@@ -44,7 +44,8 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let (names, identities) = compile_identity::identities(&root.table("identity"), tls_table.has("client_ca"));
     let (plans, identities) = compile_access::plans(&root, &names, identities);
     let access = compile_access::access(&root, &names);
-    let limits = compile_limit::limits(&root, &names);
+    let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
+    let limits = compile_limit::limits(&root, &names, ipv6_prefix);
 
     Some(Config {
         fixed: fixed?,

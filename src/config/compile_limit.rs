@@ -5,16 +5,16 @@
 use http::{HeaderValue, Method};
 use toml::de::{DeTable, DeValue};
 
+use super::compile_allowed::{self, Keyed};
+use super::compile_cost;
 use super::compile_identity::{BUILT_IN_PARTS, header_name};
+use super::compile_rule::Scheme;
 use super::compile_settle;
 use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
-use crate::limit::{Algorithm, Quota, QuotaError, Rate};
 use crate::policy::key::KeyPart;
-use crate::policy::{
-    Allowed, Cost, HeaderTest, HoldRule, HostPattern, Limit, Match, Mode, OnLimit, PathPattern, Stage,
-};
+use crate::policy::{HeaderTest, HoldRule, HostPattern, Limit, Match, Mode, OnLimit, PathPattern, Stage};
 
 /// What a configuration without any limit gets: every path waits for its 100 requests a minute.
 pub const DEFAULT_LIMIT: &str = r#"[[limit]]
@@ -25,24 +25,26 @@ on_limit = "hold"
 hold = { max_wait = "forever", max_waiting = 1000 }
 "#;
 
-/// All limits if none has a problem. `identities` are the names that keys may use.
-pub(super) fn limits(root: &Table<'_>, identities: &[String]) -> Option<Vec<Limit>> {
+/// All limits if none has a problem. `identities` are the names that keys may use; `ipv6_prefix` is what of an
+/// address counts.
+pub(super) fn limits(root: &Table<'_>, identities: &[String], ipv6_prefix: u8) -> Option<Vec<Limit>> {
     let is_empty =
         |value: &toml::Spanned<DeValue<'_>>| value.get_ref().as_array().is_some_and(|items| items.is_empty());
     if root.get("limit").is_none_or(is_empty) {
         let document = DeTable::parse(DEFAULT_LIMIT).ok()?;
-        return written(&Table::root(root.context, document.get_ref()), &[]);
+        return written(&Table::root(root.context, document.get_ref()), &[], ipv6_prefix);
     }
-    written(root, identities)
+    written(root, identities, ipv6_prefix)
 }
 
-fn written(root: &Table<'_>, identities: &[String]) -> Option<Vec<Limit>> {
+fn written(root: &Table<'_>, identities: &[String], ipv6_prefix: u8) -> Option<Vec<Limit>> {
     let mut names: Vec<Located<String>> = Vec::new();
-    let limits: Vec<_> = root.tables("limit").iter().map(|table| limit(table, identities, &mut names)).collect();
+    let read = |table: &Table<'_>| limit(table, identities, ipv6_prefix, &mut names);
+    let limits: Vec<_> = root.tables("limit").iter().map(read).collect();
     limits.into_iter().collect()
 }
 
-fn limit(table: &Table<'_>, identities: &[String], names: &mut Vec<Located<String>>) -> Option<Limit> {
+fn limit(table: &Table<'_>, identities: &[String], ipv6_prefix: u8, names: &mut Vec<Located<String>>) -> Option<Limit> {
     let name = name(table, names);
     let stage = table.choice("stage", &[("arrival", Stage::Arrival), ("identified", Stage::Identified)]);
     let mode = table.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
@@ -50,10 +52,22 @@ fn limit(table: &Table<'_>, identities: &[String], names: &mut Vec<Located<Strin
     let matches = matches(&match_table);
     let except = table.table("except").list("ip", units::network).unwrap_or_default();
     let key = key(table, identities, stage, match_table.has("path"));
-    let quota = quota(table);
-    let cost = cost(table, quota);
+    let holds = table.choice("on_limit", &[("reject", false), ("hold", true)]);
+    let scheme = Scheme::of(table, holds);
+    // Texts of keys are held against all parts or none.
+    let written = table.get("key").map_or(0, |value| value.get_ref().as_array().map_or(1, |items| items.len()));
+    let parts = key.as_deref().filter(|parts| parts.len() == written);
+    let keyed = Keyed { parts, routes: &matches.paths, ipv6_prefix };
+    let compile_allowed::Compiled { allowed, held } = compile_allowed::compile(table, &scheme, &keyed);
+    let cost = compile_cost::compile(table, &held);
+    let queue = allowed.as_ref().filter(|_| scheme.shapes()).map(|allowed| allowed.usual.capacity());
+    let on_limit = on_limit(table, holds, queue);
     let after = compile_settle::after(table, stage);
-    let on_limit = on_limit(table);
+    if stage == Some(Stage::Arrival) && allowed.as_ref().is_some_and(|allowed| allowed.usual.is_released()) {
+        let span = table.get("algorithm").map_or(table.span(), toml::Spanned::span);
+        let what = "charges of stage `arrival` stay, so nothing would ever leave";
+        table.fault("algorithm", span, Fault::new(what));
+    }
     let max_keys = table.count("max_keys");
     Some(Limit {
         name: name?.into(),
@@ -62,8 +76,8 @@ fn limit(table: &Table<'_>, identities: &[String], names: &mut Vec<Located<Strin
         matches,
         except: except.into_iter().map(Located::into_inner).collect(),
         key: key?,
-        allowed: Allowed::to_all(Algorithm::TokenBucket(quota?)),
-        cost: Cost::Units(cost?),
+        allowed: allowed?,
+        cost: cost?,
         after: after?,
         on_limit: on_limit?,
         max_keys: max_keys?.into_inner(),
@@ -91,18 +105,18 @@ fn matches(table: &Table<'_>) -> Match {
         list.into_iter().flatten().map(Located::into_inner).collect()
     }
     Match {
-        paths: values(
-            table.list("path", |text| {
-                PathPattern::parse(text).map_err(|error| Fault::new(format!("`{text}`: {error}")))
-            }),
-        ),
+        paths: values(table.list("path", path_pattern)),
         hosts: values(table.list("host", host)),
         methods: values(table.list("method", method)),
         headers: headers(table),
     }
 }
 
-fn host(text: &str) -> Result<HostPattern, Fault> {
+pub(super) fn path_pattern(text: &str) -> Result<PathPattern, Fault> {
+    PathPattern::parse(text).map_err(|error| Fault::new(format!("`{text}`: {error}")))
+}
+
+pub(super) fn host(text: &str) -> Result<HostPattern, Fault> {
     let lower = text.to_ascii_lowercase();
     let below = lower.strip_prefix("*.");
     let name = below.unwrap_or(&lower);
@@ -122,7 +136,7 @@ fn host(text: &str) -> Result<HostPattern, Fault> {
     ))
 }
 
-fn method(text: &str) -> Result<Method, Fault> {
+pub(super) fn method(text: &str) -> Result<Method, Fault> {
     let method = Method::from_bytes(text.as_bytes()).map_err(|_| Fault::new(format!("`{text}` is not a method")))?;
     // RFC 9110, section 9.1: methods are case-sensitive, so `get` would never match.
     if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
@@ -206,43 +220,8 @@ fn unknown_part(text: &str, identities: &[String]) -> Fault {
     Fault { absence: true, ..Fault::new(format!("`{text}` is no part of a key")).help(Some(help)) }
 }
 
-fn quota(table: &Table<'_>) -> Option<Quota> {
-    let burst = table.count("burst");
-    if let Some(value) = table.get("rate").filter(|value| value.get_ref().as_array().is_some()) {
-        let what = "several rates in one limit are not supported in this version";
-        let help = Some("write one `[[limit]]` for each".into());
-        table.fault("rate", value.span(), Fault::new(what).help(help));
-        return None;
-    }
-    let rate: Located<Rate> = table.parsed("rate", units::rate)?;
-    let count = rate.get_ref().count;
-    let burst = match burst {
-        None if table.has("burst") => return None,
-        None => Located::new(rate.span(), count),
-        Some(burst) => burst,
-    };
-    let quota = Quota::new(*rate.get_ref(), *burst.get_ref());
-    if let Err(error) = quota {
-        let (option, span) = match error {
-            QuotaError::TooLong if table.has("burst") => ("burst", burst.span()),
-            _ => ("rate", rate.span()),
-        };
-        table.fault(option, span, Fault::new(error.to_string()));
-    }
-    quota.ok()
-}
-
-fn cost(table: &Table<'_>, quota: Option<Quota>) -> Option<u64> {
-    let cost = table.count("cost")?;
-    if let Some(burst) = quota.map(|quota| quota.burst()).filter(|burst| cost.get_ref() > burst) {
-        let what = format!("a cost of {} can never pass: the burst is {burst}", cost.get_ref());
-        table.fault("cost", cost.span(), Fault::new(what));
-    }
-    Some(cost.into_inner())
-}
-
-fn on_limit(table: &Table<'_>) -> Option<OnLimit> {
-    let holds = table.choice("on_limit", &[("reject", false), ("hold", true)]);
+/// What happens beyond the limit; `queue` is how many units may wait if the algorithm says so.
+fn on_limit(table: &Table<'_>, holds: Option<bool>, queue: Option<u64>) -> Option<OnLimit> {
     let hold = table.table("hold");
     let max_wait = hold.duration_or("max_wait");
     let max_waiting = hold.count("max_waiting");
@@ -254,5 +233,9 @@ fn on_limit(table: &Table<'_>) -> Option<OnLimit> {
         return Some(OnLimit::Reject);
     }
     let max_wait_ns = max_wait?.map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
-    Some(OnLimit::Hold(HoldRule { max_wait_ns, max_waiting: max_waiting?.into_inner() }))
+    let max_waiting = match queue.filter(|_| !hold.has("max_waiting")) {
+        Some(units) => usize::try_from(units).unwrap_or(usize::MAX),
+        None => max_waiting?.into_inner(),
+    };
+    Some(OnLimit::Hold(HoldRule { max_wait_ns, max_waiting }))
 }

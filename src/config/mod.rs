@@ -10,11 +10,17 @@ mod compile_limit;
 mod compile_settle;
 mod compile_tls;
 
+mod compile_allowed;
+mod compile_cost;
+mod compile_rule;
+
 mod context;
+mod options;
 mod reader;
 mod schema;
 mod sources;
 mod units;
+mod values;
 
 mod diagnostics;
 mod redact;

@@ -7,7 +7,6 @@
 mod lists;
 
 use std::ops::Range;
-use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -16,7 +15,7 @@ use super::context::Context;
 use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::redact::sounds_secret;
 use super::schema::{self, Kind, Opt, Preset};
-use super::units::{self, Fault};
+use super::units::Fault;
 
 /// A table of the configuration.
 pub(super) struct Table<'a> {
@@ -71,15 +70,16 @@ impl<'a> Table<'a> {
         self.context.note(Problem::new(span, format!("unknown key `{key}` in {place}")).help(help));
     }
 
-    /// An option of this name in another table, if there is just one.
+    /// An option of this name in another table, if there is just one such table beside those within it.
     fn elsewhere(&self, key: &str) -> Option<String> {
         let tables = schema::tables_with(key);
         let below = format!("{}.", self.path);
-        match tables.iter().find(|table| !self.path.is_empty() && table.starts_with(&below)) {
-            Some(table) => Some(format!("{}.{key}", &table[below.len()..])),
-            None if tables.len() == 1 => Some(format!("{}.{key}", tables[0])),
-            None => None,
+        if let Some(table) = tables.iter().find(|table| !self.path.is_empty() && table.starts_with(&below)) {
+            return Some(format!("{}.{key}", &table[below.len()..]));
         }
+        let (first, others) = tables.split_first()?;
+        let is_within = |table: &&str| table.strip_prefix(first).is_some_and(|rest| rest.starts_with('.'));
+        others.iter().all(is_within).then(|| format!("{first}.{key}"))
     }
 
     fn place(&self) -> String {
@@ -142,7 +142,7 @@ impl<'a> Table<'a> {
     }
 
     /// Notes that a value is not of the kind that is asked for.
-    fn mismatch(&self, key: &str, wanted: &str, value: &Spanned<DeValue<'_>>) {
+    pub(super) fn mismatch(&self, key: &str, wanted: &str, value: &Spanned<DeValue<'_>>) {
         if self.holds_secrets() {
             self.hide_all(value);
         }
@@ -167,7 +167,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn table_of(&self, key: &str, value: &'a Spanned<DeValue<'a>>) -> Table<'a> {
+    pub(super) fn table_of(&self, key: &str, value: &'a Spanned<DeValue<'a>>) -> Table<'a> {
         if let DeValue::Table(entries) = value.get_ref() {
             return Table::open(self.context, self.path_of(key), entries, value.span());
         }
@@ -191,17 +191,22 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The tables within a table whose keys the user chooses, in the order they are written.
-    pub(super) fn named_tables(&self) -> Vec<(Located<String>, Table<'a>)> {
+    /// What stands in a table whose keys the user chooses, in the order it is written.
+    pub(super) fn named(&self) -> Vec<(Located<String>, &'a Spanned<DeValue<'a>>)> {
         let Entries::Some(entries) = self.entries else { return Vec::new() };
         let mut entries: Vec<_> = entries.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         let name = |key: &Spanned<_>| Spanned::new(key.span(), String::from(AsRef::<str>::as_ref(key.get_ref())));
-        entries.into_iter().map(|(key, value)| (name(key), self.table_of("NAME", value))).collect()
+        entries.into_iter().map(|(key, value)| (name(key), value)).collect()
+    }
+
+    /// The same, if all of it is tables.
+    pub(super) fn named_tables(&self) -> Vec<(Located<String>, Table<'a>)> {
+        self.named().into_iter().map(|(name, value)| (name, self.table_of("NAME", value))).collect()
     }
 
     /// Reads an option, or its default in its stead. A required one that is absent is noted.
-    fn read<T>(
+    pub(super) fn read<T>(
         &self,
         key: &str,
         read: impl Fn(&'static Opt, &Spanned<DeValue<'_>>) -> Option<T>,
@@ -214,11 +219,16 @@ impl<'a> Table<'a> {
             (_, Entries::Broken) | (Preset::Unset(_), _) => None,
             (Preset::Toml(text), _) => Some(Spanned::new(self.span(), read(option, &DeValue::parse(text).ok()?)?)),
             (Preset::Required, _) => {
-                let problem = Problem::new(self.span(), format!("`{}` is missing", option.path)).absence();
-                self.context.note(problem.help(format!("expected {}. {}", option.kind, option.about)));
+                self.note_missing(option);
                 None
             }
         }
+    }
+
+    /// Notes that an option is needed and absent.
+    pub(super) fn note_missing(&self, option: &Opt) {
+        let problem = Problem::new(self.span(), format!("`{}` is missing", option.path)).absence();
+        self.context.note(problem.help(format!("expected {}. {}", option.kind, option.about)));
     }
 
     /// A string with a meaning.
@@ -232,7 +242,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    fn parse<T>(
+    pub(super) fn parse<T>(
         &self,
         key: &str,
         span: Range<usize>,
@@ -253,20 +263,28 @@ impl<'a> Table<'a> {
         key: &str,
         parse: impl Fn(&str) -> Result<T, Fault>,
     ) -> Option<Vec<Located<T>>> {
-        let list = self.read(key, |option, value| {
-            let items = match value.get_ref() {
-                DeValue::Array(items) => items.iter().collect(),
-                _ => vec![value],
-            };
-            if items.is_empty() && matches!(option.kind, Kind::Some(_)) {
-                let is_required = matches!(option.default, Preset::Required);
-                let what = if is_required { "must not be empty" } else { "an empty list says nothing; leave it out" };
-                self.fault(key, value.span(), Fault::new(what));
-                return None;
-            }
-            Some(self.items(key, option, &items, &parse))
-        });
-        list.map(Spanned::into_inner)
+        self.read(key, |option, value| self.list_of(key, option, value, &parse)).map(Spanned::into_inner)
+    }
+
+    /// The same of a value.
+    pub(super) fn list_of<T: PartialEq>(
+        &self,
+        key: &str,
+        option: &Opt,
+        value: &Spanned<DeValue<'_>>,
+        parse: impl Fn(&str) -> Result<T, Fault>,
+    ) -> Option<Vec<Located<T>>> {
+        let items = match value.get_ref() {
+            DeValue::Array(items) => items.iter().collect(),
+            _ => vec![value],
+        };
+        if items.is_empty() && !matches!(option.kind, Kind::List(_)) {
+            let is_optional = matches!(option.kind, Kind::Some(_)) && !matches!(option.default, Preset::Required);
+            let what = if is_optional { "an empty list says nothing; leave it out" } else { "must not be empty" };
+            self.fault(key, value.span(), Fault::new(what));
+            return None;
+        }
+        Some(self.items(key, option, &items, parse))
     }
 
     fn items<T: PartialEq>(
@@ -295,98 +313,5 @@ impl<'a> Table<'a> {
     pub(super) fn note_twice(&self, key: &str, text: &str, span: Range<usize>, first: Range<usize>) {
         let title = format!("`{}`: `{text}` is there twice", self.path_of(key));
         self.context.note(Problem::new(span, title).also(first, "first here"));
-    }
-
-    /// A whole number within the range that the schema gives.
-    pub(super) fn count<T: TryFrom<u64>>(&self, key: &str) -> Option<Located<T>> {
-        self.read(key, |option, value| {
-            let DeValue::Integer(number) = value.get_ref() else {
-                self.mismatch(key, &option.kind.to_string(), value);
-                return None;
-            };
-            let number = u64::from_str_radix(number.as_str(), number.radix()).ok();
-            let in_range =
-                number.filter(|number| matches!(option.kind, Kind::Count(min, max) if (min..=max).contains(number)));
-            let read = in_range.and_then(|number| T::try_from(number).ok());
-            self.within_range(key, option, value.span(), read)
-        })
-    }
-
-    /// A number of bytes within the range that the schema gives.
-    pub(super) fn size(&self, key: &str) -> Option<usize> {
-        let size = self.read(key, |option, value| {
-            let DeValue::String(text) = value.get_ref() else {
-                self.mismatch(key, &option.kind.to_string(), value);
-                return None;
-            };
-            let size = self.parse(key, value.span(), text, units::size)?;
-            let in_range =
-                Some(size).filter(|size| matches!(option.kind, Kind::Size(min, max) if (min..=max).contains(size)));
-            self.within_range(key, option, value.span(), in_range.and_then(|size| usize::try_from(size).ok()))
-        });
-        size.map(Spanned::into_inner)
-    }
-
-    fn within_range<T>(&self, key: &str, option: &Opt, span: Range<usize>, read: Option<T>) -> Option<T> {
-        if read.is_none() {
-            self.fault(key, span, Fault::new(format!("expected {}", option.kind)));
-        }
-        read
-    }
-
-    /// `true` or `false`.
-    pub(super) fn switch(&self, key: &str) -> Option<bool> {
-        let read = self.read(key, |option, value| {
-            if let DeValue::Boolean(switch) = value.get_ref() {
-                return Some(*switch);
-            }
-            self.mismatch(key, &option.kind.to_string(), value);
-            None
-        });
-        read.map(Spanned::into_inner)
-    }
-
-    /// One of some words.
-    pub(super) fn choice<T: Copy>(&self, key: &str, words: &[(&str, T)]) -> Option<T> {
-        self.parsed(key, units::one_of(words)).map(Spanned::into_inner)
-    }
-
-    /// A duration above zero.
-    pub(super) fn duration(&self, key: &str) -> Option<Duration> {
-        self.parsed(key, units::duration).map(Spanned::into_inner)
-    }
-
-    /// A duration above zero, or the word for none.
-    #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
-    pub(super) fn duration_or(&self, key: &str) -> Option<Option<Duration>> {
-        let Kind::DurationOr(word) = schema::find(&self.path_of(key))?.kind else { return None };
-        let parse = |text: &str| match units::duration(text) {
-            _ if text == word => Ok(None),
-            Err(fault) if nearest(text, [word]).is_some() => Err(fault.help(did_you_mean(Some(word)))),
-            read => read.map(Some),
-        };
-        self.parsed(key, parse).map(Spanned::into_inner)
-    }
-
-    /// Names and strings, in the order they are written.
-    pub(super) fn pairs(&self, key: &str) -> Vec<(Located<String>, Located<String>)> {
-        let pairs = self.read(key, |option, value| {
-            let DeValue::Table(entries) = value.get_ref() else {
-                self.mismatch(key, &option.kind.to_string(), value);
-                return None;
-            };
-            let mut pairs = Vec::new();
-            for (name, value) in entries {
-                let DeValue::String(text) = value.get_ref() else {
-                    self.mismatch(key, &option.kind.to_string(), value);
-                    continue;
-                };
-                let name = Spanned::new(name.span(), name.get_ref().clone().into_owned());
-                pairs.push((name, Spanned::new(value.span(), text.clone().into_owned())));
-            }
-            pairs.sort_by_key(|(name, _)| name.span().start);
-            Some(pairs)
-        });
-        pairs.map(Spanned::into_inner).unwrap_or_default()
     }
 }

@@ -5,6 +5,8 @@
 
 use std::fmt::{self, Write as _};
 
+use super::options::OPTIONS;
+
 /// One option.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
@@ -29,6 +31,12 @@ pub enum Kind {
     Some(&'static str),
     /// A whole number in a range, both ends included.
     Count(u64, u64),
+    /// A whole number from this on, or a table.
+    CountOrTable(u64),
+    /// A rate, or so many at most.
+    Rates(usize),
+    /// What a limit allows to some: rates, a table, or this word for all.
+    Allowance(&'static str),
     /// Bytes in a range, both ends included.
     Size(u64, u64),
     /// `true` or `false`.
@@ -58,199 +66,20 @@ pub enum Preset {
     Toml(&'static str),
 }
 
-use Kind::{Count, Duration, DurationOr, DurationOrZero, List, Map, OneOf, Size, Switch, Tables, Text};
-use Preset::{Required, Toml, Unset};
-
-const fn opt(path: &'static str, kind: Kind, default: Preset, about: &'static str) -> Opt {
-    Opt { path, kind, default, about }
+impl Kind {
+    /// Whether it is a whole number, and this one may be it.
+    pub(super) fn allows(self, number: u64) -> bool {
+        match self {
+            Self::Count(min, max) => (min..=max).contains(&number),
+            Self::CountOrTable(min) => number >= min,
+            _ => false,
+        }
+    }
 }
 
-const NONE: Preset = Unset("none");
-const ADDRESSES: Kind = Kind::Some("address and port");
-
-#[rustfmt::skip]
-const OPTIONS: &[Opt] = &[
-    opt("server.listen", ADDRESSES, Toml("\"127.0.0.1:8080\""),
-        "Where clients connect."),
-    opt("server.workers", Count(1, 1024), Unset("one per CPU"),
-        "Threads that serve connections."),
-    opt("server.trusted_proxies", List("address or network"), Toml("[]"),
-        "Peers whose `X-Forwarded-For` is believed."),
-    opt("server.ipv6_prefix", Count(1, 128), Toml("64"),
-        "Leading bits of an IPv6 address that count as one client."),
-    opt("server.max_connections", Count(1, 10_000_000), Toml("10000"),
-        "Connections open at once; more are closed unserved."),
-    opt("server.shutdown_grace", Duration, Toml("\"30s\""),
-        "How long running requests may go on after a signal to stop."),
-    opt("server.forwarded", Switch, Toml("false"),
-        "Send `Forwarded` (RFC 7239) beside `X-Forwarded-*`."),
-    opt("server.max_head_bytes", Size(1024, 1 << 20), Toml("\"32KiB\""),
-        "Longest request head; longer is 431."),
-    opt("server.max_headers", Count(1, 10_000), Toml("100"),
-        "Most request headers; more is 431."),
-    // The http crate takes no target of 2^16 - 1 bytes or more.
-    opt("server.max_uri_bytes", Size(16, 65_534), Toml("\"8KiB\""),
-        "Longest request target; longer is 414."),
-    opt("server.max_h2_streams", Count(1, 100_000), Toml("128"),
-        "HTTP/2 streams open at once on a connection."),
-    opt("server.tls.certificates", Tables("`cert` and `key` each"), Required,
-        "What is shown to clients, by the host they ask for; the first to those who ask for another."),
-    opt("server.tls.certificates.cert", Text("file"), Required,
-        "A certificate in PEM, followed by those that signed it."),
-    opt("server.tls.certificates.key", Text("file"), Required,
-        "Its private key in PEM, without a password."),
-    opt("server.tls.client_ca", Text("file"), NONE,
-        "Certificates in PEM that sign those of clients; clients show one."),
-    opt("server.tls.client_auth", OneOf(&["required", "optional"]), Toml("\"required\""),
-        "Whether a client without a certificate is turned away. One that does not hold always is."),
-
-    opt("timeouts.request_head", Duration, Toml("\"10s\""),
-        "From the first byte of a request to the end of its head, with the TLS handshake before it; past it, 408."),
-    opt("timeouts.keep_alive", Duration, Toml("\"75s\""),
-        "Between two requests on a connection; past it, and before twice that, the connection is closed."),
-    opt("timeouts.connect", Duration, Toml("\"5s\""),
-        "To connect to the upstream; past it, 504."),
-    opt("timeouts.response_head", Duration, Toml("\"60s\""),
-        "From the last progress of the request to the head of the response; past it, 504."),
-    opt("timeouts.body_idle", Duration, Toml("\"60s\""),
-        "Between two pieces of a body, in either direction."),
-    opt("timeouts.total", DurationOr("off"), Toml("\"off\""),
-        "From the hand-over to the upstream to the end of the response."),
-
-    opt("upstream.url", Text("`http://host` or `http://host:port`"), Required,
-        "The service behind Weir."),
-    opt("upstream.host", OneOf(&["preserve", "upstream"]), Toml("\"preserve\""),
-        "Which `Host` the upstream sees: the client's or that of `url`."),
-    opt("upstream.max_idle", Count(0, 100_000), Toml("64"),
-        "Idle connections that each worker keeps."),
-    opt("upstream.idle_timeout", Duration, Toml("\"30s\""),
-        "How long a connection is kept idle."),
-
-    opt("admin.listen", Text("address and port, or `off`"), Toml("\"127.0.0.1:9901\""),
-        "Where metrics and health are served."),
-
-    opt("headers.profiles", List("`x-ratelimit`, `ietf` or `wildberries`"), Toml("[\"x-ratelimit\"]"),
-        "Which limit headers clients get."),
-    opt("headers.free_preflights", Switch, Toml("true"),
-        "CORS preflights are charged by no limit but those of the arrival stage."),
-
-    opt("hold.max_waiting", Count(1, 10_000_000), Toml("10000"),
-        "Requests held at once, over all limits."),
-    opt("hold.max_waiting_bytes", Size(1, 1 << 40), Toml("\"64MiB\""),
-        "Bytes of their heads."),
-
-    opt("tokens.max_cached", Count(1, 100_000_000), Toml("10000"),
-        "Verified tokens that are remembered."),
-
-    opt("log.format", OneOf(&["auto", "text", "json"]), Toml("\"auto\""),
-        "How a log line is written; `auto` is text on a terminal and JSON elsewhere."),
-    opt("log.level", OneOf(&["error", "warn", "info", "debug", "trace"]), Toml("\"info\""),
-        "The least severe level that is written; access lines are always."),
-    opt("log.access", OneOf(&["off", "all", "refused"]), Toml("\"off\""),
-        "Which requests get a line; `refused` are those that were not forwarded."),
-
-    opt("identity.NAME.header", Text("header name"), NONE,
-        "The header whose value is the identity; this, `tls` or `jwt`."),
-    opt("identity.NAME.tls", OneOf(&["subject_cn", "san_dns", "san_uri"]), NONE,
-        "The name in the client's certificate that is the identity: common name, or alternative DNS name or URI."),
-    opt("identity.NAME.on_missing", OneOf(&["reject", "anonymous", "ip"]), Toml("\"reject\""),
-        "Without it: 401, one bucket for all, or a bucket per address."),
-    opt("identity.NAME.jwt.claim", Text("claim name"), Required,
-        "The claim that is the identity."),
-    opt("identity.NAME.jwt.algorithms", Kind::Some("`HS256`, `RS256`, `ES256` or `EdDSA`"), Required,
-        "Signatures that are accepted."),
-    opt("identity.NAME.jwt.keys", Tables("one of `jwks`, `pem` and `secret` each"), Required,
-        "Keys that are trusted."),
-    opt("identity.NAME.jwt.keys.jwks", Text("file"), NONE,
-        "A JSON Web Key Set."),
-    opt("identity.NAME.jwt.keys.pem", Text("file"), NONE,
-        "A public key in PEM."),
-    opt("identity.NAME.jwt.keys.secret.env", Text("name"), NONE,
-        "The environment variable that holds the secret of HS256; this or `file`."),
-    opt("identity.NAME.jwt.keys.secret.file", Text("file"), NONE,
-        "The file that holds the secret; one newline at its end is not part of it."),
-    opt("identity.NAME.jwt.header", Text("header name"), Toml("\"authorization\""),
-        "The header that carries the token, in `authorization` after `Bearer`."),
-    opt("identity.NAME.jwt.issuer", Text("`iss`"), NONE,
-        "The issuer that a token must name."),
-    opt("identity.NAME.jwt.audience", Text("`aud`"), NONE,
-        "The audience that a token must name."),
-    opt("identity.NAME.jwt.require_exp", Switch, Toml("true"),
-        "Refuse tokens that never expire."),
-    opt("identity.NAME.jwt.leeway", DurationOrZero, Toml("\"0s\""),
-        "How far the issuer's clock may be off."),
-
-    opt("plans.from", Text("`IDENTITY.CLAIM` or `header:NAME`"), Required,
-        "Where the name of a request's plan is: another claim of the token of an identity, or a header."),
-
-    opt("access.deny.ip", Kind::Some("address or network"), NONE,
-        "Clients that get 403, unless `allow.ip` has a longer prefix of theirs."),
-    opt("access.deny.path", Kind::Some("path pattern"), NONE,
-        "Paths that get 403, unless `allow.path` has a more specific pattern of them."),
-    opt("access.deny.identity.NAME", Kind::Some("value"), NONE,
-        "Who gets 403, by an identity."),
-    opt("access.allow.ip", Kind::Some("address or network"), NONE,
-        "Clients that no limit concerns, unless `deny.ip` has a longer prefix of theirs."),
-    opt("access.allow.path", Kind::Some("path pattern"), NONE,
-        "Paths that no limit concerns, unless `deny.path` has a more specific pattern of them."),
-    opt("access.allow.identity.NAME", Kind::Some("value"), NONE,
-        "Who no limit of the identified stage concerns, by an identity."),
-    opt("access.require.path", Kind::Some("path pattern"), Required,
-        "Paths that only some plans open."),
-    opt("access.require.plan", Kind::Some("name of a plan"), Required,
-        "The plans that do; without any of them, 403."),
-
-    opt("limit.name", Text("1 to 64 of `A-Z a-z 0-9 _ -`"), Required,
-        "Its name in headers, metrics and logs; unique."),
-    opt("limit.stage", OneOf(&["arrival", "identified"]), Toml("\"identified\""),
-        "When it is decided: before identity is verified, or after."),
-    opt("limit.mode", OneOf(&["enforce", "shadow", "off"]), Toml("\"enforce\""),
-        "Refuse, only count, or do nothing."),
-    opt("limit.match.path", Kind::Some("path pattern"), Unset("all"),
-        "Paths it sees: literal, `{name}` for one segment, `{*rest}` for the rest."),
-    opt("limit.match.host", Kind::Some("host or `*.host`"), Unset("all"),
-        "Hosts it sees."),
-    opt("limit.match.method", Kind::Some("method"), Unset("all"),
-        "Methods it sees."),
-    opt("limit.match.header", Map("header names, and values or `*`"), Unset("all"),
-        "Headers that a request must have."),
-    opt("limit.except.ip", Kind::Some("address or network"), NONE,
-        "Clients it does not see."),
-    opt("limit.key", List("part of a key"), Required,
-        "Whose budget: `ip`, `path`, `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, \
-         `cookie:NAME`; `[]` for one budget shared by all."),
-    opt("limit.rate", Text("rate"), Required,
-        "COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day` or `week`."),
-    opt("limit.burst", Count(1, u64::MAX), Unset("COUNT of `rate`"),
-        "Units that may be spent at once."),
-    opt("limit.cost", Count(1, u64::MAX), Toml("1"),
-        "Units that a request takes; at most `burst`."),
-    opt("limit.count.status", Kind::Some("status or class such as `4xx`"), Unset("all"),
-        "Outcomes that count; the charge for any other is given back."),
-    opt("limit.settle.by", Text("`elapsed_ms`, `response_bytes`, `status` or `header:NAME`"), Required,
-        "What a request cost in truth; its charge is corrected to that, both ways."),
-    opt("limit.settle.every", Duration, NONE,
-        "With `elapsed_ms`: how often a running request is charged."),
-    opt("limit.settle.units", Map("statuses or classes, and units"), NONE,
-        "With `status`: units of each; for others the charge stays."),
-    opt("limit.max_debt", Count(0, u64::MAX), Toml("0"),
-        "Units that a settled limit may go below zero; nothing passes until they are paid."),
-    opt("limit.on_limit", OneOf(&["reject", "hold"]), Toml("\"reject\""),
-        "Beyond the limit: 429, or wait."),
-    opt("limit.hold.max_wait", DurationOr("forever"), Toml("\"forever\""),
-        "Longest wait; what would wait longer is 429 at once."),
-    opt("limit.hold.max_waiting", Count(1, 10_000_000), Toml("1000"),
-        "Requests waiting on one key."),
-    opt("limit.max_keys", Count(1, 1 << 32), Toml("1000000"),
-        "Keys that are remembered exactly; past them an overflow takes over."),
-];
-
 /// Keys of other versions, by table, so that they are not taken for misspellings.
-const NOT_YET: &[(&str, &[&str])] = &[
-    ("", &["upstreams", "route", "tls", "store", "ban"]),
-    ("server", &["proxy_protocol"]),
-    ("limit", &["plans", "algorithm", "max"]),
-];
+const NOT_YET: &[(&str, &[&str])] =
+    &[("", &["upstreams", "route", "tls", "store", "ban"]), ("server", &["proxy_protocol"])];
 
 /// Every option there is, in the order of documentation.
 pub fn options() -> &'static [Opt] {
@@ -303,6 +132,9 @@ impl fmt::Display for Kind {
             Self::Some(what) => write!(f, "non-empty list of strings ({what})"),
             Self::Count(min, u64::MAX) => write!(f, "whole number from {min}"),
             Self::Count(min, max) => write!(f, "whole number from {min} to {max}"),
+            Self::CountOrTable(min) => write!(f, "whole number from {min}, or table"),
+            Self::Rates(most) => write!(f, "rate, or list of 1 to {most} rates"),
+            Self::Allowance(word) => write!(f, "rate, list of rates, table, or `{word}`"),
             Self::Size(min, max) => write!(f, "size from {} to {}", Bytes(*min), Bytes(*max)),
             Self::Switch => f.write_str("true or false"),
             Self::Duration => f.write_str("duration"),
@@ -366,7 +198,7 @@ mod tests {
         };
         insta::assert_snapshot!(row("server.max_uri_bytes"), @r#"| `server.max_uri_bytes` | size from 16B to 65534B | `"8KiB"` | Longest request target; longer is 414. |"#);
         insta::assert_snapshot!(row("timeouts.total"), @r#"| `timeouts.total` | duration or `off` | `"off"` | From the hand-over to the upstream to the end of the response. |"#);
-        insta::assert_snapshot!(row("limit.burst"), @r#"| `limit.burst` | whole number from 1 | COUNT of `rate` | Units that may be spent at once. |"#);
+        insta::assert_snapshot!(row("limit.burst"), @r#"| `limit.burst` | whole number from 1 | COUNT of `rate` | Units that may be spent at once; for `leaky_bucket` that holds, units that may queue. For one rate, of `token_bucket` or `leaky_bucket`. |"#);
         insta::assert_snapshot!(row("upstream.url"), @r#"| `upstream.url` | string (`http://host` or `http://host:port`) | required | The service behind Weir. |"#);
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::too_many_lines, clippy::needless_raw_string_hashes)]
 
 mod access;
+mod rules;
 mod tls;
 
 use std::path::Path;
@@ -69,8 +70,7 @@ name = "a"
 key = []
 rate = "1/s"
 max_waiting = 3
-quux = 1
-plans = {}"#), @r#"
+quux = 1"#), @r#"
     error: unknown key `max_waiting` in `[[limit]]`
      --> weir.toml:5:1
       |
@@ -85,13 +85,7 @@ plans = {}"#), @r#"
     6 | quux = 1
       | ^^^^
       |
-      = help: `[[limit]]` can have name, stage, mode, match, except, key, rate, burst, cost, count, settle, max_debt, on_limit, hold, max_keys
-
-    error: `plans` in `[[limit]]` is not supported in this version
-     --> weir.toml:7:1
-      |
-    7 | plans = {}
-      | ^^^^^
+      = help: `[[limit]]` can have name, stage, mode, match, except, key, algorithm, rate, burst, max, align, time_zone, sub_windows, cost, plans, overrides, count, settle, max_debt, on_limit, hold, max_keys
     "#);
     insta::assert_snapshot!(said(r#"[[limits]]
 name = "a""#), @r#"
@@ -210,7 +204,7 @@ name = "a"
 key = ["ip"]
 rate = 5
 match = { header = "x" }"#), @r#"
-    error: `limit.rate`: expected string (rate)
+    error: `limit.rate`: expected rate, or list of 1 to 4 rates
      --> weir.toml:4:8
       |
     4 | rate = 5
@@ -702,7 +696,7 @@ fn limits() {
     1 | [[limit]]
       | ^^^^^^^^^
       |
-      = help: expected string (rate). COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day` or `week`.
+      = help: expected rate, or list of 1 to 4 rates. COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of several all must admit. `concurrency` has `max` instead.
     "#);
     insta::assert_snapshot!(said(r#"[[limit]]
 name = "a b"
@@ -729,7 +723,7 @@ cost = 0"#), @r#"
     4 | rate = "0/s"
       |        ^^^^^
 
-    error: `limit.cost`: expected whole number from 1
+    error: `limit.cost`: expected whole number from 1, or table
      --> weir.toml:5:8
       |
     5 | cost = 0
@@ -756,7 +750,7 @@ rate = "1/s""#), @r#"
     insta::assert_snapshot!(said(r#"[[limit]]
 name = "a"
 key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
-rate = ["1/s", "5/min"]
+rate = "1/s"
 stage = "arrival"
 [identity.seller]
 header = "x-a""#), @r#"
@@ -803,14 +797,6 @@ header = "x-a""#), @r#"
       |
     3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
       |                                                         ^^^^^^^^
-
-    error: `limit.rate`: several rates in one limit are not supported in this version
-     --> weir.toml:4:8
-      |
-    4 | rate = ["1/s", "5/min"]
-      |        ^^^^^^^^^^^^^^^^
-      |
-      = help: write one `[[limit]]` for each
     "#);
     insta::assert_snapshot!(said(r#"[[limit]]
 name = "a"
@@ -824,7 +810,7 @@ rate = "five"
 name = "c"
 key = []
 rate = "99999999/s""#), @r#"
-    error: `limit.rate`: unknown unit `minute`: it is one of ms, s, min, h, day, week
+    error: `limit.rate`: unknown unit `minute`: it is one of ms, s, min, h, day, week, month
      --> weir.toml:4:8
       |
     4 | rate = "5/minute"
@@ -1162,13 +1148,15 @@ fn a_full_configuration_becomes_what_it_says() {
     );
     assert!(matches!(&config.policy.identities[2].source, IdentitySource::Header(header) if header == "x-api-key"));
 
-    let [_, per_ip, _, reports] = config.policy.limits() else { panic!("four limits") };
+    let [_, per_ip, _, reports, search, ..] = config.policy.limits() else { panic!("several limits") };
     assert_eq!(
         (per_ip.stage, per_ip.on_limit, per_ip.allowed.usual.capacity()),
         (Stage::Arrival, OnLimit::Reject, 100)
     );
     assert_eq!(per_ip.except, ["192.0.2.0/24".parse().unwrap()]);
     assert_eq!(reports.allowed.usual, bucket(10, 120_000_000_000, 20));
+    assert!(matches!(&search.allowed.usual, Algorithm::Several(rules) if rules.len() == 2));
+    assert_eq!((search.allowed.plans.len(), search.allowed.overrides.len(), search.cost.max()), (3, 2, 10));
     assert_eq!(reports.key[..4], [KeyPart::Identity(0), KeyPart::Identity(1), KeyPart::Identity(2), KeyPart::Route]);
     assert_eq!(reports.key[6..8], [KeyPart::Header("x-team".parse().unwrap()), KeyPart::Query("shop".into())]);
     assert_eq!(reports.matches.paths.len(), 3);
@@ -1190,7 +1178,7 @@ proptest! {
     }
 
     #[test]
-    fn nor_is_a_mutated_configuration(at in 0_usize..4000, length in 0_usize..40, instead in "[\\[\\]{}=,.'\"#\na0é-]{0,5}") {
+    fn nor_is_a_mutated_configuration(at in 0_usize..6000, length in 0_usize..40, instead in "[\\[\\]{}=,.'\"#\na0é-]{0,5}") {
         let mut text = include_str!("../../config/full.toml").to_owned();
         let start = text.floor_char_boundary(at);
         let end = text.floor_char_boundary(at + length);

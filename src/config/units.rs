@@ -10,7 +10,7 @@ use bytesize::ByteSize;
 use ipnet::IpNet;
 
 use super::diagnostics::{did_you_mean, nearest};
-use crate::limit::Rate;
+use crate::limit::{Rate, Unit};
 
 /// What is wrong with a text.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,28 +36,55 @@ impl Fault {
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Units of a rate, in nanoseconds.
-const RATE_UNITS: [(&str, u64); 6] = [
-    ("ms", NS_PER_S / 1000),
-    ("s", NS_PER_S),
-    ("min", 60 * NS_PER_S),
-    ("h", 3600 * NS_PER_S),
-    ("day", 86_400 * NS_PER_S),
-    ("week", 7 * 86_400 * NS_PER_S),
+/// Units of a rate, as a calendar counts them and in nanoseconds; months are of no fixed length.
+const RATE_UNITS: [(&str, Unit, Option<u64>); 7] = [
+    ("ms", Unit::Millisecond, Some(NS_PER_S / 1000)),
+    ("s", Unit::Second, Some(NS_PER_S)),
+    ("min", Unit::Minute, Some(60 * NS_PER_S)),
+    ("h", Unit::Hour, Some(3600 * NS_PER_S)),
+    ("day", Unit::Day, Some(86_400 * NS_PER_S)),
+    ("week", Unit::Week, Some(7 * 86_400 * NS_PER_S)),
+    ("month", Unit::Month, None),
 ];
 
 /// Other names of those units, for suggestions only: a rate is written in one way.
-const RATE_UNIT_ALIASES: [(&str, &[&str]); 6] = [
+const RATE_UNIT_ALIASES: [(&str, &[&str]); 7] = [
     ("ms", &["msec", "millis", "millisecond", "milliseconds"]),
     ("s", &["sec", "secs", "second", "seconds"]),
-    ("min", &["m", "mins", "minute", "minutes"]),
+    ("min", &["m", "mn", "mins", "minute", "minutes"]),
     ("h", &["hr", "hrs", "hour", "hours"]),
     ("day", &["d", "days"]),
     ("week", &["w", "weeks"]),
+    ("month", &["mon", "months"]),
 ];
 
+/// A rate as it is written: so many units in every so many of a unit of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WrittenRate {
+    /// Units; at least 1.
+    pub(super) count: u64,
+    /// At least 1.
+    pub(super) every: u64,
+    /// Of this.
+    pub(super) unit: Unit,
+    /// Nanoseconds; none if that depends on the calendar.
+    period_ns: Option<u64>,
+}
+
+impl WrittenRate {
+    /// The same over a fixed length of time.
+    pub(super) fn rate(&self) -> Result<Rate, Fault> {
+        let period_ns = self.period_ns.ok_or_else(|| {
+            let help =
+                "only `algorithm = \"fixed_window\"` with `align = \"calendar\"` counts months; else write `30day`";
+            Fault::new("a month has no fixed length").help(Some(help.to_owned()))
+        })?;
+        Ok(Rate { count: self.count, period_ns })
+    }
+}
+
 /// COUNT `/` [N] UNIT.
-pub(super) fn rate(text: &str) -> Result<Rate, Fault> {
+pub(super) fn rate(text: &str) -> Result<WrittenRate, Fault> {
     let shape =
         || Fault::new(format!("`{text}` is not a rate")).help(Some("write it like \"100/min\" or \"5/15min\"".into()));
     let (count, period) = text.split_once('/').ok_or_else(shape)?;
@@ -65,14 +92,16 @@ pub(super) fn rate(text: &str) -> Result<Rate, Fault> {
     let digits = period.bytes().take_while(u8::is_ascii_digit).count();
     let (n, unit) = (&period[..digits], period[digits..].trim_start());
     let count = whole(count.trim()).ok_or_else(shape)?;
-    let n = if n.is_empty() { 1 } else { whole(n).ok_or_else(shape)? };
-    let unit_ns =
-        RATE_UNITS.iter().find(|(name, _)| *name == unit).map(|(_, ns)| *ns).ok_or_else(|| unknown_unit(unit))?;
-    if count == 0 || n == 0 {
+    let every = if n.is_empty() { 1 } else { whole(n).ok_or_else(shape)? };
+    let (_, unit, unit_ns) = *RATE_UNITS.iter().find(|(name, ..)| *name == unit).ok_or_else(|| unknown_unit(unit))?;
+    if count == 0 || every == 0 {
         return Err(Fault::new("a rate of zero would admit nothing, ever"));
     }
-    let period_ns = n.checked_mul(unit_ns).ok_or_else(|| Fault::new(format!("`{period}` is too long a period")))?;
-    Ok(Rate { count, period_ns })
+    let period_ns = match unit_ns {
+        Some(ns) => Some(every.checked_mul(ns).ok_or_else(|| Fault::new(format!("`{period}` is too long a period")))?),
+        None => None,
+    };
+    Ok(WrittenRate { count, every, unit, period_ns })
 }
 
 /// Digits only: `u64::from_str` would take a `+`.
@@ -81,7 +110,7 @@ fn whole(text: &str) -> Option<u64> {
 }
 
 fn unknown_unit(unit: &str) -> Fault {
-    let known = RATE_UNITS.map(|(name, _)| name);
+    let known = RATE_UNITS.map(|(name, ..)| name);
     let by_alias = RATE_UNIT_ALIASES.iter().find(|(_, aliases)| aliases.contains(&unit)).map(|(name, _)| *name);
     let suggestion = by_alias.or_else(|| nearest(unit, known));
     Fault::new(format!("unknown unit `{unit}`: it is one of {}", known.join(", "))).help(did_you_mean(suggestion))
@@ -179,7 +208,7 @@ mod tests {
             ("2/week", 2, 604_800.),
         ] {
             let period_ns = Duration::from_secs_f64(period).as_nanos().try_into().unwrap();
-            assert_eq!(rate(text), Ok(Rate { count, period_ns }), "{text}");
+            assert_eq!(rate(text).and_then(|rate| rate.rate()), Ok(Rate { count, period_ns }), "{text}");
         }
         for text in
             ["", "/", "5", "5/", "/s", "5/m", "-1/s", "+1/s", "5/+2s", "1.5/s", "0/s", "5/0s", "5/s/s", "5 per s"]
@@ -189,6 +218,9 @@ mod tests {
         for text in ["99999999999999999999/s", "1/99999999999999999999s", "1/9999999999999999week"] {
             assert!(rate(text).is_err(), "{text}");
         }
+        let months = rate("9/3month").unwrap();
+        assert_eq!((months.count, months.every, months.unit), (9, 3, Unit::Month));
+        assert!(months.rate().is_err());
     }
 
     #[test]

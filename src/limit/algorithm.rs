@@ -135,13 +135,15 @@ impl Algorithm {
 
     /// How long `cost` units take to come back, about; 0 if that is not a matter of time.
     pub fn refill_ns(&self, cost: u64) -> u64 {
-        match self.interval_ns() {
-            0 => self.period_ns().unwrap_or(0),
-            interval_ns => interval_ns.saturating_mul(cost),
+        match (self, self.interval_ns()) {
+            (Self::Several(rules), _) => rules.iter().map(|rule| rule.refill_ns(cost)).max().unwrap_or(0),
+            (_, 0) => self.period_ns().unwrap_or(0),
+            (_, interval_ns) => interval_ns.saturating_mul(cost),
         }
     }
 
-    /// The window shown to clients, in nanoseconds; none for [`Algorithm::Concurrency`].
+    /// The window shown to clients, in nanoseconds: that of [`Algorithm::capacity`]. None for
+    /// [`Algorithm::Concurrency`].
     pub fn period_ns(&self) -> Option<u64> {
         match self {
             Self::TokenBucket(quota) => Some(quota.period_ns()),
@@ -151,7 +153,7 @@ impl Algorithm {
             Self::SlidingWindow(rule) => Some(rule.period_ns()),
             Self::SubWindow(rule) => Some(rule.period_ns()),
             Self::Concurrency(_) => None,
-            Self::Several(rules) => rules.iter().filter_map(Self::period_ns).max(),
+            Self::Several(rules) => rules.iter().min_by_key(|rule| rule.capacity()).and_then(Self::period_ns),
         }
     }
 }

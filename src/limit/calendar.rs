@@ -101,6 +101,11 @@ impl Calendar {
         Ok(calendar)
     }
 
+    /// The names of all time zones.
+    pub fn zones() -> Vec<String> {
+        TimeZoneDatabase::bundled().available().map(|name| name.as_str().to_owned()).collect()
+    }
+
     /// FNV-1a over what the calendar is made of.
     fn fingerprint(&self) -> u64 {
         let name = self.zone.iana_name().unwrap_or_default().bytes();

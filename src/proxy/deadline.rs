@@ -64,7 +64,7 @@ mod tests {
             }
             deadline.poll(cx, at)
         });
-        assert!(timeout(Duration::from_secs(60), fired).await.is_ok());
+        assert!(timeout(Duration::from_mins(1), fired).await.is_ok());
         assert_eq!(began.elapsed(), Duration::from_secs(1));
     }
 

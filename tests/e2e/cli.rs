@@ -180,7 +180,7 @@ fn check_says_all_that_is_wrong() {
       |
       = help: did you mean `seller`?
 
-    error: `limit.rate`: unknown unit `m`: it is one of ms, s, min, h, day, week
+    error: `limit.rate`: unknown unit `m`: it is one of ms, s, min, h, day, week, month
       --> broken.toml:10:8
        |
     10 | rate = "10/m"

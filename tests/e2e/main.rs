@@ -20,6 +20,7 @@ mod hold;
 
 mod access;
 mod identity;
+mod limits;
 
 mod answers;
 mod attacks;

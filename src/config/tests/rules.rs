@@ -1,0 +1,910 @@
+//! Algorithms, rates, costs, plans and overrides: what is wrong, and what the rest becomes.
+
+use super::{UPSTREAM, bucket, compile, said};
+use crate::limit::windows::WINDOWS_MAX;
+use crate::limit::{Algorithm, Allowance, Calendar, Quota, Rate, Unit};
+use crate::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
+use crate::policy::{Allowed, Cost, HoldRule, Limit, OnLimit, SaidBy};
+
+const MIN_NS: u64 = 60_000_000_000;
+const HOUR_NS: u64 = 60 * MIN_NS;
+const DAY_NS: u64 = 24 * HOUR_NS;
+
+/// What is said about a limit that is right but for `rest`.
+fn said_of(rest: &str) -> String {
+    said(&format!("[[limit]]\nname = \"a\"\nkey = [\"ip\"]\n{rest}"))
+}
+
+/// The limit that `rest` makes.
+fn limit(rest: &str) -> Limit {
+    limit_by("[\"ip\"]", rest)
+}
+
+fn limit_by(key: &str, rest: &str) -> Limit {
+    let text = format!("[[limit]]\nname = \"a\"\nkey = {key}\n{rest}\n{UPSTREAM}");
+    let config = compile(&text).unwrap_or_else(|problems| panic!("{text}\n{problems}"));
+    config.policy.limits()[0].clone()
+}
+
+fn usual(rest: &str) -> Algorithm {
+    limit(rest).allowed.usual
+}
+
+fn rate(count: u64, period_ns: u64) -> Rate {
+    Rate { count, period_ns }
+}
+
+fn calendar(count: u64, unit: Unit, every: u32, zone: &str) -> Algorithm {
+    let calendar = Calendar::new(unit, every, zone).unwrap();
+    Algorithm::FixedWindow(fixed_window::Rule::in_calendar(count, calendar).unwrap())
+}
+
+#[test]
+fn every_algorithm_can_be_chosen() {
+    let quota = |burst| Quota::new(rate(100, MIN_NS), burst).unwrap();
+    let leaky = |burst, shapes| Algorithm::LeakyBucket(leaky_bucket::Rule { quota: quota(burst), shapes });
+    let per_minute = rate(100, MIN_NS);
+    let first = Algorithm::FixedWindow(fixed_window::Rule::from_first(per_minute).unwrap());
+    let sub = |n| Algorithm::SubWindow(sub_window::Rule::new(per_minute, n).unwrap());
+    for (text, rule) in [
+        ("rate = '100/min'", bucket(100, MIN_NS, 100)),
+        ("rate = ['100/min']", bucket(100, MIN_NS, 100)),
+        ("rate = '100/min'\nburst = 5\nalgorithm = 'token_bucket'", bucket(100, MIN_NS, 5)),
+        ("rate = '100/min'\nalgorithm = 'leaky_bucket'", leaky(100, false)),
+        ("rate = '100/min'\nburst = 7\nalgorithm = 'leaky_bucket'\non_limit = 'hold'", leaky(7, true)),
+        ("rate = '100/min'\nalgorithm = 'fixed_window'", calendar(100, Unit::Minute, 1, "UTC")),
+        ("rate = '9/3month'\nalgorithm = 'fixed_window'", calendar(9, Unit::Month, 3, "UTC")),
+        (
+            "rate = '9/day'\nalgorithm = 'fixed_window'\ntime_zone = 'Europe/Berlin'",
+            calendar(9, Unit::Day, 1, "Europe/Berlin"),
+        ),
+        ("rate = '100/min'\nalgorithm = 'fixed_window'\nalign = 'first'", first),
+        (
+            "rate = '100/min'\nalgorithm = 'sliding_log'",
+            Algorithm::SlidingLog(sliding_log::Rule::new(per_minute).unwrap()),
+        ),
+        (
+            "rate = '100/min'\nalgorithm = 'sliding_window'",
+            Algorithm::SlidingWindow(Allowance::new(per_minute).unwrap()),
+        ),
+        ("rate = '100/min'\nalgorithm = 'sub_window'", sub(10)),
+        ("rate = '100/min'\nalgorithm = 'sub_window'\nsub_windows = 60", sub(60)),
+        ("max = 3\nalgorithm = 'concurrency'", Algorithm::Concurrency(concurrency::Rule::new(3).unwrap())),
+        (
+            "rate = ['100/min', '1000/h']",
+            Algorithm::Several([bucket(100, MIN_NS, 100), bucket(1000, HOUR_NS, 1000)].into()),
+        ),
+        (
+            "rate = ['9/h', '99/month']\nalgorithm = 'fixed_window'",
+            Algorithm::Several([calendar(9, Unit::Hour, 1, "UTC"), calendar(99, Unit::Month, 1, "UTC")].into()),
+        ),
+    ] {
+        assert_eq!(usual(text), rule, "{text}");
+    }
+}
+
+#[test]
+fn a_leaky_bucket_queues_as_many_as_its_burst() {
+    let hold = |rest: &str| match limit(&format!("rate = '9/s'\non_limit = 'hold'\n{rest}")).on_limit {
+        OnLimit::Hold(HoldRule { max_waiting, .. }) => max_waiting,
+        OnLimit::Reject => panic!("it holds"),
+    };
+    assert_eq!(hold("algorithm = 'leaky_bucket'"), 9);
+    assert_eq!(hold("algorithm = 'leaky_bucket'\nburst = 25"), 25);
+    assert_eq!(hold("algorithm = 'leaky_bucket'\nburst = 25\nhold = { max_waiting = 3 }"), 3);
+    assert_eq!(hold("burst = 25"), 1000);
+}
+
+#[test]
+fn options_of_other_algorithms() {
+    insta::assert_snapshot!(said_of(r#"rate = "5/s"
+algorithm = "sliding-windw""#), @r#"
+    error: `limit.algorithm`: `sliding-windw` is none of `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_log`, `sliding_window`, `sub_window`, `concurrency`
+     --> weir.toml:5:13
+      |
+    5 | algorithm = "sliding-windw"
+      |             ^^^^^^^^^^^^^^^
+      |
+      = help: did you mean `sliding_window`?
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/s"
+max = 3
+align = "first"
+time_zone = "UTC"
+sub_windows = 5"#), @r#"
+    error: `limit.max` belongs to `concurrency`, not to `token_bucket`
+     --> weir.toml:5:7
+      |
+    5 | max = 3
+      |       ^
+      |
+      = help: it goes with `algorithm = "concurrency"`
+
+    error: `limit.align` belongs to `fixed_window`, not to `token_bucket`
+     --> weir.toml:6:9
+      |
+    6 | align = "first"
+      |         ^^^^^^^
+      |
+      = help: it goes with `algorithm = "fixed_window"`
+
+    error: `limit.time_zone` belongs to `fixed_window`, not to `token_bucket`
+     --> weir.toml:7:13
+      |
+    7 | time_zone = "UTC"
+      |             ^^^^^
+      |
+      = help: it goes with `algorithm = "fixed_window"`
+
+    error: `limit.sub_windows` belongs to `sub_window`, not to `token_bucket`
+     --> weir.toml:8:15
+      |
+    8 | sub_windows = 5
+      |               ^
+      |
+      = help: it goes with `algorithm = "sub_window"`
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/s"
+burst = 3
+algorithm = "sliding_log""#), @r#"
+    error: `limit.burst` belongs to `token_bucket` and `leaky_bucket`, not to `sliding_log`
+     --> weir.toml:5:9
+      |
+    5 | burst = 3
+      |         ^
+      |
+      = help: leave it out: as many units as `rate` counts can be spent at once
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/s"
+burst = 3
+algorithm = "concurrency""#), @r#"
+    error: `limit.max` is missing
+     --> weir.toml:1:1
+      |
+    1 | [[limit]]
+      | ^^^^^^^^^
+      |
+      = help: expected whole number from 1. Units in flight at once.
+
+    error: `limit.rate`: does not belong to `concurrency`
+     --> weir.toml:4:8
+      |
+    4 | rate = "5/s"
+      |        ^^^^^
+      |
+      = help: it has `max`, the units that may be in flight at once
+
+    error: `limit.burst` belongs to `token_bucket` and `leaky_bucket`, not to `concurrency`
+     --> weir.toml:5:9
+      |
+    5 | burst = 3
+      |         ^
+      |
+      = help: leave it out: `max` is all that can be in flight
+    "#);
+    insta::assert_snapshot!(said_of(r#"algorithm = "fixed_window"
+align = "frist"
+plans = { a = { max = 3 } }"#), @r#"
+    error: `limit.rate` is missing
+     --> weir.toml:1:1
+      |
+    1 | [[limit]]
+      | ^^^^^^^^^
+      |
+      = help: expected rate, or list of 1 to 4 rates. COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of several all must admit. `concurrency` has `max` instead.
+
+    error: `limit.align`: `frist` is none of `calendar`, `first`
+     --> weir.toml:5:9
+      |
+    5 | align = "frist"
+      |         ^^^^^^^
+      |
+      = help: did you mean `first`?
+
+    error: `limit.plans.NAME.rate` is missing
+     --> weir.toml:6:15
+      |
+    6 | plans = { a = { max = 3 } }
+      |               ^^^^^^^^^^^
+      |
+      = help: expected rate, or list of 1 to 4 rates. As `limit.rate`.
+
+    error: `limit.plans.NAME.max` belongs to `concurrency`, not to `fixed_window`
+     --> weir.toml:6:23
+      |
+    6 | plans = { a = { max = 3 } }
+      |                       ^
+      |
+      = help: it goes with `algorithm = "concurrency"`
+    "#);
+    // What an unknown algorithm needs nobody knows.
+    insta::assert_snapshot!(said_of(r#"algorithm = "concurency"
+max = 0
+cost = "two""#), @r#"
+    error: `limit.algorithm`: `concurency` is none of `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_log`, `sliding_window`, `sub_window`, `concurrency`
+     --> weir.toml:4:13
+      |
+    4 | algorithm = "concurency"
+      |             ^^^^^^^^^^^^
+      |
+      = help: did you mean `concurrency`?
+
+    error: `limit.max`: expected whole number from 1
+     --> weir.toml:5:7
+      |
+    5 | max = 0
+      |       ^
+
+    error: `limit.cost`: expected whole number from 1, or table
+     --> weir.toml:6:8
+      |
+    6 | cost = "two"
+      |        ^^^^^ this is a string
+    "#);
+}
+
+#[test]
+fn rates_that_cannot_be() {
+    insta::assert_snapshot!(said_of(r#"rate = []"#), @r#"
+    error: `limit.rate`: must not be empty
+     --> weir.toml:4:8
+      |
+    4 | rate = []
+      |        ^^
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = ["5/s", "5/s", "6/mn", 7]
+burst = 3"#), @r#"
+    error: `limit.rate`: `5/s` is there twice
+     --> weir.toml:4:16
+      |
+    4 | rate = ["5/s", "5/s", "6/mn", 7]
+      |         -----  ^^^^^
+      |         |
+      |         first here
+
+    error: `limit.rate`: unknown unit `mn`: it is one of ms, s, min, h, day, week, month
+     --> weir.toml:4:23
+      |
+    4 | rate = ["5/s", "5/s", "6/mn", 7]
+      |                       ^^^^^^
+      |
+      = help: did you mean `min`?
+
+    error: `limit.rate`: expected rate, or list of 1 to 4 rates
+     --> weir.toml:4:31
+      |
+    4 | rate = ["5/s", "5/s", "6/mn", 7]
+      |                               ^ this is an integer
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = ["1/s", "2/min", "3/h", "4/day", "5/week"]
+burst = 3"#), @r#"
+    error: `limit.rate`: a limit has at most 4 rates
+     --> weir.toml:4:41
+      |
+    4 | rate = ["1/s", "2/min", "3/h", "4/day", "5/week"]
+      |                                         ^^^^^^^^
+
+    error: `limit.burst`: several rates have no common burst
+     --> weir.toml:5:9
+      |
+    5 | burst = 3
+      |         ^
+      |
+      = help: each rate has its COUNT as burst; for another, write one `[[limit]]` for each rate
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "1000/month""#), @r#"
+    error: `limit.rate`: a month has no fixed length
+     --> weir.toml:4:8
+      |
+    4 | rate = "1000/month"
+      |        ^^^^^^^^^^^^
+      |
+      = help: only `algorithm = "fixed_window"` with `align = "calendar"` counts months; else write `30day`
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = ["5/36h", "5/13month"]
+algorithm = "fixed_window"
+time_zone = "Europe/Berln""#), @r#"
+    error: `limit.rate`: a window of the calendar is longer than a day (for units up to the hour) or a year
+     --> weir.toml:4:9
+      |
+    4 | rate = ["5/36h", "5/13month"]
+      |         ^^^^^^^
+      |
+      = help: windows of any length go with `align = "first"`, which has no months
+
+    error: `limit.rate`: a window of the calendar is longer than a day (for units up to the hour) or a year
+     --> weir.toml:4:18
+      |
+    4 | rate = ["5/36h", "5/13month"]
+      |                  ^^^^^^^^^^^
+      |
+      = help: windows of any length go with `align = "first"`, which has no months
+
+    error: `limit.time_zone`: `Europe/Berln` is no time zone of the IANA database
+     --> weir.toml:6:13
+      |
+    6 | time_zone = "Europe/Berln"
+      |             ^^^^^^^^^^^^^^
+      |
+      = help: did you mean `Europe/Berlin`?
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/month"
+algorithm = "fixed_window"
+align = "first"
+time_zone = "Mars""#), @r#"
+    error: `limit.rate`: a month has no fixed length
+     --> weir.toml:4:8
+      |
+    4 | rate = "5/month"
+      |        ^^^^^^^^^
+      |
+      = help: only `algorithm = "fixed_window"` with `align = "calendar"` counts months; else write `30day`
+
+    error: `limit.time_zone`: `Mars` is no time zone of the IANA database
+     --> weir.toml:7:13
+      |
+    7 | time_zone = "Mars"
+      |             ^^^^^^
+      |
+      = help: write it like "Europe/Berlin"
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = ["2000000/day", "5/99999week"]
+algorithm = "sliding_log""#), @r#"
+    error: `limit.rate`: `sliding_log` counts at most 1000000: it remembers each
+     --> weir.toml:4:9
+      |
+    4 | rate = ["2000000/day", "5/99999week"]
+      |         ^^^^^^^^^^^^^
+      |
+      = help: `sliding_window` takes any number
+
+    error: `limit.rate`: `99999week` is too long a period
+     --> weir.toml:4:24
+      |
+    4 | rate = ["2000000/day", "5/99999week"]
+      |                        ^^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/s"
+algorithm = "sub_window"
+sub_windows = 5000"#), @r#"
+    error: `limit.sub_windows`: expected whole number from 1 to 1024
+     --> weir.toml:6:15
+      |
+    6 | sub_windows = 5000
+      |               ^^^^
+    "#);
+    assert_eq!(WINDOWS_MAX, 4, "the snapshots and the README say so");
+}
+
+#[test]
+fn costs_become_what_they_say() {
+    let cost = |text: &str| limit(&format!("rate = '100/min'\ncost = {text}")).cost;
+    assert!(matches!(cost("5"), Cost::Units(5)));
+    let Cost::Table { lines, default } = cost(
+        "{ default = 2, paths = [{ path = '/a/{id}', method = ['POST', 'PUT'], units = 9 }, { method = 'GET', units = 1 }] }",
+    ) else {
+        panic!("a table")
+    };
+    assert_eq!((default, lines.len()), (2, 2));
+    assert_eq!((lines[0].paths[0].as_str(), lines[0].methods.len(), lines[0].units), ("/a/{id}", 2, 9));
+    assert!(lines[1].paths.is_empty() && lines[1].methods == [http::Method::GET]);
+    let Cost::Said { by, max, default } = cost("{ header = 'X-Weight', max = 100, default = 7 }") else {
+        panic!("said")
+    };
+    assert_eq!((by, max, default), (SaidBy::Header("x-weight".parse().unwrap()), 100, 7));
+    let Cost::Said { by, max, default } = cost("{ query = 'n', max = 50 }") else { panic!("said") };
+    assert_eq!((by, max, default), (SaidBy::Query("n".into()), 50, 1));
+}
+
+#[test]
+fn costs_that_cannot_be() {
+    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+cost = "5""#), @r#"
+    error: `limit.cost`: expected whole number from 1, or table
+     --> weir.toml:5:8
+      |
+    5 | cost = "5"
+      |        ^^^ this is a string
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+cost = { default = 6, paths = [{ path = "/a", units = 7 }, { path = "b", units = 0 }] }"#), @r#"
+    error: `limit.cost.default`: a cost of 6 can never pass: the burst is 5
+     --> weir.toml:5:20
+      |
+    5 | cost = { default = 6, paths = [{ path = "/a", units = 7 }, { path = "b", units = 0 }] }
+      |                    ^
+
+    error: `limit.cost.paths.units`: a cost of 7 can never pass: the burst is 5
+     --> weir.toml:5:55
+      |
+    5 | cost = { default = 6, paths = [{ path = "/a", units = 7 }, { path = "b", units = 0 }] }
+      |                                                       ^
+
+    error: `limit.cost.paths.path`: `b`: a path pattern begins with `/`
+     --> weir.toml:5:69
+      |
+    5 | cost = { default = 6, paths = [{ path = "/a", units = 7 }, { path = "b", units = 0 }] }
+      |                                                                     ^^^
+
+    error: `limit.cost.paths.units`: expected whole number from 1
+     --> weir.toml:5:82
+      |
+    5 | cost = { default = 6, paths = [{ path = "/a", units = 7 }, { path = "b", units = 0 }] }
+      |                                                                                  ^
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost = 2 }, { path = "/a", method = "get", units = 2 }, 5] }"#), @r#"
+    error: `limit.cost.paths`: a line needs `path` or `method`
+     --> weir.toml:5:19
+      |
+    5 | cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost = 2 }, { path = "/a", method = "get", units = 2 }, 5] }
+      |                   ^^^^^^^^^^^^^
+      |
+      = help: what fits all requests is `default`
+
+    error: `limit.cost.paths.units` is missing
+     --> weir.toml:5:34
+      |
+    5 | cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost = 2 }, { path = "/a", method = "get", units = 2 }, 5] }
+      |                                  ^^^^^^^^^^^^^^^
+      |
+      = help: expected whole number from 1. Units that such a request takes.
+
+    error: unknown key `cost` in `[limit.cost.paths]`
+     --> weir.toml:5:77
+      |
+    5 | cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost = 2 }, { path = "/a", method = "get", units = 2 }, 5] }
+      |                                                                             ^^^^
+      |
+      = help: did you mean `limit.cost`?
+
+    error: `limit.cost.paths.method`: `get` would never match: methods are in upper case
+     --> weir.toml:5:113
+      |
+    5 | cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost = 2 }, { path = "/a", method = "get", units = 2 }, 5] }
+      |                                                                                                                 ^^^^^
+      |
+      = help: did you mean `GET`?
+
+    error: `limit.cost.paths`: expected table
+     --> weir.toml:5:133
+      |
+    5 | cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost = 2 }, { path = "/a", method = "get", units = 2 }, 5] }
+      |                                                                                                                                     ^ this is an integer
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+cost = { paths = [{ path = ["/a", "/b"], units = 1 }, { path = "/b", method = "GET", units = 2 }], max = 3 }"#), @r#"
+    error: `limit.cost.paths`: this line is never reached
+     --> weir.toml:5:55
+      |
+    5 | cost = { paths = [{ path = ["/a", "/b"], units = 1 }, { path = "/b", method = "GET", units = 2 }], max = 3 }
+      |                   ----------------------------------  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |                   |
+      |                   this one fits all of it
+
+    error: `limit.cost.max`: belongs to `header` and `query`
+     --> weir.toml:5:106
+      |
+    5 | cost = { paths = [{ path = ["/a", "/b"], units = 1 }, { path = "/b", method = "GET", units = 2 }], max = 3 }
+      |                                                                                                          ^
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+cost = { header = "x y", max = 6 }"#), @r#"
+    error: `limit.cost.header`: `x y` is not a header name
+     --> weir.toml:5:19
+      |
+    5 | cost = { header = "x y", max = 6 }
+      |                   ^^^^^
+
+    error: `limit.cost.max`: a cost of 6 can never pass: the burst is 5
+     --> weir.toml:5:32
+      |
+    5 | cost = { header = "x y", max = 6 }
+      |                                ^
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+cost = { header = "x-weight", query = "n" }"#), @r#"
+    error: `limit.cost` has both `header` and `query`
+     --> weir.toml:5:39
+      |
+    5 | cost = { header = "x-weight", query = "n" }
+      |                                       ^^^
+      |
+      = help: what a request costs is said in one of `paths`, `header` and `query`
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+cost = { query = "" }"#), @r#"
+    error: `limit.cost.max` is missing
+     --> weir.toml:5:8
+      |
+    5 | cost = { query = "" }
+      |        ^^^^^^^^^^^^^^
+      |
+      = help: expected whole number from 1. The most units that one request can say.
+
+    error: `limit.cost.query`: must not be empty
+     --> weir.toml:5:18
+      |
+    5 | cost = { query = "" }
+      |                  ^^
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+cost = { default = 2 }"#), @r#"
+    error: `limit.cost` has none of `paths`, `header` and `query`
+     --> weir.toml:5:8
+      |
+    5 | cost = { default = 2 }
+      |        ^^^^^^^^^^^^^^^
+      |
+      = help: what is the same for all requests is written `cost = 5`
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+cost = { paths = [] }"#), @r#"
+    error: `limit.cost.paths`: must not be empty
+     --> weir.toml:5:18
+      |
+    5 | cost = { paths = [] }
+      |                  ^^
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = ["50/min", "7/h"]
+cost = 8
+plans = { free = "6/min", staff = "unlimited" }
+overrides = { "192.0.2.7" = { rate = "9/min", burst = 2 } }"#), @r#"
+    error: `limit.cost`: a cost of 8 can never pass: the smallest count is 7
+     --> weir.toml:5:8
+      |
+    5 | cost = 8
+      |        ^
+
+    error: `limit.cost`: a cost of 8 can never pass: the burst of plan `free` is 6
+     --> weir.toml:5:8
+      |
+    5 | cost = 8
+      |        ^
+
+    error: `limit.cost`: a cost of 8 can never pass: the burst of an override is 2
+     --> weir.toml:5:8
+      |
+    5 | cost = 8
+      |        ^
+    "#);
+    insta::assert_snapshot!(said_of(r#"algorithm = "concurrency"
+max = 2
+cost = { header = "x-weight", max = 3 }
+plans = { free = { max = 1 } }"#), @r#"
+    error: `limit.cost.max`: a cost of 3 can never pass: the `max` is 2
+     --> weir.toml:6:37
+      |
+    6 | cost = { header = "x-weight", max = 3 }
+      |                                     ^
+
+    error: `limit.cost.max`: a cost of 3 can never pass: the `max` of plan `free` is 1
+     --> weir.toml:6:37
+      |
+    6 | cost = { header = "x-weight", max = 3 }
+      |                                     ^
+    "#);
+    insta::assert_snapshot!(said_of(r#"algorithm = "fixed_window"
+rate = "2/day"
+cost = 3"#), @r#"
+    error: `limit.cost`: a cost of 3 can never pass: the count is 2
+     --> weir.toml:6:8
+      |
+    6 | cost = 3
+      |        ^
+    "#);
+}
+
+#[test]
+fn plans_and_overrides_become_rules() {
+    let limit = limit_by(
+        "['ip', 'method']",
+        "rate = '100/min'\nplans = { premium = '1000/min', staff = 'unlimited', big = { rate = '1/s', burst = 500 } }\n\
+         overrides = { '192.0.2.7|GET' = '5/min', '::1|PUT' = 'unlimited' }",
+    );
+    let Allowed { usual, plans, overrides } = limit.allowed;
+    assert_eq!(usual, bucket(100, MIN_NS, 100));
+    let expected =
+        [("premium", Some(bucket(1000, MIN_NS, 1000))), ("staff", None), ("big", Some(bucket(1, MIN_NS / 60, 500)))];
+    assert_eq!(plans, expected.map(|(name, rule)| (name.into(), rule)));
+    let expected = [("192.0.2.7|GET", Some(bucket(5, MIN_NS, 5))), ("::1|PUT", None)];
+    assert_eq!(overrides, expected.map(|(name, rule)| (name.into(), rule)));
+}
+
+#[test]
+fn where_one_rule_has_several_windows_all_are_of_that_kind() {
+    let several = |rules: &[Algorithm]| Algorithm::Several(rules.into());
+    let (minute, day) = (bucket(10, MIN_NS, 10), bucket(99, DAY_NS, 99));
+    let allowed = limit("rate = '10/min'\nplans = { premium = ['10/min', '99/day'], staff = 'unlimited' }").allowed;
+    assert_eq!(allowed.usual, several(std::slice::from_ref(&minute)));
+    assert_eq!(allowed.plans[0].1, Some(several(&[minute.clone(), day.clone()])));
+    assert_eq!(allowed.plans[1].1, None);
+    let allowed = limit("rate = ['10/min', '99/day']\noverrides = { '192.0.2.7' = { rate = '10/min' } }").allowed;
+    assert_eq!(allowed.usual, several(&[minute.clone(), day]));
+    assert_eq!(allowed.overrides[0].1, Some(several(&[minute])));
+}
+
+#[test]
+fn plans_and_overrides_that_cannot_be() {
+    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }"#), @r#"
+    error: `limit.plans.NAME`: `unlimitd` is not a rate
+     --> weir.toml:5:15
+      |
+    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
+      |               ^^^^^^^^^^
+      |
+      = help: did you mean `unlimited`?
+
+    error: `limit.plans.NAME`: `unlimited` stands alone, not in a list
+     --> weir.toml:5:41
+      |
+    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
+      |                                         ^^^^^^^^^^^
+
+    error: `limit.plans.NAME`: expected rate, list of rates, table, or `unlimited`
+     --> weir.toml:5:59
+      |
+    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
+      |                                                           ^ this is an integer
+
+    error: `limit.plans.NAME.rate` is missing
+     --> weir.toml:5:66
+      |
+    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
+      |                                                                  ^^
+      |
+      = help: expected rate, or list of 1 to 4 rates. As `limit.rate`.
+
+    error: `limit.plans.NAME.rate` is missing
+     --> weir.toml:5:74
+      |
+    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
+      |                                                                          ^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: expected rate, or list of 1 to 4 rates. As `limit.rate`.
+
+    error: unknown key `rte` in `[limit.plans.NAME]`
+     --> weir.toml:5:87
+      |
+    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
+      |                                                                                       ^^^
+      |
+      = help: did you mean `rate`?
+
+    error: `limit.plans.NAME`: must not be empty
+     --> weir.toml:5:106
+      |
+    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
+      |                                                                                                          ^^
+
+    error: `limit.plans.NAME`: is faster than 10000000 a second
+     --> weir.toml:5:114
+      |
+    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
+      |                                                                                                                  ^^^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+plans = "unlimited"
+overrides = ["192.0.2.7"]"#), @r#"
+    error: `limit.plans`: expected table
+     --> weir.toml:5:9
+      |
+    5 | plans = "unlimited"
+      |         ^^^^^^^^^^^ this is a string
+
+    error: `limit.overrides`: expected table
+     --> weir.toml:6:13
+      |
+    6 | overrides = ["192.0.2.7"]
+      |             ^^^^^^^^^^^^^ this is a list
+    "#);
+    insta::assert_snapshot!(said_of(r#"algorithm = "concurrency"
+max = 5
+plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }"#), @r#"
+    error: `limit.plans.NAME`: `concurrency` has no rate
+     --> weir.toml:6:15
+      |
+    6 | plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }
+      |               ^^^^^
+      |
+      = help: write it like `{ max = 100 }`
+
+    error: `limit.plans.NAME.max` is missing
+     --> weir.toml:6:26
+      |
+    6 | plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }
+      |                          ^^^^^^^^^^^^^^^^
+      |
+      = help: expected whole number from 1. As `limit.max`.
+
+    error: `limit.plans.NAME.rate`: does not belong to `concurrency`
+     --> weir.toml:6:35
+      |
+    6 | plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }
+      |                                   ^^^^^
+      |
+      = help: it has `max`, the units that may be in flight at once
+
+    error: `limit.plans.NAME.max`: expected whole number from 1
+     --> weir.toml:6:56
+      |
+    6 | plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }
+      |                                                        ^
+
+    error: `limit.plans.NAME`: expected rate, list of rates, table, or `unlimited`
+     --> weir.toml:6:65
+      |
+    6 | plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }
+      |                                                                 ^ this is an integer
+    "#);
+    insta::assert_snapshot!(said_of(r#"algorithm = "sliding_window"
+rate = "5/s"
+plans = { a = { rate = "5/s", burst = 9 } }"#), @r#"
+    error: `limit.plans.NAME.burst` belongs to `token_bucket` and `leaky_bucket`, not to `sliding_window`
+     --> weir.toml:6:39
+      |
+    6 | plans = { a = { rate = "5/s", burst = 9 } }
+      |                                       ^
+      |
+      = help: leave it out: as many units as `rate` counts can be spent at once
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "5/s" }"#), @r#"
+    error: `limit.overrides.NAME`: `192.0.2.300` is not an address
+     --> weir.toml:5:15
+      |
+    5 | overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "5/s" }
+      |               ^^^^^^^^^^^^^
+      |
+      = help: an override is for one address, written like "192.0.2.7"
+
+    error: `limit.overrides.NAME`: `192.0.2.0/24` is not an address
+     --> weir.toml:5:38
+      |
+    5 | overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "5/s" }
+      |                                      ^^^^^^^^^^^^^^
+      |
+      = help: an override is for one address, written like "192.0.2.7"
+
+    error: `limit.overrides.NAME`: `192.0.2.7|GET` is not an address
+     --> weir.toml:5:62
+      |
+    5 | overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "5/s" }
+      |                                                              ^^^^^^^^^^^^^^^
+      |
+      = help: an override is for one address, written like "192.0.2.7"
+    "#);
+    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+overrides = { "::1" = "5/s", "0:0::2" = "5/s", "192.0.2.7" = "5/s", "::ffff:192.0.2.7" = "6/s" }"#), @r#"
+    error: `limit.overrides.NAME`: this is the same key again
+     --> weir.toml:5:30
+      |
+    5 | overrides = { "::1" = "5/s", "0:0::2" = "5/s", "192.0.2.7" = "5/s", "::ffff:192.0.2.7" = "6/s" }
+      |               -----          ^^^^^^^^
+      |               |
+      |               first here
+
+    error: `limit.overrides.NAME`: this is the same key again
+     --> weir.toml:5:69
+      |
+    5 | overrides = { "::1" = "5/s", "0:0::2" = "5/s", "192.0.2.7" = "5/s", "::ffff:192.0.2.7" = "6/s" }
+      |                                                -----------          ^^^^^^^^^^^^^^^^^^
+      |                                                |
+      |                                                first here
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = []
+rate = "5/min"
+overrides = { x = "5/s" }"#), @r#"
+    error: `limit.overrides.NAME`: an override is for one key, and with `key = []` all share one
+     --> weir.toml:5:15
+      |
+    5 | overrides = { x = "5/s" }
+      |               ^
+      |
+      = help: say it in the limit itself
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = ["path", "route", "host", "method"]
+match = { path = "/shops/{id}" }
+rate = "5/min"
+[limit.overrides]
+"/shops/7|/shops/{id}|shop.test|GET" = "6/min"
+"/shops/7|/shops/{id}" = "6/min"
+"/shops//7|/shops/{id}|shop.test|GET" = "6/min"
+"shops|/shops/{id}|shop.test|GET" = "6/min"
+"/shops/7|/shop/{id}|shop.test|GET" = "6/min"
+"/shops/7|/shops/{id}|Shop.test|GET" = "6/min"
+"/shops/7|/shops/{id}|*.test|GET" = "6/min"
+"/shops/7|/shops/{id}|shop.test:80|GET" = "6/min"
+"/shops/7|/shops/{id}|shop.test|get" = "6/min""#), @r#"
+    error: `limit.overrides.NAME`: this has 2 parts, and the key of this limit has 4
+     --> weir.toml:8:1
+      |
+    8 | "/shops/7|/shops/{id}" = "6/min"
+      | ^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: the parts are joined by `|`, in the order of `key`
+
+    error: `limit.overrides.NAME`: no path is `/shops//7`: paths are normalised before they are counted
+     --> weir.toml:9:1
+      |
+    9 | "/shops//7|/shops/{id}|shop.test|GET" = "6/min"
+      | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: did you mean `/shops/7`?
+
+    error: `limit.overrides.NAME`: no path can be `shops`
+      --> weir.toml:10:1
+       |
+    10 | "shops|/shops/{id}|shop.test|GET" = "6/min"
+       | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+
+    error: `limit.overrides.NAME`: `/shop/{id}` is none of `match.path`
+      --> weir.toml:11:1
+       |
+    11 | "/shops/7|/shop/{id}|shop.test|GET" = "6/min"
+       | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+       |
+       = help: did you mean `/shops/{id}`?
+
+    error: `limit.overrides.NAME`: hosts are in lower case, not `Shop.test`
+      --> weir.toml:12:1
+       |
+    12 | "/shops/7|/shops/{id}|Shop.test|GET" = "6/min"
+       | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+       |
+       = help: did you mean `shop.test`?
+
+    error: `limit.overrides.NAME`: an override is for one host
+      --> weir.toml:13:1
+       |
+    13 | "/shops/7|/shops/{id}|*.test|GET" = "6/min"
+       | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+
+    error: `limit.overrides.NAME`: `shop.test:80` is not a host
+      --> weir.toml:14:1
+       |
+    14 | "/shops/7|/shops/{id}|shop.test:80|GET" = "6/min"
+       | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+       |
+       = help: a host is written without a port, in ASCII; `*.` at its start stands for any host below it
+
+    error: `limit.overrides.NAME`: `get` would never match: methods are in upper case
+      --> weir.toml:15:1
+       |
+    15 | "/shops/7|/shops/{id}|shop.test|get" = "6/min"
+       | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+       |
+       = help: did you mean `GET`?
+    "#);
+}
+
+#[test]
+fn there_is_a_bound_on_exceptions() {
+    let plans = |count: usize| {
+        let plans = (0..count).map(|plan| format!("p{plan} = 'unlimited'")).collect::<Vec<_>>().join("\n");
+        compile(&format!("{UPSTREAM}[[limit]]\nname = 'a'\nkey = []\nrate = '1/s'\n[limit.plans]\n{plans}"))
+    };
+    assert_eq!(plans(65_536).unwrap().policy.limits()[0].allowed.plans.len(), 65_536);
+    let problems = plans(65_537).unwrap_err();
+    assert_eq!(problems.iter().collect::<Vec<_>>(), ["a limit has at most 65536 plans"]);
+}
+
+#[test]
+fn texts_of_keys_that_may_be_credentials_are_not_shown() {
+    for key in [r#"["header:x-api-key"]"#, r#"["api_key", "ip"]"#, r#"["ip", "cookie:s"]"#, r#"["query:k", "path"]"#] {
+        for text in ["hunter2", "hunter2|hunter2", "hunter2|hunter2|hunter2", "/|hunter2", "hunter2|/"] {
+            for rule in ["five", "[]", "5", "{ rate = '1/s', x = 2 }"] {
+                said(&format!(
+                    "[[limit]]\nname = 'a'\nkey = {key}\nrate = '1/s'\noverrides = {{ '{text}' = {rule} }}\n\
+                     [identity.api_key]\nheader = 'x-api-key'"
+                ));
+            }
+        }
+    }
+    said("[[limit]]\nname = 'a'\nkey = ['headr:x']\nrate = '1/s'\noverrides = { 'hunter2' = 5 }");
+}
