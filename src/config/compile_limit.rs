@@ -5,15 +5,14 @@
 use http::{HeaderValue, Method};
 use toml::de::{DeTable, DeValue};
 
+use super::compile_beyond::{self, Beyond};
 use super::compile_identity::{BUILT_IN_PARTS, header_name};
 use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
 use crate::limit::{Algorithm, Quota, QuotaError, Rate};
 use crate::policy::key::KeyPart;
-use crate::policy::{
-    Allowed, Cost, HeaderTest, HoldRule, HostPattern, Limit, Match, Mode, OnLimit, PathPattern, Stage,
-};
+use crate::policy::{Allowed, Cost, HeaderTest, HostPattern, Limit, Match, Mode, PathPattern, Stage};
 
 /// What a configuration without any limit gets: every path waits for its 100 requests a minute.
 pub const DEFAULT_LIMIT: &str = r#"[[limit]]
@@ -51,8 +50,9 @@ fn limit(table: &Table<'_>, identities: &[String], names: &mut Vec<Located<Strin
     let key = key(table, identities, stage, match_table.has("path"));
     let quota = quota(table);
     let cost = cost(table, quota);
-    let on_limit = on_limit(table);
+    let beyond = compile_beyond::beyond(table);
     let max_keys = table.count("max_keys");
+    let Beyond { on_limit, ban } = beyond?;
     Some(Limit {
         name: name?.into(),
         stage: stage?,
@@ -63,7 +63,8 @@ fn limit(table: &Table<'_>, identities: &[String], names: &mut Vec<Located<Strin
         allowed: Allowed::to_all(Algorithm::TokenBucket(quota?)),
         cost: Cost::Units(cost?),
         after: None,
-        on_limit: on_limit?,
+        on_limit,
+        ban,
         max_keys: max_keys?.into_inner(),
     })
 }
@@ -237,20 +238,4 @@ fn cost(table: &Table<'_>, quota: Option<Quota>) -> Option<u64> {
         table.fault("cost", cost.span(), Fault::new(what));
     }
     Some(cost.into_inner())
-}
-
-fn on_limit(table: &Table<'_>) -> Option<OnLimit> {
-    let holds = table.choice("on_limit", &[("reject", false), ("hold", true)]);
-    let hold = table.table("hold");
-    let max_wait = hold.duration_or("max_wait");
-    let max_waiting = hold.count("max_waiting");
-    if hold.is_present() && holds == Some(false) {
-        let problem = Problem::new(hold.span(), "`limit.hold` needs `on_limit = \"hold\"`").absence();
-        table.context.note(problem.help(Some("without it, requests beyond the limit are refused".into())));
-    }
-    if !holds? {
-        return Some(OnLimit::Reject);
-    }
-    let max_wait_ns = max_wait?.map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
-    Some(OnLimit::Hold(HoldRule { max_wait_ns, max_waiting: max_waiting?.into_inner() }))
 }

@@ -4,6 +4,7 @@
 //! here watches files, logs or decides about requests.
 
 mod compile;
+mod compile_beyond;
 mod compile_identity;
 mod compile_limit;
 

@@ -199,6 +199,12 @@ const OPTIONS: &[Opt] = &[
         "Longest wait; what would wait longer is 429 at once."),
     opt("limit.hold.max_waiting", Count(1, 10_000_000), Toml("1000"),
         "Requests waiting on one key."),
+    opt("limit.ban.after", Text("rate"), Required,
+        "Refusals by this limit within a time that ban a key from it."),
+    opt("limit.ban.for", Duration, Required,
+        "How long everything of the key is refused with 403; each further ban is twice as long."),
+    opt("limit.ban.for_max", Duration, Unset("`24h`, or `for` if that is longer"),
+        "Longest ban; who has not been banned for as long begins anew."),
     opt("limit.max_keys", Count(1, 1 << 32), Toml("1000000"),
         "Keys that are remembered exactly; past them an overflow takes over."),
 ];

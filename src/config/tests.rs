@@ -82,7 +82,7 @@ plans = {}"#), @r#"
     6 | quux = 1
       | ^^^^
       |
-      = help: `[[limit]]` can have name, stage, mode, match, except, key, rate, burst, cost, on_limit, hold, max_keys
+      = help: `[[limit]]` can have name, stage, mode, match, except, key, rate, burst, cost, on_limit, hold, ban, max_keys
 
     error: `plans` in `[[limit]]` is not supported in this version
      --> weir.toml:7:1
@@ -963,6 +963,77 @@ except = { ip = [] }"#), @r#"
     6 | except = { ip = [] }
       |                 ^^
     "#);
+}
+
+#[test]
+fn bans() {
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = []
+rate = "5/min"
+ban = { after = "10", for = "0s", forever = true }
+[[limit]]
+name = "b"
+key = []
+rate = "5/min"
+ban = { after = "10/min", for = "2h", for_max = "1h" }
+[[limit]]
+name = "c"
+key = []
+rate = "5/min"
+ban = {}"#), @r#"
+    error: `limit.ban.after`: `10` is not a rate
+     --> weir.toml:5:17
+      |
+    5 | ban = { after = "10", for = "0s", forever = true }
+      |                 ^^^^
+      |
+      = help: write it like "100/min" or "5/15min"
+
+    error: `limit.ban.for`: must be longer than zero
+     --> weir.toml:5:29
+      |
+    5 | ban = { after = "10", for = "0s", forever = true }
+      |                             ^^^^
+
+    error: unknown key `forever` in `[limit.ban]`
+     --> weir.toml:5:35
+      |
+    5 | ban = { after = "10", for = "0s", forever = true }
+      |                                   ^^^^^^^
+      |
+      = help: `[limit.ban]` can have after, for, for_max
+
+    error: `limit.ban.for`: the first ban is longer than `for_max`
+      --> weir.toml:10:33
+       |
+    10 | ban = { after = "10/min", for = "2h", for_max = "1h" }
+       |                                 ^^^^            ---- the longest
+
+    error: `limit.ban.after` is missing
+      --> weir.toml:15:7
+       |
+    15 | ban = {}
+       |       ^^
+       |
+       = help: expected string (rate). Refusals by this limit within a time that ban a key from it.
+
+    error: `limit.ban.for` is missing
+      --> weir.toml:15:7
+       |
+    15 | ban = {}
+       |       ^^
+       |
+       = help: expected duration. How long everything of the key is refused with 403; each further ban is twice as long.
+    "#);
+    let rule = |text: &str| {
+        let config = format!("{UPSTREAM}[[limit]]\nname = \"a\"\nkey = []\nrate = \"5/s\"\nban = {{ {text} }}\n");
+        compile(&config).unwrap().policy.limits()[0].ban.unwrap()
+    };
+    let lengths_s = |text: &str| [0, 1, 2, 63].map(|bans| rule(text).length_ns(bans) / 1_000_000_000);
+    assert_eq!(lengths_s(r#"after = "10/min", for = "1h", for_max = "3h""#), [3600, 7200, 10_800, 10_800]);
+    assert_eq!(lengths_s(r#"after = "10/min", for = "10h""#), [36_000, 72_000, 86_400, 86_400]);
+    assert_eq!(lengths_s(r#"after = "10/min", for = "25h""#), [90_000; 4]);
 }
 
 #[test]

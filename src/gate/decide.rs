@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::ban;
 use super::identify::identify;
 use super::settle::Terms;
 use super::verdict::Taken;
@@ -104,7 +105,7 @@ impl Gate {
     fn admit_one<'l>(&self, live: &Live, case: &Case<'l>, facts: &Facts<'_>, now: Timestamp) -> Option<Pass<'l>> {
         let &Case { state, applied, cost, .. } = case;
         let key = self.secret.key(&applied, facts, live.policy.client_ip.ipv6_prefix, &[]);
-        if would_queue(state, applied.limit, key) {
+        if would_queue(state, applied.limit, key) || state.banned_ns(applied.limit, key, now).is_some() {
             return None;
         }
         let charge = charge(state, key, applied.limit, Variant::Usual, cost);
@@ -123,6 +124,12 @@ impl Gate {
     ) -> Result<Step<'l>, Unidentified<'l>> {
         let is_queued = self.key(live, stage, facts, cases, now)?;
         cases.retain(|case| case.applied.limit.allowed.rule(case.variant).is_some());
+        let banned = |case: &Case<'l>| Some((case.state, case.state.banned_ns(case.applied.limit, case.key, now)?));
+        if cases.iter().any(|case| banned(case).is_some())
+            && let Some(refusal) = ban::refusal(cases.iter().filter_map(banned))
+        {
+            return Ok(Step::Refuse(Box::new(refusal)));
+        }
         let mut outcomes = Outcomes::new();
         let charges = cases.iter().map(Case::charge);
         let admitted = if is_queued {
@@ -206,7 +213,7 @@ impl Gate {
                     case.state.metrics.cells.count(Decided::ShadowRejected);
                 }
             }
-            let denials = denying().map(|(_, case, outcome)| (case.state, case.charge(), outcome));
+            let denials = denying().map(|(_, case, outcome)| (case.state, case.applied.limit, case.charge(), outcome));
             Step::Refuse(Box::new(refusal(denials, now, cause, expected_ns)))
         };
         let Some(holding) = holding else {
@@ -276,14 +283,17 @@ fn standing_of<'l>(
 
 /// Counts a refusal and says when to come back: after `expected_ns` if that is known, else after the longest wait.
 pub(super) fn refusal<'l, 'c>(
-    denials: impl Iterator<Item = (&'l Arc<LimitState>, Charge<'c>, &'c Outcome)>,
+    denials: impl Iterator<Item = (&'l Arc<LimitState>, &'c Limit, Charge<'c>, &'c Outcome)>,
     now: Timestamp,
     cause: Cause,
     expected_ns: Option<u64>,
 ) -> Refusal<'l> {
     let mut longest: Option<(Retry, Standing<'l>)> = None;
     let mut violated = SmallVec::new();
-    for (state, charge, Outcome { decision, .. }) in denials {
+    for (state, limit, charge, Outcome { decision, .. }) in denials {
+        if cause != Cause::ShuttingDown {
+            state.refused(limit, charge.key, now);
+        }
         state.metrics.cells.decided(Decided::Rejected, charge.rule.percent(decision.remaining));
         violated.push(&*state.name);
         let retry = decision.denied.unwrap_or(Retry::AfterNs(0));

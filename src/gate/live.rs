@@ -10,7 +10,7 @@ use super::line::Line;
 use crate::limit::Key;
 use crate::policy::key::KeySecret;
 use crate::policy::{Applied, Limit, Policy, Variant};
-use crate::store::{Table, TokenCache};
+use crate::store::{Bans, Table, TokenCache};
 use crate::telemetry::{LimitMetrics, Metrics};
 use crate::time::Clock;
 
@@ -60,6 +60,7 @@ pub struct LimitState {
     pub(super) name: Box<str>,
     pub(super) table: Table,
     pub(super) line: Line,
+    pub(super) bans: Arc<Bans>,
     pub(super) metrics: LimitMetrics,
     /// The limit as the newest policy has it, for those who wait; none once it is gone.
     pub(super) rule: ArcSwapOption<Limit>,
@@ -90,10 +91,11 @@ impl Gate {
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let mut states = Vec::with_capacity(policy.limits().len());
         for limit in policy.limits() {
-            let state = known.entry(limit.name.clone()).or_insert_with(|| Arc::new(self.state(limit)));
+            let state = known.entry(limit.name.clone()).or_insert_with(|| Arc::new(self.state(limit, Arc::default())));
             if !state.table.fits(&limit.allowed.usual) {
-                // Another algorithm begins anew. Who waits on the old one is not stopped by it any more.
-                let old = std::mem::replace(state, Arc::new(self.state(limit)));
+                // Another algorithm begins anew, but for bans. Who waits on the old one is not stopped by it any more.
+                let bans = Arc::clone(&state.bans);
+                let old = std::mem::replace(state, Arc::new(self.state(limit, bans)));
                 old.rule.store(None);
                 old.line.wake_all();
             }
@@ -130,10 +132,12 @@ impl Gate {
         for state in states {
             let idle = state.table.sweep(now);
             state.metrics.evicted_idle.inc_by(idle as u64);
+            state.bans.sweep(now);
             state.publish();
         }
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, state| state.rule.load().is_some() || !state.table.is_idle(now));
+        let is_idle = |state: &LimitState| state.table.is_idle(now) && state.bans.is_empty();
+        known.retain(|_, state| state.rule.load().is_some() || !is_idle(state));
     }
 
     /// Brings the gauges up to date.
@@ -159,12 +163,13 @@ impl Gate {
         self.waiting.load(Ordering::Acquire)
     }
 
-    fn state(&self, limit: &Limit) -> LimitState {
+    fn state(&self, limit: &Limit, bans: Arc<Bans>) -> LimitState {
         LimitState {
             clock: self.clock,
             name: limit.name.clone(),
             table: Table::new(&limit.allowed.usual, limit.max_keys),
             line: Line::default(),
+            bans,
             metrics: self.metrics.limit(&limit.name),
             rule: ArcSwapOption::empty(),
         }
@@ -181,7 +186,9 @@ impl Live {
 
 impl LimitState {
     fn publish(&self) {
-        self.metrics.keys.set(i64::try_from(self.table.len()).unwrap_or(i64::MAX));
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.metrics.keys.set(gauge(self.table.len()));
+        self.metrics.banned_keys.set(gauge(self.bans.banned(self.clock.now())));
         self.metrics.overflow.inc_by(self.table.take_overflowed());
     }
 }

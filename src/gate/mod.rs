@@ -3,6 +3,7 @@
 //! The decision itself is synchronous; only [`Waiting::wait`] is not. Not here: what a verdict looks like
 //! to a client (respond), and the request's way through the proxy.
 
+mod ban;
 mod decide;
 mod hold;
 mod identify;

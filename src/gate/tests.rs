@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
 
+mod ban;
 mod hold;
 mod stages;
 mod stress;
@@ -15,6 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
 use super::{Gate, HoldCaps, Live, Pass, Refusal, Step};
+use crate::limit::ban::Rule as BanRule;
 use crate::limit::{Algorithm, Quota, Rate, Retry};
 use crate::policy::client_ip::ClientIpRules;
 use crate::policy::key::KeyPart;
@@ -48,6 +50,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         cost: Cost::Units(1),
         after: None,
         on_limit,
+        ban: None,
         max_keys: 1000,
     }
 }
@@ -127,7 +130,8 @@ impl Told {
 
 /// Runs a script; its instants are milliseconds, and an answer may come up to one late (tokio's timers).
 ///
-/// - `limit NAME COUNT PERIOD BURST reject|hold=MAX_WAIT [waiting=N] [cost=N] [shadow] [off]`
+/// - `limit NAME COUNT PERIOD BURST reject|hold=MAX_WAIT [waiting=N] [cost=N] [shadow] [off]
+///   [ban=COUNT/PERIOD,FOR,FOR_MAX]`
 /// - `caps REQUESTS BYTES` for what may wait; a head has 100 bytes
 /// - `AT limit ...`, `AT without NAME`: a reload
 /// - `AT ask WHO LIMIT=KEY... [undo=AFTER]`: with `undo` the pass is dropped uncommitted, AFTER it came
@@ -272,6 +276,7 @@ fn parse_limit(cells: &[&str]) -> Limit {
                 let OnLimit::Hold(rule) = &mut limit.on_limit else { panic!("holds nobody") };
                 rule.max_waiting = max.parse().unwrap();
             }
+            ("ban", rule) => limit.ban = Some(parse_ban(rule)),
             ("cost", cost) => limit.cost = Cost::Units(cost.parse().unwrap()),
             ("shadow", _) => limit.mode = Mode::Shadow,
             ("off", _) => limit.mode = Mode::Off,
@@ -279,4 +284,12 @@ fn parse_limit(cells: &[&str]) -> Limit {
         }
     }
     limit
+}
+
+/// `COUNT/PERIOD,FOR,FOR_MAX`.
+fn parse_ban(text: &str) -> BanRule {
+    let [after, first, most] = text.split(',').collect::<Vec<_>>()[..] else { panic!("not a ban: {text}") };
+    let (count, period) = after.split_once('/').unwrap();
+    let after = Rate { count: count.parse().unwrap(), period_ns: ns(period) };
+    BanRule::new(after, ns(first), ns(most)).unwrap()
 }

@@ -112,6 +112,8 @@ pub enum Cause {
     WaitTooLong,
     /// It would wait, but too many do already.
     QueueFull,
+    /// The limit refused its key too often, and refuses it everything for a time.
+    Banned,
     /// It waited, and Weir is shutting down.
     ShuttingDown,
 }

@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
+use super::ban;
 use super::decide::{pass, refusal, wake_behind};
 use super::hold::Rank;
 use super::{Cause, Gate, HoldCaps, LimitState, Pass, Refusal};
@@ -176,6 +177,13 @@ impl<'l> Waiting<'l> {
     /// Tests all limits as they are now and, if they admit, charges them.
     fn test(&self, now: Timestamp) -> Test<'l> {
         let rules: SmallVec<[(usize, Arc<Limit>); 4]> = self.rules().collect();
+        let banned = rules.iter().filter_map(|(place, limit)| {
+            let Item { state, key, .. } = self.items[*place];
+            Some((state, state.banned_ns(limit, key, now)?))
+        });
+        if let Some(refusal) = ban::refusal(banned) {
+            return Test::Refused(refusal);
+        }
         let older = rules.iter().find(|(place, limit)| {
             let item = self.items[*place];
             *place != self.place
@@ -221,7 +229,8 @@ impl<'l> Waiting<'l> {
             });
             return Test::Blocked { place, until };
         }
-        let denials = denials.map(|(place, _, charge, outcome)| (self.items[place].state, charge, outcome));
+        let denials =
+            denials.map(|(place, limit, charge, outcome)| (self.items[place].state, &**limit, charge, outcome));
         Test::Refused(refusal(denials, now, Cause::Limit, None))
     }
 
@@ -272,7 +281,7 @@ impl<'l> Waiting<'l> {
         // It stands in the queue itself.
         let ahead = here.state.line.backlog(here.key).units.saturating_sub(charge.cost);
         let expected_ns = expected_ns(&charge, ahead, now);
-        refusal(std::iter::once((here.state, charge, &outcome)), now, cause, Some(expected_ns))
+        refusal(std::iter::once((here.state, &*limit, charge, &outcome)), now, cause, Some(expected_ns))
     }
 }
 

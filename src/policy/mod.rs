@@ -35,6 +35,8 @@ use jwt::Verifier;
 use key::KeyPart;
 use matcher::Matcher;
 
+use crate::limit::ban;
+
 /// Everything that is decided about requests, as the configuration says it.
 #[derive(Debug)]
 pub struct Policy {
@@ -74,6 +76,8 @@ pub struct Limit {
     pub after: Option<Arc<After>>,
     /// What happens beyond it.
     pub on_limit: OnLimit,
+    /// When keys that go on are refused everything, and for how long.
+    pub ban: Option<ban::Rule>,
     /// Keys that are remembered exactly; past them the overflow takes over.
     pub max_keys: usize,
 }
