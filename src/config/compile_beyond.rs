@@ -5,8 +5,11 @@ use std::time::Duration;
 use super::diagnostics::Problem;
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
+use crate::limit::slow_down::SlowDown;
 use crate::limit::{QuotaError, Rate, ban};
-use crate::policy::{HoldRule, OnLimit};
+use crate::policy::{DelayRule, HoldRule, OnLimit};
+
+use Word::{Delay, Hold, Reject};
 
 /// What a limit does to what is beyond it.
 pub(super) struct Beyond {
@@ -17,23 +20,63 @@ pub(super) struct Beyond {
 pub(super) fn beyond(table: &Table<'_>) -> Option<Beyond> {
     let on_limit = on_limit(table);
     let ban = table.has("ban").then(|| ban(&table.table("ban")));
+    if let (Some(OnLimit::Delay(_)), Some(value)) = (on_limit, table.get("ban")) {
+        let title = "`limit.ban` needs a limit that refuses, and this one delays";
+        table.context.note(Problem::new(value.span(), title).absence());
+    }
     Some(Beyond { on_limit: on_limit?, ban: ban.map_or(Some(None), |ban| ban.map(Some))? })
 }
 
 fn on_limit(table: &Table<'_>) -> Option<OnLimit> {
-    let holds = table.choice("on_limit", &[("reject", false), ("hold", true)]);
-    let hold = table.table("hold");
+    let what = table.choice("on_limit", &[("reject", Reject), ("hold", Hold), ("delay", Delay)]);
+    let (hold, delay) = (table.table("hold"), table.table("delay"));
     let max_wait = hold.duration_or("max_wait");
     let max_waiting = hold.count("max_waiting");
-    if hold.is_present() && holds == Some(false) {
-        let problem = Problem::new(hold.span(), "`limit.hold` needs `on_limit = \"hold\"`").absence();
-        table.context.note(problem.help(Some("without it, requests beyond the limit are refused".into())));
+    let slow_down = slow_down(&delay);
+    let needs = |option: &str, span, word, help: &str| {
+        let problem = Problem::new(span, format!("`limit.{option}` needs `on_limit = \"{word}\"`")).absence();
+        table.context.note(problem.help(Some(help.into())));
+    };
+    let refused = "without it, requests beyond the limit are refused";
+    match what {
+        Some(Reject) if hold.is_present() => needs("hold", hold.span(), "hold", refused),
+        Some(Delay) if let Some(value) = hold.get("max_wait") => {
+            needs("hold.max_wait", value.span(), "hold", "`delay.max` is how long a request is delayed at most");
+        }
+        _ => {}
     }
-    if !holds? {
-        return Some(OnLimit::Reject);
+    match what {
+        Some(Reject) if delay.is_present() => needs("delay", delay.span(), "delay", refused),
+        Some(Hold) if delay.is_present() => {
+            needs("delay", delay.span(), "delay", "with `hold`, requests wait for as long as they must");
+        }
+        _ => {}
     }
-    let max_wait_ns = max_wait?.map(ns);
-    Some(OnLimit::Hold(HoldRule { max_wait_ns, max_waiting: max_waiting?.into_inner() }))
+    Some(match what? {
+        Reject => OnLimit::Reject,
+        Hold => OnLimit::Hold(HoldRule { max_wait_ns: max_wait?.map(ns), max_waiting: max_waiting?.into_inner() }),
+        Delay => OnLimit::Delay(DelayRule { slow_down: slow_down?, max_waiting: max_waiting?.into_inner() }),
+    })
+}
+
+/// The words of `on_limit`.
+#[derive(Clone, Copy)]
+enum Word {
+    Reject,
+    Hold,
+    Delay,
+}
+
+fn slow_down(table: &Table<'_>) -> Option<SlowDown> {
+    let step = table.parsed("step", units::duration);
+    let max = table.parsed("max", units::duration);
+    let (step, max) = (step?, max?);
+    if step.get_ref() > max.get_ref() {
+        let title = "`limit.delay.step`: is longer than `max`, which would be every delay";
+        table.context.note(Problem::new(step.span(), title).also(max.span(), "the longest"));
+        return None;
+    }
+    Some(SlowDown { step_ns: ns(*step.get_ref()), max_ns: ns(*max.get_ref()) })
 }
 
 fn ban(table: &Table<'_>) -> Option<ban::Rule> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::ban;
+use super::delay::{Decided as Limited, Delayed, is_late};
 use super::identify::identify;
 use super::settle::Terms;
 use super::verdict::Taken;
@@ -26,6 +27,8 @@ pub enum Step<'l> {
     Refuse(Box<Refusal<'l>>),
     /// It waits.
     Wait(Box<Waiting<'l>>),
+    /// It passes, but later.
+    Delay(Box<Delayed<'l>>),
 }
 
 /// One limit that applies to the request in hand, with all that is needed to decide it.
@@ -46,8 +49,9 @@ impl<'l> Case<'l> {
         charge(self.state, self.key, self.applied.limit, self.variant, self.cost)
     }
 
-    fn is_enforced(&self) -> bool {
-        self.applied.limit.mode == Mode::Enforce
+    /// Whether it refuses requests beyond it, or makes them wait.
+    fn denies(&self) -> bool {
+        self.charge().enforced
     }
 }
 
@@ -55,7 +59,7 @@ impl<'l> Case<'l> {
 /// cases are sorted out before.
 #[inline]
 pub(super) fn charge<'l>(state: &'l LimitState, key: Key, limit: &'l Limit, variant: Variant, cost: u64) -> Charge<'l> {
-    let enforced = limit.mode == Mode::Enforce;
+    let enforced = limit.mode == Mode::Enforce && !matches!(limit.on_limit, OnLimit::Delay(_));
     let rule = limit.allowed.rule(variant).unwrap_or(&limit.allowed.usual);
     Charge { table: &state.table, key, rule, cost, enforced }
 }
@@ -63,7 +67,7 @@ pub(super) fn charge<'l>(state: &'l LimitState, key: Key, limit: &'l Limit, vari
 /// Whether others wait on `key` already, before whom nobody passes.
 #[inline]
 fn would_queue(state: &LimitState, limit: &Limit, key: Key) -> bool {
-    limit.on_limit != OnLimit::Reject && limit.mode == Mode::Enforce && state.line.has_waiters(key)
+    limit.on_limit.is_hold() && limit.mode == Mode::Enforce && state.line.has_waiters(key)
 }
 
 type Cases<'l> = SmallVec<[Case<'l>; 4]>;
@@ -139,6 +143,20 @@ impl Gate {
             store::admit(charges, now, &mut outcomes)
         };
         if admitted {
+            if cases.iter().zip(&outcomes).any(|(case, outcome)| is_late(case.applied.limit, outcome)) {
+                let decided = cases.iter().zip(outcomes);
+                let decided = decided.map(|(case, outcome)| Limited {
+                    state: case.state,
+                    limit: case.applied.limit,
+                    charge: case.charge(),
+                    outcome,
+                });
+                let room = || self.reserve(head_bytes(), live.caps);
+                return Ok(match self.slow_down(decided, room, now) {
+                    Ok(delayed) => Step::Delay(Box::new(delayed)),
+                    Err(refusal) => Step::Refuse(Box::new(refusal)),
+                });
+            }
             let charged = cases.iter().zip(outcomes).map(|(case, outcome)| {
                 let (limit, charge) = (case.applied.limit, case.charge());
                 (case.state, limit, charge, outcome)
@@ -196,7 +214,7 @@ impl Gate {
     ) -> Step<'l> {
         let denying = || {
             let all = cases.iter().zip(outcomes).enumerate().map(|(place, (case, outcome))| (place, case, outcome));
-            all.filter(|(_, case, outcome)| case.is_enforced() && (case.queued || !outcome.is_admitted()))
+            all.filter(|(_, case, outcome)| case.denies() && (case.queued || !outcome.is_admitted()))
         };
         let holding: Option<SmallVec<[Holding<'l>; 4]>> = denying()
             .map(|(place, case, outcome)| match case.applied.limit.on_limit {
@@ -209,7 +227,7 @@ impl Gate {
         wake_behind(cases.iter().zip(outcomes).map(|(case, outcome)| (case.state, case.key, outcome)));
         let refuse = |cause, expected_ns| {
             for (case, outcome) in cases.iter().zip(outcomes) {
-                if !case.is_enforced() && !outcome.is_admitted() {
+                if case.applied.limit.mode == Mode::Shadow && !outcome.is_admitted() {
                     case.state.metrics.cells.count(Decided::ShadowRejected);
                 }
             }
@@ -238,14 +256,14 @@ pub(super) fn pass<'l, 'c>(
     // The first goes into the answer as it is made: most requests have but one, and a copy costs as much as it does.
     let (mut first, mut standing) = (None, None);
     if let Some((state, limit, charge, outcome)) = charged.next() {
-        standing = standing_of(state, &charge, &outcome, now);
+        standing = standing_of(state, limit, &charge, &outcome, now);
         first = admitted(state, limit, &charge, outcome, now);
     }
     let mut rest = Vec::new();
     if charged.len() > 0 {
         rest.reserve_exact(charged.len());
         for (state, limit, charge, outcome) in charged {
-            standing = Standing::tightest(standing, standing_of(state, &charge, &outcome, now));
+            standing = Standing::tightest(standing, standing_of(state, limit, &charge, &outcome, now));
             rest.extend(admitted(state, limit, &charge, outcome, now));
         }
     }
@@ -274,11 +292,13 @@ fn admitted<'l>(
 #[inline]
 fn standing_of<'l>(
     state: &'l LimitState,
+    limit: &Limit,
     charge: &Charge<'_>,
     outcome: &Outcome,
     now: Timestamp,
 ) -> Option<Standing<'l>> {
-    (charge.enforced && outcome.is_admitted()).then(|| Standing::new(&state.name, charge, &outcome.decision, now))
+    (limit.mode == Mode::Enforce && outcome.is_admitted())
+        .then(|| Standing::new(&state.name, charge, &outcome.decision, now))
 }
 
 /// Counts a refusal and says when to come back: after `expected_ns` if that is known, else after the longest wait.

@@ -60,6 +60,8 @@ pub struct LimitState {
     pub(super) name: Box<str>,
     pub(super) table: Table,
     pub(super) line: Line,
+    /// Who is delayed. Nobody has a turn here: it counts them, and wakes them all.
+    pub(super) delays: Line,
     pub(super) bans: Arc<Bans>,
     pub(super) metrics: LimitMetrics,
     /// The limit as the newest policy has it, for those who wait; none once it is gone.
@@ -97,7 +99,7 @@ impl Gate {
                 let bans = Arc::clone(&state.bans);
                 let old = std::mem::replace(state, Arc::new(self.state(limit, bans)));
                 old.rule.store(None);
-                old.line.wake_all();
+                old.wake_all();
             }
             state.table.set_max_keys(limit.max_keys);
             state.rule.store(Some(Arc::new(limit.clone())));
@@ -109,7 +111,7 @@ impl Gate {
             if !named.contains(&*state.name) {
                 state.rule.store(None);
             }
-            state.line.wake_all();
+            state.wake_all();
         }
         let limits = policy.limits();
         let is_special = limits.iter().map(|limit| limit.allowed.is_special()).collect();
@@ -150,7 +152,7 @@ impl Gate {
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         let known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        known.values().for_each(|state| state.line.wake_all());
+        known.values().for_each(|state| state.wake_all());
     }
 
     /// Whether [`Gate::close`] has been called.
@@ -169,6 +171,7 @@ impl Gate {
             name: limit.name.clone(),
             table: Table::new(&limit.allowed.usual, limit.max_keys),
             line: Line::default(),
+            delays: Line::default(),
             bans,
             metrics: self.metrics.limit(&limit.name),
             rule: ArcSwapOption::empty(),
@@ -185,6 +188,12 @@ impl Live {
 }
 
 impl LimitState {
+    /// Wakes everyone who waits on it, to look at changed circumstances.
+    fn wake_all(&self) {
+        self.line.wake_all();
+        self.delays.wake_all();
+    }
+
     fn publish(&self) {
         let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.metrics.keys.set(gauge(self.table.len()));

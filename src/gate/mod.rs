@@ -5,6 +5,7 @@
 
 mod ban;
 mod decide;
+mod delay;
 mod hold;
 mod identify;
 mod line;
@@ -14,6 +15,7 @@ mod verdict;
 mod wait;
 
 pub use decide::Step;
+pub use delay::Delayed;
 pub use identify::{Unidentified, Why};
 pub use live::{Gate, HoldCaps, LimitState, Live};
 pub use settle::Bill;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
 
 mod ban;
+mod delay;
 mod hold;
 mod stages;
 mod stress;
@@ -17,11 +18,13 @@ use tokio::time::{sleep_until, timeout};
 
 use super::{Gate, HoldCaps, Live, Pass, Refusal, Step};
 use crate::limit::ban::Rule as BanRule;
+use crate::limit::slow_down::SlowDown;
 use crate::limit::{Algorithm, Quota, Rate, Retry};
 use crate::policy::client_ip::ClientIpRules;
 use crate::policy::key::KeyPart;
 use crate::policy::{
-    Allowed, Cost, Facts, FieldBuf, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, Policy, Stage,
+    Allowed, Cost, DelayRule, Facts, FieldBuf, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, Policy,
+    Stage,
 };
 use crate::telemetry::Metrics;
 use crate::time::{Clock, Timestamp};
@@ -107,7 +110,7 @@ fn assert_at_rest(gate: &Gate, live: &Live) {
     let known = gate.states.lock().unwrap();
     for state in known.values().chain(&live.states) {
         assert_eq!(state.metrics.held_now.get(), 0, "gauge of {}", state.name);
-        assert!(state.line.is_empty(), "queues of {}", state.name);
+        assert!(state.line.is_empty() && state.delays.is_empty(), "queues of {}", state.name);
     }
 }
 
@@ -130,7 +133,7 @@ impl Told {
 
 /// Runs a script; its instants are milliseconds, and an answer may come up to one late (tokio's timers).
 ///
-/// - `limit NAME COUNT PERIOD BURST reject|hold=MAX_WAIT [waiting=N] [cost=N] [shadow] [off]
+/// - `limit NAME COUNT PERIOD BURST reject|hold=MAX_WAIT|delay=STEP,MAX [waiting=N] [cost=N] [shadow] [off]
 ///   [ban=COUNT/PERIOD,FOR,FOR_MAX]`
 /// - `caps REQUESTS BYTES` for what may wait; a head has 100 bytes
 /// - `AT limit ...`, `AT without NAME`: a reload
@@ -258,6 +261,7 @@ impl Script {
                 tell(Err(*refusal));
                 return;
             }
+            Step::Delay(delayed) => tokio::spawn(async move { end(tell(delayed.wait().await)).await }),
             Step::Wait(waiting) => tokio::spawn(async move { end(tell(waiting.wait().await)).await }),
         };
         assert!(self.tasks.insert(who.to_owned(), task).is_none(), "{who} asks twice");
@@ -273,8 +277,17 @@ fn parse_limit(cells: &[&str]) -> Limit {
             ("hold", "forever") => limit.on_limit = hold(None),
             ("hold", max_wait) => limit.on_limit = hold(Some(ns(max_wait))),
             ("waiting", max) => {
-                let OnLimit::Hold(rule) = &mut limit.on_limit else { panic!("holds nobody") };
-                rule.max_waiting = max.parse().unwrap();
+                let max = max.parse().unwrap();
+                match &mut limit.on_limit {
+                    OnLimit::Hold(rule) => rule.max_waiting = max,
+                    OnLimit::Delay(rule) => rule.max_waiting = max,
+                    OnLimit::Reject => panic!("nobody waits"),
+                }
+            }
+            ("delay", rule) => {
+                let (step, max) = rule.split_once(',').unwrap();
+                let slow_down = SlowDown { step_ns: ns(step), max_ns: ns(max) };
+                limit.on_limit = OnLimit::Delay(DelayRule { slow_down, max_waiting: 1000 });
             }
             ("ban", rule) => limit.ban = Some(parse_ban(rule)),
             ("cost", cost) => limit.cost = Cost::Units(cost.parse().unwrap()),

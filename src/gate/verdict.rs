@@ -153,6 +153,11 @@ impl<'l> Charged<'l> {
         self.kept
     }
 
+    /// Adds another charge.
+    pub(super) fn push(&mut self, taken: Taken<'l>) {
+        self.rest.push(taken);
+    }
+
     #[cold]
     fn give_back(&mut self) {
         for Taken { state, key, receipt, terms } in self.first.take().into_iter().chain(self.rest.drain(..)) {

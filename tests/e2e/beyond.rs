@@ -1,5 +1,7 @@
 //! What is done to those who go on beyond a limit.
 
+use std::time::{Duration, Instant};
+
 use crate::support::{Answer, Client, Upstream, Weir};
 
 fn retry_after(answer: &Answer) -> (u16, Option<u64>) {
@@ -48,4 +50,64 @@ fn a_ban_at_arrival_comes_before_identity() {
     let mut client = Client::connect(weir.address());
     let statuses: Vec<_> = (0..5).map(|_| client.get("/").status).collect();
     assert_eq!(statuses, [401, 401, 429, 403, 403]);
+}
+
+/// Everyone shares one unit an hour; beyond it requests are late.
+const DELAYING: &str = "[[limit]]\nname = \"l\"\nkey = []\nrate = \"1/h\"\non_limit = \"delay\"\n";
+
+#[test]
+fn beyond_a_limit_that_delays_requests_pass_later() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &format!("{DELAYING}delay = {{ step = \"100ms\", max = \"250ms\" }}\n"));
+    let mut client = Client::connect(weir.address());
+    for delay_ms in [0, 100, 200, 250, 250] {
+        let earliest = Instant::now();
+        let answer = client.get("/");
+        let took = earliest.elapsed();
+        assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (200, Some("0")));
+        let delay = Duration::from_millis(delay_ms);
+        assert!((delay..delay + Duration::from_millis(300)).contains(&took), "{took:?} for {delay:?}");
+    }
+    assert_eq!(upstream.targets().len(), 5);
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"held\"}"), 4.0);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"held\",limit=\"l\"}"), 4.0);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"admitted\",limit=\"l\"}"), 5.0);
+    assert_eq!(weir.metric("weir_hold_duration_seconds_count{limit=\"l\"}"), 4.0);
+    assert_eq!(weir.metric("weir_held_requests{limit=\"l\"}"), 0.0);
+}
+
+#[test]
+fn the_delayed_take_room_and_leave_it() {
+    let upstream = Upstream::start();
+    let delay = "delay = { step = \"5min\", max = \"10min\" }\nhold = { max_waiting = 1 }\n";
+    let weir = Weir::start(&upstream, &format!("{DELAYING}{delay}"));
+    assert_eq!(Client::connect(weir.address()).get("/").status, 200);
+    let mut delayed = Client::connect(weir.address());
+    delayed.send("GET /late HTTP/1.1\r\nHost: a\r\n\r\n");
+    let held = "weir_held_requests{limit=\"l\"}";
+    weir.wait_for_metric(held, |held| held == 1.0);
+    assert_eq!(retry_after(&Client::connect(weir.address()).get("/no-room")), (429, Some(600)));
+    assert_eq!(weir.metric("weir_hold_overflow_total"), 1.0);
+
+    let left = Instant::now();
+    drop(delayed);
+    weir.wait_for_metric(held, |held| held == 0.0);
+    assert!(left.elapsed() < Duration::from_millis(400), "{:?}", left.elapsed());
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"abandoned\"}"), 1.0);
+    assert_eq!(upstream.targets(), ["/"]);
+}
+
+#[test]
+fn at_the_end_the_delayed_are_told_to_come_back() {
+    let upstream = Upstream::start();
+    let limit = format!("{DELAYING}delay = {{ step = \"1min\", max = \"1min\" }}\n");
+    let weir = Weir::start_with(&upstream, "shutdown_grace = \"200ms\"", &limit);
+    Client::connect(weir.address()).get("/");
+    let mut delayed = Client::connect(weir.address());
+    delayed.send("GET /late HTTP/1.1\r\nHost: a\r\n\r\n");
+    weir.wait_for_metric("weir_held_requests{limit=\"l\"}", |held| held == 1.0);
+    weir.signal("TERM");
+    let (status, seconds) = retry_after(&delayed.answer());
+    assert!(status == 503 && seconds.is_some_and(|seconds| (1..=60).contains(&seconds)), "{status} {seconds:?}");
+    assert_eq!(weir.wait(), Some(0));
 }
