@@ -6,6 +6,7 @@ use http::{HeaderValue, Method};
 use toml::de::{DeTable, DeValue};
 
 use super::compile_allowed::{self, Keyed};
+use super::compile_beyond::{self, Beyond, Word};
 use super::compile_cost;
 use super::compile_identity::{BUILT_IN_PARTS, header_name};
 use super::compile_rule::Scheme;
@@ -14,7 +15,7 @@ use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
 use crate::policy::key::KeyPart;
-use crate::policy::{HeaderTest, HoldRule, HostPattern, Limit, Match, Mode, OnLimit, PathPattern, Stage};
+use crate::policy::{HeaderTest, HostPattern, Limit, Match, Mode, PathPattern, Stage};
 
 /// What a configuration without any limit gets: every path waits for its 100 requests a minute.
 pub const DEFAULT_LIMIT: &str = r#"[[limit]]
@@ -52,8 +53,8 @@ fn limit(table: &Table<'_>, identities: &[String], ipv6_prefix: u8, names: &mut 
     let matches = matches(&match_table);
     let except = table.table("except").list("ip", units::network).unwrap_or_default();
     let key = key(table, identities, stage, match_table.has("path"));
-    let holds = table.choice("on_limit", &[("reject", false), ("hold", true)]);
-    let scheme = Scheme::of(table, holds);
+    let beyond = compile_beyond::word(table);
+    let scheme = Scheme::of(table, beyond.map(|word| word == Word::Hold));
     // Texts of keys are held against all parts or none.
     let written = table.get("key").map_or(0, |value| value.get_ref().as_array().map_or(1, |items| items.len()));
     let parts = key.as_deref().filter(|parts| parts.len() == written);
@@ -61,7 +62,7 @@ fn limit(table: &Table<'_>, identities: &[String], ipv6_prefix: u8, names: &mut 
     let compile_allowed::Compiled { allowed, held } = compile_allowed::compile(table, &scheme, &keyed);
     let cost = compile_cost::compile(table, &held);
     let queue = allowed.as_ref().filter(|_| scheme.shapes()).map(|allowed| allowed.usual.capacity());
-    let on_limit = on_limit(table, holds, queue);
+    let beyond = compile_beyond::beyond(table, beyond, queue);
     let after = compile_settle::after(table, stage);
     if stage == Some(Stage::Arrival) && allowed.as_ref().is_some_and(|allowed| allowed.usual.is_released()) {
         let span = table.get("algorithm").map_or(table.span(), toml::Spanned::span);
@@ -69,6 +70,7 @@ fn limit(table: &Table<'_>, identities: &[String], ipv6_prefix: u8, names: &mut 
         table.fault("algorithm", span, Fault::new(what));
     }
     let max_keys = table.count("max_keys");
+    let Beyond { on_limit, ban } = beyond?;
     Some(Limit {
         name: name?.into(),
         stage: stage?,
@@ -79,7 +81,8 @@ fn limit(table: &Table<'_>, identities: &[String], ipv6_prefix: u8, names: &mut 
         allowed: allowed?,
         cost: cost?,
         after: after?,
-        on_limit: on_limit?,
+        on_limit,
+        ban,
         max_keys: max_keys?.into_inner(),
     })
 }
@@ -218,24 +221,4 @@ fn unknown_part(text: &str, identities: &[String]) -> Fault {
     let suggestion = suggestion.filter(|suggestion| suggestion != text);
     let help = did_you_mean(suggestion.as_deref()).unwrap_or_else(all);
     Fault { absence: true, ..Fault::new(format!("`{text}` is no part of a key")).help(Some(help)) }
-}
-
-/// What happens beyond the limit; `queue` is how many units may wait if the algorithm says so.
-fn on_limit(table: &Table<'_>, holds: Option<bool>, queue: Option<u64>) -> Option<OnLimit> {
-    let hold = table.table("hold");
-    let max_wait = hold.duration_or("max_wait");
-    let max_waiting = hold.count("max_waiting");
-    if hold.is_present() && holds == Some(false) {
-        let problem = Problem::new(hold.span(), "`limit.hold` needs `on_limit = \"hold\"`").absence();
-        table.context.note(problem.help(Some("without it, requests beyond the limit are refused".into())));
-    }
-    if !holds? {
-        return Some(OnLimit::Reject);
-    }
-    let max_wait_ns = max_wait?.map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
-    let max_waiting = match queue.filter(|_| !hold.has("max_waiting")) {
-        Some(units) => usize::try_from(units).unwrap_or(usize::MAX),
-        None => max_waiting?.into_inner(),
-    };
-    Some(OnLimit::Hold(HoldRule { max_wait_ns, max_waiting }))
 }

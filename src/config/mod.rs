@@ -5,6 +5,7 @@
 
 mod compile;
 mod compile_access;
+mod compile_beyond;
 mod compile_identity;
 mod compile_limit;
 mod compile_settle;

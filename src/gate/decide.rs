@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::ban;
+use super::delay::{Decided as Limited, Delayed, is_late};
 use super::identify::{Asked, identify};
 use super::settle::Terms;
 use super::verdict::Taken;
@@ -25,6 +27,8 @@ pub enum Step<'l> {
     Refuse(Box<Refusal<'l>>),
     /// It waits.
     Wait(Box<Waiting<'l>>),
+    /// It passes, but later.
+    Delay(Box<Delayed<'l>>),
 }
 
 /// One limit that applies to the request in hand, with all that is needed to decide it.
@@ -45,8 +49,9 @@ impl<'l> Case<'l> {
         charge(self.state, self.key, self.applied.limit, self.variant, self.cost)
     }
 
-    fn is_enforced(&self) -> bool {
-        self.applied.limit.mode == Mode::Enforce
+    /// Whether it refuses requests beyond it, or makes them wait.
+    fn denies(&self) -> bool {
+        self.charge().enforced
     }
 }
 
@@ -54,7 +59,7 @@ impl<'l> Case<'l> {
 /// cases are sorted out before.
 #[inline]
 pub(super) fn charge<'l>(state: &'l LimitState, key: Key, limit: &'l Limit, variant: Variant, cost: u64) -> Charge<'l> {
-    let enforced = limit.mode == Mode::Enforce;
+    let enforced = limit.mode == Mode::Enforce && !matches!(limit.on_limit, OnLimit::Delay(_));
     let rule = limit.allowed.rule(variant).unwrap_or(&limit.allowed.usual);
     Charge { table: &state.table, key, rule, cost, enforced }
 }
@@ -62,7 +67,7 @@ pub(super) fn charge<'l>(state: &'l LimitState, key: Key, limit: &'l Limit, vari
 /// Whether others wait on `key` already, before whom nobody passes.
 #[inline]
 fn would_queue(state: &LimitState, limit: &Limit, key: Key) -> bool {
-    limit.on_limit != OnLimit::Reject && limit.mode == Mode::Enforce && state.line.has_waiters(key)
+    limit.on_limit.is_hold() && limit.mode == Mode::Enforce && state.line.has_waiters(key)
 }
 
 type Cases<'l> = SmallVec<[Case<'l>; 4]>;
@@ -104,7 +109,7 @@ impl Gate {
     fn admit_one<'l>(&self, live: &Live, case: &Case<'l>, facts: &Facts<'_>, now: Timestamp) -> Option<Pass<'l>> {
         let &Case { state, applied, cost, .. } = case;
         let key = self.secret.key(&applied, facts, live.policy.client_ip.ipv6_prefix, &[]);
-        if would_queue(state, applied.limit, key) {
+        if would_queue(state, applied.limit, key) || state.banned_ns(applied.limit, key, now).is_some() {
             return None;
         }
         let charge = charge(state, key, applied.limit, Variant::Usual, cost);
@@ -123,6 +128,12 @@ impl Gate {
     ) -> Result<Step<'l>, Unidentified<'l>> {
         let is_queued = self.key(live, stage, facts, cases, now)?;
         cases.retain(|case| case.applied.limit.allowed.rule(case.variant).is_some());
+        let banned = |case: &Case<'l>| Some((case.state, case.state.banned_ns(case.applied.limit, case.key, now)?));
+        if cases.iter().any(|case| banned(case).is_some())
+            && let Some(refusal) = ban::refusal(cases.iter().filter_map(banned))
+        {
+            return Ok(Step::Refuse(Box::new(refusal)));
+        }
         let mut outcomes = Outcomes::new();
         let charges = cases.iter().map(Case::charge);
         let admitted = if is_queued {
@@ -132,6 +143,20 @@ impl Gate {
             store::admit(charges, now, &mut outcomes)
         };
         if admitted {
+            if cases.iter().zip(&outcomes).any(|(case, outcome)| is_late(case.applied.limit, outcome)) {
+                let decided = cases.iter().zip(outcomes);
+                let decided = decided.map(|(case, outcome)| Limited {
+                    state: case.state,
+                    limit: case.applied.limit,
+                    charge: case.charge(),
+                    outcome,
+                });
+                let room = || self.reserve(head_bytes(), live.caps);
+                return Ok(match self.slow_down(decided, room, now) {
+                    Ok(delayed) => Step::Delay(Box::new(delayed)),
+                    Err(refusal) => Step::Refuse(refusal),
+                });
+            }
             let charged = cases.iter().zip(outcomes).map(|(case, outcome)| {
                 let (limit, charge) = (case.applied.limit, case.charge());
                 (case.state, limit, charge, outcome)
@@ -192,7 +217,7 @@ impl Gate {
     ) -> Step<'l> {
         let denying = || {
             let all = cases.iter().zip(outcomes).enumerate().map(|(place, (case, outcome))| (place, case, outcome));
-            all.filter(|(_, case, outcome)| case.is_enforced() && (case.queued || !outcome.is_admitted()))
+            all.filter(|(_, case, outcome)| case.denies() && (case.queued || !outcome.is_admitted()))
         };
         let holding: Option<SmallVec<[Holding<'l>; 4]>> = denying()
             .map(|(place, case, outcome)| match case.applied.limit.on_limit {
@@ -205,11 +230,11 @@ impl Gate {
         wake_behind(cases.iter().zip(outcomes).map(|(case, outcome)| (case.state, case.key, outcome)));
         let refuse = |cause, expected_ns| {
             for (case, outcome) in cases.iter().zip(outcomes) {
-                if !case.is_enforced() && !outcome.is_admitted() {
+                if case.applied.limit.mode == Mode::Shadow && !outcome.is_admitted() {
                     case.state.metrics.cells.count(Decided::ShadowRejected);
                 }
             }
-            let denials = denying().map(|(_, case, outcome)| (case.state, case.charge(), outcome));
+            let denials = denying().map(|(_, case, outcome)| (case.state, case.applied.limit, case.charge(), outcome));
             Step::Refuse(Box::new(refusal(denials, now, cause, expected_ns)))
         };
         let Some(holding) = holding else {
@@ -234,14 +259,14 @@ pub(super) fn pass<'l, 'c>(
     // The first goes into the answer as it is made: most requests have but one, and a copy costs as much as it does.
     let (mut first, mut standing) = (None, None);
     if let Some((state, limit, charge, outcome)) = charged.next() {
-        standing = standing_of(state, &charge, &outcome, now);
+        standing = standing_of(state, limit, &charge, &outcome, now);
         first = admitted(state, limit, &charge, outcome, now);
     }
     let mut rest = Vec::new();
     if charged.len() > 0 {
         rest.reserve_exact(charged.len());
         for (state, limit, charge, outcome) in charged {
-            standing = Standing::tightest(standing, standing_of(state, &charge, &outcome, now));
+            standing = Standing::tightest(standing, standing_of(state, limit, &charge, &outcome, now));
             rest.extend(admitted(state, limit, &charge, outcome, now));
         }
     }
@@ -270,23 +295,28 @@ fn admitted<'l>(
 #[inline]
 fn standing_of<'l>(
     state: &'l LimitState,
+    limit: &Limit,
     charge: &Charge<'_>,
     outcome: &Outcome,
     now: Timestamp,
 ) -> Option<Standing<'l>> {
-    (charge.enforced && outcome.is_admitted()).then(|| Standing::new(&state.name, charge, &outcome.decision, now))
+    (limit.mode == Mode::Enforce && outcome.is_admitted())
+        .then(|| Standing::new(&state.name, charge, &outcome.decision, now))
 }
 
 /// Counts a refusal and says when to come back: after `expected_ns` if that is known, else after the longest wait.
 pub(super) fn refusal<'l, 'c>(
-    denials: impl Iterator<Item = (&'l Arc<LimitState>, Charge<'c>, &'c Outcome)>,
+    denials: impl Iterator<Item = (&'l Arc<LimitState>, &'c Limit, Charge<'c>, &'c Outcome)>,
     now: Timestamp,
     cause: Cause,
     expected_ns: Option<u64>,
 ) -> Refusal<'l> {
     let mut longest: Option<(Retry, Standing<'l>)> = None;
     let mut violated = SmallVec::new();
-    for (state, charge, Outcome { decision, .. }) in denials {
+    for (state, limit, charge, Outcome { decision, .. }) in denials {
+        if cause != Cause::ShuttingDown {
+            state.refused(limit, charge.key, now);
+        }
         state.metrics.cells.decided(Decided::Rejected, charge.rule.percent(decision.remaining));
         violated.push(&*state.name);
         let retry = decision.denied.unwrap_or(Retry::AfterNs(0));

@@ -11,7 +11,7 @@ use crate::limit::Key;
 use crate::policy::jwt::Claimed;
 use crate::policy::key::KeySecret;
 use crate::policy::{Applied, Limit, Policy, Variant};
-use crate::store::{Table, TokenCache};
+use crate::store::{Bans, Table, TokenCache};
 use crate::telemetry::{LimitMetrics, Metrics};
 use crate::time::Clock;
 
@@ -61,6 +61,9 @@ pub struct LimitState {
     pub(super) name: Box<str>,
     pub(super) table: Table,
     pub(super) line: Line,
+    /// Who is delayed. Nobody has a turn here: it counts them, and wakes them all.
+    pub(super) delays: Line,
+    pub(super) bans: Arc<Bans>,
     pub(super) metrics: LimitMetrics,
     /// The limit as the newest policy has it, for those who wait; none once it is gone.
     pub(super) rule: ArcSwapOption<Limit>,
@@ -91,12 +94,13 @@ impl Gate {
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let mut states = Vec::with_capacity(policy.limits().len());
         for limit in policy.limits() {
-            let state = known.entry(limit.name.clone()).or_insert_with(|| Arc::new(self.state(limit)));
+            let state = known.entry(limit.name.clone()).or_insert_with(|| Arc::new(self.state(limit, Arc::default())));
             if !state.table.fits(&limit.allowed.usual) {
-                // Another algorithm begins anew. Who waits on the old one is not stopped by it any more.
-                let old = std::mem::replace(state, Arc::new(self.state(limit)));
+                // Another algorithm begins anew, but for bans. Who waits on the old one is not stopped by it any more.
+                let bans = Arc::clone(&state.bans);
+                let old = std::mem::replace(state, Arc::new(self.state(limit, bans)));
                 old.rule.store(None);
-                old.line.wake_all();
+                old.wake_all();
             }
             state.table.set_max_keys(limit.max_keys);
             state.rule.store(Some(Arc::new(limit.clone())));
@@ -108,7 +112,7 @@ impl Gate {
             if !named.contains(&*state.name) {
                 state.rule.store(None);
             }
-            state.line.wake_all();
+            state.wake_all();
         }
         let limits = policy.limits();
         let is_special = limits.iter().map(|limit| limit.allowed.is_special()).collect();
@@ -131,10 +135,12 @@ impl Gate {
         for state in states {
             let idle = state.table.sweep(now);
             state.metrics.evicted_idle.inc_by(idle as u64);
+            state.bans.sweep(now);
             state.publish();
         }
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, state| state.rule.load().is_some() || !state.table.is_idle(now));
+        let is_idle = |state: &LimitState| state.table.is_idle(now) && state.bans.is_empty();
+        known.retain(|_, state| state.rule.load().is_some() || !is_idle(state));
     }
 
     /// Brings the gauges up to date.
@@ -147,7 +153,7 @@ impl Gate {
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         let known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        known.values().for_each(|state| state.line.wake_all());
+        known.values().for_each(|state| state.wake_all());
     }
 
     /// Whether [`Gate::close`] has been called.
@@ -160,12 +166,14 @@ impl Gate {
         self.waiting.load(Ordering::Acquire)
     }
 
-    fn state(&self, limit: &Limit) -> LimitState {
+    fn state(&self, limit: &Limit, bans: Arc<Bans>) -> LimitState {
         LimitState {
             clock: self.clock,
             name: limit.name.clone(),
             table: Table::new(&limit.allowed.usual, limit.max_keys),
             line: Line::default(),
+            delays: Line::default(),
+            bans,
             metrics: self.metrics.limit(&limit.name),
             rule: ArcSwapOption::empty(),
         }
@@ -181,8 +189,16 @@ impl Live {
 }
 
 impl LimitState {
+    /// Wakes everyone who waits on it, to look at changed circumstances.
+    fn wake_all(&self) {
+        self.line.wake_all();
+        self.delays.wake_all();
+    }
+
     fn publish(&self) {
-        self.metrics.keys.set(i64::try_from(self.table.len()).unwrap_or(i64::MAX));
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.metrics.keys.set(gauge(self.table.len()));
+        self.metrics.banned_keys.set(gauge(self.bans.banned(self.clock.now())));
         self.metrics.overflow.inc_by(self.table.take_overflowed());
     }
 }

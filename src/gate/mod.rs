@@ -4,7 +4,9 @@
 //! to a client (respond), and the request's way through the proxy.
 
 mod access;
+mod ban;
 mod decide;
+mod delay;
 mod hold;
 mod identify;
 mod line;
@@ -15,6 +17,7 @@ mod wait;
 
 pub use access::Shut;
 pub use decide::Step;
+pub use delay::Delayed;
 pub use identify::{Unidentified, Why};
 pub use live::{Gate, HoldCaps, LimitState, Live};
 pub use settle::Bill;

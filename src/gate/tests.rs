@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
 
+mod ban;
+mod delay;
 mod hold;
 mod stages;
 mod stress;
@@ -15,11 +17,14 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
 use super::{Gate, HoldCaps, Live, Pass, Refusal, Step};
+use crate::limit::ban::Rule as BanRule;
+use crate::limit::slow_down::SlowDown;
 use crate::limit::{Algorithm, Quota, Rate, Retry};
 use crate::policy::client_ip::ClientIpRules;
 use crate::policy::key::KeyPart;
 use crate::policy::{
-    Allowed, Cost, Facts, FieldBuf, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, Policy, Stage,
+    Allowed, Cost, DelayRule, Facts, FieldBuf, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, Policy,
+    Stage,
 };
 use crate::telemetry::Metrics;
 use crate::time::{Clock, Timestamp};
@@ -48,6 +53,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         cost: Cost::Units(1),
         after: None,
         on_limit,
+        ban: None,
         max_keys: 1000,
     }
 }
@@ -105,7 +111,7 @@ fn assert_at_rest(gate: &Gate, live: &Live) {
     let known = gate.states.lock().unwrap();
     for state in known.values().chain(&live.states) {
         assert_eq!(state.metrics.held_now.get(), 0, "gauge of {}", state.name);
-        assert!(state.line.is_empty(), "queues of {}", state.name);
+        assert!(state.line.is_empty() && state.delays.is_empty(), "queues of {}", state.name);
     }
 }
 
@@ -128,7 +134,8 @@ impl Told {
 
 /// Runs a script; its instants are milliseconds, and an answer may come up to one late (tokio's timers).
 ///
-/// - `limit NAME COUNT PERIOD BURST reject|hold=MAX_WAIT [waiting=N] [cost=N] [shadow] [off]`
+/// - `limit NAME COUNT PERIOD BURST reject|hold=MAX_WAIT|delay=STEP,MAX [waiting=N] [cost=N] [shadow] [off]
+///   [ban=COUNT/PERIOD,FOR,FOR_MAX]`
 /// - `caps REQUESTS BYTES` for what may wait; a head has 100 bytes
 /// - `AT limit ...`, `AT without NAME`: a reload
 /// - `AT ask WHO LIMIT=KEY... [undo=AFTER]`: with `undo` the pass is dropped uncommitted, AFTER it came
@@ -255,6 +262,7 @@ impl Script {
                 tell(Err(*refusal));
                 return;
             }
+            Step::Delay(delayed) => tokio::spawn(async move { end(tell(delayed.wait().await)).await }),
             Step::Wait(waiting) => tokio::spawn(async move { end(tell(waiting.wait().await)).await }),
         };
         assert!(self.tasks.insert(who.to_owned(), task).is_none(), "{who} asks twice");
@@ -270,9 +278,19 @@ fn parse_limit(cells: &[&str]) -> Limit {
             ("hold", "forever") => limit.on_limit = hold(None),
             ("hold", max_wait) => limit.on_limit = hold(Some(ns(max_wait))),
             ("waiting", max) => {
-                let OnLimit::Hold(rule) = &mut limit.on_limit else { panic!("holds nobody") };
-                rule.max_waiting = max.parse().unwrap();
+                let max = max.parse().unwrap();
+                match &mut limit.on_limit {
+                    OnLimit::Hold(rule) => rule.max_waiting = max,
+                    OnLimit::Delay(rule) => rule.max_waiting = max,
+                    OnLimit::Reject => panic!("nobody waits"),
+                }
             }
+            ("delay", rule) => {
+                let (step, max) = rule.split_once(',').unwrap();
+                let slow_down = SlowDown { step_ns: ns(step), max_ns: ns(max) };
+                limit.on_limit = OnLimit::Delay(DelayRule { slow_down, max_waiting: 1000 });
+            }
+            ("ban", rule) => limit.ban = Some(parse_ban(rule)),
             ("cost", cost) => limit.cost = Cost::Units(cost.parse().unwrap()),
             ("shadow", _) => limit.mode = Mode::Shadow,
             ("off", _) => limit.mode = Mode::Off,
@@ -280,4 +298,12 @@ fn parse_limit(cells: &[&str]) -> Limit {
         }
     }
     limit
+}
+
+/// `COUNT/PERIOD,FOR,FOR_MAX`.
+fn parse_ban(text: &str) -> BanRule {
+    let [after, first, most] = text.split(',').collect::<Vec<_>>()[..] else { panic!("not a ban: {text}") };
+    let (count, period) = after.split_once('/').unwrap();
+    let after = Rate { count: count.parse().unwrap(), period_ns: ns(period) };
+    BanRule::new(after, ns(first), ns(most)).unwrap()
 }

@@ -112,6 +112,8 @@ pub enum Cause {
     WaitTooLong,
     /// It would wait, but too many do already.
     QueueFull,
+    /// The limit refused its key too often, and refuses it everything for a time.
+    Banned,
     /// It waited, and Weir is shutting down.
     ShuttingDown,
 }
@@ -149,6 +151,11 @@ impl<'l> Charged<'l> {
     /// Whether it stays charged.
     pub fn is_kept(&self) -> bool {
         self.kept
+    }
+
+    /// Adds another charge.
+    pub(super) fn push(&mut self, taken: Taken<'l>) {
+        self.rest.push(taken);
     }
 
     #[cold]

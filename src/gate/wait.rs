@@ -9,6 +9,7 @@
 //! queue, so it holds nobody up for longer than their own budget takes to come back. Turns are kept in order
 //! of rank, so no two wait for each other. Dropping it, at any time, leaves all queues.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,11 +17,13 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
+use super::ban;
 use super::decide::{pass, refusal, wake_behind};
+use super::delay::{Decided as Limited, Delayed, is_late};
 use super::hold::Rank;
 use super::{Cause, Gate, HoldCaps, LimitState, Pass, Refusal};
 use crate::limit::{Key, Retry};
-use crate::policy::{HoldRule, Limit, Mode, OnLimit, Variant};
+use crate::policy::{HoldRule, Limit, Mode, Variant};
 use crate::store::{self, Charge, Outcome, Outcomes};
 use crate::telemetry::Decided;
 use crate::time::Timestamp;
@@ -45,7 +48,7 @@ pub struct Waiting<'l> {
     kept: SmallVec<[usize; 2]>,
     rank: Rank,
     wake: Arc<Notify>,
-    _reserved: Reserved<'l>,
+    reserved: RefCell<Option<Reserved<'l>>>,
     since: Timestamp,
     deadline: Option<Timestamp>,
     /// The limit that made it wait first.
@@ -115,7 +118,7 @@ impl<'l> Candidate<'l> {
             kept: SmallVec::new(),
             rank,
             wake,
-            _reserved: reserved,
+            reserved: RefCell::new(Some(reserved)),
             since: now,
             deadline: max_wait_ns.map(|ns| now.saturating_add_ns(ns)),
             held_by: longest.state,
@@ -126,6 +129,7 @@ impl<'l> Candidate<'l> {
 /// What a test of all limits found.
 enum Test<'l> {
     Admitted(Pass<'l>),
+    Delayed(Box<Delayed<'l>>),
     Refused(Refusal<'l>),
     /// Not before `until`, or not before others in that queue.
     Blocked {
@@ -157,6 +161,13 @@ impl<'l> Waiting<'l> {
                     pass.held = Some((&self.held_by.name, now.ns_since(self.since)));
                     return Ok(pass);
                 }
+                Test::Delayed(delayed) => {
+                    let (gate, held_by, since) = (self.gate, self.held_by, self.since);
+                    drop(self); // its turns are for others now
+                    let mut pass = delayed.wait().await?;
+                    pass.held = Some((&held_by.name, gate.clock.now().ns_since(since)));
+                    return Ok(pass);
+                }
                 Test::Refused(refusal) => return Err(refusal),
                 Test::Blocked { place, .. } if place != self.place => self.move_to(place),
                 Test::Blocked { .. } if self.deadline.is_some_and(|deadline| deadline <= now) => {
@@ -176,11 +187,18 @@ impl<'l> Waiting<'l> {
     /// Tests all limits as they are now and, if they admit, charges them.
     fn test(&self, now: Timestamp) -> Test<'l> {
         let rules: SmallVec<[(usize, Arc<Limit>); 4]> = self.rules().collect();
+        let banned = rules.iter().filter_map(|(place, limit)| {
+            let Item { state, key, .. } = self.items[*place];
+            Some((state, state.banned_ns(limit, key, now)?))
+        });
+        if let Some(refusal) = ban::refusal(banned) {
+            return Test::Refused(refusal);
+        }
         let older = rules.iter().find(|(place, limit)| {
             let item = self.items[*place];
             *place != self.place
                 && limit.mode == Mode::Enforce
-                && limit.on_limit != OnLimit::Reject
+                && limit.on_limit.is_hold()
                 && item.state.line.has_older(item.key, self.rank)
         });
         if let Some((place, _)) = older {
@@ -192,7 +210,18 @@ impl<'l> Waiting<'l> {
         let would_pass =
             charges.clone().zip(&outcomes).all(|(charge, outcome)| outcome.is_admitted() || !charge.enforced);
         if would_pass && store::admit(charges.clone(), now, &mut outcomes) {
+            let is_slow = rules.iter().zip(&outcomes).any(|((_, limit), outcome)| is_late(limit, outcome));
             let charged = rules.iter().zip(charges).zip(outcomes);
+            if is_slow {
+                let decided = charged.map(|(((place, limit), charge), outcome)| {
+                    let state = self.items[*place].state;
+                    Limited { state, limit, charge, outcome }
+                });
+                return match self.gate.slow_down(decided, || self.reserved.borrow_mut().take(), now) {
+                    Ok(delayed) => Test::Delayed(Box::new(delayed)),
+                    Err(refusal) => Test::Refused(*refusal),
+                };
+            }
             let charged = charged.map(|(((place, limit), charge), outcome)| {
                 let state = self.items[*place].state;
                 (state, &**limit, charge, outcome)
@@ -210,7 +239,7 @@ impl<'l> Waiting<'l> {
         }
         let denials = cases.filter(|(_, _, charge, outcome)| charge.enforced && !outcome.is_admitted());
         let holds = |limit: &Limit, outcome: &Outcome| {
-            limit.on_limit != OnLimit::Reject && outcome.decision.denied != Some(Retry::Never)
+            limit.on_limit.is_hold() && outcome.decision.denied != Some(Retry::Never)
         };
         if denials.clone().all(|(_, limit, _, outcome)| holds(limit, outcome)) {
             let longest = denials.map(|(place, _, _, outcome)| (outcome.decision.denied, place)).max();
@@ -221,7 +250,8 @@ impl<'l> Waiting<'l> {
             });
             return Test::Blocked { place, until };
         }
-        let denials = denials.map(|(place, _, charge, outcome)| (self.items[place].state, charge, outcome));
+        let denials =
+            denials.map(|(place, limit, charge, outcome)| (self.items[place].state, &**limit, charge, outcome));
         Test::Refused(refusal(denials, now, Cause::Limit, None))
     }
 
@@ -272,7 +302,7 @@ impl<'l> Waiting<'l> {
         // It stands in the queue itself.
         let ahead = here.state.line.backlog(here.key).units.saturating_sub(charge.cost);
         let expected_ns = expected_ns(&charge, ahead, now);
-        refusal(std::iter::once((here.state, charge, &outcome)), now, cause, Some(expected_ns))
+        refusal(std::iter::once((here.state, &*limit, charge, &outcome)), now, cause, Some(expected_ns))
     }
 }
 
@@ -305,7 +335,7 @@ impl Drop for Waiting<'_> {
 
 /// Room for one waiting request, given back on drop.
 #[derive(Debug)]
-struct Reserved<'l> {
+pub(super) struct Reserved<'l> {
     gate: &'l Gate,
     head_bytes: usize,
 }
@@ -317,7 +347,7 @@ impl Drop for Reserved<'_> {
 }
 
 impl Gate {
-    fn reserve(&self, head_bytes: usize, caps: HoldCaps) -> Option<Reserved<'_>> {
+    pub(super) fn reserve(&self, head_bytes: usize, caps: HoldCaps) -> Option<Reserved<'_>> {
         take(&self.waiting, 1, caps.max_waiting)?;
         if take(&self.waiting_bytes, head_bytes, caps.max_waiting_bytes).is_none() {
             self.waiting.fetch_sub(1, Ordering::AcqRel);

@@ -3,6 +3,7 @@
 //! What passes is charged as a debt. So the delay grows while a client goes on, and falls as its debt is paid. No
 //! more debt is taken on than the longest delay needs; beyond it requests pass uncounted, each after `max`.
 
+use super::Decision;
 use super::state::State;
 use crate::time::Timestamp;
 
@@ -13,6 +14,17 @@ pub struct SlowDown {
     pub step_ns: u64,
     /// Nanoseconds at most.
     pub max_ns: u64,
+}
+
+/// What became of a request under a limit that slows down.
+#[derive(Clone, Debug)]
+pub struct Slowed<R> {
+    /// Nanoseconds to delay it; 0 within the limit.
+    pub delay_ns: u64,
+    /// Where the key stands after it.
+    pub decision: Decision,
+    /// What was charged.
+    pub receipt: R,
 }
 
 impl SlowDown {
@@ -30,12 +42,18 @@ impl SlowDown {
     /// Charges a request of `cost` units in any case, and says how long to delay it; 0 within the limit.
     ///
     /// A request that the limit could never admit is over it as any other.
-    pub fn admit<S: State>(&self, state: &mut S, rule: &S::Rule, cost: u64, now: Timestamp) -> u64 {
-        if state.admit(rule, cost, now).is_admitted() {
-            return 0;
+    pub fn admit<S: State>(&self, state: &mut S, rule: &S::Rule, cost: u64, now: Timestamp) -> Slowed<S::Receipt> {
+        let decision = state.admit(rule, cost, now);
+        if decision.is_admitted() {
+            return Slowed { delay_ns: 0, decision, receipt: state.receipt(cost, now) };
         }
+        let stands = |state: &S| (state.peek(rule, 0, now), state.over(rule, now));
+        let (before, over_before) = stands(state);
         state.settle(rule, i64::try_from(cost).unwrap_or(i64::MAX), self.max_debt(), now);
-        self.delay_ns(state.over(rule, now).max(1))
+        let (decision, over) = stands(state);
+        // The bound on debts may have let less be charged than it costs; a part of a unit counts as none.
+        let charged = before.remaining.saturating_sub(decision.remaining) + over.saturating_sub(over_before);
+        Slowed { delay_ns: self.delay_ns(over.max(1)), decision, receipt: state.receipt(charged.min(cost), now) }
     }
 }
 

@@ -205,6 +205,7 @@ pub(super) mod tests {
             cost: Cost::Units(1),
             after: None,
             on_limit: OnLimit::Reject,
+            ban: None,
             max_keys: 1,
         }
     }

@@ -39,6 +39,9 @@ use jwt::Verifier;
 use key::KeyPart;
 use matcher::Matcher;
 
+use crate::limit::ban;
+use crate::limit::slow_down::SlowDown;
+
 /// Everything that is decided about requests, as the configuration says it.
 #[derive(Debug)]
 pub struct Policy {
@@ -82,6 +85,8 @@ pub struct Limit {
     pub after: Option<Arc<After>>,
     /// What happens beyond it.
     pub on_limit: OnLimit,
+    /// When keys that go on are refused everything, and for how long.
+    pub ban: Option<ban::Rule>,
     /// Keys that are remembered exactly; past them the overflow takes over.
     pub max_keys: usize,
 }
@@ -116,6 +121,24 @@ pub enum OnLimit {
     Reject,
     /// It waits for its turn.
     Hold(HoldRule),
+    /// It passes, but later.
+    Delay(DelayRule),
+}
+
+impl OnLimit {
+    /// Whether requests wait for their turn.
+    pub fn is_hold(&self) -> bool {
+        matches!(self, Self::Hold(_))
+    }
+}
+
+/// How much later requests beyond a limit pass, and how many may be late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DelayRule {
+    /// By how much.
+    pub slow_down: SlowDown,
+    /// Requests delayed on one key.
+    pub max_waiting: usize,
 }
 
 /// How long and how many may wait on one limit.

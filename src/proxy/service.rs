@@ -4,7 +4,9 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::future::Future;
 use std::net::IpAddr;
+use std::pin::Pin;
 
 use http::Method;
 use tokio::time::Instant;
@@ -20,7 +22,7 @@ use super::upstream::{Connection, Exchange, ExchangeError, Sent};
 use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
-use crate::gate::{Charged, Pass, Refusal, Shut, Standing, Step, Unidentified, Waiting};
+use crate::gate::{Charged, Pass, Refusal, Shut, Standing, Step, Unidentified};
 use crate::policy::access::{Access, Ground};
 use crate::policy::{Certificate, Facts, Stage, path};
 use crate::respond::{Answer, Kind};
@@ -176,18 +178,14 @@ impl<'v> Life<'v> {
         let passed = match gate.admit(&self.view.current.live, stage, facts, || head_bytes(facts), now) {
             Ok(Step::Pass(pass)) => return Ok(pass),
             Ok(Step::Refuse(refusal)) => Err(*refusal),
+            // Boxed, so that those who need not wait are smaller.
             Ok(Step::Wait(waiting)) => {
-                tally.outcome = Outcome::Abandoned;
-                tally.waits(waiting.held_by());
-                self.waited.set(true);
-                // Boxed, so that those who need not wait are smaller.
-                let passed = match wire {
-                    Some(wire) => Box::pin(wait(waiting, wire)).await?,
-                    None => Box::pin(waiting.wait()).await,
-                };
-                tally.waited();
-                tally.outcome = Outcome::Refused; // until something else becomes of it
-                passed
+                let held_by = waiting.held_by();
+                self.held(held_by, Box::pin(wait(waiting.wait(), wire)), tally).await?
+            }
+            Ok(Step::Delay(delayed)) => {
+                let held_by = delayed.held_by();
+                self.held(held_by, Box::pin(wait(delayed.wait(), wire)), tally).await?
             }
             Err(missing) => return Err(self.unidentified(&missing, is_grpc)),
         };
@@ -196,6 +194,21 @@ impl<'v> Life<'v> {
             tally.limited(refusal.violated.first().unwrap_or(&""));
             Answer::refusal(refusal, is_grpc).into()
         })
+    }
+
+    /// Waits for a turn, and takes note of it.
+    async fn held(
+        &self,
+        held_by: &'v str,
+        turn: Pin<Box<dyn Future<Output = Turn<'v>> + '_>>,
+        tally: &mut Tally<'_>,
+    ) -> Turn<'v> {
+        tally.outcome = Outcome::Abandoned;
+        tally.waits(held_by);
+        self.waited.set(true);
+        let passed = turn.await?;
+        tally.waited();
+        Ok(passed)
     }
 
     /// Begins the exchange with the upstream on `connection`.
@@ -259,11 +272,15 @@ impl<'v> Life<'v> {
     }
 }
 
+/// How a wait ended.
+type Turn<'v> = Result<Result<Pass<'v>, Refusal<'v>>, Stop<'v>>;
+
 /// Waits until the request passes, is refused after all, or has nobody left to answer.
-async fn wait<'v>(waiting: Box<Waiting<'v>>, wire: &mut Wire) -> Result<Result<Pass<'v>, Refusal<'v>>, Stop<'v>> {
+async fn wait<'v>(turn: impl Future<Output = Result<Pass<'v>, Refusal<'v>>>, wire: Option<&mut Wire>) -> Turn<'v> {
+    let Some(wire) = wire else { return Ok(turn.await) };
     tokio::select! {
         biased;
-        passed = waiting.wait() => Ok(passed),
+        passed = turn => Ok(passed),
         () = wire.gone() => Err(Stop::Abandoned),
     }
 }

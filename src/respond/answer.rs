@@ -67,6 +67,7 @@ impl<'a> Answer<'a> {
         };
         let kind = match refusal.cause {
             Cause::ShuttingDown => Kind::ShuttingDown,
+            Cause::Banned => Kind::Banned,
             Cause::Limit | Cause::WaitTooLong | Cause::QueueFull => Kind::Limited,
         };
         Self {
@@ -198,12 +199,12 @@ impl<'a> Answer<'a> {
             names(text);
             return text.extend_from_slice(b" can ever hold");
         };
-        text.extend_from_slice(b"beyond ");
+        text.extend_from_slice(if *cause == Cause::Banned { b"banned by " } else { b"beyond " });
         names(text);
         let _ = match cause {
             Cause::WaitTooLong => write!(text, ", and the wait of {s} s is longer than allowed"),
             Cause::QueueFull => write!(text, ", and too many are waiting; retry after {s} s"),
-            Cause::Limit | Cause::ShuttingDown => write!(text, "; retry after {s} s"),
+            Cause::Limit | Cause::Banned | Cause::ShuttingDown => write!(text, "; retry after {s} s"),
         };
     }
 }

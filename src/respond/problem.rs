@@ -20,6 +20,8 @@ pub enum Kind {
     Unidentified,
     /// `[access]` shuts it out.
     Denied,
+    /// Refused so often that everything is refused for a time.
+    Banned,
     /// CONNECT, which only a forward proxy serves.
     MethodRefused,
     /// The request did not arrive in time.
@@ -58,6 +60,7 @@ impl Kind {
             Self::BadPath => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "bad_path", false),
             Self::Unidentified => row(StatusCode::UNAUTHORIZED, "16", Level::DEBUG, "unidentified", false),
             Self::Denied => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "denied", false),
+            Self::Banned => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "banned", false),
             Self::MethodRefused => row(StatusCode::METHOD_NOT_ALLOWED, "12", Level::DEBUG, "method_refused", true),
             Self::RequestTimeout => row(StatusCode::REQUEST_TIMEOUT, "4", Level::DEBUG, "request_timeout", true),
             Self::UriTooLong => row(StatusCode::URI_TOO_LONG, "13", Level::DEBUG, "uri_too_long", true),

@@ -17,6 +17,9 @@ pub(super) trait Kept: State {
     /// Whether the request may pass.
     fn is_admitted(answer: &Self::Answer) -> bool;
 
+    /// A receipt as it is given out.
+    fn charged(receipt: Self::Receipt, rule: &Self::Rule) -> Receipt;
+
     /// What the answer means.
     fn outcome(answer: Self::Answer, rule: &Self::Rule, cost: u64, now: Timestamp) -> Outcome;
 }
@@ -32,6 +35,11 @@ impl Kept for token_bucket::State {
     #[inline]
     fn is_admitted(answer: &Answer) -> bool {
         Answer::is_admitted(*answer)
+    }
+
+    #[inline]
+    fn charged(receipt: Self::Receipt, rule: &Self::Rule) -> Receipt {
+        Receipt::Bucket(receipt, rule.interval_ns())
     }
 
     #[inline]
@@ -59,8 +67,12 @@ impl Kept for AnyState {
         decision.is_admitted()
     }
 
+    fn charged(receipt: AnyReceipt, rule: &Self::Rule) -> Receipt {
+        Receipt::Any(Box::new((rule.clone(), receipt)))
+    }
+
     fn outcome((decision, receipt): Self::Answer, rule: &Self::Rule, _cost: u64, _now: Timestamp) -> Outcome {
-        let receipt = receipt.map_or(Receipt::None, |receipt| Receipt::Any(Box::new((rule.clone(), receipt))));
+        let receipt = receipt.map_or(Receipt::None, |receipt| Self::charged(receipt, rule));
         Outcome { decision, receipt }
     }
 }

@@ -139,20 +139,21 @@ impl<S: Kept> Keys<S> {
     }
 
     /// Changes the state of `key`, which is remembered if it is not as good as new after that.
-    pub(super) fn change(&self, key: Key, rule: &S::Rule, now: Timestamp, change: impl FnOnce(&mut S)) {
+    pub(super) fn change<T>(&self, key: Key, rule: &S::Rule, now: Timestamp, change: impl FnOnce(&mut S) -> T) -> T {
         match self.states.entry(key) {
             Entry::Occupied(mut entry) => change(entry.get_mut()),
             Entry::Vacant(entry) if !self.is_full() => {
                 let mut state = self.unseen(key, rule, now);
-                change(&mut state);
+                let changed = change(&mut state);
                 if state.idle_at() > now {
                     self.len.0.fetch_add(1, Ordering::Relaxed);
                     entry.insert(state);
                 }
+                changed
             }
             Entry::Vacant(entry) => {
                 drop(entry);
-                self.overflow.get_or_init(Overflow::default).with(key, rule, change);
+                self.overflow.get_or_init(Overflow::default).with(key, rule, change)
             }
         }
     }

@@ -3,6 +3,7 @@
 //! A state outlives the policy that made it. Not here: which limits apply (policy), what they compute
 //! (limit), and who waits (gate).
 
+mod bans;
 mod kept;
 mod memory;
 mod overflow;
@@ -11,6 +12,7 @@ mod tokens;
 
 use smallvec::SmallVec;
 
+pub use bans::Bans;
 pub use table::{Outcome, Receipt, Table};
 pub use tokens::{MAX_TOKEN_AGE_NS, TokenCache};
 

@@ -3,7 +3,9 @@
 //! Token buckets have a map of their own, because they are what most limits are and a key of theirs costs 16 bytes.
 //! All others share one kind of map.
 
+use super::kept::Kept;
 use super::memory::Keys;
+use crate::limit::slow_down::{SlowDown, Slowed};
 use crate::limit::state::State;
 use crate::limit::{Algorithm, AnyReceipt, AnyState, Decision, Key, Retry, token_bucket};
 use crate::time::Timestamp;
@@ -152,6 +154,14 @@ impl Table {
         }, else {});
     }
 
+    /// Charges a request in any case, and says how much it is delayed.
+    pub fn slow_down(&self, key: Key, rule: &Algorithm, slow: &SlowDown, cost: u64, now: Timestamp) -> Slowed<Receipt> {
+        matched!(&self.0, rule, |keys, rule| {
+            let slowed = keys.change(key, rule, now, |state| slow.admit(state, rule, cost, now));
+            given_out(keys, slowed, rule)
+        }, else Slowed { delay_ns: 0, decision: unfit(rule), receipt: Receipt::None })
+    }
+
     /// Units charged beyond the limit and not yet paid, rounded up.
     pub fn over(&self, key: Key, rule: &Algorithm, now: Timestamp) -> u64 {
         matched!(&self.0, rule, |keys, rule| keys.look(key, rule, now, |state| state.over(rule, now)), else 0)
@@ -161,6 +171,11 @@ impl Table {
     pub fn sweep(&self, now: Timestamp) -> usize {
         each!(&self.0, |keys| keys.sweep(now))
     }
+}
+
+fn given_out<S: Kept>(_: &Keys<S>, slowed: Slowed<S::Receipt>, rule: &S::Rule) -> Slowed<Receipt> {
+    let Slowed { delay_ns, decision, receipt } = slowed;
+    Slowed { delay_ns, decision, receipt: S::charged(receipt, rule) }
 }
 
 fn unfit(rule: &Algorithm) -> Decision {

@@ -77,6 +77,8 @@ struct LimitVecs {
     keys: IntGaugeVec,
     evicted: IntCounterVec,
     overflow: IntCounterVec,
+    bans: IntCounterVec,
+    banned: IntGaugeVec,
 }
 
 /// The metrics of one limit.
@@ -94,6 +96,10 @@ pub struct LimitMetrics {
     pub evicted_idle: IntCounter,
     /// Decisions made by the overflow.
     pub overflow: IntCounter,
+    /// Bans begun.
+    pub bans: IntCounter,
+    /// Keys banned now.
+    pub banned_keys: IntGauge,
 }
 
 /// 10 ms to 1 h: what people wait.
@@ -160,6 +166,8 @@ impl Metrics {
             keys: self.limits.keys.with_label_values(&[name]),
             evicted_idle: self.limits.evicted.with_label_values(&[name, "idle"]),
             overflow: self.limits.overflow.with_label_values(&[name]),
+            bans: self.limits.bans.with_label_values(&[name]),
+            banned_keys: self.limits.banned.with_label_values(&[name]),
         }
     }
 
@@ -179,6 +187,8 @@ impl LimitVecs {
             keys: make.gauges("weir_keys", "Keys remembered.", &["limit"])?,
             evicted: make.counters("weir_keys_evicted_total", "Keys forgotten.", &["limit", "reason"])?,
             overflow: make.counters("weir_overflow_decisions_total", "Decisions made past max_keys.", &["limit"])?,
+            bans: make.counters("weir_bans_total", "Bans begun.", &["limit"])?,
+            banned: make.gauges("weir_banned_keys", "Keys banned now.", &["limit"])?,
         })
     }
 }

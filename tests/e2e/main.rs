@@ -14,6 +14,7 @@ mod demo;
 mod forward;
 mod streaming;
 
+mod beyond;
 mod failures;
 mod h2;
 mod hold;

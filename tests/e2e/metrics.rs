@@ -6,6 +6,8 @@ use crate::support::{Client, Upstream, Weir};
 
 /// Every metric: its name, its type, and the labels of each of its series.
 const METRICS: &[(&str, &str, &[&str])] = &[
+    ("weir_banned_keys", "gauge", &["limit"]),
+    ("weir_bans_total", "counter", &["limit"]),
     ("weir_build_info", "gauge", &["revision", "version"]),
     ("weir_config_last_reload_successful", "gauge", &[]),
     ("weir_config_last_reload_timestamp_seconds", "gauge", &[]),

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
-use crate::support::{Client, PATIENCE, Upstream, Weir, poll};
+use crate::support::{Client, PATIENCE, Upstream, Weir, over_h2, poll};
 
 /// One bucket for all, of which nothing comes back within a test.
 fn limit(burst: u64, more: &str) -> String {
@@ -114,4 +114,98 @@ fn a_long_request_is_charged_while_it_runs_and_in_the_end() {
     let lasted_ms = u64::try_from(began.elapsed().as_millis()).unwrap();
     let spent = poll(|| Some(spent_by_others()).filter(|spent| *spent > 0));
     assert!(spent <= lasted_ms + 1, "{spent} units for {lasted_ms} ms");
+}
+
+/// An upstream that answers each request to `/stay` when it is told to.
+fn waiting() -> (Upstream, std::sync::mpsc::Sender<()>) {
+    let (go_on, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let upstream = Upstream::answering(move |request, stream| {
+        if request.target() == "/stay" {
+            let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
+        }
+        write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").is_ok()
+    });
+    (upstream, go_on)
+}
+
+const IN_FLIGHT: &str = "[[limit]]\nname = \"l\"\nkey = []\nalgorithm = \"concurrency\"\nmax = 1\n";
+
+#[test]
+fn what_is_in_flight_counts_until_its_answer_has_ended() {
+    let (upstream, go_on) = waiting();
+    let weir = Weir::start(&upstream, IN_FLIGHT);
+    let mut first = Client::connect(weir.address());
+    first.send("GET /stay HTTP/1.1\r\nHost: a\r\n\r\n");
+    upstream.wait_until(|upstream| upstream.targets() == ["/stay"]);
+    let answer = Client::connect(weir.address()).get("/go");
+    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")), "{}", answer.head);
+    assert_eq!((answer.header("x-ratelimit-limit"), answer.header("x-ratelimit-reset")), (Some("1"), None));
+    go_on.send(()).unwrap();
+    assert_eq!(first.answer().status, 200);
+    assert_eq!(poll(|| Some(first.get("/go").status).filter(|status| *status == 200)), 200);
+    // Whoever leaves is not in flight any more.
+    first.send("GET /stay HTTP/1.1\r\nHost: a\r\n\r\n");
+    upstream.wait_until(|upstream| upstream.targets().iter().filter(|target| *target == "/stay").count() == 2);
+    drop(first);
+    let mut client = Client::connect(weir.address());
+    poll(|| (client.get("/go").status == 200).then_some(()));
+    go_on.send(()).unwrap();
+    // Nor is one that the upstream did not answer.
+    upstream.stop();
+    assert_eq!([client.get("/1").status, client.get("/2").status], [502, 502]);
+}
+
+#[test]
+fn whoever_waits_for_what_is_in_flight_comes_next() {
+    let (upstream, go_on) = waiting();
+    let weir = Weir::start(&upstream, &format!("{IN_FLIGHT}on_limit = \"hold\""));
+    let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(weir.address())).collect();
+    for (waiting, client) in clients.iter_mut().enumerate() {
+        client.send("GET /stay HTTP/1.1\r\nHost: a\r\n\r\n");
+        upstream.wait_until(|upstream| upstream.received().len() == 1);
+        let waiting = f64::from(u32::try_from(waiting).unwrap());
+        weir.wait_for_metric("weir_held_requests{limit=\"l\"}", |held| held == waiting);
+    }
+    for (served, client) in clients.iter_mut().enumerate() {
+        upstream.wait_until(|upstream| upstream.received().len() == served + 1);
+        go_on.send(()).unwrap();
+        assert_eq!(client.answer().status, 200);
+    }
+}
+
+#[test]
+fn what_is_in_flight_counts_over_h2_too() {
+    let (upstream, go_on) = waiting();
+    let weir = Weir::start(&upstream, IN_FLIGHT);
+    let address = weir.address();
+    over_h2(address, async |mut client, _| {
+        let mut other = client.clone();
+        let staying = tokio::spawn(async move { other.get("/stay").await.unwrap().status });
+        let upstream = &upstream;
+        tokio::task::block_in_place(|| upstream.wait_until(|upstream| upstream.targets() == ["/stay"]));
+        assert_eq!(client.get("/go").await.unwrap().status, 429);
+        go_on.send(()).unwrap();
+        assert_eq!(staying.await.unwrap(), 200);
+        while client.get("/go").await.unwrap().status != 200 {}
+    });
+}
+
+#[test]
+fn plans_and_overrides_allow_others_other_numbers() {
+    let upstream = Upstream::start();
+    let limit = "[plans]\nfrom = \"header:x-plan\"\n[[limit]]\nname = \"l\"\nkey = [\"header:x-who\"]\nrate = \"2/day\"\n\
+                 plans = { premium = \"5/day\", internal = \"unlimited\" }\noverrides = { \"42\" = \"9/day\" }";
+    let weir = Weir::start(&upstream, limit);
+    let mut client = Client::connect(weir.address());
+    let mut ask = |who: &str, plan: &str| {
+        client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nX-Who: {who}\r\nX-Plan: {plan}\r\n\r\n"));
+        let answer = client.answer();
+        format!("{} {}", answer.status, answer.header("x-ratelimit-limit").unwrap_or("-"))
+    };
+    assert_eq!([ask("1", ""), ask("1", "free"), ask("1", "")], ["200 2", "200 2", "429 2"]);
+    assert_eq!([ask("2", "premium"), ask("2", "internal"), ask("2", "x")], ["200 5", "200 -", "200 2"]);
+    assert_eq!([ask("42", ""), ask("42", "premium")], ["200 9", "200 9"]);
+    // A plan that allows more lets someone on who had spent all.
+    assert_eq!([ask("1", "premium"), ask("1", "")], ["200 5", "429 2"]);
 }

@@ -87,7 +87,7 @@ fn every_algorithm_can_be_chosen() {
 fn a_leaky_bucket_queues_as_many_as_its_burst() {
     let hold = |rest: &str| match limit(&format!("rate = '9/s'\non_limit = 'hold'\n{rest}")).on_limit {
         OnLimit::Hold(HoldRule { max_waiting, .. }) => max_waiting,
-        OnLimit::Reject => panic!("it holds"),
+        other => panic!("{other:?}"),
     };
     assert_eq!(hold("algorithm = 'leaky_bucket'"), 9);
     assert_eq!(hold("algorithm = 'leaky_bucket'\nburst = 25"), 25);

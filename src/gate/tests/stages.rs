@@ -32,7 +32,7 @@ fn passes(gate: &Gate, live: &Live, stage: Stage, facts: &Facts<'_>) -> Result<b
             assert_eq!(refusal.cause, Cause::Limit);
             Ok(false)
         }
-        Ok(Step::Wait(_)) => panic!("nothing holds"),
+        Ok(Step::Wait(_) | Step::Delay(_)) => panic!("nothing holds"),
         Err(unidentified) => {
             assert!(!unidentified.wants_bearer);
             Err(unidentified.why)

@@ -88,6 +88,7 @@ fn come(
             return tokio::spawn(finish(pass, client.undo_ms));
         }
         Step::Refuse(refusal) => panic!("{index}: {refusal:?}"),
+        Step::Delay(_) => panic!("nothing delays"),
         Step::Wait(waiting) => waiting,
     };
     let (passed, client) = (Arc::clone(passed), client.clone());
@@ -223,6 +224,7 @@ fn two_threads_share_a_queue() {
                     tasks.push((number % 5 == 4, task));
                 }
                 Step::Refuse(refusal) => panic!("{refusal:?}"),
+                Step::Delay(_) => panic!("nothing delays"),
             }
         }
         sleep(Duration::from_millis(1)).await; // some of those who leave are in mid-wait

@@ -28,7 +28,7 @@ fn check(rule: &str, rows: &str) {
     let mut state = AnyState::fresh(rule);
     for row in rows.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#')) {
         let cells: Vec<&str> = row.split_whitespace().collect();
-        let delay_ns = slow_down().admit(&mut state, rule, cells[1].parse().unwrap(), at(cells[0]));
+        let delay_ns = slow_down().admit(&mut state, rule, cells[1].parse().unwrap(), at(cells[0])).delay_ns;
         assert_eq!(delay_ns, ns(cells[2]), "{row} by {rule:?}");
     }
 }
@@ -63,4 +63,25 @@ fn delay_grows_with_the_debt_and_falls_as_it_is_paid() {
         ",
     );
     check("sliding_log 2/10s", "0s 1 0s\n 1s 2 100ms\n 1s 1 200ms\n 10s 1 200ms\n 21s 2 0s");
+}
+
+#[test]
+fn what_was_charged_can_be_given_back() {
+    for rule in
+        ["token_bucket 1/1s burst 2", "leaky_bucket 1/1s burst 2", "sliding_log 2/10s", "fixed_window 2/10s from first"]
+    {
+        let rule = &algorithm(rule);
+        // within the limit, partly beyond it, beyond it, up to the bound of debts, and at it
+        for spent in [0, 1, 2, 30, 52] {
+            for cost in [1, 2, 5, 60] {
+                let mut state = AnyState::fresh(rule);
+                state.settle(rule, spent, 50, at("0s"));
+                let stands = |state: &AnyState| (state.peek(rule, 0, at("0s")).remaining, state.over(rule, at("0s")));
+                let before = stands(&state);
+                let slowed = slow_down().admit(&mut state, rule, cost, at("0s"));
+                state.refund(rule, &slowed.receipt, at("0s"));
+                assert_eq!(stands(&state), before, "{rule:?}: {cost} after {spent}");
+            }
+        }
+    }
 }

@@ -1,0 +1,162 @@
+//! Who is banned by one limit, and who is on the way there.
+//!
+//! Fed by refusals only. A request looks here only while some key is banned, which one atomic count says. A key is
+//! forgotten when its state is that of a key never refused. At the bound, refusals of new keys are not counted.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dashmap::{DashMap, Entry};
+
+use crate::limit::{Key, ban};
+use crate::time::Timestamp;
+
+/// The refusals and bans of one limit's keys.
+#[derive(Debug, Default)]
+pub struct Bans {
+    states: DashMap<Key, Refused>,
+    /// Entries of the map; its own length locks every shard.
+    len: AtomicUsize,
+    /// Entries with a ban that has not been seen to end.
+    banned: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Refused {
+    state: ban::State,
+    /// It is in the count of banned keys.
+    is_counted: bool,
+}
+
+impl Refused {
+    /// Counts it as long as it is banned, and says whether it is.
+    fn count(&mut self, banned: &AtomicUsize, now: Timestamp) -> bool {
+        let is_banned = self.state.banned_ns(now).is_some();
+        match (self.is_counted, is_banned) {
+            (false, true) => banned.fetch_add(1, Ordering::Release),
+            (true, false) => banned.fetch_sub(1, Ordering::Release),
+            _ => 0,
+        };
+        self.is_counted = is_banned;
+        is_banned
+    }
+}
+
+impl Bans {
+    /// Nanoseconds from `now` that everything of `key` is refused; none if it is not banned.
+    #[inline]
+    pub fn banned_ns(&self, key: Key, now: Timestamp) -> Option<u64> {
+        if self.banned.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.states.get(&key)?.state.banned_ns(now)
+    }
+
+    /// Counts a refusal of `key`. If that bans it, says for how many nanoseconds. Beyond `max_keys` keys, those not
+    /// refused before are not counted (threads that come at once may exceed it by one each).
+    pub fn refused(&self, key: Key, rule: &ban::Rule, max_keys: usize, now: Timestamp) -> Option<u64> {
+        let mut refused = match self.states.entry(key) {
+            Entry::Occupied(entry) => entry.into_ref(),
+            Entry::Vacant(_) if self.len.load(Ordering::Relaxed) >= max_keys => return None,
+            Entry::Vacant(entry) => {
+                self.len.fetch_add(1, Ordering::Relaxed);
+                entry.insert(Refused::default())
+            }
+        };
+        let length_ns = refused.state.refused(rule, now);
+        refused.count(&self.banned, now);
+        length_ns
+    }
+
+    /// Drops every key that is as good as one never refused at `now`. Locks one shard at a time.
+    pub fn sweep(&self, now: Timestamp) {
+        let mut idle = 0;
+        self.states.retain(|_, refused| {
+            let keep = refused.count(&self.banned, now) || refused.state.idle_at() > now;
+            idle += usize::from(!keep);
+            keep
+        });
+        self.len.fetch_sub(idle, Ordering::Relaxed);
+    }
+
+    /// Keys that are banned at `now`. Looks at all of them if any is.
+    pub fn banned(&self, now: Timestamp) -> usize {
+        if self.banned.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        self.states.iter().filter(|refused| refused.state.banned_ns(now).is_some()).count()
+    }
+
+    /// Whether nothing is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Relaxed) == 0
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on says so
+mod tests {
+    use super::*;
+    use crate::limit::Rate;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_ns((1_000_000 + seconds) * SECOND_NS)
+    }
+
+    fn key(number: u64) -> Key {
+        Key { first: number, second: number }
+    }
+
+    /// Two refusals within ten seconds ban for five, then ten, at most twenty.
+    fn rule() -> ban::Rule {
+        ban::Rule::new(Rate { count: 2, period_ns: 10 * SECOND_NS }, 5 * SECOND_NS, 20 * SECOND_NS).unwrap()
+    }
+
+    #[test]
+    fn keys_are_banned_apart_and_forgotten_in_the_end() {
+        let bans = Bans::default();
+        // at, key, refused or asked, banned for, keys banned, keys remembered
+        let rows = [
+            (0, 1, "refused", None, 0, 1),
+            (1, 1, "refused", Some(5), 1, 1),
+            (1, 1, "asked", Some(5), 1, 1),
+            (1, 2, "asked", None, 1, 1),
+            (2, 2, "refused", None, 1, 2),
+            (4, 1, "refused", None, 1, 2),
+            (5, 1, "asked", Some(1), 1, 2),
+            (6, 1, "asked", None, 0, 2),
+            (7, 1, "refused", None, 0, 2),
+            (8, 1, "refused", Some(10), 1, 2),
+            // a window of ten seconds is over, and a ban is remembered for twenty seconds after it
+            (12, 0, "swept", None, 1, 1),
+            (37, 0, "swept", None, 0, 1),
+            (38, 0, "swept", None, 0, 0),
+        ];
+        for (second, number, what, said, banned, known) in rows {
+            let found = match what {
+                "refused" => bans.refused(key(number), &rule(), 10, at(second)),
+                "asked" => bans.banned_ns(key(number), at(second)),
+                _ => {
+                    bans.sweep(at(second));
+                    None
+                }
+            };
+            let row = format!("{second} s: {number} {what}");
+            assert_eq!(found, said.map(|seconds: u64| seconds * SECOND_NS), "{row}");
+            assert_eq!((bans.banned(at(second)), bans.len.load(Ordering::Relaxed)), (banned, known), "{row}");
+        }
+        assert!(bans.is_empty() && bans.states.is_empty());
+        assert_eq!(bans.banned.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn no_more_keys_are_remembered_than_may_be() {
+        let bans = Bans::default();
+        for number in 0..100 {
+            bans.refused(key(number), &rule(), 3, at(0));
+        }
+        assert_eq!(bans.states.len(), 3);
+        assert!((0..100).all(|number| bans.refused(key(number), &rule(), 3, at(1)).is_some() == (number < 3)));
+    }
+}

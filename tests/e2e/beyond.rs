@@ -1,0 +1,113 @@
+//! What is done to those who go on beyond a limit.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Answer, Client, Upstream, Weir};
+
+fn retry_after(answer: &Answer) -> (u16, Option<u64>) {
+    (answer.status, answer.header("retry-after").map(|value| value.parse().unwrap()))
+}
+
+#[test]
+fn who_is_refused_too_often_is_banned() {
+    let upstream = Upstream::start();
+    let limit = "[[limit]]\nname = \"l\"\nkey = [\"header:x-key\"]\nrate = \"1/h\"\n\
+                 ban = { after = \"2/h\", for = \"10min\" }\n";
+    let weir = Weir::start(&upstream, limit);
+    let mut client = Client::connect(weir.address());
+    let mut ask = |key: &str, rest: &str| {
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nX-Key: {key}\r\nContent-Length: 0\r\n{rest}\r\n")).answer()
+    };
+    let statuses: Vec<_> = (0..3).map(|_| ask("k", "").status).collect();
+    assert_eq!(statuses, [200, 429, 429]);
+
+    let banned = ask("k", "");
+    let (status, seconds) = retry_after(&banned);
+    assert!(status == 403 && seconds.is_some_and(|seconds| (595..=600).contains(&seconds)), "{}", banned.head);
+    let problem: serde_json::Value = serde_json::from_slice(&banned.body).unwrap();
+    assert_eq!(banned.header("content-type"), Some("application/problem+json"));
+    assert_eq!((&problem["status"], &problem["title"]), (&403.into(), &"Forbidden".into()));
+    assert!(problem["detail"].as_str().is_some_and(|detail| detail.starts_with("banned by l; retry after ")));
+    let call = ask("k", "Content-Type: application/grpc\r\n");
+    assert_eq!((call.status, call.header("grpc-status")), (200, Some("7")));
+
+    assert_eq!(ask("other", "").status, 200);
+    assert_eq!(weir.metric("weir_bans_total{limit=\"l\"}"), 1.0);
+    assert_eq!(weir.metric("weir_banned_keys{limit=\"l\"}"), 1.0);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"rejected\",limit=\"l\"}"), 4.0);
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"rejected\"}"), 4.0);
+    assert_eq!(upstream.targets().len(), 2);
+}
+
+#[test]
+fn a_ban_at_arrival_comes_before_identity() {
+    let upstream = Upstream::start();
+    let limits = "[identity.api_key]\nheader = \"x-api-key\"\n\
+                  [[limit]]\nname = \"guard\"\nstage = \"arrival\"\nkey = [\"ip\"]\nrate = \"2/h\"\n\
+                  ban = { after = \"1/h\", for = \"1h\" }\n\
+                  [[limit]]\nname = \"l\"\nkey = [\"api_key\"]\nrate = \"100/h\"\n";
+    let weir = Weir::start(&upstream, limits);
+    let mut client = Client::connect(weir.address());
+    let statuses: Vec<_> = (0..5).map(|_| client.get("/").status).collect();
+    assert_eq!(statuses, [401, 401, 429, 403, 403]);
+}
+
+/// Everyone shares one unit an hour; beyond it requests are late.
+const DELAYING: &str = "[[limit]]\nname = \"l\"\nkey = []\nrate = \"1/h\"\non_limit = \"delay\"\n";
+
+#[test]
+fn beyond_a_limit_that_delays_requests_pass_later() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &format!("{DELAYING}delay = {{ step = \"100ms\", max = \"250ms\" }}\n"));
+    let mut client = Client::connect(weir.address());
+    for delay_ms in [0, 100, 200, 250, 250] {
+        let earliest = Instant::now();
+        let answer = client.get("/");
+        let took = earliest.elapsed();
+        assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (200, Some("0")));
+        let delay = Duration::from_millis(delay_ms);
+        assert!((delay..delay + Duration::from_millis(300)).contains(&took), "{took:?} for {delay:?}");
+    }
+    assert_eq!(upstream.targets().len(), 5);
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"held\"}"), 4.0);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"held\",limit=\"l\"}"), 4.0);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"admitted\",limit=\"l\"}"), 5.0);
+    assert_eq!(weir.metric("weir_hold_duration_seconds_count{limit=\"l\"}"), 4.0);
+    assert_eq!(weir.metric("weir_held_requests{limit=\"l\"}"), 0.0);
+}
+
+#[test]
+fn the_delayed_take_room_and_leave_it() {
+    let upstream = Upstream::start();
+    let delay = "delay = { step = \"5min\", max = \"10min\" }\nhold = { max_waiting = 1 }\n";
+    let weir = Weir::start(&upstream, &format!("{DELAYING}{delay}"));
+    assert_eq!(Client::connect(weir.address()).get("/").status, 200);
+    let mut delayed = Client::connect(weir.address());
+    delayed.send("GET /late HTTP/1.1\r\nHost: a\r\n\r\n");
+    let held = "weir_held_requests{limit=\"l\"}";
+    weir.wait_for_metric(held, |held| held == 1.0);
+    assert_eq!(retry_after(&Client::connect(weir.address()).get("/no-room")), (429, Some(600)));
+    assert_eq!(weir.metric("weir_hold_overflow_total"), 1.0);
+
+    let left = Instant::now();
+    drop(delayed);
+    weir.wait_for_metric(held, |held| held == 0.0);
+    assert!(left.elapsed() < Duration::from_millis(400), "{:?}", left.elapsed());
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"abandoned\"}"), 1.0);
+    assert_eq!(upstream.targets(), ["/"]);
+}
+
+#[test]
+fn at_the_end_the_delayed_are_told_to_come_back() {
+    let upstream = Upstream::start();
+    let limit = format!("{DELAYING}delay = {{ step = \"1min\", max = \"1min\" }}\n");
+    let weir = Weir::start_with(&upstream, "shutdown_grace = \"200ms\"", &limit);
+    Client::connect(weir.address()).get("/");
+    let mut delayed = Client::connect(weir.address());
+    delayed.send("GET /late HTTP/1.1\r\nHost: a\r\n\r\n");
+    weir.wait_for_metric("weir_held_requests{limit=\"l\"}", |held| held == 1.0);
+    weir.signal("TERM");
+    let (status, seconds) = retry_after(&delayed.answer());
+    assert!(status == 503 && seconds.is_some_and(|seconds| (1..=60).contains(&seconds)), "{status} {seconds:?}");
+    assert_eq!(weir.wait(), Some(0));
+}
