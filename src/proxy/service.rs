@@ -208,6 +208,7 @@ impl<'v> Life<'v> {
         self.waited.set(true);
         let passed = turn.await?;
         tally.waited();
+        tally.outcome = Outcome::Refused; // until something else becomes of it
         Ok(passed)
     }
 
