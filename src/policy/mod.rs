@@ -10,9 +10,12 @@ mod fields;
 mod matcher;
 mod pattern;
 mod settle;
+mod shown;
 mod siphash;
+mod why;
 
 pub mod client_ip;
+pub mod host;
 pub mod jwt;
 pub mod key;
 pub mod path;
@@ -29,6 +32,8 @@ pub use fields::{FieldBuf, Fields, Spans};
 pub use matcher::{HeaderTest, HostPattern, Match};
 pub use pattern::{PathPattern, PatternError};
 pub use settle::{After, Settle, SettleBy, StatusSet};
+pub use shown::SHOWN_BYTES_MAX;
+pub use why::Mismatch;
 
 use client_ip::ClientIpRules;
 use jwt::Verifier;
