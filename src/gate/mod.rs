@@ -9,6 +9,7 @@ mod identify;
 mod line;
 mod live;
 mod settle;
+mod spend;
 mod verdict;
 mod wait;
 
@@ -16,6 +17,7 @@ pub use decide::Step;
 pub use identify::{Unidentified, Why};
 pub use live::{Gate, HoldCaps, LimitState, Live};
 pub use settle::Bill;
+pub use spend::{Balance, Spend, SpendError, UNITS_MAX};
 pub use verdict::{Cause, Charged, Pass, Refusal, Standing};
 pub use wait::Waiting;
 

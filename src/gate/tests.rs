@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
 
 mod hold;
+mod spend;
 mod stages;
 mod stress;
 
