@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwapOption;
 
 use super::line::Line;
+use super::refused::RefusedKeys;
 use crate::limit::Key;
 use crate::policy::key::KeySecret;
 use crate::policy::{Applied, Limit, Policy, Variant};
@@ -60,6 +61,7 @@ pub struct LimitState {
     pub(super) name: Box<str>,
     pub(super) table: Table,
     pub(super) line: Line,
+    pub(super) refused: RefusedKeys,
     pub(super) metrics: LimitMetrics,
     /// The limit as the newest policy has it, for those who wait; none once it is gone.
     pub(super) rule: ArcSwapOption<Limit>,
@@ -165,6 +167,7 @@ impl Gate {
             name: limit.name.clone(),
             table: Table::new(&limit.allowed.usual, limit.max_keys),
             line: Line::default(),
+            refused: RefusedKeys::default(),
             metrics: self.metrics.limit(&limit.name),
             rule: ArcSwapOption::empty(),
         }

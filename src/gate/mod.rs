@@ -4,18 +4,22 @@
 //! to a client (respond), and the request's way through the proxy.
 
 mod decide;
+mod explain;
 mod hold;
 mod identify;
 mod line;
 mod live;
+mod refused;
 mod settle;
 mod spend;
 mod verdict;
 mod wait;
 
 pub use decide::Step;
+pub use explain::{BudgetExplained, Explanation, LimitExplained, Question, QuestionError};
 pub use identify::{Unidentified, Why};
 pub use live::{Gate, HoldCaps, LimitState, Live};
+pub use refused::{TOP_KEYS, TopKey, TopKeys};
 pub use settle::Bill;
 pub use spend::{Balance, Spend, SpendError, UNITS_MAX};
 pub use verdict::{Cause, Charged, Pass, Refusal, Standing};

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
 
+mod explain;
 mod hold;
+mod refused;
 mod spend;
 mod stages;
 mod stress;

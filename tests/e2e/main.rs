@@ -23,7 +23,9 @@ mod identity;
 mod answers;
 mod attacks;
 
+mod api;
 mod drain;
+mod explain;
 mod logs;
 mod metrics;
 mod reload;
