@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 
 use weir::config;
 use weir::telemetry::Metrics;
@@ -64,5 +65,16 @@ fn every_link_leads_somewhere() {
     let links = README.split("](").skip(1).map(|rest| rest.split_once(')').unwrap().0);
     for link in links.filter(|link| !link.starts_with("http")) {
         assert!(Path::new(link).exists(), "{link}");
+    }
+}
+
+#[test]
+fn every_transcript_comes_true() {
+    let transcripts: Vec<_> = README.split("```text\n$ weir ").skip(1).collect();
+    assert!(!transcripts.is_empty());
+    for transcript in transcripts {
+        let (command, said) = transcript.split_once("```").unwrap().0.split_once('\n').unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(command.split(' ')).output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), said, "$ weir {command}");
     }
 }

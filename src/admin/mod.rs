@@ -1,18 +1,29 @@
-//! The operators' front door: /metrics, /healthz, /readyz over HTTP/1.
+//! The operators' front door over HTTP/1: metrics, health, and what can be asked of a running Weir.
 //!
-//! Not here: anything that changes something. A GET is all it answers.
+//! A GET changes nothing. What a web page could make a browser send is refused before it is looked at (`guard`).
+//! Not here: what is asked (gate); this is the HTTP and JSON around it.
+
+mod answer;
+mod body;
+mod explain;
+mod guard;
+mod spend;
+mod top;
 
 use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use arc_swap::access::{DynAccess, DynGuard};
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http::{Method, Request, StatusCode};
+use http_body::Body;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -20,14 +31,17 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tower::Service;
 
-use crate::gate::Gate;
+use crate::gate::{Gate, Live};
 use crate::telemetry::Metrics;
+use answer::{Answer, problem, text};
 
 /// What the admin listener is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Where it listens; `None` for not at all.
     pub listen: Option<SocketAddr>,
+    /// Names by which it may be asked, in lower case, beside its address.
+    pub hosts: Vec<Box<str>>,
 }
 
 /// Answers operators.
@@ -37,8 +51,35 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// Whose gauges are brought up to date for it.
     pub gate: Arc<Gate>,
+    /// What it decides by now.
+    pub live: NewestLive,
     /// What /readyz says.
     pub ready: Arc<AtomicBool>,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Names by which it may be asked, in lower case, beside that address.
+    pub hosts: Arc<[Box<str>]>,
+}
+
+/// The newest policy with its state, wherever that is kept.
+#[derive(Clone)]
+pub struct NewestLive(Arc<dyn DynAccess<Live> + Send + Sync>);
+
+impl NewestLive {
+    /// As `newest` gives it.
+    pub fn new(newest: impl DynAccess<Live> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(newest))
+    }
+
+    fn load(&self) -> DynGuard<Live> {
+        self.0.load()
+    }
+}
+
+impl fmt::Debug for NewestLive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NewestLive")
+    }
 }
 
 /// Connections served at once; scrapers and probes need few.
@@ -75,42 +116,76 @@ pub async fn serve(listener: TcpListener, admin: Admin) {
     }
 }
 
-impl<B> Service<Request<B>> for Admin {
-    type Response = Response<Full<Bytes>>;
+/// What there is, and the methods that it takes.
+const PATHS: [(&str, &[Method]); 7] = [
+    ("/metrics", &[Method::GET, Method::HEAD]),
+    ("/healthz", &[Method::GET, Method::HEAD]),
+    ("/readyz", &[Method::GET, Method::HEAD]),
+    ("/v1/top", &[Method::GET, Method::HEAD]),
+    ("/v1/explain", &[Method::POST]),
+    ("/v1/spend", &[Method::POST]),
+    ("/spend_ratelimiter_budget", &[Method::POST]),
+];
+
+impl<B> Service<Request<B>> for Admin
+where
+    B: Body<Error: fmt::Display, Data: Send> + Send + 'static,
+{
+    type Response = Answer;
     type Error = Infallible;
-    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        std::future::ready(Ok(self.answer(request.method(), request.uri().path())))
+        let admin = self.clone();
+        Box::pin(async move { Ok(admin.answer(request).await) })
     }
 }
 
 impl Admin {
-    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
-        let known = matches!(path, "/metrics" | "/healthz" | "/readyz");
-        if known && method != Method::GET && method != Method::HEAD {
-            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    async fn answer<B: Body<Error: fmt::Display>>(&self, request: Request<B>) -> Answer {
+        let (head, body) = request.into_parts();
+        let path = head.uri.path();
+        let Some((_, methods)) = PATHS.iter().find(|(known, _)| *known == path) else {
+            let paths = PATHS.map(|(path, _)| path).join(", ");
+            return text(StatusCode::NOT_FOUND, format!("there are {paths}\n"));
+        };
+        if !methods.contains(&head.method) {
+            let methods = methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", ");
+            let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, &format!("only {methods}"));
+            if let Ok(methods) = HeaderValue::try_from(methods) {
+                response.headers_mut().insert(ALLOW, methods);
+            }
             return response;
         }
         match path {
-            "/metrics" => self.metrics(),
-            "/healthz" => text(StatusCode::OK, "ok\n"),
-            "/readyz" if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, "ready\n"),
-            "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
-            _ => text(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz\n"),
+            "/metrics" => return self.metrics(),
+            "/healthz" => return text(StatusCode::OK, "ok\n"),
+            "/readyz" if self.ready.load(Ordering::Acquire) => return text(StatusCode::OK, "ready\n"),
+            "/readyz" => return text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+            _ => {}
+        }
+        if let Err(refusal) = guard::check(&head, self.address, &self.hosts) {
+            return refusal;
+        }
+        if path == "/v1/top" {
+            return top::answer(&self.gate, &self.live.load(), head.uri.query());
+        }
+        match body::read(body).await {
+            Ok(asked) if path == "/v1/explain" => explain::answer(&self.gate, &self.live.load(), &asked),
+            Ok(asked) => spend::answer(&self.gate, &self.live.load(), &asked),
+            Err(refusal) => refusal,
         }
     }
 
-    fn metrics(&self) -> Response<Full<Bytes>> {
+    fn metrics(&self) -> Answer {
         self.gate.publish();
         match self.metrics.render() {
             Ok(rendered) => {
-                let mut response = Response::new(Full::from(rendered));
+                let mut response = text(StatusCode::OK, rendered);
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(METRICS_TYPE));
                 response
             }
@@ -120,11 +195,4 @@ impl Admin {
             }
         }
     }
-}
-
-fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
 }

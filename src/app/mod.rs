@@ -17,11 +17,12 @@ use std::time::Duration;
 use std::{error, fmt, io, panic, thread};
 
 use arc_swap::ArcSwap;
+use arc_swap::access::Map;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::admin::{self, Admin};
+use crate::admin::{self, Admin, NewestLive};
 use crate::config::Config;
 use crate::gate::Gate;
 use crate::proxy::{self, Shared, Stage};
@@ -68,6 +69,7 @@ pub struct App {
     listeners: Vec<Vec<TcpListener>>,
     addresses: Vec<SocketAddr>,
     admin: Option<TcpListener>,
+    admin_hosts: Vec<Box<str>>,
     grace: Duration,
     /// As configured; the workers go by what the descriptors suffice for.
     wanted_connections: usize,
@@ -83,6 +85,7 @@ impl App {
     pub fn new(config: Config, source: Option<PathBuf>) -> Result<Self, AppError> {
         let (listeners, addresses) = bind(&config)?;
         let admin = config.admin.listen.map(bind_admin).transpose()?;
+        let admin_hosts = config.admin.hosts.clone();
         let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), revision);
         let metrics = Arc::new(metrics.map_err(AppError::system("register the metrics"))?);
@@ -101,7 +104,7 @@ impl App {
         let draining = AtomicBool::new(false);
         let shared = Arc::new(Shared { gate, metrics, current, connections, max_connections, draining });
         let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared)));
-        Ok(Self { shared, listeners, addresses, admin, grace, wanted_connections, reloader })
+        Ok(Self { shared, listeners, addresses, admin, admin_hosts, grace, wanted_connections, reloader })
     }
 
     /// The addresses that requests are accepted on, with the ports that were chosen.
@@ -142,16 +145,20 @@ impl App {
         }
         drop(ended);
         let ready = Arc::new(AtomicBool::new(true));
-        let operators = Admin {
+        let newest = Map::new(Arc::clone(&self.shared.current), |current: &proxy::Current| &current.live);
+        let operators = |address| Admin {
             metrics: Arc::clone(&self.shared.metrics),
             gate: Arc::clone(&self.shared.gate),
+            live: NewestLive::new(newest),
             ready: Arc::clone(&ready),
+            address,
+            hosts: self.admin_hosts.into(),
         };
         let shared = Arc::clone(&self.shared);
         runtime.block_on(async {
             // Before anybody is told that Weir is there and may send some.
             let stops = Stops::new().map_err(AppError::system("take signals"))?;
-            let drain = Drain { shared, ready, stage, endings, grace: self.grace, stops };
+            let drain = Drain { shared, ready: Arc::clone(&ready), stage, endings, grace: self.grace, stops };
             if let Some(reloader) = self.reloader {
                 let hangups = Hangups::new().map_err(AppError::system("take signals"))?;
                 tokio::spawn(reloader.run(hangups));
@@ -159,7 +166,7 @@ impl App {
             if let Some((listener, address)) = self.admin.zip(admin_address) {
                 let listener = tokio::net::TcpListener::from_std(listener);
                 let listener = listener.map_err(AppError::system("serve operators"))?;
-                tokio::spawn(admin::serve(listener, operators));
+                tokio::spawn(admin::serve(listener, operators(address)));
                 tracing::info!(%address, "serving operators");
             }
             for address in &self.addresses {

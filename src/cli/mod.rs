@@ -4,6 +4,7 @@
 
 mod check;
 mod demo;
+mod explain;
 mod healthcheck;
 mod run;
 
@@ -40,6 +41,8 @@ enum What {
         #[arg(long, value_name = "ADDRESS")]
         listen: Option<SocketAddr>,
     },
+    /// Say what would become of a request, limit by limit, and why; charges nothing.
+    Explain(Box<explain::Asked>),
     /// Ask a running Weir whether it is well; for container health checks.
     Healthcheck {
         /// Its admin listener.
@@ -57,6 +60,7 @@ pub fn main() -> ExitCode {
         What::Run { config } => run::run(&config),
         What::Check { file } => check::check(&file),
         What::Demo { listen } => demo::demo(listen),
+        What::Explain(asked) => explain::explain(*asked),
         What::Healthcheck { admin } => healthcheck::healthcheck(admin),
     }
 }

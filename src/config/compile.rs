@@ -15,6 +15,7 @@ use super::{Config, Sources, compile_access, compile_identity, compile_limit, co
 use crate::gate::HoldCaps;
 use crate::policy::Policy;
 use crate::policy::client_ip::ClientIpRules;
+use crate::policy::host::{host, is_authority};
 use crate::proxy::settings::{Bounds, Fixed, Settings, Timeouts, Upstream};
 use crate::respond::Profiles;
 use crate::telemetry::{AccessLog, LogFormat, LogSettings};
@@ -173,7 +174,9 @@ fn rest_is_authority(text: &str) -> bool {
 
 fn admin(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<admin::Settings> {
     let parse = |text: &str| if text == "off" { Ok(None) } else { units::address(text).map(Some) };
-    let address = table.parsed("listen", parse)?;
+    let address = table.parsed("listen", parse);
+    let hosts = table.list("hosts", admin_host);
+    let address = address?;
     let is_taken =
         |own: &&Located<SocketAddr>| own.get_ref().port() != 0 && Some(own.get_ref()) == address.get_ref().as_ref();
     if let Some(own) = listen.unwrap_or_default().iter().find(is_taken) {
@@ -181,7 +184,17 @@ fn admin(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<ad
         let problem = Problem::new(address.span(), title);
         table.context.note(problem.also(own.span(), "here"));
     }
-    Some(admin::Settings { listen: address.into_inner() })
+    let hosts = hosts?.into_iter().map(Located::into_inner).collect();
+    Some(admin::Settings { listen: address.into_inner(), hosts })
+}
+
+fn admin_host(text: &str) -> Result<Box<str>, Fault> {
+    if text.contains(':') || !is_authority(text) {
+        return Err(
+            Fault::new(format!("`{text}` is not a host")).help(Some("a host is written without a port".to_owned()))
+        );
+    }
+    Ok(host(text).into())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -80,6 +80,8 @@ pub(super) const OPTIONS: &[Opt] = &[
 
     opt("admin.listen", Text("address and port, or `off`"), Toml("\"127.0.0.1:9901\""),
         "Where metrics and health are served."),
+    opt("admin.hosts", List("host name"), Toml("[]"),
+        "Names by which its API may be asked, beside addresses and `localhost`."),
 
     opt("headers.profiles", List("`x-ratelimit`, `ietf` or `wildberries`"), Toml("[\"x-ratelimit\"]"),
         "Which limit headers clients get."),

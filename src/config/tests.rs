@@ -366,6 +366,23 @@ listen = "127.0.0.1:8080""#), @r#"
     4 | listen = "127.0.0.1:8080"
       |          ---------------- here
     "#);
+    insta::assert_snapshot!(said("[admin]\nhosts = [\"weir.internal\", \"weir:9901\", \"a b\"]"), @r#"
+    error: `admin.hosts`: `weir:9901` is not a host
+     --> weir.toml:2:27
+      |
+    2 | hosts = ["weir.internal", "weir:9901", "a b"]
+      |                           ^^^^^^^^^^^
+      |
+      = help: a host is written without a port
+
+    error: `admin.hosts`: `a b` is not a host
+     --> weir.toml:2:40
+      |
+    2 | hosts = ["weir.internal", "weir:9901", "a b"]
+      |                                        ^^^^^
+      |
+      = help: a host is written without a port
+    "#);
     insta::assert_snapshot!(said(r#"[headers]
 profiles = ["x-ratelimit", "ieft", "wildberries"]"#), @r#"
     error: `headers.profiles`: `ieft` is none of `x-ratelimit`, `ietf`, `wildberries`

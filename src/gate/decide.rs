@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::ban;
 use super::delay::{Decided as Limited, Delayed, is_late};
-use super::identify::{Asked, identify};
+use super::identify::{Asked, Whos, identify};
 use super::settle::Terms;
 use super::verdict::Taken;
 use super::wait::{Candidate, Holding, Item, Waiting};
@@ -32,25 +32,25 @@ pub enum Step<'l> {
 }
 
 /// One limit that applies to the request in hand, with all that is needed to decide it.
-struct Case<'l> {
-    state: &'l Arc<LimitState>,
-    applied: Applied<'l>,
-    key: Key,
+pub(super) struct Case<'l> {
+    pub(super) state: &'l Arc<LimitState>,
+    pub(super) applied: Applied<'l>,
+    pub(super) key: Key,
     /// Which of the limit's rules it goes by.
-    variant: Variant,
-    cost: u64,
+    pub(super) variant: Variant,
+    pub(super) cost: u64,
     /// Others wait on this key already.
-    queued: bool,
+    pub(super) queued: bool,
 }
 
 impl<'l> Case<'l> {
     #[inline]
-    fn charge(&self) -> Charge<'l> {
+    pub(super) fn charge(&self) -> Charge<'l> {
         charge(self.state, self.key, self.applied.limit, self.variant, self.cost)
     }
 
     /// Whether it refuses requests beyond it, or makes them wait.
-    fn denies(&self) -> bool {
+    pub(super) fn denies(&self) -> bool {
         self.charge().enforced
     }
 }
@@ -70,7 +70,21 @@ fn would_queue(state: &LimitState, limit: &Limit, key: Key) -> bool {
     limit.on_limit.is_hold() && limit.mode == Mode::Enforce && state.line.has_waiters(key)
 }
 
-type Cases<'l> = SmallVec<[Case<'l>; 4]>;
+pub(super) type Cases<'l> = SmallVec<[Case<'l>; 4]>;
+
+impl Live {
+    /// The limits of `stage` that apply to a request, without their keys.
+    #[inline]
+    pub(super) fn cases(&self, stage: Stage, facts: &Facts<'_>) -> Cases<'_> {
+        let mut cases = Cases::new();
+        self.policy.for_each_applied(stage, facts, |applied| {
+            let cost = applied.limit.cost.units(facts);
+            let (state, key, variant) = (&self.states[applied.index], Key::default(), Variant::Usual);
+            cases.push(Case { state, applied, key, variant, cost, queued: false });
+        });
+        cases
+    }
+}
 
 impl Gate {
     /// Decides the limits of `stage` at the instant `now`. `head_bytes` is asked only of a request that would wait.
@@ -83,12 +97,7 @@ impl Gate {
         head_bytes: impl FnOnce() -> usize,
         now: Timestamp,
     ) -> Result<Step<'l>, Unidentified<'l>> {
-        let mut cases = Cases::new();
-        live.policy.for_each_applied(stage, facts, |applied| {
-            let cost = applied.limit.cost.units(facts);
-            let (state, key, variant) = (&live.states[applied.index], Key::default(), Variant::Usual);
-            cases.push(Case { state, applied, key, variant, cost, queued: false });
-        });
+        let mut cases = live.cases(stage, facts);
         match &*cases {
             [] => return Ok(Step::Pass(Pass::free())),
             [case]
@@ -126,7 +135,8 @@ impl Gate {
         head_bytes: impl FnOnce() -> usize,
         now: Timestamp,
     ) -> Result<Step<'l>, Unidentified<'l>> {
-        let is_queued = self.key(live, stage, facts, cases, now)?;
+        let mut whos = Whos::new();
+        let is_queued = self.key(live, stage, facts, cases, &mut whos, now)?;
         cases.retain(|case| case.applied.limit.allowed.rule(case.variant).is_some());
         let banned = |case: &Case<'l>| Some((case.state, case.state.banned_ns(case.applied.limit, case.key, now)?));
         if cases.iter().any(|case| banned(case).is_some())
@@ -163,27 +173,28 @@ impl Gate {
             });
             return Ok(Step::Pass(pass(charged, now)));
         }
+        self.note_refused(live, facts, &whos, denying(cases, &outcomes).map(|(_, case, _)| case));
         Ok(self.beyond(live, cases, &outcomes, head_bytes(), now))
     }
 
     /// Finds whose budgets they are, and says whether others wait on one of them.
     #[inline]
-    fn key<'l>(
+    pub(super) fn key<'l, 'f>(
         &self,
         live: &'l Live,
         stage: Stage,
-        facts: &Facts<'_>,
+        facts: &Facts<'f>,
         cases: &mut [Case<'l>],
+        found: &mut Whos<'f>,
         now: Timestamp,
     ) -> Result<bool, Unidentified<'l>> {
         let mut asked = Asked::new(self, live, facts, now);
         let has_plans = |case: &Case<'_>| !case.applied.limit.allowed.plans.is_empty();
         let plan = if stage == Stage::Identified && cases.iter().any(has_plans) { asked.plan()? } else { None };
-        let found;
         let whos: &[Who<'_>] = match stage {
             Stage::Identified if !live.policy.identities.is_empty() => {
-                found = identify(&mut asked, &cases.iter().map(|case| case.applied))?;
-                &found
+                *found = identify(&mut asked, &cases.iter().map(|case| case.applied))?;
+                found
             }
             _ => &[],
         };
@@ -205,6 +216,20 @@ impl Gate {
         Ok(is_queued)
     }
 
+    /// Counts for each limit that denies the request whose it is.
+    fn note_refused<'c, 'l: 'c>(
+        &self,
+        live: &Live,
+        facts: &Facts<'_>,
+        whos: &[Who<'_>],
+        denying: impl Iterator<Item = &'c Case<'l>>,
+    ) {
+        for case in denying {
+            let shown = || live.policy.shown(&self.secret, &case.applied, facts, whos).collect::<Vec<_>>().join("|");
+            case.state.refused.count(case.key, shown);
+        }
+    }
+
     /// A request that at least one enforced limit denies: held if all of those hold, else refused.
     #[cold]
     fn beyond<'l>(
@@ -215,18 +240,7 @@ impl Gate {
         head_bytes: usize,
         now: Timestamp,
     ) -> Step<'l> {
-        let denying = || {
-            let all = cases.iter().zip(outcomes).enumerate().map(|(place, (case, outcome))| (place, case, outcome));
-            all.filter(|(_, case, outcome)| case.denies() && (case.queued || !outcome.is_admitted()))
-        };
-        let holding: Option<SmallVec<[Holding<'l>; 4]>> = denying()
-            .map(|(place, case, outcome)| match case.applied.limit.on_limit {
-                OnLimit::Hold(rule) if outcome.decision.denied != Some(Retry::Never) => {
-                    Some(Holding { place, state: case.state, charge: case.charge(), rule })
-                }
-                _ => None,
-            })
-            .collect();
+        let holding = holding(denying(cases, outcomes));
         wake_behind(cases.iter().zip(outcomes).map(|(case, outcome)| (case.state, case.key, outcome)));
         let refuse = |cause, expected_ns| {
             for (case, outcome) in cases.iter().zip(outcomes) {
@@ -234,7 +248,8 @@ impl Gate {
                     case.state.metrics.cells.count(Decided::ShadowRejected);
                 }
             }
-            let denials = denying().map(|(_, case, outcome)| (case.state, case.applied.limit, case.charge(), outcome));
+            let denials = denying(cases, outcomes)
+                .map(|(_, case, outcome)| (case.state, case.applied.limit, case.charge(), outcome));
             Step::Refuse(Box::new(refusal(denials, now, cause, expected_ns)))
         };
         let Some(holding) = holding else {
@@ -248,6 +263,28 @@ impl Gate {
             Err((cause, expected_ns)) => refuse(cause, Some(expected_ns)),
         }
     }
+}
+
+/// Those of `cases` that deny the request, with their places.
+pub(super) fn denying<'c, 'l>(
+    cases: &'c [Case<'l>],
+    outcomes: &'c Outcomes,
+) -> impl Iterator<Item = (usize, &'c Case<'l>, &'c Outcome)> + Clone {
+    let all = cases.iter().zip(outcomes).enumerate().map(|(place, (case, outcome))| (place, case, outcome));
+    all.filter(|(_, case, outcome)| case.denies() && (case.queued || !outcome.is_admitted()))
+}
+
+/// The same as what they would hold the request by, if all of them would.
+pub(super) fn holding<'c, 'l: 'c>(
+    denying: impl Iterator<Item = (usize, &'c Case<'l>, &'c Outcome)>,
+) -> Option<SmallVec<[Holding<'l>; 4]>> {
+    let holding = denying.map(|(place, case, outcome)| match case.applied.limit.on_limit {
+        OnLimit::Hold(rule) if outcome.decision.denied != Some(Retry::Never) => {
+            Some(Holding { place, state: case.state, charge: case.charge(), rule })
+        }
+        _ => None,
+    });
+    holding.collect()
 }
 
 /// Counts an admission and says where the client stands.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwapOption;
 
 use super::line::Line;
+use super::refused::RefusedKeys;
 use crate::limit::Key;
 use crate::policy::jwt::Claimed;
 use crate::policy::key::KeySecret;
@@ -64,6 +65,7 @@ pub struct LimitState {
     /// Who is delayed. Nobody has a turn here: it counts them, and wakes them all.
     pub(super) delays: Line,
     pub(super) bans: Arc<Bans>,
+    pub(super) refused: RefusedKeys,
     pub(super) metrics: LimitMetrics,
     /// The limit as the newest policy has it, for those who wait; none once it is gone.
     pub(super) rule: ArcSwapOption<Limit>,
@@ -174,6 +176,7 @@ impl Gate {
             line: Line::default(),
             delays: Line::default(),
             bans,
+            refused: RefusedKeys::default(),
             metrics: self.metrics.limit(&limit.name),
             rule: ArcSwapOption::empty(),
         }

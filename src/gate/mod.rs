@@ -7,20 +7,26 @@ mod access;
 mod ban;
 mod decide;
 mod delay;
+mod explain;
 mod hold;
 mod identify;
 mod line;
 mod live;
+mod refused;
 mod settle;
+mod spend;
 mod verdict;
 mod wait;
 
 pub use access::Shut;
 pub use decide::Step;
 pub use delay::Delayed;
+pub use explain::{BudgetExplained, Explanation, LimitExplained, Question, QuestionError};
 pub use identify::{Unidentified, Why};
 pub use live::{Gate, HoldCaps, LimitState, Live};
+pub use refused::{TOP_KEYS, TopKey, TopKeys};
 pub use settle::Bill;
+pub use spend::{Balance, Spend, SpendError, UNITS_MAX};
 pub use verdict::{Cause, Charged, Pass, Refusal, Standing};
 pub use wait::Waiting;
 

@@ -4,7 +4,10 @@
 
 mod ban;
 mod delay;
+mod explain;
 mod hold;
+mod refused;
+mod spend;
 mod stages;
 mod stress;
 

@@ -20,7 +20,7 @@ use tokio::time::sleep_until;
 use super::ban;
 use super::decide::{pass, refusal, wake_behind};
 use super::delay::{Decided as Limited, Delayed, is_late};
-use super::hold::Rank;
+use super::hold::{Backlog, Rank};
 use super::{Cause, Gate, HoldCaps, LimitState, Pass, Refusal};
 use crate::limit::{Key, Retry};
 use crate::policy::{HoldRule, Limit, Mode, Variant};
@@ -78,19 +78,63 @@ impl Holding<'_> {
     fn expected_ns(&self, ahead: u64, now: Timestamp) -> u64 {
         expected_ns(&self.charge, ahead, now)
     }
+
+    /// Whether one may wait behind `backlog`, and how long that is.
+    fn agrees(
+        &self,
+        backlog: Backlog,
+        expected_ns: u64,
+        max_wait_ns: Option<u64>,
+        now: Timestamp,
+    ) -> Result<u64, (Cause, u64)> {
+        let expected_ns = expected_ns.max(self.expected_ns(backlog.units, now));
+        if backlog.waiting >= self.rule.max_waiting {
+            return Err((Cause::QueueFull, expected_ns));
+        }
+        // A wait that nobody knows ends when it has lasted too long.
+        if max_wait_ns.is_some_and(|max| expected_ns > max && expected_ns != UNKNOWN_NS) {
+            return Err((Cause::WaitTooLong, expected_ns));
+        }
+        Ok(expected_ns)
+    }
+}
+
+/// The shortest of the waits that are allowed.
+fn max_wait_ns(holding: &[Holding<'_>]) -> Option<u64> {
+    holding.iter().filter_map(|one| one.rule.max_wait_ns).min()
 }
 
 impl<'l> Candidate<'l> {
-    /// Joins the queue of the limit with the longest wait; if it may not, says why and how long it would have been.
-    pub(super) fn join(self, holding: &[Holding<'l>]) -> Result<Waiting<'l>, (Cause, u64)> {
-        let now = self.now;
-        let expected = |one: &Holding<'_>| one.expected_ns(one.state.line.backlog(one.charge.key).units, now);
-        let longest = holding.iter().map(|one| (expected(one), one)).max_by_key(|(ns, _)| *ns);
-        let Some((expected_ns, longest)) = longest else { return Err((Cause::Limit, 0)) };
+    /// The wait that it would have, or why it would have none; as [`Candidate::join`] decides, without joining.
+    pub(super) fn foresee(&self, holding: &[Holding<'l>]) -> Result<u64, (Cause, u64)> {
+        let Some((expected_ns, longest)) = self.longest(holding) else { return Err((Cause::Limit, 0)) };
         if self.gate.is_closed() {
             return Err((Cause::ShuttingDown, expected_ns));
         }
-        let max_wait_ns = holding.iter().filter_map(|one| one.rule.max_wait_ns).min();
+        let waiting_bytes = self.gate.waiting_bytes.load(Ordering::Acquire);
+        if self.gate.waiting() >= self.caps.max_waiting
+            || waiting_bytes.saturating_add(self.head_bytes) > self.caps.max_waiting_bytes
+        {
+            return Err((Cause::QueueFull, expected_ns));
+        }
+        let backlog = longest.state.line.backlog(longest.charge.key);
+        longest.agrees(backlog, expected_ns, max_wait_ns(holding), self.now)
+    }
+
+    /// The limit with the longest wait, and how long that is in nanoseconds.
+    fn longest<'h>(&self, holding: &'h [Holding<'l>]) -> Option<(u64, &'h Holding<'l>)> {
+        let expected = |one: &Holding<'_>| one.expected_ns(one.state.line.backlog(one.charge.key).units, self.now);
+        holding.iter().map(|one| (expected(one), one)).max_by_key(|(ns, _)| *ns)
+    }
+
+    /// Joins the queue of the limit with the longest wait; if it may not, says why and how long it would have been.
+    pub(super) fn join(self, holding: &[Holding<'l>]) -> Result<Waiting<'l>, (Cause, u64)> {
+        let now = self.now;
+        let Some((expected_ns, longest)) = self.longest(holding) else { return Err((Cause::Limit, 0)) };
+        if self.gate.is_closed() {
+            return Err((Cause::ShuttingDown, expected_ns));
+        }
+        let max_wait_ns = max_wait_ns(holding);
         let Some(reserved) = self.gate.reserve(self.head_bytes, self.caps) else {
             self.gate.metrics.hold_overflow.inc();
             return Err((Cause::QueueFull, expected_ns));
@@ -98,16 +142,11 @@ impl<'l> Candidate<'l> {
         let rank = self.gate.ranks.fetch_add(1, Ordering::Relaxed);
         let wake = Arc::new(Notify::new());
         longest.state.line.join(longest.charge.key, rank, longest.charge.cost, &wake, |backlog| {
-            let expected_ns = expected_ns.max(longest.expected_ns(backlog.units, now));
-            if backlog.waiting >= longest.rule.max_waiting {
+            let agreed = longest.agrees(backlog, expected_ns, max_wait_ns, now);
+            if matches!(agreed, Err((Cause::QueueFull, _))) {
                 self.gate.metrics.hold_overflow.inc();
-                return Err((Cause::QueueFull, expected_ns));
             }
-            // A wait that nobody knows ends when it has lasted too long.
-            if max_wait_ns.is_some_and(|max| expected_ns > max && expected_ns != UNKNOWN_NS) {
-                return Err((Cause::WaitTooLong, expected_ns));
-            }
-            Ok(())
+            agreed.map(|_| ())
         })?;
         longest.state.metrics.cells.count(Decided::Held);
         longest.state.metrics.held_now.inc();
@@ -311,7 +350,7 @@ fn charge<'a>(item: Item<'a>, limit: &'a Limit) -> Charge<'a> {
 }
 
 /// A wait that ends when another request does: nobody knows when.
-const UNKNOWN_NS: u64 = u64::MAX;
+pub(super) const UNKNOWN_NS: u64 = u64::MAX;
 
 /// How long `charge` has to wait behind `ahead` units, in nanoseconds, or [`UNKNOWN_NS`].
 fn expected_ns(charge: &Charge<'_>, ahead: u64, now: Timestamp) -> u64 {

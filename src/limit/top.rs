@@ -59,6 +59,11 @@ impl Top {
 
     /// Counts one occurrence of a key. `text` is copied only if the key takes a place.
     pub fn offer(&mut self, key: Key, text: &str) {
+        self.offer_with(key, || text);
+    }
+
+    /// The same; `text` is asked for only if the key takes a place.
+    pub fn offer_with<T: AsRef<str>>(&mut self, key: Key, text: impl FnOnce() -> T) {
         self.total = self.total.saturating_add(1);
         if let Some(&place) = self.places.get(&key) {
             self.slots[place].count = self.slots[place].count.saturating_add(1);
@@ -67,13 +72,13 @@ impl Top {
             let rank = self.heap.len();
             self.places.insert(key, self.slots.len());
             self.heap.push(self.slots.len());
-            self.slots.push(Slot { key, text: cut(text), count: 1, error: 0, rank });
+            self.slots.push(Slot { key, text: cut(text().as_ref()), count: 1, error: 0, rank });
             self.rise(rank);
         } else if let Some(&place) = self.heap.first() {
             let slot = &mut self.slots[place];
             self.places.remove(&slot.key);
             self.places.insert(key, place);
-            (slot.key, slot.text, slot.error) = (key, cut(text), slot.count);
+            (slot.key, slot.text, slot.error) = (key, cut(text().as_ref()), slot.count);
             slot.count = slot.count.saturating_add(1);
             self.sink(0);
         }

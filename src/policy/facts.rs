@@ -37,6 +37,12 @@ pub struct Facts<'a> {
 }
 
 impl Facts<'_> {
+    /// What the request's head takes of memory, about, in bytes.
+    pub fn head_bytes(&self) -> usize {
+        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        self.path.len() + self.query.map_or(0, str::len) + headers
+    }
+
     /// Whether this is a CORS preflight (Fetch standard, section 4.8).
     pub fn is_cors_preflight(&self) -> bool {
         *self.method == Method::OPTIONS

@@ -77,6 +77,13 @@ impl KeySecret {
         finish(text(hasher, bytes))
     }
 
+    /// A few bits of a hash, by which people tell texts apart that they are not to read. Without the secret nobody can
+    /// try which text has it.
+    pub fn fingerprint(&self, bytes: &[u8]) -> u32 {
+        let Key { first, .. } = finish(text(tagged(self.template, tag::FINGERPRINT, 0), bytes));
+        u32::try_from(first >> 32).unwrap_or(0)
+    }
+
     /// The key of a request under a limit that applies to it. `who` has one entry for each identity of the policy.
     #[inline]
     pub fn key(&self, applied: &Applied<'_>, facts: &Facts<'_>, ipv6_prefix: u8, who: &[Who<'_>]) -> Key {
@@ -139,6 +146,7 @@ mod tag {
     pub(super) const IPV6: u8 = 3;
     pub(super) const VALUES: u8 = 4;
     pub(super) const TOKEN: u8 = 5;
+    pub(super) const FINGERPRINT: u8 = 6;
 }
 
 // Hashers are taken and given back by value, so that they can stay in registers.
@@ -193,6 +201,11 @@ fn header_values(hasher: SipHasher, headers: Fields<'_>, name: &HeaderName) -> S
 /// The first value of a query parameter, as a form decoder reads it.
 pub(super) fn parameter_value(query: &str, name: &str) -> Option<SmallVec<[u8; 64]>> {
     parameter(query, name).map(Iterator::collect)
+}
+
+/// The first cookie of this name, without quotes and escapes.
+pub(super) fn cookie_value(headers: Fields<'_>, name: &str) -> Option<SmallVec<[u8; 64]>> {
+    cookie(headers, name).map(Iterator::collect)
 }
 
 fn parameter<'q>(query: &'q str, name: &str) -> Option<Decoded<'q>> {

@@ -44,12 +44,23 @@ pub enum HeaderTest {
 
 impl Match {
     pub(super) fn matches_beyond_path(&self, facts: &Facts<'_>) -> bool {
-        (self.methods.is_empty() || self.methods.contains(facts.method))
-            && (self.hosts.is_empty() || self.hosts.iter().any(|host| host.matches(facts.host)))
-            && self.headers.iter().all(|(name, test)| match test {
-                HeaderTest::Present => facts.headers.contains(name.as_str()),
-                HeaderTest::Is(value) => facts.headers.all(name.as_str()).any(|found| value == found),
-            })
+        self.has_method(facts) && self.has_host(facts) && self.headers.iter().all(|header| has_header(header, facts))
+    }
+
+    pub(super) fn has_method(&self, facts: &Facts<'_>) -> bool {
+        self.methods.is_empty() || self.methods.contains(facts.method)
+    }
+
+    pub(super) fn has_host(&self, facts: &Facts<'_>) -> bool {
+        self.hosts.is_empty() || self.hosts.iter().any(|host| host.matches(facts.host))
+    }
+}
+
+/// Whether a header of the request is as said.
+pub(super) fn has_header((name, test): &(HeaderName, HeaderTest), facts: &Facts<'_>) -> bool {
+    match test {
+        HeaderTest::Present => facts.headers.contains(name.as_str()),
+        HeaderTest::Is(value) => facts.headers.all(name.as_str()).any(|found| value == found),
     }
 }
 

@@ -11,10 +11,13 @@ mod matcher;
 mod pattern;
 mod plan;
 mod settle;
+mod shown;
 mod siphash;
+mod why;
 
 pub mod access;
 pub mod client_ip;
+pub mod host;
 pub mod jwt;
 pub mod key;
 pub mod path;
@@ -32,6 +35,8 @@ pub use matcher::{HeaderTest, HostPattern, Match};
 pub use pattern::{PathPattern, PatternError};
 pub use plan::{Plan, PlanSource};
 pub use settle::{After, Settle, SettleBy, StatusSet};
+pub use shown::SHOWN_BYTES_MAX;
+pub use why::Mismatch;
 
 use access::Access;
 use client_ip::ClientIpRules;

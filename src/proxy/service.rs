@@ -175,7 +175,7 @@ impl<'v> Life<'v> {
         tally: &mut Tally<'_>,
     ) -> Result<Pass<'v>, Stop<'v>> {
         let gate = &self.worker.shared.gate;
-        let passed = match gate.admit(&self.view.current.live, stage, facts, || head_bytes(facts), now) {
+        let passed = match gate.admit(&self.view.current.live, stage, facts, || facts.head_bytes(), now) {
             Ok(Step::Pass(pass)) => return Ok(pass),
             Ok(Step::Refuse(refusal)) => Err(*refusal),
             // Boxed, so that those who need not wait are smaller.
@@ -308,10 +308,4 @@ impl<'l> Passed<'l> {
         let identified = self.identified.map(|standing| if is_kept { standing } else { standing.refunded() });
         Standing::tightest(self.arrival, identified)
     }
-}
-
-/// What a waiting request keeps in memory of its head, about.
-fn head_bytes(facts: &Facts<'_>) -> usize {
-    let headers: usize = facts.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-    facts.path.len() + facts.query.map_or(0, str::len) + headers
 }

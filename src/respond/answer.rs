@@ -83,19 +83,13 @@ impl<'a> Answer<'a> {
 
     /// The answer to a request without the identity it needs: 401.
     pub fn unidentified(missing: &Unidentified<'_>, is_grpc: bool) -> Self {
-        let identity = missing.identity;
-        let detail = match missing.why {
-            Why::Missing => format!("{identity}: none given"),
-            Why::Several => format!("{identity}: more than one given"),
-            Why::Token(error) => format!("{identity}: {error}"),
-        };
         // RFC 6750, section 3: the error code only if there was a token.
         let challenge = missing.wants_bearer.then_some(match missing.why {
             Why::Missing => "Bearer",
             Why::Several => "Bearer error=\"invalid_request\"",
             Why::Token(_) => "Bearer error=\"invalid_token\"",
         });
-        Self { challenge, ..Self::new(Kind::Unidentified, detail, is_grpc) }
+        Self { challenge, ..Self::new(Kind::Unidentified, missing.to_string(), is_grpc) }
     }
 
     /// The answer to a request that is shut out: 403. It names what the client knows already, and the plans that

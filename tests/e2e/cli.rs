@@ -71,6 +71,7 @@ fn what_it_is() {
       run          Serve as a configuration file says
       check        Say everything that is wrong with a configuration file; exit code 3 if anything is
       demo         Show what Weir does, with a small service of its own; needs no file
+      explain      Say what would become of a request, limit by limit, and why; charges nothing
       healthcheck  Ask a running Weir whether it is well; for container health checks
       help         Print this message or the help of the given subcommand(s)
 
@@ -107,6 +108,7 @@ fn a_wrong_command_line_is_2() {
       run          Serve as a configuration file says
       check        Say everything that is wrong with a configuration file; exit code 3 if anything is
       demo         Show what Weir does, with a small service of its own; needs no file
+      explain      Say what would become of a request, limit by limit, and why; charges nothing
       healthcheck  Ask a running Weir whether it is well; for container health checks
       help         Print this message or the help of the given subcommand(s)
 

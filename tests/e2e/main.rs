@@ -26,7 +26,9 @@ mod limits;
 mod answers;
 mod attacks;
 
+mod api;
 mod drain;
+mod explain;
 mod logs;
 mod metrics;
 mod reload;

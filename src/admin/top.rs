@@ -1,0 +1,42 @@
+//! `GET /v1/top`: whose requests each limit refuses or holds most.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::answer::{self, Answer, problem};
+use crate::gate::{Gate, Live, TOP_KEYS, TopKey, TopKeys};
+
+const N: usize = 20;
+
+/// The answer to a query of `limit=NAME` and `n=COUNT`, both optional.
+pub(super) fn answer(gate: &Gate, live: &Live, query: Option<&str>) -> Answer {
+    let (limit, n) = match read(query.unwrap_or("")) {
+        Ok(asked) => asked,
+        Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
+    };
+    let tops = gate.top(live, limit, n);
+    if limit.is_some() && tops.is_empty() {
+        return problem(StatusCode::NOT_FOUND, "there is no such limit");
+    }
+    answer::json(StatusCode::OK, &json!({ "limits": tops.into_iter().map(value).collect::<Vec<_>>() }))
+}
+
+fn read(query: &str) -> Result<(Option<&str>, usize), String> {
+    let (mut limit, mut n) = (None, N);
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some(("limit", name)) => limit = Some(name),
+            Some(("n", text)) => {
+                let count = text.parse().ok().filter(|count| (1..=TOP_KEYS).contains(count));
+                n = count.ok_or_else(|| format!("n: a whole number from 1 to {TOP_KEYS}"))?;
+            }
+            _ => return Err("only limit=NAME and n=COUNT can be asked for".to_owned()),
+        }
+    }
+    Ok((limit, n))
+}
+
+fn value(TopKeys { limit, total, missed, keys }: TopKeys) -> Value {
+    let key = |TopKey { key, count, error }: TopKey| json!({ "key": key, "count": count, "error": error });
+    json!({ "limit": limit, "total": total, "missed": missed, "keys": keys.into_iter().map(key).collect::<Vec<_>>() })
+}

@@ -1,0 +1,215 @@
+//! `weir explain`: what would become of a request, by a configuration file or in a running Weir.
+
+use std::error::Error;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+
+use super::{INVALID_CONFIGURATION, fail};
+use crate::config;
+use crate::gate::{BudgetExplained, Explanation, Gate, LimitExplained, Question};
+use crate::telemetry::Metrics;
+use crate::time::Clock;
+
+#[derive(Debug, Args)]
+pub(super) struct Asked {
+    /// The configuration file; nothing has been spent. Not read with --admin.
+    #[arg(long, value_name = "FILE", required_unless_present = "admin")]
+    config: Option<PathBuf>,
+    /// Ask the running Weir whose admin listener this is, as an address or a URL; by what is spent there now.
+    #[arg(long, value_name = "URL")]
+    admin: Option<String>,
+    /// The request's method.
+    #[arg(long, default_value = "GET")]
+    method: String,
+    /// Its path, with the query if it has one.
+    #[arg(long, default_value = "/")]
+    path: String,
+    /// Its host.
+    #[arg(long, default_value = "localhost")]
+    host: String,
+    /// The client's address, once trusted proxies have been believed.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    ip: IpAddr,
+    /// A header; may be given several times.
+    #[arg(long, value_name = "NAME: VALUE", value_parser = header_line)]
+    header: Vec<(String, String)>,
+    /// A token; the same as --header 'authorization: Bearer TOKEN'.
+    #[arg(long)]
+    token: Option<String>,
+    /// Answer in JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn header_line(line: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = line.split_once(':').ok_or("a header is written as `name: value`")?;
+    Ok((name.trim_ascii().to_owned(), value.trim_ascii().to_owned()))
+}
+
+/// Less than anybody waits for an explanation.
+const AT_MOST: Duration = Duration::from_secs(10);
+/// An explanation has a few hundred bytes for each limit.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+pub(super) fn explain(asked: Asked) -> ExitCode {
+    let Asked { config, admin, method, path, host, ip, header: mut headers, token, json } = asked;
+    headers.extend(token.map(|token| ("authorization".to_owned(), format!("Bearer {token}"))));
+    let question = Question { method, path, host, ip, headers };
+    let explained = match (admin, config) {
+        (Some(admin), _) => ask(&admin, &question),
+        (None, Some(file)) => match by_file(&file, &question) {
+            Ok(explained) => explained,
+            Err(invalid) => return invalid,
+        },
+        (None, None) => Err("neither --config nor --admin".into()),
+    };
+    let explained = match explained {
+        Ok(explained) => explained,
+        Err(error) => return fail(&error),
+    };
+    if !json {
+        println!("{}", in_words(&explained));
+        return ExitCode::SUCCESS;
+    }
+    match serde_json::to_string_pretty(&explained) {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&error),
+    }
+}
+
+type Explained = Result<Explanation, Box<dyn Error>>;
+
+fn by_file(file: &Path, question: &Question) -> Result<Explained, ExitCode> {
+    let config = config::load(file).map_err(|diagnostics| {
+        eprintln!("{diagnostics}");
+        ExitCode::from(INVALID_CONFIGURATION)
+    })?;
+    let explain = || {
+        let mut secret = [0; 16];
+        getrandom::fill(&mut secret)?;
+        let gate = Gate::new(Clock::start(), secret, Arc::new(Metrics::new("", "")?));
+        let live = gate.install(config.policy, config.hold, config.max_tokens);
+        Ok(gate.explain(&live, question, gate.clock().now())?)
+    };
+    Ok(explain())
+}
+
+fn ask(admin: &str, question: &Question) -> Explained {
+    let authority = admin.strip_prefix("http://").unwrap_or(admin).trim_end_matches('/');
+    let body = serde_json::to_vec(question)?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let answered = runtime.block_on(async { timeout(AT_MOST, post(authority, body)).await });
+    let (status, body) = answered.map_err(|_| format!("{authority} does not answer in time"))??;
+    if status.is_success() {
+        return Ok(serde_json::from_slice(&body)?);
+    }
+    let detail = serde_json::from_slice(&body).ok().and_then(|body: serde_json::Value| {
+        body.get("detail").and_then(serde_json::Value::as_str).map(|detail| format!(": {detail}"))
+    });
+    Err(format!("{authority} answers {status}{}", detail.unwrap_or_default()).into())
+}
+
+async fn post(authority: &str, body: Vec<u8>) -> Result<(StatusCode, Bytes), Box<dyn Error>> {
+    let failed = |error: &dyn std::fmt::Display| format!("{authority} does not answer: {error}");
+    let stream = TcpStream::connect(authority).await.map_err(|error| failed(&error))?;
+    let (mut send, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let request = Request::post("/v1/explain")
+        .header(header::HOST, authority)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Full::<Bytes>::from(body))?;
+    let answer = async {
+        let response = send.send_request(request).await?;
+        let status = response.status();
+        let body = http_body_util::Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+        Ok::<_, Box<dyn Error>>((status, body.collect().await.map_err(|error| failed(&error))?.to_bytes()))
+    };
+    let driven = async {
+        let _ = connection.await; // what is wrong with it, the answer says
+        std::future::pending().await
+    };
+    tokio::select! {
+        answer = answer => answer,
+        never = driven => never,
+    }
+}
+
+fn in_words(explained: &Explanation) -> String {
+    let Explanation { request, ip, limits, decision, why, violated, retry_after_ms, remaining } = explained;
+    let mut lines = vec![format!("{request} from {ip}")];
+    for limit in limits {
+        lines.extend(limit_in_words(limit));
+    }
+    let mut end = format!("decision: {decision}: {why}");
+    if !violated.is_empty() {
+        end += &format!(" ({})", violated.join(", "));
+    }
+    match (&**decision, retry_after_ms) {
+        ("held", Some(ms)) => end += &format!("; for {}", duration(*ms)),
+        (_, Some(ms)) => end += &format!("; retry after {}", duration(*ms)),
+        ("admitted", None) => {
+            if let Some(units) = remaining {
+                end += &format!("; remaining {units}");
+            }
+        }
+        _ => {}
+    }
+    lines.push(end);
+    lines.join("\n")
+}
+
+fn limit_in_words(told: &LimitExplained) -> Vec<String> {
+    let LimitExplained { limit, stage, mode, why_not, budget } = told;
+    let head = format!("limit {limit} ({stage}, {mode})");
+    if !why_not.is_empty() {
+        return vec![format!("{head} does not apply: {}", why_not.join("; "))];
+    }
+    let Some(budget) = budget else {
+        return vec![format!("{head} applies, but the request does not get so far")];
+    };
+    let BudgetExplained { key, rule, from, cost, admits, remaining, debt, reset_after_ms, retry_after_ms, waiting } =
+        budget;
+    let key: Vec<String> = key.iter().map(|(part, text)| format!("{part} = {text}")).collect();
+    let key = if key.is_empty() { "one for all".to_owned() } else { key.join(", ") };
+    let Some(rule) = rule else {
+        return vec![format!("{head} applies"), format!("  key: {key}"), format!("  rule: none, by {from}")];
+    };
+    let mut says = format!("{}; remaining {remaining}", if *admits { "admits" } else { "denies" });
+    if *debt > 0 {
+        says += &format!(", debt {debt}");
+    }
+    if let Some(ms) = reset_after_ms {
+        says += &format!(", full in {}", duration(*ms));
+    }
+    if let Some(ms) = retry_after_ms {
+        says += &format!(", could admit in {}", duration(*ms));
+    }
+    if *waiting > 0 {
+        says += &format!(", waiting {waiting}");
+    }
+    vec![
+        format!("{head} applies"),
+        format!("  key: {key}"),
+        format!("  rule: {rule}, by {from}; cost {cost}"),
+        format!("  {says}"),
+    ]
+}
+
+fn duration(ms: u64) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_millis(ms))
+}

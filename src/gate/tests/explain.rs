@@ -1,0 +1,107 @@
+//! An explanation says what a request is told then, and changes nothing.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::gate::{Explanation, Question};
+
+fn explain(gate: &Gate, live: &Live, words: &[&str]) -> Explanation {
+    let headers = words.iter().filter_map(|word| word.split_once('='));
+    let question = Question {
+        method: "GET".into(),
+        path: "/?q=1".into(),
+        host: "h".into(),
+        ip: std::net::Ipv4Addr::LOCALHOST.into(),
+        headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+    };
+    gate.explain(live, &question, gate.clock.now()).unwrap()
+}
+
+/// The same of what the gate does.
+fn summary(step: &Step<'_>) -> (&'static str, Vec<String>, Option<u64>) {
+    match step {
+        Step::Pass(_) => ("admitted", Vec::new(), None),
+        Step::Wait(_) => ("held", Vec::new(), None),
+        Step::Delay(delayed) => ("delayed", vec![delayed.held_by().to_owned()], None),
+        Step::Refuse(refusal) => {
+            let retry_ms = match refusal.retry {
+                Retry::AfterNs(ns) => Some(ns.div_ceil(MS_NS)),
+                Retry::Never => None,
+            };
+            ("rejected", refusal.violated.iter().map(|name| (*name).to_owned()).collect(), retry_ms)
+        }
+    }
+}
+
+fn limits(with_cost: u64) -> Vec<Limit> {
+    vec![
+        limit("x-a", 2, "1s", 2, OnLimit::Reject),
+        limit("x-b", 1, "2s", 3, hold(Some(ns("3s")))),
+        Limit { cost: Cost::Units(with_cost), ..limit("x-c", 5, "1s", 5, hold(None)) },
+        Limit { mode: Mode::Shadow, ..limit("x-d", 1, "1h", 1, OnLimit::Reject) },
+        Limit { mode: Mode::Off, ..limit("x-e", 1, "1h", 1, OnLimit::Reject) },
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn agrees_with_the_decision(
+        asks in prop::collection::vec((prop::collection::vec(
+            prop::sample::select(vec!["x-a=1", "x-a=2", "x-b=1", "x-c=1", "x-d=1", "x-e=1"]), 0..4), 0_u64..900), 1..40),
+        cost in 1_u64..7,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let gate = new_gate();
+            let live = install(gate, limits(cost), CAPS);
+            let mut waiting = Vec::new();
+            for (mut words, pause_ms) in asks {
+                words.sort_unstable();
+                words.dedup_by_key(|word| word.split('=').next());
+                tokio::time::advance(Duration::from_millis(pause_ms)).await;
+                let told = explain(gate, live, &words);
+                prop_assert_eq!(&told, &explain(gate, live, &words));
+                let step = ask(gate, live, &headers(&words));
+                let (decision, violated, retry_ms) = summary(&step);
+                prop_assert_eq!(&told.decision, decision, "{:?} {:?}", words, told);
+                match step {
+                    Step::Refuse(_) => prop_assert_eq!((&told.violated, told.retry_after_ms), (&violated, retry_ms), "{:?}", told),
+                    Step::Wait(one) => waiting.push(one),
+                    Step::Delay(_) => {}
+                    Step::Pass(mut pass) => {
+                        pass.charged.keep(true);
+                        prop_assert_eq!(told.remaining.is_some(), pass.standing.is_some());
+                    }
+                }
+            }
+            Ok(())
+        })?;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_makes_no_sense_is_said() {
+    let gate = new_gate();
+    let live = install(gate, [], CAPS);
+    let good = Question {
+        method: "GET".into(),
+        path: "/".into(),
+        host: String::new(),
+        ip: std::net::Ipv4Addr::LOCALHOST.into(),
+        headers: Vec::new(),
+    };
+    let header = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
+    for (question, start) in [
+        (good.clone(), ""),
+        (Question { method: "G T".into(), ..good.clone() }, "method: "),
+        (Question { path: "/a%2Fb".into(), ..good.clone() }, "path: "),
+        (Question { host: "a b".into(), ..good.clone() }, "host: "),
+        (Question { headers: header("a b", ""), ..good.clone() }, "headers: "),
+        (Question { headers: header("a", "\n1\n2"), ..good.clone() }, "headers: "),
+    ] {
+        let told =
+            gate.explain(live, &question, gate.clock.now()).map_or_else(|error| error.to_string(), |_| String::new());
+        assert!(told.starts_with(start) && told.is_empty() == start.is_empty(), "{question:?}: {told}");
+    }
+}

@@ -1,0 +1,180 @@
+//! Charges without a request: whom they meet, and how deep they go.
+
+use http::{HeaderName, Method};
+
+use super::*;
+use crate::gate::spend::{Balance, Spend, SpendError, UNITS_MAX};
+use crate::policy::{After, IdentitySource, OnMissing, PathPattern, Settle, SettleBy};
+
+fn pairs(key: &[(&str, &str)]) -> Vec<(String, String)> {
+    key.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn spend(
+    gate: &Gate,
+    live: &Live,
+    limit: &str,
+    key: &[(&str, &str)],
+    units: u64,
+    now: Timestamp,
+) -> Result<Balance, SpendError> {
+    gate.spend(live, Spend { limit, key: &pairs(key), plan: None, units }, now)
+}
+
+fn of(name: &str, key: Vec<KeyPart>) -> Limit {
+    let every = limit(name, 10, "1s", 10, OnLimit::Reject);
+    Limit { matches: Match::default(), key, ..every }
+}
+
+fn in_debt(limit: Limit, max_debt: u64) -> Limit {
+    let settle = Settle { by: SettleBy::ElapsedMs, every_ns: None, max_debt };
+    Limit { after: Some(Arc::new(After { counts: None, settle: Some(settle) })), ..limit }
+}
+
+/// Units come back at 10 a second; the largest debt is 20.
+#[tokio::test(start_paused = true)]
+async fn balances_over_time() {
+    let gate = new_gate();
+    let live = install(gate, [in_debt(of("cpu", Vec::new()), 20)], CAPS);
+    let start = gate.clock.now();
+    for (at_ms, units, remaining, debt, reset_ms) in [
+        (0, 4, 6, 0, 400),
+        (0, 6, 0, 0, 1000),
+        (0, 5, 0, 5, 1500),
+        (500, 1, 0, 1, 1100),
+        (600, 1, 0, 1, 1100),
+        // Deeper it does not go.
+        (600, 1_000_000, 0, 20, 3000),
+        (600, UNITS_MAX, 0, 20, 3000),
+        (3600, 1, 9, 0, 100),
+    ] {
+        let now = start.saturating_add_ns(at_ms * MS_NS);
+        let balance = spend(gate, live, "cpu", &[], units, now).unwrap();
+        let expected = Balance { remaining: Some(remaining), debt, reset_after_ns: Some(reset_ms * MS_NS) };
+        assert_eq!(balance, expected, "{units} at {at_ms} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_debt_nothing_goes_below_zero() {
+    let gate = new_gate();
+    let live = install(gate, [of("cpu", Vec::new())], CAPS);
+    let now = gate.clock.now();
+    let expected = Balance { remaining: Some(0), debt: 0, reset_after_ns: Some(1000 * MS_NS) };
+    for _ in 0..3 {
+        assert_eq!(spend(gate, live, "cpu", &[], 1_000, now), Ok(expected));
+    }
+}
+
+/// What is charged by name is charged to the bucket that the request has.
+#[tokio::test(start_paused = true)]
+async fn meets_the_key_of_requests() {
+    let header = |name: &'static str| KeyPart::Header(HeaderName::from_static(name));
+    let path = |text: &str| PathPattern::parse(text).unwrap();
+    let identity = |name: &str, header: &'static str| Identity {
+        name: name.into(),
+        source: IdentitySource::Header(HeaderName::from_static(header)),
+        on_missing: OnMissing::Anonymous,
+    };
+    for (part, name, value) in [
+        (KeyPart::Ip, "ip", "127.0.0.1"),
+        (KeyPart::Ip, "ip", "::ffff:127.0.0.1"),
+        (KeyPart::Path, "path", "/a/b"),
+        (KeyPart::Path, "path", "/a//c/../%62"),
+        (KeyPart::Route, "route", "/a/{x}"),
+        (KeyPart::Host, "host", "Shop.Test:8080"),
+        (KeyPart::Method, "method", "PUT"),
+        (KeyPart::Identity(0), "seller", "123"),
+        (header("x-api-key"), "header:X-Api-Key", "k"),
+        (KeyPart::Query("q".into()), "query:q", "a b"),
+        (KeyPart::Cookie("c".into()), "cookie:c", "d"),
+    ] {
+        let gate = new_gate();
+        let matches = Match { paths: vec![path("/a/{x}")], ..Match::default() };
+        let limits = vec![Limit { matches, ..of("l", vec![part.clone(), KeyPart::Method]) }];
+        let limits =
+            if part == KeyPart::Method { vec![Limit { key: vec![part.clone()], ..limits[0].clone() }] } else { limits };
+        let live = gate.install(policy(limits, vec![identity("seller", "x-seller")]), CAPS, 10);
+        let now = gate.clock.now();
+        let mut key = vec![(name, value)];
+        if part != KeyPart::Method {
+            key.insert(0, ("method", "PUT"));
+        }
+        assert_eq!(spend(gate, &live, "l", &key, 7, now).unwrap().remaining, Some(3), "{name}");
+        let headers: FieldBuf = [("x-seller", "123"), ("x-api-key", "k"), ("cookie", "c=d")].into_iter().collect();
+        let facts = Facts {
+            method: &Method::PUT,
+            host: "shop.test",
+            path: "/a/b",
+            query: Some("q=a+b"),
+            headers: headers.fields(),
+            client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+            certificate: None,
+        };
+        let Step::Pass(pass) = gate.admit(&live, Stage::Identified, &facts, || 0, now).unwrap() else {
+            panic!("{name} is refused")
+        };
+        assert_eq!(pass.standing.unwrap().remaining, 2, "{name} {value}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_is_said_and_charges_nothing() {
+    use SpendError::{BadPart, DoublePart, InFlight, MissingPart, Units, UnknownLimit, UnknownPart};
+    let gate = new_gate();
+    let in_flight = Algorithm::Concurrency(crate::limit::concurrency::Rule::new(3).unwrap());
+    let limits = [
+        of("l", vec![KeyPart::Ip, KeyPart::Route, KeyPart::Header(HeaderName::from_static("x-a"))]),
+        Limit { allowed: Allowed::to_all(in_flight), ..of("c", Vec::new()) },
+        of("p", vec![KeyPart::Path]),
+        of("h", vec![KeyPart::Host]),
+    ];
+    let live = install(gate, limits, CAPS);
+    let now = gate.clock.now();
+    let good = [("ip", "::1"), ("route", ""), ("header:x-a", "1")];
+    for (limit, key, units, error) in [
+        ("m", &good[..], 1, UnknownLimit),
+        ("l", &good, 0, Units),
+        ("l", &good, UNITS_MAX + 1, Units),
+        ("l", &good[..2], 1, MissingPart("header:x-a".into())),
+        ("l", &[], 1, MissingPart("ip".into())),
+        ("l", &[good[0], good[1], good[2], ("path", "/")], 1, UnknownPart("path".into())),
+        ("l", &[good[0], good[1], good[2], ("header:X-A", "/")], 1, DoublePart("header:x-a".into())),
+        ("l", &[("ip", "here"), good[1], good[2]], 1, BadPart("ip".into())),
+        ("l", &[good[0], ("route", "/a"), good[2]], 1, BadPart("route".into())),
+        ("p", &[("path", "/a%2Fb")], 1, BadPart("path".into())),
+        ("h", &[("host", "a b")], 1, BadPart("host".into())),
+        ("c", &[], 1, InFlight),
+        ("c", &[("ip", "::1")], 1, UnknownPart("ip".into())),
+    ] {
+        assert_eq!(spend(gate, live, limit, key, units, now), Err(error), "{limit} {key:?} {units}");
+    }
+    assert!(live.states.iter().all(|state| state.table.is_empty()));
+    assert_eq!(spend(gate, live, "l", &good, 10, now).unwrap().remaining, Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn overrides_and_plans_have_their_own_numbers() {
+    let gate = new_gate();
+    let rule = |burst| Algorithm::TokenBucket(Quota::new(Rate { count: 1, period_ns: ns("1s") }, burst).unwrap());
+    let allowed = Allowed {
+        plans: vec![("premium".into(), Some(rule(100))), ("free".into(), None)],
+        overrides: vec![("vip".into(), Some(rule(1000)))],
+        ..Allowed::to_all(rule(10))
+    };
+    let part = KeyPart::Header(HeaderName::from_static("x-a"));
+    let live = install(gate, [Limit { allowed, ..of("l", vec![part]) }], CAPS);
+    let now = gate.clock.now();
+    for (who, plan, remaining) in [
+        ("a", None, Some(9)),
+        ("b", Some("premium"), Some(99)),
+        ("c", Some("unknown"), Some(9)),
+        ("d", Some("free"), None),
+        ("vip", None, Some(999)),
+        ("vip", Some("premium"), Some(998)),
+    ] {
+        let key = pairs(&[("header:x-a", who)]);
+        let balance = gate.spend(live, Spend { limit: "l", key: &key, plan, units: 1 }, now).unwrap();
+        assert_eq!(balance.remaining, remaining, "{who} {plan:?}");
+    }
+}

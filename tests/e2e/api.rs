@@ -1,0 +1,162 @@
+//! What operators and services ask of a running Weir.
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Client, Upstream, Weir};
+
+const LIMITS: &str = r#"
+[identity.seller]
+header = "x-seller"
+on_missing = "anonymous"
+
+[[limit]]
+name = "cpu"
+key = ["seller"]
+rate = "10/h"
+
+[[limit]]
+name = "wait"
+match = { path = "/wait" }
+key = ["ip", "header:x-api-key"]
+rate = "1/h"
+on_limit = "hold"
+"#;
+
+/// One table has what the harness writes and what is asked for here.
+fn start(upstream: &Upstream) -> Weir {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Weir::config(upstream, "", LIMITS).replacen("[admin]\n", "[admin]\nhosts = [\"weir.internal\"]\n", 1);
+    std::fs::write(folder.path().join("weir.toml"), config).unwrap();
+    Weir::start_in(folder)
+}
+
+fn send(weir: &Weir, method: &str, target: &str, headers: &str, body: &str) -> Answer {
+    let length = body.len();
+    let head = format!("{method} {target} HTTP/1.1\r\n{headers}Content-Length: {length}\r\n\r\n");
+    Client::connect(weir.admin()).send(head).send(body).answer()
+}
+
+const JSON: &str = "Host: localhost\r\nContent-Type: application/json\r\n";
+
+fn post(weir: &Weir, target: &str, body: &Value) -> Answer {
+    send(weir, "POST", target, JSON, &body.to_string())
+}
+
+fn read(answer: &Answer) -> Value {
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+/// The status of a request of this seller.
+fn ask(weir: &Weir, seller: &str) -> Answer {
+    let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX-Seller: {seller}\r\n\r\n");
+    Client::connect(weir.address()).send(head).answer()
+}
+
+#[test]
+fn a_service_charges_its_client() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let charge = |seller: &str, units: u64| json!({ "limit": "cpu", "key": { "seller": seller }, "units": units });
+    assert_eq!(ask(&weir, "123").header("x-ratelimit-remaining"), Some("9"));
+    for (target, units, remaining) in
+        [("/v1/spend", 4, 5), ("/spend_ratelimiter_budget", 3, 2), ("/v1/spend", 250, 0), ("/v1/spend", 1, 0)]
+    {
+        let answer = post(&weir, target, &charge("123", units));
+        assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
+        let balance = read(&answer);
+        assert_eq!(balance["limit"], "cpu");
+        assert_eq!(balance["remaining"], remaining, "{balance}");
+        assert_eq!(balance["debt"], 0);
+        assert!(balance["reset_after_ms"].as_u64().unwrap() > 1_000_000, "{balance}");
+    }
+    assert_eq!((ask(&weir, "123").status, ask(&weir, "124").status), (429, 200));
+    // Of many, each has its own result; a number is a seller as good as its text.
+    let batch = json!([
+        charge("125", 10),
+        { "limit": "cpu", "key": { "seller": 126 }, "units": 9 },
+        { "limit": "gpu", "units": 1 },
+        { "limit": "cpu", "key": {}, "units": 1 },
+    ]);
+    let results = read(&post(&weir, "/v1/spend", &batch));
+    let told: Vec<_> =
+        results.as_array().unwrap().iter().map(|one| (one["remaining"].as_u64(), one["status"].as_u64())).collect();
+    assert_eq!(told, [(Some(0), None), (Some(1), None), (None, Some(404)), (None, Some(400))]);
+    assert_eq!([ask(&weir, "125"), ask(&weir, "126"), ask(&weir, "126")].map(|answer| answer.status), [429, 200, 429]);
+}
+
+#[test]
+fn what_cannot_be_charged_is_a_problem() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let of = |units: &str| format!("{{\"limit\":\"cpu\",\"key\":{{\"seller\":\"1\"}},\"units\":{units}}}");
+    let good = of("1");
+    let many = |count: usize| format!("[{}]", vec!["0"; count].join(","));
+    let long = format!("{good}{}", " ".repeat(70_000));
+    for (method, headers, body, status) in [
+        ("POST", JSON, &*good, 200),
+        ("POST", JSON, &of("0"), 400),
+        ("POST", JSON, &of("-1"), 400),
+        ("POST", JSON, &of("1.5"), 400),
+        ("POST", JSON, &of("\"1\""), 400),
+        ("POST", JSON, &of("9007199254740992"), 400),
+        ("POST", JSON, &of("99999999999999999999999"), 400),
+        ("POST", JSON, "{\"limit\":\"gpu\",\"units\":1}", 404),
+        ("POST", JSON, "{\"limit\":\"cpu\",\"units\":1}", 400),
+        ("POST", JSON, "{\"limit\":\"cpu\",\"key\":{\"seller\":\"1\",\"ip\":\"::1\"},\"units\":1}", 400),
+        ("POST", JSON, "{\"limit\":\"cpu\",\"key\":{\"seller\":[]},\"units\":1}", 400),
+        ("POST", JSON, "{\"limit\":\"cpu\",\"key\":{\"seller\":\"1\"},\"units\":1,\"extra\":1}", 400),
+        ("POST", JSON, "{\"limit\":\"cpu\"", 400),
+        ("POST", JSON, "", 400),
+        ("POST", JSON, &long, 400),
+        ("POST", JSON, &many(1000), 200),
+        ("POST", JSON, &many(1001), 400),
+        ("GET", JSON, "", 405),
+        ("PUT", JSON, &good, 405),
+        ("POST", "Host: localhost\r\n", &good, 415),
+        ("POST", "Host: localhost\r\nOrigin: http://localhost\r\nContent-Type: application/json\r\n", &good, 403),
+        ("POST", "Host: evil.example\r\nContent-Type: application/json\r\n", &good, 403),
+        ("POST", "Host: Weir.internal:99\r\nContent-Type: application/json\r\n", &good, 200),
+    ] {
+        let answer = send(&weir, method, "/v1/spend", headers, body);
+        let shown = &body[..body.len().min(80)];
+        assert_eq!(answer.status, status, "{method} {headers} {shown}: {}", answer.text());
+        if status != 200 {
+            assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{shown}");
+            assert_eq!(read(&answer)["status"], status, "{shown}");
+        }
+    }
+    assert_eq!(send(&weir, "GET", "/v1/spend", JSON, "").header("allow"), Some("POST"));
+    // Probes and scrapers name it as they like.
+    for path in ["/metrics", "/healthz", "/readyz"] {
+        assert_eq!(send(&weir, "GET", path, "Host: any.example\r\n", "").status, 200);
+    }
+}
+
+#[test]
+fn whose_requests_are_refused_most() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    for (seller, times) in [("alice-of-acme", 14), ("bob-of-acme", 12), ("carol-of-acme", 3)] {
+        (0..times).for_each(|_| drop(ask(&weir, seller)));
+    }
+    let top = |query: &str| read(&send(&weir, "GET", &format!("/v1/top{query}"), "Host: localhost\r\n", ""));
+    let all = top("");
+    assert_eq!(all["limits"][1], json!({ "limit": "wait", "total": 0, "missed": 0, "keys": [] }));
+    let cpu = &all["limits"][0];
+    assert_eq!((&cpu["total"], &cpu["missed"]), (&json!(6), &json!(0)), "{all}");
+    let rows: Vec<_> =
+        cpu["keys"].as_array().unwrap().iter().map(|row| (row["count"].as_u64(), row["error"].as_u64())).collect();
+    assert_eq!(rows, [(Some(4), Some(0)), (Some(2), Some(0))]);
+    // What a client sent in a header cannot be read.
+    assert!(cpu["keys"][0]["key"].as_str().unwrap().starts_with("alic..#"), "{all}");
+    assert!(!all.to_string().contains("alice"), "{all}");
+    assert_eq!(top("?limit=cpu&n=1")["limits"][0]["keys"].as_array().unwrap().len(), 1);
+    for (query, status) in
+        [("?limit=gpu", 404), ("?n=0", 400), ("?n=513", 400), ("?m=1", 400), ("?limit=cpu&n=512", 200)]
+    {
+        let answer = send(&weir, "GET", &format!("/v1/top{query}"), "Host: localhost\r\n", "");
+        assert_eq!(answer.status, status, "{query}");
+    }
+    assert_eq!(send(&weir, "POST", "/v1/top", JSON, "{}").status, 405);
+    assert_eq!(send(&weir, "GET", "/v1/top", "Host: evil.example\r\n", "").status, 403);
+}

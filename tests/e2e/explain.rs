@@ -1,0 +1,151 @@
+//! `weir explain`, by a file and in a running Weir.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{Client, Upstream, Weir};
+
+const LIMITS: &str = r#"
+[identity.seller]
+jwt = { claim = "sellerId", algorithms = ["HS256"], keys = [{ secret = { file = "secret" } }] }
+
+[[limit]]
+name = "flood"
+stage = "arrival"
+key = ["ip"]
+rate = "50/s"
+burst = 100
+
+[[limit]]
+name = "reports"
+match = { path = "/report/{id}", method = "GET" }
+key = ["header:x-api-key"]
+rate = "2/h"
+cost = 2
+
+[[limit]]
+name = "prices"
+match = { path = "/prices", host = "shop.example" }
+except = { ip = ["192.0.2.0/24"] }
+key = ["path"]
+rate = "1/h"
+on_limit = "hold"
+
+[[limit]]
+name = "sellers"
+match = { path = "/sellers" }
+key = ["seller"]
+rate = "1/s"
+
+[[limit]]
+name = "later"
+key = []
+rate = "1/s"
+mode = "off"
+"#;
+
+fn start(upstream: &Upstream) -> Weir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("secret"), "0123456789abcdef0123456789abcdef").unwrap();
+    std::fs::write(folder.path().join("weir.toml"), Weir::config(upstream, "", LIMITS)).unwrap();
+    Weir::start_in(folder)
+}
+
+fn explain(folder: &Path, args: &[&str]) -> (Option<i32>, String) {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_weir")).arg("explain").args(args).current_dir(folder).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout) + &text(output.stderr))
+}
+
+/// What follows `#` is different each time.
+fn without_fingerprints(text: &str) -> String {
+    text.split('#').enumerate().map(|(at, part)| if at == 0 { part } else { &part[8..] }).collect::<Vec<_>>().join("#")
+}
+
+#[test]
+fn by_a_file_everything_is_unspent() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let ask = |args: &[&str]| {
+        let (code, said) = explain(weir.folder(), &[&["--config", "weir.toml"], args].concat());
+        assert_eq!(code, Some(0), "{said}");
+        without_fingerprints(&said)
+    };
+    let args = ["--path", "/report/7?x=1", "--host", "Shop.example:80", "--ip", "192.0.2.7"];
+    insta::assert_snapshot!(ask(&[&args[..], &["--header", "X-Api-Key: sk-0123456789"]].concat()), @r#"
+    GET shop.example/report/7 from 192.0.2.7
+    limit flood (arrival, enforce) applies
+      key: ip = 192.0.2.7
+      rule: token_bucket of 100, one back every 20ms, by limit; cost 1
+      admits; remaining 99, full in 20ms
+    limit reports (identified, enforce) applies
+      key: header:x-api-key = sk-0..#
+      rule: token_bucket of 2, one back every 30m, by limit; cost 2
+      admits; remaining 0, full in 1h
+    limit prices (identified, enforce) does not apply: match.path has no pattern for this path; except.ip has the client in 192.0.2.0/24
+    limit sellers (identified, enforce) does not apply: match.path has no pattern for this path
+    limit later (identified, off) does not apply: its mode is off
+    decision: admitted: no limit refuses it; remaining 0
+    "#);
+    insta::assert_snapshot!(ask(&["--path", "/sellers", "--token", "abc"]), @r#"
+    GET localhost/sellers from 127.0.0.1
+    limit flood (arrival, enforce) applies
+      key: ip = 127.0.0.1
+      rule: token_bucket of 100, one back every 20ms, by limit; cost 1
+      admits; remaining 99, full in 20ms
+    limit reports (identified, enforce) does not apply: match.path has no pattern for this path
+    limit prices (identified, enforce) does not apply: match.path has no pattern for this path; match.host does not have this host
+    limit sellers (identified, enforce) applies, but the request does not get so far
+    limit later (identified, off) does not apply: its mode is off
+    decision: unidentified: seller: the token is malformed
+    "#);
+}
+
+#[test]
+fn a_running_weir_says_what_is_so_and_charges_nothing() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let url = format!("http://{}/", weir.admin());
+    let ask = || {
+        let args = ["--admin", &url, "--path", "/report/1", "--header", "x-api-key: k", "--json"];
+        let (code, said) = explain(weir.folder(), &args);
+        assert_eq!(code, Some(0), "{said}");
+        let told: Value = serde_json::from_str(&said).unwrap();
+        (told["decision"].as_str().unwrap().to_owned(), told["remaining"].as_u64(), told["violated"].to_string())
+    };
+    for _ in 0..3 {
+        assert_eq!(ask(), ("admitted".to_owned(), Some(0), "[]".to_owned()));
+    }
+    let head = "GET /report/1 HTTP/1.1\r\nHost: a\r\nX-Api-Key: k\r\n\r\n";
+    assert_eq!(Client::connect(weir.address()).send(head).answer().status, 200);
+    assert_eq!(ask().0, "rejected");
+    assert_eq!(ask().2, "[\"reports\"]");
+    assert_eq!(Client::connect(weir.address()).send(head).answer().status, 429);
+    // A question is no decision.
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"rejected\",limit=\"reports\"}"), 1.0);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"admitted\",limit=\"reports\"}"), 1.0);
+}
+
+#[test]
+fn what_goes_wrong_has_an_exit_code() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let url = weir.admin().to_string();
+    std::fs::write(weir.folder().join("broken.toml"), "[upstream]\n").unwrap();
+    for (args, code, words) in [
+        (&["--config", "broken.toml"][..], 3, "url"),
+        (&["--config", "missing.toml"], 3, "cannot read"),
+        (&[], 2, "--config"),
+        (&["--config", "weir.toml", "--header", "x"], 2, "name: value"),
+        (&["--config", "weir.toml", "--ip", "here"], 2, "--ip"),
+        (&["--config", "weir.toml", "--path", "/a%2Fb"], 1, "weir: path: "),
+        (&["--admin", &url, "--path", "/a%2Fb"], 1, "400 Bad Request: path: "),
+        (&["--admin", "127.0.0.1:1"], 1, "does not answer"),
+    ] {
+        let (found, said) = explain(weir.folder(), args);
+        assert!(found == Some(code) && said.contains(words), "{args:?}: {found:?} {said}");
+    }
+}
