@@ -13,22 +13,22 @@ use http::{Method, StatusCode};
 use super::answer::{Answer, problem};
 use crate::policy::host::{host, is_authority};
 
-/// Whether a request to `listen` may have been meant by whoever sent it; else the answer.
-pub(super) fn check(head: &Parts, listen: SocketAddr, hosts: &[Box<str>]) -> Result<(), Answer> {
+/// The answer to a request to `listen` that its sender's user may not have meant.
+pub(super) fn refuse(head: &Parts, listen: SocketAddr, hosts: &[Box<str>]) -> Option<Answer> {
     let mut named = head.headers.get_all(HOST).iter().map(|value| value.to_str().unwrap_or(""));
     let target = head.uri.authority().map(http::uri::Authority::as_str);
     let host = named.next().filter(|host| is_known(host, listen, hosts));
     if host.is_none() || named.next().is_some() || target.is_some_and(|target| !is_known(target, listen, hosts)) {
-        return Err(problem(StatusCode::FORBIDDEN, "Host: neither this address nor one of admin.hosts"));
+        return Some(problem(StatusCode::FORBIDDEN, "Host: neither this address nor one of admin.hosts"));
     }
     if head.headers.contains_key(ORIGIN) {
-        return Err(problem(StatusCode::FORBIDDEN, "Origin: web pages are not answered"));
+        return Some(problem(StatusCode::FORBIDDEN, "Origin: web pages are not answered"));
     }
     let mut kinds = head.headers.get_all(CONTENT_TYPE).iter().map(|value| value.to_str().unwrap_or(""));
     if head.method == Method::POST && !(kinds.next().is_some_and(is_json) && kinds.next().is_none()) {
-        return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type: only application/json"));
+        return Some(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type: only application/json"));
     }
-    Ok(())
+    None
 }
 
 fn is_known(authority: &str, listen: SocketAddr, hosts: &[Box<str>]) -> bool {
@@ -88,10 +88,10 @@ mod tests {
                 request = request.header(name, value);
             }
             let head = request.body(()).unwrap().into_parts().0;
-            let told = check(&head, listen.parse().unwrap(), &["weir.internal".into()]);
-            assert_eq!(told.map_or_else(|answer| answer.status().as_u16(), |()| 200), status, "{listen} {lines:?}");
+            let told = refuse(&head, listen.parse().unwrap(), &["weir.internal".into()]);
+            assert_eq!(told.map_or(200, |answer| answer.status().as_u16()), status, "{listen} {lines:?}");
         }
         let head = Request::get("http://evil.example/v1/x").header("host", "localhost").body(()).unwrap();
-        assert!(check(&head.into_parts().0, "127.0.0.1:9".parse().unwrap(), &[]).is_err());
+        assert!(refuse(&head.into_parts().0, "127.0.0.1:9".parse().unwrap(), &[]).is_some());
     }
 }

@@ -168,7 +168,7 @@ impl Admin {
             "/readyz" => return text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
             _ => {}
         }
-        if let Err(refusal) = guard::check(&head, self.address, &self.hosts) {
+        if let Some(refusal) = guard::refuse(&head, self.address, &self.hosts) {
             return refusal;
         }
         if path == "/v1/top" {

@@ -155,21 +155,14 @@ fn in_words(explained: &Explanation) -> String {
     for limit in limits {
         lines.extend(limit_in_words(limit));
     }
-    let mut end = format!("decision: {decision}: {why}");
-    if !violated.is_empty() {
-        end += &format!(" ({})", violated.join(", "));
-    }
-    match (&**decision, retry_after_ms) {
-        ("held", Some(ms)) => end += &format!("; for {}", duration(*ms)),
-        (_, Some(ms)) => end += &format!("; retry after {}", duration(*ms)),
-        ("admitted", None) => {
-            if let Some(units) = remaining {
-                end += &format!("; remaining {units}");
-            }
-        }
-        _ => {}
-    }
-    lines.push(end);
+    let by = if violated.is_empty() { String::new() } else { format!(" ({})", violated.join(", ")) };
+    let then = match (&**decision, retry_after_ms, remaining) {
+        ("held", Some(ms), _) => format!("; for {}", duration(*ms)),
+        (_, Some(ms), _) => format!("; retry after {}", duration(*ms)),
+        ("admitted", None, Some(units)) => format!("; remaining {units}"),
+        _ => String::new(),
+    };
+    lines.push(format!("decision: {decision}: {why}{by}{then}"));
     lines.join("\n")
 }
 
@@ -189,24 +182,16 @@ fn limit_in_words(told: &LimitExplained) -> Vec<String> {
     let Some(rule) = rule else {
         return vec![format!("{head} applies"), format!("  key: {key}"), format!("  rule: none, by {from}")];
     };
-    let mut says = format!("{}; remaining {remaining}", if *admits { "admits" } else { "denies" });
-    if *debt > 0 {
-        says += &format!(", debt {debt}");
-    }
-    if let Some(ms) = reset_after_ms {
-        says += &format!(", full in {}", duration(*ms));
-    }
-    if let Some(ms) = retry_after_ms {
-        says += &format!(", could admit in {}", duration(*ms));
-    }
-    if *waiting > 0 {
-        says += &format!(", waiting {waiting}");
-    }
+    let mut says = vec![format!("{}; remaining {remaining}", if *admits { "admits" } else { "denies" })];
+    says.extend((*debt > 0).then(|| format!("debt {debt}")));
+    says.extend(reset_after_ms.map(|ms| format!("full in {}", duration(ms))));
+    says.extend(retry_after_ms.map(|ms| format!("could admit in {}", duration(ms))));
+    says.extend((*waiting > 0).then(|| format!("waiting {waiting}")));
     vec![
         format!("{head} applies"),
         format!("  key: {key}"),
         format!("  rule: {rule}, by {from}; cost {cost}"),
-        format!("  {says}"),
+        format!("  {}", says.join(", ")),
     ]
 }
 
