@@ -12,9 +12,9 @@ use tokio::time::sleep_until;
 
 use super::decide::{pass, refusal, wake_behind};
 use super::hold::Rank;
+use super::room::Reserved;
 use super::settle::Terms;
 use super::verdict::Taken;
-use super::wait::Reserved;
 use super::{Cause, Gate, LimitState, Pass, Refusal, Standing};
 use crate::limit::{Key, Retry};
 use crate::policy::{Limit, Mode, OnLimit, Stage};

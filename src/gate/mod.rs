@@ -13,6 +13,7 @@ mod identify;
 mod line;
 mod live;
 mod refused;
+mod room;
 mod settle;
 mod spend;
 mod verdict;

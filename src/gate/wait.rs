@@ -11,7 +11,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 use tokio::sync::Notify;
@@ -21,6 +21,7 @@ use super::ban;
 use super::decide::{pass, refusal, wake_behind};
 use super::delay::{Decided as Limited, Delayed, is_late};
 use super::hold::{Backlog, Rank};
+use super::room::Reserved;
 use super::{Cause, Gate, HoldCaps, LimitState, Pass, Refusal};
 use crate::limit::{Key, Retry};
 use crate::policy::{HoldRule, Limit, Mode, Variant};
@@ -370,39 +371,4 @@ impl Drop for Waiting<'_> {
         let waited_ns = self.gate.clock.now().ns_since(self.since);
         self.held_by.metrics.hold_duration.observe(std::time::Duration::from_nanos(waited_ns).as_secs_f64());
     }
-}
-
-/// Room for one waiting request, given back on drop.
-#[derive(Debug)]
-pub(super) struct Reserved<'l> {
-    gate: &'l Gate,
-    head_bytes: usize,
-}
-
-impl Drop for Reserved<'_> {
-    fn drop(&mut self) {
-        self.gate.release(self.head_bytes);
-    }
-}
-
-impl Gate {
-    pub(super) fn reserve(&self, head_bytes: usize, caps: HoldCaps) -> Option<Reserved<'_>> {
-        take(&self.waiting, 1, caps.max_waiting)?;
-        if take(&self.waiting_bytes, head_bytes, caps.max_waiting_bytes).is_none() {
-            self.waiting.fetch_sub(1, Ordering::AcqRel);
-            return None;
-        }
-        Some(Reserved { gate: self, head_bytes })
-    }
-
-    fn release(&self, head_bytes: usize) {
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
-        self.waiting_bytes.fetch_sub(head_bytes, Ordering::AcqRel);
-    }
-}
-
-/// Adds `amount` to `total` unless that exceeds `max`.
-fn take(total: &AtomicUsize, amount: usize, max: usize) -> Option<()> {
-    let add = |now: usize| now.checked_add(amount).filter(|sum| *sum <= max);
-    total.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok().map(|_| ())
 }
