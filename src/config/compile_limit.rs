@@ -52,7 +52,10 @@ fn limit(table: &Table<'_>, identities: &[String], names: &mut Vec<Located<Strin
     let cost = cost(table, quota);
     let beyond = compile_beyond::beyond(table);
     let max_keys = table.count("max_keys");
-    let Beyond { on_limit, ban } = beyond?;
+    let beyond = beyond?;
+    let allowed = Allowed::to_all(Algorithm::TokenBucket(quota?));
+    let on_full = beyond.on_full(table, &allowed);
+    let Beyond { on_limit, ban, .. } = beyond;
     Some(Limit {
         name: name?.into(),
         stage: stage?,
@@ -60,12 +63,13 @@ fn limit(table: &Table<'_>, identities: &[String], names: &mut Vec<Located<Strin
         matches,
         except: except.into_iter().map(Located::into_inner).collect(),
         key: key?,
-        allowed: Allowed::to_all(Algorithm::TokenBucket(quota?)),
+        allowed,
         cost: Cost::Units(cost?),
         after: None,
         on_limit,
         ban,
         max_keys: max_keys?.into_inner(),
+        on_full,
     })
 }
 

@@ -153,8 +153,8 @@ impl Gate {
                 });
                 let room = || self.reserve(head_bytes(), live.caps);
                 return Ok(match self.slow_down(decided, room, now) {
-                    Ok(delayed) => Step::Delay(Box::new(delayed)),
-                    Err(refusal) => Step::Refuse(Box::new(refusal)),
+                    Ok(delayed) => Step::Delay(delayed),
+                    Err(refusal) => Step::Refuse(refusal),
                 });
             }
             let charged = cases.iter().zip(outcomes).map(|(case, outcome)| {

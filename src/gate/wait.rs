@@ -218,8 +218,8 @@ impl<'l> Waiting<'l> {
                     Limited { state, limit, charge, outcome }
                 });
                 return match self.gate.slow_down(decided, || self.reserved.borrow_mut().take(), now) {
-                    Ok(delayed) => Test::Delayed(Box::new(delayed)),
-                    Err(refusal) => Test::Refused(refusal),
+                    Ok(delayed) => Test::Delayed(delayed),
+                    Err(refusal) => Test::Refused(*refusal),
                 };
             }
             let charged = charged.map(|(((place, limit), charge), outcome)| {
