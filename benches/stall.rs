@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir::limit::{Algorithm, Key, Quota, Rate};
+use weir::limit::{Algorithm, Key, OnFull, Quota, Rate};
 use weir::store::Table;
 use weir::time::Timestamp;
 
@@ -35,7 +35,7 @@ fn main() {
     let max_keys = numbers.next().unwrap_or(MAX_KEYS);
     // No unit comes back before a sweep is told that days have passed.
     let rule = Algorithm::TokenBucket(Quota::new(Rate { count: 1, period_ns: DAY_NS }, 1 << 10).unwrap());
-    let table = Table::new(&rule, usize::try_from(max_keys).unwrap());
+    let table = Table::new(&rule, usize::try_from(max_keys).unwrap(), OnFull::Sketch);
     let decide = |number: u64| assert!(table.admit(key(number), &rule, 1, NOW).is_admitted());
     let known = |number: u64| decide(number * 7919 % keys);
     report("of nothing", time(0..keys * 10, |number| assert!(key(number) != key(number + 1))));

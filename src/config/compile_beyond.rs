@@ -6,8 +6,8 @@ use super::diagnostics::Problem;
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
 use crate::limit::slow_down::SlowDown;
-use crate::limit::{QuotaError, Rate, ban};
-use crate::policy::{DelayRule, HoldRule, OnLimit};
+use crate::limit::{Algorithm, OnFull, QuotaError, Rate, ban};
+use crate::policy::{Allowed, DelayRule, HoldRule, OnLimit};
 
 use Word::{Delay, Hold, Reject};
 
@@ -15,6 +15,8 @@ use Word::{Delay, Hold, Reject};
 pub(super) struct Beyond {
     pub(super) on_limit: OnLimit,
     pub(super) ban: Option<ban::Rule>,
+    /// None if it is not written.
+    on_full: Option<OnFull>,
 }
 
 /// What `on_limit` says.
@@ -30,7 +32,33 @@ pub(super) fn beyond(table: &Table<'_>, word: Option<Word>, queue: Option<u64>) 
         let title = "`limit.ban` needs a limit that refuses, and this one delays";
         table.context.note(Problem::new(value.span(), title).absence());
     }
-    Some(Beyond { on_limit: on_limit?, ban: ban.map_or(Some(None), |ban| ban.map(Some))? })
+    let on_full = table.choice("on_full", &ON_FULL);
+    if table.has("on_full") && on_full.is_none() {
+        return None;
+    }
+    if let (Some(OnFull::Reject), Some(value), Some(OnLimit::Hold(_) | OnLimit::Delay(_))) =
+        (on_full, table.get("on_full"), on_limit)
+    {
+        let title = "`limit.on_full`: `reject` needs `on_limit = \"reject\"`";
+        table.context.note(Problem::new(value.span(), title).absence());
+    }
+    Some(Beyond { on_full, on_limit: on_limit?, ban: ban.map_or(Some(None), |ban| ban.map(Some))? })
+}
+
+/// The words of `on_full`.
+const ON_FULL: [(&str, OnFull); 4] =
+    [("sketch", OnFull::Sketch), ("shared", OnFull::Shared), ("reject", OnFull::Reject), ("allow", OnFull::Allow)];
+
+impl Beyond {
+    /// What happens to new keys of a limit with these rules at `max_keys`.
+    pub(super) fn on_full(&self, table: &Table<'_>, allowed: &Allowed) -> OnFull {
+        let can_sketch = matches!(allowed.usual, Algorithm::TokenBucket(_)) && !allowed.is_special();
+        if let (Some(OnFull::Sketch), Some(value), false) = (self.on_full, table.get("on_full"), can_sketch) {
+            let fault = Fault::new("`sketch` is for token buckets of which every key has the same");
+            table.fault("on_full", value.span(), fault.help(Some("leave it out: it is `shared` then".into())));
+        }
+        self.on_full.unwrap_or(if can_sketch { OnFull::Sketch } else { OnFull::Shared })
+    }
 }
 
 fn on_limit(table: &Table<'_>, what: Option<Word>, queue: Option<u64>) -> Option<OnLimit> {

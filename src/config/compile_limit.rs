@@ -70,7 +70,9 @@ fn limit(table: &Table<'_>, identities: &[String], ipv6_prefix: u8, names: &mut 
         table.fault("algorithm", span, Fault::new(what));
     }
     let max_keys = table.count("max_keys");
-    let Beyond { on_limit, ban } = beyond?;
+    let (beyond, allowed) = (beyond?, allowed?);
+    let on_full = beyond.on_full(table, &allowed);
+    let Beyond { on_limit, ban, .. } = beyond;
     Some(Limit {
         name: name?.into(),
         stage: stage?,
@@ -78,12 +80,13 @@ fn limit(table: &Table<'_>, identities: &[String], ipv6_prefix: u8, names: &mut 
         matches,
         except: except.into_iter().map(Located::into_inner).collect(),
         key: key?,
-        allowed: allowed?,
+        allowed,
         cost: cost?,
         after: after?,
         on_limit,
         ban,
         max_keys: max_keys?.into_inner(),
+        on_full,
     })
 }
 

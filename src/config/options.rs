@@ -250,5 +250,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.ban.for_max", Duration, Unset("`24h`, or `for` if that is longer"),
         "Longest ban; who has not been banned for as long begins anew."),
     opt("limit.max_keys", Count(1, 1 << 32), Toml("1000000"),
-        "Keys that are remembered exactly; past them an overflow takes over."),
+        "Keys that are remembered exactly."),
+    opt("limit.on_full", OneOf(&["sketch", "shared", "reject", "allow"]), Unset("`sketch` if it can be, else `shared`"),
+        "New keys at `max_keys`: counted in fixed memory, sharing buckets, refused, or let through uncounted."),
 ];

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 use super::{Config, DEFAULT_LIMIT, Diagnostics};
 use crate::limit::slow_down::SlowDown;
-use crate::limit::{Algorithm, Quota, Rate};
+use crate::limit::{Algorithm, OnFull, Quota, Rate};
 use crate::policy::key::KeyPart;
 use crate::policy::{
     Cost, DelayRule, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, Stage,
@@ -88,7 +88,7 @@ quux = 1"#), @r#"
     6 | quux = 1
       | ^^^^
       |
-      = help: `[[limit]]` can have name, stage, mode, match, except, key, algorithm, rate, burst, max, align, time_zone, sub_windows, cost, plans, overrides, count, settle, max_debt, on_limit, hold, delay, ban, max_keys
+      = help: `[[limit]]` can have name, stage, mode, match, except, key, algorithm, rate, burst, max, align, time_zone, sub_windows, cost, plans, overrides, count, settle, max_debt, on_limit, hold, delay, ban, max_keys, on_full
     "#);
     insta::assert_snapshot!(said(r#"[[limits]]
 name = "a""#), @r#"
@@ -1130,6 +1130,41 @@ on_limit = "delya""#), @r#"
     };
     assert_eq!(rule(""), delay(100, 5000, 1000));
     assert_eq!(rule("delay = { step = \"7ms\", max = \"1min\" }\nhold = { max_waiting = 3 }"), delay(7, 60_000, 3));
+}
+
+#[test]
+fn new_keys_at_the_bound() {
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = []
+rate = "5/min"
+on_full = "scetch"
+[[limit]]
+name = "b"
+key = []
+rate = "5/min"
+on_limit = "hold"
+on_full = "reject""#), @r#"
+    error: `limit.on_full`: `scetch` is none of `sketch`, `shared`, `reject`, `allow`
+     --> weir.toml:5:11
+      |
+    5 | on_full = "scetch"
+      |           ^^^^^^^^
+      |
+      = help: did you mean `sketch`?
+
+    error: `limit.on_full`: `reject` needs `on_limit = "reject"`
+      --> weir.toml:11:11
+       |
+    11 | on_full = "reject"
+       |           ^^^^^^^^
+    "#);
+    let on_full = |text: &str| {
+        let limit = "[[limit]]\nname = \"a\"\nkey = []\nrate = \"5/s\"\n";
+        compile(&format!("{UPSTREAM}{limit}{text}\n")).unwrap().policy.limits()[0].on_full
+    };
+    assert_eq!([on_full(""), on_full("on_full = \"shared\"")], [OnFull::Sketch, OnFull::Shared]);
+    assert_eq!([on_full("on_full = \"reject\""), on_full("on_full = \"allow\"")], [OnFull::Reject, OnFull::Allow]);
 }
 
 #[test]

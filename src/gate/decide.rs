@@ -163,7 +163,7 @@ impl Gate {
                 });
                 let room = || self.reserve(head_bytes(), live.caps);
                 return Ok(match self.slow_down(decided, room, now) {
-                    Ok(delayed) => Step::Delay(Box::new(delayed)),
+                    Ok(delayed) => Step::Delay(delayed),
                     Err(refusal) => Step::Refuse(refusal),
                 });
             }

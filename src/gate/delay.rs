@@ -43,7 +43,7 @@ pub struct Delayed<'l> {
     pass: Pass<'l>,
     late: SmallVec<[Late<'l>; 2]>,
     /// The limit that delays it most.
-    limited_by: &'l Arc<LimitState>,
+    slowest: &'l Arc<LimitState>,
     since: Timestamp,
     room: Room<'l>,
 }
@@ -98,7 +98,7 @@ impl Gate {
         decided: impl Iterator<Item = Decided<'l, 'c>>,
         room: impl FnOnce() -> Option<Reserved<'l>>,
         now: Timestamp,
-    ) -> Result<Delayed<'l>, Box<Refusal<'l>>> {
+    ) -> Result<Box<Delayed<'l>>, Box<Refusal<'l>>> {
         type Several<'l, 'c> = SmallVec<[Decided<'l, 'c>; 4]>;
         let (late, others): (Several<'l, 'c>, Several<'l, 'c>) =
             decided.partition(|one| is_late(one.limit, &one.outcome));
@@ -125,14 +125,13 @@ impl Gate {
         let others = others.into_iter().map(|one| (one.state, one.limit, one.charge, one.outcome));
         let mut pass = pass(others, now);
         let late = late.iter().filter_map(|one| charge(&mut pass, one, now)).collect::<SmallVec<[Late<'l>; 2]>>();
-        let slowest = late.iter().max_by_key(|one| one.delay_ns).copied();
-        let Some(Late { state: limited_by, .. }) = slowest else {
-            let none = std::iter::empty();
-            return Err(Box::new(refusal(none, now, Cause::Limit, None))); // nobody asks so
+        let Some(&Late { state: slowest, .. }) = late.iter().max_by_key(|one| one.delay_ns) else {
+            let nobody = std::iter::empty();
+            return Err(Box::new(refusal(nobody, now, Cause::Limit, None))); // not asked for
         };
-        limited_by.metrics.cells.count(telemetry::Decided::Held);
-        limited_by.metrics.held_now.inc();
-        Ok(Delayed { gate: self, pass, late, limited_by, since: now, room })
+        slowest.metrics.cells.count(telemetry::Decided::Held);
+        slowest.metrics.held_now.inc();
+        Ok(Box::new(Delayed { gate: self, pass, late, slowest, since: now, room }))
     }
 }
 
@@ -154,7 +153,7 @@ fn charge<'l>(pass: &mut Pass<'l>, one: &Decided<'l, '_>, now: Timestamp) -> Opt
 impl<'l> Delayed<'l> {
     /// The name of the limit that delays it most.
     pub fn held_by(&self) -> &'l str {
-        &self.limited_by.name
+        &self.slowest.name
     }
 
     /// Waits until the request passes, or Weir waits for nobody any more.
@@ -191,7 +190,7 @@ impl<'l> Delayed<'l> {
             one.state.metrics.cells.decided(telemetry::Decided::Admitted, 0);
         }
         let mut pass = std::mem::replace(&mut self.pass, Pass::free());
-        pass.held = Some((&self.limited_by.name, now.ns_since(self.since)));
+        pass.held = Some((&self.slowest.name, now.ns_since(self.since)));
         pass
     }
 
@@ -207,8 +206,8 @@ impl<'l> Delayed<'l> {
 
 impl Drop for Delayed<'_> {
     fn drop(&mut self) {
-        self.limited_by.metrics.held_now.dec();
+        self.slowest.metrics.held_now.dec();
         let delayed_ns = self.gate.clock.now().ns_since(self.since);
-        self.limited_by.metrics.hold_duration.observe(std::time::Duration::from_nanos(delayed_ns).as_secs_f64());
+        self.slowest.metrics.hold_duration.observe(std::time::Duration::from_nanos(delayed_ns).as_secs_f64());
     }
 }

@@ -104,7 +104,7 @@ impl Gate {
                 old.rule.store(None);
                 old.wake_all();
             }
-            state.table.set_max_keys(limit.max_keys);
+            state.table.set_bound(limit.max_keys, limit.on_full);
             state.rule.store(Some(Arc::new(limit.clone())));
             states.push(Arc::clone(state));
         }
@@ -172,7 +172,7 @@ impl Gate {
         LimitState {
             clock: self.clock,
             name: limit.name.clone(),
-            table: Table::new(&limit.allowed.usual, limit.max_keys),
+            table: Table::new(&limit.allowed.usual, limit.max_keys, limit.on_full),
             line: Line::default(),
             delays: Line::default(),
             bans,

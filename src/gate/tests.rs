@@ -22,7 +22,7 @@ use tokio::time::{sleep_until, timeout};
 use super::{Gate, HoldCaps, Live, Pass, Refusal, Step};
 use crate::limit::ban::Rule as BanRule;
 use crate::limit::slow_down::SlowDown;
-use crate::limit::{Algorithm, Quota, Rate, Retry};
+use crate::limit::{Algorithm, OnFull, Quota, Rate, Retry};
 use crate::policy::client_ip::ClientIpRules;
 use crate::policy::key::KeyPart;
 use crate::policy::{
@@ -58,6 +58,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         on_limit,
         ban: None,
         max_keys: 1000,
+        on_full: OnFull::Sketch,
     }
 }
 

@@ -258,7 +258,7 @@ impl<'l> Waiting<'l> {
                     Limited { state, limit, charge, outcome }
                 });
                 return match self.gate.slow_down(decided, || self.reserved.borrow_mut().take(), now) {
-                    Ok(delayed) => Test::Delayed(Box::new(delayed)),
+                    Ok(delayed) => Test::Delayed(delayed),
                     Err(refusal) => Test::Refused(*refusal),
                 };
             }

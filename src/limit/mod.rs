@@ -6,6 +6,7 @@
 mod algorithm;
 mod calendar;
 mod divisor;
+mod full;
 mod key;
 mod quota;
 pub mod state;
@@ -28,6 +29,7 @@ pub mod top;
 
 pub use algorithm::{Algorithm, AnyReceipt, AnyState, Several};
 pub use calendar::{Calendar, CalendarError, Unit};
+pub use full::OnFull;
 pub use key::Key;
 pub use quota::{Allowance, Quota, QuotaError, Rate};
 pub use state::State;

@@ -69,6 +69,17 @@ impl Sketch {
         self.bucket(&self.places(key).map(|place| self.cells[place]))
     }
 
+    /// Takes note that `key` has spent as much as `state`, which is under the quota of the last decision, says. What it
+    /// has not spent any more cannot be taken note of: others may count on its cells.
+    pub fn raise(&mut self, key: Key, state: &token_bucket::State, now: Timestamp) {
+        let tat = now.saturating_add_ns(state.deficit_ns(&self.quota, now));
+        for place in self.places(key) {
+            self.cells[place] = self.cells[place].max(tat);
+        }
+        self.latest = self.latest.max(tat);
+        self.charges += 1;
+    }
+
     /// Takes a charge back, if all that has been charged since has been taken back; says whether it did.
     ///
     /// Else it cannot: others may count on the cells that it raised.

@@ -196,7 +196,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::{Algorithm, Quota, Rate};
+    use crate::limit::{Algorithm, OnFull, Quota, Rate};
     use crate::policy::client_ip::ClientIpRules;
     use crate::policy::{Allowed, Cost, FieldBuf, OnLimit, Policy};
 
@@ -218,6 +218,7 @@ pub(super) mod tests {
             on_limit: OnLimit::Reject,
             ban: None,
             max_keys: 1,
+            on_full: OnFull::Shared,
         }
     }
 

@@ -44,6 +44,7 @@ use jwt::Verifier;
 use key::KeyPart;
 use matcher::Matcher;
 
+use crate::limit::OnFull;
 use crate::limit::ban;
 use crate::limit::slow_down::SlowDown;
 
@@ -92,8 +93,10 @@ pub struct Limit {
     pub on_limit: OnLimit,
     /// When keys that go on are refused everything, and for how long.
     pub ban: Option<ban::Rule>,
-    /// Keys that are remembered exactly; past them the overflow takes over.
+    /// Keys that are remembered exactly.
     pub max_keys: usize,
+    /// What happens to other keys then.
+    pub on_full: OnFull,
 }
 
 /// When a limit is decided.

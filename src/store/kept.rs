@@ -1,15 +1,22 @@
 //! What a map of keys asks of the states in it, beside what all states can do.
 
+use std::convert::Infallible;
+use std::fmt::Debug;
+
+use super::sketches::Sketches;
 use super::table::{Outcome, Receipt};
 use crate::limit::state::State;
 use crate::limit::token_bucket::{self, Answer};
-use crate::limit::{AnyReceipt, AnyState, Decision};
+use crate::limit::{Algorithm, AnyReceipt, AnyState, Decision, Key};
 use crate::time::Timestamp;
 
 /// A state that is kept. A charge is made under a lock, and worked out after it.
 pub(super) trait Kept: State {
     /// What is known of a charge when the lock is let go.
     type Answer;
+
+    /// Where keys are kept that cannot be remembered.
+    type Sketches: Sketched<Self>;
 
     /// Decides a request of `cost` units and, if admitted, charges it.
     fn charge(&mut self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Self::Answer;
@@ -24,7 +31,56 @@ pub(super) trait Kept: State {
     fn outcome(answer: Self::Answer, rule: &Self::Rule, cost: u64, now: Timestamp) -> Outcome;
 }
 
+/// The states of any number of keys in fixed memory.
+pub(super) trait Sketched<S: State>: Sized + Debug {
+    /// One without any key; none if there is none for this algorithm.
+    fn new(rule: &S::Rule) -> Option<Self>;
+
+    /// Decides a request of `cost` units and, if admitted, charges it.
+    fn admit(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Outcome;
+
+    /// The state that `key` is taken to have.
+    fn state(&self, key: Key, rule: &S::Rule, now: Timestamp) -> S;
+
+    /// Changes the state of `key`, as far as more is spent.
+    fn change<T>(&self, key: Key, rule: &S::Rule, now: Timestamp, change: impl FnOnce(&mut S) -> T) -> T;
+
+    /// Whether every key is as good as new at `now`.
+    fn is_idle(&self, now: Timestamp) -> bool;
+
+    /// Decisions since this was last asked.
+    fn take_decided(&self) -> u64;
+}
+
+/// There is no sketch.
+impl Sketched<AnyState> for Infallible {
+    fn new(_: &Algorithm) -> Option<Self> {
+        None
+    }
+
+    fn admit(&self, _: Key, _: &Algorithm, _: u64, _: Timestamp) -> Outcome {
+        match *self {}
+    }
+
+    fn state(&self, _: Key, _: &Algorithm, _: Timestamp) -> AnyState {
+        match *self {}
+    }
+
+    fn change<T>(&self, _: Key, _: &Algorithm, _: Timestamp, _: impl FnOnce(&mut AnyState) -> T) -> T {
+        match *self {}
+    }
+
+    fn is_idle(&self, _: Timestamp) -> bool {
+        match *self {}
+    }
+
+    fn take_decided(&self) -> u64 {
+        match *self {}
+    }
+}
+
 impl Kept for token_bucket::State {
+    type Sketches = Sketches;
     type Answer = Answer;
 
     #[inline]
@@ -55,6 +111,7 @@ impl Kept for token_bucket::State {
 }
 
 impl Kept for AnyState {
+    type Sketches = Infallible;
     type Answer = (Decision, Option<AnyReceipt>);
 
     fn charge(&mut self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Self::Answer {

@@ -2,32 +2,62 @@
 //!
 //! A key costs 32 bytes and its share of the map's slack, 50 to 60 together; the allocator may keep more of what
 //! shards leave behind when they grow. A key is dropped only when its state is that of a key never seen, so
-//! forgetting it changes no decision. At the bound new keys share the buckets of the [`Overflow`], which may refuse
-//! too early and never admits too much.
+//! forgetting it changes no decision. What happens to new keys at the bound is for [`OnFull`] to say; where they are
+//! counted by a sketch or in the buckets of the [`Overflow`], they may be refused too early and never get too much.
 //!
 //! The map is reached only through the closures here: no guard leaves this file, and none meets another.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use dashmap::try_result::TryResult;
 use dashmap::{DashMap, Entry};
 
-use super::kept::Kept;
+use super::kept::{Kept, Sketched};
 use super::overflow::Overflow;
 use super::table::Outcome;
-use crate::limit::Key;
+use crate::limit::{Decision, Key, OnFull, Retry, sketch, token_bucket};
 use crate::time::Timestamp;
 
 /// The states of all keys of one limit.
 #[derive(Debug)]
-pub(super) struct Keys<S> {
+pub(super) struct Keys<S: Kept> {
     states: DashMap<Key, S, BuildHasherDefault<Spread>>,
     at_most: AtomicUsize,
-    overflow: OnceLock<Overflow<S>>,
+    on_full: AtomicOnFull,
+    /// One of the two at most. Once there is one it is used for good: who has spent from it still owes.
+    overflow: OnceLock<Crowd<S>>,
+    /// Decisions without a state.
+    uncounted: AtomicU64,
     len: Len,
 }
+
+/// Where keys are that cannot be remembered.
+#[derive(Debug)]
+enum Crowd<S: Kept> {
+    Sketches(S::Sketches),
+    Shared(Overflow<S>),
+}
+
+/// An [`OnFull`] that may change.
+#[derive(Debug)]
+struct AtomicOnFull(AtomicU8);
+
+impl AtomicOnFull {
+    const ALL: [OnFull; 4] = [OnFull::Sketch, OnFull::Shared, OnFull::Reject, OnFull::Allow];
+
+    fn store(&self, on_full: OnFull) {
+        self.0.store(on_full as u8, Ordering::Relaxed);
+    }
+
+    fn load(&self) -> OnFull {
+        Self::ALL.get(usize::from(self.0.load(Ordering::Relaxed))).copied().unwrap_or_default()
+    }
+}
+
+/// When to come back if there was no room for a key: keys are forgotten every few seconds.
+const FULL_RETRY_NS: u64 = 1_000_000_000;
 
 /// Entries of a map; kept beside it because its own length locks every shard. On cache lines of its own, so that
 /// new keys do not disturb those who look for known ones.
@@ -47,19 +77,22 @@ const TRIES: usize = 64;
 
 impl<S: Kept> Keys<S> {
     /// An empty map that remembers `max_keys` keys exactly.
-    pub(super) fn new(max_keys: usize) -> Self {
+    pub(super) fn new(max_keys: usize, on_full: OnFull) -> Self {
         let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two().clamp(SHARDS_MIN, SHARDS_MAX);
         Self {
             states: DashMap::with_capacity_and_hasher_and_shard_amount(0, BuildHasherDefault::default(), shards),
             at_most: AtomicUsize::new(max_keys),
+            on_full: AtomicOnFull(AtomicU8::new(on_full as u8)),
             overflow: OnceLock::new(),
+            uncounted: AtomicU64::new(0),
             len: Len::default(),
         }
     }
 
     /// Changes the bound. Keys beyond a smaller one stay until they are idle.
-    pub(super) fn set_max_keys(&self, max_keys: usize) {
+    pub(super) fn set_bound(&self, max_keys: usize, on_full: OnFull) {
         self.at_most.store(max_keys, Ordering::Relaxed);
+        self.on_full.store(on_full);
     }
 
     /// Keys remembered exactly.
@@ -69,17 +102,25 @@ impl<S: Kept> Keys<S> {
 
     /// Whether every key is as good as new at `now`, so that the map could as well be a new one.
     pub(super) fn is_idle(&self, now: Timestamp) -> bool {
-        self.len() == 0 && self.overflow.get().is_none_or(|overflow| overflow.is_idle(now))
+        self.len() == 0
+            && self.overflow.get().is_none_or(|crowd| match crowd {
+                Crowd::Sketches(sketches) => sketches.is_idle(now),
+                Crowd::Shared(overflow) => overflow.is_idle(now),
+            })
     }
 
-    /// Whether new keys go to the overflow.
+    /// Whether there is no room for new keys.
     pub(super) fn is_full(&self) -> bool {
         self.len() >= self.at_most.load(Ordering::Relaxed)
     }
 
-    /// Decisions made by the overflow since this was last asked.
+    /// Decisions about keys without room since this was last asked.
     pub(super) fn take_overflowed(&self) -> u64 {
-        self.overflow.get().map_or(0, Overflow::take_decided)
+        let crowd = self.overflow.get().map_or(0, |crowd| match crowd {
+            Crowd::Sketches(sketches) => sketches.take_decided(),
+            Crowd::Shared(overflow) => overflow.take_decided(),
+        });
+        crowd + self.uncounted.swap(0, Ordering::Relaxed)
     }
 
     /// Decides a request and, if admitted, charges it.
@@ -88,30 +129,34 @@ impl<S: Kept> Keys<S> {
         // A key that is known, as most are, is found without making room for it.
         let answer = match self.states.try_get_mut(&key) {
             TryResult::Present(mut state) => state.charge(rule, cost, now),
-            TryResult::Absent => self.charge_unseen(key, rule, cost, now),
-            TryResult::Locked => self.charge_contended(key, rule, cost, now),
+            TryResult::Absent => return self.admit_unseen(key, rule, cost, now),
+            TryResult::Locked => return self.admit_contended(key, rule, cost, now),
         };
         S::outcome(answer, rule, cost, now)
     }
 
     #[cold]
     #[inline(never)]
-    fn charge_contended(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> S::Answer {
+    fn admit_contended(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Outcome {
         for _ in 0..TRIES {
             std::hint::spin_loop();
             match self.states.try_get_mut(&key) {
-                TryResult::Present(mut state) => return state.charge(rule, cost, now),
+                TryResult::Present(mut state) => {
+                    let answer = state.charge(rule, cost, now);
+                    drop(state);
+                    return S::outcome(answer, rule, cost, now);
+                }
                 TryResult::Absent => break,
                 TryResult::Locked => {}
             }
         }
-        self.charge_unseen(key, rule, cost, now)
+        self.admit_unseen(key, rule, cost, now)
     }
 
     #[cold]
     #[inline(never)]
-    fn charge_unseen(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> S::Answer {
-        match self.states.entry(key) {
+    fn admit_unseen(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Outcome {
+        let answer = match self.states.entry(key) {
             Entry::Occupied(mut entry) => entry.get_mut().charge(rule, cost, now),
             Entry::Vacant(entry) if !self.is_full() => {
                 let mut state = self.unseen(key, rule, now);
@@ -124,9 +169,51 @@ impl<S: Kept> Keys<S> {
             }
             Entry::Vacant(entry) => {
                 drop(entry);
-                self.overflow.get_or_init(Overflow::default).charge(key, rule, cost, now)
+                return self.admit_beyond(key, rule, cost, now);
             }
+        };
+        S::outcome(answer, rule, cost, now)
+    }
+
+    /// Decides for a key that there is no room for.
+    fn admit_beyond(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Outcome {
+        if let Some(decision) = self.uncounted(rule, now) {
+            self.uncounted.fetch_add(1, Ordering::Relaxed);
+            return decision.into();
         }
+        match self.crowd(rule) {
+            Crowd::Sketches(sketches) => sketches.admit(key, rule, cost, now),
+            Crowd::Shared(overflow) => S::outcome(overflow.charge(key, rule, cost, now), rule, cost, now),
+        }
+    }
+
+    /// What a key is told that there is no room for, if it is not counted.
+    fn uncounted(&self, rule: &S::Rule, now: Timestamp) -> Option<Decision> {
+        let retry = Some(Retry::AfterNs(FULL_RETRY_NS));
+        match self.on_full.load() {
+            OnFull::Sketch | OnFull::Shared => None,
+            OnFull::Reject => Some(Decision { denied: retry, remaining: 0, reset_after_ns: FULL_RETRY_NS }),
+            OnFull::Allow => Some(S::fresh(rule).peek(rule, 0, now)),
+        }
+    }
+
+    fn crowd(&self, rule: &S::Rule) -> &Crowd<S> {
+        self.overflow.get_or_init(|| {
+            let wanted = self.on_full.load() == OnFull::Sketch;
+            let sketches = if wanted { S::Sketches::new(rule) } else { None };
+            sketches.map_or_else(|| Crowd::Shared(Overflow::default()), Crowd::Sketches)
+        })
+    }
+
+    /// What `key` would be told at `now`; nothing is charged.
+    pub(super) fn peek(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Decision {
+        if self.is_full()
+            && !self.states.contains_key(&key)
+            && let Some(decision) = self.uncounted(rule, now)
+        {
+            return decision;
+        }
+        self.look(key, rule, now, |state| state.peek(rule, cost, now))
     }
 
     /// Looks at the state of `key`, which adopts `rule` by that.
@@ -153,7 +240,13 @@ impl<S: Kept> Keys<S> {
             }
             Entry::Vacant(entry) => {
                 drop(entry);
-                self.overflow.get_or_init(Overflow::default).with(key, rule, change)
+                if self.uncounted(rule, now).is_some() {
+                    return change(&mut S::fresh(rule));
+                }
+                match self.crowd(rule) {
+                    Crowd::Sketches(sketches) => sketches.change(key, rule, now, change),
+                    Crowd::Shared(overflow) => overflow.with(key, rule, change),
+                }
             }
         }
     }
@@ -162,7 +255,7 @@ impl<S: Kept> Keys<S> {
     pub(super) fn undo(&self, key: Key, undo: impl FnOnce(&mut S)) {
         if let Some(mut state) = self.states.get_mut(&key) {
             undo(&mut state);
-        } else if let Some(overflow) = self.overflow.get() {
+        } else if let Some(Crowd::Shared(overflow)) = self.overflow.get() {
             // A key that has been forgotten is not given anything here: it was as good as new, so nothing is owed.
             overflow.undo(key, undo);
         }
@@ -182,11 +275,24 @@ impl<S: Kept> Keys<S> {
 
     /// A key may have spent from the overflow before there was room for it here.
     fn unseen(&self, key: Key, rule: &S::Rule, now: Timestamp) -> S {
-        let Some(overflow) = self.overflow.get() else { return S::fresh(rule) };
+        let overflow = match self.overflow.get() {
+            None => return S::fresh(rule),
+            Some(Crowd::Sketches(sketches)) => return sketches.state(key, rule, now),
+            Some(Crowd::Shared(overflow)) => overflow,
+        };
         overflow.with(key, rule, |state| {
             state.adopt(rule, now);
             state.clone()
         })
+    }
+}
+
+impl Keys<token_bucket::State> {
+    /// Undoes what a sketch charged to `key`.
+    pub(super) fn undo_sketched(&self, key: Key, receipt: &sketch::Receipt) {
+        if let Some(Crowd::Sketches(sketches)) = self.overflow.get() {
+            sketches.undo(key, receipt);
+        }
     }
 }
 

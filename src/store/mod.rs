@@ -7,6 +7,7 @@ mod bans;
 mod kept;
 mod memory;
 mod overflow;
+mod sketches;
 mod table;
 mod tokens;
 

@@ -7,7 +7,7 @@ use super::kept::Kept;
 use super::memory::Keys;
 use crate::limit::slow_down::{SlowDown, Slowed};
 use crate::limit::state::State;
-use crate::limit::{Algorithm, AnyReceipt, AnyState, Decision, Key, Retry, token_bucket};
+use crate::limit::{Algorithm, AnyReceipt, AnyState, Decision, Key, OnFull, Retry, sketch, token_bucket};
 use crate::time::Timestamp;
 
 /// The state of all keys of one limit.
@@ -27,6 +27,8 @@ pub enum Receipt {
     None,
     /// By a token bucket, with its interval in nanoseconds.
     Bucket(token_bucket::Receipt, u64),
+    /// By a sketch of token buckets.
+    Sketch(Box<sketch::Receipt>),
     /// By another algorithm, with the numbers it had.
     Any(Box<(Algorithm, AnyReceipt)>),
 }
@@ -76,10 +78,11 @@ macro_rules! each {
 
 impl Table {
     /// An empty table for limits like `rule` that remembers `max_keys` keys exactly.
-    pub fn new(rule: &Algorithm, max_keys: usize) -> Self {
+    /// What happens to others then, `on_full` says.
+    pub fn new(rule: &Algorithm, max_keys: usize, on_full: OnFull) -> Self {
         Self(match rule {
-            Algorithm::TokenBucket(_) => Kind::Buckets(Keys::new(max_keys)),
-            _ => Kind::Any(Keys::new(max_keys)),
+            Algorithm::TokenBucket(_) => Kind::Buckets(Keys::new(max_keys, on_full)),
+            _ => Kind::Any(Keys::new(max_keys, on_full)),
         })
     }
 
@@ -89,8 +92,10 @@ impl Table {
     }
 
     /// Changes the bound. Keys beyond a smaller one stay until they are idle.
-    pub fn set_max_keys(&self, max_keys: usize) {
-        each!(&self.0, |keys| keys.set_max_keys(max_keys));
+    ///
+    /// If keys are in a sketch, or share buckets, already, this does not change to the other.
+    pub fn set_bound(&self, max_keys: usize, on_full: OnFull) {
+        each!(&self.0, |keys| keys.set_bound(max_keys, on_full));
     }
 
     /// Keys remembered exactly.
@@ -108,7 +113,7 @@ impl Table {
         each!(&self.0, |keys| keys.is_idle(now))
     }
 
-    /// Decisions made by the overflow since this was last asked.
+    /// Decisions about keys beyond the bound since this was last asked.
     pub fn take_overflowed(&self) -> u64 {
         each!(&self.0, |keys| keys.take_overflowed())
     }
@@ -122,7 +127,7 @@ impl Table {
     /// Decides a request as [`Table::admit`] would, charging nothing.
     pub fn peek(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> Decision {
         matched!(&self.0, rule, |keys, rule| {
-            keys.look(key, rule, now, |state| state.peek(rule, cost, now))
+            keys.peek(key, rule, cost, now)
         }, else unfit(rule))
     }
 
@@ -139,6 +144,7 @@ impl Table {
             (Kind::Buckets(keys), Receipt::Bucket(receipt, interval_ns)) => {
                 keys.undo(key, |state| state.take_back(receipt, *interval_ns, now));
             }
+            (Kind::Buckets(keys), Receipt::Sketch(receipt)) => keys.undo_sketched(key, receipt),
             (Kind::Any(keys), Receipt::Any(charged)) => {
                 let (rule, receipt) = &**charged;
                 keys.undo(key, |state| state.refund(rule, receipt, now));

@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
 
+mod full;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::{Charge, MAX_TOKEN_AGE_NS, Outcomes, Table, TokenCache, admit};
-use crate::limit::{Algorithm, Decision, Key, Quota, Rate, Retry};
+use crate::limit::{Algorithm, Decision, Key, OnFull, Quota, Rate, Retry};
 use crate::time::Timestamp;
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
@@ -32,7 +34,7 @@ fn per_second(count: u64, burst: u64) -> Algorithm {
 }
 
 fn table(max_keys: usize) -> Table {
-    Table::new(&per_second(1, 1), max_keys)
+    Table::new(&per_second(1, 1), max_keys, OnFull::Shared)
 }
 
 /// Keys 4096 apart share a bucket of the overflow.
@@ -157,7 +159,7 @@ fn key_that_moves_out_of_the_overflow_keeps_its_debts() {
     assert_eq!((decision.is_admitted(), decision.decision.remaining), (true, 0), "one unit has come back, not four");
     assert_eq!((table.len(), table.take_overflowed()), (1, 0), "remembered exactly by now");
     assert_eq!(table.admit(key(10), &quota, 1, at("1s")).decision.denied, Some(Retry::AfterNs(SECOND_NS)));
-    table.set_max_keys(0);
+    table.set_bound(0, OnFull::Shared);
     assert!(table.admit(key(10), &quota, 1, at("2s")).is_admitted(), "a smaller bound forgets nobody");
     assert_eq!(table.admit(key(11), &quota, 0, at("2s")).decision.remaining, 4);
     assert_eq!(table.take_overflowed(), 1);

@@ -111,3 +111,34 @@ fn at_the_end_the_delayed_are_told_to_come_back() {
     assert!(status == 503 && seconds.is_some_and(|seconds| (1..=60).contains(&seconds)), "{status} {seconds:?}");
     assert_eq!(weir.wait(), Some(0));
 }
+
+/// Three keys are remembered; what are the others told? Each asks twice, and the last one goes on.
+fn with_more_keys_than_may_be(on_full: &str) -> (Vec<u16>, Answer, f64) {
+    let upstream = Upstream::start();
+    let limit = "[[limit]]\nname = \"l\"\nkey = [\"header:x-key\"]\nrate = \"3/h\"\nmax_keys = 3\n";
+    let weir = Weir::start(&upstream, &format!("{limit}{on_full}\n"));
+    let mut client = Client::connect(weir.address());
+    let mut ask = |key: usize| client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nX-Key: {key}\r\n\r\n")).answer();
+    let mut statuses: Vec<u16> = (0..50).flat_map(|key| [ask(key).status, ask(key).status]).skip(94).collect();
+    statuses.extend([ask(49).status, ask(49).status, ask(0).status, ask(0).status]);
+    let last = ask(49);
+    assert_eq!(weir.metric("weir_keys{limit=\"l\"}"), 3.0);
+    (statuses, last, weir.metric("weir_overflow_decisions_total{limit=\"l\"}"))
+}
+
+#[test]
+fn keys_beyond_the_bound_are_dealt_with_as_configured() {
+    // 97 requests were about keys without room; the tables are asked twice before one is refused
+    // keys 47, 48 and 49, the last goes on, then the first, which is remembered
+    let counted = vec![200, 200, 200, 200, 200, 200, 200, 429, 200, 429];
+    let (statuses, last, decisions) = with_more_keys_than_may_be("");
+    assert_eq!((statuses, last.status, decisions), (counted, 429, 99.0));
+    let (statuses, last, decisions) = with_more_keys_than_may_be("on_full = \"reject\"");
+    assert_eq!((&statuses[..8], &statuses[8..], decisions), (&[429; 8][..], &[200, 429][..], 194.0));
+    assert_eq!(retry_after(&last), (429, Some(1)));
+    let (statuses, last, decisions) = with_more_keys_than_may_be("on_full = \"allow\"");
+    assert_eq!((&statuses[..8], &statuses[8..], decisions), (&[200; 8][..], &[200, 429][..], 97.0));
+    assert_eq!((last.status, last.header("x-ratelimit-remaining")), (200, Some("3")));
+    let (_, last, _) = with_more_keys_than_may_be("on_full = \"shared\"");
+    assert_eq!(last.status, 429);
+}

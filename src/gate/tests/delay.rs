@@ -1,6 +1,8 @@
 //! Who passes later, by how much, and what ends it.
 
-#![allow(clippy::panic)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
+
+use std::fmt::Write;
 
 use super::{CAPS, check, facts, headers, install, new_gate, parse_limit};
 use crate::gate::Step;
@@ -14,8 +16,7 @@ async fn the_delay_is_a_step_for_each_unit_over_up_to_the_most() {
     // the throttle of a course: a tenth of a second for each request over, five seconds at most
     for over in 1..=55_u32 {
         let delay_ms = (over * 100).min(5000);
-        let lines = format!("0s ask o{over} a=k\n> {delay_ms}ms o{over} pass\n");
-        script += &lines;
+        writeln!(script, "0s ask o{over} a=k\n> {delay_ms}ms o{over} pass").unwrap();
     }
     check(&script).await;
     check(

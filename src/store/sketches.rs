@@ -1,0 +1,89 @@
+//! Token buckets of any number of keys in fixed memory, for a limit that has as many keys as it may remember.
+//!
+//! Each key falls into one of a few sketches by its hash, so that threads seldom meet. Not here: why a sketch never
+//! admits too much (`limit::sketch`).
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::kept::Sketched;
+use super::table::{Outcome, Receipt};
+use crate::limit::sketch::{self, Sketch};
+use crate::limit::{Key, Quota, token_bucket};
+use crate::time::Timestamp;
+
+const SKETCHES: usize = 16;
+/// 16384 cells of 8 bytes in each: 2 MiB for a limit that overflows, nothing for others. Each row has 65536 cells in
+/// all, so that some ten thousand keys that spend at once hardly disturb each other.
+const CELLS: usize = 1 << 14;
+
+/// The sketches of one limit. A lock guards one of them for the length of one decision, or of a pass over its cells
+/// when the rate has changed.
+#[derive(Debug)]
+pub(super) struct Sketches(Box<[Mutex<Counted>]>);
+
+#[derive(Debug)]
+struct Counted {
+    sketch: Sketch,
+    /// Decisions, counted here because one counter for all would be fought for.
+    decided: u64,
+}
+
+impl Sketches {
+    /// Takes a charge back, unless others in its sketch have been charged since.
+    pub(super) fn undo(&self, key: Key, receipt: &sketch::Receipt) {
+        self.lock(key).sketch.undo(key, receipt);
+    }
+
+    fn lock(&self, key: Key) -> MutexGuard<'_, Counted> {
+        // Bits that the sketch does not look at: it takes the lower ones of each half's halves.
+        let index = (key.second >> 28) % SKETCHES as u64;
+        self.0[usize::try_from(index).unwrap_or(0)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> impl Iterator<Item = MutexGuard<'_, Counted>> {
+        self.0.iter().map(|one| one.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Sketched<token_bucket::State> for Sketches {
+    fn new(quota: &Quota) -> Option<Self> {
+        let empty = |_| Mutex::new(Counted { sketch: Sketch::new(CELLS, quota), decided: 0 });
+        Some(Self((0..SKETCHES).map(empty).collect()))
+    }
+
+    fn admit(&self, key: Key, quota: &Quota, cost: u64, now: Timestamp) -> Outcome {
+        let mut one = self.lock(key);
+        one.decided += 1;
+        let (decision, receipt) = one.sketch.admit(key, quota, cost, now);
+        Outcome { decision, receipt: receipt.map_or(Receipt::None, |receipt| Receipt::Sketch(Box::new(receipt))) }
+    }
+
+    fn state(&self, key: Key, quota: &Quota, now: Timestamp) -> token_bucket::State {
+        let mut one = self.lock(key);
+        one.sketch.adopt(quota, now);
+        one.sketch.state(key)
+    }
+
+    fn change<T>(
+        &self,
+        key: Key,
+        quota: &Quota,
+        now: Timestamp,
+        change: impl FnOnce(&mut token_bucket::State) -> T,
+    ) -> T {
+        let mut one = self.lock(key);
+        one.sketch.adopt(quota, now);
+        let mut state = one.sketch.state(key);
+        let changed = change(&mut state);
+        one.sketch.raise(key, &state, now);
+        changed
+    }
+
+    fn is_idle(&self, now: Timestamp) -> bool {
+        self.all().all(|one| one.sketch.idle_at() <= now)
+    }
+
+    fn take_decided(&self) -> u64 {
+        self.all().map(|mut one| std::mem::take(&mut one.decided)).sum()
+    }
+}
