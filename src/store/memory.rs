@@ -56,7 +56,7 @@ impl AtomicOnFull {
     }
 }
 
-/// When to come back if there was no room for a key: keys are forgotten every few seconds.
+/// When to come back if there was no room for a key: idle keys are forgotten every second.
 const FULL_RETRY_NS: u64 = 1_000_000_000;
 
 /// Entries of a map; kept beside it because its own length locks every shard. On cache lines of its own, so that
