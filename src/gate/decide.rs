@@ -70,6 +70,15 @@ fn would_queue(state: &LimitState, limit: &Limit, key: Key) -> bool {
     limit.on_limit.is_hold() && limit.mode == Mode::Enforce && state.line.has_waiters(key)
 }
 
+/// What a single limit says.
+enum One<'l> {
+    Passes(Pass<'l>),
+    /// It denies the request, and nobody is before it.
+    Denied(Outcome),
+    /// It needs a closer look; nothing is charged.
+    Unsettled,
+}
+
 pub(super) type Cases<'l> = SmallVec<[Case<'l>; 4]>;
 
 impl Live {
@@ -98,14 +107,20 @@ impl Gate {
         now: Timestamp,
     ) -> Result<Step<'l>, Unidentified<'l>> {
         let mut cases = live.cases(stage, facts);
-        match &*cases {
+        match &mut *cases {
             [] => return Ok(Step::Pass(Pass::free())),
             [case]
                 if !live.is_special[case.applied.index]
                     && (stage == Stage::Arrival || live.policy.identities.is_empty()) =>
             {
-                if let Some(pass) = self.admit_one(live, case, facts, now) {
-                    return Ok(Step::Pass(pass));
+                match self.admit_one(live, case, facts, now) {
+                    One::Passes(pass) => return Ok(Step::Pass(pass)),
+                    One::Denied(outcome) => {
+                        let outcomes = Outcomes::from_iter([outcome]);
+                        self.note_refused(live, facts, &[], cases.iter());
+                        return Ok(self.beyond(live, &cases, &outcomes, head_bytes(), now));
+                    }
+                    One::Unsettled => {}
                 }
             }
             _ => {}
@@ -113,17 +128,21 @@ impl Gate {
         self.admit_all(live, stage, facts, &mut cases, head_bytes, now)
     }
 
-    /// The usual request: one limit, which admits it. `None` if it does not, and nothing is charged.
+    /// The usual request: one limit, which admits it or not.
     #[inline]
-    fn admit_one<'l>(&self, live: &Live, case: &Case<'l>, facts: &Facts<'_>, now: Timestamp) -> Option<Pass<'l>> {
-        let &Case { state, applied, cost, .. } = case;
+    fn admit_one<'l>(&self, live: &Live, case: &mut Case<'l>, facts: &Facts<'_>, now: Timestamp) -> One<'l> {
+        let Case { state, applied, cost, .. } = *case;
         let key = self.secret.key(&applied, facts, live.policy.client_ip.ipv6_prefix, &[]);
         if would_queue(state, applied.limit, key) || state.banned_ns(applied.limit, key, now).is_some() {
-            return None;
+            return One::Unsettled;
         }
         let charge = charge(state, key, applied.limit, Variant::Usual, cost);
         let outcome = charge.table.admit(key, charge.rule, charge.cost, now);
-        outcome.is_admitted().then(|| pass(std::iter::once((state, applied.limit, charge, outcome)), now))
+        if outcome.is_admitted() {
+            return One::Passes(pass(std::iter::once((state, applied.limit, charge, outcome)), now));
+        }
+        case.key = key;
+        if case.denies() { One::Denied(outcome) } else { One::Unsettled }
     }
 
     fn admit_all<'l>(
