@@ -14,14 +14,15 @@ fn compile(name: &str) -> Config {
 #[test]
 fn every_file_compiles() {
     let mut count = 0;
-    for entry in std::fs::read_dir("config").unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        if Path::new(&name).extension().is_some_and(|extension| extension == "toml") {
-            assert!(!compile(&name).policy.limits().is_empty());
+    for entry in std::fs::read_dir("config").unwrap().chain(std::fs::read_dir("config/examples").unwrap()) {
+        let path = entry.unwrap().path();
+        let name = path.strip_prefix("config").unwrap().to_str().unwrap();
+        if Path::new(name).extension().is_some_and(|extension| extension == "toml") {
+            assert!(!compile(name).policy.limits().is_empty());
             count += 1;
         }
     }
-    assert!(count >= 3);
+    assert!(count >= 8);
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod attacks;
 
 mod api;
 mod drain;
+mod examples;
 mod explain;
 mod logs;
 mod metrics;
