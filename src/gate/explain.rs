@@ -15,7 +15,7 @@ use super::decide::{Case, denying, holding};
 use super::delay::is_late;
 use super::identify::Whos;
 use super::wait::{Candidate, UNKNOWN_NS};
-use super::{Cause, Gate, Live, Unidentified, Why};
+use super::{Cause, Gate, Live, Shut, Unidentified, Why};
 use crate::limit::{Algorithm, Decision, Retry};
 use crate::policy::{Facts, FieldBuf, Limit, Mode, Stage, Variant, client_ip, host, path};
 use crate::store::{self, Outcomes};
@@ -159,12 +159,7 @@ impl Gate {
         let limits = live.policy.limits();
         let mut told: Vec<LimitExplained> =
             limits.iter().enumerate().map(|(index, limit)| named(live, index, limit, facts)).collect();
-        let mut verdict = Verdict::default();
-        for stage in [Stage::Arrival, Stage::Identified] {
-            if !verdict.is_refused() {
-                verdict = self.stage(live, stage, facts, now, verdict, &mut told);
-            }
-        }
+        let verdict = self.verdict(live, facts, now, &mut told);
         let Verdict { decision, why, violated, retry_after_ms, .. } = verdict;
         let budgets = told.iter().filter(|told| told.mode == "enforce").filter_map(|told| told.budget.as_ref());
         let left = budgets.filter(|budget| budget.admits && budget.rule.is_some()).map(|budget| budget.remaining);
@@ -180,6 +175,38 @@ impl Gate {
         }
     }
 
+    /// Access lists and both stages, in the order in which a request meets them.
+    fn verdict(&self, live: &Live, facts: &Facts<'_>, now: Timestamp, told: &mut [LimitExplained]) -> Verdict {
+        const FREE: &str = "[access] frees it from limits";
+        let access = live.policy.access.as_deref();
+        let free = |why: &str| Verdict { why: why.to_owned(), ..Verdict::default() };
+        match access.map(|access| access.on_arrival(facts.client_ip, facts.path)) {
+            Some(Err(ground)) => return Verdict::shut("denied", &ground),
+            Some(Ok(true)) => return self.entered(live, facts, now).err().unwrap_or_else(|| free(FREE)),
+            Some(Ok(false)) | None => {}
+        }
+        let arrived = self.stage(live, Stage::Arrival, facts, now, Verdict::default(), told);
+        if arrived.is_refused() {
+            return arrived;
+        }
+        match self.entered(live, facts, now) {
+            Err(shut) => shut,
+            Ok(true) => free(FREE),
+            Ok(false) => self.stage(live, Stage::Identified, facts, now, arrived, told),
+        }
+    }
+
+    /// Whether who asks is freed from limits; what is told to someone who is shut out.
+    fn entered(&self, live: &Live, facts: &Facts<'_>, now: Timestamp) -> Result<bool, Verdict> {
+        let Some(access) = live.policy.access.as_deref().filter(|access| access.looks_beyond_arrival()) else {
+            return Ok(false);
+        };
+        self.enter(live, access, facts, now).map_err(|shut| match shut {
+            Shut::Denied(ground) => Verdict::shut("denied", &ground),
+            Shut::Unidentified(missing) => Verdict::shut("unidentified", &missing),
+        })
+    }
+
     fn stage(
         &self,
         live: &Live,
@@ -191,7 +218,7 @@ impl Gate {
     ) -> Verdict {
         let (mut cases, mut whos) = (live.cases(stage, facts), Whos::new());
         if let Err(missing) = self.key(live, stage, facts, &mut cases, &mut whos, now) {
-            return Verdict { decision: "unidentified", why: missing.to_string(), ..Verdict::default() };
+            return Verdict::shut("unidentified", &missing);
         }
         for case in &cases {
             told[case.applied.index].budget = Some(self.budget(live, case, facts, &whos, now));
@@ -296,12 +323,16 @@ impl Default for Verdict {
 }
 
 impl Verdict {
+    fn shut(decision: &'static str, why: &dyn fmt::Display) -> Self {
+        Self { decision, why: why.to_string(), ..Self::default() }
+    }
+
     fn rejected(why: &str, violated: Vec<String>, retry_after_ms: Option<u64>) -> Self {
         Self { decision: "rejected", why: why.to_owned(), violated, retry_after_ms }
     }
 
     fn is_refused(&self) -> bool {
-        matches!(self.decision, "rejected" | "unidentified")
+        matches!(self.decision, "rejected" | "unidentified" | "denied")
     }
 }
 

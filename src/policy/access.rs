@@ -8,6 +8,7 @@
 //! Not here: finding out who a request is from, and which plan it has (gate).
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -74,6 +75,17 @@ pub enum Ground<'p> {
     Identity(&'p str),
     /// It has none of these plans.
     Plan(&'p [Box<str>]),
+}
+
+impl fmt::Display for Ground<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address => f.write_str("this address is denied"),
+            Self::Path => f.write_str("this path is denied"),
+            Self::Identity(identity) => write!(f, "this {identity} is denied"),
+            Self::Plan(plans) => write!(f, "this path needs the plan {}", plans.join(" or ")),
+        }
+    }
 }
 
 impl Requirement {

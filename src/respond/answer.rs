@@ -95,13 +95,7 @@ impl<'a> Answer<'a> {
     /// The answer to a request that is shut out: 403. It names what the client knows already, and the plans that
     /// would do.
     pub fn denied(ground: Ground<'_>, is_grpc: bool) -> Self {
-        let detail = match ground {
-            Ground::Address => "this address is denied".into(),
-            Ground::Path => "this path is denied".into(),
-            Ground::Identity(identity) => format!("this {identity} is denied").into(),
-            Ground::Plan(plans) => Cow::from(format!("this path needs the plan {}", plans.join(" or "))),
-        };
-        Self::new(Kind::Denied, detail, is_grpc)
+        Self::new(Kind::Denied, ground.to_string(), is_grpc)
     }
 
     /// The same, saying where the client stands although no limit refused it.

@@ -149,3 +149,23 @@ fn what_goes_wrong_has_an_exit_code() {
         assert!(found == Some(code) && said.contains(words), "{args:?}: {found:?} {said}");
     }
 }
+
+#[test]
+fn lists_and_plans_come_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let access = "[upstream]\nurl = \"http://127.0.0.1:9\"\n[access]\ndeny = { path = \"/internal/{*rest}\" }\n\
+        allow = { ip = \"192.0.2.7\" }\nrequire = [{ path = \"/pro\", plan = \"premium\" }]\n\
+        [plans]\nfrom = \"header:x-plan\"\n[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"1/h\"";
+    std::fs::write(folder.path().join("weir.toml"), access).unwrap();
+    for (path, ip, plan, said) in [
+        ("/internal/a", "192.0.2.1", "premium", "decision: denied: this path is denied"),
+        ("/a", "192.0.2.7", "free", "decision: admitted: [access] frees it from limits"),
+        ("/pro", "192.0.2.7", "free", "decision: denied: this path needs the plan premium"),
+        ("/pro", "192.0.2.1", "premium", "decision: admitted: no limit refuses it; remaining 0"),
+    ] {
+        let plan = format!("x-plan: {plan}");
+        let args = ["--config", "weir.toml", "--path", path, "--ip", ip, "--host", "a", "--header", &plan];
+        let (code, found) = explain(folder.path(), &args);
+        assert_eq!((code, found.lines().last()), (Some(0), Some(said)), "{found}");
+    }
+}
