@@ -3,19 +3,15 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::INVALID_CONFIGURATION;
+use super::{invalid, say};
 use crate::config;
 
 pub(super) fn check(file: &Path) -> ExitCode {
     match config::load(file) {
         Ok(config) => {
             let limits = config.policy.limits().len();
-            println!("{}: valid; limits: {limits}", file.display());
-            ExitCode::SUCCESS
+            say(&format_args!("{}: valid; limits: {limits}", file.display()))
         }
-        Err(diagnostics) => {
-            eprintln!("{diagnostics}");
-            ExitCode::from(INVALID_CONFIGURATION)
-        }
+        Err(diagnostics) => invalid(&diagnostics),
     }
 }

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
-use super::{INVALID_CONFIGURATION, fail};
+use super::{fail, invalid, say};
 use crate::config;
 use crate::gate::{BudgetExplained, Explanation, Gate, LimitExplained, Question};
 use crate::telemetry::Metrics;
@@ -81,14 +81,10 @@ pub(super) fn explain(asked: Asked) -> ExitCode {
         Err(error) => return fail(&error),
     };
     if !json {
-        println!("{}", in_words(&explained));
-        return ExitCode::SUCCESS;
+        return say(&in_words(&explained));
     }
     match serde_json::to_string_pretty(&explained) {
-        Ok(text) => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
+        Ok(text) => say(&text),
         Err(error) => fail(&error),
     }
 }
@@ -96,10 +92,7 @@ pub(super) fn explain(asked: Asked) -> ExitCode {
 type Explained = Result<Explanation, Box<dyn Error>>;
 
 fn by_file(file: &Path, question: &Question) -> Result<Explained, ExitCode> {
-    let config = config::load(file).map_err(|diagnostics| {
-        eprintln!("{diagnostics}");
-        ExitCode::from(INVALID_CONFIGURATION)
-    })?;
+    let config = config::load(file).map_err(|diagnostics| invalid(&diagnostics))?;
     let explain = || {
         let mut secret = [0; 16];
         getrandom::fill(&mut secret)?;

@@ -8,11 +8,15 @@ mod explain;
 mod healthcheck;
 mod run;
 
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::config::Diagnostics;
 
 /// A rate-limiting reverse proxy that forwards, refuses or holds.
 #[derive(Debug, Parser)]
@@ -65,8 +69,27 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// What was asked for, on standard output.
+fn say(text: &dyn Display) -> ExitCode {
+    match writeln!(io::stdout(), "{text}") {
+        Ok(()) => ExitCode::SUCCESS,
+        // As in `weir explain ... | head -1`: who reads has enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => fail(&format_args!("standard output: {error}")),
+    }
+}
+
 /// One line on standard error, and the exit code that goes with it.
-fn fail(error: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("weir: {error}");
-    ExitCode::from(FAILURE)
+fn fail(error: &dyn Display) -> ExitCode {
+    complain(&format_args!("weir: {error}"), FAILURE)
+}
+
+/// All that is wrong with a configuration, and the exit code that goes with it.
+fn invalid(diagnostics: &Diagnostics) -> ExitCode {
+    complain(diagnostics, INVALID_CONFIGURATION)
+}
+
+fn complain(text: &dyn Display, code: u8) -> ExitCode {
+    let _ = writeln!(io::stderr(), "{text}"); // the exit code says it even if nobody reads
+    ExitCode::from(code)
 }

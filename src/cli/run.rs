@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::{INVALID_CONFIGURATION, fail};
+use super::{fail, invalid};
 use crate::app::App;
 use crate::config;
 use crate::telemetry::start_logs;
@@ -11,10 +11,7 @@ use crate::telemetry::start_logs;
 pub(super) fn run(file: &Path) -> ExitCode {
     let config = match config::load(file) {
         Ok(config) => config,
-        Err(diagnostics) => {
-            eprintln!("{diagnostics}");
-            return ExitCode::from(INVALID_CONFIGURATION);
-        }
+        Err(diagnostics) => return invalid(&diagnostics),
     };
     let log = config.log.clone();
     let app = match App::new(config, Some(file.to_owned())) {

@@ -198,6 +198,21 @@ fn check_says_all_that_is_wrong() {
     "#);
 }
 
+/// The exit code of `weir check FILE` when nobody reads what it says, and when the disk is full.
+#[test]
+fn who_does_not_listen_breaks_nothing() {
+    let folder = folder();
+    let code = |file: &str, nobody: fn() -> Stdio| {
+        let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let weir = weir.args(["check", file]).current_dir(folder.path()).stdout(nobody()).stderr(nobody());
+        weir.status().unwrap().code()
+    };
+    let gone = || Stdio::from(std::io::pipe().unwrap().1);
+    let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    assert_eq!([code("valid.toml", gone), code("broken.toml", gone)], [Some(0), Some(3)]);
+    assert_eq!([code("valid.toml", full), code("broken.toml", full)], [Some(1), Some(3)]);
+}
+
 #[test]
 fn run_starts_only_what_is_valid() {
     let folder = folder();
