@@ -70,28 +70,18 @@ fn would_queue(state: &LimitState, limit: &Limit, key: Key) -> bool {
     limit.on_limit.is_hold() && limit.mode == Mode::Enforce && state.line.has_waiters(key)
 }
 
-/// What a single limit says.
-enum One<'l> {
-    Passes(Pass<'l>),
-    /// It denies the request, and nobody is before it.
-    Denied(Outcome),
-    /// It needs a closer look; nothing is charged.
-    Unsettled,
-}
-
 pub(super) type Cases<'l> = SmallVec<[Case<'l>; 4]>;
 
 impl Live {
-    /// The limits of `stage` that apply to a request, without their keys.
+    /// Adds the limits of `stage` that apply to a request, without their keys. They are made where they stay: copying
+    /// them costs as much as finding them.
     #[inline]
-    pub(super) fn cases(&self, stage: Stage, facts: &Facts<'_>) -> Cases<'_> {
-        let mut cases = Cases::new();
+    pub(super) fn find<'l>(&'l self, stage: Stage, facts: &Facts<'_>, cases: &mut Cases<'l>) {
         self.policy.for_each_applied(stage, facts, |applied| {
             let cost = applied.limit.cost.units(facts);
             let (state, key, variant) = (&self.states[applied.index], Key::default(), Variant::Usual);
             cases.push(Case { state, applied, key, variant, cost, queued: false });
         });
-        cases
     }
 }
 
@@ -106,21 +96,25 @@ impl Gate {
         head_bytes: impl FnOnce() -> usize,
         now: Timestamp,
     ) -> Result<Step<'l>, Unidentified<'l>> {
-        let mut cases = live.cases(stage, facts);
+        let mut cases = Cases::new();
+        live.find(stage, facts, &mut cases);
         match &mut *cases {
             [] => return Ok(Step::Pass(Pass::free())),
             [case]
                 if !live.is_special[case.applied.index]
                     && (stage == Stage::Arrival || live.policy.identities.is_empty()) =>
             {
-                match self.admit_one(live, case, facts, now) {
-                    One::Passes(pass) => return Ok(Step::Pass(pass)),
-                    One::Denied(outcome) => {
+                if let Some(charge) = self.charge_alone(live, case, facts, now) {
+                    let outcome = charge.table.admit(charge.key, charge.rule, charge.cost, now);
+                    if outcome.is_admitted() {
+                        let charged = (case.state, case.applied.limit, charge, outcome);
+                        return Ok(Step::Pass(pass(std::iter::once(charged), now)));
+                    }
+                    if charge.enforced {
                         let outcomes = Outcomes::from_iter([outcome]);
                         self.note_refused(live, facts, &[], cases.iter());
                         return Ok(self.beyond(live, &cases, &outcomes, head_bytes(), now));
                     }
-                    One::Unsettled => {}
                 }
             }
             _ => {}
@@ -128,21 +122,22 @@ impl Gate {
         self.admit_all(live, stage, facts, &mut cases, head_bytes, now)
     }
 
-    /// The usual request: one limit, which admits it or not.
+    /// The usual request, with one limit: what that would charge. None if others wait on its key, or it is banned.
     #[inline]
-    fn admit_one<'l>(&self, live: &Live, case: &mut Case<'l>, facts: &Facts<'_>, now: Timestamp) -> One<'l> {
-        let Case { state, applied, cost, .. } = *case;
-        let key = self.secret.key(&applied, facts, live.policy.client_ip.ipv6_prefix, &[]);
-        if would_queue(state, applied.limit, key) || state.banned_ns(applied.limit, key, now).is_some() {
-            return One::Unsettled;
-        }
-        let charge = charge(state, key, applied.limit, Variant::Usual, cost);
-        let outcome = charge.table.admit(key, charge.rule, charge.cost, now);
-        if outcome.is_admitted() {
-            return One::Passes(pass(std::iter::once((state, applied.limit, charge, outcome)), now));
-        }
+    fn charge_alone<'l>(
+        &self,
+        live: &Live,
+        case: &mut Case<'l>,
+        facts: &Facts<'_>,
+        now: Timestamp,
+    ) -> Option<Charge<'l>> {
+        let key = self.secret.key(&case.applied, facts, live.policy.client_ip.ipv6_prefix, &[]);
         case.key = key;
-        if case.denies() { One::Denied(outcome) } else { One::Unsettled }
+        let (state, limit) = (case.state, case.applied.limit);
+        if would_queue(state, limit, key) || state.banned_ns(limit, key, now).is_some() {
+            return None;
+        }
+        Some(charge(state, key, limit, Variant::Usual, case.cost))
     }
 
     fn admit_all<'l>(
@@ -330,7 +325,8 @@ pub(super) fn pass<'l, 'c>(
 }
 
 /// Counts a charge, and takes note of it if it was made.
-#[inline]
+#[allow(clippy::inline_always)] // measured: it is made in the answer, and not copied there
+#[inline(always)]
 fn admitted<'l>(
     state: &'l Arc<LimitState>,
     limit: &Limit,
@@ -341,11 +337,12 @@ fn admitted<'l>(
     let is_admitted = outcome.is_admitted();
     let decided = if is_admitted { Decided::Admitted } else { Decided::ShadowRejected };
     state.metrics.cells.decided(decided, charge.rule.percent(outcome.decision.remaining));
+    if !is_admitted {
+        return None;
+    }
     let &Charge { key, rule, cost, .. } = charge;
-    is_admitted.then(|| {
-        let terms = Terms::of(state, key, limit, rule, cost, now);
-        Taken { state, key, receipt: outcome.receipt, terms }
-    })
+    let terms = Terms::of(state, key, limit, rule, cost, now);
+    Some(Taken { state, key, receipt: outcome.receipt, terms })
 }
 
 #[inline]

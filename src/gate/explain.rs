@@ -11,7 +11,7 @@ use http::{HeaderName, HeaderValue, Method};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::decide::{Case, denying, holding};
+use super::decide::{Case, Cases, denying, holding};
 use super::delay::is_late;
 use super::identify::Whos;
 use super::wait::{Candidate, UNKNOWN_NS};
@@ -216,7 +216,8 @@ impl Gate {
         before: Verdict,
         told: &mut [LimitExplained],
     ) -> Verdict {
-        let (mut cases, mut whos) = (live.cases(stage, facts), Whos::new());
+        let (mut cases, mut whos) = (Cases::new(), Whos::new());
+        live.find(stage, facts, &mut cases);
         if let Err(missing) = self.key(live, stage, facts, &mut cases, &mut whos, now) {
             return Verdict::shut("unidentified", &missing);
         }

@@ -93,6 +93,7 @@ impl Algorithm {
     }
 
     /// Units that a key never seen has.
+    #[inline]
     pub fn capacity(&self) -> u64 {
         match self {
             Self::TokenBucket(quota) => quota.burst(),
@@ -116,6 +117,7 @@ impl Algorithm {
     }
 
     /// Whether a charge lasts until it is released, when what it was made for ends.
+    #[inline]
     pub fn is_released(&self) -> bool {
         match self {
             Self::Concurrency(_) => true,
@@ -125,6 +127,7 @@ impl Algorithm {
     }
 
     /// Nanoseconds for one unit to come back, where they come back one by one; else 0.
+    #[inline]
     pub fn interval_ns(&self) -> u64 {
         match self {
             Self::TokenBucket(quota) => quota.interval_ns(),
@@ -144,6 +147,7 @@ impl Algorithm {
 
     /// The window shown to clients, in nanoseconds: that of [`Algorithm::capacity`]. None for
     /// [`Algorithm::Concurrency`].
+    #[inline]
     pub fn period_ns(&self) -> Option<u64> {
         match self {
             Self::TokenBucket(quota) => Some(quota.period_ns()),

@@ -59,6 +59,7 @@ impl SipHasher {
         (first, self.mix())
     }
 
+    #[inline]
     fn mix(&mut self) -> u64 {
         self.round();
         self.round();
