@@ -80,13 +80,13 @@ fn the_matrix_router_charges_time_and_the_service_charges_itself() {
     };
     let balance = charge(160_000);
     assert_eq!(balance["remaining"], 0);
-    // Ten thousand or so of the burst had been there; the rest is owed, and paid at a thousand a second.
+    // The burst had been there but for what the first request took; the rest is owed, and paid at a thousand a second.
     let debt = balance["debt"].as_u64().unwrap();
-    assert!((99_000..=100_001).contains(&debt), "{balance}");
+    assert!((99_000..=101_000).contains(&debt), "{balance}");
     let answer = ask(&mut client, "/", "X-Client: a\r\n");
     let retry_s: u64 = answer.header("retry-after").unwrap().parse().unwrap();
     assert_eq!(answer.status, 429);
-    assert!((95..=101).contains(&retry_s), "{retry_s}");
+    assert!((95..=102).contains(&retry_s), "{retry_s}");
     assert_eq!(ask(&mut client, "/", "X-Client: b\r\n").status, 200);
     assert_eq!(ask(&mut client, "/", "").status, 401);
 }
