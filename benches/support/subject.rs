@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use http::Method;
 use weir::config;
-use weir::gate::{Gate, Live, Step};
+use weir::gate::{Gate, Live, Pass};
 use weir::policy::{Facts, FieldBuf, Stage};
 use weir::telemetry::Metrics;
 use weir::time::{Clock, Timestamp};
@@ -36,7 +36,7 @@ impl Subject {
         for (index, key) in keys.iter().enumerate() {
             let limit = format!("[[limit]]\nname = \"l{index}\"\nkey = {key}\n");
             text += &limit;
-            text += "rate = \"1000000/s\"\nmax_keys = 20000000\n";
+            text += "rate = \"1000000/s\"\n";
         }
         let config = config::compile(&text, "bench", Path::new(""), &|_| None).expect("a valid configuration");
         let gate = Gate::new(Clock::start(), [7; 16], Arc::new(Metrics::new("0", "0").unwrap()));
@@ -58,8 +58,9 @@ impl Subject {
             certificate: None,
         };
         *clock = clock.saturating_add_ns(1000);
-        match self.gate.admit(&self.live, Stage::Identified, &facts, || 0, *clock) {
-            Ok(Step::Pass(mut pass)) => {
+        let mut pass = Pass::default();
+        match self.gate.admit_into(&mut pass, &self.live, Stage::Identified, &facts, || 0, *clock) {
+            Ok(None) => {
                 pass.charged.keep(true);
                 true
             }

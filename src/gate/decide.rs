@@ -5,21 +5,22 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::ban;
+use super::charge::charge_all;
 use super::delay::{Decided as Limited, Delayed, is_late};
 use super::identify::{Asked, Whos, identify};
-use super::settle::Terms;
-use super::verdict::Taken;
+use super::outcome::{pass, refusal, wake_behind};
 use super::wait::{Candidate, Holding, Item, Waiting};
-use super::{Cause, Charged, Gate, LimitState, Live, Pass, Refusal, Standing, Unidentified};
+use super::{Cause, Gate, LimitState, Live, Pass, Refusal, Unidentified};
 use crate::limit::{Key, Retry};
 use crate::policy::key::Who;
-use crate::policy::{Applied, Facts, Limit, Mode, OnLimit, Stage, Variant};
+use crate::policy::{Applied, Facts, Limit, Mode, OnLimit, Plan, Stage, Variant};
 use crate::store::{self, Charge, Outcome, Outcomes};
 use crate::telemetry::Decided;
 use crate::time::Timestamp;
 
 /// What becomes of a request after one stage. The common case is small.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // a pass that is moved is rare: see `Gate::admit_into`
 pub enum Step<'l> {
     /// It passes the stage.
     Pass(Pass<'l>),
@@ -41,6 +42,22 @@ pub(super) struct Case<'l> {
     pub(super) cost: u64,
     /// Others wait on this key already.
     pub(super) queued: bool,
+    /// Whether it has been charged, and whether more may be to do about it than that.
+    pub(super) is_charged: bool,
+    pub(super) has_terms: bool,
+    /// What part is left after that, in percent.
+    pub(super) left_percent: u64,
+}
+
+/// How a request is to be decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By charging its limits.
+    Usual,
+    /// Not so simply.
+    Unusual,
+    /// By waiting: others do already.
+    Queued,
 }
 
 impl<'l> Case<'l> {
@@ -80,7 +97,17 @@ impl Live {
         self.policy.for_each_applied(stage, facts, |applied| {
             let cost = applied.limit.cost.units(facts);
             let (state, key, variant) = (&self.states[applied.index], Key::default(), Variant::Usual);
-            cases.push(Case { state, applied, key, variant, cost, queued: false });
+            cases.push(Case {
+                state,
+                applied,
+                key,
+                variant,
+                cost,
+                queued: false,
+                is_charged: false,
+                has_terms: false,
+                left_percent: 0,
+            });
         });
     }
 }
@@ -96,67 +123,54 @@ impl Gate {
         head_bytes: impl FnOnce() -> usize,
         now: Timestamp,
     ) -> Result<Step<'l>, Unidentified<'l>> {
-        let mut cases = Cases::new();
-        live.find(stage, facts, &mut cases);
-        match &mut *cases {
-            [] => return Ok(Step::Pass(Pass::free())),
-            [case]
-                if !live.is_special[case.applied.index]
-                    && (stage == Stage::Arrival || live.policy.identities.is_empty()) =>
-            {
-                if let Some(charge) = self.charge_alone(live, case, facts, now) {
-                    let outcome = charge.table.admit(charge.key, charge.rule, charge.cost, now);
-                    if outcome.is_admitted() {
-                        let charged = (case.state, case.applied.limit, charge, outcome);
-                        return Ok(Step::Pass(pass(std::iter::once(charged), now)));
-                    }
-                    if charge.enforced {
-                        let outcomes = Outcomes::from_iter([outcome]);
-                        self.note_refused(live, facts, &[], cases.iter());
-                        return Ok(self.beyond(live, &cases, &outcomes, head_bytes(), now));
-                    }
-                }
-            }
-            _ => {}
-        }
-        self.admit_all(live, stage, facts, &mut cases, head_bytes, now)
+        let mut pass = Pass::default();
+        let instead = self.admit_into(&mut pass, live, stage, facts, head_bytes, now)?;
+        Ok(instead.unwrap_or(Step::Pass(pass)))
     }
 
-    /// The usual request, with one limit: what that would charge. None if others wait on its key, or it is banned.
+    /// The same, for those who have a place for the pass: it need not be moved there. If the request does not pass now,
+    /// says what becomes of it instead.
     #[inline]
-    fn charge_alone<'l>(
-        &self,
-        live: &Live,
-        case: &mut Case<'l>,
-        facts: &Facts<'_>,
-        now: Timestamp,
-    ) -> Option<Charge<'l>> {
-        let key = self.secret.key(&case.applied, facts, live.policy.client_ip.ipv6_prefix, &[]);
-        case.key = key;
-        let (state, limit) = (case.state, case.applied.limit);
-        if would_queue(state, limit, key) || state.banned_ns(limit, key, now).is_some() {
-            return None;
-        }
-        Some(charge(state, key, limit, Variant::Usual, case.cost))
-    }
-
-    fn admit_all<'l>(
+    pub fn admit_into<'l>(
         &'l self,
+        pass: &mut Pass<'l>,
         live: &'l Live,
         stage: Stage,
         facts: &Facts<'_>,
-        cases: &mut Cases<'l>,
         head_bytes: impl FnOnce() -> usize,
         now: Timestamp,
-    ) -> Result<Step<'l>, Unidentified<'l>> {
+    ) -> Result<Option<Step<'l>>, Unidentified<'l>> {
+        let mut cases = Cases::new();
+        live.find(stage, facts, &mut cases);
+        if cases.is_empty() {
+            return Ok(None);
+        }
         let mut whos = Whos::new();
-        let is_queued = self.key(live, stage, facts, cases, &mut whos, now)?;
+        match self.key(live, stage, facts, &mut cases, &mut whos, now)? {
+            Way::Usual => Ok(charge_all(&mut cases, pass, now)
+                .map(|outcomes| self.deny(live, facts, &whos, &cases, &outcomes, head_bytes(), now))),
+            way => Ok(Some(self.admit_unusual(live, facts, &whos, &mut cases, way == Way::Queued, head_bytes, now))),
+        }
+    }
+
+    /// Where others wait, some are banned or delayed, or not everyone goes by the same rule.
+    #[allow(clippy::too_many_arguments)] // what is known by then
+    fn admit_unusual<'l>(
+        &'l self,
+        live: &'l Live,
+        facts: &Facts<'_>,
+        whos: &[Who<'_>],
+        cases: &mut Cases<'l>,
+        is_queued: bool,
+        head_bytes: impl FnOnce() -> usize,
+        now: Timestamp,
+    ) -> Step<'l> {
         cases.retain(|case| case.applied.limit.allowed.rule(case.variant).is_some());
         let banned = |case: &Case<'l>| Some((case.state, case.state.banned_ns(case.applied.limit, case.key, now)?));
         if cases.iter().any(|case| banned(case).is_some())
             && let Some(refusal) = ban::refusal(cases.iter().filter_map(banned))
         {
-            return Ok(Step::Refuse(Box::new(refusal)));
+            return Step::Refuse(Box::new(refusal));
         }
         let mut outcomes = Outcomes::new();
         let charges = cases.iter().map(Case::charge);
@@ -166,32 +180,30 @@ impl Gate {
         } else {
             store::admit(charges, now, &mut outcomes)
         };
-        if admitted {
-            if cases.iter().zip(&outcomes).any(|(case, outcome)| is_late(case.applied.limit, outcome)) {
-                let decided = cases.iter().zip(outcomes);
-                let decided = decided.map(|(case, outcome)| Limited {
-                    state: case.state,
-                    limit: case.applied.limit,
-                    charge: case.charge(),
-                    outcome,
-                });
-                let room = || self.reserve(head_bytes(), live.caps);
-                return Ok(match self.slow_down(decided, room, now) {
-                    Ok(delayed) => Step::Delay(delayed),
-                    Err(refusal) => Step::Refuse(refusal),
-                });
-            }
-            let charged = cases.iter().zip(outcomes).map(|(case, outcome)| {
-                let (limit, charge) = (case.applied.limit, case.charge());
-                (case.state, limit, charge, outcome)
-            });
-            return Ok(Step::Pass(pass(charged, now)));
+        if !admitted {
+            return self.deny(live, facts, whos, cases, &outcomes, head_bytes(), now);
         }
-        self.note_refused(live, facts, &whos, denying(cases, &outcomes).map(|(_, case, _)| case));
-        Ok(self.beyond(live, cases, &outcomes, head_bytes(), now))
+        if cases.iter().zip(&outcomes).any(|(case, outcome)| is_late(case.applied.limit, outcome)) {
+            let decided = cases.iter().zip(outcomes);
+            let decided = decided.map(|(case, outcome)| Limited {
+                state: case.state,
+                limit: case.applied.limit,
+                charge: case.charge(),
+                outcome,
+            });
+            return match self.slow_down(decided, || self.reserve(head_bytes(), live.caps), now) {
+                Ok(delayed) => Step::Delay(delayed),
+                Err(refusal) => Step::Refuse(refusal),
+            };
+        }
+        let charged = cases.iter().zip(outcomes).map(|(case, outcome)| {
+            let (limit, charge) = (case.applied.limit, case.charge());
+            (case.state, limit, charge, outcome)
+        });
+        Step::Pass(pass(charged, now))
     }
 
-    /// Finds whose budgets they are, and says whether others wait on one of them.
+    /// Finds whose budgets they are, and how that is to be decided.
     #[inline]
     pub(super) fn key<'l, 'f>(
         &self,
@@ -199,35 +211,76 @@ impl Gate {
         stage: Stage,
         facts: &Facts<'f>,
         cases: &mut [Case<'l>],
-        found: &mut Whos<'f>,
+        whos: &mut Whos<'f>,
         now: Timestamp,
-    ) -> Result<bool, Unidentified<'l>> {
-        let mut asked = Asked::new(self, live, facts, now);
-        let has_plans = |case: &Case<'_>| !case.applied.limit.allowed.plans.is_empty();
-        let plan = if stage == Stage::Identified && cases.iter().any(has_plans) { asked.plan()? } else { None };
-        let whos: &[Who<'_>] = match stage {
-            Stage::Identified if !live.policy.identities.is_empty() => {
-                *found = identify(&mut asked, &cases.iter().map(|case| case.applied))?;
-                found
-            }
-            _ => &[],
-        };
-        let mut is_queued = false;
+    ) -> Result<Way, Unidentified<'l>> {
+        let mut plan = None;
+        if stage == Stage::Identified && live.needs_identity {
+            plan = self.identify(live, facts, cases, whos, now)?;
+        }
+        let mut way = Way::Usual;
         for index in 0..cases.len() {
             let (before, behind) = cases.split_at_mut(index);
             let Some(case) = behind.first_mut() else { break };
+            let (state, limit) = (case.state, case.applied.limit);
             let alike = before.iter().find(|other| other.applied.keyed_as == case.applied.keyed_as);
             case.key = match alike {
                 Some(other) => other.key,
                 None => self.secret.key(&case.applied, facts, live.policy.client_ip.ipv6_prefix, whos),
             };
-            if live.is_special[case.applied.index] {
+            if !live.is_unusual[case.applied.index] {
+                continue;
+            }
+            if limit.allowed.is_special() {
                 case.variant = live.variant(&case.applied, case.key, plan.as_deref());
             }
-            case.queued = would_queue(case.state, case.applied.limit, case.key);
-            is_queued |= case.queued;
+            case.queued = would_queue(state, limit, case.key);
+            let is_late = matches!(limit.on_limit, OnLimit::Delay(_));
+            way = match way {
+                Way::Queued => Way::Queued,
+                _ if case.queued => Way::Queued,
+                _ if is_late || limit.allowed.is_special() => Way::Unusual,
+                _ if state.banned_ns(limit, case.key, now).is_some() => Way::Unusual,
+                way => way,
+            };
         }
-        Ok(is_queued)
+        Ok(way)
+    }
+
+    /// Finds the identities and the plan that limits go by.
+    #[inline(never)]
+    fn identify<'l, 'f>(
+        &self,
+        live: &'l Live,
+        facts: &Facts<'f>,
+        cases: &[Case<'l>],
+        whos: &mut Whos<'f>,
+        now: Timestamp,
+    ) -> Result<Option<Plan<'f>>, Unidentified<'l>> {
+        let mut asked = Asked::new(self, live, facts, now);
+        let has_plans = |case: &Case<'_>| !case.applied.limit.allowed.plans.is_empty();
+        let plan = if cases.iter().any(has_plans) { asked.plan()? } else { None };
+        if !live.policy.identities.is_empty() {
+            *whos = identify(&mut asked, &cases.iter().map(|case| case.applied))?;
+        }
+        Ok(plan)
+    }
+
+    /// A request that some limit denies.
+    #[cold]
+    #[allow(clippy::too_many_arguments)] // what is known by then
+    fn deny<'l>(
+        &'l self,
+        live: &'l Live,
+        facts: &Facts<'_>,
+        whos: &[Who<'_>],
+        cases: &[Case<'l>],
+        outcomes: &Outcomes,
+        head_bytes: usize,
+        now: Timestamp,
+    ) -> Step<'l> {
+        self.note_refused(live, facts, whos, denying(cases, outcomes).map(|(_, case, _)| case));
+        self.beyond(live, cases, outcomes, head_bytes, now)
     }
 
     /// Counts for each limit that denies the request whose it is.
@@ -299,92 +352,4 @@ pub(super) fn holding<'c, 'l: 'c>(
         _ => None,
     });
     holding.collect()
-}
-
-/// Counts an admission and says where the client stands.
-#[inline]
-pub(super) fn pass<'l, 'c>(
-    mut charged: impl ExactSizeIterator<Item = (&'l Arc<LimitState>, &'c Limit, Charge<'c>, Outcome)>,
-    now: Timestamp,
-) -> Pass<'l> {
-    // The first goes into the answer as it is made: most requests have but one, and a copy costs as much as it does.
-    let (mut first, mut standing) = (None, None);
-    if let Some((state, limit, charge, outcome)) = charged.next() {
-        standing = standing_of(state, limit, &charge, &outcome, now);
-        first = admitted(state, limit, &charge, outcome, now);
-    }
-    let mut rest = Vec::new();
-    if charged.len() > 0 {
-        rest.reserve_exact(charged.len());
-        for (state, limit, charge, outcome) in charged {
-            standing = Standing::tightest(standing, standing_of(state, limit, &charge, &outcome, now));
-            rest.extend(admitted(state, limit, &charge, outcome, now));
-        }
-    }
-    Pass { standing, charged: Charged::new(first, rest), held: None }
-}
-
-/// Counts a charge, and takes note of it if it was made.
-#[allow(clippy::inline_always)] // measured: it is made in the answer, and not copied there
-#[inline(always)]
-fn admitted<'l>(
-    state: &'l Arc<LimitState>,
-    limit: &Limit,
-    charge: &Charge<'_>,
-    outcome: Outcome,
-    now: Timestamp,
-) -> Option<Taken<'l>> {
-    let is_admitted = outcome.is_admitted();
-    let decided = if is_admitted { Decided::Admitted } else { Decided::ShadowRejected };
-    state.metrics.cells.decided(decided, charge.rule.percent(outcome.decision.remaining));
-    if !is_admitted {
-        return None;
-    }
-    let &Charge { key, rule, cost, .. } = charge;
-    let terms = Terms::of(state, key, limit, rule, cost, now);
-    Some(Taken { state, key, receipt: outcome.receipt, terms })
-}
-
-#[inline]
-fn standing_of<'l>(
-    state: &'l LimitState,
-    limit: &Limit,
-    charge: &Charge<'_>,
-    outcome: &Outcome,
-    now: Timestamp,
-) -> Option<Standing<'l>> {
-    (limit.mode == Mode::Enforce && outcome.is_admitted())
-        .then(|| Standing::new(&state.name, charge, &outcome.decision, now))
-}
-
-/// Counts a refusal and says when to come back: after `expected_ns` if that is known, else after the longest wait.
-pub(super) fn refusal<'l, 'c>(
-    denials: impl Iterator<Item = (&'l Arc<LimitState>, &'c Limit, Charge<'c>, &'c Outcome)>,
-    now: Timestamp,
-    cause: Cause,
-    expected_ns: Option<u64>,
-) -> Refusal<'l> {
-    let mut longest: Option<(Retry, Standing<'l>)> = None;
-    let mut violated = SmallVec::new();
-    for (state, limit, charge, Outcome { decision, .. }) in denials {
-        if cause != Cause::ShuttingDown {
-            state.refused(limit, charge.key, now);
-        }
-        state.metrics.cells.decided(Decided::Rejected, charge.rule.percent(decision.remaining));
-        violated.push(&*state.name);
-        let retry = decision.denied.unwrap_or(Retry::AfterNs(0));
-        let standing = Standing::new(&state.name, &charge, decision, now);
-        if longest.as_ref().is_none_or(|(known, _)| retry > *known) {
-            longest = Some((retry, standing));
-        }
-    }
-    let (retry, standing) = longest.map_or((Retry::AfterNs(0), None), |(retry, standing)| (retry, Some(standing)));
-    Refusal { standing, violated, retry: expected_ns.map_or(retry, Retry::AfterNs), cause }
-}
-
-/// After a refusal: whoever is next on a key that was charged for a moment may have seen it so, and overslept.
-pub(super) fn wake_behind<'l, 'c>(decided: impl Iterator<Item = (&'l Arc<LimitState>, Key, &'c Outcome)>) {
-    for (state, key, _) in decided.filter(|(_, _, outcome)| outcome.is_admitted()) {
-        state.line.wake_front(key);
-    }
 }

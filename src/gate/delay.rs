@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
-use super::decide::{pass, refusal, wake_behind};
 use super::hold::Rank;
+use super::outcome::{pass, refusal, wake_behind};
 use super::room::Reserved;
 use super::settle::Terms;
 use super::verdict::Taken;
@@ -189,7 +189,7 @@ impl<'l> Delayed<'l> {
         for one in &self.late {
             one.state.metrics.cells.decided(telemetry::Decided::Admitted, 0);
         }
-        let mut pass = std::mem::replace(&mut self.pass, Pass::free());
+        let mut pass = std::mem::take(&mut self.pass);
         pass.held = Some((&self.slowest.name, now.ns_since(self.since)));
         pass
     }

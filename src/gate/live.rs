@@ -11,7 +11,7 @@ use super::refused::RefusedKeys;
 use crate::limit::Key;
 use crate::policy::jwt::Claimed;
 use crate::policy::key::KeySecret;
-use crate::policy::{Applied, Limit, Policy, Variant};
+use crate::policy::{Applied, Limit, OnLimit, Policy, Variant};
 use crate::store::{Bans, Table, TokenCache};
 use crate::telemetry::{LimitMetrics, Metrics};
 use crate::time::Clock;
@@ -46,8 +46,10 @@ pub struct Live {
     pub policy: Policy,
     /// The state of each limit of the policy, in its order.
     pub(super) states: Vec<Arc<LimitState>>,
-    /// Which limits have plans or overrides.
-    pub(super) is_special: Vec<bool>,
+    /// Which limits may ask for more than to be charged: those that hold, delay or ban, or are not the same for all.
+    pub(super) is_unusual: Vec<bool>,
+    /// Whether any limit may ask who a request is from, or which plan it has.
+    pub(super) needs_identity: bool,
     /// The overrides of each limit, by key.
     overrides: Vec<HashMap<Key, Variant>>,
     /// Tokens verified under this policy's keys.
@@ -117,9 +119,12 @@ impl Gate {
             state.wake_all();
         }
         let limits = policy.limits();
-        let is_special = limits.iter().map(|limit| limit.allowed.is_special()).collect();
+        let is_unusual = limits.iter().map(is_unusual).collect();
+        let has_plans = limits.iter().any(|limit| !limit.allowed.plans.is_empty());
+        let needs_identity = has_plans || !policy.identities.is_empty();
         let overrides = limits.iter().map(|limit| self.overrides(limit, policy.client_ip.ipv6_prefix)).collect();
-        Live { states, is_special, overrides, tokens: TokenCache::new(max_tokens), caps, policy }
+        let tokens = TokenCache::new(max_tokens);
+        Live { policy, states, is_unusual, needs_identity, overrides, tokens, caps }
     }
 
     fn overrides(&self, limit: &Limit, ipv6_prefix: u8) -> HashMap<Key, Variant> {
@@ -181,6 +186,10 @@ impl Gate {
             rule: ArcSwapOption::empty(),
         }
     }
+}
+
+fn is_unusual(limit: &Limit) -> bool {
+    limit.allowed.is_special() || limit.ban.is_some() || limit.on_limit != OnLimit::Reject
 }
 
 impl Live {

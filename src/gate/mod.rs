@@ -5,6 +5,7 @@
 
 mod access;
 mod ban;
+mod charge;
 mod decide;
 mod delay;
 mod explain;
@@ -12,6 +13,7 @@ mod hold;
 mod identify;
 mod line;
 mod live;
+mod outcome;
 mod refused;
 mod room;
 mod settle;

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::LimitState;
 use super::settle::{Bill, Item, Terms};
 use crate::limit::{Decision, Key, Retry};
-use crate::store::{Charge, Receipt};
+use crate::store::{BucketReceipt, Charge, Receipt};
 use crate::time::Timestamp;
 
 /// Where a client stands with one limit.
@@ -73,7 +73,7 @@ impl<'l> Standing<'l> {
 }
 
 /// A request may be forwarded.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Pass<'l> {
     /// The tightest limit, if any applies.
     pub standing: Option<Standing<'l>>,
@@ -81,13 +81,6 @@ pub struct Pass<'l> {
     pub charged: Charged<'l>,
     /// The limit that made it wait, and for how many nanoseconds.
     pub held: Option<(&'l str, u64)>,
-}
-
-impl Pass<'_> {
-    /// Of a request that no limit applies to.
-    pub(super) fn free() -> Self {
-        Self { standing: None, charged: Charged::default(), held: None }
-    }
 }
 
 /// A request is refused.
@@ -121,10 +114,18 @@ pub enum Cause {
 /// What was charged for a request, given back on drop unless it is to be kept.
 #[derive(Debug, Default)]
 pub struct Charged<'l> {
-    /// Apart from the others, so that the usual request with one limit needs no memory for it.
-    first: Option<Taken<'l>>,
-    rest: Vec<Taken<'l>>,
+    /// Those of buckets that stay as they are: by far the most. Few limits need no memory of their own.
+    plain: SmallVec<[Plain<'l>; 4]>,
+    others: Vec<Taken<'l>>,
     kept: bool,
+}
+
+/// What one limit charged to a bucket, to stay. There is nothing in it to be dropped, so that it is made where it stays.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plain<'l> {
+    pub(super) state: &'l Arc<LimitState>,
+    pub(super) key: Key,
+    pub(super) receipt: BucketReceipt,
 }
 
 /// What one limit charged.
@@ -138,9 +139,8 @@ pub(super) struct Taken<'l> {
 }
 
 impl<'l> Charged<'l> {
-    #[inline]
-    pub(super) fn new(first: Option<Taken<'l>>, rest: Vec<Taken<'l>>) -> Self {
-        Self { first, rest, kept: false }
+    pub(super) fn new(others: Vec<Taken<'l>>) -> Self {
+        Self { plain: SmallVec::new(), others, kept: false }
     }
 
     /// Whether bytes of the request may have reached the upstream, so that what was charged stays charged.
@@ -153,14 +153,46 @@ impl<'l> Charged<'l> {
         self.kept
     }
 
+    /// Makes room for so many charges.
+    #[inline]
+    pub(super) fn reserve(&mut self, charges: usize) {
+        self.plain.reserve(charges);
+    }
+
+    /// Adds a charge that stays.
+    #[inline]
+    pub(super) fn push_plain(&mut self, plain: Plain<'l>) {
+        self.plain.push(plain);
+    }
+
     /// Adds another charge.
     pub(super) fn push(&mut self, taken: Taken<'l>) {
-        self.rest.push(taken);
+        self.others.push(taken);
+    }
+
+    /// Those that may not simply stay.
+    pub(super) fn others(&mut self) -> impl Iterator<Item = &mut Taken<'l>> {
+        self.others.iter_mut()
+    }
+
+    /// Gives everything back at once, as if it had not been charged.
+    #[cold]
+    pub(super) fn undo(&mut self, now: Timestamp) {
+        for Plain { state, key, receipt } in self.plain.drain(..) {
+            state.table.refund(key, &receipt.into(), now);
+        }
+        for Taken { state, key, receipt, .. } in self.others.drain(..) {
+            state.table.refund(key, &receipt, now);
+        }
     }
 
     #[cold]
     fn give_back(&mut self) {
-        for Taken { state, key, receipt, terms } in self.first.take().into_iter().chain(self.rest.drain(..)) {
+        for Plain { state, key, receipt } in self.plain.drain(..) {
+            state.table.refund(key, &receipt.into(), state.clock.now());
+            state.line.wake_front(key);
+        }
+        for Taken { state, key, receipt, terms } in self.others.drain(..) {
             state.table.refund(key, &receipt, state.clock.now());
             if let Some(terms) = terms {
                 terms.undo(state, key);
@@ -172,11 +204,10 @@ impl<'l> Charged<'l> {
     /// What of it is settled by the answer or at its end, to be kept until then. What is not kept has no bill.
     #[inline]
     pub fn bill(&mut self) -> Option<Bill> {
-        let is_simple = |taken: &Taken<'_>| taken.terms.is_none();
-        if !self.kept || (self.first.iter().all(is_simple) && self.rest.iter().all(is_simple)) {
+        if !self.kept || self.others.iter().all(|taken| taken.terms.is_none()) {
             return None;
         }
-        let taken = self.first.take().into_iter().chain(self.rest.drain(..));
+        let taken = self.others.drain(..);
         let item = |Taken { state, key, receipt, terms }: Taken<'l>| {
             terms.map(|terms| Item { state: Arc::clone(state), key, receipt, terms: *terms })
         };
@@ -189,7 +220,7 @@ impl Drop for Charged<'_> {
     fn drop(&mut self) {
         if self.kept {
             drop(self.bill());
-        } else if self.first.is_some() || !self.rest.is_empty() {
+        } else if !(self.plain.is_empty() && self.others.is_empty()) {
             self.give_back();
         }
     }

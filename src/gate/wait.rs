@@ -18,9 +18,9 @@ use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
 use super::ban;
-use super::decide::{pass, refusal, wake_behind};
 use super::delay::{Decided as Limited, Delayed, is_late};
 use super::hold::{Backlog, Rank};
+use super::outcome::{pass, refusal, wake_behind};
 use super::room::Reserved;
 use super::{Cause, Gate, HoldCaps, LimitState, Pass, Refusal};
 use crate::limit::{Key, Retry};
@@ -168,7 +168,8 @@ impl<'l> Candidate<'l> {
 
 /// What a test of all limits found.
 enum Test<'l> {
-    Admitted(Pass<'l>),
+    // Boxed: whoever waits keeps room for what this is.
+    Admitted(Box<Pass<'l>>),
     Delayed(Box<Delayed<'l>>),
     Refused(Refusal<'l>),
     /// Not before `until`, or not before others in that queue.
@@ -199,7 +200,7 @@ impl<'l> Waiting<'l> {
             match self.test(now) {
                 Test::Admitted(mut pass) => {
                     pass.held = Some((&self.held_by.name, now.ns_since(self.since)));
-                    return Ok(pass);
+                    return Ok(*pass);
                 }
                 Test::Delayed(delayed) => {
                     let (gate, held_by, since) = (self.gate, self.held_by, self.since);
@@ -266,7 +267,7 @@ impl<'l> Waiting<'l> {
                 let state = self.items[*place].state;
                 (state, &**limit, charge, outcome)
             });
-            return Test::Admitted(pass(charged, now));
+            return Test::Admitted(Box::new(pass(charged, now)));
         }
         let cases = rules
             .iter()

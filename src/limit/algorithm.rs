@@ -97,6 +97,13 @@ impl Algorithm {
     pub fn capacity(&self) -> u64 {
         match self {
             Self::TokenBucket(quota) => quota.burst(),
+            other => other.other_capacity(),
+        }
+    }
+
+    fn other_capacity(&self) -> u64 {
+        match self {
+            Self::TokenBucket(quota) => quota.burst(),
             Self::LeakyBucket(rule) => rule.quota.burst(),
             Self::FixedWindow(rule) => rule.count(),
             Self::SlidingLog(rule) => rule.count(),
@@ -149,6 +156,13 @@ impl Algorithm {
     /// [`Algorithm::Concurrency`].
     #[inline]
     pub fn period_ns(&self) -> Option<u64> {
+        match self {
+            Self::TokenBucket(quota) => Some(quota.period_ns()),
+            other => other.other_period_ns(),
+        }
+    }
+
+    fn other_period_ns(&self) -> Option<u64> {
         match self {
             Self::TokenBucket(quota) => Some(quota.period_ns()),
             Self::LeakyBucket(rule) => Some(rule.quota.period_ns()),

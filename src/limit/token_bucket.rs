@@ -85,6 +85,19 @@ impl State {
         self.tat.saturating_add_ns(self.interval.interval_ns_ceil().saturating_mul(self.given_back as u64))
     }
 
+    /// Itself as two words.
+    #[inline]
+    pub const fn to_words(&self) -> [u64; 2] {
+        [self.tat.as_ns(), (self.interval.0 as u64) << 32 | self.given_back as u64]
+    }
+
+    /// From what [`State::to_words`] made of one.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // the halves of a word
+    pub const fn from_words([tat_ns, rest]: [u64; 2]) -> Self {
+        Self { tat: Timestamp::from_ns(tat_ns), interval: IntervalTag((rest >> 32) as u32), given_back: rest as u32 }
+    }
+
     /// Nanoseconds until full under `quota`; more than its capacity while in debt.
     #[inline]
     pub(super) fn deficit_ns(&self, quota: &Quota, now: Timestamp) -> u64 {
@@ -92,7 +105,7 @@ impl State {
         if deficit == 0 || self.interval == quota.interval_tag() {
             return deficit;
         }
-        convert(deficit, self.interval.interval_ns(), quota.interval_ns())
+        convert(deficit, self.interval, quota.interval_ns())
     }
 
     /// Carries what is spent over to the interval of `quota`: from `now` on units come back at its rate.
@@ -251,11 +264,15 @@ impl state::State for State {
     }
 }
 
-/// `deficit` under `from` as it is under `to`, rounded up.
+/// The deficit of an interval as it is under another one, rounded up. The tag does not say the former exactly: what may
+/// be whole units is taken to be.
 #[cold]
-fn convert(deficit_ns: u64, from_interval_ns: u64, to_interval_ns: u64) -> u64 {
-    let scaled = (u128::from(deficit_ns) * u128::from(to_interval_ns)).div_ceil(u128::from(from_interval_ns.max(1)));
-    u64::try_from(scaled).unwrap_or(u64::MAX)
+fn convert(deficit_ns: u64, from: IntervalTag, to_interval_ns: u64) -> u64 {
+    let scaled = u128::from(deficit_ns) * u128::from(to_interval_ns);
+    let under = |interval_ns: u64| scaled.div_ceil(u128::from(interval_ns.max(1)));
+    let (most, least) = (under(from.interval_ns()), under(from.interval_ns_ceil()));
+    let whole = most - most % u128::from(to_interval_ns.max(1));
+    u64::try_from(if whole >= least { whole } else { most }).unwrap_or(u64::MAX)
 }
 
 impl Answer {

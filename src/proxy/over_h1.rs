@@ -187,7 +187,7 @@ impl Session<'_> {
         life.measure(exchange.handed_over(), arrived_at, passed.was_held);
         let Self { wire, deadline, worker, .. } = self;
         let mut keeps_alive = asked.keeps_alive && !worker.is_draining();
-        let mut bill = passed.charged.bill();
+        let mut bill = passed.identified.charged.bill();
         let encoder = {
             let Some((head, reason, fields)) = exchange.response() else { return After::Break };
             let profiles = life.view.current.settings.profiles;
@@ -260,7 +260,7 @@ async fn receive(
     deadline: &mut Deadline,
 ) -> Result<(), Failed> {
     loop {
-        passed.charged.keep(true);
+        passed.identified.charged.keep(true);
         let arrived = poll_fn(|cx| {
             let polled = exchange.poll_head(cx, wire, deadline);
             if polled.is_pending() && wire.poll_gone(cx).is_ready() {
@@ -269,7 +269,7 @@ async fn receive(
             polled.map_err(Failed::Exchange)
         });
         let arrived = arrived.await;
-        passed.charged.keep(exchange.is_touched());
+        passed.identified.charged.keep(exchange.is_touched());
         match arrived? {
             Arrived::Head => return Ok(()),
             Arrived::Nothing => {

@@ -153,7 +153,7 @@ async fn forward<'v>(
     life.measure(exchange.handed_over(), time::instant_now(), passed.was_held);
     let Some((head, reason, fields)) = exchange.response() else { return Err(Stop::Abandoned) };
     let (mut standing, profiles) = (passed.standing(), life.view.current.settings.profiles);
-    let mut bill = passed.charged.bill();
+    let mut bill = passed.identified.charged.bill();
     if let Some(bill) = &mut bill {
         standing = bill.answered(head.status, fields, standing);
     }
@@ -170,9 +170,9 @@ async fn receive(
 ) -> Result<Exchange, ExchangeError> {
     let mut deadline = Deadline::default();
     loop {
-        passed.charged.keep(true);
+        passed.identified.charged.keep(true);
         let arrived = poll_fn(|cx| exchange.poll_head(cx, body, &mut deadline)).await;
-        passed.charged.keep(exchange.is_touched());
+        passed.identified.charged.keep(exchange.is_touched());
         match arrived? {
             Arrived::Head => return Ok(exchange),
             Arrived::Nothing => exchange.reopen().await?,

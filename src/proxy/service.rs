@@ -22,7 +22,7 @@ use super::upstream::{Connection, Exchange, ExchangeError, Sent};
 use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
-use crate::gate::{Charged, Pass, Refusal, Shut, Standing, Step, Unidentified};
+use crate::gate::{Pass, Refusal, Shut, Standing, Step, Unidentified};
 use crate::policy::access::{Access, Ground};
 use crate::policy::{Certificate, Facts, Stage, path};
 use crate::respond::{Answer, Kind};
@@ -123,7 +123,8 @@ impl<'v> Life<'v> {
             None => false,
         };
         if !is_free && policy.has_arrival() {
-            let mut arrival = self.pass(Stage::Arrival, facts, is_grpc, now, wire.as_deref_mut(), tally).await?;
+            let mut arrival = Pass::default();
+            self.pass(Stage::Arrival, facts, is_grpc, now, wire.as_deref_mut(), tally, &mut arrival).await?;
             arrival.charged.keep(true); // it has arrived, whatever becomes of it
             passed.arrival = arrival.standing;
         }
@@ -132,8 +133,7 @@ impl<'v> Life<'v> {
             is_free |= self.enter(access, facts, is_grpc, now)?;
         }
         if !is_free {
-            let identified = self.pass(Stage::Identified, facts, is_grpc, now, wire, tally).await?;
-            (passed.identified, passed.charged) = (identified.standing, identified.charged);
+            self.pass(Stage::Identified, facts, is_grpc, now, wire, tally, &mut passed.identified).await?;
         }
         passed.was_held = self.waited.get();
         tally.outcome = if passed.was_held { Outcome::Held } else { Outcome::Forwarded };
@@ -165,6 +165,7 @@ impl<'v> Life<'v> {
     }
 
     /// Decides one stage, and waits if it must.
+    #[allow(clippy::too_many_arguments)] // what the stages have in common, and where the pass goes
     async fn pass(
         &self,
         stage: Stage,
@@ -173,23 +174,26 @@ impl<'v> Life<'v> {
         now: Timestamp,
         wire: Option<&mut Wire>,
         tally: &mut Tally<'_>,
-    ) -> Result<Pass<'v>, Stop<'v>> {
+        pass: &mut Pass<'v>,
+    ) -> Result<(), Stop<'v>> {
         let gate = &self.worker.shared.gate;
-        let passed = match gate.admit(&self.view.current.live, stage, facts, || facts.head_bytes(), now) {
-            Ok(Step::Pass(pass)) => return Ok(pass),
-            Ok(Step::Refuse(refusal)) => Err(*refusal),
+        let live = &self.view.current.live;
+        let passed = match gate.admit_into(pass, live, stage, facts, || facts.head_bytes(), now) {
+            Ok(None) => return Ok(()),
+            Ok(Some(Step::Pass(passed))) => Ok(passed),
+            Ok(Some(Step::Refuse(refusal))) => Err(*refusal),
             // Boxed, so that those who need not wait are smaller.
-            Ok(Step::Wait(waiting)) => {
+            Ok(Some(Step::Wait(waiting))) => {
                 let held_by = waiting.held_by();
                 self.held(held_by, Box::pin(wait(waiting.wait(), wire)), tally).await?
             }
-            Ok(Step::Delay(delayed)) => {
+            Ok(Some(Step::Delay(delayed))) => {
                 let held_by = delayed.held_by();
                 self.held(held_by, Box::pin(wait(delayed.wait(), wire)), tally).await?
             }
             Err(missing) => return Err(self.unidentified(&missing, is_grpc)),
         };
-        passed.map_err(|refusal| {
+        passed.map(|passed| *pass = passed).map_err(|refusal| {
             tally.outcome = Outcome::Rejected;
             tally.limited(refusal.violated.first().unwrap_or(&""));
             Answer::refusal(refusal, is_grpc).into()
@@ -296,16 +300,15 @@ pub(super) fn expects_continue(request: &Request<'_>) -> bool {
 #[derive(Default)]
 pub(super) struct Passed<'l> {
     arrival: Option<Standing<'l>>,
-    identified: Option<Standing<'l>>,
-    pub(super) charged: Charged<'l>,
+    pub(super) identified: Pass<'l>,
     pub(super) was_held: bool,
 }
 
 impl<'l> Passed<'l> {
     /// The tightest limit of both stages, as it is after a refund if there will be one.
     pub(super) fn standing(&self) -> Option<Standing<'l>> {
-        let is_kept = self.charged.is_kept();
-        let identified = self.identified.map(|standing| if is_kept { standing } else { standing.refunded() });
+        let is_kept = self.identified.charged.is_kept();
+        let identified = self.identified.standing.map(|standing| if is_kept { standing } else { standing.refunded() });
         Standing::tightest(self.arrival, identified)
     }
 }

@@ -3,7 +3,10 @@
 use std::convert::Infallible;
 use std::fmt::Debug;
 
+use super::map::Map;
+use super::shards::Shards;
 use super::sketches::Sketches;
+use super::slots::Slots;
 use super::table::{Outcome, Receipt};
 use crate::limit::state::State;
 use crate::limit::token_bucket::{self, Answer};
@@ -12,6 +15,9 @@ use crate::time::Timestamp;
 
 /// A state that is kept. A charge is made under a lock, and worked out after it.
 pub(super) trait Kept: State {
+    /// Where they are kept.
+    type Map: Map<Self>;
+
     /// What is known of a charge when the lock is let go.
     type Answer;
 
@@ -80,6 +86,7 @@ impl Sketched<AnyState> for Infallible {
 }
 
 impl Kept for token_bucket::State {
+    type Map = Slots;
     type Sketches = Sketches;
     type Answer = Answer;
 
@@ -111,6 +118,7 @@ impl Kept for token_bucket::State {
 }
 
 impl Kept for AnyState {
+    type Map = Shards<Self>;
     type Sketches = Infallible;
     type Answer = (Decision, Option<AnyReceipt>);
 

@@ -4,17 +4,21 @@
 //! (limit), and who waits (gate).
 
 mod bans;
+mod group;
 mod kept;
+mod map;
 mod memory;
 mod overflow;
+mod shards;
 mod sketches;
+mod slots;
 mod table;
 mod tokens;
 
 use smallvec::SmallVec;
 
 pub use bans::Bans;
-pub use table::{Outcome, Receipt, Table};
+pub use table::{BucketReceipt, Known, Outcome, Receipt, Table};
 pub use tokens::{MAX_TOKEN_AGE_NS, TokenCache};
 
 use crate::limit::{Algorithm, Key};

@@ -1,13 +1,13 @@
 //! The state of one limit's keys, under whichever algorithm it has.
 //!
-//! Token buckets have a map of their own, because they are what most limits are and a key of theirs costs 16 bytes.
+//! Token buckets have a map of their own, because they are what most limits are and a state of theirs is two words.
 //! All others share one kind of map.
 
 use super::kept::Kept;
 use super::memory::Keys;
 use crate::limit::slow_down::{SlowDown, Slowed};
 use crate::limit::state::State;
-use crate::limit::{Algorithm, AnyReceipt, AnyState, Decision, Key, OnFull, Retry, sketch, token_bucket};
+use crate::limit::{Algorithm, AnyReceipt, AnyState, Decision, Key, OnFull, Quota, Retry, sketch, token_bucket};
 use crate::time::Timestamp;
 
 /// The state of all keys of one limit.
@@ -15,9 +15,23 @@ use crate::time::Timestamp;
 pub struct Table(Kind);
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // there is one of them for each limit
 enum Kind {
     Buckets(Keys<token_bucket::State>),
     Any(Keys<AnyState>),
+}
+
+/// What a charge of a bucket is given back with.
+#[derive(Clone, Copy, Debug)]
+pub struct BucketReceipt {
+    charged: token_bucket::Receipt,
+    interval_ns: u64,
+}
+
+impl From<BucketReceipt> for Receipt {
+    fn from(BucketReceipt { charged, interval_ns }: BucketReceipt) -> Self {
+        Self::Bucket(charged, interval_ns)
+    }
 }
 
 /// What a charge is given back with.
@@ -52,6 +66,38 @@ impl Outcome {
 impl From<Decision> for Outcome {
     fn from(decision: Decision) -> Self {
         Self { decision, receipt: Receipt::None }
+    }
+}
+
+/// What a bucket that was known said, not worked out yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'r> {
+    answer: token_bucket::Answer,
+    quota: &'r Quota,
+    cost: u64,
+}
+
+impl Known<'_> {
+    /// What it says.
+    #[inline]
+    pub fn decision(&self) -> Decision {
+        self.answer.decision(self.quota, self.cost)
+    }
+
+    /// Both.
+    pub fn outcome(&self, now: Timestamp) -> Outcome {
+        let decision = self.decision();
+        let receipt = if decision.is_admitted() { self.receipt(now).into() } else { Receipt::None };
+        Outcome { decision, receipt }
+    }
+
+    /// What it charged at `now`, if it admitted the request.
+    #[inline]
+    pub fn receipt(&self, now: Timestamp) -> BucketReceipt {
+        BucketReceipt {
+            charged: self.answer.receipt(self.quota, self.cost, now),
+            interval_ns: self.quota.interval_ns(),
+        }
     }
 }
 
@@ -122,6 +168,13 @@ impl Table {
     #[inline]
     pub fn admit(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> Outcome {
         matched!(&self.0, rule, |keys, rule| keys.admit(key, rule, cost, now), else unfit(rule).into())
+    }
+
+    /// The same, if it is a bucket that is known already: by far the most are.
+    #[inline]
+    pub fn charge_known<'r>(&self, key: Key, rule: &'r Algorithm, cost: u64, now: Timestamp) -> Option<Known<'r>> {
+        let (Kind::Buckets(keys), Algorithm::TokenBucket(quota)) = (&self.0, rule) else { return None };
+        Some(Known { answer: keys.charge_known(key, quota, cost, now)?, quota, cost })
     }
 
     /// Decides a request as [`Table::admit`] would, charging nothing.

@@ -1,0 +1,164 @@
+//! What is put in is found, whoever moves it about meanwhile.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::{Group, KEYS_PER_STRIPE, SLOTS, SLOTS_PER_KEYS, STRIPES_MIN, Slots};
+use crate::limit::Key;
+use crate::limit::token_bucket::State;
+use crate::store::map::Map;
+
+/// A key like any other, or one of those that all fall into one group for a long time.
+fn key(number: u64, crowded: bool) -> Key {
+    let mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    Key { first: if crowded { mixed << 40 } else { mixed ^ mixed >> 32 }, second: mixed.rotate_left(23) }
+}
+
+/// A state that is a mere number.
+fn state(number: u64) -> State {
+    State::from_words([number, number << 32])
+}
+
+fn number(state: &State) -> u64 {
+    state.to_words()[0]
+}
+
+/// Adds one to the number of a key, which is 0 if there is none.
+fn count(slots: &Slots, key: Key) -> u64 {
+    slots.entry(key, |known| match known {
+        Some(known) => {
+            *known = state(number(known) + 1);
+            (None, number(known))
+        }
+        None => (Some(state(1)), 1),
+    })
+}
+
+/// How many keys did not find room in their group.
+fn spilled(slots: &Slots) -> usize {
+    slots.stripes.iter().map(|stripe| stripe.lock().len()).sum()
+}
+
+fn groups(slots: &Slots) -> usize {
+    slots.groups.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+#[test]
+fn every_key_is_found_while_the_groups_become_more() {
+    for crowded in [false, true] {
+        let (slots, all) = (Slots::new(0), 20_000_u64);
+        for added in 0..all {
+            assert_eq!(count(&slots, key(added, crowded)), 1);
+            // One that came before, and one that will come.
+            let before = added / 2;
+            assert_eq!(slots.find(key(before, crowded), |found| number(found)).ok(), Some(1), "{before} of {added}");
+            assert!(slots.find(key(added + 1, crowded), |_| ()).is_err());
+        }
+        assert_eq!(slots.len() as u64, all);
+        for added in 0..all {
+            assert_eq!(slots.find(key(added, crowded), |found| number(found)).ok(), Some(1), "{added}");
+        }
+        assert_eq!(slots.retain(|_| false) as u64, all);
+        assert_eq!((slots.len(), spilled(&slots)), (0, 0));
+        assert!(slots.find(key(0, crowded), |_| ()).is_err());
+    }
+}
+
+/// The module's doc says how many are spilled, and how much memory a key takes.
+#[test]
+fn few_are_spilled_and_few_slots_are_empty() {
+    let slots = Slots::new(100 * KEYS_PER_STRIPE);
+    let mut most = 0.0_f64;
+    for added in 0..200_000_u32 {
+        count(&slots, key(added.into(), false));
+        if added > 5000 && added % 1000 == 0 {
+            let part = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / f64::from(added);
+            most = most.max(part(spilled(&slots)));
+            let bytes = part(groups(&slots) * size_of::<Group>());
+            assert!(bytes < 60.0 || groups(&slots) == slots.stripes.len(), "{bytes} bytes a key with {added} keys");
+        }
+    }
+    assert!(most < 0.05, "{most} of the keys are spilled");
+}
+
+#[test]
+fn as_many_groups_as_the_keys_need() {
+    let (slots, (numerator, denominator)) = (Slots::new(0), SLOTS_PER_KEYS);
+    assert_eq!(groups(&slots), STRIPES_MIN);
+    (0..10_000).for_each(|added| _ = count(&slots, key(added, false)));
+    assert_eq!(groups(&slots), (10_000 * numerator).div_ceil(denominator * SLOTS));
+}
+
+/// Threads count the same keys while others come and go and somebody sweeps: no count is lost, none is made twice.
+#[test]
+fn threads_lose_no_count() {
+    const KEYS: u64 = 3000;
+    const ROUNDS: u64 = 20;
+    const THREADS: u64 = 4;
+    let slots = &Slots::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    for step in 0..KEYS {
+                        let counted = key((step * 7 + thread * 1000 + round) % KEYS, step % 2 == 0);
+                        let fast = slots.find_fast(counted, |found| *found = state(number(found) + 1));
+                        if fast.is_none() {
+                            count(slots, counted);
+                        }
+                        // One that only this thread knows, to be swept.
+                        let own = key(KEYS * (thread + 1) + (step + round * KEYS) % 20_000, false);
+                        slots.entry(own, |_| (Some(state(0)), ()));
+                    }
+                    slots.retain(|found| number(found) > 0);
+                }
+            });
+        }
+    });
+    slots.retain(|found| number(found) > 0);
+    let counts = (0..KEYS).flat_map(|kept| [key(kept, false), key(kept, true)]);
+    let counts: Vec<u64> = counts.filter_map(|kept| slots.find(kept, |found| number(found)).ok()).collect();
+    assert_eq!(counts.iter().sum::<u64>(), KEYS * ROUNDS * THREADS);
+    assert_eq!(counts.len(), slots.len());
+}
+
+/// What is done to a key.
+#[derive(Clone, Debug)]
+enum Step {
+    Count,
+    Find,
+    SweepBelow(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<(Step, u64, bool)>> {
+    let step = prop_oneof![8 => Just(Step::Count), 4 => Just(Step::Find), 1 => (1_u64..4).prop_map(Step::SweepBelow)];
+    prop::collection::vec((step, 0_u64..400, any::<bool>()), 1..2000)
+}
+
+proptest! {
+    #[test]
+    fn it_is_a_map(steps in steps()) {
+        let (slots, mut map) = (Slots::new(0), HashMap::<(u64, bool), u64>::new());
+        for (step, which, crowded) in steps {
+            let at = key(which, crowded);
+            match step {
+                Step::Count => {
+                    let counted = map.entry((which, crowded)).or_default();
+                    *counted += 1;
+                    prop_assert_eq!(count(&slots, at), *counted);
+                }
+                Step::Find => {
+                    prop_assert_eq!(slots.find(at, |found| number(found)).ok(), map.get(&(which, crowded)).copied());
+                }
+                Step::SweepBelow(least) => {
+                    let before = map.len();
+                    map.retain(|_, counted| *counted >= least);
+                    prop_assert_eq!(slots.retain(|found| number(found) >= least), before - map.len());
+                }
+            }
+            prop_assert_eq!(slots.len(), map.len());
+        }
+    }
+}
