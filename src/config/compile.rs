@@ -16,7 +16,7 @@ use crate::gate::HoldCaps;
 use crate::policy::Policy;
 use crate::policy::client_ip::ClientIpRules;
 use crate::policy::host::{host, is_authority};
-use crate::proxy::settings::{Bounds, Fixed, Settings, Timeouts, Upstream};
+use crate::proxy::settings::{Bounds, Fixed, Settings, Timeouts, Upgrades, Upstream};
 use crate::respond::Profiles;
 use crate::telemetry::{AccessLog, LogFormat, LogSettings};
 use crate::{admin, telemetry};
@@ -107,6 +107,7 @@ fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
     let response_head = table.duration("response_head");
     let body_idle = table.duration("body_idle");
     let total = table.duration_or("total");
+    let upgraded_idle = table.duration("upgraded_idle");
     Some(Timeouts {
         request_head: request_head?,
         keep_alive: keep_alive?,
@@ -114,6 +115,7 @@ fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
         response_head: response_head?,
         body_idle: body_idle?,
         total: total?,
+        upgraded_idle: upgraded_idle?,
     })
 }
 
@@ -126,6 +128,7 @@ fn upstream(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option
     let rewrite_host = table.choice("host", &[("preserve", false), ("upstream", true)]);
     let max_idle = table.count("max_idle");
     let idle_timeout = table.duration("idle_timeout");
+    let upgrades = table.list("upgrade", units::upgrade);
     let authority = authority?;
     let address = authority.get_ref().as_str().parse::<SocketAddr>().ok();
     let own = listen.unwrap_or_default().iter().find(|own| Some(own.get_ref()) == address.as_ref());
@@ -138,6 +141,7 @@ fn upstream(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option
         rewrite_host: rewrite_host?,
         max_idle: max_idle?.into_inner(),
         idle_timeout: idle_timeout?,
+        upgrades: Upgrades(upgrades?.into_iter().map(Located::into_inner).collect()),
     })
 }
 

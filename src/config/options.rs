@@ -68,6 +68,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Between two pieces of a body, in either direction."),
     opt("timeouts.total", DurationOr("off"), Toml("\"off\""),
         "From the hand-over to the upstream to the end of the response."),
+    opt("timeouts.upgraded_idle", Duration, Toml("\"5min\""),
+        "Between two bytes on an upgraded connection, in either direction; past it, it is closed."),
 
     opt("upstream.url", Text("`http://host` or `http://host:port`"), Required,
         "The service behind Weir."),
@@ -77,6 +79,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Idle connections that each worker keeps."),
     opt("upstream.idle_timeout", Duration, Toml("\"30s\""),
         "How long a connection is kept idle."),
+    opt("upstream.upgrade", List("name of a protocol, such as `websocket`"), Toml("[]"),
+        "Protocols that clients may change to with `Upgrade`; other upgrades are not sent on."),
 
     opt("admin.listen", Text("address and port, or `off`"), Toml("\"127.0.0.1:9901\""),
         "Where metrics and health are served."),

@@ -47,6 +47,33 @@ fn bucket(count: u64, period_ns: u64, burst: u64) -> Algorithm {
 }
 
 #[test]
+fn protocols_that_would_pass_the_limits() {
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "http://127.0.0.1:9000"
+upgrade = ["websocket", "h2c", "WebSocket", "a b"]"#), @r#"
+    error: `upstream.upgrade`: `h2c` would carry requests past all limits
+     --> weir.toml:3:25
+      |
+    3 | upgrade = ["websocket", "h2c", "WebSocket", "a b"]
+      |                         ^^^^^
+
+    error: `upstream.upgrade`: `WebSocket` is there twice
+     --> weir.toml:3:32
+      |
+    3 | upgrade = ["websocket", "h2c", "WebSocket", "a b"]
+      |            -----------         ^^^^^^^^^^^
+      |            |
+      |            first here
+
+    error: `upstream.upgrade`: `a b` is not the name of a protocol
+     --> weir.toml:3:45
+      |
+    3 | upgrade = ["websocket", "h2c", "WebSocket", "a b"]
+      |                                             ^^^^^
+    "#);
+}
+
+#[test]
 fn keys_that_do_not_exist() {
     insta::assert_snapshot!(said(r#"[server]
 lissten = "0.0.0.0:80""#), @r#"

@@ -191,6 +191,21 @@ pub(super) fn one_of<'n, T: Copy>(names: &'n [(&'n str, T)]) -> impl Fn(&str) ->
     }
 }
 
+/// A protocol to change to, in lower case. Not HTTP itself: its requests would pass all limits. Not TLS, which could
+/// hide them.
+pub(super) fn upgrade(text: &str) -> Result<Box<str>, Fault> {
+    let is_token = |part: &str| part.parse::<http::Method>().is_ok(); // which is any token
+    if !text.splitn(2, '/').all(is_token) {
+        return Err(Fault::new(format!("`{text}` is not the name of a protocol")));
+    }
+    let lower = text.to_ascii_lowercase();
+    let name = lower.split('/').next().unwrap_or(&lower);
+    if ["http", "h2", "h2c", "h3", "tls"].contains(&name) {
+        return Err(Fault::new(format!("`{text}` would carry requests past all limits")));
+    }
+    Ok(lower.into())
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -242,6 +257,19 @@ mod tests {
         }
         for text in ["", "-1", "big", "1KiX"] {
             assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn protocols_to_change_to() {
+        for (text, name) in [("websocket", "websocket"), ("WebSocket", "websocket"), ("IRC/6.9", "irc/6.9"), ("x", "x")]
+        {
+            assert_eq!(upgrade(text).as_deref(), Ok(name));
+        }
+        for text in
+            ["", "a b", "a/", "/1", "a/1/2", "web,socket", "h2c", "H2C", "HTTP/2.0", "http", "h2", "h3", "TLS/1.0"]
+        {
+            assert!(upgrade(text).is_err(), "{text}");
         }
     }
 

@@ -35,6 +35,8 @@ pub(super) struct Forwarded<'a> {
     pub(super) path: &'a str,
     /// The host and port as sent; empty if there are none.
     pub(super) authority: &'a str,
+    /// The protocol that it asks for.
+    pub(super) upgrade: Option<&'a str>,
     pub(super) sender: Sender<'a>,
 }
 
@@ -45,7 +47,7 @@ pub(super) fn write_head(
     forwarded: &Forwarded<'_>,
     settings: &Settings,
 ) -> Encoder {
-    let Forwarded { path, authority, sender } = forwarded;
+    let Forwarded { path, authority, upgrade, sender } = forwarded;
     out.extend_from_slice(request.method.as_str().as_bytes());
     out.push(b' ');
     out.extend_from_slice(path.as_bytes());
@@ -66,7 +68,10 @@ pub(super) fn write_head(
     if protocol == Protocol::Http2 {
         join_cookies(out, request.fields);
     }
-    if hop::takes_trailers(request.fields) {
+    if let Some(protocol) = upgrade {
+        out.extend_from_slice(b"connection: upgrade\r\n");
+        write_field(out, b"upgrade", protocol.as_bytes());
+    } else if hop::takes_trailers(request.fields) {
         out.extend_from_slice(b"te: trailers\r\nconnection: te\r\n");
     }
     let encoder = if request.framing == Framing::Chunked {

@@ -25,6 +25,8 @@ mod service;
 mod stream;
 mod tally;
 pub mod tls;
+mod tunnel;
+mod upgrade;
 mod upstream;
 mod view;
 mod wire;

@@ -136,7 +136,7 @@ async fn serve_one(
 async fn forward<'v>(
     life: &Life<'v>,
     request: &Request<'_>,
-    admitted: &Admitted<'_>,
+    admitted: &Admitted<'_, '_>,
     mut body: StreamBody,
     asked: Asked,
     passed: &mut Passed<'v>,
@@ -177,6 +177,7 @@ async fn receive(
             Arrived::Head => return Ok(exchange),
             Arrived::Nothing => exchange.reopen().await?,
             Arrived::Interim => {}
+            Arrived::Switch => return Err(ExchangeError::Switched),
         }
     }
 }

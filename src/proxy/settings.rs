@@ -49,6 +49,24 @@ pub struct Upstream {
     pub max_idle: usize,
     /// How long a connection is kept idle.
     pub idle_timeout: Duration,
+    /// What its clients may change to.
+    pub upgrades: Upgrades,
+}
+
+/// Protocols that a connection may change to, each as its name and perhaps `/` and a version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Upgrades(pub Box<[Box<str>]>);
+
+impl Upgrades {
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The one that is asked for by this name; the case does not matter.
+    pub(super) fn find(&self, wanted: &[u8]) -> Option<&str> {
+        self.0.iter().find(|name| name.as_bytes().eq_ignore_ascii_case(wanted)).map(|name| &**name)
+    }
 }
 
 /// Deadlines; each restarts where its text says.
@@ -66,6 +84,8 @@ pub struct Timeouts {
     pub body_idle: Duration,
     /// From the hand-over to the upstream to the end of the response; `None` for no bound. Past it: 504 or a broken connection.
     pub total: Option<Duration>,
+    /// Between two bytes on an upgraded connection, in either direction. Past it: closed.
+    pub upgraded_idle: Duration,
 }
 
 /// What one connection may spend.

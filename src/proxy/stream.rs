@@ -4,10 +4,12 @@
 
 use std::io;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::buffer::{Buffer, Buffers, Out};
 use super::tls::TlsStream;
@@ -83,6 +85,23 @@ impl Stream {
             Self::Plain(socket) => drop(socket.ready(Interest::PRIORITY).await),
             Self::Tls(tls) => tls.gone(input, at_most, buffers).await,
         }
+    }
+
+    /// Takes what the client still sends, until it stops.
+    pub(super) async fn discard(&self, at_most: Duration, buffers: &Buffers) {
+        let socket = self.socket();
+        let discard = async {
+            let mut waste = buffers.take();
+            while socket.readable().await.is_ok() {
+                match socket.try_read_buf(&mut waste) {
+                    Ok(0) => break,
+                    Ok(_) => waste.clear(),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => break,
+                }
+            }
+        };
+        let _ = timeout(at_most, discard).await;
     }
 
     /// Says that nothing more comes from us.

@@ -54,6 +54,8 @@ pub struct Metrics {
     pub problems: IntCounterVec,
     /// Connections open now.
     pub connections: IntGauge,
+    /// Those of them, and HTTP/2 streams, that speak another protocol now.
+    pub upgraded: IntGauge,
     /// Connections closed unserved because there were too many.
     pub connections_refused: IntCounter,
     /// Connections that got no TLS session, but those that said nothing and went.
@@ -123,6 +125,8 @@ impl Metrics {
                 &["kind"],
             )?,
             connections: make.gauge("weir_connections", "Client connections open now.")?,
+            upgraded: make
+                .gauge("weir_upgraded_connections", "Connections that speak another protocol than HTTP now.")?,
             connections_refused: make
                 .counter("weir_connections_refused_total", "Connections closed unserved at the bound.")?,
             tls_handshakes_failed: make

@@ -36,3 +36,4 @@ mod reload;
 mod settle;
 
 mod tls;
+mod upgrades;

@@ -27,6 +27,7 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("weir_problems_total", "counter", &["kind"]),
     ("weir_requests_total", "counter", &["verdict"]),
     ("weir_tls_handshakes_failed_total", "counter", &[]),
+    ("weir_upgraded_connections", "gauge", &[]),
     ("weir_upstream_duration_seconds", "histogram", &[]),
 ];
 

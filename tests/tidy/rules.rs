@@ -35,6 +35,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("jsonwebtoken", &["policy", "cli"]),
     ("jiff", &["limit"]),
     ("rustls", &["proxy"]),
+    ("aws_lc_rs", &["proxy"]),
     ("x509_parser", &["proxy"]),
     ("prefix_trie", &["policy"]),
 ];

@@ -10,4 +10,4 @@ mod h2_frames;
 mod h2_heads;
 mod heads;
 mod hops;
-mod lab;
+pub mod lab;

@@ -33,9 +33,7 @@ impl Weir {
 
     /// The same with more options in `[server]`.
     pub fn start_with(upstream: &Upstream, server: &str, rest: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("weir.toml"), Self::config(upstream, server, rest)).unwrap();
-        Self::start_in(folder)
+        Self::start_as(&Self::config(upstream, server, rest))
     }
 
     /// Starts one that limits nothing, in front of an upstream that says this to everything.
@@ -53,6 +51,19 @@ impl Weir {
             "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 2\n{server}\n[upstream]\nurl = \"{url}\"\n\
              [admin]\nlisten = \"127.0.0.1:0\"\n{log}{rest}\n"
         )
+    }
+
+    /// Starts one with this configuration.
+    pub fn start_as(config: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("weir.toml"), config).unwrap();
+        Self::start_in(folder)
+    }
+
+    /// The text of a configuration that lets clients change to these protocols.
+    pub fn upgrading(upstream: &Upstream, protocols: &[&str], server: &str, rest: &str) -> String {
+        let config = Self::config(upstream, server, rest);
+        config.replace("[upstream]\n", &format!("[upstream]\nupgrade = {protocols:?}\n"))
     }
 
     /// Starts one with the file `weir.toml` in `folder`.
