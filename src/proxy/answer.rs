@@ -1,6 +1,6 @@
 //! The heads of answers as the client gets them: the upstream's, and Weir's own.
 
-use http::header::{HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT};
 use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::date::Date;
@@ -132,6 +132,14 @@ impl<'a> Upstream<'a> {
         self.write_limits(asked, out);
         out.extend_from_slice(b"\r\n");
         encoder
+    }
+
+    /// The agreement to become a tunnel for HTTP/2 (RFC 8441, section 5).
+    pub(super) fn write_tunnel<B>(&self, body: B, asked: Asked) -> Response<B> {
+        let mut response = self.write_h2(body, asked);
+        *response.status_mut() = StatusCode::OK;
+        response.headers_mut().remove(SEC_WEBSOCKET_ACCEPT);
+        response
     }
 
     /// Writes it for HTTP/2, around `body`.

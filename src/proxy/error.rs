@@ -35,6 +35,7 @@ pub(super) fn exchange_error(failure: &ExchangeError, log: &ProblemLog) -> Descr
         ExchangeError::Broken(_) => (Kind::BadGateway, "the upstream broke off"),
         ExchangeError::Malformed(_) => (Kind::BadGateway, "the upstream's answer cannot be read"),
         ExchangeError::Switched => (Kind::BadGateway, "the upstream switched protocols, and not as it was asked to"),
+        ExchangeError::Ignored => (Kind::BadGateway, "the upstream did not switch protocols as it was asked to"),
         ExchangeError::UpstreamTimeout => (Kind::GatewayTimeout, "the upstream did not answer in time"),
         ExchangeError::ClientTimeout => (Kind::RequestTimeout, "the body did not arrive in time"),
         ExchangeError::ClientBroken => (Kind::Malformed, "the body broke off, or is not framed as it should be"),

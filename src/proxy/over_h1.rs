@@ -164,7 +164,7 @@ impl Session<'_> {
         };
         *asked = Asked::by(&request);
         let admitted = life.admit(&request, *asked, Some(&mut *wire), tally, passed).await?;
-        let upgrade = admitted.upgrade;
+        let upgrade = admitted.upgrade.as_deref();
         let pooled = if upgrade.is_some() { None } else { life.view.pool.take() };
         let connected = if let Some(connection) = pooled {
             Ok(connection)
@@ -304,7 +304,7 @@ async fn receive<'v>(
     wire: &mut Wire,
     exchange: &mut Exchange,
     asked: Asked,
-    upgrade: Option<Upgrade<'v>>,
+    upgrade: Option<&Upgrade<'v>>,
     passed: &mut Passed<'_>,
     deadline: &mut Deadline,
 ) -> Result<Option<&'v str>, Failed> {

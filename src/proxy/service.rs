@@ -73,7 +73,7 @@ pub(super) struct Admitted<'r, 'v> {
     authority: &'r str,
     is_trusted: bool,
     /// The change of protocol that it asks for and may have.
-    pub(super) upgrade: Option<Upgrade<'v>>,
+    pub(super) upgrade: Option<Box<Upgrade<'v>>>,
 }
 
 impl<'v> Life<'v> {
@@ -227,7 +227,7 @@ impl<'v> Life<'v> {
         let Peer { ip, text, is_tls, .. } = self.peer;
         let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, is_trusted: admitted.is_trusted };
         let Admitted { path, authority, upgrade, .. } = admitted;
-        let forwarded = Forwarded { path, authority, upgrade: upgrade.map(|upgrade| upgrade.protocol), sender };
+        let forwarded = Forwarded { path, authority, upgrade: upgrade.as_deref(), sender };
         let sent = Sent {
             is_head: request.method == Method::HEAD,
             has_body: !request.is_bodyless(),

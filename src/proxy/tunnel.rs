@@ -23,7 +23,7 @@ pub(super) trait End {
     /// Sends what it takes; ready when nothing is left.
     fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut Out, buffers: &Buffers) -> Poll<io::Result<()>>;
 
-    /// Says that nothing more comes from us. To be called once.
+    /// Says that nothing more comes from us. To be called until it is ready.
     fn poll_finish(&mut self, cx: &mut Context<'_>, buffers: &Buffers) -> Poll<io::Result<()>>;
 }
 

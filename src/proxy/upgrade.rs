@@ -16,29 +16,50 @@ use crate::policy::Fields;
 const WEBSOCKET: &str = "websocket";
 /// What a server adds to the key of a handshake (RFC 6455, section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// Base64 of the 16 bytes that a key has.
+/// Bytes of a key, and how long they are in base64.
+const NONCE_LEN: usize = 16;
 const KEY_LEN: usize = 24;
 /// Base64 of a SHA-1.
 const ACCEPT_LEN: usize = 28;
 
 /// A change of protocol that goes on to the upstream.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Upgrade<'v> {
     /// As the configuration names it.
     pub(super) protocol: &'v str,
     /// What the upstream must say if it is a WebSocket.
     accept: Option<[u8; ACCEPT_LEN]>,
+    /// The key of the handshake, if that is ours and not the client's.
+    pub(super) key: Option<[u8; KEY_LEN]>,
+}
+
+impl Upgrade<'static> {
+    /// What an extended CONNECT asks for (RFC 8441, section 4), with a handshake of our own: HTTP/2 has none.
+    pub(super) fn connect(protocol: &str, allowed: &Upgrades) -> Option<Box<Self>> {
+        if protocol != WEBSOCKET || !takes_connect(allowed) {
+            return None;
+        }
+        let (mut nonce, mut key) = ([0; NONCE_LEN], [0; KEY_LEN]);
+        getrandom::fill(&mut nonce).ok()?;
+        STANDARD.encode_slice(nonce, &mut key).ok()?;
+        Some(Box::new(Self { protocol: WEBSOCKET, accept: Some(accept(&key)?), key: Some(key) }))
+    }
+}
+
+/// Whether clients that speak HTTP/2 are told that they may ask.
+pub(super) fn takes_connect(allowed: &Upgrades) -> bool {
+    allowed.find(WEBSOCKET.as_bytes()).is_some()
 }
 
 impl<'v> Upgrade<'v> {
     /// The first of those that a request asks for and may have; none if it must go on as any other request.
     #[inline]
-    pub(super) fn of(request: &Request<'_>, allowed: &'v Upgrades) -> Option<Self> {
-        if allowed.is_empty() { None } else { Self::asked(request, allowed) }
+    pub(super) fn of(request: &Request<'_>, allowed: &'v Upgrades) -> Option<Box<Self>> {
+        if allowed.is_empty() { None } else { request.connect.clone().or_else(|| Self::asked(request, allowed)) }
     }
 
     /// A body could be taken for the new protocol, and the other way round; so a request with one changes nothing.
-    fn asked(request: &Request<'_>, allowed: &'v Upgrades) -> Option<Self> {
+    fn asked(request: &Request<'_>, allowed: &'v Upgrades) -> Option<Box<Self>> {
         let fields = request.fields;
         let may = request.protocol == Protocol::Http11 && request.is_bodyless();
         if !may || !hop::connection_says(fields, b"upgrade") {
@@ -46,7 +67,7 @@ impl<'v> Upgrade<'v> {
         }
         let protocol = fields.members("upgrade").find_map(|wanted| allowed.find(wanted))?;
         let accept = if protocol == WEBSOCKET { Some(accept_of(request)?) } else { None };
-        Some(Self { protocol, accept })
+        Some(Box::new(Self { protocol, accept, key: None }))
     }
 
     /// Whether these fields of a 101 agree to it.
@@ -59,7 +80,7 @@ impl<'v> Upgrade<'v> {
 }
 
 /// Holds the 101 that has come against what was asked for. Gives the protocol if it fits.
-pub(super) fn confirm<'v>(upgrade: Option<Upgrade<'v>>, exchange: &Exchange) -> Result<&'v str, ExchangeError> {
+pub(super) fn confirm<'v>(upgrade: Option<&Upgrade<'v>>, exchange: &Exchange) -> Result<&'v str, ExchangeError> {
     let fields = exchange.response().map_or(Fields::NONE, |(_, _, fields)| fields);
     let confirmed = upgrade.filter(|upgrade| upgrade.is_confirmed_by(fields));
     confirmed.map(|upgrade| upgrade.protocol).ok_or(ExchangeError::Switched)
@@ -114,6 +135,7 @@ mod tests {
             target: Target { path: "/", query: None, authority: None },
             fields: fields.fields(),
             framing: Framing::Length(0),
+            connect: None,
         }
     }
 
@@ -167,6 +189,18 @@ mod tests {
         assert!(!is_upgrade(&|request| request.protocol = Protocol::Http10));
         assert!(!is_upgrade(&|request| request.protocol = Protocol::Http2));
         assert!(!is_upgrade(&|request| request.method = Method::POST));
+    }
+
+    #[test]
+    fn a_connect_has_a_handshake_of_its_own() {
+        let allowed = allowed(&["x", "websocket"]);
+        let [one, other] = [(); 2].map(|()| Upgrade::connect("websocket", &allowed).unwrap());
+        assert_ne!(one.key, other.key);
+        let key = String::from_utf8(one.key.unwrap().to_vec()).unwrap();
+        let asked = fields(&format!("connection: upgrade | upgrade: websocket | sec-websocket-key: {key}"));
+        assert_eq!(Upgrade::of(&request(&asked), &allowed).unwrap().accept, one.accept);
+        assert!(Upgrade::connect("x", &allowed).is_none() && Upgrade::connect("WebSocket", &allowed).is_none());
+        assert!(Upgrade::connect("websocket", &Upgrades::default()).is_none());
     }
 
     /// With the example of RFC 6455, section 1.3.

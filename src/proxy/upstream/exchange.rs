@@ -38,6 +38,8 @@ pub(in super::super) enum ExchangeError {
     Malformed(ResponseFault),
     /// The upstream changed to another protocol, and not as it was asked to.
     Switched,
+    /// The upstream answered as if it had not been asked to change the protocol, which cannot be passed on.
+    Ignored,
     /// The upstream did not answer in time.
     UpstreamTimeout,
     /// The client did not send its body in time.
@@ -235,6 +237,11 @@ impl Exchange {
         let (head, connection) = (self.head.as_ref()?, self.connection.as_ref()?);
         let bytes = connection.input.unread();
         Some((head, bytes.get(head.reason.clone()).unwrap_or(&[]), connection.spans.of(bytes)))
+    }
+
+    /// Whether the head that has arrived is that of a 2xx.
+    pub(in super::super) fn has_succeeded(&self) -> bool {
+        self.head.as_ref().is_some_and(|head| (200..300).contains(&head.status))
     }
 
     /// Gives HTTP up: the connection, and what has come after the head.

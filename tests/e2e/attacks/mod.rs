@@ -6,7 +6,7 @@ mod floods;
 mod framing;
 mod h2_bodies;
 mod h2_floods;
-mod h2_frames;
+pub mod h2_frames;
 mod h2_heads;
 mod heads;
 mod hops;

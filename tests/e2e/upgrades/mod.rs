@@ -1,5 +1,6 @@
 //! Connections that change to another protocol.
 
+mod h2;
 mod limits;
 mod raw;
 mod refused;
