@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 
 use http::uri::Authority;
+use ipnet::IpNet;
 use toml::de::DeTable;
 
 use super::context::Context;
@@ -29,6 +30,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let client_ip = client_ip(&server);
     let bounds = bounds(&server);
     let forwarded = server.switch("forwarded");
+    let proxied_from = proxied_from(&server.table("proxy_protocol"));
     let tls_table = server.table("tls");
     let tls = compile_tls::tls(&tls_table);
 
@@ -51,6 +53,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     Some(Config {
         fixed: fixed?,
         proxy: Settings {
+            proxied_from: proxied_from?,
             tls, // if something is wrong with it, that is noted
             upstream: upstream?,
             timeouts: timeouts?,
@@ -85,6 +88,14 @@ fn client_ip(server: &Table<'_>) -> Option<ClientIpRules> {
     let ipv6_prefix = server.count("ipv6_prefix");
     let trusted = trusted?.into_iter().map(Located::into_inner).collect();
     Some(ClientIpRules { trusted, ipv6_prefix: ipv6_prefix?.into_inner() })
+}
+
+/// None of them if there is no such table.
+fn proxied_from(table: &Table<'_>) -> Option<Box<[IpNet]>> {
+    if !table.is_present() {
+        return Some(Box::default());
+    }
+    Some(table.list("from", units::network)?.into_iter().map(Located::into_inner).collect())
 }
 
 fn bounds(server: &Table<'_>) -> Option<Bounds> {

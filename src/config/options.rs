@@ -45,6 +45,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Longest request target; longer is 414."),
     opt("server.max_h2_streams", Count(1, 100_000), Toml("128"),
         "HTTP/2 streams open at once on a connection."),
+    opt("server.proxy_protocol.from", Kind::Some("address or network"), Required,
+        "Peers that begin each connection with a PROXY header, version 1 or 2; it says whose connection it is."),
     opt("server.tls.certificates", Tables("`cert` and `key` each"), Required,
         "What is shown to clients, by the host they ask for; the first to those who ask for another."),
     opt("server.tls.certificates.cert", Text("file"), Required,

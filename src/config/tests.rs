@@ -47,6 +47,62 @@ fn bucket(count: u64, period_ns: u64, burst: u64) -> Algorithm {
 }
 
 #[test]
+fn peers_with_a_proxy_header() {
+    insta::assert_snapshot!(said(r#"[server]
+proxy_protocol = { form = ["10.0.0.0/8"] }"#), @r#"
+    error: `server.proxy_protocol.from` is missing
+     --> weir.toml:2:18
+      |
+    2 | proxy_protocol = { form = [************] }
+      |                  ^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: expected non-empty list of strings (address or network). Peers that begin each connection with a PROXY header, version 1 or 2; it says whose connection it is.
+
+    error: unknown key `form` in `[server.proxy_protocol]`
+     --> weir.toml:2:20
+      |
+    2 | proxy_protocol = { form = [************] }
+      |                    ^^^^
+      |
+      = help: did you mean `from`?
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+proxy_protocol = { from = [] }"#), @r#"
+    error: `server.proxy_protocol.from`: must not be empty
+     --> weir.toml:2:27
+      |
+    2 | proxy_protocol = { from = [] }
+      |                           ^^
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+proxy_protocol = true"#), @r#"
+    error: `server.proxy_protocol`: expected table
+     --> weir.toml:2:18
+      |
+    2 | proxy_protocol = true
+      |                  ^^^^ this is a boolean
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+proxy_protocol = { from = ["10.0.0.1/8", "all"] }"#), @r#"
+    error: `server.proxy_protocol.from`: `10.0.0.1/8` has bits set beyond its prefix
+     --> weir.toml:2:28
+      |
+    2 | proxy_protocol = { from = ["10.0.0.1/8", "all"] }
+      |                            ^^^^^^^^^^^^
+      |
+      = help: did you mean `10.0.0.0/8`?
+
+    error: `server.proxy_protocol.from`: `all` is neither an address nor a network
+     --> weir.toml:2:42
+      |
+    2 | proxy_protocol = { from = ["10.0.0.1/8", "all"] }
+      |                                          ^^^^^
+      |
+      = help: write it like "192.0.2.7" or "10.0.0.0/8"
+    "#);
+}
+
+#[test]
 fn protocols_that_would_pass_the_limits() {
     insta::assert_snapshot!(said(r#"[upstream]
 url = "http://127.0.0.1:9000"

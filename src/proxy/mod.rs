@@ -20,6 +20,7 @@ mod host;
 mod listener;
 mod over_h1;
 mod over_h2;
+pub mod proxy_protocol;
 mod request;
 mod service;
 mod stream;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::uri::Authority;
+use ipnet::IpNet;
 
 use super::tls::Tls;
 use crate::respond::Profiles;
@@ -24,6 +25,8 @@ pub struct Fixed {
 /// What a reload changes, for requests that arrive after it.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// Peers that say with a PROXY header whose connection they pass on.
+    pub proxied_from: Box<[IpNet]>,
     /// What clients that connect are met with; none for plain TCP.
     pub tls: Option<Tls>,
     /// Where requests go.

@@ -298,16 +298,21 @@ impl Source for Wire {
     }
 }
 
-/// Waits for the first bytes, which tell the protocol; none if the client closes before that.
-pub(super) async fn first_bytes(stream: &mut Stream, preface: &[u8], buffers: &Buffers) -> Option<Buffer> {
-    let mut first = Buffer::default();
+/// Waits for the first bytes, which tell the protocol, beside those that have come; none if the client closes before
+/// that.
+pub(super) async fn first_bytes(
+    stream: &mut Stream,
+    mut first: Buffer,
+    preface: &[u8],
+    buffers: &Buffers,
+) -> Option<Buffer> {
     loop {
+        let bytes = first.unread();
+        if !bytes.is_empty() && (!preface.starts_with(bytes) || bytes.len() >= preface.len()) {
+            return Some(first);
+        }
         if !matches!(poll_fn(|cx| stream.poll_fill(cx, &mut first, buffers)).await, Ok(1..)) {
             return None;
-        }
-        let bytes = first.unread();
-        if !preface.starts_with(bytes) || bytes.len() >= preface.len() {
-            return Some(first);
         }
     }
 }

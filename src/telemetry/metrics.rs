@@ -60,6 +60,8 @@ pub struct Metrics {
     pub connections_refused: IntCounter,
     /// Connections that got no TLS session, but those that said nothing and went.
     pub tls_handshakes_failed: IntCounter,
+    /// Connections closed because their PROXY header was wrong or late.
+    pub proxy_headers_refused: IntCounter,
     /// Requests not held because too many or too much is waiting already.
     pub hold_overflow: IntCounter,
     /// Requests that ended in a panic.
@@ -131,6 +133,8 @@ impl Metrics {
                 .counter("weir_connections_refused_total", "Connections closed unserved at the bound.")?,
             tls_handshakes_failed: make
                 .counter("weir_tls_handshakes_failed_total", "Connections without a TLS session.")?,
+            proxy_headers_refused: make
+                .counter("weir_proxy_headers_refused_total", "Connections closed for want of a good PROXY header.")?,
             hold_overflow: make
                 .counter("weir_hold_overflow_total", "Requests refused because too much was waiting.")?,
             panics: make.counter("weir_panics_total", "Connections that ended in a panic.")?,

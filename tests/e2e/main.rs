@@ -32,6 +32,7 @@ mod examples;
 mod explain;
 mod logs;
 mod metrics;
+mod proxied;
 mod reload;
 mod settle;
 

@@ -60,17 +60,24 @@ impl fmt::Debug for TlsStream {
 }
 
 impl TlsStream {
-    /// Shakes hands.
+    /// Shakes hands; `records` have come already.
     pub(in super::super) async fn accept(
         socket: TcpStream,
+        records: Buffer,
         config: Arc<ServerConfig>,
         buffers: &Buffers,
     ) -> Result<Self, HandshakeError> {
         let tls = UnbufferedServerConnection::new(config).map_err(|error| HandshakeError::Failed(broken(error)))?;
-        let (records, sealed, early) = Default::default();
+        let (sealed, early) = Default::default();
         let mut stream =
             Self { socket, session: Session { tls, records, sealed, early, has_ended: false, is_broken: false } };
-        let mut is_silent = true;
+        let mut is_silent = stream.session.records.is_empty();
+        if !is_silent {
+            let opened = stream.session.open_early(buffers);
+            // There may be an alert.
+            poll_fn(|cx| stream.poll_flush(cx, buffers)).await.map_err(HandshakeError::Failed)?;
+            opened.map_err(|error| HandshakeError::Failed(broken(error)))?;
+        }
         while stream.session.tls.is_handshaking() {
             match poll_fn(|cx| stream.poll_handshake(cx, buffers)).await {
                 Ok(0) if is_silent => return Err(HandshakeError::Nothing),
@@ -242,6 +249,14 @@ impl Session {
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
         Poll::Ready(Ok(len))
+    }
+
+    /// Opens what had come before the session began.
+    fn open_early(&mut self, buffers: &Buffers) -> Result<(), rustls::Error> {
+        let mut early = std::mem::take(&mut self.early);
+        let opened = self.open(&mut early, buffers);
+        self.early = early;
+        opened
     }
 
     /// Opens all whole records.
