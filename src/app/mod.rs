@@ -6,6 +6,7 @@
 mod descriptors;
 mod drain;
 mod files;
+mod listeners;
 mod reload;
 
 use std::future::Future;
@@ -25,17 +26,18 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::admin::{self, Admin, NewestLive};
 use crate::config::Config;
 use crate::gate::Gate;
-use crate::proxy::{self, Shared, Stage};
+use crate::proxy::{self, Listen, Shared, Stage};
 use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
 use drain::{Drain, Stops};
+use listeners::Listeners;
 use reload::{Hangups, Reloader};
 
 /// Why Weir does not run; one line each.
 #[derive(Debug)]
 pub enum AppError {
     /// An address cannot be listened on.
-    Listen(SocketAddr, io::Error),
+    Listen(Listen, io::Error),
     /// Something that the system should give was not given.
     System(&'static str, Box<dyn error::Error + Send + Sync>),
 }
@@ -54,7 +56,7 @@ impl AppError {
 impl fmt::Display for AppError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::Listen(place, error) => write!(f, "cannot listen on {place}: {error}"),
             Self::System(what, error) => write!(f, "cannot {what}: {error}"),
         }
     }
@@ -65,9 +67,7 @@ impl error::Error for AppError {}
 /// Sockets bound and state built; nothing runs yet.
 pub struct App {
     shared: Arc<Shared>,
-    /// For each worker, a socket for each address.
-    listeners: Vec<Vec<TcpListener>>,
-    addresses: Vec<SocketAddr>,
+    listeners: Listeners,
     admin: Option<TcpListener>,
     admin_hosts: Vec<Box<str>>,
     grace: Duration,
@@ -83,7 +83,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 impl App {
     /// Binds the sockets of `config` and builds its state. With a `source`, that file is watched and reloaded.
     pub fn new(config: Config, source: Option<PathBuf>) -> Result<Self, AppError> {
-        let (listeners, addresses) = bind(&config)?;
+        let listeners = Listeners::bind(&config)?;
         let admin = config.admin.listen.map(bind_admin).transpose()?;
         let admin_hosts = config.admin.hosts.clone();
         let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
@@ -104,12 +104,12 @@ impl App {
         let draining = AtomicBool::new(false);
         let shared = Arc::new(Shared { gate, metrics, current, connections, max_connections, draining });
         let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared)));
-        Ok(Self { shared, listeners, addresses, admin, admin_hosts, grace, wanted_connections, reloader })
+        Ok(Self { shared, listeners, admin, admin_hosts, grace, wanted_connections, reloader })
     }
 
-    /// The addresses that requests are accepted on, with the ports that were chosen.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    /// Where requests are accepted, with the ports that were chosen.
+    pub fn places(&self) -> &[Listen] {
+        &self.listeners.places
     }
 
     /// The address that operators are answered on.
@@ -131,8 +131,9 @@ impl App {
         let runtime = runtime.map_err(AppError::system("start a runtime"))?;
         let (stage, stages) = watch::channel(Stage::Running);
         let (ended, endings) = mpsc::channel(1);
-        let workers = self.listeners.len();
-        for (index, listeners) in self.listeners.into_iter().enumerate() {
+        let Listeners { by_worker, places, files: _files } = self.listeners;
+        let workers = by_worker.len();
+        for (index, listeners) in by_worker.into_iter().enumerate() {
             let (shared, stages, ended) = (Arc::clone(&self.shared), stages.clone(), ended.clone());
             let work = move || {
                 let _ended = ended; // dropped when the thread ends, however it does
@@ -169,7 +170,7 @@ impl App {
                 tokio::spawn(admin::serve(listener, operators(address)));
                 tracing::info!(%address, "serving operators");
             }
-            for address in &self.addresses {
+            for address in &places {
                 tracing::info!(%address, workers, "listening");
             }
             tokio::select! {
@@ -197,26 +198,8 @@ async fn housekeeping(shared: &Shared, logs: Option<&LogGuard>) {
     }
 }
 
-type Listeners = (Vec<Vec<TcpListener>>, Vec<SocketAddr>);
-
-fn bind(config: &Config) -> Result<Listeners, AppError> {
-    let mut by_worker: Vec<Vec<TcpListener>> = (0..config.fixed.workers).map(|_| Vec::new()).collect();
-    let mut addresses = Vec::new();
-    for &address in &config.fixed.listen {
-        let failed = |error| AppError::Listen(address, error);
-        let sockets = proxy::bind(address, config.fixed.workers).map_err(failed)?;
-        if let Some(first) = sockets.first() {
-            addresses.push(first.local_addr().map_err(failed)?);
-        }
-        for (listeners, socket) in by_worker.iter_mut().zip(sockets) {
-            listeners.push(socket);
-        }
-    }
-    Ok((by_worker, addresses))
-}
-
 fn bind_admin(address: SocketAddr) -> Result<TcpListener, AppError> {
-    let failed = |error| AppError::Listen(address, error);
+    let failed = |error| AppError::Listen(Listen::Tcp(address), error);
     proxy::bind(address, 1).map_err(failed)?.pop().ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))
 }
 

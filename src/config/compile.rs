@@ -2,8 +2,6 @@
 //!
 //! Each function reads its whole section before it gives up, so that no problem hides another.
 
-use std::net::SocketAddr;
-
 use http::uri::Authority;
 use ipnet::IpNet;
 use toml::de::DeTable;
@@ -17,6 +15,7 @@ use crate::gate::HoldCaps;
 use crate::policy::Policy;
 use crate::policy::client_ip::ClientIpRules;
 use crate::policy::host::{host, is_authority};
+use crate::proxy::Listen;
 use crate::proxy::settings::{Bounds, Fixed, Settings, Timeouts, Upgrades, Upstream};
 use crate::respond::Profiles;
 use crate::telemetry::{AccessLog, LogFormat, LogSettings};
@@ -25,7 +24,7 @@ use crate::{admin, telemetry};
 pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Config> {
     let root = Table::root(context, document);
     let server = root.table("server");
-    let listen = server.list("listen", units::address);
+    let listen = server.list("listen", |text| units::listen(text, context.dir));
     let fixed = fixed(&server, listen.as_deref());
     let client_ip = client_ip(&server);
     let bounds = bounds(&server);
@@ -70,13 +69,15 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     })
 }
 
-fn fixed(server: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<Fixed> {
+fn fixed(server: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Fixed> {
     let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let workers = server.count("workers").map_or_else(cpus, Located::into_inner);
     let max_connections = server.count("max_connections");
     let shutdown_grace = server.duration("shutdown_grace");
+    let unix_mode = server.parsed("unix_mode", units::mode);
     Some(Fixed {
-        listen: listen?.iter().map(|address| *address.get_ref()).collect(),
+        listen: listen?.iter().map(|place| place.get_ref().clone()).collect(),
+        unix_mode: unix_mode?.into_inner(),
         workers,
         max_connections: max_connections?.into_inner(),
         shutdown_grace: shutdown_grace?,
@@ -130,7 +131,7 @@ fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
     })
 }
 
-fn upstream(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<Upstream> {
+fn upstream(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Upstream> {
     if let Some(url) = table.get("url").filter(|url| url.get_ref().as_str().is_some_and(|url| url.contains('@'))) {
         // What is before the `@` is likely to be a password.
         table.context.hide(url.span());
@@ -141,7 +142,7 @@ fn upstream(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option
     let idle_timeout = table.duration("idle_timeout");
     let upgrades = table.list("upgrade", units::upgrade);
     let authority = authority?;
-    let address = authority.get_ref().as_str().parse::<SocketAddr>().ok();
+    let address = authority.get_ref().as_str().parse().map(Listen::Tcp).ok();
     let own = listen.unwrap_or_default().iter().find(|own| Some(own.get_ref()) == address.as_ref());
     if let Some(own) = own {
         let title = "`upstream.url`: this is where Weir itself listens";
@@ -187,13 +188,13 @@ fn rest_is_authority(text: &str) -> bool {
     !authority.host().is_empty() && !text.contains('@') && (port_is_good || after_host == Some(""))
 }
 
-fn admin(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<admin::Settings> {
+fn admin(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<admin::Settings> {
     let parse = |text: &str| if text == "off" { Ok(None) } else { units::address(text).map(Some) };
     let address = table.parsed("listen", parse);
     let hosts = table.list("hosts", admin_host);
     let address = address?;
-    let is_taken =
-        |own: &&Located<SocketAddr>| own.get_ref().port() != 0 && Some(own.get_ref()) == address.get_ref().as_ref();
+    let wanted = address.get_ref().filter(|address| address.port() != 0).map(Listen::Tcp);
+    let is_taken = |own: &&Located<Listen>| Some(own.get_ref()) == wanted.as_ref();
     if let Some(own) = listen.unwrap_or_default().iter().find(is_taken) {
         let title = "`admin.listen` and `server.listen` are the same address";
         let problem = Problem::new(address.span(), title);

@@ -18,12 +18,14 @@ const NONE: Preset = Unset("none");
 pub(super) const UNLIMITED: &str = "unlimited";
 const ALGORITHMS: &[&str] =
     &["token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window", "sub_window", "concurrency"];
-const ADDRESSES: Kind = Kind::Some("address and port");
+const PLACES: Kind = Kind::Some("address and port, or `unix:` and a path");
 
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Opt] = &[
-    opt("server.listen", ADDRESSES, Toml("\"127.0.0.1:8080\""),
+    opt("server.listen", PLACES, Toml("\"127.0.0.1:8080\""),
         "Where clients connect."),
+    opt("server.unix_mode", Text("octal digits"), Toml("\"0660\""),
+        "Permissions of Unix sockets."),
     opt("server.workers", Count(1, 1024), Unset("one per CPU"),
         "Threads that serve connections."),
     opt("server.trusted_proxies", List("address or network"), Toml("[]"),

@@ -19,6 +19,7 @@ use crate::policy::key::KeyPart;
 use crate::policy::{
     Cost, DelayRule, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, Stage,
 };
+use crate::proxy::Listen;
 use crate::telemetry::{AccessLog, LogFormat};
 
 const UPSTREAM: &str = "[upstream]\nurl = \"http://127.0.0.1:9000\"\n";
@@ -44,6 +45,45 @@ fn said(text: &str) -> String {
 
 fn bucket(count: u64, period_ns: u64, burst: u64) -> Algorithm {
     Algorithm::TokenBucket(Quota::new(Rate { count, period_ns }, burst).unwrap())
+}
+
+#[test]
+fn places_that_are_none() {
+    insta::assert_snapshot!(said(r#"[server]
+listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
+unix_mode = "rw-rw----"
+[admin]
+listen = "unix:weir.sock""#), @r#"
+    error: `server.listen`: `unix:` names no file
+     --> weir.toml:2:11
+      |
+    2 | listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
+      |           ^^^^^^^
+      |
+      = help: write it like "unix:/run/weir.sock"
+
+    error: `server.listen`: `unix:weir.sock` is there twice
+     --> weir.toml:2:38
+      |
+    2 | listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
+      |                    ----------------  ^^^^^^^^^^^^^^^^
+      |                    |
+      |                    first here
+
+    error: `server.unix_mode`: `rw-rw----` is not a mode
+     --> weir.toml:3:13
+      |
+    3 | unix_mode = "rw-rw----"
+      |             ^^^^^^^^^^^
+      |
+      = help: write it like "0660"
+
+    error: `admin.listen`: unix sockets are not supported here
+     --> weir.toml:5:10
+      |
+    5 | listen = "unix:weir.sock"
+      |          ^^^^^^^^^^^^^^^^
+    "#);
 }
 
 #[test]
@@ -231,7 +271,7 @@ shutdown_grace = 30"#), @r#"
     2 | workers = "four"
       |           ^^^^^^ this is a string
 
-    error: `server.listen`: expected non-empty list of strings (address and port)
+    error: `server.listen`: expected non-empty list of strings (address and port, or `unix:` and a path)
      --> weir.toml:3:10
       |
     3 | listen = 80
@@ -273,7 +313,7 @@ identity = { seller = 5 }"#), @r#"
     insta::assert_snapshot!(said(r#"[server]
 listen = ["127.0.0.1:80", 81]
 max_head_bytes = 1.5"#), @r#"
-    error: `server.listen`: expected non-empty list of strings (address and port)
+    error: `server.listen`: expected non-empty list of strings (address and port, or `unix:` and a path)
      --> weir.toml:2:27
       |
     2 | listen = ["127.0.0.1:80", 81]
@@ -308,12 +348,6 @@ match = { header = "x" }"#), @r#"
 fn bad_values() {
     insta::assert_snapshot!(said(r#"[server]
 listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0.0.1:80"]"#), @r#"
-    error: `server.listen`: unix sockets are not supported in this version
-     --> weir.toml:2:11
-      |
-    2 | listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0.0.1:80"]
-      |           ^^^^^^^^^^^^^^^^^^^^^
-
     error: `server.listen`: `:8080` is not an address with a port
      --> weir.toml:2:34
       |
@@ -1407,7 +1441,7 @@ fn what_is_not_written_has_its_default() {
     assert_eq!(limit.allowed.usual, bucket(100, 60_000_000_000, 100));
     assert_eq!(limit.on_limit, OnLimit::Hold(HoldRule { max_wait_ns: None, max_waiting: 1000 }));
     assert_eq!(limit.max_keys, 1_000_000);
-    assert_eq!(config.fixed.listen, ["127.0.0.1:8080".parse().unwrap()]);
+    assert_eq!(config.fixed.listen, [Listen::Tcp("127.0.0.1:8080".parse().unwrap())]);
     assert!(config.fixed.workers >= 1);
     assert_eq!(config.admin.listen, Some("127.0.0.1:9901".parse().unwrap()));
     assert_eq!(config.proxy.timeouts.total, None);

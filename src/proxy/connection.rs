@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use ipnet::IpNet;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::buffer::Buffer;
 use super::proxy_protocol::{self, HeaderFault};
 use super::service::Peer;
+use super::socket::Socket;
 use super::stream::Stream;
 use super::tls::{HandshakeError, Tls, TlsStream};
 use super::wire::first_bytes;
@@ -24,9 +24,8 @@ use crate::time;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves a connection until it ends.
-pub(super) async fn serve(worker: Rc<Worker>, socket: TcpStream, peer: SocketAddr, mut stage: watch::Receiver<Stage>) {
-    // Latency before packet count; a failure to set it costs only that.
-    let _ = socket.set_nodelay(true);
+pub(super) async fn serve(worker: Rc<Worker>, socket: Socket, peer: SocketAddr, mut stage: watch::Receiver<Stage>) {
+    socket.set_nodelay();
     let view = worker.views.view();
     let since = time::instant_now();
     let by = since + view.timeouts.request_head;
@@ -75,10 +74,10 @@ fn is_proxied(from: &[IpNet], peer: IpAddr) -> bool {
 /// that is wrong, or not whole in time.
 async fn proxied(
     worker: &Worker,
-    socket: TcpStream,
+    socket: Socket,
     peer: SocketAddr,
     by: Instant,
-) -> Option<(TcpStream, SocketAddr, Buffer)> {
+) -> Option<(Socket, SocketAddr, Buffer)> {
     let (mut stream, mut first) = (Stream::Plain(socket), Buffer::default());
     let reading = async {
         loop {
@@ -111,7 +110,7 @@ async fn proxied(
 /// protocol, else those bytes do.
 async fn open(
     worker: &Worker,
-    socket: TcpStream,
+    socket: Socket,
     first: Buffer,
     tls: Option<Tls>,
     peer: SocketAddr,
@@ -132,7 +131,7 @@ async fn open(
 
 async fn handshake(
     worker: &Worker,
-    socket: TcpStream,
+    socket: Socket,
     records: Buffer,
     tls: &Tls,
     peer: SocketAddr,

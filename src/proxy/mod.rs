@@ -23,6 +23,7 @@ mod over_h2;
 pub mod proxy_protocol;
 mod request;
 mod service;
+mod socket;
 mod stream;
 mod tally;
 pub mod tls;
@@ -33,6 +34,6 @@ mod view;
 mod wire;
 mod worker;
 
-pub use listener::bind;
+pub use listener::{Listen, Listener, SOCKET_PATH_MAX, SocketFile, bind, bind_unix};
 pub use view::Current;
 pub use worker::{Shared, Stage, run};

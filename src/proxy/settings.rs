@@ -1,19 +1,21 @@
 //! What the data path is told: by the command at start, and by each reload.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::uri::Authority;
 use ipnet::IpNet;
 
+use super::listener::Listen;
 use super::tls::Tls;
 use crate::respond::Profiles;
 
 /// What only a restart changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fixed {
-    /// Addresses to accept on; at least one.
-    pub listen: Vec<SocketAddr>,
+    /// Where to accept; at least one place.
+    pub listen: Vec<Listen>,
+    /// Permissions of the files of Unix sockets.
+    pub unix_mode: u32,
     /// Threads, each with a listener and an upstream pool of its own.
     pub workers: usize,
     /// Connections open at once, over all workers.

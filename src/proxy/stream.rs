@@ -8,22 +8,22 @@ use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::buffer::{Buffer, Buffers, Out};
+use super::socket::Socket;
 use super::tls::TlsStream;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) enum Stream {
-    Plain(TcpStream),
+    Plain(Socket),
     Tls(Box<TlsStream>),
 }
 
 impl Stream {
     /// What is under it.
-    pub(super) fn socket(&self) -> &TcpStream {
+    pub(super) fn socket(&self) -> &Socket {
         match self {
             Self::Plain(socket) => socket,
             Self::Tls(tls) => tls.socket(),

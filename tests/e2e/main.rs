@@ -37,4 +37,5 @@ mod reload;
 mod settle;
 
 mod tls;
+mod unix;
 mod upgrades;

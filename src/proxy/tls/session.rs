@@ -14,10 +14,9 @@ use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::ConnectionState;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
-use tokio::net::tcp::ReadHalf;
 
-use super::super::buffer::{Buffer, Buffers, Out, PENDING_MAX};
+use super::super::buffer::{Buffer, Buffers, Out, PENDING_MAX, Writable};
+use super::super::socket::{ReadHalf, Socket};
 use super::names;
 use super::sealed::Sealed;
 use crate::policy::Certificate;
@@ -27,7 +26,7 @@ const UNOPENED_MAX: usize = 64 * 1024;
 
 /// A socket, and the TLS session on it.
 pub(in super::super) struct TlsStream {
-    socket: TcpStream,
+    socket: Socket,
     session: Session,
 }
 
@@ -62,7 +61,7 @@ impl fmt::Debug for TlsStream {
 impl TlsStream {
     /// Shakes hands; `records` have come already.
     pub(in super::super) async fn accept(
-        socket: TcpStream,
+        socket: Socket,
         records: Buffer,
         config: Arc<ServerConfig>,
         buffers: &Buffers,
@@ -101,7 +100,7 @@ impl TlsStream {
     }
 
     /// What is under it.
-    pub(in super::super) fn socket(&self) -> &TcpStream {
+    pub(in super::super) fn socket(&self) -> &Socket {
         &self.socket
     }
 
@@ -230,7 +229,7 @@ impl Session {
     ) -> Poll<io::Result<usize>> {
         if self.records.is_empty() {
             self.records.release(buffers);
-            ready!(socket.as_ref().poll_read_ready(cx))?;
+            ready!(socket.poll_read_ready(cx))?;
         }
         let polled = self.records.poll_fill(cx, socket, buffers);
         if polled.is_pending() {
@@ -243,7 +242,7 @@ impl Session {
         }
         let opened = self.open(plain, buffers);
         // An answer to a handshake message or an alert. What does not go out now does before anything else.
-        self.sealed.try_send(socket.as_ref(), buffers)?;
+        self.sealed.try_send(socket, buffers)?;
         opened.map_err(broken)?;
         if self.records.unread().len() >= UNOPENED_MAX {
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));

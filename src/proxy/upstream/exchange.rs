@@ -8,7 +8,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::super::buffer::Buffer;
@@ -16,6 +15,7 @@ use super::super::deadline::Deadline;
 use super::super::encode::Encoder;
 use super::super::h1::{self, Decoder, ResponseFault, ResponseHead, Step};
 use super::super::settings::Timeouts;
+use super::super::socket::Socket;
 use super::connection::{ConnectError, Connection};
 use super::pool::Pool;
 use super::upload::{Sent, Source, Upload};
@@ -245,10 +245,10 @@ impl Exchange {
     }
 
     /// Gives HTTP up: the connection, and what has come after the head.
-    pub(in super::super) fn switch(mut self) -> Option<(TcpStream, Buffer)> {
+    pub(in super::super) fn switch(mut self) -> Option<(Socket, Buffer)> {
         let (head, mut connection) = (self.head.take()?, self.connection.take()?);
         connection.input.consume(head.len);
-        Some((connection.stream, connection.input))
+        Some((Socket::Tcp(connection.stream), connection.input))
     }
 
     /// The body follows from now on.
