@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::proxy::{self, Listen, Listener, SocketFile};
 
 use super::AppError;
+use super::systemd::Passed;
 
 /// All sockets, for each worker one for each place.
 pub(super) struct Listeners {
@@ -15,13 +16,19 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// All that `config` asks for, or none.
-    pub(super) fn bind(config: &Config) -> Result<Self, AppError> {
+    /// All that `config` asks for, or none. What was `passed` is not bound again.
+    pub(super) fn bind(config: &Config, passed: &mut Passed) -> Result<Self, AppError> {
         let workers = config.fixed.workers;
         let by_worker = (0..workers).map(|_| Vec::new()).collect();
         let mut listeners = Self { by_worker, places: Vec::new(), files: Vec::new() };
         for place in &config.fixed.listen {
             let failed = |error| AppError::Listen(place.clone(), error);
+            if let Some(socket) = passed.take(place) {
+                listeners.places.push(place.clone());
+                let shared = (0..workers).map(|_| socket.try_clone()).collect::<Result<Vec<_>, _>>();
+                listeners.share(shared.map_err(failed)?.into_iter());
+                continue;
+            }
             match place {
                 Listen::Tcp(address) => {
                     let sockets = proxy::bind(*address, workers).map_err(failed)?;

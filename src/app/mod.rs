@@ -8,6 +8,7 @@ mod drain;
 mod files;
 mod listeners;
 mod reload;
+mod systemd;
 
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
@@ -26,12 +27,13 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::admin::{self, Admin, NewestLive};
 use crate::config::Config;
 use crate::gate::Gate;
-use crate::proxy::{self, Listen, Shared, Stage};
+use crate::proxy::{self, Listen, Listener, Shared, Stage};
 use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
 use drain::{Drain, Stops};
 use listeners::Listeners;
 use reload::{Hangups, Reloader};
+use systemd::Passed;
 
 /// Why Weir does not run; one line each.
 #[derive(Debug)]
@@ -83,8 +85,13 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 impl App {
     /// Binds the sockets of `config` and builds its state. With a `source`, that file is watched and reloaded.
     pub fn new(config: Config, source: Option<PathBuf>) -> Result<Self, AppError> {
-        let listeners = Listeners::bind(&config)?;
-        let admin = config.admin.listen.map(bind_admin).transpose()?;
+        let mut passed = Passed::of_process().map_err(AppError::system("take the sockets that were passed"))?;
+        let listeners = Listeners::bind(&config, &mut passed)?;
+        let admin = config.admin.listen.map(|address| bind_admin(address, &mut passed)).transpose()?;
+        if let Some(place) = passed.left() {
+            let what = format!("neither server.listen nor admin.listen has {place}");
+            return Err(AppError::System("use a socket that was passed", what.into()));
+        }
         let admin_hosts = config.admin.hosts.clone();
         let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), revision);
@@ -173,6 +180,7 @@ impl App {
             for address in &places {
                 tracing::info!(%address, workers, "listening");
             }
+            systemd::tell_ready();
             tokio::select! {
                 drained = drain.run() => drained.map_err(AppError::system("take signals")),
                 () = housekeeping(&self.shared, logs) => Ok(()),
@@ -198,7 +206,10 @@ async fn housekeeping(shared: &Shared, logs: Option<&LogGuard>) {
     }
 }
 
-fn bind_admin(address: SocketAddr) -> Result<TcpListener, AppError> {
+fn bind_admin(address: SocketAddr, passed: &mut Passed) -> Result<TcpListener, AppError> {
+    if let Some(Listener::Tcp(socket)) = passed.take(&Listen::Tcp(address)) {
+        return Ok(socket);
+    }
     let failed = |error| AppError::Listen(Listen::Tcp(address), error);
     proxy::bind(address, 1).map_err(failed)?.pop().ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))
 }

@@ -12,6 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::files::FileWatch;
+use super::systemd;
 use crate::config::{self, Config, Sources};
 use crate::gate::Gate;
 use crate::proxy::settings::Fixed;
@@ -77,8 +78,10 @@ impl Reloader {
                 _ = looks.tick() => false,
             };
             if asked || self.tried.have_changed() {
+                systemd::tell_reloading();
                 self.reload();
                 watch = FileWatch::new(self.tried.paths());
+                systemd::tell_ready();
             }
         }
     }

@@ -46,6 +46,16 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
+impl Listener {
+    /// Another handle of the same socket.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(socket) => socket.try_clone().map(Self::Tcp),
+            Self::Unix(socket) => socket.try_clone().map(Self::Unix),
+        }
+    }
+}
+
 /// The file of a Unix socket. Removed when this is dropped, if it is still the same one.
 #[derive(Debug)]
 pub struct SocketFile {

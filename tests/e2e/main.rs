@@ -35,6 +35,7 @@ mod metrics;
 mod proxied;
 mod reload;
 mod settle;
+mod systemd;
 
 mod tls;
 mod unix;

@@ -73,15 +73,15 @@ impl Weir {
 
     /// The same with more variables in its environment.
     pub fn start_in_env(folder: tempfile::TempDir, variables: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
-            .arg("run")
-            .arg("--config")
-            .arg(folder.path().join("weir.toml"))
-            .envs(variables.iter().copied())
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("run").arg("--config").arg(folder.path().join("weir.toml"));
+        command.envs(variables.iter().copied()).stdin(Stdio::null());
+        Self::of_command(command, folder)
+    }
+
+    /// The same, as `command` starts it.
+    pub fn of_command(mut command: Command, folder: tempfile::TempDir) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let lines = Arc::new(Mutex::new(Vec::new()));
         let (tell, more_lines) = channel();
