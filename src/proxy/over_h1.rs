@@ -22,7 +22,7 @@ use super::service::{self, Life, Passed, Peer, Stop};
 use super::settings::Bounds;
 use super::stream::Stream;
 use super::tally::Tally;
-use super::tunnel::{self, Client, Counted, Ended, Switched};
+use super::tunnel::{self, Client, Counted, Ended, Patience, Switched};
 use super::upgrade::{self, Upgrade};
 use super::upstream::{Arrived, Exchange, ExchangeError};
 use super::view::View;
@@ -81,18 +81,18 @@ pub(super) async fn serve(
             After::Next(since) => idle_since = since,
             After::End => break,
             After::Break => return,
-            After::Switch(switched) => return tunnel(session.wire, *switched, timeouts.upgraded_idle).await,
+            After::Switch(switched) => return tunnel(session.wire, *switched, Patience::of(&timeouts)).await,
         }
     }
     session.wire.linger(LINGER).await;
 }
 
 /// Moves what is no HTTP any more. The rest of the session is gone by then; this may take long.
-async fn tunnel(wire: Wire, switched: Switched, idle: Duration) {
+async fn tunnel(wire: Wire, switched: Switched, patience: Patience) {
     let buffers = wire.buffers();
     let (end, said, owed) = wire.into_parts();
     let mut client = Client { end, said, owed };
-    if tunnel::run(&mut client, switched, &buffers, idle).await == Ended::Whole {
+    if tunnel::run(&mut client, switched, &buffers, patience).await == Ended::Whole {
         client.end.discard(LINGER, &buffers).await;
     }
 }

@@ -31,7 +31,7 @@ use super::service::{Admitted, Life, Passed, Peer, Stop};
 use super::settings::Bounds;
 use super::stream::Stream as ByteStream;
 use super::tally::Tally;
-use super::tunnel::{self, Client, Counted, Switched};
+use super::tunnel::{self, Client, Counted, Patience, Switched};
 use super::upgrade::{self, Upgrade};
 use super::upstream::{Arrived, BodyBroken, Exchange, ExchangeError, Source};
 use super::worker::{Stage, Worker};
@@ -151,7 +151,7 @@ async fn serve_one(
             answer.map(|(exchange, body, bill)| AnswerBody::upstream(exchange, body, bill, in_flight))
         }
         Ok(Forwarded::Tunnel(response, switched)) => {
-            let tunnel = tunnel(stream, switched, view.timeouts.upgraded_idle, Rc::clone(&worker.buffers));
+            let tunnel = tunnel(stream, switched, Patience::of(&view.timeouts), Rc::clone(&worker.buffers));
             let counted = in_flight.another();
             spawn_local(async move {
                 tunnel.await;
@@ -179,11 +179,11 @@ enum Forwarded {
 }
 
 /// Moves what is no HTTP any more, once the answer has gone out.
-async fn tunnel(stream: OnUpgrade, switched: Box<Switched>, idle: Duration, buffers: Rc<Buffers>) {
+async fn tunnel(stream: OnUpgrade, switched: Box<Switched>, patience: Patience, buffers: Rc<Buffers>) {
     match stream.await {
         Ok(stream) => {
             let mut client = Client { end: StreamEnd::new(stream), said: Buffer::default(), owed: Out::default() };
-            tunnel::run(&mut client, *switched, &buffers, idle).await;
+            tunnel::run(&mut client, *switched, &buffers, patience).await;
         }
         Err(error) => tracing::debug!(%error, "the client left before its stream became a tunnel"),
     }

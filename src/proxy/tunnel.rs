@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::buffer::{Buffer, Buffers, Out, PENDING_MAX};
 use super::deadline::Deadline;
+use super::settings::Timeouts;
 use super::stream::Stream;
 use crate::gate::Bill;
 use crate::telemetry::Gauge;
@@ -87,17 +88,32 @@ pub(super) enum Ended {
     Broken,
 }
 
-/// Moves bytes until both sides have ended, one breaks off, or nothing has moved for `idle`. Then settles.
+/// How long nothing may move.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    idle: Duration,
+    /// Once a side has ended: nobody is told any more if it goes away for good.
+    half_closed: Duration,
+}
+
+impl Patience {
+    pub(super) fn of(timeouts: &Timeouts) -> Self {
+        let idle = timeouts.upgraded_idle;
+        Self { idle, half_closed: idle.min(timeouts.body_idle) }
+    }
+}
+
+/// Moves bytes until both sides have ended, one breaks off, or nothing has moved for too long. Then settles.
 pub(super) async fn run<C: End>(
     client: &mut Client<C>,
     switched: Switched,
     buffers: &Buffers,
-    idle: Duration,
+    patience: Patience,
 ) -> Ended {
     let Switched { mut upstream, said, mut bill, counted } = switched;
     let up = Way { input: std::mem::take(&mut client.said), ..Way::default() };
     let down = Way { input: said, out: std::mem::take(&mut client.owed), ..Way::default() };
-    let (ended, taken) = flow(&mut client.end, &mut upstream, up, down, buffers, idle).await;
+    let (ended, taken) = flow(&mut client.end, &mut upstream, up, down, buffers, patience).await;
     if let Some(bill) = &mut bill {
         bill.sent(taken);
     }
@@ -112,7 +128,7 @@ async fn flow(
     mut up: Way,
     mut down: Way,
     buffers: &Buffers,
-    idle: Duration,
+    patience: Patience,
 ) -> (Ended, u64) {
     let (mut deadline, mut moved_at, mut moved) = (Deadline::default(), time::instant_now(), 0);
     let ended = poll_fn(|cx| {
@@ -123,7 +139,9 @@ async fn flow(
         if up.moved + down.moved != moved {
             (moved, moved_at) = (up.moved + down.moved, time::instant_now());
         }
-        deadline.poll(cx, moved_at + idle).map(|()| Ended::Broken)
+        let is_half_closed = up.is_over() || down.is_over();
+        let at = moved_at + if is_half_closed { patience.half_closed } else { patience.idle };
+        deadline.poll(cx, at).map(|()| Ended::Broken)
     });
     let ended = ended.await;
     (ended, down.taken)
@@ -160,7 +178,7 @@ struct Way {
     input: Buffer,
     out: Out,
     stage: Stage,
-    /// Bytes read and written so far; tells whether anything moves.
+    /// Bytes read and written so far, and the end; tells whether anything moves.
     moved: u64,
     /// Bytes that came from the source.
     taken: u64,
@@ -211,7 +229,7 @@ impl Way {
         self.hand_on(buffers);
         while self.stage == Stage::Open && self.out.pending() < PENDING_MAX {
             match from.poll_read(cx, &mut self.input, buffers) {
-                Poll::Ready(Ok(0)) => self.stage = Stage::Ending,
+                Poll::Ready(Ok(0)) => (self.stage, self.moved) = (Stage::Ending, self.moved + 1),
                 Poll::Ready(Ok(len)) => self.moved += len as u64,
                 Poll::Ready(Err(_)) => self.stage = Stage::Over(Some(Broke::Source)),
                 Poll::Pending if self.out.pending() == 0 => return Poll::Pending,
@@ -220,6 +238,10 @@ impl Way {
             self.hand_on(buffers);
         }
         Poll::Ready(())
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over(_))
     }
 
     fn hand_on(&mut self, buffers: &Buffers) {
@@ -267,16 +289,20 @@ mod tests {
 
     const IDLE: Duration = Duration::from_mins(1);
 
+    const HALF_CLOSED: Duration = Duration::from_secs(5);
+    const PATIENCE: Patience = Patience { idle: IDLE, half_closed: HALF_CLOSED };
     /// Just soon enough.
     const PAUSE: Duration = Duration::from_secs(59);
+    const HALF_PAUSE: Duration = Duration::from_secs(4);
 
     /// Runs `test` with the far ends of a client and of an upstream, and says how the tunnel ended.
     async fn between(size: usize, test: impl AsyncFnOnce(DuplexStream, DuplexStream)) -> (Ended, u64) {
         let (client, mut near) = duplex(size);
         let (upstream, mut far) = duplex(size);
         // Drops its ends when it is over.
-        let tunnel =
-            async move { flow(&mut near, &mut far, Way::default(), Way::default(), &Buffers::default(), IDLE).await };
+        let tunnel = async move {
+            flow(&mut near, &mut far, Way::default(), Way::default(), &Buffers::default(), PATIENCE).await
+        };
         tokio::join!(tunnel, test(client, upstream)).0
     }
 
@@ -314,6 +340,26 @@ mod tests {
         });
         assert_eq!(ended.await, (Ended::Broken, 30));
         assert_eq!(began.elapsed(), PAUSE * 60 + IDLE);
+    }
+
+    /// Nobody would notice that the client is gone for good.
+    #[tokio::test(start_paused = true)]
+    async fn a_side_that_has_ended_is_not_waited_for_as_long() {
+        let began = time::instant_now();
+        let ended = between(64, async |mut client, mut upstream| {
+            tokio::time::sleep(PAUSE).await;
+            client.shutdown().await.unwrap();
+            for _ in 0..3 {
+                tokio::time::sleep(HALF_PAUSE).await;
+                upstream.write_all(b"x").await.unwrap();
+            }
+            let mut rest = Vec::new();
+            client.read_to_end(&mut rest).await.unwrap();
+            assert_eq!(rest, b"xxx");
+            drop(upstream);
+        });
+        assert_eq!(ended.await, (Ended::Broken, 3));
+        assert_eq!(began.elapsed(), PAUSE + HALF_PAUSE * 3 + HALF_CLOSED);
     }
 
     /// A side that takes nothing stops the other one; what was said before is not lost.

@@ -46,6 +46,32 @@ fn what_comes_early_is_not_lost() {
 }
 
 #[test]
+fn other_protocols_need_no_handshake() {
+    let upstream = Upstream::serving(|mut peer| {
+        let _ = peer.head();
+        peer.send("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n");
+        peer.send("HTTP/1.1 101 As you wish\r\nconnection: keep-alive, Upgrade\r\nUpgrade: IRC/6.9\r\n\r\nNOTICE");
+        assert_eq!(peer.rest(), b"QUIT");
+    });
+    let weir = Weir::start_as(&Weir::upgrading(&upstream, &["websocket", "irc/6.9"], "", ""));
+    let mut client = Client::connect(weir.address());
+    let upgrade =
+        "connection: Upgrade, x-mine\r\nupgrade: SHTTP/1.3, irc/6.9, websocket\r\nx-mine: 1\r\nte: trailers\r\n";
+    client.send(format!("OPTIONS /irc HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n{upgrade}\r\n"));
+    assert_eq!(client.head().unwrap().status, 103);
+    let answer = client.head().unwrap();
+    assert_eq!((answer.status, answer.header("upgrade")), (101, Some("irc/6.9")), "{}", answer.head);
+    client.send("QUIT").finish();
+    assert_eq!(client.rest(), b"NOTICE");
+    let got = upstream.received().pop().unwrap();
+    let header = |name| got.header(name).unwrap_or_default();
+    assert_eq!(
+        [header("connection"), header("upgrade"), header("x-mine"), header("te")],
+        ["upgrade", "irc/6.9", "", ""]
+    );
+}
+
+#[test]
 fn each_side_may_stop_first() {
     let (tell, told) = channel();
     let upstream = Upstream::serving(move |mut peer| {
