@@ -11,7 +11,7 @@ mod reload;
 mod systemd;
 
 use std::future::Future;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -27,11 +27,11 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::admin::{self, Admin, NewestLive};
 use crate::config::Config;
 use crate::gate::Gate;
-use crate::proxy::{self, Listen, Listener, Shared, Stage};
+use crate::proxy::{self, Listen, Listener, Shared, SocketFile, Stage};
 use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
 use drain::{Drain, Stops};
-use listeners::Listeners;
+use listeners::{AdminListener, Listeners};
 use reload::{Hangups, Reloader};
 use systemd::Passed;
 
@@ -70,7 +70,7 @@ impl error::Error for AppError {}
 pub struct App {
     shared: Arc<Shared>,
     listeners: Listeners,
-    admin: Option<TcpListener>,
+    admin: Option<AdminListener>,
     admin_hosts: Vec<Box<str>>,
     grace: Duration,
     /// As configured; the workers go by what the descriptors suffice for.
@@ -87,7 +87,7 @@ impl App {
     pub fn new(config: Config, source: Option<PathBuf>) -> Result<Self, AppError> {
         let mut passed = Passed::of_process().map_err(AppError::system("take the sockets that were passed"))?;
         let listeners = Listeners::bind(&config, &mut passed)?;
-        let admin = config.admin.listen.map(|address| bind_admin(address, &mut passed)).transpose()?;
+        let admin = AdminListener::bind(&config, &mut passed)?;
         if let Some(place) = passed.left() {
             let what = format!("neither server.listen nor admin.listen has {place}");
             return Err(AppError::System("use a socket that was passed", what.into()));
@@ -119,9 +119,9 @@ impl App {
         &self.listeners.places
     }
 
-    /// The address that operators are answered on.
-    pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().and_then(|listener| listener.local_addr().ok())
+    /// Where operators are answered.
+    pub fn admin_place(&self) -> Option<&Listen> {
+        self.admin.as_ref().map(|listener| &listener.place)
     }
 
     /// Runs until a signal asks to stop and what runs has been finished. `beside` runs on the control runtime;
@@ -133,7 +133,6 @@ impl App {
             let wanted = self.wanted_connections;
             tracing::warn!(wanted, max_connections, "fewer connections, for want of file descriptors (ulimit -n)");
         }
-        let admin_address = self.admin_address();
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(AppError::system("start a runtime"))?;
         let (stage, stages) = watch::channel(Stage::Running);
@@ -171,12 +170,10 @@ impl App {
                 let hangups = Hangups::new().map_err(AppError::system("take signals"))?;
                 tokio::spawn(reloader.run(hangups));
             }
-            if let Some((listener, address)) = self.admin.zip(admin_address) {
-                let listener = tokio::net::TcpListener::from_std(listener);
-                let listener = listener.map_err(AppError::system("serve operators"))?;
-                tokio::spawn(admin::serve(listener, operators(address)));
-                tracing::info!(%address, "serving operators");
-            }
+            let _admin = match self.admin {
+                Some(listener) => Some(serve_operators(listener, operators)?),
+                None => None,
+            };
             for address in &places {
                 tracing::info!(%address, workers, "listening");
             }
@@ -188,6 +185,27 @@ impl App {
             }
         })
     }
+}
+
+/// Answers on this runtime. What it gives must be kept meanwhile.
+fn serve_operators(
+    listener: AdminListener,
+    operators: impl FnOnce(SocketAddr) -> Admin,
+) -> Result<Option<SocketFile>, AppError> {
+    let (admin, failed) = (operators(listener.address()), AppError::system("serve operators"));
+    let AdminListener { socket, place, file } = listener;
+    match socket {
+        Listener::Tcp(socket) => {
+            let socket = tokio::net::TcpListener::from_std(socket).map_err(failed)?;
+            tokio::spawn(admin::serve(socket, admin));
+        }
+        Listener::Unix(socket) => {
+            let socket = tokio::net::UnixListener::from_std(socket).map_err(failed)?;
+            tokio::spawn(admin::serve(socket, admin));
+        }
+    }
+    tracing::info!(address = %place, "serving operators");
+    Ok(file)
 }
 
 /// Sweeps for ever.
@@ -204,14 +222,6 @@ async fn housekeeping(shared: &Shared, logs: Option<&LogGuard>) {
             shared.metrics.log_lines_dropped.inc_by(logs.dropped().saturating_sub(counted));
         }
     }
-}
-
-fn bind_admin(address: SocketAddr, passed: &mut Passed) -> Result<TcpListener, AppError> {
-    if let Some(Listener::Tcp(socket)) = passed.take(&Listen::Tcp(address)) {
-        return Ok(socket);
-    }
-    let failed = |error| AppError::Listen(Listen::Tcp(address), error);
-    proxy::bind(address, 1).map_err(failed)?.pop().ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))
 }
 
 /// Counts panics beside reporting them. One ends the connection that it happened on and nothing else.

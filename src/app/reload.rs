@@ -16,7 +16,7 @@ use super::systemd;
 use crate::config::{self, Config, Sources};
 use crate::gate::Gate;
 use crate::proxy::settings::Fixed;
-use crate::proxy::{Current, Shared};
+use crate::proxy::{Current, Listen, Shared};
 use crate::{admin, telemetry};
 
 /// How long a file is left alone after a change, so that it is not read half written.
@@ -34,13 +34,14 @@ pub(super) fn install(gate: &Gate, config: Config) -> Current {
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     fixed: Fixed,
-    admin: admin::Settings,
+    admin: (Option<Listen>, admin::Settings),
     log: telemetry::LogSettings,
 }
 
 impl Kept {
     pub(super) fn of(config: &Config) -> Self {
-        Self { fixed: config.fixed.clone(), admin: config.admin.clone(), log: config.log.clone() }
+        let admin = (config.admin_listen.clone(), config.admin.clone());
+        Self { fixed: config.fixed.clone(), admin, log: config.log.clone() }
     }
 
     /// The tables in which `new` asks for what only a restart can give.

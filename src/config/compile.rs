@@ -35,7 +35,9 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
 
     let timeouts = timeouts(&root.table("timeouts"));
     let upstream = upstream(&root.table("upstream"), listen.as_deref());
-    let admin = admin(&root.table("admin"), listen.as_deref());
+    let admin_table = root.table("admin");
+    let admin_listen = admin_listen(&admin_table, listen.as_deref());
+    let admin = admin(&admin_table);
     let headers = root.table("headers");
     let profiles = profiles(&headers);
     let free_preflights = headers.switch("free_preflights");
@@ -63,6 +65,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
         policy: Policy::new(limits?, identities?, client_ip?, free_preflights?).with_access(access, plans?),
         hold: hold?,
         max_tokens: max_tokens?.into_inner(),
+        admin_listen: admin_listen?,
         admin: admin?,
         log: log?,
         sources: Sources::default(),
@@ -188,20 +191,25 @@ fn rest_is_authority(text: &str) -> bool {
     !authority.host().is_empty() && !text.contains('@') && (port_is_good || after_host == Some(""))
 }
 
-fn admin(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<admin::Settings> {
-    let parse = |text: &str| if text == "off" { Ok(None) } else { units::address(text).map(Some) };
-    let address = table.parsed("listen", parse);
-    let hosts = table.list("hosts", admin_host);
-    let address = address?;
-    let wanted = address.get_ref().filter(|address| address.port() != 0).map(Listen::Tcp);
-    let is_taken = |own: &&Located<Listen>| Some(own.get_ref()) == wanted.as_ref();
+#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+fn admin_listen(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Option<Listen>> {
+    let dir = table.context.dir;
+    let parse = |text: &str| if text == "off" { Ok(None) } else { units::listen(text, dir).map(Some) };
+    let address = table.parsed("listen", parse)?;
+    let is_chosen_later = |place: &Listen| matches!(place, Listen::Tcp(address) if address.port() == 0);
+    let wanted = address.get_ref().as_ref().filter(|place| !is_chosen_later(place));
+    let is_taken = |own: &&Located<Listen>| Some(own.get_ref()) == wanted;
     if let Some(own) = listen.unwrap_or_default().iter().find(is_taken) {
         let title = "`admin.listen` and `server.listen` are the same address";
         let problem = Problem::new(address.span(), title);
         table.context.note(problem.also(own.span(), "here"));
     }
-    let hosts = hosts?.into_iter().map(Located::into_inner).collect();
-    Some(admin::Settings { listen: address.into_inner(), hosts })
+    Some(address.into_inner())
+}
+
+fn admin(table: &Table<'_>) -> Option<admin::Settings> {
+    let hosts = table.list("hosts", admin_host)?;
+    Some(admin::Settings { hosts: hosts.into_iter().map(Located::into_inner).collect() })
 }
 
 fn admin_host(text: &str) -> Result<Box<str>, Fault> {

@@ -25,7 +25,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("server.listen", PLACES, Toml("\"127.0.0.1:8080\""),
         "Where clients connect."),
     opt("server.unix_mode", Text("octal digits"), Toml("\"0660\""),
-        "Permissions of Unix sockets."),
+        "Permissions of Unix sockets, also of `admin.listen`."),
     opt("server.workers", Count(1, 1024), Unset("one per CPU"),
         "Threads that serve connections."),
     opt("server.trusted_proxies", List("address or network"), Toml("[]"),
@@ -86,7 +86,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("upstream.upgrade", List("name of a protocol, such as `websocket`"), Toml("[]"),
         "Protocols that clients may change to with `Upgrade`; other upgrades are not sent on."),
 
-    opt("admin.listen", Text("address and port, or `off`"), Toml("\"127.0.0.1:9901\""),
+    opt("admin.listen", Text("address and port, `unix:` and a path, or `off`"), Toml("\"127.0.0.1:9901\""),
         "Where metrics and health are served."),
     opt("admin.hosts", List("host name"), Toml("[]"),
         "Names by which its API may be asked, beside addresses and `localhost`."),

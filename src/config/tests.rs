@@ -78,9 +78,12 @@ listen = "unix:weir.sock""#), @r#"
       |
       = help: write it like "0660"
 
-    error: `admin.listen`: unix sockets are not supported here
+    error: `admin.listen` and `server.listen` are the same address
      --> weir.toml:5:10
       |
+    2 | listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
+      |                    ---------------- here
+    ...
     5 | listen = "unix:weir.sock"
       |          ^^^^^^^^^^^^^^^^
     "#);
@@ -1443,7 +1446,7 @@ fn what_is_not_written_has_its_default() {
     assert_eq!(limit.max_keys, 1_000_000);
     assert_eq!(config.fixed.listen, [Listen::Tcp("127.0.0.1:8080".parse().unwrap())]);
     assert!(config.fixed.workers >= 1);
-    assert_eq!(config.admin.listen, Some("127.0.0.1:9901".parse().unwrap()));
+    assert_eq!(config.admin_listen, Some(Listen::Tcp("127.0.0.1:9901".parse().unwrap())));
     assert_eq!(config.proxy.timeouts.total, None);
     assert_eq!(config.proxy.bounds.max_head_bytes, 32 << 10);
     assert!(

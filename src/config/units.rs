@@ -168,9 +168,6 @@ pub(super) fn network(text: &str) -> Result<IpNet, Fault> {
 
 /// An address with its port.
 pub(super) fn address(text: &str) -> Result<SocketAddr, Fault> {
-    if text.starts_with(UNIX) {
-        return Err(Fault::new("unix sockets are not supported here"));
-    }
     text.parse().map_err(|_| {
         let port = text.strip_prefix(':').unwrap_or(text);
         let suggestion = port.parse::<u16>().ok().map(|port| format!("0.0.0.0:{port}"));

@@ -173,3 +173,33 @@ fn only_what_a_dead_process_left_makes_way() {
     assert!(said.contains("no socket"), "{said}");
     assert_eq!(fs::read(folder.path().join("weir.sock")).unwrap(), b"no socket");
 }
+
+#[test]
+fn operators_come_in_too() {
+    let upstream = Upstream::start();
+    let config = Weir::config(&upstream, "", "")
+        .replace("[admin]\nlisten = \"127.0.0.1:0\"", "[admin]\nlisten = \"unix:admin.sock\"");
+    let weir = Weir::start_as(&config);
+    let file = weir.folder().join("admin.sock");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o660);
+    let mut operator = Client::over(socket(&file));
+    assert!(operator.get("/metrics").text().contains("weir_connections 0"));
+    // Names of this host, and no other.
+    let ask = |host: &str| {
+        Client::over(socket(&file)).send(format!("GET /v1/top HTTP/1.1\r\nhost: {host}\r\n\r\n")).answer().status
+    };
+    assert_eq!([ask("localhost"), ask("127.0.0.1"), ask("evil.test")], [200, 200, 403]);
+    let check = |place: &str| {
+        let status = Command::new(env!("CARGO_BIN_EXE_weir")).args(["healthcheck", "--admin", place]).output().unwrap();
+        status.status.code()
+    };
+    assert_eq!(check(&format!("unix:{}", file.display())), Some(0));
+    assert_eq!([check("unix:/nowhere/admin.sock"), check("nowhere")], [Some(1), Some(2)]);
+    let place = format!("unix:{}", file.display());
+    let explained = Command::new(env!("CARGO_BIN_EXE_weir")).args(["explain", "--admin", &place]).output().unwrap();
+    let said = String::from_utf8(explained.stdout).unwrap();
+    assert!(said.contains("decision: admitted"), "{said}");
+    weir.signal("TERM");
+    assert_eq!(weir.wait(), Some(0));
+    assert!(!file.exists());
+}

@@ -92,7 +92,7 @@ fn guide(app: &App, secret: &Secret) -> Result<String, Box<dyn Error>> {
     };
     Ok(GUIDE
         .replace("$URL", &url(app.places().iter().find_map(tcp)))
-        .replace("$ADMIN", &url(app.admin_address()))
+        .replace("$ADMIN", &url(app.admin_place().and_then(tcp)))
         .replace("$TOKEN_7", &secret.token(7)?)
         .replace("$TOKEN_8", &secret.token(8)?))
 }
