@@ -13,6 +13,7 @@ mod top;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ use http_body::Body;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tower::Service;
 
@@ -38,8 +40,6 @@ use answer::{Answer, problem, text};
 /// What the admin listener is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where it listens; `None` for not at all.
-    pub listen: Option<SocketAddr>,
     /// Names by which it may be asked, in lower case, beside its address.
     pub hosts: Vec<Box<str>>,
 }
@@ -89,13 +89,38 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The Prometheus text exposition format.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// Where connections of operators come from.
+pub trait Accept {
+    /// Such a connection.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next one.
+    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Accept for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<TcpStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+impl Accept for UnixListener {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<UnixStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
 /// Serves on `listener` for as long as it is polled.
-pub async fn serve(listener: TcpListener, admin: Admin) {
+pub async fn serve<L: Accept>(listener: L, admin: Admin) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+            Ok(stream) => stream,
             Err(error) => {
                 tracing::error!(%error, "cannot accept on the admin listener");
                 tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -9,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
+use super::systemd;
 use crate::proxy::{Shared, Stage};
 
 /// What it takes to stop.
@@ -36,6 +37,7 @@ impl Drain {
             }
         }
         tracing::info!(grace = ?self.grace, waiting = self.shared.gate.waiting(), "draining");
+        systemd::tell_stopping();
         self.ready.store(false, Ordering::Release);
         self.shared.draining.store(true, Ordering::Release);
         self.stage.send_replace(Stage::Draining);

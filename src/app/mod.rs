@@ -6,10 +6,12 @@
 mod descriptors;
 mod drain;
 mod files;
+mod listeners;
 mod reload;
+mod systemd;
 
 use std::future::Future;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -25,17 +27,19 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::admin::{self, Admin, NewestLive};
 use crate::config::Config;
 use crate::gate::Gate;
-use crate::proxy::{self, Shared, Stage};
+use crate::proxy::{self, Listen, Listener, Shared, SocketFile, Stage};
 use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
 use drain::{Drain, Stops};
+use listeners::{AdminListener, Listeners};
 use reload::{Hangups, Reloader};
+use systemd::Passed;
 
 /// Why Weir does not run; one line each.
 #[derive(Debug)]
 pub enum AppError {
     /// An address cannot be listened on.
-    Listen(SocketAddr, io::Error),
+    Listen(Listen, io::Error),
     /// Something that the system should give was not given.
     System(&'static str, Box<dyn error::Error + Send + Sync>),
 }
@@ -54,7 +58,7 @@ impl AppError {
 impl fmt::Display for AppError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::Listen(place, error) => write!(f, "cannot listen on {place}: {error}"),
             Self::System(what, error) => write!(f, "cannot {what}: {error}"),
         }
     }
@@ -65,10 +69,8 @@ impl error::Error for AppError {}
 /// Sockets bound and state built; nothing runs yet.
 pub struct App {
     shared: Arc<Shared>,
-    /// For each worker, a socket for each address.
-    listeners: Vec<Vec<TcpListener>>,
-    addresses: Vec<SocketAddr>,
-    admin: Option<TcpListener>,
+    listeners: Listeners,
+    admin: Option<AdminListener>,
     admin_hosts: Vec<Box<str>>,
     grace: Duration,
     /// As configured; the workers go by what the descriptors suffice for.
@@ -83,8 +85,13 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 impl App {
     /// Binds the sockets of `config` and builds its state. With a `source`, that file is watched and reloaded.
     pub fn new(config: Config, source: Option<PathBuf>) -> Result<Self, AppError> {
-        let (listeners, addresses) = bind(&config)?;
-        let admin = config.admin.listen.map(bind_admin).transpose()?;
+        let mut passed = Passed::of_process().map_err(AppError::system("take the sockets that were passed"))?;
+        let listeners = Listeners::bind(&config, &mut passed)?;
+        let admin = AdminListener::bind(&config, &mut passed)?;
+        if let Some(place) = passed.left() {
+            let what = format!("neither server.listen nor admin.listen has {place}");
+            return Err(AppError::System("use a socket that was passed", what.into()));
+        }
         let admin_hosts = config.admin.hosts.clone();
         let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), revision);
@@ -104,17 +111,17 @@ impl App {
         let draining = AtomicBool::new(false);
         let shared = Arc::new(Shared { gate, metrics, current, connections, max_connections, draining });
         let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared)));
-        Ok(Self { shared, listeners, addresses, admin, admin_hosts, grace, wanted_connections, reloader })
+        Ok(Self { shared, listeners, admin, admin_hosts, grace, wanted_connections, reloader })
     }
 
-    /// The addresses that requests are accepted on, with the ports that were chosen.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    /// Where requests are accepted, with the ports that were chosen.
+    pub fn places(&self) -> &[Listen] {
+        &self.listeners.places
     }
 
-    /// The address that operators are answered on.
-    pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().and_then(|listener| listener.local_addr().ok())
+    /// Where operators are answered.
+    pub fn admin_place(&self) -> Option<&Listen> {
+        self.admin.as_ref().map(|listener| &listener.place)
     }
 
     /// Runs until a signal asks to stop and what runs has been finished. `beside` runs on the control runtime;
@@ -126,13 +133,13 @@ impl App {
             let wanted = self.wanted_connections;
             tracing::warn!(wanted, max_connections, "fewer connections, for want of file descriptors (ulimit -n)");
         }
-        let admin_address = self.admin_address();
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(AppError::system("start a runtime"))?;
         let (stage, stages) = watch::channel(Stage::Running);
         let (ended, endings) = mpsc::channel(1);
-        let workers = self.listeners.len();
-        for (index, listeners) in self.listeners.into_iter().enumerate() {
+        let Listeners { by_worker, places, files: _files } = self.listeners;
+        let workers = by_worker.len();
+        for (index, listeners) in by_worker.into_iter().enumerate() {
             let (shared, stages, ended) = (Arc::clone(&self.shared), stages.clone(), ended.clone());
             let work = move || {
                 let _ended = ended; // dropped when the thread ends, however it does
@@ -163,15 +170,14 @@ impl App {
                 let hangups = Hangups::new().map_err(AppError::system("take signals"))?;
                 tokio::spawn(reloader.run(hangups));
             }
-            if let Some((listener, address)) = self.admin.zip(admin_address) {
-                let listener = tokio::net::TcpListener::from_std(listener);
-                let listener = listener.map_err(AppError::system("serve operators"))?;
-                tokio::spawn(admin::serve(listener, operators(address)));
-                tracing::info!(%address, "serving operators");
-            }
-            for address in &self.addresses {
+            let _admin = match self.admin {
+                Some(listener) => Some(serve_operators(listener, operators)?),
+                None => None,
+            };
+            for address in &places {
                 tracing::info!(%address, workers, "listening");
             }
+            systemd::tell_ready();
             tokio::select! {
                 drained = drain.run() => drained.map_err(AppError::system("take signals")),
                 () = housekeeping(&self.shared, logs) => Ok(()),
@@ -179,6 +185,27 @@ impl App {
             }
         })
     }
+}
+
+/// Answers on this runtime. What it gives must be kept meanwhile.
+fn serve_operators(
+    listener: AdminListener,
+    operators: impl FnOnce(SocketAddr) -> Admin,
+) -> Result<Option<SocketFile>, AppError> {
+    let (admin, failed) = (operators(listener.address()), AppError::system("serve operators"));
+    let AdminListener { socket, place, file } = listener;
+    match socket {
+        Listener::Tcp(socket) => {
+            let socket = tokio::net::TcpListener::from_std(socket).map_err(failed)?;
+            tokio::spawn(admin::serve(socket, admin));
+        }
+        Listener::Unix(socket) => {
+            let socket = tokio::net::UnixListener::from_std(socket).map_err(failed)?;
+            tokio::spawn(admin::serve(socket, admin));
+        }
+    }
+    tracing::info!(address = %place, "serving operators");
+    Ok(file)
 }
 
 /// Sweeps for ever.
@@ -195,29 +222,6 @@ async fn housekeeping(shared: &Shared, logs: Option<&LogGuard>) {
             shared.metrics.log_lines_dropped.inc_by(logs.dropped().saturating_sub(counted));
         }
     }
-}
-
-type Listeners = (Vec<Vec<TcpListener>>, Vec<SocketAddr>);
-
-fn bind(config: &Config) -> Result<Listeners, AppError> {
-    let mut by_worker: Vec<Vec<TcpListener>> = (0..config.fixed.workers).map(|_| Vec::new()).collect();
-    let mut addresses = Vec::new();
-    for &address in &config.fixed.listen {
-        let failed = |error| AppError::Listen(address, error);
-        let sockets = proxy::bind(address, config.fixed.workers).map_err(failed)?;
-        if let Some(first) = sockets.first() {
-            addresses.push(first.local_addr().map_err(failed)?);
-        }
-        for (listeners, socket) in by_worker.iter_mut().zip(sockets) {
-            listeners.push(socket);
-        }
-    }
-    Ok((by_worker, addresses))
-}
-
-fn bind_admin(address: SocketAddr) -> Result<TcpListener, AppError> {
-    let failed = |error| AppError::Listen(address, error);
-    proxy::bind(address, 1).map_err(failed)?.pop().ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))
 }
 
 /// Counts panics beside reporting them. One ends the connection that it happened on and nothing else.

@@ -12,10 +12,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::files::FileWatch;
+use super::systemd;
 use crate::config::{self, Config, Sources};
 use crate::gate::Gate;
 use crate::proxy::settings::Fixed;
-use crate::proxy::{Current, Shared};
+use crate::proxy::{Current, Listen, Shared};
 use crate::{admin, telemetry};
 
 /// How long a file is left alone after a change, so that it is not read half written.
@@ -33,13 +34,14 @@ pub(super) fn install(gate: &Gate, config: Config) -> Current {
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     fixed: Fixed,
-    admin: admin::Settings,
+    admin: (Option<Listen>, admin::Settings),
     log: telemetry::LogSettings,
 }
 
 impl Kept {
     pub(super) fn of(config: &Config) -> Self {
-        Self { fixed: config.fixed.clone(), admin: config.admin.clone(), log: config.log.clone() }
+        let admin = (config.admin_listen.clone(), config.admin.clone());
+        Self { fixed: config.fixed.clone(), admin, log: config.log.clone() }
     }
 
     /// The tables in which `new` asks for what only a restart can give.
@@ -77,8 +79,10 @@ impl Reloader {
                 _ = looks.tick() => false,
             };
             if asked || self.tried.have_changed() {
+                systemd::tell_reloading();
                 self.reload();
                 watch = FileWatch::new(self.tried.paths());
+                systemd::tell_ready();
             }
         }
     }

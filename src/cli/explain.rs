@@ -13,7 +13,8 @@ use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
@@ -28,7 +29,8 @@ pub(super) struct Asked {
     /// The configuration file; nothing has been spent. Not read with --admin.
     #[arg(long, value_name = "FILE", required_unless_present = "admin")]
     config: Option<PathBuf>,
-    /// Ask the running Weir whose admin listener this is, as an address or a URL; by what is spent there now.
+    /// Ask the running Weir whose admin listener this is, as an address, a URL, or `unix:` and a path; by what is
+    /// spent there now.
     #[arg(long, value_name = "URL")]
     admin: Option<String>,
     /// The request's method.
@@ -118,12 +120,22 @@ fn ask(admin: &str, question: &Question) -> Explained {
     Err(format!("{authority} answers {status}{}", detail.unwrap_or_default()).into())
 }
 
-async fn post(authority: &str, body: Vec<u8>) -> Result<(StatusCode, Bytes), Box<dyn Error>> {
-    let failed = |error: &dyn std::fmt::Display| format!("{authority} does not answer: {error}");
-    let stream = TcpStream::connect(authority).await.map_err(|error| failed(&error))?;
+async fn post(admin: &str, body: Vec<u8>) -> Result<(StatusCode, Bytes), Box<dyn Error>> {
+    let failed = |error| format!("{admin} does not answer: {error}");
+    match admin.strip_prefix("unix:") {
+        Some(path) => post_over(UnixStream::connect(path).await.map_err(failed)?, "localhost", admin, body).await,
+        None => post_over(TcpStream::connect(admin).await.map_err(failed)?, admin, admin, body).await,
+    }
+}
+
+async fn post_over<S>(stream: S, host: &str, admin: &str, body: Vec<u8>) -> Result<(StatusCode, Bytes), Box<dyn Error>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let failed = |error: &dyn std::fmt::Display| format!("{admin} does not answer: {error}");
     let (mut send, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let request = Request::post("/v1/explain")
-        .header(header::HOST, authority)
+        .header(header::HOST, host)
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::<Bytes>::from(body))?;
     let answer = async {

@@ -1,7 +1,6 @@
 //! `weir healthcheck`.
 
 use std::error::Error;
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,16 +9,18 @@ use http::{Request, StatusCode, header};
 use http_body_util::Empty;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
 use super::fail;
+use crate::proxy::Listen;
 
 /// Less than the interval at which anybody checks.
 const AT_MOST: Duration = Duration::from_secs(3);
 
-pub(super) fn healthcheck(admin: SocketAddr) -> ExitCode {
+pub(super) fn healthcheck(admin: &Listen) -> ExitCode {
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error),
@@ -33,10 +34,19 @@ pub(super) fn healthcheck(admin: SocketAddr) -> ExitCode {
     }
 }
 
-async fn ask(admin: SocketAddr) -> Result<StatusCode, Box<dyn Error>> {
-    let stream = TcpStream::connect(admin).await?;
+async fn ask(admin: &Listen) -> Result<StatusCode, Box<dyn Error>> {
+    match admin {
+        Listen::Tcp(address) => ask_over(TcpStream::connect(address).await?, &address.to_string()).await,
+        Listen::Unix(path) => ask_over(UnixStream::connect(path).await?, "localhost").await,
+    }
+}
+
+async fn ask_over<S>(stream: S, host: &str) -> Result<StatusCode, Box<dyn Error>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (mut send, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let request = Request::get("/healthz").header(header::HOST, admin.to_string()).body(Empty::<Bytes>::new())?;
+    let request = Request::get("/healthz").header(header::HOST, host).body(Empty::<Bytes>::new())?;
     let response = async { Ok::<_, Box<dyn Error>>(send.send_request(request).await?) };
     tokio::select! {
         response = response => Ok(response?.status()),

@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::Diagnostics;
+use crate::proxy::Listen;
 
 /// A rate-limiting reverse proxy that forwards, refuses or holds.
 #[derive(Debug, Parser)]
@@ -50,8 +51,8 @@ enum What {
     /// Ask a running Weir whether it is well; for container health checks.
     Healthcheck {
         /// Its admin listener.
-        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9901")]
-        admin: SocketAddr,
+        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9901", value_parser = place)]
+        admin: Listen,
     },
 }
 
@@ -65,7 +66,17 @@ pub fn main() -> ExitCode {
         What::Check { file } => check::check(&file),
         What::Demo { listen } => demo::demo(listen),
         What::Explain(asked) => explain::explain(*asked),
-        What::Healthcheck { admin } => healthcheck::healthcheck(admin),
+        What::Healthcheck { admin } => healthcheck::healthcheck(&admin),
+    }
+}
+
+/// An address and a port, or `unix:` and a path.
+fn place(text: &str) -> Result<Listen, String> {
+    match text.strip_prefix("unix:") {
+        Some(path) => Ok(Listen::Unix(path.into())),
+        None => {
+            text.parse().map(Listen::Tcp).map_err(|_| "neither an address and a port nor `unix:` and a path".into())
+        }
     }
 }
 

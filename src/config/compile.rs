@@ -2,9 +2,8 @@
 //!
 //! Each function reads its whole section before it gives up, so that no problem hides another.
 
-use std::net::SocketAddr;
-
 use http::uri::Authority;
+use ipnet::IpNet;
 use toml::de::DeTable;
 
 use super::context::Context;
@@ -16,7 +15,8 @@ use crate::gate::HoldCaps;
 use crate::policy::Policy;
 use crate::policy::client_ip::ClientIpRules;
 use crate::policy::host::{host, is_authority};
-use crate::proxy::settings::{Bounds, Fixed, Settings, Timeouts, Upstream};
+use crate::proxy::Listen;
+use crate::proxy::settings::{Bounds, Fixed, Settings, Timeouts, Upgrades, Upstream};
 use crate::respond::Profiles;
 use crate::telemetry::{AccessLog, LogFormat, LogSettings};
 use crate::{admin, telemetry};
@@ -24,17 +24,20 @@ use crate::{admin, telemetry};
 pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Config> {
     let root = Table::root(context, document);
     let server = root.table("server");
-    let listen = server.list("listen", units::address);
+    let listen = server.list("listen", |text| units::listen(text, context.dir));
     let fixed = fixed(&server, listen.as_deref());
     let client_ip = client_ip(&server);
     let bounds = bounds(&server);
     let forwarded = server.switch("forwarded");
+    let proxied_from = proxied_from(&server.table("proxy_protocol"));
     let tls_table = server.table("tls");
     let tls = compile_tls::tls(&tls_table);
 
     let timeouts = timeouts(&root.table("timeouts"));
     let upstream = upstream(&root.table("upstream"), listen.as_deref());
-    let admin = admin(&root.table("admin"), listen.as_deref());
+    let admin_table = root.table("admin");
+    let admin_listen = admin_listen(&admin_table, listen.as_deref());
+    let admin = admin(&admin_table);
     let headers = root.table("headers");
     let profiles = profiles(&headers);
     let free_preflights = headers.switch("free_preflights");
@@ -51,6 +54,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     Some(Config {
         fixed: fixed?,
         proxy: Settings {
+            proxied_from: proxied_from?,
             tls, // if something is wrong with it, that is noted
             upstream: upstream?,
             timeouts: timeouts?,
@@ -61,19 +65,22 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
         policy: Policy::new(limits?, identities?, client_ip?, free_preflights?).with_access(access, plans?),
         hold: hold?,
         max_tokens: max_tokens?.into_inner(),
+        admin_listen: admin_listen?,
         admin: admin?,
         log: log?,
         sources: Sources::default(),
     })
 }
 
-fn fixed(server: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<Fixed> {
+fn fixed(server: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Fixed> {
     let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let workers = server.count("workers").map_or_else(cpus, Located::into_inner);
     let max_connections = server.count("max_connections");
     let shutdown_grace = server.duration("shutdown_grace");
+    let unix_mode = server.parsed("unix_mode", units::mode);
     Some(Fixed {
-        listen: listen?.iter().map(|address| *address.get_ref()).collect(),
+        listen: listen?.iter().map(|place| place.get_ref().clone()).collect(),
+        unix_mode: unix_mode?.into_inner(),
         workers,
         max_connections: max_connections?.into_inner(),
         shutdown_grace: shutdown_grace?,
@@ -85,6 +92,14 @@ fn client_ip(server: &Table<'_>) -> Option<ClientIpRules> {
     let ipv6_prefix = server.count("ipv6_prefix");
     let trusted = trusted?.into_iter().map(Located::into_inner).collect();
     Some(ClientIpRules { trusted, ipv6_prefix: ipv6_prefix?.into_inner() })
+}
+
+/// None of them if there is no such table.
+fn proxied_from(table: &Table<'_>) -> Option<Box<[IpNet]>> {
+    if !table.is_present() {
+        return Some(Box::default());
+    }
+    Some(table.list("from", units::network)?.into_iter().map(Located::into_inner).collect())
 }
 
 fn bounds(server: &Table<'_>) -> Option<Bounds> {
@@ -107,6 +122,7 @@ fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
     let response_head = table.duration("response_head");
     let body_idle = table.duration("body_idle");
     let total = table.duration_or("total");
+    let upgraded_idle = table.duration("upgraded_idle");
     Some(Timeouts {
         request_head: request_head?,
         keep_alive: keep_alive?,
@@ -114,10 +130,11 @@ fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
         response_head: response_head?,
         body_idle: body_idle?,
         total: total?,
+        upgraded_idle: upgraded_idle?,
     })
 }
 
-fn upstream(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<Upstream> {
+fn upstream(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Upstream> {
     if let Some(url) = table.get("url").filter(|url| url.get_ref().as_str().is_some_and(|url| url.contains('@'))) {
         // What is before the `@` is likely to be a password.
         table.context.hide(url.span());
@@ -126,8 +143,9 @@ fn upstream(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option
     let rewrite_host = table.choice("host", &[("preserve", false), ("upstream", true)]);
     let max_idle = table.count("max_idle");
     let idle_timeout = table.duration("idle_timeout");
+    let upgrades = table.list("upgrade", units::upgrade);
     let authority = authority?;
-    let address = authority.get_ref().as_str().parse::<SocketAddr>().ok();
+    let address = authority.get_ref().as_str().parse().map(Listen::Tcp).ok();
     let own = listen.unwrap_or_default().iter().find(|own| Some(own.get_ref()) == address.as_ref());
     if let Some(own) = own {
         let title = "`upstream.url`: this is where Weir itself listens";
@@ -138,6 +156,7 @@ fn upstream(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option
         rewrite_host: rewrite_host?,
         max_idle: max_idle?.into_inner(),
         idle_timeout: idle_timeout?,
+        upgrades: Upgrades(upgrades?.into_iter().map(Located::into_inner).collect()),
     })
 }
 
@@ -172,20 +191,25 @@ fn rest_is_authority(text: &str) -> bool {
     !authority.host().is_empty() && !text.contains('@') && (port_is_good || after_host == Some(""))
 }
 
-fn admin(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<admin::Settings> {
-    let parse = |text: &str| if text == "off" { Ok(None) } else { units::address(text).map(Some) };
-    let address = table.parsed("listen", parse);
-    let hosts = table.list("hosts", admin_host);
-    let address = address?;
-    let is_taken =
-        |own: &&Located<SocketAddr>| own.get_ref().port() != 0 && Some(own.get_ref()) == address.get_ref().as_ref();
+#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+fn admin_listen(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Option<Listen>> {
+    let dir = table.context.dir;
+    let parse = |text: &str| if text == "off" { Ok(None) } else { units::listen(text, dir).map(Some) };
+    let address = table.parsed("listen", parse)?;
+    let is_chosen_later = |place: &Listen| matches!(place, Listen::Tcp(address) if address.port() == 0);
+    let wanted = address.get_ref().as_ref().filter(|place| !is_chosen_later(place));
+    let is_taken = |own: &&Located<Listen>| Some(own.get_ref()) == wanted;
     if let Some(own) = listen.unwrap_or_default().iter().find(is_taken) {
         let title = "`admin.listen` and `server.listen` are the same address";
         let problem = Problem::new(address.span(), title);
         table.context.note(problem.also(own.span(), "here"));
     }
-    let hosts = hosts?.into_iter().map(Located::into_inner).collect();
-    Some(admin::Settings { listen: address.into_inner(), hosts })
+    Some(address.into_inner())
+}
+
+fn admin(table: &Table<'_>) -> Option<admin::Settings> {
+    let hosts = table.list("hosts", admin_host)?;
+    Some(admin::Settings { hosts: hosts.into_iter().map(Located::into_inner).collect() })
 }
 
 fn admin_host(text: &str) -> Result<Box<str>, Fault> {

@@ -12,7 +12,7 @@ use super::diagnostics::Problem;
 
 /// What one compilation reads from and what it has noted so far.
 pub(super) struct Context<'a> {
-    dir: &'a Path,
+    pub(super) dir: &'a Path,
     env: &'a dyn Fn(&str) -> Option<String>,
     pub(super) problems: RefCell<Vec<Problem>>,
     pub(super) secrets: RefCell<Vec<Range<usize>>>,

@@ -56,7 +56,9 @@ pub struct Config {
     pub hold: gate::HoldCaps,
     /// Verified tokens remembered.
     pub max_tokens: usize,
-    /// The admin listener, fixed at start.
+    /// Where operators are answered, if they are; fixed at start.
+    pub admin_listen: Option<proxy::Listen>,
+    /// What they may do, fixed at start.
     pub admin: admin::Settings,
     /// Logs; only the access log changes on reload.
     pub log: telemetry::LogSettings,

@@ -18,12 +18,14 @@ const NONE: Preset = Unset("none");
 pub(super) const UNLIMITED: &str = "unlimited";
 const ALGORITHMS: &[&str] =
     &["token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window", "sub_window", "concurrency"];
-const ADDRESSES: Kind = Kind::Some("address and port");
+const PLACES: Kind = Kind::Some("address and port, or `unix:` and a path");
 
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Opt] = &[
-    opt("server.listen", ADDRESSES, Toml("\"127.0.0.1:8080\""),
+    opt("server.listen", PLACES, Toml("\"127.0.0.1:8080\""),
         "Where clients connect."),
+    opt("server.unix_mode", Text("octal digits"), Toml("\"0660\""),
+        "Permissions of Unix sockets, also of `admin.listen`."),
     opt("server.workers", Count(1, 1024), Unset("one per CPU"),
         "Threads that serve connections."),
     opt("server.trusted_proxies", List("address or network"), Toml("[]"),
@@ -45,6 +47,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Longest request target; longer is 414."),
     opt("server.max_h2_streams", Count(1, 100_000), Toml("128"),
         "HTTP/2 streams open at once on a connection."),
+    opt("server.proxy_protocol.from", Kind::Some("address or network"), Required,
+        "Peers that begin each connection with a PROXY header, version 1 or 2; it says whose connection it is."),
     opt("server.tls.certificates", Tables("`cert` and `key` each"), Required,
         "What is shown to clients, by the host they ask for; the first to those who ask for another."),
     opt("server.tls.certificates.cert", Text("file"), Required,
@@ -68,6 +72,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Between two pieces of a body, in either direction."),
     opt("timeouts.total", DurationOr("off"), Toml("\"off\""),
         "From the hand-over to the upstream to the end of the response."),
+    opt("timeouts.upgraded_idle", Duration, Toml("\"5min\""),
+        "Between two bytes on an upgraded connection, in either direction; past it, it is closed."),
 
     opt("upstream.url", Text("`http://host` or `http://host:port`"), Required,
         "The service behind Weir."),
@@ -77,8 +83,10 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Idle connections that each worker keeps."),
     opt("upstream.idle_timeout", Duration, Toml("\"30s\""),
         "How long a connection is kept idle."),
+    opt("upstream.upgrade", List("name of a protocol, such as `websocket`"), Toml("[]"),
+        "Protocols that clients may change to with `Upgrade`; other upgrades are not sent on."),
 
-    opt("admin.listen", Text("address and port, or `off`"), Toml("\"127.0.0.1:9901\""),
+    opt("admin.listen", Text("address and port, `unix:` and a path, or `off`"), Toml("\"127.0.0.1:9901\""),
         "Where metrics and health are served."),
     opt("admin.hosts", List("host name"), Toml("[]"),
         "Names by which its API may be asked, beside addresses and `localhost`."),

@@ -78,8 +78,7 @@ impl Kind {
 }
 
 /// Keys of other versions, by table, so that they are not taken for misspellings.
-const NOT_YET: &[(&str, &[&str])] =
-    &[("", &["upstreams", "route", "tls", "store", "ban"]), ("server", &["proxy_protocol"])];
+const NOT_YET: &[(&str, &[&str])] = &[("", &["upstreams", "route", "tls", "store", "ban"])];
 
 /// Every option there is, in the order of documentation.
 pub fn options() -> &'static [Opt] {

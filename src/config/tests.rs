@@ -19,6 +19,7 @@ use crate::policy::key::KeyPart;
 use crate::policy::{
     Cost, DelayRule, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, Stage,
 };
+use crate::proxy::Listen;
 use crate::telemetry::{AccessLog, LogFormat};
 
 const UPSTREAM: &str = "[upstream]\nurl = \"http://127.0.0.1:9000\"\n";
@@ -44,6 +45,131 @@ fn said(text: &str) -> String {
 
 fn bucket(count: u64, period_ns: u64, burst: u64) -> Algorithm {
     Algorithm::TokenBucket(Quota::new(Rate { count, period_ns }, burst).unwrap())
+}
+
+#[test]
+fn places_that_are_none() {
+    insta::assert_snapshot!(said(r#"[server]
+listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
+unix_mode = "rw-rw----"
+[admin]
+listen = "unix:weir.sock""#), @r#"
+    error: `server.listen`: `unix:` names no file
+     --> weir.toml:2:11
+      |
+    2 | listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
+      |           ^^^^^^^
+      |
+      = help: write it like "unix:/run/weir.sock"
+
+    error: `server.listen`: `unix:weir.sock` is there twice
+     --> weir.toml:2:38
+      |
+    2 | listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
+      |                    ----------------  ^^^^^^^^^^^^^^^^
+      |                    |
+      |                    first here
+
+    error: `server.unix_mode`: `rw-rw----` is not a mode
+     --> weir.toml:3:13
+      |
+    3 | unix_mode = "rw-rw----"
+      |             ^^^^^^^^^^^
+      |
+      = help: write it like "0660"
+
+    error: `admin.listen` and `server.listen` are the same address
+     --> weir.toml:5:10
+      |
+    2 | listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
+      |                    ---------------- here
+    ...
+    5 | listen = "unix:weir.sock"
+      |          ^^^^^^^^^^^^^^^^
+    "#);
+}
+
+#[test]
+fn peers_with_a_proxy_header() {
+    insta::assert_snapshot!(said(r#"[server]
+proxy_protocol = { form = ["10.0.0.0/8"] }"#), @r#"
+    error: `server.proxy_protocol.from` is missing
+     --> weir.toml:2:18
+      |
+    2 | proxy_protocol = { form = [************] }
+      |                  ^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: expected non-empty list of strings (address or network). Peers that begin each connection with a PROXY header, version 1 or 2; it says whose connection it is.
+
+    error: unknown key `form` in `[server.proxy_protocol]`
+     --> weir.toml:2:20
+      |
+    2 | proxy_protocol = { form = [************] }
+      |                    ^^^^
+      |
+      = help: did you mean `from`?
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+proxy_protocol = { from = [] }"#), @r#"
+    error: `server.proxy_protocol.from`: must not be empty
+     --> weir.toml:2:27
+      |
+    2 | proxy_protocol = { from = [] }
+      |                           ^^
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+proxy_protocol = true"#), @r#"
+    error: `server.proxy_protocol`: expected table
+     --> weir.toml:2:18
+      |
+    2 | proxy_protocol = true
+      |                  ^^^^ this is a boolean
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+proxy_protocol = { from = ["10.0.0.1/8", "all"] }"#), @r#"
+    error: `server.proxy_protocol.from`: `10.0.0.1/8` has bits set beyond its prefix
+     --> weir.toml:2:28
+      |
+    2 | proxy_protocol = { from = ["10.0.0.1/8", "all"] }
+      |                            ^^^^^^^^^^^^
+      |
+      = help: did you mean `10.0.0.0/8`?
+
+    error: `server.proxy_protocol.from`: `all` is neither an address nor a network
+     --> weir.toml:2:42
+      |
+    2 | proxy_protocol = { from = ["10.0.0.1/8", "all"] }
+      |                                          ^^^^^
+      |
+      = help: write it like "192.0.2.7" or "10.0.0.0/8"
+    "#);
+}
+
+#[test]
+fn protocols_that_would_pass_the_limits() {
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "http://127.0.0.1:9000"
+upgrade = ["websocket", "h2c", "WebSocket", "a b"]"#), @r#"
+    error: `upstream.upgrade`: `h2c` would carry requests past all limits
+     --> weir.toml:3:25
+      |
+    3 | upgrade = ["websocket", "h2c", "WebSocket", "a b"]
+      |                         ^^^^^
+
+    error: `upstream.upgrade`: `WebSocket` is there twice
+     --> weir.toml:3:32
+      |
+    3 | upgrade = ["websocket", "h2c", "WebSocket", "a b"]
+      |            -----------         ^^^^^^^^^^^
+      |            |
+      |            first here
+
+    error: `upstream.upgrade`: `a b` is not the name of a protocol
+     --> weir.toml:3:45
+      |
+    3 | upgrade = ["websocket", "h2c", "WebSocket", "a b"]
+      |                                             ^^^^^
+    "#);
 }
 
 #[test]
@@ -148,7 +274,7 @@ shutdown_grace = 30"#), @r#"
     2 | workers = "four"
       |           ^^^^^^ this is a string
 
-    error: `server.listen`: expected non-empty list of strings (address and port)
+    error: `server.listen`: expected non-empty list of strings (address and port, or `unix:` and a path)
      --> weir.toml:3:10
       |
     3 | listen = 80
@@ -190,7 +316,7 @@ identity = { seller = 5 }"#), @r#"
     insta::assert_snapshot!(said(r#"[server]
 listen = ["127.0.0.1:80", 81]
 max_head_bytes = 1.5"#), @r#"
-    error: `server.listen`: expected non-empty list of strings (address and port)
+    error: `server.listen`: expected non-empty list of strings (address and port, or `unix:` and a path)
      --> weir.toml:2:27
       |
     2 | listen = ["127.0.0.1:80", 81]
@@ -225,12 +351,6 @@ match = { header = "x" }"#), @r#"
 fn bad_values() {
     insta::assert_snapshot!(said(r#"[server]
 listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0.0.1:80"]"#), @r#"
-    error: `server.listen`: unix sockets are not supported in this version
-     --> weir.toml:2:11
-      |
-    2 | listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0.0.1:80"]
-      |           ^^^^^^^^^^^^^^^^^^^^^
-
     error: `server.listen`: `:8080` is not an address with a port
      --> weir.toml:2:34
       |
@@ -1324,9 +1444,9 @@ fn what_is_not_written_has_its_default() {
     assert_eq!(limit.allowed.usual, bucket(100, 60_000_000_000, 100));
     assert_eq!(limit.on_limit, OnLimit::Hold(HoldRule { max_wait_ns: None, max_waiting: 1000 }));
     assert_eq!(limit.max_keys, 1_000_000);
-    assert_eq!(config.fixed.listen, ["127.0.0.1:8080".parse().unwrap()]);
+    assert_eq!(config.fixed.listen, [Listen::Tcp("127.0.0.1:8080".parse().unwrap())]);
     assert!(config.fixed.workers >= 1);
-    assert_eq!(config.admin.listen, Some("127.0.0.1:9901".parse().unwrap()));
+    assert_eq!(config.admin_listen, Some(Listen::Tcp("127.0.0.1:9901".parse().unwrap())));
     assert_eq!(config.proxy.timeouts.total, None);
     assert_eq!(config.proxy.bounds.max_head_bytes, 32 << 10);
     assert!(

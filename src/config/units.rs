@@ -4,6 +4,7 @@
 //! the caller.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -11,6 +12,7 @@ use ipnet::IpNet;
 
 use super::diagnostics::{did_you_mean, nearest};
 use crate::limit::{Rate, Unit};
+use crate::proxy::{Listen, SOCKET_PATH_MAX};
 
 /// What is wrong with a text.
 #[derive(Debug, PartialEq, Eq)]
@@ -166,9 +168,6 @@ pub(super) fn network(text: &str) -> Result<IpNet, Fault> {
 
 /// An address with its port.
 pub(super) fn address(text: &str) -> Result<SocketAddr, Fault> {
-    if text.starts_with("unix:") {
-        return Err(Fault::new("unix sockets are not supported in this version"));
-    }
     text.parse().map_err(|_| {
         let port = text.strip_prefix(':').unwrap_or(text);
         let suggestion = port.parse::<u16>().ok().map(|port| format!("0.0.0.0:{port}"));
@@ -177,6 +176,34 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, Fault> {
             .unwrap_or_else(|| "names are not looked up; write it like \"127.0.0.1:8080\" or \"[::1]:8080\"".into());
         Fault::new(format!("`{text}` is not an address with a port")).help(Some(help))
     })
+}
+
+/// What the path of a Unix socket is told by.
+const UNIX: &str = "unix:";
+
+/// An address and a port, or `unix:` and a path, which is relative to `dir`.
+pub(super) fn listen(text: &str, dir: &Path) -> Result<Listen, Fault> {
+    let Some(path) = text.strip_prefix(UNIX) else { return address(text).map(Listen::Tcp) };
+    if path.is_empty() || path.ends_with('/') || path.contains('\0') {
+        return Err(
+            Fault::new(format!("`{text}` names no file")).help(Some("write it like \"unix:/run/weir.sock\"".into()))
+        );
+    }
+    let path = dir.join(path);
+    let len = path.as_os_str().len();
+    if len > SOCKET_PATH_MAX {
+        let what = format!("`{}` has {len} bytes; the path of a socket has at most {SOCKET_PATH_MAX}", path.display());
+        return Err(Fault::new(what));
+    }
+    Ok(Listen::Unix(path))
+}
+
+/// Permissions of a file, as three octal digits, perhaps with a zero before them.
+pub(super) fn mode(text: &str) -> Result<u32, Fault> {
+    let digits = if text.len() == 4 { text.strip_prefix('0') } else { Some(text) };
+    let mode = digits.filter(|digits| digits.len() == 3 && digits.bytes().all(|byte| byte.is_ascii_digit()));
+    mode.and_then(|digits| u32::from_str_radix(digits, 8).ok())
+        .ok_or_else(|| Fault::new(format!("`{text}` is not a mode")).help(Some("write it like \"0660\"".into())))
 }
 
 /// One of some names, each with what it stands for.
@@ -189,6 +216,21 @@ pub(super) fn one_of<'n, T: Copy>(names: &'n [(&'n str, T)]) -> impl Fn(&str) ->
             Fault::new(format!("`{text}` is none of {known}")).help(did_you_mean(suggestion))
         })
     }
+}
+
+/// A protocol to change to, in lower case. Not HTTP itself: its requests would pass all limits. Not TLS, which could
+/// hide them.
+pub(super) fn upgrade(text: &str) -> Result<Box<str>, Fault> {
+    let is_token = |part: &str| part.parse::<http::Method>().is_ok(); // which is any token
+    if !text.splitn(2, '/').all(is_token) {
+        return Err(Fault::new(format!("`{text}` is not the name of a protocol")));
+    }
+    let lower = text.to_ascii_lowercase();
+    let name = lower.split('/').next().unwrap_or(&lower);
+    if ["http", "h2", "h2c", "h3", "tls"].contains(&name) {
+        return Err(Fault::new(format!("`{text}` would carry requests past all limits")));
+    }
+    Ok(lower.into())
 }
 
 #[cfg(test)]
@@ -242,6 +284,37 @@ mod tests {
         }
         for text in ["", "-1", "big", "1KiX"] {
             assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn places_and_modes() {
+        let place = |text| listen(text, Path::new("/etc/weir"));
+        assert_eq!(place("[::1]:80"), Ok(Listen::Tcp("[::1]:80".parse().unwrap())));
+        for (text, path) in [("unix:/run/weir.sock", "/run/weir.sock"), ("unix:weir.sock", "/etc/weir/weir.sock")] {
+            assert_eq!(place(text), Ok(Listen::Unix(path.into())));
+        }
+        let [fits, too_long] = [107, 108].map(|len| format!("unix:/{}", "x".repeat(len - 1)));
+        assert!(place(&fits).is_ok());
+        for text in ["unix:", "unix:/run/", "unix:a\0b", "Unix:/run/weir.sock", "/run/weir.sock", &too_long] {
+            assert!(place(text).is_err(), "{text}");
+        }
+        assert_eq!([mode("0660"), mode("777"), mode("000")], [Ok(0o660), Ok(0o777), Ok(0)]);
+        for text in ["", "0", "66", "1777", "04777", "0o660", "668", "+66", "rw-", "06 0"] {
+            assert!(mode(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn protocols_to_change_to() {
+        for (text, name) in [("websocket", "websocket"), ("WebSocket", "websocket"), ("IRC/6.9", "irc/6.9"), ("x", "x")]
+        {
+            assert_eq!(upgrade(text).as_deref(), Ok(name));
+        }
+        for text in
+            ["", "a b", "a/", "/1", "a/1/2", "web,socket", "h2c", "H2C", "HTTP/2.0", "http", "h2", "h3", "TLS/1.0"]
+        {
+            assert!(upgrade(text).is_err(), "{text}");
         }
     }
 

@@ -3,7 +3,7 @@
 //! `X-Forwarded-For` grows to the right, one entry per proxy, so only its right end is written by those we
 //! trust; whatever stands left of the first untrusted address is the client's own invention.
 //!
-//! Not here: `Forwarded` (RFC 7239), the PROXY protocol, and grouping of IPv6 by network (see `key`).
+//! Not here: `Forwarded` (RFC 7239), the PROXY protocol (`proxy`), and grouping of IPv6 by network (see `key`).
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,10 +1,10 @@
 //! The heads of answers as the client gets them: the upstream's, and Weir's own.
 
-use http::header::{HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT};
 use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::date::Date;
-use super::encode::Encoder;
+use super::encode::{Encoder, write_field};
 use super::h1::{Framing, ResponseHead};
 use super::hop::{self, Named};
 use super::request::{Protocol, Request};
@@ -73,7 +73,7 @@ impl<'a> Upstream<'a> {
     fn passes(&self) -> impl Fn(&[u8]) -> bool + use<'a> {
         let (named, profiles, is_limited) = (Named::by(self.fields), self.profiles, self.standing.is_some());
         // RFC 9112, section 6.3; RFC 9110, section 8.6.
-        let drops_length = self.head.framing == Framing::Chunked || self.head.status == 204;
+        let drops_length = self.head.framing == Framing::Chunked || matches!(self.head.status, 101 | 204);
         move |name| {
             !(hop::is_hop_by_hop(name)
                 || (drops_length && name.eq_ignore_ascii_case(b"content-length"))
@@ -91,16 +91,32 @@ impl<'a> Upstream<'a> {
         }
     }
 
-    /// Writes it for HTTP/1, and says how the body is to be written. `keeps_alive` becomes false if the end of the
-    /// connection is the end of the body.
-    pub(super) fn write_h1(&self, out: &mut Vec<u8>, asked: Asked, date: &Date, keeps_alive: &mut bool) -> Encoder {
-        let status = self.head.status;
+    /// Writes the status line, and of the upstream's fields those that go on.
+    fn write_begin(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"HTTP/1.1 ");
-        out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
+        out.extend_from_slice(itoa::Buffer::new().format(self.head.status).as_bytes());
         out.push(b' ');
         out.extend_from_slice(self.reason);
         out.extend_from_slice(b"\r\n");
         self.fields.write_lines(out, self.passes());
+    }
+
+    /// Writes it for HTTP/1 as the agreement to change to `protocol`.
+    pub(super) fn write_switch(&self, out: &mut Vec<u8>, asked: Asked, protocol: &str, date: &Date) {
+        self.write_begin(out);
+        if !self.fields.contains("date") {
+            date.write(out);
+        }
+        out.extend_from_slice(b"connection: upgrade\r\n");
+        write_field(out, b"upgrade", protocol.as_bytes());
+        self.write_limits(asked, out);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// Writes it for HTTP/1, and says how the body is to be written. `keeps_alive` becomes false if the end of the
+    /// connection is the end of the body.
+    pub(super) fn write_h1(&self, out: &mut Vec<u8>, asked: Asked, date: &Date, keeps_alive: &mut bool) -> Encoder {
+        self.write_begin(out);
         let has_length = matches!(self.head.framing, Framing::Length(_));
         let encoder = if has_length || asked.protocol == Protocol::Http10 {
             *keeps_alive &= has_length;
@@ -116,6 +132,14 @@ impl<'a> Upstream<'a> {
         self.write_limits(asked, out);
         out.extend_from_slice(b"\r\n");
         encoder
+    }
+
+    /// The agreement to become a tunnel for HTTP/2 (RFC 8441, section 5).
+    pub(super) fn write_tunnel<B>(&self, body: B, asked: Asked) -> Response<B> {
+        let mut response = self.write_h2(body, asked);
+        *response.status_mut() = StatusCode::OK;
+        response.headers_mut().remove(SEC_WEBSOCKET_ACCEPT);
+        response
     }
 
     /// Writes it for HTTP/2, around `body`.

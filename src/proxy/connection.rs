@@ -1,14 +1,17 @@
 //! One client connection: shakes hands if there is TLS, tells the protocol, and has it served.
 
-use std::net::SocketAddr;
+use std::future::poll_fn;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
-use tokio::net::TcpStream;
+use ipnet::IpNet;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::buffer::Buffer;
+use super::proxy_protocol::{self, HeaderFault};
 use super::service::Peer;
+use super::socket::Socket;
 use super::stream::Stream;
 use super::tls::{HandshakeError, Tls, TlsStream};
 use super::wire::first_bytes;
@@ -21,21 +24,26 @@ use crate::time;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves a connection until it ends.
-pub(super) async fn serve(worker: Rc<Worker>, socket: TcpStream, peer: SocketAddr, mut stage: watch::Receiver<Stage>) {
-    // Latency before packet count; a failure to set it costs only that.
-    let _ = socket.set_nodelay(true);
+pub(super) async fn serve(worker: Rc<Worker>, socket: Socket, peer: SocketAddr, mut stage: watch::Receiver<Stage>) {
+    socket.set_nodelay();
     let view = worker.views.view();
     let since = time::instant_now();
     let by = since + view.timeouts.request_head;
     let tls = view.current.settings.tls.clone();
     let bounds = view.current.settings.bounds.clone();
+    let is_proxied = is_proxied(&view.current.settings.proxied_from, peer.ip());
     drop(view); // a connection may outlive many
+    let opening = async {
+        let (socket, peer, first) =
+            if is_proxied { proxied(&worker, socket, peer, by).await? } else { (socket, peer, Buffer::default()) };
+        open(&worker, socket, first, tls, peer, by).await
+    };
     let opened = tokio::select! {
         biased;
-        opened = open(&worker, socket, tls, peer, by) => opened,
+        opened = opening => opened,
         () = draining(&mut stage) => return,
     };
-    let Some(Opened { stream, first, is_h2 }) = opened else { return };
+    let Some(Opened { stream, first, peer, is_h2 }) = opened else { return };
     let ip = unmap(peer.ip());
     let (is_tls, certificate) = match &stream {
         Stream::Plain(_) => (false, None),
@@ -53,33 +61,83 @@ pub(super) async fn serve(worker: Rc<Worker>, socket: TcpStream, peer: SocketAdd
 struct Opened {
     stream: Stream,
     first: Buffer,
+    /// Who it is for the limits.
+    peer: SocketAddr,
     is_h2: bool,
+}
+
+fn is_proxied(from: &[IpNet], peer: IpAddr) -> bool {
+    !from.is_empty() && from.iter().any(|net| net.contains(&unmap(peer)))
+}
+
+/// Reads the PROXY header that a connection begins with. Gives whose it is and what came behind the header; none if
+/// that is wrong, or not whole in time.
+async fn proxied(
+    worker: &Worker,
+    socket: Socket,
+    peer: SocketAddr,
+    by: Instant,
+) -> Option<(Socket, SocketAddr, Buffer)> {
+    let (mut stream, mut first) = (Stream::Plain(socket), Buffer::default());
+    let reading = async {
+        loop {
+            match proxy_protocol::parse(first.unread()) {
+                Ok(Some(header)) => return Ok(header),
+                Ok(None) => {}
+                Err(HeaderFault(fault)) => return Err(Some(fault)),
+            }
+            if !matches!(poll_fn(|cx| stream.poll_fill(cx, &mut first, &worker.buffers)).await, Ok(1..)) {
+                // One that says nothing only looks whether somebody listens.
+                return Err((!first.is_empty()).then_some("it broke off"));
+            }
+        }
+    };
+    let fault = match timeout_at(by, reading).await {
+        Ok(Ok(header)) => {
+            first.consume(header.len);
+            let Stream::Plain(socket) = stream else { return None };
+            return Some((socket, header.source.unwrap_or(peer), first));
+        }
+        Ok(Err(fault)) => fault?,
+        Err(_) => "it did not arrive in time",
+    };
+    worker.shared.metrics.proxy_headers_refused.inc();
+    tracing::debug!(%peer, fault, "no PROXY header");
+    None
 }
 
 /// Waits for the first bytes of a request; none if they do not come in time. Over TLS the handshake decides the
 /// protocol, else those bytes do.
-async fn open(worker: &Worker, socket: TcpStream, tls: Option<Tls>, peer: SocketAddr, by: Instant) -> Option<Opened> {
-    let mut stream = match tls {
-        None => Stream::Plain(socket),
-        Some(tls) => Stream::Tls(handshake(worker, socket, &tls, peer, by).await?),
+async fn open(
+    worker: &Worker,
+    socket: Socket,
+    first: Buffer,
+    tls: Option<Tls>,
+    peer: SocketAddr,
+    by: Instant,
+) -> Option<Opened> {
+    let (mut stream, first) = match tls {
+        None => (Stream::Plain(socket), first),
+        Some(tls) => (Stream::Tls(handshake(worker, socket, first, &tls, peer, by).await?), Buffer::default()),
     };
     let preface = if matches!(stream, Stream::Plain(_)) { PREFACE } else { &[] };
-    let first = timeout_at(by, first_bytes(&mut stream, preface, &worker.buffers)).await.ok()??;
+    let first = timeout_at(by, first_bytes(&mut stream, first, preface, &worker.buffers)).await.ok()??;
     let is_h2 = match &stream {
         Stream::Plain(_) => first.unread().starts_with(PREFACE),
         Stream::Tls(tls) => tls.is_h2(),
     };
-    Some(Opened { stream, first, is_h2 })
+    Some(Opened { stream, first, peer, is_h2 })
 }
 
 async fn handshake(
     worker: &Worker,
-    socket: TcpStream,
+    socket: Socket,
+    records: Buffer,
     tls: &Tls,
     peer: SocketAddr,
     by: Instant,
 ) -> Option<Box<TlsStream>> {
-    let error = match timeout_at(by, TlsStream::accept(socket, tls.config(), &worker.buffers)).await {
+    let error = match timeout_at(by, TlsStream::accept(socket, records, tls.config(), &worker.buffers)).await {
         Ok(Ok(stream)) => return Some(Box::new(stream)),
         Ok(Err(HandshakeError::Nothing)) => return None,
         Ok(Err(HandshakeError::Failed(error))) => error,

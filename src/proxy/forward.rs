@@ -8,7 +8,11 @@ use super::h1::Framing;
 use super::hop::{self, Named};
 use super::request::{Protocol, Request};
 use super::settings::Settings;
+use super::upgrade::Upgrade;
 use crate::policy::Fields;
+
+/// The key of a WebSocket handshake (RFC 6455, section 11.3.1).
+const KEY: &[u8] = b"sec-websocket-key";
 
 /// Who sent the request to us.
 pub(super) struct Sender<'a> {
@@ -35,6 +39,8 @@ pub(super) struct Forwarded<'a> {
     pub(super) path: &'a str,
     /// The host and port as sent; empty if there are none.
     pub(super) authority: &'a str,
+    /// The change of protocol that it asks for.
+    pub(super) upgrade: Option<&'a Upgrade<'a>>,
     pub(super) sender: Sender<'a>,
 }
 
@@ -45,7 +51,7 @@ pub(super) fn write_head(
     forwarded: &Forwarded<'_>,
     settings: &Settings,
 ) -> Encoder {
-    let Forwarded { path, authority, sender } = forwarded;
+    let Forwarded { path, authority, upgrade, sender } = forwarded;
     out.extend_from_slice(request.method.as_str().as_bytes());
     out.push(b' ');
     out.extend_from_slice(path.as_bytes());
@@ -59,14 +65,22 @@ pub(super) fn write_head(
     write_field(out, b"host", host.as_bytes());
 
     let named = Named::by(request.fields);
+    let has_key = upgrade.is_some_and(|upgrade| upgrade.key.is_some());
+    let is_key = |name: &[u8]| has_key && name.eq_ignore_ascii_case(KEY);
     let (protocol, is_trusted) = (request.protocol, sender.is_trusted);
     request.fields.write_lines(out, |name| {
-        !hop::is_hop_by_hop(name) && !is_ours(name, protocol, is_trusted) && !named.contains(name)
+        !hop::is_hop_by_hop(name) && !is_ours(name, protocol, is_trusted) && !named.contains(name) && !is_key(name)
     });
     if protocol == Protocol::Http2 {
         join_cookies(out, request.fields);
     }
-    if hop::takes_trailers(request.fields) {
+    if let Some(Upgrade { protocol, key, .. }) = upgrade {
+        out.extend_from_slice(b"connection: upgrade\r\n");
+        write_field(out, b"upgrade", protocol.as_bytes());
+        if let Some(key) = key {
+            write_field(out, KEY, key);
+        }
+    } else if hop::takes_trailers(request.fields) {
         out.extend_from_slice(b"te: trailers\r\nconnection: te\r\n");
     }
     let encoder = if request.framing == Framing::Chunked {

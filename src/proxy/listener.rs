@@ -1,12 +1,82 @@
-//! Sockets to accept on: for each address one for every worker (`SO_REUSEPORT`), all from one process.
+//! Sockets to accept on, all from one process: for each address one for every worker (`SO_REUSEPORT`), for each path
+//! one that all workers share.
 
-use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::fs::Permissions;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 /// Connections that the kernel completes before they are accepted.
 const BACKLOG: i32 = 4096;
+
+/// Bytes of a path that the kernel takes for a socket, without the zero behind it.
+pub const SOCKET_PATH_MAX: usize = 107;
+
+/// Who is at the other end of a Unix socket, which has no address: somebody on this host.
+pub(super) const LOCAL_PEER: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+
+/// Where connections come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// Address and port.
+    Tcp(SocketAddr),
+    /// The file that stands for a Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A socket that listens.
+#[derive(Debug)]
+pub enum Listener {
+    /// On an address.
+    Tcp(TcpListener),
+    /// On a path.
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Another handle of the same socket.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(socket) => socket.try_clone().map(Self::Tcp),
+            Self::Unix(socket) => socket.try_clone().map(Self::Unix),
+        }
+    }
+}
+
+/// The file of a Unix socket. Removed when this is dropped, if it is still the same one.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    identity: Identity,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|now| now == self.identity) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Device, number, and when it was made: numbers are used again.
+type Identity = (u64, u64, i64, i64);
+
+fn identity(path: &Path) -> io::Result<Identity> {
+    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
+}
 
 /// Sockets on `address` for `workers` workers, the first of which says which port it is if `address` says 0.
 ///
@@ -39,4 +109,86 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
     // A restart must not wait for old connections to time out.
     socket.set_reuse_address(true)?;
     Ok(socket)
+}
+
+/// A socket on `path` for `workers` workers, whose file has `mode`. A file that a process left behind makes way; one
+/// on which somebody listens, or that is no socket, is an error.
+pub fn bind_unix(path: &Path, mode: u32, workers: usize) -> io::Result<(Vec<UnixListener>, SocketFile)> {
+    remove_stale(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
+    // Before anybody can connect.
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    let first = UnixListener::from(socket);
+    let mut sockets = (1..workers).map(|_| first.try_clone()).collect::<io::Result<Vec<_>>>()?;
+    sockets.push(first);
+    Ok((sockets, file))
+}
+
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !found.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket"));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // It listens, or nobody can tell.
+        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_nobody_listens_on_makes_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("weir.sock");
+        drop(UnixListener::bind(&path).unwrap()); // leaves its file
+        let (sockets, file) = bind_unix(&path, 0o640, 3).unwrap();
+        assert_eq!((sockets.len(), fs::metadata(&path).unwrap().permissions().mode() & 0o7777), (3, 0o640));
+        let kind = bind_unix(&path, 0o640, 1).map_err(|error| error.kind()).err();
+        assert_eq!(kind, Some(io::ErrorKind::AddrInUse), "somebody listens");
+        assert!(UnixStream::connect(&path).is_ok());
+        drop((sockets, file));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn nothing_but_a_socket_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("precious");
+        fs::write(&path, "data").unwrap();
+        assert!(bind_unix(&path, 0o600, 1).is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"data");
+        // Nor what a link points to, or the link.
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(bind_unix(&link, 0o600, 1).is_err());
+        assert!(link.exists() && path.exists());
+    }
+
+    #[test]
+    fn a_file_that_took_its_place_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("weir.sock");
+        let (first, file) = bind_unix(&path, 0o600, 1).unwrap();
+        fs::rename(&path, folder.path().join("old")).unwrap();
+        let (second, other) = bind_unix(&path, 0o600, 1).unwrap();
+        drop((first, file));
+        assert!(path.exists());
+        drop((second, other));
+        assert!(!path.exists());
+    }
 }

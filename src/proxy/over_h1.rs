@@ -22,6 +22,8 @@ use super::service::{self, Life, Passed, Peer, Stop};
 use super::settings::Bounds;
 use super::stream::Stream;
 use super::tally::Tally;
+use super::tunnel::{self, Client, Counted, Ended, Patience, Switched};
+use super::upgrade::{self, Upgrade};
 use super::upstream::{Arrived, Exchange, ExchangeError};
 use super::view::View;
 use super::wire::{HeadBytes, Said, Wire};
@@ -79,9 +81,20 @@ pub(super) async fn serve(
             After::Next(since) => idle_since = since,
             After::End => break,
             After::Break => return,
+            After::Switch(switched) => return tunnel(session.wire, *switched, Patience::of(&timeouts)).await,
         }
     }
     session.wire.linger(LINGER).await;
+}
+
+/// Moves what is no HTTP any more. The rest of the session is gone by then; this may take long.
+async fn tunnel(wire: Wire, switched: Switched, patience: Patience) {
+    let buffers = wire.buffers();
+    let (end, said, owed) = wire.into_parts();
+    let mut client = Client { end, said, owed };
+    if tunnel::run(&mut client, switched, &buffers, patience).await == Ended::Whole {
+        client.end.discard(LINGER, &buffers).await;
+    }
 }
 
 /// What becomes of the connection.
@@ -92,6 +105,8 @@ enum After {
     End,
     /// Nobody is left, or the answer is not whole: closed at once.
     Break,
+    /// It speaks another protocol from now on.
+    Switch(Box<Switched>),
 }
 
 /// A connection and the request in hand.
@@ -114,7 +129,8 @@ impl Session<'_> {
         let (mut asked, mut passed, mut exchange) = (Asked::nothing(), Passed::default(), None);
         // What is large is made where it stays.
         match self.forward(&life, head, &mut asked, &mut tally, &mut passed, &mut exchange).await {
-            Ok(()) => self.relay(&life, &mut exchange, passed, asked, tally).await,
+            Ok(None) => self.relay(&life, &mut exchange, passed, asked, tally).await,
+            Ok(Some(protocol)) => self.switch(&life, exchange, passed, asked, tally, protocol),
             Err(stop) => self.stop(&life, stop, asked, tally).await,
         }
     }
@@ -130,7 +146,8 @@ impl Session<'_> {
         self.stop(&life, stop, Asked::nothing(), tally).await
     }
 
-    /// From the head of the request to the head of the response, with which it leaves `exchange`.
+    /// From the head of the request to the head of the response, with which it leaves `exchange`. Gives the protocol
+    /// if that is an agreement to change it.
     async fn forward<'v>(
         &mut self,
         life: &Life<'v>,
@@ -139,7 +156,7 @@ impl Session<'_> {
         tally: &mut Tally<'_>,
         passed: &mut Passed<'v>,
         exchange: &mut Option<Exchange>,
-    ) -> Result<(), Stop<'v>> {
+    ) -> Result<Option<&'v str>, Stop<'v>> {
         let Self { wire, memory, deadline, .. } = self;
         let mut uri = Uri::default();
         let Some(request) = Request::of_h1(head, memory.bytes(), memory.fields(), &mut uri) else {
@@ -147,7 +164,9 @@ impl Session<'_> {
         };
         *asked = Asked::by(&request);
         let admitted = life.admit(&request, *asked, Some(&mut *wire), tally, passed).await?;
-        let connected = if let Some(connection) = life.view.pool.take() {
+        let upgrade = admitted.upgrade.as_deref();
+        let pooled = if upgrade.is_some() { None } else { life.view.pool.take() };
+        let connected = if let Some(connection) = pooled {
             Ok(connection)
         } else {
             tokio::select! {
@@ -163,7 +182,7 @@ impl Session<'_> {
                     wire.expect_continue();
                 }
                 wire.give_back(memory);
-                receive(wire, exchange, *asked, passed, deadline).await
+                receive(wire, exchange, *asked, upgrade, passed, deadline).await
             }
             Err(failure) => Err(Failed::Exchange(failure.into())),
         };
@@ -220,6 +239,35 @@ impl Session<'_> {
         After::Next(if waited { time::instant_now() } else { arrived_at })
     }
 
+    /// Sends the agreement to another protocol on, and leaves what follows to a tunnel.
+    fn switch(
+        &mut self,
+        life: &Life<'_>,
+        exchange: Option<Exchange>,
+        mut passed: Passed<'_>,
+        asked: Asked,
+        mut tally: Tally<'_>,
+        protocol: &str,
+    ) -> After {
+        let Some(exchange) = exchange else { return After::Break };
+        life.measure(exchange.handed_over(), time::instant_now(), passed.was_held);
+        let mut bill = passed.charged.bill();
+        {
+            let Some((head, reason, fields)) = exchange.response() else { return After::Break };
+            let profiles = life.view.current.settings.profiles;
+            let mut standing = passed.standing();
+            if let Some(bill) = &mut bill {
+                standing = bill.answered(head.status, fields, standing);
+            }
+            let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), profiles };
+            tally.answered(head.status);
+            upstream.write_switch(self.wire.out(), asked, protocol, &self.worker.date);
+        }
+        let Some((upstream, said)) = exchange.switch() else { return After::Break };
+        let counted = Counted::new(&self.worker.shared.metrics.upgraded);
+        After::Switch(Box::new(Switched { upstream: Stream::Plain(upstream), said, bill, counted }))
+    }
+
     /// Answers in place of the upstream.
     async fn stop(&mut self, life: &Life<'_>, stop: Stop<'_>, asked: Asked, mut tally: Tally<'_>) -> After {
         let Self { wire, memory, deadline, worker, .. } = self;
@@ -252,13 +300,14 @@ enum Failed {
 }
 
 /// Sends the request and waits for the head of the response.
-async fn receive(
+async fn receive<'v>(
     wire: &mut Wire,
     exchange: &mut Exchange,
     asked: Asked,
+    upgrade: Option<&Upgrade<'v>>,
     passed: &mut Passed<'_>,
     deadline: &mut Deadline,
-) -> Result<(), Failed> {
+) -> Result<Option<&'v str>, Failed> {
     loop {
         passed.identified.charged.keep(true);
         let arrived = poll_fn(|cx| {
@@ -271,7 +320,8 @@ async fn receive(
         let arrived = arrived.await;
         passed.identified.charged.keep(exchange.is_touched());
         match arrived? {
-            Arrived::Head => return Ok(()),
+            Arrived::Head => return Ok(None),
+            Arrived::Switch => return upgrade::confirm(upgrade, exchange).map(Some).map_err(Failed::Exchange),
             Arrived::Nothing => {
                 let reopened = tokio::select! {
                     biased;

@@ -9,26 +9,30 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request as HttpRequest, Response};
+use http::{Method, Request as HttpRequest, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
+use tokio::task::spawn_local;
 
 use super::answer::{self, Asked, Upstream};
-use super::buffer::Buffer;
+use super::buffer::{Buffer, Buffers, Out};
 use super::connection::draining;
 use super::deadline::Deadline;
 use super::encode::Encoder;
 use super::h1::Framing;
-use super::h2::{self, AnswerBody, FrameIo};
+use super::h2::{self, AnswerBody, FrameIo, StreamEnd};
 use super::request::{Protocol, Request, Target};
 use super::service::{Admitted, Life, Passed, Peer, Stop};
 use super::settings::Bounds;
-use super::stream::Stream;
+use super::stream::Stream as ByteStream;
 use super::tally::Tally;
+use super::tunnel::{self, Client, Counted, Patience, Switched};
+use super::upgrade::{self, Upgrade};
 use super::upstream::{Arrived, BodyBroken, Exchange, ExchangeError, Source};
 use super::worker::{Stage, Worker};
 use crate::gate::Bill;
@@ -38,20 +42,26 @@ use crate::time;
 /// How often a client is asked whether it is still there, and how long it has to say so.
 const PING: Duration = Duration::from_secs(20);
 
+/// Switching Protocols (RFC 9110, section 15.2.2).
+const SWITCHING: u16 = 101;
+
 /// The client left; the stream is reset.
 type Abandoned = std::io::Error;
 
 /// Serves a connection on which `first` has been read until it ends.
 pub(super) async fn serve(
     worker: Rc<Worker>,
-    stream: Stream,
+    stream: ByteStream,
     peer: Peer,
     first: Buffer,
     bounds: Bounds,
     mut stage: watch::Receiver<Stage>,
 ) {
     let in_flight = Rc::<Cell<u32>>::default();
-    let timeouts = Rc::clone(&worker.views.view().timeouts);
+    let view = worker.views.view();
+    let timeouts = Rc::clone(&view.timeouts);
+    let takes_connect = upgrade::takes_connect(&view.current.settings.upstream.upgrades);
+    drop(view);
     let io = FrameIo::new(stream, first, timeouts, Rc::clone(&in_flight), Rc::clone(&worker.buffers));
     let peer_text = peer.text.clone();
     let peer = Rc::new(peer);
@@ -59,7 +69,11 @@ pub(super) async fn serve(
         in_flight.set(in_flight.get() + 1);
         serve_one(Rc::clone(&worker), Rc::clone(&peer), InFlight(Rc::clone(&in_flight)), request)
     });
-    let connection = http2::Builder::new(Local)
+    let mut builder = http2::Builder::new(Local);
+    if takes_connect {
+        builder.enable_connect_protocol();
+    }
+    let connection = builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(bounds.max_h2_streams)
         .max_header_list_size(u32::try_from(bounds.max_head_bytes).unwrap_or(u32::MAX))
@@ -84,6 +98,14 @@ pub(super) async fn serve(
 #[derive(Debug)]
 pub(super) struct InFlight(Rc<Cell<u32>>);
 
+impl InFlight {
+    /// What is left of a request after its answer.
+    fn another(&self) -> Self {
+        self.0.set(self.0.get() + 1);
+        Self(Rc::clone(&self.0))
+    }
+}
+
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.set(self.0.get().saturating_sub(1));
@@ -95,20 +117,24 @@ async fn serve_one(
     worker: Rc<Worker>,
     peer: Rc<Peer>,
     in_flight: InFlight,
-    request: HttpRequest<Incoming>,
+    mut request: HttpRequest<Incoming>,
 ) -> Result<Response<AnswerBody>, Abandoned> {
     let began = time::instant_now();
     let view = worker.views.view();
     let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, peer.ip);
     let life = Life { worker: &worker, view: &view, peer: &peer, began, waited: false.into(), was_sent: false.into() };
     let settings = &view.current.settings;
-    let (Parts { method, uri, headers, .. }, body) = request.into_parts();
+    let stream = hyper::upgrade::on(&mut request);
+    let (Parts { method, uri, headers, extensions, .. }, body) = request.into_parts();
+    let wanted = extensions.get::<hyper::ext::Protocol>();
+    let connect = wanted.and_then(|wanted| Upgrade::connect(wanted.as_str(), &settings.upstream.upgrades));
+    let method = if connect.is_some() { Method::GET } else { method };
     let body = StreamBody(Some(body).filter(|body| !body.is_end_stream()));
     let fault = h2::fault(&method, &uri, &headers, &settings.bounds);
     let fields = FieldBuf::from(&headers);
     drop(headers); // many may wait, and fields need less
     let (protocol, target, framing) = (Protocol::Http2, Target::of(&uri), body.framing());
-    let request = Request { protocol, method, target, fields: fields.fields(), framing };
+    let request = Request { protocol, method, target, fields: fields.fields(), framing, connect };
     let asked = if fault.is_some() { Asked::nothing() } else { Asked::by(&request) };
     let mut passed = Passed::default();
     let admitted = match fault {
@@ -121,7 +147,18 @@ async fn serve_one(
         Err(stop) => Err(stop),
     };
     let response = match forwarded {
-        Ok(answer) => answer.map(|(exchange, body, bill)| AnswerBody::upstream(exchange, body, bill, in_flight)),
+        Ok(Forwarded::Answer(answer)) => {
+            answer.map(|(exchange, body, bill)| AnswerBody::upstream(exchange, body, bill, in_flight))
+        }
+        Ok(Forwarded::Tunnel(response, switched)) => {
+            let tunnel = tunnel(stream, switched, Patience::of(&view.timeouts), Rc::clone(&worker.buffers));
+            let counted = in_flight.another();
+            spawn_local(async move {
+                tunnel.await;
+                drop(counted);
+            });
+            response.map(|()| AnswerBody::own(Bytes::new(), in_flight))
+        }
         Err(Stop::Answer(own)) => {
             let response = answer::write_own_h2(&own, asked, settings.profiles);
             response.map(|bytes| AnswerBody::own(Bytes::from(bytes), in_flight))
@@ -132,21 +169,44 @@ async fn serve_one(
     Ok(response)
 }
 
+/// What has come of a request.
+#[expect(clippy::large_enum_variant, reason = "nearly all are answers")]
+enum Forwarded {
+    /// The head of its answer, and where the rest comes from.
+    Answer(Response<(Exchange, StreamBody, Option<Bill>)>),
+    /// The stream is a tunnel from now on.
+    Tunnel(Response<()>, Box<Switched>),
+}
+
+/// Moves what is no HTTP any more, once the answer has gone out.
+async fn tunnel(stream: OnUpgrade, switched: Box<Switched>, patience: Patience, buffers: Rc<Buffers>) {
+    match stream.await {
+        Ok(stream) => {
+            let mut client = Client { end: StreamEnd::new(stream), said: Buffer::default(), owed: Out::default() };
+            tunnel::run(&mut client, *switched, &buffers, patience).await;
+        }
+        Err(error) => tracing::debug!(%error, "the client left before its stream became a tunnel"),
+    }
+}
+
 /// From the admission of a request to the head of its response.
 async fn forward<'v>(
     life: &Life<'v>,
     request: &Request<'_>,
-    admitted: &Admitted<'_>,
+    admitted: &Admitted<'_, '_>,
     mut body: StreamBody,
     asked: Asked,
     passed: &mut Passed<'v>,
-) -> Result<Response<(Exchange, StreamBody, Option<Bill>)>, Stop<'v>> {
-    let connected = match life.view.pool.take() {
+) -> Result<Forwarded, Stop<'v>> {
+    let pooled = if admitted.upgrade.is_some() { None } else { life.view.pool.take() };
+    let connected = match pooled {
         Some(connection) => Ok(connection),
         None => life.view.pool.connect().await,
     };
     let received = match connected {
-        Ok(connection) => receive(life.begin(connection, request, admitted), &mut body, passed).await,
+        Ok(connection) => {
+            receive(life.begin(connection, request, admitted), &mut body, admitted.upgrade.as_deref(), passed).await
+        }
         Err(failure) => Err(failure.into()),
     };
     let mut exchange = received.map_err(|failure| life.failed(&failure, passed, asked.is_grpc))?;
@@ -157,15 +217,24 @@ async fn forward<'v>(
     if let Some(bill) = &mut bill {
         standing = bill.answered(head.status, fields, standing);
     }
-    let response = Upstream { head, reason, fields, standing: standing.as_ref(), profiles }.write_h2((), asked);
+    let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), profiles };
+    if head.status == SWITCHING {
+        let response = upstream.write_tunnel((), asked);
+        let Some((upstream, said)) = exchange.switch() else { return Err(Stop::Abandoned) };
+        let counted = Counted::new(&life.worker.shared.metrics.upgraded);
+        let switched = Switched { upstream: ByteStream::Plain(upstream), said, bill, counted };
+        return Ok(Forwarded::Tunnel(response, Box::new(switched)));
+    }
+    let response = upstream.write_h2((), asked);
     exchange.begin_body();
-    Ok(response.map(|()| (exchange, body, bill)))
+    Ok(Forwarded::Answer(response.map(|()| (exchange, body, bill))))
 }
 
 /// Sends the request and waits for the head of the response. Interim answers end here: hyper cannot send them.
 async fn receive(
     mut exchange: Exchange,
     body: &mut StreamBody,
+    upgrade: Option<&Upgrade<'_>>,
     passed: &mut Passed<'_>,
 ) -> Result<Exchange, ExchangeError> {
     let mut deadline = Deadline::default();
@@ -174,9 +243,12 @@ async fn receive(
         let arrived = poll_fn(|cx| exchange.poll_head(cx, body, &mut deadline)).await;
         passed.identified.charged.keep(exchange.is_touched());
         match arrived? {
+            // To whoever sent a CONNECT, any 2xx means that there is a tunnel.
+            Arrived::Head if upgrade.is_some() && exchange.has_succeeded() => return Err(ExchangeError::Ignored),
             Arrived::Head => return Ok(exchange),
             Arrived::Nothing => exchange.reopen().await?,
             Arrived::Interim => {}
+            Arrived::Switch => return upgrade::confirm(upgrade, &exchange).map(|_| exchange),
         }
     }
 }

@@ -3,6 +3,7 @@
 use http::{Method, Uri};
 
 use super::h1::{Framing, Head};
+use super::upgrade::Upgrade;
 use crate::policy::Fields;
 
 /// The protocol that a request came by.
@@ -22,6 +23,8 @@ pub(super) struct Request<'b> {
     pub(super) fields: Fields<'b>,
     /// How its body ends, as it is sent on.
     pub(super) framing: Framing,
+    /// What an extended CONNECT asks for (RFC 8441), if it may; then the rest is that of a GET.
+    pub(super) connect: Option<Box<Upgrade<'static>>>,
 }
 
 /// A request target, taken apart.
@@ -53,6 +56,7 @@ impl<'b> Request<'b> {
             target,
             fields,
             framing: head.framing,
+            connect: None,
         })
     }
 

@@ -18,6 +18,7 @@ use super::h1::HeadFault;
 use super::host;
 use super::request::Request;
 use super::tally::Tally;
+use super::upgrade::Upgrade;
 use super::upstream::{Connection, Exchange, ExchangeError, Sent};
 use super::view::View;
 use super::wire::Wire;
@@ -67,10 +68,12 @@ pub(super) struct Life<'v> {
 }
 
 /// What was found out about a request that may be forwarded.
-pub(super) struct Admitted<'r> {
+pub(super) struct Admitted<'r, 'v> {
     path: Cow<'r, str>,
     authority: &'r str,
     is_trusted: bool,
+    /// The change of protocol that it asks for and may have.
+    pub(super) upgrade: Option<Box<Upgrade<'v>>>,
 }
 
 impl<'v> Life<'v> {
@@ -83,7 +86,7 @@ impl<'v> Life<'v> {
         wire: Option<&mut Wire>,
         tally: &mut Tally<'_>,
         passed: &mut Passed<'v>,
-    ) -> Result<Admitted<'r>, Stop<'v>> {
+    ) -> Result<Admitted<'r, 'v>, Stop<'v>> {
         tally.asked(&request.method, request.target.path);
         if request.method == Method::CONNECT {
             return Err(self.stop(Kind::MethodRefused, "this is no tunnel"));
@@ -103,7 +106,8 @@ impl<'v> Life<'v> {
         };
         tally.identified(facts.client_ip, facts.host, facts.path);
         self.both_stages(&facts, asked.is_grpc, wire, tally, passed).await?;
-        Ok(Admitted { path, authority, is_trusted })
+        let upgrade = Upgrade::of(request, &self.view.current.settings.upstream.upgrades);
+        Ok(Admitted { path, authority, is_trusted, upgrade })
     }
 
     async fn both_stages(
@@ -221,17 +225,19 @@ impl<'v> Life<'v> {
         &self,
         connection: Box<Connection>,
         request: &Request<'_>,
-        admitted: &Admitted<'_>,
+        admitted: &Admitted<'_, '_>,
     ) -> Exchange {
         let settings = &self.view.current.settings;
         let Peer { ip, text, is_tls, .. } = self.peer;
         let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, is_trusted: admitted.is_trusted };
-        let forwarded = Forwarded { path: &admitted.path, authority: admitted.authority, sender };
+        let Admitted { path, authority, upgrade, .. } = admitted;
+        let forwarded = Forwarded { path, authority, upgrade: upgrade.as_deref(), sender };
         let sent = Sent {
             is_head: request.method == Method::HEAD,
             has_body: !request.is_bodyless(),
             expects_continue: expects_continue(request),
             may_repeat: request.is_bodyless() && request.method.is_safe(),
+            may_switch: upgrade.is_some(),
         };
         Exchange::new(&self.view.pool, connection, sent, &settings.timeouts, |out| {
             super::forward::write_head(out, request, &forwarded, settings)

@@ -1,18 +1,21 @@
 //! What the data path is told: by the command at start, and by each reload.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::uri::Authority;
+use ipnet::IpNet;
 
+use super::listener::Listen;
 use super::tls::Tls;
 use crate::respond::Profiles;
 
 /// What only a restart changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fixed {
-    /// Addresses to accept on; at least one.
-    pub listen: Vec<SocketAddr>,
+    /// Where to accept; at least one place.
+    pub listen: Vec<Listen>,
+    /// Permissions of the files of Unix sockets.
+    pub unix_mode: u32,
     /// Threads, each with a listener and an upstream pool of its own.
     pub workers: usize,
     /// Connections open at once, over all workers.
@@ -24,6 +27,8 @@ pub struct Fixed {
 /// What a reload changes, for requests that arrive after it.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// Peers that say with a PROXY header whose connection they pass on.
+    pub proxied_from: Box<[IpNet]>,
     /// What clients that connect are met with; none for plain TCP.
     pub tls: Option<Tls>,
     /// Where requests go.
@@ -49,6 +54,24 @@ pub struct Upstream {
     pub max_idle: usize,
     /// How long a connection is kept idle.
     pub idle_timeout: Duration,
+    /// What its clients may change to.
+    pub upgrades: Upgrades,
+}
+
+/// Protocols that a connection may change to, each as its name and perhaps `/` and a version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Upgrades(pub Box<[Box<str>]>);
+
+impl Upgrades {
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The one that is asked for by this name; the case does not matter.
+    pub(super) fn find(&self, wanted: &[u8]) -> Option<&str> {
+        self.0.iter().find(|name| name.as_bytes().eq_ignore_ascii_case(wanted)).map(|name| &**name)
+    }
 }
 
 /// Deadlines; each restarts where its text says.
@@ -66,6 +89,8 @@ pub struct Timeouts {
     pub body_idle: Duration,
     /// From the hand-over to the upstream to the end of the response; `None` for no bound. Past it: 504 or a broken connection.
     pub total: Option<Duration>,
+    /// Between two bytes on an upgraded connection, in either direction. Past it: closed.
+    pub upgraded_idle: Duration,
 }
 
 /// What one connection may spend.

@@ -4,24 +4,26 @@
 
 use std::io;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::buffer::{Buffer, Buffers, Out};
+use super::socket::Socket;
 use super::tls::TlsStream;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) enum Stream {
-    Plain(TcpStream),
+    Plain(Socket),
     Tls(Box<TlsStream>),
 }
 
 impl Stream {
     /// What is under it.
-    pub(super) fn socket(&self) -> &TcpStream {
+    pub(super) fn socket(&self) -> &Socket {
         match self {
             Self::Plain(socket) => socket,
             Self::Tls(tls) => tls.socket(),
@@ -83,6 +85,23 @@ impl Stream {
             Self::Plain(socket) => drop(socket.ready(Interest::PRIORITY).await),
             Self::Tls(tls) => tls.gone(input, at_most, buffers).await,
         }
+    }
+
+    /// Takes what the client still sends, until it stops.
+    pub(super) async fn discard(&self, at_most: Duration, buffers: &Buffers) {
+        let socket = self.socket();
+        let discard = async {
+            let mut waste = buffers.take();
+            while socket.readable().await.is_ok() {
+                match socket.try_read_buf(&mut waste) {
+                    Ok(0) => break,
+                    Ok(_) => waste.clear(),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => break,
+                }
+            }
+        };
+        let _ = timeout(at_most, discard).await;
     }
 
     /// Says that nothing more comes from us.

@@ -174,6 +174,16 @@ impl Wire {
         self.out.bytes()
     }
 
+    /// The memory of the worker's connections.
+    pub(super) fn buffers(&self) -> Rc<Buffers> {
+        Rc::clone(&self.buffers)
+    }
+
+    /// Gives HTTP up: the connection, what came and was not taken, and what waits to be sent.
+    pub(super) fn into_parts(self) -> (Stream, Buffer, Out) {
+        (self.stream, self.input, self.out)
+    }
+
     /// Whether nothing of a next request has come.
     pub(super) fn is_silent(&self) -> bool {
         self.input.is_empty()
@@ -241,18 +251,7 @@ impl Wire {
         if !may_send && !socket.try_read(&mut [0; 1]).is_ok_and(|len| len > 0) {
             return;
         }
-        let discard = async {
-            let mut waste = self.buffers.take();
-            while socket.readable().await.is_ok() {
-                match socket.try_read_buf(&mut waste) {
-                    Ok(0) => break,
-                    Ok(_) => waste.clear(),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => break,
-                }
-            }
-        };
-        let _ = tokio::time::timeout(at_most, discard).await;
+        self.stream.discard(at_most, &self.buffers).await;
     }
 }
 
@@ -299,16 +298,21 @@ impl Source for Wire {
     }
 }
 
-/// Waits for the first bytes, which tell the protocol; none if the client closes before that.
-pub(super) async fn first_bytes(stream: &mut Stream, preface: &[u8], buffers: &Buffers) -> Option<Buffer> {
-    let mut first = Buffer::default();
+/// Waits for the first bytes, which tell the protocol, beside those that have come; none if the client closes before
+/// that.
+pub(super) async fn first_bytes(
+    stream: &mut Stream,
+    mut first: Buffer,
+    preface: &[u8],
+    buffers: &Buffers,
+) -> Option<Buffer> {
     loop {
+        let bytes = first.unread();
+        if !bytes.is_empty() && (!preface.starts_with(bytes) || bytes.len() >= preface.len()) {
+            return Some(first);
+        }
         if !matches!(poll_fn(|cx| stream.poll_fill(cx, &mut first, buffers)).await, Ok(1..)) {
             return None;
-        }
-        let bytes = first.unread();
-        if !preface.starts_with(bytes) || bytes.len() >= preface.len() {
-            return Some(first);
         }
     }
 }

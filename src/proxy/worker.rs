@@ -1,14 +1,14 @@
 //! One thread that accepts, serves and forwards, with a runtime, listeners and an upstream pool of its own.
 
 use std::io;
-use std::net::TcpListener as StdListener;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, watch};
 use tokio::task::spawn_local;
@@ -18,6 +18,8 @@ use super::buffer::Buffers;
 use super::connection;
 use super::date::Date;
 use super::error::ProblemLog;
+use super::listener::{LOCAL_PEER, Listener};
+use super::socket::Socket;
 use super::upstream::SWEEP_EVERY;
 use super::view::{Current, Views};
 use crate::gate::Gate;
@@ -68,12 +70,12 @@ pub(super) struct Worker {
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Runs a worker on this thread until it has drained or is stopped.
-pub fn run(listeners: Vec<StdListener>, shared: Arc<Shared>, stage: watch::Receiver<Stage>) -> io::Result<()> {
+pub fn run(listeners: Vec<Listener>, shared: Arc<Shared>, stage: watch::Receiver<Stage>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(serve(listeners, shared, stage))
 }
 
-async fn serve(listeners: Vec<StdListener>, shared: Arc<Shared>, mut stage: watch::Receiver<Stage>) -> io::Result<()> {
+async fn serve(listeners: Vec<Listener>, shared: Arc<Shared>, mut stage: watch::Receiver<Stage>) -> io::Result<()> {
     let buffers = Rc::<Buffers>::default();
     let views = Views::new(Arc::clone(&shared.current), shared.metrics.broken_answers(), Rc::clone(&buffers));
     let worker = Rc::new(Worker {
@@ -86,7 +88,7 @@ async fn serve(listeners: Vec<StdListener>, shared: Arc<Shared>, mut stage: watc
         open: std::cell::Cell::new(0),
     });
     for listener in listeners {
-        let listener = TcpListener::from_std(listener)?;
+        let listener = Accepting::new(listener)?;
         spawn_local(accept(Rc::clone(&worker), listener, stage.clone()));
     }
     spawn_local(sweep(Rc::clone(&worker)));
@@ -98,7 +100,29 @@ async fn serve(listeners: Vec<StdListener>, shared: Arc<Shared>, mut stage: watc
     Ok(())
 }
 
-async fn accept(worker: Rc<Worker>, listener: TcpListener, mut stage: watch::Receiver<Stage>) {
+/// A [`Listener`] on this worker's runtime.
+enum Accepting {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Accepting {
+    fn new(listener: Listener) -> io::Result<Self> {
+        match listener {
+            Listener::Tcp(listener) => TcpListener::from_std(listener).map(Self::Tcp),
+            Listener::Unix(listener) => UnixListener::from_std(listener).map(Self::Unix),
+        }
+    }
+
+    async fn accept(&self) -> io::Result<(Socket, SocketAddr)> {
+        match self {
+            Self::Tcp(listener) => listener.accept().await.map(|(socket, peer)| (Socket::Tcp(socket), peer)),
+            Self::Unix(listener) => listener.accept().await.map(|(socket, _)| (Socket::Unix(socket), LOCAL_PEER)),
+        }
+    }
+}
+
+async fn accept(worker: Rc<Worker>, listener: Accepting, mut stage: watch::Receiver<Stage>) {
     loop {
         let accepted = tokio::select! {
             biased;
@@ -106,9 +130,9 @@ async fn accept(worker: Rc<Worker>, listener: TcpListener, mut stage: watch::Rec
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => {
+            Ok((socket, peer)) => {
                 if let Some(open) = Open::new(&worker) {
-                    let serving = connection::serve(Rc::clone(&worker), stream, peer, stage.clone());
+                    let serving = connection::serve(Rc::clone(&worker), socket, peer, stage.clone());
                     spawn_local(async move {
                         let _open = open;
                         serving.await;

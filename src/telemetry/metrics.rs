@@ -54,10 +54,14 @@ pub struct Metrics {
     pub problems: IntCounterVec,
     /// Connections open now.
     pub connections: IntGauge,
+    /// Those of them, and HTTP/2 streams, that speak another protocol now.
+    pub upgraded: IntGauge,
     /// Connections closed unserved because there were too many.
     pub connections_refused: IntCounter,
     /// Connections that got no TLS session, but those that said nothing and went.
     pub tls_handshakes_failed: IntCounter,
+    /// Connections closed because their PROXY header was wrong or late.
+    pub proxy_headers_refused: IntCounter,
     /// Requests not held because too many or too much is waiting already.
     pub hold_overflow: IntCounter,
     /// Requests that ended in a panic.
@@ -123,10 +127,14 @@ impl Metrics {
                 &["kind"],
             )?,
             connections: make.gauge("weir_connections", "Client connections open now.")?,
+            upgraded: make
+                .gauge("weir_upgraded_connections", "Connections that speak another protocol than HTTP now.")?,
             connections_refused: make
                 .counter("weir_connections_refused_total", "Connections closed unserved at the bound.")?,
             tls_handshakes_failed: make
                 .counter("weir_tls_handshakes_failed_total", "Connections without a TLS session.")?,
+            proxy_headers_refused: make
+                .counter("weir_proxy_headers_refused_total", "Connections closed for want of a good PROXY header.")?,
             hold_overflow: make
                 .counter("weir_hold_overflow_total", "Requests refused because too much was waiting.")?,
             panics: make.counter("weir_panics_total", "Connections that ended in a panic.")?,

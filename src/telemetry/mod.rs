@@ -9,6 +9,6 @@ mod scrape;
 
 pub use cells::{Decided, Durations, LimitCells};
 pub use log::{AccessLine, AccessLog, LogFormat, LogGuard, LogSettings, start_logs};
-pub use prometheus::IntCounter as Counter;
+pub use prometheus::{IntCounter as Counter, IntGauge as Gauge};
 
 pub use metrics::{LimitMetrics, Metrics, Outcome};

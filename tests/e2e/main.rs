@@ -32,7 +32,11 @@ mod examples;
 mod explain;
 mod logs;
 mod metrics;
+mod proxied;
 mod reload;
 mod settle;
+mod systemd;
 
 mod tls;
+mod unix;
+mod upgrades;

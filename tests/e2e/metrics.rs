@@ -25,8 +25,10 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("weir_overhead_seconds", "histogram", &[]),
     ("weir_panics_total", "counter", &[]),
     ("weir_problems_total", "counter", &["kind"]),
+    ("weir_proxy_headers_refused_total", "counter", &[]),
     ("weir_requests_total", "counter", &["verdict"]),
     ("weir_tls_handshakes_failed_total", "counter", &[]),
+    ("weir_upgraded_connections", "gauge", &[]),
     ("weir_upstream_duration_seconds", "histogram", &[]),
 ];
 

@@ -34,7 +34,10 @@ const HOMES: &[(&str, &[&str])] = &[
     ("clap", &["cli", MAIN]),
     ("jsonwebtoken", &["policy", "cli"]),
     ("jiff", &["limit"]),
+    ("listenfd", &["app"]),
+    ("sd_notify", &["app"]),
     ("rustls", &["proxy"]),
+    ("aws_lc_rs", &["proxy"]),
     ("x509_parser", &["proxy"]),
     ("prefix_trie", &["policy"]),
 ];

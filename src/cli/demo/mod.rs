@@ -17,6 +17,7 @@ use serde_json::json;
 use super::fail;
 use crate::app::{App, AppError};
 use crate::config;
+use crate::proxy::Listen;
 use crate::telemetry::{LogGuard, start_logs};
 use crate::time::Clock;
 
@@ -72,7 +73,7 @@ fn start(listen: Option<SocketAddr>, upstream: SocketAddr, secret: &Secret) -> R
         match App::new(config, None) {
             Ok(app) => return Ok((app, start_logs(&log)?)),
             Err(AppError::Listen(taken, error)) if error.kind() == std::io::ErrorKind::AddrInUse => {
-                if taken == admin && admin != ANY_PORT {
+                if taken == Listen::Tcp(admin) && admin != ANY_PORT {
                     admin = ANY_PORT;
                 } else if listen.is_none() && address != ANY_PORT {
                     address = ANY_PORT;
@@ -90,10 +91,15 @@ fn guide(app: &App, secret: &Secret) -> Result<String, Box<dyn Error>> {
         address.map_or_else(String::new, |address| format!("http://{}", reachable(address)))
     };
     Ok(GUIDE
-        .replace("$URL", &url(app.addresses().first().copied()))
-        .replace("$ADMIN", &url(app.admin_address()))
+        .replace("$URL", &url(app.places().iter().find_map(tcp)))
+        .replace("$ADMIN", &url(app.admin_place().and_then(tcp)))
         .replace("$TOKEN_7", &secret.token(7)?)
         .replace("$TOKEN_8", &secret.token(8)?))
+}
+
+/// The address, if it is one.
+fn tcp(place: &Listen) -> Option<SocketAddr> {
+    if let Listen::Tcp(address) = place { Some(*address) } else { None }
 }
 
 /// Where a client on this machine connects for `address`, which may stand for all addresses.

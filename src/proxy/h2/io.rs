@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::super::buffer::{Buffer, Buffers, PENDING_MAX};
+use super::super::buffer::{Buffer, Buffers, PENDING_MAX, Writable};
 use super::super::deadline::Deadline;
 use super::super::settings::Timeouts;
+use super::super::socket::Socket;
 use super::super::stream::Stream;
 use super::super::tls::TlsStream;
 use crate::time;
@@ -76,8 +76,8 @@ impl FrameIo {
 
 fn poll_write_plain(
     cx: &mut Context<'_>,
-    socket: &TcpStream,
-    write: impl Fn(&TcpStream) -> io::Result<usize>,
+    socket: &Socket,
+    write: impl Fn(&Socket) -> io::Result<usize>,
 ) -> Poll<io::Result<usize>> {
     loop {
         ready!(socket.poll_write_ready(cx))?;

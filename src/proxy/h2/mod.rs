@@ -6,9 +6,11 @@
 
 mod answer;
 mod io;
+mod tunnel;
 
 pub(super) use answer::AnswerBody;
 pub(super) use io::FrameIo;
+pub(super) use tunnel::StreamEnd;
 
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Uri};

@@ -3,9 +3,8 @@
 use std::io;
 
 use rustls::unbuffered::{EncodeError, EncryptError, InsufficientSizeError};
-use tokio::net::TcpStream;
 
-use super::super::buffer::Buffers;
+use super::super::buffer::{Buffers, Writable};
 
 /// Less than this is moved to memory of its size.
 const SMALL: usize = 16 * 1024;
@@ -73,7 +72,7 @@ impl Sealed {
     }
 
     /// Sends what the socket takes, and says whether that was all.
-    pub(super) fn try_send(&mut self, socket: &TcpStream, buffers: &Buffers) -> io::Result<bool> {
+    pub(super) fn try_send(&mut self, socket: &impl Writable, buffers: &Buffers) -> io::Result<bool> {
         while self.start < self.end {
             match socket.try_write(self.unsent()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -14,10 +14,9 @@ use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::ConnectionState;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
-use tokio::net::tcp::ReadHalf;
 
-use super::super::buffer::{Buffer, Buffers, Out, PENDING_MAX};
+use super::super::buffer::{Buffer, Buffers, Out, PENDING_MAX, Writable};
+use super::super::socket::{ReadHalf, Socket};
 use super::names;
 use super::sealed::Sealed;
 use crate::policy::Certificate;
@@ -27,7 +26,7 @@ const UNOPENED_MAX: usize = 64 * 1024;
 
 /// A socket, and the TLS session on it.
 pub(in super::super) struct TlsStream {
-    socket: TcpStream,
+    socket: Socket,
     session: Session,
 }
 
@@ -60,17 +59,24 @@ impl fmt::Debug for TlsStream {
 }
 
 impl TlsStream {
-    /// Shakes hands.
+    /// Shakes hands; `records` have come already.
     pub(in super::super) async fn accept(
-        socket: TcpStream,
+        socket: Socket,
+        records: Buffer,
         config: Arc<ServerConfig>,
         buffers: &Buffers,
     ) -> Result<Self, HandshakeError> {
         let tls = UnbufferedServerConnection::new(config).map_err(|error| HandshakeError::Failed(broken(error)))?;
-        let (records, sealed, early) = Default::default();
+        let (sealed, early) = Default::default();
         let mut stream =
             Self { socket, session: Session { tls, records, sealed, early, has_ended: false, is_broken: false } };
-        let mut is_silent = true;
+        let mut is_silent = stream.session.records.is_empty();
+        if !is_silent {
+            let opened = stream.session.open_early(buffers);
+            // There may be an alert.
+            poll_fn(|cx| stream.poll_flush(cx, buffers)).await.map_err(HandshakeError::Failed)?;
+            opened.map_err(|error| HandshakeError::Failed(broken(error)))?;
+        }
         while stream.session.tls.is_handshaking() {
             match poll_fn(|cx| stream.poll_handshake(cx, buffers)).await {
                 Ok(0) if is_silent => return Err(HandshakeError::Nothing),
@@ -94,7 +100,7 @@ impl TlsStream {
     }
 
     /// What is under it.
-    pub(in super::super) fn socket(&self) -> &TcpStream {
+    pub(in super::super) fn socket(&self) -> &Socket {
         &self.socket
     }
 
@@ -223,7 +229,7 @@ impl Session {
     ) -> Poll<io::Result<usize>> {
         if self.records.is_empty() {
             self.records.release(buffers);
-            ready!(socket.as_ref().poll_read_ready(cx))?;
+            ready!(socket.poll_read_ready(cx))?;
         }
         let polled = self.records.poll_fill(cx, socket, buffers);
         if polled.is_pending() {
@@ -236,12 +242,20 @@ impl Session {
         }
         let opened = self.open(plain, buffers);
         // An answer to a handshake message or an alert. What does not go out now does before anything else.
-        self.sealed.try_send(socket.as_ref(), buffers)?;
+        self.sealed.try_send(socket, buffers)?;
         opened.map_err(broken)?;
         if self.records.unread().len() >= UNOPENED_MAX {
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
         Poll::Ready(Ok(len))
+    }
+
+    /// Opens what had come before the session began.
+    fn open_early(&mut self, buffers: &Buffers) -> Result<(), rustls::Error> {
+        let mut early = std::mem::take(&mut self.early);
+        let opened = self.open(&mut early, buffers);
+        self.early = early;
+        opened
     }
 
     /// Opens all whole records.

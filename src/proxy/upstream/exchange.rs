@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::super::buffer::Buffer;
 use super::super::deadline::Deadline;
 use super::super::encode::Encoder;
 use super::super::h1::{self, Decoder, ResponseFault, ResponseHead, Step};
 use super::super::settings::Timeouts;
+use super::super::socket::Socket;
 use super::connection::{ConnectError, Connection};
 use super::pool::Pool;
 use super::upload::{Sent, Source, Upload};
@@ -34,8 +36,10 @@ pub(in super::super) enum ExchangeError {
     Broken(io::Error),
     /// The upstream did not speak HTTP/1.
     Malformed(ResponseFault),
-    /// The upstream changed to a protocol that nobody asked for.
+    /// The upstream changed to another protocol, and not as it was asked to.
     Switched,
+    /// The upstream answered as if it had not been asked to change the protocol, which cannot be passed on.
+    Ignored,
     /// The upstream did not answer in time.
     UpstreamTimeout,
     /// The client did not send its body in time.
@@ -51,6 +55,8 @@ pub(in super::super) enum Arrived {
     Interim,
     /// The head; its body follows.
     Head,
+    /// The head of a 101 after an upgrade was asked for. What follows is not HTTP.
+    Switch,
     /// The connection closed without a word; the request may go out again on another one.
     Nothing,
 }
@@ -203,7 +209,7 @@ impl Exchange {
 
     fn arrived(&mut self, head: ResponseHead) -> Result<Arrived, ExchangeError> {
         let status = head.status;
-        if status == 101 {
+        if status == 101 && !self.request.may_switch {
             return Err(ExchangeError::Switched);
         }
         if status == 100 {
@@ -211,7 +217,11 @@ impl Exchange {
         }
         self.decoder = Decoder::of_response(head.framing);
         self.head = Some(head);
-        Ok(if status < 200 { Arrived::Interim } else { Arrived::Head })
+        Ok(match status {
+            101 => Arrived::Switch,
+            ..200 => Arrived::Interim,
+            _ => Arrived::Head,
+        })
     }
 
     fn drop_interim(&mut self) {
@@ -227,6 +237,18 @@ impl Exchange {
         let (head, connection) = (self.head.as_ref()?, self.connection.as_ref()?);
         let bytes = connection.input.unread();
         Some((head, bytes.get(head.reason.clone()).unwrap_or(&[]), connection.spans.of(bytes)))
+    }
+
+    /// Whether the head that has arrived is that of a 2xx.
+    pub(in super::super) fn has_succeeded(&self) -> bool {
+        self.head.as_ref().is_some_and(|head| (200..300).contains(&head.status))
+    }
+
+    /// Gives HTTP up: the connection, and what has come after the head.
+    pub(in super::super) fn switch(mut self) -> Option<(Socket, Buffer)> {
+        let (head, mut connection) = (self.head.take()?, self.connection.take()?);
+        connection.input.consume(head.len);
+        Some((Socket::Tcp(connection.stream), connection.input))
     }
 
     /// The body follows from now on.
@@ -342,7 +364,9 @@ impl Exchange {
         if !self.decoder.has_ended() {
             return;
         }
-        let keeps_alive = self.is_sent() && self.head.as_ref().is_some_and(|head| head.keeps_alive);
+        // Whoever was asked to change the protocol may think that it did.
+        let may_keep = self.is_sent() && !self.request.may_switch;
+        let keeps_alive = may_keep && self.head.as_ref().is_some_and(|head| head.keeps_alive);
         if let Some(connection) =
             self.connection.take().filter(|connection| keeps_alive && connection.out.pending() == 0)
         {

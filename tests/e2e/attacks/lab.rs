@@ -40,6 +40,10 @@ impl Lab {
 
     pub fn behind(upstream: Upstream, server: &str, rest: &str) -> Self {
         let weir = Weir::start_with(&upstream, server, rest);
+        Self::of(upstream, weir)
+    }
+
+    pub fn of(upstream: Upstream, weir: Weir) -> Self {
         Self { upstream, weir, probes: AtomicU32::new(0) }
     }
 

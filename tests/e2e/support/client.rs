@@ -135,6 +135,11 @@ impl<S: Read + Write> Client<S> {
         &mut self.reader
     }
 
+    /// The stream, on which nothing has been read that was not looked at.
+    pub fn into_stream(self) -> S {
+        self.reader.into_inner()
+    }
+
     pub fn stream(&mut self) -> &mut S {
         self.reader.get_mut()
     }

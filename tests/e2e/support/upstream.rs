@@ -162,6 +162,16 @@ impl Peer {
         self.reader.read_exact(&mut bytes).ok().map(|()| bytes)
     }
 
+    /// The socket, on which nothing may have been read.
+    pub fn into_socket(self) -> TcpStream {
+        self.reader.into_inner()
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn finish(&mut self) {
+        let _ = self.reader.get_mut().shutdown(Shutdown::Write);
+    }
+
     /// Everything that still comes, to the end of the stream.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();

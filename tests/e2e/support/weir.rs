@@ -33,9 +33,7 @@ impl Weir {
 
     /// The same with more options in `[server]`.
     pub fn start_with(upstream: &Upstream, server: &str, rest: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("weir.toml"), Self::config(upstream, server, rest)).unwrap();
-        Self::start_in(folder)
+        Self::start_as(&Self::config(upstream, server, rest))
     }
 
     /// Starts one that limits nothing, in front of an upstream that says this to everything.
@@ -55,6 +53,19 @@ impl Weir {
         )
     }
 
+    /// Starts one with this configuration.
+    pub fn start_as(config: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("weir.toml"), config).unwrap();
+        Self::start_in(folder)
+    }
+
+    /// The text of a configuration that lets clients change to these protocols.
+    pub fn upgrading(upstream: &Upstream, protocols: &[&str], server: &str, rest: &str) -> String {
+        let config = Self::config(upstream, server, rest);
+        config.replace("[upstream]\n", &format!("[upstream]\nupgrade = {protocols:?}\n"))
+    }
+
     /// Starts one with the file `weir.toml` in `folder`.
     pub fn start_in(folder: tempfile::TempDir) -> Self {
         Self::start_in_env(folder, &[])
@@ -62,15 +73,15 @@ impl Weir {
 
     /// The same with more variables in its environment.
     pub fn start_in_env(folder: tempfile::TempDir, variables: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
-            .arg("run")
-            .arg("--config")
-            .arg(folder.path().join("weir.toml"))
-            .envs(variables.iter().copied())
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("run").arg("--config").arg(folder.path().join("weir.toml"));
+        command.envs(variables.iter().copied()).stdin(Stdio::null());
+        Self::of_command(command, folder)
+    }
+
+    /// The same, as `command` starts it.
+    pub fn of_command(mut command: Command, folder: tempfile::TempDir) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let lines = Arc::new(Mutex::new(Vec::new()));
         let (tell, more_lines) = channel();
@@ -91,7 +102,9 @@ impl Weir {
     fn address_in_line(&self, words: &str) -> SocketAddr {
         let line = self.wait_for_line(words);
         let line: serde_json::Value = serde_json::from_str(&line).unwrap();
-        line["address"].as_str().unwrap().parse().unwrap()
+        let place = line["address"].as_str().unwrap();
+        // A Unix socket has none.
+        if place.starts_with("unix:") { SocketAddr::from(([0, 0, 0, 0], 0)) } else { place.parse().unwrap() }
     }
 
     /// Where requests go.

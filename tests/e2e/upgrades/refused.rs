@@ -1,0 +1,160 @@
+//! Changes that do not come about, and what clients hope to smuggle past them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{AGREE, ASK, OPEN, start};
+use crate::attacks::lab::{Lab, is_closed, is_problem};
+use crate::support::{Client, Upstream, Weir};
+
+const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: weir.test\r\n\r\n";
+
+/// A Weir that allows WebSocket in front of an upstream that declines everything.
+fn lab() -> Lab {
+    let upstream = Upstream::start();
+    let weir = start(&upstream, "", "");
+    Lab::of(upstream, weir)
+}
+
+#[test]
+fn what_follows_a_declined_upgrade_is_a_request_or_nothing() {
+    let lab = lab();
+    let mut client = lab.client();
+    client.send(format!("{ASK}{SMUGGLED}"));
+    assert_eq!((client.answer().status, client.answer().status), (200, 200));
+    lab.probe(&mut client).unwrap();
+    let received = lab.upstream.received();
+    let smuggled = &received[1];
+    assert_eq!((smuggled.target(), smuggled.header("x-forwarded-for")), ("/smuggled", Some("127.0.0.1".into())));
+    assert_eq!(lab.weir.metric("weir_requests_total{verdict=\"forwarded\"}"), 3.0);
+
+    for bytes in ["\u{1}\u{5}hello", "\r\n\r\n\r\n\r\nx", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+        let mut client = lab.client();
+        client.send(format!("{ASK}{bytes}"));
+        assert_eq!(client.answer().status, 200);
+        is_problem(&client.answer(), 400).unwrap();
+        is_closed(&mut client).unwrap();
+    }
+    assert_eq!(lab.upstream.received().len(), 6);
+    lab.is_well();
+}
+
+#[test]
+fn what_may_not_be_asked_for_is_not_passed_on() {
+    let lab = lab();
+    let key = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==";
+    for (name, head, body) in [
+        ("another protocol", "GET /a HTTP/1.1\r\nconnection: upgrade\r\nupgrade: x\r\n".to_owned(), ""),
+        (
+            "h2c",
+            "GET /a HTTP/1.1\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMA\r\n".into(),
+            "",
+        ),
+        ("not in Connection", format!("GET /a HTTP/1.1\r\nupgrade: websocket\r\n{key}\r\n"), ""),
+        (
+            "HTTP/1.0",
+            format!("GET /a HTTP/1.0\r\nconnection: upgrade, keep-alive\r\nupgrade: websocket\r\n{key}\r\n"),
+            "",
+        ),
+        ("no key", "GET /a HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n".into(), ""),
+        ("two keys", format!("GET /a HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n{key}\r\n{key}\r\n"), ""),
+        (
+            "a key that is none",
+            "GET /a HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: a\r\n".into(),
+            "",
+        ),
+        ("POST", format!("POST /a HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n{key}\r\n"), ""),
+        (
+            "a length",
+            format!("GET /a HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n{key}\r\ncontent-length: 2\r\n"),
+            "hi",
+        ),
+        (
+            "chunks",
+            format!(
+                "GET /a HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n{key}\r\ntransfer-encoding: chunked\r\n"
+            ),
+            "2\r\nhi\r\n0\r\n\r\n",
+        ),
+    ] {
+        let mut client = lab.client();
+        assert_eq!(client.send(format!("{head}host: h\r\n\r\n{body}")).answer().status, 200, "{name}");
+        let got = lab.upstream.received().pop().unwrap();
+        assert!(["upgrade", "connection"].iter().all(|name| got.header(name).is_none()), "{name}: {got:?}");
+        assert_eq!(got.body, if body.is_empty() { &b""[..] } else { b"hi" }, "{name}");
+        lab.probe(&mut client).unwrap();
+    }
+    lab.is_well();
+}
+
+#[test]
+fn a_tunnel_is_still_refused() {
+    let lab = lab();
+    let mut client = lab.client();
+    client.send("CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
+    is_problem(&client.answer(), 405).unwrap();
+    is_closed(&mut client).unwrap();
+    assert!(lab.upstream.received().is_empty());
+}
+
+/// The upstream says 101, but not to what it was asked. Nothing that the client sent reaches it.
+#[test]
+fn an_agreement_to_something_else_is_none() {
+    let bad = [
+        AGREE.replace("upgrade: websocket", "upgrade: x"),
+        AGREE.replace("upgrade: websocket\r\n", ""),
+        AGREE.replace("connection: Upgrade\r\n", ""),
+        AGREE.replace("connection: Upgrade", "connection: keep-alive"),
+        AGREE.replace("s3p", "S3p"),
+        AGREE.replace("sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n", ""),
+        AGREE.replace("\r\n\r\n", "\r\nsec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"),
+        AGREE.replace("\r\n\r\n", "\r\nupgrade: x\r\n\r\n"),
+        AGREE.replace("\r\n\r\n", "\r\nbad field\r\n\r\n"),
+    ];
+    for agreement in bad {
+        let more = Arc::<AtomicUsize>::default();
+        let (said, seen) = (agreement.clone(), Arc::clone(&more));
+        let upstream = Upstream::serving(move |mut peer| {
+            while let Some(received) = peer.head() {
+                if received.target() == "/chat" {
+                    peer.send(&said);
+                    seen.fetch_add(peer.rest().len(), Ordering::Relaxed);
+                    return;
+                }
+                peer.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
+            }
+        });
+        let weir = start(&upstream, "", "");
+        let lab = Lab::of(upstream, weir);
+        let mut client = lab.client();
+        client.send(format!("{ASK}{SMUGGLED}"));
+        is_problem(&client.answer(), 502).unwrap_or_else(|error| panic!("{agreement}: {error}"));
+        assert_eq!(client.answer().status, 200, "{agreement}");
+        lab.probe(&mut client).unwrap();
+        assert_eq!(lab.upstream.targets()[..2], ["/chat", "/smuggled"]);
+        lab.upstream.wait_until(|upstream| upstream.connections() == 1);
+        assert_eq!((more.load(Ordering::Relaxed), lab.weir.metric(OPEN)), (0, 0.0), "{agreement}");
+        lab.is_well();
+    }
+}
+
+/// An upstream that was asked to change could think that it did: it gets no other request on that connection.
+#[test]
+fn an_asked_upstream_connection_serves_nothing_else() {
+    let opened = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&opened);
+    let upstream = Upstream::serving(move |mut peer| {
+        count.fetch_add(1, Ordering::Relaxed);
+        while peer.head().is_some() {
+            peer.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
+        }
+    });
+    let weir =
+        Weir::start_as(&Weir::upgrading(&upstream, &["websocket"], "", "").replace("workers = 2", "workers = 1"));
+    let mut client = Client::connect(weir.address());
+    let expected = [1, 1, 2, 2, 3];
+    for (request, expected) in ["", "", ASK, "", ASK].into_iter().zip(expected) {
+        let answer = if request.is_empty() { client.get("/") } else { client.send(request).answer() };
+        assert_eq!((answer.status, opened.load(Ordering::Relaxed)), (200, expected));
+    }
+}
