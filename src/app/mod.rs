@@ -6,6 +6,7 @@
 mod descriptors;
 mod drain;
 mod files;
+mod keep;
 mod reload;
 
 use std::future::Future;
@@ -29,6 +30,7 @@ use crate::proxy::{self, Shared, Stage};
 use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
 use drain::{Drain, Stops};
+use keep::Keeper;
 use reload::{Hangups, Reloader};
 
 /// Why Weir does not run; one line each.
@@ -75,6 +77,8 @@ pub struct App {
     wanted_connections: usize,
     /// If there is a file to reload.
     reloader: Option<Reloader>,
+    /// If state is kept.
+    keeper: Option<Keeper>,
 }
 
 /// How often idle keys are looked for.
@@ -92,7 +96,12 @@ impl App {
         let mut secret = [0; 16];
         getrandom::fill(&mut secret).map_err(AppError::system("draw a random secret"))?;
         let clock = Clock::start();
+        let settings = config.snapshot.clone();
+        let opened = settings.map(|settings| Keeper::open(settings, secret, &config.policy, clock.now()));
+        let (keeper, limits) = opened.unzip();
+        let secret = keeper.as_ref().map_or(secret, Keeper::secret);
         let gate = Arc::new(Gate::new(clock, secret, Arc::clone(&metrics)));
+        gate.restore(limits.unwrap_or_default());
         metrics.reloaded(clock.now());
 
         let fitting = descriptors::connections_that_fit(config.fixed.workers);
@@ -104,7 +113,7 @@ impl App {
         let draining = AtomicBool::new(false);
         let shared = Arc::new(Shared { gate, metrics, current, connections, max_connections, draining });
         let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared)));
-        Ok(Self { shared, listeners, addresses, admin, admin_hosts, grace, wanted_connections, reloader })
+        Ok(Self { shared, listeners, addresses, admin, admin_hosts, grace, wanted_connections, reloader, keeper })
     }
 
     /// The addresses that requests are accepted on, with the ports that were chosen.
@@ -172,11 +181,16 @@ impl App {
             for address in &self.addresses {
                 tracing::info!(%address, workers, "listening");
             }
-            tokio::select! {
+            let keeping = self.keeper.map(|keeper| keeper.start(Arc::clone(&self.shared)));
+            let ended = tokio::select! {
                 drained = drain.run() => drained.map_err(AppError::system("take signals")),
                 () = housekeeping(&self.shared, logs) => Ok(()),
                 () = async { beside.await; std::future::pending().await } => Ok(()),
+            };
+            if let Some(keeping) = keeping {
+                keeping.finish().await;
             }
+            ended
         })
     }
 }

@@ -16,6 +16,7 @@ use crate::config::{self, Config, Sources};
 use crate::gate::Gate;
 use crate::proxy::settings::Fixed;
 use crate::proxy::{Current, Shared};
+use crate::store::snapshot;
 use crate::{admin, telemetry};
 
 /// How long a file is left alone after a change, so that it is not read half written.
@@ -34,19 +35,29 @@ pub(super) fn install(gate: &Gate, config: Config) -> Current {
 pub(super) struct Kept {
     fixed: Fixed,
     admin: admin::Settings,
+    snapshot: Option<snapshot::Settings>,
     log: telemetry::LogSettings,
 }
 
 impl Kept {
     pub(super) fn of(config: &Config) -> Self {
-        Self { fixed: config.fixed.clone(), admin: config.admin.clone(), log: config.log.clone() }
+        Self {
+            fixed: config.fixed.clone(),
+            admin: config.admin.clone(),
+            snapshot: config.snapshot.clone(),
+            log: config.log.clone(),
+        }
     }
 
     /// The tables in which `new` asks for what only a restart can give.
     fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
         let log = |kept: &Self| (kept.log.format, kept.log.level);
-        let tables =
-            [("server", self.fixed != new.fixed), ("admin", self.admin != new.admin), ("log", log(self) != log(new))];
+        let tables = [
+            ("server", self.fixed != new.fixed),
+            ("admin", self.admin != new.admin),
+            ("snapshot", self.snapshot != new.snapshot),
+            ("log", log(self) != log(new)),
+        ];
         tables.into_iter().filter_map(|(table, differs)| differs.then_some(table)).collect()
     }
 }

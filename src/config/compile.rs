@@ -11,7 +11,7 @@ use super::context::Context;
 use super::diagnostics::{Problem, did_you_mean};
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
-use super::{Config, Sources, compile_access, compile_identity, compile_limit, compile_tls};
+use super::{Config, Sources, compile_access, compile_identity, compile_limit, compile_snapshot, compile_tls};
 use crate::gate::HoldCaps;
 use crate::policy::Policy;
 use crate::policy::client_ip::ClientIpRules;
@@ -40,6 +40,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let free_preflights = headers.switch("free_preflights");
     let hold = hold(&root.table("hold"));
     let max_tokens = root.table("tokens").count("max_cached");
+    let snapshot = compile_snapshot::snapshot(&root.table("snapshot"));
     let log = log(&root.table("log"));
 
     let (names, identities) = compile_identity::identities(&root.table("identity"), tls_table.has("client_ca"));
@@ -62,6 +63,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
         hold: hold?,
         max_tokens: max_tokens?.into_inner(),
         admin: admin?,
+        snapshot: snapshot?,
         log: log?,
         sources: Sources::default(),
     })

@@ -9,6 +9,7 @@ mod compile_beyond;
 mod compile_identity;
 mod compile_limit;
 mod compile_settle;
+mod compile_snapshot;
 mod compile_tls;
 
 mod compile_allowed;
@@ -39,7 +40,7 @@ pub use diagnostics::Diagnostics;
 pub use schema::{Kind, Opt, Preset, options, options_markdown};
 pub use sources::Sources;
 
-use crate::{admin, gate, policy, proxy, telemetry};
+use crate::{admin, gate, policy, proxy, store, telemetry};
 use context::Context;
 use diagnostics::Problem;
 
@@ -58,6 +59,8 @@ pub struct Config {
     pub max_tokens: usize,
     /// The admin listener, fixed at start.
     pub admin: admin::Settings,
+    /// Where the state of limits is kept, fixed at start.
+    pub snapshot: Option<store::snapshot::Settings>,
     /// Logs; only the access log changes on reload.
     pub log: telemetry::LogSettings,
     /// Files it was read from: itself, keys, secrets. A change of any is a reason to reload.

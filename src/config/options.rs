@@ -96,6 +96,11 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("tokens.max_cached", Count(1, 100_000_000), Toml("10000"),
         "Verified tokens that are remembered."),
 
+    opt("snapshot.path", Text("file"), Required,
+        "Where the state of limits is kept between runs, with the secret of their keys."),
+    opt("snapshot.interval", Duration, Toml("\"1min\""),
+        "How often it is written, beside the end of each run."),
+
     opt("log.format", OneOf(&["auto", "text", "json"]), Toml("\"auto\""),
         "How a log line is written; `auto` is text on a terminal and JSON elsewhere."),
     opt("log.level", OneOf(&["error", "warn", "info", "debug", "trace"]), Toml("\"info\""),
@@ -253,4 +258,6 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Keys that are remembered exactly."),
     opt("limit.on_full", OneOf(&["sketch", "shared", "reject", "allow"]), Unset("`sketch` if it can be, else `shared`"),
         "New keys at `max_keys`: counted in fixed memory, sharing buckets, refused, or let through uncounted."),
+    opt("limit.persist", Switch, Unset("true if a rate or a ban of it lasts an hour or more"),
+        "Keep its state in `snapshot.path`, so that a restart refills nothing."),
 ];

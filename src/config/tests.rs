@@ -5,6 +5,7 @@
 
 mod access;
 mod rules;
+mod snapshot;
 mod tls;
 
 use std::path::Path;
@@ -88,7 +89,7 @@ quux = 1"#), @r#"
     6 | quux = 1
       | ^^^^
       |
-      = help: `[[limit]]` can have name, stage, mode, match, except, key, algorithm, rate, burst, max, align, time_zone, sub_windows, cost, plans, overrides, count, settle, max_debt, on_limit, hold, delay, ban, max_keys, on_full
+      = help: `[[limit]]` can have name, stage, mode, match, except, key, algorithm, rate, burst, max, align, time_zone, sub_windows, cost, plans, overrides, count, settle, max_debt, on_limit, hold, delay, ban, max_keys, on_full, persist
     "#);
     insta::assert_snapshot!(said(r#"[[limits]]
 name = "a""#), @r#"

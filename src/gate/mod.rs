@@ -10,6 +10,7 @@ mod delay;
 mod explain;
 mod hold;
 mod identify;
+mod keep;
 mod line;
 mod live;
 mod refused;

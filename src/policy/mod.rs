@@ -97,6 +97,8 @@ pub struct Limit {
     pub max_keys: usize,
     /// What happens to other keys then.
     pub on_full: OnFull,
+    /// Whether its state outlives the process, if there is a place to keep it.
+    pub persist: bool,
 }
 
 /// When a limit is decided.

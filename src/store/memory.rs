@@ -7,6 +7,8 @@
 //!
 //! The map is reached only through the closures here: no guard leaves this file, and none meets another.
 
+mod packed;
+
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -19,6 +21,8 @@ use super::overflow::Overflow;
 use super::table::Outcome;
 use crate::limit::{Decision, Key, OnFull, Retry, sketch, token_bucket};
 use crate::time::Timestamp;
+
+pub(super) use packed::{BLOCK_BYTES, in_blocks};
 
 /// The states of all keys of one limit.
 #[derive(Debug)]
@@ -95,6 +99,11 @@ impl<S: Kept> Keys<S> {
         self.on_full.store(on_full);
     }
 
+    /// Keys that may be remembered exactly.
+    pub(super) fn max_keys(&self) -> usize {
+        self.at_most.load(Ordering::Relaxed)
+    }
+
     /// Keys remembered exactly.
     pub(super) fn len(&self) -> usize {
         self.len.0.load(Ordering::Relaxed)
@@ -111,7 +120,7 @@ impl<S: Kept> Keys<S> {
 
     /// Whether there is no room for new keys.
     pub(super) fn is_full(&self) -> bool {
-        self.len() >= self.at_most.load(Ordering::Relaxed)
+        self.len() >= self.max_keys()
     }
 
     /// Decisions about keys without room since this was last asked.

@@ -11,6 +11,8 @@ mod sketches;
 mod table;
 mod tokens;
 
+pub mod snapshot;
+
 use smallvec::SmallVec;
 
 pub use bans::Bans;

@@ -68,6 +68,12 @@ pub struct Metrics {
     pub reload_successful: IntGauge,
     /// Unix seconds of the last reload that went well.
     pub reload_timestamp: Gauge,
+    /// 1 if this process went on from a snapshot.
+    pub snapshot_restored: IntGauge,
+    /// 1 if the last snapshot could be written.
+    pub snapshot_successful: IntGauge,
+    snapshot_timestamp: Gauge,
+    snapshot_bytes: IntGauge,
 }
 
 #[derive(Debug)]
@@ -135,8 +141,22 @@ impl Metrics {
                 .gauge("weir_config_last_reload_successful", "1 if the last reload went well, else 0.")?,
             reload_timestamp: make
                 .float_gauge("weir_config_last_reload_timestamp_seconds", "When the last good reload was.")?,
+            snapshot_restored: make.gauge("weir_snapshot_restored", "1 if limits went on from a snapshot.")?,
+            snapshot_successful: make
+                .gauge("weir_snapshot_last_successful", "1 if the last snapshot was written, else 0.")?,
+            snapshot_timestamp: make
+                .float_gauge("weir_snapshot_last_timestamp_seconds", "When the last snapshot was written.")?,
+            snapshot_bytes: make.gauge("weir_snapshot_bytes", "Length of the last snapshot.")?,
             registry: make.registry,
         })
+    }
+
+    /// A snapshot of `bytes` was written at `now`.
+    #[allow(clippy::cast_precision_loss)] // seconds, as above
+    pub fn snapshot_written(&self, bytes: u64, now: Timestamp) {
+        self.snapshot_successful.set(1);
+        self.snapshot_timestamp.set(now.as_secs() as f64);
+        self.snapshot_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// A configuration was taken over at `now`.

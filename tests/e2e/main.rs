@@ -34,5 +34,6 @@ mod logs;
 mod metrics;
 mod reload;
 mod settle;
+mod snapshot;
 
 mod tls;

@@ -26,6 +26,10 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("weir_panics_total", "counter", &[]),
     ("weir_problems_total", "counter", &["kind"]),
     ("weir_requests_total", "counter", &["verdict"]),
+    ("weir_snapshot_bytes", "gauge", &[]),
+    ("weir_snapshot_last_successful", "gauge", &[]),
+    ("weir_snapshot_last_timestamp_seconds", "gauge", &[]),
+    ("weir_snapshot_restored", "gauge", &[]),
     ("weir_tls_handshakes_failed_total", "counter", &[]),
     ("weir_upstream_duration_seconds", "histogram", &[]),
 ];
