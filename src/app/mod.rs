@@ -7,6 +7,7 @@ mod descriptors;
 mod drain;
 mod files;
 mod keep;
+mod operators;
 mod reload;
 
 use std::future::Future;
@@ -23,7 +24,7 @@ use tokio::runtime::Builder;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::admin::{self, Admin, NewestLive};
+use crate::admin::{Admin, NewestLive};
 use crate::config::Config;
 use crate::gate::Gate;
 use crate::proxy::{self, Shared, Stage};
@@ -31,6 +32,7 @@ use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
 use drain::{Drain, Stops};
 use keep::Keeper;
+use operators::Operators;
 use reload::{Hangups, Reloader};
 
 /// Why Weir does not run; one line each.
@@ -71,7 +73,7 @@ pub struct App {
     listeners: Vec<Vec<TcpListener>>,
     addresses: Vec<SocketAddr>,
     admin: Option<TcpListener>,
-    admin_hosts: Vec<Box<str>>,
+    operators: Arc<Operators>,
     grace: Duration,
     /// As configured; the workers go by what the descriptors suffice for.
     wanted_connections: usize,
@@ -89,7 +91,7 @@ impl App {
     pub fn new(config: Config, source: Option<PathBuf>) -> Result<Self, AppError> {
         let (listeners, addresses) = bind(&config)?;
         let admin = config.admin.listen.map(bind_admin).transpose()?;
-        let admin_hosts = config.admin.hosts.clone();
+        let operators = Arc::new(Operators::new(config.admin.access.clone(), config.admin_tls.clone()));
         let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), revision);
         let metrics = Arc::new(metrics.map_err(AppError::system("register the metrics"))?);
@@ -112,8 +114,9 @@ impl App {
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);
         let shared = Arc::new(Shared { gate, metrics, current, connections, max_connections, draining });
-        let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared)));
-        Ok(Self { shared, listeners, addresses, admin, admin_hosts, grace, wanted_connections, reloader, keeper })
+        let reloader =
+            source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared), Arc::clone(&operators)));
+        Ok(Self { shared, listeners, addresses, admin, operators, grace, wanted_connections, reloader, keeper })
     }
 
     /// The addresses that requests are accepted on, with the ports that were chosen.
@@ -155,13 +158,13 @@ impl App {
         drop(ended);
         let ready = Arc::new(AtomicBool::new(true));
         let newest = Map::new(Arc::clone(&self.shared.current), |current: &proxy::Current| &current.live);
-        let operators = |address| Admin {
+        let answering = |address| Admin {
             metrics: Arc::clone(&self.shared.metrics),
             gate: Arc::clone(&self.shared.gate),
             live: NewestLive::new(newest),
             ready: Arc::clone(&ready),
             address,
-            hosts: self.admin_hosts.into(),
+            access: Arc::clone(&self.operators.access),
         };
         let shared = Arc::clone(&self.shared);
         runtime.block_on(async {
@@ -175,7 +178,7 @@ impl App {
             if let Some((listener, address)) = self.admin.zip(admin_address) {
                 let listener = tokio::net::TcpListener::from_std(listener);
                 let listener = listener.map_err(AppError::system("serve operators"))?;
-                tokio::spawn(admin::serve(listener, operators(address)));
+                tokio::spawn(Arc::clone(&self.operators).serve(listener, answering(address)));
                 tracing::info!(%address, "serving operators");
             }
             for address in &self.addresses {

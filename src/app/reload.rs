@@ -4,6 +4,7 @@
 //! systems that announce none, only if their contents differ from what was tried last.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +13,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::files::FileWatch;
+use super::operators::Operators;
 use crate::config::{self, Config, Sources};
 use crate::gate::Gate;
 use crate::proxy::settings::Fixed;
 use crate::proxy::{Current, Shared};
 use crate::store::snapshot;
-use crate::{admin, telemetry};
+use crate::telemetry;
 
 /// How long a file is left alone after a change, so that it is not read half written.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -34,7 +36,7 @@ pub(super) fn install(gate: &Gate, config: Config) -> Current {
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     fixed: Fixed,
-    admin: admin::Settings,
+    admin: (Option<SocketAddr>, bool),
     snapshot: Option<snapshot::Settings>,
     log: telemetry::LogSettings,
 }
@@ -43,7 +45,7 @@ impl Kept {
     pub(super) fn of(config: &Config) -> Self {
         Self {
             fixed: config.fixed.clone(),
-            admin: config.admin.clone(),
+            admin: (config.admin.listen, config.admin.has_tls),
             snapshot: config.snapshot.clone(),
             log: config.log.clone(),
         }
@@ -69,11 +71,18 @@ pub(super) struct Reloader {
     shared: Arc<Shared>,
     /// What was tried last, whether or not it was taken over.
     tried: Sources,
+    operators: Arc<Operators>,
 }
 
 impl Reloader {
-    pub(super) fn new(source: PathBuf, kept: Kept, tried: Sources, shared: Arc<Shared>) -> Self {
-        Self { source, kept, shared, tried }
+    pub(super) fn new(
+        source: PathBuf,
+        kept: Kept,
+        tried: Sources,
+        shared: Arc<Shared>,
+        operators: Arc<Operators>,
+    ) -> Self {
+        Self { source, kept, shared, tried, operators }
     }
 
     /// Watches and reloads until dropped.
@@ -112,6 +121,7 @@ impl Reloader {
         self.tried = config.sources.clone();
         let config = keep_sessions(config, &self.shared.current.load());
         let limits = config.policy.limits().len();
+        self.operators.reload(config.admin.access.clone(), config.admin_tls.clone());
         self.shared.current.store(Arc::new(install(&self.shared.gate, config)));
         metrics.reloaded(self.shared.gate.clock().now());
         tracing::info!(limits, "reloaded");

@@ -11,15 +11,16 @@ use super::context::Context;
 use super::diagnostics::{Problem, did_you_mean};
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
-use super::{Config, Sources, compile_access, compile_identity, compile_limit, compile_snapshot, compile_tls};
+use super::{
+    Config, Sources, compile_access, compile_admin, compile_identity, compile_limit, compile_snapshot, compile_tls,
+};
 use crate::gate::HoldCaps;
 use crate::policy::Policy;
 use crate::policy::client_ip::ClientIpRules;
-use crate::policy::host::{host, is_authority};
 use crate::proxy::settings::{Bounds, Fixed, Settings, Timeouts, Upstream};
 use crate::respond::Profiles;
+use crate::telemetry;
 use crate::telemetry::{AccessLog, LogFormat, LogSettings};
-use crate::{admin, telemetry};
 
 pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Config> {
     let root = Table::root(context, document);
@@ -34,7 +35,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
 
     let timeouts = timeouts(&root.table("timeouts"));
     let upstream = upstream(&root.table("upstream"), listen.as_deref());
-    let admin = admin(&root.table("admin"), listen.as_deref());
+    let admin = compile_admin::admin(&root.table("admin"), listen.as_deref());
     let headers = root.table("headers");
     let profiles = profiles(&headers);
     let free_preflights = headers.switch("free_preflights");
@@ -48,6 +49,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let access = compile_access::access(&root, &names);
     let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
     let limits = compile_limit::limits(&root, &names, ipv6_prefix);
+    let admin = admin?;
 
     Some(Config {
         fixed: fixed?,
@@ -62,7 +64,8 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
         policy: Policy::new(limits?, identities?, client_ip?, free_preflights?).with_access(access, plans?),
         hold: hold?,
         max_tokens: max_tokens?.into_inner(),
-        admin: admin?,
+        admin: admin.0,
+        admin_tls: admin.1,
         snapshot: snapshot?,
         log: log?,
         sources: Sources::default(),
@@ -172,31 +175,6 @@ fn rest_is_authority(text: &str) -> bool {
     let after_host = text.strip_prefix(authority.host());
     let port_is_good = authority.port_u16().is_some_and(|port| port > 0);
     !authority.host().is_empty() && !text.contains('@') && (port_is_good || after_host == Some(""))
-}
-
-fn admin(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<admin::Settings> {
-    let parse = |text: &str| if text == "off" { Ok(None) } else { units::address(text).map(Some) };
-    let address = table.parsed("listen", parse);
-    let hosts = table.list("hosts", admin_host);
-    let address = address?;
-    let is_taken =
-        |own: &&Located<SocketAddr>| own.get_ref().port() != 0 && Some(own.get_ref()) == address.get_ref().as_ref();
-    if let Some(own) = listen.unwrap_or_default().iter().find(is_taken) {
-        let title = "`admin.listen` and `server.listen` are the same address";
-        let problem = Problem::new(address.span(), title);
-        table.context.note(problem.also(own.span(), "here"));
-    }
-    let hosts = hosts?.into_iter().map(Located::into_inner).collect();
-    Some(admin::Settings { listen: address.into_inner(), hosts })
-}
-
-fn admin_host(text: &str) -> Result<Box<str>, Fault> {
-    if text.contains(':') || !is_authority(text) {
-        return Err(
-            Fault::new(format!("`{text}` is not a host")).help(Some("a host is written without a port".to_owned()))
-        );
-    }
-    Ok(host(text).into())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

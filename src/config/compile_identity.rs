@@ -179,17 +179,7 @@ fn read_file(table: &Table<'_>, key: &str, path: &Located<String>) -> Option<Vec
 }
 
 fn secret(key: &Table<'_>, algorithms: &[Algorithm]) -> Option<Vec<u8>> {
-    check_not_literal(key, key.get("secret")?)?;
-    let table = key.table("secret");
-    let (span, bytes) = match (table.has("env"), table.has("file")) {
-        (true, false) => secret_of_variable(&table),
-        (false, true) => secret_of_file(&table),
-        _ => {
-            let problem = Problem::new(table.span(), "a secret is exactly one of `env` and `file`");
-            table.context.note(problem.absence());
-            None
-        }
-    }?;
+    let (span, bytes) = secret_of(key, "secret")?;
     let what = match bytes.len() {
         0 => "this secret is empty".to_owned(),
         length if length < HS256_SECRET_BYTES_MIN && algorithms.contains(&Algorithm::Hs256) => {
@@ -197,8 +187,23 @@ fn secret(key: &Table<'_>, algorithms: &[Algorithm]) -> Option<Vec<u8>> {
         }
         _ => return Some(bytes),
     };
-    table.context.note(Problem::new(span, what));
+    key.context.note(Problem::new(span, what));
     None
+}
+
+/// What the variable or the file holds that an option names, and where that stands.
+pub(super) fn secret_of(holder: &Table<'_>, key: &str) -> Option<(Range<usize>, Vec<u8>)> {
+    check_not_literal(holder, holder.get(key)?)?;
+    let table = holder.table(key);
+    match (table.has("env"), table.has("file")) {
+        (true, false) => secret_of_variable(&table),
+        (false, true) => secret_of_file(&table),
+        _ => {
+            let problem = Problem::new(table.span(), "a secret is exactly one of `env` and `file`");
+            table.context.note(problem.absence());
+            None
+        }
+    }
 }
 
 /// Notes a secret that is written into the configuration, and keeps it from being shown.

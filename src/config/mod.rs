@@ -5,6 +5,7 @@
 
 mod compile;
 mod compile_access;
+mod compile_admin;
 mod compile_beyond;
 mod compile_identity;
 mod compile_limit;
@@ -57,8 +58,10 @@ pub struct Config {
     pub hold: gate::HoldCaps,
     /// Verified tokens remembered.
     pub max_tokens: usize,
-    /// The admin listener, fixed at start.
+    /// The admin listener.
     pub admin: admin::Settings,
+    /// What its clients are met with.
+    pub admin_tls: Option<proxy::tls::Tls>,
     /// Where the state of limits is kept, fixed at start.
     pub snapshot: Option<store::snapshot::Settings>,
     /// Logs; only the access log changes on reload.

@@ -4,6 +4,7 @@
 #![allow(clippy::too_many_lines, clippy::needless_raw_string_hashes)]
 
 mod access;
+mod admin;
 mod rules;
 mod snapshot;
 mod tls;
@@ -26,7 +27,7 @@ const UPSTREAM: &str = "[upstream]\nurl = \"http://127.0.0.1:9000\"\n";
 
 fn compile(text: &str) -> Result<Config, Diagnostics> {
     let env = |name: &str| match name {
-        "WEIR_JWT_SECRET" => Some("0123456789abcdef0123456789abcdef".to_owned()),
+        "WEIR_JWT_SECRET" | "WEIR_ADMIN_TOKEN" => Some("0123456789abcdef0123456789abcdef".to_owned()),
         "SHORT" => Some("hunter2".to_owned()),
         "EMPTY" => Some(String::new()),
         _ => None,

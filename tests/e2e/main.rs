@@ -26,6 +26,7 @@ mod limits;
 mod answers;
 mod attacks;
 
+mod admin;
 mod api;
 mod drain;
 mod examples;
