@@ -7,6 +7,7 @@ use std::process::Command;
 
 use weir::config;
 use weir::telemetry::Metrics;
+use weir::time::Timestamp;
 
 const README: &str = include_str!("../README.md");
 
@@ -53,6 +54,7 @@ fn every_metric_is_there_and_no_other() {
     let metrics = Metrics::new("", "").unwrap();
     metrics.limit("any");
     metrics.problems.with_label_values(&["any"]);
+    metrics.jwks_fetched("any", true, Timestamp::ZERO);
     let text = String::from_utf8(metrics.render().unwrap()).unwrap();
     let registered: BTreeSet<_> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();

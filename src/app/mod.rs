@@ -6,6 +6,7 @@
 mod descriptors;
 mod drain;
 mod files;
+mod jwks;
 mod keep;
 mod operators;
 mod reload;
@@ -31,9 +32,10 @@ use crate::proxy::{self, Shared, Stage};
 use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
 use drain::{Drain, Stops};
+use jwks::Jwks;
 use keep::Keeper;
 use operators::Operators;
-use reload::{Hangups, Reloader};
+use reload::{Beside, Hangups, Reloader};
 
 /// Why Weir does not run; one line each.
 #[derive(Debug)]
@@ -74,6 +76,7 @@ pub struct App {
     addresses: Vec<SocketAddr>,
     admin: Option<TcpListener>,
     operators: Arc<Operators>,
+    jwks: Arc<Jwks>,
     grace: Duration,
     /// As configured; the workers go by what the descriptors suffice for.
     wanted_connections: usize,
@@ -113,10 +116,11 @@ impl App {
         let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config)));
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);
+        let jwks = Arc::new(Jwks::default());
         let shared = Arc::new(Shared { gate, metrics, current, connections, max_connections, draining });
-        let reloader =
-            source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared), Arc::clone(&operators)));
-        Ok(Self { shared, listeners, addresses, admin, operators, grace, wanted_connections, reloader, keeper })
+        let beside = Beside { operators: Arc::clone(&operators), jwks: Arc::clone(&jwks) };
+        let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared), beside));
+        Ok(Self { shared, listeners, addresses, admin, operators, jwks, grace, wanted_connections, reloader, keeper })
     }
 
     /// The addresses that requests are accepted on, with the ports that were chosen.
@@ -184,6 +188,7 @@ impl App {
             for address in &self.addresses {
                 tracing::info!(%address, workers, "listening");
             }
+            tokio::spawn(self.jwks.run(Arc::clone(&self.shared)));
             let keeping = self.keeper.map(|keeper| keeper.start(Arc::clone(&self.shared)));
             let ended = tokio::select! {
                 drained = drain.run() => drained.map_err(AppError::system("take signals")),

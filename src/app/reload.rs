@@ -13,6 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::files::FileWatch;
+use super::jwks::Jwks;
 use super::operators::Operators;
 use crate::config::{self, Config, Sources};
 use crate::gate::Gate;
@@ -64,6 +65,12 @@ impl Kept {
     }
 }
 
+/// What goes by the configuration beside the data path.
+pub(super) struct Beside {
+    pub(super) operators: Arc<Operators>,
+    pub(super) jwks: Arc<Jwks>,
+}
+
 /// Reloads one file, and what it refers to, for as long as Weir runs.
 pub(super) struct Reloader {
     source: PathBuf,
@@ -71,18 +78,12 @@ pub(super) struct Reloader {
     shared: Arc<Shared>,
     /// What was tried last, whether or not it was taken over.
     tried: Sources,
-    operators: Arc<Operators>,
+    beside: Beside,
 }
 
 impl Reloader {
-    pub(super) fn new(
-        source: PathBuf,
-        kept: Kept,
-        tried: Sources,
-        shared: Arc<Shared>,
-        operators: Arc<Operators>,
-    ) -> Self {
-        Self { source, kept, shared, tried, operators }
+    pub(super) fn new(source: PathBuf, kept: Kept, tried: Sources, shared: Arc<Shared>, beside: Beside) -> Self {
+        Self { source, kept, shared, tried, beside }
     }
 
     /// Watches and reloads until dropped.
@@ -121,7 +122,8 @@ impl Reloader {
         self.tried = config.sources.clone();
         let config = keep_sessions(config, &self.shared.current.load());
         let limits = config.policy.limits().len();
-        self.operators.reload(config.admin.access.clone(), config.admin_tls.clone());
+        self.beside.operators.reload(config.admin.access.clone(), config.admin_tls.clone());
+        self.beside.jwks.adopt(&config.policy);
         self.shared.current.store(Arc::new(install(&self.shared.gate, config)));
         metrics.reloaded(self.shared.gate.clock().now());
         tracing::info!(limits, "reloaded");

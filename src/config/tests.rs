@@ -5,6 +5,7 @@
 
 mod access;
 mod admin;
+mod fetched;
 mod rules;
 mod snapshot;
 mod tls;
@@ -671,13 +672,13 @@ keys = [
     13 |   { jwks = *********** },
        |            ^^^^^^^^^^^
 
-    error: a key is exactly one of `jwks`, `pem` and `secret`
+    error: a key is exactly one of `jwks`, `jwks_url`, `pem` and `secret`
       --> weir.toml:14:3
        |
     14 |   { jwks = "keys/sellers.jwks.json", pem = "keys/sellers.pem" },
        |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 
-    error: a key is exactly one of `jwks`, `pem` and `secret`
+    error: a key is exactly one of `jwks`, `jwks_url`, `pem` and `secret`
       --> weir.toml:15:3
        |
     15 |   { jwk = ********* },

@@ -261,6 +261,14 @@ impl Policy {
         &self.limits
     }
 
+    /// The keys of identities that are fetched while this is in force, with the name of the identity.
+    pub fn fetched_keys(&self) -> impl Iterator<Item = (&str, &jwt::FetchedKeys)> {
+        self.identities.iter().filter_map(|identity| match &identity.source {
+            IdentitySource::Jwt { verifier, .. } => Some((&*identity.name, verifier.fetched()?)),
+            _ => None,
+        })
+    }
+
     /// Whether any limit is decided at arrival.
     pub fn has_arrival(&self) -> bool {
         !self.matchers[Stage::Arrival as usize].is_empty()

@@ -31,6 +31,7 @@ mod api;
 mod drain;
 mod examples;
 mod explain;
+mod jwks;
 mod logs;
 mod metrics;
 mod reload;

@@ -26,15 +26,15 @@ const TESTING: &str = "testing";
 
 /// Outside crates, and the modules that may name them.
 const HOMES: &[(&str, &[&str])] = &[
-    ("hyper", &["proxy", "admin", "cli"]),
-    ("hyper_util", &["proxy", "admin", "cli"]),
+    ("hyper", &["proxy", "admin", "app", "cli"]),
+    ("hyper_util", &["proxy", "admin", "app", "cli"]),
     ("dashmap", &["store"]),
     ("prometheus", &["telemetry"]),
     ("toml", &["config"]),
     ("clap", &["cli", MAIN]),
     ("jsonwebtoken", &["policy", "cli"]),
     ("jiff", &["limit"]),
-    ("rustls", &["proxy"]),
+    ("rustls", &["proxy", "app"]),
     ("x509_parser", &["proxy"]),
     ("prefix_trie", &["policy"]),
 ];
