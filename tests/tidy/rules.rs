@@ -58,6 +58,7 @@ const TOP_LEVEL: &[&str] = &[
     "config",
     "tests",
     "benches",
+    "docs",
     "Dockerfile",
     "README.md",
     "ARCHITECTURE.md",
