@@ -91,7 +91,8 @@ impl<'a> Table<'a> {
     }
 
     fn holds_secrets(&self) -> bool {
-        ["identity", "server.tls"].iter().any(|start| self.path.starts_with(start)) || self.path.ends_with(".identity")
+        ["identity", "server.tls", "admin"].iter().any(|start| self.path.starts_with(start))
+            || self.path.ends_with(".identity")
     }
 
     /// Keeps every value within `value` out of what is shown.
@@ -101,6 +102,11 @@ impl<'a> Table<'a> {
             DeValue::Array(items) => items.iter().for_each(|item| self.hide_all(item)),
             _ => self.context.hide(value.span()),
         }
+    }
+
+    /// Its full name.
+    pub(super) fn path(&self) -> &str {
+        &self.path
     }
 
     /// Where it begins.

@@ -251,7 +251,7 @@ impl Session<'_> {
     ) -> After {
         let Some(exchange) = exchange else { return After::Break };
         life.measure(exchange.handed_over(), time::instant_now(), passed.was_held);
-        let mut bill = passed.charged.bill();
+        let mut bill = passed.identified.charged.bill();
         {
             let Some((head, reason, fields)) = exchange.response() else { return After::Break };
             let profiles = life.view.current.settings.profiles;

@@ -164,8 +164,9 @@ impl<'v> Life<'v> {
     }
 
     fn unidentified(&self, missing: &Unidentified<'_>, is_grpc: bool) -> Stop<'v> {
-        self.count(Kind::Unidentified);
-        Answer::unidentified(missing, is_grpc).into()
+        let answer = Answer::unidentified(missing, is_grpc);
+        self.count(answer.kind());
+        answer.into()
     }
 
     /// Decides one stage, and waits if it must.
