@@ -17,6 +17,7 @@ use crate::gate::HoldCaps;
 use crate::policy::Policy;
 use crate::policy::client_ip::ClientIpRules;
 use crate::proxy::Listen;
+use crate::proxy::proxy_protocol::Version;
 use crate::proxy::settings::{Bounds, Fixed, Settings, Timeouts, Upgrades, Upstream};
 use crate::respond::Profiles;
 use crate::telemetry;
@@ -148,6 +149,8 @@ fn upstream(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Ups
     let rewrite_host = table.choice("host", &[("preserve", false), ("upstream", true)]);
     let max_idle = table.count("max_idle");
     let idle_timeout = table.duration("idle_timeout");
+    let versions = [("off", None), ("v1", Some(Version::V1)), ("v2", Some(Version::V2))];
+    let proxy_protocol = table.choice("proxy_protocol", &versions);
     let upgrades = table.list("upgrade", units::upgrade);
     let authority = authority?;
     let address = authority.get_ref().as_str().parse().map(Listen::Tcp).ok();
@@ -161,6 +164,7 @@ fn upstream(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Ups
         rewrite_host: rewrite_host?,
         max_idle: max_idle?.into_inner(),
         idle_timeout: idle_timeout?,
+        proxy_protocol: proxy_protocol?,
         upgrades: Upgrades(upgrades?.into_iter().map(Located::into_inner).collect()),
     })
 }

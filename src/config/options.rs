@@ -83,6 +83,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Idle connections that each worker keeps."),
     opt("upstream.idle_timeout", Duration, Toml("\"30s\""),
         "How long a connection is kept idle."),
+    opt("upstream.proxy_protocol", OneOf(&["off", "v1", "v2"]), Toml("\"off\""),
+        "Begin connections with a PROXY header that names the client; then each request has one of its own."),
     opt("upstream.upgrade", List("name of a protocol, such as `websocket`"), Toml("[]"),
         "Protocols that clients may change to with `Upgrade`; other upgrades are not sent on."),
 

@@ -165,7 +165,7 @@ impl Session<'_> {
         *asked = Asked::by(&request);
         let admitted = life.admit(&request, *asked, Some(&mut *wire), tally, passed).await?;
         let upgrade = admitted.upgrade.as_deref();
-        let pooled = if upgrade.is_some() { None } else { life.view.pool.take() };
+        let pooled = if life.is_alone(&admitted) { None } else { life.view.pool.take() };
         let connected = if let Some(connection) = pooled {
             Ok(connection)
         } else {

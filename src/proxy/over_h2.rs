@@ -198,7 +198,7 @@ async fn forward<'v>(
     asked: Asked,
     passed: &mut Passed<'v>,
 ) -> Result<Forwarded, Stop<'v>> {
-    let pooled = if admitted.upgrade.is_some() { None } else { life.view.pool.take() };
+    let pooled = if life.is_alone(admitted) { None } else { life.view.pool.take() };
     let connected = match pooled {
         Some(connection) => Ok(connection),
         None => life.view.pool.connect().await,

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 
 use http::Method;
@@ -16,6 +16,7 @@ use super::error;
 use super::forward::{Forwarded, Sender};
 use super::h1::HeadFault;
 use super::host;
+use super::proxy_protocol;
 use super::request::Request;
 use super::tally::Tally;
 use super::upgrade::Upgrade;
@@ -49,10 +50,22 @@ pub(super) struct Peer {
     pub(super) ip: IpAddr,
     /// The same, as X-Forwarded-For has it.
     pub(super) text: Box<str>,
+    /// Where it connects from.
+    pub(super) address: SocketAddr,
+    /// What it connected to, if that was asked for when it did.
+    pub(super) local: Option<SocketAddr>,
     /// Whether it speaks TLS.
     pub(super) is_tls: bool,
     /// What its certificate says of it, if it has shown one.
     pub(super) certificate: Option<Box<Certificate>>,
+}
+
+impl Peer {
+    /// What it connected to; nowhere in particular if that is not known.
+    fn to(&self) -> SocketAddr {
+        let unknown = if self.ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        self.local.unwrap_or(SocketAddr::new(unknown, 0))
+    }
 }
 
 /// What all phases of a request go by.
@@ -221,6 +234,12 @@ impl<'v> Life<'v> {
         Ok(passed)
     }
 
+    /// Whether its connection to the upstream may serve nothing else: it is marked as that of one client, or may
+    /// become something else. Whoever was asked to change the protocol may think that it did.
+    pub(super) fn is_alone(&self, admitted: &Admitted<'_, '_>) -> bool {
+        admitted.upgrade.is_some() || self.view.current.settings.upstream.proxy_protocol.is_some()
+    }
+
     /// Begins the exchange with the upstream on `connection`.
     pub(super) fn begin(
         &self,
@@ -239,8 +258,12 @@ impl<'v> Life<'v> {
             expects_continue: expects_continue(request),
             may_repeat: request.is_bodyless() && request.method.is_safe(),
             may_switch: upgrade.is_some(),
+            is_alone: self.is_alone(admitted),
         };
         Exchange::new(&self.view.pool, connection, sent, &settings.timeouts, |out| {
+            if let Some(version) = settings.upstream.proxy_protocol {
+                proxy_protocol::write(out, version, self.peer.address, self.peer.to());
+            }
             super::forward::write_head(out, request, &forwarded, settings)
         })
     }

@@ -6,6 +6,7 @@ use http::uri::Authority;
 use ipnet::IpNet;
 
 use super::listener::Listen;
+use super::proxy_protocol::Version;
 use super::tls::Tls;
 use crate::respond::Profiles;
 
@@ -54,6 +55,8 @@ pub struct Upstream {
     pub max_idle: usize,
     /// How long a connection is kept idle.
     pub idle_timeout: Duration,
+    /// With which header each connection begins, if with any.
+    pub proxy_protocol: Option<Version>,
     /// What its clients may change to.
     pub upgrades: Upgrades,
 }

@@ -364,8 +364,7 @@ impl Exchange {
         if !self.decoder.has_ended() {
             return;
         }
-        // Whoever was asked to change the protocol may think that it did.
-        let may_keep = self.is_sent() && !self.request.may_switch;
+        let may_keep = self.is_sent() && !self.request.is_alone;
         let keeps_alive = may_keep && self.head.as_ref().is_some_and(|head| head.keeps_alive);
         if let Some(connection) =
             self.connection.take().filter(|connection| keeps_alive && connection.out.pending() == 0)

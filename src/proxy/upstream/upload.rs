@@ -41,8 +41,10 @@ pub(in super::super) struct Sent {
     pub(in super::super) expects_continue: bool,
     /// It may go out twice: it is safe and has no body (RFC 9110, section 9.2.2).
     pub(in super::super) may_repeat: bool,
-    /// It asks for another protocol. Its connection is used for nothing else.
+    /// It asks for another protocol.
     pub(in super::super) may_switch: bool,
+    /// Its connection is used for nothing else.
+    pub(in super::super) is_alone: bool,
 }
 
 /// A request on its way.
