@@ -37,7 +37,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("listenfd", &["app"]),
     ("sd_notify", &["app"]),
     ("rustls", &["proxy", "app"]),
-    ("aws_lc_rs", &["proxy"]),
+    ("aws_lc_rs", &["proxy", "app"]),
     ("x509_parser", &["proxy"]),
     ("prefix_trie", &["policy"]),
 ];
