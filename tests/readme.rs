@@ -40,7 +40,7 @@ fn every_configuration_compiles() {
     assert!(blocks.len() >= 6, "{}", blocks.len());
     let certificates = certificates();
     for block in blocks {
-        let upstream = if block.contains("[upstream]") { "" } else { "[upstream]\nurl = \"http://127.0.0.1:9000\"\n" };
+        let upstream = if block.contains("[upstream") { "" } else { "[upstream]\nurl = \"http://127.0.0.1:9000\"\n" };
         let folder = if block.contains("[server.tls]") { certificates.path() } else { Path::new("config") };
         let compiled = config::compile(&format!("{upstream}{block}"), "README.md", folder, &|_| None);
         compiled.unwrap_or_else(|problems| panic!("{problems}"));

@@ -19,6 +19,8 @@ pub(super) const UNLIMITED: &str = "unlimited";
 const ALGORITHMS: &[&str] =
     &["token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window", "sub_window", "concurrency"];
 const ADDRESSES: Kind = Kind::Some("address and port");
+const ENDPOINT: &str = "`http://host`, `http://host:port` or `unix:/path`";
+const HOSTS: &[&str] = &["preserve", "upstream"];
 
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Opt] = &[
@@ -69,14 +71,38 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("timeouts.total", DurationOr("off"), Toml("\"off\""),
         "From the hand-over to the upstream to the end of the response."),
 
-    opt("upstream.url", Text("`http://host` or `http://host:port`"), Required,
-        "The service behind Weir."),
-    opt("upstream.host", OneOf(&["preserve", "upstream"]), Toml("\"preserve\""),
-        "Which `Host` the upstream sees: the client's or that of `url`."),
+    opt("upstream.url", Text(ENDPOINT), Unset("required without `[upstreams]`"),
+        "The service behind Weir, if there is one in one place."),
+    opt("upstream.host", OneOf(HOSTS), Toml("\"preserve\""),
+        "`Host` towards the service: the client's, or that of `url`."),
     opt("upstream.max_idle", Count(0, 100_000), Toml("64"),
-        "Idle connections that each worker keeps."),
+        "Idle connections to the service that each worker keeps."),
     opt("upstream.idle_timeout", Duration, Toml("\"30s\""),
-        "How long a connection is kept idle."),
+        "How long they are kept."),
+
+    opt("upstreams.NAME.endpoints", Kind::Some(ENDPOINT), Required,
+        "The places where this service runs; requests go to one after another."),
+    opt("upstreams.NAME.host", OneOf(HOSTS), Toml("\"preserve\""),
+        "`Host` towards the service: the client's, or that of the endpoint."),
+    opt("upstreams.NAME.max_idle", Count(0, 100_000), Toml("64"),
+        "Idle connections to each endpoint that each worker keeps."),
+    opt("upstreams.NAME.idle_timeout", Duration, Toml("\"30s\""),
+        "How long they are kept."),
+
+    opt("route.match.path", Kind::Some("path pattern"), Unset("all"),
+        "Paths it takes, as in limits."),
+    opt("route.match.host", Kind::Some("host or `*.host`"), Unset("all"),
+        "Hosts it takes."),
+    opt("route.match.method", Kind::Some("method"), Unset("all"),
+        "Methods it takes."),
+    opt("route.match.header", Map("header names, and values or `*`"), Unset("all"),
+        "Headers that a request must have."),
+    opt("route.upstream", Text("name of an upstream"), Required,
+        "Where its requests go; the first route that matches counts, and without any it is 404."),
+    opt("route.rewrite.strip", Text("path"), NONE,
+        "What is left out at the start of the path; every path of the route begins with it."),
+    opt("route.rewrite.add", Text("path"), NONE,
+        "What is put at the start of the path, or in the place of `strip`."),
 
     opt("admin.listen", Text("address and port, or `off`"), Toml("\"127.0.0.1:9901\""),
         "Where metrics and health are served."),

@@ -85,7 +85,7 @@ impl<'a> Table<'a> {
     fn place(&self) -> String {
         match self.path.as_str() {
             "" => "the file".into(),
-            "limit" => "`[[limit]]`".into(),
+            "limit" | "route" => format!("`[[{}]]`", self.path),
             path => format!("`[{path}]`"),
         }
     }

@@ -21,6 +21,7 @@ pub mod host;
 pub mod jwt;
 pub mod key;
 pub mod path;
+pub mod route;
 
 use std::sync::Arc;
 

@@ -210,7 +210,7 @@ impl Out {
     }
 
     /// Writes what the socket takes; ready when nothing is left. What was written stays until [`Out::clear`].
-    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, stream: &TcpStream) -> Poll<io::Result<()>> {
+    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, stream: &impl Writable) -> Poll<io::Result<()>> {
         while self.sent < self.bytes.len() {
             match stream.try_write(&self.bytes[self.sent..]) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -222,5 +222,24 @@ impl Out {
             }
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+/// What bytes are written to: a socket.
+pub(super) trait Writable {
+    /// Writes what it takes now.
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Ready when it may take more.
+    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+impl Writable for TcpStream {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        Self::try_write(self, bytes)
+    }
+
+    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Self::poll_write_ready(self, cx)
     }
 }

@@ -147,18 +147,17 @@ impl Session<'_> {
         };
         *asked = Asked::by(&request);
         let admitted = life.admit(&request, *asked, Some(&mut *wire), tally, passed).await?;
-        let connected = if let Some(connection) = life.view.pool.take() {
-            Ok(connection)
-        } else {
-            tokio::select! {
+        let connected = match admitted.upstream.take() {
+            Ok(lease) => Ok(lease),
+            Err(place) => tokio::select! {
                 biased;
-                connected = life.view.pool.connect() => connected,
+                connected = admitted.upstream.connect(place) => connected,
                 () = wire.gone() => return Err(Stop::Abandoned),
-            }
+            },
         };
         let received = match connected {
-            Ok(connection) => {
-                let exchange = exchange.insert(life.begin(connection, &request, &admitted));
+            Ok(lease) => {
+                let exchange = exchange.insert(life.begin(lease, &request, &admitted));
                 if service::expects_continue(&request) {
                     wire.expect_continue();
                 }

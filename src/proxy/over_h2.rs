@@ -141,12 +141,12 @@ async fn forward<'v>(
     asked: Asked,
     passed: &mut Passed<'v>,
 ) -> Result<Response<(Exchange, StreamBody, Option<Bill>)>, Stop<'v>> {
-    let connected = match life.view.pool.take() {
-        Some(connection) => Ok(connection),
-        None => life.view.pool.connect().await,
+    let connected = match admitted.upstream.take() {
+        Ok(lease) => Ok(lease),
+        Err(place) => admitted.upstream.connect(place).await,
     };
     let received = match connected {
-        Ok(connection) => receive(life.begin(connection, request, admitted), &mut body, passed).await,
+        Ok(lease) => receive(life.begin(lease, request, admitted), &mut body, passed).await,
         Err(failure) => Err(failure.into()),
     };
     let mut exchange = received.map_err(|failure| life.failed(&failure, passed, asked.is_grpc))?;

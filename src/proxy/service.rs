@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::rc::Rc;
 
 use http::Method;
 use tokio::time::Instant;
@@ -18,12 +19,13 @@ use super::h1::HeadFault;
 use super::host;
 use super::request::Request;
 use super::tally::Tally;
-use super::upstream::{Connection, Exchange, ExchangeError, Sent};
+use super::upstream::{Endpoints, Exchange, ExchangeError, Lease, Sent};
 use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
 use crate::gate::{Charged, Pass, Refusal, Shut, Standing, Step, Unidentified};
 use crate::policy::access::{Access, Ground};
+use crate::policy::route::{Rewrite, Route};
 use crate::policy::{Certificate, Facts, Stage, path};
 use crate::respond::{Answer, Kind};
 use crate::telemetry::Outcome;
@@ -71,6 +73,9 @@ pub(super) struct Admitted<'r> {
     path: Cow<'r, str>,
     authority: &'r str,
     is_trusted: bool,
+    /// Where it goes.
+    pub(super) upstream: &'r Rc<Endpoints>,
+    rewrite: Option<&'r Rewrite>,
 }
 
 impl<'v> Life<'v> {
@@ -83,7 +88,10 @@ impl<'v> Life<'v> {
         wire: Option<&mut Wire>,
         tally: &mut Tally<'_>,
         passed: &mut Passed<'v>,
-    ) -> Result<Admitted<'r>, Stop<'v>> {
+    ) -> Result<Admitted<'r>, Stop<'v>>
+    where
+        'v: 'r,
+    {
         tally.asked(&request.method, request.target.path);
         if request.method == Method::CONNECT {
             return Err(self.stop(Kind::MethodRefused, "this is no tunnel"));
@@ -102,10 +110,12 @@ impl<'v> Life<'v> {
             certificate: self.peer.certificate.as_deref(),
         };
         tally.identified(facts.client_ip, facts.host, facts.path);
-        self.both_stages(&facts, asked.is_grpc, wire, tally, passed).await?;
-        Ok(Admitted { path, authority, is_trusted })
+        let route = self.both_stages(&facts, asked.is_grpc, wire, tally, passed).await?;
+        let (upstream, rewrite) = route.map_or((0, None), |route| (route.upstream, route.rewrite.as_ref()));
+        Ok(Admitted { path, authority, is_trusted, upstream: &self.view.upstreams[upstream], rewrite })
     }
 
+    /// Gives the route that it goes by, if there are any.
     async fn both_stages(
         &self,
         facts: &Facts<'_>,
@@ -113,7 +123,7 @@ impl<'v> Life<'v> {
         mut wire: Option<&mut Wire>,
         tally: &mut Tally<'_>,
         passed: &mut Passed<'v>,
-    ) -> Result<(), Stop<'v>> {
+    ) -> Result<Option<&'v Route>, Stop<'v>> {
         let clock = self.worker.shared.gate.clock();
         let now = clock.at(self.began);
         let policy = &self.view.current.live.policy;
@@ -127,6 +137,8 @@ impl<'v> Life<'v> {
             arrival.charged.keep(true); // it has arrived, whatever becomes of it
             passed.arrival = arrival.standing;
         }
+        // After the stage that counts every request, and before anything is charged that has to do with services.
+        let route = self.route(facts, is_grpc)?;
         let now = if self.waited.get() { clock.now() } else { now };
         if let Some(access) = access.filter(|access| access.looks_beyond_arrival()) {
             is_free |= self.enter(access, facts, is_grpc, now)?;
@@ -137,7 +149,16 @@ impl<'v> Life<'v> {
         }
         passed.was_held = self.waited.get();
         tally.outcome = if passed.was_held { Outcome::Held } else { Outcome::Forwarded };
-        Ok(())
+        Ok(route)
+    }
+
+    /// The route that takes the request; none if everything goes to one upstream.
+    fn route(&self, facts: &Facts<'_>, is_grpc: bool) -> Result<Option<&'v Route>, Stop<'v>> {
+        let Some(routes) = &self.view.current.settings.routes else { return Ok(None) };
+        routes.find(facts).map(Some).ok_or_else(|| {
+            self.count(Kind::NoRoute);
+            Answer::new(Kind::NoRoute, "no route leads anywhere for this request", is_grpc).into()
+        })
     }
 
     /// Whether its address or its path frees the request from all limits.
@@ -212,25 +233,23 @@ impl<'v> Life<'v> {
         Ok(passed)
     }
 
-    /// Begins the exchange with the upstream on `connection`.
-    pub(super) fn begin(
-        &self,
-        connection: Box<Connection>,
-        request: &Request<'_>,
-        admitted: &Admitted<'_>,
-    ) -> Exchange {
+    /// Begins the exchange with the upstream on the connection of `lease`.
+    pub(super) fn begin(&self, lease: Lease, request: &Request<'_>, admitted: &Admitted<'_>) -> Exchange {
         let settings = &self.view.current.settings;
+        let &Admitted { ref path, authority, is_trusted, upstream, rewrite } = admitted;
         let Peer { ip, text, is_tls, .. } = self.peer;
-        let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, is_trusted: admitted.is_trusted };
-        let forwarded = Forwarded { path: &admitted.path, authority: admitted.authority, sender };
         let sent = Sent {
             is_head: request.method == Method::HEAD,
             has_body: !request.is_bodyless(),
             expects_continue: expects_continue(request),
             may_repeat: request.is_bodyless() && request.method.is_safe(),
+            has_own_host: upstream.rewrites_host() || authority.is_empty(),
         };
-        Exchange::new(&self.view.pool, connection, sent, &settings.timeouts, |out| {
-            super::forward::write_head(out, request, &forwarded, settings)
+        Exchange::new(upstream, lease, sent, &settings.timeouts, |out, host| {
+            let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, is_trusted };
+            let path = rewrite.map_or(("", &**path), |rewrite| rewrite.apply(path));
+            let own_host = Some(host).filter(|_| sent.has_own_host);
+            super::forward::write_head(out, request, &Forwarded { path, own_host, authority, sender }, settings)
         })
     }
 

@@ -1,11 +1,15 @@
 //! What the data path is told: by the command at start, and by each reload.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Authority;
 
 use super::tls::Tls;
+use crate::policy::route::Routes;
 use crate::respond::Profiles;
 
 /// What only a restart changes.
@@ -26,8 +30,10 @@ pub struct Fixed {
 pub struct Settings {
     /// What clients that connect are met with; none for plain TCP.
     pub tls: Option<Tls>,
-    /// Where requests go.
-    pub upstream: Upstream,
+    /// Where requests can go; at least one.
+    pub upstreams: Vec<Upstream>,
+    /// Which of them a request goes to; none if all go to the first.
+    pub routes: Option<Arc<Routes>>,
     /// Deadlines.
     pub timeouts: Timeouts,
     /// What one connection may spend.
@@ -38,17 +44,49 @@ pub struct Settings {
     pub profiles: Profiles,
 }
 
-/// The service behind Weir.
+/// A service behind Weir.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
-    /// Host and port of its URL; names are resolved when connecting.
-    pub authority: Authority,
-    /// Whether `Host` becomes [`Upstream::authority`]; else the client's is kept.
+    /// Unique among the upstreams.
+    pub name: Box<str>,
+    /// Where it runs; at least one place, none twice.
+    pub endpoints: Vec<Endpoint>,
+    /// Whether `Host` becomes [`Endpoint::host`]; else the client's is kept.
     pub rewrite_host: bool,
-    /// Idle connections kept by each worker.
+    /// Idle connections kept by each worker to each endpoint.
     pub max_idle: usize,
     /// How long a connection is kept idle.
     pub idle_timeout: Duration,
+}
+
+/// One of the places where a service runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Where to connect.
+    pub address: Address,
+    /// What it is called in `Host`, with its port.
+    pub host: Box<str>,
+}
+
+/// Where to connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Host and port; names are resolved when connecting.
+    Tcp(Authority),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// The port of a URL that names none.
+pub(super) const HTTP_PORT: u16 = 80;
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.address {
+            Address::Tcp(authority) => write!(f, "http://{authority}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 /// Deadlines; each restarts where its text says.

@@ -1,4 +1,4 @@
-//! What the requests of one worker go by: the newest policy and settings, and the worker's upstream pool.
+//! What the requests of one worker go by: the newest policy and settings, and the worker's pools.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::buffer::Buffers;
-use super::settings::{Settings, Timeouts};
-use super::upstream::Pool;
+use super::settings::{Settings, Timeouts, Upstream};
+use super::upstream::Endpoints;
 use crate::gate::Live;
 use crate::telemetry::{AccessLog, Counter};
 
@@ -28,7 +28,8 @@ pub struct Current {
 pub(super) struct View {
     pub(super) current: Arc<Current>,
     pub(super) timeouts: Rc<Timeouts>,
-    pub(super) pool: Rc<Pool>,
+    /// In the order of the settings.
+    pub(super) upstreams: Vec<Rc<Endpoints>>,
 }
 
 /// Keeps a worker's view up to date. The common case, nothing new, costs one atomic load and no shared write.
@@ -52,8 +53,8 @@ impl Views {
         let newest = self.newest.load();
         if !Arc::ptr_eq(&newest, &view.current) {
             let next = Rc::new(View::new(Arc::clone(&newest), Some(&view), &self.broken_answers, &self.buffers));
-            if !Rc::ptr_eq(&next.pool, &view.pool) {
-                view.pool.close();
+            for upstream in &view.upstreams {
+                upstream.close_but(&next.upstreams);
             }
             *view = next;
         }
@@ -62,17 +63,18 @@ impl Views {
 }
 
 impl View {
-    /// The pool goes on if the upstream is the same.
+    /// Pools of endpoints that stay go on.
     fn new(current: Arc<Current>, before: Option<&View>, broken_answers: &Counter, buffers: &Rc<Buffers>) -> Self {
-        let Settings { upstream, timeouts, .. } = &current.settings;
-        let is_same = |before: &&View| {
-            let settings = &before.current.settings;
-            settings.upstream == *upstream && settings.timeouts.connect == timeouts.connect
+        let Settings { upstreams, timeouts, .. } = &current.settings;
+        let upstream = |settings: &Upstream| {
+            let before = before.and_then(|view| view.upstreams.iter().find(|known| *known.name() == *settings.name));
+            if let Some(before) = before.filter(|before| before.is_same(settings, timeouts.connect)) {
+                return Rc::clone(before);
+            }
+            let before = before.map(Rc::as_ref);
+            Rc::new(Endpoints::new(settings, timeouts.connect, before, broken_answers.clone(), buffers))
         };
-        let pool = match before.filter(is_same) {
-            Some(before) => Rc::clone(&before.pool),
-            None => Rc::new(Pool::new(upstream.clone(), timeouts.connect, broken_answers.clone(), Rc::clone(buffers))),
-        };
-        Self { timeouts: Rc::new(timeouts.clone()), pool, current }
+        let upstreams = upstreams.iter().map(upstream).collect();
+        Self { timeouts: Rc::new(timeouts.clone()), upstreams, current }
     }
 }

@@ -132,7 +132,7 @@ async fn sweep(worker: Rc<Worker>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        worker.views.view().pool.sweep();
+        worker.views.view().upstreams.iter().for_each(|upstream| upstream.sweep());
     }
 }
 

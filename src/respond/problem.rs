@@ -22,6 +22,8 @@ pub enum Kind {
     Denied,
     /// Refused so often that everything is refused for a time.
     Banned,
+    /// No route leads anywhere.
+    NoRoute,
     /// CONNECT, which only a forward proxy serves.
     MethodRefused,
     /// The request did not arrive in time.
@@ -61,6 +63,7 @@ impl Kind {
             Self::Unidentified => row(StatusCode::UNAUTHORIZED, "16", Level::DEBUG, "unidentified", false),
             Self::Denied => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "denied", false),
             Self::Banned => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "banned", false),
+            Self::NoRoute => row(StatusCode::NOT_FOUND, "12", Level::DEBUG, "no_route", false),
             Self::MethodRefused => row(StatusCode::METHOD_NOT_ALLOWED, "12", Level::DEBUG, "method_refused", true),
             Self::RequestTimeout => row(StatusCode::REQUEST_TIMEOUT, "4", Level::DEBUG, "request_timeout", true),
             Self::UriTooLong => row(StatusCode::URI_TOO_LONG, "13", Level::DEBUG, "uri_too_long", true),

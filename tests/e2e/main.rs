@@ -14,6 +14,9 @@ mod demo;
 mod forward;
 mod streaming;
 
+mod balance;
+mod routes;
+
 mod beyond;
 mod failures;
 mod h2;

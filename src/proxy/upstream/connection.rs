@@ -1,18 +1,19 @@
-//! One connection to the upstream.
+//! One connection to an endpoint.
 
 use std::time::Duration;
 
-use http::uri::Authority;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use super::super::buffer::{Buffer, Out};
+use super::super::settings::{Address, HTTP_PORT};
+use super::socket::Socket;
 use crate::policy::Spans;
 
 /// A connection, and what goes through it.
 #[derive(Debug)]
 pub(in super::super) struct Connection {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Socket,
     /// What has come and is not taken yet.
     pub(super) input: Buffer,
     /// Where the fields of the last response lie in it.
@@ -32,18 +33,12 @@ pub(in super::super) enum ConnectError {
     Failed(std::io::Error),
 }
 
-const HTTP_PORT: u16 = 80;
-
 impl Connection {
-    pub(super) async fn connect(authority: &Authority, at_most: Duration) -> Result<Box<Self>, ConnectError> {
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-        let address = (host, authority.port_u16().unwrap_or(HTTP_PORT));
-        let stream = match timeout(at_most, TcpStream::connect(address)).await {
+    pub(super) async fn connect(address: &Address, at_most: Duration) -> Result<Box<Self>, ConnectError> {
+        let stream = match timeout(at_most, open(address)).await {
             Ok(connected) => connected.map_err(ConnectError::Failed)?,
             Err(_) => return Err(ConnectError::Timeout),
         };
-        // Latency before packet count; a failure to set it costs only that.
-        let _ = stream.set_nodelay(true);
         let (input, spans, out) = (Buffer::default(), Spans::default(), Out::default());
         Ok(Box::new(Self { stream, input, spans, out, idle_since: None }))
     }
@@ -53,5 +48,18 @@ impl Connection {
     pub(super) fn is_reusable(&self) -> bool {
         let is_silent = |error: std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
         self.input.is_empty() && self.stream.try_read(&mut [0]).is_err_and(is_silent)
+    }
+}
+
+async fn open(address: &Address) -> std::io::Result<Socket> {
+    match address {
+        Address::Tcp(authority) => {
+            let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+            let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(HTTP_PORT))).await?;
+            // Latency before packet count; a failure to set it costs only that.
+            let _ = stream.set_nodelay(true);
+            Ok(Socket::Tcp(stream))
+        }
+        Address::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
     }
 }

@@ -12,10 +12,11 @@ use tokio::time::Instant;
 
 use super::super::deadline::Deadline;
 use super::super::encode::Encoder;
+use super::super::forward::replace_host;
 use super::super::h1::{self, Decoder, ResponseFault, ResponseHead, Step};
 use super::super::settings::Timeouts;
-use super::connection::{ConnectError, Connection};
-use super::pool::Pool;
+use super::connection::ConnectError;
+use super::endpoints::{Endpoints, Lease};
 use super::upload::{Sent, Source, Upload};
 use crate::policy::{FieldBuf, Fields};
 use crate::time;
@@ -66,9 +67,11 @@ pub(in super::super) struct Patience {
 /// A request on its way and its response.
 #[derive(Debug)]
 pub(in super::super) struct Exchange {
-    pool: Rc<Pool>,
+    upstream: Rc<Endpoints>,
     /// None once it was given back.
-    connection: Option<Box<Connection>>,
+    lease: Option<Lease>,
+    /// It has gone out once more.
+    was_repeated: bool,
     upload: Upload,
     request: Sent,
     head: Option<ResponseHead>,
@@ -82,20 +85,23 @@ pub(in super::super) struct Exchange {
 }
 
 impl Exchange {
-    /// One on `connection`, which `write` has put the request's head on.
+    /// One on the connection of `lease`, which `write` puts the request's head on; it is told what the endpoint is
+    /// called.
     pub(in super::super) fn new(
-        pool: &Rc<Pool>,
-        mut connection: Box<Connection>,
+        upstream: &Rc<Endpoints>,
+        mut lease: Lease,
         request: Sent,
         timeouts: &Timeouts,
-        write: impl FnOnce(&mut Vec<u8>) -> Encoder,
+        write: impl FnOnce(&mut Vec<u8>, &str) -> Encoder,
     ) -> Self {
-        connection.out.prepare(pool.buffers());
-        let encoder = write(connection.out.bytes());
+        let Lease { connection, pool, .. } = &mut lease;
+        connection.out.prepare(upstream.buffers());
+        let encoder = write(connection.out.bytes(), &pool.spec.endpoint.host);
         let now = time::instant_now();
         Self {
-            pool: Rc::clone(pool),
-            connection: Some(connection),
+            upstream: Rc::clone(upstream),
+            lease: Some(lease),
+            was_repeated: false,
             upload: Upload::new(request, encoder),
             request,
             head: None,
@@ -113,12 +119,17 @@ impl Exchange {
 
     /// Puts the same head on a new connection.
     pub(in super::super) async fn reopen(&mut self) -> Result<(), ExchangeError> {
-        let mut connection = self.pool.connect().await?;
-        if let Some(before) = &mut self.connection {
-            before.out.rewind();
-            std::mem::swap(&mut connection.out, &mut before.out);
+        self.was_repeated = true;
+        let mut lease = self.upstream.connect_elsewhere(self.lease.as_ref().map(Lease::index)).await?;
+        if let Some(before) = &mut self.lease {
+            let out = &mut before.connection.out;
+            out.rewind();
+            if self.request.has_own_host {
+                replace_host(out.bytes(), lease.host());
+            }
+            std::mem::swap(&mut lease.connection.out, out);
         }
-        self.connection = Some(connection);
+        self.lease = Some(lease);
         self.upload.restart(self.request);
         self.moved_at = time::instant_now();
         self.handed_over = self.moved_at;
@@ -177,7 +188,7 @@ impl Exchange {
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<Arrived, ExchangeError>> {
-        let Some(connection) = &mut self.connection else { return Poll::Ready(Err(broken(closed()))) };
+        let Some(Lease { connection, .. }) = &mut self.lease else { return Poll::Ready(Err(broken(closed()))) };
         loop {
             if !connection.input.is_empty() {
                 let unread = connection.input.unread();
@@ -187,14 +198,15 @@ impl Exchange {
                     Err(fault) => return Poll::Ready(Err(ExchangeError::Malformed(fault))),
                 }
             }
-            let ended = match ready!(connection.input.poll_fill(cx, &mut connection.stream, self.pool.buffers())) {
+            let ended = match ready!(connection.input.poll_fill(cx, &mut connection.stream, self.upstream.buffers())) {
                 Ok(1..) => continue,
                 Ok(0) => closed(),
                 Err(error) => error,
             };
-            let was_reused = connection.idle_since.take().is_some();
+            // A fresh connection that breaks off says something about its endpoint, an old one need not.
+            let may_help = connection.idle_since.take().is_some() || self.upstream.has_others();
             let may_repeat = self.request.may_repeat || !self.upload.is_touched;
-            if was_reused && may_repeat && connection.input.is_empty() {
+            if may_help && may_repeat && !self.was_repeated && connection.input.is_empty() {
                 return Poll::Ready(Ok(Arrived::Nothing));
             }
             return Poll::Ready(Err(broken(ended)));
@@ -216,7 +228,7 @@ impl Exchange {
 
     fn drop_interim(&mut self) {
         if let Some(head) = self.head.take_if(|head| head.status < 200)
-            && let Some(connection) = &mut self.connection
+            && let Some(Lease { connection, .. }) = &mut self.lease
         {
             connection.input.consume(head.len);
         }
@@ -224,14 +236,14 @@ impl Exchange {
 
     /// The head that has arrived, its reason and its fields. To be looked at before the body is asked for.
     pub(in super::super) fn response(&self) -> Option<(&ResponseHead, &[u8], Fields<'_>)> {
-        let (head, connection) = (self.head.as_ref()?, self.connection.as_ref()?);
+        let (head, Lease { connection, .. }) = (self.head.as_ref()?, self.lease.as_ref()?);
         let bytes = connection.input.unread();
         Some((head, bytes.get(head.reason.clone()).unwrap_or(&[]), connection.spans.of(bytes)))
     }
 
     /// The body follows from now on.
     pub(in super::super) fn begin_body(&mut self) {
-        if let (Some(head), Some(connection)) = (&self.head, &mut self.connection) {
+        if let (Some(head), Some(Lease { connection, .. })) = (&self.head, &mut self.lease) {
             connection.input.consume(head.len);
         }
         self.give_back_if_done();
@@ -266,7 +278,7 @@ impl Exchange {
     ) -> Poll<Result<bool, &'static str>> {
         let before = out.len();
         loop {
-            let Some(connection) = &mut self.connection else { return Poll::Ready(Ok(false)) };
+            let Some(Lease { connection, .. }) = &mut self.lease else { return Poll::Ready(Ok(false)) };
             match self.decoder.next(connection.input.unread()) {
                 Step::Data { skipped, len } => {
                     encoder.data(out, &connection.input.unread()[skipped..skipped + len]);
@@ -288,7 +300,7 @@ impl Exchange {
                     if out.len() > before {
                         return Poll::Ready(Ok(true));
                     }
-                    match ready!(connection.input.poll_fill(cx, &mut connection.stream, self.pool.buffers())) {
+                    match ready!(connection.input.poll_fill(cx, &mut connection.stream, self.upstream.buffers())) {
                         Ok(1..) => self.moved_at = time::instant_now(),
                         Ok(0) if self.decoder.end() => {}
                         Ok(0) => return Poll::Ready(Err(self.give_up("the connection ended"))),
@@ -318,8 +330,8 @@ impl Exchange {
 
     /// The answer does not come to its end.
     pub(in super::super) fn give_up(&mut self, cause: &'static str) -> &'static str {
-        self.connection = None;
-        self.pool.count_broken(cause);
+        self.lease = None;
+        self.upstream.count_broken(cause);
         cause
     }
 
@@ -330,7 +342,7 @@ impl Exchange {
 
     /// Moves the request on as far as it goes now.
     pub(in super::super) fn send(&mut self, cx: &mut Context<'_>, source: &mut impl Source) {
-        if let Some(connection) = &mut self.connection
+        if let Some(Lease { connection, .. }) = &mut self.lease
             && self.upload.send(cx, connection, source)
         {
             self.moved_at = time::instant_now();
@@ -343,10 +355,8 @@ impl Exchange {
             return;
         }
         let keeps_alive = self.is_sent() && self.head.as_ref().is_some_and(|head| head.keeps_alive);
-        if let Some(connection) =
-            self.connection.take().filter(|connection| keeps_alive && connection.out.pending() == 0)
-        {
-            self.pool.put(connection);
+        if let Some(lease) = self.lease.take().filter(|lease| keeps_alive && lease.connection.out.pending() == 0) {
+            lease.give_back();
         }
     }
 }

@@ -1,15 +1,19 @@
-//! The service behind: connections to it, each worker's pool of them, and one exchange on one of them.
+//! The services behind: connections to their endpoints, each worker's pools of them, and one exchange on one of them.
 //!
 //! A connection has no task of its own. Whoever has it in hand drives it: the exchange until the head of the
 //! response is there, then the response's body. That saves two hops through the scheduler for each request.
 //! In the pool nobody drives it; that it was closed meanwhile is seen when it is taken out.
 
-mod connection;
-mod exchange;
+mod endpoints;
 mod pool;
+
+mod connection;
+mod socket;
+
+mod exchange;
 mod upload;
 
-pub(super) use connection::Connection;
+pub(super) use endpoints::{Endpoints, Lease};
 pub(super) use exchange::{Arrived, Exchange, ExchangeError};
-pub(super) use pool::{Pool, SWEEP_EVERY};
+pub(super) use pool::SWEEP_EVERY;
 pub(super) use upload::{BodyBroken, Sent, Source};

@@ -41,6 +41,8 @@ pub(in super::super) struct Sent {
     pub(in super::super) expects_continue: bool,
     /// It may go out twice: it is safe and has no body (RFC 9110, section 9.2.2).
     pub(in super::super) may_repeat: bool,
+    /// `Host` is the endpoint's, not the client's.
+    pub(in super::super) has_own_host: bool,
 }
 
 /// A request on its way.

@@ -55,6 +55,21 @@ impl Weir {
         )
     }
 
+    /// Starts one in front of what `rest` says, with ephemeral ports and JSON logs.
+    pub fn with(rest: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("weir.toml"), Self::text(rest)).unwrap();
+        Self::start_in(folder)
+    }
+
+    /// The text of a configuration for [`Weir::with`].
+    pub fn text(rest: &str) -> String {
+        format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 2\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+             [log]\nformat = \"json\"\n{rest}\n"
+        )
+    }
+
     /// Starts one with the file `weir.toml` in `folder`.
     pub fn start_in(folder: tempfile::TempDir) -> Self {
         Self::start_in_env(folder, &[])

@@ -1,0 +1,158 @@
+//! `[upstream]` and `[upstreams.NAME]`: the services behind Weir, and where they run.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use http::uri::Authority;
+
+use super::diagnostics::{Problem, did_you_mean};
+use super::reader::{Located, Table};
+use super::schema;
+use super::units::Fault;
+use crate::proxy::settings::{Address, Endpoint, Upstream};
+
+/// All upstreams.
+pub(super) struct Compiled {
+    /// None if one has a problem.
+    pub(super) upstreams: Option<Vec<Upstream>>,
+    /// Their names, also of those that have a problem.
+    pub(super) names: Vec<Located<String>>,
+}
+
+/// What `[upstream]` is called in metrics and logs.
+const ONLY: &str = "upstream";
+
+pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Compiled {
+    let (one, many) = (root.table("upstream"), root.table("upstreams"));
+    if !many.is_present() {
+        return Compiled { upstreams: only(&one, listen).map(|one| vec![one]), names: Vec::new() };
+    }
+    if one.is_present() {
+        let problem = Problem::new(one.span(), "there are both `[upstream]` and `[upstreams]`");
+        let help = "`[upstream]` is for one service; give it a name among the others";
+        root.context.note(problem.also(many.span(), "and here").help(Some(help.to_owned())));
+    }
+    let tables = many.named_tables();
+    if tables.is_empty() && !many.is_broken() {
+        many.context.note(Problem::new(many.span(), "`[upstreams]` names none").absence());
+    }
+    let names = tables.iter().map(|(name, _)| name.clone()).collect();
+    let read = |(name, table): &(Located<String>, Table<'_>)| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        let is_good = (1..=64).contains(&name.get_ref().len()) && name.get_ref().bytes().all(is_plain);
+        if !is_good {
+            let title = format!("`upstreams`: `{}` is not 1 to 64 of `A-Z a-z 0-9 _ -`", name.get_ref());
+            root.context.note(Problem::new(name.span(), title));
+        }
+        let endpoints = endpoints(table, listen);
+        upstream(table, name.get_ref(), endpoints).filter(|_| is_good)
+    };
+    let upstreams: Vec<_> = tables.iter().map(read).collect();
+    Compiled { upstreams: upstreams.into_iter().collect(), names }
+}
+
+/// That of `[upstream]`.
+fn only(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<Upstream> {
+    if let Some(url) = table.get("url").filter(|url| url.get_ref().as_str().is_some_and(|url| url.contains('@'))) {
+        // What is before the `@` is likely to be a password.
+        table.context.hide(url.span());
+    }
+    if !table.has("url")
+        && !table.is_broken()
+        && let Some(option) = schema::find("upstream.url")
+    {
+        table.note_missing(option);
+    }
+    let url = table.parsed("url", endpoint);
+    if let Some(url) = &url {
+        note_own(table, "url", url, listen);
+    }
+    upstream(table, ONLY, url.map(|url| vec![url.into_inner()]))
+}
+
+fn endpoints(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<Vec<Endpoint>> {
+    let written = table.get("endpoints");
+    let items = written.map_or(Vec::new(), |value| match value.get_ref().as_array() {
+        Some(items) => items.iter().collect(),
+        None => vec![value],
+    });
+    for item in &items {
+        if item.get_ref().as_str().is_some_and(|url| url.contains('@')) {
+            table.context.hide(item.span());
+        }
+    }
+    let endpoints = table.list("endpoints", endpoint)?;
+    for endpoint in &endpoints {
+        note_own(table, "endpoints", endpoint, listen);
+    }
+    // Those that could not be read are noted and left out.
+    (endpoints.len() == items.len()).then(|| endpoints.into_iter().map(Located::into_inner).collect())
+}
+
+/// What both kinds of table have.
+fn upstream(table: &Table<'_>, name: &str, endpoints: Option<Vec<Endpoint>>) -> Option<Upstream> {
+    let rewrite_host = table.choice("host", &[("preserve", false), ("upstream", true)]);
+    let max_idle = table.count("max_idle");
+    let idle_timeout = table.duration("idle_timeout");
+    Some(Upstream {
+        name: name.into(),
+        endpoints: endpoints?,
+        rewrite_host: rewrite_host?,
+        max_idle: max_idle?.into_inner(),
+        idle_timeout: idle_timeout?,
+    })
+}
+
+/// Notes that requests would come back to Weir.
+fn note_own(table: &Table<'_>, key: &str, endpoint: &Located<Endpoint>, listen: Option<&[Located<SocketAddr>]>) {
+    let Address::Tcp(authority) = &endpoint.get_ref().address else { return };
+    let address = authority.as_str().parse::<SocketAddr>().ok();
+    if let Some(own) = listen.unwrap_or_default().iter().find(|own| Some(own.get_ref()) == address.as_ref()) {
+        let title = format!("`{}`: this is where Weir itself listens", table.path_of(key));
+        table.context.note(Problem::new(endpoint.span(), title).also(own.span(), "here"));
+    }
+}
+
+/// `http://host[:port]` or `unix:/path`. Messages do not repeat a URL, which may hold a password.
+fn endpoint(url: &str) -> Result<Endpoint, Fault> {
+    if let Some(path) = url.strip_prefix("unix:") {
+        let path = Path::new(path);
+        if !path.is_absolute() {
+            return Err(Fault::new("a Unix socket is written with its whole path, as in `unix:/run/app.sock`"));
+        }
+        return Ok(Endpoint { address: Address::Unix(path.to_owned()), host: "localhost".into() });
+    }
+    let authority = authority(url)?;
+    Ok(Endpoint { host: authority.as_str().into(), address: Address::Tcp(authority) })
+}
+
+/// The authority of `http://host[:port]`.
+fn authority(url: &str) -> Result<Authority, Fault> {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        let suggestion = rest_is_authority(url).then(|| format!("http://{url}"));
+        return Err(Fault::new("must begin with `http://` or `unix:`").help(did_you_mean(suggestion.as_deref())));
+    };
+    match scheme {
+        "http" => {}
+        "https" => return Err(Fault::new("`https` is not supported yet; the upstream must speak plain HTTP")),
+        _ => return Err(Fault::new("must begin with `http://` or `unix:`")),
+    }
+    if rest.contains('@') {
+        return Err(Fault::new("must not hold a user or a password"));
+    }
+    if let Some((host, _)) = rest.split_once(['/', '?', '#']) {
+        let suggestion = rest_is_authority(host).then(|| format!("http://{host}"));
+        return Err(Fault::new("must end after the host or port").help(did_you_mean(suggestion.as_deref())));
+    }
+    if !rest_is_authority(rest) {
+        return Err(Fault::new("is not `http://host` or `http://host:port`"));
+    }
+    rest.parse().map_err(|_| Fault::new("is not `http://host` or `http://host:port`"))
+}
+
+fn rest_is_authority(text: &str) -> bool {
+    let Ok(authority) = text.parse::<Authority>() else { return false };
+    let after_host = text.strip_prefix(authority.host());
+    let port_is_good = authority.port_u16().is_some_and(|port| port > 0);
+    !authority.host().is_empty() && !text.contains('@') && (port_is_good || after_host == Some(""))
+}

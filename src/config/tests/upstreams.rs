@@ -1,0 +1,280 @@
+//! Several services: endpoints, and routes to them.
+
+use super::{Config, compile};
+use crate::proxy::settings::Address;
+
+/// What is said about `text`, to which nothing is added.
+fn said(text: &str) -> String {
+    compile(text).expect_err("this is wrong").to_string()
+}
+
+const A: &str = "[upstreams.a]\nendpoints = \"http://a\"\n";
+const B: &str = "[upstreams.b]\nendpoints = \"http://b\"\n";
+
+fn good(text: &str) -> Config {
+    compile(text).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+#[test]
+fn what_is_right_becomes_upstreams() {
+    let config = good("[upstream]\nurl = \"unix:/run/app.sock\"");
+    let [only] = &config.proxy.upstreams[..] else { panic!("{config:?}") };
+    assert_eq!((&*only.name, &*only.endpoints[0].host), ("upstream", "localhost"));
+    assert_eq!(only.endpoints[0].address, Address::Unix("/run/app.sock".into()));
+    assert!(config.proxy.routes.is_none());
+
+    let both =
+        "endpoints = [\"http://[::1]:81\", \"unix:/a\"]\nhost = \"upstream\"\nmax_idle = 0\nidle_timeout = \"1s\"";
+    let routes = "[[route]]\nmatch = { host = \"b.test\" }\nupstream = \"b\"\n[[route]]\nupstream = \"a\"";
+    let config = good(&format!("[upstreams.a]\n{both}\n{B}{routes}"));
+    let [a, b] = &config.proxy.upstreams[..] else { panic!("{config:?}") };
+    let endpoints: Vec<_> = a.endpoints.iter().map(ToString::to_string).collect();
+    assert_eq!((&*a.name, endpoints), ("a", vec!["http://[::1]:81".to_owned(), "unix:/a".to_owned()]));
+    assert!(a.rewrite_host && a.max_idle == 0 && !b.rewrite_host && b.max_idle == 64);
+    assert!(config.proxy.routes.is_some());
+}
+
+#[test]
+fn upstreams_that_are_wrong() {
+    insta::assert_snapshot!(said("[upstream]\nurl = \"http://a\"\n[upstreams.b]\nendpoints = \"http://b\""), @r#"
+    error: there are both `[upstream]` and `[upstreams]`
+     --> weir.toml:1:1
+      |
+    1 | [upstream]
+      | ^^^^^^^^^^
+    2 | url = "http://a"
+    3 | [upstreams.b]
+      |  --------- and here
+      |
+      = help: `[upstream]` is for one service; give it a name among the others
+    "#);
+    insta::assert_snapshot!(said("[upstreams]"), @r#"
+    error: `[upstreams]` names none
+     --> weir.toml:1:1
+      |
+    1 | [upstreams]
+      | ^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[upstreams.a]\nhost = \"upstream\""), @r#"
+    error: `upstreams.NAME.endpoints` is missing
+     --> weir.toml:1:1
+      |
+    1 | [upstreams.a]
+      | ^^^^^^^^^^^^^
+      |
+      = help: expected non-empty list of strings (`http://host`, `http://host:port` or `unix:/path`). The places where this service runs; requests go to one after another.
+    "#);
+    insta::assert_snapshot!(said("[upstreams.\"a b\"]\nendpoints = []"), @r#"
+    error: `upstreams`: `a b` is not 1 to 64 of `A-Z a-z 0-9 _ -`
+     --> weir.toml:1:12
+      |
+    1 | [upstreams."a b"]
+      |            ^^^^^
+
+    error: `upstreams.NAME.endpoints`: must not be empty
+     --> weir.toml:2:13
+      |
+    2 | endpoints = []
+      |             ^^
+    "#);
+    insta::assert_snapshot!(said("[server]\nlisten = \"127.0.0.1:80\"\n[upstreams.a]\nendpoints = [\"http://a\", \"unix:app.sock\", \"http://me:hunter2@a\", 7, \"http://127.0.0.1:80\", \"http://a\"]"), @r#"
+    error: `upstreams.NAME.endpoints`: a Unix socket is written with its whole path, as in `unix:/run/app.sock`
+     --> weir.toml:4:26
+      |
+    4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
+      |                          ^^^^^^^^^^^^^^^
+
+    error: `upstreams.NAME.endpoints`: must not hold a user or a password
+     --> weir.toml:4:43
+      |
+    4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
+      |                                           ^^^^^^^^^^^^^^^^^^^^^
+
+    error: `upstreams.NAME.endpoints`: expected non-empty list of strings (`http://host`, `http://host:port` or `unix:/path`)
+     --> weir.toml:4:66
+      |
+    4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
+      |                                                                  ^ this is an integer
+
+    error: `upstreams.NAME.endpoints`: this is where Weir itself listens
+     --> weir.toml:4:69
+      |
+    2 | listen = "127.0.0.1:80"
+      |          -------------- here
+    3 | [upstreams.a]
+    4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
+      |                                                                     ^^^^^^^^^^^^^^^^^^^^^
+
+    error: `upstreams.NAME.endpoints`: `http://a` is there twice
+     --> weir.toml:4:92
+      |
+    4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
+      |              ---------- first here                                                         ^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[upstreams.a]\nendpoint = \"http://a\""), @r#"
+    error: `upstreams.NAME.endpoints` is missing
+     --> weir.toml:1:1
+      |
+    1 | [upstreams.a]
+      | ^^^^^^^^^^^^^
+      |
+      = help: expected non-empty list of strings (`http://host`, `http://host:port` or `unix:/path`). The places where this service runs; requests go to one after another.
+
+    error: unknown key `endpoint` in `[upstreams.NAME]`
+     --> weir.toml:2:1
+      |
+    2 | endpoint = "http://a"
+      | ^^^^^^^^
+      |
+      = help: did you mean `endpoints`?
+    "#);
+}
+
+#[test]
+fn routes_that_lead_nowhere() {
+    insta::assert_snapshot!(said(&format!("{A}{B}")), @r#"
+    error: there are several upstreams and no `[[route]]`
+     --> weir.toml:3:12
+      |
+    3 | [upstreams.b]
+      |            ^
+      |
+      = help: say which requests go where, as in `[[route]] match = { path = "/a/{*rest}" } upstream = "a"`
+    "#);
+    insta::assert_snapshot!(said("[upstream]\nurl = \"http://a\"\n[[route]]\nupstream = \"a\""), @r#"
+    error: `[[route]]` needs `[upstreams]`
+     --> weir.toml:3:1
+      |
+    3 | [[route]]
+      | ^^^^^^^^^
+      |
+      = help: everything goes to the one service of `[upstream]`; routes lead to `[upstreams.NAME]`
+    "#);
+    insta::assert_snapshot!(said("[upstreams.api]\nendpoints = \"http://a\"\n[[route]]\nmatch = { path = \"/a\" }\nupstream = \"apii\"\n[[route]]\nmatch = { paht = \"/b\" }"), @r#"
+    error: `route.upstream`: there is no upstream `apii`
+     --> weir.toml:5:12
+      |
+    5 | upstream = "apii"
+      |            ^^^^^^
+      |
+      = help: did you mean `api`?
+
+    error: `route.upstream` is missing
+     --> weir.toml:6:1
+      |
+    6 | [[route]]
+      | ^^^^^^^^^
+      |
+      = help: expected string (name of an upstream). Where its requests go; the first route that matches counts, and without any it is 404.
+
+    error: unknown key `paht` in `[route.match]`
+     --> weir.toml:7:11
+      |
+    7 | match = { paht = "/b" }
+      |           ^^^^
+      |
+      = help: did you mean `path`?
+    "#);
+    insta::assert_snapshot!(said(&format!("{A}{B}[[route]]\nupstream = \"a\"")), @r#"
+    error: no route leads to the upstream `b`
+     --> weir.toml:3:12
+      |
+    3 | [upstreams.b]
+      |            ^
+    "#);
+}
+
+#[test]
+fn routes_that_are_never_reached() {
+    let routes = "[[route]]\nmatch = { path = \"/a/{*rest}\" }\nupstream = \"a\"\n[[route]]\nmatch = { path = \"/b\", method = [\"GET\", \"PUT\"] }\nupstream = \"a\"\n\
+                  [[route]]\nmatch = { path = [\"/b\", \"/a/{x}/y\"], host = \"a.test\", method = \"GET\" }\nupstream = \"a\"";
+    insta::assert_snapshot!(said(&format!("{A}{routes}")), @r#"
+    error: this route never takes a request: those before it take them all
+     --> weir.toml:9:1
+      |
+    6 | [[route]]
+      | --------- taken here
+    ...
+    9 | [[route]]
+      | ^^^^^^^^^
+      |
+      = help: the first route that matches counts; put the more specific one first
+    "#);
+    insta::assert_snapshot!(said(&format!("{A}[[route]]\nupstream = \"a\"\n[[route]]\nmatch = {{ path = \"/x\" }}\nupstream = \"a\"")), @r#"
+    error: this route never takes a request: those before it take them all
+     --> weir.toml:5:1
+      |
+    3 | [[route]]
+      | --------- taken here
+    4 | upstream = "a"
+    5 | [[route]]
+      | ^^^^^^^^^
+      |
+      = help: the first route that matches counts; put the more specific one first
+    "#);
+    good(&format!(
+        "{A}[[route]]\nmatch = {{ path = \"/{{x}}\" }}\nupstream = \"a\"\n[[route]]\nmatch = {{ path = [\"/x\", \"/x/y\"] }}\nupstream = \"a\""
+    ));
+}
+
+#[test]
+fn rewrites_that_are_wrong() {
+    let said = |matches: &str, rewrite: &str| {
+        said(&format!("{A}[[route]]\nmatch = {{ {matches} }}\nupstream = \"a\"\nrewrite = {{ {rewrite} }}"))
+    };
+    insta::assert_snapshot!(said("path = [\"/v1\", \"/v10/{*rest}\"]", "strip = \"/v1\""), @r#"
+    error: `route.rewrite.strip`: `/v10/{*rest}` does not begin with `/v1`
+     --> weir.toml:6:21
+      |
+    6 | rewrite = { strip = "/v1" }
+      |                     ^^^^^
+      |
+      = help: every path of the route begins with what is left out of it
+    "#);
+    insta::assert_snapshot!(said("host = \"a\"", "strip = \"/v1\""), @r#"
+    error: `route.rewrite.strip`: `strip` needs `match.path`
+     --> weir.toml:6:21
+      |
+    6 | rewrite = { strip = "/v1" }
+      |                     ^^^^^
+      |
+      = help: every path of the route begins with what is left out of it
+    "#);
+    insta::assert_snapshot!(said("path = \"/v1/{x}\"", "strip = \"/v1/\", add = \"/{x}\""), @r#"
+    error: `route.rewrite.strip`: must not end with `/`
+     --> weir.toml:6:21
+      |
+    6 | rewrite = { strip = "/v1/", add = "/{x}" }
+      |                     ^^^^^^
+      |
+      = help: did you mean `/v1`?
+
+    error: `route.rewrite.add`: `/{x}`: only patterns have names in braces
+     --> weir.toml:6:35
+      |
+    6 | rewrite = { strip = "/v1/", add = "/{x}" }
+      |                                   ^^^^^^
+    "#);
+    insta::assert_snapshot!(said("path = \"/v1/{x}\"", "strip = \"v1\", add = \"/a//b\""), @r#"
+    error: `route.rewrite.strip`: `v1`: a path pattern begins with `/`
+     --> weir.toml:6:21
+      |
+    6 | rewrite = { strip = "v1", add = "/a//b" }
+      |                     ^^^^
+
+    error: `route.rewrite.add`: `/a//b`: paths are normalised before they are matched; write `/a/b`
+     --> weir.toml:6:33
+      |
+    6 | rewrite = { strip = "v1", add = "/a//b" }
+      |                                 ^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("path = \"/v1/{x}\"", ""), @r#"
+    error: `route.rewrite` changes nothing
+     --> weir.toml:6:11
+      |
+    6 | rewrite = {  }
+      |           ^^^^
+      |
+      = help: it can have strip, add
+    "#);
+}
