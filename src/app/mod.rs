@@ -99,7 +99,7 @@ impl App {
         let (wanted_connections, grace) = (config.fixed.max_connections, config.fixed.shutdown_grace);
         let max_connections = wanted_connections.min(fitting);
         let (kept, tried) = (reload::Kept::of(&config), config.sources.clone());
-        let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config)));
+        let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config, &metrics, None)));
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);
         let shared = Arc::new(Shared { gate, metrics, current, connections, max_connections, draining });

@@ -190,7 +190,7 @@ fn key(table: &Table<'_>, identities: &[String], stage: Option<Stage>, has_path:
     Some(parts.into_iter().map(Located::into_inner).collect())
 }
 
-fn part(text: &str, identities: &[String]) -> Option<KeyPart> {
+pub(super) fn part(text: &str, identities: &[String]) -> Option<KeyPart> {
     if let Some((kind, name)) = text.split_once(':') {
         return match kind {
             _ if name.is_empty() => None,

@@ -5,11 +5,13 @@ use std::path::Path;
 
 use http::uri::Authority;
 
-use super::diagnostics::{Problem, did_you_mean};
+use super::compile_limit::part;
+use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
 use super::schema;
 use super::units::Fault;
-use crate::proxy::settings::{Address, Endpoint, Upstream};
+use crate::policy::key::KeyPart;
+use crate::proxy::settings::{Address, Balance, Endpoint, Upstream};
 
 /// All upstreams.
 pub(super) struct Compiled {
@@ -18,9 +20,6 @@ pub(super) struct Compiled {
     /// Their names, also of those that have a problem.
     pub(super) names: Vec<Located<String>>,
 }
-
-/// What `[upstream]` is called in metrics and logs.
-const ONLY: &str = "upstream";
 
 pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Compiled {
     let (one, many) = (root.table("upstream"), root.table("upstreams"));
@@ -45,7 +44,9 @@ pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<SocketAddr>]>
             root.context.note(Problem::new(name.span(), title));
         }
         let endpoints = endpoints(table, listen);
-        upstream(table, name.get_ref(), endpoints).filter(|_| is_good)
+        let balance = balance(table);
+        let upstream = upstream(table, endpoints)?;
+        Some(Upstream { name: Some(name.get_ref().as_str().into()), balance: balance?, ..upstream }).filter(|_| is_good)
     };
     let upstreams: Vec<_> = tables.iter().map(read).collect();
     Compiled { upstreams: upstreams.into_iter().collect(), names }
@@ -67,7 +68,7 @@ fn only(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<Ups
     if let Some(url) = &url {
         note_own(table, "url", url, listen);
     }
-    upstream(table, ONLY, url.map(|url| vec![url.into_inner()]))
+    upstream(table, url.map(|url| vec![url.into_inner()]))
 }
 
 fn endpoints(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Option<Vec<Endpoint>> {
@@ -89,14 +90,45 @@ fn endpoints(table: &Table<'_>, listen: Option<&[Located<SocketAddr>]>) -> Optio
     (endpoints.len() == items.len()).then(|| endpoints.into_iter().map(Located::into_inner).collect())
 }
 
+fn balance(table: &Table<'_>) -> Option<Balance> {
+    let ways = [
+        ("round_robin", Balance::RoundRobin),
+        ("least_connections", Balance::LeastConnections),
+        ("p2c", Balance::P2c),
+        ("hash", Balance::Hash(KeyPart::Ip)),
+    ];
+    let words: Vec<_> = ways.iter().enumerate().map(|(index, (word, _))| (*word, index)).collect();
+    let way = table.choice("balance", &words).and_then(|index| ways.into_iter().nth(index)).map(|(_, way)| way);
+    let Some(value) = table.get("hash_by") else { return way };
+    let part = table.parsed("hash_by", hash_by);
+    if let Balance::Hash(_) = way? {
+        return Some(Balance::Hash(part?.into_inner()));
+    }
+    let fault = Fault { absence: true, ..Fault::new("says nothing without `balance = \"hash\"`") };
+    table.fault("hash_by", value.span(), fault);
+    None
+}
+
+fn hash_by(text: &str) -> Result<KeyPart, Fault> {
+    match part(text, &[]) {
+        Some(part) if !matches!(part, KeyPart::Route | KeyPart::Method) => Ok(part),
+        _ => {
+            let kinds = ["ip", "path", "host", "header:NAME", "query:NAME", "cookie:NAME"];
+            let help = did_you_mean(nearest(text, kinds)).unwrap_or_else(|| format!("it can be {}", kinds.join(", ")));
+            Err(Fault::new(format!("`{text}` is nothing to go by")).help(Some(help)))
+        }
+    }
+}
+
 /// What both kinds of table have.
-fn upstream(table: &Table<'_>, name: &str, endpoints: Option<Vec<Endpoint>>) -> Option<Upstream> {
+fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstream> {
     let rewrite_host = table.choice("host", &[("preserve", false), ("upstream", true)]);
     let max_idle = table.count("max_idle");
     let idle_timeout = table.duration("idle_timeout");
     Some(Upstream {
-        name: name.into(),
+        name: None,
         endpoints: endpoints?,
+        balance: Balance::RoundRobin,
         rewrite_host: rewrite_host?,
         max_idle: max_idle?.into_inner(),
         idle_timeout: idle_timeout?,

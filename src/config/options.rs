@@ -81,7 +81,13 @@ pub(super) const OPTIONS: &[Opt] = &[
         "How long they are kept."),
 
     opt("upstreams.NAME.endpoints", Kind::Some(ENDPOINT), Required,
-        "The places where this service runs; requests go to one after another."),
+        "The places where this service runs."),
+    opt("upstreams.NAME.balance", OneOf(&["round_robin", "least_connections", "p2c", "hash"]), Toml("\"round_robin\""),
+        "Which endpoint gets a request: one after another, the one with the fewest requests in hand, the less loaded \
+         of two picked by chance, or the same for requests that are alike in `hash_by`."),
+    opt("upstreams.NAME.hash_by", Text("`ip`, `path`, `host`, `header:NAME`, `query:NAME` or `cookie:NAME`"),
+        Unset("`ip`"),
+        "With `hash`: what the requests for one endpoint have in common; those without it go by their address."),
     opt("upstreams.NAME.host", OneOf(HOSTS), Toml("\"preserve\""),
         "`Host` towards the service: the client's, or that of the endpoint."),
     opt("upstreams.NAME.max_idle", Count(0, 100_000), Toml("64"),

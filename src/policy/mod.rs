@@ -16,6 +16,7 @@ mod siphash;
 mod why;
 
 pub mod access;
+pub mod affinity;
 pub mod client_ip;
 pub mod host;
 pub mod jwt;

@@ -147,11 +147,11 @@ impl Session<'_> {
         };
         *asked = Asked::by(&request);
         let admitted = life.admit(&request, *asked, Some(&mut *wire), tally, passed).await?;
-        let connected = match admitted.upstream.take() {
+        let connected = match admitted.upstream.take(admitted.affinity) {
             Ok(lease) => Ok(lease),
             Err(place) => tokio::select! {
                 biased;
-                connected = admitted.upstream.connect(place) => connected,
+                connected = admitted.upstream.connect(admitted.affinity, place) => connected,
                 () = wire.gone() => return Err(Stop::Abandoned),
             },
         };

@@ -141,9 +141,9 @@ async fn forward<'v>(
     asked: Asked,
     passed: &mut Passed<'v>,
 ) -> Result<Response<(Exchange, StreamBody, Option<Bill>)>, Stop<'v>> {
-    let connected = match admitted.upstream.take() {
+    let connected = match admitted.upstream.take(admitted.affinity) {
         Ok(lease) => Ok(lease),
-        Err(place) => admitted.upstream.connect(place).await,
+        Err(place) => admitted.upstream.connect(admitted.affinity, place).await,
     };
     let received = match connected {
         Ok(lease) => receive(life.begin(lease, request, admitted), &mut body, passed).await,

@@ -76,6 +76,8 @@ pub(super) struct Admitted<'r> {
     /// Where it goes.
     pub(super) upstream: &'r Rc<Endpoints>,
     rewrite: Option<&'r Rewrite>,
+    /// What keeps it at one endpoint, where anything does.
+    pub(super) affinity: u64,
 }
 
 impl<'v> Life<'v> {
@@ -112,7 +114,9 @@ impl<'v> Life<'v> {
         tally.identified(facts.client_ip, facts.host, facts.path);
         let route = self.both_stages(&facts, asked.is_grpc, wire, tally, passed).await?;
         let (upstream, rewrite) = route.map_or((0, None), |route| (route.upstream, route.rewrite.as_ref()));
-        Ok(Admitted { path, authority, is_trusted, upstream: &self.view.upstreams[upstream], rewrite })
+        let upstream = &self.view.upstreams[upstream];
+        let affinity = upstream.affinity(&facts);
+        Ok(Admitted { path, authority, is_trusted, upstream, rewrite, affinity })
     }
 
     /// Gives the route that it goes by, if there are any.
@@ -236,7 +240,7 @@ impl<'v> Life<'v> {
     /// Begins the exchange with the upstream on the connection of `lease`.
     pub(super) fn begin(&self, lease: Lease, request: &Request<'_>, admitted: &Admitted<'_>) -> Exchange {
         let settings = &self.view.current.settings;
-        let &Admitted { ref path, authority, is_trusted, upstream, rewrite } = admitted;
+        let &Admitted { ref path, authority, is_trusted, upstream, rewrite, affinity } = admitted;
         let Peer { ip, text, is_tls, .. } = self.peer;
         let sent = Sent {
             is_head: request.method == Method::HEAD,
@@ -244,6 +248,7 @@ impl<'v> Life<'v> {
             expects_continue: expects_continue(request),
             may_repeat: request.is_bodyless() && request.method.is_safe(),
             has_own_host: upstream.rewrites_host() || authority.is_empty(),
+            affinity,
         };
         Exchange::new(upstream, lease, sent, &settings.timeouts, |out, host| {
             let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, is_trusted };

@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::uri::Authority;
 
 use super::tls::Tls;
+use crate::policy::key::KeyPart;
 use crate::policy::route::Routes;
 use crate::respond::Profiles;
 
@@ -47,16 +48,31 @@ pub struct Settings {
 /// A service behind Weir.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
-    /// Unique among the upstreams.
-    pub name: Box<str>,
+    /// Unique among the upstreams; none for that of `[upstream]`, of whose endpoint nothing is kept.
+    pub name: Option<Box<str>>,
     /// Where it runs; at least one place, none twice.
     pub endpoints: Vec<Endpoint>,
+    /// Which of them gets a request.
+    pub balance: Balance,
     /// Whether `Host` becomes [`Endpoint::host`]; else the client's is kept.
     pub rewrite_host: bool,
     /// Idle connections kept by each worker to each endpoint.
     pub max_idle: usize,
     /// How long a connection is kept idle.
     pub idle_timeout: Duration,
+}
+
+/// Which endpoint gets a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// One after another.
+    RoundRobin,
+    /// The one with the fewest requests in hand.
+    LeastConnections,
+    /// The less loaded of two that chance picks.
+    P2c,
+    /// The same for requests that are alike in this.
+    Hash(KeyPart),
 }
 
 /// One of the places where a service runs.

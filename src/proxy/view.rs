@@ -8,9 +8,9 @@ use arc_swap::ArcSwap;
 
 use super::buffer::Buffers;
 use super::settings::{Settings, Timeouts, Upstream};
-use super::upstream::Endpoints;
+use super::upstream::{Endpoints, UpstreamState};
 use crate::gate::Live;
-use crate::telemetry::{AccessLog, Counter};
+use crate::telemetry::{AccessLog, Counter, Metrics};
 
 /// What a reload replaces, for all workers at once.
 #[derive(Debug)]
@@ -21,6 +21,23 @@ pub struct Current {
     pub settings: Settings,
     /// Which requests are logged.
     pub access_log: AccessLog,
+    /// What is known of the endpoints of each upstream, in the order of the settings.
+    pub(super) upstreams: Vec<UpstreamState>,
+}
+
+impl Current {
+    /// One that takes over from `before` what is known of endpoints that stay.
+    pub fn new(
+        live: Live,
+        settings: Settings,
+        access_log: AccessLog,
+        metrics: &Metrics,
+        before: Option<&Self>,
+    ) -> Self {
+        let known = before.map_or(&[][..], |before| &before.upstreams);
+        let upstreams = UpstreamState::of_all(&settings.upstreams, known, metrics);
+        Self { live, settings, access_log, upstreams }
+    }
 }
 
 /// A worker's view of [`Current`]. A request keeps the one it began with.
@@ -66,15 +83,16 @@ impl View {
     /// Pools of endpoints that stay go on.
     fn new(current: Arc<Current>, before: Option<&View>, broken_answers: &Counter, buffers: &Rc<Buffers>) -> Self {
         let Settings { upstreams, timeouts, .. } = &current.settings;
-        let upstream = |settings: &Upstream| {
-            let before = before.and_then(|view| view.upstreams.iter().find(|known| *known.name() == *settings.name));
-            if let Some(before) = before.filter(|before| before.is_same(settings, timeouts.connect)) {
+        let upstream = |(settings, state): (&Upstream, &UpstreamState)| {
+            let before =
+                before.and_then(|view| view.upstreams.iter().find(|known| known.name() == settings.name.as_deref()));
+            if let Some(before) = before.filter(|before| before.is_same(settings, state, timeouts.connect)) {
                 return Rc::clone(before);
             }
             let before = before.map(Rc::as_ref);
-            Rc::new(Endpoints::new(settings, timeouts.connect, before, broken_answers.clone(), buffers))
+            Rc::new(Endpoints::new(settings, state, timeouts.connect, before, broken_answers.clone(), buffers))
         };
-        let upstreams = upstreams.iter().map(upstream).collect();
+        let upstreams = upstreams.iter().zip(&current.upstreams).map(upstream).collect();
         Self { timeouts: Rc::new(timeouts.clone()), upstreams, current }
     }
 }

@@ -5,7 +5,7 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
-use super::cells::{Durations, LimitCells};
+use super::cells::{Durations, EndpointCells, LimitCells};
 use super::scrape::Scrape;
 use crate::time::Timestamp;
 
@@ -102,6 +102,13 @@ pub struct LimitMetrics {
     pub banned_keys: IntGauge,
 }
 
+/// The metrics of one endpoint of an upstream.
+#[derive(Clone, Debug)]
+pub struct EndpointMetrics {
+    /// Requests that were sent to it.
+    pub cells: EndpointCells,
+}
+
 /// 10 ms to 1 h: what people wait.
 const HOLD_BUCKETS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 600.0, 3600.0];
 
@@ -169,6 +176,16 @@ impl Metrics {
             bans: self.limits.bans.with_label_values(&[name]),
             banned_keys: self.limits.banned.with_label_values(&[name]),
         }
+    }
+
+    /// The metrics of an endpoint; the same series for the same names.
+    pub fn endpoint(&self, upstream: &str, endpoint: &str) -> EndpointMetrics {
+        EndpointMetrics { cells: self.scrape.endpoint(upstream, endpoint) }
+    }
+
+    /// Shows an endpoint no more.
+    pub fn forget_endpoint(&self, upstream: &str, endpoint: &str) {
+        self.scrape.forget_endpoint(upstream, endpoint);
     }
 
     /// All metrics in the Prometheus text format, version 0.0.4.

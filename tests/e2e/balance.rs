@@ -1,7 +1,9 @@
 //! Several endpoints of one service: who gets a request, and who gets it if that one cannot take it.
 
+use std::collections::HashMap;
 use std::net::TcpListener;
 
+use crate::ops::{count_lines, replace, until};
 use crate::routes::upstream;
 use crate::support::{Client, NEVER, Upstream, Weir, echo};
 
@@ -74,4 +76,93 @@ fn a_request_goes_out_at_most_twice() {
     let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &all, "")));
     assert_eq!(Client::connect(weir.address()).get("/").status, 502);
     assert_eq!(broken.iter().map(|upstream| upstream.received().len()).sum::<usize>(), 2);
+}
+
+/// Sends requests with `balance` while one of two endpoints has one in hand, which takes its time.
+fn beside_a_busy_endpoint(balance: &str) {
+    let busy = Upstream::answering(|request, stream| {
+        if request.target() == "/wait" {
+            std::thread::park(); // until the process ends
+        }
+        echo(request, stream)
+    });
+    let idle = Upstream::answering(echo);
+    let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&busy, &idle], &format!("balance = \"{balance}\""))));
+    let mut waiting = Vec::new();
+    until("the busy one has a request in hand", || {
+        let mut client = Client::connect(weir.address());
+        client.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
+        let before = idle.received().len();
+        until("it is somewhere", || !busy.received().is_empty() || idle.received().len() > before);
+        waiting.push(client);
+        !busy.received().is_empty()
+    });
+    // The idle one has answered what it got, before anybody asks again.
+    let answered = waiting.len() - 1;
+    waiting[..answered].iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
+    for _ in 0..10 {
+        assert_eq!(Client::connect(weir.address()).get("/x").status, 200, "from either worker");
+    }
+    assert_eq!(busy.targets(), ["/wait"], "{balance}");
+}
+
+#[test]
+fn the_least_busy_endpoint_is_preferred_across_workers() {
+    beside_a_busy_endpoint("least_connections");
+    beside_a_busy_endpoint("p2c");
+}
+
+#[test]
+fn a_client_stays_at_its_endpoint_and_few_move() {
+    let endpoints = ["a", "b", "c"]
+        .map(|name| Upstream::saying(&format!("HTTP/1.1 200 OK\r\nserver: {name}\r\ncontent-length: 0\r\n\r\n")));
+    let all: Vec<_> = endpoints.iter().collect();
+    let text = |endpoints: &[&Upstream]| {
+        Weir::text(&format!("{}{NEVER}", upstream("a", endpoints, "balance = \"hash\"\nhash_by = \"header:x-user\"")))
+    };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("weir.toml"), text(&all)).unwrap();
+    let weir = Weir::start_in(folder);
+    let ask = |user: usize| {
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX-User: {user}\r\n\r\n");
+        Client::connect(weir.address()).send(head).answer().header("server").unwrap().to_owned()
+    };
+    let first: Vec<_> = (0..60).map(ask).collect();
+    let second: Vec<_> = (0..60).map(ask).collect();
+    assert_eq!(first, second, "on other connections, so from either worker");
+    let mut counts = HashMap::<&str, usize>::new();
+    for name in &first {
+        *counts.entry(name).or_default() += 1;
+    }
+    assert!(counts.len() == 3 && counts.values().all(|count| *count >= 8), "{counts:?}");
+
+    replace(&weir.config_file(), &text(&all[..2]));
+    until("a reload", || count_lines(&weir, "\"reloaded\"") == 1);
+    for (user, before) in first.iter().enumerate() {
+        let now = ask(user);
+        assert!(now != "c" && (now == *before || before == "c"), "{user} from {before} to {now}");
+    }
+}
+
+#[test]
+fn requests_are_counted_by_endpoint() {
+    let (broken, alive) = (Upstream::answering(|_, _| false), Upstream::answering(echo));
+    let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&broken, &alive], "")));
+    let mut client = Client::connect(weir.address());
+    for _ in 0..4 {
+        assert_eq!(client.get("/").status, 200);
+    }
+    let counted = |endpoint: &Upstream, result: &str| {
+        let address = endpoint.address();
+        let labels = format!("endpoint=\"http://{address}\",result=\"{result}\",upstream=\"a\"");
+        weir.metric(&format!("weir_endpoint_requests_total{{{labels}}}"))
+    };
+    assert_eq!([counted(&alive, "answered"), counted(&alive, "failed"), counted(&broken, "answered")], [4.0, 0.0, 0.0]);
+    assert_eq!(counted(&broken, "failed"), broken.received().len() as f64);
+
+    replace(&weir.config_file(), &Weir::text(&format!("{}{NEVER}", upstream("a", &[&alive], ""))));
+    until("a reload", || count_lines(&weir, "\"reloaded\"") == 1);
+    let metrics = Client::connect(weir.admin()).get("/metrics").text();
+    assert!(!metrics.contains(&broken.address().to_string()), "{metrics}");
+    assert_eq!(counted(&alive, "answered"), 4.0, "what stays goes on");
 }

@@ -1,7 +1,8 @@
 //! Several services: endpoints, and routes to them.
 
 use super::{Config, compile};
-use crate::proxy::settings::Address;
+use crate::policy::key::KeyPart;
+use crate::proxy::settings::{Address, Balance};
 
 /// What is said about `text`, to which nothing is added.
 fn said(text: &str) -> String {
@@ -19,7 +20,7 @@ fn good(text: &str) -> Config {
 fn what_is_right_becomes_upstreams() {
     let config = good("[upstream]\nurl = \"unix:/run/app.sock\"");
     let [only] = &config.proxy.upstreams[..] else { panic!("{config:?}") };
-    assert_eq!((&*only.name, &*only.endpoints[0].host), ("upstream", "localhost"));
+    assert_eq!((&only.name, &*only.endpoints[0].host), (&None, "localhost"));
     assert_eq!(only.endpoints[0].address, Address::Unix("/run/app.sock".into()));
     assert!(config.proxy.routes.is_none());
 
@@ -29,9 +30,19 @@ fn what_is_right_becomes_upstreams() {
     let config = good(&format!("[upstreams.a]\n{both}\n{B}{routes}"));
     let [a, b] = &config.proxy.upstreams[..] else { panic!("{config:?}") };
     let endpoints: Vec<_> = a.endpoints.iter().map(ToString::to_string).collect();
-    assert_eq!((&*a.name, endpoints), ("a", vec!["http://[::1]:81".to_owned(), "unix:/a".to_owned()]));
+    assert_eq!((a.name.as_deref(), endpoints), (Some("a"), vec!["http://[::1]:81".to_owned(), "unix:/a".to_owned()]));
     assert!(a.rewrite_host && a.max_idle == 0 && !b.rewrite_host && b.max_idle == 64);
     assert!(config.proxy.routes.is_some());
+
+    for (text, balance) in [
+        ("", Balance::RoundRobin),
+        ("balance = \"least_connections\"", Balance::LeastConnections),
+        ("balance = \"p2c\"", Balance::P2c),
+        ("balance = \"hash\"", Balance::Hash(KeyPart::Ip)),
+        ("balance = \"hash\"\nhash_by = \"cookie:session\"", Balance::Hash(KeyPart::Cookie("session".into()))),
+    ] {
+        assert_eq!(good(&format!("{A}{text}")).proxy.upstreams[0].balance, balance, "{text}");
+    }
 }
 
 #[test]
@@ -62,7 +73,7 @@ fn upstreams_that_are_wrong() {
     1 | [upstreams.a]
       | ^^^^^^^^^^^^^
       |
-      = help: expected non-empty list of strings (`http://host`, `http://host:port` or `unix:/path`). The places where this service runs; requests go to one after another.
+      = help: expected non-empty list of strings (`http://host`, `http://host:port` or `unix:/path`). The places where this service runs.
     "#);
     insta::assert_snapshot!(said("[upstreams.\"a b\"]\nendpoints = []"), @r#"
     error: `upstreams`: `a b` is not 1 to 64 of `A-Z a-z 0-9 _ -`
@@ -118,7 +129,7 @@ fn upstreams_that_are_wrong() {
     1 | [upstreams.a]
       | ^^^^^^^^^^^^^
       |
-      = help: expected non-empty list of strings (`http://host`, `http://host:port` or `unix:/path`). The places where this service runs; requests go to one after another.
+      = help: expected non-empty list of strings (`http://host`, `http://host:port` or `unix:/path`). The places where this service runs.
 
     error: unknown key `endpoint` in `[upstreams.NAME]`
      --> weir.toml:2:1
@@ -276,5 +287,42 @@ fn rewrites_that_are_wrong() {
       |           ^^^^
       |
       = help: it can have strip, add
+    "#);
+}
+
+#[test]
+fn ways_to_balance_that_are_wrong() {
+    insta::assert_snapshot!(said(&format!("{A}balance = \"least_conections\"\nhash_by = \"method\"")), @r#"
+    error: `upstreams.NAME.balance`: `least_conections` is none of `round_robin`, `least_connections`, `p2c`, `hash`
+     --> weir.toml:3:11
+      |
+    3 | balance = "least_conections"
+      |           ^^^^^^^^^^^^^^^^^^
+      |
+      = help: did you mean `least_connections`?
+
+    error: `upstreams.NAME.hash_by`: `method` is nothing to go by
+     --> weir.toml:4:11
+      |
+    4 | hash_by = "method"
+      |           ^^^^^^^^
+      |
+      = help: it can be ip, path, host, header:NAME, query:NAME, cookie:NAME
+    "#);
+    insta::assert_snapshot!(said(&format!("{A}hash_by = \"ip\"")), @r#"
+    error: `upstreams.NAME.hash_by`: says nothing without `balance = "hash"`
+     --> weir.toml:3:11
+      |
+    3 | hash_by = "ip"
+      |           ^^^^
+    "#);
+    insta::assert_snapshot!(said(&format!("{A}balance = \"hash\"\nhash_by = \"header\"")), @r#"
+    error: `upstreams.NAME.hash_by`: `header` is nothing to go by
+     --> weir.toml:4:11
+      |
+    4 | hash_by = "header"
+      |           ^^^^^^^^
+      |
+      = help: it can be ip, path, host, header:NAME, query:NAME, cookie:NAME
     "#);
 }

@@ -2,13 +2,17 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::buffer::Buffers;
-use super::super::settings::Upstream;
+use super::super::settings::{Balance, Endpoint, Upstream};
+use super::balance::{self, Candidate, Candidates};
 use super::connection::{ConnectError, Connection};
 use super::pool::{Pool, PoolSpec};
-use crate::telemetry::Counter;
+use super::state::{EndpointState, UpstreamState};
+use crate::policy::{Facts, affinity};
+use crate::telemetry::{Counter, Reached};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -19,6 +23,8 @@ pub(in super::super) struct Endpoints {
     pools: Vec<Rc<Pool>>,
     /// Whose turn it is.
     turn: Cell<usize>,
+    /// The state of a random generator.
+    chance: Cell<u64>,
     broken_answers: Counter,
     buffers: Rc<Buffers>,
 }
@@ -30,6 +36,27 @@ pub(in super::super) struct Lease {
     pub(super) pool: Rc<Pool>,
     /// The place of the pool among its upstream's.
     index: usize,
+    /// While it is counted.
+    _flight: Option<Flight>,
+}
+
+/// A request that an endpoint has in hand.
+#[derive(Debug)]
+struct Flight(Rc<Pool>);
+
+impl Flight {
+    fn new(pool: &Rc<Pool>) -> Option<Self> {
+        pool.state.as_ref()?.begin();
+        Some(Self(Rc::clone(pool)))
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if let Some(state) = &self.0.state {
+            state.end();
+        }
+    }
 }
 
 /// Endpoints that one request is tried on. Each may take as long as a connection may take to open.
@@ -39,13 +66,20 @@ type Tried = smallvec::SmallVec<[usize; TRIES_MAX]>;
 
 impl Lease {
     /// What the endpoint is called where the client's `Host` is not kept.
-    pub(in super::super) fn host(&self) -> &str {
+    pub(super) fn host(&self) -> &str {
         &self.pool.spec.endpoint.host
     }
 
     /// The place of its endpoint among the upstream's.
     pub(super) fn index(&self) -> usize {
         self.index
+    }
+
+    /// What became of the request at the endpoint.
+    pub(super) fn count(&self, reached: Reached) {
+        if let Some(state) = &self.pool.state {
+            state.count(reached);
+        }
     }
 
     /// Gives the connection back, to be used again.
@@ -58,36 +92,54 @@ impl Endpoints {
     /// Those of `settings`, with the pools of `before` that stay as they are.
     pub(in super::super) fn new(
         settings: &Upstream,
+        state: &UpstreamState,
         connect_timeout: Duration,
         before: Option<&Self>,
         broken_answers: Counter,
         buffers: &Rc<Buffers>,
     ) -> Self {
         let known = before.map_or(&[][..], |before| &before.pools);
-        let pool = |endpoint: &super::super::settings::Endpoint| {
-            let &Upstream { max_idle, idle_timeout, .. } = settings;
+        let pool = |(place, endpoint): (usize, &Endpoint)| {
+            let (&Upstream { max_idle, idle_timeout, .. }, state) = (settings, state.endpoints.get(place));
             let spec = PoolSpec { endpoint: endpoint.clone(), max_idle, idle_timeout, connect_timeout };
-            let same = known.iter().find(|pool| pool.spec == spec);
-            same.map_or_else(|| Rc::new(Pool::new(spec, Rc::clone(buffers))), Rc::clone)
+            let same = known.iter().find(|pool| pool.spec == spec && is_same(pool.state.as_ref(), state));
+            same.map_or_else(|| Rc::new(Pool::new(spec, state.cloned(), Rc::clone(buffers))), Rc::clone)
         };
         Self {
             settings: settings.clone(),
             connect_timeout,
-            pools: settings.endpoints.iter().map(pool).collect(),
+            pools: settings.endpoints.iter().enumerate().map(pool).collect(),
             turn: Cell::new(before.map_or(0, |before| before.turn.get())),
+            chance: Cell::new(seed()),
             broken_answers,
             buffers: Rc::clone(buffers),
         }
     }
 
     /// Whether nothing of it would be different.
-    pub(in super::super) fn is_same(&self, settings: &Upstream, connect_timeout: Duration) -> bool {
-        self.settings == *settings && self.connect_timeout == connect_timeout
+    pub(in super::super) fn is_same(
+        &self,
+        settings: &Upstream,
+        state: &UpstreamState,
+        connect_timeout: Duration,
+    ) -> bool {
+        let has_state = |(place, pool): (usize, &Rc<Pool>)| is_same(pool.state.as_ref(), state.endpoints.get(place));
+        self.settings == *settings
+            && self.connect_timeout == connect_timeout
+            && self.pools.iter().enumerate().all(has_state)
     }
 
     /// Its name in the configuration.
-    pub(in super::super) fn name(&self) -> &str {
-        &self.settings.name
+    pub(in super::super) fn name(&self) -> Option<&str> {
+        self.settings.name.as_deref()
+    }
+
+    /// What decides where a request goes, if anything of it does.
+    pub(in super::super) fn affinity(&self, facts: &Facts<'_>) -> u64 {
+        match &self.settings.balance {
+            Balance::Hash(part) => affinity::affinity(part, facts),
+            _ => 0,
+        }
     }
 
     /// Whether clients' `Host` is replaced by the endpoint's.
@@ -100,39 +152,43 @@ impl Endpoints {
         &self.buffers
     }
 
-    /// An idle connection of the endpoint whose turn it is, or else the place of that.
-    pub(in super::super) fn take(&self) -> Result<Lease, usize> {
-        let index = self.choose(&[]);
+    /// An idle connection of the endpoint that gets a request of this affinity, or else the place of that.
+    pub(in super::super) fn take(&self, affinity: u64) -> Result<Lease, usize> {
+        let index = self.choose(affinity, &[]);
         self.idle(index).ok_or(index)
     }
 
     /// A new connection to the endpoint at `first`, or if that cannot be reached, one to another.
-    pub(in super::super) async fn connect(&self, first: usize) -> Result<Lease, ConnectError> {
+    pub(in super::super) async fn connect(&self, affinity: u64, first: usize) -> Result<Lease, ConnectError> {
         // Boxed, because it is rare and larger than all else that a request does.
-        Box::pin(self.connect_beside(first, Tried::new())).await
+        Box::pin(self.connect_beside(affinity, first, Tried::new())).await
     }
 
-    /// A connection on which a request goes out once more, of another endpoint than `lease` if there is one.
-    pub(super) async fn connect_elsewhere(&self, lease: Option<usize>) -> Result<Lease, ConnectError> {
-        let tried: Tried = lease.filter(|_| self.pools.len() > 1).into_iter().collect();
-        let next = self.choose(&tried);
-        Box::pin(self.connect_beside(next, tried)).await
+    /// A new connection on which a request goes out once more, to another endpoint than that of `lease` if there is
+    /// one.
+    pub(super) async fn connect_elsewhere(&self, affinity: u64, lease: Option<usize>) -> Result<Lease, ConnectError> {
+        let tried: Tried = lease.filter(|_| self.has_others()).into_iter().collect();
+        let next = self.choose(affinity, &tried);
+        Box::pin(self.connect_beside(affinity, next, tried)).await
     }
 
-    async fn connect_beside(&self, first: usize, mut tried: Tried) -> Result<Lease, ConnectError> {
+    async fn connect_beside(&self, affinity: u64, first: usize, mut tried: Tried) -> Result<Lease, ConnectError> {
         let mut index = first;
         loop {
             let pool = &self.pools[index];
             let error = match pool.connect().await {
-                Ok(connection) => return Ok(Lease { connection, pool: Rc::clone(pool), index }),
+                Ok(connection) => return Ok(self.lease(connection, index)),
                 Err(error) => error,
             };
+            if let Some(state) = &pool.state {
+                state.count(Reached::Failed);
+            }
             tried.push(index);
             if tried.len() >= TRIES_MAX.min(self.pools.len()) {
                 return Err(error);
             }
             tracing::debug!(endpoint = %pool.spec.endpoint, ?error, "cannot connect; trying another endpoint");
-            index = self.choose(&tried);
+            index = self.choose(affinity, &tried);
             if let Some(lease) = self.idle(index) {
                 return Ok(lease);
             }
@@ -140,22 +196,49 @@ impl Endpoints {
     }
 
     fn idle(&self, index: usize) -> Option<Lease> {
+        self.pools[index].take().map(|connection| self.lease(connection, index))
+    }
+
+    fn lease(&self, connection: Box<Connection>, index: usize) -> Lease {
         let pool = &self.pools[index];
-        let connection = pool.take()?;
-        Some(Lease { connection, pool: Rc::clone(pool), index })
+        let flight = if self.is_counted() { Flight::new(pool) } else { None };
+        Lease { connection, pool: Rc::clone(pool), index, _flight: flight }
+    }
+
+    /// Whether it matters how many requests an endpoint has in hand.
+    fn is_counted(&self) -> bool {
+        matches!(self.settings.balance, Balance::LeastConnections | Balance::P2c)
     }
 
     /// The place of the endpoint that gets the next request, but those that were tried; there is another.
-    fn choose(&self, tried: &[usize]) -> usize {
-        let count = self.pools.len();
-        if count == 1 {
-            return 0;
-        }
-        let turn = self.turn.get() % count;
-        let mut places = (turn..count).chain(0..turn);
-        let place = places.find(|place| !tried.contains(place)).unwrap_or(turn);
+    fn choose(&self, affinity: u64, tried: &[usize]) -> usize {
+        if self.pools.len() == 1 { 0 } else { self.choose_among(affinity, tried) }
+    }
+
+    #[inline(never)]
+    fn choose_among(&self, affinity: u64, tried: &[usize]) -> usize {
+        let candidate = |(place, pool): (usize, &Rc<Pool>)| {
+            let (in_flight, id) = pool.state.as_ref().map_or((0, 0), |state| (state.in_flight(), state.id));
+            Candidate { place, in_flight, id }
+        };
+        let untried = self.pools.iter().enumerate().filter(|(place, _)| !tried.contains(place));
+        let candidates: Candidates = untried.map(candidate).collect();
+        let turn = self.turn.get();
+        let chosen = match self.settings.balance {
+            Balance::RoundRobin => balance::in_turn(&candidates, turn),
+            Balance::LeastConnections => balance::least_loaded(&candidates, turn),
+            Balance::P2c => balance::of_two(&candidates, self.random()),
+            Balance::Hash(_) => balance::suited(&candidates, affinity),
+        };
+        let place = chosen.unwrap_or(0);
         self.turn.set(place + 1);
         place
+    }
+
+    /// A number that nobody can foresee who need not; by `SplitMix64`.
+    fn random(&self) -> u64 {
+        self.chance.set(self.chance.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
+        balance::mixed(self.chance.get())
     }
 
     /// Whether there is another endpoint than the one in hand.
@@ -183,4 +266,19 @@ impl Endpoints {
             pool.sweep();
         }
     }
+}
+
+fn is_same(one: Option<&Arc<EndpointState>>, other: Option<&Arc<EndpointState>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+/// Different for each worker, so that they do not pick in step.
+fn seed() -> u64 {
+    let mut seed = [0; 8];
+    // Without it choices are less random, and no worse.
+    let _ = getrandom::fill(&mut seed);
+    u64::from_le_bytes(seed)
 }

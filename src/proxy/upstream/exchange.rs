@@ -3,7 +3,6 @@
 //! Both bodies may run at once: whoever waits for the response also sends the request's body. Nothing is read that
 //! cannot be written yet. Dropping an exchange closes its connection, which tells the upstream.
 
-use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -13,48 +12,16 @@ use tokio::time::Instant;
 use super::super::deadline::Deadline;
 use super::super::encode::Encoder;
 use super::super::forward::replace_host;
-use super::super::h1::{self, Decoder, ResponseFault, ResponseHead, Step};
+use super::super::h1::{self, Decoder, ResponseHead, Step};
 use super::super::settings::Timeouts;
-use super::connection::ConnectError;
 use super::endpoints::{Endpoints, Lease};
+use super::outcome::{self, Arrived, ExchangeError, broken, closed};
 use super::upload::{Sent, Source, Upload};
 use crate::policy::{FieldBuf, Fields};
 use crate::time;
 
 /// What is moved at once from the upstream to the client, about.
 const PIECE_MAX: usize = 64 * 1024;
-
-/// Why there is no response.
-#[derive(Debug)]
-pub(in super::super) enum ExchangeError {
-    /// No connection in time.
-    ConnectTimeout,
-    /// No connection.
-    Connect(io::Error),
-    /// The upstream broke off.
-    Broken(io::Error),
-    /// The upstream did not speak HTTP/1.
-    Malformed(ResponseFault),
-    /// The upstream changed to a protocol that nobody asked for.
-    Switched,
-    /// The upstream did not answer in time.
-    UpstreamTimeout,
-    /// The client did not send its body in time.
-    ClientTimeout,
-    /// The client's body broke off, or its framing did.
-    ClientBroken,
-}
-
-/// What has come of a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Arrived {
-    /// An interim answer, in hand until the next look.
-    Interim,
-    /// The head; its body follows.
-    Head,
-    /// The connection closed without a word; the request may go out again on another one.
-    Nothing,
-}
 
 /// What the response may not exceed.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +37,9 @@ pub(in super::super) struct Exchange {
     upstream: Rc<Endpoints>,
     /// None once it was given back.
     lease: Option<Lease>,
-    /// It has gone out once more.
+    /// The connection that broke off had been idle.
+    was_idle: bool,
+    /// The request has gone out once more.
     was_repeated: bool,
     upload: Upload,
     request: Sent,
@@ -101,6 +70,7 @@ impl Exchange {
         Self {
             upstream: Rc::clone(upstream),
             lease: Some(lease),
+            was_idle: false,
             was_repeated: false,
             upload: Upload::new(request, encoder),
             request,
@@ -120,7 +90,8 @@ impl Exchange {
     /// Puts the same head on a new connection.
     pub(in super::super) async fn reopen(&mut self) -> Result<(), ExchangeError> {
         self.was_repeated = true;
-        let mut lease = self.upstream.connect_elsewhere(self.lease.as_ref().map(Lease::index)).await?;
+        let mut lease =
+            self.upstream.connect_elsewhere(self.request.affinity, self.lease.as_ref().map(Lease::index)).await?;
         if let Some(before) = &mut self.lease {
             let out = &mut before.connection.out;
             out.rewind();
@@ -174,6 +145,7 @@ impl Exchange {
             return Poll::Ready(Err(ExchangeError::ClientBroken));
         }
         if let Poll::Ready(arrived) = self.poll_response(cx) {
+            self.judge(&arrived);
             return Poll::Ready(arrived);
         }
         let (allowed, error) = if self.upload.awaits_client {
@@ -184,7 +156,17 @@ impl Exchange {
         let at = self.moved_at + allowed;
         let at = self.patience.total_at.map_or(at, |total_at| total_at.min(at));
         ready!(deadline.poll(cx, at));
-        Poll::Ready(Err(error))
+        let overdue = Err(error);
+        self.judge(&overdue);
+        Poll::Ready(overdue)
+    }
+
+    /// Counts what became of the request at its endpoint.
+    fn judge(&self, arrived: &Result<Arrived, ExchangeError>) {
+        let status = self.head.as_ref().map_or(0, |head| head.status);
+        if let (Some(lease), Some(reached)) = (&self.lease, outcome::reached(arrived, status, self.was_idle)) {
+            lease.count(reached);
+        }
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<Arrived, ExchangeError>> {
@@ -204,7 +186,8 @@ impl Exchange {
                 Err(error) => error,
             };
             // A fresh connection that breaks off says something about its endpoint, an old one need not.
-            let may_help = connection.idle_since.take().is_some() || self.upstream.has_others();
+            self.was_idle = connection.idle_since.take().is_some();
+            let may_help = self.was_idle || self.upstream.has_others();
             let may_repeat = self.request.may_repeat || !self.upload.is_touched;
             if may_help && may_repeat && !self.was_repeated && connection.input.is_empty() {
                 return Poll::Ready(Ok(Arrived::Nothing));
@@ -357,23 +340,6 @@ impl Exchange {
         let keeps_alive = self.is_sent() && self.head.as_ref().is_some_and(|head| head.keeps_alive);
         if let Some(lease) = self.lease.take().filter(|lease| keeps_alive && lease.connection.out.pending() == 0) {
             lease.give_back();
-        }
-    }
-}
-
-fn closed() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection before it answered")
-}
-
-fn broken(error: io::Error) -> ExchangeError {
-    ExchangeError::Broken(error)
-}
-
-impl From<ConnectError> for ExchangeError {
-    fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::Timeout => Self::ConnectTimeout,
-            ConnectError::Failed(error) => Self::Connect(error),
         }
     }
 }

@@ -4,16 +4,21 @@
 //! response is there, then the response's body. That saves two hops through the scheduler for each request.
 //! In the pool nobody drives it; that it was closed meanwhile is seen when it is taken out.
 
+mod balance;
 mod endpoints;
 mod pool;
+mod state;
 
 mod connection;
 mod socket;
 
 mod exchange;
+mod outcome;
 mod upload;
 
 pub(super) use endpoints::{Endpoints, Lease};
-pub(super) use exchange::{Arrived, Exchange, ExchangeError};
+pub(super) use exchange::Exchange;
+pub(super) use outcome::{Arrived, ExchangeError};
 pub(super) use pool::SWEEP_EVERY;
+pub(super) use state::UpstreamState;
 pub(super) use upload::{BodyBroken, Sent, Source};

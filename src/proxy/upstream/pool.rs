@@ -2,16 +2,20 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::buffer::Buffers;
 use super::super::settings::Endpoint;
 use super::connection::{ConnectError, Connection};
+use super::state::EndpointState;
 
 /// Idle connections to one endpoint.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) spec: PoolSpec,
+    /// What all workers know of the endpoint, if anything.
+    pub(super) state: Option<Arc<EndpointState>>,
     #[allow(clippy::vec_box)] // boxed once; moved in and out on every request
     idle: RefCell<Vec<Box<Connection>>>,
     /// How often idle connections have been looked after.
@@ -35,8 +39,8 @@ pub(in super::super) const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 impl Pool {
     /// An empty pool.
-    pub(super) fn new(spec: PoolSpec, buffers: Rc<Buffers>) -> Self {
-        Self { spec, idle: RefCell::default(), sweeps: Cell::new(0), is_closed: Cell::new(false), buffers }
+    pub(super) fn new(spec: PoolSpec, state: Option<Arc<EndpointState>>, buffers: Rc<Buffers>) -> Self {
+        Self { spec, state, idle: RefCell::default(), sweeps: Cell::new(0), is_closed: Cell::new(false), buffers }
     }
 
     /// An idle connection that was still open a moment ago.

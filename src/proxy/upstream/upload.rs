@@ -43,6 +43,8 @@ pub(in super::super) struct Sent {
     pub(in super::super) may_repeat: bool,
     /// `Host` is the endpoint's, not the client's.
     pub(in super::super) has_own_host: bool,
+    /// What decides to which endpoint it goes, where anything of it does.
+    pub(in super::super) affinity: u64,
 }
 
 /// A request on its way.
