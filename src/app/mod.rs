@@ -19,7 +19,7 @@ use std::{error, fmt, io, panic, thread};
 use arc_swap::ArcSwap;
 use arc_swap::access::Map;
 use tokio::runtime::Builder;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::admin::{self, Admin, NewestLive};
@@ -102,7 +102,8 @@ impl App {
         let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config, &metrics, None)));
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);
-        let shared = Arc::new(Shared { gate, metrics, current, connections, max_connections, draining });
+        let reloaded = Notify::new();
+        let shared = Arc::new(Shared { gate, metrics, current, reloaded, connections, max_connections, draining });
         let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared)));
         Ok(Self { shared, listeners, addresses, admin, admin_hosts, grace, wanted_connections, reloader })
     }
@@ -169,6 +170,7 @@ impl App {
                 tokio::spawn(admin::serve(listener, operators(address)));
                 tracing::info!(%address, "serving operators");
             }
+            tokio::spawn(proxy::check_health(Arc::clone(&self.shared)));
             for address in &self.addresses {
                 tracing::info!(%address, workers, "listening");
             }

@@ -11,7 +11,7 @@ use super::reader::{Located, Table};
 use super::schema;
 use super::units::Fault;
 use crate::policy::key::KeyPart;
-use crate::proxy::settings::{Address, Balance, Endpoint, Upstream};
+use crate::proxy::settings::{Address, Balance, Eject, Endpoint, Health, Upstream};
 
 /// All upstreams.
 pub(super) struct Compiled {
@@ -44,9 +44,10 @@ pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<SocketAddr>]>
             root.context.note(Problem::new(name.span(), title));
         }
         let endpoints = endpoints(table, listen);
-        let balance = balance(table);
+        let (balance, health, eject) = (balance(table), health(&table.table("health")), eject(&table.table("eject")));
         let upstream = upstream(table, endpoints)?;
-        Some(Upstream { name: Some(name.get_ref().as_str().into()), balance: balance?, ..upstream }).filter(|_| is_good)
+        let name = Some(name.get_ref().as_str().into()).filter(|_| is_good);
+        Some(Upstream { name: Some(name?), balance: balance?, health: health?, eject: eject?, ..upstream })
     };
     let upstreams: Vec<_> = tables.iter().map(read).collect();
     Compiled { upstreams: upstreams.into_iter().collect(), names }
@@ -120,6 +121,37 @@ fn hash_by(text: &str) -> Result<KeyPart, Fault> {
     }
 }
 
+/// None within if there are no checks.
+#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+fn health(table: &Table<'_>) -> Option<Option<Health>> {
+    if !table.is_present() {
+        return Some(None);
+    }
+    let path = table.parsed("path", |text| {
+        let is_target = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+        if is_target { Ok(text.into()) } else { Err(Fault::new("is not a path as it is sent, as in `/healthz`")) }
+    });
+    let (interval, timeout) = (table.duration("interval"), table.duration("timeout"));
+    let (healthy_after, unhealthy_after) = (table.count("healthy_after"), table.count("unhealthy_after"));
+    Some(Some(Health {
+        path: path?.into_inner(),
+        interval: interval?,
+        timeout: timeout?,
+        healthy_after: healthy_after?.into_inner(),
+        unhealthy_after: unhealthy_after?.into_inner(),
+    }))
+}
+
+/// None within if endpoints that fail get their requests all the same.
+#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+fn eject(table: &Table<'_>) -> Option<Option<Eject>> {
+    if !table.is_present() {
+        return Some(None);
+    }
+    let (after, duration) = (table.count("after"), table.duration("for"));
+    Some(Some(Eject { after: after?.into_inner(), duration: duration? }))
+}
+
 /// What both kinds of table have.
 fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstream> {
     let rewrite_host = table.choice("host", &[("preserve", false), ("upstream", true)]);
@@ -129,6 +161,8 @@ fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstr
         name: None,
         endpoints: endpoints?,
         balance: Balance::RoundRobin,
+        health: None,
+        eject: None,
         rewrite_host: rewrite_host?,
         max_idle: max_idle?.into_inner(),
         idle_timeout: idle_timeout?,

@@ -31,5 +31,6 @@ mod wire;
 mod worker;
 
 pub use listener::bind;
+pub use upstream::check_health;
 pub use view::Current;
 pub use worker::{Shared, Stage, run};

@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::uri::Authority;
 
 use super::tls::Tls;
+pub use super::upstream::Eject;
 use crate::policy::key::KeyPart;
 use crate::policy::route::Routes;
 use crate::respond::Profiles;
@@ -54,6 +55,10 @@ pub struct Upstream {
     pub endpoints: Vec<Endpoint>,
     /// Which of them gets a request.
     pub balance: Balance,
+    /// How they are asked whether they are well; none if they are not.
+    pub health: Option<Health>,
+    /// When one that keeps failing is passed by; none if it never is.
+    pub eject: Option<Eject>,
     /// Whether `Host` becomes [`Endpoint::host`]; else the client's is kept.
     pub rewrite_host: bool,
     /// Idle connections kept by each worker to each endpoint.
@@ -73,6 +78,21 @@ pub enum Balance {
     P2c,
     /// The same for requests that are alike in this.
     Hash(KeyPart),
+}
+
+/// How endpoints are asked whether they are well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// The target of the request.
+    pub path: Box<str>,
+    /// Between two.
+    pub interval: Duration,
+    /// For a connection and the head of its answer.
+    pub timeout: Duration,
+    /// Good answers in a row after which an endpoint is well again.
+    pub healthy_after: u16,
+    /// Failures in a row after which it is not.
+    pub unhealthy_after: u16,
 }
 
 /// One of the places where a service runs.

@@ -43,6 +43,8 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// The newest policy and settings.
     pub current: Arc<ArcSwap<Current>>,
+    /// Told when there is a newer one, for whoever does not look by itself.
+    pub reloaded: Notify,
     /// Connections open now.
     pub connections: AtomicUsize,
     /// How many there may be.

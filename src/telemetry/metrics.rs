@@ -45,6 +45,7 @@ impl Outcome {
 pub struct Metrics {
     registry: Registry,
     limits: LimitVecs,
+    endpoints: EndpointVecs,
     scrape: Scrape,
     /// What Weir adds to a request that did not wait, from its parsed head to its hand-over.
     pub overhead: Durations,
@@ -107,6 +108,16 @@ pub struct LimitMetrics {
 pub struct EndpointMetrics {
     /// Requests that were sent to it.
     pub cells: EndpointCells,
+    /// 1 unless checks say that it is not well.
+    pub healthy: IntGauge,
+    /// How often it was out because it kept failing.
+    pub ejections: IntCounter,
+}
+
+#[derive(Debug)]
+struct EndpointVecs {
+    healthy: IntGaugeVec,
+    ejections: IntCounterVec,
 }
 
 /// 10 ms to 1 h: what people wait.
@@ -121,6 +132,7 @@ impl Metrics {
         let scrape = make.register(Scrape::new()?)?;
         Ok(Self {
             limits: LimitVecs::new(&make)?,
+            endpoints: EndpointVecs::new(&make)?,
             overhead: scrape.overhead.clone(),
             upstream_duration: scrape.upstream.clone(),
             scrape,
@@ -180,12 +192,19 @@ impl Metrics {
 
     /// The metrics of an endpoint; the same series for the same names.
     pub fn endpoint(&self, upstream: &str, endpoint: &str) -> EndpointMetrics {
-        EndpointMetrics { cells: self.scrape.endpoint(upstream, endpoint) }
+        let labels = [upstream, endpoint];
+        let healthy = self.endpoints.healthy.with_label_values(&labels);
+        healthy.set(1);
+        let ejections = self.endpoints.ejections.with_label_values(&labels);
+        EndpointMetrics { cells: self.scrape.endpoint(upstream, endpoint), healthy, ejections }
     }
 
     /// Shows an endpoint no more.
     pub fn forget_endpoint(&self, upstream: &str, endpoint: &str) {
         self.scrape.forget_endpoint(upstream, endpoint);
+        // That there is no such series is no error.
+        let _ = self.endpoints.healthy.remove_label_values(&[upstream, endpoint]);
+        let _ = self.endpoints.ejections.remove_label_values(&[upstream, endpoint]);
     }
 
     /// All metrics in the Prometheus text format, version 0.0.4.
@@ -206,6 +225,16 @@ impl LimitVecs {
             overflow: make.counters("weir_overflow_decisions_total", "Decisions made past max_keys.", &["limit"])?,
             bans: make.counters("weir_bans_total", "Bans begun.", &["limit"])?,
             banned: make.gauges("weir_banned_keys", "Keys banned now.", &["limit"])?,
+        })
+    }
+}
+
+impl EndpointVecs {
+    fn new(make: &Maker) -> Result<Self, prometheus::Error> {
+        let labels = ["upstream", "endpoint"];
+        Ok(Self {
+            healthy: make.gauges("weir_endpoint_healthy", "1 unless checks say otherwise.", &labels)?,
+            ejections: make.counters("weir_endpoint_ejections_total", "Times it kept failing and was out.", &labels)?,
         })
     }
 }

@@ -15,6 +15,7 @@ mod forward;
 mod streaming;
 
 mod balance;
+mod outages;
 mod routes;
 
 mod beyond;

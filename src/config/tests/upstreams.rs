@@ -1,8 +1,10 @@
 //! Several services: endpoints, and routes to them.
 
+use std::time::Duration;
+
 use super::{Config, compile};
 use crate::policy::key::KeyPart;
-use crate::proxy::settings::{Address, Balance};
+use crate::proxy::settings::{Address, Balance, Eject, Health};
 
 /// What is said about `text`, to which nothing is added.
 fn said(text: &str) -> String {
@@ -324,5 +326,75 @@ fn ways_to_balance_that_are_wrong() {
       |           ^^^^^^^^
       |
       = help: it can be ip, path, host, header:NAME, query:NAME, cookie:NAME
+    "#);
+}
+
+#[test]
+fn checks_and_ejection() {
+    let config = good(&format!("{A}health = {{ path = \"/healthz?deep=1\", timeout = \"500ms\" }}\neject = {{}}"));
+    let a = &config.proxy.upstreams[0];
+    let seconds = Duration::from_secs;
+    let health = Health {
+        path: "/healthz?deep=1".into(),
+        interval: seconds(5),
+        timeout: Duration::from_millis(500),
+        healthy_after: 2,
+        unhealthy_after: 3,
+    };
+    assert_eq!((&a.health, a.eject), (&Some(health), Some(Eject { after: 5, duration: seconds(10) })));
+    insta::assert_snapshot!(said(&format!("{A}health = {{ interval = \"0s\", unhealthy_after = 0 }}\neject = {{ after = 0, fro = \"1s\" }}")), @r#"
+    error: `upstreams.NAME.health.path` is missing
+     --> weir.toml:3:10
+      |
+    3 | health = { interval = "0s", unhealthy_after = 0 }
+      |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: expected string (path, also with a query). What each endpoint is asked for; an answer from 200 to 399 is well.
+
+    error: `upstreams.NAME.health.interval`: must be longer than zero
+     --> weir.toml:3:23
+      |
+    3 | health = { interval = "0s", unhealthy_after = 0 }
+      |                       ^^^^
+
+    error: `upstreams.NAME.health.unhealthy_after`: expected whole number from 1 to 1000
+     --> weir.toml:3:47
+      |
+    3 | health = { interval = "0s", unhealthy_after = 0 }
+      |                                               ^
+
+    error: `upstreams.NAME.eject.after`: expected whole number from 1 to 1000
+     --> weir.toml:4:19
+      |
+    4 | eject = { after = 0, fro = "1s" }
+      |                   ^
+
+    error: unknown key `fro` in `[upstreams.NAME.eject]`
+     --> weir.toml:4:22
+      |
+    4 | eject = { after = 0, fro = "1s" }
+      |                      ^^^
+      |
+      = help: did you mean `for`?
+    "#);
+    insta::assert_snapshot!(said(&format!("{A}health = {{ path = \"healthz\" }}\neject = true")), @r#"
+    error: `upstreams.NAME.health.path`: is not a path as it is sent, as in `/healthz`
+     --> weir.toml:3:19
+      |
+    3 | health = { path = "healthz" }
+      |                   ^^^^^^^^^
+
+    error: `upstreams.NAME.eject`: expected table
+     --> weir.toml:4:9
+      |
+    4 | eject = true
+      |         ^^^^ this is a boolean
+    "#);
+    insta::assert_snapshot!(said(&format!("{A}health = {{ path = \"/a b\" }}")), @r#"
+    error: `upstreams.NAME.health.path`: is not a path as it is sent, as in `/healthz`
+     --> weir.toml:3:19
+      |
+    3 | health = { path = "/a b" }
+      |                   ^^^^^^
     "#);
 }

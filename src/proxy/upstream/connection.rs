@@ -51,7 +51,8 @@ impl Connection {
     }
 }
 
-async fn open(address: &Address) -> std::io::Result<Socket> {
+/// Connects.
+pub(super) async fn open(address: &Address) -> std::io::Result<Socket> {
     match address {
         Address::Tcp(authority) => {
             let host = authority.host().trim_start_matches('[').trim_end_matches(']');

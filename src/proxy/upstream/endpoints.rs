@@ -9,6 +9,7 @@ use super::super::buffer::Buffers;
 use super::super::settings::{Balance, Endpoint, Upstream};
 use super::balance::{self, Candidate, Candidates};
 use super::connection::{ConnectError, Connection};
+use super::ejection::Share;
 use super::pool::{Pool, PoolSpec};
 use super::state::{EndpointState, UpstreamState};
 use crate::policy::{Facts, affinity};
@@ -73,13 +74,6 @@ impl Lease {
     /// The place of its endpoint among the upstream's.
     pub(super) fn index(&self) -> usize {
         self.index
-    }
-
-    /// What became of the request at the endpoint.
-    pub(super) fn count(&self, reached: Reached) {
-        if let Some(state) = &self.pool.state {
-            state.count(reached);
-        }
     }
 
     /// Gives the connection back, to be used again.
@@ -180,9 +174,7 @@ impl Endpoints {
                 Ok(connection) => return Ok(self.lease(connection, index)),
                 Err(error) => error,
             };
-            if let Some(state) = &pool.state {
-                state.count(Reached::Failed);
-            }
+            self.count(pool, Reached::Failed);
             tried.push(index);
             if tried.len() >= TRIES_MAX.min(self.pools.len()) {
                 return Err(error);
@@ -192,6 +184,17 @@ impl Endpoints {
             if let Some(lease) = self.idle(index) {
                 return Ok(lease);
             }
+        }
+    }
+
+    /// What became of the request of `lease` at its endpoint.
+    pub(super) fn judge(&self, lease: &Lease, reached: Reached) {
+        self.count(&lease.pool, reached);
+    }
+
+    fn count(&self, pool: &Pool, reached: Reached) {
+        if let Some(state) = &pool.state {
+            state.count(reached, self.settings.eject);
         }
     }
 
@@ -221,8 +224,12 @@ impl Endpoints {
             let (in_flight, id) = pool.state.as_ref().map_or((0, 0), |state| (state.in_flight(), state.id));
             Candidate { place, in_flight, id }
         };
-        let untried = self.pools.iter().enumerate().filter(|(place, _)| !tried.contains(place));
-        let candidates: Candidates = untried.map(candidate).collect();
+        let untried = || self.pools.iter().enumerate().filter(|(place, _)| !tried.contains(place));
+        let mut candidates: Candidates = untried().filter(|(_, pool)| self.is_in(pool)).map(candidate).collect();
+        if candidates.is_empty() {
+            // If all are out, something else is wrong, or nothing could be worse.
+            candidates = untried().map(candidate).collect();
+        }
         let turn = self.turn.get();
         let chosen = match self.settings.balance {
             Balance::RoundRobin => balance::in_turn(&candidates, turn),
@@ -233,6 +240,15 @@ impl Endpoints {
         let place = chosen.unwrap_or(0);
         self.turn.set(place + 1);
         place
+    }
+
+    /// Whether an endpoint takes part; by chance, if it has only part of its share.
+    fn is_in(&self, pool: &Pool) -> bool {
+        match pool.state.as_ref().map_or(Share::All, |state| state.share(self.settings.eject)) {
+            Share::All => true,
+            Share::Of256(part) => self.random() >> 56 < part,
+            Share::Nothing => false,
+        }
     }
 
     /// A number that nobody can foresee who need not; by `SplitMix64`.

@@ -165,7 +165,7 @@ impl Exchange {
     fn judge(&self, arrived: &Result<Arrived, ExchangeError>) {
         let status = self.head.as_ref().map_or(0, |head| head.status);
         if let (Some(lease), Some(reached)) = (&self.lease, outcome::reached(arrived, status, self.was_idle)) {
-            lease.count(reached);
+            self.upstream.judge(lease, reached);
         }
     }
 

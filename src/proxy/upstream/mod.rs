@@ -5,7 +5,9 @@
 //! In the pool nobody drives it; that it was closed meanwhile is seen when it is taken out.
 
 mod balance;
+mod ejection;
 mod endpoints;
+mod health;
 mod pool;
 mod state;
 
@@ -16,8 +18,10 @@ mod exchange;
 mod outcome;
 mod upload;
 
+pub use ejection::Eject;
 pub(super) use endpoints::{Endpoints, Lease};
 pub(super) use exchange::Exchange;
+pub use health::check_health;
 pub(super) use outcome::{Arrived, ExchangeError};
 pub(super) use pool::SWEEP_EVERY;
 pub(super) use state::UpstreamState;

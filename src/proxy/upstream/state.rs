@@ -3,11 +3,15 @@
 //! It belongs to the name of the upstream and the address of the endpoint, and outlives reloads.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use tokio::time::Instant;
 
 use super::super::settings::{Endpoint, Upstream};
+use super::ejection::{Eject, Ejection, Share};
 use crate::policy::affinity;
 use crate::telemetry::{EndpointMetrics, Metrics, Reached};
+use crate::time;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -17,7 +21,12 @@ pub(super) struct EndpointState {
     pub(super) id: u64,
     /// Requests in hand; counted only where that matters.
     in_flight: AtomicUsize,
-    pub(super) metrics: EndpointMetrics,
+    /// What the checks say.
+    is_healthy: AtomicBool,
+    /// The word of an [`Ejection`], in time since `since`.
+    ejection: AtomicU64,
+    since: Instant,
+    metrics: EndpointMetrics,
 }
 
 /// What is known of the endpoints of one upstream, in the order of the configuration; none are kept of `[upstream]`.
@@ -63,14 +72,71 @@ impl EndpointState {
         Self {
             id: affinity::text(text.as_bytes()),
             in_flight: AtomicUsize::new(0),
+            is_healthy: AtomicBool::new(true),
+            ejection: AtomicU64::new(0),
+            since: time::instant_now(),
             metrics: metrics.endpoint(upstream, &text),
             endpoint: endpoint.clone(),
         }
     }
 
-    /// Counts what became of a request.
-    pub(super) fn count(&self, reached: Reached) {
+    /// Counts what became of a request, and draws the conclusions of `rule`.
+    pub(super) fn count(&self, reached: Reached, rule: Option<Eject>) {
         self.metrics.cells.count(reached);
+        let Some(rule) = rule else { return };
+        match reached {
+            // Nothing to forget: the usual case, which writes nothing.
+            Reached::Answered if self.ejection().answered() == self.ejection() => {}
+            Reached::Answered => _ = self.update(|ejection| (ejection.answered(), false)),
+            Reached::Failed => {
+                let now_ms = self.now_ms();
+                if self.update(|ejection| ejection.failed(rule, now_ms)) {
+                    self.metrics.ejections.inc();
+                    tracing::warn!(endpoint = %self.endpoint, "an endpoint keeps failing and is passed by");
+                }
+            }
+        }
+    }
+
+    /// Changes how it fares by `next`, and gives what that says beside it.
+    fn update(&self, next: impl Fn(Ejection) -> (Ejection, bool)) -> bool {
+        let mut before = self.ejection.load(Ordering::Relaxed);
+        loop {
+            let (after, said) = next(Ejection::of(before));
+            match self.ejection.compare_exchange_weak(before, after.word(), Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return said,
+                Err(now) => before = now,
+            }
+        }
+    }
+
+    fn ejection(&self) -> Ejection {
+        Ejection::of(self.ejection.load(Ordering::Relaxed))
+    }
+
+    /// What share of its requests it gets. No clock is read for one that has never been out.
+    pub(super) fn share(&self, rule: Option<Eject>) -> Share {
+        let ejection = self.ejection();
+        match rule {
+            _ if !self.is_healthy() => Share::Nothing,
+            Some(rule) if ejection.was_out() => ejection.share(rule, self.now_ms()),
+            _ => Share::All,
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        time::saturating_ns(time::instant_now().saturating_duration_since(self.since)) / 1_000_000
+    }
+
+    /// What the checks said last.
+    pub(super) fn is_healthy(&self) -> bool {
+        self.is_healthy.load(Ordering::Relaxed)
+    }
+
+    /// What they say now.
+    pub(super) fn set_healthy(&self, is_healthy: bool) {
+        self.is_healthy.store(is_healthy, Ordering::Relaxed);
+        self.metrics.healthy.set(is_healthy.into());
     }
 
     /// Requests that it has in hand.
