@@ -52,6 +52,7 @@ fn every_metric_is_there_and_no_other() {
     let metrics = Metrics::new("", "").unwrap();
     metrics.limit("any");
     metrics.endpoint("any", "any");
+    metrics.upstream("any");
     metrics.problems.with_label_values(&["any"]);
     let text = String::from_utf8(metrics.render().unwrap()).unwrap();
     let registered: BTreeSet<_> =

@@ -11,7 +11,7 @@ use super::reader::{Located, Table};
 use super::schema;
 use super::units::Fault;
 use crate::policy::key::KeyPart;
-use crate::proxy::settings::{Address, Balance, Eject, Endpoint, Health, Upstream};
+use crate::proxy::settings::{Address, Balance, Cap, Eject, Endpoint, Health, Upstream};
 
 /// All upstreams.
 pub(super) struct Compiled {
@@ -45,9 +45,10 @@ pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<SocketAddr>]>
         }
         let endpoints = endpoints(table, listen);
         let (balance, health, eject) = (balance(table), health(&table.table("health")), eject(&table.table("eject")));
+        let cap = cap(table);
         let upstream = upstream(table, endpoints)?;
         let name = Some(name.get_ref().as_str().into()).filter(|_| is_good);
-        Some(Upstream { name: Some(name?), balance: balance?, health: health?, eject: eject?, ..upstream })
+        Some(Upstream { name: Some(name?), balance: balance?, health: health?, eject: eject?, cap: cap?, ..upstream })
     };
     let upstreams: Vec<_> = tables.iter().map(read).collect();
     Compiled { upstreams: upstreams.into_iter().collect(), names }
@@ -121,6 +122,27 @@ fn hash_by(text: &str) -> Result<KeyPart, Fault> {
     }
 }
 
+/// None within if there is no bound.
+#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+fn cap(table: &Table<'_>) -> Option<Option<Cap>> {
+    let (max_queued, queue_timeout) = (table.count("max_queued"), table.duration("queue_timeout"));
+    if table.has("max_connections") {
+        let max_connections = table.count("max_connections")?.into_inner();
+        return Some(Some(Cap {
+            max_connections,
+            max_queued: max_queued?.into_inner(),
+            queue_timeout: queue_timeout?,
+        }));
+    }
+    for key in ["max_queued", "queue_timeout"] {
+        if let Some(value) = table.get(key) {
+            let fault = Fault::new("says nothing without `max_connections`");
+            table.fault(key, value.span(), Fault { absence: true, ..fault });
+        }
+    }
+    Some(None)
+}
+
 /// None within if there are no checks.
 #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
 fn health(table: &Table<'_>) -> Option<Option<Health>> {
@@ -163,6 +185,7 @@ fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstr
         balance: Balance::RoundRobin,
         health: None,
         eject: None,
+        cap: None,
         rewrite_host: rewrite_host?,
         max_idle: max_idle?.into_inner(),
         idle_timeout: idle_timeout?,

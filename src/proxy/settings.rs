@@ -61,6 +61,8 @@ pub struct Upstream {
     pub eject: Option<Eject>,
     /// Whether `Host` becomes [`Endpoint::host`]; else the client's is kept.
     pub rewrite_host: bool,
+    /// How many connections each endpoint may have; none for no bound.
+    pub cap: Option<Cap>,
     /// Idle connections kept by each worker to each endpoint.
     pub max_idle: usize,
     /// How long a connection is kept idle.
@@ -78,6 +80,17 @@ pub enum Balance {
     P2c,
     /// The same for requests that are alike in this.
     Hash(KeyPart),
+}
+
+/// How many connections an endpoint may have, over all workers, and who may wait for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cap {
+    /// Of each endpoint, idle ones included.
+    pub max_connections: usize,
+    /// Requests that wait at once, over all endpoints.
+    pub max_queued: usize,
+    /// How long one waits.
+    pub queue_timeout: Duration,
 }
 
 /// How endpoints are asked whether they are well.

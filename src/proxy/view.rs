@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::buffer::Buffers;
 use super::settings::{Settings, Timeouts, Upstream};
-use super::upstream::{Endpoints, UpstreamState};
+use super::upstream::{Endpoints, Own, UpstreamState};
 use crate::gate::Live;
-use crate::telemetry::{AccessLog, Counter, Metrics};
+use crate::telemetry::{AccessLog, Metrics};
 
 /// What a reload replaces, for all workers at once.
 #[derive(Debug)]
@@ -53,15 +52,14 @@ pub(super) struct View {
 #[derive(Debug)]
 pub(super) struct Views {
     newest: Arc<ArcSwap<Current>>,
-    broken_answers: Counter,
-    buffers: Rc<Buffers>,
+    own: Own,
     view: RefCell<Rc<View>>,
 }
 
 impl Views {
-    pub(super) fn new(newest: Arc<ArcSwap<Current>>, broken_answers: Counter, buffers: Rc<Buffers>) -> Self {
-        let view = RefCell::new(Rc::new(View::new(newest.load_full(), None, &broken_answers, &buffers)));
-        Self { newest, broken_answers, buffers, view }
+    pub(super) fn new(newest: Arc<ArcSwap<Current>>, own: Own) -> Self {
+        let view = RefCell::new(Rc::new(View::new(newest.load_full(), None, &own)));
+        Self { newest, own, view }
     }
 
     /// The view as of now.
@@ -69,7 +67,7 @@ impl Views {
         let mut view = self.view.borrow_mut();
         let newest = self.newest.load();
         if !Arc::ptr_eq(&newest, &view.current) {
-            let next = Rc::new(View::new(Arc::clone(&newest), Some(&view), &self.broken_answers, &self.buffers));
+            let next = Rc::new(View::new(Arc::clone(&newest), Some(&view), &self.own));
             for upstream in &view.upstreams {
                 upstream.close_but(&next.upstreams);
             }
@@ -81,7 +79,7 @@ impl Views {
 
 impl View {
     /// Pools of endpoints that stay go on.
-    fn new(current: Arc<Current>, before: Option<&View>, broken_answers: &Counter, buffers: &Rc<Buffers>) -> Self {
+    fn new(current: Arc<Current>, before: Option<&View>, own: &Own) -> Self {
         let Settings { upstreams, timeouts, .. } = &current.settings;
         let upstream = |(settings, state): (&Upstream, &UpstreamState)| {
             let before =
@@ -90,7 +88,7 @@ impl View {
                 return Rc::clone(before);
             }
             let before = before.map(Rc::as_ref);
-            Rc::new(Endpoints::new(settings, state, timeouts.connect, before, broken_answers.clone(), buffers))
+            Rc::new(Endpoints::new(settings, state, timeouts.connect, before, own))
         };
         let upstreams = upstreams.iter().zip(&current.upstreams).map(upstream).collect();
         Self { timeouts: Rc::new(timeouts.clone()), upstreams, current }

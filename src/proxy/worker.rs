@@ -18,7 +18,7 @@ use super::buffer::Buffers;
 use super::connection;
 use super::date::Date;
 use super::error::ProblemLog;
-use super::upstream::SWEEP_EVERY;
+use super::upstream::{Own, SWEEP_EVERY, WorkerBell};
 use super::view::{Current, Views};
 use crate::gate::Gate;
 use crate::telemetry::Metrics;
@@ -77,7 +77,10 @@ pub fn run(listeners: Vec<StdListener>, shared: Arc<Shared>, stage: watch::Recei
 
 async fn serve(listeners: Vec<StdListener>, shared: Arc<Shared>, mut stage: watch::Receiver<Stage>) -> io::Result<()> {
     let buffers = Rc::<Buffers>::default();
-    let views = Views::new(Arc::clone(&shared.current), shared.metrics.broken_answers(), Rc::clone(&buffers));
+    let bell = WorkerBell::default();
+    let broken_answers = shared.metrics.broken_answers();
+    let own = Own { broken_answers, buffers: Rc::clone(&buffers), worker: Arc::clone(&bell) };
+    let views = Views::new(Arc::clone(&shared.current), own);
     let worker = Rc::new(Worker {
         shared,
         views,
@@ -91,7 +94,7 @@ async fn serve(listeners: Vec<StdListener>, shared: Arc<Shared>, mut stage: watc
         let listener = TcpListener::from_std(listener)?;
         spawn_local(accept(Rc::clone(&worker), listener, stage.clone()));
     }
-    spawn_local(sweep(Rc::clone(&worker)));
+    spawn_local(sweep(Rc::clone(&worker), bell));
     let _ = stage.wait_for(|stage| *stage != Stage::Running).await;
     tokio::select! {
         () = worker.all_ended() => {}
@@ -129,12 +132,14 @@ async fn accept(worker: Rc<Worker>, listener: TcpListener, mut stage: watch::Rec
     }
 }
 
-async fn sweep(worker: Rc<Worker>) {
+async fn sweep(worker: Rc<Worker>, bell: WorkerBell) {
     let mut ticks = interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
-        worker.views.view().upstreams.iter().for_each(|upstream| upstream.sweep());
+        tokio::select! {
+            _ = ticks.tick() => worker.views.view().upstreams.iter().for_each(|upstream| upstream.sweep()),
+            () = bell.notified() => worker.views.view().upstreams.iter().for_each(|upstream| upstream.shed()),
+        }
     }
 }
 

@@ -36,6 +36,8 @@ pub enum Kind {
     HeadTooLarge,
     /// The upstream cannot be reached, or broke off.
     BadGateway,
+    /// The upstream has as many requests as it may have.
+    UpstreamBusy,
     /// Weir is going away.
     ShuttingDown,
     /// The upstream took too long.
@@ -72,6 +74,7 @@ impl Kind {
                 row(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "13", Level::DEBUG, "head_too_large", true)
             }
             Self::BadGateway => row(StatusCode::BAD_GATEWAY, "14", Level::WARN, "bad_gateway", false),
+            Self::UpstreamBusy => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::WARN, "upstream_busy", false),
             Self::ShuttingDown => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::DEBUG, "shutting_down", true),
             Self::GatewayTimeout => row(StatusCode::GATEWAY_TIMEOUT, "4", Level::WARN, "gateway_timeout", false),
         }

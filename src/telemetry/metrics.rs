@@ -112,12 +112,28 @@ pub struct EndpointMetrics {
     pub healthy: IntGauge,
     /// How often it was out because it kept failing.
     pub ejections: IntCounter,
+    /// Connections to it.
+    pub connections: IntGauge,
+}
+
+/// The metrics of one upstream.
+#[derive(Clone, Debug)]
+pub struct UpstreamMetrics {
+    /// Requests that wait for a connection.
+    pub queued: IntGauge,
+    /// Requests that found the queue full.
+    pub queue_full: IntCounter,
+    /// Requests that waited for too long.
+    pub queue_timeout: IntCounter,
 }
 
 #[derive(Debug)]
 struct EndpointVecs {
     healthy: IntGaugeVec,
     ejections: IntCounterVec,
+    connections: IntGaugeVec,
+    queued: IntGaugeVec,
+    queue_refused: IntCounterVec,
 }
 
 /// 10 ms to 1 h: what people wait.
@@ -196,7 +212,27 @@ impl Metrics {
         let healthy = self.endpoints.healthy.with_label_values(&labels);
         healthy.set(1);
         let ejections = self.endpoints.ejections.with_label_values(&labels);
-        EndpointMetrics { cells: self.scrape.endpoint(upstream, endpoint), healthy, ejections }
+        let connections = self.endpoints.connections.with_label_values(&labels);
+        EndpointMetrics { cells: self.scrape.endpoint(upstream, endpoint), healthy, ejections, connections }
+    }
+
+    /// The metrics of the upstream `name`; the same series for the same name.
+    pub fn upstream(&self, name: &str) -> UpstreamMetrics {
+        let refused = |reason| self.endpoints.queue_refused.with_label_values(&[name, reason]);
+        UpstreamMetrics {
+            queued: self.endpoints.queued.with_label_values(&[name]),
+            queue_full: refused("full"),
+            queue_timeout: refused("timeout"),
+        }
+    }
+
+    /// Shows an upstream no more.
+    pub fn forget_upstream(&self, name: &str) {
+        // That there is no such series is no error.
+        let _ = self.endpoints.queued.remove_label_values(&[name]);
+        for reason in ["full", "timeout"] {
+            let _ = self.endpoints.queue_refused.remove_label_values(&[name, reason]);
+        }
     }
 
     /// Shows an endpoint no more.
@@ -205,6 +241,7 @@ impl Metrics {
         // That there is no such series is no error.
         let _ = self.endpoints.healthy.remove_label_values(&[upstream, endpoint]);
         let _ = self.endpoints.ejections.remove_label_values(&[upstream, endpoint]);
+        let _ = self.endpoints.connections.remove_label_values(&[upstream, endpoint]);
     }
 
     /// All metrics in the Prometheus text format, version 0.0.4.
@@ -235,6 +272,13 @@ impl EndpointVecs {
         Ok(Self {
             healthy: make.gauges("weir_endpoint_healthy", "1 unless checks say otherwise.", &labels)?,
             ejections: make.counters("weir_endpoint_ejections_total", "Times it kept failing and was out.", &labels)?,
+            connections: make.gauges("weir_endpoint_connections", "Connections to each endpoint.", &labels)?,
+            queued: make.gauges("weir_upstream_queued", "Requests that wait for a connection.", &["upstream"])?,
+            queue_refused: make.counters(
+                "weir_upstream_queue_refused_total",
+                "Requests that got no connection, because the queue was full or in time.",
+                &["upstream", "reason"],
+            )?,
         })
     }
 }

@@ -11,4 +11,4 @@ pub use cells::{Decided, Durations, EndpointCells, LimitCells, Reached};
 pub use log::{AccessLine, AccessLog, LogFormat, LogGuard, LogSettings, start_logs};
 pub use prometheus::IntCounter as Counter;
 
-pub use metrics::{EndpointMetrics, LimitMetrics, Metrics, Outcome};
+pub use metrics::{EndpointMetrics, LimitMetrics, Metrics, Outcome, UpstreamMetrics};

@@ -16,6 +16,7 @@ mod streaming;
 
 mod balance;
 mod outages;
+mod queue;
 mod routes;
 
 mod beyond;

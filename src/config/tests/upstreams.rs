@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Config, compile};
 use crate::policy::key::KeyPart;
-use crate::proxy::settings::{Address, Balance, Eject, Health};
+use crate::proxy::settings::{Address, Balance, Cap, Eject, Health};
 
 /// What is said about `text`, to which nothing is added.
 fn said(text: &str) -> String {
@@ -396,5 +396,41 @@ fn checks_and_ejection() {
       |
     3 | health = { path = "/a b" }
       |                   ^^^^^^
+    "#);
+}
+
+#[test]
+fn bounds_on_connections() {
+    let cap = |text: &str| good(&format!("{A}{text}")).proxy.upstreams[0].cap;
+    assert_eq!(cap(""), None);
+    let usual = Cap { max_connections: 7, max_queued: 1000, queue_timeout: Duration::from_secs(5) };
+    assert_eq!(cap("max_connections = 7"), Some(usual));
+    let own = Cap { max_queued: 0, queue_timeout: Duration::from_millis(1), ..usual };
+    assert_eq!(cap("max_connections = 7\nmax_queued = 0\nqueue_timeout = \"1ms\""), Some(own));
+    insta::assert_snapshot!(said(&format!("{A}max_queued = 7\nqueue_timeout = \"1s\"")), @r#"
+    error: `upstreams.NAME.max_queued`: says nothing without `max_connections`
+     --> weir.toml:3:14
+      |
+    3 | max_queued = 7
+      |              ^
+
+    error: `upstreams.NAME.queue_timeout`: says nothing without `max_connections`
+     --> weir.toml:4:17
+      |
+    4 | queue_timeout = "1s"
+      |                 ^^^^
+    "#);
+    insta::assert_snapshot!(said(&format!("{A}max_connections = 0\nmax_queued = \"many\"")), @r#"
+    error: `upstreams.NAME.max_connections`: expected whole number from 1 to 1000000
+     --> weir.toml:3:19
+      |
+    3 | max_connections = 0
+      |                   ^
+
+    error: `upstreams.NAME.max_queued`: expected whole number from 0 to 1000000
+     --> weir.toml:4:14
+      |
+    4 | max_queued = "many"
+      |              ^^^^^^ this is a string
     "#);
 }

@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use super::super::buffer::{Buffer, Out};
 use super::super::settings::{Address, HTTP_PORT};
+use super::queue::Slot;
 use super::socket::Socket;
 use crate::policy::Spans;
 
@@ -22,6 +23,8 @@ pub(in super::super) struct Connection {
     pub(super) out: Out,
     /// When it went into the pool, in sweeps of that; none for one that was never used.
     pub(super) idle_since: Option<u64>,
+    /// While its endpoint counts it.
+    _slot: Option<Slot>,
 }
 
 /// Why there is no connection.
@@ -31,16 +34,22 @@ pub(in super::super) enum ConnectError {
     Timeout,
     /// Refused, unreachable, or no such name.
     Failed(std::io::Error),
+    /// There are as many as there may be, and too many wait for one, or this one did for too long.
+    Busy,
 }
 
 impl Connection {
-    pub(super) async fn connect(address: &Address, at_most: Duration) -> Result<Box<Self>, ConnectError> {
+    pub(super) async fn connect(
+        address: &Address,
+        at_most: Duration,
+        slot: Option<Slot>,
+    ) -> Result<Box<Self>, ConnectError> {
         let stream = match timeout(at_most, open(address)).await {
             Ok(connected) => connected.map_err(ConnectError::Failed)?,
             Err(_) => return Err(ConnectError::Timeout),
         };
         let (input, spans, out) = (Buffer::default(), Spans::default(), Out::default());
-        Ok(Box::new(Self { stream, input, spans, out, idle_since: None }))
+        Ok(Box::new(Self { stream, input, spans, out, idle_since: None, _slot: slot }))
     }
 
     /// Whether another request can be sent: nothing has come that nobody asked for, also no end. Costs no system

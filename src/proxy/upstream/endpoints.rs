@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::buffer::Buffers;
-use super::super::settings::{Balance, Endpoint, Upstream};
+use super::super::settings::{Balance, Cap, Endpoint, Upstream};
 use super::balance::{self, Candidate, Candidates};
 use super::connection::{ConnectError, Connection};
 use super::ejection::Share;
 use super::pool::{Pool, PoolSpec};
+use super::queue::{Queue, WorkerBell};
+use super::room::{Room, has_room};
 use super::state::{EndpointState, UpstreamState};
 use crate::policy::{Facts, affinity};
 use crate::telemetry::{Counter, Reached};
@@ -26,8 +28,18 @@ pub(in super::super) struct Endpoints {
     turn: Cell<usize>,
     /// The state of a random generator.
     chance: Cell<u64>,
+    queue: Option<Arc<Queue>>,
+    worker: WorkerBell,
     broken_answers: Counter,
     buffers: Rc<Buffers>,
+}
+
+/// What a worker gives to all of them.
+#[derive(Debug)]
+pub(in super::super) struct Own {
+    pub(in super::super) broken_answers: Counter,
+    pub(in super::super) buffers: Rc<Buffers>,
+    pub(in super::super) worker: WorkerBell,
 }
 
 /// A connection in hand, and where it came from.
@@ -89,15 +101,23 @@ impl Endpoints {
         state: &UpstreamState,
         connect_timeout: Duration,
         before: Option<&Self>,
-        broken_answers: Counter,
-        buffers: &Rc<Buffers>,
+        own: &Own,
     ) -> Self {
+        if let Some(queue) = &state.queue {
+            queue.register(&own.worker);
+        }
         let known = before.map_or(&[][..], |before| &before.pools);
+        let queue = &state.queue;
         let pool = |(place, endpoint): (usize, &Endpoint)| {
             let (&Upstream { max_idle, idle_timeout, .. }, state) = (settings, state.endpoints.get(place));
-            let spec = PoolSpec { endpoint: endpoint.clone(), max_idle, idle_timeout, connect_timeout };
+            let (endpoint, is_capped) = (endpoint.clone(), settings.cap.is_some());
+            let spec = PoolSpec { endpoint, max_idle, idle_timeout, connect_timeout, is_capped };
             let same = known.iter().find(|pool| pool.spec == spec && is_same(pool.state.as_ref(), state));
-            same.map_or_else(|| Rc::new(Pool::new(spec, state.cloned(), Rc::clone(buffers))), Rc::clone)
+            let new = || {
+                let (worker, buffers) = (Arc::clone(&own.worker), Rc::clone(&own.buffers));
+                Rc::new(Pool::new(spec.clone(), state.cloned(), queue.clone(), worker, buffers))
+            };
+            same.map_or_else(new, Rc::clone)
         };
         Self {
             settings: settings.clone(),
@@ -105,8 +125,10 @@ impl Endpoints {
             pools: settings.endpoints.iter().enumerate().map(pool).collect(),
             turn: Cell::new(before.map_or(0, |before| before.turn.get())),
             chance: Cell::new(seed()),
-            broken_answers,
-            buffers: Rc::clone(buffers),
+            queue: queue.clone(),
+            worker: Arc::clone(&own.worker),
+            broken_answers: own.broken_answers.clone(),
+            buffers: Rc::clone(&own.buffers),
         }
     }
 
@@ -141,36 +163,85 @@ impl Endpoints {
         self.settings.rewrite_host
     }
 
+    /// How many connections each endpoint may have.
+    pub(super) fn cap(&self) -> Option<&Cap> {
+        self.settings.cap.as_ref()
+    }
+
+    pub(super) fn queue(&self) -> Option<&Arc<Queue>> {
+        self.queue.as_ref()
+    }
+
+    pub(super) fn worker(&self) -> &WorkerBell {
+        &self.worker
+    }
+
+    /// How many endpoints there are.
+    pub(super) fn len(&self) -> usize {
+        self.pools.len()
+    }
+
+    pub(super) fn pool(&self, index: usize) -> &Pool {
+        &self.pools[index]
+    }
+
+    fn has_waiters(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.has_waiters())
+    }
+
     /// The memory of the worker's connections.
     pub(super) fn buffers(&self) -> &Buffers {
         &self.buffers
     }
 
-    /// An idle connection of the endpoint that gets a request of this affinity, or else the place of that.
-    pub(in super::super) fn take(&self, affinity: u64) -> Result<Lease, usize> {
+    /// An idle connection for a request of this affinity, or else the place of the endpoint that gets it; none if it has
+    /// to wait for one.
+    pub(in super::super) fn take(&self, affinity: u64) -> Result<Lease, Option<usize>> {
+        if self.settings.cap.is_some() {
+            let index = if self.has_waiters() { None } else { self.choose_among(affinity, &[]) };
+            return index.and_then(|index| self.idle(index)).ok_or(index);
+        }
         let index = self.choose(affinity, &[]);
-        self.idle(index).ok_or(index)
+        self.idle(index).ok_or(Some(index))
     }
 
     /// A new connection to the endpoint at `first`, or if that cannot be reached, one to another.
-    pub(in super::super) async fn connect(&self, affinity: u64, first: usize) -> Result<Lease, ConnectError> {
+    pub(in super::super) async fn connect(&self, affinity: u64, first: Option<usize>) -> Result<Lease, ConnectError> {
         // Boxed, because it is rare and larger than all else that a request does.
         Box::pin(self.connect_beside(affinity, first, Tried::new())).await
     }
 
-    /// A new connection on which a request goes out once more, to another endpoint than that of `lease` if there is
-    /// one.
-    pub(super) async fn connect_elsewhere(&self, affinity: u64, lease: Option<usize>) -> Result<Lease, ConnectError> {
-        let tried: Tried = lease.filter(|_| self.has_others()).into_iter().collect();
+    /// A connection on which a request goes out once more, to another endpoint than the one at `index` if there is one.
+    pub(super) async fn connect_elsewhere(&self, affinity: u64, index: usize) -> Result<Lease, ConnectError> {
+        let tried: Tried = Some(index).filter(|_| self.has_others()).into_iter().collect();
         let next = self.choose(affinity, &tried);
-        Box::pin(self.connect_beside(affinity, next, tried)).await
+        Box::pin(self.connect_beside(affinity, Some(next), tried)).await
     }
 
-    async fn connect_beside(&self, affinity: u64, first: usize, mut tried: Tried) -> Result<Lease, ConnectError> {
-        let mut index = first;
+    async fn connect_beside(
+        &self,
+        affinity: u64,
+        mut first: Option<usize>,
+        mut tried: Tried,
+    ) -> Result<Lease, ConnectError> {
         loop {
+            let place = first.take();
+            let room = if self.cap().is_some() && self.has_waiters() {
+                None // nobody is passed by
+            } else {
+                place.and_then(|index| self.open(index)).or_else(|| self.room(affinity, &tried))
+            };
+            let room = match (room, &self.settings.cap) {
+                (Some(room), _) => room,
+                (None, Some(cap)) => self.wait(cap, affinity, &tried).await?,
+                (None, None) => return Err(ConnectError::Busy),
+            };
+            let (index, slot) = match room {
+                Room::Idle(lease) => return Ok(lease),
+                Room::New(index, slot) => (index, slot),
+            };
             let pool = &self.pools[index];
-            let error = match pool.connect().await {
+            let error = match pool.connect(slot).await {
                 Ok(connection) => return Ok(self.lease(connection, index)),
                 Err(error) => error,
             };
@@ -180,10 +251,6 @@ impl Endpoints {
                 return Err(error);
             }
             tracing::debug!(endpoint = %pool.spec.endpoint, ?error, "cannot connect; trying another endpoint");
-            index = self.choose(affinity, &tried);
-            if let Some(lease) = self.idle(index) {
-                return Ok(lease);
-            }
         }
     }
 
@@ -198,7 +265,8 @@ impl Endpoints {
         }
     }
 
-    fn idle(&self, index: usize) -> Option<Lease> {
+    /// An idle connection to the endpoint at `index`.
+    pub(super) fn idle(&self, index: usize) -> Option<Lease> {
         self.pools[index].take().map(|connection| self.lease(connection, index))
     }
 
@@ -215,11 +283,12 @@ impl Endpoints {
 
     /// The place of the endpoint that gets the next request, but those that were tried; there is another.
     fn choose(&self, affinity: u64, tried: &[usize]) -> usize {
-        if self.pools.len() == 1 { 0 } else { self.choose_among(affinity, tried) }
+        if self.pools.len() == 1 { 0 } else { self.choose_among(affinity, tried).unwrap_or(0) }
     }
 
+    /// The same, if any of them has room.
     #[inline(never)]
-    fn choose_among(&self, affinity: u64, tried: &[usize]) -> usize {
+    pub(super) fn choose_among(&self, affinity: u64, tried: &[usize]) -> Option<usize> {
         let candidate = |(place, pool): (usize, &Rc<Pool>)| {
             let (in_flight, id) = pool.state.as_ref().map_or((0, 0), |state| (state.in_flight(), state.id));
             Candidate { place, in_flight, id }
@@ -230,6 +299,9 @@ impl Endpoints {
             // If all are out, something else is wrong, or nothing could be worse.
             candidates = untried().map(candidate).collect();
         }
+        if let Some(cap) = &self.settings.cap {
+            candidates.retain(|candidate| has_room(&self.pools[candidate.place], cap));
+        }
         let turn = self.turn.get();
         let chosen = match self.settings.balance {
             Balance::RoundRobin => balance::in_turn(&candidates, turn),
@@ -237,9 +309,9 @@ impl Endpoints {
             Balance::P2c => balance::of_two(&candidates, self.random()),
             Balance::Hash(_) => balance::suited(&candidates, affinity),
         };
-        let place = chosen.unwrap_or(0);
+        let place = chosen?;
         self.turn.set(place + 1);
-        place
+        Some(place)
     }
 
     /// Whether an endpoint takes part; by chance, if it has only part of its share.
@@ -268,6 +340,14 @@ impl Endpoints {
         self.broken_answers.inc();
     }
 
+    /// Closes idle connections that requests of other workers wait for.
+    pub(in super::super) fn shed(&self) {
+        let Some(queue) = self.queue.as_ref().filter(|_| self.settings.cap.is_some()) else { return };
+        let wanted = queue.waiting_beside(&self.worker);
+        let idle = self.pools.iter().flat_map(|pool| std::iter::from_fn(|| pool.take()));
+        idle.take(wanted).for_each(drop);
+    }
+
     /// Closes what is idle and not in `next`, and from now on all that is put back there.
     pub(in super::super) fn close_but(&self, next: &[Rc<Self>]) {
         let stays = |pool: &Rc<Pool>| next.iter().any(|one| one.pools.iter().any(|other| Rc::ptr_eq(other, pool)));
@@ -280,6 +360,11 @@ impl Endpoints {
     pub(in super::super) fn sweep(&self) {
         for pool in &self.pools {
             pool.sweep();
+        }
+        self.shed();
+        // Endpoints may have come back, or a reload may have raised the bound.
+        if let Some(queue) = &self.queue {
+            queue.wake_front();
         }
     }
 }

@@ -90,16 +90,16 @@ impl Exchange {
     /// Puts the same head on a new connection.
     pub(in super::super) async fn reopen(&mut self) -> Result<(), ExchangeError> {
         self.was_repeated = true;
-        let mut lease =
-            self.upstream.connect_elsewhere(self.request.affinity, self.lease.as_ref().map(Lease::index)).await?;
-        if let Some(before) = &mut self.lease {
-            let out = &mut before.connection.out;
-            out.rewind();
-            if self.request.has_own_host {
-                replace_host(out.bytes(), lease.host());
-            }
-            std::mem::swap(&mut lease.connection.out, out);
+        // Given up first: there may be no other connection left.
+        let Some(mut before) = self.lease.take() else { return Err(broken(closed())) };
+        let (index, mut out) = (before.index(), std::mem::take(&mut before.connection.out));
+        drop(before);
+        let mut lease = self.upstream.connect_elsewhere(self.request.affinity, index).await?;
+        out.rewind();
+        if self.request.has_own_host {
+            replace_host(out.bytes(), lease.host());
         }
+        lease.connection.out = out;
         self.lease = Some(lease);
         self.upload.restart(self.request);
         self.moved_at = time::instant_now();

@@ -9,6 +9,8 @@ mod ejection;
 mod endpoints;
 mod health;
 mod pool;
+mod queue;
+mod room;
 mod state;
 
 mod connection;
@@ -19,10 +21,11 @@ mod outcome;
 mod upload;
 
 pub use ejection::Eject;
-pub(super) use endpoints::{Endpoints, Lease};
+pub(super) use endpoints::{Endpoints, Lease, Own};
 pub(super) use exchange::Exchange;
 pub use health::check_health;
 pub(super) use outcome::{Arrived, ExchangeError};
 pub(super) use pool::SWEEP_EVERY;
+pub(super) use queue::WorkerBell;
 pub(super) use state::UpstreamState;
 pub(super) use upload::{BodyBroken, Sent, Source};

@@ -13,6 +13,8 @@ pub(in super::super) enum ExchangeError {
     ConnectTimeout,
     /// No connection.
     Connect(io::Error),
+    /// No connection may be opened.
+    Busy,
     /// The upstream broke off.
     Broken(io::Error),
     /// The upstream did not speak HTTP/1.
@@ -63,6 +65,7 @@ pub(super) fn broken(error: io::Error) -> ExchangeError {
 impl From<ConnectError> for ExchangeError {
     fn from(error: ConnectError) -> Self {
         match error {
+            ConnectError::Busy => Self::Busy,
             ConnectError::Timeout => Self::ConnectTimeout,
             ConnectError::Failed(error) => Self::Connect(error),
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::super::buffer::Buffers;
 use super::super::settings::Endpoint;
 use super::connection::{ConnectError, Connection};
+use super::queue::{Queue, Slot, WorkerBell};
 use super::state::EndpointState;
 
 /// Idle connections to one endpoint.
@@ -16,6 +17,9 @@ pub(super) struct Pool {
     pub(super) spec: PoolSpec,
     /// What all workers know of the endpoint, if anything.
     pub(super) state: Option<Arc<EndpointState>>,
+    /// Who waits for its connections.
+    queue: Option<Arc<Queue>>,
+    worker: WorkerBell,
     #[allow(clippy::vec_box)] // boxed once; moved in and out on every request
     idle: RefCell<Vec<Box<Connection>>>,
     /// How often idle connections have been looked after.
@@ -32,6 +36,8 @@ pub(super) struct PoolSpec {
     pub(super) max_idle: usize,
     pub(super) idle_timeout: Duration,
     pub(super) connect_timeout: Duration,
+    /// Whether requests may have to wait for its connections.
+    pub(super) is_capped: bool,
 }
 
 /// How often idle connections are looked after: how much longer than allowed one may stay.
@@ -39,8 +45,15 @@ pub(in super::super) const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 impl Pool {
     /// An empty pool.
-    pub(super) fn new(spec: PoolSpec, state: Option<Arc<EndpointState>>, buffers: Rc<Buffers>) -> Self {
-        Self { spec, state, idle: RefCell::default(), sweeps: Cell::new(0), is_closed: Cell::new(false), buffers }
+    pub(super) fn new(
+        spec: PoolSpec,
+        state: Option<Arc<EndpointState>>,
+        queue: Option<Arc<Queue>>,
+        worker: WorkerBell,
+        buffers: Rc<Buffers>,
+    ) -> Self {
+        let (idle, sweeps, is_closed) = (RefCell::default(), Cell::new(0), Cell::new(false));
+        Self { spec, state, queue, worker, idle, sweeps, is_closed, buffers }
     }
 
     /// An idle connection that was still open a moment ago.
@@ -54,13 +67,30 @@ impl Pool {
         None
     }
 
-    /// A new connection.
-    pub(super) async fn connect(&self) -> Result<Box<Connection>, ConnectError> {
-        Connection::connect(&self.spec.endpoint.address, self.spec.connect_timeout).await
+    /// Whether [`Pool::take`] may have one.
+    pub(super) fn has_idle(&self) -> bool {
+        !self.idle.borrow().is_empty()
+    }
+
+    /// A new connection, which holds `slot`.
+    pub(super) async fn connect(&self, slot: Option<Slot>) -> Result<Box<Connection>, ConnectError> {
+        Connection::connect(&self.spec.endpoint.address, self.spec.connect_timeout, slot).await
     }
 
     /// Takes a connection back, if it can be used again and there is room.
-    pub(super) fn put(&self, mut connection: Box<Connection>) {
+    pub(super) fn put(&self, connection: Box<Connection>) {
+        match self.queue.as_ref().filter(|queue| self.spec.is_capped && queue.has_waiters()) {
+            None => self.keep(connection),
+            Some(queue) if queue.is_front_of(&self.worker) => {
+                self.keep(connection);
+                queue.wake_front();
+            }
+            // Closed, it makes room for the one in front, which cannot use it.
+            Some(_) => drop(connection),
+        }
+    }
+
+    fn keep(&self, mut connection: Box<Connection>) {
         let mut idle = self.idle.borrow_mut();
         let has_room = !self.is_closed.get() && idle.len() < self.spec.max_idle;
         if has_room && connection.is_reusable() {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::super::settings::{Endpoint, Upstream};
 use super::ejection::{Eject, Ejection, Share};
+use super::queue::Queue;
 use crate::policy::affinity;
 use crate::telemetry::{EndpointMetrics, Metrics, Reached};
 use crate::time;
@@ -21,6 +22,8 @@ pub(super) struct EndpointState {
     pub(super) id: u64,
     /// Requests in hand; counted only where that matters.
     in_flight: AtomicUsize,
+    /// Connections to it.
+    open: AtomicUsize,
     /// What the checks say.
     is_healthy: AtomicBool,
     /// The word of an [`Ejection`], in time since `since`.
@@ -34,6 +37,8 @@ pub(super) struct EndpointState {
 pub(in super::super) struct UpstreamState {
     pub(super) name: Option<Box<str>>,
     pub(super) endpoints: Vec<Arc<EndpointState>>,
+    /// Who waits for a connection.
+    pub(super) queue: Option<Arc<Queue>>,
 }
 
 impl UpstreamState {
@@ -43,6 +48,9 @@ impl UpstreamState {
         for gone in before {
             let name = gone.name.as_deref().unwrap_or_default();
             let next = all.iter().find(|state| state.name == gone.name);
+            if next.is_none() {
+                metrics.forget_upstream(name);
+            }
             let is_gone = |known: &&Arc<EndpointState>| {
                 next.is_none_or(|next| next.endpoints.iter().all(|state| !Arc::ptr_eq(state, known)))
             };
@@ -55,14 +63,17 @@ impl UpstreamState {
 
     fn of(upstream: &Upstream, before: &[Self], metrics: &Metrics) -> Self {
         let name = upstream.name.clone();
-        let Some(label) = &name else { return Self { name, endpoints: Vec::new() } };
-        let known = before.iter().find(|state| state.name == name).map_or(&[][..], |state| &state.endpoints);
+        let Some(label) = &name else { return Self { name, endpoints: Vec::new(), queue: None } };
+        let before = before.iter().find(|state| state.name == name);
+        let known = before.map_or(&[][..], |state| &state.endpoints);
+        let queue = before.and_then(|state| state.queue.clone());
+        let queue = queue.unwrap_or_else(|| Arc::new(Queue::new(metrics.upstream(label))));
         let state = |endpoint: &Endpoint| {
             let same = known.iter().find(|state| state.endpoint == *endpoint);
             same.map_or_else(|| Arc::new(EndpointState::new(label, endpoint, metrics)), Arc::clone)
         };
         let endpoints = upstream.endpoints.iter().map(state).collect();
-        Self { name, endpoints }
+        Self { name, endpoints, queue: Some(queue) }
     }
 }
 
@@ -72,6 +83,7 @@ impl EndpointState {
         Self {
             id: affinity::text(text.as_bytes()),
             in_flight: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
             is_healthy: AtomicBool::new(true),
             ejection: AtomicU64::new(0),
             since: time::instant_now(),
@@ -142,6 +154,27 @@ impl EndpointState {
     /// Requests that it has in hand.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Whether one more connection may be opened, which it then counts as; see [`Slot`](super::queue::Slot).
+    pub(super) fn open(&self, at_most: usize) -> bool {
+        let more = |open: usize| Some(open + 1).filter(|open| *open <= at_most);
+        let is_open = self.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok();
+        if is_open {
+            self.metrics.connections.inc();
+        }
+        is_open
+    }
+
+    /// A connection was closed.
+    pub(super) fn close(&self) {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+        self.metrics.connections.dec();
+    }
+
+    /// Whether it has fewer connections than this.
+    pub(super) fn has_room(&self, at_most: usize) -> bool {
+        self.open.load(Ordering::SeqCst) < at_most
     }
 
     /// A request goes to it.
