@@ -19,7 +19,7 @@ use std::{error, fmt, io, panic, thread};
 use arc_swap::ArcSwap;
 use arc_swap::access::Map;
 use tokio::runtime::Builder;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::admin::{self, Admin, NewestLive};
@@ -102,8 +102,8 @@ impl App {
         let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config, &metrics, None)));
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);
-        let reloaded = Notify::new();
-        let shared = Arc::new(Shared { gate, metrics, current, reloaded, connections, max_connections, draining });
+        let reloads = watch::Sender::new(());
+        let shared = Arc::new(Shared { gate, metrics, current, reloads, connections, max_connections, draining });
         let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared)));
         Ok(Self { shared, listeners, addresses, admin, admin_hosts, grace, wanted_connections, reloader })
     }
@@ -146,7 +146,7 @@ impl App {
         }
         drop(ended);
         let ready = Arc::new(AtomicBool::new(true));
-        let newest = Map::new(Arc::clone(&self.shared.current), |current: &proxy::Current| &current.live);
+        let newest = Map::new(Arc::clone(&self.shared.current), |current: &proxy::Current| &*current.live);
         let operators = |address| Admin {
             metrics: Arc::clone(&self.shared.metrics),
             gate: Arc::clone(&self.shared.gate),
@@ -171,6 +171,7 @@ impl App {
                 tracing::info!(%address, "serving operators");
             }
             tokio::spawn(proxy::check_health(Arc::clone(&self.shared)));
+            tokio::spawn(proxy::resolve_names(Arc::clone(&self.shared)));
             for address in &self.addresses {
                 tracing::info!(%address, workers, "listening");
             }

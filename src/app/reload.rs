@@ -104,7 +104,7 @@ impl Reloader {
         let config = keep_sessions(config, &before);
         let limits = config.policy.limits().len();
         self.shared.current.store(Arc::new(install(&self.shared.gate, config, metrics, Some(&before))));
-        self.shared.reloaded.notify_one();
+        self.shared.reloads.send_replace(());
         metrics.reloaded(self.shared.gate.clock().now());
         tracing::info!(limits, "reloaded");
     }

@@ -45,10 +45,18 @@ pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<SocketAddr>]>
         }
         let endpoints = endpoints(table, listen);
         let (balance, health, eject) = (balance(table), health(&table.table("health")), eject(&table.table("eject")));
-        let cap = cap(table);
+        let (cap, resolve) = (cap(table), table.duration_or("resolve"));
         let upstream = upstream(table, endpoints)?;
         let name = Some(name.get_ref().as_str().into()).filter(|_| is_good);
-        Some(Upstream { name: Some(name?), balance: balance?, health: health?, eject: eject?, cap: cap?, ..upstream })
+        Some(Upstream {
+            name: Some(name?),
+            balance: balance?,
+            health: health?,
+            eject: eject?,
+            cap: cap?,
+            resolve: resolve?,
+            ..upstream
+        })
     };
     let upstreams: Vec<_> = tables.iter().map(read).collect();
     Compiled { upstreams: upstreams.into_iter().collect(), names }
@@ -186,6 +194,7 @@ fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstr
         health: None,
         eject: None,
         cap: None,
+        resolve: None,
         rewrite_host: rewrite_host?,
         max_idle: max_idle?.into_inner(),
         idle_timeout: idle_timeout?,

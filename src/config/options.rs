@@ -108,6 +108,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "With `max_connections`: requests that wait for a connection; more are 503."),
     opt("upstreams.NAME.queue_timeout", Duration, Toml("\"5s\""),
         "With `max_connections`: how long they wait; then they are 503."),
+    opt("upstreams.NAME.resolve", DurationOr("off"), Toml("\"30s\""),
+        "How often names are looked up; each address is then an endpoint of its own. `off`: only for each connection."),
     opt("upstreams.NAME.host", OneOf(HOSTS), Toml("\"preserve\""),
         "`Host` towards the service: the client's, or that of the endpoint."),
     opt("upstreams.NAME.max_idle", Count(0, 100_000), Toml("64"),

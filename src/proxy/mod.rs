@@ -31,6 +31,6 @@ mod wire;
 mod worker;
 
 pub use listener::bind;
-pub use upstream::check_health;
+pub use upstream::{check_health, resolve_names};
 pub use view::Current;
 pub use worker::{Shared, Stage, run};

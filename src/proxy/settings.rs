@@ -61,6 +61,8 @@ pub struct Upstream {
     pub eject: Option<Eject>,
     /// Whether `Host` becomes [`Endpoint::host`]; else the client's is kept.
     pub rewrite_host: bool,
+    /// How often names are looked up; none if only when connecting.
+    pub resolve: Option<Duration>,
     /// How many connections each endpoint may have; none for no bound.
     pub cap: Option<Cap>,
     /// Idle connections kept by each worker to each endpoint.

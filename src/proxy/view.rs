@@ -15,7 +15,7 @@ use crate::telemetry::{AccessLog, Metrics};
 #[derive(Debug)]
 pub struct Current {
     /// Policy and the state of its limits.
-    pub live: Live,
+    pub live: Arc<Live>,
     /// The data path's settings.
     pub settings: Settings,
     /// Which requests are logged.
@@ -35,7 +35,7 @@ impl Current {
     ) -> Self {
         let known = before.map_or(&[][..], |before| &before.upstreams);
         let upstreams = UpstreamState::of_all(&settings.upstreams, known, metrics);
-        Self { live, settings, access_log, upstreams }
+        Self { live: Arc::new(live), settings, access_log, upstreams }
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Shared {
     /// The newest policy and settings.
     pub current: Arc<ArcSwap<Current>>,
     /// Told when there is a newer one, for whoever does not look by itself.
-    pub reloaded: Notify,
+    pub reloads: watch::Sender<()>,
     /// Connections open now.
     pub connections: AtomicUsize,
     /// How many there may be.

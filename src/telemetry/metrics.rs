@@ -108,7 +108,7 @@ pub struct LimitMetrics {
 pub struct EndpointMetrics {
     /// Requests that were sent to it.
     pub cells: EndpointCells,
-    /// 1 unless checks say that it is not well.
+    /// Addresses of it, but those of which checks say that they are not well.
     pub healthy: IntGauge,
     /// How often it was out because it kept failing.
     pub ejections: IntCounter,
@@ -210,7 +210,6 @@ impl Metrics {
     pub fn endpoint(&self, upstream: &str, endpoint: &str) -> EndpointMetrics {
         let labels = [upstream, endpoint];
         let healthy = self.endpoints.healthy.with_label_values(&labels);
-        healthy.set(1);
         let ejections = self.endpoints.ejections.with_label_values(&labels);
         let connections = self.endpoints.connections.with_label_values(&labels);
         EndpointMetrics { cells: self.scrape.endpoint(upstream, endpoint), healthy, ejections, connections }
@@ -270,7 +269,7 @@ impl EndpointVecs {
     fn new(make: &Maker) -> Result<Self, prometheus::Error> {
         let labels = ["upstream", "endpoint"];
         Ok(Self {
-            healthy: make.gauges("weir_endpoint_healthy", "1 unless checks say otherwise.", &labels)?,
+            healthy: make.gauges("weir_endpoint_healthy", "Addresses of each endpoint that are well.", &labels)?,
             ejections: make.counters("weir_endpoint_ejections_total", "Times it kept failing and was out.", &labels)?,
             connections: make.gauges("weir_endpoint_connections", "Connections to each endpoint.", &labels)?,
             queued: make.gauges("weir_upstream_queued", "Requests that wait for a connection.", &["upstream"])?,

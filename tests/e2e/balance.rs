@@ -166,3 +166,31 @@ fn requests_are_counted_by_endpoint() {
     assert!(!metrics.contains(&broken.address().to_string()), "{metrics}");
     assert_eq!(counted(&alive, "answered"), 4.0, "what stays goes on");
 }
+
+#[test]
+fn a_name_is_looked_up_and_its_addresses_used() {
+    let app = Upstream::answering(echo);
+    let port = app.address().port();
+    for resolve in ["1h", "off"] {
+        let endpoints = format!("[upstreams.a]\nendpoints = [\"http://localhost:{port}\"]\nresolve = \"{resolve}\"\n");
+        let weir = Weir::with(&format!("{endpoints}host = \"upstream\"\n{NEVER}"));
+        if resolve == "1h" {
+            let line = weir.wait_for_line("a name has other addresses");
+            assert!(line.contains(&format!("127.0.0.1:{port}")), "{line}");
+        }
+        for _ in 0..6 {
+            assert_eq!(Client::connect(weir.address()).get("/x").status, 200);
+        }
+        let labels = format!("{{endpoint=\"http://localhost:{port}\",upstream=\"a\"}}");
+        weir.wait_for_metric(&format!("weir_endpoint_healthy{labels}"), |healthy| healthy >= 1.0);
+    }
+    let hosts = app.received().iter().all(|received| received.header("host") == Some(format!("localhost:{port}")));
+    assert!(hosts, "{:?}", app.received());
+}
+
+#[test]
+fn a_name_that_nobody_knows_is_a_bad_gateway() {
+    let weir = Weir::with(&format!("[upstreams.a]\nendpoints = [\"http://nobody.invalid\"]\n{NEVER}"));
+    weir.wait_for_line("a name cannot be looked up");
+    assert_eq!(Client::connect(weir.address()).get("/").status, 502);
+}

@@ -434,3 +434,12 @@ fn bounds_on_connections() {
       |              ^^^^^^ this is a string
     "#);
 }
+
+#[test]
+fn names_are_looked_up() {
+    let resolve = |text: &str| good(&format!("{A}{text}")).proxy.upstreams[0].resolve;
+    assert_eq!(resolve(""), Some(Duration::from_secs(30)));
+    assert_eq!(resolve("resolve = \"5s\""), Some(Duration::from_secs(5)));
+    assert_eq!(resolve("resolve = \"off\""), None);
+    assert_eq!(good("[upstream]\nurl = \"http://a\"").proxy.upstreams[0].resolve, None);
+}

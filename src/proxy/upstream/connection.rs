@@ -1,5 +1,6 @@
 //! One connection to an endpoint.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
@@ -41,10 +42,11 @@ pub(in super::super) enum ConnectError {
 impl Connection {
     pub(super) async fn connect(
         address: &Address,
+        resolved: Option<SocketAddr>,
         at_most: Duration,
         slot: Option<Slot>,
     ) -> Result<Box<Self>, ConnectError> {
-        let stream = match timeout(at_most, open(address)).await {
+        let stream = match timeout(at_most, open(address, resolved)).await {
             Ok(connected) => connected.map_err(ConnectError::Failed)?,
             Err(_) => return Err(ConnectError::Timeout),
         };
@@ -60,16 +62,17 @@ impl Connection {
     }
 }
 
-/// Connects.
-pub(super) async fn open(address: &Address) -> std::io::Result<Socket> {
-    match address {
-        Address::Tcp(authority) => {
+/// Connects; to the address that is `resolved` from a name, if there is one.
+pub(super) async fn open(address: &Address, resolved: Option<SocketAddr>) -> std::io::Result<Socket> {
+    let stream = match (address, resolved) {
+        (Address::Unix(path), _) => return UnixStream::connect(path).await.map(Socket::Unix),
+        (Address::Tcp(_), Some(resolved)) => TcpStream::connect(resolved).await?,
+        (Address::Tcp(authority), None) => {
             let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-            let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(HTTP_PORT))).await?;
-            // Latency before packet count; a failure to set it costs only that.
-            let _ = stream.set_nodelay(true);
-            Ok(Socket::Tcp(stream))
+            TcpStream::connect((host, authority.port_u16().unwrap_or(HTTP_PORT))).await?
         }
-        Address::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
-    }
+    };
+    // Latency before packet count; a failure to set it costs only that.
+    let _ = stream.set_nodelay(true);
+    Ok(Socket::Tcp(stream))
 }

@@ -108,21 +108,24 @@ impl Endpoints {
         }
         let known = before.map_or(&[][..], |before| &before.pools);
         let queue = &state.queue;
-        let pool = |(place, endpoint): (usize, &Endpoint)| {
-            let (&Upstream { max_idle, idle_timeout, .. }, state) = (settings, state.endpoints.get(place));
-            let (endpoint, is_capped) = (endpoint.clone(), settings.cap.is_some());
-            let spec = PoolSpec { endpoint, max_idle, idle_timeout, connect_timeout, is_capped };
-            let same = known.iter().find(|pool| pool.spec == spec && is_same(pool.state.as_ref(), state));
-            let new = || {
-                let (worker, buffers) = (Arc::clone(&own.worker), Rc::clone(&own.buffers));
-                Rc::new(Pool::new(spec.clone(), state.cloned(), queue.clone(), worker, buffers))
-            };
-            same.map_or_else(new, Rc::clone)
+        let pool = |endpoint: &Endpoint, state: Option<&Arc<EndpointState>>| {
+            let (&Upstream { max_idle, idle_timeout, .. }, is_capped) = (settings, settings.cap.is_some());
+            let spec = PoolSpec { endpoint: endpoint.clone(), max_idle, idle_timeout, connect_timeout, is_capped };
+            if let Some(same) = known.iter().find(|pool| pool.spec == spec && is_same(pool.state.as_ref(), state)) {
+                return Rc::clone(same);
+            }
+            let (worker, buffers) = (Arc::clone(&own.worker), Rc::clone(&own.buffers));
+            Rc::new(Pool::new(spec, state.cloned(), queue.clone(), worker, buffers))
+        };
+        let pools = if state.name.is_some() {
+            state.endpoints.iter().map(|state| pool(&state.endpoint, Some(state))).collect()
+        } else {
+            settings.endpoints.iter().map(|endpoint| pool(endpoint, None)).collect()
         };
         Self {
             settings: settings.clone(),
             connect_timeout,
-            pools: settings.endpoints.iter().enumerate().map(pool).collect(),
+            pools,
             turn: Cell::new(before.map_or(0, |before| before.turn.get())),
             chance: Cell::new(seed()),
             queue: queue.clone(),
@@ -139,10 +142,11 @@ impl Endpoints {
         state: &UpstreamState,
         connect_timeout: Duration,
     ) -> bool {
-        let has_state = |(place, pool): (usize, &Rc<Pool>)| is_same(pool.state.as_ref(), state.endpoints.get(place));
+        let mut states = self.pools.iter().filter_map(|pool| pool.state.as_ref());
         self.settings == *settings
             && self.connect_timeout == connect_timeout
-            && self.pools.iter().enumerate().all(has_state)
+            && state.endpoints.iter().all(|state| states.next().is_some_and(|known| Arc::ptr_eq(known, state)))
+            && states.next().is_none()
     }
 
     /// Its name in the configuration.

@@ -33,6 +33,7 @@ impl Drop for Checks {
 
 /// Checks whatever is configured to be checked, and goes on as configured after each reload; until dropped.
 pub async fn check_health(shared: Arc<Shared>) {
+    let mut reloads = shared.reloads.subscribe();
     let mut running: Vec<Checks> = Vec::new();
     loop {
         let current = shared.current.load_full();
@@ -55,7 +56,9 @@ pub async fn check_health(shared: Arc<Shared>) {
             }
         }
         drop(current);
-        shared.reloaded.notified().await;
+        if reloads.changed().await.is_err() {
+            return;
+        }
     }
 }
 
@@ -92,7 +95,7 @@ async fn ask(state: &EndpointState, health: &Health) -> io::Result<()> {
 }
 
 async fn status(state: &EndpointState, path: &str) -> io::Result<u16> {
-    let mut socket = open(&state.endpoint.address).await?;
+    let mut socket = open(&state.endpoint.address, state.resolved).await?;
     let mut out = Out::default();
     let host = &state.endpoint.host;
     write!(out.bytes(), "GET {path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: weir\r\nconnection: close\r\n\r\n")?;

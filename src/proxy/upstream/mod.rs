@@ -10,6 +10,7 @@ mod endpoints;
 mod health;
 mod pool;
 mod queue;
+mod resolve;
 mod room;
 mod state;
 
@@ -27,5 +28,6 @@ pub use health::check_health;
 pub(super) use outcome::{Arrived, ExchangeError};
 pub(super) use pool::SWEEP_EVERY;
 pub(super) use queue::WorkerBell;
+pub use resolve::resolve_names;
 pub(super) use state::UpstreamState;
 pub(super) use upload::{BodyBroken, Sent, Source};

@@ -74,7 +74,8 @@ impl Pool {
 
     /// A new connection, which holds `slot`.
     pub(super) async fn connect(&self, slot: Option<Slot>) -> Result<Box<Connection>, ConnectError> {
-        Connection::connect(&self.spec.endpoint.address, self.spec.connect_timeout, slot).await
+        let resolved = self.state.as_ref().and_then(|state| state.resolved);
+        Connection::connect(&self.spec.endpoint.address, resolved, self.spec.connect_timeout, slot).await
     }
 
     /// Takes a connection back, if it can be used again and there is room.

@@ -2,6 +2,7 @@
 //!
 //! It belongs to the name of the upstream and the address of the endpoint, and outlives reloads.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -17,7 +18,10 @@ use crate::time;
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct EndpointState {
+    /// As configured.
     pub(super) endpoint: Endpoint,
+    /// One of the addresses of its name, once they are known.
+    pub(super) resolved: Option<SocketAddr>,
     /// A hash of its address.
     pub(super) id: u64,
     /// Requests in hand; counted only where that matters.
@@ -32,8 +36,9 @@ pub(super) struct EndpointState {
     metrics: EndpointMetrics,
 }
 
-/// What is known of the endpoints of one upstream, in the order of the configuration; none are kept of `[upstream]`.
-#[derive(Debug)]
+/// What is known of the endpoints of one upstream, in the order of the configuration, each address of a name by itself;
+/// none are kept of `[upstream]`.
+#[derive(Clone, Debug)]
 pub(in super::super) struct UpstreamState {
     pub(super) name: Option<Box<str>>,
     pub(super) endpoints: Vec<Arc<EndpointState>>,
@@ -45,19 +50,7 @@ impl UpstreamState {
     /// That of each of `upstreams`; what is known of endpoints that were in `before` stays known.
     pub(in super::super) fn of_all(upstreams: &[Upstream], before: &[Self], metrics: &Metrics) -> Vec<Self> {
         let all: Vec<_> = upstreams.iter().map(|upstream| Self::of(upstream, before, metrics)).collect();
-        for gone in before {
-            let name = gone.name.as_deref().unwrap_or_default();
-            let next = all.iter().find(|state| state.name == gone.name);
-            if next.is_none() {
-                metrics.forget_upstream(name);
-            }
-            let is_gone = |known: &&Arc<EndpointState>| {
-                next.is_none_or(|next| next.endpoints.iter().all(|state| !Arc::ptr_eq(state, known)))
-            };
-            for state in gone.endpoints.iter().filter(is_gone) {
-                metrics.forget_endpoint(name, &state.endpoint.to_string());
-            }
-        }
+        forget(before, &all, metrics);
         all
     }
 
@@ -68,26 +61,80 @@ impl UpstreamState {
         let known = before.map_or(&[][..], |state| &state.endpoints);
         let queue = before.and_then(|state| state.queue.clone());
         let queue = queue.unwrap_or_else(|| Arc::new(Queue::new(metrics.upstream(label))));
-        let state = |endpoint: &Endpoint| {
-            let same = known.iter().find(|state| state.endpoint == *endpoint);
-            same.map_or_else(|| Arc::new(EndpointState::new(label, endpoint, metrics)), Arc::clone)
+        let states = |endpoint: &Endpoint| {
+            // If names are only looked up when connecting, what was looked up before counts no more.
+            let stays = |state: &&Arc<EndpointState>| upstream.resolve.is_some() || state.resolved.is_none();
+            let same = known.iter().filter(|state| state.endpoint == *endpoint).filter(stays);
+            let mut same: Vec<_> = same.map(Arc::clone).collect();
+            if same.is_empty() {
+                same.push(Arc::new(EndpointState::new(label, endpoint, None, metrics)));
+            }
+            same
         };
-        let endpoints = upstream.endpoints.iter().map(state).collect();
+        let endpoints = upstream.endpoints.iter().flat_map(states).collect();
         Self { name, endpoints, queue: Some(queue) }
     }
 }
 
+/// All of `before`, but that the name of `endpoint` has these addresses; none if it has them already. What is known of
+/// an address that stays is kept.
+pub(super) fn with_addresses(
+    before: &[UpstreamState],
+    upstream: &str,
+    endpoint: &Endpoint,
+    addresses: &[SocketAddr],
+    metrics: &Metrics,
+) -> Option<Vec<UpstreamState>> {
+    let mut all = before.to_vec();
+    let state = all.iter_mut().find(|state| state.name.as_deref() == Some(upstream))?;
+    let known = &state.endpoints;
+    let is_ours = |state: &Arc<EndpointState>| state.endpoint == *endpoint;
+    let place = known.iter().position(is_ours)?;
+    if known.iter().filter(|state| is_ours(state)).map(|state| state.resolved).eq(addresses.iter().copied().map(Some)) {
+        return None;
+    }
+    let resolved = |address: &SocketAddr| {
+        let same = known.iter().find(|state| is_ours(state) && state.resolved == Some(*address));
+        same.map_or_else(|| Arc::new(EndpointState::new(upstream, endpoint, Some(*address), metrics)), Arc::clone)
+    };
+    let addresses: Vec<_> = addresses.iter().map(resolved).collect();
+    state.endpoints.retain(|state| !is_ours(state));
+    state.endpoints.splice(place..place, addresses);
+    Some(all)
+}
+
+/// Shows no more what has been `before` and is not in `next`.
+fn forget(before: &[UpstreamState], next: &[UpstreamState], metrics: &Metrics) {
+    for gone in before {
+        let name = gone.name.as_deref().unwrap_or_default();
+        let next = next.iter().find(|state| state.name == gone.name);
+        if next.is_none() {
+            metrics.forget_upstream(name);
+        }
+        let is_gone = |known: &&Arc<EndpointState>| {
+            next.is_none_or(|next| next.endpoints.iter().all(|state| state.endpoint != known.endpoint))
+        };
+        for state in gone.endpoints.iter().filter(is_gone) {
+            metrics.forget_endpoint(name, &state.endpoint.to_string());
+        }
+    }
+}
+
 impl EndpointState {
-    fn new(upstream: &str, endpoint: &Endpoint, metrics: &Metrics) -> Self {
+    fn new(upstream: &str, endpoint: &Endpoint, resolved: Option<SocketAddr>, metrics: &Metrics) -> Self {
         let text = endpoint.to_string();
+        let id = resolved.map_or_else(|| text.clone(), |address| format!("{text} {address}"));
+        let metrics = metrics.endpoint(upstream, &text);
+        metrics.healthy.inc();
         Self {
-            id: affinity::text(text.as_bytes()),
+            resolved,
+            id: affinity::text(id.as_bytes()),
             in_flight: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             is_healthy: AtomicBool::new(true),
             ejection: AtomicU64::new(0),
             since: time::instant_now(),
-            metrics: metrics.endpoint(upstream, &text),
+            metrics,
             endpoint: endpoint.clone(),
         }
     }
@@ -147,8 +194,9 @@ impl EndpointState {
 
     /// What they say now.
     pub(super) fn set_healthy(&self, is_healthy: bool) {
-        self.is_healthy.store(is_healthy, Ordering::Relaxed);
-        self.metrics.healthy.set(is_healthy.into());
+        if self.is_healthy.swap(is_healthy, Ordering::Relaxed) != is_healthy {
+            self.metrics.healthy.add(if is_healthy { 1 } else { -1 });
+        }
     }
 
     /// Requests that it has in hand.
@@ -185,5 +233,11 @@ impl EndpointState {
     /// A request that went to it has ended.
     pub(super) fn end(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for EndpointState {
+    fn drop(&mut self) {
+        self.set_healthy(false); // others may be shown under the same name
     }
 }
