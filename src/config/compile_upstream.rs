@@ -6,6 +6,7 @@ use std::path::Path;
 use http::uri::Authority;
 
 use super::compile_limit::part;
+use super::compile_tls::{self, server_name};
 use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
 use super::schema;
@@ -184,12 +185,28 @@ fn eject(table: &Table<'_>) -> Option<Option<Eject>> {
 
 /// What both kinds of table have.
 fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstream> {
+    let tls = table.table("tls");
+    let own_name = tls.parsed("server_name", server_name).map(Located::into_inner);
+    let mut endpoints = endpoints;
+    for name in endpoints.iter_mut().flatten().filter_map(|endpoint| endpoint.server_name.as_mut()) {
+        if let Some(own_name) = &own_name {
+            name.clone_from(own_name);
+        }
+    }
+    let is_sealed = |endpoints: &Vec<Endpoint>| endpoints.iter().any(|endpoint| endpoint.server_name.is_some());
+    let is_wanted = endpoints.as_ref().map_or(tls.is_present(), is_sealed);
+    if tls.is_present() && !is_wanted {
+        let problem = Problem::new(tls.span(), format!("`{}` says nothing without `https://`", table.path_of("tls")));
+        table.context.note(problem.absence());
+    }
+    let tls = if is_wanted { compile_tls::client(&tls).map(Some) } else { Some(None) };
     let rewrite_host = table.choice("host", &[("preserve", false), ("upstream", true)]);
     let max_idle = table.count("max_idle");
     let idle_timeout = table.duration("idle_timeout");
     Some(Upstream {
         name: None,
         endpoints: endpoints?,
+        tls: tls?,
         balance: Balance::RoundRobin,
         health: None,
         eject: None,
@@ -211,41 +228,40 @@ fn note_own(table: &Table<'_>, key: &str, endpoint: &Located<Endpoint>, listen: 
     }
 }
 
-/// `http://host[:port]` or `unix:/path`. Messages do not repeat a URL, which may hold a password.
+/// `http[s]://host[:port]` or `unix:/path`. Messages do not repeat a URL, which may hold a password.
 fn endpoint(url: &str) -> Result<Endpoint, Fault> {
     if let Some(path) = url.strip_prefix("unix:") {
         let path = Path::new(path);
         if !path.is_absolute() {
             return Err(Fault::new("a Unix socket is written with its whole path, as in `unix:/run/app.sock`"));
         }
-        return Ok(Endpoint { address: Address::Unix(path.to_owned()), host: "localhost".into() });
+        let address = Address::Unix(path.to_owned());
+        return Ok(Endpoint { address, host: "localhost".into(), server_name: None });
     }
-    let authority = authority(url)?;
-    Ok(Endpoint { host: authority.as_str().into(), address: Address::Tcp(authority) })
-}
-
-/// The authority of `http://host[:port]`.
-fn authority(url: &str) -> Result<Authority, Fault> {
     let Some((scheme, rest)) = url.split_once("://") else {
         let suggestion = rest_is_authority(url).then(|| format!("http://{url}"));
-        return Err(Fault::new("must begin with `http://` or `unix:`").help(did_you_mean(suggestion.as_deref())));
+        return Err(Fault::new(SCHEMES).help(did_you_mean(suggestion.as_deref())));
     };
-    match scheme {
-        "http" => {}
-        "https" => return Err(Fault::new("`https` is not supported yet; the upstream must speak plain HTTP")),
-        _ => return Err(Fault::new("must begin with `http://` or `unix:`")),
-    }
+    let authority = match scheme {
+        "http" | "https" => authority(scheme, rest)?,
+        _ => return Err(Fault::new(SCHEMES)),
+    };
+    let server_name = (scheme == "https").then(|| server_name(authority.host())).transpose()?;
+    Ok(Endpoint { host: authority.as_str().into(), address: Address::Tcp(authority), server_name })
+}
+
+const SCHEMES: &str = "must begin with `http://`, `https://` or `unix:`";
+
+fn authority(scheme: &str, rest: &str) -> Result<Authority, Fault> {
     if rest.contains('@') {
         return Err(Fault::new("must not hold a user or a password"));
     }
     if let Some((host, _)) = rest.split_once(['/', '?', '#']) {
-        let suggestion = rest_is_authority(host).then(|| format!("http://{host}"));
+        let suggestion = rest_is_authority(host).then(|| format!("{scheme}://{host}"));
         return Err(Fault::new("must end after the host or port").help(did_you_mean(suggestion.as_deref())));
     }
-    if !rest_is_authority(rest) {
-        return Err(Fault::new("is not `http://host` or `http://host:port`"));
-    }
-    rest.parse().map_err(|_| Fault::new("is not `http://host` or `http://host:port`"))
+    let wrong = || Fault::new(format!("is not `{scheme}://host` or `{scheme}://host:port`"));
+    if rest_is_authority(rest) { rest.parse().map_err(|_| wrong()) } else { Err(wrong()) }
 }
 
 fn rest_is_authority(text: &str) -> bool {

@@ -19,7 +19,11 @@ pub(super) const UNLIMITED: &str = "unlimited";
 const ALGORITHMS: &[&str] =
     &["token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window", "sub_window", "concurrency"];
 const ADDRESSES: Kind = Kind::Some("address and port");
-const ENDPOINT: &str = "`http://host`, `http://host:port` or `unix:/path`";
+const ENDPOINT: &str = "`http://host[:port]`, `https://host[:port]` or `unix:/path`";
+const CA: &str = "Certificates in PEM that sign those of the service.";
+const SERVER_NAME: &str = "The name that is asked for and that the service's certificate has to have.";
+const CERT: &str = "A certificate in PEM that the service is shown, followed by those that signed it.";
+const KEY: &str = "Its private key in PEM, without a password.";
 const HOSTS: &[&str] = &["preserve", "upstream"];
 
 #[rustfmt::skip]
@@ -75,6 +79,10 @@ pub(super) const OPTIONS: &[Opt] = &[
         "The service behind Weir, if there is one in one place."),
     opt("upstream.host", OneOf(HOSTS), Toml("\"preserve\""),
         "`Host` towards the service: the client's, or that of `url`."),
+    opt("upstream.tls.ca", Text("file"), Unset("what the system believes in"), CA),
+    opt("upstream.tls.server_name", Text("host"), Unset("the host of the URL"), SERVER_NAME),
+    opt("upstream.tls.cert", Text("file"), NONE, CERT),
+    opt("upstream.tls.key", Text("file"), NONE, KEY),
     opt("upstream.max_idle", Count(0, 100_000), Toml("64"),
         "Idle connections to the service that each worker keeps."),
     opt("upstream.idle_timeout", Duration, Toml("\"30s\""),
@@ -112,6 +120,10 @@ pub(super) const OPTIONS: &[Opt] = &[
         "How often names are looked up; each address is then an endpoint of its own. `off`: only for each connection."),
     opt("upstreams.NAME.host", OneOf(HOSTS), Toml("\"preserve\""),
         "`Host` towards the service: the client's, or that of the endpoint."),
+    opt("upstreams.NAME.tls.ca", Text("file"), Unset("what the system believes in"), CA),
+    opt("upstreams.NAME.tls.server_name", Text("host"), Unset("the host of the URL"), SERVER_NAME),
+    opt("upstreams.NAME.tls.cert", Text("file"), NONE, CERT),
+    opt("upstreams.NAME.tls.key", Text("file"), NONE, KEY),
     opt("upstreams.NAME.max_idle", Count(0, 100_000), Toml("64"),
         "Idle connections to each endpoint that each worker keeps."),
     opt("upstreams.NAME.idle_timeout", Duration, Toml("\"30s\""),

@@ -420,7 +420,7 @@ fn upstreams() {
     1 | [server]
       | ^
       |
-      = help: expected string (`http://host`, `http://host:port` or `unix:/path`). The service behind Weir, if there is one in one place.
+      = help: expected string (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The service behind Weir, if there is one in one place.
     "#);
     insta::assert_snapshot!(said(r#"[upstream]
 host = "preserve""#), @r#"
@@ -430,19 +430,19 @@ host = "preserve""#), @r#"
     1 | [upstream]
       | ^^^^^^^^^^
       |
-      = help: expected string (`http://host`, `http://host:port` or `unix:/path`). The service behind Weir, if there is one in one place.
+      = help: expected string (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The service behind Weir, if there is one in one place.
     "#);
     insta::assert_snapshot!(said(r#"[upstream]
-url = "https://h""#), @r#"
-    error: `upstream.url`: `https` is not supported yet; the upstream must speak plain HTTP
+url = "ftp://h""#), @r#"
+    error: `upstream.url`: must begin with `http://`, `https://` or `unix:`
      --> weir.toml:2:7
       |
-    2 | url = "https://h"
-      |       ^^^^^^^^^^^
+    2 | url = "ftp://h"
+      |       ^^^^^^^^^
     "#);
     insta::assert_snapshot!(said(r#"[upstream]
 url = "h:9000""#), @r#"
-    error: `upstream.url`: must begin with `http://` or `unix:`
+    error: `upstream.url`: must begin with `http://`, `https://` or `unix:`
      --> weir.toml:2:7
       |
     2 | url = "h:9000"

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::uri::Authority;
 
-use super::tls::Tls;
+use super::tls::{ClientTls, ServerName, Tls};
 pub use super::upstream::Eject;
 use crate::policy::key::KeyPart;
 use crate::policy::route::Routes;
@@ -53,6 +53,8 @@ pub struct Upstream {
     pub name: Option<Box<str>>,
     /// Where it runs; at least one place, none twice.
     pub endpoints: Vec<Endpoint>,
+    /// How those are met that speak TLS; there if any of them does.
+    pub tls: Option<ClientTls>,
     /// Which of them gets a request.
     pub balance: Balance,
     /// How they are asked whether they are well; none if they are not.
@@ -117,6 +119,8 @@ pub struct Endpoint {
     pub address: Address,
     /// What it is called in `Host`, with its port.
     pub host: Box<str>,
+    /// The name that its certificate has to have, if it speaks TLS.
+    pub server_name: Option<ServerName>,
 }
 
 /// Where to connect.
@@ -128,12 +132,25 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// The port of a URL that names none.
-pub(super) const HTTP_PORT: u16 = 80;
+/// The ports of URLs that name none.
+const HTTP_PORT: u16 = 80;
+const HTTPS_PORT: u16 = 443;
+
+impl Endpoint {
+    /// The port to connect to, if it has one.
+    pub(super) fn port(&self) -> u16 {
+        let usual = if self.server_name.is_some() { HTTPS_PORT } else { HTTP_PORT };
+        match &self.address {
+            Address::Tcp(authority) => authority.port_u16().unwrap_or(usual),
+            Address::Unix(_) => usual,
+        }
+    }
+}
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.address {
+            Address::Tcp(authority) if self.server_name.is_some() => write!(f, "https://{authority}"),
             Address::Tcp(authority) => write!(f, "http://{authority}"),
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
         }

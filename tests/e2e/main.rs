@@ -18,6 +18,7 @@ mod balance;
 mod outages;
 mod queue;
 mod routes;
+mod sealed;
 
 mod beyond;
 mod failures;

@@ -35,6 +35,8 @@ const HOMES: &[(&str, &[&str])] = &[
     ("jsonwebtoken", &["policy", "cli"]),
     ("jiff", &["limit"]),
     ("rustls", &["proxy"]),
+    ("rustls_platform_verifier", &["proxy"]),
+    ("tokio_rustls", &["proxy"]),
     ("x509_parser", &["proxy"]),
     ("prefix_trie", &["policy"]),
 ];

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Config, compile};
 use crate::policy::key::KeyPart;
 use crate::proxy::settings::{Address, Balance, Cap, Eject, Health};
+use crate::proxy::tls::ServerName;
 
 /// What is said about `text`, to which nothing is added.
 fn said(text: &str) -> String {
@@ -75,7 +76,7 @@ fn upstreams_that_are_wrong() {
     1 | [upstreams.a]
       | ^^^^^^^^^^^^^
       |
-      = help: expected non-empty list of strings (`http://host`, `http://host:port` or `unix:/path`). The places where this service runs.
+      = help: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The places where this service runs.
     "#);
     insta::assert_snapshot!(said("[upstreams.\"a b\"]\nendpoints = []"), @r#"
     error: `upstreams`: `a b` is not 1 to 64 of `A-Z a-z 0-9 _ -`
@@ -103,7 +104,7 @@ fn upstreams_that_are_wrong() {
     4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
       |                                           ^^^^^^^^^^^^^^^^^^^^^
 
-    error: `upstreams.NAME.endpoints`: expected non-empty list of strings (`http://host`, `http://host:port` or `unix:/path`)
+    error: `upstreams.NAME.endpoints`: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]` or `unix:/path`)
      --> weir.toml:4:66
       |
     4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
@@ -131,7 +132,7 @@ fn upstreams_that_are_wrong() {
     1 | [upstreams.a]
       | ^^^^^^^^^^^^^
       |
-      = help: expected non-empty list of strings (`http://host`, `http://host:port` or `unix:/path`). The places where this service runs.
+      = help: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The places where this service runs.
 
     error: unknown key `endpoint` in `[upstreams.NAME]`
      --> weir.toml:2:1
@@ -442,4 +443,76 @@ fn names_are_looked_up() {
     assert_eq!(resolve("resolve = \"5s\""), Some(Duration::from_secs(5)));
     assert_eq!(resolve("resolve = \"off\""), None);
     assert_eq!(good("[upstream]\nurl = \"http://a\"").proxy.upstreams[0].resolve, None);
+}
+
+#[test]
+fn tls_to_services() {
+    // Not the system's, which may have none.
+    let folder = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["a.test".into()]).unwrap().self_signed(&key).unwrap();
+    let ca = folder.path().join("ca.pem");
+    std::fs::write(&ca, certificate.pem()).unwrap();
+    let ca = format!("ca = \"{}\"", ca.display());
+    let config = good(&format!("[upstream]\nurl = \"https://a.test\"\ntls = {{ {ca} }}"));
+    let endpoint = &config.proxy.upstreams[0].endpoints[0];
+    assert_eq!((endpoint.to_string(), &*endpoint.host), ("https://a.test".to_owned(), "a.test"));
+    assert_eq!(endpoint.server_name, ServerName::new("a.test"));
+    assert!(config.proxy.upstreams[0].tls.is_some() && good(A).proxy.upstreams[0].tls.is_none());
+    let both = "[upstreams.a]\nendpoints = [\"https://a.test\", \"http://b.test\"]";
+    let both = format!("{both}\ntls = {{ {ca}, server_name = \"c.test\" }}");
+    let names: Vec<_> = good(&both).proxy.upstreams[0].endpoints.iter().map(|one| one.server_name.clone()).collect();
+    assert_eq!(names, [ServerName::new("c.test"), None]);
+
+    insta::assert_snapshot!(said("[upstream]\nurl = \"http://a\"\ntls = { server_name = \"a\" }"), @r#"
+    error: `upstream.tls` says nothing without `https://`
+     --> weir.toml:3:7
+      |
+    3 | tls = { server_name = "a" }
+      |       ^^^^^^^^^^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[upstream]\nurl = \"https://a\"\ntls = { ca = \"none.pem\", server_name = \"a b\" }"), @r#"
+    error: `upstream.tls.ca`: cannot read `config/none.pem`: No such file or directory (os error 2)
+     --> weir.toml:3:14
+      |
+    3 | tls = { ca = "none.pem", server_name = "a b" }
+      |              ^^^^^^^^^^
+
+    error: `upstream.tls.server_name`: is neither a host name nor an address, so no certificate can have it
+     --> weir.toml:3:40
+      |
+    3 | tls = { ca = "none.pem", server_name = "a b" }
+      |                                        ^^^^^
+    "#);
+    insta::assert_snapshot!(said("[upstream]\nurl = \"https://a\"\ntls = { cert = \"own.pem\" }"), @r#"
+    error: `upstream.tls.cert`: needs `key` beside it
+     --> weir.toml:3:16
+      |
+    3 | tls = { cert = "own.pem" }
+      |                ^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[upstream]\nurl = \"http://a\"\ntls = { verify = false }"), @r#"
+    error: `upstream.tls` says nothing without `https://`
+     --> weir.toml:3:7
+      |
+    3 | tls = { verify = ***** }
+      |       ^^^^^^^^^^^^^^^^^^
+
+    error: unknown key `verify` in `[upstream.tls]`
+     --> weir.toml:3:9
+      |
+    3 | tls = { verify = ***** }
+      |         ^^^^^^
+      |
+      = help: `[upstream.tls]` can have ca, server_name, cert, key
+    "#);
+    insta::assert_snapshot!(said("[upstream]\nurl = \"https://a_b.test/x\""), @r#"
+    error: `upstream.url`: must end after the host or port
+     --> weir.toml:2:7
+      |
+    2 | url = "https://a_b.test/x"
+      |       ^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: did you mean `https://a_b.test`?
+    "#);
 }

@@ -1,21 +1,20 @@
 //! One connection to an endpoint.
 
-use std::net::SocketAddr;
+use std::future::Future;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use super::super::buffer::{Buffer, Out};
-use super::super::settings::{Address, HTTP_PORT};
 use super::queue::Slot;
-use super::socket::Socket;
+use super::transport::Transport;
 use crate::policy::Spans;
 
 /// A connection, and what goes through it.
 #[derive(Debug)]
 pub(in super::super) struct Connection {
-    pub(super) stream: Socket,
+    pub(super) stream: Transport,
     /// What has come and is not taken yet.
     pub(super) input: Buffer,
     /// Where the fields of the last response lie in it.
@@ -40,13 +39,13 @@ pub(in super::super) enum ConnectError {
 }
 
 impl Connection {
+    /// Opens one by `opening`, which is given up in time. It holds `slot`.
     pub(super) async fn connect(
-        address: &Address,
-        resolved: Option<SocketAddr>,
+        opening: impl Future<Output = std::io::Result<Transport>>,
         at_most: Duration,
         slot: Option<Slot>,
     ) -> Result<Box<Self>, ConnectError> {
-        let stream = match timeout(at_most, open(address, resolved)).await {
+        let stream = match timeout(at_most, opening).await {
             Ok(connected) => connected.map_err(ConnectError::Failed)?,
             Err(_) => return Err(ConnectError::Timeout),
         };
@@ -54,25 +53,13 @@ impl Connection {
         Ok(Box::new(Self { stream, input, spans, out, idle_since: None, _slot: slot }))
     }
 
-    /// Whether another request can be sent: nothing has come that nobody asked for, also no end. Costs no system
-    /// call unless the socket has reported something.
-    pub(super) fn is_reusable(&self) -> bool {
-        let is_silent = |error: std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
-        self.input.is_empty() && self.stream.try_read(&mut [0]).is_err_and(is_silent)
+    /// Whether another request can be sent: nothing has come that nobody asked for, also no end.
+    pub(super) fn is_reusable(&mut self) -> bool {
+        self.input.is_empty() && self.stream.is_silent()
     }
-}
 
-/// Connects; to the address that is `resolved` from a name, if there is one.
-pub(super) async fn open(address: &Address, resolved: Option<SocketAddr>) -> std::io::Result<Socket> {
-    let stream = match (address, resolved) {
-        (Address::Unix(path), _) => return UnixStream::connect(path).await.map(Socket::Unix),
-        (Address::Tcp(_), Some(resolved)) => TcpStream::connect(resolved).await?,
-        (Address::Tcp(authority), None) => {
-            let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-            TcpStream::connect((host, authority.port_u16().unwrap_or(HTTP_PORT))).await?
-        }
-    };
-    // Latency before packet count; a failure to set it costs only that.
-    let _ = stream.set_nodelay(true);
-    Ok(Socket::Tcp(stream))
+    /// Sends what is taken of what is to be sent; ready when nothing is left.
+    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.stream.poll_send(cx, &mut self.out)
+    }
 }

@@ -110,7 +110,8 @@ impl Endpoints {
         let queue = &state.queue;
         let pool = |endpoint: &Endpoint, state: Option<&Arc<EndpointState>>| {
             let (&Upstream { max_idle, idle_timeout, .. }, is_capped) = (settings, settings.cap.is_some());
-            let spec = PoolSpec { endpoint: endpoint.clone(), max_idle, idle_timeout, connect_timeout, is_capped };
+            let (endpoint, tls) = (endpoint.clone(), settings.tls.clone());
+            let spec = PoolSpec { endpoint, tls, max_idle, idle_timeout, connect_timeout, is_capped };
             if let Some(same) = known.iter().find(|pool| pool.spec == spec && is_same(pool.state.as_ref(), state)) {
                 return Rc::clone(same);
             }

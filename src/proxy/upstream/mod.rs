@@ -16,6 +16,7 @@ mod state;
 
 mod connection;
 mod socket;
+mod transport;
 
 mod exchange;
 mod outcome;

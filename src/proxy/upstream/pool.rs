@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use super::super::buffer::Buffers;
 use super::super::settings::Endpoint;
+use super::super::tls::ClientTls;
 use super::connection::{ConnectError, Connection};
 use super::queue::{Queue, Slot, WorkerBell};
 use super::state::EndpointState;
+use super::transport::Transport;
 
 /// Idle connections to one endpoint.
 #[derive(Debug)]
@@ -33,6 +35,7 @@ pub(super) struct Pool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PoolSpec {
     pub(super) endpoint: Endpoint,
+    pub(super) tls: Option<ClientTls>,
     pub(super) max_idle: usize,
     pub(super) idle_timeout: Duration,
     pub(super) connect_timeout: Duration,
@@ -59,7 +62,7 @@ impl Pool {
     /// An idle connection that was still open a moment ago.
     pub(super) fn take(&self) -> Option<Box<Connection>> {
         let mut idle = self.idle.borrow_mut();
-        while let Some(connection) = idle.pop() {
+        while let Some(mut connection) = idle.pop() {
             if connection.is_reusable() {
                 return Some(connection);
             }
@@ -75,7 +78,8 @@ impl Pool {
     /// A new connection, which holds `slot`.
     pub(super) async fn connect(&self, slot: Option<Slot>) -> Result<Box<Connection>, ConnectError> {
         let resolved = self.state.as_ref().and_then(|state| state.resolved);
-        Connection::connect(&self.spec.endpoint.address, resolved, self.spec.connect_timeout, slot).await
+        let opening = Transport::open(&self.spec.endpoint, resolved, self.spec.tls.as_ref());
+        Connection::connect(opening, self.spec.connect_timeout, slot).await
     }
 
     /// Takes a connection back, if it can be used again and there is room.

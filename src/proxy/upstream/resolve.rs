@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::super::settings::{Address, Endpoint, HTTP_PORT, Upstream};
+use super::super::settings::{Address, Endpoint, Upstream};
 use super::super::view::Current;
 use super::super::worker::Shared;
 
@@ -76,7 +76,7 @@ fn names(upstream: &Upstream) -> impl Iterator<Item = Name> {
 /// What is to be looked up; none if it is an address already.
 fn name_and_port(endpoint: &Endpoint) -> Option<(&str, u16)> {
     let Address::Tcp(authority) = &endpoint.address else { return None };
-    let (host, port) = (authority.host(), authority.port_u16().unwrap_or(HTTP_PORT));
+    let (host, port) = (authority.host(), endpoint.port());
     let is_address = host.starts_with('[') || host.parse::<std::net::Ipv4Addr>().is_ok();
     (!is_address).then_some((host, port))
 }
@@ -141,6 +141,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::super::super::settings::{Balance, Bounds, Settings, Timeouts};
+    use super::super::super::tls::ServerName;
     use super::*;
     use crate::gate::{Gate, HoldCaps};
     use crate::policy::Policy;
@@ -150,7 +151,7 @@ mod tests {
     use crate::time::Clock;
 
     fn endpoint(authority: &str) -> Endpoint {
-        Endpoint { address: Address::Tcp(authority.parse().unwrap()), host: authority.into() }
+        Endpoint { address: Address::Tcp(authority.parse().unwrap()), host: authority.into(), server_name: None }
     }
 
     /// The state of a Weir in front of `a`, which is at these authorities.
@@ -161,6 +162,7 @@ mod tests {
         let upstream = Upstream {
             name: Some("a".into()),
             endpoints: authorities.iter().map(|authority| endpoint(authority)).collect(),
+            tls: None,
             balance: Balance::RoundRobin,
             health: None,
             eject: None,
@@ -271,7 +273,9 @@ mod tests {
         ] {
             assert_eq!(name_and_port(&endpoint(authority)), expected, "{authority}");
         }
-        let unix = Endpoint { address: Address::Unix("/a".into()), host: "localhost".into() };
+        let tls = Endpoint { server_name: ServerName::new("app.test"), ..endpoint("app.test") };
+        assert_eq!(name_and_port(&tls), Some(("app.test", 443)));
+        let unix = Endpoint { address: Address::Unix("/a".into()), host: "localhost".into(), server_name: None };
         assert_eq!(name_and_port(&unix), None);
         let shared = shared(&["a.test", "10.0.0.1", "b.test"]);
         let upstream = &shared.current.load().settings.upstreams[0];

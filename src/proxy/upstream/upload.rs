@@ -117,7 +117,7 @@ impl Upload {
             return has_moved;
         }
         loop {
-            let written = connection.out.poll_write(cx, &connection.stream);
+            let written = connection.poll_send(cx);
             self.is_touched |= !connection.out.is_untouched();
             match written {
                 Poll::Pending => return has_moved,
