@@ -106,10 +106,11 @@ impl App {
         let (wanted_connections, grace) = (config.fixed.max_connections, config.fixed.shutdown_grace);
         let max_connections = wanted_connections.min(fitting);
         let (kept, tried) = (reload::Kept::of(&config), config.sources.clone());
-        let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config)));
+        let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config, &metrics, None)));
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);
-        let shared = Arc::new(Shared { gate, metrics, current, connections, max_connections, draining });
+        let reloads = watch::Sender::new(());
+        let shared = Arc::new(Shared { gate, metrics, current, reloads, connections, max_connections, draining });
         let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared)));
         Ok(Self { shared, listeners, admin, admin_hosts, grace, wanted_connections, reloader })
     }
@@ -152,7 +153,7 @@ impl App {
         }
         drop(ended);
         let ready = Arc::new(AtomicBool::new(true));
-        let newest = Map::new(Arc::clone(&self.shared.current), |current: &proxy::Current| &current.live);
+        let newest = Map::new(Arc::clone(&self.shared.current), |current: &proxy::Current| &*current.live);
         let operators = |address| Admin {
             metrics: Arc::clone(&self.shared.metrics),
             gate: Arc::clone(&self.shared.gate),
@@ -174,6 +175,8 @@ impl App {
                 Some(listener) => Some(serve_operators(listener, operators)?),
                 None => None,
             };
+            tokio::spawn(proxy::check_health(Arc::clone(&self.shared)));
+            tokio::spawn(proxy::resolve_names(Arc::clone(&self.shared)));
             for address in &places {
                 tracing::info!(%address, workers, "listening");
             }

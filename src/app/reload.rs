@@ -17,6 +17,7 @@ use crate::config::{self, Config, Sources};
 use crate::gate::Gate;
 use crate::proxy::settings::Fixed;
 use crate::proxy::{Current, Listen, Shared};
+use crate::telemetry::Metrics;
 use crate::{admin, telemetry};
 
 /// How long a file is left alone after a change, so that it is not read half written.
@@ -25,9 +26,9 @@ const SETTLE: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// What a configuration becomes that is in force.
-pub(super) fn install(gate: &Gate, config: Config) -> Current {
+pub(super) fn install(gate: &Gate, config: Config, metrics: &Metrics, before: Option<&Current>) -> Current {
     let live = gate.install(config.policy, config.hold, config.max_tokens);
-    Current { live, settings: config.proxy, access_log: config.log.access }
+    Current::new(live, config.proxy, config.log.access, metrics, before)
 }
 
 /// What stays as it was at the start.
@@ -103,9 +104,11 @@ impl Reloader {
             tracing::warn!(tables = ?restart, "changed, but stays as it was until a restart");
         }
         self.tried = config.sources.clone();
-        let config = keep_sessions(config, &self.shared.current.load());
+        let before = self.shared.current.load_full();
+        let config = keep_sessions(config, &before);
         let limits = config.policy.limits().len();
-        self.shared.current.store(Arc::new(install(&self.shared.gate, config)));
+        self.shared.current.store(Arc::new(install(&self.shared.gate, config, metrics, Some(&before))));
+        self.shared.reloads.send_replace(());
         metrics.reloaded(self.shared.gate.clock().now());
         tracing::info!(limits, "reloaded");
     }

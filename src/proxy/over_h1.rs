@@ -165,19 +165,17 @@ impl Session<'_> {
         *asked = Asked::by(&request);
         let admitted = life.admit(&request, *asked, Some(&mut *wire), tally, passed).await?;
         let upgrade = admitted.upgrade.as_deref();
-        let pooled = if upgrade.is_some() { None } else { life.view.pool.take() };
-        let connected = if let Some(connection) = pooled {
-            Ok(connection)
-        } else {
-            tokio::select! {
+        let connected = match admitted.upstream.take(admitted.wanted) {
+            Ok(lease) => Ok(lease),
+            Err(place) => tokio::select! {
                 biased;
-                connected = life.view.pool.connect() => connected,
+                connected = admitted.upstream.connect(admitted.wanted, place) => connected,
                 () = wire.gone() => return Err(Stop::Abandoned),
-            }
+            },
         };
         let received = match connected {
-            Ok(connection) => {
-                let exchange = exchange.insert(life.begin(connection, &request, &admitted));
+            Ok(lease) => {
+                let exchange = exchange.insert(life.begin(lease, &request, &admitted));
                 if service::expects_continue(&request) {
                     wire.expect_continue();
                 }
@@ -251,7 +249,7 @@ impl Session<'_> {
     ) -> After {
         let Some(exchange) = exchange else { return After::Break };
         life.measure(exchange.handed_over(), time::instant_now(), passed.was_held);
-        let mut bill = passed.charged.bill();
+        let mut bill = passed.identified.charged.bill();
         {
             let Some((head, reason, fields)) = exchange.response() else { return After::Break };
             let profiles = life.view.current.settings.profiles;
@@ -265,7 +263,7 @@ impl Session<'_> {
         }
         let Some((upstream, said)) = exchange.switch() else { return After::Break };
         let counted = Counted::new(&self.worker.shared.metrics.upgraded);
-        After::Switch(Box::new(Switched { upstream: Stream::Plain(upstream), said, bill, counted }))
+        After::Switch(Box::new(Switched { upstream, said, bill, counted }))
     }
 
     /// Answers in place of the upstream.

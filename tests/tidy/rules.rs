@@ -38,6 +38,8 @@ const HOMES: &[(&str, &[&str])] = &[
     ("sd_notify", &["app"]),
     ("rustls", &["proxy"]),
     ("aws_lc_rs", &["proxy"]),
+    ("rustls_platform_verifier", &["proxy"]),
+    ("tokio_rustls", &["proxy"]),
     ("x509_parser", &["proxy"]),
     ("prefix_trie", &["policy"]),
 ];
