@@ -100,7 +100,15 @@ async fn serve_one(
     let began = time::instant_now();
     let view = worker.views.view();
     let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, peer.ip);
-    let life = Life { worker: &worker, view: &view, peer: &peer, began, waited: false.into(), was_sent: false.into() };
+    let life = Life {
+        worker: &worker,
+        view: &view,
+        peer: &peer,
+        began,
+        waited: false.into(),
+        was_queued: false.into(),
+        was_sent: false.into(),
+    };
     let settings = &view.current.settings;
     let (Parts { method, uri, headers, .. }, body) = request.into_parts();
     let body = StreamBody(Some(body).filter(|body| !body.is_end_stream()));

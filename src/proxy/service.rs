@@ -64,6 +64,8 @@ pub(super) struct Life<'v> {
     pub(super) began: Instant,
     /// It had to wait for a limit.
     pub(super) waited: Cell<bool>,
+    /// It had to wait for a connection.
+    pub(super) was_queued: Cell<bool>,
     /// It had to wait for the upstream.
     pub(super) was_sent: Cell<bool>,
 }
@@ -239,6 +241,7 @@ impl<'v> Life<'v> {
 
     /// Begins the exchange with the upstream on the connection of `lease`.
     pub(super) fn begin(&self, lease: Lease, request: &Request<'_>, admitted: &Admitted<'_>) -> Exchange {
+        self.was_queued.set(lease.was_queued);
         let settings = &self.view.current.settings;
         let &Admitted { ref path, authority, is_trusted, upstream, rewrite, affinity } = admitted;
         let Peer { ip, text, is_tls, .. } = self.peer;
@@ -261,7 +264,7 @@ impl<'v> Life<'v> {
     /// The head of a response has come.
     pub(super) fn measure(&self, handed_over: Instant, arrived: Instant, was_held: bool) {
         let metrics = &self.worker.shared.metrics;
-        if !was_held {
+        if !was_held && !self.was_queued.get() {
             metrics.overhead.observe(handed_over.saturating_duration_since(self.began));
         }
         metrics.upstream_duration.observe(arrived.saturating_duration_since(handed_over));

@@ -33,12 +33,16 @@ fn what_cannot_be_reached_is_passed_by_and_charged_once() {
 #[test]
 fn if_nobody_can_be_reached_it_costs_nothing() {
     let limit = "[[limit]]\nname = \"all\"\nkey = []\nrate = \"100/h\"\n";
-    let weir = Weir::with(&format!("[upstreams.a]\nendpoints = [\"{}\", \"{}\"]\n{limit}", nobody(), nobody()));
+    let (one, two) = (nobody(), nobody());
+    let weir = Weir::with(&format!("[upstreams.a]\nendpoints = [\"{one}\", \"{two}\"]\n{limit}"));
     let mut client = Client::connect(weir.address());
     for _ in 0..3 {
         let answer = client.get("/");
         assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (502, Some("100")));
+        assert!(!answer.text().contains("127.0.0.1"), "clients are not told where the service is");
     }
+    let line = weir.wait_for_line("cannot be reached");
+    assert!(line.contains(&one) || line.contains(&two), "operators are: {line}");
 }
 
 #[test]

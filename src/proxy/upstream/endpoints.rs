@@ -49,6 +49,8 @@ pub(in super::super) struct Lease {
     pub(super) pool: Rc<Pool>,
     /// The place of the pool among its upstream's.
     index: usize,
+    /// The request had to wait for it.
+    pub(in super::super) was_queued: bool,
     /// While it is counted.
     _flight: Option<Flight>,
 }
@@ -236,18 +238,19 @@ impl Endpoints {
             } else {
                 place.and_then(|index| self.open(index)).or_else(|| self.room(affinity, &tried))
             };
-            let room = match (room, &self.settings.cap) {
+            let was_queued = room.is_none();
+            let room = match (room, self.cap()) {
                 (Some(room), _) => room,
                 (None, Some(cap)) => self.wait(cap, affinity, &tried).await?,
                 (None, None) => return Err(ConnectError::Busy),
             };
             let (index, slot) = match room {
-                Room::Idle(lease) => return Ok(lease),
+                Room::Idle(lease) => return Ok(Lease { was_queued, ..lease }),
                 Room::New(index, slot) => (index, slot),
             };
             let pool = &self.pools[index];
             let error = match pool.connect(slot).await {
-                Ok(connection) => return Ok(self.lease(connection, index)),
+                Ok(connection) => return Ok(Lease { was_queued, ..self.lease(connection, index) }),
                 Err(error) => error,
             };
             self.count(pool, Reached::Failed);
@@ -278,7 +281,7 @@ impl Endpoints {
     fn lease(&self, connection: Box<Connection>, index: usize) -> Lease {
         let pool = &self.pools[index];
         let flight = if self.is_counted() { Flight::new(pool) } else { None };
-        Lease { connection, pool: Rc::clone(pool), index, _flight: flight }
+        Lease { connection, pool: Rc::clone(pool), index, was_queued: false, _flight: flight }
     }
 
     /// Whether it matters how many requests an endpoint has in hand.
