@@ -125,7 +125,7 @@ impl Session<'_> {
         let began = time::instant_now();
         worker.date.set(worker.shared.gate.clock().at(began));
         let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, self.peer.ip);
-        let life = Life { worker, view, peer: self.peer, began, waited: false.into(), was_sent: false.into() };
+        let life = Life::new(worker, view, self.peer, began);
         let (mut asked, mut passed, mut exchange) = (Asked::nothing(), Passed::default(), None);
         // What is large is made where it stays.
         match self.forward(&life, head, &mut asked, &mut tally, &mut passed, &mut exchange).await {
@@ -141,7 +141,7 @@ impl Session<'_> {
         worker.date.set(worker.shared.gate.clock().at(began));
         let view = worker.views.view();
         let tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, self.peer.ip);
-        let life = Life { worker, view: &view, peer: self.peer, began, waited: false.into(), was_sent: false.into() };
+        let life = Life::new(worker, &view, self.peer, began);
         let stop = life.refuse(fault);
         self.stop(&life, stop, Asked::nothing(), tally).await
     }

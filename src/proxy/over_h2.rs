@@ -122,7 +122,7 @@ async fn serve_one(
     let began = time::instant_now();
     let view = worker.views.view();
     let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, peer.ip);
-    let life = Life { worker: &worker, view: &view, peer: &peer, began, waited: false.into(), was_sent: false.into() };
+    let life = Life::new(&worker, &view, &peer, began);
     let settings = &view.current.settings;
     let stream = hyper::upgrade::on(&mut request);
     let (Parts { method, uri, headers, extensions, .. }, body) = request.into_parts();

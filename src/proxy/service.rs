@@ -66,6 +66,8 @@ pub(super) struct Life<'v> {
     pub(super) began: Instant,
     /// It had to wait for a limit.
     pub(super) waited: Cell<bool>,
+    /// It had to wait for a connection.
+    pub(super) was_queued: Cell<bool>,
     /// It had to wait for the upstream.
     pub(super) was_sent: Cell<bool>,
 }
@@ -96,6 +98,12 @@ struct Way<'v> {
 const NO_TUNNEL: &str = "this is no tunnel";
 
 impl<'v> Life<'v> {
+    /// That of a request which has just come.
+    pub(super) fn new(worker: &'v Worker, view: &'v View, peer: &'v Peer, began: Instant) -> Self {
+        let [waited, was_queued, was_sent] = [const { Cell::new(false) }; 3];
+        Self { worker, view, peer, began, waited, was_queued, was_sent }
+    }
+
     /// Takes the request through both stages of the gate. A client on `wire` that leaves while it waits is noticed;
     /// one on HTTP/2 takes this future with it.
     pub(super) async fn admit<'r>(
@@ -264,6 +272,7 @@ impl<'v> Life<'v> {
 
     /// Begins the exchange with the upstream on the connection of `lease`.
     pub(super) fn begin(&self, lease: Lease, request: &Request<'_>, admitted: &Admitted<'_, '_>) -> Exchange {
+        self.was_queued.set(lease.was_queued);
         let settings = &self.view.current.settings;
         let &Admitted { ref path, authority, is_trusted, upstream, rewrite, ref upgrade, wanted } = admitted;
         let Peer { ip, text, is_tls, .. } = self.peer;
@@ -287,7 +296,7 @@ impl<'v> Life<'v> {
     /// The head of a response has come.
     pub(super) fn measure(&self, handed_over: Instant, arrived: Instant, was_held: bool) {
         let metrics = &self.worker.shared.metrics;
-        if !was_held {
+        if !was_held && !self.was_queued.get() {
             metrics.overhead.observe(handed_over.saturating_duration_since(self.began));
         }
         metrics.upstream_duration.observe(arrived.saturating_duration_since(handed_over));

@@ -33,12 +33,16 @@ fn what_cannot_be_reached_is_passed_by_and_charged_once() {
 #[test]
 fn if_nobody_can_be_reached_it_costs_nothing() {
     let limit = "[[limit]]\nname = \"all\"\nkey = []\nrate = \"100/h\"\n";
-    let weir = Weir::with(&format!("[upstreams.a]\nendpoints = [\"{}\", \"{}\"]\n{limit}", nobody(), nobody()));
+    let (one, two) = (nobody(), nobody());
+    let weir = Weir::with(&format!("[upstreams.a]\nendpoints = [\"{one}\", \"{two}\"]\n{limit}"));
     let mut client = Client::connect(weir.address());
     for _ in 0..3 {
         let answer = client.get("/");
         assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (502, Some("100")));
+        assert!(!answer.text().contains("127.0.0.1"), "clients are not told where the service is");
     }
+    let line = weir.wait_for_line("cannot be reached");
+    assert!(line.contains(&one) || line.contains(&two), "operators are: {line}");
 }
 
 #[test]
@@ -90,9 +94,9 @@ fn beside_a_busy_endpoint(balance: &str) {
     let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&busy, &idle], &format!("balance = \"{balance}\""))));
     let mut waiting = Vec::new();
     until("the busy one has a request in hand", || {
+        let before = idle.received().len();
         let mut client = Client::connect(weir.address());
         client.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
-        let before = idle.received().len();
         until("it is somewhere", || !busy.received().is_empty() || idle.received().len() > before);
         waiting.push(client);
         !busy.received().is_empty()
@@ -134,7 +138,7 @@ fn a_client_stays_at_its_endpoint_and_few_move() {
     for name in &first {
         *counts.entry(name).or_default() += 1;
     }
-    assert!(counts.len() == 3 && counts.values().all(|count| *count >= 8), "{counts:?}");
+    assert_eq!(counts.len(), 3, "each has some: {counts:?}");
 
     replace(&weir.config_file(), &text(&all[..2]));
     until("a reload", || count_lines(&weir, "\"reloaded\"") == 1);

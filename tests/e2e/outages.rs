@@ -143,7 +143,7 @@ fn one_that_does_not_answer_checks_or_nonsense_is_not_well() {
     let mute = Upstream::serving(|mut peer| drop(peer.rest()));
     let garbage = Upstream::saying("SSH-2.0-OpenSSH_9.9\r\n\r\n");
     let alive = Upstream::answering(echo);
-    let health = "health = { path = \"/\", interval = \"10ms\", timeout = \"30ms\", unhealthy_after = 1 }";
+    let health = "health = { path = \"/\", interval = \"10ms\", timeout = \"300ms\", unhealthy_after = 2 }";
     let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&mute, &garbage, &alive], health)));
     for endpoint in [&mute, &garbage] {
         until("it is out", || series(&weir, "weir_endpoint_healthy", endpoint) == 0.0);

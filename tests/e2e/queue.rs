@@ -55,6 +55,7 @@ fn no_more_requests_than_connections_and_those_who_wait_keep_their_order() {
     assert_eq!((slow.targets(), most.load(Ordering::SeqCst)), (expected, 1));
     slow.wait_until(|slow| slow.connections() <= 1);
     assert_eq!(weir.metric(QUEUED), 0.0);
+    assert_eq!(weir.metric("weir_overhead_seconds_count"), 1.0, "of one that did not wait");
 }
 
 #[test]

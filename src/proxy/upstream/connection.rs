@@ -1,12 +1,14 @@
 //! One connection to an endpoint.
 
 use std::future::Future;
+use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::timeout;
 
 use super::super::buffer::{Buffer, Out};
+use super::super::settings::Endpoint;
 use super::queue::Slot;
 use super::transport::Transport;
 use crate::policy::Spans;
@@ -33,15 +35,25 @@ pub(in super::super) enum ConnectError {
     /// Not in time.
     Timeout,
     /// Refused, unreachable, or no such name.
-    Failed(std::io::Error),
+    Failed(io::Error),
     /// There are as many as there may be, and too many wait for one, or this one did for too long.
     Busy,
+}
+
+impl ConnectError {
+    /// The same, with the endpoint that it is about, for the log.
+    pub(super) fn at(self, endpoint: &Endpoint) -> Self {
+        match self {
+            Self::Failed(error) => Self::Failed(io::Error::new(error.kind(), format!("{endpoint}: {error}"))),
+            other => other,
+        }
+    }
 }
 
 impl Connection {
     /// Opens one by `opening`, which is given up in time. It holds `slot`.
     pub(super) async fn connect(
-        opening: impl Future<Output = std::io::Result<Transport>>,
+        opening: impl Future<Output = io::Result<Transport>>,
         at_most: Duration,
         slot: Option<Slot>,
     ) -> Result<Box<Self>, ConnectError> {
@@ -59,7 +71,7 @@ impl Connection {
     }
 
     /// Sends what is taken of what is to be sent; ready when nothing is left.
-    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream.poll_send(cx, &mut self.out)
     }
 }

@@ -196,18 +196,19 @@ impl Endpoints {
             } else {
                 place.and_then(|index| self.open(index, wanted)).or_else(|| self.room(wanted, &tried))
             };
-            let room = match (room, &self.settings.cap) {
+            let was_queued = room.is_none();
+            let room = match (room, self.cap()) {
                 (Some(room), _) => room,
                 (None, Some(cap)) => self.wait(cap, wanted, &tried).await?,
                 (None, None) => return Err(ConnectError::Busy),
             };
             let (index, slot) = match room {
-                Room::Idle(lease) => return Ok(lease),
+                Room::Idle(lease) => return Ok(lease.queued(was_queued)),
                 Room::New(index, slot) => (index, slot),
             };
             let pool = &self.pools[index];
             let error = match pool.connect(slot).await {
-                Ok(connection) => return Ok(self.lease(connection, index)),
+                Ok(connection) => return Ok(self.lease(connection, index).queued(was_queued)),
                 Err(error) => error,
             };
             self.count(pool, Reached::Failed);

@@ -30,6 +30,8 @@ pub(in super::super) struct Lease {
     pub(super) pool: Rc<Pool>,
     /// The place of the pool among its upstream's.
     index: usize,
+    /// The request had to wait for it.
+    pub(in super::super) was_queued: bool,
     /// While it is counted.
     flight: Option<Flight>,
 }
@@ -38,7 +40,12 @@ impl Lease {
     /// That of a request to the endpoint of `pool`, which stands at `index`.
     pub(super) fn new(connection: Box<Connection>, pool: &Rc<Pool>, index: usize, is_counted: bool) -> Self {
         let flight = if is_counted { Flight::new(pool) } else { None };
-        Self { connection, pool: Rc::clone(pool), index, flight }
+        Self { connection, pool: Rc::clone(pool), index, was_queued: false, flight }
+    }
+
+    /// The same, and whether the request had to wait for it.
+    pub(super) fn queued(self, was_queued: bool) -> Self {
+        Self { was_queued, ..self }
     }
 
     /// What the endpoint is called where the client's `Host` is not kept.

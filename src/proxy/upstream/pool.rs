@@ -79,7 +79,8 @@ impl Pool {
     pub(super) async fn connect(&self, slot: Option<Slot>) -> Result<Box<Connection>, ConnectError> {
         let resolved = self.state.as_ref().and_then(|state| state.resolved);
         let opening = Transport::open(&self.spec.endpoint, resolved, self.spec.tls.as_ref());
-        Connection::connect(opening, self.spec.connect_timeout, slot).await
+        let opened = Connection::connect(opening, self.spec.connect_timeout, slot).await;
+        opened.map_err(|error| error.at(&self.spec.endpoint))
     }
 
     /// Takes a connection back, if it can be used again and there is room.
