@@ -246,7 +246,7 @@ fn endpoint(url: &str) -> Result<Endpoint, Fault> {
         if !path.is_absolute() {
             return Err(Fault::new("a Unix socket is written with its whole path, as in `unix:/run/app.sock`"));
         }
-        let address = Address::Unix(path.to_owned());
+        let address = Address::Unix(units::socket_path(path.to_owned())?);
         return Ok(Endpoint { address, host: "localhost".into(), server_name: None });
     }
     let Some((scheme, rest)) = url.split_once("://") else {

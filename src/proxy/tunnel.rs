@@ -118,7 +118,8 @@ pub(super) async fn run<C: End>(
     if let Some(bill) = &mut bill {
         bill.sent(taken);
     }
-    drop((bill, counted));
+    // Counted until its endpoint has it no more.
+    drop((upstream, bill, counted));
     ended
 }
 

@@ -23,7 +23,8 @@ pub fn upstream(name: &str, endpoints: &[&Upstream], more: &str) -> String {
     format!("[upstreams.{name}]\nendpoints = [{}]\n{more}\n", urls.join(", "))
 }
 
-fn route(matches: &str, upstream: &str, more: &str) -> String {
+/// A `[[route]]` to it.
+pub fn route(matches: &str, upstream: &str, more: &str) -> String {
     format!("[[route]]\nmatch = {{ {matches} }}\nupstream = \"{upstream}\"\n{more}\n")
 }
 

@@ -13,6 +13,7 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned, Support
 
 use crate::ops::until;
 use crate::support::{Cert, Client, NEVER, Upstream, Weir};
+use crate::upgrades::{AGREE, OPEN, echo, upgraded};
 
 /// A service that speaks TLS. It answers with what it was asked by, and with the body that it was sent.
 struct Service {
@@ -58,15 +59,19 @@ impl Service {
 
 fn serve(mut stream: BufReader<StreamOwned<ServerConnection, TcpStream>>) {
     loop {
-        let (mut line, mut length) = (String::new(), 0);
+        let (mut line, mut length, mut is_upgrade) = (String::new(), 0, false);
         while line != "\r\n" {
             line.clear();
             if stream.read_line(&mut line).unwrap_or(0) == 0 {
                 return;
             }
+            is_upgrade |= line.eq_ignore_ascii_case("upgrade: websocket\r\n");
             if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length: ") {
                 length = value.trim().parse().unwrap();
             }
+        }
+        if is_upgrade {
+            return talk(stream);
         }
         let mut body = vec![0; length];
         stream.read_exact(&mut body).unwrap();
@@ -79,6 +84,18 @@ fn serve(mut stream: BufReader<StreamOwned<ServerConnection, TcpStream>>) {
             return;
         }
     }
+}
+
+/// Sends back what comes; when that ends, says so.
+fn talk(mut stream: BufReader<StreamOwned<ServerConnection, TcpStream>>) {
+    stream.get_mut().write_all(AGREE.as_bytes()).unwrap();
+    let mut byte = [0];
+    while stream.read(&mut byte).is_ok_and(|len| len > 0) {
+        stream.get_mut().write_all(&byte).unwrap();
+    }
+    let _ = stream.get_mut().write_all(b"over");
+    stream.get_mut().conn.send_close_notify();
+    let _ = stream.get_mut().flush();
 }
 
 /// Starts one whose folder holds the certificates with these names.
@@ -115,6 +132,26 @@ fn requests_go_sealed_and_connections_are_kept() {
             assert!(answer.body == body, "{len}");
         }
         assert_eq!(service.connections.load(Ordering::SeqCst), 1, "one, for all of one worker's requests");
+    }
+}
+
+#[test]
+fn an_upgraded_connection_stays_sealed() {
+    for version in [&TLS12, &TLS13] {
+        let cert = Cert::of_hosts(&["app.test"]);
+        let service = Service::start(&cert, None, &[version]);
+        let more =
+            "tls = { ca = \"ca.pem\", server_name = \"app.test\" }\nupgrade = [\"websocket\"]\nmax_connections = 1";
+        let weir = weir(&service.upstream(more), &[("ca", &cert)], &[]);
+        assert_eq!(seen(&weir).0, 200);
+        let mut client = upgraded(&weir);
+        echo(&mut client, "hello");
+        let large = vec![b'x'; 200_000];
+        assert!(client.send(&large).read(large.len()) == large);
+        client.send("bye").finish();
+        assert_eq!(client.rest(), b"byeover");
+        weir.wait_for_metric(OPEN, |open| open == 0.0);
+        assert_eq!((seen(&weir).0, service.connections.load(Ordering::SeqCst)), (200, 3), "each is a new one");
     }
 }
 

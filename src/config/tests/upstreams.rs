@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Config, compile};
 use crate::policy::key::KeyPart;
+use crate::policy::upgrades::Upgrades;
 use crate::proxy::settings::{Address, Balance, Cap, Eject, Health};
 use crate::proxy::tls::ServerName;
 
@@ -515,4 +516,52 @@ fn tls_to_services() {
       |
       = help: did you mean `https://a_b.test`?
     "#);
+}
+
+#[test]
+fn what_clients_may_change_to() {
+    let routes = "[[route]]\nmatch = { path = \"/a\" }\nupstream = \"a\"\nupgrade = \"WebSocket\"\n\
+                  [[route]]\nmatch = { path = \"/b\" }\nupstream = \"a\"\nupgrade = []\n[[route]]\nupstream = \"a\"";
+    let config = good(&format!("{A}upgrade = [\"irc/6.9\", \"websocket\"]\n{routes}"));
+    let names = |names: &[&str]| Upgrades(names.iter().map(|name| (*name).into()).collect());
+    assert_eq!(config.proxy.upstreams[0].upgrades, names(&["irc/6.9", "websocket"]));
+    let routes = config.proxy.routes.unwrap();
+    assert!(routes.allow_upgrade(b"websocket") && !routes.allow_upgrade(b"irc/6.9"));
+    assert!(good(A).proxy.upstreams[0].upgrades.is_empty());
+
+    insta::assert_snapshot!(said(&format!("{A}upgrade = [\"h2c\"]\n[[route]]\nupstream = \"a\"\nupgrade = [\"TLS/1.2\", 7]")), @r#"
+    error: `upstreams.NAME.upgrade`: `h2c` would carry requests past all limits
+     --> weir.toml:3:12
+      |
+    3 | upgrade = ["h2c"]
+      |            ^^^^^
+
+    error: `route.upgrade`: `TLS/1.2` would carry requests past all limits
+     --> weir.toml:6:12
+      |
+    6 | upgrade = ["TLS/1.2", 7]
+      |            ^^^^^^^^^
+
+    error: `route.upgrade`: expected list of strings (name of a protocol, such as `websocket`)
+     --> weir.toml:6:23
+      |
+    6 | upgrade = ["TLS/1.2", 7]
+      |                       ^ this is an integer
+    "#);
+}
+
+#[test]
+fn a_service_is_not_where_weir_listens() {
+    insta::assert_snapshot!(said("[server]\nlisten = \"unix:/run/weir.sock\"\n[upstreams.a]\nendpoints = [\"unix:/run/app.sock\", \"unix:/run/weir.sock\"]"), @r#"
+    error: `upstreams.NAME.endpoints`: this is where Weir itself listens
+     --> weir.toml:4:36
+      |
+    2 | listen = "unix:/run/weir.sock"
+      |          --------------------- here
+    3 | [upstreams.a]
+    4 | endpoints = ["unix:/run/app.sock", "unix:/run/weir.sock"]
+      |                                    ^^^^^^^^^^^^^^^^^^^^^
+    "#);
+    let long = said(&format!("[upstream]\nurl = \"unix:/{}\"", "x".repeat(150)));
+    assert!(long.contains("has 151 bytes; the path of a socket has at most 107"), "{long}");
 }
