@@ -29,7 +29,7 @@ fn certificates() -> tempfile::TempDir {
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = rcgen::CertificateParams::new(vec!["a.test".into()]).unwrap().self_signed(&key).unwrap();
     std::fs::write(folder.path().join("admin.token"), "0123456789abcdef").unwrap();
-    for name in ["shop", "api", "devices"] {
+    for name in ["shop", "api", "devices", "ca", "weir"] {
         std::fs::write(folder.path().join(format!("{name}.pem")), certificate.pem()).unwrap();
         std::fs::write(folder.path().join(format!("{name}.key")), key.serialize_pem()).unwrap();
     }
@@ -42,8 +42,9 @@ fn every_configuration_compiles() {
     assert!(blocks.len() >= 6, "{}", blocks.len());
     let certificates = certificates();
     for block in blocks {
-        let upstream = if block.contains("[upstream]") { "" } else { "[upstream]\nurl = \"http://127.0.0.1:9000\"\n" };
-        let folder = if block.contains(".tls]") { certificates.path() } else { Path::new("config") };
+        let upstream = if block.contains("[upstream") { "" } else { "[upstream]\nurl = \"http://127.0.0.1:9000\"\n" };
+        let has_files = block.contains(".tls]") || block.contains("ca.pem");
+        let folder = if has_files { certificates.path() } else { Path::new("config") };
         let compiled = config::compile(&format!("{upstream}{block}"), "README.md", folder, &|_| None);
         compiled.unwrap_or_else(|problems| panic!("{problems}"));
     }
@@ -53,6 +54,8 @@ fn every_configuration_compiles() {
 fn every_metric_is_there_and_no_other() {
     let metrics = Metrics::new("", "").unwrap();
     metrics.limit("any");
+    metrics.endpoint("any", "any");
+    metrics.upstream("any");
     metrics.problems.with_label_values(&["any"]);
     metrics.jwks_fetched("any", true, Timestamp::ZERO);
     let text = String::from_utf8(metrics.render().unwrap()).unwrap();

@@ -120,11 +120,12 @@ impl App {
         let (wanted_connections, grace) = (config.fixed.max_connections, config.fixed.shutdown_grace);
         let max_connections = wanted_connections.min(fitting);
         let (kept, tried) = (reload::Kept::of(&config), config.sources.clone());
-        let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config)));
+        let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config, &metrics, None)));
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);
+        let reloads = watch::Sender::new(());
         let jwks = Arc::new(Jwks::default());
-        let shared = Arc::new(Shared { gate, metrics, current, connections, max_connections, draining });
+        let shared = Arc::new(Shared { gate, metrics, current, reloads, connections, max_connections, draining });
         let beside = Beside { operators: Arc::clone(&operators), jwks: Arc::clone(&jwks) };
         let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared), beside));
         Ok(Self { shared, listeners, admin, operators, jwks, grace, wanted_connections, reloader, keeper })
@@ -168,7 +169,7 @@ impl App {
         }
         drop(ended);
         let ready = Arc::new(AtomicBool::new(true));
-        let newest = Map::new(Arc::clone(&self.shared.current), |current: &proxy::Current| &current.live);
+        let newest = Map::new(Arc::clone(&self.shared.current), |current: &proxy::Current| &*current.live);
         let access = Arc::clone(&self.operators.access);
         let answering = |address| Admin {
             metrics: Arc::clone(&self.shared.metrics),
@@ -191,6 +192,8 @@ impl App {
                 Some(listener) => Some(serve_operators(listener, self.operators, answering)?),
                 None => None,
             };
+            tokio::spawn(proxy::check_health(Arc::clone(&self.shared)));
+            tokio::spawn(proxy::resolve_names(Arc::clone(&self.shared)));
             for address in &places {
                 tracing::info!(%address, workers, "listening");
             }

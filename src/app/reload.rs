@@ -21,6 +21,7 @@ use crate::proxy::settings::Fixed;
 use crate::proxy::{Current, Listen, Shared};
 use crate::store::snapshot;
 use crate::telemetry;
+use crate::telemetry::Metrics;
 
 /// How long a file is left alone after a change, so that it is not read half written.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -28,9 +29,9 @@ const SETTLE: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// What a configuration becomes that is in force.
-pub(super) fn install(gate: &Gate, config: Config) -> Current {
+pub(super) fn install(gate: &Gate, config: Config, metrics: &Metrics, before: Option<&Current>) -> Current {
     let live = gate.install(config.policy, config.hold, config.max_tokens);
-    Current { live, settings: config.proxy, access_log: config.log.access }
+    Current::new(live, config.proxy, config.log.access, metrics, before)
 }
 
 /// What stays as it was at the start.
@@ -122,11 +123,13 @@ impl Reloader {
             tracing::warn!(tables = ?restart, "changed, but stays as it was until a restart");
         }
         self.tried = config.sources.clone();
-        let config = keep_sessions(config, &self.shared.current.load());
+        let before = self.shared.current.load_full();
+        let config = keep_sessions(config, &before);
         let limits = config.policy.limits().len();
         self.beside.operators.reload(config.admin.access.clone(), config.admin_tls.clone());
         self.beside.jwks.adopt(&config.policy);
-        self.shared.current.store(Arc::new(install(&self.shared.gate, config)));
+        self.shared.current.store(Arc::new(install(&self.shared.gate, config, metrics, Some(&before))));
+        self.shared.reloads.send_replace(());
         metrics.reloaded(self.shared.gate.clock().now());
         tracing::info!(limits, "reloaded");
     }

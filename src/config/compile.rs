@@ -1,24 +1,23 @@
-//! All sections but identities, plans, access and limits.
+//! All sections but upstreams, routes, identities, plans, access and limits.
 //!
 //! Each function reads its whole section before it gives up, so that no problem hides another.
 
-use http::uri::Authority;
 use ipnet::IpNet;
 use toml::de::DeTable;
 
 use super::context::Context;
-use super::diagnostics::{Problem, did_you_mean};
+use super::diagnostics::Problem;
 use super::reader::{Located, Table};
-use super::units::{self, Fault};
+use super::units;
 use super::{
-    Config, Sources, compile_access, compile_admin, compile_identity, compile_limit, compile_snapshot, compile_tls,
+    Config, Sources, compile_access, compile_admin, compile_identity, compile_limit, compile_route, compile_snapshot,
+    compile_tls, compile_upstream,
 };
 use crate::gate::HoldCaps;
 use crate::policy::Policy;
 use crate::policy::client_ip::ClientIpRules;
 use crate::proxy::Listen;
-use crate::proxy::proxy_protocol::Version;
-use crate::proxy::settings::{Bounds, Fixed, Settings, Timeouts, Upgrades, Upstream};
+use crate::proxy::settings::{Bounds, Fixed, Settings, Timeouts};
 use crate::respond::Profiles;
 use crate::telemetry;
 use crate::telemetry::{AccessLog, LogFormat, LogSettings};
@@ -36,7 +35,9 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let tls = compile_tls::tls(&tls_table);
 
     let timeouts = timeouts(&root.table("timeouts"));
-    let upstream = upstream(&root.table("upstream"), listen.as_deref());
+    let compile_upstream::Compiled { upstreams, names: upstream_names } =
+        compile_upstream::upstreams(&root, listen.as_deref());
+    let routes = compile_route::routes(&root, &upstream_names);
     let admin_table = root.table("admin");
     let admin_listen = compile_admin::listen(&admin_table, listen.as_deref());
     let admin = compile_admin::admin(&admin_table, admin_listen.as_ref());
@@ -60,7 +61,8 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
         proxy: Settings {
             proxied_from: proxied_from?,
             tls, // if something is wrong with it, that is noted
-            upstream: upstream?,
+            upstreams: upstreams?,
+            routes: routes?,
             timeouts: timeouts?,
             bounds: bounds?,
             forwarded: forwarded?,
@@ -138,66 +140,6 @@ fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
         total: total?,
         upgraded_idle: upgraded_idle?,
     })
-}
-
-fn upstream(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Upstream> {
-    if let Some(url) = table.get("url").filter(|url| url.get_ref().as_str().is_some_and(|url| url.contains('@'))) {
-        // What is before the `@` is likely to be a password.
-        table.context.hide(url.span());
-    }
-    let authority = table.parsed("url", authority);
-    let rewrite_host = table.choice("host", &[("preserve", false), ("upstream", true)]);
-    let max_idle = table.count("max_idle");
-    let idle_timeout = table.duration("idle_timeout");
-    let versions = [("off", None), ("v1", Some(Version::V1)), ("v2", Some(Version::V2))];
-    let proxy_protocol = table.choice("proxy_protocol", &versions);
-    let upgrades = table.list("upgrade", units::upgrade);
-    let authority = authority?;
-    let address = authority.get_ref().as_str().parse().map(Listen::Tcp).ok();
-    let own = listen.unwrap_or_default().iter().find(|own| Some(own.get_ref()) == address.as_ref());
-    if let Some(own) = own {
-        let title = "`upstream.url`: this is where Weir itself listens";
-        table.context.note(Problem::new(authority.span(), title).also(own.span(), "here"));
-    }
-    Some(Upstream {
-        authority: authority.into_inner(),
-        rewrite_host: rewrite_host?,
-        max_idle: max_idle?.into_inner(),
-        idle_timeout: idle_timeout?,
-        proxy_protocol: proxy_protocol?,
-        upgrades: Upgrades(upgrades?.into_iter().map(Located::into_inner).collect()),
-    })
-}
-
-/// The authority of `http://host[:port]`. Messages do not repeat the URL, which may hold a password.
-fn authority(url: &str) -> Result<Authority, Fault> {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        let suggestion = rest_is_authority(url).then(|| format!("http://{url}"));
-        return Err(Fault::new("must begin with `http://`").help(did_you_mean(suggestion.as_deref())));
-    };
-    match scheme {
-        "http" => {}
-        "https" => return Err(Fault::new("`https` is not supported yet; the upstream must speak plain HTTP")),
-        _ => return Err(Fault::new("must begin with `http://`")),
-    }
-    if rest.contains('@') {
-        return Err(Fault::new("must not hold a user or a password"));
-    }
-    if let Some((host, _)) = rest.split_once(['/', '?', '#']) {
-        let suggestion = rest_is_authority(host).then(|| format!("http://{host}"));
-        return Err(Fault::new("must end after the host or port").help(did_you_mean(suggestion.as_deref())));
-    }
-    if !rest_is_authority(rest) {
-        return Err(Fault::new("is not `http://host` or `http://host:port`"));
-    }
-    rest.parse().map_err(|_| Fault::new("is not `http://host` or `http://host:port`"))
-}
-
-fn rest_is_authority(text: &str) -> bool {
-    let Ok(authority) = text.parse::<Authority>() else { return false };
-    let after_host = text.strip_prefix(authority.host());
-    let port_is_good = authority.port_u16().is_some_and(|port| port > 0);
-    !authority.host().is_empty() && !text.contains('@') && (port_is_good || after_host == Some(""))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -114,8 +114,8 @@ fn name(table: &Table<'_>, names: &mut Vec<Located<String>>) -> Option<String> {
     Some(name.into_inner())
 }
 
-/// What could not be read is noted and left out: the limit is not compiled then.
-fn matches(table: &Table<'_>) -> Match {
+/// What could not be read is noted and left out: nothing is compiled then.
+pub(super) fn matches(table: &Table<'_>) -> Match {
     fn values<T>(list: Option<Vec<Located<T>>>) -> Vec<T> {
         list.into_iter().flatten().map(Located::into_inner).collect()
     }
@@ -199,7 +199,7 @@ fn key(table: &Table<'_>, identities: &[String], stage: Option<Stage>, has_path:
     Some(parts.into_iter().map(Located::into_inner).collect())
 }
 
-fn part(text: &str, identities: &[String]) -> Option<KeyPart> {
+pub(super) fn part(text: &str, identities: &[String]) -> Option<KeyPart> {
     if let Some((kind, name)) = text.split_once(':') {
         return match kind {
             _ if name.is_empty() => None,

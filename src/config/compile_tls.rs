@@ -1,10 +1,11 @@
-//! `[server.tls]`: the certificates that clients see, and whose certificates they show.
+//! `[server.tls]`: the certificates that clients see, and whose certificates they show; and `tls` of upstreams, the
+//! other way round.
 
 use super::compile_identity::key_file;
 use super::diagnostics::Problem;
 use super::reader::Table;
 use super::units::Fault;
-use crate::proxy::tls::{CertificateProblem, ClientAuth, ServerCertificate, Tls};
+use crate::proxy::tls::{CertificateProblem, ClientAuth, ClientTls, ServerCertificate, ServerName, Tls};
 
 /// None if there is no such table, or if something is wrong with it, which is noted.
 pub(super) fn tls(table: &Table<'_>) -> Option<Tls> {
@@ -66,4 +67,26 @@ fn client_auth(table: &Table<'_>, is_required: bool) -> Option<ClientAuth> {
     let authorities = key_file(table, "client_ca")?;
     let span = table.get("client_ca").map_or(table.span(), toml::Spanned::span);
     ClientAuth::new(&authorities, is_required).map_err(|what| table.fault("client_ca", span, Fault::new(what))).ok()
+}
+
+/// `tls` of an upstream of which there is something that speaks it.
+pub(super) fn client(table: &Table<'_>) -> Option<ClientTls> {
+    let authorities = if table.has("ca") { Some(key_file(table, "ca")?) } else { None };
+    let own = match (table.has("cert"), table.has("key")) {
+        (false, false) => None,
+        (true, true) => Some(certificate(table)?),
+        (has_cert, _) => {
+            let (there, absent) = if has_cert { ("cert", "key") } else { ("key", "cert") };
+            let fault = Fault { absence: true, ..Fault::new(format!("needs `{absent}` beside it")) };
+            table.fault(there, table.get(there).map_or(table.span(), toml::Spanned::span), fault);
+            return None;
+        }
+    };
+    let span = table.get("ca").map_or(table.span(), toml::Spanned::span);
+    ClientTls::new(authorities.as_deref(), own).map_err(|what| table.fault("ca", span, Fault::new(what))).ok()
+}
+
+pub(super) fn server_name(host: &str) -> Result<ServerName, Fault> {
+    ServerName::new(host)
+        .ok_or_else(|| Fault::new("is neither a host name nor an address, so no certificate can have it"))
 }

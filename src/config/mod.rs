@@ -9,9 +9,11 @@ mod compile_admin;
 mod compile_beyond;
 mod compile_identity;
 mod compile_limit;
+mod compile_route;
 mod compile_settle;
 mod compile_snapshot;
 mod compile_tls;
+mod compile_upstream;
 
 mod compile_allowed;
 mod compile_cost;

@@ -19,6 +19,14 @@ pub(super) const UNLIMITED: &str = "unlimited";
 const ALGORITHMS: &[&str] =
     &["token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window", "sub_window", "concurrency"];
 const PLACES: Kind = Kind::Some("address and port, or `unix:` and a path");
+const ENDPOINT: &str = "`http://host[:port]`, `https://host[:port]` or `unix:/path`";
+const CA: &str = "Certificates in PEM that sign those of the service.";
+const SERVER_NAME: &str = "The name that is asked for and that the service's certificate has to have.";
+const CERT: &str = "A certificate in PEM that the service is shown, followed by those that signed it.";
+const KEY: &str = "Its private key in PEM, without a password.";
+const HOSTS: &[&str] = &["preserve", "upstream"];
+const PROTOCOL: &str = "name of a protocol, such as `websocket`";
+const UPGRADE: &str = "Protocols that clients may change to with `Upgrade`; other upgrades are not sent on.";
 
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Opt] = &[
@@ -75,18 +83,80 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("timeouts.upgraded_idle", Duration, Toml("\"5min\""),
         "Between two bytes on an upgraded connection, in either direction; past it, it is closed."),
 
-    opt("upstream.url", Text("`http://host` or `http://host:port`"), Required,
-        "The service behind Weir."),
-    opt("upstream.host", OneOf(&["preserve", "upstream"]), Toml("\"preserve\""),
-        "Which `Host` the upstream sees: the client's or that of `url`."),
+    opt("upstream.url", Text(ENDPOINT), Unset("required without `[upstreams]`"),
+        "The service behind Weir, if there is one in one place."),
+    opt("upstream.host", OneOf(HOSTS), Toml("\"preserve\""),
+        "`Host` towards the service: the client's, or that of `url`."),
+    opt("upstream.tls.ca", Text("file"), Unset("what the system believes in"), CA),
+    opt("upstream.tls.server_name", Text("host"), Unset("the host of the URL"), SERVER_NAME),
+    opt("upstream.tls.cert", Text("file"), NONE, CERT),
+    opt("upstream.tls.key", Text("file"), NONE, KEY),
     opt("upstream.max_idle", Count(0, 100_000), Toml("64"),
-        "Idle connections that each worker keeps."),
+        "Idle connections to the service that each worker keeps."),
     opt("upstream.idle_timeout", Duration, Toml("\"30s\""),
-        "How long a connection is kept idle."),
+        "How long they are kept."),
     opt("upstream.proxy_protocol", OneOf(&["off", "v1", "v2"]), Toml("\"off\""),
         "Begin connections with a PROXY header that names the client; then each request has one of its own."),
-    opt("upstream.upgrade", List("name of a protocol, such as `websocket`"), Toml("[]"),
-        "Protocols that clients may change to with `Upgrade`; other upgrades are not sent on."),
+    opt("upstream.upgrade", List(PROTOCOL), Toml("[]"), UPGRADE),
+
+    opt("upstreams.NAME.endpoints", Kind::Some(ENDPOINT), Required,
+        "The places where this service runs."),
+    opt("upstreams.NAME.balance", OneOf(&["round_robin", "least_connections", "p2c", "hash"]), Toml("\"round_robin\""),
+        "Which endpoint gets a request: one after another, the one with the fewest requests in hand, the less loaded \
+         of two picked by chance, or the same for requests that are alike in `hash_by`."),
+    opt("upstreams.NAME.hash_by", Text("`ip`, `path`, `host`, `header:NAME`, `query:NAME` or `cookie:NAME`"),
+        Unset("`ip`"),
+        "With `hash`: what the requests for one endpoint have in common; those without it go by their address."),
+    opt("upstreams.NAME.health.path", Text("path, also with a query"), Required,
+        "What each endpoint is asked for; an answer from 200 to 399 is well."),
+    opt("upstreams.NAME.health.interval", Duration, Toml("\"5s\""),
+        "Time between two checks of an endpoint."),
+    opt("upstreams.NAME.health.timeout", Duration, Toml("\"2s\""),
+        "How long a check may take."),
+    opt("upstreams.NAME.health.healthy_after", Count(1, 1000), Toml("2"),
+        "Good answers in a row after which an endpoint is well again."),
+    opt("upstreams.NAME.health.unhealthy_after", Count(1, 1000), Toml("3"),
+        "Failures in a row after which it is not."),
+    opt("upstreams.NAME.eject.after", Count(1, 1000), Toml("5"),
+        "Requests in a row that fail at an endpoint, after which it gets none."),
+    opt("upstreams.NAME.eject.for", Duration, Toml("\"10s\""),
+        "How long; and then how long until it has its whole share again."),
+    opt("upstreams.NAME.max_connections", Count(1, 1_000_000), Unset("no bound"),
+        "Connections to each endpoint, from all workers and idle ones included; requests beyond wait."),
+    opt("upstreams.NAME.max_queued", Count(0, 1_000_000), Toml("1000"),
+        "With `max_connections`: requests that wait for a connection; more are 503."),
+    opt("upstreams.NAME.queue_timeout", Duration, Toml("\"5s\""),
+        "With `max_connections`: how long they wait; then they are 503."),
+    opt("upstreams.NAME.resolve", DurationOr("off"), Toml("\"30s\""),
+        "How often names are looked up; each address is then an endpoint of its own. `off`: only for each connection."),
+    opt("upstreams.NAME.host", OneOf(HOSTS), Toml("\"preserve\""),
+        "`Host` towards the service: the client's, or that of the endpoint."),
+    opt("upstreams.NAME.tls.ca", Text("file"), Unset("what the system believes in"), CA),
+    opt("upstreams.NAME.tls.server_name", Text("host"), Unset("the host of the URL"), SERVER_NAME),
+    opt("upstreams.NAME.tls.cert", Text("file"), NONE, CERT),
+    opt("upstreams.NAME.tls.key", Text("file"), NONE, KEY),
+    opt("upstreams.NAME.max_idle", Count(0, 100_000), Toml("64"),
+        "Idle connections to each endpoint that each worker keeps."),
+    opt("upstreams.NAME.idle_timeout", Duration, Toml("\"30s\""),
+        "How long they are kept."),
+    opt("upstreams.NAME.upgrade", List(PROTOCOL), Toml("[]"), UPGRADE),
+
+    opt("route.match.path", Kind::Some("path pattern"), Unset("all"),
+        "Paths it takes, as in limits."),
+    opt("route.match.host", Kind::Some("host or `*.host`"), Unset("all"),
+        "Hosts it takes."),
+    opt("route.match.method", Kind::Some("method"), Unset("all"),
+        "Methods it takes."),
+    opt("route.match.header", Map("header names, and values or `*`"), Unset("all"),
+        "Headers that a request must have."),
+    opt("route.upstream", Text("name of an upstream"), Required,
+        "Where its requests go; the first route that matches counts, and without any it is 404."),
+    opt("route.upgrade", List(PROTOCOL), Unset("`upgrade` of its upstream"),
+        "Protocols that its clients may change to, in the place of those of its upstream."),
+    opt("route.rewrite.strip", Text("path"), NONE,
+        "What is left out at the start of the path; every path of the route begins with it."),
+    opt("route.rewrite.add", Text("path"), NONE,
+        "What is put at the start of the path, or in the place of `strip`."),
 
     opt("admin.listen", Text("address and port, `unix:` and a path, or `off`"), Toml("\"127.0.0.1:9901\""),
         "Where metrics and health are served."),

@@ -85,14 +85,14 @@ impl<'a> Table<'a> {
     fn place(&self) -> String {
         match self.path.as_str() {
             "" => "the file".into(),
-            "limit" => "`[[limit]]`".into(),
+            "limit" | "route" => format!("`[[{}]]`", self.path),
             path => format!("`[{path}]`"),
         }
     }
 
     fn holds_secrets(&self) -> bool {
-        ["identity", "server.tls", "admin"].iter().any(|start| self.path.starts_with(start))
-            || self.path.ends_with(".identity")
+        let is_within = ["identity", "server.tls", "admin"].iter().any(|start| self.path.starts_with(start));
+        is_within || [".identity", ".tls"].iter().any(|end| self.path.ends_with(end))
     }
 
     /// Keeps every value within `value` out of what is shown.

@@ -78,7 +78,7 @@ impl Kind {
 }
 
 /// Keys of other versions, by table, so that they are not taken for misspellings.
-const NOT_YET: &[(&str, &[&str])] = &[("", &["upstreams", "route", "tls", "store", "ban"])];
+const NOT_YET: &[(&str, &[&str])] = &[("", &["tls", "store", "ban"])];
 
 /// Every option there is, in the order of documentation.
 pub fn options() -> &'static [Opt] {
@@ -198,6 +198,6 @@ mod tests {
         insta::assert_snapshot!(row("server.max_uri_bytes"), @r#"| `server.max_uri_bytes` | size from 16B to 65534B | `"8KiB"` | Longest request target; longer is 414. |"#);
         insta::assert_snapshot!(row("timeouts.total"), @r#"| `timeouts.total` | duration or `off` | `"off"` | From the hand-over to the upstream to the end of the response. |"#);
         insta::assert_snapshot!(row("limit.burst"), @r#"| `limit.burst` | whole number from 1 | COUNT of `rate` | Units that may be spent at once; for `leaky_bucket` that holds, units that may queue. For one rate, of `token_bucket` or `leaky_bucket`. |"#);
-        insta::assert_snapshot!(row("upstream.url"), @r#"| `upstream.url` | string (`http://host` or `http://host:port`) | required | The service behind Weir. |"#);
+        insta::assert_snapshot!(row("upstream.url"), @r#"| `upstream.url` | string (`http://host[:port]`, `https://host[:port]` or `unix:/path`) | required without `[upstreams]` | The service behind Weir, if there is one in one place. |"#);
     }
 }

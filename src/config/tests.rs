@@ -9,6 +9,7 @@ mod fetched;
 mod rules;
 mod snapshot;
 mod tls;
+mod upstreams;
 
 use std::path::Path;
 use std::time::Duration;
@@ -230,19 +231,11 @@ name = "a""#), @r#"
       = help: did you mean `limit`?
     "#);
     insta::assert_snapshot!(said(r#"upstreams = {}"#), @r#"
-    error: `upstreams` in the file is not supported in this version
-     --> weir.toml:1:1
+    error: `[upstreams]` names none
+     --> weir.toml:1:13
       |
     1 | upstreams = {}
-      | ^^^^^^^^^
-
-    error: `upstream.url` is missing
-     --> weir.toml:1:1
-      |
-    1 | upstreams = {}
-      | ^
-      |
-      = help: expected string (`http://host` or `http://host:port`). The service behind Weir.
+      |             ^^
     "#);
     insta::assert_snapshot!(said(r#"[identity.seller]
 headr = "hunter2""#), @r#"
@@ -550,7 +543,7 @@ fn upstreams() {
     1 | [server]
       | ^
       |
-      = help: expected string (`http://host` or `http://host:port`). The service behind Weir.
+      = help: expected string (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The service behind Weir, if there is one in one place.
     "#);
     insta::assert_snapshot!(said(r#"[upstream]
 host = "preserve""#), @r#"
@@ -560,19 +553,19 @@ host = "preserve""#), @r#"
     1 | [upstream]
       | ^^^^^^^^^^
       |
-      = help: expected string (`http://host` or `http://host:port`). The service behind Weir.
+      = help: expected string (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The service behind Weir, if there is one in one place.
     "#);
     insta::assert_snapshot!(said(r#"[upstream]
-url = "https://h""#), @r#"
-    error: `upstream.url`: `https` is not supported yet; the upstream must speak plain HTTP
+url = "ftp://h""#), @r#"
+    error: `upstream.url`: must begin with `http://`, `https://` or `unix:`
      --> weir.toml:2:7
       |
-    2 | url = "https://h"
-      |       ^^^^^^^^^^^
+    2 | url = "ftp://h"
+      |       ^^^^^^^^^
     "#);
     insta::assert_snapshot!(said(r#"[upstream]
 url = "h:9000""#), @r#"
-    error: `upstream.url`: must begin with `http://`
+    error: `upstream.url`: must begin with `http://`, `https://` or `unix:`
      --> weir.toml:2:7
       |
     2 | url = "h:9000"
@@ -1453,7 +1446,7 @@ fn what_is_not_written_has_its_default() {
     assert_eq!(config.proxy.timeouts.total, None);
     assert_eq!(config.proxy.bounds.max_head_bytes, 32 << 10);
     assert!(
-        !config.proxy.upstream.rewrite_host && config.policy.free_preflights && config.policy.identities.is_empty()
+        !config.proxy.upstreams[0].rewrite_host && config.policy.free_preflights && config.policy.identities.is_empty()
     );
     assert_eq!(config.sources.paths().count(), 0);
     assert!(compile(&format!("{DEFAULT_LIMIT}{UPSTREAM}")).is_ok());
@@ -1467,7 +1460,7 @@ fn a_full_configuration_becomes_what_it_says() {
     assert_eq!(config.fixed.listen.len(), 2);
     assert_eq!((config.fixed.workers, config.fixed.max_connections), (4, 10_000));
     assert_eq!(config.fixed.shutdown_grace, Duration::from_secs(30));
-    assert_eq!(config.proxy.upstream.authority, "127.0.0.1:9000");
+    assert_eq!(config.proxy.upstreams[0].endpoints[0].to_string(), "http://127.0.0.1:9000");
     assert_eq!(config.proxy.timeouts.keep_alive, Duration::from_secs(75));
     assert_eq!(config.proxy.bounds.max_h2_streams, 128);
     assert!(config.proxy.profiles.x_ratelimit && config.proxy.profiles.ietf && !config.proxy.profiles.wildberries);

@@ -4,7 +4,7 @@
 //! the caller.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -189,13 +189,17 @@ pub(super) fn listen(text: &str, dir: &Path) -> Result<Listen, Fault> {
             Fault::new(format!("`{text}` names no file")).help(Some("write it like \"unix:/run/weir.sock\"".into()))
         );
     }
-    let path = dir.join(path);
+    socket_path(dir.join(path)).map(Listen::Unix)
+}
+
+/// One that fits into the address of a Unix socket.
+pub(super) fn socket_path(path: PathBuf) -> Result<PathBuf, Fault> {
     let len = path.as_os_str().len();
     if len > SOCKET_PATH_MAX {
         let what = format!("`{}` has {len} bytes; the path of a socket has at most {SOCKET_PATH_MAX}", path.display());
         return Err(Fault::new(what));
     }
-    Ok(Listen::Unix(path))
+    Ok(path)
 }
 
 /// Permissions of a file, as three octal digits, perhaps with a zero before them.

@@ -65,6 +65,15 @@ pub(super) fn has_header((name, test): &(HeaderName, HeaderTest), facts: &Facts<
 }
 
 impl HostPattern {
+    /// Whether every host that `other` matches is matched.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (_, Self::Exact(host)) => self.matches(host),
+            (Self::Below(suffix), Self::Below(narrower)) => narrower.ends_with(&**suffix),
+            (Self::Exact(_), Self::Below(_)) => false,
+        }
+    }
+
     fn matches(&self, host: &str) -> bool {
         match self {
             Self::Exact(exact) => host == &**exact,
@@ -99,10 +108,18 @@ impl Matcher {
     /// Of the limits of `stage`, but those that are off.
     pub(super) fn new(limits: &[Limit], stage: Stage) -> Self {
         let is_decided = |limit: &Limit| limit.stage == stage && limit.mode != Mode::Off;
-        let decided = || limits.iter().enumerate().filter(|(_, limit)| is_decided(limit));
-        let paths = decided().flat_map(|(index, limit)| limit.matches.paths.iter().map(move |path| (index, path)));
-        let everywhere = decided().filter(|(_, limit)| limit.matches.paths.is_empty());
-        Self { everywhere: everywhere.map(|(index, _)| index).collect(), ..Self::over(paths) }
+        let decided = limits.iter().enumerate().filter(|(_, limit)| is_decided(limit));
+        Self::of(decided.map(|(index, limit)| (index, &limit.matches)))
+    }
+
+    /// Of anything that sees such requests, each with its number.
+    pub(super) fn of<'p>(all: impl Iterator<Item = (usize, &'p Match)> + Clone) -> Self {
+        let everywhere = all.clone().filter(|(_, matches)| matches.paths.is_empty());
+        let everywhere = everywhere.map(|(index, _)| index).collect();
+        Self {
+            everywhere,
+            ..Self::over(all.flat_map(|(index, matches)| matches.paths.iter().map(move |path| (index, path))))
+        }
     }
 
     /// Of anything that goes by paths alone, each pattern with the number of what it belongs to. What has the most

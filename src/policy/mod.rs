@@ -16,11 +16,14 @@ mod siphash;
 mod why;
 
 pub mod access;
+pub mod affinity;
 pub mod client_ip;
 pub mod host;
 pub mod jwt;
 pub mod key;
 pub mod path;
+pub mod route;
+pub mod upgrades;
 
 use std::sync::Arc;
 

@@ -94,6 +94,31 @@ impl PathPattern {
         left.is_none()
     }
 
+    /// Whether every path that `other` matches is matched.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        let mut theirs = other.segments.iter();
+        for segment in &self.segments {
+            let covers = match (segment, theirs.next()) {
+                (Segment::Rest, Some(_)) => return true,
+                (Segment::One, Some(Segment::Literal(text))) => !text.is_empty(),
+                (Segment::One, Some(Segment::One)) => true,
+                (Segment::Literal(text), Some(Segment::Literal(other))) => text == other,
+                _ => false,
+            };
+            if !covers {
+                return false;
+            }
+        }
+        theirs.next().is_none()
+    }
+
+    /// Whether it begins with these segments, all literal; `prefix` is a path without a slash at its end.
+    pub fn starts_with(&self, prefix: &str) -> bool {
+        let is_literal = |(segment, text): (&Segment, &str)| matches!(segment, Segment::Literal(own) if **own == *text);
+        let wanted = prefix.split('/').skip(1);
+        self.segments.len() >= wanted.clone().count() && self.segments.iter().zip(wanted).all(is_literal)
+    }
+
     pub(super) fn segments(&self) -> &[Segment] {
         &self.segments
     }

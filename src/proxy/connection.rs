@@ -32,7 +32,7 @@ pub(super) async fn serve(worker: Rc<Worker>, socket: Socket, peer: SocketAddr, 
     let tls = view.current.settings.tls.clone();
     let bounds = view.current.settings.bounds.clone();
     let is_proxied = is_proxied(&view.current.settings.proxied_from, peer.ip());
-    let tells_local = view.current.settings.upstream.proxy_protocol.is_some();
+    let tells_local = view.current.settings.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some());
     drop(view); // a connection may outlive many
     let opening = async {
         let (socket, peer, first) =

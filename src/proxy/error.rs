@@ -31,6 +31,7 @@ pub(super) fn head_fault(fault: HeadFault) -> Described {
 pub(super) fn exchange_error(failure: &ExchangeError, log: &ProblemLog) -> Described {
     let (kind, detail) = match failure {
         ExchangeError::ConnectTimeout => (Kind::GatewayTimeout, "the upstream did not accept in time"),
+        ExchangeError::Busy => (Kind::UpstreamBusy, "the upstream has no connection left"),
         ExchangeError::Connect(_) => (Kind::BadGateway, "the upstream cannot be reached"),
         ExchangeError::Broken(_) => (Kind::BadGateway, "the upstream broke off"),
         ExchangeError::Malformed(_) => (Kind::BadGateway, "the upstream's answer cannot be read"),

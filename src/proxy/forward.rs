@@ -35,8 +35,10 @@ impl Sender<'_> {
 
 /// What was found out about a request and goes into its head.
 pub(super) struct Forwarded<'a> {
-    /// The normalised path.
-    pub(super) path: &'a str,
+    /// The path as the upstream sees it, in two parts.
+    pub(super) path: (&'a str, &'a str),
+    /// What stands in `Host` if it is not what the client sent.
+    pub(super) own_host: Option<&'a str>,
     /// The host and port as sent; empty if there are none.
     pub(super) authority: &'a str,
     /// The change of protocol that it asks for.
@@ -51,18 +53,17 @@ pub(super) fn write_head(
     forwarded: &Forwarded<'_>,
     settings: &Settings,
 ) -> Encoder {
-    let Forwarded { path, authority, upgrade, sender } = forwarded;
+    let Forwarded { path: (start, rest), own_host, authority, upgrade, sender } = forwarded;
     out.extend_from_slice(request.method.as_str().as_bytes());
     out.push(b' ');
-    out.extend_from_slice(path.as_bytes());
+    out.extend_from_slice(start.as_bytes());
+    out.extend_from_slice(rest.as_bytes());
     if let Some(query) = request.target.query {
         out.push(b'?');
         out.extend_from_slice(query.as_bytes());
     }
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    let own = settings.upstream.rewrite_host || authority.is_empty();
-    let host = if own { settings.upstream.authority.as_str() } else { authority };
-    write_field(out, b"host", host.as_bytes());
+    write_field(out, b"host", own_host.unwrap_or(authority).as_bytes());
 
     let named = Named::by(request.fields);
     let has_key = upgrade.is_some_and(|upgrade| upgrade.key.is_some());
@@ -162,4 +163,12 @@ fn write_element(out: &mut Vec<u8>, sender: &Sender<'_>, host: &str) {
     }
     out.extend_from_slice(b";proto=");
     out.extend_from_slice(sender.proto());
+}
+
+/// Puts another host into a head that [`write_head`] wrote.
+pub(super) fn replace_host(head: &mut Vec<u8>, host: &str) {
+    let Some(line) = memchr::memmem::find(head, b"\r\nhost: ") else { return };
+    let start = line + b"\r\nhost: ".len();
+    let Some(len) = memchr::memchr(b'\r', &head[start..]) else { return };
+    head.splice(start..start + len, host.bytes());
 }

@@ -125,7 +125,7 @@ impl Session<'_> {
         let began = time::instant_now();
         worker.date.set(worker.shared.gate.clock().at(began));
         let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, self.peer.ip);
-        let life = Life { worker, view, peer: self.peer, began, waited: false.into(), was_sent: false.into() };
+        let life = Life::new(worker, view, self.peer, began);
         let (mut asked, mut passed, mut exchange) = (Asked::nothing(), Passed::default(), None);
         // What is large is made where it stays.
         match self.forward(&life, head, &mut asked, &mut tally, &mut passed, &mut exchange).await {
@@ -141,7 +141,7 @@ impl Session<'_> {
         worker.date.set(worker.shared.gate.clock().at(began));
         let view = worker.views.view();
         let tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, self.peer.ip);
-        let life = Life { worker, view: &view, peer: self.peer, began, waited: false.into(), was_sent: false.into() };
+        let life = Life::new(worker, &view, self.peer, began);
         let stop = life.refuse(fault);
         self.stop(&life, stop, Asked::nothing(), tally).await
     }
@@ -165,19 +165,17 @@ impl Session<'_> {
         *asked = Asked::by(&request);
         let admitted = life.admit(&request, *asked, Some(&mut *wire), tally, passed).await?;
         let upgrade = admitted.upgrade.as_deref();
-        let pooled = if life.is_alone(&admitted) { None } else { life.view.pool.take() };
-        let connected = if let Some(connection) = pooled {
-            Ok(connection)
-        } else {
-            tokio::select! {
+        let connected = match admitted.upstream.take(admitted.wanted) {
+            Ok(lease) => Ok(lease),
+            Err(place) => tokio::select! {
                 biased;
-                connected = life.view.pool.connect() => connected,
+                connected = admitted.upstream.connect(admitted.wanted, place) => connected,
                 () = wire.gone() => return Err(Stop::Abandoned),
-            }
+            },
         };
         let received = match connected {
-            Ok(connection) => {
-                let exchange = exchange.insert(life.begin(connection, &request, &admitted));
+            Ok(lease) => {
+                let exchange = exchange.insert(life.begin(lease, &request, &admitted));
                 if service::expects_continue(&request) {
                     wire.expect_continue();
                 }
@@ -265,7 +263,7 @@ impl Session<'_> {
         }
         let Some((upstream, said)) = exchange.switch() else { return After::Break };
         let counted = Counted::new(&self.worker.shared.metrics.upgraded);
-        After::Switch(Box::new(Switched { upstream: Stream::Plain(upstream), said, bill, counted }))
+        After::Switch(Box::new(Switched { upstream, said, bill, counted }))
     }
 
     /// Answers in place of the upstream.

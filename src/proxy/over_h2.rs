@@ -60,7 +60,7 @@ pub(super) async fn serve(
     let in_flight = Rc::<Cell<u32>>::default();
     let view = worker.views.view();
     let timeouts = Rc::clone(&view.timeouts);
-    let takes_connect = upgrade::takes_connect(&view.current.settings.upstream.upgrades);
+    let takes_connect = upgrade::takes_connect(&view.current.settings);
     drop(view);
     let io = FrameIo::new(stream, first, timeouts, Rc::clone(&in_flight), Rc::clone(&worker.buffers));
     let peer_text = peer.text.clone();
@@ -122,12 +122,12 @@ async fn serve_one(
     let began = time::instant_now();
     let view = worker.views.view();
     let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, peer.ip);
-    let life = Life { worker: &worker, view: &view, peer: &peer, began, waited: false.into(), was_sent: false.into() };
+    let life = Life::new(&worker, &view, &peer, began);
     let settings = &view.current.settings;
     let stream = hyper::upgrade::on(&mut request);
     let (Parts { method, uri, headers, extensions, .. }, body) = request.into_parts();
     let wanted = extensions.get::<hyper::ext::Protocol>();
-    let connect = wanted.and_then(|wanted| Upgrade::connect(wanted.as_str(), &settings.upstream.upgrades));
+    let connect = wanted.and_then(|wanted| Upgrade::connect(wanted.as_str(), settings));
     let method = if connect.is_some() { Method::GET } else { method };
     let body = StreamBody(Some(body).filter(|body| !body.is_end_stream()));
     let fault = h2::fault(&method, &uri, &headers, &settings.bounds);
@@ -198,14 +198,13 @@ async fn forward<'v>(
     asked: Asked,
     passed: &mut Passed<'v>,
 ) -> Result<Forwarded, Stop<'v>> {
-    let pooled = if life.is_alone(admitted) { None } else { life.view.pool.take() };
-    let connected = match pooled {
-        Some(connection) => Ok(connection),
-        None => life.view.pool.connect().await,
+    let connected = match admitted.upstream.take(admitted.wanted) {
+        Ok(lease) => Ok(lease),
+        Err(place) => admitted.upstream.connect(admitted.wanted, place).await,
     };
     let received = match connected {
-        Ok(connection) => {
-            receive(life.begin(connection, request, admitted), &mut body, admitted.upgrade.as_deref(), passed).await
+        Ok(lease) => {
+            receive(life.begin(lease, request, admitted), &mut body, admitted.upgrade.as_deref(), passed).await
         }
         Err(failure) => Err(failure.into()),
     };
@@ -222,7 +221,7 @@ async fn forward<'v>(
         let response = upstream.write_tunnel((), asked);
         let Some((upstream, said)) = exchange.switch() else { return Err(Stop::Abandoned) };
         let counted = Counted::new(&life.worker.shared.metrics.upgraded);
-        let switched = Switched { upstream: ByteStream::Plain(upstream), said, bill, counted };
+        let switched = Switched { upstream, said, bill, counted };
         return Ok(Forwarded::Tunnel(response, Box::new(switched)));
     }
     let response = upstream.write_h2((), asked);

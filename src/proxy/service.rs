@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
+use std::rc::Rc;
 
 use http::Method;
 use tokio::time::Instant;
@@ -20,12 +21,14 @@ use super::proxy_protocol;
 use super::request::Request;
 use super::tally::Tally;
 use super::upgrade::Upgrade;
-use super::upstream::{Connection, Exchange, ExchangeError, Sent};
+use super::upstream::{Endpoints, Exchange, ExchangeError, Lease, Sent, Wanted};
 use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
 use crate::gate::{Pass, Refusal, Shut, Standing, Step, Unidentified};
 use crate::policy::access::{Access, Ground};
+use crate::policy::route::Rewrite;
+use crate::policy::upgrades::Upgrades;
 use crate::policy::{Certificate, Facts, Stage, path};
 use crate::respond::{Answer, Kind};
 use crate::telemetry::Outcome;
@@ -76,6 +79,8 @@ pub(super) struct Life<'v> {
     pub(super) began: Instant,
     /// It had to wait for a limit.
     pub(super) waited: Cell<bool>,
+    /// It had to wait for a connection.
+    pub(super) was_queued: Cell<bool>,
     /// It had to wait for the upstream.
     pub(super) was_sent: Cell<bool>,
 }
@@ -85,11 +90,33 @@ pub(super) struct Admitted<'r, 'v> {
     path: Cow<'r, str>,
     authority: &'r str,
     is_trusted: bool,
+    /// Where it goes.
+    pub(super) upstream: &'v Rc<Endpoints>,
+    rewrite: Option<&'v Rewrite>,
     /// The change of protocol that it asks for and may have.
     pub(super) upgrade: Option<Box<Upgrade<'v>>>,
+    /// What it needs of a connection.
+    pub(super) wanted: Wanted,
 }
 
+/// Where a request goes, and how.
+struct Way<'v> {
+    upstream: &'v Rc<Endpoints>,
+    rewrite: Option<&'v Rewrite>,
+    /// What its client may change to.
+    upgrades: &'v Upgrades,
+}
+
+/// What a CONNECT is told.
+const NO_TUNNEL: &str = "this is no tunnel";
+
 impl<'v> Life<'v> {
+    /// That of a request which has just come.
+    pub(super) fn new(worker: &'v Worker, view: &'v View, peer: &'v Peer, began: Instant) -> Self {
+        let [waited, was_queued, was_sent] = [const { Cell::new(false) }; 3];
+        Self { worker, view, peer, began, waited, was_queued, was_sent }
+    }
+
     /// Takes the request through both stages of the gate. A client on `wire` that leaves while it waits is noticed;
     /// one on HTTP/2 takes this future with it.
     pub(super) async fn admit<'r>(
@@ -102,7 +129,7 @@ impl<'v> Life<'v> {
     ) -> Result<Admitted<'r, 'v>, Stop<'v>> {
         tally.asked(&request.method, request.target.path);
         if request.method == Method::CONNECT {
-            return Err(self.stop(Kind::MethodRefused, "this is no tunnel"));
+            return Err(self.stop(Kind::MethodRefused, NO_TUNNEL));
         }
         let path = path::normalise(request.target.path).map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
         let authority = host::authority(request).map_err(|detail| self.stop(Kind::BadHost, detail))?;
@@ -118,19 +145,25 @@ impl<'v> Life<'v> {
             certificate: self.peer.certificate.as_deref(),
         };
         tally.identified(facts.client_ip, facts.host, facts.path);
-        self.both_stages(&facts, asked.is_grpc, wire, tally, passed).await?;
-        let upgrade = Upgrade::of(request, &self.view.current.settings.upstream.upgrades);
-        Ok(Admitted { path, authority, is_trusted, upgrade })
+        let way = self.both_stages(&facts, request, asked.is_grpc, wire, tally, passed).await?;
+        let Way { upstream, rewrite, upgrades } = way;
+        let upgrade = Upgrade::of(request, upgrades);
+        // It is marked as that of one client, or may become something else.
+        let is_alone = upgrade.is_some() || upstream.proxy_protocol().is_some();
+        let wanted = Wanted { affinity: upstream.affinity(&facts), may_switch: upgrade.is_some(), is_alone };
+        Ok(Admitted { path, authority, is_trusted, upstream, rewrite, upgrade, wanted })
     }
 
+    /// Gives the way that it goes.
     async fn both_stages(
         &self,
         facts: &Facts<'_>,
+        request: &Request<'_>,
         is_grpc: bool,
         mut wire: Option<&mut Wire>,
         tally: &mut Tally<'_>,
         passed: &mut Passed<'v>,
-    ) -> Result<(), Stop<'v>> {
+    ) -> Result<Way<'v>, Stop<'v>> {
         let clock = self.worker.shared.gate.clock();
         let now = clock.at(self.began);
         let policy = &self.view.current.live.policy;
@@ -145,6 +178,8 @@ impl<'v> Life<'v> {
             arrival.charged.keep(true); // it has arrived, whatever becomes of it
             passed.arrival = arrival.standing;
         }
+        // After the stage that counts every request, and before anything is charged that has to do with services.
+        let way = self.way(facts, request, is_grpc)?;
         let now = if self.waited.get() { clock.now() } else { now };
         if let Some(access) = access.filter(|access| access.looks_beyond_arrival()) {
             is_free |= self.enter(access, facts, is_grpc, now)?;
@@ -154,7 +189,24 @@ impl<'v> Life<'v> {
         }
         passed.was_held = self.waited.get();
         tally.outcome = if passed.was_held { Outcome::Held } else { Outcome::Forwarded };
-        Ok(())
+        Ok(way)
+    }
+
+    /// The way of the first route that takes the request, or of all if there are no routes.
+    fn way(&self, facts: &Facts<'_>, request: &Request<'_>, is_grpc: bool) -> Result<Way<'v>, Stop<'v>> {
+        let (view, mut route) = (self.view, None);
+        if let Some(routes) = &view.current.settings.routes {
+            route = Some(routes.find(facts).ok_or_else(|| {
+                self.count(Kind::NoRoute);
+                Answer::new(Kind::NoRoute, "no route leads anywhere for this request", is_grpc)
+            })?);
+        }
+        let upstream = &view.upstreams[route.map_or(0, |route| route.upstream)];
+        let upgrades = route.and_then(|route| route.upgrades.as_ref()).unwrap_or_else(|| upstream.upgrades());
+        if Upgrade::is_refused(request, upgrades) {
+            return Err(self.stop(Kind::MethodRefused, NO_TUNNEL));
+        }
+        Ok(Way { upstream, rewrite: route.and_then(|route| route.rewrite.as_ref()), upgrades })
     }
 
     /// Whether its address or its path frees the request from all limits.
@@ -234,36 +286,28 @@ impl<'v> Life<'v> {
         Ok(passed)
     }
 
-    /// Whether its connection to the upstream may serve nothing else: it is marked as that of one client, or may
-    /// become something else. Whoever was asked to change the protocol may think that it did.
-    pub(super) fn is_alone(&self, admitted: &Admitted<'_, '_>) -> bool {
-        admitted.upgrade.is_some() || self.view.current.settings.upstream.proxy_protocol.is_some()
-    }
-
-    /// Begins the exchange with the upstream on `connection`.
-    pub(super) fn begin(
-        &self,
-        connection: Box<Connection>,
-        request: &Request<'_>,
-        admitted: &Admitted<'_, '_>,
-    ) -> Exchange {
+    /// Begins the exchange with the upstream on the connection of `lease`.
+    pub(super) fn begin(&self, lease: Lease, request: &Request<'_>, admitted: &Admitted<'_, '_>) -> Exchange {
+        self.was_queued.set(lease.was_queued);
         let settings = &self.view.current.settings;
+        let &Admitted { ref path, authority, is_trusted, upstream, rewrite, ref upgrade, wanted } = admitted;
         let Peer { ip, text, is_tls, .. } = self.peer;
-        let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, is_trusted: admitted.is_trusted };
-        let Admitted { path, authority, upgrade, .. } = admitted;
-        let forwarded = Forwarded { path, authority, upgrade: upgrade.as_deref(), sender };
         let sent = Sent {
             is_head: request.method == Method::HEAD,
             has_body: !request.is_bodyless(),
             expects_continue: expects_continue(request),
             may_repeat: request.is_bodyless() && request.method.is_safe(),
-            may_switch: upgrade.is_some(),
-            is_alone: self.is_alone(admitted),
+            has_own_host: upstream.rewrites_host() || authority.is_empty(),
+            wanted,
         };
-        Exchange::new(&self.view.pool, connection, sent, &settings.timeouts, |out| {
-            if let Some(version) = settings.upstream.proxy_protocol {
+        Exchange::new(upstream, lease, sent, &settings.timeouts, |out, host| {
+            if let Some(version) = upstream.proxy_protocol() {
                 proxy_protocol::write(out, version, self.peer.address, self.peer.to());
             }
+            let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, is_trusted };
+            let path = rewrite.map_or(("", &**path), |rewrite| rewrite.apply(path));
+            let own_host = Some(host).filter(|_| sent.has_own_host);
+            let forwarded = Forwarded { path, own_host, authority, upgrade: upgrade.as_deref(), sender };
             super::forward::write_head(out, request, &forwarded, settings)
         })
     }
@@ -271,7 +315,7 @@ impl<'v> Life<'v> {
     /// The head of a response has come.
     pub(super) fn measure(&self, handed_over: Instant, arrived: Instant, was_held: bool) {
         let metrics = &self.worker.shared.metrics;
-        if !was_held {
+        if !was_held && !self.was_queued.get() {
             metrics.overhead.observe(handed_over.saturating_duration_since(self.began));
         }
         metrics.upstream_duration.observe(arrived.saturating_duration_since(handed_over));

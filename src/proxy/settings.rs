@@ -1,5 +1,8 @@
 //! What the data path is told: by the command at start, and by each reload.
 
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Authority;
@@ -7,7 +10,11 @@ use ipnet::IpNet;
 
 use super::listener::Listen;
 use super::proxy_protocol::Version;
-use super::tls::Tls;
+use super::tls::{ClientTls, ServerName, Tls};
+pub use super::upstream::Eject;
+use crate::policy::key::KeyPart;
+use crate::policy::route::Routes;
+use crate::policy::upgrades::Upgrades;
 use crate::respond::Profiles;
 
 /// What only a restart changes.
@@ -32,8 +39,10 @@ pub struct Settings {
     pub proxied_from: Box<[IpNet]>,
     /// What clients that connect are met with; none for plain TCP.
     pub tls: Option<Tls>,
-    /// Where requests go.
-    pub upstream: Upstream,
+    /// Where requests can go; at least one.
+    pub upstreams: Vec<Upstream>,
+    /// Which of them a request goes to; none if all go to the first.
+    pub routes: Option<Arc<Routes>>,
     /// Deadlines.
     pub timeouts: Timeouts,
     /// What one connection may spend.
@@ -44,36 +53,118 @@ pub struct Settings {
     pub profiles: Profiles,
 }
 
-/// The service behind Weir.
+/// A service behind Weir.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
-    /// Host and port of its URL; names are resolved when connecting.
-    pub authority: Authority,
-    /// Whether `Host` becomes [`Upstream::authority`]; else the client's is kept.
+    /// Unique among the upstreams; none for that of `[upstream]`, of whose endpoint nothing is kept.
+    pub name: Option<Box<str>>,
+    /// Where it runs; at least one place, none twice.
+    pub endpoints: Vec<Endpoint>,
+    /// How those are met that speak TLS; there if any of them does.
+    pub tls: Option<ClientTls>,
+    /// Which of them gets a request.
+    pub balance: Balance,
+    /// How they are asked whether they are well; none if they are not.
+    pub health: Option<Health>,
+    /// When one that keeps failing is passed by; none if it never is.
+    pub eject: Option<Eject>,
+    /// Whether `Host` becomes [`Endpoint::host`]; else the client's is kept.
     pub rewrite_host: bool,
-    /// Idle connections kept by each worker.
+    /// How often names are looked up; none if only when connecting.
+    pub resolve: Option<Duration>,
+    /// How many connections each endpoint may have; none for no bound.
+    pub cap: Option<Cap>,
+    /// Idle connections kept by each worker to each endpoint.
     pub max_idle: usize,
     /// How long a connection is kept idle.
     pub idle_timeout: Duration,
     /// With which header each connection begins, if with any.
     pub proxy_protocol: Option<Version>,
-    /// What its clients may change to.
+    /// What its clients may change to, where their route says nothing else.
     pub upgrades: Upgrades,
 }
 
-/// Protocols that a connection may change to, each as its name and perhaps `/` and a version.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Upgrades(pub Box<[Box<str>]>);
+/// Which endpoint gets a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// One after another.
+    RoundRobin,
+    /// The one with the fewest requests in hand.
+    LeastConnections,
+    /// The less loaded of two that chance picks.
+    P2c,
+    /// The same for requests that are alike in this.
+    Hash(KeyPart),
+}
 
-impl Upgrades {
-    /// Whether there are none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+/// How many connections an endpoint may have, over all workers, and who may wait for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cap {
+    /// Of each endpoint, idle ones included.
+    pub max_connections: usize,
+    /// Requests that wait at once, over all endpoints.
+    pub max_queued: usize,
+    /// How long one waits.
+    pub queue_timeout: Duration,
+}
+
+/// How endpoints are asked whether they are well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// The target of the request.
+    pub path: Box<str>,
+    /// Between two.
+    pub interval: Duration,
+    /// For a connection and the head of its answer.
+    pub timeout: Duration,
+    /// Good answers in a row after which an endpoint is well again.
+    pub healthy_after: u16,
+    /// Failures in a row after which it is not.
+    pub unhealthy_after: u16,
+}
+
+/// One of the places where a service runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Where to connect.
+    pub address: Address,
+    /// What it is called in `Host`, with its port.
+    pub host: Box<str>,
+    /// The name that its certificate has to have, if it speaks TLS.
+    pub server_name: Option<ServerName>,
+}
+
+/// Where to connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Host and port; names are resolved when connecting.
+    Tcp(Authority),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// The ports of URLs that name none.
+const HTTP_PORT: u16 = 80;
+const HTTPS_PORT: u16 = 443;
+
+impl Endpoint {
+    /// The port to connect to, if it has one.
+    pub(super) fn port(&self) -> u16 {
+        let usual = if self.server_name.is_some() { HTTPS_PORT } else { HTTP_PORT };
+        match &self.address {
+            Address::Tcp(authority) => authority.port_u16().unwrap_or(usual),
+            Address::Unix(_) => usual,
+        }
     }
+}
 
-    /// The one that is asked for by this name; the case does not matter.
-    pub(super) fn find(&self, wanted: &[u8]) -> Option<&str> {
-        self.0.iter().find(|name| name.as_bytes().eq_ignore_ascii_case(wanted)).map(|name| &**name)
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.address {
+            Address::Tcp(authority) if self.server_name.is_some() => write!(f, "https://{authority}"),
+            Address::Tcp(authority) => write!(f, "http://{authority}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
     }
 }
 

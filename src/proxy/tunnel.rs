@@ -12,6 +12,7 @@ use super::buffer::{Buffer, Buffers, Out, PENDING_MAX};
 use super::deadline::Deadline;
 use super::settings::Timeouts;
 use super::stream::Stream;
+use super::upstream::SwitchedEnd;
 use crate::gate::Bill;
 use crate::telemetry::Gauge;
 use crate::time;
@@ -46,7 +47,7 @@ impl End for Stream {
 /// What is left of a request that became something else.
 #[derive(Debug)]
 pub(super) struct Switched {
-    pub(super) upstream: Stream,
+    pub(super) upstream: SwitchedEnd,
     /// What the upstream has said already.
     pub(super) said: Buffer,
     /// What is settled at the end.
@@ -117,7 +118,8 @@ pub(super) async fn run<C: End>(
     if let Some(bill) = &mut bill {
         bill.sent(taken);
     }
-    drop((bill, counted));
+    // Counted until its endpoint has it no more.
+    drop((upstream, bill, counted));
     ended
 }
 

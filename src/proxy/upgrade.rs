@@ -9,9 +9,10 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::hop;
 use super::request::{Protocol, Request};
-use super::settings::Upgrades;
+use super::settings::Settings;
 use super::upstream::{Exchange, ExchangeError};
 use crate::policy::Fields;
+use crate::policy::upgrades::Upgrades;
 
 const WEBSOCKET: &str = "websocket";
 /// What a server adds to the key of a handshake (RFC 6455, section 1.3).
@@ -35,8 +36,13 @@ pub(super) struct Upgrade<'v> {
 
 impl Upgrade<'static> {
     /// What an extended CONNECT asks for (RFC 8441, section 4), with a handshake of our own: HTTP/2 has none.
-    pub(super) fn connect(protocol: &str, allowed: &Upgrades) -> Option<Box<Self>> {
-        if protocol != WEBSOCKET || !takes_connect(allowed) {
+    /// None if it cannot be had anywhere; whether its route allows it is seen later.
+    pub(super) fn connect(protocol: &str, settings: &Settings) -> Option<Box<Self>> {
+        if takes_connect(settings) { Self::handshake(protocol) } else { None }
+    }
+
+    fn handshake(protocol: &str) -> Option<Box<Self>> {
+        if protocol != WEBSOCKET {
             return None;
         }
         let (mut nonce, mut key) = ([0; NONCE_LEN], [0; KEY_LEN]);
@@ -47,8 +53,10 @@ impl Upgrade<'static> {
 }
 
 /// Whether clients that speak HTTP/2 are told that they may ask.
-pub(super) fn takes_connect(allowed: &Upgrades) -> bool {
-    allowed.find(WEBSOCKET.as_bytes()).is_some()
+pub(super) fn takes_connect(settings: &Settings) -> bool {
+    let name = WEBSOCKET.as_bytes();
+    settings.upstreams.iter().any(|upstream| upstream.upgrades.find(name).is_some())
+        || settings.routes.as_ref().is_some_and(|routes| routes.allow_upgrade(name))
 }
 
 impl<'v> Upgrade<'v> {
@@ -56,6 +64,11 @@ impl<'v> Upgrade<'v> {
     #[inline]
     pub(super) fn of(request: &Request<'_>, allowed: &'v Upgrades) -> Option<Box<Self>> {
         if allowed.is_empty() { None } else { request.connect.clone().or_else(|| Self::asked(request, allowed)) }
+    }
+
+    /// Whether the request is a CONNECT to what may not be had here, so that it is no request at all.
+    pub(super) fn is_refused(request: &Request<'_>, allowed: &Upgrades) -> bool {
+        request.connect.as_ref().is_some_and(|connect| allowed.find(connect.protocol.as_bytes()).is_none())
     }
 
     /// A body could be taken for the new protocol, and the other way round; so a request with one changes nothing.
@@ -83,6 +96,7 @@ impl<'v> Upgrade<'v> {
 pub(super) fn confirm<'v>(upgrade: Option<&Upgrade<'v>>, exchange: &Exchange) -> Result<&'v str, ExchangeError> {
     let fields = exchange.response().map_or(Fields::NONE, |(_, _, fields)| fields);
     let confirmed = upgrade.filter(|upgrade| upgrade.is_confirmed_by(fields));
+    exchange.judge_switch(confirmed.is_some());
     confirmed.map(|upgrade| upgrade.protocol).ok_or(ExchangeError::Switched)
 }
 
@@ -194,13 +208,27 @@ mod tests {
     #[test]
     fn a_connect_has_a_handshake_of_its_own() {
         let allowed = allowed(&["x", "websocket"]);
-        let [one, other] = [(); 2].map(|()| Upgrade::connect("websocket", &allowed).unwrap());
+        let [one, other] = [(); 2].map(|()| Upgrade::handshake("websocket").unwrap());
         assert_ne!(one.key, other.key);
         let key = String::from_utf8(one.key.unwrap().to_vec()).unwrap();
         let asked = fields(&format!("connection: upgrade | upgrade: websocket | sec-websocket-key: {key}"));
         assert_eq!(Upgrade::of(&request(&asked), &allowed).unwrap().accept, one.accept);
-        assert!(Upgrade::connect("x", &allowed).is_none() && Upgrade::connect("WebSocket", &allowed).is_none());
-        assert!(Upgrade::connect("websocket", &Upgrades::default()).is_none());
+        assert!(Upgrade::handshake("x").is_none() && Upgrade::handshake("WebSocket").is_none());
+    }
+
+    /// It cannot go on as any other request, as an upgrade that is not allowed does.
+    #[test]
+    fn a_connect_is_refused_where_it_is_not_allowed() {
+        let (fields, websocket) = (FieldBuf::default(), allowed(&["x", "websocket"]));
+        let connect = Request { connect: Upgrade::handshake("websocket"), ..request(&fields) };
+        for (request, allowed, is_refused) in [
+            (&connect, &websocket, false),
+            (&connect, &allowed(&["x"]), true),
+            (&connect, &Upgrades::default(), true),
+            (&request(&fields), &Upgrades::default(), false),
+        ] {
+            assert_eq!(Upgrade::is_refused(request, allowed), is_refused, "{allowed:?}");
+        }
     }
 
     /// With the example of RFC 6455, section 1.3.

@@ -1,4 +1,4 @@
-//! What the requests of one worker go by: the newest policy and settings, and the worker's upstream pool.
+//! What the requests of one worker go by: the newest policy and settings, and the worker's pools.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,21 +6,37 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::buffer::Buffers;
-use super::settings::{Settings, Timeouts};
-use super::upstream::Pool;
+use super::settings::{Settings, Timeouts, Upstream};
+use super::upstream::{Endpoints, Own, UpstreamState};
 use crate::gate::Live;
-use crate::telemetry::{AccessLog, Counter};
+use crate::telemetry::{AccessLog, Metrics};
 
 /// What a reload replaces, for all workers at once.
 #[derive(Debug)]
 pub struct Current {
     /// Policy and the state of its limits.
-    pub live: Live,
+    pub live: Arc<Live>,
     /// The data path's settings.
     pub settings: Settings,
     /// Which requests are logged.
     pub access_log: AccessLog,
+    /// What is known of the endpoints of each upstream, in the order of the settings.
+    pub(super) upstreams: Vec<UpstreamState>,
+}
+
+impl Current {
+    /// One that takes over from `before` what is known of endpoints that stay.
+    pub fn new(
+        live: Live,
+        settings: Settings,
+        access_log: AccessLog,
+        metrics: &Metrics,
+        before: Option<&Self>,
+    ) -> Self {
+        let known = before.map_or(&[][..], |before| &before.upstreams);
+        let upstreams = UpstreamState::of_all(&settings.upstreams, known, metrics);
+        Self { live: Arc::new(live), settings, access_log, upstreams }
+    }
 }
 
 /// A worker's view of [`Current`]. A request keeps the one it began with.
@@ -28,22 +44,22 @@ pub struct Current {
 pub(super) struct View {
     pub(super) current: Arc<Current>,
     pub(super) timeouts: Rc<Timeouts>,
-    pub(super) pool: Rc<Pool>,
+    /// In the order of the settings.
+    pub(super) upstreams: Vec<Rc<Endpoints>>,
 }
 
 /// Keeps a worker's view up to date. The common case, nothing new, costs one atomic load and no shared write.
 #[derive(Debug)]
 pub(super) struct Views {
     newest: Arc<ArcSwap<Current>>,
-    broken_answers: Counter,
-    buffers: Rc<Buffers>,
+    own: Own,
     view: RefCell<Rc<View>>,
 }
 
 impl Views {
-    pub(super) fn new(newest: Arc<ArcSwap<Current>>, broken_answers: Counter, buffers: Rc<Buffers>) -> Self {
-        let view = RefCell::new(Rc::new(View::new(newest.load_full(), None, &broken_answers, &buffers)));
-        Self { newest, broken_answers, buffers, view }
+    pub(super) fn new(newest: Arc<ArcSwap<Current>>, own: Own) -> Self {
+        let view = RefCell::new(Rc::new(View::new(newest.load_full(), None, &own)));
+        Self { newest, own, view }
     }
 
     /// The view as of now.
@@ -51,9 +67,9 @@ impl Views {
         let mut view = self.view.borrow_mut();
         let newest = self.newest.load();
         if !Arc::ptr_eq(&newest, &view.current) {
-            let next = Rc::new(View::new(Arc::clone(&newest), Some(&view), &self.broken_answers, &self.buffers));
-            if !Rc::ptr_eq(&next.pool, &view.pool) {
-                view.pool.close();
+            let next = Rc::new(View::new(Arc::clone(&newest), Some(&view), &self.own));
+            for upstream in &view.upstreams {
+                upstream.close_but(&next.upstreams);
             }
             *view = next;
         }
@@ -62,17 +78,19 @@ impl Views {
 }
 
 impl View {
-    /// The pool goes on if the upstream is the same.
-    fn new(current: Arc<Current>, before: Option<&View>, broken_answers: &Counter, buffers: &Rc<Buffers>) -> Self {
-        let Settings { upstream, timeouts, .. } = &current.settings;
-        let is_same = |before: &&View| {
-            let settings = &before.current.settings;
-            settings.upstream == *upstream && settings.timeouts.connect == timeouts.connect
+    /// Pools of endpoints that stay go on.
+    fn new(current: Arc<Current>, before: Option<&View>, own: &Own) -> Self {
+        let Settings { upstreams, timeouts, .. } = &current.settings;
+        let upstream = |(settings, state): (&Upstream, &UpstreamState)| {
+            let before =
+                before.and_then(|view| view.upstreams.iter().find(|known| known.name() == settings.name.as_deref()));
+            if let Some(before) = before.filter(|before| before.is_same(settings, state, timeouts.connect)) {
+                return Rc::clone(before);
+            }
+            let before = before.map(Rc::as_ref);
+            Rc::new(Endpoints::new(settings, state, timeouts.connect, before, own))
         };
-        let pool = match before.filter(is_same) {
-            Some(before) => Rc::clone(&before.pool),
-            None => Rc::new(Pool::new(upstream.clone(), timeouts.connect, broken_answers.clone(), Rc::clone(buffers))),
-        };
-        Self { timeouts: Rc::new(timeouts.clone()), pool, current }
+        let upstreams = upstreams.iter().zip(&current.upstreams).map(upstream).collect();
+        Self { timeouts: Rc::new(timeouts.clone()), upstreams, current }
     }
 }

@@ -20,7 +20,7 @@ use super::date::Date;
 use super::error::ProblemLog;
 use super::listener::{LOCAL_PEER, Listener};
 use super::socket::Socket;
-use super::upstream::SWEEP_EVERY;
+use super::upstream::{Own, SWEEP_EVERY, WorkerBell};
 use super::view::{Current, Views};
 use crate::gate::Gate;
 use crate::telemetry::Metrics;
@@ -45,6 +45,8 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// The newest policy and settings.
     pub current: Arc<ArcSwap<Current>>,
+    /// Told when there is a newer one, for whoever does not look by itself.
+    pub reloads: watch::Sender<()>,
     /// Connections open now.
     pub connections: AtomicUsize,
     /// How many there may be.
@@ -77,7 +79,10 @@ pub fn run(listeners: Vec<Listener>, shared: Arc<Shared>, stage: watch::Receiver
 
 async fn serve(listeners: Vec<Listener>, shared: Arc<Shared>, mut stage: watch::Receiver<Stage>) -> io::Result<()> {
     let buffers = Rc::<Buffers>::default();
-    let views = Views::new(Arc::clone(&shared.current), shared.metrics.broken_answers(), Rc::clone(&buffers));
+    let bell = WorkerBell::default();
+    let broken_answers = shared.metrics.broken_answers();
+    let own = Own { broken_answers, buffers: Rc::clone(&buffers), worker: Arc::clone(&bell) };
+    let views = Views::new(Arc::clone(&shared.current), own);
     let worker = Rc::new(Worker {
         shared,
         views,
@@ -91,7 +96,7 @@ async fn serve(listeners: Vec<Listener>, shared: Arc<Shared>, mut stage: watch::
         let listener = Accepting::new(listener)?;
         spawn_local(accept(Rc::clone(&worker), listener, stage.clone()));
     }
-    spawn_local(sweep(Rc::clone(&worker)));
+    spawn_local(sweep(Rc::clone(&worker), bell));
     let _ = stage.wait_for(|stage| *stage != Stage::Running).await;
     tokio::select! {
         () = worker.all_ended() => {}
@@ -151,12 +156,14 @@ async fn accept(worker: Rc<Worker>, listener: Accepting, mut stage: watch::Recei
     }
 }
 
-async fn sweep(worker: Rc<Worker>) {
+async fn sweep(worker: Rc<Worker>, bell: WorkerBell) {
     let mut ticks = interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
-        worker.views.view().pool.sweep();
+        tokio::select! {
+            _ = ticks.tick() => worker.views.view().upstreams.iter().for_each(|upstream| upstream.sweep()),
+            () = bell.notified() => worker.views.view().upstreams.iter().for_each(|upstream| upstream.shed()),
+        }
     }
 }
 

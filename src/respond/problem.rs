@@ -24,6 +24,8 @@ pub enum Kind {
     Denied,
     /// Refused so often that everything is refused for a time.
     Banned,
+    /// No route leads anywhere.
+    NoRoute,
     /// CONNECT, which only a forward proxy serves.
     MethodRefused,
     /// The request did not arrive in time.
@@ -36,6 +38,8 @@ pub enum Kind {
     HeadTooLarge,
     /// The upstream cannot be reached, or broke off.
     BadGateway,
+    /// The upstream has as many requests as it may have.
+    UpstreamBusy,
     /// Weir is going away.
     ShuttingDown,
     /// The upstream took too long.
@@ -64,6 +68,7 @@ impl Kind {
             Self::KeysMissing => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::WARN, "keys_missing", false),
             Self::Denied => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "denied", false),
             Self::Banned => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "banned", false),
+            Self::NoRoute => row(StatusCode::NOT_FOUND, "12", Level::DEBUG, "no_route", false),
             Self::MethodRefused => row(StatusCode::METHOD_NOT_ALLOWED, "12", Level::DEBUG, "method_refused", true),
             Self::RequestTimeout => row(StatusCode::REQUEST_TIMEOUT, "4", Level::DEBUG, "request_timeout", true),
             Self::UriTooLong => row(StatusCode::URI_TOO_LONG, "13", Level::DEBUG, "uri_too_long", true),
@@ -72,6 +77,7 @@ impl Kind {
                 row(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "13", Level::DEBUG, "head_too_large", true)
             }
             Self::BadGateway => row(StatusCode::BAD_GATEWAY, "14", Level::WARN, "bad_gateway", false),
+            Self::UpstreamBusy => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::WARN, "upstream_busy", false),
             Self::ShuttingDown => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::DEBUG, "shutting_down", true),
             Self::GatewayTimeout => row(StatusCode::GATEWAY_TIMEOUT, "4", Level::WARN, "gateway_timeout", false),
         }

@@ -91,6 +91,37 @@ impl OutcomeCells {
     }
 }
 
+/// What became of a request at an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// It answered; not with 502, 503 or 504.
+    Answered,
+    /// It could not be reached, broke off, or gave no answer of its own.
+    Failed,
+}
+
+/// All of them, in their order.
+pub(super) const REACHED: [(Reached, &str); 2] = [(Reached::Answered, "answered"), (Reached::Failed, "failed")];
+
+/// The cells of one endpoint.
+#[derive(Clone, Debug)]
+pub struct EndpointCells(PerThread<{ REACHED.len() }>);
+
+impl EndpointCells {
+    pub(super) fn new() -> Self {
+        Self(PerThread::new())
+    }
+
+    /// Counts a request.
+    pub fn count(&self, reached: Reached) {
+        self.0.mine().add(reached as usize, 1);
+    }
+
+    pub(super) fn counted(&self, reached: Reached) -> u64 {
+        self.0.sum(reached as usize)
+    }
+}
+
 /// Upper bounds of durations.
 const DURATION_BOUNDS: usize = 12;
 

@@ -5,7 +5,7 @@ use prometheus::{
     Opts, Registry, TextEncoder,
 };
 
-use super::cells::{Durations, LimitCells};
+use super::cells::{Durations, EndpointCells, LimitCells};
 use super::scrape::Scrape;
 use crate::time::Timestamp;
 
@@ -45,6 +45,7 @@ impl Outcome {
 pub struct Metrics {
     registry: Registry,
     limits: LimitVecs,
+    endpoints: EndpointVecs,
     scrape: Scrape,
     /// What Weir adds to a request that did not wait, from its parsed head to its hand-over.
     pub overhead: Durations,
@@ -114,6 +115,39 @@ pub struct LimitMetrics {
     pub banned_keys: IntGauge,
 }
 
+/// The metrics of one endpoint of an upstream.
+#[derive(Clone, Debug)]
+pub struct EndpointMetrics {
+    /// Requests that were sent to it.
+    pub cells: EndpointCells,
+    /// Addresses of it, but those of which checks say that they are not well.
+    pub healthy: IntGauge,
+    /// How often it was out because it kept failing.
+    pub ejections: IntCounter,
+    /// Connections to it.
+    pub connections: IntGauge,
+}
+
+/// The metrics of one upstream.
+#[derive(Clone, Debug)]
+pub struct UpstreamMetrics {
+    /// Requests that wait for a connection.
+    pub queued: IntGauge,
+    /// Requests that found the queue full.
+    pub queue_full: IntCounter,
+    /// Requests that waited for too long.
+    pub queue_timeout: IntCounter,
+}
+
+#[derive(Debug)]
+struct EndpointVecs {
+    healthy: IntGaugeVec,
+    ejections: IntCounterVec,
+    connections: IntGaugeVec,
+    queued: IntGaugeVec,
+    queue_refused: IntCounterVec,
+}
+
 /// 10 ms to 1 h: what people wait.
 const HOLD_BUCKETS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 600.0, 3600.0];
 
@@ -126,6 +160,7 @@ impl Metrics {
         let scrape = make.register(Scrape::new()?)?;
         Ok(Self {
             limits: LimitVecs::new(&make)?,
+            endpoints: EndpointVecs::new(&make)?,
             overhead: scrape.overhead.clone(),
             upstream_duration: scrape.upstream.clone(),
             scrape,
@@ -220,6 +255,43 @@ impl Metrics {
         }
     }
 
+    /// The metrics of an endpoint; the same series for the same names.
+    pub fn endpoint(&self, upstream: &str, endpoint: &str) -> EndpointMetrics {
+        let labels = [upstream, endpoint];
+        let healthy = self.endpoints.healthy.with_label_values(&labels);
+        let ejections = self.endpoints.ejections.with_label_values(&labels);
+        let connections = self.endpoints.connections.with_label_values(&labels);
+        EndpointMetrics { cells: self.scrape.endpoint(upstream, endpoint), healthy, ejections, connections }
+    }
+
+    /// The metrics of the upstream `name`; the same series for the same name.
+    pub fn upstream(&self, name: &str) -> UpstreamMetrics {
+        let refused = |reason| self.endpoints.queue_refused.with_label_values(&[name, reason]);
+        UpstreamMetrics {
+            queued: self.endpoints.queued.with_label_values(&[name]),
+            queue_full: refused("full"),
+            queue_timeout: refused("timeout"),
+        }
+    }
+
+    /// Shows an upstream no more.
+    pub fn forget_upstream(&self, name: &str) {
+        // That there is no such series is no error.
+        let _ = self.endpoints.queued.remove_label_values(&[name]);
+        for reason in ["full", "timeout"] {
+            let _ = self.endpoints.queue_refused.remove_label_values(&[name, reason]);
+        }
+    }
+
+    /// Shows an endpoint no more.
+    pub fn forget_endpoint(&self, upstream: &str, endpoint: &str) {
+        self.scrape.forget_endpoint(upstream, endpoint);
+        // That there is no such series is no error.
+        let _ = self.endpoints.healthy.remove_label_values(&[upstream, endpoint]);
+        let _ = self.endpoints.ejections.remove_label_values(&[upstream, endpoint]);
+        let _ = self.endpoints.connections.remove_label_values(&[upstream, endpoint]);
+    }
+
     /// All metrics in the Prometheus text format, version 0.0.4.
     pub fn render(&self) -> Result<Vec<u8>, prometheus::Error> {
         let mut text = Vec::new();
@@ -238,6 +310,23 @@ impl LimitVecs {
             overflow: make.counters("weir_overflow_decisions_total", "Decisions made past max_keys.", &["limit"])?,
             bans: make.counters("weir_bans_total", "Bans begun.", &["limit"])?,
             banned: make.gauges("weir_banned_keys", "Keys banned now.", &["limit"])?,
+        })
+    }
+}
+
+impl EndpointVecs {
+    fn new(make: &Maker) -> Result<Self, prometheus::Error> {
+        let labels = ["upstream", "endpoint"];
+        Ok(Self {
+            healthy: make.gauges("weir_endpoint_healthy", "Addresses of each endpoint that are well.", &labels)?,
+            ejections: make.counters("weir_endpoint_ejections_total", "Times it kept failing and was out.", &labels)?,
+            connections: make.gauges("weir_endpoint_connections", "Connections to each endpoint.", &labels)?,
+            queued: make.gauges("weir_upstream_queued", "Requests that wait for a connection.", &["upstream"])?,
+            queue_refused: make.counters(
+                "weir_upstream_queue_refused_total",
+                "Requests that got no connection, because the queue was full or in time.",
+                &["upstream", "reason"],
+            )?,
         })
     }
 }

@@ -7,8 +7,8 @@ mod log;
 mod metrics;
 mod scrape;
 
-pub use cells::{Decided, Durations, LimitCells};
+pub use cells::{Decided, Durations, EndpointCells, LimitCells, Reached};
 pub use log::{AccessLine, AccessLog, LogFormat, LogGuard, LogSettings, start_logs};
 pub use prometheus::{IntCounter as Counter, IntGauge as Gauge};
 
-pub use metrics::{LimitMetrics, Metrics, Outcome};
+pub use metrics::{EndpointMetrics, LimitMetrics, Metrics, Outcome, UpstreamMetrics};

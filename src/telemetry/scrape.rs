@@ -7,17 +7,21 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::{self, MetricType};
 
 use super::Outcome;
-use super::cells::{DECIDED, Durations, LimitCells, Observed, OutcomeCells, as_float};
+use super::cells::{DECIDED, Durations, EndpointCells, LimitCells, Observed, OutcomeCells, REACHED, as_float};
 
 /// What every request counts.
 #[derive(Clone, Debug)]
 pub(super) struct Scrape {
-    descriptions: [Desc; 5],
+    descriptions: [Desc; 6],
     pub(super) outcomes: OutcomeCells,
     pub(super) overhead: Durations,
     pub(super) upstream: Durations,
     by_limit: Arc<Mutex<Vec<(String, LimitCells)>>>,
+    /// By the names of upstream and endpoint.
+    by_endpoint: ByEndpoint,
 }
+
+type ByEndpoint = Arc<Mutex<Vec<([String; 2], EndpointCells)>>>;
 
 /// 10 us to 1 s: what a proxy adds.
 const OVERHEAD_BOUNDS_US: [u64; 12] = [10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000, 1_000_000];
@@ -39,11 +43,17 @@ impl Scrape {
                 describe("weir_upstream_duration_seconds", "From the hand-over to the head of the response.", &[])?,
                 describe("weir_limit_decisions_total", "Decisions of each limit.", &["limit", "decision"])?,
                 describe("weir_limit_headroom_ratio", "Remaining / burst at decision time.", &["limit"])?,
+                describe(
+                    "weir_endpoint_requests_total",
+                    "Requests sent to each endpoint, by what became of them.",
+                    &["upstream", "endpoint", "result"],
+                )?,
             ],
             outcomes: OutcomeCells::new(),
             overhead: durations(OVERHEAD_BOUNDS_US),
             upstream: durations(UPSTREAM_BOUNDS_US),
             by_limit: Arc::default(),
+            by_endpoint: Arc::default(),
         })
     }
 
@@ -59,17 +69,41 @@ impl Scrape {
     }
 }
 
+impl Scrape {
+    /// The cells of an endpoint; the same for the same names.
+    pub(super) fn endpoint(&self, upstream: &str, endpoint: &str) -> EndpointCells {
+        let mut by_endpoint = self.by_endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, cells)) = by_endpoint.iter().find(|(known, _)| *known == [upstream, endpoint]) {
+            return cells.clone();
+        }
+        let cells = EndpointCells::new();
+        by_endpoint.push(([upstream.to_owned(), endpoint.to_owned()], cells.clone()));
+        cells
+    }
+
+    /// Shows it no more.
+    pub(super) fn forget_endpoint(&self, upstream: &str, endpoint: &str) {
+        let mut by_endpoint = self.by_endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        by_endpoint.retain(|(known, _)| *known != [upstream, endpoint]);
+    }
+}
+
 impl Collector for Scrape {
     fn desc(&self) -> Vec<&Desc> {
         self.descriptions.iter().collect()
     }
 
     fn collect(&self) -> Vec<proto::MetricFamily> {
-        let [requests, overhead, upstream, decisions, headroom] = &self.descriptions;
+        let [requests, overhead, upstream, decisions, headroom, endpoints] = &self.descriptions;
         let by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
         let decided = |(name, cells): &(String, LimitCells)| {
             let of = |(decided, text)| counter(&[("decision", text), ("limit", name)], cells.counted(decided));
             DECIDED.map(of)
+        };
+        let by_endpoint = self.by_endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        let reached = |([upstream, endpoint], cells): &([String; 2], EndpointCells)| {
+            let names = [("endpoint", endpoint.as_str()), ("upstream", upstream)];
+            REACHED.map(|(reached, text)| counter(&[names[0], ("result", text), names[1]], cells.counted(reached)))
         };
         let outcomes =
             Outcome::ALL.map(|outcome| counter(&[("verdict", outcome.label())], self.outcomes.counted(outcome)));
@@ -80,6 +114,7 @@ impl Collector for Scrape {
             family(upstream, MetricType::HISTOGRAM, vec![histogram(&[], self.upstream.observed())]),
             family(decisions, MetricType::COUNTER, by_limit.iter().flat_map(decided).collect()),
             family(headroom, MetricType::HISTOGRAM, headrooms.collect()),
+            family(endpoints, MetricType::COUNTER, by_endpoint.iter().flat_map(reached).collect()),
         ]
     }
 }

@@ -30,7 +30,7 @@ const BROKEN: &str = r#"[server]
 listn = "0.0.0.0:8080"
 
 [upstream]
-url = "https://127.0.0.1:9000"
+url = "ftp://127.0.0.1:9000"
 
 [[limit]]
 name = "reports"
@@ -168,11 +168,11 @@ fn check_says_all_that_is_wrong() {
       |
       = help: did you mean `listen`?
 
-    error: `upstream.url`: `https` is not supported yet; the upstream must speak plain HTTP
+    error: `upstream.url`: must begin with `http://`, `https://` or `unix:`
      --> broken.toml:5:7
       |
-    5 | url = "https://127.0.0.1:9000"
-      |       ^^^^^^^^^^^^^^^^^^^^^^^^
+    5 | url = "ftp://127.0.0.1:9000"
+      |       ^^^^^^^^^^^^^^^^^^^^^^
 
     error: `limit.key`: `sellr` is no part of a key
      --> broken.toml:9:8

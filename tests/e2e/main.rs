@@ -14,6 +14,12 @@ mod demo;
 mod forward;
 mod streaming;
 
+mod balance;
+mod outages;
+mod queue;
+mod routes;
+mod sealed;
+
 mod beyond;
 mod failures;
 mod h2;

@@ -38,6 +38,8 @@ const HOMES: &[(&str, &[&str])] = &[
     ("sd_notify", &["app"]),
     ("rustls", &["proxy", "app"]),
     ("aws_lc_rs", &["proxy", "app"]),
+    ("rustls_platform_verifier", &["proxy", "app"]),
+    ("tokio_rustls", &["proxy", "app"]),
     ("x509_parser", &["proxy"]),
     ("prefix_trie", &["policy"]),
 ];

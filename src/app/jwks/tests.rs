@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use super::*;
 use crate::app::reload::install;
@@ -102,9 +103,10 @@ impl Issuer {
 fn shared(config: config::Config) -> Shared {
     let metrics = Arc::new(Metrics::new("", "").unwrap());
     let gate = Arc::new(Gate::new(Clock::start(), [7; 16], Arc::clone(&metrics)));
-    let current = Arc::new(ArcSwap::from_pointee(install(&gate, config)));
+    let current = Arc::new(ArcSwap::from_pointee(install(&gate, config, &metrics, None)));
     let (connections, draining) = (AtomicUsize::new(0), AtomicBool::new(false));
-    Shared { gate, metrics, current, connections, max_connections: 1, draining }
+    let reloads = watch::Sender::new(());
+    Shared { gate, metrics, current, reloads, connections, max_connections: 1, draining }
 }
 
 /// What a token with this `kid` is told; its signature is wrong in any case.
@@ -166,7 +168,7 @@ async fn a_new_policy_begins_with_the_keys_that_are_known() {
     jwks_cache.look(&shared, &trust, at(0)).await;
     let config = issuer.policy();
     jwks_cache.adopt(&config.policy);
-    shared.current = Arc::new(ArcSwap::from_pointee(install(&shared.gate, config)));
+    shared.current = Arc::new(ArcSwap::from_pointee(install(&shared.gate, config, &shared.metrics, None)));
     assert_eq!(told(&shared, "a"), "signature");
     jwks_cache.look(&shared, &trust, at(1)).await;
     assert_eq!(issuer.asked(), 1);

@@ -1,8 +1,10 @@
-//! TLS in front: certificates and how one is chosen, whose clients are let in, and the session on a socket.
+//! TLS in front: certificates and how one is chosen, whose clients are let in, and the session on a socket. TLS to
+//! services is in `client`.
 //!
 //! The library's provider is called by name instead of installed for the process: then there is nothing to forget.
 //! Not here: reading files, and what an identity is used for.
 
+mod client;
 mod names;
 mod sealed;
 mod session;
@@ -20,6 +22,7 @@ use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
 
+pub use client::{ClientTls, ServerName};
 pub(super) use session::{HandshakeError, TlsStream};
 
 /// Names of protocols (RFC 7301, RFC 9113).

@@ -1,18 +1,22 @@
-//! One connection to the upstream.
+//! One connection to an endpoint.
 
+use std::future::Future;
+use std::io;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::uri::Authority;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::super::buffer::{Buffer, Out};
+use super::super::settings::Endpoint;
+use super::queue::Slot;
+use super::transport::Transport;
 use crate::policy::Spans;
 
 /// A connection, and what goes through it.
 #[derive(Debug)]
 pub(in super::super) struct Connection {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Transport,
     /// What has come and is not taken yet.
     pub(super) input: Buffer,
     /// Where the fields of the last response lie in it.
@@ -21,6 +25,8 @@ pub(in super::super) struct Connection {
     pub(super) out: Out,
     /// When it went into the pool, in sweeps of that; none for one that was never used.
     pub(super) idle_since: Option<u64>,
+    /// While its endpoint counts it.
+    pub(super) slot: Option<Slot>,
 }
 
 /// Why there is no connection.
@@ -29,29 +35,43 @@ pub(in super::super) enum ConnectError {
     /// Not in time.
     Timeout,
     /// Refused, unreachable, or no such name.
-    Failed(std::io::Error),
+    Failed(io::Error),
+    /// There are as many as there may be, and too many wait for one, or this one did for too long.
+    Busy,
 }
 
-const HTTP_PORT: u16 = 80;
+impl ConnectError {
+    /// The same, with the endpoint that it is about, for the log.
+    pub(super) fn at(self, endpoint: &Endpoint) -> Self {
+        match self {
+            Self::Failed(error) => Self::Failed(io::Error::new(error.kind(), format!("{endpoint}: {error}"))),
+            other => other,
+        }
+    }
+}
 
 impl Connection {
-    pub(super) async fn connect(authority: &Authority, at_most: Duration) -> Result<Box<Self>, ConnectError> {
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-        let address = (host, authority.port_u16().unwrap_or(HTTP_PORT));
-        let stream = match timeout(at_most, TcpStream::connect(address)).await {
+    /// Opens one by `opening`, which is given up in time. It holds `slot`.
+    pub(super) async fn connect(
+        opening: impl Future<Output = io::Result<Transport>>,
+        at_most: Duration,
+        slot: Option<Slot>,
+    ) -> Result<Box<Self>, ConnectError> {
+        let stream = match timeout(at_most, opening).await {
             Ok(connected) => connected.map_err(ConnectError::Failed)?,
             Err(_) => return Err(ConnectError::Timeout),
         };
-        // Latency before packet count; a failure to set it costs only that.
-        let _ = stream.set_nodelay(true);
         let (input, spans, out) = (Buffer::default(), Spans::default(), Out::default());
-        Ok(Box::new(Self { stream, input, spans, out, idle_since: None }))
+        Ok(Box::new(Self { stream, input, spans, out, idle_since: None, slot }))
     }
 
-    /// Whether another request can be sent: nothing has come that nobody asked for, also no end. Costs no system
-    /// call unless the socket has reported something.
-    pub(super) fn is_reusable(&self) -> bool {
-        let is_silent = |error: std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
-        self.input.is_empty() && self.stream.try_read(&mut [0]).is_err_and(is_silent)
+    /// Whether another request can be sent: nothing has come that nobody asked for, also no end.
+    pub(super) fn is_reusable(&mut self) -> bool {
+        self.input.is_empty() && self.stream.is_silent()
+    }
+
+    /// Sends what is taken of what is to be sent; ready when nothing is left.
+    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_send(cx, &mut self.out)
     }
 }

@@ -3,7 +3,6 @@
 //! Both bodies may run at once: whoever waits for the response also sends the request's body. Nothing is read that
 //! cannot be written yet. Dropping an exchange closes its connection, which tells the upstream.
 
-use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -13,53 +12,19 @@ use tokio::time::Instant;
 use super::super::buffer::Buffer;
 use super::super::deadline::Deadline;
 use super::super::encode::Encoder;
-use super::super::h1::{self, Decoder, ResponseFault, ResponseHead, Step};
+use super::super::forward::replace_host;
+use super::super::h1::{self, Decoder, ResponseHead, Step};
 use super::super::settings::Timeouts;
-use super::super::socket::Socket;
-use super::connection::{ConnectError, Connection};
-use super::pool::Pool;
+use super::endpoints::Endpoints;
+use super::lease::{Lease, SwitchedEnd};
+use super::outcome::{self, Arrived, ExchangeError, broken, closed};
 use super::upload::{Sent, Source, Upload};
 use crate::policy::{FieldBuf, Fields};
+use crate::telemetry::Reached;
 use crate::time;
 
 /// What is moved at once from the upstream to the client, about.
 const PIECE_MAX: usize = 64 * 1024;
-
-/// Why there is no response.
-#[derive(Debug)]
-pub(in super::super) enum ExchangeError {
-    /// No connection in time.
-    ConnectTimeout,
-    /// No connection.
-    Connect(io::Error),
-    /// The upstream broke off.
-    Broken(io::Error),
-    /// The upstream did not speak HTTP/1.
-    Malformed(ResponseFault),
-    /// The upstream changed to another protocol, and not as it was asked to.
-    Switched,
-    /// The upstream answered as if it had not been asked to change the protocol, which cannot be passed on.
-    Ignored,
-    /// The upstream did not answer in time.
-    UpstreamTimeout,
-    /// The client did not send its body in time.
-    ClientTimeout,
-    /// The client's body broke off, or its framing did.
-    ClientBroken,
-}
-
-/// What has come of a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Arrived {
-    /// An interim answer, in hand until the next look.
-    Interim,
-    /// The head; its body follows.
-    Head,
-    /// The head of a 101 after an upgrade was asked for. What follows is not HTTP.
-    Switch,
-    /// The connection closed without a word; the request may go out again on another one.
-    Nothing,
-}
 
 /// What the response may not exceed.
 #[derive(Clone, Copy, Debug)]
@@ -72,9 +37,13 @@ pub(in super::super) struct Patience {
 /// A request on its way and its response.
 #[derive(Debug)]
 pub(in super::super) struct Exchange {
-    pool: Rc<Pool>,
+    upstream: Rc<Endpoints>,
     /// None once it was given back.
-    connection: Option<Box<Connection>>,
+    lease: Option<Lease>,
+    /// The connection that broke off had been idle.
+    was_idle: bool,
+    /// The request has gone out once more.
+    was_repeated: bool,
     upload: Upload,
     request: Sent,
     head: Option<ResponseHead>,
@@ -88,20 +57,24 @@ pub(in super::super) struct Exchange {
 }
 
 impl Exchange {
-    /// One on `connection`, which `write` has put the request's head on.
+    /// One on the connection of `lease`, which `write` puts the request's head on; it is told what the endpoint is
+    /// called.
     pub(in super::super) fn new(
-        pool: &Rc<Pool>,
-        mut connection: Box<Connection>,
+        upstream: &Rc<Endpoints>,
+        mut lease: Lease,
         request: Sent,
         timeouts: &Timeouts,
-        write: impl FnOnce(&mut Vec<u8>) -> Encoder,
+        write: impl FnOnce(&mut Vec<u8>, &str) -> Encoder,
     ) -> Self {
-        connection.out.prepare(pool.buffers());
-        let encoder = write(connection.out.bytes());
+        let Lease { connection, pool, .. } = &mut lease;
+        connection.out.prepare(upstream.buffers());
+        let encoder = write(connection.out.bytes(), &pool.spec.endpoint.host);
         let now = time::instant_now();
         Self {
-            pool: Rc::clone(pool),
-            connection: Some(connection),
+            upstream: Rc::clone(upstream),
+            lease: Some(lease),
+            was_idle: false,
+            was_repeated: false,
             upload: Upload::new(request, encoder),
             request,
             head: None,
@@ -119,12 +92,18 @@ impl Exchange {
 
     /// Puts the same head on a new connection.
     pub(in super::super) async fn reopen(&mut self) -> Result<(), ExchangeError> {
-        let mut connection = self.pool.connect().await?;
-        if let Some(before) = &mut self.connection {
-            before.out.rewind();
-            std::mem::swap(&mut connection.out, &mut before.out);
+        self.was_repeated = true;
+        // Given up first: there may be no other connection left.
+        let Some(mut before) = self.lease.take() else { return Err(broken(closed())) };
+        let (index, mut out) = (before.index(), std::mem::take(&mut before.connection.out));
+        drop(before);
+        let mut lease = self.upstream.connect_elsewhere(self.request.wanted, index).await?;
+        out.rewind();
+        if self.request.has_own_host {
+            replace_host(out.bytes(), lease.host());
         }
-        self.connection = Some(connection);
+        lease.connection.out = out;
+        self.lease = Some(lease);
         self.upload.restart(self.request);
         self.moved_at = time::instant_now();
         self.handed_over = self.moved_at;
@@ -169,6 +148,7 @@ impl Exchange {
             return Poll::Ready(Err(ExchangeError::ClientBroken));
         }
         if let Poll::Ready(arrived) = self.poll_response(cx) {
+            self.judge(&arrived);
             return Poll::Ready(arrived);
         }
         let (allowed, error) = if self.upload.awaits_client {
@@ -179,11 +159,21 @@ impl Exchange {
         let at = self.moved_at + allowed;
         let at = self.patience.total_at.map_or(at, |total_at| total_at.min(at));
         ready!(deadline.poll(cx, at));
-        Poll::Ready(Err(error))
+        let overdue = Err(error);
+        self.judge(&overdue);
+        Poll::Ready(overdue)
+    }
+
+    /// Counts what became of the request at its endpoint.
+    fn judge(&self, arrived: &Result<Arrived, ExchangeError>) {
+        let status = self.head.as_ref().map_or(0, |head| head.status);
+        if let (Some(lease), Some(reached)) = (&self.lease, outcome::reached(arrived, status, self.was_idle)) {
+            self.upstream.judge(lease, reached);
+        }
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<Arrived, ExchangeError>> {
-        let Some(connection) = &mut self.connection else { return Poll::Ready(Err(broken(closed()))) };
+        let Some(Lease { connection, .. }) = &mut self.lease else { return Poll::Ready(Err(broken(closed()))) };
         loop {
             if !connection.input.is_empty() {
                 let unread = connection.input.unread();
@@ -193,14 +183,16 @@ impl Exchange {
                     Err(fault) => return Poll::Ready(Err(ExchangeError::Malformed(fault))),
                 }
             }
-            let ended = match ready!(connection.input.poll_fill(cx, &mut connection.stream, self.pool.buffers())) {
+            let ended = match ready!(connection.input.poll_fill(cx, &mut connection.stream, self.upstream.buffers())) {
                 Ok(1..) => continue,
                 Ok(0) => closed(),
                 Err(error) => error,
             };
-            let was_reused = connection.idle_since.take().is_some();
+            // A fresh connection that breaks off says something about its endpoint, an old one need not.
+            self.was_idle = connection.idle_since.take().is_some();
+            let may_help = self.was_idle || self.upstream.has_others();
             let may_repeat = self.request.may_repeat || !self.upload.is_touched;
-            if was_reused && may_repeat && connection.input.is_empty() {
+            if may_help && may_repeat && !self.was_repeated && connection.input.is_empty() {
                 return Poll::Ready(Ok(Arrived::Nothing));
             }
             return Poll::Ready(Err(broken(ended)));
@@ -209,7 +201,7 @@ impl Exchange {
 
     fn arrived(&mut self, head: ResponseHead) -> Result<Arrived, ExchangeError> {
         let status = head.status;
-        if status == 101 && !self.request.may_switch {
+        if status == 101 && !self.request.wanted.may_switch {
             return Err(ExchangeError::Switched);
         }
         if status == 100 {
@@ -226,7 +218,7 @@ impl Exchange {
 
     fn drop_interim(&mut self) {
         if let Some(head) = self.head.take_if(|head| head.status < 200)
-            && let Some(connection) = &mut self.connection
+            && let Some(Lease { connection, .. }) = &mut self.lease
         {
             connection.input.consume(head.len);
         }
@@ -234,7 +226,7 @@ impl Exchange {
 
     /// The head that has arrived, its reason and its fields. To be looked at before the body is asked for.
     pub(in super::super) fn response(&self) -> Option<(&ResponseHead, &[u8], Fields<'_>)> {
-        let (head, connection) = (self.head.as_ref()?, self.connection.as_ref()?);
+        let (head, Lease { connection, .. }) = (self.head.as_ref()?, self.lease.as_ref()?);
         let bytes = connection.input.unread();
         Some((head, bytes.get(head.reason.clone()).unwrap_or(&[]), connection.spans.of(bytes)))
     }
@@ -244,16 +236,23 @@ impl Exchange {
         self.head.as_ref().is_some_and(|head| (200..300).contains(&head.status))
     }
 
+    /// What the 101 that has come turned out to be says of the endpoint.
+    pub(in super::super) fn judge_switch(&self, is_agreed: bool) {
+        if let Some(lease) = &self.lease {
+            self.upstream.judge(lease, if is_agreed { Reached::Answered } else { Reached::Failed });
+        }
+    }
+
     /// Gives HTTP up: the connection, and what has come after the head.
-    pub(in super::super) fn switch(mut self) -> Option<(Socket, Buffer)> {
-        let (head, mut connection) = (self.head.take()?, self.connection.take()?);
-        connection.input.consume(head.len);
-        Some((Socket::Tcp(connection.stream), connection.input))
+    pub(in super::super) fn switch(mut self) -> Option<(SwitchedEnd, Buffer)> {
+        let (head, mut lease) = (self.head.take()?, self.lease.take()?);
+        lease.connection.input.consume(head.len);
+        Some(lease.switch())
     }
 
     /// The body follows from now on.
     pub(in super::super) fn begin_body(&mut self) {
-        if let (Some(head), Some(connection)) = (&self.head, &mut self.connection) {
+        if let (Some(head), Some(Lease { connection, .. })) = (&self.head, &mut self.lease) {
             connection.input.consume(head.len);
         }
         self.give_back_if_done();
@@ -288,7 +287,7 @@ impl Exchange {
     ) -> Poll<Result<bool, &'static str>> {
         let before = out.len();
         loop {
-            let Some(connection) = &mut self.connection else { return Poll::Ready(Ok(false)) };
+            let Some(Lease { connection, .. }) = &mut self.lease else { return Poll::Ready(Ok(false)) };
             match self.decoder.next(connection.input.unread()) {
                 Step::Data { skipped, len } => {
                     encoder.data(out, &connection.input.unread()[skipped..skipped + len]);
@@ -310,7 +309,7 @@ impl Exchange {
                     if out.len() > before {
                         return Poll::Ready(Ok(true));
                     }
-                    match ready!(connection.input.poll_fill(cx, &mut connection.stream, self.pool.buffers())) {
+                    match ready!(connection.input.poll_fill(cx, &mut connection.stream, self.upstream.buffers())) {
                         Ok(1..) => self.moved_at = time::instant_now(),
                         Ok(0) if self.decoder.end() => {}
                         Ok(0) => return Poll::Ready(Err(self.give_up("the connection ended"))),
@@ -340,8 +339,8 @@ impl Exchange {
 
     /// The answer does not come to its end.
     pub(in super::super) fn give_up(&mut self, cause: &'static str) -> &'static str {
-        self.connection = None;
-        self.pool.count_broken(cause);
+        self.lease = None;
+        self.upstream.count_broken(cause);
         cause
     }
 
@@ -352,7 +351,7 @@ impl Exchange {
 
     /// Moves the request on as far as it goes now.
     pub(in super::super) fn send(&mut self, cx: &mut Context<'_>, source: &mut impl Source) {
-        if let Some(connection) = &mut self.connection
+        if let Some(Lease { connection, .. }) = &mut self.lease
             && self.upload.send(cx, connection, source)
         {
             self.moved_at = time::instant_now();
@@ -364,29 +363,10 @@ impl Exchange {
         if !self.decoder.has_ended() {
             return;
         }
-        let may_keep = self.is_sent() && !self.request.is_alone;
+        let may_keep = self.is_sent() && !self.request.wanted.is_alone;
         let keeps_alive = may_keep && self.head.as_ref().is_some_and(|head| head.keeps_alive);
-        if let Some(connection) =
-            self.connection.take().filter(|connection| keeps_alive && connection.out.pending() == 0)
-        {
-            self.pool.put(connection);
-        }
-    }
-}
-
-fn closed() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection before it answered")
-}
-
-fn broken(error: io::Error) -> ExchangeError {
-    ExchangeError::Broken(error)
-}
-
-impl From<ConnectError> for ExchangeError {
-    fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::Timeout => Self::ConnectTimeout,
-            ConnectError::Failed(error) => Self::Connect(error),
+        if let Some(lease) = self.lease.take().filter(|lease| keeps_alive && lease.connection.out.pending() == 0) {
+            lease.give_back();
         }
     }
 }

@@ -1,15 +1,35 @@
-//! The service behind: connections to it, each worker's pool of them, and one exchange on one of them.
+//! The services behind: connections to their endpoints, each worker's pools of them, and one exchange on one of them.
 //!
 //! A connection has no task of its own. Whoever has it in hand drives it: the exchange until the head of the
 //! response is there, then the response's body. That saves two hops through the scheduler for each request.
 //! In the pool nobody drives it; that it was closed meanwhile is seen when it is taken out.
 
-mod connection;
-mod exchange;
+mod balance;
+mod ejection;
+mod endpoints;
+mod health;
+mod lease;
 mod pool;
+mod queue;
+mod resolve;
+mod room;
+mod state;
+
+mod connection;
+mod transport;
+
+mod exchange;
+mod outcome;
 mod upload;
 
-pub(super) use connection::Connection;
-pub(super) use exchange::{Arrived, Exchange, ExchangeError};
-pub(super) use pool::{Pool, SWEEP_EVERY};
+pub use ejection::Eject;
+pub(super) use endpoints::{Endpoints, Own};
+pub(super) use exchange::Exchange;
+pub use health::check_health;
+pub(super) use lease::{Lease, SwitchedEnd, Wanted};
+pub(super) use outcome::{Arrived, ExchangeError};
+pub(super) use pool::SWEEP_EVERY;
+pub(super) use queue::WorkerBell;
+pub use resolve::resolve_names;
+pub(super) use state::UpstreamState;
 pub(super) use upload::{BodyBroken, Sent, Source};

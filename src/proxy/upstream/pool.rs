@@ -1,27 +1,46 @@
-//! The idle connections of one worker, the most recently used first.
+//! The idle connections of one worker to one endpoint, the most recently used first.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::buffer::Buffers;
-use super::super::settings::Upstream;
+use super::super::settings::Endpoint;
+use super::super::tls::ClientTls;
 use super::connection::{ConnectError, Connection};
-use crate::telemetry::Counter;
+use super::queue::{Queue, Slot, WorkerBell};
+use super::state::EndpointState;
+use super::transport::Transport;
 
-/// Idle connections to one upstream.
+/// Idle connections to one endpoint.
 #[derive(Debug)]
-pub(in super::super) struct Pool {
-    upstream: Upstream,
-    connect_timeout: Duration,
+pub(super) struct Pool {
+    pub(super) spec: PoolSpec,
+    /// What all workers know of the endpoint, if anything.
+    pub(super) state: Option<Arc<EndpointState>>,
+    /// Who waits for its connections.
+    queue: Option<Arc<Queue>>,
+    worker: WorkerBell,
     #[allow(clippy::vec_box)] // boxed once; moved in and out on every request
     idle: RefCell<Vec<Box<Connection>>>,
     /// How often idle connections have been looked after.
     sweeps: Cell<u64>,
-    /// Another pool has taken its place.
+    /// Nobody looks after it any more.
     is_closed: Cell<bool>,
-    broken_answers: Counter,
     buffers: Rc<Buffers>,
+}
+
+/// What a pool goes by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PoolSpec {
+    pub(super) endpoint: Endpoint,
+    pub(super) tls: Option<ClientTls>,
+    pub(super) max_idle: usize,
+    pub(super) idle_timeout: Duration,
+    pub(super) connect_timeout: Duration,
+    /// Whether requests may have to wait for its connections.
+    pub(super) is_capped: bool,
 }
 
 /// How often idle connections are looked after: how much longer than allowed one may stay.
@@ -29,32 +48,21 @@ pub(in super::super) const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 impl Pool {
     /// An empty pool.
-    pub(in super::super) fn new(
-        upstream: Upstream,
-        connect_timeout: Duration,
-        broken_answers: Counter,
+    pub(super) fn new(
+        spec: PoolSpec,
+        state: Option<Arc<EndpointState>>,
+        queue: Option<Arc<Queue>>,
+        worker: WorkerBell,
         buffers: Rc<Buffers>,
     ) -> Self {
-        Self {
-            upstream,
-            connect_timeout,
-            idle: RefCell::default(),
-            sweeps: Cell::new(0),
-            is_closed: Cell::new(false),
-            broken_answers,
-            buffers,
-        }
-    }
-
-    /// The memory of the worker's connections.
-    pub(super) fn buffers(&self) -> &Buffers {
-        &self.buffers
+        let (idle, sweeps, is_closed) = (RefCell::default(), Cell::new(0), Cell::new(false));
+        Self { spec, state, queue, worker, idle, sweeps, is_closed, buffers }
     }
 
     /// An idle connection that was still open a moment ago.
-    pub(in super::super) fn take(&self) -> Option<Box<Connection>> {
+    pub(super) fn take(&self) -> Option<Box<Connection>> {
         let mut idle = self.idle.borrow_mut();
-        while let Some(connection) = idle.pop() {
+        while let Some(mut connection) = idle.pop() {
             if connection.is_reusable() {
                 return Some(connection);
             }
@@ -62,16 +70,35 @@ impl Pool {
         None
     }
 
-    /// A new connection.
-    pub(in super::super) async fn connect(&self) -> Result<Box<Connection>, ConnectError> {
-        // Boxed, because it is rare and larger than all else that a request does.
-        Box::pin(Connection::connect(&self.upstream.authority, self.connect_timeout)).await
+    /// Whether [`Pool::take`] may have one.
+    pub(super) fn has_idle(&self) -> bool {
+        !self.idle.borrow().is_empty()
+    }
+
+    /// A new connection, which holds `slot`.
+    pub(super) async fn connect(&self, slot: Option<Slot>) -> Result<Box<Connection>, ConnectError> {
+        let resolved = self.state.as_ref().and_then(|state| state.resolved);
+        let opening = Transport::open(&self.spec.endpoint, resolved, self.spec.tls.as_ref());
+        let opened = Connection::connect(opening, self.spec.connect_timeout, slot).await;
+        opened.map_err(|error| error.at(&self.spec.endpoint))
     }
 
     /// Takes a connection back, if it can be used again and there is room.
-    pub(super) fn put(&self, mut connection: Box<Connection>) {
+    pub(super) fn put(&self, connection: Box<Connection>) {
+        match self.queue.as_ref().filter(|queue| self.spec.is_capped && queue.has_waiters()) {
+            None => self.keep(connection),
+            Some(queue) if queue.is_front_of(&self.worker) => {
+                self.keep(connection);
+                queue.wake_front();
+            }
+            // Closed, it makes room for the one in front, which cannot use it.
+            Some(_) => drop(connection),
+        }
+    }
+
+    fn keep(&self, mut connection: Box<Connection>) {
         let mut idle = self.idle.borrow_mut();
-        let has_room = !self.is_closed.get() && idle.len() < self.upstream.max_idle;
+        let has_room = !self.is_closed.get() && idle.len() < self.spec.max_idle;
         if has_room && connection.is_reusable() {
             connection.idle_since = Some(self.sweeps.get());
             connection.input.release(&self.buffers);
@@ -80,24 +107,18 @@ impl Pool {
         }
     }
 
-    /// An answer broke off on a connection that was taken from here.
-    pub(super) fn count_broken(&self, cause: &str) {
-        tracing::debug!(cause, "the upstream broke off within its answer");
-        self.broken_answers.inc();
-    }
-
     /// Closes all that is idle, and from now on all that is put back: nobody will look after it any more.
-    pub(in super::super) fn close(&self) {
+    pub(super) fn close(&self) {
         self.is_closed.set(true);
         self.idle.borrow_mut().clear();
     }
 
     /// Closes what has been idle for too long or was closed from the other side. To be called every
     /// [`SWEEP_EVERY`]; idle time is counted in such calls, so that putting a connection back reads no clock.
-    pub(in super::super) fn sweep(&self) {
+    pub(super) fn sweep(&self) {
         let sweeps = self.sweeps.get() + 1;
         self.sweeps.set(sweeps);
-        let allowed = self.upstream.idle_timeout.as_millis().div_ceil(SWEEP_EVERY.as_millis());
+        let allowed = self.spec.idle_timeout.as_millis().div_ceil(SWEEP_EVERY.as_millis());
         let is_fresh = |since: u64| u128::from(sweeps - since) <= allowed;
         let is_kept =
             |connection: &mut Box<Connection>| connection.idle_since.is_some_and(is_fresh) && connection.is_reusable();

@@ -66,6 +66,19 @@ impl Weir {
         config.replace("[upstream]\n", &format!("[upstream]\nupgrade = {protocols:?}\n"))
     }
 
+    /// Starts one in front of what `rest` says, with ephemeral ports and JSON logs.
+    pub fn with(rest: &str) -> Self {
+        Self::start_as(&Self::text(rest))
+    }
+
+    /// The text of a configuration for [`Weir::with`].
+    pub fn text(rest: &str) -> String {
+        format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 2\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+             [log]\nformat = \"json\"\n{rest}\n"
+        )
+    }
+
     /// Starts one with the file `weir.toml` in `folder`.
     pub fn start_in(folder: tempfile::TempDir) -> Self {
         Self::start_in_env(folder, &[])

@@ -12,7 +12,7 @@ use crate::attacks::h2_frames::{ACK, DATA, END_STREAM, Fate, GOAWAY, H2, RST_STR
 use crate::attacks::lab::Lab;
 use crate::support::{Received, Upstream, Weir, over_h2};
 
-const CONNECT: [(&[u8], &[u8]); 6] = [
+pub const CONNECT: [(&[u8], &[u8]); 6] = [
     (b":method", b"CONNECT"),
     (b":protocol", b"websocket"),
     (b":scheme", b"http"),
@@ -28,7 +28,7 @@ fn agreement(received: &Received) -> String {
 }
 
 /// Agrees, and sends back what it gets; when that ends, says so.
-fn echoing() -> Upstream {
+pub fn echoing() -> Upstream {
     Upstream::serving(|mut peer| {
         while let Some(received) = peer.head() {
             if received.header("upgrade").is_none() {
@@ -67,7 +67,7 @@ fn read(h2: &mut H2, stream: u32, len: usize) -> (Vec<u8>, bool) {
 }
 
 /// Whether the first settings say that a CONNECT may name a protocol.
-fn takes_connect(weir: &Weir) -> bool {
+pub fn takes_connect(weir: &Weir) -> bool {
     let frame = H2::connect(weir.address()).next().unwrap();
     assert_eq!((frame.kind, frame.flags & ACK), (SETTINGS, 0));
     frame.payload.chunks(6).any(|setting| setting == [0, 8, 0, 0, 0, 1])

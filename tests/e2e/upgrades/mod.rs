@@ -4,6 +4,7 @@ mod h2;
 mod limits;
 mod raw;
 mod refused;
+mod routed;
 mod websocket;
 
 use crate::support::{Client, Upstream, Weir};

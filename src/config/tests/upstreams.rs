@@ -1,0 +1,567 @@
+//! Several services: endpoints, and routes to them.
+
+use std::time::Duration;
+
+use super::{Config, compile};
+use crate::policy::key::KeyPart;
+use crate::policy::upgrades::Upgrades;
+use crate::proxy::settings::{Address, Balance, Cap, Eject, Health};
+use crate::proxy::tls::ServerName;
+
+/// What is said about `text`, to which nothing is added.
+fn said(text: &str) -> String {
+    compile(text).expect_err("this is wrong").to_string()
+}
+
+const A: &str = "[upstreams.a]\nendpoints = \"http://a\"\n";
+const B: &str = "[upstreams.b]\nendpoints = \"http://b\"\n";
+
+fn good(text: &str) -> Config {
+    compile(text).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+#[test]
+fn what_is_right_becomes_upstreams() {
+    let config = good("[upstream]\nurl = \"unix:/run/app.sock\"");
+    let [only] = &config.proxy.upstreams[..] else { panic!("{config:?}") };
+    assert_eq!((&only.name, &*only.endpoints[0].host), (&None, "localhost"));
+    assert_eq!(only.endpoints[0].address, Address::Unix("/run/app.sock".into()));
+    assert!(config.proxy.routes.is_none());
+
+    let both =
+        "endpoints = [\"http://[::1]:81\", \"unix:/a\"]\nhost = \"upstream\"\nmax_idle = 0\nidle_timeout = \"1s\"";
+    let routes = "[[route]]\nmatch = { host = \"b.test\" }\nupstream = \"b\"\n[[route]]\nupstream = \"a\"";
+    let config = good(&format!("[upstreams.a]\n{both}\n{B}{routes}"));
+    let [a, b] = &config.proxy.upstreams[..] else { panic!("{config:?}") };
+    let endpoints: Vec<_> = a.endpoints.iter().map(ToString::to_string).collect();
+    assert_eq!((a.name.as_deref(), endpoints), (Some("a"), vec!["http://[::1]:81".to_owned(), "unix:/a".to_owned()]));
+    assert!(a.rewrite_host && a.max_idle == 0 && !b.rewrite_host && b.max_idle == 64);
+    assert!(config.proxy.routes.is_some());
+
+    for (text, balance) in [
+        ("", Balance::RoundRobin),
+        ("balance = \"least_connections\"", Balance::LeastConnections),
+        ("balance = \"p2c\"", Balance::P2c),
+        ("balance = \"hash\"", Balance::Hash(KeyPart::Ip)),
+        ("balance = \"hash\"\nhash_by = \"cookie:session\"", Balance::Hash(KeyPart::Cookie("session".into()))),
+    ] {
+        assert_eq!(good(&format!("{A}{text}")).proxy.upstreams[0].balance, balance, "{text}");
+    }
+}
+
+#[test]
+fn upstreams_that_are_wrong() {
+    insta::assert_snapshot!(said("[upstream]\nurl = \"http://a\"\n[upstreams.b]\nendpoints = \"http://b\""), @r#"
+    error: there are both `[upstream]` and `[upstreams]`
+     --> weir.toml:1:1
+      |
+    1 | [upstream]
+      | ^^^^^^^^^^
+    2 | url = "http://a"
+    3 | [upstreams.b]
+      |  --------- and here
+      |
+      = help: `[upstream]` is for one service; give it a name among the others
+    "#);
+    insta::assert_snapshot!(said("[upstreams]"), @r#"
+    error: `[upstreams]` names none
+     --> weir.toml:1:1
+      |
+    1 | [upstreams]
+      | ^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[upstreams.a]\nhost = \"upstream\""), @r#"
+    error: `upstreams.NAME.endpoints` is missing
+     --> weir.toml:1:1
+      |
+    1 | [upstreams.a]
+      | ^^^^^^^^^^^^^
+      |
+      = help: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The places where this service runs.
+    "#);
+    insta::assert_snapshot!(said("[upstreams.\"a b\"]\nendpoints = []"), @r#"
+    error: `upstreams`: `a b` is not 1 to 64 of `A-Z a-z 0-9 _ -`
+     --> weir.toml:1:12
+      |
+    1 | [upstreams."a b"]
+      |            ^^^^^
+
+    error: `upstreams.NAME.endpoints`: must not be empty
+     --> weir.toml:2:13
+      |
+    2 | endpoints = []
+      |             ^^
+    "#);
+    insta::assert_snapshot!(said("[server]\nlisten = \"127.0.0.1:80\"\n[upstreams.a]\nendpoints = [\"http://a\", \"unix:app.sock\", \"http://me:hunter2@a\", 7, \"http://127.0.0.1:80\", \"http://a\"]"), @r#"
+    error: `upstreams.NAME.endpoints`: a Unix socket is written with its whole path, as in `unix:/run/app.sock`
+     --> weir.toml:4:26
+      |
+    4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
+      |                          ^^^^^^^^^^^^^^^
+
+    error: `upstreams.NAME.endpoints`: must not hold a user or a password
+     --> weir.toml:4:43
+      |
+    4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
+      |                                           ^^^^^^^^^^^^^^^^^^^^^
+
+    error: `upstreams.NAME.endpoints`: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]` or `unix:/path`)
+     --> weir.toml:4:66
+      |
+    4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
+      |                                                                  ^ this is an integer
+
+    error: `upstreams.NAME.endpoints`: this is where Weir itself listens
+     --> weir.toml:4:69
+      |
+    2 | listen = "127.0.0.1:80"
+      |          -------------- here
+    3 | [upstreams.a]
+    4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
+      |                                                                     ^^^^^^^^^^^^^^^^^^^^^
+
+    error: `upstreams.NAME.endpoints`: `http://a` is there twice
+     --> weir.toml:4:92
+      |
+    4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
+      |              ---------- first here                                                         ^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[upstreams.a]\nendpoint = \"http://a\""), @r#"
+    error: `upstreams.NAME.endpoints` is missing
+     --> weir.toml:1:1
+      |
+    1 | [upstreams.a]
+      | ^^^^^^^^^^^^^
+      |
+      = help: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The places where this service runs.
+
+    error: unknown key `endpoint` in `[upstreams.NAME]`
+     --> weir.toml:2:1
+      |
+    2 | endpoint = "http://a"
+      | ^^^^^^^^
+      |
+      = help: did you mean `endpoints`?
+    "#);
+}
+
+#[test]
+fn routes_that_lead_nowhere() {
+    insta::assert_snapshot!(said(&format!("{A}{B}")), @r#"
+    error: there are several upstreams and no `[[route]]`
+     --> weir.toml:3:12
+      |
+    3 | [upstreams.b]
+      |            ^
+      |
+      = help: say which requests go where, as in `[[route]] match = { path = "/a/{*rest}" } upstream = "a"`
+    "#);
+    insta::assert_snapshot!(said("[upstream]\nurl = \"http://a\"\n[[route]]\nupstream = \"a\""), @r#"
+    error: `[[route]]` needs `[upstreams]`
+     --> weir.toml:3:1
+      |
+    3 | [[route]]
+      | ^^^^^^^^^
+      |
+      = help: everything goes to the one service of `[upstream]`; routes lead to `[upstreams.NAME]`
+    "#);
+    insta::assert_snapshot!(said("[upstreams.api]\nendpoints = \"http://a\"\n[[route]]\nmatch = { path = \"/a\" }\nupstream = \"apii\"\n[[route]]\nmatch = { paht = \"/b\" }"), @r#"
+    error: `route.upstream`: there is no upstream `apii`
+     --> weir.toml:5:12
+      |
+    5 | upstream = "apii"
+      |            ^^^^^^
+      |
+      = help: did you mean `api`?
+
+    error: `route.upstream` is missing
+     --> weir.toml:6:1
+      |
+    6 | [[route]]
+      | ^^^^^^^^^
+      |
+      = help: expected string (name of an upstream). Where its requests go; the first route that matches counts, and without any it is 404.
+
+    error: unknown key `paht` in `[route.match]`
+     --> weir.toml:7:11
+      |
+    7 | match = { paht = "/b" }
+      |           ^^^^
+      |
+      = help: did you mean `path`?
+    "#);
+    insta::assert_snapshot!(said(&format!("{A}{B}[[route]]\nupstream = \"a\"")), @r#"
+    error: no route leads to the upstream `b`
+     --> weir.toml:3:12
+      |
+    3 | [upstreams.b]
+      |            ^
+    "#);
+}
+
+#[test]
+fn routes_that_are_never_reached() {
+    let routes = "[[route]]\nmatch = { path = \"/a/{*rest}\" }\nupstream = \"a\"\n[[route]]\nmatch = { path = \"/b\", method = [\"GET\", \"PUT\"] }\nupstream = \"a\"\n\
+                  [[route]]\nmatch = { path = [\"/b\", \"/a/{x}/y\"], host = \"a.test\", method = \"GET\" }\nupstream = \"a\"";
+    insta::assert_snapshot!(said(&format!("{A}{routes}")), @r#"
+    error: this route never takes a request: those before it take them all
+     --> weir.toml:9:1
+      |
+    6 | [[route]]
+      | --------- taken here
+    ...
+    9 | [[route]]
+      | ^^^^^^^^^
+      |
+      = help: the first route that matches counts; put the more specific one first
+    "#);
+    insta::assert_snapshot!(said(&format!("{A}[[route]]\nupstream = \"a\"\n[[route]]\nmatch = {{ path = \"/x\" }}\nupstream = \"a\"")), @r#"
+    error: this route never takes a request: those before it take them all
+     --> weir.toml:5:1
+      |
+    3 | [[route]]
+      | --------- taken here
+    4 | upstream = "a"
+    5 | [[route]]
+      | ^^^^^^^^^
+      |
+      = help: the first route that matches counts; put the more specific one first
+    "#);
+    good(&format!(
+        "{A}[[route]]\nmatch = {{ path = \"/{{x}}\" }}\nupstream = \"a\"\n[[route]]\nmatch = {{ path = [\"/x\", \"/x/y\"] }}\nupstream = \"a\""
+    ));
+}
+
+#[test]
+fn rewrites_that_are_wrong() {
+    let said = |matches: &str, rewrite: &str| {
+        said(&format!("{A}[[route]]\nmatch = {{ {matches} }}\nupstream = \"a\"\nrewrite = {{ {rewrite} }}"))
+    };
+    insta::assert_snapshot!(said("path = [\"/v1\", \"/v10/{*rest}\"]", "strip = \"/v1\""), @r#"
+    error: `route.rewrite.strip`: `/v10/{*rest}` does not begin with `/v1`
+     --> weir.toml:6:21
+      |
+    6 | rewrite = { strip = "/v1" }
+      |                     ^^^^^
+      |
+      = help: every path of the route begins with what is left out of it
+    "#);
+    insta::assert_snapshot!(said("host = \"a\"", "strip = \"/v1\""), @r#"
+    error: `route.rewrite.strip`: `strip` needs `match.path`
+     --> weir.toml:6:21
+      |
+    6 | rewrite = { strip = "/v1" }
+      |                     ^^^^^
+      |
+      = help: every path of the route begins with what is left out of it
+    "#);
+    insta::assert_snapshot!(said("path = \"/v1/{x}\"", "strip = \"/v1/\", add = \"/{x}\""), @r#"
+    error: `route.rewrite.strip`: must not end with `/`
+     --> weir.toml:6:21
+      |
+    6 | rewrite = { strip = "/v1/", add = "/{x}" }
+      |                     ^^^^^^
+      |
+      = help: did you mean `/v1`?
+
+    error: `route.rewrite.add`: `/{x}`: only patterns have names in braces
+     --> weir.toml:6:35
+      |
+    6 | rewrite = { strip = "/v1/", add = "/{x}" }
+      |                                   ^^^^^^
+    "#);
+    insta::assert_snapshot!(said("path = \"/v1/{x}\"", "strip = \"v1\", add = \"/a//b\""), @r#"
+    error: `route.rewrite.strip`: `v1`: a path pattern begins with `/`
+     --> weir.toml:6:21
+      |
+    6 | rewrite = { strip = "v1", add = "/a//b" }
+      |                     ^^^^
+
+    error: `route.rewrite.add`: `/a//b`: paths are normalised before they are matched; write `/a/b`
+     --> weir.toml:6:33
+      |
+    6 | rewrite = { strip = "v1", add = "/a//b" }
+      |                                 ^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("path = \"/v1/{x}\"", ""), @r#"
+    error: `route.rewrite` changes nothing
+     --> weir.toml:6:11
+      |
+    6 | rewrite = {  }
+      |           ^^^^
+      |
+      = help: it can have strip, add
+    "#);
+}
+
+#[test]
+fn ways_to_balance_that_are_wrong() {
+    insta::assert_snapshot!(said(&format!("{A}balance = \"least_conections\"\nhash_by = \"method\"")), @r#"
+    error: `upstreams.NAME.balance`: `least_conections` is none of `round_robin`, `least_connections`, `p2c`, `hash`
+     --> weir.toml:3:11
+      |
+    3 | balance = "least_conections"
+      |           ^^^^^^^^^^^^^^^^^^
+      |
+      = help: did you mean `least_connections`?
+
+    error: `upstreams.NAME.hash_by`: `method` is nothing to go by
+     --> weir.toml:4:11
+      |
+    4 | hash_by = "method"
+      |           ^^^^^^^^
+      |
+      = help: it can be ip, path, host, header:NAME, query:NAME, cookie:NAME
+    "#);
+    insta::assert_snapshot!(said(&format!("{A}hash_by = \"ip\"")), @r#"
+    error: `upstreams.NAME.hash_by`: says nothing without `balance = "hash"`
+     --> weir.toml:3:11
+      |
+    3 | hash_by = "ip"
+      |           ^^^^
+    "#);
+    insta::assert_snapshot!(said(&format!("{A}balance = \"hash\"\nhash_by = \"header\"")), @r#"
+    error: `upstreams.NAME.hash_by`: `header` is nothing to go by
+     --> weir.toml:4:11
+      |
+    4 | hash_by = "header"
+      |           ^^^^^^^^
+      |
+      = help: it can be ip, path, host, header:NAME, query:NAME, cookie:NAME
+    "#);
+}
+
+#[test]
+fn checks_and_ejection() {
+    let config = good(&format!("{A}health = {{ path = \"/healthz?deep=1\", timeout = \"500ms\" }}\neject = {{}}"));
+    let a = &config.proxy.upstreams[0];
+    let seconds = Duration::from_secs;
+    let health = Health {
+        path: "/healthz?deep=1".into(),
+        interval: seconds(5),
+        timeout: Duration::from_millis(500),
+        healthy_after: 2,
+        unhealthy_after: 3,
+    };
+    assert_eq!((&a.health, a.eject), (&Some(health), Some(Eject { after: 5, duration: seconds(10) })));
+    insta::assert_snapshot!(said(&format!("{A}health = {{ interval = \"0s\", unhealthy_after = 0 }}\neject = {{ after = 0, fro = \"1s\" }}")), @r#"
+    error: `upstreams.NAME.health.path` is missing
+     --> weir.toml:3:10
+      |
+    3 | health = { interval = "0s", unhealthy_after = 0 }
+      |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: expected string (path, also with a query). What each endpoint is asked for; an answer from 200 to 399 is well.
+
+    error: `upstreams.NAME.health.interval`: must be longer than zero
+     --> weir.toml:3:23
+      |
+    3 | health = { interval = "0s", unhealthy_after = 0 }
+      |                       ^^^^
+
+    error: `upstreams.NAME.health.unhealthy_after`: expected whole number from 1 to 1000
+     --> weir.toml:3:47
+      |
+    3 | health = { interval = "0s", unhealthy_after = 0 }
+      |                                               ^
+
+    error: `upstreams.NAME.eject.after`: expected whole number from 1 to 1000
+     --> weir.toml:4:19
+      |
+    4 | eject = { after = 0, fro = "1s" }
+      |                   ^
+
+    error: unknown key `fro` in `[upstreams.NAME.eject]`
+     --> weir.toml:4:22
+      |
+    4 | eject = { after = 0, fro = "1s" }
+      |                      ^^^
+      |
+      = help: did you mean `for`?
+    "#);
+    insta::assert_snapshot!(said(&format!("{A}health = {{ path = \"healthz\" }}\neject = true")), @r#"
+    error: `upstreams.NAME.health.path`: is not a path as it is sent, as in `/healthz`
+     --> weir.toml:3:19
+      |
+    3 | health = { path = "healthz" }
+      |                   ^^^^^^^^^
+
+    error: `upstreams.NAME.eject`: expected table
+     --> weir.toml:4:9
+      |
+    4 | eject = true
+      |         ^^^^ this is a boolean
+    "#);
+    insta::assert_snapshot!(said(&format!("{A}health = {{ path = \"/a b\" }}")), @r#"
+    error: `upstreams.NAME.health.path`: is not a path as it is sent, as in `/healthz`
+     --> weir.toml:3:19
+      |
+    3 | health = { path = "/a b" }
+      |                   ^^^^^^
+    "#);
+}
+
+#[test]
+fn bounds_on_connections() {
+    let cap = |text: &str| good(&format!("{A}{text}")).proxy.upstreams[0].cap;
+    assert_eq!(cap(""), None);
+    let usual = Cap { max_connections: 7, max_queued: 1000, queue_timeout: Duration::from_secs(5) };
+    assert_eq!(cap("max_connections = 7"), Some(usual));
+    let own = Cap { max_queued: 0, queue_timeout: Duration::from_millis(1), ..usual };
+    assert_eq!(cap("max_connections = 7\nmax_queued = 0\nqueue_timeout = \"1ms\""), Some(own));
+    insta::assert_snapshot!(said(&format!("{A}max_queued = 7\nqueue_timeout = \"1s\"")), @r#"
+    error: `upstreams.NAME.max_queued`: says nothing without `max_connections`
+     --> weir.toml:3:14
+      |
+    3 | max_queued = 7
+      |              ^
+
+    error: `upstreams.NAME.queue_timeout`: says nothing without `max_connections`
+     --> weir.toml:4:17
+      |
+    4 | queue_timeout = "1s"
+      |                 ^^^^
+    "#);
+    insta::assert_snapshot!(said(&format!("{A}max_connections = 0\nmax_queued = \"many\"")), @r#"
+    error: `upstreams.NAME.max_connections`: expected whole number from 1 to 1000000
+     --> weir.toml:3:19
+      |
+    3 | max_connections = 0
+      |                   ^
+
+    error: `upstreams.NAME.max_queued`: expected whole number from 0 to 1000000
+     --> weir.toml:4:14
+      |
+    4 | max_queued = "many"
+      |              ^^^^^^ this is a string
+    "#);
+}
+
+#[test]
+fn names_are_looked_up() {
+    let resolve = |text: &str| good(&format!("{A}{text}")).proxy.upstreams[0].resolve;
+    assert_eq!(resolve(""), Some(Duration::from_secs(30)));
+    assert_eq!(resolve("resolve = \"5s\""), Some(Duration::from_secs(5)));
+    assert_eq!(resolve("resolve = \"off\""), None);
+    assert_eq!(good("[upstream]\nurl = \"http://a\"").proxy.upstreams[0].resolve, None);
+}
+
+#[test]
+fn tls_to_services() {
+    // Not the system's, which may have none.
+    let folder = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["a.test".into()]).unwrap().self_signed(&key).unwrap();
+    let ca = folder.path().join("ca.pem");
+    std::fs::write(&ca, certificate.pem()).unwrap();
+    let ca = format!("ca = \"{}\"", ca.display());
+    let config = good(&format!("[upstream]\nurl = \"https://a.test\"\ntls = {{ {ca} }}"));
+    let endpoint = &config.proxy.upstreams[0].endpoints[0];
+    assert_eq!((endpoint.to_string(), &*endpoint.host), ("https://a.test".to_owned(), "a.test"));
+    assert_eq!(endpoint.server_name, ServerName::new("a.test"));
+    assert!(config.proxy.upstreams[0].tls.is_some() && good(A).proxy.upstreams[0].tls.is_none());
+    let both = "[upstreams.a]\nendpoints = [\"https://a.test\", \"http://b.test\"]";
+    let both = format!("{both}\ntls = {{ {ca}, server_name = \"c.test\" }}");
+    let names: Vec<_> = good(&both).proxy.upstreams[0].endpoints.iter().map(|one| one.server_name.clone()).collect();
+    assert_eq!(names, [ServerName::new("c.test"), None]);
+
+    insta::assert_snapshot!(said("[upstream]\nurl = \"http://a\"\ntls = { server_name = \"a\" }"), @r#"
+    error: `upstream.tls` says nothing without `https://`
+     --> weir.toml:3:7
+      |
+    3 | tls = { server_name = "a" }
+      |       ^^^^^^^^^^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[upstream]\nurl = \"https://a\"\ntls = { ca = \"none.pem\", server_name = \"a b\" }"), @r#"
+    error: `upstream.tls.ca`: cannot read `config/none.pem`: No such file or directory (os error 2)
+     --> weir.toml:3:14
+      |
+    3 | tls = { ca = "none.pem", server_name = "a b" }
+      |              ^^^^^^^^^^
+
+    error: `upstream.tls.server_name`: is neither a host name nor an address, so no certificate can have it
+     --> weir.toml:3:40
+      |
+    3 | tls = { ca = "none.pem", server_name = "a b" }
+      |                                        ^^^^^
+    "#);
+    insta::assert_snapshot!(said("[upstream]\nurl = \"https://a\"\ntls = { cert = \"own.pem\" }"), @r#"
+    error: `upstream.tls.cert`: needs `key` beside it
+     --> weir.toml:3:16
+      |
+    3 | tls = { cert = "own.pem" }
+      |                ^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[upstream]\nurl = \"http://a\"\ntls = { verify = false }"), @r#"
+    error: `upstream.tls` says nothing without `https://`
+     --> weir.toml:3:7
+      |
+    3 | tls = { verify = ***** }
+      |       ^^^^^^^^^^^^^^^^^^
+
+    error: unknown key `verify` in `[upstream.tls]`
+     --> weir.toml:3:9
+      |
+    3 | tls = { verify = ***** }
+      |         ^^^^^^
+      |
+      = help: `[upstream.tls]` can have ca, server_name, cert, key
+    "#);
+    insta::assert_snapshot!(said("[upstream]\nurl = \"https://a_b.test/x\""), @r#"
+    error: `upstream.url`: must end after the host or port
+     --> weir.toml:2:7
+      |
+    2 | url = "https://a_b.test/x"
+      |       ^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: did you mean `https://a_b.test`?
+    "#);
+}
+
+#[test]
+fn what_clients_may_change_to() {
+    let routes = "[[route]]\nmatch = { path = \"/a\" }\nupstream = \"a\"\nupgrade = \"WebSocket\"\n\
+                  [[route]]\nmatch = { path = \"/b\" }\nupstream = \"a\"\nupgrade = []\n[[route]]\nupstream = \"a\"";
+    let config = good(&format!("{A}upgrade = [\"irc/6.9\", \"websocket\"]\n{routes}"));
+    let names = |names: &[&str]| Upgrades(names.iter().map(|name| (*name).into()).collect());
+    assert_eq!(config.proxy.upstreams[0].upgrades, names(&["irc/6.9", "websocket"]));
+    let routes = config.proxy.routes.unwrap();
+    assert!(routes.allow_upgrade(b"websocket") && !routes.allow_upgrade(b"irc/6.9"));
+    assert!(good(A).proxy.upstreams[0].upgrades.is_empty());
+
+    insta::assert_snapshot!(said(&format!("{A}upgrade = [\"h2c\"]\n[[route]]\nupstream = \"a\"\nupgrade = [\"TLS/1.2\", 7]")), @r#"
+    error: `upstreams.NAME.upgrade`: `h2c` would carry requests past all limits
+     --> weir.toml:3:12
+      |
+    3 | upgrade = ["h2c"]
+      |            ^^^^^
+
+    error: `route.upgrade`: `TLS/1.2` would carry requests past all limits
+     --> weir.toml:6:12
+      |
+    6 | upgrade = ["TLS/1.2", 7]
+      |            ^^^^^^^^^
+
+    error: `route.upgrade`: expected list of strings (name of a protocol, such as `websocket`)
+     --> weir.toml:6:23
+      |
+    6 | upgrade = ["TLS/1.2", 7]
+      |                       ^ this is an integer
+    "#);
+}
+
+#[test]
+fn a_service_is_not_where_weir_listens() {
+    insta::assert_snapshot!(said("[server]\nlisten = \"unix:/run/weir.sock\"\n[upstreams.a]\nendpoints = [\"unix:/run/app.sock\", \"unix:/run/weir.sock\"]"), @r#"
+    error: `upstreams.NAME.endpoints`: this is where Weir itself listens
+     --> weir.toml:4:36
+      |
+    2 | listen = "unix:/run/weir.sock"
+      |          --------------------- here
+    3 | [upstreams.a]
+    4 | endpoints = ["unix:/run/app.sock", "unix:/run/weir.sock"]
+      |                                    ^^^^^^^^^^^^^^^^^^^^^
+    "#);
+    let long = said(&format!("[upstream]\nurl = \"unix:/{}\"", "x".repeat(150)));
+    assert!(long.contains("has 151 bytes; the path of a socket has at most 107"), "{long}");
+}

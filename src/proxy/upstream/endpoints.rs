@@ -1,0 +1,358 @@
+//! One upstream as one worker has it: a pool for each endpoint, and whose turn it is.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::buffer::Buffers;
+use super::super::proxy_protocol::Version;
+use super::super::settings::{Balance, Cap, Endpoint, Upstream};
+use super::balance::{self, Candidate, Candidates};
+use super::connection::{ConnectError, Connection};
+use super::ejection::Share;
+use super::lease::{Lease, Wanted};
+use super::pool::{Pool, PoolSpec};
+use super::queue::{Queue, WorkerBell};
+use super::room::{Room, has_room};
+use super::state::{EndpointState, UpstreamState};
+use crate::policy::upgrades::Upgrades;
+use crate::policy::{Facts, affinity};
+use crate::telemetry::{Counter, Reached};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(in super::super) struct Endpoints {
+    settings: Upstream,
+    connect_timeout: Duration,
+    /// In the order of the configuration; at least one.
+    pools: Vec<Rc<Pool>>,
+    /// Whose turn it is.
+    turn: Cell<usize>,
+    /// The state of a random generator.
+    chance: Cell<u64>,
+    queue: Option<Arc<Queue>>,
+    worker: WorkerBell,
+    broken_answers: Counter,
+    buffers: Rc<Buffers>,
+}
+
+/// What a worker gives to all of them.
+#[derive(Debug)]
+pub(in super::super) struct Own {
+    pub(in super::super) broken_answers: Counter,
+    pub(in super::super) buffers: Rc<Buffers>,
+    pub(in super::super) worker: WorkerBell,
+}
+
+/// Endpoints that one request is tried on. Each may take as long as a connection may take to open.
+const TRIES_MAX: usize = 3;
+
+type Tried = smallvec::SmallVec<[usize; TRIES_MAX]>;
+
+impl Endpoints {
+    /// Those of `settings`, with the pools of `before` that stay as they are.
+    pub(in super::super) fn new(
+        settings: &Upstream,
+        state: &UpstreamState,
+        connect_timeout: Duration,
+        before: Option<&Self>,
+        own: &Own,
+    ) -> Self {
+        if let Some(queue) = &state.queue {
+            queue.register(&own.worker);
+        }
+        let known = before.map_or(&[][..], |before| &before.pools);
+        let queue = &state.queue;
+        let pool = |endpoint: &Endpoint, state: Option<&Arc<EndpointState>>| {
+            let (&Upstream { max_idle, idle_timeout, .. }, is_capped) = (settings, settings.cap.is_some());
+            let (endpoint, tls) = (endpoint.clone(), settings.tls.clone());
+            let spec = PoolSpec { endpoint, tls, max_idle, idle_timeout, connect_timeout, is_capped };
+            if let Some(same) = known.iter().find(|pool| pool.spec == spec && is_same(pool.state.as_ref(), state)) {
+                return Rc::clone(same);
+            }
+            let (worker, buffers) = (Arc::clone(&own.worker), Rc::clone(&own.buffers));
+            Rc::new(Pool::new(spec, state.cloned(), queue.clone(), worker, buffers))
+        };
+        let pools = if state.name.is_some() {
+            state.endpoints.iter().map(|state| pool(&state.endpoint, Some(state))).collect()
+        } else {
+            settings.endpoints.iter().map(|endpoint| pool(endpoint, None)).collect()
+        };
+        Self {
+            settings: settings.clone(),
+            connect_timeout,
+            pools,
+            turn: Cell::new(before.map_or(0, |before| before.turn.get())),
+            chance: Cell::new(seed()),
+            queue: queue.clone(),
+            worker: Arc::clone(&own.worker),
+            broken_answers: own.broken_answers.clone(),
+            buffers: Rc::clone(&own.buffers),
+        }
+    }
+
+    /// Whether nothing of it would be different.
+    pub(in super::super) fn is_same(
+        &self,
+        settings: &Upstream,
+        state: &UpstreamState,
+        connect_timeout: Duration,
+    ) -> bool {
+        let mut states = self.pools.iter().filter_map(|pool| pool.state.as_ref());
+        self.settings == *settings
+            && self.connect_timeout == connect_timeout
+            && state.endpoints.iter().all(|state| states.next().is_some_and(|known| Arc::ptr_eq(known, state)))
+            && states.next().is_none()
+    }
+
+    /// Its name in the configuration.
+    pub(in super::super) fn name(&self) -> Option<&str> {
+        self.settings.name.as_deref()
+    }
+
+    /// What decides where a request goes, if anything of it does.
+    pub(in super::super) fn affinity(&self, facts: &Facts<'_>) -> u64 {
+        match &self.settings.balance {
+            Balance::Hash(part) => affinity::affinity(part, facts),
+            _ => 0,
+        }
+    }
+
+    /// Whether clients' `Host` is replaced by the endpoint's.
+    pub(in super::super) fn rewrites_host(&self) -> bool {
+        self.settings.rewrite_host
+    }
+
+    /// With which header a connection begins, if with any.
+    pub(in super::super) fn proxy_protocol(&self) -> Option<Version> {
+        self.settings.proxy_protocol
+    }
+
+    /// What clients may change to, where their route says nothing else.
+    pub(in super::super) fn upgrades(&self) -> &Upgrades {
+        &self.settings.upgrades
+    }
+
+    /// How many connections each endpoint may have.
+    pub(super) fn cap(&self) -> Option<&Cap> {
+        self.settings.cap.as_ref()
+    }
+
+    pub(super) fn queue(&self) -> Option<&Arc<Queue>> {
+        self.queue.as_ref()
+    }
+
+    pub(super) fn worker(&self) -> &WorkerBell {
+        &self.worker
+    }
+
+    /// How many endpoints there are.
+    pub(super) fn len(&self) -> usize {
+        self.pools.len()
+    }
+
+    pub(super) fn pool(&self, index: usize) -> &Pool {
+        &self.pools[index]
+    }
+
+    fn has_waiters(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.has_waiters())
+    }
+
+    /// The memory of the worker's connections.
+    pub(super) fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    /// An idle connection as it is wanted, or else the place of the endpoint that gets the request; none if it has to
+    /// wait for one.
+    pub(in super::super) fn take(&self, wanted: Wanted) -> Result<Lease, Option<usize>> {
+        if self.settings.cap.is_some() {
+            let index = if self.has_waiters() { None } else { self.choose_among(wanted.affinity, &[]) };
+            return index.and_then(|index| self.idle(index, wanted)).ok_or(index);
+        }
+        let index = self.choose(wanted.affinity, &[]);
+        self.idle(index, wanted).ok_or(Some(index))
+    }
+
+    /// A new connection to the endpoint at `first`, or if that cannot be reached, one to another.
+    pub(in super::super) async fn connect(&self, wanted: Wanted, first: Option<usize>) -> Result<Lease, ConnectError> {
+        // Boxed, because it is rare and larger than all else that a request does.
+        Box::pin(self.connect_beside(wanted, first, Tried::new())).await
+    }
+
+    /// A connection on which a request goes out once more, to another endpoint than the one at `index` if there is one.
+    pub(super) async fn connect_elsewhere(&self, wanted: Wanted, index: usize) -> Result<Lease, ConnectError> {
+        let tried: Tried = Some(index).filter(|_| self.has_others()).into_iter().collect();
+        let next = self.choose(wanted.affinity, &tried);
+        Box::pin(self.connect_beside(wanted, Some(next), tried)).await
+    }
+
+    async fn connect_beside(
+        &self,
+        wanted: Wanted,
+        mut first: Option<usize>,
+        mut tried: Tried,
+    ) -> Result<Lease, ConnectError> {
+        loop {
+            let place = first.take();
+            let room = if self.cap().is_some() && self.has_waiters() {
+                None // nobody is passed by
+            } else {
+                place.and_then(|index| self.open(index, wanted)).or_else(|| self.room(wanted, &tried))
+            };
+            let was_queued = room.is_none();
+            let room = match (room, self.cap()) {
+                (Some(room), _) => room,
+                (None, Some(cap)) => self.wait(cap, wanted, &tried).await?,
+                (None, None) => return Err(ConnectError::Busy),
+            };
+            let (index, slot) = match room {
+                Room::Idle(lease) => return Ok(lease.queued(was_queued)),
+                Room::New(index, slot) => (index, slot),
+            };
+            let pool = &self.pools[index];
+            let error = match pool.connect(slot).await {
+                Ok(connection) => return Ok(self.lease(connection, index).queued(was_queued)),
+                Err(error) => error,
+            };
+            self.count(pool, Reached::Failed);
+            tried.push(index);
+            if tried.len() >= TRIES_MAX.min(self.pools.len()) {
+                return Err(error);
+            }
+            tracing::debug!(endpoint = %pool.spec.endpoint, ?error, "cannot connect; trying another endpoint");
+        }
+    }
+
+    /// What became of the request of `lease` at its endpoint.
+    pub(super) fn judge(&self, lease: &Lease, reached: Reached) {
+        self.count(&lease.pool, reached);
+    }
+
+    fn count(&self, pool: &Pool, reached: Reached) {
+        if let Some(state) = &pool.state {
+            state.count(reached, self.settings.eject);
+        }
+    }
+
+    /// An idle connection to the endpoint at `index`, if one will do.
+    pub(super) fn idle(&self, index: usize, wanted: Wanted) -> Option<Lease> {
+        if wanted.is_alone {
+            return None;
+        }
+        self.pools[index].take().map(|connection| self.lease(connection, index))
+    }
+
+    fn lease(&self, connection: Box<Connection>, index: usize) -> Lease {
+        Lease::new(connection, &self.pools[index], index, self.is_counted())
+    }
+
+    /// Whether it matters how many requests an endpoint has in hand.
+    fn is_counted(&self) -> bool {
+        matches!(self.settings.balance, Balance::LeastConnections | Balance::P2c)
+    }
+
+    /// The place of the endpoint that gets the next request, but those that were tried; there is another.
+    fn choose(&self, affinity: u64, tried: &[usize]) -> usize {
+        if self.pools.len() == 1 { 0 } else { self.choose_among(affinity, tried).unwrap_or(0) }
+    }
+
+    /// The same, if any of them has room.
+    #[inline(never)]
+    pub(super) fn choose_among(&self, affinity: u64, tried: &[usize]) -> Option<usize> {
+        let candidate = |(place, pool): (usize, &Rc<Pool>)| {
+            let (in_flight, id) = pool.state.as_ref().map_or((0, 0), |state| (state.in_flight(), state.id));
+            Candidate { place, in_flight, id }
+        };
+        let untried = || self.pools.iter().enumerate().filter(|(place, _)| !tried.contains(place));
+        let mut candidates: Candidates = untried().filter(|(_, pool)| self.is_in(pool)).map(candidate).collect();
+        if candidates.is_empty() {
+            // If all are out, something else is wrong, or nothing could be worse.
+            candidates = untried().map(candidate).collect();
+        }
+        if let Some(cap) = &self.settings.cap {
+            candidates.retain(|candidate| has_room(&self.pools[candidate.place], cap));
+        }
+        let turn = self.turn.get();
+        let chosen = match self.settings.balance {
+            Balance::RoundRobin => balance::in_turn(&candidates, turn),
+            Balance::LeastConnections => balance::least_loaded(&candidates, turn),
+            Balance::P2c => balance::of_two(&candidates, self.random()),
+            Balance::Hash(_) => balance::suited(&candidates, affinity),
+        };
+        let place = chosen?;
+        self.turn.set(place + 1);
+        Some(place)
+    }
+
+    /// Whether an endpoint takes part; by chance, if it has only part of its share.
+    fn is_in(&self, pool: &Pool) -> bool {
+        match pool.state.as_ref().map_or(Share::All, |state| state.share(self.settings.eject)) {
+            Share::All => true,
+            Share::Of256(part) => self.random() >> 56 < part,
+            Share::Nothing => false,
+        }
+    }
+
+    /// A number that nobody can foresee who need not; by `SplitMix64`.
+    fn random(&self) -> u64 {
+        self.chance.set(self.chance.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
+        balance::mixed(self.chance.get())
+    }
+
+    /// Whether there is another endpoint than the one in hand.
+    pub(super) fn has_others(&self) -> bool {
+        self.pools.len() > 1
+    }
+
+    /// An answer broke off on a connection that was taken from here.
+    pub(super) fn count_broken(&self, cause: &str) {
+        tracing::debug!(cause, "the upstream broke off within its answer");
+        self.broken_answers.inc();
+    }
+
+    /// Closes idle connections that requests of other workers wait for.
+    pub(in super::super) fn shed(&self) {
+        let Some(queue) = self.queue.as_ref().filter(|_| self.settings.cap.is_some()) else { return };
+        let wanted = queue.waiting_beside(&self.worker);
+        let idle = self.pools.iter().flat_map(|pool| std::iter::from_fn(|| pool.take()));
+        idle.take(wanted).for_each(drop);
+    }
+
+    /// Closes what is idle and not in `next`, and from now on all that is put back there.
+    pub(in super::super) fn close_but(&self, next: &[Rc<Self>]) {
+        let stays = |pool: &Rc<Pool>| next.iter().any(|one| one.pools.iter().any(|other| Rc::ptr_eq(other, pool)));
+        for pool in self.pools.iter().filter(|pool| !stays(pool)) {
+            pool.close();
+        }
+    }
+
+    /// Closes what has been idle for too long; to be called every [`SWEEP_EVERY`](super::SWEEP_EVERY).
+    pub(in super::super) fn sweep(&self) {
+        for pool in &self.pools {
+            pool.sweep();
+        }
+        self.shed();
+        // Endpoints may have come back, or a reload may have raised the bound.
+        if let Some(queue) = &self.queue {
+            queue.wake_front();
+        }
+    }
+}
+
+fn is_same(one: Option<&Arc<EndpointState>>, other: Option<&Arc<EndpointState>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+/// Different for each worker, so that they do not pick in step.
+fn seed() -> u64 {
+    let mut seed = [0; 8];
+    // Without it choices are less random, and no worse.
+    let _ = getrandom::fill(&mut seed);
+    u64::from_le_bytes(seed)
+}

@@ -1,0 +1,122 @@
+//! A connection in hand: whose it is, and what becomes of it.
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tokio::io::AsyncWrite;
+
+use super::super::buffer::{Buffer, Buffers, Out};
+use super::super::tunnel::End;
+use super::connection::Connection;
+use super::pool::Pool;
+use super::queue::Slot;
+use super::transport::Transport;
+
+/// What a request needs of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in super::super) struct Wanted {
+    /// What decides to which endpoint it goes, where anything of it does.
+    pub(in super::super) affinity: u64,
+    /// It asks for another protocol.
+    pub(in super::super) may_switch: bool,
+    /// Its connection is a new one, and is used for nothing else: whoever was asked to change the protocol may think that
+    /// it did, and a PROXY header speaks of one client.
+    pub(in super::super) is_alone: bool,
+}
+
+/// A connection in hand, and where it came from.
+#[derive(Debug)]
+pub(in super::super) struct Lease {
+    pub(super) connection: Box<Connection>,
+    pub(super) pool: Rc<Pool>,
+    /// The place of the pool among its upstream's.
+    index: usize,
+    /// The request had to wait for it.
+    pub(in super::super) was_queued: bool,
+    /// While it is counted.
+    flight: Option<Flight>,
+}
+
+impl Lease {
+    /// That of a request to the endpoint of `pool`, which stands at `index`.
+    pub(super) fn new(connection: Box<Connection>, pool: &Rc<Pool>, index: usize, is_counted: bool) -> Self {
+        let flight = if is_counted { Flight::new(pool) } else { None };
+        Self { connection, pool: Rc::clone(pool), index, was_queued: false, flight }
+    }
+
+    /// The same, and whether the request had to wait for it.
+    pub(super) fn queued(self, was_queued: bool) -> Self {
+        Self { was_queued, ..self }
+    }
+
+    /// What the endpoint is called where the client's `Host` is not kept.
+    pub(super) fn host(&self) -> &str {
+        &self.pool.spec.endpoint.host
+    }
+
+    /// The place of its endpoint among the upstream's.
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Gives the connection back, to be used again.
+    pub(super) fn give_back(self) {
+        self.pool.put(self.connection);
+    }
+
+    /// The connection as bytes, and what has come through it already. Its endpoint counts it for as long as it is open.
+    pub(super) fn switch(self) -> (SwitchedEnd, Buffer) {
+        let Connection { stream, input, slot, .. } = *self.connection;
+        (SwitchedEnd { stream, _slot: slot, _flight: self.flight }, input)
+    }
+}
+
+/// A request that an endpoint has in hand.
+#[derive(Debug)]
+struct Flight(Rc<Pool>);
+
+impl Flight {
+    fn new(pool: &Rc<Pool>) -> Option<Self> {
+        pool.state.as_ref()?.begin();
+        Some(Self(Rc::clone(pool)))
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if let Some(state) = &self.0.state {
+            state.end();
+        }
+    }
+}
+
+/// A connection that speaks another protocol than HTTP. No pool takes it, but its endpoint still has it in hand.
+#[derive(Debug)]
+pub(in super::super) struct SwitchedEnd {
+    stream: Transport,
+    _slot: Option<Slot>,
+    _flight: Option<Flight>,
+}
+
+impl End for SwitchedEnd {
+    fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut Buffer, buffers: &Buffers) -> Poll<io::Result<usize>> {
+        let filled = input.poll_fill(cx, &mut self.stream, buffers);
+        if filled.is_pending() {
+            input.release(buffers);
+        }
+        filled
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut Out, _buffers: &Buffers) -> Poll<io::Result<()>> {
+        self.stream.poll_send(cx, out)
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>, _buffers: &Buffers) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Transport::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Transport::Tls(tls) => Pin::new(&mut **tls).poll_shutdown(cx),
+        }
+    }
+}

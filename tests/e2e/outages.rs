@@ -1,0 +1,152 @@
+//! Endpoints that fail: noticed by their answers or by checks, passed by, and taken back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::ops::{count_lines, replace, until};
+use crate::routes::upstream;
+use crate::support::{Client, NEVER, Upstream, Weir, echo};
+
+/// An upstream that answers 503 to everything while it is not well.
+fn fragile() -> (Upstream, Arc<AtomicBool>) {
+    let is_well = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&is_well);
+    let upstream = Upstream::answering(move |request, stream| {
+        if asked.load(Ordering::SeqCst) {
+            return echo(request, stream);
+        }
+        std::io::Write::write_all(stream, b"HTTP/1.1 503 Unwell\r\ncontent-length: 0\r\n\r\n").is_ok()
+    });
+    (upstream, is_well)
+}
+
+/// The value of a series of an endpoint of the upstream `a`.
+fn series(weir: &Weir, name: &str, endpoint: &Upstream) -> f64 {
+    weir.metric(&format!("{name}{{endpoint=\"http://{}\",upstream=\"a\"}}", endpoint.address()))
+}
+
+/// How many requests for `/` have reached it.
+fn asked(endpoint: &Upstream) -> usize {
+    endpoint.targets().iter().filter(|target| *target == "/").count()
+}
+
+fn statuses(weir: &Weir, count: usize) -> Vec<u16> {
+    (0..count).map(|_| Client::connect(weir.address()).get("/").status).collect()
+}
+
+#[test]
+fn one_that_keeps_failing_is_out_for_all_workers() {
+    let ((broken, is_well), alive) = (fragile(), Upstream::answering(echo));
+    is_well.store(false, Ordering::SeqCst);
+    let eject = "eject = { after = 3, for = \"1h\" }";
+    let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&broken, &alive], eject)));
+    let all = statuses(&weir, 40);
+    assert_eq!((all.iter().filter(|status| **status == 503).count(), broken.received().len()), (3, 3), "{all:?}");
+    assert_eq!(series(&weir, "weir_endpoint_ejections_total", &broken), 1.0);
+    assert_eq!(series(&weir, "weir_endpoint_ejections_total", &alive), 0.0);
+
+    // A reload forgets nothing of it.
+    weir.signal("HUP");
+    until("a reload", || count_lines(&weir, "\"reloaded\"") == 1);
+    assert_eq!((statuses(&weir, 10), broken.received().len()), (vec![200; 10], 3));
+}
+
+#[test]
+fn one_that_is_well_again_comes_back() {
+    let ((broken, is_well), alive) = (fragile(), Upstream::answering(echo));
+    is_well.store(false, Ordering::SeqCst);
+    let eject = "eject = { after = 1, for = \"50ms\" }";
+    let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&broken, &alive], eject)));
+    until("it is out", || {
+        statuses(&weir, 1);
+        series(&weir, "weir_endpoint_ejections_total", &broken) >= 1.0
+    });
+    is_well.store(true, Ordering::SeqCst);
+    let before = asked(&broken);
+    until("it is back", || {
+        statuses(&weir, 1);
+        asked(&broken) > before + 20
+    });
+}
+
+#[test]
+fn one_that_cannot_be_reached_is_out_too() {
+    let (gone, alive) = (Upstream::start(), Upstream::answering(echo));
+    let eject = "eject = { after = 2, for = \"1h\" }";
+    let text = format!("{}{NEVER}", upstream("a", &[&gone, &alive], eject));
+    let ejections = format!("weir_endpoint_ejections_total{{endpoint=\"http://{}\",upstream=\"a\"}}", gone.address());
+    let address = gone.stop();
+    let weir = Weir::with(&text);
+    assert_eq!(statuses(&weir, 20), vec![200; 20]);
+    assert_eq!(weir.metric(&ejections), 1.0);
+    let back = Upstream::start_at(address);
+    assert_eq!((statuses(&weir, 20), back.received().len()), (vec![200; 20], 0), "an hour has not passed");
+}
+
+#[test]
+fn if_all_are_out_all_are_asked() {
+    let ((one, _), (two, is_well)) = (fragile(), fragile());
+    is_well.store(false, Ordering::SeqCst);
+    let address = one.stop();
+    let eject = "eject = { after = 1, for = \"1h\" }";
+    let both = format!("[upstreams.a]\nendpoints = [\"http://{address}\", \"http://{}\"]\n{eject}\n", two.address());
+    let weir = Weir::with(&format!("{both}{NEVER}"));
+    until("both are out", || {
+        statuses(&weir, 1);
+        weir.lines().iter().filter(|line| line.contains("is passed by")).count() == 2
+    });
+    let before = two.received().len();
+    assert_eq!(statuses(&weir, 6), vec![503; 6], "what the service says, not Weir");
+    assert_eq!(two.received().len(), before + 6);
+    is_well.store(true, Ordering::SeqCst);
+    assert_eq!(statuses(&weir, 6), vec![200; 6]);
+}
+
+#[test]
+fn checks_take_an_endpoint_out_and_bring_it_back() {
+    let ((fragile, is_well), alive) = (fragile(), Upstream::answering(echo));
+    let health = "health = { path = \"/healthz?a=b\", interval = \"10ms\", healthy_after = 2, unhealthy_after = 2 }";
+    let text = |health: &str| format!("{}{NEVER}", upstream("a", &[&fragile, &alive], health));
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("weir.toml"), Weir::text(&text(health))).unwrap();
+    let weir = Weir::start_in(folder);
+    let healthy = || series(&weir, "weir_endpoint_healthy", &fragile);
+    until("a check", || fragile.targets().contains(&"/healthz?a=b".to_owned()));
+    assert_eq!(healthy(), 1.0);
+
+    is_well.store(false, Ordering::SeqCst);
+    until("it is out", || healthy() == 0.0);
+    assert_eq!((statuses(&weir, 20), asked(&fragile)), (vec![200; 20], 0));
+    assert_eq!(series(&weir, "weir_endpoint_healthy", &alive), 1.0);
+
+    is_well.store(true, Ordering::SeqCst);
+    until("it is back", || healthy() == 1.0);
+    until("it is asked", || {
+        statuses(&weir, 1);
+        asked(&fragile) > 0
+    });
+
+    // Without checks nobody would notice that it is well again, so it counts as such.
+    is_well.store(false, Ordering::SeqCst);
+    until("it is out", || healthy() == 0.0);
+    replace(&weir.config_file(), &Weir::text(&text("")));
+    until("a reload", || count_lines(&weir, "\"reloaded\"") == 1);
+    until("it counts as well", || healthy() == 1.0);
+    is_well.store(true, Ordering::SeqCst);
+    let before = asked(&fragile);
+    statuses(&weir, 8);
+    assert!(asked(&fragile) > before);
+}
+
+#[test]
+fn one_that_does_not_answer_checks_or_nonsense_is_not_well() {
+    let mute = Upstream::serving(|mut peer| drop(peer.rest()));
+    let garbage = Upstream::saying("SSH-2.0-OpenSSH_9.9\r\n\r\n");
+    let alive = Upstream::answering(echo);
+    let health = "health = { path = \"/\", interval = \"10ms\", timeout = \"300ms\", unhealthy_after = 2 }";
+    let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&mute, &garbage, &alive], health)));
+    for endpoint in [&mute, &garbage] {
+        until("it is out", || series(&weir, "weir_endpoint_healthy", endpoint) == 0.0);
+    }
+    assert_eq!(statuses(&weir, 12), vec![200; 12]);
+}

@@ -1,0 +1,217 @@
+//! TLS to services: whom they have to be, and what they are shown.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::server::WebPkiClientVerifier;
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion};
+
+use crate::ops::until;
+use crate::support::{Cert, Client, NEVER, Upstream, Weir};
+use crate::upgrades::{AGREE, OPEN, echo, upgraded};
+
+/// A service that speaks TLS. It answers with what it was asked by, and with the body that it was sent.
+struct Service {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Service {
+    fn start(cert: &Cert, clients: Option<&Cert>, versions: &[&'static SupportedProtocolVersion]) -> Self {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder =
+            ServerConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(versions).unwrap();
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(authority) => {
+                let mut roots = RootCertStore::empty();
+                roots.add(authority.der()).unwrap();
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let key = PrivateKeyDer::from_pem_slice(cert.key.as_bytes()).unwrap();
+        let mut config = builder.with_single_cert(vec![cert.der()], key).unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let (config, listener) = (Arc::new(config), TcpListener::bind("127.0.0.1:0").unwrap());
+        let (address, connections) = (listener.local_addr().unwrap(), Arc::<AtomicUsize>::default());
+        let count = Arc::clone(&connections);
+        std::thread::spawn(move || {
+            for socket in listener.incoming().map_while(Result::ok) {
+                let session = ServerConnection::new(Arc::clone(&config)).unwrap();
+                count.fetch_add(1, Ordering::SeqCst);
+                std::thread::spawn(move || serve(BufReader::new(StreamOwned::new(session, socket))));
+            }
+        });
+        Self { address, connections }
+    }
+
+    /// `[upstreams.a]` for it.
+    fn upstream(&self, more: &str) -> String {
+        format!("[upstreams.a]\nendpoints = [\"https://{}\"]\n{more}\n{NEVER}", self.address)
+    }
+}
+
+fn serve(mut stream: BufReader<StreamOwned<ServerConnection, TcpStream>>) {
+    loop {
+        let (mut line, mut length, mut is_upgrade) = (String::new(), 0, false);
+        while line != "\r\n" {
+            line.clear();
+            if stream.read_line(&mut line).unwrap_or(0) == 0 {
+                return;
+            }
+            is_upgrade |= line.eq_ignore_ascii_case("upgrade: websocket\r\n");
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length: ") {
+                length = value.trim().parse().unwrap();
+            }
+        }
+        if is_upgrade {
+            return talk(stream);
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).unwrap();
+        let session = &stream.get_ref().conn;
+        let sni = session.server_name().unwrap_or("-").to_owned();
+        let alpn = String::from_utf8_lossy(session.alpn_protocol().unwrap_or(b"-")).into_owned();
+        let is_known = session.peer_certificates().is_some();
+        let head = format!("HTTP/1.1 200 OK\r\nx-seen: {sni} {alpn} {is_known}\r\ncontent-length: {length}\r\n\r\n");
+        if stream.get_mut().write_all(&[head.as_bytes(), &body].concat()).is_err() {
+            return;
+        }
+    }
+}
+
+/// Sends back what comes; when that ends, says so.
+fn talk(mut stream: BufReader<StreamOwned<ServerConnection, TcpStream>>) {
+    stream.get_mut().write_all(AGREE.as_bytes()).unwrap();
+    let mut byte = [0];
+    while stream.read(&mut byte).is_ok_and(|len| len > 0) {
+        stream.get_mut().write_all(&byte).unwrap();
+    }
+    let _ = stream.get_mut().write_all(b"over");
+    stream.get_mut().conn.send_close_notify();
+    let _ = stream.get_mut().flush();
+}
+
+/// Starts one whose folder holds the certificates with these names.
+fn weir(text: &str, certs: &[(&str, &Cert)], variables: &[(&str, &str)]) -> Weir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, cert) in certs {
+        cert.write(folder.path(), name);
+    }
+    std::fs::write(folder.path().join("weir.toml"), Weir::text(text)).unwrap();
+    let path = folder.path().to_str().unwrap().to_owned();
+    let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.replace("DIR", &path))).collect();
+    let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, &**value)).collect();
+    Weir::start_in_env(folder, &variables)
+}
+
+fn seen(weir: &Weir) -> (u16, Option<String>) {
+    let answer = Client::connect(weir.address()).get("/");
+    (answer.status, answer.header("x-seen").map(str::to_owned))
+}
+
+#[test]
+fn requests_go_sealed_and_connections_are_kept() {
+    for version in [&TLS12, &TLS13] {
+        let cert = Cert::of_hosts(&["app.test"]);
+        let service = Service::start(&cert, None, &[version]);
+        let tls = "tls = { ca = \"ca.pem\", server_name = \"app.test\" }";
+        let weir = weir(&service.upstream(tls), &[("ca", &cert)], &[]);
+        let mut client = Client::connect(weir.address());
+        for len in [0, 1, 100_000, 3_000_000] {
+            let body = vec![b'x'; len];
+            client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n")).send(&body);
+            let answer = client.answer();
+            assert_eq!((answer.status, answer.header("x-seen")), (200, Some("app.test http/1.1 false")));
+            assert!(answer.body == body, "{len}");
+        }
+        assert_eq!(service.connections.load(Ordering::SeqCst), 1, "one, for all of one worker's requests");
+    }
+}
+
+#[test]
+fn an_upgraded_connection_stays_sealed() {
+    for version in [&TLS12, &TLS13] {
+        let cert = Cert::of_hosts(&["app.test"]);
+        let service = Service::start(&cert, None, &[version]);
+        let more =
+            "tls = { ca = \"ca.pem\", server_name = \"app.test\" }\nupgrade = [\"websocket\"]\nmax_connections = 1";
+        let weir = weir(&service.upstream(more), &[("ca", &cert)], &[]);
+        assert_eq!(seen(&weir).0, 200);
+        let mut client = upgraded(&weir);
+        echo(&mut client, "hello");
+        let large = vec![b'x'; 200_000];
+        assert!(client.send(&large).read(large.len()) == large);
+        client.send("bye").finish();
+        assert_eq!(client.rest(), b"byeover");
+        weir.wait_for_metric(OPEN, |open| open == 0.0);
+        assert_eq!((seen(&weir).0, service.connections.load(Ordering::SeqCst)), (200, 3), "each is a new one");
+    }
+}
+
+#[test]
+fn a_service_has_to_be_who_it_should_be() {
+    let (cert, other) = (Cert::of_hosts(&["app.test"]), Cert::of_hosts(&["app.test"]));
+    let service = Service::start(&cert, None, &[&TLS13]);
+    for (tls, status) in [
+        ("tls = { ca = \"ca.pem\", server_name = \"app.test\" }", 200),
+        ("tls = { ca = \"ca.pem\", server_name = \"other.test\" }", 502),
+        ("tls = { ca = \"ca.pem\" }", 502), // the address is not in it
+        ("tls = { ca = \"other.pem\", server_name = \"app.test\" }", 502),
+        ("tls = { server_name = \"app.test\" }", 502), // nor does the system know it
+    ] {
+        let weir = weir(&service.upstream(tls), &[("ca", &cert), ("other", &other)], &[]);
+        assert_eq!(seen(&weir).0, status, "{tls}");
+    }
+    // One that speaks no TLS gets nothing that it could read.
+    let plain = Upstream::serving(|mut peer| _ = peer.send("HTTP/1.1 400 Bad Request\r\n\r\n"));
+    let text = format!("[upstream]\nurl = \"https://{}\"\ntls = {{ ca = \"ca.pem\" }}\n{NEVER}", plain.address());
+    assert_eq!(seen(&weir(&text, &[("ca", &cert)], &[])).0, 502);
+}
+
+#[test]
+fn what_the_system_believes_in_is_the_default() {
+    let cert = Cert::of_hosts(&["localhost"]);
+    let service = Service::start(&cert, None, &[&TLS13]);
+    let url = format!("https://localhost:{}", service.address.port());
+    let text = format!("[upstream]\nurl = \"{url}\"\nhost = \"upstream\"\n{NEVER}");
+    let weir = weir(&text, &[("ca", &cert)], &[("SSL_CERT_FILE", "DIR/ca.pem")]);
+    assert_eq!(seen(&weir), (200, Some("localhost http/1.1 false".into())));
+}
+
+#[test]
+fn a_service_may_want_to_know_us() {
+    let (cert, authority) = (Cert::of_hosts(&["app.test"]), Cert::authority());
+    let own = authority.client("weir", &[], &[]);
+    let service = Service::start(&cert, Some(&authority), &[&TLS13]);
+    let certs = [("ca", &cert), ("own", &own)];
+    let tls = "server_name = \"app.test\", ca = \"ca.pem\"";
+    let known = format!("tls = {{ {tls}, cert = \"own.pem\", key = \"own.key\" }}");
+    assert_eq!(seen(&weir(&service.upstream(&known), &certs, &[])), (200, Some("app.test http/1.1 true".into())));
+    let unknown = format!("tls = {{ {tls} }}");
+    assert_eq!(seen(&weir(&service.upstream(&unknown), &certs, &[])).0, 502);
+}
+
+#[test]
+fn checks_go_sealed_too() {
+    let cert = Cert::of_hosts(&["app.test"]);
+    let (good, bad) =
+        (Service::start(&cert, None, &[&TLS13]), Service::start(&Cert::of_hosts(&["b"]), None, &[&TLS13]));
+    let tls = "tls = { ca = \"ca.pem\", server_name = \"app.test\" }";
+    let health = "health = { path = \"/\", interval = \"10ms\", unhealthy_after = 1 }";
+    let endpoints = format!("endpoints = [\"https://{}\", \"https://{}\"]", good.address, bad.address);
+    let weir = weir(&format!("[upstreams.a]\n{endpoints}\n{tls}\n{health}\n{NEVER}"), &[("ca", &cert)], &[]);
+    let healthy = |service: &Service| {
+        let endpoint = format!("endpoint=\"https://{}\"", service.address);
+        weir.metric(&format!("weir_endpoint_healthy{{{endpoint},upstream=\"a\"}}"))
+    };
+    until("the stranger is out", || healthy(&bad) == 0.0);
+    assert!((0..6).all(|_| seen(&weir).0 == 200));
+    assert_eq!(healthy(&good), 1.0);
+}

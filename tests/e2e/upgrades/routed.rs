@@ -1,0 +1,217 @@
+//! Upgrades where there are several upstreams: who may, and what that means for endpoints.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixListener;
+
+use super::{AGREE, ASK, OPEN, echo, echoing, h2, upgraded};
+use crate::attacks::h2_frames::{Fate, H2};
+use crate::routes::{route, upstream};
+use crate::support::{Client, NEVER, Upstream, Weir};
+
+/// The handshake with this target.
+fn ask(target: &str) -> String {
+    ASK.replace("/chat", target)
+}
+
+/// Ways to say who may, with what a route says of it and whether that comes to an upgrade.
+const ROUTES: [(&str, &str, &str, bool); 5] = [
+    ("/chat", "a", "", true),
+    ("/a/other", "a", "upgrade = \"irc\"", false),
+    ("/a/none", "a", "upgrade = []", false),
+    ("/b/chat", "b", "upgrade = [\"x\", \"WebSocket\"]\nrewrite = { strip = \"/b\" }", true),
+    ("/b/none", "b", "", false),
+];
+
+fn routed(upstreams: &str) -> Weir {
+    let routes = ROUTES.map(|(path, name, more, _)| route(&format!("path = \"{path}\""), name, more));
+    let limits = "[[limit]]\nname = \"l\"\nkey = []\nrate = \"1000/h\"\n";
+    Weir::with(&format!("{upstreams}{}{limits}", routes.concat()))
+}
+
+#[test]
+fn a_route_says_in_place_of_its_upstream() {
+    let (a, b) = (echoing(), echoing());
+    let weir = routed(&format!("{}{}", upstream("a", &[&a], "upgrade = [\"websocket\"]"), upstream("b", &[&b], "")));
+    for (path, _, more, may) in ROUTES {
+        let mut client = Client::connect(weir.address());
+        client.send(ask(path));
+        if may {
+            assert_eq!(client.head().unwrap().status, 101, "{path} {more}");
+            echo(&mut client, "hello");
+        } else {
+            assert_eq!((client.answer().status, client.get(path).status), (200, 200), "{path} {more}");
+        }
+    }
+    assert_eq!(a.targets(), ["/chat", "/a/other", "/a/other", "/a/none", "/a/none"]);
+    assert_eq!(b.targets(), ["/chat", "/b/none", "/b/none"]);
+}
+
+/// Unlike an upgrade it cannot go on as an ordinary request.
+#[test]
+fn a_connect_is_refused_where_its_route_does_not_allow_it() {
+    let (a, b) = (h2::echoing(), h2::echoing());
+    let weir = routed(&format!("{}{}", upstream("a", &[&a], "upgrade = [\"websocket\"]"), upstream("b", &[&b], "")));
+    let mut h2 = H2::connect(weir.address());
+    for ((path, _, more, may), stream) in ROUTES.into_iter().zip((1..).step_by(2)) {
+        let mut fields = h2::CONNECT;
+        fields[4].1 = path.as_bytes();
+        let expected = if may { 200 } else { 405 };
+        assert_eq!(h2.head(stream, &fields).fate(stream), Fate::Status(expected), "{path} {more}");
+    }
+    assert_eq!((a.targets(), b.targets()), (vec!["/chat".to_owned()], vec!["/chat".to_owned()]));
+    assert_eq!(weir.metric(OPEN), 2.0);
+    // What was refused was charged for nothing.
+    let rest = Client::connect(weir.address()).get("/b/none");
+    assert_eq!(rest.header("x-ratelimit-remaining"), Some("997"));
+}
+
+/// Clients are told that they may ask if any route allows it.
+#[test]
+fn one_route_is_enough_to_be_told() {
+    let app = echoing();
+    for (upgrade, may) in [("", false), ("upgrade = [\"x\"]", false), ("upgrade = [\"websocket\"]", true)] {
+        let routes = route("path = \"/chat\"", "a", upgrade);
+        let weir = Weir::with(&format!("{}{routes}{NEVER}", upstream("a", &[&app], "")));
+        assert_eq!(h2::takes_connect(&weir), may, "{upgrade}");
+    }
+}
+
+const CONNECTIONS: &str = "weir_endpoint_connections";
+
+fn of_endpoint(name: &str, upstream: &Upstream, more: &str) -> String {
+    format!("{name}{{endpoint=\"http://{}\",{more}upstream=\"a\"}}", upstream.address())
+}
+
+fn capped(app: &Upstream, more: &str) -> Weir {
+    Weir::with(&format!("{}{NEVER}", upstream("a", &[app], &format!("upgrade = [\"websocket\"]\n{more}"))))
+}
+
+#[test]
+fn it_is_one_of_the_connections_of_its_endpoint() {
+    let app = echoing();
+    let weir = capped(&app, "max_connections = 2\nqueue_timeout = \"50ms\"");
+    let connections = of_endpoint(CONNECTIONS, &app, "");
+    let (mut one, other) = (upgraded(&weir), upgraded(&weir));
+    assert_eq!(weir.metric(&connections), 2.0);
+    for request in [ASK, "GET / HTTP/1.1\r\nhost: a\r\n\r\n"] {
+        assert_eq!(Client::connect(weir.address()).send(request).answer().status, 503, "{request}");
+    }
+    drop(other);
+    weir.wait_for_metric(&connections, |open| open == 1.0);
+    assert_eq!(Client::connect(weir.address()).get("/").status, 200);
+    echo(&mut one, "still here");
+    drop(one);
+    weir.wait_for_metric(OPEN, |open| open == 0.0);
+    assert_eq!((app.targets(), weir.metric(&connections)), (vec!["/chat".into(), "/chat".into(), "/".into()], 1.0));
+}
+
+/// Those that wait are woken when it closes.
+#[test]
+fn who_waits_for_its_place_gets_it() {
+    let app = echoing();
+    let weir = capped(&app, "max_connections = 1\nqueue_timeout = \"1h\"");
+    let first = upgraded(&weir);
+    let (mut second, mut third) = (Client::connect(weir.address()), Client::connect(weir.address()));
+    let queued = "weir_upstream_queued{upstream=\"a\"}";
+    second.send(ASK);
+    weir.wait_for_metric(queued, |queued| queued == 1.0);
+    third.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    weir.wait_for_metric(queued, |queued| queued == 2.0);
+    drop(first);
+    assert_eq!(second.head().unwrap().status, 101);
+    echo(&mut second, "mine now");
+    assert_eq!(weir.metric(queued), 1.0);
+    drop(second);
+    assert_eq!(third.answer().status, 200);
+}
+
+/// An idle connection is no use to it, and makes room; whichever worker has it.
+#[test]
+fn it_takes_the_place_of_an_idle_connection() {
+    let app = echoing();
+    // Shorter than the time between two looks at what is idle.
+    let weir = capped(&app, "max_connections = 1\nqueue_timeout = \"900ms\"");
+    for turn in 0..20 {
+        assert_eq!(Client::connect(weir.address()).get("/").status, 200, "{turn}");
+        echo(&mut upgraded(&weir), "hello");
+    }
+    weir.wait_for_metric(OPEN, |open| open == 0.0);
+    app.wait_until(|app| app.connections() <= 1);
+}
+
+#[test]
+fn its_endpoint_is_the_busier_one_until_it_closes() {
+    let (one, other) = (echoing(), echoing());
+    for balance in ["least_connections", "p2c"] {
+        let more = format!("upgrade = [\"websocket\"]\nbalance = \"{balance}\"");
+        let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&one, &other], &more)));
+        let before = [&one, &other].map(|upstream| upstream.received().len());
+        let mut open: Vec<_> = (0..6).map(|_| upgraded(&weir)).collect();
+        let after = [&one, &other].map(|upstream| upstream.received().len());
+        assert_eq!([after[0] - before[0], after[1] - before[1]], [3, 3], "{balance}");
+        for client in &mut open {
+            echo(client, "hello");
+        }
+        open.clear();
+        weir.wait_for_metric(OPEN, |open| open == 0.0);
+        // Nobody is busy any more: both get something.
+        let before = after;
+        for _ in 0..40 {
+            assert_eq!(Client::connect(weir.address()).get("/").status, 200);
+        }
+        let after = [&one, &other].map(|upstream| upstream.received().len());
+        assert!(before[0] < after[0] && before[1] < after[1], "{balance}: {before:?} {after:?}");
+    }
+}
+
+/// One that says 101 to something else has failed, and one that cannot be reached is passed by.
+#[test]
+fn endpoints_answer_for_what_becomes_of_it() {
+    let liar = Upstream::serving(|mut peer| {
+        let _ = peer.head();
+        peer.send(AGREE.replace("s3p", "S3p"));
+        peer.rest();
+    });
+    let (good, gone) = (echoing(), Upstream::start());
+    let more = "upgrade = [\"websocket\"]\neject = { after = 1, for = \"1h\" }";
+    let text = format!("{}{NEVER}", upstream("a", &[&liar, &gone, &good], more));
+    gone.stop();
+    let weir = Weir::with(&text);
+    let statuses: Vec<_> = (0..12).map(|_| Client::connect(weir.address()).send(ASK).head().unwrap().status).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 502).count(), 1, "{statuses:?}");
+    assert_eq!(statuses.iter().filter(|status| **status == 101).count(), 11, "{statuses:?}");
+    let count = |upstream, result| {
+        weir.metric(&of_endpoint("weir_endpoint_requests_total", upstream, &format!("result=\"{result}\",")))
+    };
+    assert_eq!([count(&liar, "failed"), count(&liar, "answered")], [1.0, 0.0]);
+    assert_eq!([count(&good, "failed"), count(&good, "answered")], [0.0, 11.0]);
+}
+
+#[test]
+fn a_unix_socket_can_be_upgraded_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("app.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let service = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+        }
+        reader.get_mut().write_all(AGREE.as_bytes()).unwrap();
+        let mut heard = Vec::new();
+        reader.read_to_end(&mut heard).unwrap();
+        reader.get_mut().write_all(&[b"heard ", &*heard].concat()).unwrap();
+    });
+    let more = "upgrade = [\"websocket\"]\nmax_connections = 1\nbalance = \"least_connections\"";
+    let endpoints = format!("endpoints = [\"unix:{}\"]", path.display());
+    let weir = Weir::with(&format!("[upstreams.a]\n{endpoints}\n{more}\n{NEVER}"));
+    let mut client = upgraded(&weir);
+    client.send("all of it");
+    client.finish();
+    assert_eq!(client.rest(), b"heard all of it");
+    service.join().unwrap();
+    weir.wait_for_metric(OPEN, |open| open == 0.0);
+}
