@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request as HttpRequest, Response};
+use http::{Method, Request as HttpRequest, Response, Uri};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -24,11 +24,11 @@ use super::buffer::{Buffer, Buffers, Out};
 use super::connection::draining;
 use super::deadline::Deadline;
 use super::encode::Encoder;
-use super::h1::Framing;
+use super::h1::{Framing, HeadFault};
 use super::h2::{self, AnswerBody, FrameIo, StreamEnd};
 use super::request::{Protocol, Request, Target};
 use super::service::{Admitted, Life, Passed, Peer, Stop};
-use super::settings::Bounds;
+use super::settings::{Bounds, Settings};
 use super::stream::Stream as ByteStream;
 use super::tally::Tally;
 use super::tunnel::{self, Client, Counted, Patience, Switched};
@@ -112,61 +112,82 @@ impl Drop for InFlight {
     }
 }
 
-/// Answers one request.
-async fn serve_one(
+/// A request as it has come.
+struct Come {
+    method: Method,
+    uri: Uri,
+    fields: FieldBuf,
+    body: StreamBody,
+    /// What it becomes if it is to be a tunnel.
+    stream: OnUpgrade,
+    connect: Option<Box<Upgrade<'static>>>,
+    fault: Option<HeadFault>,
+}
+
+impl Come {
+    /// Many may wait, and this needs less than what hyper has.
+    fn of(mut request: HttpRequest<Incoming>, settings: &Settings) -> Self {
+        let stream = hyper::upgrade::on(&mut request);
+        let (Parts { method, uri, headers, extensions, .. }, body) = request.into_parts();
+        let wanted = extensions.get::<hyper::ext::Protocol>();
+        let connect = wanted.and_then(|wanted| Upgrade::connect(wanted.as_str(), settings));
+        let method = if connect.is_some() { Method::GET } else { method };
+        let body = StreamBody(Some(body).filter(|body| !body.is_end_stream()));
+        let fault = h2::fault(&method, &uri, &headers, &settings.bounds);
+        Self { method, fields: FieldBuf::from(&headers), uri, body, stream, connect, fault }
+    }
+}
+
+/// Answers one request. What is captured has one place; arguments of an async function have two.
+fn serve_one(
     worker: Rc<Worker>,
     peer: Rc<Peer>,
     in_flight: InFlight,
-    mut request: HttpRequest<Incoming>,
-) -> Result<Response<AnswerBody>, Abandoned> {
+    request: HttpRequest<Incoming>,
+) -> impl Future<Output = Result<Response<AnswerBody>, Abandoned>> {
     let began = time::instant_now();
     let view = worker.views.view();
-    let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, peer.ip);
-    let life = Life::new(&worker, &view, &peer, began);
-    let settings = &view.current.settings;
-    let stream = hyper::upgrade::on(&mut request);
-    let (Parts { method, uri, headers, extensions, .. }, body) = request.into_parts();
-    let wanted = extensions.get::<hyper::ext::Protocol>();
-    let connect = wanted.and_then(|wanted| Upgrade::connect(wanted.as_str(), settings));
-    let method = if connect.is_some() { Method::GET } else { method };
-    let body = StreamBody(Some(body).filter(|body| !body.is_end_stream()));
-    let fault = h2::fault(&method, &uri, &headers, &settings.bounds);
-    let fields = FieldBuf::from(&headers);
-    drop(headers); // many may wait, and fields need less
-    let (protocol, target, framing) = (Protocol::Http2, Target::of(&uri), body.framing());
-    let request = Request { protocol, method, target, fields: fields.fields(), framing, connect };
-    let asked = if fault.is_some() { Asked::nothing() } else { Asked::by(&request) };
-    let mut passed = Passed::default();
-    let admitted = match fault {
-        Some(fault) => Err(life.refuse(fault)),
-        None => life.admit(&request, asked, None, &mut tally, &mut passed).await,
-    };
-    let forwarded = match admitted {
-        // Boxed, so that those who wait are smaller.
-        Ok(admitted) => Box::pin(forward(&life, &request, &admitted, body, asked, &mut passed)).await,
-        Err(stop) => Err(stop),
-    };
-    let response = match forwarded {
-        Ok(Forwarded::Answer(answer)) => {
-            answer.map(|(exchange, body, bill)| AnswerBody::upstream(exchange, body, bill, in_flight))
-        }
-        Ok(Forwarded::Tunnel(response, switched)) => {
-            let (patience, buffers) = (Patience::of(&view.timeouts), Rc::clone(&worker.buffers));
-            let counted = in_flight.another();
-            spawn_local(async move {
-                tunnel(stream, switched, patience, buffers).await;
-                drop(counted);
-            });
-            response.map(|()| AnswerBody::own(Bytes::new(), in_flight))
-        }
-        Err(Stop::Answer(own)) => {
-            let response = answer::write_own_h2(&own, asked, settings.profiles);
-            response.map(|bytes| AnswerBody::own(Bytes::from(bytes), in_flight))
-        }
-        Err(Stop::Abandoned) => return Err(std::io::ErrorKind::ConnectionAborted.into()),
-    };
-    tally.answered(response.status().as_u16());
-    Ok(response)
+    let mut come = Come::of(request, &view.current.settings);
+    async move {
+        let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, peer.ip);
+        let life = Life::new(&worker, &view, &peer, began);
+        let settings = &view.current.settings;
+        let (protocol, target, framing) = (Protocol::Http2, Target::of(&come.uri), come.body.framing());
+        let (method, connect) = (come.method.clone(), come.connect.take());
+        let request = Request { protocol, method, target, fields: come.fields.fields(), framing, connect };
+        let asked = if come.fault.is_some() { Asked::nothing() } else { Asked::by(&request) };
+        let mut passed = Passed::default();
+        let admitted = match come.fault.take() {
+            Some(fault) => Err(life.refuse(fault)),
+            None => life.admit(&request, asked, None, &mut tally, &mut passed).await,
+        };
+        let forwarded = match admitted {
+            // Boxed, so that those who wait are smaller.
+            Ok(admitted) => Box::pin(forward(&life, &request, &admitted, come.body, asked, &mut passed)).await,
+            Err(stop) => Err(stop),
+        };
+        let response = match forwarded {
+            Ok(Forwarded::Answer(answer)) => {
+                answer.map(|(exchange, body, bill)| AnswerBody::upstream(exchange, body, bill, in_flight))
+            }
+            Ok(Forwarded::Tunnel(response, switched)) => {
+                let (patience, buffers) = (Patience::of(&view.timeouts), Rc::clone(&worker.buffers));
+                let counted = in_flight.another();
+                spawn_local(async move {
+                    tunnel(come.stream, switched, patience, buffers).await;
+                    drop(counted);
+                });
+                response.map(|()| AnswerBody::own(Bytes::new(), in_flight))
+            }
+            Err(Stop::Answer(own)) => {
+                let response = answer::write_own_h2(&own, asked, settings.profiles);
+                response.map(|bytes| AnswerBody::own(Bytes::from(bytes), in_flight))
+            }
+            Err(Stop::Abandoned) => return Err(std::io::ErrorKind::ConnectionAborted.into()),
+        };
+        tally.answered(response.status().as_u16());
+        Ok(response)
+    }
 }
 
 /// What has come of a request.

@@ -173,10 +173,11 @@ impl<'v> Life<'v> {
             None => false,
         };
         if !is_free && policy.has_arrival() {
-            let mut arrival = Pass::default();
-            self.pass(Stage::Arrival, facts, is_grpc, now, wire.as_deref_mut(), tally, &mut arrival).await?;
+            // In the place of what comes after it, so that those who wait are smaller.
+            let arrival = &mut passed.identified;
+            self.pass(Stage::Arrival, facts, is_grpc, now, wire.as_deref_mut(), tally, arrival).await?;
             arrival.charged.keep(true); // it has arrived, whatever becomes of it
-            passed.arrival = arrival.standing;
+            passed.arrival = std::mem::take(arrival).standing;
         }
         // After the stage that counts every request, and before anything is charged that has to do with services.
         let way = self.way(facts, request, is_grpc)?;
