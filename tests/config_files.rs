@@ -7,7 +7,9 @@ use weir::config::{self, Config};
 
 fn compile(name: &str) -> Config {
     let text = std::fs::read_to_string(Path::new("config").join(name)).unwrap();
-    let env = |name: &str| (name == "WEIR_JWT_SECRET").then(|| "0123456789abcdef0123456789abcdef".to_owned());
+    let env = |name: &str| {
+        ["WEIR_JWT_SECRET", "WEIR_ADMIN_TOKEN"].contains(&name).then(|| "0123456789abcdef0123456789abcdef".to_owned())
+    };
     config::compile(&text, name, Path::new("config"), &env).unwrap_or_else(|problems| panic!("{problems}"))
 }
 

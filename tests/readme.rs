@@ -7,6 +7,7 @@ use std::process::Command;
 
 use weir::config;
 use weir::telemetry::Metrics;
+use weir::time::Timestamp;
 
 const README: &str = include_str!("../README.md");
 
@@ -27,6 +28,7 @@ fn certificates() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = rcgen::CertificateParams::new(vec!["a.test".into()]).unwrap().self_signed(&key).unwrap();
+    std::fs::write(folder.path().join("admin.token"), "0123456789abcdef").unwrap();
     for name in ["shop", "api", "devices", "ca", "weir"] {
         std::fs::write(folder.path().join(format!("{name}.pem")), certificate.pem()).unwrap();
         std::fs::write(folder.path().join(format!("{name}.key")), key.serialize_pem()).unwrap();
@@ -41,7 +43,7 @@ fn every_configuration_compiles() {
     let certificates = certificates();
     for block in blocks {
         let upstream = if block.contains("[upstream") { "" } else { "[upstream]\nurl = \"http://127.0.0.1:9000\"\n" };
-        let has_files = block.contains("[server.tls]") || block.contains("ca.pem");
+        let has_files = block.contains(".tls]") || block.contains("ca.pem");
         let folder = if has_files { certificates.path() } else { Path::new("config") };
         let compiled = config::compile(&format!("{upstream}{block}"), "README.md", folder, &|_| None);
         compiled.unwrap_or_else(|problems| panic!("{problems}"));
@@ -55,6 +57,7 @@ fn every_metric_is_there_and_no_other() {
     metrics.endpoint("any", "any");
     metrics.upstream("any");
     metrics.problems.with_label_values(&["any"]);
+    metrics.jwks_fetched("any", true, Timestamp::ZERO);
     let text = String::from_utf8(metrics.render().unwrap()).unwrap();
     let registered: BTreeSet<_> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();

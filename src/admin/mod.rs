@@ -8,6 +8,7 @@ mod body;
 mod explain;
 mod guard;
 mod spend;
+mod token;
 mod top;
 
 use std::convert::Infallible;
@@ -21,8 +22,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use arc_swap::access::{DynAccess, DynGuard};
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, StatusCode};
 use http_body::Body;
 use hyper::server::conn::http1;
@@ -31,17 +33,31 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tower::Service;
 
 use crate::gate::{Gate, Live};
 use crate::telemetry::Metrics;
 use answer::{Answer, problem, text};
 
+pub use token::{TOKEN_BYTES_MIN, Token};
+
 /// What the admin listener is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
+    /// Whether it speaks TLS.
+    pub has_tls: bool,
+    /// Who may ask. This alone changes on reload.
+    pub access: Access,
+}
+
+/// What a request must have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
     /// Names by which it may be asked, in lower case, beside its address.
-    pub hosts: Vec<Box<str>>,
+    pub hosts: Box<[Box<str>]>,
+    /// What everyone shows but probes; none if nothing is asked for.
+    pub token: Option<Token>,
 }
 
 /// Answers operators.
@@ -57,8 +73,8 @@ pub struct Admin {
     pub ready: Arc<AtomicBool>,
     /// Where it listens.
     pub address: SocketAddr,
-    /// Names by which it may be asked, in lower case, beside that address.
-    pub hosts: Arc<[Box<str>]>,
+    /// Who may ask.
+    pub access: Arc<ArcSwap<Access>>,
 }
 
 /// The newest policy with its state, wherever that is kept.
@@ -85,6 +101,8 @@ impl fmt::Debug for NewestLive {
 /// Connections served at once; scrapers and probes need few.
 const CONNECTIONS_MAX: usize = 64;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Nobody keeps a slot for longer, however slowly it reads.
+const CONNECTION_LIFE: Duration = Duration::from_mins(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The Prometheus text exposition format.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -114,8 +132,13 @@ impl Accept for UnixListener {
     }
 }
 
-/// Serves on `listener` for as long as it is polled.
-pub async fn serve<L: Accept>(listener: L, admin: Admin) {
+/// Serves on `listener` for as long as it is polled. Each connection is first `open`ed, as by a handshake.
+pub async fn serve<L, S, F>(listener: L, admin: Admin, open: impl Fn(L::Stream) -> F)
+where
+    L: Accept,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Future<Output = io::Result<S>> + Send + 'static,
+{
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
@@ -127,18 +150,25 @@ pub async fn serve<L: Accept>(listener: L, admin: Admin) {
                 continue;
             }
         };
-        let service = TowerToHyperService::new(admin.clone());
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), service);
+        let (opening, admin) = (timeout(HEAD_TIMEOUT, open(stream)), admin.clone());
         tokio::spawn(async move {
             let _slot = slot;
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "admin connection ended");
+            let opened = opening.await.map_err(io::Error::from).flatten();
+            let served = async { converse(opened?, admin).await.map_err(io::Error::other) };
+            match timeout(CONNECTION_LIFE, served).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "admin connection ended"),
+                Err(_) => tracing::debug!("admin connection lasted too long"),
             }
         });
     }
+}
+
+async fn converse<S: AsyncRead + AsyncWrite + Unpin>(stream: S, admin: Admin) -> hyper::Result<()> {
+    let service = TowerToHyperService::new(admin);
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    http.serve_connection(TokioIo::new(stream), service).await
 }
 
 /// What there is, and the methods that it takes.
@@ -151,6 +181,9 @@ const PATHS: [(&str, &[Method]); 7] = [
     ("/v1/spend", &[Method::POST]),
     ("/spend_ratelimiter_budget", &[Method::POST]),
 ];
+
+/// What needs no token: it says nothing that connecting does not.
+const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
 impl<B> Service<Request<B>> for Admin
 where
@@ -174,6 +207,12 @@ impl Admin {
     async fn answer<B: Body<Error: fmt::Display>>(&self, request: Request<B>) -> Answer {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
+        let access = self.access.load_full();
+        if !PROBES.contains(&path) && access.token.as_ref().is_some_and(|token| !token.is_shown(&head.headers)) {
+            let mut response = problem(StatusCode::UNAUTHORIZED, "Authorization: not the token of this listener");
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"weir\""));
+            return response;
+        }
         let Some((_, methods)) = PATHS.iter().find(|(known, _)| *known == path) else {
             let paths = PATHS.map(|(path, _)| path).join(", ");
             return text(StatusCode::NOT_FOUND, format!("there are {paths}\n"));
@@ -193,7 +232,7 @@ impl Admin {
             "/readyz" => return text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
             _ => {}
         }
-        if let Some(refusal) = guard::refuse(&head, self.address, &self.hosts) {
+        if let Some(refusal) = guard::refuse(&head, self.address, &access.hosts) {
             return refusal;
         }
         if path == "/v1/top" {

@@ -6,7 +6,10 @@
 mod descriptors;
 mod drain;
 mod files;
+mod jwks;
+mod keep;
 mod listeners;
+mod operators;
 mod reload;
 mod systemd;
 
@@ -24,15 +27,18 @@ use tokio::runtime::Builder;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::admin::{self, Admin, NewestLive};
+use crate::admin::{Admin, NewestLive};
 use crate::config::Config;
 use crate::gate::Gate;
 use crate::proxy::{self, Listen, Listener, Shared, SocketFile, Stage};
 use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
 use drain::{Drain, Stops};
+use jwks::Jwks;
+use keep::Keeper;
 use listeners::{AdminListener, Listeners};
-use reload::{Hangups, Reloader};
+use operators::Operators;
+use reload::{Beside, Hangups, Reloader};
 use systemd::Passed;
 
 /// Why Weir does not run; one line each.
@@ -71,12 +77,15 @@ pub struct App {
     shared: Arc<Shared>,
     listeners: Listeners,
     admin: Option<AdminListener>,
-    admin_hosts: Vec<Box<str>>,
+    operators: Arc<Operators>,
+    jwks: Arc<Jwks>,
     grace: Duration,
     /// As configured; the workers go by what the descriptors suffice for.
     wanted_connections: usize,
     /// If there is a file to reload.
     reloader: Option<Reloader>,
+    /// If state is kept.
+    keeper: Option<Keeper>,
 }
 
 /// How often idle keys are looked for.
@@ -92,14 +101,19 @@ impl App {
             let what = format!("neither server.listen nor admin.listen has {place}");
             return Err(AppError::System("use a socket that was passed", what.into()));
         }
-        let admin_hosts = config.admin.hosts.clone();
+        let operators = Arc::new(Operators::new(config.admin.access.clone(), config.admin_tls.clone()));
         let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), revision);
         let metrics = Arc::new(metrics.map_err(AppError::system("register the metrics"))?);
         let mut secret = [0; 16];
         getrandom::fill(&mut secret).map_err(AppError::system("draw a random secret"))?;
         let clock = Clock::start();
+        let settings = config.snapshot.clone();
+        let opened = settings.map(|settings| Keeper::open(settings, secret, &config.policy, clock.now()));
+        let (keeper, limits) = opened.unzip();
+        let secret = keeper.as_ref().map_or(secret, Keeper::secret);
         let gate = Arc::new(Gate::new(clock, secret, Arc::clone(&metrics)));
+        gate.restore(limits.unwrap_or_default());
         metrics.reloaded(clock.now());
 
         let fitting = descriptors::connections_that_fit(config.fixed.workers);
@@ -109,10 +123,12 @@ impl App {
         let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config, &metrics, None)));
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);
+        let jwks = Arc::new(Jwks::default());
         let reloads = watch::Sender::new(());
         let shared = Arc::new(Shared { gate, metrics, current, reloads, connections, max_connections, draining });
-        let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared)));
-        Ok(Self { shared, listeners, admin, admin_hosts, grace, wanted_connections, reloader })
+        let beside = Beside { operators: Arc::clone(&operators), jwks: Arc::clone(&jwks) };
+        let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared), beside));
+        Ok(Self { shared, listeners, admin, operators, jwks, grace, wanted_connections, reloader, keeper })
     }
 
     /// Where requests are accepted, with the ports that were chosen.
@@ -154,13 +170,14 @@ impl App {
         drop(ended);
         let ready = Arc::new(AtomicBool::new(true));
         let newest = Map::new(Arc::clone(&self.shared.current), |current: &proxy::Current| &*current.live);
-        let operators = |address| Admin {
+        let access = Arc::clone(&self.operators.access);
+        let answering = |address| Admin {
             metrics: Arc::clone(&self.shared.metrics),
             gate: Arc::clone(&self.shared.gate),
             live: NewestLive::new(newest),
             ready: Arc::clone(&ready),
             address,
-            hosts: self.admin_hosts.into(),
+            access,
         };
         let shared = Arc::clone(&self.shared);
         runtime.block_on(async {
@@ -172,7 +189,7 @@ impl App {
                 tokio::spawn(reloader.run(hangups));
             }
             let _admin = match self.admin {
-                Some(listener) => Some(serve_operators(listener, operators)?),
+                Some(listener) => Some(serve_operators(listener, self.operators, answering)?),
                 None => None,
             };
             tokio::spawn(proxy::check_health(Arc::clone(&self.shared)));
@@ -180,12 +197,18 @@ impl App {
             for address in &places {
                 tracing::info!(%address, workers, "listening");
             }
+            tokio::spawn(self.jwks.run(Arc::clone(&self.shared)));
+            let keeping = self.keeper.map(|keeper| keeper.start(Arc::clone(&self.shared)));
             systemd::tell_ready();
-            tokio::select! {
+            let ended = tokio::select! {
                 drained = drain.run() => drained.map_err(AppError::system("take signals")),
                 () = housekeeping(&self.shared, logs) => Ok(()),
                 () = async { beside.await; std::future::pending().await } => Ok(()),
+            };
+            if let Some(keeping) = keeping {
+                keeping.finish().await;
             }
+            ended
         })
     }
 }
@@ -193,18 +216,19 @@ impl App {
 /// Answers on this runtime. What it gives must be kept meanwhile.
 fn serve_operators(
     listener: AdminListener,
-    operators: impl FnOnce(SocketAddr) -> Admin,
+    operators: Arc<Operators>,
+    answering: impl FnOnce(SocketAddr) -> Admin,
 ) -> Result<Option<SocketFile>, AppError> {
-    let (admin, failed) = (operators(listener.address()), AppError::system("serve operators"));
+    let (admin, failed) = (answering(listener.address()), AppError::system("serve operators"));
     let AdminListener { socket, place, file } = listener;
     match socket {
         Listener::Tcp(socket) => {
             let socket = tokio::net::TcpListener::from_std(socket).map_err(failed)?;
-            tokio::spawn(admin::serve(socket, admin));
+            tokio::spawn(operators.serve(socket, admin));
         }
         Listener::Unix(socket) => {
             let socket = tokio::net::UnixListener::from_std(socket).map_err(failed)?;
-            tokio::spawn(admin::serve(socket, admin));
+            tokio::spawn(operators.serve(socket, admin));
         }
     }
     tracing::info!(address = %place, "serving operators");

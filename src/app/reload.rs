@@ -12,13 +12,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::files::FileWatch;
+use super::jwks::Jwks;
+use super::operators::Operators;
 use super::systemd;
 use crate::config::{self, Config, Sources};
 use crate::gate::Gate;
 use crate::proxy::settings::Fixed;
 use crate::proxy::{Current, Listen, Shared};
-use crate::telemetry::Metrics;
-use crate::{admin, telemetry};
+use crate::store::snapshot;
+use crate::telemetry::{self, Metrics};
 
 /// How long a file is left alone after a change, so that it is not read half written.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -35,23 +37,38 @@ pub(super) fn install(gate: &Gate, config: Config, metrics: &Metrics, before: Op
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     fixed: Fixed,
-    admin: (Option<Listen>, admin::Settings),
+    admin: (Option<Listen>, bool),
+    snapshot: Option<snapshot::Settings>,
     log: telemetry::LogSettings,
 }
 
 impl Kept {
     pub(super) fn of(config: &Config) -> Self {
-        let admin = (config.admin_listen.clone(), config.admin.clone());
-        Self { fixed: config.fixed.clone(), admin, log: config.log.clone() }
+        Self {
+            fixed: config.fixed.clone(),
+            admin: (config.admin_listen.clone(), config.admin.has_tls),
+            snapshot: config.snapshot.clone(),
+            log: config.log.clone(),
+        }
     }
 
     /// The tables in which `new` asks for what only a restart can give.
     fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
         let log = |kept: &Self| (kept.log.format, kept.log.level);
-        let tables =
-            [("server", self.fixed != new.fixed), ("admin", self.admin != new.admin), ("log", log(self) != log(new))];
+        let tables = [
+            ("server", self.fixed != new.fixed),
+            ("admin", self.admin != new.admin),
+            ("snapshot", self.snapshot != new.snapshot),
+            ("log", log(self) != log(new)),
+        ];
         tables.into_iter().filter_map(|(table, differs)| differs.then_some(table)).collect()
     }
+}
+
+/// What goes by the configuration beside the data path.
+pub(super) struct Beside {
+    pub(super) operators: Arc<Operators>,
+    pub(super) jwks: Arc<Jwks>,
 }
 
 /// Reloads one file, and what it refers to, for as long as Weir runs.
@@ -61,11 +78,12 @@ pub(super) struct Reloader {
     shared: Arc<Shared>,
     /// What was tried last, whether or not it was taken over.
     tried: Sources,
+    beside: Beside,
 }
 
 impl Reloader {
-    pub(super) fn new(source: PathBuf, kept: Kept, tried: Sources, shared: Arc<Shared>) -> Self {
-        Self { source, kept, shared, tried }
+    pub(super) fn new(source: PathBuf, kept: Kept, tried: Sources, shared: Arc<Shared>, beside: Beside) -> Self {
+        Self { source, kept, shared, tried, beside }
     }
 
     /// Watches and reloads until dropped.
@@ -107,6 +125,8 @@ impl Reloader {
         let before = self.shared.current.load_full();
         let config = keep_sessions(config, &before);
         let limits = config.policy.limits().len();
+        self.beside.operators.reload(config.admin.access.clone(), config.admin_tls.clone());
+        self.beside.jwks.adopt(&config.policy);
         self.shared.current.store(Arc::new(install(&self.shared.gate, config, metrics, Some(&before))));
         self.shared.reloads.send_replace(());
         metrics.reloaded(self.shared.gate.clock().now());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
-use http::{Request, StatusCode, header};
+use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -33,6 +33,9 @@ pub(super) struct Asked {
     /// spent there now.
     #[arg(long, value_name = "URL")]
     admin: Option<String>,
+    /// The file that holds the token which that listener asks for.
+    #[arg(long, value_name = "FILE", requires = "admin")]
+    admin_token: Option<PathBuf>,
     /// The request's method.
     #[arg(long, default_value = "GET")]
     method: String,
@@ -67,11 +70,11 @@ const AT_MOST: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 pub(super) fn explain(asked: Asked) -> ExitCode {
-    let Asked { config, admin, method, path, host, ip, header: mut headers, token, json } = asked;
+    let Asked { config, admin, admin_token, method, path, host, ip, header: mut headers, token, json } = asked;
     headers.extend(token.map(|token| ("authorization".to_owned(), format!("Bearer {token}"))));
     let question = Question { method, path, host, ip, headers };
     let explained = match (admin, config) {
-        (Some(admin), _) => ask(&admin, &question),
+        (Some(admin), _) => ask(&admin, admin_token.as_deref(), &question),
         (None, Some(file)) => match by_file(&file, &question) {
             Ok(explained) => explained,
             Err(invalid) => return invalid,
@@ -105,11 +108,14 @@ fn by_file(file: &Path, question: &Question) -> Result<Explained, ExitCode> {
     Ok(explain())
 }
 
-fn ask(admin: &str, question: &Question) -> Explained {
+fn ask(admin: &str, token: Option<&Path>, question: &Question) -> Explained {
     let authority = admin.strip_prefix("http://").unwrap_or(admin).trim_end_matches('/');
     let body = serde_json::to_vec(question)?;
+    let token = token.map(std::fs::read_to_string).transpose().map_err(|error| format!("the token: {error}"))?;
+    let shown = token.map(|token| HeaderValue::try_from(format!("Bearer {}", token.trim_end()))).transpose();
+    let shown = shown.map_err(|_| "the token cannot be the value of a header")?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let answered = runtime.block_on(async { timeout(AT_MOST, post(authority, body)).await });
+    let answered = runtime.block_on(async { timeout(AT_MOST, post(authority, shown, body)).await });
     let (status, body) = answered.map_err(|_| format!("{authority} does not answer in time"))??;
     if status.is_success() {
         return Ok(serde_json::from_slice(&body)?);
@@ -120,24 +126,33 @@ fn ask(admin: &str, question: &Question) -> Explained {
     Err(format!("{authority} answers {status}{}", detail.unwrap_or_default()).into())
 }
 
-async fn post(admin: &str, body: Vec<u8>) -> Result<(StatusCode, Bytes), Box<dyn Error>> {
+async fn post(admin: &str, shown: Option<HeaderValue>, body: Vec<u8>) -> Result<(StatusCode, Bytes), Box<dyn Error>> {
     let failed = |error| format!("{admin} does not answer: {error}");
     match admin.strip_prefix("unix:") {
-        Some(path) => post_over(UnixStream::connect(path).await.map_err(failed)?, "localhost", admin, body).await,
-        None => post_over(TcpStream::connect(admin).await.map_err(failed)?, admin, admin, body).await,
+        Some(path) => {
+            post_over(UnixStream::connect(path).await.map_err(failed)?, "localhost", admin, shown, body).await
+        }
+        None => post_over(TcpStream::connect(admin).await.map_err(failed)?, admin, admin, shown, body).await,
     }
 }
 
-async fn post_over<S>(stream: S, host: &str, admin: &str, body: Vec<u8>) -> Result<(StatusCode, Bytes), Box<dyn Error>>
+async fn post_over<S>(
+    stream: S,
+    host: &str,
+    admin: &str,
+    shown: Option<HeaderValue>,
+    body: Vec<u8>,
+) -> Result<(StatusCode, Bytes), Box<dyn Error>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let failed = |error: &dyn std::fmt::Display| format!("{admin} does not answer: {error}");
     let (mut send, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let request = Request::post("/v1/explain")
+    let mut request = Request::post("/v1/explain")
         .header(header::HOST, host)
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::<Bytes>::from(body))?;
+    request.headers_mut().extend(shown.map(|shown| (header::AUTHORIZATION, shown)));
     let answer = async {
         let response = send.send_request(request).await?;
         let status = response.status();

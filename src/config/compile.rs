@@ -8,19 +8,19 @@ use toml::de::DeTable;
 use super::context::Context;
 use super::diagnostics::Problem;
 use super::reader::{Located, Table};
-use super::units::{self, Fault};
+use super::units;
 use super::{
-    Config, Sources, compile_access, compile_identity, compile_limit, compile_route, compile_tls, compile_upstream,
+    Config, Sources, compile_access, compile_admin, compile_identity, compile_limit, compile_route, compile_snapshot,
+    compile_tls, compile_upstream,
 };
 use crate::gate::HoldCaps;
 use crate::policy::Policy;
 use crate::policy::client_ip::ClientIpRules;
-use crate::policy::host::{host, is_authority};
 use crate::proxy::Listen;
 use crate::proxy::settings::{Bounds, Fixed, Settings, Timeouts};
 use crate::respond::Profiles;
+use crate::telemetry;
 use crate::telemetry::{AccessLog, LogFormat, LogSettings};
-use crate::{admin, telemetry};
 
 pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Config> {
     let root = Table::root(context, document);
@@ -39,13 +39,14 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
         compile_upstream::upstreams(&root, listen.as_deref());
     let routes = compile_route::routes(&root, &upstream_names);
     let admin_table = root.table("admin");
-    let admin_listen = admin_listen(&admin_table, listen.as_deref());
-    let admin = admin(&admin_table);
+    let admin_listen = compile_admin::listen(&admin_table, listen.as_deref());
+    let admin = compile_admin::admin(&admin_table, admin_listen.as_ref());
     let headers = root.table("headers");
     let profiles = profiles(&headers);
     let free_preflights = headers.switch("free_preflights");
     let hold = hold(&root.table("hold"));
     let max_tokens = root.table("tokens").count("max_cached");
+    let snapshot = compile_snapshot::snapshot(&root.table("snapshot"));
     let log = log(&root.table("log"));
 
     let (names, identities) = compile_identity::identities(&root.table("identity"), tls_table.has("client_ca"));
@@ -53,6 +54,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let access = compile_access::access(&root, &names);
     let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
     let limits = compile_limit::limits(&root, &names, ipv6_prefix);
+    let admin = admin?;
 
     Some(Config {
         fixed: fixed?,
@@ -69,8 +71,10 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
         policy: Policy::new(limits?, identities?, client_ip?, free_preflights?).with_access(access, plans?),
         hold: hold?,
         max_tokens: max_tokens?.into_inner(),
-        admin_listen: admin_listen?,
-        admin: admin?,
+        admin_listen: admin_listen?.into_inner(),
+        admin: admin.0,
+        admin_tls: admin.1,
+        snapshot: snapshot?,
         log: log?,
         sources: Sources::default(),
     })
@@ -136,36 +140,6 @@ fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
         total: total?,
         upgraded_idle: upgraded_idle?,
     })
-}
-
-#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
-fn admin_listen(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Option<Listen>> {
-    let dir = table.context.dir;
-    let parse = |text: &str| if text == "off" { Ok(None) } else { units::listen(text, dir).map(Some) };
-    let address = table.parsed("listen", parse)?;
-    let is_chosen_later = |place: &Listen| matches!(place, Listen::Tcp(address) if address.port() == 0);
-    let wanted = address.get_ref().as_ref().filter(|place| !is_chosen_later(place));
-    let is_taken = |own: &&Located<Listen>| Some(own.get_ref()) == wanted;
-    if let Some(own) = listen.unwrap_or_default().iter().find(is_taken) {
-        let title = "`admin.listen` and `server.listen` are the same address";
-        let problem = Problem::new(address.span(), title);
-        table.context.note(problem.also(own.span(), "here"));
-    }
-    Some(address.into_inner())
-}
-
-fn admin(table: &Table<'_>) -> Option<admin::Settings> {
-    let hosts = table.list("hosts", admin_host)?;
-    Some(admin::Settings { hosts: hosts.into_iter().map(Located::into_inner).collect() })
-}
-
-fn admin_host(text: &str) -> Result<Box<str>, Fault> {
-    if text.contains(':') || !is_authority(text) {
-        return Err(
-            Fault::new(format!("`{text}` is not a host")).help(Some("a host is written without a port".to_owned()))
-        );
-    }
-    Ok(host(text).into())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

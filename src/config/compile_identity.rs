@@ -2,14 +2,16 @@
 //!
 //! No secret leaves this module but inside a verifier: what is wrong with one is said without it.
 
+use std::net::IpAddr;
 use std::ops::Range;
+use std::sync::Arc;
 
-use http::HeaderName;
+use http::{HeaderName, Uri};
 
 use super::diagnostics::Problem;
 use super::reader::{Located, Table};
 use super::units::Fault;
-use crate::policy::jwt::{Algorithm, KeyMaterial, Verifier, VerifierSpec};
+use crate::policy::jwt::{Algorithm, FetchedKeys, KeyMaterial, Verifier, VerifierSpec};
 use crate::policy::{CertificateName, Identity, IdentitySource, OnMissing};
 
 /// What a part of a key is called when it is no identity.
@@ -98,12 +100,13 @@ fn jwt(table: &Table<'_>) -> Option<IdentitySource> {
     let audience = table.text("audience");
     let require_exp = table.switch("require_exp");
     let leeway = table.parsed("leeway", super::units::duration_or_zero);
-    let keys = keys(table, algorithms.as_deref().unwrap_or_default());
-    let (spans, keys): (Vec<_>, Vec<_>) = keys?.into_iter().unzip();
+    let (keys, fetched) = keys(table, algorithms.as_deref().unwrap_or_default())?;
+    let (spans, keys): (Vec<_>, Vec<_>) = keys.into_iter().unzip();
     let spec = VerifierSpec {
         claim: claim?.into_inner(),
         algorithms: algorithms?,
         keys,
+        fetched,
         issuer: issuer.map(Located::into_inner),
         audience: audience.map(Located::into_inner),
         require_exp: require_exp?,
@@ -122,8 +125,11 @@ fn algorithms(table: &Table<'_>) -> Option<Vec<Algorithm>> {
     chosen.iter().map(|name| name.get_ref().parse().ok()).collect()
 }
 
-/// All keys and where they stand, if none has a problem.
-fn keys(table: &Table<'_>, algorithms: &[Algorithm]) -> Option<Vec<(Range<usize>, KeyMaterial)>> {
+/// Keys and where they stand.
+type KeysAt = Vec<(Range<usize>, KeyMaterial)>;
+
+/// All keys, if none has a problem, and those that are to be fetched.
+fn keys(table: &Table<'_>, algorithms: &[Algorithm]) -> Option<(KeysAt, Option<Arc<FetchedKeys>>)> {
     let Some(value) = table.get("keys") else {
         // Reading it notes that it is required.
         table.text("keys");
@@ -134,9 +140,56 @@ fn keys(table: &Table<'_>, algorithms: &[Algorithm]) -> Option<Vec<(Range<usize>
         table.fault("keys", value.span(), Fault::new("without a key no token can be verified"));
         return None;
     }
+    let (urls, files): (Vec<_>, Vec<_>) = items.iter().partition(|item| item.has("jwks_url"));
+    if let [first, second, ..] = urls[..] {
+        let problem = Problem::new(second.span(), "a second `jwks_url`: an identity has one at most");
+        table.context.note(problem.also(first.span(), "the first"));
+    }
+    let fetched = urls.first().map(|item| fetched(item, algorithms));
     let read = |item: &Table<'_>| Some((item.span(), key(item, algorithms)?));
-    items.iter().map(read).collect::<Vec<_>>().into_iter().collect()
+    let keys = files.into_iter().map(read).collect::<Vec<_>>().into_iter().collect::<Option<_>>();
+    Some((keys?, fetched.map_or(Some(None), |fetched| fetched.map(Some))?))
 }
+
+fn fetched(item: &Table<'_>, algorithms: &[Algorithm]) -> Option<Arc<FetchedKeys>> {
+    if let Some(value) = item.get("jwks_url").filter(|url| url.get_ref().as_str().is_some_and(|url| url.contains('@')))
+    {
+        item.context.hide(value.span());
+    }
+    if ["jwks", "pem", "secret"].iter().any(|other| item.has(other)) {
+        item.context.note(Problem::new(item.span(), ONE_KEY));
+        return None;
+    }
+    let url = item.parsed("jwks_url", jwks_url)?;
+    let span = url.span();
+    let fetched = FetchedKeys::new(url.into_inner(), algorithms);
+    if fetched.is_none() && !algorithms.is_empty() {
+        let what = "keys that are fetched are public, and HS256 needs a secret";
+        item.fault("jwks_url", span, Fault::new(what));
+    }
+    fetched
+}
+
+/// A URL of `https`, or of `http` on this machine.
+fn jwks_url(text: &str) -> Result<Uri, Fault> {
+    let fault = |what| Err(Fault::new(what));
+    let Ok(url) = text.parse::<Uri>() else { return fault("is not a URL") };
+    let (Some(scheme), Some(authority)) = (url.scheme_str(), url.authority()) else {
+        return fault("must begin with `https://` and a host");
+    };
+    let host = authority.host().trim_matches(['[', ']']);
+    let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+    match scheme {
+        _ if authority.as_str().contains('@') => fault("must not hold a user or a password"),
+        _ if text.contains('#') => fault("must not have a fragment"),
+        "https" => Ok(url),
+        "http" if is_here => Ok(url),
+        "http" => fault("must be `https`: whoever can change what is fetched could sign tokens"),
+        _ => fault("must begin with `https://`"),
+    }
+}
+
+const ONE_KEY: &str = "a key is exactly one of `jwks`, `jwks_url`, `pem` and `secret`";
 
 fn key(table: &Table<'_>, algorithms: &[Algorithm]) -> Option<KeyMaterial> {
     if table.is_broken() {
@@ -150,7 +203,7 @@ fn key(table: &Table<'_>, algorithms: &[Algorithm]) -> Option<KeyMaterial> {
             if let Some(value) = table.get("secret") {
                 check_not_literal(table, value);
             }
-            let problem = Problem::new(table.span(), "a key is exactly one of `jwks`, `pem` and `secret`");
+            let problem = Problem::new(table.span(), ONE_KEY);
             table.context.note(problem.absence());
             None
         }
@@ -179,17 +232,7 @@ fn read_file(table: &Table<'_>, key: &str, path: &Located<String>) -> Option<Vec
 }
 
 fn secret(key: &Table<'_>, algorithms: &[Algorithm]) -> Option<Vec<u8>> {
-    check_not_literal(key, key.get("secret")?)?;
-    let table = key.table("secret");
-    let (span, bytes) = match (table.has("env"), table.has("file")) {
-        (true, false) => secret_of_variable(&table),
-        (false, true) => secret_of_file(&table),
-        _ => {
-            let problem = Problem::new(table.span(), "a secret is exactly one of `env` and `file`");
-            table.context.note(problem.absence());
-            None
-        }
-    }?;
+    let (span, bytes) = secret_of(key, "secret")?;
     let what = match bytes.len() {
         0 => "this secret is empty".to_owned(),
         length if length < HS256_SECRET_BYTES_MIN && algorithms.contains(&Algorithm::Hs256) => {
@@ -197,8 +240,23 @@ fn secret(key: &Table<'_>, algorithms: &[Algorithm]) -> Option<Vec<u8>> {
         }
         _ => return Some(bytes),
     };
-    table.context.note(Problem::new(span, what));
+    key.context.note(Problem::new(span, what));
     None
+}
+
+/// What the variable or the file holds that an option names, and where that stands.
+pub(super) fn secret_of(holder: &Table<'_>, key: &str) -> Option<(Range<usize>, Vec<u8>)> {
+    check_not_literal(holder, holder.get(key)?)?;
+    let table = holder.table(key);
+    match (table.has("env"), table.has("file")) {
+        (true, false) => secret_of_variable(&table),
+        (false, true) => secret_of_file(&table),
+        _ => {
+            let problem = Problem::new(table.span(), "a secret is exactly one of `env` and `file`");
+            table.context.note(problem.absence());
+            None
+        }
+    }
 }
 
 /// Notes a secret that is written into the configuration, and keeps it from being shown.

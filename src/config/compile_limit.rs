@@ -10,10 +10,10 @@ use super::compile_beyond::{self, Beyond, Word};
 use super::compile_cost;
 use super::compile_identity::{BUILT_IN_PARTS, header_name};
 use super::compile_rule::Scheme;
-use super::compile_settle;
 use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
+use super::{compile_settle, compile_snapshot};
 use crate::policy::key::KeyPart;
 use crate::policy::{HeaderTest, HostPattern, Limit, Match, Mode, PathPattern, Stage};
 
@@ -40,12 +40,19 @@ pub(super) fn limits(root: &Table<'_>, identities: &[String], ipv6_prefix: u8) -
 
 fn written(root: &Table<'_>, identities: &[String], ipv6_prefix: u8) -> Option<Vec<Limit>> {
     let mut names: Vec<Located<String>> = Vec::new();
-    let read = |table: &Table<'_>| limit(table, identities, ipv6_prefix, &mut names);
+    let has_snapshot = root.has("snapshot");
+    let read = |table: &Table<'_>| limit(table, identities, ipv6_prefix, has_snapshot, &mut names);
     let limits: Vec<_> = root.tables("limit").iter().map(read).collect();
     limits.into_iter().collect()
 }
 
-fn limit(table: &Table<'_>, identities: &[String], ipv6_prefix: u8, names: &mut Vec<Located<String>>) -> Option<Limit> {
+fn limit(
+    table: &Table<'_>,
+    identities: &[String],
+    ipv6_prefix: u8,
+    has_snapshot: bool,
+    names: &mut Vec<Located<String>>,
+) -> Option<Limit> {
     let name = name(table, names);
     let stage = table.choice("stage", &[("arrival", Stage::Arrival), ("identified", Stage::Identified)]);
     let mode = table.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
@@ -73,6 +80,7 @@ fn limit(table: &Table<'_>, identities: &[String], ipv6_prefix: u8, names: &mut 
     let (beyond, allowed) = (beyond?, allowed?);
     let on_full = beyond.on_full(table, &allowed);
     let Beyond { on_limit, ban, .. } = beyond;
+    let persist = compile_snapshot::persist(table, &allowed, ban.as_ref(), has_snapshot);
     Some(Limit {
         name: name?.into(),
         stage: stage?,
@@ -87,6 +95,7 @@ fn limit(table: &Table<'_>, identities: &[String], ipv6_prefix: u8, names: &mut 
         ban,
         max_keys: max_keys?.into_inner(),
         on_full,
+        persist,
     })
 }
 

@@ -24,7 +24,7 @@ pub(super) fn tls(table: &Table<'_>) -> Option<Tls> {
         None
     };
     let tls = Tls::new(certificates?, clients);
-    tls.map_err(|what| table.context.note(Problem::new(table.span(), format!("`server.tls`: {what}")))).ok()
+    tls.map_err(|what| table.context.note(Problem::new(table.span(), format!("`{}`: {what}", table.path())))).ok()
 }
 
 /// All of them, if none has a problem.

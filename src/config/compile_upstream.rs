@@ -13,6 +13,7 @@ use super::units::{self, Fault};
 use crate::policy::key::KeyPart;
 use crate::policy::upgrades::Upgrades;
 use crate::proxy::Listen;
+use crate::proxy::proxy_protocol::Version;
 use crate::proxy::settings::{Address, Balance, Cap, Eject, Endpoint, Health, Upstream};
 
 /// All upstreams.
@@ -204,6 +205,8 @@ fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstr
     let rewrite_host = table.choice("host", &[("preserve", false), ("upstream", true)]);
     let max_idle = table.count("max_idle");
     let idle_timeout = table.duration("idle_timeout");
+    let versions = [("off", None), ("v1", Some(Version::V1)), ("v2", Some(Version::V2))];
+    let proxy_protocol = table.choice("proxy_protocol", &versions);
     let upgrades = upgrades(table);
     Some(Upstream {
         name: None,
@@ -217,6 +220,7 @@ fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstr
         rewrite_host: rewrite_host?,
         max_idle: max_idle?.into_inner(),
         idle_timeout: idle_timeout?,
+        proxy_protocol: proxy_protocol?,
         upgrades: upgrades?,
     })
 }

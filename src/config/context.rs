@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::io::Read;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Sources;
 use super::diagnostics::Problem;
@@ -38,6 +38,11 @@ impl<'a> Context<'a> {
 
     pub(super) fn env(&self, name: &str) -> Option<String> {
         (self.env)(name)
+    }
+
+    /// The path of a file that is not read here.
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.dir.join(path)
     }
 
     /// The content of a file, which is remembered as one that matters.

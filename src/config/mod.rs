@@ -5,11 +5,13 @@
 
 mod compile;
 mod compile_access;
+mod compile_admin;
 mod compile_beyond;
 mod compile_identity;
 mod compile_limit;
 mod compile_route;
 mod compile_settle;
+mod compile_snapshot;
 mod compile_tls;
 mod compile_upstream;
 
@@ -41,7 +43,7 @@ pub use diagnostics::Diagnostics;
 pub use schema::{Kind, Opt, Preset, options, options_markdown};
 pub use sources::Sources;
 
-use crate::{admin, gate, policy, proxy, telemetry};
+use crate::{admin, gate, policy, proxy, store, telemetry};
 use context::Context;
 use diagnostics::Problem;
 
@@ -60,8 +62,12 @@ pub struct Config {
     pub max_tokens: usize,
     /// Where operators are answered, if they are; fixed at start.
     pub admin_listen: Option<proxy::Listen>,
-    /// What they may do, fixed at start.
+    /// What they may do.
     pub admin: admin::Settings,
+    /// What its clients are met with.
+    pub admin_tls: Option<proxy::tls::Tls>,
+    /// Where the state of limits is kept, fixed at start.
+    pub snapshot: Option<store::snapshot::Settings>,
     /// Logs; only the access log changes on reload.
     pub log: telemetry::LogSettings,
     /// Files it was read from: itself, keys, secrets. A change of any is a reason to reload.

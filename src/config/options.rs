@@ -25,6 +25,9 @@ const SERVER_NAME: &str = "The name that is asked for and that the service's cer
 const CERT: &str = "A certificate in PEM that the service is shown, followed by those that signed it.";
 const KEY: &str = "Its private key in PEM, without a password.";
 const HOSTS: &[&str] = &["preserve", "upstream"];
+const PROXY_VERSIONS: &[&str] = &["off", "v1", "v2"];
+const PROXY_PROTOCOL: &str =
+    "Begin connections with a PROXY header that names the client; then each request has one of its own.";
 const PROTOCOL: &str = "name of a protocol, such as `websocket`";
 const UPGRADE: &str = "Protocols that clients may change to with `Upgrade`; other upgrades are not sent on.";
 
@@ -95,6 +98,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Idle connections to the service that each worker keeps."),
     opt("upstream.idle_timeout", Duration, Toml("\"30s\""),
         "How long they are kept."),
+    opt("upstream.proxy_protocol", OneOf(PROXY_VERSIONS), Toml("\"off\""), PROXY_PROTOCOL),
     opt("upstream.upgrade", List(PROTOCOL), Toml("[]"), UPGRADE),
 
     opt("upstreams.NAME.endpoints", Kind::Some(ENDPOINT), Required,
@@ -137,6 +141,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Idle connections to each endpoint that each worker keeps."),
     opt("upstreams.NAME.idle_timeout", Duration, Toml("\"30s\""),
         "How long they are kept."),
+    opt("upstreams.NAME.proxy_protocol", OneOf(PROXY_VERSIONS), Toml("\"off\""), PROXY_PROTOCOL),
     opt("upstreams.NAME.upgrade", List(PROTOCOL), Toml("[]"), UPGRADE),
 
     opt("route.match.path", Kind::Some("path pattern"), Unset("all"),
@@ -160,6 +165,23 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Where metrics and health are served."),
     opt("admin.hosts", List("host name"), Toml("[]"),
         "Names by which its API may be asked, beside addresses and `localhost`."),
+    opt("admin.insecure", Switch, Toml("false"),
+        "Answer other machines without TLS."),
+    opt("admin.token.env", Text("name"), NONE,
+        "The environment variable that holds the token that operators show; this or `file`. Required where other \
+         machines reach it."),
+    opt("admin.token.file", Text("file"), NONE,
+        "The file that holds it; one newline at its end is not part of it."),
+    opt("admin.tls.certificates", Tables("`cert` and `key` each"), Required,
+        "As `server.tls.certificates`, for operators."),
+    opt("admin.tls.certificates.cert", Text("file"), Required,
+        "A certificate in PEM, followed by those that signed it."),
+    opt("admin.tls.certificates.key", Text("file"), Required,
+        "Its private key in PEM, without a password."),
+    opt("admin.tls.client_ca", Text("file"), NONE,
+        "Certificates in PEM that sign those of operators; operators show one."),
+    opt("admin.tls.client_auth", OneOf(&["required", "optional"]), Toml("\"required\""),
+        "Whether an operator without a certificate is turned away."),
 
     opt("headers.profiles", List("`x-ratelimit`, `ietf` or `wildberries`"), Toml("[\"x-ratelimit\"]"),
         "Which limit headers clients get."),
@@ -173,6 +195,11 @@ pub(super) const OPTIONS: &[Opt] = &[
 
     opt("tokens.max_cached", Count(1, 100_000_000), Toml("10000"),
         "Verified tokens that are remembered."),
+
+    opt("snapshot.path", Text("file"), Required,
+        "Where the state of limits is kept between runs, with the secret of their keys."),
+    opt("snapshot.interval", Duration, Toml("\"1min\""),
+        "How often it is written, beside the end of each run."),
 
     opt("log.format", OneOf(&["auto", "text", "json"]), Toml("\"auto\""),
         "How a log line is written; `auto` is text on a terminal and JSON elsewhere."),
@@ -191,10 +218,12 @@ pub(super) const OPTIONS: &[Opt] = &[
         "The claim that is the identity."),
     opt("identity.NAME.jwt.algorithms", Kind::Some("`HS256`, `RS256`, `ES256` or `EdDSA`"), Required,
         "Signatures that are accepted."),
-    opt("identity.NAME.jwt.keys", Tables("one of `jwks`, `pem` and `secret` each"), Required,
+    opt("identity.NAME.jwt.keys", Tables("one of `jwks`, `jwks_url`, `pem` and `secret` each"), Required,
         "Keys that are trusted."),
     opt("identity.NAME.jwt.keys.jwks", Text("file"), NONE,
         "A JSON Web Key Set."),
+    opt("identity.NAME.jwt.keys.jwks_url", Text("URL of `https`"), NONE,
+        "Where a JSON Web Key Set is fetched from; one for each identity at most."),
     opt("identity.NAME.jwt.keys.pem", Text("file"), NONE,
         "A public key in PEM."),
     opt("identity.NAME.jwt.keys.secret.env", Text("name"), NONE,
@@ -331,4 +360,6 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Keys that are remembered exactly."),
     opt("limit.on_full", OneOf(&["sketch", "shared", "reject", "allow"]), Unset("`sketch` if it can be, else `shared`"),
         "New keys at `max_keys`: counted in fixed memory, sharing buckets, refused, or let through uncounted."),
+    opt("limit.persist", Switch, Unset("true if a rate or a ban of it lasts an hour or more"),
+        "Keep its state in `snapshot.path`, so that a restart refills nothing."),
 ];

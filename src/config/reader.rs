@@ -91,7 +91,7 @@ impl<'a> Table<'a> {
     }
 
     fn holds_secrets(&self) -> bool {
-        let is_within = ["identity", "server.tls"].iter().any(|start| self.path.starts_with(start));
+        let is_within = ["identity", "server.tls", "admin"].iter().any(|start| self.path.starts_with(start));
         is_within || [".identity", ".tls"].iter().any(|end| self.path.ends_with(end))
     }
 
@@ -102,6 +102,11 @@ impl<'a> Table<'a> {
             DeValue::Array(items) => items.iter().for_each(|item| self.hide_all(item)),
             _ => self.context.hide(value.span()),
         }
+    }
+
+    /// Its full name.
+    pub(super) fn path(&self) -> &str {
+        &self.path
     }
 
     /// Where it begins.

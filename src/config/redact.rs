@@ -70,7 +70,7 @@ pub(super) fn after_secrets(text: &str) -> Vec<Range<usize>> {
 }
 
 fn is_like_secret(word: &str) -> bool {
-    word.to_ascii_lowercase().contains("secret") || nearest(word, ["secret"]).is_some()
+    word == "token" || word.to_ascii_lowercase().contains("secret") || nearest(word, ["secret"]).is_some()
 }
 
 /// Every word that may be part of an identity's secret, or be one that access goes by: all but known ones, in comments or, in text that is not

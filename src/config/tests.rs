@@ -4,7 +4,10 @@
 #![allow(clippy::too_many_lines, clippy::needless_raw_string_hashes)]
 
 mod access;
+mod admin;
+mod fetched;
 mod rules;
+mod snapshot;
 mod tls;
 mod upstreams;
 
@@ -27,7 +30,7 @@ const UPSTREAM: &str = "[upstream]\nurl = \"http://127.0.0.1:9000\"\n";
 
 fn compile(text: &str) -> Result<Config, Diagnostics> {
     let env = |name: &str| match name {
-        "WEIR_JWT_SECRET" => Some("0123456789abcdef0123456789abcdef".to_owned()),
+        "WEIR_JWT_SECRET" | "WEIR_ADMIN_TOKEN" => Some("0123456789abcdef0123456789abcdef".to_owned()),
         "SHORT" => Some("hunter2".to_owned()),
         "EMPTY" => Some(String::new()),
         _ => None,
@@ -215,7 +218,7 @@ quux = 1"#), @r#"
     6 | quux = 1
       | ^^^^
       |
-      = help: `[[limit]]` can have name, stage, mode, match, except, key, algorithm, rate, burst, max, align, time_zone, sub_windows, cost, plans, overrides, count, settle, max_debt, on_limit, hold, delay, ban, max_keys, on_full
+      = help: `[[limit]]` can have name, stage, mode, match, except, key, algorithm, rate, burst, max, align, time_zone, sub_windows, cost, plans, overrides, count, settle, max_debt, on_limit, hold, delay, ban, max_keys, on_full, persist
     "#);
     insta::assert_snapshot!(said(r#"[[limits]]
 name = "a""#), @r#"
@@ -782,13 +785,13 @@ keys = [
     13 |   { jwks = *********** },
        |            ^^^^^^^^^^^
 
-    error: a key is exactly one of `jwks`, `pem` and `secret`
+    error: a key is exactly one of `jwks`, `jwks_url`, `pem` and `secret`
       --> weir.toml:14:3
        |
     14 |   { jwks = "keys/sellers.jwks.json", pem = "keys/sellers.pem" },
        |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 
-    error: a key is exactly one of `jwks`, `pem` and `secret`
+    error: a key is exactly one of `jwks`, `jwks_url`, `pem` and `secret`
       --> weir.toml:15:3
        |
     15 |   { jwk = ********* },

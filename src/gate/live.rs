@@ -71,6 +71,8 @@ pub struct LimitState {
     pub(super) metrics: LimitMetrics,
     /// The limit as the newest policy has it, for those who wait; none once it is gone.
     pub(super) rule: ArcSwapOption<Limit>,
+    /// Whether its state is kept when the process ends, as the last policy with it has it.
+    pub(super) persists: AtomicBool,
 }
 
 impl Gate {
@@ -98,15 +100,20 @@ impl Gate {
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let mut states = Vec::with_capacity(policy.limits().len());
         for limit in policy.limits() {
-            let state = known.entry(limit.name.clone()).or_insert_with(|| Arc::new(self.state(limit, Arc::default())));
+            let new = |bans| {
+                let table = Table::new(&limit.allowed.usual, limit.max_keys, limit.on_full);
+                Arc::new(self.state(&limit.name, table, bans))
+            };
+            let state = known.entry(limit.name.clone()).or_insert_with(|| new(Arc::default()));
             if !state.table.fits(&limit.allowed.usual) {
                 // Another algorithm begins anew, but for bans. Who waits on the old one is not stopped by it any more.
                 let bans = Arc::clone(&state.bans);
-                let old = std::mem::replace(state, Arc::new(self.state(limit, bans)));
+                let old = std::mem::replace(state, new(bans));
                 old.rule.store(None);
                 old.wake_all();
             }
             state.table.set_bound(limit.max_keys, limit.on_full);
+            state.persists.store(limit.persist, Ordering::Relaxed);
             state.rule.store(Some(Arc::new(limit.clone())));
             states.push(Arc::clone(state));
         }
@@ -173,17 +180,19 @@ impl Gate {
         self.waiting.load(Ordering::Acquire)
     }
 
-    fn state(&self, limit: &Limit, bans: Arc<Bans>) -> LimitState {
+    /// The state of a limit that no policy has yet.
+    pub(super) fn state(&self, name: &str, table: Table, bans: Arc<Bans>) -> LimitState {
         LimitState {
             clock: self.clock,
-            name: limit.name.clone(),
-            table: Table::new(&limit.allowed.usual, limit.max_keys, limit.on_full),
+            name: name.into(),
+            table,
             line: Line::default(),
             delays: Line::default(),
             bans,
             refused: RefusedKeys::default(),
-            metrics: self.metrics.limit(&limit.name),
+            metrics: self.metrics.limit(name),
             rule: ArcSwapOption::empty(),
+            persists: AtomicBool::new(false),
         }
     }
 }

@@ -11,6 +11,7 @@ mod delay;
 mod explain;
 mod hold;
 mod identify;
+mod keep;
 mod line;
 mod live;
 mod outcome;

@@ -6,6 +6,7 @@ mod ban;
 mod delay;
 mod explain;
 mod hold;
+mod keep;
 mod refused;
 mod spend;
 mod stages;
@@ -59,6 +60,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         ban: None,
         max_keys: 1000,
         on_full: OnFull::Sketch,
+        persist: true,
     }
 }
 

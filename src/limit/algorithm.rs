@@ -3,6 +3,8 @@
 //! A table of many keys should hold the states of its one algorithm, which are smaller: [`AnyState`] is for the
 //! rest, such as limits of several windows of different kinds, simulations and explanations.
 
+mod packed;
+
 use super::state;
 use super::{Allowance, Decision, Quota, Retry, windows};
 use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, sub_window, token_bucket};
@@ -149,6 +151,16 @@ impl Algorithm {
             (Self::Several(rules), _) => rules.iter().map(|rule| rule.refill_ns(cost)).max().unwrap_or(0),
             (_, 0) => self.period_ns().unwrap_or(0),
             (_, interval_ns) => interval_ns.saturating_mul(cost),
+        }
+    }
+
+    /// For how long something spent within the limit counts at most, in nanoseconds; 0 if that is not a matter of time.
+    pub fn memory_ns(&self) -> u64 {
+        match self {
+            Self::TokenBucket(quota) => quota.capacity_ns().max(quota.period_ns()),
+            Self::LeakyBucket(rule) => rule.quota.capacity_ns().max(rule.quota.period_ns()),
+            Self::Several(rules) => rules.iter().map(Self::memory_ns).max().unwrap_or(0),
+            other => other.period_ns().unwrap_or(0),
         }
     }
 

@@ -8,6 +8,9 @@
 //!
 //! Bound: never for fewer than `after` refusals within `within`; always after `2 * after - 1` of them at latest.
 
+use bytes::BufMut;
+
+use super::packed::{Packed, Unpacker, put_instant};
 use super::{Allowance, QuotaError, Rate};
 use crate::time::Timestamp;
 
@@ -29,6 +32,11 @@ impl Rule {
             Ok(_) if for_ns > for_max_ns => Err(QuotaError::TooLong),
             Ok(_) => Ok(Self { after, for_ns, for_max_ns }),
         }
+    }
+
+    /// How long a ban lasts at most, in nanoseconds.
+    pub fn longest_ns(&self) -> u64 {
+        self.for_max_ns
     }
 
     /// How long the ban after `bans` others lasts, in nanoseconds.
@@ -90,6 +98,26 @@ impl State {
     /// The instant from which this state is as good as a new one.
     pub fn idle_at(&self) -> Timestamp {
         self.window_ends.max(self.forgotten_at)
+    }
+}
+
+impl Packed for State {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        for at in [self.window_ends, self.banned_until, self.forgotten_at] {
+            put_instant(bytes, at);
+        }
+        bytes.put_u64_le(self.refusals);
+        bytes.put_u32_le(self.bans);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
+        Some(Self {
+            window_ends: from.instant()?,
+            banned_until: from.instant()?,
+            forgotten_at: from.instant()?,
+            refusals: from.u64()?,
+            bans: from.u32()?,
+        })
     }
 }
 

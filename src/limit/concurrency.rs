@@ -6,6 +6,7 @@
 //!
 //! Bound: at no instant more than `max` units are in flight.
 
+use super::packed::{Packed, Unpacker};
 use super::state::{self, settled};
 use super::{Decision, QuotaError, Retry};
 use crate::time::Timestamp;
@@ -97,6 +98,15 @@ impl state::State for State {
 
     fn idle_at(&self) -> Timestamp {
         Timestamp::from_ns(if self.in_flight == 0 { 0 } else { u64::MAX })
+    }
+}
+
+/// What is in flight ends with its process, so there is nothing to keep.
+impl Packed for State {
+    fn pack(&self, _: &mut Vec<u8>) {}
+
+    fn unpack(_: &mut Unpacker<'_>) -> Option<Self> {
+        Some(Self { in_flight: 0 })
     }
 }
 

@@ -10,6 +10,9 @@
 //! A changed count leaves what is spent. A changed kind or length of window leaves it too, until a window of the
 //! new kind ends: nothing comes back sooner than that.
 
+use bytes::BufMut;
+
+use super::packed::{Packed, Unpacker, put_instant};
 use super::state::{self, settled};
 use super::{Allowance, Calendar, Decision, QuotaError, Rate, Retry};
 use crate::time::Timestamp;
@@ -218,6 +221,22 @@ impl state::State for State {
 
     fn idle_at(&self) -> Timestamp {
         if self.used == 0 { Timestamp::ZERO } else { self.ends }
+    }
+}
+
+impl Packed for State {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        put_instant(bytes, self.ends);
+        bytes.put_u64_le(self.used);
+        bytes.put_u64_le(self.kind);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
+        let (ends, used, kind) = (from.instant()?, from.u64()?, from.u64()?);
+        let is_calendar = kind & IS_CALENDAR != 0;
+        // Of another calendar, so that what is used is put into the window that is open now.
+        let kind = if is_calendar && from.moved().is_some() { !kind | IS_CALENDAR } else { kind };
+        Some(Self { ends, used, kind })
     }
 }
 

@@ -9,6 +9,7 @@
 //! `c` units is followed by the next no sooner than `c * interval` later, so in any span of length `w` the
 //! requests but the last take at most `w / interval` units.
 
+use super::packed::{Packed, Unpacker};
 use super::{Decision, Quota, Retry, state, token_bucket};
 use crate::time::Timestamp;
 
@@ -94,6 +95,16 @@ impl state::State for State {
 
     fn idle_at(&self) -> Timestamp {
         self.bucket.idle_at()
+    }
+}
+
+impl Packed for State {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        self.bucket.pack(bytes);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
+        token_bucket::State::unpack(from).map(|bucket| Self { bucket })
     }
 }
 

@@ -8,6 +8,7 @@ mod calendar;
 mod divisor;
 mod full;
 mod key;
+mod packed;
 mod quota;
 pub mod state;
 
@@ -31,6 +32,7 @@ pub use algorithm::{Algorithm, AnyReceipt, AnyState, Several};
 pub use calendar::{Calendar, CalendarError, Unit};
 pub use full::OnFull;
 pub use key::Key;
+pub use packed::{Moved, Packed, Unpacker};
 pub use quota::{Allowance, Quota, QuotaError, Rate};
 pub use state::State;
 

@@ -72,6 +72,11 @@ impl IntervalTag {
         Self(shift << TAG_BITS | (interval_ns >> shift) as u32)
     }
 
+    /// The tag of these bits, if an interval has it.
+    pub(super) const fn from_bits(bits: u32) -> Option<Self> {
+        if bits >> TAG_BITS <= u64::BITS - TAG_BITS { Some(Self(bits)) } else { None }
+    }
+
     /// The interval, rounded up.
     pub(super) const fn interval_ns_ceil(self) -> u64 {
         self.interval_ns() + ((1 << (self.0 >> TAG_BITS)) - 1)

@@ -10,7 +10,10 @@
 //!
 //! Nothing is locked here: one sketch is for one lock.
 
-use super::{Decision, Key, Quota, token_bucket};
+use bytes::BufMut;
+
+use super::packed::{Packed, Unpacker, put_instant};
+use super::{Decision, Key, Quota, Rate, token_bucket};
 use crate::time::Timestamp;
 
 /// Cells of one key: it is mistaken for another only if all of them are shared.
@@ -113,6 +116,11 @@ impl Sketch {
         self.latest
     }
 
+    /// Cells in a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
     fn bucket(&self, cells: &[Timestamp; ROWS]) -> token_bucket::State {
         let tat = cells.iter().copied().min().unwrap_or(Timestamp::ZERO);
         token_bucket::State::filling(tat, &self.quota)
@@ -124,6 +132,25 @@ impl Sketch {
         let mask = self.width as u64 - 1;
         let hashes = [low, low >> 32, high, high >> 32];
         std::array::from_fn(|row| row * self.width + usize::try_from(hashes[row] & mask).unwrap_or(0))
+    }
+}
+
+/// What is undone is not kept: those who hold receipts are gone.
+impl Packed for Sketch {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        bytes.put_u64_le(self.quota.interval_ns());
+        // A few rows of some thousand cells.
+        bytes.put_u32_le(u32::try_from(self.width).unwrap_or(u32::MAX));
+        self.cells.iter().for_each(|cell| put_instant(bytes, *cell));
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
+        let quota = Quota::new(Rate { count: 1, period_ns: from.u64()? }, 1).ok()?;
+        let width = usize::try_from(from.u32()?).ok().filter(|width| width.is_power_of_two())?;
+        let cells: Option<Box<[_]>> = (0..width.checked_mul(ROWS)?).map(|_| from.instant()).collect();
+        let cells = cells?;
+        let latest = cells.iter().copied().max().unwrap_or(Timestamp::ZERO);
+        Some(Self { cells, width, quota, latest, charges: 0 })
     }
 }
 

@@ -8,6 +8,9 @@
 
 use std::collections::VecDeque;
 
+use bytes::BufMut;
+
+use super::packed::{Packed, Unpacker, put_instant};
 use super::state::{self, settled};
 use super::{Allowance, Decision, QuotaError, Rate, Retry};
 use crate::time::Timestamp;
@@ -192,6 +195,33 @@ impl state::State for State {
 
     fn idle_at(&self) -> Timestamp {
         self.log.back().map_or(Timestamp::ZERO, |last| last.at.saturating_add_ns(self.period_ns))
+    }
+}
+
+impl Packed for State {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        bytes.put_u64_le(self.period_ns);
+        // No longer than `COUNT_MAX`, and what a debt adds.
+        bytes.put_u32_le(u32::try_from(self.log.len()).unwrap_or(u32::MAX));
+        for entry in self.log.iter().take(u32::MAX as usize) {
+            put_instant(bytes, entry.at);
+            bytes.put_u64_le(entry.units);
+        }
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
+        let period_ns = from.u64()?;
+        let mut log: VecDeque<Entry> = VecDeque::new();
+        let mut used: u64 = 0;
+        for _ in 0..from.u32()? {
+            let entry = Entry { at: from.instant()?, units: from.u64()? };
+            if entry.units == 0 || log.back().is_some_and(|last| last.at > entry.at) {
+                return None;
+            }
+            used = used.checked_add(entry.units)?;
+            log.push_back(entry);
+        }
+        Some(Self { log, used, period_ns })
     }
 }
 

@@ -8,8 +8,11 @@
 //! burst and rate. (If `a` units fall to one window and the next is `e` old, it has at most
 //! `count - a * (period - e) / period`; add both, and go on from window to window.)
 
+use bytes::BufMut;
+
+use super::packed::{Packed, Unpacker, put_instant};
 use super::state::{self, settled};
-use super::{Allowance, Decision, Retry};
+use super::{Allowance, Decision, Rate, Retry};
 use crate::time::Timestamp;
 
 /// What is kept for one key: 32 bytes.
@@ -216,6 +219,22 @@ fn decide(state: &State, rule: &Allowance, cost: u64, now: Timestamp) -> Decisio
     let retry =
         if cost > rule.count() { Retry::Never } else { Retry::AfterNs(state.retry_ns(rule.count(), cost, now)) };
     Decision { denied: Some(retry), remaining: free, reset_after_ns: state.reset_after_ns(now) }
+}
+
+impl Packed for State {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        put_instant(bytes, self.began);
+        for number in [self.last, self.this, self.period_ns] {
+            bytes.put_u64_le(number);
+        }
+    }
+
+    /// Where the clock was set, the windows of a key are cut as they were until it is idle.
+    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
+        let (began, last, this, period_ns) = (from.instant()?, from.u64()?, from.u64()?, from.u64()?);
+        Allowance::new(Rate { count: 1, period_ns }).ok()?;
+        Some(Self { began, last, this, period_ns })
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,9 @@
 //! Memory: `8 * n` bytes for a key that has spent something. An admission takes constant time, but for the
 //! sub-windows that have passed since the last charge, at most `n`.
 
+use bytes::BufMut;
+
+use super::packed::{Packed, Unpacker};
 use super::state::{self, settled};
 use super::{Allowance, Decision, QuotaError, Rate, Retry};
 use crate::time::Timestamp;
@@ -274,6 +277,48 @@ fn decide(state: &State, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
     };
     let reset_after_ns = if used == 0 { 0 } else { state.ends_counting(state.newest).ns_since(now) };
     Decision { denied, remaining: free, reset_after_ns }
+}
+
+impl Packed for State {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        bytes.put_u64_le(self.sub_ns);
+        bytes.put_u64_le(self.newest);
+        // At most `SUB_WINDOWS_MAX`, and none while nothing is spent.
+        let ring = if self.sum == 0 { &[][..] } else { &self.ring };
+        bytes.put_u32_le(u32::try_from(ring.len()).unwrap_or(u32::MAX));
+        for units in ring {
+            bytes.put_u64_le(*units);
+        }
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
+        let (sub_ns, newest, n) = (from.u64()?, from.u64()?, from.u32()?);
+        if n > SUB_WINDOWS_MAX {
+            return None;
+        }
+        Allowance::new(Rate { count: 1, period_ns: sub_ns.checked_mul(u64::from(n.max(1)))? }).ok()?;
+        let mut ring = Vec::with_capacity(usize::try_from(n).ok()?);
+        let mut sum: u64 = 0;
+        for _ in 0..n {
+            let units = from.u64()?;
+            sum = sum.saturating_add(units);
+            ring.push(units);
+        }
+        let mut state = Self { ring: ring.into_boxed_slice(), newest, sum, sub_ns };
+        // None before the epoch, so that the newest is found again by going back.
+        let is_early = |number: usize| number as u64 > newest && state.ring[number] > 0;
+        if (0..state.ring.len()).any(is_early) {
+            return None;
+        }
+        if let Some((then, now)) = from.moved().filter(|_| sum > 0) {
+            let used = state.used(then);
+            state.ring.fill(0);
+            (state.sum, state.newest) = (used, now.as_ns() / sub_ns);
+            let slot = state.slot(state.newest);
+            state.ring[slot] = used;
+        }
+        Some(state)
+    }
 }
 
 #[cfg(test)]

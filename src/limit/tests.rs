@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
 
+mod packed;
 mod properties;
 mod refunds;
 mod vectors;

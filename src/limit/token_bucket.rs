@@ -25,6 +25,9 @@
 //! every order would need as many numbers as there are charges outstanding: how far each can be undone depends
 //! on the lowest deficit since.
 
+use bytes::BufMut;
+
+use super::packed::{Packed, Unpacker, put_instant};
 use super::quota::IntervalTag;
 use super::state;
 use crate::limit::{Decision, Quota, Retry};
@@ -261,6 +264,18 @@ impl state::State for State {
 
     fn idle_at(&self) -> Timestamp {
         self.idle_at()
+    }
+}
+
+impl Packed for State {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        put_instant(bytes, self.tat);
+        bytes.put_u32_le(self.interval.0);
+        bytes.put_u32_le(self.given_back);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
+        Some(Self { tat: from.instant()?, interval: IntervalTag::from_bits(from.u32()?)?, given_back: from.u32()? })
     }
 }
 

@@ -236,6 +236,7 @@ pub(super) mod tests {
             ban: None,
             max_keys: 1,
             on_full: OnFull::Shared,
+            persist: false,
         }
     }
 

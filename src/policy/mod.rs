@@ -100,6 +100,8 @@ pub struct Limit {
     pub max_keys: usize,
     /// What happens to other keys then.
     pub on_full: OnFull,
+    /// Whether its state outlives the process, if there is a place to keep it.
+    pub persist: bool,
 }
 
 /// When a limit is decided.
@@ -260,6 +262,14 @@ impl Policy {
     /// All limits, also those that are off.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
+    }
+
+    /// The keys of identities that are fetched while this is in force, with the name of the identity.
+    pub fn fetched_keys(&self) -> impl Iterator<Item = (&str, &jwt::FetchedKeys)> {
+        self.identities.iter().filter_map(|identity| match &identity.source {
+            IdentitySource::Jwt { verifier, .. } => Some((&*identity.name, verifier.fetched()?)),
+            _ => None,
+        })
     }
 
     /// Whether any limit is decided at arrival.

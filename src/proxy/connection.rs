@@ -32,6 +32,7 @@ pub(super) async fn serve(worker: Rc<Worker>, socket: Socket, peer: SocketAddr, 
     let tls = view.current.settings.tls.clone();
     let bounds = view.current.settings.bounds.clone();
     let is_proxied = is_proxied(&view.current.settings.proxied_from, peer.ip());
+    let tells_local = view.current.settings.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some());
     drop(view); // a connection may outlive many
     let opening = async {
         let (socket, peer, first) =
@@ -49,7 +50,9 @@ pub(super) async fn serve(worker: Rc<Worker>, socket: Socket, peer: SocketAddr, 
         Stream::Plain(_) => (false, None),
         Stream::Tls(tls) => (true, tls.certificate().map(Box::new)),
     };
-    let peer = Peer { ip, text: ip.to_string().into(), is_tls, certificate };
+    let address = SocketAddr::new(ip, peer.port());
+    let local = if tells_local { stream.socket().local_addr() } else { None };
+    let peer = Peer { ip, text: ip.to_string().into(), address, local, is_tls, certificate };
     if is_h2 {
         over_h2::serve(worker, stream, peer, first, bounds, stage).await;
     } else {

@@ -5,6 +5,8 @@
 //!
 //! Not here: whose word is taken.
 
+use std::fmt::Display;
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Bytes of a header of version 1, with its line end.
@@ -127,6 +129,56 @@ fn v2_source(family: u8, addresses: &[u8]) -> Option<SocketAddr> {
         TCP6 => Some(SocketAddr::new(Ipv6Addr::from(*addresses.first_chunk::<16>()?).into(), port(32)?)),
         _ => None,
     }
+}
+
+/// Which header is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// A line of text.
+    V1,
+    /// Bytes.
+    V2,
+}
+
+/// Writes the header of a connection between these. If only one of them is IPv4, it is written as IPv6.
+pub(super) fn write(out: &mut Vec<u8>, version: Version, source: SocketAddr, destination: SocketAddr) {
+    let ports = (source.port(), destination.port());
+    match (version, source.ip(), destination.ip()) {
+        (Version::V1, IpAddr::V4(from), IpAddr::V4(to)) => write_v1(out, "TCP4", from, to, ports),
+        (Version::V1, from, to) => write_v1(out, "TCP6", mapped(from), mapped(to), ports),
+        (Version::V2, IpAddr::V4(from), IpAddr::V4(to)) => write_v2(out, TCP4, &from.octets(), &to.octets(), ports),
+        (Version::V2, from, to) => write_v2(out, TCP6, &mapped(from).octets(), &mapped(to).octets(), ports),
+    }
+}
+
+/// The header of a connection that is nobody's but our own.
+pub(super) fn local(version: Version) -> &'static [u8] {
+    match version {
+        Version::V1 => b"PROXY UNKNOWN\r\n",
+        Version::V2 => b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0",
+    }
+}
+
+fn mapped(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    }
+}
+
+/// Writing to memory does not fail.
+fn write_v1(out: &mut Vec<u8>, kind: &str, from: impl Display, to: impl Display, ports: (u16, u16)) {
+    let _ = write!(out, "PROXY {kind} {from} {to} {} {}\r\n", ports.0, ports.1);
+}
+
+fn write_v2(out: &mut Vec<u8>, family: u8, from: &[u8], to: &[u8], ports: (u16, u16)) {
+    let len = from.len() + to.len() + 4;
+    out.extend_from_slice(V2_BEGIN);
+    out.extend_from_slice(&[0x21, family, 0, u8::try_from(len).unwrap_or(u8::MAX)]);
+    out.extend_from_slice(from);
+    out.extend_from_slice(to);
+    out.extend_from_slice(&ports.0.to_be_bytes());
+    out.extend_from_slice(&ports.1.to_be_bytes());
 }
 
 #[cfg(test)]
@@ -266,6 +318,21 @@ mod tests {
         fn any_bytes_do_not_panic(begin in 0..3_usize, bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let begin = [&b""[..], V1_BEGIN, V2_BEGIN][begin];
             let _ = read(&[begin, &bytes].concat());
+        }
+
+        /// What is written is read, here and by another implementation.
+        #[test]
+        fn what_is_written(source: SocketAddr, destination: SocketAddr, is_v1: bool) {
+            let mut bytes = Vec::new();
+            write(&mut bytes, if is_v1 { Version::V1 } else { Version::V2 }, source, destination);
+            let header = read(&bytes).unwrap().unwrap();
+            let is_same = |found: SocketAddr, wanted: SocketAddr| {
+                (found.ip().to_canonical(), found.port()) == (wanted.ip().to_canonical(), wanted.port())
+            };
+            prop_assert!(header.len == bytes.len() && is_same(header.source.unwrap(), source));
+            let (other, len) = ProxyHeader::parse(&bytes, proxy_header::ParseConfig::default()).unwrap();
+            let other = other.proxied_address().unwrap();
+            prop_assert!(len == bytes.len() && is_same(other.source, source) && is_same(other.destination, destination));
         }
 
         /// What another implementation writes is read.

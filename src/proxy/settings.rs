@@ -9,6 +9,7 @@ use http::uri::Authority;
 use ipnet::IpNet;
 
 use super::listener::Listen;
+use super::proxy_protocol::Version;
 use super::tls::{ClientTls, ServerName, Tls};
 pub use super::upstream::Eject;
 use crate::policy::key::KeyPart;
@@ -77,6 +78,8 @@ pub struct Upstream {
     pub max_idle: usize,
     /// How long a connection is kept idle.
     pub idle_timeout: Duration,
+    /// With which header each connection begins, if with any.
+    pub proxy_protocol: Option<Version>,
     /// What its clients may change to, where their route says nothing else.
     pub upgrades: Upgrades,
 }

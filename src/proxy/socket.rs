@@ -3,6 +3,7 @@
 //! A closed set, so that it costs a branch.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -25,6 +26,14 @@ impl Socket {
     pub(super) fn set_nodelay(&self) {
         if let Self::Tcp(socket) = self {
             let _ = socket.set_nodelay(true);
+        }
+    }
+
+    /// Its address on this side, if it has one.
+    pub(super) fn local_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(socket) => socket.local_addr().ok(),
+            Self::Unix(_) => None,
         }
     }
 

@@ -13,6 +13,7 @@ use crate::gate::{Cause, Refusal, Standing, Unidentified, Why};
 use crate::limit::Retry;
 use crate::policy::Fields;
 use crate::policy::access::Ground;
+use crate::policy::jwt::TokenError;
 
 /// What is answered, before it is written. The headers that frame it and `connection` are the writer's.
 #[derive(Debug)]
@@ -81,8 +82,12 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The answer to a request without the identity it needs: 401.
+    /// The answer to a request without the identity it needs: 401; or 503, if nobody can know whether it has it.
     pub fn unidentified(missing: &Unidentified<'_>, is_grpc: bool) -> Self {
+        if missing.why == Why::Token(TokenError::NoKeys) {
+            // Keys are tried for at about this rate.
+            return Self { retry_after_s: Some(1), ..Self::new(Kind::KeysMissing, missing.to_string(), is_grpc) };
+        }
         // RFC 6750, section 3: the error code only if there was a token.
         let challenge = missing.wants_bearer.then_some(match missing.why {
             Why::Missing => "Bearer",
@@ -90,6 +95,11 @@ impl<'a> Answer<'a> {
             Why::Token(_) => "Bearer error=\"invalid_token\"",
         });
         Self { challenge, ..Self::new(Kind::Unidentified, missing.to_string(), is_grpc) }
+    }
+
+    /// Which row of the table it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// The answer to a request that is shut out: 403. It names what the client knows already, and the plans that

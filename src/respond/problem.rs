@@ -18,6 +18,8 @@ pub enum Kind {
     BadPath,
     /// An identity is missing or does not hold.
     Unidentified,
+    /// The keys that would show whether an identity holds are not there.
+    KeysMissing,
     /// `[access]` shuts it out.
     Denied,
     /// Refused so often that everything is refused for a time.
@@ -63,6 +65,7 @@ impl Kind {
             Self::BadHost => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "bad_host", true),
             Self::BadPath => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "bad_path", false),
             Self::Unidentified => row(StatusCode::UNAUTHORIZED, "16", Level::DEBUG, "unidentified", false),
+            Self::KeysMissing => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::WARN, "keys_missing", false),
             Self::Denied => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "denied", false),
             Self::Banned => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "banned", false),
             Self::NoRoute => row(StatusCode::NOT_FOUND, "12", Level::DEBUG, "no_route", false),

@@ -3,11 +3,14 @@
 //! Fed by refusals only. A request looks here only while some key is banned, which one atomic count says. A key is
 //! forgotten when its state is that of a key never refused. At the bound, refusals of new keys are not counted.
 
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::{DashMap, Entry};
 
-use crate::limit::{Key, ban};
+use super::memory::{BLOCK_BYTES, in_blocks};
+use super::snapshot::{Emit, Tag, entry};
+use crate::limit::{Key, Packed, Unpacker, ban};
 use crate::time::Timestamp;
 
 /// The refusals and bans of one limit's keys.
@@ -25,6 +28,16 @@ struct Refused {
     state: ban::State,
     /// It is in the count of banned keys.
     is_counted: bool,
+}
+
+impl Packed for Refused {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        self.state.pack(bytes);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
+        Some(Self { state: ban::State::unpack(from)?, is_counted: false })
+    }
 }
 
 impl Refused {
@@ -76,6 +89,26 @@ impl Bans {
             keep
         });
         self.len.fetch_sub(idle, Ordering::Relaxed);
+    }
+
+    /// Packs all that is not as good as new at `now`, block by block. Locks one shard at a time.
+    pub(super) fn pack(&self, now: Timestamp, emit: &mut Emit<'_>) -> io::Result<()> {
+        let is_known = |refused: &Refused| refused.state.idle_at() > now;
+        in_blocks(&self.states, BLOCK_BYTES, is_known, |bytes| emit(Tag::Bans, bytes))
+    }
+
+    /// Takes those of a block for its own that are not as good as new at `now`.
+    pub(super) fn unpack(&self, from: &mut Unpacker<'_>, now: Timestamp) -> Option<()> {
+        while !from.is_empty() {
+            let (key, mut refused) = entry::<Refused>(from)?;
+            if refused.state.idle_at() > now {
+                refused.count(&self.banned, now);
+                if self.states.insert(key, refused).is_none() {
+                    self.len.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        Some(())
     }
 
     /// Keys that are banned at `now`. Looks at all of them if any is.

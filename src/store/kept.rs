@@ -10,11 +10,11 @@ use super::slots::Slots;
 use super::table::{Outcome, Receipt};
 use crate::limit::state::State;
 use crate::limit::token_bucket::{self, Answer};
-use crate::limit::{Algorithm, AnyReceipt, AnyState, Decision, Key};
+use crate::limit::{Algorithm, AnyReceipt, AnyState, Decision, Key, Packed, Unpacker};
 use crate::time::Timestamp;
 
 /// A state that is kept. A charge is made under a lock, and worked out after it.
-pub(super) trait Kept: State {
+pub(super) trait Kept: State + Packed {
     /// Where they are kept.
     type Map: Map<Self>;
 
@@ -38,7 +38,7 @@ pub(super) trait Kept: State {
 }
 
 /// The states of any number of keys in fixed memory.
-pub(super) trait Sketched<S: State>: Sized + Debug {
+pub(super) trait Sketched<S: State>: Packed + Debug {
     /// One without any key; none if there is none for this algorithm.
     fn new(rule: &S::Rule) -> Option<Self>;
 
@@ -56,6 +56,17 @@ pub(super) trait Sketched<S: State>: Sized + Debug {
 
     /// Decisions since this was last asked.
     fn take_decided(&self) -> u64;
+}
+
+/// There is no sketch.
+impl Packed for Infallible {
+    fn pack(&self, _: &mut Vec<u8>) {
+        match *self {}
+    }
+
+    fn unpack(_: &mut Unpacker<'_>) -> Option<Self> {
+        None
+    }
 }
 
 /// There is no sketch.

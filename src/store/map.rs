@@ -4,6 +4,7 @@
 //! Neither lets a guard out: states are reached in closures, under a lock that no other meets.
 
 use std::fmt::Debug;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::limit::Key;
@@ -24,6 +25,15 @@ pub(super) trait Map<S>: Debug {
 
     /// Runs `change` on the state of `key`. If there is none, what it returns is put there.
     fn entry<T>(&self, key: Key, change: impl FnOnce(Option<&mut S>) -> (Option<S>, T)) -> T;
+
+    /// Packs what is `wanted`, some `most` bytes at a time. Nothing is locked while a block is emitted. What is put in
+    /// meanwhile may be left out.
+    fn in_blocks(
+        &self,
+        most: usize,
+        wanted: impl Fn(&S) -> bool,
+        emit: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()>;
 
     /// Drops all that `keep` does not want, and says how many. Locks a few keys at a time.
     fn retain(&self, keep: impl FnMut(&S) -> bool) -> usize;

@@ -4,6 +4,8 @@
 //! happens to new keys at the bound is for [`OnFull`] to say; where they are counted by a sketch or in the buckets of
 //! the [`Overflow`], they may be refused too early and never get too much.
 
+mod packed;
+
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
@@ -13,6 +15,8 @@ use super::overflow::Overflow;
 use super::table::Outcome;
 use crate::limit::{Decision, Key, OnFull, Retry, sketch, token_bucket};
 use crate::time::Timestamp;
+
+pub(super) use packed::{BLOCK_BYTES, in_blocks};
 
 /// The states of all keys of one limit.
 #[derive(Debug)]
@@ -70,6 +74,11 @@ impl<S: Kept> Keys<S> {
         self.on_full.store(on_full);
     }
 
+    /// Keys that may be remembered exactly.
+    pub(super) fn max_keys(&self) -> usize {
+        self.at_most.load(Ordering::Relaxed)
+    }
+
     /// Keys remembered exactly.
     pub(super) fn len(&self) -> usize {
         self.states.len()
@@ -86,7 +95,7 @@ impl<S: Kept> Keys<S> {
 
     /// Whether there is no room for new keys.
     pub(super) fn is_full(&self) -> bool {
-        self.len() >= self.at_most.load(Ordering::Relaxed)
+        self.len() >= self.max_keys()
     }
 
     /// Decisions about keys without room since this was last asked.

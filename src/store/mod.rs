@@ -15,6 +15,8 @@ mod slots;
 mod table;
 mod tokens;
 
+pub mod snapshot;
+
 use smallvec::SmallVec;
 
 pub use bans::Bans;

@@ -3,10 +3,14 @@
 //! Each key falls into one of a fixed number of buckets by its hash. A bucket is charged for all of its
 //! keys, so no key gets more than a bucket of its own would give it; it may get less.
 
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bytes::BufMut;
+
 use super::kept::Kept;
-use crate::limit::Key;
+use super::snapshot::{Emit, Tag};
+use crate::limit::{Key, Unpacker};
 use crate::time::Timestamp;
 
 /// 4096 buckets of 40 bytes: about 160 KB for a limit that overflows, nothing for others.
@@ -59,6 +63,34 @@ impl<S: Kept> Overflow<S> {
             let bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
             bucket.state.as_ref().is_none_or(|state| state.idle_at() <= now)
         })
+    }
+
+    /// Packs the buckets that are not as good as new at `now`, some `most` bytes at a time. Locks one at a time.
+    pub(super) fn pack(&self, now: Timestamp, most: usize, emit: &mut Emit<'_>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for (number, bucket) in (0_u32..).zip(&self.buckets) {
+            let bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(state) = bucket.state.as_ref().filter(|state| state.idle_at() > now) {
+                bytes.put_u32_le(number);
+                state.pack(&mut bytes);
+            }
+            drop(bucket);
+            if bytes.len() > most {
+                emit(Tag::Shared, &bytes)?;
+                bytes.clear();
+            }
+        }
+        // Also if nothing is in it: keys that come next go on sharing.
+        emit(Tag::Shared, &bytes)
+    }
+
+    /// Takes the buckets of a block for its own.
+    pub(super) fn unpack(&self, from: &mut Unpacker<'_>) -> Option<()> {
+        while !from.is_empty() {
+            let bucket = self.buckets.get(usize::try_from(from.u32()?).ok()?)?;
+            bucket.lock().unwrap_or_else(PoisonError::into_inner).state = Some(S::unpack(from)?);
+        }
+        Some(())
     }
 
     /// Decisions since this was last asked.

@@ -2,11 +2,13 @@
 
 use std::fmt::Debug;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::io;
 
 use dashmap::{DashMap, Entry};
 
 use super::map::{Len, Map};
-use crate::limit::Key;
+use super::memory::in_blocks;
+use crate::limit::{Key, Packed};
 
 /// States by key, behind the lock of a shard.
 #[derive(Debug)]
@@ -22,7 +24,7 @@ const KEYS_PER_SHARD: usize = 16_384;
 const SHARDS_MIN: usize = 16;
 const SHARDS_MAX: usize = 1 << 14;
 
-impl<S: Debug> Map<S> for Shards<S> {
+impl<S: Debug + Packed> Map<S> for Shards<S> {
     fn new(max_keys: usize) -> Self {
         let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two().clamp(SHARDS_MIN, SHARDS_MAX);
         let states = DashMap::with_capacity_and_hasher_and_shard_amount(0, BuildHasherDefault::default(), shards);
@@ -56,6 +58,15 @@ impl<S: Debug> Map<S> for Shards<S> {
                 changed
             }
         }
+    }
+
+    fn in_blocks(
+        &self,
+        most: usize,
+        wanted: impl Fn(&S) -> bool,
+        emit: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        in_blocks(&self.states, most, wanted, emit)
     }
 
     fn retain(&self, mut keep: impl FnMut(&S) -> bool) -> usize {

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::kept::Sketched;
 use super::table::{Outcome, Receipt};
-use crate::limit::sketch::{self, Sketch};
-use crate::limit::{Key, Quota, token_bucket};
+use crate::limit::sketch::{self, ROWS, Sketch};
+use crate::limit::{Key, Packed, Quota, Unpacker, token_bucket};
 use crate::time::Timestamp;
 
 const SKETCHES: usize = 16;
@@ -42,6 +42,21 @@ impl Sketches {
 
     fn all(&self) -> impl Iterator<Item = MutexGuard<'_, Counted>> {
         self.0.iter().map(|one| one.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Packed for Sketches {
+    /// Locks one at a time.
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        self.all().for_each(|one| one.sketch.pack(bytes));
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
+        let one = |_| {
+            let sketch = Sketch::unpack(from).filter(|sketch| sketch.width() * ROWS == CELLS)?;
+            Some(Mutex::new(Counted { sketch, decided: 0 }))
+        };
+        (0..SKETCHES).map(one).collect::<Option<_>>().map(Self)
     }
 }
 

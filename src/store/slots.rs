@@ -15,6 +15,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
@@ -22,8 +23,8 @@ use bytemuck::allocation::zeroed_slice_box;
 
 use super::group::{Group, SLOTS};
 use super::map::{Len, Map};
-use crate::limit::Key;
 use crate::limit::token_bucket::State;
+use crate::limit::{Key, Packed};
 
 /// The buckets of one limit.
 #[derive(Debug)]
@@ -193,6 +194,40 @@ impl Map<State> for Slots {
         }
     }
 
+    fn in_blocks(
+        &self,
+        most: usize,
+        wanted: impl Fn(&State) -> bool,
+        mut emit: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        let pack = |bytes: &mut Vec<u8>, key: &Key, state: &State| {
+            if wanted(state) {
+                key.pack(bytes);
+                state.pack(bytes);
+            }
+        };
+        // First those that are spilled: they may come into a group meanwhile, and none goes the other way.
+        for stripe in &self.stripes {
+            stripe.lock().iter().for_each(|(key, state)| pack(&mut bytes, key, state));
+            emit_full(&mut bytes, most, &mut emit)?;
+        }
+        let mut place = 0;
+        loop {
+            while place < self.groups.load(Ordering::Acquire) {
+                self.group(place).hold_all().for_each(|held| pack(&mut bytes, &held.key, &held.state));
+                emit_full(&mut bytes, most, &mut emit)?;
+                place += 1;
+            }
+            // A split that is under way may have moved some to where nobody has looked.
+            let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+            if place >= self.groups.load(Ordering::Acquire) {
+                break;
+            }
+        }
+        emit_full(&mut bytes, 0, &mut emit)
+    }
+
     fn retain(&self, mut keep: impl FnMut(&State) -> bool) -> usize {
         let mut dropped = 0;
         if self.len() == 0 {
@@ -213,6 +248,15 @@ impl Map<State> for Slots {
         self.len.sub(dropped);
         dropped
     }
+}
+
+/// Emits what has more than `most` bytes.
+fn emit_full(bytes: &mut Vec<u8>, most: usize, emit: &mut impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    if bytes.len() > most {
+        emit(bytes)?;
+        bytes.clear();
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,11 +3,16 @@
 //! Token buckets have a map of their own, because they are what most limits are and a state of theirs is two words.
 //! All others share one kind of map.
 
+use std::io;
+
 use super::kept::Kept;
 use super::memory::Keys;
+use super::snapshot::Emit;
 use crate::limit::slow_down::{SlowDown, Slowed};
 use crate::limit::state::State;
-use crate::limit::{Algorithm, AnyReceipt, AnyState, Decision, Key, OnFull, Quota, Retry, sketch, token_bucket};
+use crate::limit::{
+    Algorithm, AnyReceipt, AnyState, Decision, Key, OnFull, Quota, Retry, Unpacker, sketch, token_bucket,
+};
 use crate::time::Timestamp;
 
 /// The state of all keys of one limit.
@@ -224,6 +229,45 @@ impl Table {
     /// Units charged beyond the limit and not yet paid, rounded up.
     pub fn over(&self, key: Key, rule: &Algorithm, now: Timestamp) -> u64 {
         matched!(&self.0, rule, |keys, rule| keys.look(key, rule, now, |state| state.over(rule, now)), else 0)
+    }
+
+    /// Which states it keeps, as a snapshot says it.
+    pub(super) fn kind(&self) -> u8 {
+        match self.0 {
+            Kind::Buckets(_) => 0,
+            Kind::Any(_) => 1,
+        }
+    }
+
+    /// An empty table that keeps such states.
+    pub(super) fn of_kind(kind: u8, max_keys: usize, on_full: OnFull) -> Option<Self> {
+        match kind {
+            0 => Some(Self(Kind::Buckets(Keys::new(max_keys, on_full)))),
+            1 => Some(Self(Kind::Any(Keys::new(max_keys, on_full)))),
+            _ => None,
+        }
+    }
+
+    /// Keys that may be remembered exactly.
+    pub(super) fn max_keys(&self) -> usize {
+        each!(&self.0, |keys| keys.max_keys())
+    }
+
+    /// Packs all that is not as good as new at `now`, block by block. Locks one shard at a time.
+    pub(super) fn pack(&self, now: Timestamp, emit: &mut Emit<'_>) -> io::Result<()> {
+        each!(&self.0, |keys| keys.pack(now, emit))
+    }
+
+    pub(super) fn unpack_keys(&self, from: &mut Unpacker<'_>, now: Timestamp) -> Option<()> {
+        each!(&self.0, |keys| keys.unpack_keys(from, now))
+    }
+
+    pub(super) fn unpack_sketch(&self, from: &mut Unpacker<'_>) -> Option<()> {
+        each!(&self.0, |keys| keys.unpack_sketch(from))
+    }
+
+    pub(super) fn unpack_shared(&self, from: &mut Unpacker<'_>) -> Option<()> {
+        each!(&self.0, |keys| keys.unpack_shared(from))
     }
 
     /// Drops every key that is as good as new at `now`, and says how many. Locks one shard at a time.

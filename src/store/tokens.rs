@@ -51,6 +51,11 @@ impl<V: Clone> TokenCache<V> {
         self.tokens.retain(|_, entry| entry.until > now);
     }
 
+    /// Forgets all, so that each is verified anew.
+    pub fn clear(&self) {
+        self.tokens.clear();
+    }
+
     /// Tokens remembered.
     pub fn len(&self) -> usize {
         self.tokens.len()

@@ -1,8 +1,8 @@
 //! Prometheus metrics. Handles with labels are resolved when a policy is installed, never per request.
 
 use prometheus::{
-    Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, TextEncoder,
 };
 
 use super::cells::{Durations, EndpointCells, LimitCells};
@@ -73,6 +73,14 @@ pub struct Metrics {
     pub reload_successful: IntGauge,
     /// Unix seconds of the last reload that went well.
     pub reload_timestamp: Gauge,
+    jwks_fetches: IntCounterVec,
+    jwks_timestamp: GaugeVec,
+    /// 1 if this process went on from a snapshot.
+    pub snapshot_restored: IntGauge,
+    /// 1 if the last snapshot could be written.
+    pub snapshot_successful: IntGauge,
+    snapshot_timestamp: Gauge,
+    snapshot_bytes: IntGauge,
 }
 
 #[derive(Debug)]
@@ -178,8 +186,41 @@ impl Metrics {
                 .gauge("weir_config_last_reload_successful", "1 if the last reload went well, else 0.")?,
             reload_timestamp: make
                 .float_gauge("weir_config_last_reload_timestamp_seconds", "When the last good reload was.")?,
+            jwks_fetches: make.counters(
+                "weir_jwks_fetches_total",
+                "Times that keys behind a URL were asked for.",
+                &["identity", "result"],
+            )?,
+            jwks_timestamp: make.register(GaugeVec::new(
+                Opts::new("weir_jwks_last_success_timestamp_seconds", "When keys behind a URL were last fetched."),
+                &["identity"],
+            )?)?,
+            snapshot_restored: make.gauge("weir_snapshot_restored", "1 if limits went on from a snapshot.")?,
+            snapshot_successful: make
+                .gauge("weir_snapshot_last_successful", "1 if the last snapshot was written, else 0.")?,
+            snapshot_timestamp: make
+                .float_gauge("weir_snapshot_last_timestamp_seconds", "When the last snapshot was written.")?,
+            snapshot_bytes: make.gauge("weir_snapshot_bytes", "Length of the last snapshot.")?,
             registry: make.registry,
         })
+    }
+
+    /// The keys of an identity were asked for at `now`.
+    #[allow(clippy::cast_precision_loss)] // seconds, as above
+    pub fn jwks_fetched(&self, identity: &str, is_good: bool, now: Timestamp) {
+        let result = if is_good { "ok" } else { "failed" };
+        self.jwks_fetches.with_label_values(&[identity, result]).inc();
+        if is_good {
+            self.jwks_timestamp.with_label_values(&[identity]).set(now.as_secs() as f64);
+        }
+    }
+
+    /// A snapshot of `bytes` was written at `now`.
+    #[allow(clippy::cast_precision_loss)] // seconds, as above
+    pub fn snapshot_written(&self, bytes: u64, now: Timestamp) {
+        self.snapshot_successful.set(1);
+        self.snapshot_timestamp.set(now.as_secs() as f64);
+        self.snapshot_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// A configuration was taken over at `now`.

@@ -97,6 +97,11 @@ pub fn instant_now() -> Instant {
     Instant::now()
 }
 
+/// The system's date as it is now, which may have been set since a [`Clock`] was started.
+pub fn system_now() -> Timestamp {
+    Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, saturating_ns))
+}
+
 /// Seconds of the system's date, for whatever needs to be done only so often.
 pub fn coarse_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())

@@ -32,15 +32,18 @@ mod limits;
 mod answers;
 mod attacks;
 
+mod admin;
 mod api;
 mod drain;
 mod examples;
 mod explain;
+mod jwks;
 mod logs;
 mod metrics;
 mod proxied;
 mod reload;
 mod settle;
+mod snapshot;
 mod systemd;
 
 mod tls;

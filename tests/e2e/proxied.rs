@@ -11,7 +11,7 @@ use rustls::{ClientConnection, StreamOwned};
 use crate::attacks::h2_frames::{CLEAN, Fate, HEADERS, SETTINGS, block, frame};
 use crate::attacks::lab::{Lab, is_closed, is_problem};
 use crate::ops::{replace, until};
-use crate::support::{Cert, Client, PATIENCE, Upstream, Weir, trusting};
+use crate::support::{Cert, Client, NEVER, PATIENCE, Upstream, Weir, trusting};
 
 const FROM: &str = "proxy_protocol = { from = [\"127.0.0.1\"] }";
 const REFUSED: &str = "weir_proxy_headers_refused_total";
@@ -210,4 +210,105 @@ fn a_reload_changes_who_is_asked() {
         client.answer().status == 200
     });
     assert_eq!((told(&upstream).as_str(), before.get("/").status), ("192.0.2.7", 200));
+}
+
+/// The text of a configuration that passes on whose connection it is.
+fn telling(upstream: SocketAddr, version: &str, server: &str) -> String {
+    let config = Weir::upgrading(&Upstream::start(), &["websocket"], server, "");
+    let url = config.lines().find(|line| line.starts_with("url = ")).unwrap().to_owned();
+    config.replace(&url, &format!("url = \"http://{upstream}\"\nproxy_protocol = \"{version}\""))
+}
+
+#[test]
+fn the_next_one_is_told() {
+    let upstream = Upstream::serving(|mut peer| {
+        while peer.head().is_some() {
+            peer.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
+        }
+    });
+    let weir = Weir::start_as(&telling(upstream.address(), "v1", ""));
+    let mut client = Client::connect(weir.address());
+    let own = client.stream().local_addr().unwrap();
+    let expected = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}\r\nGET /", own.port(), weir.address().port());
+    for turn in 1..=3 {
+        assert_eq!(client.get("/").status, 200);
+        // A header is the first thing on a connection; so each request has one of its own.
+        let received = upstream.received();
+        assert!(received.len() == turn && received[turn - 1].head.starts_with(&expected), "{received:?}");
+    }
+}
+
+/// Each endpoint gets the header, before TLS and with checks too; one that is tried after another says the same.
+#[test]
+fn every_endpoint_is_told() {
+    let app = crate::upgrades::echoing();
+    let (cert, folder) = (Cert::of_hosts(&["weir.test"]), tempfile::tempdir().unwrap());
+    cert.write(folder.path(), "a");
+    let limit = "[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"3/h\"\nmatch = { path = [\"/a\", \"/chat\"] }\n";
+    let tls = format!("[server.tls]\ncertificates = [{{ cert = \"a.pem\", key = \"a.key\" }}]\n{limit}");
+    std::fs::write(folder.path().join("weir.toml"), Weir::upgrading(&app, &["websocket"], FROM, &tls)).unwrap();
+    let inner = Weir::start_in(folder);
+    for version in ["v1", "v2"] {
+        let gone = Upstream::start().stop();
+        let folder = tempfile::tempdir().unwrap();
+        cert.write(folder.path(), "a");
+        let endpoints = format!("endpoints = [\"https://{}\", \"https://{gone}\"]", inner.address());
+        let more = "tls = { ca = \"a.pem\", server_name = \"weir.test\" }\nupgrade = \"websocket\"\nmax_connections = 2\n\
+                    health = { path = \"/healthz\", interval = \"10ms\", unhealthy_after = 1 }";
+        let text = format!("[upstreams.a]\n{endpoints}\n{more}\nproxy_protocol = \"{version}\"\n{NEVER}");
+        let text = Weir::text(&text).replace("[server]\n", &format!("[server]\n{FROM}\n"));
+        std::fs::write(folder.path().join("weir.toml"), text).unwrap();
+        let outer = Weir::start_in(folder);
+        let healthy =
+            |address| outer.metric(&format!("weir_endpoint_healthy{{endpoint=\"https://{address}\",upstream=\"a\"}}"));
+        until("only one is well", || healthy(gone) == 0.0 && healthy(inner.address()) == 1.0);
+        let source = if version == "v1" { "192.0.2.17" } else { "2001:db8:1::7" };
+        let ask = || {
+            let mut client = Client::connect(outer.address());
+            client.send([&v2(source), GET.as_bytes()].concat());
+            client.answer().status
+        };
+        let mut socket = Client::connect(outer.address());
+        socket.send([&v2(source), crate::upgrades::ASK.as_bytes()].concat());
+        assert_eq!(socket.head().unwrap().status, 101, "{version}");
+        crate::upgrades::echo(&mut socket, "sealed");
+        let got = app.received().into_iter().rfind(|received| received.target() == "/chat").unwrap();
+        assert_eq!(got.header("x-forwarded-for").as_deref(), Some(source), "{version}");
+        assert_eq!([ask(), ask(), ask()], [200, 200, 429], "{version}: all were this client's");
+    }
+    assert_eq!(inner.metric(REFUSED), 0.0, "checks begin with a header too");
+}
+
+#[test]
+fn two_in_a_row_pass_it_on() {
+    let upstream = crate::upgrades::echoing();
+    let limit = "[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"3/h\"\n";
+    for (version, source) in [("v1", "192.0.2.7"), ("v2", "192.0.2.8"), ("v1", "2001:db8::7"), ("v2", "2001:db8::8")] {
+        let inner = Weir::start_as(&Weir::upgrading(&upstream, &["websocket"], FROM, limit));
+        let outer = Weir::start_as(&telling(inner.address(), version, FROM));
+        let mut client = Client::connect(outer.address());
+        client.send([&v2(source), GET.as_bytes()].concat());
+        assert_eq!(client.answer().status, 200);
+        let got = upstream.received().pop().unwrap();
+        assert_eq!(got.header("x-forwarded-for").as_deref(), Some(source), "{version}");
+        // Over HTTP/2, and as a WebSocket.
+        let mut h2 = crate::attacks::h2_frames::H2 { client: Client::connect(outer.address()) };
+        let get = block(&[&CLEAN[..], &[(b":path", b"/h2")]].concat());
+        let settings = frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]);
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        h2.send(&[v1(source), preface, settings, frame(HEADERS, 5, 1, &get)].concat());
+        assert_eq!(h2.fate(1), Fate::Status(200));
+        let mut socket = Client::connect(outer.address());
+        socket.send([&v1(source), crate::upgrades::ASK.as_bytes()].concat());
+        assert_eq!(socket.head().unwrap().status, 101);
+        crate::upgrades::echo(&mut socket, "through both");
+        // All three were this client's.
+        assert_eq!(
+            [
+                client.get("/a").status,
+                Client::connect(outer.address()).send([&v2("192.0.2.9"), GET.as_bytes()].concat()).answer().status
+            ],
+            [429, 200]
+        );
+    }
 }

@@ -26,8 +26,8 @@ const TESTING: &str = "testing";
 
 /// Outside crates, and the modules that may name them.
 const HOMES: &[(&str, &[&str])] = &[
-    ("hyper", &["proxy", "admin", "cli"]),
-    ("hyper_util", &["proxy", "admin", "cli"]),
+    ("hyper", &["proxy", "admin", "app", "cli"]),
+    ("hyper_util", &["proxy", "admin", "app", "cli"]),
     ("dashmap", &["store"]),
     ("prometheus", &["telemetry"]),
     ("toml", &["config"]),
@@ -36,10 +36,10 @@ const HOMES: &[(&str, &[&str])] = &[
     ("jiff", &["limit"]),
     ("listenfd", &["app"]),
     ("sd_notify", &["app"]),
-    ("rustls", &["proxy"]),
-    ("aws_lc_rs", &["proxy"]),
-    ("rustls_platform_verifier", &["proxy"]),
-    ("tokio_rustls", &["proxy"]),
+    ("rustls", &["proxy", "app"]),
+    ("aws_lc_rs", &["proxy", "app"]),
+    ("rustls_platform_verifier", &["proxy", "app"]),
+    ("tokio_rustls", &["proxy", "app"]),
     ("x509_parser", &["proxy"]),
     ("prefix_trie", &["policy"]),
 ];
@@ -63,6 +63,7 @@ const TOP_LEVEL: &[&str] = &[
     "config",
     "tests",
     "benches",
+    "docs",
     "Dockerfile",
     "README.md",
     "ARCHITECTURE.md",

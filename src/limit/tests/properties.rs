@@ -105,7 +105,7 @@ pub(super) fn start() -> Timestamp {
 }
 
 /// A state after a trace, and when that was. Every seventh request is charged beyond the limit, if it may.
-fn after(rule: &Algorithm, trace: &[(u64, u64)], may_owe: bool) -> (AnyState, Timestamp) {
+pub(super) fn after(rule: &Algorithm, trace: &[(u64, u64)], may_owe: bool) -> (AnyState, Timestamp) {
     let mut state = AnyState::fresh(rule);
     let mut end = start();
     for (index, (now, cost)) in instants(rule, trace, start()).into_iter().enumerate() {

@@ -7,6 +7,7 @@
 //! Not here: fetching keys, caching verified tokens, encrypted tokens, extensions named by `crit`.
 
 mod claims;
+mod fetched;
 mod keys;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use crate::time::{Timestamp, saturating_ns};
 use claims::Claims;
 use keys::Key;
 
+pub use fetched::FetchedKeys;
 pub use keys::{KeyError, KeyMaterial, KeyProblem};
 
 /// Bytes of the longest token that is looked at; servers accept header fields of about this size.
@@ -40,6 +42,8 @@ pub struct VerifierSpec {
     pub algorithms: Vec<Algorithm>,
     /// The keys that may have signed it.
     pub keys: Vec<KeyMaterial>,
+    /// More of them, which are not known yet.
+    pub fetched: Option<Arc<FetchedKeys>>,
     /// What `iss` must be; `None` for anything.
     pub issuer: Option<String>,
     /// What `aud` must be or include; `None` for anything.
@@ -109,6 +113,7 @@ pub struct Verifier {
     plan_claim: Option<Box<str>>,
     algorithms: Vec<Algorithm>,
     keys: Vec<Key>,
+    fetched: Option<Arc<FetchedKeys>>,
     issuer: Option<Box<str>>,
     audience: Option<Box<str>>,
     require_exp: bool,
@@ -144,6 +149,8 @@ pub enum TokenError {
     Algorithm,
     /// No key has its `kid` and its algorithm.
     UnknownKey,
+    /// Keys are still to be fetched, so nobody knows whether it is good.
+    NoKeys,
     /// No key verifies its signature.
     Signature,
     /// `exp` is past, or is no number.
@@ -172,6 +179,7 @@ impl TokenError {
             Self::Malformed => ("malformed", "the token is malformed"),
             Self::Algorithm => ("algorithm", "the token's algorithm is not accepted"),
             Self::UnknownKey => ("unknown_key", "the token's key is not known"),
+            Self::NoKeys => ("no_keys", "the keys that tokens are verified with cannot be had now"),
             Self::Signature => ("signature", "the token's signature is wrong"),
             Self::Expired => ("expired", "the token has expired"),
             Self::NotYetValid => ("not_yet_valid", "the token is not valid yet"),
@@ -215,7 +223,11 @@ impl Verifier {
     /// Checks and prepares the keys.
     pub fn new(spec: VerifierSpec) -> Result<Self, KeyError> {
         Ok(Self {
-            keys: keys::build(&spec.keys, &spec.algorithms)?,
+            keys: match &spec.fetched {
+                Some(_) if spec.keys.is_empty() => Vec::new(),
+                _ => keys::build(&spec.keys, &spec.algorithms)?,
+            },
+            fetched: spec.fetched,
             claim: spec.claim.into(),
             plan_claim: None,
             algorithms: spec.algorithms,
@@ -224,6 +236,11 @@ impl Verifier {
             require_exp: spec.require_exp,
             leeway_ns: saturating_ns(spec.leeway),
         })
+    }
+
+    /// Its keys that are fetched.
+    pub fn fetched(&self) -> Option<&FetchedKeys> {
+        self.fetched.as_deref()
     }
 
     /// Takes the name of a plan from this claim too. A token without it is as good as any other.
@@ -262,14 +279,27 @@ impl Verifier {
         }
         let mut signature = Vec::with_capacity(parts.signature.len());
         decode(parts.signature, &mut signature)?;
-        let mut refused = TokenError::UnknownKey;
-        for key in self.keys.iter().filter(|key| key.fits(algorithm, header.kid.as_deref())) {
-            if key.verifies(parts.signed, &signature) {
-                return Ok(());
+        let try_all = |keys: &[Key]| {
+            let mut refused = TokenError::UnknownKey;
+            for key in keys.iter().filter(|key| key.fits(algorithm, header.kid.as_deref())) {
+                if key.verifies(parts.signed, &signature) {
+                    return Ok(());
+                }
+                refused = TokenError::Signature;
             }
-            refused = TokenError::Signature;
+            Err(refused)
+        };
+        let told = try_all(&self.keys);
+        let (Err(refused), Some(fetched)) = (told, &self.fetched) else { return told };
+        match fetched.look(try_all) {
+            None => Err(TokenError::NoKeys),
+            Some(Err(TokenError::UnknownKey)) if refused == TokenError::UnknownKey => {
+                fetched.want();
+                Err(TokenError::UnknownKey)
+            }
+            Some(Err(TokenError::UnknownKey)) => Err(refused),
+            Some(told) => told,
         }
-        Err(refused)
     }
 
     /// Checks `exp` and `nbf` (RFC 7519, 4.1.4 and 4.1.5); gives the end of the token's life.

@@ -87,6 +87,7 @@ fn spec(algorithms: &[&str], keys: Vec<KeyMaterial>) -> VerifierSpec {
         claim: "sellerId".into(),
         algorithms: algorithms.iter().map(|name| name.parse().unwrap()).collect(),
         keys,
+        fetched: None,
         issuer: None,
         audience: None,
         require_exp: false,
@@ -496,4 +497,43 @@ proptest! {
         let token = Signer::Hmac(SECRET).sign(None, &json!({ "exp": exp, "nbf": nbf, "sellerId": value }));
         let _ = all_verifier().verify(token.as_bytes(), Timestamp::from_ns(u64::MAX));
     }
+}
+
+/// A set with the public half of the Ed25519 key under this name.
+fn set_of(kid: &str) -> String {
+    let mut jwk = Jwk::from_encoding_key(&Signer::Ed.key(), Signer::Ed.algorithm()).unwrap();
+    jwk.common.key_id = Some(kid.to_owned());
+    json!({ "keys": [jwk] }).to_string()
+}
+
+#[test]
+fn fetched_keys_are_asked_after_those_that_are_known() {
+    let now = Timestamp::from_ns(NOW_S * 1_000_000_000);
+    let url: http::Uri = "https://issuer.example/keys".parse().unwrap();
+    assert!(FetchedKeys::new(url.clone(), &[Algorithm::Hs256]).is_none());
+    let fetched = FetchedKeys::new(url, &[Algorithm::Hs256, Algorithm::EdDsa]).unwrap();
+    let keys = vec![KeyMaterial::Secret(SECRET.to_vec())];
+    let verifier =
+        Verifier::new(VerifierSpec { fetched: Some(Arc::clone(&fetched)), ..spec(&["HS256", "EdDSA"], keys) }).unwrap();
+    let told = |token: &str| verifier.verify(token.as_bytes(), now).map(drop);
+    let [known, mine, other] = [
+        Signer::Hmac(SECRET).sign(None, &seller()),
+        Signer::Ed.sign(Some("a"), &seller()),
+        Signer::Ed.sign(Some("b"), &seller()),
+    ];
+    assert_eq!((told(&known), told(&mine)), (Ok(()), Err(TokenError::NoKeys)));
+    assert!(!fetched.is_wanted(), "they are fetched anyway");
+
+    fetched.replace(set_of("a").as_bytes()).unwrap();
+    assert_eq!((told(&known), told(&mine), told(&other)), (Ok(()), Ok(()), Err(TokenError::UnknownKey)));
+    assert!(fetched.is_wanted());
+    assert!(fetched.replace(b"{}").is_err() && fetched.is_wanted());
+    assert_eq!(told(&mine), Ok(()), "what is no set changes nothing");
+    fetched.replace(set_of("b").as_bytes()).unwrap();
+    assert_eq!((told(&mine), told(&other)), (Err(TokenError::UnknownKey), Ok(())));
+
+    // A secret that is fetched is none.
+    let x = URL_SAFE_NO_PAD.encode(SECRET);
+    let oct = json!({ "keys": [{ "kty": "oct", "k": x }] }).to_string();
+    assert_eq!(fetched.replace(oct.as_bytes()).unwrap_err().problem, KeyProblem::NoUsableJwk);
 }

@@ -143,6 +143,13 @@ impl Tls {
         Ok(Self { config: Arc::new(config), made_from })
     }
 
+    /// For a new session of those who speak HTTP/1 only.
+    pub fn http1_config(&self) -> Arc<ServerConfig> {
+        let mut config = ServerConfig::clone(&self.config);
+        config.alpn_protocols = vec![ALPN_HTTP_11.to_vec()];
+        Arc::new(config)
+    }
+
     /// For a new session.
     pub(super) fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::buffer::Buffers;
+use super::super::proxy_protocol::Version;
 use super::super::settings::{Balance, Cap, Endpoint, Upstream};
 use super::balance::{self, Candidate, Candidates};
 use super::connection::{ConnectError, Connection};
@@ -123,6 +124,11 @@ impl Endpoints {
         self.settings.rewrite_host
     }
 
+    /// With which header connections begin, if with any.
+    pub(in super::super) fn proxy_protocol(&self) -> Option<Version> {
+        self.settings.proxy_protocol
+    }
+
     /// What clients may change to, where their route says nothing else.
     pub(in super::super) fn upgrades(&self) -> &Upgrades {
         &self.settings.upgrades
@@ -161,7 +167,7 @@ impl Endpoints {
 
     /// An idle connection as it is wanted, or else the place of the endpoint that gets the request; none if it has to
     /// wait for one.
-    pub(in super::super) fn take(&self, wanted: Wanted) -> Result<Lease, Option<usize>> {
+    pub(in super::super) fn take(&self, wanted: &Wanted) -> Result<Lease, Option<usize>> {
         if self.settings.cap.is_some() {
             let index = if self.has_waiters() { None } else { self.choose_among(wanted.affinity, &[]) };
             return index.and_then(|index| self.idle(index, wanted)).ok_or(index);
@@ -171,13 +177,13 @@ impl Endpoints {
     }
 
     /// A new connection to the endpoint at `first`, or if that cannot be reached, one to another.
-    pub(in super::super) async fn connect(&self, wanted: Wanted, first: Option<usize>) -> Result<Lease, ConnectError> {
+    pub(in super::super) async fn connect(&self, wanted: &Wanted, first: Option<usize>) -> Result<Lease, ConnectError> {
         // Boxed, because it is rare and larger than all else that a request does.
         Box::pin(self.connect_beside(wanted, first, Tried::new())).await
     }
 
     /// A connection on which a request goes out once more, to another endpoint than the one at `index` if there is one.
-    pub(super) async fn connect_elsewhere(&self, wanted: Wanted, index: usize) -> Result<Lease, ConnectError> {
+    pub(super) async fn connect_elsewhere(&self, wanted: &Wanted, index: usize) -> Result<Lease, ConnectError> {
         let tried: Tried = Some(index).filter(|_| self.has_others()).into_iter().collect();
         let next = self.choose(wanted.affinity, &tried);
         Box::pin(self.connect_beside(wanted, Some(next), tried)).await
@@ -185,7 +191,7 @@ impl Endpoints {
 
     async fn connect_beside(
         &self,
-        wanted: Wanted,
+        wanted: &Wanted,
         mut first: Option<usize>,
         mut tried: Tried,
     ) -> Result<Lease, ConnectError> {
@@ -207,7 +213,7 @@ impl Endpoints {
                 Room::New(index, slot) => (index, slot),
             };
             let pool = &self.pools[index];
-            let error = match pool.connect(slot).await {
+            let error = match pool.connect(slot, wanted.preamble.as_deref()).await {
                 Ok(connection) => return Ok(self.lease(connection, index).queued(was_queued)),
                 Err(error) => error,
             };
@@ -232,8 +238,8 @@ impl Endpoints {
     }
 
     /// An idle connection to the endpoint at `index`, if one will do.
-    pub(super) fn idle(&self, index: usize, wanted: Wanted) -> Option<Lease> {
-        if wanted.may_switch {
+    pub(super) fn idle(&self, index: usize, wanted: &Wanted) -> Option<Lease> {
+        if wanted.is_alone {
             return None;
         }
         self.pools[index].take().map(|connection| self.lease(connection, index))

@@ -172,6 +172,7 @@ mod tests {
             rewrite_host: false,
             max_idle: 1,
             idle_timeout: second,
+            proxy_protocol: None,
             upgrades: Upgrades::default(),
         };
         let timeouts = Timeouts {

@@ -1,0 +1,70 @@
+//! The token that operators show, where one is asked for.
+
+use std::fmt;
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use subtle::ConstantTimeEq;
+
+/// A secret that is shown after `Bearer ` (RFC 6750).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Box<[u8]>);
+
+/// As many bytes as nobody guesses, if they are random.
+pub const TOKEN_BYTES_MIN: usize = 16;
+
+impl Token {
+    /// One of at least [`TOKEN_BYTES_MIN`] bytes that a header can have.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let is_visible = bytes.iter().all(u8::is_ascii_graphic);
+        (bytes.len() >= TOKEN_BYTES_MIN && is_visible).then(|| Self(bytes.into()))
+    }
+
+    /// Whether a request shows it, in its only `Authorization`. How long that takes says nothing of the token but its
+    /// length.
+    pub(super) fn is_shown(&self, headers: &HeaderMap) -> bool {
+        let mut shown = headers.get_all(AUTHORIZATION).iter();
+        let (Some(value), None) = (shown.next(), shown.next()) else { return false };
+        let Some((scheme, rest)) = value.as_bytes().split_at_checked(BEARER.len()) else { return false };
+        scheme.eq_ignore_ascii_case(BEARER) && bool::from(rest.trim_ascii().ct_eq(&self.0))
+    }
+}
+
+const BEARER: &[u8] = b"Bearer ";
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_token_is_the_token() {
+        let token = Token::new(b"0123456789abcdef").unwrap();
+        for (lines, is_shown) in [
+            (&["Bearer 0123456789abcdef"][..], true),
+            (&["bearer  0123456789abcdef"], true),
+            (&[], false),
+            (&["0123456789abcdef"], false),
+            (&["Bearer"], false),
+            (&["Bearer "], false),
+            (&["Bearer 0123456789abcde"], false),
+            (&["Bearer 0123456789abcdeF"], false),
+            (&["Bearer 0123456789abcdef0"], false),
+            (&["Basic 0123456789abcdef"], false),
+            (&["Bearer 0123456789abcdef", "Bearer 0123456789abcdef"], false),
+        ] {
+            let headers = lines.iter().map(|line| (AUTHORIZATION, line.parse().unwrap())).collect();
+            assert_eq!(token.is_shown(&headers), is_shown, "{lines:?}");
+        }
+        assert_eq!(format!("{token:?}"), "Token");
+        for bytes in [&b"0123456789abcde"[..], b"", b"0123456789abc def", b"0123456789abcdef\n", &[200; 20]] {
+            assert!(Token::new(bytes).is_none());
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! `[admin]` beyond this machine.
+
+use super::{UPSTREAM, compile, said};
+
+#[test]
+fn what_may_be_reached_from_where() {
+    let token = "token = { env = 'WEIR_JWT_SECRET' }";
+    let rows = [
+        ("", true),
+        ("listen = '127.0.0.2:9'", true),
+        ("listen = '[::1]:9'", true),
+        ("listen = '[::ffff:127.0.0.1]:9'", true),
+        ("listen = 'off'", true),
+        ("insecure = true", true),
+        ("listen = '0.0.0.0:9'", false),
+        ("listen = '[::]:9'", false),
+        ("listen = '[::ffff:10.0.0.1]:9'", false),
+        ("listen = '10.0.0.1:9'\ninsecure = true", false),
+        ("listen = '10.0.0.1:9'\ntoken = { env = 'WEIR_JWT_SECRET' }", false),
+        ("listen = '10.0.0.1:9'\ninsecure = true\ntoken = { env = 'WEIR_JWT_SECRET' }", true),
+    ];
+    for (lines, is_right) in rows {
+        let compiled = compile(&format!("{UPSTREAM}[admin]\n{lines}\n"));
+        assert_eq!(compiled.is_ok(), is_right, "{lines}: {:?}", compiled.err());
+    }
+    let config = compile(&format!("{UPSTREAM}[admin]\n{token}\n")).unwrap();
+    assert!(config.admin.access.token.is_some() && !config.admin.has_tls);
+    assert!(!format!("{config:?}").contains("0123456789"));
+}
+
+#[test]
+fn what_is_wrong_with_it() {
+    insta::assert_snapshot!(said("[admin]\nlisten = '0.0.0.0:9901'"), @r#"
+    error: `admin.listen`: other machines reach this address, and there is no TLS
+     --> weir.toml:2:10
+      |
+    2 | listen = '0.0.0.0:9901'
+      |          ^^^^^^^^^^^^^^
+      |
+      = help: add `[admin.tls]`, or `insecure = true` if that network is trusted
+
+    error: `admin.listen`: other machines reach this address, and no token is asked for
+     --> weir.toml:2:10
+      |
+    2 | listen = '0.0.0.0:9901'
+      |          ^^^^^^^^^^^^^^
+      |
+      = help: add `token = { env = "NAME" }` or `token = { file = "path" }`
+    "#);
+    insta::assert_snapshot!(said("[admin]\ntoken = 'hunter2'"), @r#"
+    error: a secret must not be written into the configuration
+     --> weir.toml:2:9
+      |
+    2 | token = *********
+      |         ^^^^^^^^^
+      |
+      = help: use `{ env = "NAME" }` or `{ file = "path" }`
+    "#);
+    insta::assert_snapshot!(said("[admin]\ntoken = { env = 'SHORT' }"), @r#"
+    error: this token is shorter than 16 bytes, or has others than visible ASCII
+     --> weir.toml:2:17
+      |
+    2 | token = { env = 'SHORT' }
+      |                 ^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[admin]\ntoken = { env = 'A', file = 'b' }\ntls = { client_auth = 'optional' }"), @r#"
+    error: a secret is exactly one of `env` and `file`
+     --> weir.toml:2:9
+      |
+    2 | token = { env = 'A', file = 'b' }
+      |         ^^^^^^^^^^^^^^^^^^^^^^^^^
+
+    error: `admin.tls.certificates` is missing
+     --> weir.toml:3:7
+      |
+    3 | tls = { client_auth = 'optional' }
+      |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: expected non-empty list of tables (`cert` and `key` each). As `server.tls.certificates`, for operators.
+
+    error: `admin.tls.client_auth`: says nothing without `client_ca`
+     --> weir.toml:3:23
+      |
+    3 | tls = { client_auth = 'optional' }
+      |                       ^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[admin]\ntoken = hunter2"), @r#"
+    error: not valid TOML: string values must be quoted, expected literal string
+     --> weir.toml:2:9
+      |
+    2 | token =********
+      |         ^^^^^^^
+    "#);
+}

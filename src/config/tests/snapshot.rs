@@ -1,0 +1,92 @@
+//! `[snapshot]`, and which limits are kept.
+
+use std::time::Duration;
+
+use super::{compile, said};
+
+const PLACE: &str = "[snapshot]\npath = 'state'\n";
+
+#[test]
+fn a_place_is_relative_to_the_file() {
+    let snapshot = |text: &str| {
+        let text = format!("{text}\n[upstream]\nurl = 'http://127.0.0.1:9000'");
+        compile(&text).unwrap().snapshot
+    };
+    assert_eq!(snapshot(""), None);
+    let found = snapshot(PLACE).unwrap();
+    assert_eq!((found.path.to_str(), found.every), (Some("config/state"), Duration::from_mins(1)));
+    let found = snapshot("[snapshot]\npath = '/var/lib/weir/state'\ninterval = '5s'").unwrap();
+    assert_eq!((found.path.to_str(), found.every), (Some("/var/lib/weir/state"), Duration::from_secs(5)));
+}
+
+#[test]
+fn what_lasts_an_hour_is_kept() {
+    let rows = [
+        ("rate = '100/min'", false),
+        ("rate = '100/h'", true),
+        ("rate = '100/59min'", false),
+        ("rate = ['100/min', '1000/day']", true),
+        // An empty bucket takes an hour to fill.
+        ("rate = '1/s'\nburst = 3600", true),
+        ("rate = '1/s'\nburst = 3599", false),
+        ("rate = '100/min'\nplans = { big = '1000/day' }", true),
+        ("rate = '100/min'\noverrides = { x = 'unlimited' }", false),
+        ("rate = '100/min'\nban = { after = '5/min', for = '10min' }", true),
+        ("rate = '100/min'\nban = { after = '5/min', for = '1min', for_max = '59min' }", false),
+        ("rate = '1/month'\nalgorithm = 'fixed_window'", true),
+        ("rate = '10/h'\nalgorithm = 'sliding_log'", true),
+        ("max = 10\nalgorithm = 'concurrency'", false),
+        ("rate = '100/min'\npersist = true", true),
+        ("rate = '100/day'\npersist = false", false),
+    ];
+    for (rule, kept) in rows {
+        let text = format!(
+            "{PLACE}[plans]\nfrom = 'header:x-plan'\n[[limit]]\nname = 'a'\nkey = ['query:a']\n{rule}\n\
+             [upstream]\nurl = 'http://127.0.0.1:9000'"
+        );
+        assert_eq!(compile(&text).unwrap().policy.limits()[0].persist, kept, "{rule}");
+    }
+}
+
+#[test]
+fn what_cannot_be_kept() {
+    insta::assert_snapshot!(said("[snapshot]\ninterval = '0s'"), @r#"
+    error: `snapshot.path` is missing
+     --> weir.toml:1:1
+      |
+    1 | [snapshot]
+      | ^^^^^^^^^^
+      |
+      = help: expected string (file). Where the state of limits is kept between runs, with the secret of their keys.
+
+    error: `snapshot.interval`: must be longer than zero
+     --> weir.toml:2:12
+      |
+    2 | interval = '0s'
+      |            ^^^^
+    "#);
+    insta::assert_snapshot!(said("[snapshot]\npath = '/var/lib/weir/'\n"), @r#"
+    error: `snapshot.path`: is a folder; name a file in it
+     --> weir.toml:2:8
+      |
+    2 | path = '/var/lib/weir/'
+      |        ^^^^^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[[limit]]\nname = 'a'\nkey = []\nrate = '1/s'\npersist = true"), @r#"
+    error: `limit.persist`: there is no place to keep it
+     --> weir.toml:5:11
+      |
+    5 | persist = true
+      |           ^^^^
+      |
+      = help: add `[snapshot]` with the `path` of a file
+    "#);
+    let concurrency = "[[limit]]\nname = 'a'\nkey = []\nalgorithm = 'concurrency'\nmax = 3\npersist = true";
+    insta::assert_snapshot!(said(&format!("{PLACE}{concurrency}")), @r#"
+    error: `limit.persist`: what is in flight ends with the process, so there is nothing to keep
+     --> weir.toml:8:11
+      |
+    8 | persist = true
+      |           ^^^^
+    "#);
+}

@@ -1,0 +1,108 @@
+//! A file that is replaced whole: whenever the machine stops, either the old or the new one is there.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Replaces the file at `path` with what `fill` writes, and says how long it is. Only its owner can read it.
+pub fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>) -> io::Result<u64> {
+    let temp = Temp::create(path)?;
+    let mut to = BufWriter::with_capacity(BUFFER_BYTES, &temp.file);
+    fill(&mut to)?;
+    io::Write::flush(&mut to)?;
+    drop(to);
+    let length = temp.file.metadata()?.len();
+    temp.sync()?;
+    temp.rename()?;
+    sync_folder(path)?;
+    Ok(length)
+}
+
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Removes what earlier processes left behind when they were stopped while they wrote.
+pub fn clear(path: &Path) -> io::Result<()> {
+    let Some(name) = path.file_name() else { return Ok(()) };
+    for entry in fs::read_dir(folder(path))? {
+        let entry = entry?;
+        let other = entry.file_name();
+        let suffix = other.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
+        if suffix.is_some_and(is_temp) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Moves a file that is of no use out of the way, in place of one that was before, and says where it is.
+pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let aside = with_suffix(path, ".damaged");
+    fs::rename(path, &aside)?;
+    sync_folder(path)?;
+    Ok(aside)
+}
+
+/// A file beside the one that is to be replaced; removed on drop, unless it was renamed.
+struct Temp<'p> {
+    file: File,
+    path: PathBuf,
+    target: &'p Path,
+}
+
+impl<'p> Temp<'p> {
+    /// Its name is random, so that two processes never write to one file.
+    fn create(target: &'p Path) -> io::Result<Self> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(io::Error::other)?;
+        let path = with_suffix(target, &format!(".{:016x}.tmp", u64::from_le_bytes(random)));
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        Ok(Self { file, path, target })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    fn rename(mut self) -> io::Result<()> {
+        fs::rename(&self.path, self.target)?;
+        self.path = PathBuf::new();
+        Ok(())
+    }
+}
+
+impl Drop for Temp<'_> {
+    fn drop(&mut self) {
+        if !self.path.as_os_str().is_empty() {
+            // What stays is removed at the next start.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// What `Temp::create` appends.
+fn is_temp(suffix: &[u8]) -> bool {
+    let random = suffix.strip_prefix(b".").and_then(|rest| rest.strip_suffix(b".tmp"));
+    random.is_some_and(|random| random.len() == 16 && random.iter().all(u8::is_ascii_hexdigit))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes a new name last: it is the folder's content.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(folder(path))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! What `config/deploy` says fits what Weir does, and what the systems that read it accept.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use weir::config::{self, Config};
+use weir::proxy::Listen;
+
+const FOLDER: &str = "config/deploy";
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(Path::new(FOLDER).join(name)).unwrap()
+}
+
+/// All documents of a YAML file.
+fn documents(name: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(&read(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Compiles a configuration whose secret files are elsewhere.
+fn compile(text: &str) -> Config {
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "0123456789abcdef").unwrap();
+    let text = text.replace("/etc/weir-admin/token", token.to_str().unwrap());
+    config::compile(&text, "weir.toml", folder.path(), &|_| None).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// Sections of a unit, each with its lines by key; of a key with several lines the last counts, as there.
+fn unit(name: &str) -> BTreeMap<String, BTreeMap<String, String>> {
+    let mut sections: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    let mut section = String::new();
+    for line in read(name).lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if let Some(title) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            title.clone_into(&mut section);
+            continue;
+        }
+        let (key, value) = line.split_once('=').unwrap_or_else(|| panic!("{name}: {line}"));
+        sections.entry(section.clone()).or_default().insert(key.to_owned(), value.to_owned());
+    }
+    sections
+}
+
+fn seconds(text: &str) -> u64 {
+    text.strip_suffix('s').unwrap().parse().unwrap()
+}
+
+/// The address of a socket that is none of a file.
+fn tcp(place: &Listen) -> SocketAddr {
+    match place {
+        Listen::Tcp(address) => *address,
+        Listen::Unix(path) => panic!("{}", path.display()),
+    }
+}
+
+#[test]
+fn the_unit_runs_what_is_there() {
+    let service = &unit("weir.service")["Service"];
+    let command = "/usr/local/bin/weir run --config /etc/weir/weir.toml";
+    assert_eq!(service["ExecStart"], command);
+    let config = compile(&read("weir.toml"));
+    // The folder of the snapshot is the one that the unit makes.
+    let state = Path::new("/var/lib").join(&service["StateDirectory"]);
+    assert_eq!(config.snapshot.unwrap().path.parent(), Some(&*state));
+    assert!(seconds(&service["TimeoutStopSec"]) > config.fixed.shutdown_grace.as_secs() + 2);
+    assert!(service["LimitNOFILE"].parse::<usize>().unwrap() > 2 * config.fixed.max_connections);
+    assert!(tcp(config.admin_listen.as_ref().unwrap()).ip().is_loopback());
+    for (key, value) in [("DynamicUser", "yes"), ("CapabilityBoundingSet", ""), ("ProtectSystem", "strict")] {
+        assert_eq!(service[key], value);
+    }
+    let socket = &unit("weir.socket")["Socket"];
+    assert!(config.fixed.listen.iter().any(|address| address.to_string() == socket["ListenStream"]));
+}
+
+/// Where systemd is installed, it is asked itself.
+#[test]
+fn systemd_takes_the_units() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["weir.service", "weir.socket"] {
+        let text = read(name).replace("/usr/local/bin/weir", env!("CARGO_BIN_EXE_weir"));
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let analyze = |arguments: &[&str]| {
+        let ran = Command::new("systemd-analyze").args(arguments).current_dir(folder.path()).output();
+        match ran {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            ran => Some(ran.unwrap()),
+        }
+    };
+    for arguments in [
+        &["verify", "./weir.service", "./weir.socket"][..],
+        // 2.0 of 10; what is left of it is the network.
+        &["security", "--offline=true", "--threshold=20", "./weir.service"],
+    ] {
+        let Some(output) = analyze(arguments) else { return };
+        let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        assert!(output.stderr.is_empty(), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn the_containers_have_what_they_need_and_no_more() {
+    let compose = &documents("compose.yaml")[0];
+    let weir = &compose["services"]["weir"];
+    let config = compile(compose["configs"]["weir"]["content"].as_str().unwrap());
+    let port = tcp(&config.fixed.listen[0]).port();
+    assert_eq!(weir["ports"][0], format!("{port}:{port}"));
+    assert_eq!(
+        (&weir["read_only"], &weir["user"], &weir["cap_drop"][0]),
+        (&true.into(), &"65532:65532".into(), &"ALL".into())
+    );
+    assert_eq!(weir["volumes"][0], format!("state:{}", config.snapshot.unwrap().path.parent().unwrap().display()));
+    assert!(compose["volumes"].get("state").is_some() && compose["networks"]["back"]["internal"] == true);
+    assert!(seconds(weir["stop_grace_period"].as_str().unwrap()) > config.fixed.shutdown_grace.as_secs() + 2);
+    let descriptors: usize = weir["ulimits"]["nofile"].as_u64().unwrap().try_into().unwrap();
+    assert!(descriptors > 2 * config.fixed.max_connections);
+    // The image's health check asks where operators are answered, its command reads where the file is.
+    let image = std::fs::read_to_string("Dockerfile").unwrap();
+    assert_eq!(config.admin_listen.unwrap().to_string(), "127.0.0.1:9901");
+    assert!(image.contains("HEALTHCHECK") && image.contains("--chown=65532:65532 /state /var/lib/weir"));
+    assert!(image.contains(weir["configs"][0]["target"].as_str().unwrap()));
+}
+
+#[test]
+fn kubernetes_finds_every_port_and_every_file() {
+    let all = documents("kubernetes.yaml");
+    let kind = |kind: &str| all.iter().find(|one| one["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"));
+    let config = compile(kind("ConfigMap")["data"]["weir.toml"].as_str().unwrap());
+    let pod = &kind("StatefulSet")["spec"]["template"]["spec"];
+    let weir = &pod["containers"][0];
+    let ports: BTreeMap<_, _> = weir["ports"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|port| (port["name"].as_str().unwrap(), port["containerPort"].as_u64().unwrap()))
+        .collect();
+    let expected =
+        [("admin", tcp(config.admin_listen.as_ref().unwrap()).port()), ("http", tcp(&config.fixed.listen[0]).port())];
+    assert_eq!(ports, expected.map(|(name, port)| (name, u64::from(port))).into());
+    for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+        assert_eq!((&weir[probe]["httpGet"]["path"], &weir[probe]["httpGet"]["port"]), (&path.into(), &"admin".into()));
+    }
+    let security = &weir["securityContext"];
+    assert_eq!(
+        (&security["readOnlyRootFilesystem"], &security["allowPrivilegeEscalation"]),
+        (&true.into(), &false.into())
+    );
+    assert_eq!(
+        (&security["capabilities"]["drop"][0], &pod["securityContext"]["runAsNonRoot"]),
+        (&"ALL".into(), &true.into())
+    );
+    let pause = weir["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap();
+    let grace = config.fixed.shutdown_grace.as_secs();
+    assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > pause + grace + 2);
+    // What is mounted where the configuration looks, and each volume is one.
+    let mounts: BTreeMap<_, _> = weir["volumeMounts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|mount| (mount["name"].as_str().unwrap(), mount["mountPath"].as_str().unwrap()))
+        .collect();
+    assert_eq!(Some(mounts["state"]), config.snapshot.unwrap().path.parent().and_then(Path::to_str));
+    assert_eq!((mounts["admin"], mounts["config"]), ("/etc/weir-admin", "/etc/weir"));
+    let claims = kind("StatefulSet")["spec"]["volumeClaimTemplates"].as_array().unwrap();
+    let volumes = pod["volumes"].as_array().unwrap().iter().map(|volume| &volume["name"]);
+    let volumes: Vec<_> = volumes.chain(claims.iter().map(|claim| &claim["metadata"]["name"])).collect();
+    assert!(mounts.keys().all(|name| volumes.iter().any(|volume| **volume == **name)));
+    // Counts are not shared.
+    assert_eq!(kind("StatefulSet")["spec"]["replicas"], 1);
+    let labels = &kind("StatefulSet")["spec"]["template"]["metadata"]["labels"];
+    for (kind_of, selector) in [
+        ("Service", &kind("Service")["spec"]["selector"]),
+        ("NetworkPolicy", &kind("NetworkPolicy")["spec"]["podSelector"]["matchLabels"]),
+    ] {
+        assert_eq!(selector, labels, "{kind_of}");
+    }
+}

@@ -1,0 +1,121 @@
+//! The bytes of a connection, from a head to what all limits say.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use http::{Method, Uri};
+use weir::gate::{Gate, Live, Step};
+use weir::policy::host::{host, is_authority};
+use weir::policy::{Facts, Spans, Stage, path};
+use weir::proxy::h1::{Framing, HeadFault, Limits, Next, Requests};
+use weir::telemetry::Metrics;
+use weir::time::Clock;
+
+const LIMITS: Limits = Limits { max_head_bytes: 4096, max_headers: 32, max_uri_bytes: 1024 };
+
+const CONFIG: &str = r#"
+server.trusted_proxies = ["10.0.0.0/8"]
+upstream.url = "http://127.0.0.1:9000"
+access.deny = { ip = ["198.51.100.0/24"], path = ["/internal/{*rest}"] }
+identity.who = { header = "x-who", on_missing = "ip" }
+plans.from = "header:x-plan"
+
+[[limit]]
+name = "arrival"
+stage = "arrival"
+key = ["ip", "host"]
+rate = "5/s"
+
+[[limit]]
+name = "path"
+match = { path = ["/a/{id}", "/b/{*rest}", "/"], host = ["*.example"], header = { x-kind = "*" } }
+key = ["path", "route", "method", "query:q", "cookie:c", "header:x-a"]
+rate = "5/s"
+cost = { header = "x-weight", max = 5 }
+
+[[limit]]
+name = "who"
+key = ["who"]
+rate = ["5/s", "9/min"]
+plans = { big = "9/s" }
+algorithm = "sliding_window"
+"#;
+
+/// What a connection begins with: its first head, or why there is none.
+type Read = Option<Result<(usize, Vec<u8>, Vec<u8>, Framing, Spans, usize), HeadFault>>;
+
+/// Reads `bytes` as they come in pieces of `step`.
+fn read(bytes: &[u8], step: usize) -> Read {
+    let mut requests = Requests::new(LIMITS);
+    let (mut start, mut end) = (0, 0);
+    while end < bytes.len() {
+        end = bytes.len().min(end + step);
+        match requests.head(&bytes[start..end]) {
+            Next::Head(head) => {
+                let message = &bytes[start..];
+                let (method, target) = (message[head.method.clone()].to_vec(), message[head.target.clone()].to_vec());
+                let fields = requests.take_fields(Spans::default());
+                return Some(Ok((start + head.len, method, target, head.framing, fields, start)));
+            }
+            Next::Fault(fault) => return Some(Err(fault)),
+            Next::Idle(dropped) => start += dropped,
+            Next::InHead => {}
+        }
+    }
+    None
+}
+
+fn gate() -> &'static (Gate, Live) {
+    static GATE: OnceLock<(Gate, Live)> = OnceLock::new();
+    GATE.get_or_init(|| {
+        let config = weir::config::compile(CONFIG, "", Path::new(""), &|_| None).expect("a configuration");
+        let gate = Gate::new(Clock::start(), [7; 16], Metrics::new("", "").expect("metrics").into());
+        let live = gate.install(config.policy, config.hold, config.max_tokens);
+        (gate, live)
+    })
+}
+
+pub fn run(bytes: &[u8]) {
+    let whole = read(bytes, usize::MAX / 2);
+    for step in [1, 3] {
+        let cut = read(bytes, step);
+        match (&whole, &cut) {
+            (Some(Ok(whole)), Some(Ok(cut))) => {
+                assert_eq!((whole.0, &whole.1, &whole.2, whole.3), (cut.0, &cut.1, &cut.2, cut.3));
+                let fields = |read: &(usize, Vec<u8>, Vec<u8>, Framing, Spans, usize)| {
+                    let fields = read.4.of(&bytes[read.5..]);
+                    fields.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect::<Vec<_>>()
+                };
+                assert_eq!(fields(whole), fields(cut));
+            }
+            (Some(Err(whole)), Some(Err(cut))) => assert_eq!(whole, cut),
+            (None, None) => {}
+            other => panic!("cut into {step}: {other:?}"),
+        }
+    }
+    let Some(Ok((_, method, target, _, fields, start))) = whole else { return };
+    let Ok(method) = Method::from_bytes(&method) else { return };
+    let Ok(target) = String::from_utf8(target) else { panic!("a target that is not text was taken") };
+    let uri = target.parse::<Uri>().expect("a target that is no URI was taken");
+    let Ok(path) = path::normalise(uri.path()) else { return };
+    assert_eq!(path::normalise(&path).expect("normal").as_ref(), path.as_ref());
+    let headers = fields.of(&bytes[start..]);
+    let named = headers.first("host").and_then(|host| std::str::from_utf8(host).ok()).filter(|host| is_authority(host));
+    let (gate, live) = gate();
+    let client_ip = live.policy.client_ip.client_ip([10, 0, 0, 1].into(), headers);
+    let facts = Facts {
+        method: &method,
+        host: &host(named.unwrap_or_default()),
+        path: &path,
+        query: uri.query(),
+        headers,
+        client_ip,
+        certificate: None,
+    };
+    let now = gate.clock().now();
+    for stage in [Stage::Arrival, Stage::Identified] {
+        if let Ok(Step::Pass(mut pass)) = gate.admit(live, stage, &facts, || 100, now) {
+            pass.charged.keep(true);
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The one normaliser: what it lets through is normal, and stays what it is.
+
+use weir::policy::path::normalise;
+
+pub fn run(bytes: &[u8]) {
+    let Ok(raw) = std::str::from_utf8(bytes) else { return };
+    let Ok(path) = normalise(raw) else { return };
+    assert_eq!(normalise(&path).expect("normal").as_ref(), path.as_ref(), "of {raw:?}");
+    assert!(path.starts_with('/') || *path == *"*", "{path:?} of {raw:?}");
+    for segment in path.split('/') {
+        assert!(segment != "." && segment != "..", "{path:?} of {raw:?}");
+    }
+    assert!(!path.contains("//") && !path.contains('\\'), "{path:?} of {raw:?}");
+    let lower = path.to_ascii_lowercase();
+    for hidden in ["%2f", "%5c", "%00", "%2e", "%0a", "%0d"] {
+        assert!(!lower.contains(hidden), "{path:?} of {raw:?}");
+    }
+}

@@ -1,0 +1,44 @@
+//! States and snapshots from bytes: what is read can be asked, and what is not whole is not read.
+
+use weir::limit::state::State;
+use weir::limit::{Algorithm, Allowance, AnyState, Moved, Packed, Quota, Rate, Unpacker};
+use weir::limit::{fixed_window, leaky_bucket, sliding_log, sub_window};
+use weir::store::snapshot::restore;
+use weir::time::Timestamp;
+
+const NOW: Timestamp = Timestamp::from_ns(1_800_000_000_000_000_000);
+
+fn rules() -> [Algorithm; 7] {
+    let rate = Rate { count: 5, period_ns: 7_000_000_000 };
+    let quota = Quota::new(rate, 5).expect("a quota");
+    let [bucket, window] =
+        [Algorithm::TokenBucket(quota), Algorithm::SlidingWindow(Allowance::new(rate).expect("one"))];
+    [
+        bucket.clone(),
+        Algorithm::LeakyBucket(leaky_bucket::Rule { quota, shapes: true }),
+        Algorithm::FixedWindow(fixed_window::Rule::from_first(rate).expect("a window")),
+        Algorithm::SlidingLog(sliding_log::Rule::new(rate).expect("a log")),
+        window.clone(),
+        Algorithm::SubWindow(sub_window::Rule::new(rate, 3).expect("windows")),
+        Algorithm::Several([bucket, window].into()),
+    ]
+}
+
+pub fn run(bytes: &[u8]) {
+    let _ = restore(bytes, NOW, |_| None);
+    let by_ns = bytes.first().map_or(0, |byte| (i64::from(*byte) - 128) * 3_600_000_000_000);
+    for moved in [Moved::default(), Moved { by_ns, now: NOW }] {
+        let Some(state) = AnyState::unpack(&mut Unpacker::new(bytes, moved)) else { continue };
+        for rule in rules() {
+            let mut state = state.clone();
+            for second in [0, 1, 8, 100] {
+                let now = NOW.saturating_add_ns(second * 1_000_000_000);
+                let peeked = state.peek(&rule, 1, now);
+                assert_eq!(state.admit(&rule, 1, now), peeked);
+                state.wait(&rule, 1, 2, now);
+                state.settle(&rule, -1, 3, now);
+                state.idle_at();
+            }
+        }
+    }
+}
