@@ -123,8 +123,8 @@ impl App {
         let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config, &metrics, None)));
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);
-        let jwks = Arc::new(Jwks::default());
         let reloads = watch::Sender::new(());
+        let jwks = Arc::new(Jwks::default());
         let shared = Arc::new(Shared { gate, metrics, current, reloads, connections, max_connections, draining });
         let beside = Beside { operators: Arc::clone(&operators), jwks: Arc::clone(&jwks) };
         let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared), beside));

@@ -20,7 +20,8 @@ use crate::gate::Gate;
 use crate::proxy::settings::Fixed;
 use crate::proxy::{Current, Listen, Shared};
 use crate::store::snapshot;
-use crate::telemetry::{self, Metrics};
+use crate::telemetry;
+use crate::telemetry::Metrics;
 
 /// How long a file is left alone after a change, so that it is not read half written.
 const SETTLE: Duration = Duration::from_millis(50);

@@ -20,6 +20,9 @@ use crate::time::Timestamp;
 /// The most sub-windows: 8 KB for one key.
 pub const SUB_WINDOWS_MAX: u32 = 1024;
 
+/// Beyond this the numbers of sub-windows that follow cannot be told.
+const NUMBER_MAX: u64 = u64::MAX - 2 * SUB_WINDOWS_MAX as u64;
+
 /// The numbers of sub-windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
@@ -293,15 +296,16 @@ impl Packed for State {
 
     fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
         let (sub_ns, newest, n) = (from.u64()?, from.u64()?, from.u32()?);
-        if n > SUB_WINDOWS_MAX {
+        if n > SUB_WINDOWS_MAX || newest > NUMBER_MAX {
             return None;
         }
         Allowance::new(Rate { count: 1, period_ns: sub_ns.checked_mul(u64::from(n.max(1)))? }).ok()?;
         let mut ring = Vec::with_capacity(usize::try_from(n).ok()?);
         let mut sum: u64 = 0;
         for _ in 0..n {
-            let units = from.u64()?;
-            sum = sum.saturating_add(units);
+            // No more than a sum can be.
+            let units = from.u64()?.min(u64::MAX - sum);
+            sum += units;
             ring.push(units);
         }
         let mut state = Self { ring: ring.into_boxed_slice(), newest, sum, sub_ns };

@@ -108,7 +108,7 @@ impl State {
         if deficit == 0 || self.interval == quota.interval_tag() {
             return deficit;
         }
-        convert(deficit, self.interval, quota.interval_ns())
+        convert(deficit, self.interval.interval_ns(), quota.interval_ns())
     }
 
     /// Carries what is spent over to the interval of `quota`: from `now` on units come back at its rate.
@@ -279,15 +279,12 @@ impl Packed for State {
     }
 }
 
-/// The deficit of an interval as it is under another one, rounded up. The tag does not say the former exactly: what may
-/// be whole units is taken to be.
+/// `deficit` under `from` as it is under `to`, rounded up. The tag says the former a little too short, so that units become
+/// up to 3 in 10^8 more, and never fewer.
 #[cold]
-fn convert(deficit_ns: u64, from: IntervalTag, to_interval_ns: u64) -> u64 {
-    let scaled = u128::from(deficit_ns) * u128::from(to_interval_ns);
-    let under = |interval_ns: u64| scaled.div_ceil(u128::from(interval_ns.max(1)));
-    let (most, least) = (under(from.interval_ns()), under(from.interval_ns_ceil()));
-    let whole = most - most % u128::from(to_interval_ns.max(1));
-    u64::try_from(if whole >= least { whole } else { most }).unwrap_or(u64::MAX)
+fn convert(deficit_ns: u64, from_interval_ns: u64, to_interval_ns: u64) -> u64 {
+    let scaled = (u128::from(deficit_ns) * u128::from(to_interval_ns)).div_ceil(u128::from(from_interval_ns.max(1)));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
 impl Answer {

@@ -194,8 +194,8 @@ fn what_is_in_flight_counts_over_h2_too() {
 #[test]
 fn plans_and_overrides_allow_others_other_numbers() {
     let upstream = Upstream::start();
-    let limit = "[plans]\nfrom = \"header:x-plan\"\n[[limit]]\nname = \"l\"\nkey = [\"header:x-who\"]\nrate = \"2/day\"\n\
-                 plans = { premium = \"5/day\", internal = \"unlimited\" }\noverrides = { \"42\" = \"9/day\" }";
+    let limit = "[plans]\nfrom = \"header:x-plan\"\n[[limit]]\nname = \"l\"\nkey = [\"header:x-who\"]\nrate = \"2/h\"\n\
+                 plans = { premium = \"5/h\", internal = \"unlimited\" }\noverrides = { \"42\" = \"9/h\" }";
     let weir = Weir::start(&upstream, limit);
     let mut client = Client::connect(weir.address());
     let mut ask = |who: &str, plan: &str| {

@@ -105,7 +105,8 @@ fn shared(config: config::Config) -> Shared {
     let gate = Arc::new(Gate::new(Clock::start(), [7; 16], Arc::clone(&metrics)));
     let current = Arc::new(ArcSwap::from_pointee(install(&gate, config, &metrics, None)));
     let (connections, draining) = (AtomicUsize::new(0), AtomicBool::new(false));
-    Shared { gate, metrics, current, reloads: watch::Sender::new(()), connections, max_connections: 1, draining }
+    let reloads = watch::Sender::new(());
+    Shared { gate, metrics, current, reloads, connections, max_connections: 1, draining }
 }
 
 /// What a token with this `kid` is told; its signature is wrong in any case.

@@ -229,11 +229,11 @@ fn changed_rate_keeps_what_is_spent_and_applies_at_once() {
         quota 1 1m 10
           6100ms    0     admit     5          5m       -
           6100ms    5     admit     0          10m      -
-        # regression: an interval that its tag does not say exactly made a unit a little more than one
+        # an interval that its tag does not say exactly: a unit is taken for a little more than one, for less than a millisecond
         quota 5 1day 5
           1day      1     admit     4          4h48m    -
         quota 2 1day 2
-          1day      1     admit     0          1day     -
+          86400001ms 1    admit     0          23h59m59s998ms787499us   -
         ",
     );
 }

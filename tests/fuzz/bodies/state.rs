@@ -34,7 +34,8 @@ pub fn run(bytes: &[u8]) {
             for second in [0, 1, 8, 100] {
                 let now = NOW.saturating_add_ns(second * 1_000_000_000);
                 let peeked = state.peek(&rule, 1, now);
-                assert_eq!(state.admit(&rule, 1, now), peeked);
+                // How far ahead a made-up instant lies may be cut off at the end of time; whether it passes may not.
+                assert_eq!(state.admit(&rule, 1, now).is_admitted(), peeked.is_admitted());
                 state.wait(&rule, 1, 2, now);
                 state.settle(&rule, -1, 3, now);
                 state.idle_at();
