@@ -205,7 +205,7 @@ impl<'l> Waiting<'l> {
                 Test::Delayed(delayed) => {
                     let (gate, held_by, since) = (self.gate, self.held_by, self.since);
                     drop(self); // its turns are for others now
-                    let mut pass = delayed.wait().await?;
+                    let mut pass = Box::pin(delayed.wait()).await?; // rare, and large
                     pass.held = Some((&held_by.name, gate.clock.now().ns_since(since)));
                     return Ok(pass);
                 }

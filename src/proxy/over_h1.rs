@@ -81,7 +81,10 @@ pub(super) async fn serve(
             After::Next(since) => idle_since = since,
             After::End => break,
             After::Break => return,
-            After::Switch(switched) => return tunnel(session.wire, *switched, Patience::of(&timeouts)).await,
+            // Boxed, so that the usual connection is smaller.
+            After::Switch(switched) => {
+                return Box::pin(tunnel(session.wire, *switched, Patience::of(&timeouts))).await;
+            }
         }
     }
     session.wire.linger(LINGER).await;

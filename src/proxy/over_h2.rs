@@ -151,10 +151,10 @@ async fn serve_one(
             answer.map(|(exchange, body, bill)| AnswerBody::upstream(exchange, body, bill, in_flight))
         }
         Ok(Forwarded::Tunnel(response, switched)) => {
-            let tunnel = tunnel(stream, switched, Patience::of(&view.timeouts), Rc::clone(&worker.buffers));
+            let (patience, buffers) = (Patience::of(&view.timeouts), Rc::clone(&worker.buffers));
             let counted = in_flight.another();
             spawn_local(async move {
-                tunnel.await;
+                tunnel(stream, switched, patience, buffers).await;
                 drop(counted);
             });
             response.map(|()| AnswerBody::own(Bytes::new(), in_flight))

@@ -264,11 +264,11 @@ impl<'v> Life<'v> {
             // Boxed, so that those who need not wait are smaller.
             Ok(Some(Step::Wait(waiting))) => {
                 let held_by = waiting.held_by();
-                self.held(held_by, Box::pin(wait(waiting.wait(), wire)), tally).await?
+                self.held(held_by, Box::pin(wait(Box::pin(waiting.wait()), wire)), tally).await?
             }
             Ok(Some(Step::Delay(delayed))) => {
                 let held_by = delayed.held_by();
-                self.held(held_by, Box::pin(wait(delayed.wait(), wire)), tally).await?
+                self.held(held_by, Box::pin(wait(Box::pin(delayed.wait()), wire)), tally).await?
             }
             Err(missing) => return Err(self.unidentified(&missing, is_grpc)),
         };
@@ -361,7 +361,10 @@ impl<'v> Life<'v> {
 type Turn<'v> = Result<Result<Pass<'v>, Refusal<'v>>, Stop<'v>>;
 
 /// Waits until the request passes, is refused after all, or has nobody left to answer.
-async fn wait<'v>(turn: impl Future<Output = Result<Pass<'v>, Refusal<'v>>>, wire: Option<&mut Wire>) -> Turn<'v> {
+async fn wait<'v>(
+    turn: impl Future<Output = Result<Pass<'v>, Refusal<'v>>> + Unpin,
+    wire: Option<&mut Wire>,
+) -> Turn<'v> {
     let Some(wire) = wire else { return Ok(turn.await) };
     tokio::select! {
         biased;

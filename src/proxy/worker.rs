@@ -137,10 +137,11 @@ async fn accept(worker: Rc<Worker>, listener: Accepting, mut stage: watch::Recei
         match accepted {
             Ok((socket, peer)) => {
                 if let Some(open) = Open::new(&worker) {
-                    let serving = connection::serve(Rc::clone(&worker), socket, peer, stage.clone());
+                    let (worker, stage) = (Rc::clone(&worker), stage.clone());
+                    // Called within: a future that is captured takes its room twice.
                     spawn_local(async move {
                         let _open = open;
-                        serving.await;
+                        connection::serve(worker, socket, peer, stage).await;
                     });
                 } else {
                     worker.shared.metrics.connections_refused.inc();

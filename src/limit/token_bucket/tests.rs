@@ -233,7 +233,7 @@ fn changed_rate_keeps_what_is_spent_and_applies_at_once() {
         quota 5 1day 5
           1day      1     admit     4          4h48m    -
         quota 2 1day 2
-          86400001ms 1    admit     0          23h59m59s998ms787499us   -
+          86400001ms 1    admit     0          23h59m59s997ms991us520ns -
         ",
     );
 }
