@@ -81,21 +81,7 @@ fn only(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Upstrea
     if let Some(url) = &url {
         note_own(table, "url", url, listen);
     }
-    let proxy_protocol = proxy_protocol(table, url.as_ref());
-    let upstream = upstream(table, url.map(|url| vec![url.into_inner()]))?;
-    Some(Upstream { proxy_protocol: proxy_protocol?, ..upstream })
-}
-
-#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
-fn proxy_protocol(table: &Table<'_>, url: Option<&Located<Endpoint>>) -> Option<Option<Version>> {
-    let versions = [("off", None), ("v1", Some(Version::V1)), ("v2", Some(Version::V2))];
-    let version = table.choice("proxy_protocol", &versions)?;
-    let is_sealed = url.is_some_and(|url| url.get_ref().server_name.is_some());
-    if let Some(value) = table.get("proxy_protocol").filter(|_| is_sealed && version.is_some()) {
-        table.fault("proxy_protocol", value.span(), Fault::new("is not written to a service that speaks TLS"));
-        return None;
-    }
-    Some(version)
+    upstream(table, url.map(|url| vec![url.into_inner()]))
 }
 
 fn endpoints(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Vec<Endpoint>> {
@@ -219,6 +205,8 @@ fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstr
     let rewrite_host = table.choice("host", &[("preserve", false), ("upstream", true)]);
     let max_idle = table.count("max_idle");
     let idle_timeout = table.duration("idle_timeout");
+    let versions = [("off", None), ("v1", Some(Version::V1)), ("v2", Some(Version::V2))];
+    let proxy_protocol = table.choice("proxy_protocol", &versions);
     let upgrades = upgrades(table);
     Some(Upstream {
         name: None,
@@ -232,7 +220,7 @@ fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstr
         rewrite_host: rewrite_host?,
         max_idle: max_idle?.into_inner(),
         idle_timeout: idle_timeout?,
-        proxy_protocol: None,
+        proxy_protocol: proxy_protocol?,
         upgrades: upgrades?,
     })
 }

@@ -25,6 +25,9 @@ const SERVER_NAME: &str = "The name that is asked for and that the service's cer
 const CERT: &str = "A certificate in PEM that the service is shown, followed by those that signed it.";
 const KEY: &str = "Its private key in PEM, without a password.";
 const HOSTS: &[&str] = &["preserve", "upstream"];
+const PROXY_VERSIONS: &[&str] = &["off", "v1", "v2"];
+const PROXY_PROTOCOL: &str =
+    "Begin connections with a PROXY header that names the client; then each request has one of its own.";
 const PROTOCOL: &str = "name of a protocol, such as `websocket`";
 const UPGRADE: &str = "Protocols that clients may change to with `Upgrade`; other upgrades are not sent on.";
 
@@ -95,8 +98,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Idle connections to the service that each worker keeps."),
     opt("upstream.idle_timeout", Duration, Toml("\"30s\""),
         "How long they are kept."),
-    opt("upstream.proxy_protocol", OneOf(&["off", "v1", "v2"]), Toml("\"off\""),
-        "Begin connections with a PROXY header that names the client; then each request has one of its own."),
+    opt("upstream.proxy_protocol", OneOf(PROXY_VERSIONS), Toml("\"off\""), PROXY_PROTOCOL),
     opt("upstream.upgrade", List(PROTOCOL), Toml("[]"), UPGRADE),
 
     opt("upstreams.NAME.endpoints", Kind::Some(ENDPOINT), Required,
@@ -139,6 +141,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Idle connections to each endpoint that each worker keeps."),
     opt("upstreams.NAME.idle_timeout", Duration, Toml("\"30s\""),
         "How long they are kept."),
+    opt("upstreams.NAME.proxy_protocol", OneOf(PROXY_VERSIONS), Toml("\"off\""), PROXY_PROTOCOL),
     opt("upstreams.NAME.upgrade", List(PROTOCOL), Toml("[]"), UPGRADE),
 
     opt("route.match.path", Kind::Some("path pattern"), Unset("all"),

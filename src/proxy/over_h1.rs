@@ -168,11 +168,11 @@ impl Session<'_> {
         *asked = Asked::by(&request);
         let admitted = life.admit(&request, *asked, Some(&mut *wire), tally, passed).await?;
         let upgrade = admitted.upgrade.as_deref();
-        let connected = match admitted.upstream.take(admitted.wanted) {
+        let connected = match admitted.upstream.take(&admitted.wanted) {
             Ok(lease) => Ok(lease),
             Err(place) => tokio::select! {
                 biased;
-                connected = admitted.upstream.connect(admitted.wanted, place) => connected,
+                connected = admitted.upstream.connect(&admitted.wanted, place) => connected,
                 () = wire.gone() => return Err(Stop::Abandoned),
             },
         };

@@ -219,9 +219,9 @@ async fn forward<'v>(
     asked: Asked,
     passed: &mut Passed<'v>,
 ) -> Result<Forwarded, Stop<'v>> {
-    let connected = match admitted.upstream.take(admitted.wanted) {
+    let connected = match admitted.upstream.take(&admitted.wanted) {
         Ok(lease) => Ok(lease),
-        Err(place) => admitted.upstream.connect(admitted.wanted, place).await,
+        Err(place) => admitted.upstream.connect(&admitted.wanted, place).await,
     };
     let received = match connected {
         Ok(lease) => {

@@ -151,6 +151,14 @@ pub(super) fn write(out: &mut Vec<u8>, version: Version, source: SocketAddr, des
     }
 }
 
+/// The header of a connection that is nobody's but our own.
+pub(super) fn local(version: Version) -> &'static [u8] {
+    match version {
+        Version::V1 => b"PROXY UNKNOWN\r\n",
+        Version::V2 => b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0",
+    }
+}
+
 fn mapped(ip: IpAddr) -> Ipv6Addr {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),

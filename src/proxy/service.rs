@@ -17,7 +17,7 @@ use super::error;
 use super::forward::{Forwarded, Sender};
 use super::h1::HeadFault;
 use super::host;
-use super::proxy_protocol;
+use super::proxy_protocol::{self, Version};
 use super::request::Request;
 use super::tally::Tally;
 use super::upgrade::Upgrade;
@@ -68,6 +68,13 @@ impl Peer {
     fn to(&self) -> SocketAddr {
         let unknown = if self.ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         self.local.unwrap_or(SocketAddr::new(unknown, 0))
+    }
+
+    /// What tells a service that a connection is this one's.
+    fn header(&self, version: Version) -> Rc<[u8]> {
+        let mut header = Vec::new();
+        proxy_protocol::write(&mut header, version, self.address, self.to());
+        header.into()
     }
 }
 
@@ -148,9 +155,11 @@ impl<'v> Life<'v> {
         let way = self.both_stages(&facts, request, asked.is_grpc, wire, tally, passed).await?;
         let Way { upstream, rewrite, upgrades } = way;
         let upgrade = Upgrade::of(request, upgrades);
-        // It is marked as that of one client, or may become something else.
-        let is_alone = upgrade.is_some() || upstream.proxy_protocol().is_some();
-        let wanted = Wanted { affinity: upstream.affinity(&facts), may_switch: upgrade.is_some(), is_alone };
+        let wanted = Wanted {
+            affinity: upstream.affinity(&facts),
+            is_alone: upgrade.is_some() || upstream.proxy_protocol().is_some(),
+            preamble: upstream.proxy_protocol().map(|version| self.peer.header(version)),
+        };
         Ok(Admitted { path, authority, is_trusted, upstream, rewrite, upgrade, wanted })
     }
 
@@ -291,20 +300,17 @@ impl<'v> Life<'v> {
     pub(super) fn begin(&self, lease: Lease, request: &Request<'_>, admitted: &Admitted<'_, '_>) -> Exchange {
         self.was_queued.set(lease.was_queued);
         let settings = &self.view.current.settings;
-        let &Admitted { ref path, authority, is_trusted, upstream, rewrite, ref upgrade, wanted } = admitted;
+        let &Admitted { ref path, authority, is_trusted, upstream, rewrite, ref upgrade, ref wanted } = admitted;
         let Peer { ip, text, is_tls, .. } = self.peer;
         let sent = Sent {
             is_head: request.method == Method::HEAD,
             has_body: !request.is_bodyless(),
             expects_continue: expects_continue(request),
             may_repeat: request.is_bodyless() && request.method.is_safe(),
+            may_switch: upgrade.is_some(),
             has_own_host: upstream.rewrites_host() || authority.is_empty(),
-            wanted,
         };
-        Exchange::new(upstream, lease, sent, &settings.timeouts, |out, host| {
-            if let Some(version) = upstream.proxy_protocol() {
-                proxy_protocol::write(out, version, self.peer.address, self.peer.to());
-            }
+        Exchange::new(upstream, lease, sent, wanted.clone(), &settings.timeouts, |out, host| {
             let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, is_trusted };
             let path = rewrite.map_or(("", &**path), |rewrite| rewrite.apply(path));
             let own_host = Some(host).filter(|_| sent.has_own_host);

@@ -11,7 +11,7 @@ use rustls::{ClientConnection, StreamOwned};
 use crate::attacks::h2_frames::{CLEAN, Fate, HEADERS, SETTINGS, block, frame};
 use crate::attacks::lab::{Lab, is_closed, is_problem};
 use crate::ops::{replace, until};
-use crate::support::{Cert, Client, PATIENCE, Upstream, Weir, trusting};
+use crate::support::{Cert, Client, NEVER, PATIENCE, Upstream, Weir, trusting};
 
 const FROM: &str = "proxy_protocol = { from = [\"127.0.0.1\"] }";
 const REFUSED: &str = "weir_proxy_headers_refused_total";
@@ -236,6 +236,47 @@ fn the_next_one_is_told() {
         let received = upstream.received();
         assert!(received.len() == turn && received[turn - 1].head.starts_with(&expected), "{received:?}");
     }
+}
+
+/// Each endpoint gets the header, before TLS and with checks too; one that is tried after another says the same.
+#[test]
+fn every_endpoint_is_told() {
+    let app = crate::upgrades::echoing();
+    let (cert, folder) = (Cert::of_hosts(&["weir.test"]), tempfile::tempdir().unwrap());
+    cert.write(folder.path(), "a");
+    let limit = "[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"3/h\"\nmatch = { path = [\"/a\", \"/chat\"] }\n";
+    let tls = format!("[server.tls]\ncertificates = [{{ cert = \"a.pem\", key = \"a.key\" }}]\n{limit}");
+    std::fs::write(folder.path().join("weir.toml"), Weir::upgrading(&app, &["websocket"], FROM, &tls)).unwrap();
+    let inner = Weir::start_in(folder);
+    for version in ["v1", "v2"] {
+        let gone = Upstream::start().stop();
+        let folder = tempfile::tempdir().unwrap();
+        cert.write(folder.path(), "a");
+        let endpoints = format!("endpoints = [\"https://{}\", \"https://{gone}\"]", inner.address());
+        let more = "tls = { ca = \"a.pem\", server_name = \"weir.test\" }\nupgrade = \"websocket\"\nmax_connections = 2\n\
+                    health = { path = \"/healthz\", interval = \"10ms\", unhealthy_after = 1 }";
+        let text = format!("[upstreams.a]\n{endpoints}\n{more}\nproxy_protocol = \"{version}\"\n{NEVER}");
+        let text = Weir::text(&text).replace("[server]\n", &format!("[server]\n{FROM}\n"));
+        std::fs::write(folder.path().join("weir.toml"), text).unwrap();
+        let outer = Weir::start_in(folder);
+        let healthy =
+            |address| outer.metric(&format!("weir_endpoint_healthy{{endpoint=\"https://{address}\",upstream=\"a\"}}"));
+        until("only one is well", || healthy(gone) == 0.0 && healthy(inner.address()) == 1.0);
+        let source = if version == "v1" { "192.0.2.17" } else { "2001:db8:1::7" };
+        let ask = || {
+            let mut client = Client::connect(outer.address());
+            client.send([&v2(source), GET.as_bytes()].concat());
+            client.answer().status
+        };
+        let mut socket = Client::connect(outer.address());
+        socket.send([&v2(source), crate::upgrades::ASK.as_bytes()].concat());
+        assert_eq!(socket.head().unwrap().status, 101, "{version}");
+        crate::upgrades::echo(&mut socket, "sealed");
+        let got = app.received().into_iter().rfind(|received| received.target() == "/chat").unwrap();
+        assert_eq!(got.header("x-forwarded-for").as_deref(), Some(source), "{version}");
+        assert_eq!([ask(), ask(), ask()], [200, 200, 429], "{version}: all were this client's");
+    }
+    assert_eq!(inner.metric(REFUSED), 0.0, "checks begin with a header too");
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl Endpoints {
         self.settings.rewrite_host
     }
 
-    /// With which header a connection begins, if with any.
+    /// With which header connections begin, if with any.
     pub(in super::super) fn proxy_protocol(&self) -> Option<Version> {
         self.settings.proxy_protocol
     }
@@ -167,7 +167,7 @@ impl Endpoints {
 
     /// An idle connection as it is wanted, or else the place of the endpoint that gets the request; none if it has to
     /// wait for one.
-    pub(in super::super) fn take(&self, wanted: Wanted) -> Result<Lease, Option<usize>> {
+    pub(in super::super) fn take(&self, wanted: &Wanted) -> Result<Lease, Option<usize>> {
         if self.settings.cap.is_some() {
             let index = if self.has_waiters() { None } else { self.choose_among(wanted.affinity, &[]) };
             return index.and_then(|index| self.idle(index, wanted)).ok_or(index);
@@ -177,13 +177,13 @@ impl Endpoints {
     }
 
     /// A new connection to the endpoint at `first`, or if that cannot be reached, one to another.
-    pub(in super::super) async fn connect(&self, wanted: Wanted, first: Option<usize>) -> Result<Lease, ConnectError> {
+    pub(in super::super) async fn connect(&self, wanted: &Wanted, first: Option<usize>) -> Result<Lease, ConnectError> {
         // Boxed, because it is rare and larger than all else that a request does.
         Box::pin(self.connect_beside(wanted, first, Tried::new())).await
     }
 
     /// A connection on which a request goes out once more, to another endpoint than the one at `index` if there is one.
-    pub(super) async fn connect_elsewhere(&self, wanted: Wanted, index: usize) -> Result<Lease, ConnectError> {
+    pub(super) async fn connect_elsewhere(&self, wanted: &Wanted, index: usize) -> Result<Lease, ConnectError> {
         let tried: Tried = Some(index).filter(|_| self.has_others()).into_iter().collect();
         let next = self.choose(wanted.affinity, &tried);
         Box::pin(self.connect_beside(wanted, Some(next), tried)).await
@@ -191,7 +191,7 @@ impl Endpoints {
 
     async fn connect_beside(
         &self,
-        wanted: Wanted,
+        wanted: &Wanted,
         mut first: Option<usize>,
         mut tried: Tried,
     ) -> Result<Lease, ConnectError> {
@@ -213,7 +213,7 @@ impl Endpoints {
                 Room::New(index, slot) => (index, slot),
             };
             let pool = &self.pools[index];
-            let error = match pool.connect(slot).await {
+            let error = match pool.connect(slot, wanted.preamble.as_deref()).await {
                 Ok(connection) => return Ok(self.lease(connection, index).queued(was_queued)),
                 Err(error) => error,
             };
@@ -238,7 +238,7 @@ impl Endpoints {
     }
 
     /// An idle connection to the endpoint at `index`, if one will do.
-    pub(super) fn idle(&self, index: usize, wanted: Wanted) -> Option<Lease> {
+    pub(super) fn idle(&self, index: usize, wanted: &Wanted) -> Option<Lease> {
         if wanted.is_alone {
             return None;
         }

@@ -16,7 +16,7 @@ use super::super::forward::replace_host;
 use super::super::h1::{self, Decoder, ResponseHead, Step};
 use super::super::settings::Timeouts;
 use super::endpoints::Endpoints;
-use super::lease::{Lease, SwitchedEnd};
+use super::lease::{Lease, SwitchedEnd, Wanted};
 use super::outcome::{self, Arrived, ExchangeError, broken, closed};
 use super::upload::{Sent, Source, Upload};
 use crate::policy::{FieldBuf, Fields};
@@ -46,6 +46,7 @@ pub(in super::super) struct Exchange {
     was_repeated: bool,
     upload: Upload,
     request: Sent,
+    wanted: Wanted,
     head: Option<ResponseHead>,
     decoder: Decoder,
     /// Bytes of the response's body so far.
@@ -63,6 +64,7 @@ impl Exchange {
         upstream: &Rc<Endpoints>,
         mut lease: Lease,
         request: Sent,
+        wanted: Wanted,
         timeouts: &Timeouts,
         write: impl FnOnce(&mut Vec<u8>, &str) -> Encoder,
     ) -> Self {
@@ -77,6 +79,7 @@ impl Exchange {
             was_repeated: false,
             upload: Upload::new(request, encoder),
             request,
+            wanted,
             head: None,
             decoder: Decoder::none(),
             body_bytes: 0,
@@ -97,7 +100,7 @@ impl Exchange {
         let Some(mut before) = self.lease.take() else { return Err(broken(closed())) };
         let (index, mut out) = (before.index(), std::mem::take(&mut before.connection.out));
         drop(before);
-        let mut lease = self.upstream.connect_elsewhere(self.request.wanted, index).await?;
+        let mut lease = self.upstream.connect_elsewhere(&self.wanted, index).await?;
         out.rewind();
         if self.request.has_own_host {
             replace_host(out.bytes(), lease.host());
@@ -201,7 +204,7 @@ impl Exchange {
 
     fn arrived(&mut self, head: ResponseHead) -> Result<Arrived, ExchangeError> {
         let status = head.status;
-        if status == 101 && !self.request.wanted.may_switch {
+        if status == 101 && !self.request.may_switch {
             return Err(ExchangeError::Switched);
         }
         if status == 100 {
@@ -363,7 +366,7 @@ impl Exchange {
         if !self.decoder.has_ended() {
             return;
         }
-        let may_keep = self.is_sent() && !self.request.wanted.is_alone;
+        let may_keep = self.is_sent() && !self.wanted.is_alone;
         let keeps_alive = may_keep && self.head.as_ref().is_some_and(|head| head.keeps_alive);
         if let Some(lease) = self.lease.take().filter(|lease| keeps_alive && lease.connection.out.pending() == 0) {
             lease.give_back();

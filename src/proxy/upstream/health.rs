@@ -12,7 +12,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::super::buffer::Out;
 use super::super::h1;
-use super::super::settings::Health;
+use super::super::proxy_protocol::{self, Version};
+use super::super::settings::{Health, Upstream};
 use super::super::tls::ClientTls;
 use super::super::worker::Shared;
 use super::state::EndpointState;
@@ -22,9 +23,25 @@ use crate::policy::Spans;
 /// Checks on one endpoint, for as long as this is kept.
 struct Checks {
     state: Arc<EndpointState>,
+    way: Way,
+    task: AbortHandle,
+}
+
+/// How an endpoint is asked.
+#[derive(Clone, PartialEq)]
+struct Way {
     health: Health,
     tls: Option<ClientTls>,
-    task: AbortHandle,
+    /// Connections to it begin with a header, also this one.
+    proxy_protocol: Option<Version>,
+}
+
+impl Way {
+    /// None if it is not asked.
+    fn of(settings: &Upstream) -> Option<Self> {
+        let &Upstream { ref health, ref tls, proxy_protocol, .. } = settings;
+        Some(Self { health: health.clone()?, tls: tls.clone(), proxy_protocol })
+    }
 }
 
 impl Drop for Checks {
@@ -41,24 +58,24 @@ pub async fn check_health(shared: Arc<Shared>) {
         let current = shared.current.load_full();
         let upstreams = current.settings.upstreams.iter().zip(&current.upstreams);
         let wanted: Vec<_> = upstreams
-            .filter_map(|(settings, state)| Some((settings, settings.health.as_ref()?, &state.endpoints)))
-            .flat_map(|(settings, health, endpoints)| endpoints.iter().map(move |state| (health, &settings.tls, state)))
+            .filter_map(|(settings, state)| Some((Way::of(settings)?, &state.endpoints)))
+            .flat_map(|(way, endpoints)| endpoints.iter().map(move |state| (way.clone(), state)))
             .collect();
         let is_same = |one: &Checks, state| Arc::ptr_eq(&one.state, state);
         for one in &running {
-            if wanted.iter().all(|(.., state)| !is_same(one, state)) {
+            if wanted.iter().all(|(_, state)| !is_same(one, state)) {
                 one.state.set_healthy(true); // nobody would notice that it is well again
             }
         }
         running.retain(|one| {
             let mut wanted = wanted.iter();
-            wanted.any(|(health, tls, state)| is_same(one, state) && one.health == **health && one.tls == **tls)
+            wanted.any(|(way, state)| is_same(one, state) && one.way == *way)
         });
-        for (health, tls, state) in wanted {
+        for (way, state) in wanted {
             if running.iter().all(|one| !is_same(one, state)) {
-                let (state, health, tls) = (Arc::clone(state), health.clone(), tls.clone());
-                let task = tokio::spawn(check(Arc::clone(&state), health.clone(), tls.clone())).abort_handle();
-                running.push(Checks { state, health, tls, task });
+                let state = Arc::clone(state);
+                let task = tokio::spawn(check(Arc::clone(&state), way.clone())).abort_handle();
+                running.push(Checks { state, way, task });
             }
         }
         drop(current);
@@ -69,13 +86,14 @@ pub async fn check_health(shared: Arc<Shared>) {
 }
 
 /// Checks one endpoint for ever.
-async fn check(state: Arc<EndpointState>, health: Health, tls: Option<ClientTls>) {
+async fn check(state: Arc<EndpointState>, way: Way) {
+    let health = &way.health;
     let mut ticks = interval(health.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut streak = 0;
     loop {
         ticks.tick().await;
-        let failure = ask(&state, &health, tls.as_ref()).await.err();
+        let failure = ask(&state, &way).await.err();
         // What contradicts the present state, in a row.
         streak = if failure.is_none() == state.is_healthy() { 0 } else { streak + 1 };
         let enough = if failure.is_none() { health.healthy_after } else { health.unhealthy_after };
@@ -92,18 +110,19 @@ async fn check(state: Arc<EndpointState>, health: Health, tls: Option<ClientTls>
 }
 
 /// Asks once. Any status from 200 to 399 is well.
-async fn ask(state: &EndpointState, health: &Health, tls: Option<&ClientTls>) -> io::Result<()> {
-    let status = timeout(health.timeout, status(state, &health.path, tls));
+async fn ask(state: &EndpointState, way: &Way) -> io::Result<()> {
+    let status = timeout(way.health.timeout, status(state, way));
     match status.await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time"))?? {
         200..=399 => Ok(()),
         status => Err(io::Error::other(format!("it answered {status}"))),
     }
 }
 
-async fn status(state: &EndpointState, path: &str, tls: Option<&ClientTls>) -> io::Result<u16> {
-    let mut socket = Transport::open(&state.endpoint, state.resolved, tls).await?;
+async fn status(state: &EndpointState, way: &Way) -> io::Result<u16> {
+    let preamble = way.proxy_protocol.map(proxy_protocol::local);
+    let mut socket = Transport::open(&state.endpoint, state.resolved, way.tls.as_ref(), preamble).await?;
     let mut out = Out::default();
-    let host = &state.endpoint.host;
+    let (host, path) = (&state.endpoint.host, &way.health.path);
     write!(out.bytes(), "GET {path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: weir\r\nconnection: close\r\n\r\n")?;
     poll_fn(|cx| socket.poll_send(cx, &mut out)).await?;
     let (mut read, mut spans) = (Vec::new(), Spans::default());

@@ -15,15 +15,15 @@ use super::queue::Slot;
 use super::transport::Transport;
 
 /// What a request needs of a connection.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(in super::super) struct Wanted {
     /// What decides to which endpoint it goes, where anything of it does.
     pub(in super::super) affinity: u64,
-    /// It asks for another protocol.
-    pub(in super::super) may_switch: bool,
-    /// Its connection is a new one, and is used for nothing else: whoever was asked to change the protocol may think that
-    /// it did, and a PROXY header speaks of one client.
+    /// Its connection is a new one, and is used for nothing else: it is marked as that of one client, or may become
+    /// something else. Whoever was asked to change the protocol may think that it did.
     pub(in super::super) is_alone: bool,
+    /// What a connection begins with, in the clear, if it is marked.
+    pub(in super::super) preamble: Option<Rc<[u8]>>,
 }
 
 /// A connection in hand, and where it came from.

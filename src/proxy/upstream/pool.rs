@@ -75,10 +75,14 @@ impl Pool {
         !self.idle.borrow().is_empty()
     }
 
-    /// A new connection, which holds `slot`.
-    pub(super) async fn connect(&self, slot: Option<Slot>) -> Result<Box<Connection>, ConnectError> {
+    /// A new connection, which holds `slot` and begins with `preamble`.
+    pub(super) async fn connect(
+        &self,
+        slot: Option<Slot>,
+        preamble: Option<&[u8]>,
+    ) -> Result<Box<Connection>, ConnectError> {
         let resolved = self.state.as_ref().and_then(|state| state.resolved);
-        let opening = Transport::open(&self.spec.endpoint, resolved, self.spec.tls.as_ref());
+        let opening = Transport::open(&self.spec.endpoint, resolved, self.spec.tls.as_ref(), preamble);
         let opened = Connection::connect(opening, self.spec.connect_timeout, slot).await;
         opened.map_err(|error| error.at(&self.spec.endpoint))
     }

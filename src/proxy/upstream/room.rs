@@ -22,7 +22,7 @@ pub(super) enum Room {
 impl Endpoints {
     /// Where a request can go now, but to those that were tried; none if all of them have as many connections as they
     /// may have.
-    pub(super) fn room(&self, wanted: Wanted, tried: &[usize]) -> Option<Room> {
+    pub(super) fn room(&self, wanted: &Wanted, tried: &[usize]) -> Option<Room> {
         // Another worker may take what is seen here; it is looked for again as often as there are endpoints.
         for _ in 0..self.len() {
             let index = self.choose_among(wanted.affinity, tried)?;
@@ -35,7 +35,7 @@ impl Endpoints {
     }
 
     /// A new connection to the endpoint at `index`, if it has fewer than it may have.
-    pub(super) fn open(&self, index: usize, wanted: Wanted) -> Option<Room> {
+    pub(super) fn open(&self, index: usize, wanted: &Wanted) -> Option<Room> {
         let at_most = self.cap().map_or(usize::MAX, |cap| cap.max_connections);
         let Some((state, queue)) = self.pool(index).state.as_ref().zip(self.queue()) else {
             return Some(Room::New(index, None));
@@ -50,7 +50,7 @@ impl Endpoints {
     }
 
     /// Waits for its turn and for room, up to the bounds of `cap`.
-    pub(super) async fn wait(&self, cap: &Cap, wanted: Wanted, tried: &[usize]) -> Result<Room, ConnectError> {
+    pub(super) async fn wait(&self, cap: &Cap, wanted: &Wanted, tried: &[usize]) -> Result<Room, ConnectError> {
         let Some(queue) = self.queue() else { return Err(ConnectError::Busy) };
         let Some(place) = queue.join(self.worker(), cap.max_queued) else {
             queue.metrics.queue_full.inc();

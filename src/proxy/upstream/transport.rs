@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
@@ -22,13 +22,17 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    /// Connects; to the address that is `resolved` from a name, if there is one.
+    /// Connects; to the address that is `resolved` from a name, if there is one. Sends `preamble` before all else.
     pub(super) async fn open(
         endpoint: &Endpoint,
         resolved: Option<SocketAddr>,
         tls: Option<&ClientTls>,
+        preamble: Option<&[u8]>,
     ) -> io::Result<Self> {
-        let socket = socket(endpoint, resolved).await?;
+        let mut socket = socket(endpoint, resolved).await?;
+        if let Some(preamble) = preamble {
+            socket.write_all(preamble).await?;
+        }
         match (&endpoint.server_name, tls) {
             (Some(name), Some(tls)) => Ok(Self::Tls(Box::new(tls.connect(name, socket).await?))),
             // Never in the clear what was to be sealed.

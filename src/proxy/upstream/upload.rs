@@ -9,7 +9,6 @@ use tokio::time::{Sleep, sleep};
 
 use super::super::encode::Encoder;
 use super::connection::Connection;
-use super::lease::Wanted;
 
 /// How long an upstream may take to ask for the body of a request that says `Expect: 100-continue`. Then it is sent
 /// anyway, as RFC 9110, section 10.1.1, allows.
@@ -42,10 +41,10 @@ pub(in super::super) struct Sent {
     pub(in super::super) expects_continue: bool,
     /// It may go out twice: it is safe and has no body (RFC 9110, section 9.2.2).
     pub(in super::super) may_repeat: bool,
+    /// It asks for another protocol.
+    pub(in super::super) may_switch: bool,
     /// `Host` is the endpoint's, not the client's.
     pub(in super::super) has_own_host: bool,
-    /// What it needs of a connection.
-    pub(in super::super) wanted: Wanted,
 }
 
 /// A request on its way.
