@@ -20,10 +20,9 @@ use crate::time::Timestamp;
 
 /// What becomes of a request after one stage. The common case is small.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // a pass that is moved is rare: see `Gate::admit_into`
 pub enum Step<'l> {
     /// It passes the stage.
-    Pass(Pass<'l>),
+    Pass(Box<Pass<'l>>),
     /// It is refused.
     Refuse(Box<Refusal<'l>>),
     /// It waits.
@@ -125,7 +124,7 @@ impl Gate {
     ) -> Result<Step<'l>, Unidentified<'l>> {
         let mut pass = Pass::default();
         let instead = self.admit_into(&mut pass, live, stage, facts, head_bytes, now)?;
-        Ok(instead.unwrap_or(Step::Pass(pass)))
+        Ok(instead.unwrap_or_else(|| Step::Pass(Box::new(pass))))
     }
 
     /// The same, for those who have a place for the pass: it need not be moved there. If the request does not pass now,
@@ -200,7 +199,7 @@ impl Gate {
             let (limit, charge) = (case.applied.limit, case.charge());
             (case.state, limit, charge, outcome)
         });
-        Step::Pass(pass(charged, now))
+        Step::Pass(Box::new(pass(charged, now)))
     }
 
     /// Finds whose budgets they are, and how that is to be decided.

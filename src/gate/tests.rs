@@ -261,7 +261,7 @@ impl Script {
         };
         let task = match step {
             Step::Pass(pass) => {
-                let pass = tell(Ok(pass));
+                let pass = tell(Ok(*pass));
                 tokio::spawn(async move { end(pass).await })
             }
             Step::Refuse(refusal) => {

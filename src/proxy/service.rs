@@ -260,16 +260,16 @@ impl<'v> Life<'v> {
         let live = &self.view.current.live;
         let passed = match gate.admit_into(pass, live, stage, facts, || facts.head_bytes(), now) {
             Ok(None) => return Ok(()),
-            Ok(Some(Step::Pass(passed))) => Ok(passed),
+            Ok(Some(Step::Pass(passed))) => Ok(*passed),
             Ok(Some(Step::Refuse(refusal))) => Err(*refusal),
             // Boxed, so that those who need not wait are smaller.
             Ok(Some(Step::Wait(waiting))) => {
                 let held_by = waiting.held_by();
-                self.held(held_by, Box::pin(wait(Box::pin(waiting.wait()), wire)), tally).await?
+                self.held(held_by, wait(Box::pin(waiting.wait()), wire), tally).await?
             }
             Ok(Some(Step::Delay(delayed))) => {
                 let held_by = delayed.held_by();
-                self.held(held_by, Box::pin(wait(Box::pin(delayed.wait()), wire)), tally).await?
+                self.held(held_by, wait(Box::pin(delayed.wait()), wire), tally).await?
             }
             Err(missing) => return Err(self.unidentified(&missing, is_grpc)),
         };
@@ -362,16 +362,18 @@ impl<'v> Life<'v> {
 type Turn<'v> = Result<Result<Pass<'v>, Refusal<'v>>, Stop<'v>>;
 
 /// Waits until the request passes, is refused after all, or has nobody left to answer.
-async fn wait<'v>(
-    turn: impl Future<Output = Result<Pass<'v>, Refusal<'v>>> + Unpin,
-    wire: Option<&mut Wire>,
-) -> Turn<'v> {
-    let Some(wire) = wire else { return Ok(turn.await) };
-    tokio::select! {
-        biased;
-        passed = turn => Ok(passed),
-        () = wire.gone() => Err(Stop::Abandoned),
-    }
+fn wait<'w, 'v: 'w>(
+    turn: Pin<Box<dyn Future<Output = Result<Pass<'v>, Refusal<'v>>> + 'w>>,
+    wire: Option<&'w mut Wire>,
+) -> Pin<Box<dyn Future<Output = Turn<'v>> + 'w>> {
+    let Some(wire) = wire else { return Box::pin(async { Ok(turn.await) }) };
+    Box::pin(async {
+        tokio::select! {
+            biased;
+            passed = turn => Ok(passed),
+            () = wire.gone() => Err(Stop::Abandoned),
+        }
+    })
 }
 
 /// Whether the client waits to be told to send its body.

@@ -85,7 +85,7 @@ fn come(
     let waiting = match ask(gate, live, &headers(&words)) {
         Step::Pass(pass) => {
             passed.lock().unwrap().push((index, gate.clock.now()));
-            return tokio::spawn(finish(pass, client.undo_ms));
+            return tokio::spawn(finish(*pass, client.undo_ms));
         }
         Step::Refuse(refusal) => panic!("{index}: {refusal:?}"),
         Step::Delay(_) => panic!("nothing delays"),
