@@ -1,4 +1,4 @@
-//! The keys of one limit in a sharded map, bounded.
+//! The keys of one limit, bounded.
 //!
 //! A key is dropped only when its state is that of a key never seen, so forgetting it changes no decision. What
 //! happens to new keys at the bound is for [`OnFull`] to say; where they are counted by a sketch or in the buckets of

@@ -253,7 +253,7 @@ impl Table {
         each!(&self.0, |keys| keys.max_keys())
     }
 
-    /// Packs all that is not as good as new at `now`, block by block. Locks one shard at a time.
+    /// Packs all that is not as good as new at `now`, block by block. Locks a few at a time.
     pub(super) fn pack(&self, now: Timestamp, emit: &mut Emit<'_>) -> io::Result<()> {
         each!(&self.0, |keys| keys.pack(now, emit))
     }
@@ -270,7 +270,7 @@ impl Table {
         each!(&self.0, |keys| keys.unpack_shared(from))
     }
 
-    /// Drops every key that is as good as new at `now`, and says how many. Locks one shard at a time.
+    /// Drops every key that is as good as new at `now`, and says how many. Locks a few at a time.
     pub fn sweep(&self, now: Timestamp) -> usize {
         each!(&self.0, |keys| keys.sweep(now))
     }
