@@ -32,11 +32,17 @@ impl Subject {
 
     /// A limit for each key.
     pub fn new(keys: &[&str]) -> Self {
+        Self::with_room(keys, None)
+    }
+
+    /// The same, each with room for `max_keys` keys if that is not the default.
+    pub fn with_room(keys: &[&str], max_keys: Option<u32>) -> Self {
         let mut text = String::from("[upstream]\nurl = \"http://127.0.0.1:1\"\n");
         for (index, key) in keys.iter().enumerate() {
             let limit = format!("[[limit]]\nname = \"l{index}\"\nkey = {key}\n");
             text += &limit;
             text += "rate = \"1000000/s\"\n";
+            text += &max_keys.map_or(String::new(), |max_keys| format!("max_keys = {max_keys}\n"));
         }
         let config = config::compile(&text, "bench", Path::new(""), &|_| None).expect("a valid configuration");
         let gate = Gate::new(Clock::start(), [7; 16], Arc::new(Metrics::new("0", "0").unwrap()));
