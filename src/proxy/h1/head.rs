@@ -203,7 +203,7 @@ impl HeadScan {
     fn request_line(&mut self, line: &[u8], start: usize) -> Result<(), HeadFault> {
         let method_len = memchr(b' ', line).ok_or(HeadFault::Malformed("request line"))?;
         let (method, rest) = (&line[..method_len], &line[method_len + 1..]);
-        if method.is_empty() || !all(method, TOKEN) {
+        if !is_method(method) {
             return Err(HeadFault::Malformed("method"));
         }
         let (target, version) = rest.split_last_chunk::<9>().ok_or(HeadFault::Malformed("request line"))?;
@@ -339,6 +339,11 @@ fn without_cr(line: &[u8]) -> Result<&[u8], HeadFault> {
     line.strip_suffix(b"\r").ok_or(HeadFault::Malformed("bare LF"))
 }
 
+/// RFC 9110, 9.1, and no lower-case letters: services that make them upper-case would see a method that no limit saw.
+pub(in crate::proxy) fn is_method(method: &[u8]) -> bool {
+    !method.is_empty() && method.iter().all(|&byte| is(byte, TOKEN) && !byte.is_ascii_lowercase())
+}
+
 /// RFC 9112, 3.2, as far as `http::Uri` follows; authority-form is for CONNECT only.
 fn is_target(method: &[u8], target: &[u8]) -> bool {
     match target {
@@ -371,7 +376,7 @@ pub(super) fn trim_start(mut value: &[u8]) -> &[u8] {
 }
 
 /// RFC 9110, 8.6: `1*DIGIT`, bounded so that it fits a signed 64-bit integer anywhere.
-pub(super) fn length(digits: &[u8]) -> Option<u64> {
+pub(in crate::proxy) fn length(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > LENGTH_DIGITS_MAX {
         return None;
     }

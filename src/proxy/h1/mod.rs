@@ -25,6 +25,7 @@ mod tests;
 pub use body::Decoder;
 pub use chunked::{Step, TRAILER_BYTES_MAX};
 pub use head::{Framing, Head, HeadScan};
+pub(super) use head::{is_method, length};
 pub use requests::{Next, Requests};
 pub use response::{RESPONSE_HEAD_BYTES_MAX, ResponseFault, ResponseHead, parse};
 

@@ -15,7 +15,7 @@ pub(super) use tunnel::StreamEnd;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Uri};
 
-use super::h1::HeadFault;
+use super::h1::{self, HeadFault};
 use super::settings::Bounds;
 
 /// What is wrong with a head; as on HTTP/1.
@@ -26,7 +26,15 @@ pub(super) fn fault(method: &Method, uri: &Uri, headers: &HeaderMap, bounds: &Bo
     if headers.len() > bounds.max_headers {
         return Some(HeadFault::TooLarge);
     }
-    if headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
+    if !h1::is_method(method.as_str().as_bytes()) {
+        return Some(HeadFault::Malformed("method"));
+    }
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    if lengths.next().is_some_and(|value| h1::length(value.as_bytes()).is_none()) {
+        // hyper takes an empty one for 0.
+        return Some(HeadFault::Malformed("content-length"));
+    }
+    if lengths.next().is_some() {
         // hyper takes equal ones, and all of them would be sent on.
         return Some(HeadFault::AmbiguousFraming("more than one content-length"));
     }

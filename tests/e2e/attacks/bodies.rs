@@ -23,6 +23,20 @@ fn framings(body: &str) -> [(String, String); 2] {
     ]
 }
 
+/// Bodies that hide requests, behind heads that pass and heads that do not.
+pub fn corpus() -> Vec<Vec<u8>> {
+    let heads = [
+        head("/a", "weir.test", ""),
+        head("/%00", "weir.test", ""),
+        head("/a", "a/b", ""),
+        head("/a", "weir.test", "expect: 100-continue\r\n"),
+        head("/a", "weir.test", "connection: close\r\n"),
+    ];
+    let with_bodies =
+        |head: String| framings(HIDDEN).map(|(framing, body)| format!("{head}{framing}{body}").into_bytes());
+    heads.into_iter().flat_map(with_bodies).collect()
+}
+
 /// Every way to send a body that nobody will read, answered with `status`.
 fn check(weir: &Weir, head: &str, status: u16) {
     for (framing, body) in framings(HIDDEN) {

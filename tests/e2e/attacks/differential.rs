@@ -86,6 +86,12 @@ impl Random {
     }
 }
 
+/// The first attacks of a seed.
+pub fn attacks(seed: u64, count: usize) -> Vec<Vec<u8>> {
+    let mut random = Random(seed);
+    (0..count).map(|_| random.attack()).collect()
+}
+
 /// A request as the strict reading has it.
 struct Read {
     target: String,
@@ -192,9 +198,7 @@ fn agrees(seen: &[Received], read: &[Read]) -> bool {
 fn run(seed: u64) {
     let timeouts = "[timeouts]\nrequest_head = \"100ms\"\nkeep_alive = \"100ms\"\nbody_idle = \"100ms\"";
     let lab = Lab::start("", timeouts);
-    let mut random = Random(seed);
-    for case in 0..CASES {
-        let attack = random.attack();
+    for (case, attack) in attacks(seed, CASES).into_iter().enumerate() {
         let before = lab.upstream.received().len();
         let mut client = lab.client();
         client.send(&attack);

@@ -1,6 +1,6 @@
 //! HTTP/2 bodies whose length is said twice: by content-length and by the frames.
 
-use super::h2_frames::{CLEAN, END_HEADERS, END_STREAM, Fate, H2, HEADERS, block, frame, probe};
+use super::h2_frames::{CLEAN, DATA, END_HEADERS, END_STREAM, Fate, H2, HEADERS, block, frame, opening, probe};
 use super::lab::Lab;
 
 type Field<'a> = (&'a [u8], &'a [u8]);
@@ -8,6 +8,17 @@ type Field<'a> = (&'a [u8], &'a [u8]);
 const POST: [Field<'static>; 4] =
     [(b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"weir.test"), (b":path", b"/outer")];
 const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nhost: weir.test\r\n\r\n";
+
+const ODD_LENGTHS: [&[u8]; 9] = [b"0", b"1", b"1000", b"+43", b"-1", b"", b"43,43", b"0x30", b"18446744073709551659"];
+
+/// Connections with a body each that hides a request, of a length that is not its own.
+pub fn corpus() -> Vec<Vec<u8>> {
+    let connection = |length: &[u8]| {
+        let head = frame(HEADERS, END_HEADERS, 1, &block(&[&POST[..], &[(b"content-length", length)]].concat()));
+        [opening(), head, frame(DATA, END_STREAM, 1, SMUGGLED)].concat()
+    };
+    ODD_LENGTHS.map(connection).to_vec()
+}
 
 /// Nothing but whole, clean requests came through, and the upstream's connections are where they should be.
 fn is_clean(lab: &Lab, outer: usize) {
@@ -40,7 +51,7 @@ fn the_length_is_said_once() {
 #[test]
 fn the_length_is_a_number_and_true() {
     let lab = Lab::start("", "[timeouts]\nbody_idle = \"300ms\"");
-    for length in [&b"0"[..], b"1", b"1000", b"+43", b"-1", b"", b"43,43", b"0x30", b"18446744073709551659"] {
+    for length in ODD_LENGTHS {
         let fields = [&POST[..], &[(b"content-length", length)]].concat();
         let fate = H2::connect(lab.weir.address()).head(1, &fields).data(1, SMUGGLED, END_STREAM).fate(1);
         assert_ne!(fate, Fate::Status(200), "{}", length.escape_ascii());

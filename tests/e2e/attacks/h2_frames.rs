@@ -46,9 +46,7 @@ pub const CLEAN: [(&[u8], &[u8]); 3] = [(b":method", b"GET"), (b":scheme", b"htt
 impl H2 {
     pub fn connect(address: SocketAddr) -> Self {
         let mut h2 = Self { client: Client::connect(address) };
-        h2.client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        // A header table of no bytes, so that what Weir answers can be read one by one.
-        h2.send(&frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]));
+        h2.client.send(opening());
         h2
     }
 
@@ -98,6 +96,12 @@ impl H2 {
         }
         Fate::Gone
     }
+}
+
+/// What every connection begins with.
+pub fn opening() -> Vec<u8> {
+    // A header table of no bytes, so that what Weir answers can be read one by one.
+    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0])[..]].concat()
 }
 
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {

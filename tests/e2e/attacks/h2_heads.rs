@@ -1,6 +1,6 @@
 //! HTTP/2 heads that an HTTP/1 upstream must not be told.
 
-use super::h2_frames::{CLEAN, END_HEADERS, END_STREAM, Fate, H2, HEADERS, block, frame, probe};
+use super::h2_frames::{CLEAN, END_HEADERS, END_STREAM, Fate, H2, HEADERS, block, frame, opening, probe};
 use super::lab::Lab;
 
 type Field<'a> = (&'a [u8], &'a [u8]);
@@ -32,40 +32,85 @@ fn show(fields: &[Field<'_>]) -> String {
 /// Refused by hyper, one way or another.
 const REFUSED: [Fate; 3] = [Fate::Reset, Fate::Gone, Fate::Status(400)];
 
+/// Fields that a clean request must not have besides its own.
+const UNCLEAN: &[&[Field<'static>]] = &[
+    &[(b"x", b"a\r\nb: c")],
+    &[(b"x", b"a\rb")],
+    &[(b"x", b"a\nb")],
+    &[(b"x", b"a\0b")],
+    &[(b"x\r\ny", b"a")],
+    &[(b"x\n", b"a")],
+    &[(b"x y", b"a")],
+    &[(b"x:", b"a")],
+    &[(b"", b"a")],
+    &[(b"X", b"a")],
+    &[(b"Content-Length", b"1")],
+    &[(b"content-length", b"")],
+    &[(b"content-length", b"+0")],
+    &[(b"connection", b"close")],
+    &[(b"connection", b"x-forwarded-for")],
+    &[(b"keep-alive", b"1")],
+    &[(b"proxy-connection", b"close")],
+    &[(b"transfer-encoding", b"chunked")],
+    &[(b"transfer-encoding", b"identity")],
+    &[(b"upgrade", b"websocket")],
+    &[(b"te", b"gzip")],
+    &[(b"te", b"trailers, gzip")],
+    &[(b":path", b"/b")],
+    &[(b":method", b"POST")],
+    &[(b":authority", b"b")],
+    &[(b":x", b"a")],
+    &[(b":status", b"200")],
+    &[(b":protocol", b"websocket")],
+    &[(b"x", b"y"), (b":path", b"/b")],
+];
+
+const NO_METHODS: [&[u8]; 7] = [b"", b"get", b"GET /smuggled HTTP/1.1\r\nx: ", b"G T", b"G\0T", b"GET\r\n", b"CONNECT"];
+const NO_SCHEMES: [&[u8]; 3] = [b"", b"http\r\n", b"ht tp"];
+const NO_AUTHORITIES: [&[u8]; 8] =
+    [b"u@weir.test", b"weir.test/a", b"a b", b"a\r\nb", b"a,b", b"weir.test:65536", b"[::1", b""];
+const NO_PATHS: [&[u8]; 17] = [
+    b"",
+    b"a",
+    b"*",
+    b"http://weir.test/a",
+    b"/a b",
+    b"/a\r\nx: y",
+    b"/a HTTP/1.1\r\nhost: b",
+    b"/a\0",
+    b"/a\x7f",
+    b"/a%00",
+    b"/a\\b",
+    b"/a%2fb",
+    b"/%",
+    b"/a?b c",
+    b"/a?b\x7f",
+    b"/a?b\xc3\xa9",
+    b"/a?b\r\nx: y",
+];
+
+/// The pseudo-headers of a request, the one at `at` changed.
+fn with(at: usize, value: &'static [u8]) -> [Field<'static>; 4] {
+    let mut fields = [(&b":method"[..], &b"GET"[..]), (b":scheme", b"http"), (b":authority", b"weir.test"), PATH];
+    fields[at].1 = value;
+    fields
+}
+
+/// Connections with one of these each, for whoever hopes that a server behind reads two requests.
+pub fn corpus() -> Vec<Vec<u8>> {
+    let unclean = UNCLEAN.iter().map(|fields| [&CLEAN[..], &[PATH], fields].concat());
+    let values = [&NO_METHODS[..], &NO_SCHEMES, &NO_AUTHORITIES, &NO_PATHS].into_iter().enumerate();
+    let odd = values.flat_map(|(at, values)| values.iter().map(move |value| with(at, value).to_vec()));
+    let connection =
+        |fields: Vec<Field<'_>>| [opening(), frame(HEADERS, END_STREAM | END_HEADERS, 1, &block(&fields))].concat();
+    unclean.chain(odd).map(connection).collect()
+}
+
 #[test]
 fn fields_are_clean() {
     let lab = Lab::start("", "");
     let clean = [&CLEAN[..], &[PATH]].concat();
-    let bad: &[&[Field<'_>]] = &[
-        &[(b"x", b"a\r\nb: c")],
-        &[(b"x", b"a\rb")],
-        &[(b"x", b"a\nb")],
-        &[(b"x", b"a\0b")],
-        &[(b"x\r\ny", b"a")],
-        &[(b"x\n", b"a")],
-        &[(b"x y", b"a")],
-        &[(b"x:", b"a")],
-        &[(b"", b"a")],
-        &[(b"X", b"a")],
-        &[(b"Content-Length", b"1")],
-        &[(b"connection", b"close")],
-        &[(b"connection", b"x-forwarded-for")],
-        &[(b"keep-alive", b"1")],
-        &[(b"proxy-connection", b"close")],
-        &[(b"transfer-encoding", b"chunked")],
-        &[(b"transfer-encoding", b"identity")],
-        &[(b"upgrade", b"websocket")],
-        &[(b"te", b"gzip")],
-        &[(b"te", b"trailers, gzip")],
-        &[(b":path", b"/b")],
-        &[(b":method", b"POST")],
-        &[(b":authority", b"b")],
-        &[(b":x", b"a")],
-        &[(b":status", b"200")],
-        &[(b":protocol", b"websocket")],
-        &[(b"x", b"y"), (b":path", b"/b")],
-    ];
-    for fields in bad {
+    for fields in UNCLEAN {
         check(&lab, &[&clean, *fields].concat(), &REFUSED);
     }
     check(&lab, &[&clean[..], &[(b"te", b"trailers")]].concat(), &[Fate::Status(200)]);
@@ -76,47 +121,23 @@ fn fields_are_clean() {
 #[test]
 fn pseudo_headers_are_all_there_and_valid() {
     let lab = Lab::start("", "");
-    let full = [(&b":method"[..], &b"GET"[..]), (b":scheme", b"http"), (b":authority", b"weir.test"), PATH];
+    let full = with(3, PATH.1);
     for missing in [0, 1, 3] {
         let fields: Vec<_> =
             full.iter().enumerate().filter(|(at, _)| *at != missing).map(|(_, field)| *field).collect();
         check(&lab, &fields, &REFUSED);
     }
-    let with = |at: usize, value: &'static [u8]| {
-        let mut fields = full;
-        fields[at].1 = value;
-        fields
-    };
-    for method in [&b""[..], b"GET /smuggled HTTP/1.1\r\nx: ", b"G T", b"G\0T", b"GET\r\n", b"CONNECT"] {
+    for method in NO_METHODS {
         check(&lab, &with(0, method), &[&REFUSED[..], &[Fate::Status(405)]].concat());
     }
-    for scheme in [&b""[..], b"http\r\n", b"ht tp"] {
+    for scheme in NO_SCHEMES {
         // Nobody behind us gets to see it.
         check(&lab, &with(1, scheme), &[&REFUSED[..], &[Fate::Status(200)]].concat());
     }
-    for authority in [&b"u@weir.test"[..], b"weir.test/a", b"a b", b"a\r\nb", b"a,b", b"weir.test:65536", b"[::1", b""]
-    {
+    for authority in NO_AUTHORITIES {
         check(&lab, &with(2, authority), &REFUSED);
     }
-    for path in [
-        &b""[..],
-        b"a",
-        b"*",
-        b"http://weir.test/a",
-        b"/a b",
-        b"/a\r\nx: y",
-        b"/a HTTP/1.1\r\nhost: b",
-        b"/a\0",
-        b"/a\x7f",
-        b"/a%00",
-        b"/a\\b",
-        b"/a%2fb",
-        b"/%",
-        b"/a?b c",
-        b"/a?b\x7f",
-        b"/a?b\xc3\xa9",
-        b"/a?b\r\nx: y",
-    ] {
+    for path in NO_PATHS {
         check(&lab, &with(3, path), &REFUSED);
     }
     lab.is_well();

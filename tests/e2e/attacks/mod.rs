@@ -1,5 +1,6 @@
 //! What strangers try. Every row says what Weir answers and what may reach the upstream because of it.
 
+mod accounts;
 mod bodies;
 mod differential;
 mod floods;

@@ -2,12 +2,14 @@
 
 mod client;
 mod h2;
+mod servers;
 mod tls;
 mod upstream;
 mod weir;
 
 pub use client::{Answer, Client};
 pub use h2::{Channel, H2Answer, over_h2, over_h2_tls};
+pub use servers::{Kind, Server};
 pub use tls::{Cert, TlsClient, connect_tls, trusting};
 pub use upstream::{Received, Upstream, echo};
 pub use weir::{NEVER, Weir};

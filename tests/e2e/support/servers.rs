@@ -1,0 +1,162 @@
+//! Servers as the distribution has them, behind a Unix socket, each writing a line for each request that it sees.
+
+use std::fs::File;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Once;
+
+use super::poll;
+
+/// Which server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Nginx,
+    Haproxy,
+    Node,
+    Gunicorn,
+}
+
+/// A server that answers everything with 200 once it has read the body.
+pub struct Server {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Kind {
+    pub const ALL: [Self; 4] = [Self::Nginx, Self::Haproxy, Self::Node, Self::Gunicorn];
+
+    fn program(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+            Self::Haproxy => "haproxy",
+            Self::Node => "node",
+            Self::Gunicorn => "gunicorn",
+        }
+    }
+
+    /// The name and the text of its configuration, or of what it runs.
+    fn file(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Nginx => ("nginx.conf", NGINX),
+            Self::Haproxy => ("haproxy.cfg", HAPROXY),
+            Self::Node => ("server.js", NODE),
+            Self::Gunicorn => ("server.py", PYTHON),
+        }
+    }
+
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Nginx => &["-p", ".", "-c", "nginx.conf", "-e", "errors"],
+            Self::Haproxy => &["-db", "-f", "haproxy.cfg"],
+            Self::Node => &["server.js"],
+            // Threads, because the usual worker closes after each answer.
+            Self::Gunicorn => &["-k", "gthread", "--threads", "8", "-b", "unix:socket", "server:answer"],
+        }
+    }
+}
+
+const NGINX: &str = r#"
+daemon off; master_process off; pid pid;
+events {}
+http {
+    log_format seen "$request_method $request_uri";
+    access_log seen seen;
+    client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+    server { listen unix:socket; location / { return 200 "hello"; } }
+}
+"#;
+
+const HAPROXY: &str = r#"
+global
+    log stdout format raw local0
+defaults
+    mode http
+    timeout client 10s
+    timeout http-request 10s
+    option dontlognull
+frontend all
+    bind unix@socket
+    log global
+    log-format "%HM %HU"
+    http-request wait-for-body time 2s
+    http-request return status 200 content-type text/plain string hello
+"#;
+
+const NODE: &str = r#"
+const { appendFileSync } = require("node:fs");
+require("node:http").createServer((request, response) => {
+    appendFileSync("seen", `${request.method} ${request.url}\n`);
+    request.resume().on("end", () => response.end("hello"));
+}).on("clientError", (error, socket) => {
+    // What it does not take for a request is one for all that, unless the connection just broke off.
+    if (error.rawPacket) appendFileSync("seen", `${error.rawPacket.toString("latin1").split(" HTTP")[0]}\n`);
+    socket.destroy();
+}).listen("socket");
+"#;
+
+const PYTHON: &str = r#"
+def answer(environ, start_response):
+    with open("seen", "a") as seen:
+        seen.write(environ["REQUEST_METHOD"] + " " + environ["RAW_URI"] + "\n")
+    while environ["wsgi.input"].read(65536):
+        pass
+    start_response("200 OK", [("content-length", "5")])
+    return [b"hello"]
+"#;
+
+impl Server {
+    pub fn start(kind: Kind) -> Self {
+        install();
+        let folder = tempfile::tempdir().unwrap();
+        let (name, text) = kind.file();
+        std::fs::write(folder.path().join(name), text).unwrap();
+        let mut command = Command::new(find(kind.program()).unwrap());
+        command.args(kind.arguments()).current_dir(folder.path()).stdin(Stdio::null());
+        let said = |name: &str| File::create(folder.path().join(name)).unwrap();
+        // HAProxy writes what it sees there, the others do so themselves.
+        command.stdout(said(if kind == Kind::Haproxy { "seen" } else { "said" })).stderr(said("complaints"));
+        let server = Self { child: command.spawn().unwrap(), folder };
+        poll(|| UnixStream::connect(server.socket()).ok());
+        server
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// Method and target of each request so far, whether it was answered or not.
+    pub fn seen(&self) -> Vec<String> {
+        let text = std::fs::read(self.folder.path().join("seen")).unwrap_or_default();
+        String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // By a signal that lets gunicorn end its worker.
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where a program is; servers may stand where users do not look.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
+    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// Installs what is missing, once.
+fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if Kind::ALL.iter().all(|kind| find(kind.program()).is_some()) {
+            return;
+        }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/install-servers");
+        let status = Command::new(script).status().unwrap();
+        assert!(status.success(), "these tests need nginx, haproxy, nodejs and gunicorn; tests/install-servers failed");
+    });
+}
