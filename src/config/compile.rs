@@ -114,11 +114,15 @@ fn bounds(server: &Table<'_>) -> Option<Bounds> {
     let max_head_bytes = server.size("max_head_bytes");
     let max_headers = server.count("max_headers");
     let max_uri_bytes = server.size("max_uri_bytes");
+    let max_body_bytes = server.size_or("max_body_bytes");
+    let max_requests = server.count("max_requests_per_connection");
     let max_h2_streams = server.count("max_h2_streams");
     Some(Bounds {
         max_head_bytes: max_head_bytes?,
         max_headers: max_headers?.into_inner(),
         max_uri_bytes: max_uri_bytes?,
+        max_body_bytes: max_body_bytes?,
+        max_requests: max_requests?.into_inner(),
         max_h2_streams: max_h2_streams?.into_inner(),
     })
 }

@@ -63,7 +63,10 @@ fn route(table: &Table<'_>, upstreams: &[Located<String>]) -> Option<Route> {
     });
     let rewrite = rewrite(&table.table("rewrite"), &matches.paths);
     let upgrades = if table.has("upgrade") { upgrades(table).map(Some) } else { Some(None) };
-    Some(Route { matches, upstream: upstream?.into_inner(), rewrite: rewrite?, upgrades: upgrades? })
+    let max_body_bytes =
+        if table.has("max_body_bytes") { table.size_or("max_body_bytes").map(Some) } else { Some(None) };
+    let (upstream, rewrite) = (upstream?.into_inner(), rewrite?);
+    Some(Route { matches, upstream, rewrite, upgrades: upgrades?, max_body_bytes: max_body_bytes? })
 }
 
 /// None within if the path stays.

@@ -1,8 +1,8 @@
 //! The table of options, in the order of documentation.
 
 use super::schema::Kind::{
-    self, Count, CountOrTable, Duration, DurationOr, DurationOrZero, List, Map, OneOf, Rates, Size, Switch, Tables,
-    Text,
+    self, Count, CountOrTable, Duration, DurationOr, DurationOrZero, List, Map, OneOf, Rates, Size, SizeOr, Switch,
+    Tables, Text,
 };
 use super::schema::Opt;
 use super::schema::Preset::{self, Required, Toml, Unset};
@@ -29,6 +29,7 @@ const PROXY_VERSIONS: &[&str] = &["off", "v1", "v2"];
 const PROXY_PROTOCOL: &str =
     "Begin connections with a PROXY header that names the client; then each request has one of its own.";
 const PROTOCOL: &str = "name of a protocol, such as `websocket`";
+const BODY: Kind = SizeOr(1, 1 << 50, "off");
 const UPGRADE: &str = "Protocols that clients may change to with `Upgrade`; other upgrades are not sent on.";
 
 #[rustfmt::skip]
@@ -56,6 +57,10 @@ pub(super) const OPTIONS: &[Opt] = &[
     // The http crate takes no target of 2^16 - 1 bytes or more.
     opt("server.max_uri_bytes", Size(16, 65_534), Toml("\"8KiB\""),
         "Longest request target; longer is 414."),
+    opt("server.max_body_bytes", BODY, Toml("\"64MiB\""),
+        "Longest body of a request; longer is 413."),
+    opt("server.max_requests_per_connection", Count(1, 1_000_000_000), Toml("100000"),
+        "Requests on one connection; after the last it is closed."),
     opt("server.max_h2_streams", Count(1, 100_000), Toml("128"),
         "HTTP/2 streams open at once on a connection."),
     opt("server.proxy_protocol.from", Kind::Some("address or network"), Required,
@@ -156,6 +161,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Where its requests go; the first route that matches counts, and without any it is 404."),
     opt("route.upgrade", List(PROTOCOL), Unset("`upgrade` of its upstream"),
         "Protocols that its clients may change to, in the place of those of its upstream."),
+    opt("route.max_body_bytes", BODY, Unset("that of `server`"),
+        "Longest body of its requests, in the place of `server.max_body_bytes`."),
     opt("route.rewrite.strip", Text("path"), NONE,
         "What is left out at the start of the path; every path of the route begins with it."),
     opt("route.rewrite.add", Text("path"), NONE,

@@ -39,6 +39,8 @@ pub enum Kind {
     Allowance(&'static str),
     /// Bytes in a range, both ends included.
     Size(u64, u64),
+    /// The same, or this word.
+    SizeOr(u64, u64, &'static str),
     /// `true` or `false`.
     Switch,
     /// A duration above zero.
@@ -135,6 +137,7 @@ impl fmt::Display for Kind {
             Self::Rates(most) => write!(f, "rate, or list of 1 to {most} rates"),
             Self::Allowance(word) => write!(f, "rate, list of rates, table, or `{word}`"),
             Self::Size(min, max) => write!(f, "size from {} to {}", Bytes(*min), Bytes(*max)),
+            Self::SizeOr(min, max, word) => write!(f, "size from {} to {}, or `{word}`", Bytes(*min), Bytes(*max)),
             Self::Switch => f.write_str("true or false"),
             Self::Duration => f.write_str("duration"),
             Self::DurationOrZero => f.write_str("duration or zero"),

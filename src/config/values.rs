@@ -43,6 +43,26 @@ impl Table<'_> {
         size.map(Spanned::into_inner)
     }
 
+    /// A number of bytes within the range that the schema gives, or the word for no bound, which is `u64::MAX`.
+    pub(super) fn size_or(&self, key: &str) -> Option<u64> {
+        let Kind::SizeOr(min, max, word) = schema::find(&self.path_of(key))?.kind else { return None };
+        let size = self.read(key, |option, value| {
+            let DeValue::String(text) = value.get_ref() else {
+                self.mismatch(key, &option.kind.to_string(), value);
+                return None;
+            };
+            let parse = |text: &str| match units::size(text) {
+                _ if text == word => Ok(u64::MAX),
+                Err(fault) if nearest(text, [word]).is_some() => Err(fault.help(did_you_mean(Some(word)))),
+                read => read,
+            };
+            let size = self.parse(key, value.span(), text, parse)?;
+            let in_range = Some(size).filter(|size| (min..=max).contains(size) || *size == u64::MAX);
+            self.within_range(key, option, value.span(), in_range)
+        });
+        size.map(Spanned::into_inner)
+    }
+
     fn within_range<T>(&self, key: &str, option: &Opt, span: Range<usize>, read: Option<T>) -> Option<T> {
         if read.is_none() {
             self.fault(key, span, Fault::new(format!("expected {}", option.kind)));

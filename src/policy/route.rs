@@ -24,6 +24,8 @@ pub struct Route {
     pub rewrite: Option<Rewrite>,
     /// What its clients may change to; none if its upstream says so.
     pub upgrades: Option<Upgrades>,
+    /// How long the bodies of its requests may be; none if as long as anyone's.
+    pub max_body_bytes: Option<u64>,
 }
 
 /// How a path changes on its way to the upstream.
@@ -133,6 +135,7 @@ mod tests {
             upstream,
             rewrite: None,
             upgrades: None,
+            max_body_bytes: None,
         };
         let routes = Routes::new(routes.iter().enumerate().map(route).collect());
         let mut headers = FieldBuf::default();

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::buffer::Buffer;
+use super::peer::Peer;
 use super::proxy_protocol::{self, HeaderFault};
-use super::service::Peer;
 use super::socket::Socket;
 use super::stream::Stream;
 use super::tls::{HandshakeError, Tls, TlsStream};

@@ -11,6 +11,9 @@ use super::upstream::ExchangeError;
 use crate::respond::Kind;
 use crate::time;
 
+/// What someone is told who sends too much.
+pub(super) const BODY_TOO_LARGE: &str = "the body is too long";
+
 type Described = (Kind, Cow<'static, str>);
 
 /// A head that is refused.
@@ -38,6 +41,7 @@ pub(super) fn exchange_error(failure: &ExchangeError, log: &ProblemLog) -> Descr
         ExchangeError::Switched => (Kind::BadGateway, "the upstream switched protocols, and not as it was asked to"),
         ExchangeError::Ignored => (Kind::BadGateway, "the upstream did not switch protocols as it was asked to"),
         ExchangeError::UpstreamTimeout => (Kind::GatewayTimeout, "the upstream did not answer in time"),
+        ExchangeError::BodyTooLarge => (Kind::BodyTooLarge, BODY_TOO_LARGE),
         ExchangeError::ClientTimeout => (Kind::RequestTimeout, "the body did not arrive in time"),
         ExchangeError::ClientBroken => (Kind::Malformed, "the body broke off, or is not framed as it should be"),
     };

@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
@@ -15,10 +15,11 @@ use super::answer::{self, Asked, Upstream};
 use super::buffer::Buffer;
 use super::connection::draining;
 use super::deadline::Deadline;
-use super::encode::Encoder;
 use super::h1::{Head, HeadFault, Limits};
+use super::peer::Peer;
+use super::relay::poll_relay;
 use super::request::{Protocol, Request};
-use super::service::{self, Life, Passed, Peer, Stop};
+use super::service::{self, Life, Passed, Stop};
 use super::settings::Bounds;
 use super::stream::Stream;
 use super::tally::Tally;
@@ -43,10 +44,11 @@ pub(super) async fn serve(
     bounds: &Bounds,
     mut stage: watch::Receiver<Stage>,
 ) {
-    let &Bounds { max_head_bytes, max_headers, max_uri_bytes, .. } = bounds;
+    let &Bounds { max_head_bytes, max_headers, max_uri_bytes, max_requests, .. } = bounds;
     let limits = Limits { max_head_bytes, max_headers, max_uri_bytes };
     let wire = Wire::new(stream, first, since, limits, Rc::clone(&worker.buffers));
-    let mut session = Session { worker, peer, wire, memory: HeadBytes::default(), deadline: Deadline::default() };
+    let (memory, deadline) = (HeadBytes::default(), Deadline::default());
+    let mut session = Session { worker, peer, wire, memory, deadline, requests_left: max_requests };
     let mut timeouts = Rc::clone(&worker.views.view().timeouts);
     let (mut idle_since, mut ends, mut listens) = (since, pin!(draining(&mut stage)), false);
     loop {
@@ -78,7 +80,10 @@ pub(super) async fn serve(
             Said::Nothing => break,
         };
         match after {
-            After::Next(since) => idle_since = since,
+            After::Next(since) => {
+                idle_since = since;
+                session.requests_left -= 1;
+            }
             After::End => break,
             After::Break => return,
             // Boxed, so that the usual connection is smaller.
@@ -119,9 +124,16 @@ struct Session<'w> {
     wire: Wire,
     memory: HeadBytes,
     deadline: Deadline,
+    /// Requests that may still come, the one in hand included.
+    requests_left: u32,
 }
 
 impl Session<'_> {
+    /// Whether a request that wants it may be followed by another.
+    fn keeps_alive(&self, asked: Asked) -> bool {
+        asked.keeps_alive && self.requests_left > 1 && !self.worker.is_draining()
+    }
+
     /// Answers the request whose head is in memory.
     async fn request(&mut self, view: &View, head: &Head) -> After {
         let worker = self.worker;
@@ -205,8 +217,8 @@ impl Session<'_> {
         let arrived_at = time::instant_now();
         let Some(exchange) = exchange else { return After::Break };
         life.measure(exchange.handed_over(), arrived_at, passed.was_held);
+        let mut keeps_alive = self.keeps_alive(asked);
         let Self { wire, deadline, worker, .. } = self;
-        let mut keeps_alive = asked.keeps_alive && !worker.is_draining();
         let mut bill = passed.identified.charged.bill();
         let encoder = {
             let Some((head, reason, fields)) = exchange.response() else { return After::Break };
@@ -271,10 +283,11 @@ impl Session<'_> {
 
     /// Answers in place of the upstream.
     async fn stop(&mut self, life: &Life<'_>, stop: Stop<'_>, asked: Asked, mut tally: Tally<'_>) -> After {
-        let Self { wire, memory, deadline, worker, .. } = self;
         let Stop::Answer(own) = stop else { return After::Break };
+        let keeps_alive = self.keeps_alive(asked) && !own.closes();
+        let Self { wire, memory, deadline, worker, .. } = self;
         wire.give_back(memory);
-        let keeps_alive = asked.keeps_alive && !own.closes() && !worker.is_draining() && wire.skip_body();
+        let keeps_alive = keeps_alive && wire.skip_body();
         let profiles = life.view.current.settings.profiles;
         answer::write_own_h1(wire.out(), &own, asked, profiles, &worker.date, keeps_alive);
         tally.answered(own.status().as_u16());
@@ -344,54 +357,5 @@ fn write_interim(wire: &mut Wire, exchange: &Exchange, asked: Asked) {
         answer::write_interim(wire.out(), head.status, reason, fields);
         // What is not taken now goes before the answer.
         let _ = wire.poll_flush(&mut Context::from_waker(std::task::Waker::noop()));
-    }
-}
-
-/// Moves both bodies on. An error means that the answer is not whole, or that nobody takes it.
-fn poll_relay(
-    cx: &mut Context<'_>,
-    wire: &mut Wire,
-    exchange: &mut Exchange,
-    encoder: &Encoder,
-    deadline: &mut Deadline,
-) -> Poll<Result<(), ()>> {
-    let mut has_more = !exchange.has_ended();
-    loop {
-        if !exchange.is_sent() {
-            exchange.send(cx, wire);
-        }
-        let mut waits = false;
-        while has_more && !waits && !wire.is_full() {
-            match exchange.poll_body(cx, wire.out(), encoder) {
-                Poll::Ready(Ok(more)) => has_more = more,
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(())),
-                Poll::Pending => waits = true,
-            }
-        }
-        let before = wire.pending();
-        let is_flushed = match wire.poll_flush(cx) {
-            Poll::Ready(Ok(())) => true,
-            Poll::Ready(Err(_)) => return Poll::Ready(Err(())),
-            Poll::Pending => false,
-        };
-        if is_flushed && !has_more {
-            return Poll::Ready(Ok(()));
-        }
-        if before > wire.pending() {
-            exchange.touch();
-        }
-        if is_flushed && !waits {
-            continue;
-        }
-        if is_flushed && wire.poll_gone(cx).is_ready() {
-            return Poll::Ready(Err(()));
-        }
-        // A client that takes nothing is not the upstream's fault.
-        ready!(if is_flushed {
-            exchange.poll_overdue(cx, deadline).map(drop)
-        } else {
-            exchange.poll_untaken(cx, deadline)
-        });
-        return Poll::Ready(Err(()));
     }
 }

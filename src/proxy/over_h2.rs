@@ -16,7 +16,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::spawn_local;
 
 use super::answer::{self, Asked, Upstream};
@@ -26,14 +26,15 @@ use super::deadline::Deadline;
 use super::encode::Encoder;
 use super::h1::{Framing, HeadFault};
 use super::h2::{self, AnswerBody, FrameIo, StreamEnd};
+use super::peer::Peer;
 use super::request::{Protocol, Request, Target};
-use super::service::{Admitted, Life, Passed, Peer, Stop};
+use super::service::{Admitted, Life, Passed, Stop};
 use super::settings::{Bounds, Settings};
 use super::stream::Stream as ByteStream;
 use super::tally::Tally;
 use super::tunnel::{self, Client, Counted, Patience, Switched};
 use super::upgrade::{self, Upgrade};
-use super::upstream::{Arrived, BodyBroken, Exchange, ExchangeError, Source};
+use super::upstream::{Arrived, BodyFault, Exchange, ExchangeError, Source, spend};
 use super::worker::{Stage, Worker};
 use crate::gate::Bill;
 use crate::policy::FieldBuf;
@@ -58,6 +59,7 @@ pub(super) async fn serve(
     mut stage: watch::Receiver<Stage>,
 ) {
     let in_flight = Rc::<Cell<u32>>::default();
+    let spent = Rc::new(Spent { left: Cell::new(bounds.max_requests), all: Notify::new() });
     let view = worker.views.view();
     let timeouts = Rc::clone(&view.timeouts);
     let takes_connect = upgrade::takes_connect(&view.current.settings);
@@ -65,7 +67,9 @@ pub(super) async fn serve(
     let io = FrameIo::new(stream, first, timeouts, Rc::clone(&in_flight), Rc::clone(&worker.buffers));
     let peer_text = peer.text.clone();
     let peer = Rc::new(peer);
+    let counter = Rc::clone(&spent);
     let service = service_fn(move |request: HttpRequest<Incoming>| {
+        counter.count();
         in_flight.set(in_flight.get() + 1);
         serve_one(Rc::clone(&worker), Rc::clone(&peer), InFlight(Rc::clone(&in_flight)), request)
     });
@@ -81,16 +85,40 @@ pub(super) async fn serve(
         .keep_alive_timeout(PING)
         .serve_connection(TokioIo::new(io), service);
     let mut connection = pin!(connection);
+    let last = async {
+        tokio::select! {
+            () = draining(&mut stage) => {}
+            () = spent.all.notified() => {}
+        }
+    };
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => ended,
-        () = draining(&mut stage) => {
+        () = last => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
     if let Err(error) = ended {
         tracing::debug!(peer = %peer_text, %error, "connection ended");
+    }
+}
+
+/// The requests that a connection may have.
+#[derive(Debug)]
+struct Spent {
+    left: Cell<u32>,
+    /// Told when the last of them has come.
+    all: Notify,
+}
+
+impl Spent {
+    fn count(&self) {
+        let left = self.left.get();
+        self.left.set(left.saturating_sub(1));
+        if left == 1 {
+            self.all.notify_one();
+        }
     }
 }
 
@@ -293,7 +321,8 @@ impl Source for StreamBody {
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
         encoder: &Encoder,
-    ) -> Poll<Result<bool, BodyBroken>> {
+        left: &mut u64,
+    ) -> Poll<Result<bool, BodyFault>> {
         loop {
             let Some(body) = &mut self.0 else {
                 encoder.end(out, None);
@@ -303,6 +332,7 @@ impl Source for StreamBody {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) if data.is_empty() => {}
                     Ok(data) => {
+                        spend(left, data.len())?;
                         encoder.data(out, &data);
                         return Poll::Ready(Ok(true));
                     }
@@ -313,7 +343,7 @@ impl Source for StreamBody {
                         return Poll::Ready(Ok(false));
                     }
                 },
-                Some(Err(_)) => return Poll::Ready(Err(BodyBroken)),
+                Some(Err(_)) => return Poll::Ready(Err(BodyFault::Broken)),
                 None => self.0 = None,
             }
         }

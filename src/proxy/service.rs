@@ -5,7 +5,6 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -15,9 +14,9 @@ use tokio::time::Instant;
 use super::answer::Asked;
 use super::error;
 use super::forward::{Forwarded, Sender};
-use super::h1::HeadFault;
+use super::h1::{Framing, HeadFault};
 use super::host;
-use super::proxy_protocol::{self, Version};
+use super::peer::Peer;
 use super::request::Request;
 use super::tally::Tally;
 use super::upgrade::Upgrade;
@@ -29,7 +28,7 @@ use crate::gate::{Pass, Refusal, Shut, Standing, Step, Unidentified};
 use crate::policy::access::{Access, Ground};
 use crate::policy::route::Rewrite;
 use crate::policy::upgrades::Upgrades;
-use crate::policy::{Certificate, Facts, Stage, path};
+use crate::policy::{Facts, Stage, path};
 use crate::respond::{Answer, Kind};
 use crate::telemetry::Outcome;
 use crate::time::{self, Timestamp};
@@ -43,38 +42,6 @@ pub(super) enum Stop<'v> {
 impl<'v> From<Answer<'v>> for Stop<'v> {
     fn from(answer: Answer<'v>) -> Self {
         Self::Answer(Box::new(answer))
-    }
-}
-
-/// Who is at the other end of a connection.
-#[derive(Clone, Debug)]
-pub(super) struct Peer {
-    /// IPv4 if it is one.
-    pub(super) ip: IpAddr,
-    /// The same, as X-Forwarded-For has it.
-    pub(super) text: Box<str>,
-    /// Where it connects from.
-    pub(super) address: SocketAddr,
-    /// What it connected to, if that was asked for when it did.
-    pub(super) local: Option<SocketAddr>,
-    /// Whether it speaks TLS.
-    pub(super) is_tls: bool,
-    /// What its certificate says of it, if it has shown one.
-    pub(super) certificate: Option<Box<Certificate>>,
-}
-
-impl Peer {
-    /// What it connected to; nowhere in particular if that is not known.
-    fn to(&self) -> SocketAddr {
-        let unknown = if self.ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        self.local.unwrap_or(SocketAddr::new(unknown, 0))
-    }
-
-    /// What tells a service that a connection is this one's.
-    fn header(&self, version: Version) -> Rc<[u8]> {
-        let mut header = Vec::new();
-        proxy_protocol::write(&mut header, version, self.address, self.to());
-        header.into()
     }
 }
 
@@ -100,6 +67,8 @@ pub(super) struct Admitted<'r, 'v> {
     /// Where it goes.
     pub(super) upstream: &'v Rc<Endpoints>,
     rewrite: Option<&'v Rewrite>,
+    /// Bytes that its body may have.
+    max_body: u64,
     /// The change of protocol that it asks for and may have.
     pub(super) upgrade: Option<Box<Upgrade<'v>>>,
     /// What it needs of a connection.
@@ -112,6 +81,7 @@ struct Way<'v> {
     rewrite: Option<&'v Rewrite>,
     /// What its client may change to.
     upgrades: &'v Upgrades,
+    max_body: u64,
 }
 
 /// What a CONNECT is told.
@@ -153,14 +123,14 @@ impl<'v> Life<'v> {
         };
         tally.identified(facts.client_ip, facts.host, facts.path);
         let way = self.both_stages(&facts, request, asked.is_grpc, wire, tally, passed).await?;
-        let Way { upstream, rewrite, upgrades } = way;
+        let Way { upstream, rewrite, upgrades, max_body } = way;
         let upgrade = Upgrade::of(request, upgrades);
         let wanted = Wanted {
             affinity: upstream.affinity(&facts),
             is_alone: upgrade.is_some() || upstream.proxy_protocol().is_some(),
             preamble: upstream.proxy_protocol().map(|version| self.peer.header(version)),
         };
-        Ok(Admitted { path, authority, is_trusted, upstream, rewrite, upgrade, wanted })
+        Ok(Admitted { path, authority, is_trusted, upstream, rewrite, max_body, upgrade, wanted })
     }
 
     /// Gives the way that it goes.
@@ -216,7 +186,13 @@ impl<'v> Life<'v> {
         if Upgrade::is_refused(request, upgrades) {
             return Err(self.stop(Kind::MethodRefused, NO_TUNNEL));
         }
-        Ok(Way { upstream, rewrite: route.and_then(|route| route.rewrite.as_ref()), upgrades })
+        let max_body = route.and_then(|route| route.max_body_bytes);
+        let max_body = max_body.unwrap_or(view.current.settings.bounds.max_body_bytes);
+        if matches!(request.framing, Framing::Length(len) if len > max_body) {
+            self.count(Kind::BodyTooLarge);
+            return Err(Answer::new(Kind::BodyTooLarge, error::BODY_TOO_LARGE, is_grpc).into());
+        }
+        Ok(Way { upstream, rewrite: route.and_then(|route| route.rewrite.as_ref()), upgrades, max_body })
     }
 
     /// Whether its address or its path frees the request from all limits.
@@ -300,11 +276,13 @@ impl<'v> Life<'v> {
     pub(super) fn begin(&self, lease: Lease, request: &Request<'_>, admitted: &Admitted<'_, '_>) -> Exchange {
         self.was_queued.set(lease.was_queued);
         let settings = &self.view.current.settings;
-        let &Admitted { ref path, authority, is_trusted, upstream, rewrite, ref upgrade, ref wanted } = admitted;
+        let &Admitted { ref path, authority, is_trusted, upstream, rewrite, max_body, ref upgrade, ref wanted } =
+            admitted;
         let Peer { ip, text, is_tls, .. } = self.peer;
         let sent = Sent {
             is_head: request.method == Method::HEAD,
             has_body: !request.is_bodyless(),
+            max_body,
             expects_continue: expects_continue(request),
             may_repeat: request.is_bodyless() && request.method.is_safe(),
             may_switch: upgrade.is_some(),

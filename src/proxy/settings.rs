@@ -196,6 +196,10 @@ pub struct Bounds {
     pub max_headers: usize,
     /// Bytes of a request's target (414).
     pub max_uri_bytes: usize,
+    /// Bytes of a request's body, where its route says nothing else; `u64::MAX` for no bound (413).
+    pub max_body_bytes: u64,
+    /// Requests on a connection; after the last it is closed.
+    pub max_requests: u32,
     /// HTTP/2 streams open at once on a connection.
     pub max_h2_streams: u32,
 }

@@ -16,7 +16,7 @@ use super::encode::Encoder;
 use super::h1::{Head, HeadFault, Limits, Next, Requests, Step};
 use super::settings::Timeouts;
 use super::stream::Stream;
-use super::upstream::{BodyBroken, Source};
+use super::upstream::{BodyFault, Source, spend};
 use crate::policy::{Fields, Spans};
 use crate::time;
 
@@ -261,11 +261,13 @@ impl Source for Wire {
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
         encoder: &Encoder,
-    ) -> Poll<Result<bool, BodyBroken>> {
+        left: &mut u64,
+    ) -> Poll<Result<bool, BodyFault>> {
         loop {
             match self.requests.body(self.input.unread()) {
                 Step::Data { skipped, len } => {
                     self.owes_continue = false;
+                    spend(left, len)?;
                     encoder.data(out, &self.input.unread()[skipped..skipped + len]);
                     self.input.consume(skipped + len);
                     if out.len() >= PIECE_MAX {
@@ -277,7 +279,7 @@ impl Source for Wire {
                     encoder.end(out, self.requests.decoder().trailers());
                     return Poll::Ready(Ok(false));
                 }
-                Step::Broken(_) => return Poll::Ready(Err(BodyBroken)),
+                Step::Broken(_) => return Poll::Ready(Err(BodyFault::Broken)),
                 Step::More => {
                     self.input.consume(self.input.unread().len());
                     if !out.is_empty() {
@@ -290,7 +292,7 @@ impl Source for Wire {
                     }
                     match ready!(self.poll_fill(cx)) {
                         Ok(1..) => {}
-                        _ => return Poll::Ready(Err(BodyBroken)),
+                        _ => return Poll::Ready(Err(BodyFault::Broken)),
                     }
                 }
             }

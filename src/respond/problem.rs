@@ -30,6 +30,8 @@ pub enum Kind {
     MethodRefused,
     /// The request did not arrive in time.
     RequestTimeout,
+    /// The body is too long.
+    BodyTooLarge,
     /// The target is too long.
     UriTooLong,
     /// Beyond a limit.
@@ -71,6 +73,7 @@ impl Kind {
             Self::NoRoute => row(StatusCode::NOT_FOUND, "12", Level::DEBUG, "no_route", false),
             Self::MethodRefused => row(StatusCode::METHOD_NOT_ALLOWED, "12", Level::DEBUG, "method_refused", true),
             Self::RequestTimeout => row(StatusCode::REQUEST_TIMEOUT, "4", Level::DEBUG, "request_timeout", true),
+            Self::BodyTooLarge => row(StatusCode::PAYLOAD_TOO_LARGE, "8", Level::DEBUG, "body_too_large", true),
             Self::UriTooLong => row(StatusCode::URI_TOO_LONG, "13", Level::DEBUG, "uri_too_long", true),
             Self::Limited => row(StatusCode::TOO_MANY_REQUESTS, "8", Level::DEBUG, "limited", false),
             Self::HeadTooLarge => {

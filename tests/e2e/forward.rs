@@ -267,7 +267,7 @@ fn the_client_hears_an_upstream_that_does_not_want_the_body() {
             peer.send("HTTP/1.1 413 Content Too Large\r\ncontent-length: 3\r\n\r\nbig");
             peer.rest();
         });
-        let weir = Weir::start(&upstream, NEVER);
+        let weir = Weir::start_with(&upstream, "max_body_bytes = \"off\"", NEVER);
         let mut client = Client::connect(weir.address());
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000000\r\n{expect}\r\n"));
         let mut writer = client.stream().try_clone().unwrap();

@@ -21,6 +21,7 @@ mod routes;
 mod sealed;
 
 mod beyond;
+mod bounds;
 mod failures;
 mod h2;
 mod hold;

@@ -565,3 +565,29 @@ fn a_service_is_not_where_weir_listens() {
     let long = said(&format!("[upstream]\nurl = \"unix:/{}\"", "x".repeat(150)));
     assert!(long.contains("has 151 bytes; the path of a socket has at most 107"), "{long}");
 }
+
+#[test]
+fn how_long_bodies_may_be() {
+    let routes = "[[route]]\nmatch = { path = \"/a\" }\nupstream = \"a\"\nmax_body_bytes = \"off\"\n\
+                  [[route]]\nmatch = { path = \"/b\" }\nupstream = \"a\"\nmax_body_bytes = \"1KiB\"\n[[route]]\nupstream = \"a\"";
+    let config = good(&format!("[server]\nmax_body_bytes = \"2MiB\"\n{A}{routes}"));
+    assert_eq!(config.proxy.bounds.max_body_bytes, 2 << 20);
+    assert!(config.proxy.routes.is_some());
+    assert_eq!(good(A).proxy.bounds.max_body_bytes, 64 << 20);
+
+    insta::assert_snapshot!(said(&format!("[server]\nmax_body_bytes = \"of\"\n{A}[[route]]\nupstream = \"a\"\nmax_body_bytes = \"0B\"")), @r#"
+    error: `server.max_body_bytes`: `of` is not a size
+     --> weir.toml:2:18
+      |
+    2 | max_body_bytes = "of"
+      |                  ^^^^
+      |
+      = help: did you mean `off`?
+
+    error: `route.max_body_bytes`: expected size from 1B to 1024TiB, or `off`
+     --> weir.toml:7:18
+      |
+    7 | max_body_bytes = "0B"
+      |                  ^^^^
+    "#);
+}

@@ -137,6 +137,10 @@ impl Relay {
                 }
             }
             Poll::Ready(Err(cause)) => Poll::Ready(Some(Err(cause.into()))),
+            // Whoever waits for a request that has no end answers nothing more.
+            Poll::Pending if exchange.is_cut() => {
+                Poll::Ready(Some(Err(exchange.give_up("its request was cut off").into())))
+            }
             Poll::Pending => exchange.poll_overdue(cx, deadline).map(|cause| Some(Err(cause.into()))),
         }
     }

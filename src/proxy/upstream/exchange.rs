@@ -18,7 +18,7 @@ use super::super::settings::Timeouts;
 use super::endpoints::Endpoints;
 use super::lease::{Lease, SwitchedEnd, Wanted};
 use super::outcome::{self, Arrived, ExchangeError, broken, closed};
-use super::upload::{Sent, Source, Upload};
+use super::upload::{BodyFault, Sent, Source, Upload};
 use crate::policy::{FieldBuf, Fields};
 use crate::telemetry::Reached;
 use crate::time;
@@ -133,6 +133,11 @@ impl Exchange {
         self.patience.body_idle
     }
 
+    /// Whether the client has cut its request short, or had it cut, so that the upstream waits for nothing.
+    pub(in super::super) fn is_cut(&self) -> bool {
+        self.upload.fault().is_some()
+    }
+
     /// Whether the whole request has been taken.
     pub(in super::super) fn is_sent(&self) -> bool {
         self.upload.has_ended()
@@ -147,8 +152,10 @@ impl Exchange {
     ) -> Poll<Result<Arrived, ExchangeError>> {
         self.drop_interim();
         self.send(cx, source);
-        if self.upload.is_broken() {
-            return Poll::Ready(Err(ExchangeError::ClientBroken));
+        match self.upload.fault() {
+            Some(BodyFault::Broken) => return Poll::Ready(Err(ExchangeError::ClientBroken)),
+            Some(BodyFault::TooLarge) => return Poll::Ready(Err(ExchangeError::BodyTooLarge)),
+            None => {}
         }
         if let Poll::Ready(arrived) = self.poll_response(cx) {
             self.judge(&arrived);

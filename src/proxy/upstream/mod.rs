@@ -32,4 +32,4 @@ pub(super) use pool::SWEEP_EVERY;
 pub(super) use queue::WorkerBell;
 pub use resolve::resolve_names;
 pub(super) use state::UpstreamState;
-pub(super) use upload::{BodyBroken, Sent, Source};
+pub(super) use upload::{BodyFault, Sent, Source, spend};

@@ -29,6 +29,8 @@ pub(in super::super) enum ExchangeError {
     ClientTimeout,
     /// The client's body broke off, or its framing did.
     ClientBroken,
+    /// The client's body is longer than it may be.
+    BodyTooLarge,
 }
 
 /// What has come of a response.
@@ -49,9 +51,8 @@ pub(in super::super) enum Arrived {
 pub(super) fn reached(arrived: &Result<Arrived, ExchangeError>, status: u16, was_idle: bool) -> Option<Reached> {
     match arrived {
         // A switch only once it is held against what was asked for.
-        Ok(Arrived::Interim | Arrived::Switch) | Err(ExchangeError::ClientTimeout | ExchangeError::ClientBroken) => {
-            None
-        }
+        Ok(Arrived::Interim | Arrived::Switch)
+        | Err(ExchangeError::ClientTimeout | ExchangeError::ClientBroken | ExchangeError::BodyTooLarge) => None,
         Ok(Arrived::Nothing) | Err(ExchangeError::Broken(_)) if was_idle => None,
         // What a gateway says whose own upstream fails; any other status is an answer, also a 500.
         Ok(Arrived::Head) if !matches!(status, 502..=504) => Some(Reached::Answered),
@@ -93,6 +94,7 @@ mod tests {
             (Ok(Arrived::Nothing), false, failed),
             (Err(ExchangeError::ClientTimeout), false, None),
             (Err(ExchangeError::ClientBroken), false, None),
+            (Err(ExchangeError::BodyTooLarge), false, None),
             (Err(broken(closed())), true, None),
             (Err(broken(closed())), false, failed),
             (Err(ExchangeError::Switched), true, failed),

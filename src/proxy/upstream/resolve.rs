@@ -190,7 +190,14 @@ mod tests {
             upstreams: vec![upstream],
             routes: None,
             timeouts,
-            bounds: Bounds { max_head_bytes: 1, max_headers: 1, max_uri_bytes: 1, max_h2_streams: 1 },
+            bounds: Bounds {
+                max_head_bytes: 1,
+                max_headers: 1,
+                max_uri_bytes: 1,
+                max_body_bytes: 1,
+                max_requests: 1,
+                max_h2_streams: 1,
+            },
             forwarded: false,
             profiles: Profiles { x_ratelimit: true, ietf: false, wildberries: false },
         };

@@ -16,18 +16,31 @@ const CONTINUE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where the body of a request comes from.
 pub(in super::super) trait Source {
-    /// Writes what has come of the body to `out`, as `encoder` frames it. `false`: that was the end.
+    /// Writes what has come of the body to `out`, as `encoder` frames it, and takes its length from `left`. `false`: that
+    /// was the end.
     fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
         encoder: &Encoder,
-    ) -> Poll<Result<bool, BodyBroken>>;
+        left: &mut u64,
+    ) -> Poll<Result<bool, BodyFault>>;
 }
 
-/// The client's body broke off, or its framing did.
-#[derive(Clone, Copy, Debug)]
-pub(in super::super) struct BodyBroken;
+/// Why a client's body is not sent on to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum BodyFault {
+    /// It broke off, or its framing did.
+    Broken,
+    /// It is longer than it may be.
+    TooLarge,
+}
+
+/// Takes a piece of a body from what is `left` of its bound.
+pub(in super::super) fn spend(left: &mut u64, len: usize) -> Result<(), BodyFault> {
+    *left = left.checked_sub(len as u64).ok_or(BodyFault::TooLarge)?;
+    Ok(())
+}
 
 /// What matters of a request once its head is written.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +50,8 @@ pub(in super::super) struct Sent {
     pub(in super::super) is_head: bool,
     /// It has a body.
     pub(in super::super) has_body: bool,
+    /// Bytes that the body may have; what is longer is cut off there.
+    pub(in super::super) max_body: u64,
     /// The body waits for a 100.
     pub(in super::super) expects_continue: bool,
     /// It may go out twice: it is safe and has no body (RFC 9110, section 9.2.2).
@@ -52,6 +67,8 @@ pub(in super::super) struct Sent {
 pub(super) struct Upload {
     encoder: Encoder,
     stage: Stage,
+    /// Bytes of the body that may still come.
+    left: u64,
     /// The last piece that was asked for has not come from the client.
     pub(super) awaits_client: bool,
     /// Bytes of it may have reached the upstream.
@@ -67,7 +84,7 @@ enum Stage {
     Ended,
     /// The upstream takes no more; it may still answer.
     Refused,
-    ClientBroken,
+    Cut(BodyFault),
 }
 
 impl Stage {
@@ -84,12 +101,13 @@ impl Stage {
 impl Upload {
     /// Of a request whose head is on its connection.
     pub(super) fn new(request: Sent, encoder: Encoder) -> Self {
-        Self { encoder, stage: Stage::of(request), awaits_client: false, is_touched: false }
+        Self { encoder, stage: Stage::of(request), left: request.max_body, awaits_client: false, is_touched: false }
     }
 
     /// Begins anew; nothing of the body has been asked for.
     pub(super) fn restart(&mut self, request: Sent) {
-        (self.stage, self.awaits_client, self.is_touched) = (Stage::of(request), false, false);
+        (self.stage, self.left) = (Stage::of(request), request.max_body);
+        (self.awaits_client, self.is_touched) = (false, false);
     }
 
     /// Whether all of it has been taken.
@@ -97,9 +115,12 @@ impl Upload {
         matches!(self.stage, Stage::Ended)
     }
 
-    /// Whether the client did not keep to what its head says of the body.
-    pub(super) fn is_broken(&self) -> bool {
-        matches!(self.stage, Stage::ClientBroken)
+    /// Why it will never come to its end, if that is the client's doing.
+    pub(super) fn fault(&self) -> Option<BodyFault> {
+        match self.stage {
+            Stage::Cut(fault) => Some(fault),
+            _ => None,
+        }
     }
 
     /// The upstream has asked for the body.
@@ -113,7 +134,7 @@ impl Upload {
     pub(super) fn send(&mut self, cx: &mut Context<'_>, connection: &mut Connection, source: &mut impl Source) -> bool {
         let mut has_moved = false;
         self.awaits_client = false;
-        if matches!(self.stage, Stage::Refused | Stage::ClientBroken) {
+        if matches!(self.stage, Stage::Refused | Stage::Cut(_)) {
             return has_moved;
         }
         loop {
@@ -137,14 +158,14 @@ impl Upload {
                 return has_moved;
             }
             connection.out.clear();
-            match source.poll_body(cx, connection.out.bytes(), &self.encoder) {
+            match source.poll_body(cx, connection.out.bytes(), &self.encoder, &mut self.left) {
                 Poll::Pending => {
                     self.awaits_client = true;
                     return has_moved;
                 }
                 Poll::Ready(Ok(true)) => has_moved = true,
                 Poll::Ready(Ok(false)) => (self.stage, has_moved) = (Stage::Ended, true),
-                Poll::Ready(Err(BodyBroken)) => self.stage = Stage::ClientBroken,
+                Poll::Ready(Err(fault)) => self.stage = Stage::Cut(fault),
             }
         }
     }

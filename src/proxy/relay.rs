@@ -1,0 +1,62 @@
+//! A response on its way to a client over HTTP/1, and what is left of its request.
+
+use std::task::{Context, Poll, ready};
+
+use super::deadline::Deadline;
+use super::encode::Encoder;
+use super::upstream::Exchange;
+use super::wire::Wire;
+
+/// Moves both bodies on. An error means that the answer is not whole, or that nobody takes it.
+pub(super) fn poll_relay(
+    cx: &mut Context<'_>,
+    wire: &mut Wire,
+    exchange: &mut Exchange,
+    encoder: &Encoder,
+    deadline: &mut Deadline,
+) -> Poll<Result<(), ()>> {
+    let mut has_more = !exchange.has_ended();
+    loop {
+        if !exchange.is_sent() {
+            exchange.send(cx, wire);
+        }
+        let mut waits = false;
+        while has_more && !waits && !wire.is_full() {
+            match exchange.poll_body(cx, wire.out(), encoder) {
+                Poll::Ready(Ok(more)) => has_more = more,
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(())),
+                Poll::Pending => waits = true,
+            }
+        }
+        let before = wire.pending();
+        let is_flushed = match wire.poll_flush(cx) {
+            Poll::Ready(Ok(())) => true,
+            Poll::Ready(Err(_)) => return Poll::Ready(Err(())),
+            Poll::Pending => false,
+        };
+        if is_flushed && !has_more {
+            return Poll::Ready(Ok(()));
+        }
+        if before > wire.pending() {
+            exchange.touch();
+        }
+        if is_flushed && !waits {
+            continue;
+        }
+        if is_flushed && wire.poll_gone(cx).is_ready() {
+            return Poll::Ready(Err(()));
+        }
+        // Whoever waits for a request that has no end answers nothing more.
+        if is_flushed && exchange.is_cut() {
+            exchange.give_up("its request was cut off");
+            return Poll::Ready(Err(()));
+        }
+        // A client that takes nothing is not the upstream's fault.
+        ready!(if is_flushed {
+            exchange.poll_overdue(cx, deadline).map(drop)
+        } else {
+            exchange.poll_untaken(cx, deadline)
+        });
+        return Poll::Ready(Err(()));
+    }
+}

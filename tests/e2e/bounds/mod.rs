@@ -1,0 +1,4 @@
+//! What a client may take of Weir, and what it is told beyond that.
+
+mod bodies;
+mod requests;
