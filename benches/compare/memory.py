@@ -27,6 +27,8 @@ HOLD_TOML = f"""
 [hold]
 max_waiting = 10000000
 max_waiting_bytes = "64GiB"
+max_waiting_per_client = 10000000
+max_waiting_bytes_per_client = "64GiB"
 
 [[limit]]
 name = "held"

@@ -31,6 +31,7 @@ use crate::admin::{Admin, NewestLive};
 use crate::config::Config;
 use crate::gate::Gate;
 use crate::proxy::{self, Listen, Listener, Shared, SocketFile, Stage};
+use crate::store::Crowd;
 use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
 use drain::{Drain, Stops};
@@ -125,7 +126,9 @@ impl App {
         let draining = AtomicBool::new(false);
         let reloads = watch::Sender::new(());
         let jwks = Arc::new(Jwks::default());
-        let shared = Arc::new(Shared { gate, metrics, current, reloads, connections, max_connections, draining });
+        let clients = Crowd::default();
+        let shared =
+            Arc::new(Shared { gate, metrics, current, reloads, connections, max_connections, clients, draining });
         let beside = Beside { operators: Arc::clone(&operators), jwks: Arc::clone(&jwks) };
         let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared), beside));
         Ok(Self { shared, listeners, admin, operators, jwks, grace, wanted_connections, reloader, keeper })

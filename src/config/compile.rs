@@ -19,6 +19,7 @@ use crate::policy::client_ip::ClientIpRules;
 use crate::proxy::Listen;
 use crate::proxy::settings::{Bounds, Fixed, Settings, Timeouts};
 use crate::respond::Profiles;
+use crate::store::Share;
 use crate::telemetry;
 use crate::telemetry::{AccessLog, LogFormat, LogSettings};
 
@@ -116,6 +117,7 @@ fn bounds(server: &Table<'_>) -> Option<Bounds> {
     let max_uri_bytes = server.size("max_uri_bytes");
     let max_body_bytes = server.size_or("max_body_bytes");
     let max_requests = server.count("max_requests_per_connection");
+    let max_per_ip = server.count("max_connections_per_ip");
     let max_h2_streams = server.count("max_h2_streams");
     Some(Bounds {
         max_head_bytes: max_head_bytes?,
@@ -123,6 +125,7 @@ fn bounds(server: &Table<'_>) -> Option<Bounds> {
         max_uri_bytes: max_uri_bytes?,
         max_body_bytes: max_body_bytes?,
         max_requests: max_requests?.into_inner(),
+        max_per_ip: max_per_ip?.into_inner(),
         max_h2_streams: max_h2_streams?.into_inner(),
     })
 }
@@ -170,7 +173,12 @@ fn profiles(headers: &Table<'_>) -> Option<Profiles> {
 fn hold(table: &Table<'_>) -> Option<HoldCaps> {
     let max_waiting = table.count("max_waiting");
     let max_waiting_bytes = table.size("max_waiting_bytes");
-    Some(HoldCaps { max_waiting: max_waiting?.into_inner(), max_waiting_bytes: max_waiting_bytes? })
+    let per_client = table.count("max_waiting_per_client");
+    let per_client_bytes = table.size("max_waiting_bytes_per_client");
+    Some(HoldCaps {
+        all: Share { count: max_waiting?.into_inner(), bytes: max_waiting_bytes? },
+        per_client: Share { count: per_client?.into_inner(), bytes: per_client_bytes? },
+    })
 }
 
 fn log(table: &Table<'_>) -> Option<telemetry::LogSettings> {

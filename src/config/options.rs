@@ -46,6 +46,9 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Leading bits of an IPv6 address that count as one client."),
     opt("server.max_connections", Count(1, 10_000_000), Toml("10000"),
         "Connections open at once; more are closed unserved."),
+    opt("server.max_connections_per_ip", Count(1, 10_000_000), Toml("2000"),
+        "Connections of one client, IPv6 by `ipv6_prefix`; more are closed unserved. Trusted proxies and Unix sockets are \
+         free of it."),
     opt("server.shutdown_grace", Duration, Toml("\"30s\""),
         "How long running requests may go on after a signal to stop."),
     opt("server.forwarded", Switch, Toml("false"),
@@ -198,6 +201,10 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("hold.max_waiting", Count(1, 10_000_000), Toml("10000"),
         "Requests held or delayed at once, over all limits."),
     opt("hold.max_waiting_bytes", Size(1, 1 << 40), Toml("\"64MiB\""),
+        "Bytes of their heads."),
+    opt("hold.max_waiting_per_client", Count(1, 10_000_000), Toml("2000"),
+        "Requests of one client, IPv6 by `server.ipv6_prefix`, held or delayed at once, over all limits."),
+    opt("hold.max_waiting_bytes_per_client", Size(1, 1 << 40), Toml("\"16MiB\""),
         "Bytes of their heads."),
 
     opt("tokens.max_cached", Count(1, 100_000_000), Toml("10000"),

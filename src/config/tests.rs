@@ -24,6 +24,7 @@ use crate::policy::{
     Cost, DelayRule, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, Stage,
 };
 use crate::proxy::Listen;
+use crate::store::Share;
 use crate::telemetry::{AccessLog, LogFormat};
 
 const UPSTREAM: &str = "[upstream]\nurl = \"http://127.0.0.1:9000\"\n";
@@ -1464,7 +1465,10 @@ fn a_full_configuration_becomes_what_it_says() {
     assert_eq!(config.proxy.timeouts.keep_alive, Duration::from_secs(75));
     assert_eq!(config.proxy.bounds.max_h2_streams, 128);
     assert!(config.proxy.profiles.x_ratelimit && config.proxy.profiles.ietf && !config.proxy.profiles.wildberries);
-    assert_eq!((config.hold.max_waiting, config.hold.max_waiting_bytes, config.max_tokens), (10_000, 64 << 20, 10_000));
+    let Share { count, bytes } = config.hold.all;
+    assert_eq!((count, bytes, config.max_tokens), (10_000, 64 << 20, 10_000));
+    assert_eq!(config.hold.per_client, Share { count: 2000, bytes: 16 << 20 });
+    assert_eq!(config.proxy.bounds.max_per_ip, 2000);
     assert_eq!((config.log.format, config.log.access), (LogFormat::Auto, AccessLog::Off));
     assert_eq!(config.policy.client_ip.trusted.len(), 2);
     assert_eq!(config.sources.paths().count(), 2);

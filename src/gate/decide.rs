@@ -9,6 +9,7 @@ use super::charge::charge_all;
 use super::delay::{Decided as Limited, Delayed, is_late};
 use super::identify::{Asked, Whos, identify};
 use super::outcome::{pass, refusal, wake_behind};
+use super::room::Size;
 use super::wait::{Candidate, Holding, Item, Waiting};
 use super::{Cause, Gate, LimitState, Live, Pass, Refusal, Unidentified};
 use crate::limit::{Key, Retry};
@@ -190,7 +191,7 @@ impl Gate {
                 charge: case.charge(),
                 outcome,
             });
-            return match self.slow_down(decided, || self.reserve(head_bytes(), live.caps), now) {
+            return match self.slow_down(decided, || self.reserve(live.size(facts, head_bytes()), live.caps), now) {
                 Ok(delayed) => Step::Delay(delayed),
                 Err(refusal) => Step::Refuse(refusal),
             };
@@ -279,7 +280,7 @@ impl Gate {
         now: Timestamp,
     ) -> Step<'l> {
         self.note_refused(live, facts, whos, denying(cases, outcomes).map(|(_, case, _)| case));
-        self.beyond(live, cases, outcomes, head_bytes, now)
+        self.beyond(live, cases, outcomes, live.size(facts, head_bytes), now)
     }
 
     /// Counts for each limit that denies the request whose it is.
@@ -303,7 +304,7 @@ impl Gate {
         live: &'l Live,
         cases: &[Case<'l>],
         outcomes: &Outcomes,
-        head_bytes: usize,
+        size: Size,
         now: Timestamp,
     ) -> Step<'l> {
         let holding = holding(denying(cases, outcomes));
@@ -323,7 +324,7 @@ impl Gate {
         };
         let item = |case: &Case<'l>| Item { state: case.state, key: case.key, variant: case.variant, cost: case.cost };
         let items = cases.iter().map(item).collect();
-        let candidate = Candidate { gate: self, caps: live.caps, items, head_bytes, now };
+        let candidate = Candidate { gate: self, caps: live.caps, items, size, now };
         match candidate.join(&holding) {
             Ok(waiting) => Step::Wait(Box::new(waiting)),
             Err((cause, expected_ns)) => refuse(cause, Some(expected_ns)),

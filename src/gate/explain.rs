@@ -250,8 +250,8 @@ impl Gate {
             };
             return Verdict::rejected(why, violated, retry.and_then(retry_ms));
         };
-        let head_bytes = facts.head_bytes();
-        let candidate = Candidate { gate: self, caps: live.caps, items: SmallVec::new(), head_bytes, now };
+        let size = live.size(facts, facts.head_bytes());
+        let candidate = Candidate { gate: self, caps: live.caps, items: SmallVec::new(), size, now };
         match candidate.foresee(&holding) {
             Ok(expected_ns) => Verdict {
                 decision: "held",

@@ -8,21 +8,22 @@ use arc_swap::ArcSwapOption;
 
 use super::line::Line;
 use super::refused::RefusedKeys;
+use super::room::Size;
 use crate::limit::Key;
 use crate::policy::jwt::Claimed;
 use crate::policy::key::KeySecret;
-use crate::policy::{Applied, Limit, OnLimit, Policy, Variant};
-use crate::store::{Bans, Table, TokenCache};
+use crate::policy::{Applied, Facts, Limit, OnLimit, Policy, Variant};
+use crate::store::{Bans, Crowd, Share, Table, TokenCache};
 use crate::telemetry::{LimitMetrics, Metrics};
 use crate::time::Clock;
 
 /// How much may wait over all limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldCaps {
-    /// Requests.
-    pub max_waiting: usize,
-    /// Bytes of their heads.
-    pub max_waiting_bytes: usize,
+    /// Of all clients: requests, and bytes of their heads.
+    pub all: Share,
+    /// Of each.
+    pub per_client: Share,
 }
 
 /// What outlives every policy: the keys' secret, the state of all limits, and who waits.
@@ -34,6 +35,7 @@ pub struct Gate {
     pub(super) ranks: AtomicU64,
     pub(super) waiting: AtomicUsize,
     pub(super) waiting_bytes: AtomicUsize,
+    pub(super) waiting_clients: Crowd,
     closed: AtomicBool,
     /// By name. The lock is taken when a policy is installed and by sweeps, never by a request.
     pub(super) states: Mutex<HashMap<Box<str>, Arc<LimitState>>>,
@@ -85,6 +87,7 @@ impl Gate {
             ranks: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             waiting_bytes: AtomicUsize::new(0),
+            waiting_clients: Crowd::default(),
             closed: AtomicBool::new(false),
             states: Mutex::new(HashMap::new()),
         }
@@ -202,6 +205,11 @@ fn is_unusual(limit: &Limit) -> bool {
 }
 
 impl Live {
+    /// The room that a request takes while it waits.
+    pub(super) fn size(&self, facts: &Facts<'_>, head_bytes: usize) -> Size {
+        Size::of(facts, self.policy.client_ip.ipv6_prefix, head_bytes)
+    }
+
     /// Which rule of a limit the request with this key and plan goes by.
     pub(super) fn variant(&self, applied: &Applied<'_>, key: Key, plan: Option<&str>) -> Variant {
         let special = self.overrides[applied.index].get(&key).copied();

@@ -30,11 +30,13 @@ use crate::policy::{
     Allowed, Cost, DelayRule, Facts, FieldBuf, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, Policy,
     Stage,
 };
+use crate::store::Share;
 use crate::telemetry::Metrics;
 use crate::time::{Clock, Timestamp};
 
 const MS_NS: u64 = 1_000_000;
-const CAPS: HoldCaps = HoldCaps { max_waiting: 1000, max_waiting_bytes: 1 << 20 };
+const MANY: Share = Share { count: 1000, bytes: 1 << 20 };
+const CAPS: HoldCaps = HoldCaps { all: MANY, per_client: MANY };
 
 fn ns(text: &str) -> u64 {
     let duration: Duration = humantime::parse_duration(text).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -114,6 +116,7 @@ fn ask(gate: &'static Gate, live: &'static Live, headers: &FieldBuf) -> Step<'st
 fn assert_at_rest(gate: &Gate, live: &Live) {
     use std::sync::atomic::Ordering::Acquire;
     assert_eq!((gate.waiting(), gate.waiting_bytes.load(Acquire)), (0, 0), "counts of who waits");
+    assert!(gate.waiting_clients.is_empty(), "clients of those who wait");
     let known = gate.states.lock().unwrap();
     for state in known.values().chain(&live.states) {
         assert_eq!(state.metrics.held_now.get(), 0, "gauge of {}", state.name);
@@ -205,8 +208,8 @@ impl Script {
                 self.limits.insert(name.into(), parse_limit(&cells[1..]));
             }
             ["caps", waiting, bytes] => {
-                let (max_waiting, max_waiting_bytes) = (waiting.parse().unwrap(), bytes.parse().unwrap());
-                self.caps = HoldCaps { max_waiting, max_waiting_bytes };
+                let all = Share { count: waiting.parse().unwrap(), bytes: bytes.parse().unwrap() };
+                self.caps = HoldCaps { all, ..self.caps };
             }
             [at, "ask", who, ref words @ ..] => {
                 self.until(at).await;

@@ -21,7 +21,7 @@ use super::ban;
 use super::delay::{Decided as Limited, Delayed, is_late};
 use super::hold::{Backlog, Rank};
 use super::outcome::{pass, refusal, wake_behind};
-use super::room::Reserved;
+use super::room::{Reserved, Size};
 use super::{Cause, Gate, HoldCaps, LimitState, Pass, Refusal};
 use crate::limit::{Key, Retry};
 use crate::policy::{HoldRule, Limit, Mode, Variant};
@@ -61,7 +61,7 @@ pub(super) struct Candidate<'l> {
     pub(super) gate: &'l Gate,
     pub(super) caps: HoldCaps,
     pub(super) items: SmallVec<[Item<'l>; 4]>,
-    pub(super) head_bytes: usize,
+    pub(super) size: Size,
     pub(super) now: Timestamp,
 }
 
@@ -112,10 +112,7 @@ impl<'l> Candidate<'l> {
         if self.gate.is_closed() {
             return Err((Cause::ShuttingDown, expected_ns));
         }
-        let waiting_bytes = self.gate.waiting_bytes.load(Ordering::Acquire);
-        if self.gate.waiting() >= self.caps.max_waiting
-            || waiting_bytes.saturating_add(self.head_bytes) > self.caps.max_waiting_bytes
-        {
+        if !self.gate.has_room(self.size, self.caps) {
             return Err((Cause::QueueFull, expected_ns));
         }
         let backlog = longest.state.line.backlog(longest.charge.key);
@@ -136,7 +133,7 @@ impl<'l> Candidate<'l> {
             return Err((Cause::ShuttingDown, expected_ns));
         }
         let max_wait_ns = max_wait_ns(holding);
-        let Some(reserved) = self.gate.reserve(self.head_bytes, self.caps) else {
+        let Some(reserved) = self.gate.reserve(self.size, self.caps) else {
             self.gate.metrics.hold_overflow.inc();
             return Err((Cause::QueueFull, expected_ns));
         };

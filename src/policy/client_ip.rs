@@ -54,6 +54,17 @@ impl ClientIpRules {
     }
 }
 
+/// The network that counts as one client: an IPv4 address is one, an IPv6 address goes by its first bits.
+pub fn network(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
+    match unmap(ip) {
+        IpAddr::V6(ip) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix.min(128))).unwrap_or(0);
+            IpAddr::from((u128::from(ip) & mask).to_be_bytes())
+        }
+        IpAddr::V4(ip) => IpAddr::V4(ip),
+    }
+}
+
 /// The IPv4 address inside an IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2); any other as it is.
 pub fn unmap(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
@@ -151,6 +162,20 @@ mod tests {
     fn trusts_mapped_addresses_as_ipv4() {
         for (peer, trusted) in [("10.1.2.3", true), ("::ffff:10.1.2.3", true), ("11.0.0.1", false), ("fd12::", true)] {
             assert_eq!(rules().is_trusted(peer.parse().unwrap()), trusted, "{peer}");
+        }
+    }
+
+    #[test]
+    fn networks() {
+        for (ip, prefix, network_of) in [
+            ("192.0.2.7", 64, "192.0.2.7"),
+            ("::ffff:192.0.2.7", 64, "192.0.2.7"),
+            ("2001:db8:1:2:3:4:5:6", 64, "2001:db8:1:2::"),
+            ("2001:db8:1:2:3:4:5:6", 128, "2001:db8:1:2:3:4:5:6"),
+            ("2001:db8:1:2:3:4:5:6", 48, "2001:db8:1::"),
+            ("2001:db8:1:2:3:4:5:6", 1, "::"),
+        ] {
+            assert_eq!(network(ip.parse().unwrap(), prefix).to_string(), network_of, "{ip}/{prefix}");
         }
     }
 

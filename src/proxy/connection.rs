@@ -17,7 +17,8 @@ use super::tls::{HandshakeError, Tls, TlsStream};
 use super::wire::first_bytes;
 use super::worker::{Stage, Worker};
 use super::{over_h1, over_h2};
-use crate::policy::client_ip::unmap;
+use crate::policy::client_ip::{network, unmap};
+use crate::store::Share;
 use crate::time;
 
 /// The client's half of the HTTP/2 connection preface (RFC 9113, section 3.4).
@@ -31,20 +32,26 @@ pub(super) async fn serve(worker: Rc<Worker>, socket: Socket, peer: SocketAddr, 
     let by = since + view.timeouts.request_head;
     let tls = view.current.settings.tls.clone();
     let bounds = view.current.settings.bounds.clone();
+    let max_per_ip = bounds.max_per_ip;
     let is_proxied = is_proxied(&view.current.settings.proxied_from, peer.ip());
     let tells_local = view.current.settings.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some());
     drop(view); // a connection may outlive many
     let opening = async {
-        let (socket, peer, first) =
-            if is_proxied { proxied(&worker, socket, peer, by).await? } else { (socket, peer, Buffer::default()) };
-        open(&worker, socket, first, tls, peer, by).await
+        let (mut socket, mut client, mut first) = (socket, Some(peer), Buffer::default());
+        if is_proxied {
+            (socket, client, first) = proxied(&worker, socket, peer, by).await?;
+        } else if matches!(socket, Socket::Unix(_)) {
+            client = None;
+        }
+        let place = Place::of(&worker, client, max_per_ip)?;
+        Some((place, open(&worker, socket, first, tls, client.unwrap_or(peer), by).await?))
     };
     let opened = tokio::select! {
         biased;
         opened = opening => opened,
         () = draining(&mut stage) => return,
     };
-    let Some(Opened { stream, first, peer, is_h2 }) = opened else { return };
+    let Some((_place, Opened { stream, first, peer, is_h2 })) = opened else { return };
     let ip = unmap(peer.ip());
     let (is_tls, certificate) = match &stream {
         Stream::Plain(_) => (false, None),
@@ -69,18 +76,50 @@ struct Opened {
     is_h2: bool,
 }
 
+/// A connection as one of its client's, of which there are so many at most.
+struct Place {
+    worker: Rc<Worker>,
+    client: IpAddr,
+}
+
+impl Place {
+    /// None if there are too many; none within if they are not counted, because a trusted proxy or nobody with an
+    /// address of its own passes them on.
+    #[expect(clippy::option_option, reason = "not counted is not refused")]
+    fn of(worker: &Rc<Worker>, client: Option<SocketAddr>, most: usize) -> Option<Option<Self>> {
+        let Some(client) = client else { return Some(None) };
+        let view = worker.views.view();
+        let rules = &view.current.live.policy.client_ip;
+        if rules.is_trusted(client.ip()) {
+            return Some(None);
+        }
+        let client = network(client.ip(), rules.ipv6_prefix);
+        if worker.shared.clients.enter(client, 0, Share { count: most, bytes: 0 }) {
+            return Some(Some(Self { worker: Rc::clone(worker), client }));
+        }
+        worker.shared.metrics.client_connections_refused.inc();
+        None
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.worker.shared.clients.leave(self.client, 0);
+    }
+}
+
 fn is_proxied(from: &[IpNet], peer: IpAddr) -> bool {
     !from.is_empty() && from.iter().any(|net| net.contains(&unmap(peer)))
 }
 
-/// Reads the PROXY header that a connection begins with. Gives whose it is and what came behind the header; none if
-/// that is wrong, or not whole in time.
+/// Reads the PROXY header that a connection begins with. Gives whose it is, if not the proxy's own, and what came
+/// behind the header; none if that is wrong, or not whole in time.
 async fn proxied(
     worker: &Worker,
     socket: Socket,
     peer: SocketAddr,
     by: Instant,
-) -> Option<(Socket, SocketAddr, Buffer)> {
+) -> Option<(Socket, Option<SocketAddr>, Buffer)> {
     let (mut stream, mut first) = (Stream::Plain(socket), Buffer::default());
     let reading = async {
         loop {
@@ -99,7 +138,7 @@ async fn proxied(
         Ok(Ok(header)) => {
             first.consume(header.len);
             let Stream::Plain(socket) = stream else { return None };
-            return Some((socket, header.source.unwrap_or(peer), first));
+            return Some((socket, header.source, first));
         }
         Ok(Err(fault)) => fault?,
         Err(_) => "it did not arrive in time",

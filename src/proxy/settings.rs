@@ -45,7 +45,7 @@ pub struct Settings {
     pub routes: Option<Arc<Routes>>,
     /// Deadlines.
     pub timeouts: Timeouts,
-    /// What one connection may spend.
+    /// What one client or one connection may spend.
     pub bounds: Bounds,
     /// Whether `Forwarded` (RFC 7239) is sent beside X-Forwarded-*.
     pub forwarded: bool,
@@ -200,6 +200,8 @@ pub struct Bounds {
     pub max_body_bytes: u64,
     /// Requests on a connection; after the last it is closed.
     pub max_requests: u32,
+    /// Connections of one client.
+    pub max_per_ip: usize,
     /// HTTP/2 streams open at once on a connection.
     pub max_h2_streams: u32,
 }

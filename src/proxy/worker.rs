@@ -23,6 +23,7 @@ use super::socket::Socket;
 use super::upstream::{Own, SWEEP_EVERY, WorkerBell};
 use super::view::{Current, Views};
 use crate::gate::Gate;
+use crate::store::Crowd;
 use crate::telemetry::Metrics;
 
 /// Where a worker is in its life.
@@ -51,6 +52,8 @@ pub struct Shared {
     pub connections: AtomicUsize,
     /// How many there may be.
     pub max_connections: usize,
+    /// How many each client has.
+    pub clients: Crowd,
     /// Whether the present requests are the last ones. Set before the stage changes.
     pub draining: AtomicBool,
 }

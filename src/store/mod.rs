@@ -4,6 +4,7 @@
 //! (limit), and who waits (gate).
 
 mod bans;
+mod crowd;
 mod group;
 mod kept;
 mod map;
@@ -20,6 +21,7 @@ pub mod snapshot;
 use smallvec::SmallVec;
 
 pub use bans::Bans;
+pub use crowd::{Crowd, Share};
 pub use table::{BucketReceipt, Known, Outcome, Receipt, Table};
 pub use tokens::{MAX_TOKEN_AGE_NS, TokenCache};
 

@@ -59,6 +59,8 @@ pub struct Metrics {
     pub upgraded: IntGauge,
     /// Connections closed unserved because there were too many.
     pub connections_refused: IntCounter,
+    /// Those closed because their client had too many.
+    pub client_connections_refused: IntCounter,
     /// Connections that got no TLS session, but those that said nothing and went.
     pub tls_handshakes_failed: IntCounter,
     /// Connections closed because their PROXY header was wrong or late.
@@ -174,6 +176,10 @@ impl Metrics {
                 .gauge("weir_upgraded_connections", "Connections that speak another protocol than HTTP now.")?,
             connections_refused: make
                 .counter("weir_connections_refused_total", "Connections closed unserved at the bound.")?,
+            client_connections_refused: make.counter(
+                "weir_client_connections_refused_total",
+                "Connections closed unserved because their client had too many.",
+            )?,
             tls_handshakes_failed: make
                 .counter("weir_tls_handshakes_failed_total", "Connections without a TLS session.")?,
             proxy_headers_refused: make

@@ -9,6 +9,7 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("weir_banned_keys", "gauge", &["limit"]),
     ("weir_bans_total", "counter", &["limit"]),
     ("weir_build_info", "gauge", &["revision", "version"]),
+    ("weir_client_connections_refused_total", "counter", &[]),
     ("weir_config_last_reload_successful", "gauge", &[]),
     ("weir_config_last_reload_timestamp_seconds", "gauge", &[]),
     ("weir_connections", "gauge", &[]),

@@ -37,6 +37,7 @@ def configure(site: Site) -> dict[str, str]:
 listen = "127.0.0.1:{site.port}"
 workers = {scenario.workers}
 max_connections = {scenario.connections + 256}
+max_connections_per_ip = {scenario.connections + 256}
 
 {tls}
 

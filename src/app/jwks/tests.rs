@@ -14,6 +14,7 @@ use super::*;
 use crate::app::reload::install;
 use crate::config;
 use crate::gate::Gate;
+use crate::store::Crowd;
 use crate::telemetry::Metrics;
 use crate::time::Clock;
 
@@ -106,7 +107,7 @@ fn shared(config: config::Config) -> Shared {
     let current = Arc::new(ArcSwap::from_pointee(install(&gate, config, &metrics, None)));
     let (connections, draining) = (AtomicUsize::new(0), AtomicBool::new(false));
     let reloads = watch::Sender::new(());
-    Shared { gate, metrics, current, reloads, connections, max_connections: 1, draining }
+    Shared { gate, metrics, current, reloads, connections, max_connections: 1, clients: Crowd::default(), draining }
 }
 
 /// What a token with this `kid` is told; its signature is wrong in any case.

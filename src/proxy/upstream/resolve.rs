@@ -148,6 +148,7 @@ mod tests {
     use crate::policy::client_ip::ClientIpRules;
     use crate::policy::upgrades::Upgrades;
     use crate::respond::Profiles;
+    use crate::store::{Crowd, Share};
     use crate::telemetry::{AccessLog, Metrics};
     use crate::time::Clock;
 
@@ -196,13 +197,15 @@ mod tests {
                 max_uri_bytes: 1,
                 max_body_bytes: 1,
                 max_requests: 1,
+                max_per_ip: 1,
                 max_h2_streams: 1,
             },
             forwarded: false,
             profiles: Profiles { x_ratelimit: true, ietf: false, wildberries: false },
         };
         let policy = Policy::new(Vec::new(), Vec::new(), ClientIpRules { trusted: Vec::new(), ipv6_prefix: 64 }, true);
-        let live = gate.install(policy, HoldCaps { max_waiting: 1, max_waiting_bytes: 1 }, 1);
+        let one = Share { count: 1, bytes: 1 };
+        let live = gate.install(policy, HoldCaps { all: one, per_client: one }, 1);
         let current = Current::new(live, settings, AccessLog::Off, &metrics, None);
         Arc::new(Shared {
             gate,
@@ -211,6 +214,7 @@ mod tests {
             reloads: watch::Sender::new(()),
             connections: AtomicUsize::new(0),
             max_connections: 1,
+            clients: Crowd::default(),
             draining: AtomicBool::new(false),
         })
     }

@@ -1,4 +1,5 @@
 //! What a client may take of Weir, and what it is told beyond that.
 
 mod bodies;
+mod clients;
 mod requests;
