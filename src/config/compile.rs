@@ -17,7 +17,7 @@ use crate::gate::HoldCaps;
 use crate::policy::Policy;
 use crate::policy::client_ip::ClientIpRules;
 use crate::proxy::Listen;
-use crate::proxy::settings::{Bounds, Fixed, Settings, Timeouts};
+use crate::proxy::settings::{Bounds, Fixed, MinRate, Settings, Timeouts};
 use crate::respond::Profiles;
 use crate::store::Share;
 use crate::telemetry;
@@ -136,6 +136,11 @@ fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
     let connect = table.duration("connect");
     let response_head = table.duration("response_head");
     let body_idle = table.duration("body_idle");
+    let window = table.duration("rate_window");
+    let [min_send, min_read] = ["min_send_rate", "min_read_rate"].map(|key| {
+        let (bytes_per_s, window) = (table.size_or(key)?, window?);
+        Some(Some(MinRate { bytes_per_s, window }).filter(|rate| rate.bytes_per_s != u64::MAX))
+    });
     let total = table.duration_or("total");
     let upgraded_idle = table.duration("upgraded_idle");
     Some(Timeouts {
@@ -144,6 +149,8 @@ fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
         connect: connect?,
         response_head: response_head?,
         body_idle: body_idle?,
+        min_send: min_send?,
+        min_read: min_read?,
         total: total?,
         upgraded_idle: upgraded_idle?,
     })

@@ -30,6 +30,7 @@ const PROXY_PROTOCOL: &str =
     "Begin connections with a PROXY header that names the client; then each request has one of its own.";
 const PROTOCOL: &str = "name of a protocol, such as `websocket`";
 const BODY: Kind = SizeOr(1, 1 << 50, "off");
+const RATE: Kind = SizeOr(1, 1 << 40, "off");
 const UPGRADE: &str = "Protocols that clients may change to with `Upgrade`; other upgrades are not sent on.";
 
 #[rustfmt::skip]
@@ -89,6 +90,12 @@ pub(super) const OPTIONS: &[Opt] = &[
         "From the last progress of the request to the head of the response; past it, 504."),
     opt("timeouts.body_idle", Duration, Toml("\"60s\""),
         "Between two pieces of a body, in either direction."),
+    opt("timeouts.min_send_rate", RATE, Toml("\"240B\""),
+        "Bytes a second that a client has to send of a body while Weir waits for it, until the answer begins; below it, 408."),
+    opt("timeouts.min_read_rate", RATE, Toml("\"240B\""),
+        "Bytes a second that a client has to take of an answer while there is something to take; below it, it is cut off."),
+    opt("timeouts.rate_window", Duration, Toml("\"30s\""),
+        "How long these are measured at a time."),
     opt("timeouts.total", DurationOr("off"), Toml("\"off\""),
         "From the hand-over to the upstream to the end of the response."),
     opt("timeouts.upgraded_idle", Duration, Toml("\"5min\""),

@@ -24,6 +24,7 @@ use crate::policy::{
     Cost, DelayRule, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, Stage,
 };
 use crate::proxy::Listen;
+use crate::proxy::settings::{MinRate, Timeouts};
 use crate::store::Share;
 use crate::telemetry::{AccessLog, LogFormat};
 
@@ -1444,7 +1445,9 @@ fn what_is_not_written_has_its_default() {
     assert_eq!(config.fixed.listen, [Listen::Tcp("127.0.0.1:8080".parse().unwrap())]);
     assert!(config.fixed.workers >= 1);
     assert_eq!(config.admin_listen, Some(Listen::Tcp("127.0.0.1:9901".parse().unwrap())));
-    assert_eq!(config.proxy.timeouts.total, None);
+    let Timeouts { total, min_send, min_read, .. } = config.proxy.timeouts;
+    let rate = MinRate { bytes_per_s: 240, window: Duration::from_secs(30) };
+    assert_eq!((total, min_send, min_read), (None, Some(rate), Some(rate)));
     assert_eq!(config.proxy.bounds.max_head_bytes, 32 << 10);
     assert!(
         !config.proxy.upstreams[0].rewrite_host && config.policy.free_preflights && config.policy.identities.is_empty()

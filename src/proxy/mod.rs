@@ -20,6 +20,7 @@ mod host;
 mod listener;
 mod over_h1;
 mod over_h2;
+mod pace;
 mod peer;
 pub mod proxy_protocol;
 mod relay;

@@ -28,6 +28,9 @@ pub(super) fn poll_relay(
                 Poll::Pending => waits = true,
             }
         }
+        if wire.is_full() {
+            wire.bound_unsent();
+        }
         let before = wire.pending();
         let is_flushed = match wire.poll_flush(cx) {
             Poll::Ready(Ok(())) => true,
@@ -38,7 +41,10 @@ pub(super) fn poll_relay(
             return Poll::Ready(Ok(()));
         }
         if before > wire.pending() {
-            exchange.touch();
+            exchange.taken(before - wire.pending());
+        }
+        if is_flushed {
+            exchange.all_taken();
         }
         if is_flushed && !waits {
             continue;
@@ -52,11 +58,12 @@ pub(super) fn poll_relay(
             return Poll::Ready(Err(()));
         }
         // A client that takes nothing is not the upstream's fault.
-        ready!(if is_flushed {
-            exchange.poll_overdue(cx, deadline).map(drop)
+        if is_flushed {
+            ready!(exchange.poll_overdue(cx, deadline));
         } else {
-            exchange.poll_untaken(cx, deadline)
-        });
+            ready!(exchange.poll_untaken(cx, deadline));
+            exchange.give_up_untaken();
+        }
         return Poll::Ready(Err(()));
     }
 }

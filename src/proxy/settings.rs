@@ -9,6 +9,7 @@ use http::uri::Authority;
 use ipnet::IpNet;
 
 use super::listener::Listen;
+pub use super::pace::MinRate;
 use super::proxy_protocol::Version;
 use super::tls::{ClientTls, ServerName, Tls};
 pub use super::upstream::Eject;
@@ -181,6 +182,10 @@ pub struct Timeouts {
     pub response_head: Duration,
     /// Between two pieces of a body, in either direction. Past it: 408 or a broken connection.
     pub body_idle: Duration,
+    /// What a client has to send of a body while that is waited for, until the response begins. Below it: 408.
+    pub min_send: Option<MinRate>,
+    /// What a client has to take of a response while there is something to take. Below it: a broken connection.
+    pub min_read: Option<MinRate>,
     /// From the hand-over to the upstream to the end of the response; `None` for no bound. Past it: 504 or a broken connection.
     pub total: Option<Duration>,
     /// Between two bytes on an upgraded connection, in either direction. Past it: closed.

@@ -9,10 +9,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::BufMut;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use super::buffer::Writable;
+
+/// Bytes that the system may have of an answer that it could not send yet. It asks for more at half of that.
+const UNSENT_MAX: u32 = 64 * 1024;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -26,6 +30,14 @@ impl Socket {
     pub(super) fn set_nodelay(&self) {
         if let Self::Tcp(socket) = self {
             let _ = socket.set_nodelay(true);
+        }
+    }
+
+    /// The system takes no more while so much waits to be sent (`TCP_NOTSENT_LOWAT`). What is sent and not acknowledged
+    /// is not counted, so that no connection gets slower.
+    pub(super) fn bound_unsent(&self) {
+        if let Self::Tcp(socket) = self {
+            let _ = SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_MAX);
         }
     }
 

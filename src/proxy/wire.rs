@@ -39,6 +39,8 @@ pub(super) struct Wire {
     owes_continue: bool,
     /// When the head began that is not whole yet.
     head_since: Option<Instant>,
+    /// The system keeps little of what was not sent.
+    is_bounded: bool,
 }
 
 /// A head as it came, with memory of its own.
@@ -83,6 +85,7 @@ impl Wire {
             out: Out::default(),
             owes_continue: false,
             head_since: Some(since),
+            is_bounded: false,
         }
     }
 
@@ -202,6 +205,13 @@ impl Wire {
     /// Whether enough is waiting to be sent.
     pub(super) fn is_full(&self) -> bool {
         self.pending() >= PENDING_MAX
+    }
+
+    /// Before a long answer: what the system has not sent of it stays small, so that it is seen how fast it is taken.
+    pub(super) fn bound_unsent(&mut self) {
+        if !std::mem::replace(&mut self.is_bounded, true) {
+            self.stream.socket().bound_unsent();
+        }
     }
 
     /// Sends what the socket takes; ready when nothing is left.

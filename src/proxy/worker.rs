@@ -83,8 +83,8 @@ pub fn run(listeners: Vec<Listener>, shared: Arc<Shared>, stage: watch::Receiver
 async fn serve(listeners: Vec<Listener>, shared: Arc<Shared>, mut stage: watch::Receiver<Stage>) -> io::Result<()> {
     let buffers = Rc::<Buffers>::default();
     let bell = WorkerBell::default();
-    let broken_answers = shared.metrics.broken_answers();
-    let own = Own { broken_answers, buffers: Rc::clone(&buffers), worker: Arc::clone(&bell) };
+    let (broken_answers, untaken_answers) = (shared.metrics.broken_answers(), shared.metrics.untaken_answers());
+    let own = Own { broken_answers, untaken_answers, buffers: Rc::clone(&buffers), worker: Arc::clone(&bell) };
     let views = Views::new(Arc::clone(&shared.current), own);
     let worker = Rc::new(Worker {
         shared,

@@ -241,6 +241,11 @@ impl Metrics {
         self.problems.with_label_values(&["broken_answer"])
     }
 
+    /// Answers that their clients did not take in time.
+    pub fn untaken_answers(&self) -> IntCounter {
+        self.problems.with_label_values(&["untaken_answer"])
+    }
+
     /// Counts a request.
     #[inline]
     pub fn count(&self, outcome: Outcome) {

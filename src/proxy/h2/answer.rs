@@ -48,8 +48,8 @@ enum Source {
 struct Shared {
     /// None once it was given up.
     relay: RefCell<Option<Relay>>,
-    /// When the last piece was handed over, if it is the client whom we wait for.
-    since: Cell<Option<Instant>>,
+    /// When the last piece has to have been taken, if it is the client whom we wait for.
+    due: Cell<Option<Instant>>,
 }
 
 /// Both bodies on their way.
@@ -87,7 +87,7 @@ impl AnswerBody {
         }
         let relay =
             Relay { exchange, request, bill, deadline: Deadline::default(), owes_trailers: false, broken: None };
-        let shared = Rc::new(Shared { relay: RefCell::new(Some(relay)), since: Cell::new(None) });
+        let shared = Rc::new(Shared { relay: RefCell::new(Some(relay)), due: Cell::new(None) });
         Self { source: Source::Upstream { shared, watch: None }, _in_flight: in_flight }
     }
 }
@@ -179,9 +179,13 @@ impl Body for AnswerBody {
                 };
                 let polled = relay.poll_frame(cx);
                 let has_more = polled.is_ready() && !relay.is_end_stream();
-                shared.since.set(has_more.then(time::instant_now));
+                let len = match &polled {
+                    Poll::Ready(Some(Ok(frame))) => frame.data_ref().map_or(0, Bytes::len),
+                    _ => 0,
+                };
+                shared.due.set(has_more.then(|| time::instant_now() + relay.exchange.time_to_take(len)));
                 if has_more && watch.is_none() {
-                    let (idle, total_at) = (relay.exchange.body_idle(), relay.exchange.total_at());
+                    let (idle, total_at) = (relay.exchange.time_to_take(0), relay.exchange.total_at());
                     *watch = Some(spawn_local(watch_over(Rc::downgrade(shared), idle, total_at)));
                 }
                 polled
@@ -216,14 +220,14 @@ impl Drop for AnswerBody {
 /// for, it looks again later: that wait has deadlines of its own.
 async fn watch_over(shared: Weak<Shared>, idle: Duration, total_at: Option<Instant>) {
     loop {
-        let Some(since) = shared.upgrade().map(|shared| shared.since.get()) else { return };
+        let Some(due) = shared.upgrade().map(|shared| shared.due.get()) else { return };
         let now = time::instant_now();
-        let idle_at = since.unwrap_or(now) + idle;
-        let total_at = total_at.filter(|total_at| since.is_some() || *total_at > now);
+        let idle_at = due.unwrap_or(now + idle);
+        let total_at = total_at.filter(|total_at| due.is_some() || *total_at > now);
         let at = total_at.map_or(idle_at, |total_at| total_at.min(idle_at));
         if at <= now {
-            if let Some(shared) = shared.upgrade() {
-                shared.relay.take();
+            if let Some(mut relay) = shared.upgrade().and_then(|shared| shared.relay.take()) {
+                relay.exchange.give_up_untaken();
             }
             return;
         }

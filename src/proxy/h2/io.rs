@@ -41,6 +41,7 @@ impl FrameIo {
         in_flight: Rc<Cell<u32>>,
         buffers: Rc<Buffers>,
     ) -> Self {
+        stream.socket().bound_unsent();
         Self {
             stream,
             first,

@@ -34,6 +34,7 @@ pub(in super::super) struct Endpoints {
     queue: Option<Arc<Queue>>,
     worker: WorkerBell,
     broken_answers: Counter,
+    untaken_answers: Counter,
     buffers: Rc<Buffers>,
 }
 
@@ -41,6 +42,7 @@ pub(in super::super) struct Endpoints {
 #[derive(Debug)]
 pub(in super::super) struct Own {
     pub(in super::super) broken_answers: Counter,
+    pub(in super::super) untaken_answers: Counter,
     pub(in super::super) buffers: Rc<Buffers>,
     pub(in super::super) worker: WorkerBell,
 }
@@ -88,6 +90,7 @@ impl Endpoints {
             queue: queue.clone(),
             worker: Arc::clone(&own.worker),
             broken_answers: own.broken_answers.clone(),
+            untaken_answers: own.untaken_answers.clone(),
             buffers: Rc::clone(&own.buffers),
         }
     }
@@ -311,6 +314,12 @@ impl Endpoints {
     pub(super) fn count_broken(&self, cause: &str) {
         tracing::debug!(cause, "the upstream broke off within its answer");
         self.broken_answers.inc();
+    }
+
+    /// A client did not take an answer in time.
+    pub(super) fn count_untaken(&self) {
+        tracing::debug!("the client did not take its answer in time");
+        self.untaken_answers.inc();
     }
 
     /// Closes idle connections that requests of other workers wait for.

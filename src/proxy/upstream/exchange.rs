@@ -14,10 +14,12 @@ use super::super::deadline::Deadline;
 use super::super::encode::Encoder;
 use super::super::forward::replace_host;
 use super::super::h1::{self, Decoder, ResponseHead, Step};
+use super::super::pace::Pace;
 use super::super::settings::Timeouts;
 use super::endpoints::Endpoints;
 use super::lease::{Lease, SwitchedEnd, Wanted};
 use super::outcome::{self, Arrived, ExchangeError, broken, closed};
+use super::patience::Patience;
 use super::upload::{BodyFault, Sent, Source, Upload};
 use crate::policy::{FieldBuf, Fields};
 use crate::telemetry::Reached;
@@ -25,14 +27,6 @@ use crate::time;
 
 /// What is moved at once from the upstream to the client, about.
 const PIECE_MAX: usize = 64 * 1024;
-
-/// What the response may not exceed.
-#[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Patience {
-    response_head: Duration,
-    body_idle: Duration,
-    total_at: Option<Instant>,
-}
 
 /// A request on its way and its response.
 #[derive(Debug)]
@@ -54,6 +48,8 @@ pub(in super::super) struct Exchange {
     handed_over: Instant,
     /// When something last moved.
     moved_at: Instant,
+    /// How fast the response is taken.
+    taking: Pace,
     patience: Patience,
 }
 
@@ -85,11 +81,8 @@ impl Exchange {
             body_bytes: 0,
             handed_over: now,
             moved_at: now,
-            patience: Patience {
-                response_head: timeouts.response_head,
-                body_idle: timeouts.body_idle,
-                total_at: timeouts.total.map(|total| now + total),
-            },
+            taking: Pace::default(),
+            patience: Patience::of(timeouts, now),
         }
     }
 
@@ -128,11 +121,6 @@ impl Exchange {
         self.patience.total_at
     }
 
-    /// How long the response may stand still.
-    pub(in super::super) fn body_idle(&self) -> Duration {
-        self.patience.body_idle
-    }
-
     /// Whether the client has cut its request short, or had it cut, so that the upstream waits for nothing.
     pub(in super::super) fn is_cut(&self) -> bool {
         self.upload.fault().is_some()
@@ -166,9 +154,9 @@ impl Exchange {
         } else {
             (self.patience.response_head, ExchangeError::UpstreamTimeout)
         };
-        let at = self.moved_at + allowed;
-        let at = self.patience.total_at.map_or(at, |total_at| total_at.min(at));
-        ready!(deadline.poll(cx, at));
+        let at = self.patience.end(self.moved_at, allowed);
+        let rate = self.patience.min_send.filter(|_| self.upload.awaits_client);
+        ready!(self.upload.pace.poll(cx, deadline, at, rate));
         let overdue = Err(error);
         self.judge(&overdue);
         Poll::Ready(overdue)
@@ -336,15 +324,25 @@ impl Exchange {
         cx: &mut Context<'_>,
         deadline: &mut Deadline,
     ) -> Poll<&'static str> {
-        ready!(self.poll_untaken(cx, deadline));
+        ready!(deadline.poll(cx, self.patience.end(self.moved_at, self.patience.body_idle)));
         Poll::Ready(self.give_up("it did not finish in time"))
     }
 
-    /// The same while it is the client for whom we wait.
+    /// The same while it is the client for whom we wait, who may also be too slow.
     pub(in super::super) fn poll_untaken(&mut self, cx: &mut Context<'_>, deadline: &mut Deadline) -> Poll<()> {
-        let idle_at = self.moved_at + self.patience.body_idle;
-        let at = self.patience.total_at.map_or(idle_at, |total_at| total_at.min(idle_at));
-        deadline.poll(cx, at)
+        let at = self.patience.end(self.moved_at, self.patience.body_idle);
+        self.taking.poll(cx, deadline, at, self.patience.min_read)
+    }
+
+    /// The client did not take the answer.
+    pub(in super::super) fn give_up_untaken(&mut self) {
+        self.lease = None;
+        self.upstream.count_untaken();
+    }
+
+    /// How long the client may take for a piece of the response.
+    pub(in super::super) fn time_to_take(&self, bytes: usize) -> Duration {
+        self.patience.time_to_take(bytes)
     }
 
     /// The answer does not come to its end.
@@ -354,9 +352,15 @@ impl Exchange {
         cause
     }
 
-    /// Something moved.
-    pub(in super::super) fn touch(&mut self) {
+    /// The client has taken so many bytes of the response.
+    pub(in super::super) fn taken(&mut self, bytes: usize) {
         self.moved_at = time::instant_now();
+        self.taking.moved(bytes as u64);
+    }
+
+    /// The client has taken all there is.
+    pub(in super::super) fn all_taken(&mut self) {
+        self.taking.rest();
     }
 
     /// Moves the request on as far as it goes now.

@@ -20,6 +20,7 @@ mod transport;
 
 mod exchange;
 mod outcome;
+mod patience;
 mod upload;
 
 pub use ejection::Eject;

@@ -182,6 +182,8 @@ mod tests {
             connect: second,
             response_head: second,
             body_idle: second,
+            min_send: None,
+            min_read: None,
             total: None,
             upgraded_idle: second,
         };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::{Sleep, sleep};
 
 use super::super::encode::Encoder;
+use super::super::pace::Pace;
 use super::connection::Connection;
 
 /// How long an upstream may take to ask for the body of a request that says `Expect: 100-continue`. Then it is sent
@@ -69,6 +70,8 @@ pub(super) struct Upload {
     stage: Stage,
     /// Bytes of the body that may still come.
     left: u64,
+    /// How fast it comes.
+    pub(super) pace: Pace,
     /// The last piece that was asked for has not come from the client.
     pub(super) awaits_client: bool,
     /// Bytes of it may have reached the upstream.
@@ -101,7 +104,14 @@ impl Stage {
 impl Upload {
     /// Of a request whose head is on its connection.
     pub(super) fn new(request: Sent, encoder: Encoder) -> Self {
-        Self { encoder, stage: Stage::of(request), left: request.max_body, awaits_client: false, is_touched: false }
+        Self {
+            encoder,
+            stage: Stage::of(request),
+            left: request.max_body,
+            pace: Pace::default(),
+            awaits_client: false,
+            is_touched: false,
+        }
     }
 
     /// Begins anew; nothing of the body has been asked for.
@@ -141,7 +151,10 @@ impl Upload {
             let written = connection.poll_send(cx);
             self.is_touched |= !connection.out.is_untouched();
             match written {
-                Poll::Pending => return has_moved,
+                Poll::Pending => {
+                    self.pace.rest();
+                    return has_moved;
+                }
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => {
                     tracing::debug!(%error, "the upstream takes no more of a request");
@@ -158,7 +171,10 @@ impl Upload {
                 return has_moved;
             }
             connection.out.clear();
-            match source.poll_body(cx, connection.out.bytes(), &self.encoder, &mut self.left) {
+            let left = self.left;
+            let polled = source.poll_body(cx, connection.out.bytes(), &self.encoder, &mut self.left);
+            self.pace.moved(left - self.left);
+            match polled {
                 Poll::Pending => {
                     self.awaits_client = true;
                     return has_moved;

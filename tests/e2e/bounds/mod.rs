@@ -2,4 +2,5 @@
 
 mod bodies;
 mod clients;
+mod rates;
 mod requests;
