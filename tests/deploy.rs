@@ -67,6 +67,9 @@ fn the_unit_runs_what_is_there() {
     // The folder of the snapshot is the one that the unit makes.
     let state = Path::new("/var/lib").join(&service["StateDirectory"]);
     assert_eq!(config.snapshot.unwrap().path.parent(), Some(&*state));
+    let runtime = Path::new("/run").join(&service["RuntimeDirectory"]);
+    assert_eq!(config.fixed.takeover.as_deref().and_then(Path::parent), Some(&*runtime));
+    assert_eq!((&*service["Type"], &*service["ExecReload"]), ("notify", "/bin/kill -USR2 $MAINPID"));
     assert!(seconds(&service["TimeoutStopSec"]) > config.fixed.shutdown_grace.as_secs() + 2);
     assert!(service["LimitNOFILE"].parse::<usize>().unwrap() > 2 * config.fixed.max_connections);
     assert!(tcp(config.admin_listen.as_ref().unwrap()).ip().is_loopback());

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::systemd;
+use super::takeover::Handed;
 use crate::proxy::{Shared, Stage};
 
 /// What it takes to stop.
@@ -21,26 +22,38 @@ pub(super) struct Drain {
     pub(super) endings: mpsc::Receiver<()>,
     pub(super) grace: Duration,
     pub(super) stops: Stops,
+    /// Changes when another process has taken over.
+    pub(super) handed: watch::Receiver<Handed>,
 }
 
 /// How long refusals to those who still waited have to be written.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
 
 impl Drain {
-    /// Waits for SIGTERM or SIGINT and then drains; a second signal cuts that short.
-    pub(super) async fn run(mut self) -> io::Result<()> {
-        tokio::select! {
-            () = self.stops.next() => {}
+    /// Waits for SIGTERM or SIGINT, or until another process has taken over, and then drains; a further signal cuts that
+    /// short.
+    ///
+    /// `on_end` is called once it begins, and told whether another has.
+    pub(super) async fn run(mut self, on_end: impl FnOnce(bool)) -> io::Result<()> {
+        let is_asked = tokio::select! {
+            () = self.stops.next() => true,
+            () = handed_over(&mut self.handed) => false,
             _ = self.endings.recv() => {
                 tracing::error!("no worker is left");
                 return Err(io::Error::other("no worker is left"));
             }
-        }
+        };
         tracing::info!(grace = ?self.grace, waiting = self.shared.gate.waiting(), "draining");
-        systemd::tell_stopping();
+        if is_asked {
+            systemd::tell_stopping();
+        }
         self.ready.store(false, Ordering::Release);
-        self.shared.draining.store(true, Ordering::Release);
-        self.stage.send_replace(Stage::Draining);
+        // Together: what pauses and goes on does so in one step too.
+        self.stage.send_modify(|stage| {
+            self.shared.draining.store(true, Ordering::Release);
+            *stage = Stage::Draining;
+        });
+        on_end(!is_asked);
         let is_done = tokio::select! {
             ended = timeout(self.grace, self.endings.recv()) => ended.is_ok(),
             () = self.stops.next() => false,
@@ -54,6 +67,12 @@ impl Drain {
         }
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+async fn handed_over(handed: &mut watch::Receiver<Handed>) {
+    if handed.wait_for(|handed| *handed >= Handed::Over).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

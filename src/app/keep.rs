@@ -8,14 +8,48 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::AppError;
+use super::takeover::Predecessor;
+use crate::config::Config;
 use crate::policy::Policy;
 use crate::proxy::Shared;
 use crate::store::snapshot::{Restored, RestoredLimit, Secret, Settings, Snapshot, SnapshotError, file, restore};
-use crate::time::{self, Timestamp};
+use crate::time::{self, Clock, Timestamp};
+
+/// Locked while a snapshot is written; false once that is the business of another process.
+pub(super) type Writes = Arc<Mutex<bool>>;
+
+/// What limits begin with.
+pub(super) struct Beginning {
+    /// What keys are hashed under.
+    pub(super) secret: Secret,
+    /// The limits of which something is known.
+    pub(super) limits: Vec<RestoredLimit>,
+    /// If state is kept.
+    pub(super) keeper: Option<Keeper>,
+}
+
+impl Beginning {
+    /// With what the process that is taken over from gives, or with what is on disk, or with nothing.
+    pub(super) fn of(config: &Config, predecessor: Option<&mut Predecessor>, clock: Clock) -> Result<Self, AppError> {
+        let settings = config.snapshot.clone();
+        let handed = predecessor.map(|predecessor| predecessor.take_state(clock, &config.policy));
+        if let Some(Restored { secret, limits, .. }) = handed.transpose().map_err(AppError::TakeOver)?.flatten() {
+            let keeper = settings.map(|settings| Keeper::handed(settings, secret));
+            return Ok(Self { secret, limits, keeper });
+        }
+        let mut secret = [0; 16];
+        getrandom::fill(&mut secret).map_err(AppError::system("draw a random secret"))?;
+        let opened = settings.map(|settings| Keeper::open(settings, secret, &config.policy, clock.now()));
+        let (keeper, limits) = opened.unzip();
+        let secret = keeper.as_ref().map_or(secret, Keeper::secret);
+        Ok(Self { secret, limits: limits.unwrap_or_default(), keeper })
+    }
+}
 
 /// Where the state is kept, and what was found there.
 pub(super) struct Keeper {
@@ -27,8 +61,16 @@ pub(super) struct Keeper {
 /// What was found at the start. It is logged later: there are no logs yet.
 enum Found {
     Nothing,
-    Restored { limits: usize, age: Duration },
-    Useless { error: SnapshotError, aside: io::Result<PathBuf> },
+    /// Another process was taken over from, so that nothing was read.
+    Handed,
+    Restored {
+        limits: usize,
+        age: Duration,
+    },
+    Useless {
+        error: SnapshotError,
+        aside: io::Result<PathBuf>,
+    },
 }
 
 impl Keeper {
@@ -54,17 +96,23 @@ impl Keeper {
         (Self { settings, secret, found }, limits)
     }
 
+    /// Goes on where another process has been, under its secret.
+    pub(super) fn handed(settings: Settings, secret: Secret) -> Self {
+        Self { settings, secret, found: Found::Handed }
+    }
+
     /// What keys are hashed under.
     pub(super) fn secret(&self) -> Secret {
         self.secret
     }
 
-    /// Writes from now on, until it is told to stop.
-    pub(super) fn start(self, shared: Arc<Shared>) -> Keeping {
+    /// Writes from now on, until it is told to stop, or another process is to.
+    pub(super) fn start(self, shared: Arc<Shared>, writes: Writes) -> Keeping {
         let Self { settings, secret, found } = self;
         let path = settings.path.display().to_string();
         match found {
             Found::Nothing => tracing::info!(path, "no snapshot yet: limits begin anew"),
+            Found::Handed => tracing::info!(path, "limits go on from the process that was taken over from"),
             Found::Restored { limits, age } => {
                 shared.metrics.snapshot_restored.set(1);
                 tracing::info!(path, limits, ?age, "limits go on from the snapshot");
@@ -81,7 +129,7 @@ impl Keeper {
             tracing::warn!(path, %error, "cannot look for what earlier processes left beside the snapshot");
         }
         let (stop, stopped) = oneshot::channel();
-        Keeping { stop, task: tokio::spawn(keep(settings, secret, shared, stopped)) }
+        Keeping { stop, task: tokio::spawn(keep(settings, secret, shared, writes, stopped)) }
     }
 }
 
@@ -101,7 +149,13 @@ impl Keeping {
     }
 }
 
-async fn keep(settings: Settings, secret: Secret, shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
+async fn keep(
+    settings: Settings,
+    secret: Secret,
+    shared: Arc<Shared>,
+    writes: Writes,
+    mut stopped: oneshot::Receiver<()>,
+) {
     let mut ticks = interval(settings.every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -109,6 +163,10 @@ async fn keep(settings: Settings, secret: Secret, shared: Arc<Shared>, mut stopp
             _ = &mut stopped => true,
             _ = ticks.tick() => false,
         };
+        let may_write = writes.lock().await;
+        if !*may_write {
+            return;
+        }
         let (path, writer) = (settings.path.clone(), Arc::clone(&shared));
         let written = spawn_blocking(move || write(&path, &secret, &writer)).await;
         match written.map_err(io::Error::other).flatten() {

@@ -1,54 +1,104 @@
-//! Where connections come in: sockets bound before anything runs.
+//! Where connections come in: sockets bound before anything runs, or had from another process.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::{io, iter};
+use std::path::Path;
+use std::sync::Arc;
+
+use socket2::SockRef;
 
 use super::AppError;
 use super::systemd::Passed;
+use super::takeover::{Given, Offered, Predecessor, Purpose};
 use crate::config::Config;
 use crate::proxy::{self, Listen, Listener, SocketFile};
 
-/// All sockets for requests, for each worker one for each place.
-pub(super) struct Listeners {
-    pub(super) by_worker: Vec<Vec<Listener>>,
-    /// The places, with the ports that were chosen.
-    pub(super) places: Vec<Listen>,
-    /// To be kept for as long as Weir runs.
-    pub(super) files: Vec<SocketFile>,
+/// Sockets that need not be bound.
+pub(super) struct Inherited {
+    passed: Passed,
+    pub(super) predecessor: Option<Predecessor>,
 }
 
-impl Listeners {
-    /// All that `config` asks for, or none. What was `passed` is not bound again.
-    pub(super) fn bind(config: &Config, passed: &mut Passed) -> Result<Self, AppError> {
-        let workers = config.fixed.workers;
-        let by_worker = (0..workers).map(|_| Vec::new()).collect();
-        let mut listeners = Self { by_worker, places: Vec::new(), files: Vec::new() };
-        for place in &config.fixed.listen {
-            let Bound { sockets, place, file } = bind(place, config.fixed.unix_mode, workers, passed)?;
-            for (listeners, socket) in listeners.by_worker.iter_mut().zip(sockets) {
-                listeners.push(socket);
-            }
-            listeners.places.push(place);
-            listeners.files.extend(file);
+impl Inherited {
+    /// Those that came with the process, and of the process that it takes over from.
+    pub(super) fn find(config: &Config) -> Result<Self, AppError> {
+        let passed = Passed::of_process().map_err(AppError::system("take the sockets that were passed"))?;
+        let predecessor = match &config.fixed.takeover {
+            Some(path) => Predecessor::meet(path).map_err(AppError::TakeOver)?,
+            None => None,
+        };
+        Ok(Self { passed, predecessor })
+    }
+
+    fn take(&mut self, purpose: Purpose, place: &Listen, mode: u32) -> io::Result<Option<Given>> {
+        if let Some(predecessor) = &mut self.predecessor
+            && let Some(given) = predecessor.take(purpose, place, mode)?
+        {
+            return Ok(Some(given));
         }
-        Ok(listeners)
+        let passed = self.passed.take(place);
+        Ok(passed.map(|socket| Given { sockets: vec![socket], place: place.clone(), file: None }))
+    }
+
+    /// That none was passed for nothing.
+    pub(super) fn check_used(&self) -> Result<(), AppError> {
+        let Some(place) = self.passed.left() else { return Ok(()) };
+        let what = format!("neither server.listen nor admin.listen has {place}");
+        Err(AppError::System("use a socket that was passed", what.into()))
     }
 }
 
-/// The socket that operators are answered on.
-pub(super) struct AdminListener {
-    pub(super) socket: Listener,
+/// The sockets of one place.
+pub(super) struct Bound {
+    purpose: Purpose,
+    /// As the configuration has it.
+    configured: Listen,
     /// With the port that was chosen.
     pub(super) place: Listen,
-    pub(super) file: Option<SocketFile>,
+    /// At least one.
+    sockets: Vec<Listener>,
+    /// To be kept for as long as Weir runs.
+    file: Option<Arc<SocketFile>>,
 }
 
-impl AdminListener {
-    /// The one that `config` asks for, if it does.
-    pub(super) fn bind(config: &Config, passed: &mut Passed) -> Result<Option<Self>, AppError> {
-        let Some(place) = &config.admin_listen else { return Ok(None) };
-        let Bound { mut sockets, place, file } = bind(place, config.fixed.unix_mode, 1, passed)?;
-        Ok(sockets.pop().map(|socket| Self { socket, place, file }))
+impl Bound {
+    fn new(
+        purpose: Purpose,
+        place: &Listen,
+        mode: u32,
+        workers: usize,
+        inherited: &mut Inherited,
+    ) -> Result<Self, AppError> {
+        let bound = Self::try_new(purpose, place, mode, workers, inherited);
+        bound.map_err(|error| AppError::Listen(place.clone(), error))
+    }
+
+    fn try_new(
+        purpose: Purpose,
+        configured: &Listen,
+        mode: u32,
+        workers: usize,
+        inherited: &mut Inherited,
+    ) -> io::Result<Self> {
+        let Given { sockets, place, file } = match (inherited.take(purpose, configured, mode)?, configured) {
+            (Some(given), _) => given,
+            (None, Listen::Tcp(address)) => {
+                let sockets = proxy::bind(*address, workers)?;
+                let bound = sockets.first().map_or(Ok(*address), std::net::TcpListener::local_addr)?;
+                let sockets = sockets.into_iter().map(Listener::Tcp).collect();
+                Given { sockets, place: Listen::Tcp(bound), file: None }
+            }
+            (None, Listen::Unix(path)) => {
+                let (socket, file) = proxy::bind_unix(path, mode)?;
+                Given { sockets: vec![Listener::Unix(socket)], place: configured.clone(), file: Some(file) }
+            }
+        };
+        Ok(Self { purpose, configured: configured.clone(), place, sockets, file: file.map(Arc::new) })
+    }
+
+    /// A handle of one of its sockets.
+    fn handle(&self) -> io::Result<Listener> {
+        self.sockets.first().ok_or(io::ErrorKind::NotFound)?.try_clone()
     }
 
     /// The address by which it may be asked; of a Unix socket that of this host.
@@ -58,36 +108,98 @@ impl AdminListener {
             Listen::Unix(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         }
     }
-}
 
-/// As many sockets as workers, on one place.
-struct Bound {
-    sockets: Vec<Listener>,
-    place: Listen,
-    file: Option<SocketFile>,
-}
-
-fn bind(place: &Listen, unix_mode: u32, workers: usize, passed: &mut Passed) -> Result<Bound, AppError> {
-    try_bind(place, unix_mode, workers, passed).map_err(|error| AppError::Listen(place.clone(), error))
-}
-
-fn try_bind(place: &Listen, unix_mode: u32, workers: usize, passed: &mut Passed) -> io::Result<Bound> {
-    if let Some(socket) = passed.take(place) {
-        let more = iter::repeat_with(|| socket.try_clone()).take(workers - 1).collect::<io::Result<Vec<_>>>()?;
-        let sockets = more.into_iter().chain([socket]).collect();
-        return Ok(Bound { sockets, place: place.clone(), file: None });
+    /// Handles of all, for another process.
+    fn offer(&self) -> io::Result<Offered> {
+        let sockets = self.sockets.iter().map(Listener::try_clone).collect::<io::Result<Vec<_>>>()?;
+        let (purpose, configured, file) = (self.purpose, self.configured.clone(), self.file.clone());
+        Ok(Offered { purpose, configured, sockets, file })
     }
-    match place {
-        Listen::Tcp(address) => {
-            let sockets = proxy::bind(*address, workers)?;
-            let bound = sockets.first().map_or(Ok(*address), std::net::TcpListener::local_addr)?;
-            let sockets = sockets.into_iter().map(Listener::Tcp).collect();
-            Ok(Bound { sockets, place: Listen::Tcp(bound), file: None })
-        }
-        Listen::Unix(path) => {
-            let (sockets, file) = proxy::bind_unix(path, unix_mode, workers)?;
-            let sockets = sockets.into_iter().map(Listener::Unix).collect();
-            Ok(Bound { sockets, place: place.clone(), file: Some(file) })
+
+    /// Binds as many more as workers lack, if they may be shared so; else workers share those that there are.
+    fn grow(&mut self, workers: usize) {
+        let more = workers.saturating_sub(self.sockets.len());
+        if let (Some(Listener::Tcp(first)), Listen::Tcp(address)) = (self.sockets.first(), &self.place)
+            && SockRef::from(first).reuse_port().unwrap_or(false)
+            && let Ok(sockets) = proxy::bind_beside(*address, more)
+        {
+            self.sockets.extend(sockets.into_iter().map(Listener::Tcp));
         }
     }
+}
+
+/// All sockets there are.
+pub(super) struct Listeners {
+    pub(super) requests: Vec<Bound>,
+    /// Where operators are answered, if they are.
+    pub(super) operators: Option<Bound>,
+    /// Where the next process asks for all this, if one may.
+    takeover: Option<Bound>,
+}
+
+/// Who may take over is its owner.
+const TAKEOVER_MODE: u32 = 0o600;
+
+impl Listeners {
+    /// All that `config` asks for, or none. What is inherited is not bound again.
+    pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<Self, AppError> {
+        let (workers, mode) = (config.fixed.workers, config.fixed.unix_mode);
+        let requests = config.fixed.listen.iter();
+        let requests = requests
+            .map(|place| Bound::new(Purpose::Requests, place, mode, workers, inherited))
+            .collect::<Result<_, _>>()?;
+        let operators = config.admin_listen.as_ref();
+        let operators = operators.map(|place| Bound::new(Purpose::Operators, place, mode, 1, inherited)).transpose()?;
+        let takeover = config.fixed.takeover.as_deref().map(|path: &Path| Listen::Unix(path.to_owned()));
+        let takeover =
+            takeover.map(|place| Bound::new(Purpose::Takeover, &place, TAKEOVER_MODE, 1, inherited)).transpose()?;
+        inherited.check_used()?;
+        Ok(Self { requests, operators, takeover })
+    }
+
+    /// Places for requests, with the ports that were chosen.
+    pub(super) fn places(&self) -> Vec<Listen> {
+        self.requests.iter().map(|bound| bound.place.clone()).collect()
+    }
+
+    /// Hands them out. Nothing can fail here but for want of descriptors.
+    pub(super) fn open(mut self, workers: usize) -> io::Result<Open> {
+        self.requests.iter_mut().for_each(|bound| bound.grow(workers));
+        let all = || self.requests.iter().chain(&self.operators).chain(&self.takeover);
+        let offered = match &self.takeover {
+            Some(_) => all().map(Bound::offer).collect::<io::Result<_>>()?,
+            None => Arc::default(),
+        };
+        let files: Vec<_> = all().filter_map(|bound| bound.file.clone()).collect();
+        for file in &files {
+            file.own();
+        }
+        let mut by_worker: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
+        for bound in &self.requests {
+            let sockets = bound.sockets.len();
+            for (index, socket) in bound.sockets.iter().cycle().take(sockets.max(workers)).enumerate() {
+                if let Some(worker) = by_worker.get_mut(index % workers) {
+                    worker.push(socket.try_clone()?);
+                }
+            }
+        }
+        let operators = self.operators.as_ref().map(Bound::handle).transpose()?;
+        let takeover = self.takeover.as_ref().map(Bound::handle).transpose()?;
+        Ok(Open { by_worker, operators, takeover, offered, files })
+    }
+}
+
+/// All sockets, each where it is used.
+pub(super) struct Open {
+    /// For each worker those on which it accepts. If there are more than workers, as after a process with more of them,
+    /// some workers have several: what waits in a socket that is closed is lost.
+    pub(super) by_worker: Vec<Vec<Listener>>,
+    /// Where operators are answered.
+    pub(super) operators: Option<Listener>,
+    /// Where another process asks.
+    pub(super) takeover: Option<Listener>,
+    /// What it may have.
+    pub(super) offered: Arc<[Offered]>,
+    /// Of Unix sockets; to be kept for as long as Weir runs.
+    pub(super) files: Vec<Arc<SocketFile>>,
 }

@@ -82,6 +82,11 @@ pub(super) fn tell_reloading() {
     }
 }
 
+/// This process is the service from now on. Only the one that was is believed.
+pub(super) fn tell_main(pid: u32) {
+    tell(&[NotifyState::MainPid(pid)]);
+}
+
 /// The end has begun.
 pub(super) fn tell_stopping() {
     tell(&[NotifyState::Stopping]);

@@ -15,7 +15,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
     };
     let log = config.log.clone();
     let app = match App::new(config, Some(file.to_owned())) {
-        Ok(app) => app,
+        Ok(app) => app.succeeded_by(std::env::args_os()),
         Err(error) => return fail(&error),
     };
     let logs = match start_logs(&log) {

@@ -2,6 +2,8 @@
 //!
 //! Each function reads its whole section before it gives up, so that no problem hides another.
 
+use std::path::PathBuf;
+
 use ipnet::IpNet;
 use toml::de::DeTable;
 
@@ -11,7 +13,7 @@ use super::reader::{Located, Table};
 use super::units;
 use super::{
     Config, Sources, compile_access, compile_admin, compile_identity, compile_limit, compile_route, compile_snapshot,
-    compile_tls, compile_upstream,
+    compile_takeover, compile_tls, compile_upstream,
 };
 use crate::gate::HoldCaps;
 use crate::policy::Policy;
@@ -27,7 +29,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let root = Table::root(context, document);
     let server = root.table("server");
     let listen = server.list("listen", |text| units::listen(text, context.dir));
-    let fixed = fixed(&server, listen.as_deref());
+    let takeover = compile_takeover::takeover(&server);
     let client_ip = client_ip(&server);
     let bounds = bounds(&server);
     let forwarded = server.switch("forwarded");
@@ -42,6 +44,10 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let admin_table = root.table("admin");
     let admin_listen = compile_admin::listen(&admin_table, listen.as_deref());
     let admin = compile_admin::admin(&admin_table, admin_listen.as_ref());
+    if let Some(Some(takeover)) = &takeover {
+        compile_takeover::check_apart(&server, takeover, listen.as_deref(), admin_listen.as_ref());
+    }
+    let fixed = fixed(&server, listen.as_deref(), takeover);
     let headers = root.table("headers");
     let profiles = profiles(&headers);
     let free_preflights = headers.switch("free_preflights");
@@ -81,7 +87,12 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     })
 }
 
-fn fixed(server: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Fixed> {
+#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+fn fixed(
+    server: &Table<'_>,
+    listen: Option<&[Located<Listen>]>,
+    takeover: Option<Option<Located<PathBuf>>>,
+) -> Option<Fixed> {
     let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let workers = server.count("workers").map_or_else(cpus, Located::into_inner);
     let max_connections = server.count("max_connections");
@@ -90,6 +101,7 @@ fn fixed(server: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Fixed
     Some(Fixed {
         listen: listen?.iter().map(|place| place.get_ref().clone()).collect(),
         unix_mode: unix_mode?.into_inner(),
+        takeover: takeover?.map(Located::into_inner),
         workers,
         max_connections: max_connections?.into_inner(),
         shutdown_grace: shutdown_grace?,

@@ -12,6 +12,7 @@ mod compile_limit;
 mod compile_route;
 mod compile_settle;
 mod compile_snapshot;
+mod compile_takeover;
 mod compile_tls;
 mod compile_upstream;
 

@@ -39,6 +39,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Where clients connect."),
     opt("server.unix_mode", Text("octal digits"), Toml("\"0660\""),
         "Permissions of Unix sockets, also of `admin.listen`."),
+    opt("server.takeover", Text("path"), NONE,
+        "Unix socket over which the next process takes over from this one, with its sockets and what is spent."),
     opt("server.workers", Count(1, 1024), Unset("one per CPU"),
         "Threads that serve connections."),
     opt("server.trusted_proxies", List("address or network"), Toml("[]"),

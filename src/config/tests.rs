@@ -8,6 +8,7 @@ mod admin;
 mod fetched;
 mod rules;
 mod snapshot;
+mod takeover;
 mod tls;
 mod upstreams;
 

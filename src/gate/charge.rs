@@ -4,6 +4,7 @@
 //! written in pieces costs more than making it.
 
 use super::decide::{Case, Cases};
+use super::journal::units;
 use super::settle::Terms;
 use super::verdict::{Plain, Taken};
 use super::{Charged, Pass, Standing};
@@ -44,6 +45,9 @@ pub(super) fn charge_all<'l>(cases: &mut Cases<'l>, pass: &mut Pass<'l>, now: Ti
         note_tightest(&mut tightest, before, case, place, decision);
     }
     count(cases, charged, now);
+    if cases.first().is_some_and(|case| case.state.journal.is_on()) {
+        tell(cases);
+    }
     pass.standing = tightest.and_then(|(place, decision)| {
         let case = cases.get(place)?;
         Some(Standing::new(&case.state.name, &case.charge(), &decision, now))
@@ -91,6 +95,14 @@ fn said(cases: &[Case<'_>], place: usize, decision: Decision, now: Timestamp) ->
         if other == place { decision.into() } else { store::peek(&case.charge(), now) }
     };
     cases.iter().enumerate().map(said).collect()
+}
+
+/// Somebody is told what is charged.
+#[cold]
+fn tell(cases: &[Case<'_>]) {
+    for case in cases.iter().filter(|case| case.is_charged) {
+        case.state.tell(case.key, case.charge().rule, units(case.cost));
+    }
 }
 
 /// All limits are charged.

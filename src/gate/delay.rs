@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
 use super::hold::Rank;
+use super::journal::units;
 use super::outcome::{pass, refusal, wake_behind};
 use super::room::Reserved;
 use super::settle::Terms;
@@ -141,6 +142,7 @@ fn charge<'l>(pass: &mut Pass<'l>, one: &Decided<'l, '_>, now: Timestamp) -> Opt
     let OnLimit::Delay(rule) = limit.on_limit else { return None };
     let Charge { table, key, rule: numbers, cost, .. } = charge;
     let slowed = table.slow_down(key, numbers, &rule.slow_down, cost, now);
+    state.tell(key, numbers, units(cost));
     // What is given back is a debt, which the client does not see as units.
     let standing = Standing::new(&state.name, &Charge { cost: 0, ..charge }, &slowed.decision, now);
     pass.standing = Standing::tightest(Some(standing), pass.standing);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::{Gate, LimitState};
+use crate::policy::Limit;
 use crate::store::snapshot::{RestoredLimit, Snapshot};
 
 impl Gate {
@@ -21,9 +22,25 @@ impl Gate {
 
     /// Writes the state of all limits that are to be kept. For a thread without requests.
     pub fn save<W: Write>(&self, snapshot: &mut Snapshot<W>) -> io::Result<()> {
+        self.save_those(snapshot, |state| state.persists.load(Ordering::Relaxed))
+    }
+
+    /// Writes the state of all limits, but of those that count what is in flight: that stays with this process. For a
+    /// thread without requests.
+    pub fn save_all<W: Write>(&self, snapshot: &mut Snapshot<W>) -> io::Result<()> {
+        let is_lasting = |limit: &Limit| !limit.allowed.usual.is_released();
+        self.save_those(snapshot, |state| {
+            state.rule.load().as_ref().map_or(state.persists.load(Ordering::Relaxed), |limit| is_lasting(limit))
+        })
+    }
+
+    fn save_those<W: Write>(
+        &self,
+        snapshot: &mut Snapshot<W>,
+        is_kept: impl Fn(&LimitState) -> bool,
+    ) -> io::Result<()> {
         let known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept: Vec<Arc<LimitState>> =
-            known.values().filter(|state| state.persists.load(Ordering::Relaxed)).map(Arc::clone).collect();
+        let kept: Vec<Arc<LimitState>> = known.values().filter(|state| is_kept(state)).map(Arc::clone).collect();
         drop(known);
         kept.iter().try_for_each(|state| snapshot.limit(&state.name, &state.table, &state.bans))
     }

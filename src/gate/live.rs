@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 
+use super::journal::Journal;
 use super::line::Line;
 use super::refused::RefusedKeys;
 use super::room::Size;
@@ -37,6 +38,7 @@ pub struct Gate {
     pub(super) waiting_bytes: AtomicUsize,
     pub(super) waiting_clients: Crowd,
     closed: AtomicBool,
+    pub(super) journal: Arc<Journal>,
     /// By name. The lock is taken when a policy is installed and by sweeps, never by a request.
     pub(super) states: Mutex<HashMap<Box<str>, Arc<LimitState>>>,
 }
@@ -75,6 +77,7 @@ pub struct LimitState {
     pub(super) rule: ArcSwapOption<Limit>,
     /// Whether its state is kept when the process ends, as the last policy with it has it.
     pub(super) persists: AtomicBool,
+    pub(super) journal: Arc<Journal>,
 }
 
 impl Gate {
@@ -89,6 +92,7 @@ impl Gate {
             waiting_bytes: AtomicUsize::new(0),
             waiting_clients: Crowd::default(),
             closed: AtomicBool::new(false),
+            journal: Arc::default(),
             states: Mutex::new(HashMap::new()),
         }
     }
@@ -196,6 +200,7 @@ impl Gate {
             metrics: self.metrics.limit(name),
             rule: ArcSwapOption::empty(),
             persists: AtomicBool::new(false),
+            journal: Arc::clone(&self.journal),
         }
     }
 }

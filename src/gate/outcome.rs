@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::journal::units;
 use super::settle::Terms;
 use super::verdict::Taken;
 use super::{Cause, Charged, LimitState, Pass, Refusal, Standing};
@@ -43,6 +44,7 @@ fn admitted<'l>(
         return None;
     }
     let &Charge { key, rule, cost, .. } = charge;
+    state.tell(key, rule, units(cost));
     let terms = Terms::of(state, key, limit, rule, cost, now);
     Some(Taken { state, key, receipt: outcome.receipt, terms })
 }

@@ -117,6 +117,7 @@ fn correct(state: &LimitState, key: Key, rule: &Algorithm, owed: u64, charged: u
     let extra = i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX });
     if extra != 0 {
         state.table.settle(key, rule, extra, max_debt, state.clock.now());
+        state.tell(key, rule, extra);
     }
     if extra < 0 {
         state.line.wake_front(key);

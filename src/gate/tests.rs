@@ -6,6 +6,7 @@ mod ban;
 mod delay;
 mod explain;
 mod hold;
+mod journal;
 mod keep;
 mod refused;
 mod spend;

@@ -3,10 +3,11 @@
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::buffer::Buffer;
 use super::peer::Peer;
@@ -49,7 +50,7 @@ pub(super) async fn serve(worker: Rc<Worker>, socket: Socket, peer: SocketAddr, 
     let opened = tokio::select! {
         biased;
         opened = opening => opened,
-        () = draining(&mut stage) => return,
+        () = last_call(&mut stage) => return,
     };
     let Some((_place, Opened { stream, first, peer, is_h2 })) = opened else { return };
     let ip = unmap(peer.ip());
@@ -193,4 +194,20 @@ async fn handshake(
 /// Waits until draining has begun. A worker that nobody controls any more drains too.
 pub(super) async fn draining(stage: &mut watch::Receiver<Stage>) {
     let _ = stage.wait_for(|stage| *stage != Stage::Running).await;
+}
+
+/// How long a connection without a request stays open once draining has begun. A request that is on its way would meet
+/// a closed connection, and its client could not know whether it was served; so it is answered, and told to close.
+const LAST_CALL: Duration = Duration::from_secs(1);
+
+/// Waits until no request is expected any more from a client that is silent.
+pub(super) async fn last_call(stage: &mut watch::Receiver<Stage>) {
+    loop {
+        draining(stage).await;
+        // Boxed, so that a connection takes the room only now.
+        Box::pin(sleep(LAST_CALL)).await;
+        if *stage.borrow() != Stage::Running {
+            return;
+        }
+    }
 }

@@ -3,15 +3,17 @@
 
 use std::fs::Permissions;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fmt, fs, io};
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 /// Connections that the kernel completes before they are accepted.
-const BACKLOG: i32 = 4096;
+pub(super) const BACKLOG: i32 = 4096;
 
 /// Bytes of a path that the kernel takes for a socket, without the zero behind it.
 pub const SOCKET_PATH_MAX: usize = 107;
@@ -47,6 +49,21 @@ pub enum Listener {
 }
 
 impl Listener {
+    /// One that another process has bound, and what it is bound to. One that does not listen is an error.
+    pub fn of_other(socket: OwnedFd) -> io::Result<(Listen, Self)> {
+        let about = SockRef::from(&socket);
+        if !about.is_listener()? {
+            return Err(io::Error::other("a socket that does not listen"));
+        }
+        about.set_nonblocking(true)?;
+        let address = about.local_addr()?;
+        if let Some(address) = address.as_socket() {
+            return Ok((Listen::Tcp(address), Self::Tcp(socket.into())));
+        }
+        let path = address.as_pathname().ok_or_else(|| io::Error::other("a Unix socket without a file"))?;
+        Ok((Listen::Unix(path.to_owned()), Self::Unix(socket.into())))
+    }
+
     /// Another handle of the same socket.
     pub fn try_clone(&self) -> io::Result<Self> {
         match self {
@@ -56,16 +73,56 @@ impl Listener {
     }
 }
 
-/// The file of a Unix socket. Removed when this is dropped, if it is still the same one.
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+/// The file of a Unix socket. Removed when this is dropped, if it is still the same one and was not left to another.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
     identity: Identity,
+    is_left: AtomicBool,
+}
+
+impl SocketFile {
+    /// That of a socket which another process has bound and may leave to this one; it gets `mode`. Until it is its
+    /// [own](Self::own) it stays.
+    pub fn of_other(path: &Path, mode: u32) -> io::Result<Self> {
+        fs::set_permissions(path, Permissions::from_mode(mode))?;
+        let file = Self::at(path)?;
+        file.leave();
+        Ok(file)
+    }
+
+    fn at(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), identity: identity(path)?, is_left: AtomicBool::new(false) })
+    }
+
+    /// Whether it is still the same one.
+    pub fn is_there(&self) -> bool {
+        identity(&self.path).is_ok_and(|now| now == self.identity)
+    }
+
+    /// Leaves it to whoever has the socket.
+    pub fn leave(&self) {
+        self.is_left.store(true, Ordering::Release);
+    }
+
+    /// Leaves it to nobody.
+    pub fn own(&self) {
+        self.is_left.store(false, Ordering::Release);
+    }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|now| now == self.identity) {
+        if !self.is_left.load(Ordering::Acquire) && self.is_there() {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -89,19 +146,29 @@ pub fn bind(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>>
     let bound = first.local_addr()?;
     let mut sockets = vec![first];
     for _ in 1..workers {
-        let socket = socket(address)?;
-        socket.set_reuse_port(true)?;
-        socket.bind(&bound)?;
-        sockets.push(socket);
+        sockets.push(beside(&bound, address)?);
     }
-    sockets
-        .into_iter()
-        .map(|socket| {
-            socket.listen(BACKLOG)?;
-            socket.set_nonblocking(true)?;
-            Ok(socket.into())
-        })
-        .collect()
+    sockets.into_iter().map(listen).collect()
+}
+
+/// So many more sockets on `address`, where this user has some that share it.
+pub fn bind_beside(address: SocketAddr, more: usize) -> io::Result<Vec<TcpListener>> {
+    let bound = address.into();
+    let sockets = (0..more).map(|_| beside(&bound, address)).collect::<io::Result<Vec<_>>>()?;
+    sockets.into_iter().map(listen).collect()
+}
+
+fn beside(bound: &SockAddr, address: SocketAddr) -> io::Result<Socket> {
+    let socket = socket(address)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(bound)?;
+    Ok(socket)
+}
+
+fn listen(socket: Socket) -> io::Result<TcpListener> {
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
 }
 
 fn socket(address: SocketAddr) -> io::Result<Socket> {
@@ -111,21 +178,18 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A socket on `path` for `workers` workers, whose file has `mode`. A file that a process left behind makes way; one
+/// A socket on `path`, whose file has `mode`. A file that a process left behind makes way; one
 /// on which somebody listens, or that is no socket, is an error.
-pub fn bind_unix(path: &Path, mode: u32, workers: usize) -> io::Result<(Vec<UnixListener>, SocketFile)> {
+pub fn bind_unix(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
     remove_stale(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
+    let file = SocketFile::at(path)?;
     // Before anybody can connect.
     fs::set_permissions(path, Permissions::from_mode(mode))?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
-    let first = UnixListener::from(socket);
-    let mut sockets = (1..workers).map(|_| first.try_clone()).collect::<io::Result<Vec<_>>>()?;
-    sockets.push(first);
-    Ok((sockets, file))
+    Ok((socket.into(), file))
 }
 
 fn remove_stale(path: &Path) -> io::Result<()> {
@@ -156,13 +220,44 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("weir.sock");
         drop(UnixListener::bind(&path).unwrap()); // leaves its file
-        let (sockets, file) = bind_unix(&path, 0o640, 3).unwrap();
-        assert_eq!((sockets.len(), fs::metadata(&path).unwrap().permissions().mode() & 0o7777), (3, 0o640));
-        let kind = bind_unix(&path, 0o640, 1).map_err(|error| error.kind()).err();
+        let (socket, file) = bind_unix(&path, 0o640).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o640);
+        let kind = bind_unix(&path, 0o640).map_err(|error| error.kind()).err();
         assert_eq!(kind, Some(io::ErrorKind::AddrInUse), "somebody listens");
         assert!(UnixStream::connect(&path).is_ok());
-        drop((sockets, file));
+        drop((socket, file));
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_that_is_left_stays_until_it_is_owned() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("weir.sock");
+        let (socket, file) = bind_unix(&path, 0o640).unwrap();
+        let (place, other) = Listener::of_other(socket.try_clone().unwrap().into()).unwrap();
+        assert_eq!(place, Listen::Unix(path.clone()));
+        let taken = SocketFile::of_other(&path, 0o600).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+        drop(SocketFile::of_other(&path, 0o600).unwrap());
+        assert!(taken.is_there() && path.exists(), "who was given it and fails leaves it");
+        file.leave();
+        drop((socket, file));
+        assert!(UnixStream::connect(&path).is_ok() && path.exists());
+        taken.own();
+        drop((other, taken));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn only_what_listens_is_taken() {
+        let stream = UnixStream::pair().unwrap().0;
+        assert!(Listener::of_other(stream.into()).is_err());
+        let sockets = bind((Ipv4Addr::LOCALHOST, 0).into(), 2).unwrap();
+        let first = sockets.first().unwrap();
+        let address = first.local_addr().unwrap();
+        let (place, _) = Listener::of_other(first.try_clone().unwrap().into()).unwrap();
+        assert_eq!(place, Listen::Tcp(address));
+        assert_eq!(bind_beside(address, 3).unwrap().len(), 3);
     }
 
     #[test]
@@ -170,12 +265,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("precious");
         fs::write(&path, "data").unwrap();
-        assert!(bind_unix(&path, 0o600, 1).is_err());
+        assert!(bind_unix(&path, 0o600).is_err());
         assert_eq!(fs::read(&path).unwrap(), b"data");
         // Nor what a link points to, or the link.
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        assert!(bind_unix(&link, 0o600, 1).is_err());
+        assert!(bind_unix(&link, 0o600).is_err());
         assert!(link.exists() && path.exists());
     }
 
@@ -183,9 +278,9 @@ mod tests {
     fn a_file_that_took_its_place_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("weir.sock");
-        let (first, file) = bind_unix(&path, 0o600, 1).unwrap();
+        let (first, file) = bind_unix(&path, 0o600).unwrap();
         fs::rename(&path, folder.path().join("old")).unwrap();
-        let (second, other) = bind_unix(&path, 0o600, 1).unwrap();
+        let (second, other) = bind_unix(&path, 0o600).unwrap();
         drop((first, file));
         assert!(path.exists());
         drop((second, other));

@@ -37,7 +37,7 @@ mod view;
 mod wire;
 mod worker;
 
-pub use listener::{Listen, Listener, SOCKET_PATH_MAX, SocketFile, bind, bind_unix};
+pub use listener::{Listen, Listener, SOCKET_PATH_MAX, SocketFile, bind, bind_beside, bind_unix};
 pub use upstream::{check_health, resolve_names};
 pub use view::Current;
 pub use worker::{Shared, Stage, run};

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::answer::{self, Asked, Upstream};
 use super::buffer::Buffer;
-use super::connection::draining;
+use super::connection::last_call;
 use super::deadline::Deadline;
 use super::h1::{Head, HeadFault, Limits};
 use super::peer::Peer;
@@ -50,7 +50,8 @@ pub(super) async fn serve(
     let (memory, deadline) = (HeadBytes::default(), Deadline::default());
     let mut session = Session { worker, peer, wire, memory, deadline, requests_left: max_requests };
     let mut timeouts = Rc::clone(&worker.views.view().timeouts);
-    let (mut idle_since, mut ends, mut listens) = (since, pin!(draining(&mut stage)), false);
+    let (mut idle_since, mut ends) = (since, pin!(last_call(&mut stage)));
+    let (mut listens, mut was_called) = (false, false);
     loop {
         let said = poll_fn(|cx| {
             let Session { wire, memory, deadline, .. } = &mut session;
@@ -58,7 +59,8 @@ pub(super) async fn serve(
                 return Poll::Ready(said);
             }
             // Asked once, it wakes this task: asking every time would cost every request.
-            if !listens || worker.is_draining() {
+            was_called |= worker.is_draining();
+            if !listens || was_called {
                 listens = true;
                 // Unconstrained: a task without budget would not be put among those to be woken.
                 let has_ended = pin!(unconstrained(ends.as_mut())).poll(cx).is_ready();

@@ -25,6 +25,8 @@ pub struct Fixed {
     pub listen: Vec<Listen>,
     /// Permissions of the files of Unix sockets.
     pub unix_mode: u32,
+    /// Where the next process asks to take over, if it may: the file of a Unix socket.
+    pub takeover: Option<PathBuf>,
     /// Threads, each with a listener and an upstream pool of its own.
     pub workers: usize,
     /// Connections open at once, over all workers.

@@ -1,10 +1,12 @@
 //! One thread that accepts, serves and forwards, with a runtime, listeners and an upstream pool of its own.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -18,7 +20,7 @@ use super::buffer::Buffers;
 use super::connection;
 use super::date::Date;
 use super::error::ProblemLog;
-use super::listener::{LOCAL_PEER, Listener};
+use super::listener::{BACKLOG, LOCAL_PEER, Listener};
 use super::socket::Socket;
 use super::upstream::{Own, SWEEP_EVERY, WorkerBell};
 use super::view::{Current, Views};
@@ -31,6 +33,9 @@ use crate::telemetry::Metrics;
 pub enum Stage {
     /// Accepting.
     Running,
+    /// Leaving new connections where they are while another process is given all there is. Connections end as they do
+    /// when draining. What follows is draining, or running again.
+    HandingOver,
     /// Finishing what runs.
     Draining,
     /// Dropping what still runs.
@@ -100,7 +105,7 @@ async fn serve(listeners: Vec<Listener>, shared: Arc<Shared>, mut stage: watch::
         spawn_local(accept(Rc::clone(&worker), listener, stage.clone()));
     }
     spawn_local(sweep(Rc::clone(&worker), bell));
-    let _ = stage.wait_for(|stage| *stage != Stage::Running).await;
+    let _ = stage.wait_for(|stage| matches!(stage, Stage::Draining | Stage::Stopped)).await;
     tokio::select! {
         () = worker.all_ended() => {}
         _ = stage.wait_for(|stage| *stage == Stage::Stopped) => {}
@@ -123,33 +128,34 @@ impl Accepting {
     }
 
     async fn accept(&self) -> io::Result<(Socket, SocketAddr)> {
+        poll_fn(|cx| self.poll_accept(cx)).await
+    }
+
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Socket, SocketAddr)>> {
         match self {
-            Self::Tcp(listener) => listener.accept().await.map(|(socket, peer)| (Socket::Tcp(socket), peer)),
-            Self::Unix(listener) => listener.accept().await.map(|(socket, _)| (Socket::Unix(socket), LOCAL_PEER)),
+            Self::Tcp(listener) => listener.poll_accept(cx).map_ok(|(socket, peer)| (Socket::Tcp(socket), peer)),
+            Self::Unix(listener) => listener.poll_accept(cx).map_ok(|(socket, _)| (Socket::Unix(socket), LOCAL_PEER)),
         }
     }
 }
 
 async fn accept(worker: Rc<Worker>, listener: Accepting, mut stage: watch::Receiver<Stage>) {
+    let mut was_handed_over = false;
     loop {
         let accepted = tokio::select! {
             biased;
-            _ = stage.wait_for(|stage| *stage != Stage::Running) => return,
+            now = now_in(&mut stage, |stage| stage != Stage::Running) => {
+                was_handed_over |= now == Stage::HandingOver;
+                if now_in(&mut stage, |stage| stage != Stage::HandingOver).await == Stage::Running {
+                    was_handed_over = false;
+                    continue;
+                }
+                break;
+            }
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((socket, peer)) => {
-                if let Some(open) = Open::new(&worker) {
-                    let (worker, stage) = (Rc::clone(&worker), stage.clone());
-                    // Called within: a future that is captured takes its room twice.
-                    spawn_local(async move {
-                        let _open = open;
-                        connection::serve(worker, socket, peer, stage).await;
-                    });
-                } else {
-                    worker.shared.metrics.connections_refused.inc();
-                }
-            }
+            Ok((socket, peer)) => serve_one(&worker, socket, peer, &stage),
             // One connection went away before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
@@ -158,6 +164,30 @@ async fn accept(worker: Rc<Worker>, listener: Accepting, mut stage: watch::Recei
             }
         }
     }
+    if !was_handed_over {
+        // The kernel would reset those that have connected and wait to be accepted.
+        for _ in 0..BACKLOG {
+            let Poll::Ready(Ok((socket, peer))) = poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await else {
+                return;
+            };
+            serve_one(&worker, socket, peer, &stage);
+        }
+    }
+}
+
+/// Waits until the stage is one of those, and says which. Nobody who could change it any more: the last.
+async fn now_in(stage: &mut watch::Receiver<Stage>, is_it: impl Fn(Stage) -> bool) -> Stage {
+    stage.wait_for(|stage| is_it(*stage)).await.map_or(Stage::Stopped, |stage| *stage)
+}
+
+fn serve_one(worker: &Rc<Worker>, socket: Socket, peer: SocketAddr, stage: &watch::Receiver<Stage>) {
+    let Some(open) = Open::new(worker) else { return worker.shared.metrics.connections_refused.inc() };
+    let (worker, stage) = (Rc::clone(worker), stage.clone());
+    // Called within: a future that is captured takes its room twice.
+    spawn_local(async move {
+        let _open = open;
+        connection::serve(worker, socket, peer, stage).await;
+    });
 }
 
 async fn sweep(worker: Rc<Worker>, bell: WorkerBell) {

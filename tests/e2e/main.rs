@@ -46,6 +46,7 @@ mod reload;
 mod settle;
 mod snapshot;
 mod systemd;
+mod takeover;
 
 mod tls;
 mod unix;

@@ -71,6 +71,23 @@ impl Schedule {
 }
 
 impl Jwks {
+    /// What was fetched last, by its URL.
+    pub(super) fn known(&self) -> Vec<(String, String)> {
+        let text = |jwks: &Arc<[u8]>| String::from_utf8(jwks.to_vec()).ok();
+        let known = self.lock();
+        known.iter().filter_map(|(url, known)| Some((url.to_string(), text(known.jwks.as_ref()?)?))).collect()
+    }
+
+    /// Knows what another process has fetched; it is fetched anew as soon as it is [run](Self::run).
+    pub(super) fn inherit(&self, fetched: Vec<(String, String)>) {
+        let mut known = self.lock();
+        for (url, jwks) in fetched {
+            let Ok(url) = url.parse() else { continue };
+            let schedule = Schedule { has_keys: true, ..Schedule::default() };
+            known.insert(url, Known { jwks: Some(jwks.into_bytes().into()), schedule });
+        }
+    }
+
     /// Gives a policy that is about to be in force the keys that are known.
     pub(super) fn adopt(&self, policy: &Policy) {
         let mut known = self.lock();

@@ -1,0 +1,222 @@
+//! The control runtime: what is done beside the workers, from their start to their end.
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arc_swap::access::Map;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::drain::{Drain, LAST_WORDS, Stops};
+use super::jwks::Jwks;
+use super::keep::{Keeper, Writes};
+use super::listeners::Open;
+use super::operators::Operators;
+use super::reload::{Hangups, Reloader};
+use super::takeover::{Estate, Giver, Handed, Predecessor, Successors};
+use super::{App, AppError, start_workers, systemd};
+use crate::admin::{Admin, NewestLive};
+use crate::proxy::{self, Listen, Listener, Shared, SocketFile, Stage};
+use crate::telemetry::LogGuard;
+
+/// What it takes to run, while workers do.
+pub(super) struct Control {
+    shared: Arc<Shared>,
+    places: Vec<Listen>,
+    workers: usize,
+    stage: watch::Sender<Stage>,
+    endings: mpsc::Receiver<()>,
+    grace: Duration,
+    operators: Option<(Listener, Listen, SocketAddr, Arc<Operators>)>,
+    jwks: Arc<Jwks>,
+    reloader: Option<Reloader>,
+    keeper: Option<Keeper>,
+    writes: Writes,
+    predecessor: Option<Predecessor>,
+    giver: Option<(Arc<Giver>, Listener)>,
+    handed: watch::Receiver<Handed>,
+    command: Vec<OsString>,
+    /// Kept until the end.
+    _files: Vec<Arc<SocketFile>>,
+}
+
+/// How often idle keys are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+impl Control {
+    /// Starts the workers of `app`.
+    pub(super) fn start(app: App) -> Result<Self, AppError> {
+        let App { shared, listeners, places, operators, jwks, grace, workers, .. } = app;
+        let App { reloader, secret, keeper, predecessor, command, .. } = app;
+        let place = listeners.operators.as_ref().map(|bound| (bound.place.clone(), bound.address()));
+        let open = listeners.open(workers).map_err(AppError::system("use the sockets"))?;
+        let Open { by_worker, operators: socket, takeover, offered, files } = open;
+        let (stage, stages) = watch::channel(Stage::Running);
+        let endings = start_workers(by_worker, &shared, &stages)?;
+        let writes: Writes = Arc::new(tokio::sync::Mutex::new(true));
+        let (handed, handings) = watch::channel(Handed::Not);
+        let estate = Estate {
+            offered: Mutex::new(offered),
+            shared: Arc::clone(&shared),
+            secret,
+            jwks: Arc::clone(&jwks),
+            stage: stage.clone(),
+            writes: Arc::clone(&writes),
+            handed,
+        };
+        Ok(Self {
+            shared,
+            places,
+            workers,
+            stage,
+            endings,
+            grace,
+            operators: socket.zip(place).map(|(socket, (place, address))| (socket, place, address, operators)),
+            jwks,
+            reloader,
+            keeper,
+            writes,
+            predecessor,
+            giver: takeover.map(|socket| (Giver::new(estate), socket)),
+            handed: handings,
+            command,
+            _files: files,
+        })
+    }
+
+    /// Runs until the workers have ended.
+    pub(super) async fn run(
+        mut self,
+        logs: Option<&LogGuard>,
+        beside: impl Future<Output = ()>,
+    ) -> Result<(), AppError> {
+        // Before anybody is told that Weir is there and may send some.
+        let stops = Stops::new().map_err(AppError::system("take signals"))?;
+        let ready = Arc::new(AtomicBool::new(true));
+        self.take_signals()?;
+        let admin = self.serve_operators(&ready)?;
+        let shared = Arc::clone(&self.shared);
+        tokio::spawn(proxy::check_health(Arc::clone(&shared)));
+        tokio::spawn(proxy::resolve_names(Arc::clone(&shared)));
+        for address in &self.places {
+            tracing::info!(%address, workers = self.workers, "listening");
+        }
+        tokio::spawn(Arc::clone(&self.jwks).run(Arc::clone(&shared)));
+        if let Some(predecessor) = self.predecessor.take() {
+            predecessor.serving(Arc::clone(&shared));
+        }
+        let keeping = self.keeper.take().map(|keeper| keeper.start(Arc::clone(&shared), Arc::clone(&self.writes)));
+        let giver = self.giver.take().map(|(giver, socket)| answer_successors(giver, socket)).transpose()?;
+        systemd::tell_ready();
+        let (stage, endings, handed) = (self.stage, self.endings, self.handed.clone());
+        let beside_workers = Beside { admin, giver };
+        let drain = Drain { shared: Arc::clone(&shared), ready, stage, endings, grace: self.grace, stops, handed };
+        let ended = tokio::select! {
+            drained = drain.run(|is_handed_over| beside_workers.end(is_handed_over)) => {
+                drained.map_err(AppError::system("take signals"))
+            }
+            () = housekeeping(&shared, logs) => Ok(()),
+            () = async { beside.await; std::future::pending().await } => Ok(()),
+        };
+        if *self.handed.borrow() != Handed::Not {
+            let lost = shared.gate.end_telling();
+            if lost > 0 {
+                tracing::warn!(lost, "charges that the process which took over does not know of");
+            }
+            let _ = timeout(LAST_WORDS, self.handed.wait_for(|handed| *handed == Handed::Told)).await;
+        }
+        if let Some(keeping) = keeping {
+            keeping.finish().await;
+        }
+        ended
+    }
+
+    fn take_signals(&mut self) -> Result<(), AppError> {
+        if !self.command.is_empty() {
+            let command = std::mem::take(&mut self.command);
+            let successors = Successors::new(command, self.giver.is_some(), self.handed.clone());
+            tokio::spawn(successors.map_err(AppError::system("take signals"))?.run());
+        }
+        if let Some(reloader) = self.reloader.take() {
+            let hangups = Hangups::new().map_err(AppError::system("take signals"))?;
+            tokio::spawn(reloader.run(hangups));
+        }
+        Ok(())
+    }
+
+    /// Answers operators on this runtime.
+    fn serve_operators(&mut self, ready: &Arc<AtomicBool>) -> Result<Option<JoinHandle<()>>, AppError> {
+        let Some((socket, place, address, operators)) = self.operators.take() else { return Ok(None) };
+        let newest = Map::new(Arc::clone(&self.shared.current), |current: &proxy::Current| &*current.live);
+        let admin = Admin {
+            metrics: Arc::clone(&self.shared.metrics),
+            gate: Arc::clone(&self.shared.gate),
+            live: NewestLive::new(newest),
+            ready: Arc::clone(ready),
+            address,
+            access: Arc::clone(&operators.access),
+        };
+        let failed = AppError::system("serve operators");
+        let serving = match socket {
+            Listener::Tcp(socket) => {
+                let socket = tokio::net::TcpListener::from_std(socket).map_err(failed)?;
+                tokio::spawn(operators.serve(socket, admin))
+            }
+            Listener::Unix(socket) => {
+                let socket = tokio::net::UnixListener::from_std(socket).map_err(failed)?;
+                tokio::spawn(operators.serve(socket, admin))
+            }
+        };
+        tracing::info!(address = %place, "serving operators");
+        Ok(Some(serving))
+    }
+}
+
+/// Answers processes that would take over.
+fn answer_successors(giver: Arc<Giver>, socket: Listener) -> Result<(Arc<Giver>, JoinHandle<()>), AppError> {
+    let Listener::Unix(socket) = socket else {
+        return Err(AppError::System("use server.takeover", "it is no Unix socket".into()));
+    };
+    let socket = tokio::net::UnixListener::from_std(socket).map_err(AppError::system("use server.takeover"))?;
+    Ok((Arc::clone(&giver), tokio::spawn(giver.run(socket))))
+}
+
+/// What accepts connections beside the workers.
+struct Beside {
+    admin: Option<JoinHandle<()>>,
+    giver: Option<(Arc<Giver>, JoinHandle<()>)>,
+}
+
+impl Beside {
+    /// Draining begins. Operators are answered to the end, unless by another process now.
+    fn end(self, is_handed_over: bool) {
+        if let Some((giver, serving)) = self.giver {
+            serving.abort();
+            giver.close();
+        }
+        if let (Some(serving), true) = (self.admin, is_handed_over) {
+            serving.abort();
+        }
+    }
+}
+
+/// Sweeps for ever.
+async fn housekeeping(shared: &Shared, logs: Option<&LogGuard>) {
+    let mut ticks = interval(SWEEP_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        shared.gate.sweep();
+        let current = shared.current.load();
+        current.live.tokens.sweep(shared.gate.clock().now());
+        if let Some(logs) = logs {
+            let counted = shared.metrics.log_lines_dropped.get();
+            shared.metrics.log_lines_dropped.inc_by(logs.dropped().saturating_sub(counted));
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! A gate that is told what another charges.
+
+use std::sync::mpsc::Receiver;
+
+use super::{CAPS, ask, headers, install, limit, new_gate};
+use crate::gate::{Gate, Live, Spend, Step, Told};
+use crate::limit::Algorithm;
+use crate::limit::concurrency;
+use crate::policy::{Allowed, Limit, OnLimit};
+use crate::store::snapshot::{Snapshot, restore};
+
+/// The same state in another gate.
+fn given(gate: &Gate) -> &'static Gate {
+    let now = gate.clock.now();
+    let mut snapshot = Snapshot::begin(Vec::new(), &[7; 16], now, now).unwrap();
+    gate.save_all(&mut snapshot).unwrap();
+    let restored = restore(&snapshot.finish().unwrap()[..], now, |_| None).unwrap();
+    let next = new_gate();
+    next.restore(restored.limits);
+    next
+}
+
+/// Asks, and keeps what was charged. Says what is left, if it passes.
+fn left(gate: &'static Gate, live: &'static Live, words: &str) -> Option<u64> {
+    match ask(gate, live, &headers(&[words])) {
+        Step::Pass(mut pass) => {
+            pass.charged.keep(true);
+            pass.standing.map(|standing| standing.remaining)
+        }
+        _ => None,
+    }
+}
+
+fn hear(gate: &Gate, live: &Live, told: &Receiver<Told>) -> usize {
+    told.try_iter().inspect(|told| gate.charge_told(live, told)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_charges_the_other_charges_too() {
+    let brief = || Limit { persist: false, ..limit("a", 5, "1min", 5, OnLimit::Reject) };
+    let (old, old_live) = {
+        let gate = new_gate();
+        (gate, install(gate, [brief()], CAPS))
+    };
+    assert_eq!(left(old, old_live, "a=x"), Some(4));
+    let told = old.begin_telling();
+    let new = given(old);
+    let live = install(new, [brief()], CAPS);
+    // Also those of limits that a snapshot on disk leaves out.
+    assert_eq!((left(old, old_live, "a=x"), left(old, old_live, "a=y")), (Some(3), Some(4)));
+    assert_eq!(hear(new, live, &told), 2);
+    assert_eq!((left(new, live, "a=x"), left(new, live, "a=y")), (Some(2), Some(3)));
+    let spend = Spend { limit: "a", key: &[("header:a".to_owned(), "x".to_owned())], plan: None, units: 2 };
+    old.spend(old_live, spend, old.clock.now()).unwrap();
+    assert_eq!(hear(new, live, &told), 1);
+    assert_eq!(left(new, live, "a=x"), None, "nothing is left");
+    assert_eq!(old.end_telling(), 0);
+    left(old, old_live, "a=z");
+    assert_eq!(hear(new, live, &told), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_both_admit_is_owed() {
+    let all = || limit("a", 2, "2s", 2, OnLimit::Reject);
+    let old = new_gate();
+    let old_live = install(old, [all()], CAPS);
+    let told = old.begin_telling();
+    let new = given(old);
+    let live = install(new, [all()], CAPS);
+    for (gate, live) in [(new, live), (old, old_live)] {
+        assert_eq!((left(gate, live, "a=x"), left(gate, live, "a=x")), (Some(1), Some(0)));
+    }
+    assert_eq!(hear(new, live, &told), 2);
+    // Two beyond the limit: it takes as long again until anything passes.
+    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    assert_eq!(left(new, live, "a=x"), None);
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    assert_eq!(left(new, live, "a=x"), Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_unknown_or_in_flight_is_not_charged() {
+    let in_flight = || {
+        let rule = Algorithm::Concurrency(concurrency::Rule::new(1).unwrap());
+        Limit { allowed: Allowed::to_all(rule), ..limit("a", 1, "1s", 1, OnLimit::Reject) }
+    };
+    let old = new_gate();
+    let old_live = install(old, [in_flight()], CAPS);
+    let told = old.begin_telling();
+    let held = ask(old, old_live, &headers(&["a=x"]));
+    assert!(matches!(held, Step::Pass(_)));
+    assert_eq!(told.try_iter().count(), 0);
+    let new = given(old);
+    let live = install(new, [in_flight()], CAPS);
+    assert!(left(new, live, "a=x").is_some(), "each counts its own");
+    let key = crate::limit::Key { first: 1, second: 2 };
+    new.charge_told(live, &Told { limit: "gone".into(), key, plan: None, units: 1 });
+}

@@ -1,0 +1,150 @@
+//! Processes that take over as they should.
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+
+use super::{Place, fails, left, status};
+use crate::ops::until;
+use crate::support::{Client, PATIENCE, Upstream, Weir};
+
+/// One that a snapshot would not keep, one by client, one that holds, and one that bans.
+const LIMITS: &str = "\
+[[limit]]
+name = \"brief\"
+key = [\"query:who\"]
+rate = \"5/min\"
+match = { path = \"/brief\" }
+
+[[limit]]
+name = \"held\"
+key = []
+rate = \"1/700ms\"
+burst = 1
+on_limit = \"hold\"
+match = { path = \"/held\" }
+
+[[limit]]
+name = \"logins\"
+key = [\"query:who\"]
+rate = \"1/s\"
+match = { path = \"/login\" }
+ban = { after = \"2/min\", for = \"1h\" }
+";
+
+#[test]
+fn the_next_goes_on_where_the_last_was() {
+    let place = Place::new(LIMITS);
+    let old = place.start();
+    assert_eq!(fs::metadata(place.socket()).unwrap().permissions().mode() & 0o7777, 0o600);
+    assert_eq!((left(&old, "/brief?who=a"), left(&old, "/brief?who=a")), (Some(4), Some(3)));
+    let statuses: Vec<_> = (0..4).map(|_| status(&old, "/login?who=a")).collect();
+    assert_eq!(statuses, [200, 429, 429, 403]);
+    let mut idle = Client::connect(old.address());
+    assert_eq!(idle.get("/").status, 200);
+    assert_eq!(status(&old, "/held"), 200);
+    let mut held = Client::connect(old.address());
+    held.send("GET /held HTTP/1.1\r\nhost: h\r\n\r\n");
+    old.wait_for_metric("weir_held_requests{limit=\"held\"}", |held| held == 1.0);
+
+    let new = place.start();
+    new.wait_for_line("\"took over\"");
+    assert_eq!((new.address(), new.admin()), (old.address(), old.admin()));
+    old.wait_for_line("\"handed over\"");
+    assert_eq!((left(&new, "/brief?who=a"), left(&new, "/brief?who=b")), (Some(2), Some(4)));
+    assert_eq!((status(&new, "/login?who=a"), status(&new, "/login?who=b")), (403, 200));
+    // Who was in hand is answered by the old one, a client that was idle too, and both are told to go.
+    for answer in [held.answer(), idle.get("/brief?who=a")] {
+        assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+    }
+    old.wait_for_line("\"stopped\"");
+    assert_eq!(old.wait(), Some(0));
+    // It told of what it charged.
+    new.wait_for_line("the process that was taken over from has ended");
+    assert_eq!(left(&new, "/brief?who=a"), Some(0));
+    assert_eq!(status(&new, "/brief?who=a"), 429);
+    assert!(place.socket().exists());
+    new.signal("TERM");
+    assert_eq!(new.wait(), Some(0));
+    assert!(!place.socket().exists());
+}
+
+#[test]
+fn a_snapshot_is_the_business_of_one() {
+    let limit = "[[limit]]\nname = \"spent\"\nkey = []\nrate = \"10/day\"\n";
+    let elsewhere = tempfile::tempdir().unwrap();
+    let path = elsewhere.path().join("state");
+    let place = Place::new(&format!("[snapshot]\npath = \"{}\"\ninterval = \"5ms\"\n{limit}", path.display()));
+    let old = place.start();
+    assert_eq!(left(&old, "/"), Some(9));
+    let mut running = Client::connect(old.address());
+    assert_eq!(running.get("/").header("x-ratelimit-remaining"), Some("8"));
+    let new = place.start();
+    new.wait_for_line("limits go on from the process that was taken over from");
+    assert_eq!(left(&new, "/"), Some(7));
+    assert_eq!(running.get("/").status, 200);
+    assert_eq!(old.wait(), Some(0));
+    // What the old one would have written at its end is not there.
+    assert_eq!(left(&new, "/"), Some(5));
+    let written = new.metric("weir_snapshot_last_timestamp_seconds");
+    new.wait_for_metric("weir_snapshot_last_timestamp_seconds", |now| now > written + 0.01);
+    new.signal("KILL");
+    new.wait();
+    let next = place.start();
+    assert_eq!(left(&next, "/"), Some(4));
+}
+
+#[test]
+fn other_places_and_other_workers_are_no_obstacle() {
+    let place = Place::new("");
+    let unix = place.folder.path().join("weir.sock");
+    let gone = place.folder.path().join("gone.sock");
+    let config = |listen: &str, workers: usize| {
+        let config = place.config(&format!("workers = {workers}"));
+        config.replacen("listen = \"127.0.0.1:0\"", &format!("listen = [\"127.0.0.1:0\", {listen}]"), 1)
+    };
+    let unix_line = format!("\"unix:{}\"", unix.display());
+    let old = Weir::start_as(&config(&format!("{unix_line}, \"unix:{}\"", gone.display()), 3));
+    let asks = || {
+        let stream = UnixStream::connect(&unix).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client::over(stream).get("/").status
+    };
+    assert_eq!(asks(), 200);
+    let address = old.address();
+    let mut last = old;
+    for workers in [1, 4, 2] {
+        let next = Weir::start_as(&config(&unix_line, workers));
+        assert_eq!(next.address(), address);
+        last.wait_for_line("\"stopped\"");
+        assert_eq!(last.wait(), Some(0));
+        for _ in 0..20 {
+            assert_eq!((asks(), status(&next, "/")), (200, 200), "{workers} workers");
+        }
+        last = next;
+    }
+    assert!(!gone.exists() && UnixStream::connect(&gone).is_err(), "nobody took it");
+    // Another place for the next to ask, too.
+    let moved = place.folder.path().join("moved.sock");
+    let new = config(&unix_line, 2).replace(place.socket().to_str().unwrap(), moved.to_str().unwrap());
+    let said = fails(&new, 1);
+    assert!(said.starts_with("weir: cannot listen on unix:"), "{said}");
+    assert!(!moved.exists() && asks() == 200);
+    last.signal("TERM");
+    assert_eq!(last.wait(), Some(0));
+    until("nobody listens", || TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn alone_it_starts_as_ever() {
+    let place = Place::new("");
+    // What a process that was killed leaves behind.
+    drop(std::os::unix::net::UnixListener::bind(place.socket()).unwrap());
+    let weir = place.start();
+    assert_eq!(status(&weir, "/"), 200);
+    assert_eq!(fs::metadata(place.socket()).unwrap().permissions().mode() & 0o7777, 0o600);
+    let other = Upstream::start();
+    let elsewhere = Weir::start(&other, "");
+    assert_eq!(status(&elsewhere, "/"), 200);
+}
