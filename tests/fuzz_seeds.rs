@@ -11,6 +11,8 @@ mod forwarded;
 mod head;
 #[path = "fuzz/bodies/path.rs"]
 mod path;
+#[path = "fuzz/bodies/proxy.rs"]
+mod proxy;
 #[path = "fuzz/bodies/state.rs"]
 mod state;
 #[path = "fuzz/bodies/token.rs"]
@@ -19,11 +21,12 @@ mod token;
 #[test]
 fn every_seed_passes() {
     type Body = fn(&[u8]);
-    let targets: [(&str, Body); 6] = [
+    let targets: [(&str, Body); 7] = [
         ("config", config::run),
         ("forwarded", forwarded::run),
         ("head", head::run),
         ("path", path::run),
+        ("proxy", proxy::run),
         ("state", state::run),
         ("token", token::run),
     ];

@@ -10,14 +10,14 @@ use toml::de::DeTable;
 use super::context::Context;
 use super::diagnostics::Problem;
 use super::reader::{Located, Table};
-use super::units;
+use super::units::{self, Fault};
 use super::{
     Config, Sources, compile_access, compile_admin, compile_identity, compile_limit, compile_route, compile_snapshot,
     compile_takeover, compile_tls, compile_upstream,
 };
 use crate::gate::HoldCaps;
 use crate::policy::Policy;
-use crate::policy::client_ip::ClientIpRules;
+use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::proxy::Listen;
 use crate::proxy::settings::{Bounds, Fixed, MinRate, Settings, Timeouts};
 use crate::respond::Profiles;
@@ -110,9 +110,27 @@ fn fixed(
 
 fn client_ip(server: &Table<'_>) -> Option<ClientIpRules> {
     let trusted = server.list("trusted_proxies", units::network);
+    let header = address_header(server);
     let ipv6_prefix = server.count("ipv6_prefix");
     let trusted = trusted?.into_iter().map(Located::into_inner).collect();
-    Some(ClientIpRules { trusted, ipv6_prefix: ipv6_prefix?.into_inner() })
+    Some(ClientIpRules { trusted, header: header?, ipv6_prefix: ipv6_prefix?.into_inner() })
+}
+
+fn address_header(server: &Table<'_>) -> Option<AddressHeader> {
+    let key = "address_header";
+    let headers = [("x-forwarded-for", AddressHeader::XForwardedFor), ("forwarded", AddressHeader::Forwarded)];
+    if let Some(value) = server.get(key) {
+        if value.get_ref().is_array() {
+            let help = "proxies add to the one they know and pass on the other as the client wrote it";
+            server.fault(key, value.span(), Fault::new("one header is believed, not several").help(Some(help.into())));
+            return None;
+        }
+        if !server.has("trusted_proxies") {
+            let fault = Fault::new("nobody is believed without `server.trusted_proxies`");
+            server.fault(key, value.span(), Fault { absence: true, ..fault });
+        }
+    }
+    server.choice(key, &headers)
 }
 
 /// None of them if there is no such table.

@@ -12,7 +12,7 @@ use super::diagnostics::Problem;
 use super::reader::{Located, Table};
 use super::units::Fault;
 use crate::policy::jwt::{Algorithm, FetchedKeys, KeyMaterial, Verifier, VerifierSpec};
-use crate::policy::{CertificateName, Identity, IdentitySource, OnMissing};
+use crate::policy::{CertificateName, Identity, IdentitySource, OnMissing, Repeated};
 
 /// What a part of a key is called when it is no identity.
 pub(super) const BUILT_IN_PARTS: [&str; 5] = ["ip", "path", "route", "host", "method"];
@@ -41,7 +41,10 @@ fn identity(name: &Located<String>, table: &Table<'_>, shows_certificates: bool)
     );
     let given: Vec<_> = ["header", "tls", "jwt"].into_iter().filter(|key| table.has(key)).collect();
     let source = match given[..] {
-        ["header"] => table.parsed("header", header_name).map(|name| IdentitySource::Header(name.into_inner())),
+        ["header"] => {
+            let (name, several) = (table.parsed("header", header_name), several(table));
+            name.zip(several).map(|(name, several)| IdentitySource::Header(name.into_inner(), several))
+        }
         ["tls"] => certificate_name(table, shows_certificates).map(IdentitySource::Certificate),
         ["jwt"] => jwt(&table.table("jwt")),
         _ => {
@@ -56,7 +59,16 @@ fn identity(name: &Located<String>, table: &Table<'_>, shows_certificates: bool)
             None
         }
     };
+    if let (Some(value), false) = (table.get("several"), table.has("header")) {
+        table.fault("several", value.span(), Fault::new("only a `header` that is no token may be there several times"));
+    }
     Some(Identity { name: name.get_ref().as_str().into(), source: source?, on_missing: on_missing? })
+}
+
+fn several(table: &Table<'_>) -> Option<Repeated> {
+    let words =
+        [("reject", Repeated::Reject), ("first", Repeated::First), ("last", Repeated::Last), ("join", Repeated::Join)];
+    table.choice("several", &words)
 }
 
 fn certificate_name(table: &Table<'_>, shows_certificates: bool) -> Option<CertificateName> {

@@ -20,9 +20,10 @@ use proptest::prelude::*;
 use super::{Config, DEFAULT_LIMIT, Diagnostics};
 use crate::limit::slow_down::SlowDown;
 use crate::limit::{Algorithm, OnFull, Quota, Rate};
+use crate::policy::client_ip::AddressHeader;
 use crate::policy::key::KeyPart;
 use crate::policy::{
-    Cost, DelayRule, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, Stage,
+    Cost, DelayRule, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, Repeated, Stage,
 };
 use crate::proxy::Listen;
 use crate::proxy::settings::{MinRate, Timeouts};
@@ -94,6 +95,44 @@ listen = "unix:weir.sock""#), @r#"
     5 | listen = "unix:weir.sock"
       |          ^^^^^^^^^^^^^^^^
     "#);
+}
+
+#[test]
+fn whose_word_is_taken_for_addresses() {
+    insta::assert_snapshot!(said("[server]\naddress_header = \"forwarded\""), @r#"
+    error: `server.address_header`: nobody is believed without `server.trusted_proxies`
+     --> weir.toml:2:18
+      |
+    2 | address_header = "forwarded"
+      |                  ^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\naddress_header = [\"x-forwarded-for\", \"forwarded\"]"), @r#"
+    error: `server.address_header`: one header is believed, not several
+     --> weir.toml:3:18
+      |
+    3 | address_header = ["x-forwarded-for", "forwarded"]
+      |                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: proxies add to the one they know and pass on the other as the client wrote it
+    "#);
+    insta::assert_snapshot!(said("[identity.a]\nheader = \"x-a\"\nseveral = \"frist\"\n[identity.b]\nseveral = \"first\"\n[identity.b.jwt]\nclaim = \"sub\"\nalgorithms = [\"HS256\"]\nkeys = [{ secret = { env = \"WEIR_JWT_SECRET\" } }]"), @r#"
+    error: `identity.NAME.several`: `frist` is none of `reject`, `first`, `last`, `join`
+     --> weir.toml:3:11
+      |
+    3 | several = "frist"
+      |           ^^^^^^^
+      |
+      = help: did you mean `first`?
+
+    error: `identity.NAME.several`: only a `header` that is no token may be there several times
+     --> weir.toml:5:11
+      |
+    5 | several = "first"
+      |           ^^^^^^^
+    "#);
+    let server = "[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\naddress_header = \"forwarded\"";
+    let config = compile(&format!("{server}\n{UPSTREAM}")).unwrap();
+    assert_eq!(config.policy.client_ip.header, AddressHeader::Forwarded);
 }
 
 #[test]
@@ -1483,7 +1522,9 @@ fn a_full_configuration_becomes_what_it_says() {
     assert!(
         matches!(&config.policy.identities[1].source, IdentitySource::Jwt { header, .. } if header == "x-partner-token")
     );
-    assert!(matches!(&config.policy.identities[2].source, IdentitySource::Header(header) if header == "x-api-key"));
+    assert!(
+        matches!(&config.policy.identities[2].source, IdentitySource::Header(header, Repeated::Reject) if header == "x-api-key")
+    );
 
     let [_, per_ip, _, slowed, reports, search, ..] = config.policy.limits() else { panic!("several limits") };
     assert!(matches!(slowed.on_limit, OnLimit::Delay(_)) && reports.ban.is_some());

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{Gate, Live};
 use crate::policy::jwt::{Claimed, TokenError, Verified, Verifier};
 use crate::policy::key::{KeyPart, Who};
-use crate::policy::{Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource};
+use crate::policy::{Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource, Repeated};
 use crate::time::Timestamp;
 
 /// A request without an identity that it needs.
@@ -125,25 +125,43 @@ fn one<'l, 'f>(
     let identity = &live.policy.identities[index];
     let (header, verifier) = match &identity.source {
         IdentitySource::Certificate(name) => return of_certificate(identity, *name, facts),
-        IdentitySource::Header(header) => (header, None),
-        IdentitySource::Jwt { header, verifier } => (header, Some(verifier)),
+        IdentitySource::Header(header, several) => {
+            let who = of_header(facts.headers.all(header.as_str()), *several);
+            let who = who.map_err(|why| wrong(identity, why))?;
+            return Ok(who.map(|who| Found { who, plan: None }));
+        }
+        IdentitySource::Jwt { header, verifier } => (header, verifier),
     };
     let mut values = facts.headers.all(header.as_str());
     let value = values.next();
     if values.next().is_some() {
         return Err(wrong(identity, Why::Several));
     }
-    let value = match (value, verifier) {
-        (Some(value), Some(_)) if *header == http::header::AUTHORIZATION => bearer(value),
-        (value, _) => value.filter(|value| !value.is_empty()),
+    let token = match value {
+        Some(value) if *header == http::header::AUTHORIZATION => bearer(value),
+        value => value.filter(|value| !value.is_empty()),
     };
-    match (value, verifier) {
-        (None, _) => Ok(None),
-        (Some(value), None) => Ok(Some(Found { who: Who::Bytes(value), plan: None })),
-        (Some(token), Some(verifier)) => {
-            let claimed = claims(gate, live, index, verifier, token, now);
-            let Claimed { value, plan } = claimed.map_err(|error| wrong(identity, Why::Token(error)))?;
-            Ok(Some(Found { who: Who::Claim(value), plan }))
+    let Some(token) = token else { return Ok(None) };
+    let claimed = claims(gate, live, index, verifier, token, now);
+    let Claimed { value, plan } = claimed.map_err(|error| wrong(identity, Why::Token(error)))?;
+    Ok(Some(Found { who: Who::Claim(value), plan }))
+}
+
+/// The value of a header that is there once, or as it is to be read if it is there several times.
+fn of_header<'f>(
+    mut values: impl DoubleEndedIterator<Item = &'f [u8]>,
+    several: Repeated,
+) -> Result<Option<Who<'f>>, Why> {
+    let Some(first) = values.next() else { return Ok(None) };
+    let one = |value: &'f [u8]| Some(Who::Bytes(value)).filter(|_| !value.is_empty());
+    let Some(last) = values.next_back() else { return Ok(one(first)) };
+    match several {
+        Repeated::Reject => Err(Why::Several),
+        Repeated::First => Ok(one(first)),
+        Repeated::Last => Ok(one(last)),
+        Repeated::Join => {
+            let all: Vec<_> = std::iter::once(first).chain(values).chain([last]).collect();
+            Ok(Some(Who::Joined(all.join(&b", "[..]).into())))
         }
     }
 }

@@ -25,7 +25,7 @@ use super::{Gate, HoldCaps, Live, Pass, Refusal, Step};
 use crate::limit::ban::Rule as BanRule;
 use crate::limit::slow_down::SlowDown;
 use crate::limit::{Algorithm, OnFull, Quota, Rate, Retry};
-use crate::policy::client_ip::ClientIpRules;
+use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::key::KeyPart;
 use crate::policy::{
     Allowed, Cost, DelayRule, Facts, FieldBuf, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, Policy,
@@ -80,7 +80,12 @@ fn hold(max_wait_ns: Option<u64>) -> OnLimit {
 }
 
 fn policy(limits: Vec<Limit>, identities: Vec<Identity>) -> Policy {
-    Policy::new(limits, identities, ClientIpRules { trusted: Vec::new(), ipv6_prefix: 64 }, true)
+    Policy::new(
+        limits,
+        identities,
+        ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+        true,
+    )
 }
 
 fn new_gate() -> &'static Gate {

@@ -167,6 +167,7 @@ impl Access {
         let (_, values) = self.identities.iter().find(|(known, _)| *known == index)?;
         match who {
             Who::Bytes(bytes) => values.get(*bytes).copied(),
+            Who::Joined(bytes) => values.get(&**bytes).copied(),
             Who::Claim(claim) => values.get(claim.as_bytes()).copied(),
             Who::Anonymous | Who::Ip => None,
         }

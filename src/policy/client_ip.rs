@@ -3,25 +3,41 @@
 //! `X-Forwarded-For` grows to the right, one entry per proxy, so only its right end is written by those we
 //! trust; whatever stands left of the first untrusted address is the client's own invention.
 //!
-//! Not here: `Forwarded` (RFC 7239), the PROXY protocol (`proxy`), and grouping of IPv6 by network (see `key`).
+//! `Forwarded` does too. One of the two is believed, not both: a proxy adds to the one that it knows and passes on the
+//! other as its client wrote it.
+//!
+//! Not here: what an element of `Forwarded` looks like (`forwarded`), and the PROXY protocol (`proxy`).
 
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-use super::Fields;
+use super::{Fields, forwarded};
 
 const X_FORWARDED_FOR: &str = "x-forwarded-for";
+const FORWARDED: &str = "forwarded";
 
-/// Entries of X-Forwarded-For that are looked at. A chain of trusted proxies is a few hops long; what is
+/// The header by which trusted proxies say whom they serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AddressHeader {
+    /// The one that most write.
+    #[default]
+    XForwardedFor,
+    /// That of RFC 7239.
+    Forwarded,
+}
+
+/// Entries that are looked at. A chain of trusted proxies is a few hops long; what is
 /// beyond this is an attempt to make us read.
 const HOPS_MAX: usize = 64;
 
 /// Whose word about the client's address is taken.
 #[derive(Clone, Debug)]
 pub struct ClientIpRules {
-    /// Proxies whose X-Forwarded-For is believed.
+    /// Proxies whose word is taken.
     pub trusted: Vec<IpNet>,
+    /// Where they give it; the other header is nobody's word.
+    pub header: AddressHeader,
     /// Bits of an IPv6 address that name a client.
     pub ipv6_prefix: u8,
 }
@@ -31,14 +47,28 @@ impl ClientIpRules {
     ///
     /// If all are trusted it is the leftmost. An entry that is no address ends the walk at the hop that wrote it.
     pub fn client_ip(&self, peer: IpAddr, headers: Fields<'_>) -> IpAddr {
-        let mut last = unmap(peer);
+        let last = unmap(peer);
         if !self.is_trusted(last) {
             return last;
         }
-        let lines = headers.all(X_FORWARDED_FOR).rev();
-        let entries = lines.flat_map(|line| line.rsplit(|&byte| byte == b','));
-        for entry in entries.take(HOPS_MAX) {
-            let Some(hop) = address(entry) else { break };
+        match self.header {
+            AddressHeader::XForwardedFor => {
+                let lines = headers.all(X_FORWARDED_FOR).rev();
+                self.walk(last, lines.flat_map(|line| line.rsplit(|&byte| byte == b',')).map(address))
+            }
+            AddressHeader::Forwarded => {
+                let lines = headers.all(FORWARDED).rev();
+                let hops = lines.flat_map(forwarded::elements).map(forwarded::address);
+                self.walk(last, hops.map(|hop| hop.map(unmap)))
+            }
+        }
+    }
+
+    /// The first of `hops` that is not trusted, or the last good one; `first` was before all of them.
+    fn walk(&self, first: IpAddr, hops: impl Iterator<Item = Option<IpAddr>>) -> IpAddr {
+        let mut last = first;
+        for hop in hops.take(HOPS_MAX) {
+            let Some(hop) = hop else { break };
             last = hop;
             if !self.is_trusted(hop) {
                 break;
@@ -91,7 +121,11 @@ mod tests {
 
     fn rules() -> ClientIpRules {
         let trusted = ["10.0.0.0/8", "fd00::/8"].map(|net| net.parse().unwrap()).to_vec();
-        ClientIpRules { trusted, ipv6_prefix: 64 }
+        ClientIpRules { trusted, header: AddressHeader::XForwardedFor, ipv6_prefix: 64 }
+    }
+
+    fn by_forwarded() -> ClientIpRules {
+        ClientIpRules { header: AddressHeader::Forwarded, ..rules() }
     }
 
     fn headers(lines: &[&[u8]]) -> FieldBuf {
@@ -150,10 +184,52 @@ mod tests {
     }
 
     #[test]
+    fn walks_over_forwarded() {
+        let rows: &[(&str, &[&str], &str)] = &[
+            ("192.0.2.1", &["for=198.51.100.1"], "192.0.2.1"),
+            ("10.0.0.1", &[], "10.0.0.1"),
+            ("10.0.0.1", &["for=198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["for=6.6.6.6, for=198.51.100.1;proto=https, for=10.0.0.2"], "198.51.100.1"),
+            ("10.0.0.1", &["for=6.6.6.6", "for=198.51.100.1", "for=10.0.0.2"], "198.51.100.1"),
+            ("10.0.0.1", &["for=\"[2001:db8::7]:80\""], "2001:db8::7"),
+            ("10.0.0.1", &["for=\"[::ffff:198.51.100.1]\""], "198.51.100.1"),
+            ("10.0.0.1", &["for=10.0.0.4, for=\"[fd00::1]\""], "10.0.0.4"),
+            // What says nothing of an address ends the walk.
+            ("10.0.0.1", &["for=6.6.6.6, for=unknown"], "10.0.0.1"),
+            ("10.0.0.1", &["for=6.6.6.6, for=_hidden, for=10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &["for=6.6.6.6, proto=https, for=10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &["for=6.6.6.6,, for=10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &["for=6.6.6.6, for=10.0.0.3;for=10.0.0.4"], "10.0.0.1"),
+            // A client that leaves a mark open, on the same line or on one before it.
+            ("10.0.0.1", &["for=\", for=198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["for=\"", "for=198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["for=\"6.6.6.6, for=198.51.100.1, for=\"[fd00::1]\""], "198.51.100.1"),
+        ];
+        for (peer, lines, client) in rows {
+            let headers: FieldBuf = lines.iter().map(|line| ("Forwarded", line)).collect();
+            let found = by_forwarded().client_ip(peer.parse().unwrap(), headers.fields());
+            assert_eq!(found.to_string(), *client, "{peer} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn one_header_is_believed() {
+        let both: FieldBuf =
+            [("x-forwarded-for", "198.51.100.1"), ("forwarded", "for=198.51.100.2")].into_iter().collect();
+        for (rules, client) in [(rules(), "198.51.100.1"), (by_forwarded(), "198.51.100.2")] {
+            assert_eq!(rules.client_ip("10.0.0.1".parse().unwrap(), both.fields()).to_string(), client);
+        }
+    }
+
+    #[test]
     fn looks_at_so_many_entries() {
         for (trusted_hops, client) in [(HOPS_MAX - 1, "6.6.6.6"), (HOPS_MAX, "10.0.0.9")] {
             let line = format!("6.6.6.6{}", ",10.0.0.9".repeat(trusted_hops));
             let found = rules().client_ip("10.0.0.1".parse().unwrap(), headers(&[line.as_bytes()]).fields());
+            assert_eq!(found.to_string(), client, "{trusted_hops}");
+            let line = format!("for=6.6.6.6{}", ",for=10.0.0.9".repeat(trusted_hops));
+            let headers: FieldBuf = [(FORWARDED, line)].into_iter().collect();
+            let found = by_forwarded().client_ip("10.0.0.1".parse().unwrap(), headers.fields());
             assert_eq!(found.to_string(), client, "{trusted_hops}");
         }
     }

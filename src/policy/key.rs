@@ -45,6 +45,8 @@ pub enum KeyPart {
 pub enum Who<'a> {
     /// A value, from a header.
     Bytes(&'a [u8]),
+    /// Several values, joined to one.
+    Joined(std::sync::Arc<[u8]>),
     /// A value, from a verified claim.
     Claim(std::sync::Arc<str>),
     /// Nobody in particular.
@@ -105,6 +107,7 @@ impl KeySecret {
             KeyPart::Method => text(hasher, facts.method.as_str().as_bytes()),
             KeyPart::Identity(index) => match who.get(*index).unwrap_or(&Who::Anonymous) {
                 Who::Bytes(bytes) => text(hasher, bytes),
+                Who::Joined(bytes) => text(hasher, bytes),
                 Who::Claim(claim) => text(hasher, claim.as_bytes()),
                 Who::Anonymous => tagged(hasher, tag::ABSENT, 0),
                 Who::Ip => ip(hasher, facts.client_ip, ipv6_prefix),
@@ -447,6 +450,7 @@ mod tests {
             (of(one, &[Who::Bytes(b"a")]), of(two, &[Who::Bytes(b"a")]), true),
             (of(one, &[Who::Bytes(b"a")]), of(one, &[Who::Bytes(b"b")]), false),
             (of(one, &[Who::Bytes(b"a")]), of(one, &[Who::Claim("a".into())]), true),
+            (of(one, &[Who::Bytes(b"a")]), of(one, &[Who::Joined((*b"a").into())]), true),
             (of(one, &[Who::Bytes(b"")]), of(one, &[Who::Anonymous]), false),
             (of(one, &[Who::Anonymous]), of(two, &[Who::Anonymous]), true),
             (of(one, &[Who::Anonymous]), of(one, &[]), true),

@@ -214,7 +214,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::limit::{Algorithm, OnFull, Quota, Rate};
-    use crate::policy::client_ip::ClientIpRules;
+    use crate::policy::client_ip::{AddressHeader, ClientIpRules};
     use crate::policy::{Allowed, Cost, FieldBuf, OnLimit, Policy};
 
     /// A limit that sees `paths`, and is ordinary otherwise.
@@ -257,7 +257,8 @@ pub(super) mod tests {
 
         /// `name=route` of every limit that applies, in the order of the configuration.
         fn meets(&self, stage: Stage, limits: &[Limit]) -> String {
-            let client_ip = ClientIpRules { trusted: Vec::new(), ipv6_prefix: 64 };
+            let client_ip =
+                ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
             let policy = Policy::new(limits.to_vec(), Vec::new(), client_ip, true);
             let facts = Facts {
                 method: &self.method,

@@ -7,6 +7,7 @@ mod allowed;
 mod cost;
 mod facts;
 mod fields;
+mod forwarded;
 mod matcher;
 mod pattern;
 mod plan;
@@ -177,8 +178,8 @@ pub struct Identity {
 /// Where an identity comes from.
 #[derive(Debug)]
 pub enum IdentitySource {
-    /// The value of a header, trusted as it stands.
-    Header(HeaderName),
+    /// The value of a header, trusted as it stands, and which if there are several.
+    Header(HeaderName, Repeated),
     /// A name in the certificate that the client opened its connection with.
     Certificate(CertificateName),
     /// A claim of a verified JSON Web Token.
@@ -188,6 +189,19 @@ pub enum IdentitySource {
         /// Keys, algorithms and the claim.
         verifier: Box<Verifier>,
     },
+}
+
+/// What a request is whose header is there several times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeated {
+    /// Refused.
+    Reject,
+    /// By the first of them.
+    First,
+    /// By the last.
+    Last,
+    /// By all, as one list (RFC 9110, section 5.3).
+    Join,
 }
 
 /// Which name in a client's certificate is an identity. A certificate with several of its kind is refused.

@@ -56,10 +56,8 @@ impl Policy {
             KeyPart::Method => escaped(facts.method.as_str().as_bytes()),
             KeyPart::Identity(index) => match who.get(*index).unwrap_or(&Who::Anonymous) {
                 Who::Claim(claim) => escaped(claim.as_bytes()),
-                Who::Bytes(bytes) => match self.identities.get(*index).map(|identity| &identity.source) {
-                    Some(IdentitySource::Header(name)) => of_header(secret, name, bytes),
-                    _ => fingerprint(secret, bytes),
-                },
+                Who::Bytes(bytes) => self.shown_identity(secret, *index, bytes),
+                Who::Joined(bytes) => self.shown_identity(secret, *index, bytes),
                 Who::Anonymous => ABSENT.to_owned(),
                 Who::Ip => self.shown_ip(facts.client_ip),
             },
@@ -77,6 +75,13 @@ impl Policy {
                 value.map_or_else(|| ABSENT.to_owned(), |value| fingerprint(secret, &value))
             }
         })
+    }
+
+    fn shown_identity(&self, secret: &KeySecret, index: usize, bytes: &[u8]) -> String {
+        match self.identities.get(index).map(|identity| &identity.source) {
+            Some(IdentitySource::Header(name, _)) => of_header(secret, name, bytes),
+            _ => fingerprint(secret, bytes),
+        }
     }
 
     fn shown_ip(&self, ip: IpAddr) -> String {
@@ -148,9 +153,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::client_ip::ClientIpRules;
+    use crate::policy::client_ip::{AddressHeader, ClientIpRules};
     use crate::policy::matcher::tests::limit;
-    use crate::policy::{FieldBuf, Identity, Limit, OnMissing};
+    use crate::policy::{FieldBuf, Identity, Limit, OnMissing, Repeated};
 
     const SECRET: [u8; 16] = [7; 16];
 
@@ -158,13 +163,18 @@ mod tests {
     fn shown(part: KeyPart, headers: &[(&str, &[u8])], query: Option<&str>, who: &[Who<'_>]) -> String {
         let identity = |name: &str, header: HeaderName| Identity {
             name: name.into(),
-            source: IdentitySource::Header(header),
+            source: IdentitySource::Header(header, Repeated::Reject),
             on_missing: OnMissing::Ip,
         };
         let identities =
             vec![identity("partner", HeaderName::from_static("x-partner")), identity("auth", AUTHORIZATION)];
         let limits = vec![Limit { key: vec![part], ..limit("l", &[]) }];
-        let policy = Policy::new(limits, identities, ClientIpRules { trusted: Vec::new(), ipv6_prefix: 64 }, true);
+        let policy = Policy::new(
+            limits,
+            identities,
+            ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+            true,
+        );
         let headers: FieldBuf = headers.iter().copied().collect();
         let facts = Facts {
             method: &Method::GET,
@@ -209,9 +219,17 @@ mod tests {
 
     #[test]
     fn parts_are_named_as_they_are_configured() {
-        let identities =
-            vec![Identity { name: "seller".into(), source: IdentitySource::Header(COOKIE), on_missing: OnMissing::Ip }];
-        let policy = Policy::new(Vec::new(), identities, ClientIpRules { trusted: Vec::new(), ipv6_prefix: 64 }, true);
+        let identities = vec![Identity {
+            name: "seller".into(),
+            source: IdentitySource::Header(COOKIE, Repeated::Reject),
+            on_missing: OnMissing::Ip,
+        }];
+        let policy = Policy::new(
+            Vec::new(),
+            identities,
+            ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+            true,
+        );
         for (part, name) in [
             (KeyPart::Identity(0), "seller"),
             (KeyPart::Header(COOKIE), "header:cookie"),

@@ -86,7 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::client_ip::ClientIpRules;
+    use crate::policy::client_ip::{AddressHeader, ClientIpRules};
     use crate::policy::matcher::tests::limit;
     use crate::policy::{FieldBuf, HeaderTest, HostPattern, Match};
 
@@ -108,7 +108,12 @@ mod tests {
     }
 
     fn policy() -> Policy {
-        Policy::new(limits(), Vec::new(), ClientIpRules { trusted: Vec::new(), ipv6_prefix: 64 }, true)
+        Policy::new(
+            limits(),
+            Vec::new(),
+            ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+            true,
+        )
     }
 
     #[test]

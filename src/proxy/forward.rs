@@ -10,6 +10,7 @@ use super::request::{Protocol, Request};
 use super::settings::Settings;
 use super::upgrade::Upgrade;
 use crate::policy::Fields;
+use crate::policy::client_ip::AddressHeader;
 
 /// The key of a WebSocket handshake (RFC 6455, section 11.3.1).
 const KEY: &[u8] = b"sec-websocket-key";
@@ -22,14 +23,26 @@ pub(super) struct Sender<'a> {
     pub(super) peer_text: &'a str,
     /// Whether it speaks TLS.
     pub(super) is_tls: bool,
-    /// Whether what it says about those before it is believed.
-    pub(super) is_trusted: bool,
+    /// Where what it says about those before it is believed, if anywhere.
+    pub(super) believed: Option<AddressHeader>,
+    /// Whom it stands for.
+    pub(super) client: IpAddr,
 }
 
 impl Sender<'_> {
     /// The scheme that it came by.
     fn proto(&self) -> &'static [u8] {
         if self.is_tls { b"https" } else { b"http" }
+    }
+
+    /// Whether its X-Forwarded-* are believed.
+    fn keeps_x(&self) -> bool {
+        self.believed == Some(AddressHeader::XForwardedFor)
+    }
+
+    /// Whom it stands for, if that is somebody else.
+    fn behind(&self) -> Option<IpAddr> {
+        Some(self.client).filter(|client| *client != self.peer)
     }
 }
 
@@ -68,9 +81,9 @@ pub(super) fn write_head(
     let named = Named::by(request.fields);
     let has_key = upgrade.is_some_and(|upgrade| upgrade.key.is_some());
     let is_key = |name: &[u8]| has_key && name.eq_ignore_ascii_case(KEY);
-    let (protocol, is_trusted) = (request.protocol, sender.is_trusted);
+    let (protocol, keeps_x) = (request.protocol, sender.keeps_x());
     request.fields.write_lines(out, |name| {
-        !hop::is_hop_by_hop(name) && !is_ours(name, protocol, is_trusted) && !named.contains(name) && !is_key(name)
+        !hop::is_hop_by_hop(name) && !is_ours(name, protocol, keeps_x) && !named.contains(name) && !is_key(name)
     });
     if protocol == Protocol::Http2 {
         join_cookies(out, request.fields);
@@ -97,15 +110,15 @@ pub(super) fn write_head(
 
 /// What is not copied, because it is written anew or must not come from a stranger.
 #[inline]
-fn is_ours(name: &[u8], protocol: Protocol, is_trusted: bool) -> bool {
+fn is_ours(name: &[u8], protocol: Protocol, keeps_x: bool) -> bool {
     let is = |lower: &[u8]| name.eq_ignore_ascii_case(lower);
     match name.len() {
         4 => is(b"host"),
         6 => protocol == Protocol::Http2 && is(b"cookie"),
         9 => is(b"forwarded"),
         15 => is(b"x-forwarded-for"),
-        16 => !is_trusted && is(b"x-forwarded-host"),
-        17 => !is_trusted && is(b"x-forwarded-proto"),
+        16 => !keeps_x && is(b"x-forwarded-host"),
+        17 => !keeps_x && is(b"x-forwarded-proto"),
         _ => false,
     }
 }
@@ -124,29 +137,40 @@ fn join_cookies(out: &mut Vec<u8>, fields: Fields<'_>) {
     }
 }
 
-/// Tells the upstream whom it serves. What a peer says that is not trusted is replaced, not continued.
+/// Tells the upstream whom it serves. What nobody believes is replaced, not continued: also of a trusted proxy, which
+/// passes on as it came what it does not write itself.
 fn write_forwarded(out: &mut Vec<u8>, fields: Fields<'_>, authority: &str, sender: &Sender<'_>, rfc7239: bool) {
     out.extend_from_slice(b"x-forwarded-for: ");
-    write_list(out, fields, "x-forwarded-for", sender.is_trusted);
+    let keeps_x = sender.keeps_x();
+    if keeps_x {
+        write_list(out, fields, "x-forwarded-for");
+    } else if let Some(client) = sender.behind() {
+        let _ = write!(out, "{client}, ");
+    }
     out.extend_from_slice(sender.peer_text.as_bytes());
     out.extend_from_slice(b"\r\n");
-    if !sender.is_trusted || !fields.contains("x-forwarded-proto") {
+    if !keeps_x || !fields.contains("x-forwarded-proto") {
         write_field(out, b"x-forwarded-proto", sender.proto());
     }
-    if !authority.is_empty() && (!sender.is_trusted || !fields.contains("x-forwarded-host")) {
+    if !authority.is_empty() && (!keeps_x || !fields.contains("x-forwarded-host")) {
         write_field(out, b"x-forwarded-host", authority.as_bytes());
     }
     if rfc7239 {
         out.extend_from_slice(b"forwarded: ");
-        write_list(out, fields, "forwarded", sender.is_trusted);
+        if sender.believed == Some(AddressHeader::Forwarded) {
+            write_list(out, fields, "forwarded");
+        } else if let Some(client) = sender.behind() {
+            write_node(out, client);
+            out.extend_from_slice(b", ");
+        }
         write_element(out, sender, authority);
         out.extend_from_slice(b"\r\n");
     }
 }
 
-/// All lines of a list, joined and ready for one more element; nothing if they are not to be kept.
-fn write_list(out: &mut Vec<u8>, fields: Fields<'_>, name: &str, is_kept: bool) {
-    for line in fields.all(name).filter(|line| is_kept && line.is_ascii()) {
+/// All lines of a list, joined and ready for one more element.
+fn write_list(out: &mut Vec<u8>, fields: Fields<'_>, name: &str) {
+    for line in fields.all(name).filter(|line| line.is_ascii()) {
         out.extend_from_slice(line);
         out.extend_from_slice(b", ");
     }
@@ -154,15 +178,19 @@ fn write_list(out: &mut Vec<u8>, fields: Fields<'_>, name: &str, is_kept: bool) 
 
 /// Our element (RFC 7239, section 4): IPv6 addresses and hosts are quoted. Writing to memory does not fail.
 fn write_element(out: &mut Vec<u8>, sender: &Sender<'_>, host: &str) {
-    let _ = match sender.peer {
-        IpAddr::V4(ip) => write!(out, "for={ip}"),
-        IpAddr::V6(ip) => write!(out, "for=\"[{ip}]\""),
-    };
+    write_node(out, sender.peer);
     if !host.is_empty() {
         let _ = write!(out, ";host=\"{host}\"");
     }
     out.extend_from_slice(b";proto=");
     out.extend_from_slice(sender.proto());
+}
+
+fn write_node(out: &mut Vec<u8>, ip: IpAddr) {
+    let _ = match ip {
+        IpAddr::V4(ip) => write!(out, "for={ip}"),
+        IpAddr::V6(ip) => write!(out, "for=\"[{ip}]\""),
+    };
 }
 
 /// Puts another host into a head that [`write_head`] wrote.

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -26,6 +27,7 @@ use super::wire::Wire;
 use super::worker::Worker;
 use crate::gate::{Pass, Refusal, Shut, Standing, Step, Unidentified};
 use crate::policy::access::{Access, Ground};
+use crate::policy::client_ip::AddressHeader;
 use crate::policy::route::Rewrite;
 use crate::policy::upgrades::Upgrades;
 use crate::policy::{Facts, Stage, path};
@@ -63,7 +65,9 @@ pub(super) struct Life<'v> {
 pub(super) struct Admitted<'r, 'v> {
     path: Cow<'r, str>,
     authority: &'r str,
-    is_trusted: bool,
+    /// Where its peer is believed whom it stands for, if anywhere.
+    believed: Option<AddressHeader>,
+    client: IpAddr,
     /// Where it goes.
     pub(super) upstream: &'v Rc<Endpoints>,
     rewrite: Option<&'v Rewrite>,
@@ -111,14 +115,14 @@ impl<'v> Life<'v> {
         let path = path::normalise(request.target.path).map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
         let authority = host::authority(request).map_err(|detail| self.stop(Kind::BadHost, detail))?;
         let client_ip = &self.view.current.live.policy.client_ip;
-        let is_trusted = client_ip.is_trusted(self.peer.ip);
+        let believed = client_ip.is_trusted(self.peer.ip).then_some(client_ip.header);
         let facts = Facts {
             method: &request.method,
             host: &host::host(authority),
             path: &path,
             query: request.target.query,
             headers: request.fields,
-            client_ip: if is_trusted { client_ip.client_ip(self.peer.ip, request.fields) } else { self.peer.ip },
+            client_ip: believed.map_or(self.peer.ip, |_| client_ip.client_ip(self.peer.ip, request.fields)),
             certificate: self.peer.certificate.as_deref(),
         };
         tally.identified(facts.client_ip, facts.host, facts.path);
@@ -130,7 +134,8 @@ impl<'v> Life<'v> {
             is_alone: upgrade.is_some() || upstream.proxy_protocol().is_some(),
             preamble: upstream.proxy_protocol().map(|version| self.peer.header(version)),
         };
-        Ok(Admitted { path, authority, is_trusted, upstream, rewrite, max_body, upgrade, wanted })
+        let client = facts.client_ip;
+        Ok(Admitted { path, authority, believed, client, upstream, rewrite, max_body, upgrade, wanted })
     }
 
     /// Gives the way that it goes.
@@ -276,7 +281,7 @@ impl<'v> Life<'v> {
     pub(super) fn begin(&self, lease: Lease, request: &Request<'_>, admitted: &Admitted<'_, '_>) -> Exchange {
         self.was_queued.set(lease.was_queued);
         let settings = &self.view.current.settings;
-        let &Admitted { ref path, authority, is_trusted, upstream, rewrite, max_body, ref upgrade, ref wanted } =
+        let &Admitted { ref path, authority, believed, client, upstream, rewrite, max_body, ref upgrade, ref wanted } =
             admitted;
         let Peer { ip, text, is_tls, .. } = self.peer;
         let sent = Sent {
@@ -289,7 +294,7 @@ impl<'v> Life<'v> {
             has_own_host: upstream.rewrites_host() || authority.is_empty(),
         };
         Exchange::new(upstream, lease, sent, wanted.clone(), &settings.timeouts, |out, host| {
-            let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, is_trusted };
+            let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, believed, client };
             let path = rewrite.map_or(("", &**path), |rewrite| rewrite.apply(path));
             let own_host = Some(host).filter(|_| sent.has_own_host);
             let forwarded = Forwarded { path, own_host, authority, upgrade: upgrade.as_deref(), sender };

@@ -78,6 +78,24 @@ fn a_header_has_its_own_budget_and_on_missing_says_what_happens_without() {
 }
 
 #[test]
+fn several_values_of_a_header_are_read_as_it_is_said() {
+    let lines = |values: &[&str]| values.iter().flat_map(|value| ["X-Api-Key: ", value, "\r\n"]).collect::<String>();
+    for (several, rows) in [
+        ("reject", &[(&["a"][..], 200), (&["a", "b"], 401), (&["a", "a"], 401), (&["", "a"], 401)][..]),
+        ("first", &[(&["a"], 200), (&["a", "b"], 429), (&["b", "a"], 200), (&["b", "c", "d"], 429), (&["", "a"], 401)]),
+        ("last", &[(&["a"], 200), (&["b", "a"], 429), (&["a", "b"], 200), (&["c", "d", "b"], 429), (&["a", ""], 401)]),
+        ("join", &[(&["a"], 200), (&["a", "b"], 200), (&["a, b"], 429), (&["b", "a"], 200), (&["a", "b", "c"], 200)]),
+    ] {
+        let upstream = Upstream::start();
+        let rest = format!("{LIMIT}[identity.who]\nheader = \"x-api-key\"\nseveral = \"{several}\"");
+        let weir = Weir::start(&upstream, &rest);
+        for (values, status) in rows {
+            assert_eq!(get(&weir, &lines(values)).status, *status, "{several} {values:?}");
+        }
+    }
+}
+
+#[test]
 fn without_identity_an_address_has_its_own_budget() {
     let upstream = Upstream::start();
     for (on_missing, second) in [("ip", 200), ("anonymous", 429)] {

@@ -12,6 +12,7 @@ mod cli;
 mod demo;
 
 mod forward;
+mod forwarded;
 mod streaming;
 
 mod balance;

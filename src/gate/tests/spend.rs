@@ -4,7 +4,7 @@ use http::{HeaderName, Method};
 
 use super::*;
 use crate::gate::spend::{Balance, Spend, SpendError, UNITS_MAX};
-use crate::policy::{After, IdentitySource, OnMissing, PathPattern, Settle, SettleBy};
+use crate::policy::{After, IdentitySource, OnMissing, PathPattern, Repeated, Settle, SettleBy};
 
 fn pairs(key: &[(&str, &str)]) -> Vec<(String, String)> {
     key.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -73,7 +73,7 @@ async fn meets_the_key_of_requests() {
     let path = |text: &str| PathPattern::parse(text).unwrap();
     let identity = |name: &str, header: &'static str| Identity {
         name: name.into(),
-        source: IdentitySource::Header(HeaderName::from_static(header)),
+        source: IdentitySource::Header(HeaderName::from_static(header), Repeated::Reject),
         on_missing: OnMissing::Anonymous,
     };
     for (part, name, value) in [

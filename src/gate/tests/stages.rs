@@ -8,7 +8,9 @@ use super::{CAPS, MS_NS, assert_at_rest, facts, headers, hold, limit, new_gate, 
 use crate::gate::{Cause, Gate, Live, Step, Why};
 use crate::limit::Retry;
 use crate::policy::key::KeyPart;
-use crate::policy::{Facts, FieldBuf, Identity, IdentitySource, Limit, Match, Mode, OnLimit, OnMissing, Stage};
+use crate::policy::{
+    Facts, FieldBuf, Identity, IdentitySource, Limit, Match, Mode, OnLimit, OnMissing, Repeated, Stage,
+};
 use crate::telemetry::Decided;
 
 /// A limit of one unit a minute that sees every request.
@@ -18,7 +20,7 @@ fn everywhere(name: &str, stage: Stage, key: Vec<KeyPart>) -> Limit {
 }
 
 fn identity(name: &str, on_missing: OnMissing) -> Identity {
-    Identity { name: name.into(), source: IdentitySource::Header(name.parse().unwrap()), on_missing }
+    Identity { name: name.into(), source: IdentitySource::Header(name.parse().unwrap(), Repeated::Reject), on_missing }
 }
 
 /// Whether the request passes and is charged; or why it has no identity.

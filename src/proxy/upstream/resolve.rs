@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::gate::{Gate, HoldCaps};
     use crate::policy::Policy;
-    use crate::policy::client_ip::ClientIpRules;
+    use crate::policy::client_ip::{AddressHeader, ClientIpRules};
     use crate::policy::upgrades::Upgrades;
     use crate::respond::Profiles;
     use crate::store::{Crowd, Share};
@@ -205,7 +205,12 @@ mod tests {
             forwarded: false,
             profiles: Profiles { x_ratelimit: true, ietf: false, wildberries: false },
         };
-        let policy = Policy::new(Vec::new(), Vec::new(), ClientIpRules { trusted: Vec::new(), ipv6_prefix: 64 }, true);
+        let policy = Policy::new(
+            Vec::new(),
+            Vec::new(),
+            ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+            true,
+        );
         let one = Share { count: 1, bytes: 1 };
         let live = gate.install(policy, HoldCaps { all: one, per_client: one }, 1);
         let current = Current::new(live, settings, AccessLog::Off, &metrics, None);

@@ -1,0 +1,236 @@
+//! Elements of `Forwarded` (RFC 7239, section 4), read from the right.
+//!
+//! Each proxy adds its element at the right end. What stands left of those that we trust was perhaps written by the
+//! client, who may leave a quotation mark open; so an element ends where it does for one who reads from the right, and
+//! nothing to its left changes it.
+//!
+//! Not here: whose elements are believed (`client_ip`).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use smallvec::SmallVec;
+
+/// The longest node that is one: an IPv6 address in brackets, and a port.
+const NODE_BYTES_MAX: usize = 64;
+
+/// The elements of a line, from the right.
+pub(super) fn elements(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(line);
+    std::iter::from_fn(move || {
+        let line = rest.take()?;
+        let comma = last_comma(line);
+        rest = comma.map(|comma| &line[..comma]);
+        Some(&line[comma.map_or(0, |comma| comma + 1)..])
+    })
+}
+
+/// The last comma that stands in no quoted string, to one who comes from the right.
+fn last_comma(line: &[u8]) -> Option<usize> {
+    let mut is_quoted = false;
+    for (at, &byte) in line.iter().enumerate().rev() {
+        match byte {
+            b'"' if !is_escaped(line, at) => is_quoted = !is_quoted,
+            b',' if !is_quoted => return Some(at),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Whether an odd number of backslashes stands before this byte. They are looked at once for each quotation mark, and
+/// no two marks share any.
+fn is_escaped(line: &[u8], at: usize) -> bool {
+    line[..at].iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
+}
+
+/// Whom an element is `for`, if it says so by an address; not if it is `unknown` or obfuscated, or nothing that the
+/// RFC allows.
+pub(super) fn address(element: &[u8]) -> Option<IpAddr> {
+    let mut rest = element.trim_ascii();
+    let mut found = None;
+    while !rest.is_empty() {
+        // A pair may be missing between semicolons, as elements of lists may be.
+        if let Some(after) = rest.strip_prefix(b";") {
+            rest = after.trim_ascii_start();
+            continue;
+        }
+        let equals = memchr::memchr(b'=', rest)?;
+        let (name, value) = (rest[..equals].trim_ascii(), rest[equals + 1..].trim_ascii_start());
+        let (value, after) = if value.starts_with(b"\"") { quoted(value)? } else { bare(value)? };
+        if name.is_empty() || !name.iter().all(|&byte| is_token(byte)) {
+            return None;
+        }
+        if name.eq_ignore_ascii_case(b"for") && found.replace(value).is_some() {
+            return None; // each parameter at most once
+        }
+        rest = after.trim_ascii_start();
+        if !rest.is_empty() && !rest.starts_with(b";") {
+            return None;
+        }
+    }
+    node(str::from_utf8(&found?).ok()?)
+}
+
+type Value = SmallVec<[u8; NODE_BYTES_MAX]>;
+
+/// A quoted string and what follows it.
+fn quoted(text: &[u8]) -> Option<(Value, &[u8])> {
+    let (mut value, mut at) = (Value::new(), 1);
+    loop {
+        match *text.get(at)? {
+            b'"' => return Some((value, &text[at + 1..])),
+            b'\\' => {
+                at += 1;
+                value.push(*text.get(at)?);
+            }
+            byte => value.push(byte),
+        }
+        at += 1;
+    }
+}
+
+/// A value without quotes and what follows it. Beside tokens this takes addresses with a port and in brackets, which
+/// should be quoted and often are not.
+fn bare(text: &[u8]) -> Option<(Value, &[u8])> {
+    let end = text.iter().position(|byte| matches!(byte, b';' | b' ' | b'\t')).unwrap_or(text.len());
+    let (value, after) = text.split_at(end);
+    let is_value = |byte: u8| is_token(byte) || matches!(byte, b':' | b'[' | b']');
+    (!value.is_empty() && value.iter().all(|&byte| is_value(byte))).then(|| (Value::from_slice(value), after))
+}
+
+/// RFC 9110, section 5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// The address of a node (RFC 7239, section 6): IPv4, or IPv6 in brackets, each with a port or without.
+fn node(text: &str) -> Option<IpAddr> {
+    if text.len() > NODE_BYTES_MAX {
+        return None;
+    }
+    let (ip, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (ip, port) = rest.split_once(']')?;
+        (ip.parse::<Ipv6Addr>().ok()?.into(), port)
+    } else {
+        let (ip, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+        (ip.parse::<Ipv4Addr>().ok()?.into(), port)
+    };
+    is_port(port).then_some(ip)
+}
+
+/// Nothing, or a colon and a port: up to five digits, or an obfuscated one.
+fn is_port(text: &str) -> bool {
+    let Some(port) = text.strip_prefix(':') else { return text.is_empty() };
+    let is_obfuscated = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    match port.strip_prefix('_') {
+        Some(rest) => !rest.is_empty() && rest.bytes().all(is_obfuscated),
+        None => (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn whom_an_element_is_for() {
+        for (element, expected) in [
+            ("for=192.0.2.60", Some("192.0.2.60")),
+            ("For=192.0.2.60;proto=http;by=203.0.113.43", Some("192.0.2.60")),
+            (" proto=http ; FOR=192.0.2.60 ", Some("192.0.2.60")),
+            ("by=10.0.0.1;for=\"[2001:db8:cafe::17]:4711\"", Some("2001:db8:cafe::17")),
+            ("for=\"[2001:db8::1]\"", Some("2001:db8::1")),
+            ("for=\"192.0.2.43:47011\"", Some("192.0.2.43")),
+            ("for=\"192.0.2.43:_gazonk\"", Some("192.0.2.43")),
+            ("for=\"\\1\\92.0.2.43\"", Some("192.0.2.43")),
+            ("host=\"a,b;for=9.9.9.9\";for=192.0.2.1", Some("192.0.2.1")),
+            ("host=\"a\\\";for=9.9.9.9\";for=192.0.2.1", Some("192.0.2.1")),
+            (";;for=192.0.2.1;", Some("192.0.2.1")),
+            // Not as the RFC has it, but as it is written.
+            ("for=192.0.2.43:80", Some("192.0.2.43")),
+            ("for=[2001:db8::1]", Some("2001:db8::1")),
+            // Nobody in particular.
+            ("for=unknown", None),
+            ("for=\"unknown:80\"", None),
+            ("for=_hidden", None),
+            ("for=\"_SEVKISEK\"", None),
+            ("proto=http;by=203.0.113.43", None),
+            ("", None),
+            (";", None),
+            // Nothing that can be believed.
+            ("for=192.0.2.1;for=192.0.2.2", None),
+            ("for=192.0.2.1;FOR=192.0.2.1", None),
+            ("for", None),
+            ("for=", None),
+            ("for=\"\"", None),
+            ("for=\"192.0.2.1", None),
+            ("for=192.0.2.1\"", None),
+            ("for=\"192.0.2.1\"x", None),
+            ("for=\"192.0.2.1\\", None),
+            ("for=192.0.2.1 for=192.0.2.2", None),
+            ("=192.0.2.1;for=192.0.2.1", None),
+            ("x y=1;for=192.0.2.1", None),
+            ("for=2001:db8::1", None),
+            ("for=\"2001:db8::1\"", None),
+            ("for=\"[2001:db8::1\"", None),
+            ("for=\"[192.0.2.1]\"", None),
+            ("for=\"[fe80::1%eth0]\"", None),
+            ("for=192.0.2.1:", None),
+            ("for=192.0.2.1:123456", None),
+            ("for=192.0.2.1:_", None),
+            ("for=010.0.2.1", None),
+            ("for=192.0.2.1\u{e9}", None),
+        ] {
+            assert_eq!(address(element.as_bytes()), expected.map(|ip| ip.parse().unwrap()), "{element}");
+        }
+    }
+
+    #[test]
+    fn elements_come_from_the_right() {
+        for (line, expected) in [
+            ("", &[""][..]),
+            ("for=1", &["for=1"]),
+            ("a, b,c", &["c", " b", "a"]),
+            ("for=\"a,b\", c", &[" c", "for=\"a,b\""]),
+            ("for=\"a\\\",b\",c", &["c", "for=\"a\\\",b\""]),
+            // A mark that the client left open changes nothing of what was added behind it.
+            ("for=\", for=192.0.2.1", &[" for=192.0.2.1", "for=\""]),
+            ("for=\", for=\"[::1]\", c=\"d,e\"", &[" c=\"d,e\"", " for=\"[::1]\"", "for=\""]),
+            ("\\\", c", &[" c", "\\\""]),
+        ] {
+            let found: Vec<_> = elements(line.as_bytes()).map(|element| String::from_utf8_lossy(element)).collect();
+            assert_eq!(found, expected, "{line}");
+        }
+    }
+
+    proptest! {
+        /// Whatever stands left of a comma, the element behind it is the same.
+        #[test]
+        fn the_left_end_changes_nothing(left in "[ -~]{0,40}", ip in any::<IpAddr>(), port in prop::option::of(any::<u16>())) {
+            let mut node = if ip.is_ipv4() { ip.to_string() } else { format!("[{ip}]") };
+            if let Some(port) = port {
+                node = format!("{node}:{port}");
+            }
+            let line = format!("{left}, proto=https;for=\"{node}\";by=\"_a,b\"");
+            prop_assert_eq!(elements(line.as_bytes()).next().and_then(address), Some(ip));
+        }
+
+        #[test]
+        fn never_panics(line in prop::collection::vec(any::<u8>(), 0..80)) {
+            for element in elements(&line) {
+                let _ = address(element);
+            }
+        }
+
+        /// Every byte of a line is in one element, or is a comma between two.
+        #[test]
+        fn nothing_is_lost(line in "[\"\\\\,a;=]{0,20}") {
+            let mut all: Vec<_> = elements(line.as_bytes()).collect();
+            all.reverse();
+            prop_assert_eq!(all.join(&b','), line.as_bytes());
+        }
+    }
+}

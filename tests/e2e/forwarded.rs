@@ -1,0 +1,64 @@
+//! Whom trusted proxies say that they serve, in one of two headers.
+
+use crate::support::{Client, NEVER, Upstream, Weir};
+
+const TRUSTED: &str = "trusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]";
+const BY_FORWARDED: &str = "address_header = \"forwarded\"";
+const PER_IP: &str = "[[limit]]\nname = \"per-ip\"\nkey = [\"ip\"]\nrate = \"1/h\"";
+
+fn ask(weir: &Weir, lines: &str) -> u16 {
+    let mut client = Client::connect(weir.address());
+    client.send(format!("GET / HTTP/1.1\r\nhost: a\r\n{lines}\r\n")).answer().status
+}
+
+#[test]
+fn the_budget_is_that_of_the_client_behind_them() {
+    let upstream = Upstream::start();
+    let weir = Weir::start_with(&upstream, &format!("{TRUSTED}\n{BY_FORWARDED}"), PER_IP);
+    for (lines, status) in [
+        ("Forwarded: for=192.0.2.1\r\n", 200),
+        ("Forwarded: for=192.0.2.1\r\n", 429),
+        // Another port, other forms, other hops: the same client.
+        ("Forwarded: For=\"192.0.2.1:4711\";proto=https, for=10.0.0.9\r\n", 429),
+        ("Forwarded: for=6.6.6.6\r\nForwarded: for=\"[::ffff:192.0.2.1]\", for=10.0.0.9\r\n", 429),
+        ("Forwarded: for=\", for=192.0.2.1\r\n", 429),
+        ("Forwarded: for=\"[2001:db8::1]:80\"\r\n", 200),
+        ("Forwarded: for=\"[2001:db8::2]\"\r\n", 429),
+        // Nobody is said: the proxy itself, whatever stands to the left of that, or in the other header.
+        ("Forwarded: for=_hidden\r\n", 200),
+        ("Forwarded: for=192.0.2.77, for=unknown\r\n", 429),
+        ("X-Forwarded-For: 192.0.2.78\r\n", 429),
+        ("", 429),
+    ] {
+        assert_eq!(ask(&weir, lines), status, "{lines}");
+    }
+}
+
+#[test]
+fn the_header_that_is_not_believed_is_not_passed_on() {
+    let names = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded"];
+    let sent = "X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: b\r\n\
+                Forwarded: for=\"[2001:db8::1]\";proto=https\r\n";
+    for (server, expected) in [
+        (
+            format!("forwarded = true\n{TRUSTED}"),
+            ["6.6.6.6, 127.0.0.1", "https", "b", "for=6.6.6.6, for=127.0.0.1;host=\"a\";proto=http"],
+        ),
+        (
+            format!("forwarded = true\n{TRUSTED}\n{BY_FORWARDED}"),
+            [
+                "2001:db8::1, 127.0.0.1",
+                "http",
+                "a",
+                "for=\"[2001:db8::1]\";proto=https, for=127.0.0.1;host=\"a\";proto=http",
+            ],
+        ),
+    ] {
+        let upstream = Upstream::start();
+        let weir = Weir::start_with(&upstream, &server, NEVER);
+        assert_eq!(ask(&weir, sent), 200);
+        let received = &upstream.received()[0];
+        assert_eq!(names.map(|name| received.header(name).unwrap()), expected);
+        assert_eq!(received.head.matches("6.6.6.6").count(), if server.contains("address") { 0 } else { 2 });
+    }
+}
