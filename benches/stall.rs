@@ -1,7 +1,8 @@
-//! What ten million keys weigh, and the longest that a decision took while they came and while they were swept.
+//! What ten million keys weigh, and the longest that a decision took while they came, while they were swept, and while a
+//! snapshot of them was written.
 //!
 //! `cargo bench --bench stall [-- KEYS [MAX_KEYS]]`. Two threads bring the keys; then one decides on them, alone and
-//! while another sweeps. A row says how many decisions took over 50 us, and their median, 99th percentile and
+//! while another sweeps or writes; at last also on keys of another algorithm, a tenth as many. A row says how many decisions took over 50 us, and their median, 99th percentile and
 //! maximum in milliseconds. On a machine that is not idle the maximum is the machine's: the first row, which decides
 //! nothing, shows what it does. The hundreds of shards that grow are the hundreds of slow decisions of the second
 //! row, so its median is what growing one takes.
@@ -10,12 +11,13 @@
 #![allow(clippy::disallowed_methods)] // it measures
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir::limit::{Algorithm, Key, OnFull, Quota, Rate};
-use weir::store::Table;
+use weir::limit::{Algorithm, Key, OnFull, Quota, Rate, sliding_log};
+use weir::store::snapshot::{Snapshot, file};
+use weir::store::{Bans, Table};
 use weir::time::Timestamp;
 
 /// As in the program: memory is what is measured.
@@ -66,6 +68,7 @@ fn main() {
     );
     report("while the keys came on two threads", slow);
     report("on known keys", time(0..keys, known));
+    while_written("token buckets", &table, known);
     for (name, later_ns) in [("found nothing", 0), ("dropped all", 2 * DAY_NS)] {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -75,6 +78,51 @@ fn main() {
             println!("a sweep of {} ms dropped {dropped} keys", began.elapsed().as_millis());
             is_over.store(true, Ordering::Relaxed);
             report(&format!("while a sweep {name}"), decisions.join().unwrap());
+        });
+    }
+    drop(table);
+    of_another_algorithm(keys / 10);
+}
+
+/// The same of states that a sharded map keeps.
+fn of_another_algorithm(keys: u64) {
+    let rule = Algorithm::SlidingLog(sliding_log::Rule::new(Rate { count: 1 << 10, period_ns: DAY_NS }).unwrap());
+    let table = Table::new(&rule, usize::try_from(keys * 2).unwrap(), OnFull::Shared);
+    let decide = |number: u64| assert!(table.admit(key(number), &rule, 1, NOW).is_admitted());
+    (0..keys).for_each(decide);
+    while_written("another algorithm", &table, |number| {
+        table.peek(key(number * 7919 % keys), &rule, 1, NOW);
+    });
+}
+
+/// Decides while the table is written to a file, three times, as the program does it.
+fn while_written(name: &str, table: &Table, decide: impl Fn(u64) + Sync) {
+    let folder = tempfile::tempdir().unwrap();
+    let bans = Bans::default();
+    for _ in 0..3 {
+        let (is_over, decided) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            let decisions = scope.spawn(|| {
+                let numbers = (0..).take_while(|_| !is_over.load(Ordering::Relaxed));
+                time(numbers.inspect(|number| decided.store(*number, Ordering::Relaxed)), &decide)
+            });
+            let began = Instant::now();
+            let written = file::replace(&folder.path().join("state"), |to| {
+                let mut snapshot = Snapshot::begin(to, &[7; 16], NOW, NOW)?;
+                snapshot.limit("a", table, &bans)?;
+                snapshot.finish().map(drop)
+            });
+            let (bytes, took) = (written.unwrap(), began.elapsed());
+            is_over.store(true, Ordering::Relaxed);
+            let slow = decisions.join().unwrap();
+            let (decided, keys) = (decided.load(Ordering::Relaxed), table.len());
+            println!(
+                "{keys} keys of {name}: {} MB written in {} ms, during {decided} decisions, of which one in {} was slow",
+                bytes >> 20,
+                took.as_millis(),
+                decided / (slow.len() as u64).max(1)
+            );
+            report(&format!("while {name} were written"), slow);
         });
     }
 }

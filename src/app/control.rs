@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::access::Map;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -209,8 +210,10 @@ impl Beside {
 async fn housekeeping(shared: &Shared, logs: Option<&LogGuard>) {
     let mut ticks = interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tasks = 0;
     loop {
         ticks.tick().await;
+        shared.metrics.tasks_are(Handle::current().metrics().num_alive_tasks(), &mut tasks);
         shared.gate.sweep();
         let current = shared.current.load();
         current.live.tokens.sweep(shared.gate.clock().now());

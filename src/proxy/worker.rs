@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::runtime::{Builder, LocalOptions};
+use tokio::runtime::{Builder, Handle, LocalOptions};
 use tokio::sync::{Notify, watch};
 use tokio::task::spawn_local;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::buffer::Buffers;
 use super::connection;
@@ -27,6 +27,7 @@ use super::view::{Current, Views};
 use crate::gate::Gate;
 use crate::store::Crowd;
 use crate::telemetry::Metrics;
+use crate::time;
 
 /// Where a worker is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +79,8 @@ pub(super) struct Worker {
 
 /// How long accepting pauses when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often that is logged meanwhile.
+const SAID_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs a worker on this thread until it has drained or is stopped.
 pub fn run(listeners: Vec<Listener>, shared: Arc<Shared>, stage: watch::Receiver<Stage>) -> io::Result<()> {
@@ -140,7 +143,7 @@ impl Accepting {
 }
 
 async fn accept(worker: Rc<Worker>, listener: Accepting, mut stage: watch::Receiver<Stage>) {
-    let mut was_handed_over = false;
+    let (mut was_handed_over, mut said) = (false, None::<Instant>);
     loop {
         let accepted = tokio::select! {
             biased;
@@ -159,7 +162,11 @@ async fn accept(worker: Rc<Worker>, listener: Accepting, mut stage: watch::Recei
             // One connection went away before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                tracing::error!(%error, "cannot accept connections");
+                let now = time::instant_now();
+                if said.is_none_or(|said| now.saturating_duration_since(said) >= SAID_EVERY) {
+                    tracing::error!(%error, "cannot accept connections");
+                    said = Some(now);
+                }
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -191,11 +198,15 @@ fn serve_one(worker: &Rc<Worker>, socket: Socket, peer: SocketAddr, stage: &watc
 }
 
 async fn sweep(worker: Rc<Worker>, bell: WorkerBell) {
+    let mut tasks = 0;
     let mut ticks = interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = ticks.tick() => worker.views.view().upstreams.iter().for_each(|upstream| upstream.sweep()),
+            _ = ticks.tick() => {
+                worker.views.view().upstreams.iter().for_each(|upstream| upstream.sweep());
+                worker.shared.metrics.tasks_are(Handle::current().metrics().num_alive_tasks(), &mut tasks);
+            }
             () = bell.notified() => worker.views.view().upstreams.iter().for_each(|upstream| upstream.shed()),
         }
     }

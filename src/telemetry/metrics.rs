@@ -67,6 +67,7 @@ pub struct Metrics {
     pub proxy_headers_refused: IntCounter,
     /// Requests not held because too many or too much is waiting already.
     pub hold_overflow: IntCounter,
+    tasks: IntGauge,
     /// Requests that ended in a panic.
     pub panics: IntCounter,
     /// Log lines lost because the channel was full.
@@ -186,6 +187,7 @@ impl Metrics {
                 .counter("weir_proxy_headers_refused_total", "Connections closed for want of a good PROXY header.")?,
             hold_overflow: make
                 .counter("weir_hold_overflow_total", "Requests refused because too much was waiting.")?,
+            tasks: make.gauge("weir_tasks", "Tasks of all runtimes, as of a second ago.")?,
             panics: make.counter("weir_panics_total", "Connections that ended in a panic.")?,
             log_lines_dropped: make.counter("weir_log_lines_dropped_total", "Log lines lost at the bound.")?,
             reload_successful: make
@@ -234,6 +236,12 @@ impl Metrics {
     pub fn reloaded(&self, now: Timestamp) {
         self.reload_successful.set(1);
         self.reload_timestamp.set(now.as_secs() as f64);
+    }
+
+    /// A runtime has so many tasks now, and had `before` when it last said so.
+    pub fn tasks_are(&self, now: usize, before: &mut usize) {
+        let as_gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.tasks.add(as_gauge(now) - as_gauge(std::mem::replace(before, now)));
     }
 
     /// Answers of the upstream that broke off after they had begun.

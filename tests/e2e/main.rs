@@ -43,6 +43,7 @@ mod jwks;
 mod logs;
 mod metrics;
 mod proxied;
+mod reliability;
 mod reload;
 mod settle;
 mod snapshot;

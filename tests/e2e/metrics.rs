@@ -32,6 +32,7 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("weir_snapshot_last_successful", "gauge", &[]),
     ("weir_snapshot_last_timestamp_seconds", "gauge", &[]),
     ("weir_snapshot_restored", "gauge", &[]),
+    ("weir_tasks", "gauge", &[]),
     ("weir_tls_handshakes_failed_total", "counter", &[]),
     ("weir_upgraded_connections", "gauge", &[]),
     ("weir_upstream_duration_seconds", "histogram", &[]),

@@ -8,7 +8,7 @@ mod upstream;
 mod weir;
 
 pub use client::{Answer, Client};
-pub use h2::{Channel, H2Answer, over_h2, over_h2_tls};
+pub use h2::{Channel, H2Answer, H2Client, over_h2, over_h2_tls};
 pub use servers::{Kind, Server};
 pub use tls::{Cert, TlsClient, connect_tls, trusting};
 pub use upstream::{Received, Upstream, echo};

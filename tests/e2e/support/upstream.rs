@@ -77,6 +77,12 @@ impl Upstream {
         Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(serve))
     }
 
+    /// The same on a socket that listens already.
+    #[allow(dead_code)] // not every suite asks for it
+    pub fn serving_on(listener: TcpListener, serve: impl Fn(Peer) + Send + Sync + 'static) -> Self {
+        Self::on(listener, Arc::new(serve))
+    }
+
     fn on(listener: TcpListener, serve: Arc<Serving>) -> Self {
         let address = listener.local_addr().unwrap();
         let accepting = listener.try_clone().unwrap();

@@ -1,12 +1,12 @@
 //! The binary under test, on ports of its own choosing.
 
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Upstream};
 
@@ -205,12 +205,41 @@ impl Weir {
     }
 }
 
+/// How long is waited for what is only looked at if it is to be had.
+const AT_HAND: Duration = Duration::from_secs(1);
+
+impl Weir {
+    /// Panics that it has counted, if it is there to ask and answers anybody.
+    fn panics(&mut self) -> Option<String> {
+        if self.admin.port() == 0 || !matches!(self.child.try_wait(), Ok(None)) {
+            return None;
+        }
+        let stream = TcpStream::connect_timeout(&self.admin, AT_HAND).ok()?;
+        stream.set_read_timeout(Some(AT_HAND)).ok()?;
+        let mut client = Client::over(stream);
+        client.stream().write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").ok()?;
+        let text = client.try_answer()?.text();
+        let counted = text.lines().find(|line| line.starts_with("weir_panics_total "))?;
+        (counted != "weir_panics_total 0").then(|| counted.to_owned())
+    }
+
+    /// The first line that tells of a panic, once all that it has said was read.
+    fn line_of_panic(&self) -> Option<String> {
+        while self.more_lines.recv_timeout(AT_HAND).is_ok() {}
+        let tells = |line: &String| line.contains("\"message\":\"panic\"") || line.contains("panicked at");
+        self.lines().into_iter().find(tells)
+    }
+}
+
 impl Drop for Weir {
     fn drop(&mut self) {
+        let panics = self.panics();
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("{}", self.lines().join("\n"));
+            return eprintln!("{}", self.lines().join("\n"));
         }
+        // No test makes it panic, so none may.
+        assert_eq!(panics.or_else(|| self.line_of_panic()), None);
     }
 }

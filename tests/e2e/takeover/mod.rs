@@ -1,7 +1,6 @@
 //! One process takes over from another: nobody is refused, nothing is refilled, and whoever fails, one goes on.
 
 mod failures;
-mod load;
 mod service;
 mod successions;
 
