@@ -7,17 +7,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use clap::Args;
-use http::{HeaderValue, Request, StatusCode, header};
-use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
-use tokio::runtime::Builder;
-use tokio::time::timeout;
+use http::{Request, header};
 
+use super::ask::{Means, Place, ask};
 use super::{fail, invalid, say};
 use crate::config;
 use crate::gate::{BudgetExplained, Explanation, Gate, LimitExplained, Question};
@@ -29,13 +22,12 @@ pub(super) struct Asked {
     /// The configuration file; nothing has been spent. Not read with --admin.
     #[arg(long, value_name = "FILE", required_unless_present = "admin")]
     config: Option<PathBuf>,
-    /// Ask the running Weir whose admin listener this is, as an address, a URL, or `unix:` and a path; by what is
+    /// Ask the running Weir whose admin listener this is, as a host and a port, a URL, or `unix:` and a path; by what is
     /// spent there now.
     #[arg(long, value_name = "URL")]
-    admin: Option<String>,
-    /// The file that holds the token which that listener asks for.
-    #[arg(long, value_name = "FILE", requires = "admin")]
-    admin_token: Option<PathBuf>,
+    admin: Option<Place>,
+    #[command(flatten)]
+    means: Means,
     /// The request's method.
     #[arg(long, default_value = "GET")]
     method: String,
@@ -66,15 +58,13 @@ fn header_line(line: &str) -> Result<(String, String), &'static str> {
 
 /// Less than anybody waits for an explanation.
 const AT_MOST: Duration = Duration::from_secs(10);
-/// An explanation has a few hundred bytes for each limit.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 pub(super) fn explain(asked: Asked) -> ExitCode {
-    let Asked { config, admin, admin_token, method, path, host, ip, header: mut headers, token, json } = asked;
+    let Asked { config, admin, means, method, path, host, ip, header: mut headers, token, json } = asked;
     headers.extend(token.map(|token| ("authorization".to_owned(), format!("Bearer {token}"))));
     let question = Question { method, path, host, ip, headers };
     let explained = match (admin, config) {
-        (Some(admin), _) => ask(&admin, admin_token.as_deref(), &question),
+        (Some(admin), _) => ask_running(&admin, &means, &question),
         (None, Some(file)) => match by_file(&file, &question) {
             Ok(explained) => explained,
             Err(invalid) => return invalid,
@@ -108,65 +98,16 @@ fn by_file(file: &Path, question: &Question) -> Result<Explained, ExitCode> {
     Ok(explain())
 }
 
-fn ask(admin: &str, token: Option<&Path>, question: &Question) -> Explained {
-    let authority = admin.strip_prefix("http://").unwrap_or(admin).trim_end_matches('/');
-    let body = serde_json::to_vec(question)?;
-    let token = token.map(std::fs::read_to_string).transpose().map_err(|error| format!("the token: {error}"))?;
-    let shown = token.map(|token| HeaderValue::try_from(format!("Bearer {}", token.trim_end()))).transpose();
-    let shown = shown.map_err(|_| "the token cannot be the value of a header")?;
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let answered = runtime.block_on(async { timeout(AT_MOST, post(authority, shown, body)).await });
-    let (status, body) = answered.map_err(|_| format!("{authority} does not answer in time"))??;
+fn ask_running(admin: &Place, means: &Means, question: &Question) -> Explained {
+    let head = Request::post("/v1/explain").header(header::CONTENT_TYPE, "application/json");
+    let (status, body) = ask(admin, means, head, serde_json::to_vec(question)?, AT_MOST)?;
     if status.is_success() {
         return Ok(serde_json::from_slice(&body)?);
     }
     let detail = serde_json::from_slice(&body).ok().and_then(|body: serde_json::Value| {
         body.get("detail").and_then(serde_json::Value::as_str).map(|detail| format!(": {detail}"))
     });
-    Err(format!("{authority} answers {status}{}", detail.unwrap_or_default()).into())
-}
-
-async fn post(admin: &str, shown: Option<HeaderValue>, body: Vec<u8>) -> Result<(StatusCode, Bytes), Box<dyn Error>> {
-    let failed = |error| format!("{admin} does not answer: {error}");
-    match admin.strip_prefix("unix:") {
-        Some(path) => {
-            post_over(UnixStream::connect(path).await.map_err(failed)?, "localhost", admin, shown, body).await
-        }
-        None => post_over(TcpStream::connect(admin).await.map_err(failed)?, admin, admin, shown, body).await,
-    }
-}
-
-async fn post_over<S>(
-    stream: S,
-    host: &str,
-    admin: &str,
-    shown: Option<HeaderValue>,
-    body: Vec<u8>,
-) -> Result<(StatusCode, Bytes), Box<dyn Error>>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let failed = |error: &dyn std::fmt::Display| format!("{admin} does not answer: {error}");
-    let (mut send, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let mut request = Request::post("/v1/explain")
-        .header(header::HOST, host)
-        .header(header::CONTENT_TYPE, "application/json")
-        .body(Full::<Bytes>::from(body))?;
-    request.headers_mut().extend(shown.map(|shown| (header::AUTHORIZATION, shown)));
-    let answer = async {
-        let response = send.send_request(request).await?;
-        let status = response.status();
-        let body = http_body_util::Limited::new(response.into_body(), ANSWER_BYTES_MAX);
-        Ok::<_, Box<dyn Error>>((status, body.collect().await.map_err(|error| failed(&error))?.to_bytes()))
-    };
-    let driven = async {
-        let _ = connection.await; // what is wrong with it, the answer says
-        std::future::pending().await
-    };
-    tokio::select! {
-        answer = answer => answer,
-        never = driven => never,
-    }
+    Err(format!("{admin} answers {status}{}", detail.unwrap_or_default()).into())
 }
 
 fn in_words(explained: &Explanation) -> String {

@@ -2,6 +2,7 @@
 //!
 //! 0 all is well; 1 it failed; 2 the command line is wrong; 3 the configuration is invalid.
 
+mod ask;
 mod check;
 mod demo;
 mod explain;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::Diagnostics;
-use crate::proxy::Listen;
+use ask::{Means, Place};
 
 /// A rate-limiting reverse proxy that forwards, refuses or holds.
 #[derive(Debug, Parser)]
@@ -50,9 +51,11 @@ enum What {
     Explain(Box<explain::Asked>),
     /// Ask a running Weir whether it is well; for container health checks.
     Healthcheck {
-        /// Its admin listener.
-        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9901", value_parser = place)]
-        admin: Listen,
+        /// Its admin listener: a host and a port, a URL, or `unix:` and a path.
+        #[arg(long, value_name = "URL", default_value = "127.0.0.1:9901")]
+        admin: Place,
+        #[command(flatten)]
+        means: Means,
     },
 }
 
@@ -66,17 +69,7 @@ pub fn main() -> ExitCode {
         What::Check { file } => check::check(&file),
         What::Demo { listen } => demo::demo(listen),
         What::Explain(asked) => explain::explain(*asked),
-        What::Healthcheck { admin } => healthcheck::healthcheck(&admin),
-    }
-}
-
-/// An address and a port, or `unix:` and a path.
-fn place(text: &str) -> Result<Listen, String> {
-    match text.strip_prefix("unix:") {
-        Some(path) => Ok(Listen::Unix(path.into())),
-        None => {
-            text.parse().map(Listen::Tcp).map_err(|_| "neither an address and a port nor `unix:` and a path".into())
-        }
+        What::Healthcheck { admin, means } => healthcheck::healthcheck(&admin, &means),
     }
 }
 

@@ -36,6 +36,7 @@ mod attacks;
 
 mod admin;
 mod api;
+mod asking;
 mod drain;
 mod examples;
 mod explain;

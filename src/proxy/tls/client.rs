@@ -68,7 +68,7 @@ impl ClientTls {
     }
 
     /// Shakes hands with a service of this name.
-    pub(in super::super) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
+    pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         name: &ServerName,
         socket: S,

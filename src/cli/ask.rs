@@ -1,0 +1,218 @@
+//! Asks the admin listener of a running Weir.
+
+use std::error::Error;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use http::uri::Authority;
+use http::{HeaderValue, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+
+use crate::proxy::tls::{CertificateProblem, ClientTls, ServerCertificate, ServerName};
+
+/// Where it listens.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    Tcp { authority: Authority, is_tls: bool },
+    Unix(PathBuf),
+}
+
+impl FromStr for Place {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Ok(Self::Unix(path.into()));
+        }
+        let (is_tls, rest, usual) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+            (Some(rest), _) => (true, rest, Some(443)),
+            (_, Some(rest)) => (false, rest, Some(80)),
+            _ => (false, text, None),
+        };
+        let authority: Authority = rest.trim_end_matches('/').parse().map_err(|_| NO_PLACE)?;
+        if authority.as_str().contains('@') {
+            return Err(NO_PLACE);
+        }
+        let authority = match (authority.port_u16(), usual) {
+            (Some(_), _) => authority,
+            (None, Some(port)) => format!("{authority}:{port}").parse().map_err(|_| NO_PLACE)?,
+            (None, None) => return Err(NO_PLACE),
+        };
+        Ok(Self::Tcp { authority, is_tls })
+    }
+}
+
+const NO_PLACE: &str = "neither a host and a port, nor a URL of http or https without a path, nor `unix:` and a path";
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { authority, is_tls: false } => write!(f, "{authority}"),
+            Self::Tcp { authority, is_tls: true } => write!(f, "https://{authority}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Whom to believe there, and what to show.
+#[derive(Debug, Args)]
+pub(super) struct Means {
+    /// Certificates in PEM that sign that of the admin listener, in the place of those that the system believes.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// A certificate in PEM to show it, if it asks for one.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// The private key of that certificate.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// The file that holds the token which it asks for; without it, the environment variable `WEIR_ADMIN_TOKEN`.
+    #[arg(long, visible_alias = "admin-token", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// Where the token is if no file has it. Not on the command line, which others can read.
+const TOKEN_VARIABLE: &str = "WEIR_ADMIN_TOKEN";
+/// An explanation has a few hundred bytes for each limit.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+type Asked<T> = Result<T, Box<dyn Error>>;
+
+impl Means {
+    fn token(&self) -> Asked<Option<HeaderValue>> {
+        let token = match &self.token_file {
+            Some(file) => Some(fs::read_to_string(file).map_err(|error| format!("the token: {error}"))?),
+            None => std::env::var(TOKEN_VARIABLE).ok(),
+        };
+        let shown = token.map(|token| HeaderValue::try_from(format!("Bearer {}", token.trim_end()))).transpose();
+        let mut shown = shown.map_err(|_| "the token cannot be the value of a header")?;
+        if let Some(shown) = &mut shown {
+            shown.set_sensitive(true);
+        }
+        Ok(shown)
+    }
+
+    fn tls(&self) -> Asked<ClientTls> {
+        let read = |file: &Path| fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()));
+        let authorities = self.ca.as_deref().map(read).transpose()?;
+        let own = match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => {
+                let own = ServerCertificate::new(&read(cert)?, &read(key)?);
+                Some(own.map_err(|(CertificateProblem::Certificate(why) | CertificateProblem::Key(why))| {
+                    format!("the certificate to show: {why}")
+                })?)
+            }
+            _ => None,
+        };
+        let tls = ClientTls::new(authorities.as_deref(), own);
+        Ok(tls.map_err(|error| format!("the certificates to believe: {error}"))?)
+    }
+
+    fn is_about_tls(&self) -> bool {
+        self.ca.is_some() || self.cert.is_some()
+    }
+}
+
+/// Sends a request and reads its answer, all within `at_most`. `head` has method, path and what else it needs.
+pub(super) fn ask(
+    place: &Place,
+    means: &Means,
+    head: http::request::Builder,
+    body: Vec<u8>,
+    at_most: Duration,
+) -> Asked<(StatusCode, Bytes)> {
+    let mut request = head.body(Full::<Bytes>::from(body))?;
+    request.headers_mut().extend(means.token()?.map(|shown| (header::AUTHORIZATION, shown)));
+    let tls = match place {
+        Place::Tcp { is_tls: true, .. } => Some(means.tls()?),
+        _ if means.is_about_tls() => return Err(format!("--ca and --cert are for https, which {place} is not").into()),
+        _ => None,
+    };
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let answered = runtime.block_on(async { timeout(at_most, connect(place, tls, request)).await });
+    answered.map_err(|_| format!("{place} does not answer in time"))?
+}
+
+async fn connect(
+    place: &Place,
+    tls: Option<ClientTls>,
+    mut request: Request<Full<Bytes>>,
+) -> Asked<(StatusCode, Bytes)> {
+    let failed = |error: std::io::Error| format!("{place} does not answer: {error}");
+    let authority = match place {
+        Place::Unix(path) => {
+            request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
+            return exchange(place, UnixStream::connect(path).await.map_err(failed)?, request).await;
+        }
+        Place::Tcp { authority, .. } => authority,
+    };
+    request.headers_mut().insert(header::HOST, authority.as_str().parse()?);
+    let stream = TcpStream::connect(authority.as_str()).await.map_err(failed)?;
+    let Some(tls) = tls else { return exchange(place, stream, request).await };
+    let name = ServerName::new(authority.host()).ok_or("its host is not a name")?;
+    let stream = tls.connect(&name, stream).await.map_err(|error| format!("{place}: no TLS session: {error}"))?;
+    exchange(place, stream, request).await
+}
+
+async fn exchange<S>(place: &Place, stream: S, request: Request<Full<Bytes>>) -> Asked<(StatusCode, Bytes)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let failed = |error: &dyn fmt::Display| format!("{place} does not answer: {error}");
+    let (mut send, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let answer = async {
+        let response = send.send_request(request).await.map_err(|error| failed(&error))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+        Ok::<_, Box<dyn Error>>((status, body.collect().await.map_err(|error| failed(&error))?.to_bytes()))
+    };
+    let driven = async {
+        let _ = connection.await; // what is wrong with it, the answer says
+        std::future::pending().await
+    };
+    tokio::select! {
+        answer = answer => answer,
+        never = driven => never,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on says so
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_written_in_many_ways() {
+        let rows = [
+            ("127.0.0.1:9901", Some("127.0.0.1:9901")),
+            ("[::1]:9901", Some("[::1]:9901")),
+            ("weir.internal:9901", Some("weir.internal:9901")),
+            ("http://127.0.0.1:9901/", Some("127.0.0.1:9901")),
+            ("http://weir.internal", Some("weir.internal:80")),
+            ("https://weir.internal", Some("https://weir.internal:443")),
+            ("https://[::1]:9901", Some("https://[::1]:9901")),
+            ("unix:/run/a.sock", Some("unix:/run/a.sock")),
+            ("nowhere", None),
+            ("127.0.0.1", None),
+            ("https://a@b:1", None),
+            ("https://a/b", None),
+            ("ftp://a:1", None),
+            ("", None),
+        ];
+        for (text, shown) in rows {
+            let place = text.parse::<Place>().ok().map(|place| place.to_string());
+            assert_eq!(place.as_deref(), shown, "{text}");
+        }
+    }
+}
