@@ -19,6 +19,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
+use crate::proxy::settings::Protocol;
 use crate::proxy::tls::{CertificateProblem, ClientTls, ServerCertificate, ServerName};
 
 /// Where it listens.
@@ -115,7 +116,7 @@ impl Means {
             }
             _ => None,
         };
-        let tls = ClientTls::new(authorities.as_deref(), own);
+        let tls = ClientTls::new(authorities.as_deref(), own, Protocol::Http1);
         Ok(tls.map_err(|error| format!("the certificates to believe: {error}"))?)
     }
 

@@ -38,9 +38,9 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let tls = compile_tls::tls(&tls_table);
 
     let timeouts = timeouts(&root.table("timeouts"));
-    let compile_upstream::Compiled { upstreams, names: upstream_names } =
-        compile_upstream::upstreams(&root, listen.as_deref());
-    let routes = compile_route::routes(&root, &upstream_names);
+    let compiled = compile_upstream::upstreams(&root, listen.as_deref());
+    let routes = compile_route::routes(&root, &compiled);
+    let upstreams = compiled.upstreams;
     let admin_table = root.table("admin");
     let admin_listen = compile_admin::listen(&admin_table, listen.as_deref());
     let admin = compile_admin::admin(&admin_table, admin_listen.as_ref());

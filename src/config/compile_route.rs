@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::compile_limit::matches;
-use super::compile_upstream::upgrades;
+use super::compile_upstream::{Compiled, note_no_upgrades, upgrades};
 use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
 use super::units::Fault;
@@ -13,9 +13,10 @@ use crate::policy::Match;
 use crate::policy::PathPattern;
 use crate::policy::route::{Rewrite, Route, Routes, covers};
 
-/// The routes, if there are any. `upstreams` are the names that they can lead to; of `[upstream]` there is none.
+/// The routes, if there are any, to the names of `compiled`; of `[upstream]` there is none.
 #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
-pub(super) fn routes(root: &Table<'_>, upstreams: &[Located<String>]) -> Option<Option<Arc<Routes>>> {
+pub(super) fn routes(root: &Table<'_>, compiled: &Compiled) -> Option<Option<Arc<Routes>>> {
+    let upstreams = &compiled.names[..];
     let tables = root.tables("route");
     if tables.is_empty() {
         if let Some(second) = upstreams.get(1) {
@@ -35,7 +36,7 @@ pub(super) fn routes(root: &Table<'_>, upstreams: &[Located<String>]) -> Option<
         }
         return None;
     }
-    let routes: Vec<_> = tables.iter().map(|table| route(table, upstreams)).collect();
+    let routes: Vec<_> = tables.iter().map(|table| route(table, compiled)).collect();
     let is_used = |index: usize| routes.iter().flatten().any(|route| route.upstream == index);
     let all_known = routes.iter().all(Option::is_some);
     for (_, name) in upstreams.iter().enumerate().filter(|(index, _)| all_known && !is_used(*index)) {
@@ -50,7 +51,8 @@ pub(super) fn routes(root: &Table<'_>, upstreams: &[Located<String>]) -> Option<
     Some(Some(Arc::new(Routes::new(routes?))))
 }
 
-fn route(table: &Table<'_>, upstreams: &[Located<String>]) -> Option<Route> {
+fn route(table: &Table<'_>, compiled: &Compiled) -> Option<Route> {
+    let upstreams = &compiled.names;
     let matches_table = table.table("match");
     let matches = matches(&matches_table);
     let upstream = table.parsed("upstream", |text| {
@@ -63,6 +65,13 @@ fn route(table: &Table<'_>, upstreams: &[Located<String>]) -> Option<Route> {
     });
     let rewrite = rewrite(&table.table("rewrite"), &matches.paths);
     let upgrades = if table.has("upgrade") { upgrades(table).map(Some) } else { Some(None) };
+    let speaks_h2 = upstream.as_ref().is_some_and(|upstream| compiled.speak_h2.get(*upstream.get_ref()) == Some(&true));
+    if let Some(Some(upgrades)) = &upgrades
+        && speaks_h2
+        && !upgrades.is_empty()
+    {
+        note_no_upgrades(table);
+    }
     let max_body_bytes =
         if table.has("max_body_bytes") { table.size_or("max_body_bytes").map(Some) } else { Some(None) };
     let (upstream, rewrite) = (upstream?.into_inner(), rewrite?);

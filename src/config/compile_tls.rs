@@ -5,6 +5,7 @@ use super::compile_identity::key_file;
 use super::diagnostics::Problem;
 use super::reader::Table;
 use super::units::Fault;
+use crate::proxy::settings::Protocol;
 use crate::proxy::tls::{CertificateProblem, ClientAuth, ClientTls, ServerCertificate, ServerName, Tls};
 
 /// None if there is no such table, or if something is wrong with it, which is noted.
@@ -70,7 +71,7 @@ fn client_auth(table: &Table<'_>, is_required: bool) -> Option<ClientAuth> {
 }
 
 /// `tls` of an upstream of which there is something that speaks it.
-pub(super) fn client(table: &Table<'_>) -> Option<ClientTls> {
+pub(super) fn client(table: &Table<'_>, protocol: Protocol) -> Option<ClientTls> {
     let authorities = if table.has("ca") { Some(key_file(table, "ca")?) } else { None };
     let own = match (table.has("cert"), table.has("key")) {
         (false, false) => None,
@@ -83,7 +84,8 @@ pub(super) fn client(table: &Table<'_>) -> Option<ClientTls> {
         }
     };
     let span = table.get("ca").map_or(table.span(), toml::Spanned::span);
-    ClientTls::new(authorities.as_deref(), own).map_err(|what| table.fault("ca", span, Fault::new(what))).ok()
+    let tls = ClientTls::new(authorities.as_deref(), own, protocol);
+    tls.map_err(|what| table.fault("ca", span, Fault::new(what))).ok()
 }
 
 pub(super) fn server_name(host: &str) -> Result<ServerName, Fault> {

@@ -14,7 +14,7 @@ use crate::policy::key::KeyPart;
 use crate::policy::upgrades::Upgrades;
 use crate::proxy::Listen;
 use crate::proxy::proxy_protocol::Version;
-use crate::proxy::settings::{Address, Balance, Cap, Eject, Endpoint, Health, Upstream};
+use crate::proxy::settings::{Address, Balance, Cap, Eject, Endpoint, Health, Protocol, Upstream};
 
 /// All upstreams.
 pub(super) struct Compiled {
@@ -22,12 +22,18 @@ pub(super) struct Compiled {
     pub(super) upstreams: Option<Vec<Upstream>>,
     /// Their names, also of those that have a problem.
     pub(super) names: Vec<Located<String>>,
+    /// Which of those speak HTTP/2.
+    pub(super) speak_h2: Vec<bool>,
 }
 
 pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Compiled {
     let (one, many) = (root.table("upstream"), root.table("upstreams"));
     if !many.is_present() {
-        return Compiled { upstreams: only(&one, listen).map(|one| vec![one]), names: Vec::new() };
+        return Compiled {
+            upstreams: only(&one, listen).map(|one| vec![one]),
+            names: Vec::new(),
+            speak_h2: Vec::new(),
+        };
     }
     if one.is_present() {
         let problem = Problem::new(one.span(), "there are both `[upstream]` and `[upstreams]`");
@@ -62,7 +68,9 @@ pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<Listen>]>) ->
         })
     };
     let upstreams: Vec<_> = tables.iter().map(read).collect();
-    Compiled { upstreams: upstreams.into_iter().collect(), names }
+    let is_h2 = |upstream: &Option<Upstream>| upstream.as_ref().is_some_and(|one| one.protocol == Protocol::H2);
+    let speak_h2 = upstreams.iter().map(is_h2).collect();
+    Compiled { upstreams: upstreams.into_iter().collect(), names, speak_h2 }
 }
 
 /// That of `[upstream]`.
@@ -201,17 +209,30 @@ fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstr
         let problem = Problem::new(tls.span(), format!("`{}` says nothing without `https://`", table.path_of("tls")));
         table.context.note(problem.absence());
     }
-    let tls = if is_wanted { compile_tls::client(&tls).map(Some) } else { Some(None) };
+    let protocol = protocol(table);
+    let tls =
+        if is_wanted { compile_tls::client(&tls, protocol.unwrap_or(Protocol::Http1)).map(Some) } else { Some(None) };
     let rewrite_host = table.choice("host", &[("preserve", false), ("upstream", true)]);
     let max_idle = table.count("max_idle");
     let idle_timeout = table.duration("idle_timeout");
     let versions = [("off", None), ("v1", Some(Version::V1)), ("v2", Some(Version::V2))];
     let proxy_protocol = table.choice("proxy_protocol", &versions);
     let upgrades = upgrades(table);
+    if protocol == Some(Protocol::H2) {
+        if let (Some(Some(_)), Some(value)) = (proxy_protocol, table.get("proxy_protocol")) {
+            let help = "clients share the connections of `protocol = \"h2\"`, and a PROXY header names one client";
+            let fault = Fault { absence: true, ..Fault::new("cannot be said with `protocol = \"h2\"`") };
+            table.fault("proxy_protocol", value.span(), fault.help(Some(help.to_owned())));
+        }
+        if upgrades.as_ref().is_some_and(|upgrades| !upgrades.is_empty()) {
+            note_no_upgrades(table);
+        }
+    }
     Some(Upstream {
         name: None,
         endpoints: endpoints?,
         tls: tls?,
+        protocol: protocol?,
         balance: Balance::RoundRobin,
         health: None,
         eject: None,
@@ -223,6 +244,19 @@ fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstr
         proxy_protocol: proxy_protocol?,
         upgrades: upgrades?,
     })
+}
+
+fn protocol(table: &Table<'_>) -> Option<Protocol> {
+    table.choice("protocol", &[("http1", Protocol::Http1), ("h2", Protocol::H2)])
+}
+
+/// Notes that what `upgrade` of an upstream or a route allows cannot be had over HTTP/2.
+pub(super) fn note_no_upgrades(table: &Table<'_>) {
+    let Some(value) = table.get("upgrade") else { return };
+    let help = "an upgrade takes a connection for itself; give such requests a route to an upstream with \
+                `protocol = \"http1\"`";
+    let fault = Fault { absence: true, ..Fault::new("cannot be had from an upstream with `protocol = \"h2\"`") };
+    table.fault("upgrade", value.span(), fault.help(Some(help.to_owned())));
 }
 
 /// What clients may change to, also those of a route.

@@ -28,6 +28,9 @@ const HOSTS: &[&str] = &["preserve", "upstream"];
 const PROXY_VERSIONS: &[&str] = &["off", "v1", "v2"];
 const PROXY_PROTOCOL: &str =
     "Begin connections with a PROXY header that names the client; then each request has one of its own.";
+const PROTOCOLS: &[&str] = &["http1", "h2"];
+const SPOKEN: &str =
+    "What is spoken with the service; `h2` is HTTP/2, as gRPC needs it, on connections that requests share.";
 const PROTOCOL: &str = "name of a protocol, such as `websocket`";
 const BODY: Kind = SizeOr(1, 1 << 50, "off");
 const RATE: Kind = SizeOr(1, 1 << 40, "off");
@@ -113,6 +116,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("upstream.tls.server_name", Text("host"), Unset("the host of the URL"), SERVER_NAME),
     opt("upstream.tls.cert", Text("file"), NONE, CERT),
     opt("upstream.tls.key", Text("file"), NONE, KEY),
+    opt("upstream.protocol", OneOf(PROTOCOLS), Toml("\"http1\""), SPOKEN),
     opt("upstream.max_idle", Count(0, 100_000), Toml("64"),
         "Idle connections to the service that each worker keeps."),
     opt("upstream.idle_timeout", Duration, Toml("\"30s\""),
@@ -122,6 +126,7 @@ pub(super) const OPTIONS: &[Opt] = &[
 
     opt("upstreams.NAME.endpoints", Kind::Some(ENDPOINT), Required,
         "The places where this service runs."),
+    opt("upstreams.NAME.protocol", OneOf(PROTOCOLS), Toml("\"http1\""), SPOKEN),
     opt("upstreams.NAME.balance", OneOf(&["round_robin", "least_connections", "p2c", "hash"]), Toml("\"round_robin\""),
         "Which endpoint gets a request: one after another, the one with the fewest requests in hand, the less loaded \
          of two picked by chance, or the same for requests that are alike in `hash_by`."),

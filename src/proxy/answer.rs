@@ -120,6 +120,9 @@ impl<'a> Upstream<'a> {
         let has_length = matches!(self.head.framing, Framing::Length(_));
         let encoder = if has_length || asked.protocol == Protocol::Http10 {
             *keeps_alive &= has_length;
+            if self.head.owes_length {
+                write_field(out, b"content-length", b"0");
+            }
             Encoder::Raw
         } else {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");

@@ -38,6 +38,7 @@ pub(super) fn exchange_error(failure: &ExchangeError, log: &ProblemLog) -> Descr
         ExchangeError::Connect(_) => (Kind::BadGateway, "the upstream cannot be reached"),
         ExchangeError::Broken(_) => (Kind::BadGateway, "the upstream broke off"),
         ExchangeError::Malformed(_) => (Kind::BadGateway, "the upstream's answer cannot be read"),
+        ExchangeError::Unsayable => (Kind::Malformed, "the upstream's protocol has no way to say it"),
         ExchangeError::Switched => (Kind::BadGateway, "the upstream switched protocols, and not as it was asked to"),
         ExchangeError::Ignored => (Kind::BadGateway, "the upstream did not switch protocols as it was asked to"),
         ExchangeError::UpstreamTimeout => (Kind::GatewayTimeout, "the upstream did not answer in time"),

@@ -148,7 +148,10 @@ impl Session<'_> {
         match self.forward(&life, head, &mut asked, &mut tally, &mut passed, &mut exchange).await {
             Ok(None) => self.relay(&life, &mut exchange, passed, asked, tally).await,
             Ok(Some(protocol)) => self.switch(&life, exchange, passed, asked, tally, protocol),
-            Err(stop) => self.stop(&life, stop, asked, tally).await,
+            Err(stop) => {
+                drop((passed, exchange)); // what is given back is there before the client comes again
+                self.stop(&life, stop, asked, tally).await
+            }
         }
     }
 

@@ -160,7 +160,7 @@ impl Come {
         let wanted = extensions.get::<hyper::ext::Protocol>();
         let connect = wanted.and_then(|wanted| Upgrade::connect(wanted.as_str(), settings));
         let method = if connect.is_some() { Method::GET } else { method };
-        let body = StreamBody(Some(body).filter(|body| !body.is_end_stream()));
+        let body = StreamBody::new(body);
         let fault = h2::fault(&method, &uri, &headers, &settings.bounds);
         Self { method, fields: FieldBuf::from(&headers), uri, body, stream, connect, fault }
     }
@@ -303,12 +303,21 @@ async fn receive(
 
 /// The body of a request.
 #[derive(Debug)]
-pub(super) struct StreamBody(Option<Incoming>);
+pub(super) struct StreamBody {
+    /// None once it has ended.
+    body: Option<Incoming>,
+    /// What came after it. Boxed, because hardly any has them and many requests wait.
+    trailers: Option<Box<FieldBuf>>,
+}
 
 impl StreamBody {
+    fn new(body: Incoming) -> Self {
+        Self { body: Some(body).filter(|body| !body.is_end_stream()), trailers: None }
+    }
+
     /// How it is sent on.
     fn framing(&self) -> Framing {
-        match &self.0 {
+        match &self.body {
             None => Framing::Length(0),
             Some(body) => body.size_hint().exact().map_or(Framing::Chunked, Framing::Length),
         }
@@ -324,7 +333,7 @@ impl Source for StreamBody {
         left: &mut u64,
     ) -> Poll<Result<bool, BodyFault>> {
         loop {
-            let Some(body) = &mut self.0 else {
+            let Some(body) = &mut self.body else {
                 encoder.end(out, None);
                 return Poll::Ready(Ok(false));
             };
@@ -337,16 +346,20 @@ impl Source for StreamBody {
                         return Poll::Ready(Ok(true));
                     }
                     Err(frame) => {
-                        let trailers = frame.trailers_ref().map(FieldBuf::from);
-                        self.0 = None;
-                        encoder.end(out, trailers.as_ref());
+                        self.trailers = frame.trailers_ref().map(FieldBuf::from).map(Box::new);
+                        self.body = None;
+                        encoder.end(out, self.trailers());
                         return Poll::Ready(Ok(false));
                     }
                 },
                 Some(Err(_)) => return Poll::Ready(Err(BodyFault::Broken)),
-                None => self.0 = None,
+                None => self.body = None,
             }
         }
+    }
+
+    fn trailers(&self) -> Option<&FieldBuf> {
+        self.trailers.as_deref()
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::uri::Authority;
+use http::uri::{Authority, Scheme};
 use ipnet::IpNet;
 
 use super::listener::Listen;
@@ -65,6 +65,8 @@ pub struct Upstream {
     pub endpoints: Vec<Endpoint>,
     /// How those are met that speak TLS; there if any of them does.
     pub tls: Option<ClientTls>,
+    /// What is spoken with them.
+    pub protocol: Protocol,
     /// Which of them gets a request.
     pub balance: Balance,
     /// How they are asked whether they are well; none if they are not.
@@ -85,6 +87,15 @@ pub struct Upstream {
     pub proxy_protocol: Option<Version>,
     /// What its clients may change to, where their route says nothing else.
     pub upgrades: Upgrades,
+}
+
+/// What is spoken with a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// HTTP/1.1: one request at a time on a connection.
+    Http1,
+    /// HTTP/2: many at once; by ALPN where there is TLS, else because both sides know.
+    H2,
 }
 
 /// Which endpoint gets a request.
@@ -151,6 +162,11 @@ const HTTP_PORT: u16 = 80;
 const HTTPS_PORT: u16 = 443;
 
 impl Endpoint {
+    /// By which scheme it is spoken to.
+    pub(super) fn scheme(&self) -> Scheme {
+        if self.server_name.is_some() { Scheme::HTTPS } else { Scheme::HTTP }
+    }
+
     /// The port to connect to, if it has one.
     pub(super) fn port(&self) -> u16 {
         let usual = if self.server_name.is_some() { HTTPS_PORT } else { HTTP_PORT };

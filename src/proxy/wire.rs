@@ -17,7 +17,7 @@ use super::h1::{Head, HeadFault, Limits, Next, Requests, Step};
 use super::settings::Timeouts;
 use super::stream::Stream;
 use super::upstream::{BodyFault, Source, spend};
-use crate::policy::{Fields, Spans};
+use crate::policy::{FieldBuf, Fields, Spans};
 use crate::time;
 
 /// Bytes of later requests that are taken in while one is being answered.
@@ -307,6 +307,10 @@ impl Source for Wire {
                 }
             }
         }
+    }
+
+    fn trailers(&self) -> Option<&FieldBuf> {
+        self.requests.decoder().trailers()
     }
 }
 

@@ -16,6 +16,7 @@ mod forwarded;
 mod streaming;
 
 mod balance;
+mod behind_h2;
 mod outages;
 mod queue;
 mod routes;

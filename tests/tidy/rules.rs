@@ -27,6 +27,7 @@ const TESTING: &str = "testing";
 /// Outside crates, and the modules that may name them.
 const HOMES: &[(&str, &[&str])] = &[
     ("hyper", &["proxy", "admin", "app", "cli"]),
+    ("h2", &["proxy"]),
     ("hyper_util", &["proxy", "admin", "app", "cli"]),
     ("dashmap", &["store"]),
     ("prometheus", &["telemetry"]),

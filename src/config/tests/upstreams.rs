@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Config, compile};
 use crate::policy::key::KeyPart;
 use crate::policy::upgrades::Upgrades;
-use crate::proxy::settings::{Address, Balance, Cap, Eject, Health};
+use crate::proxy::settings::{Address, Balance, Cap, Eject, Health, Protocol};
 use crate::proxy::tls::ServerName;
 
 /// What is said about `text`, to which nothing is added.
@@ -589,5 +589,50 @@ fn how_long_bodies_may_be() {
       |
     7 | max_body_bytes = "0B"
       |                  ^^^^
+    "#);
+}
+
+#[test]
+fn what_http_2_to_a_service_cannot_be_had_with() {
+    let protocol = |text: &str| good(text).proxy.upstreams[0].protocol;
+    assert_eq!(protocol(A), Protocol::Http1);
+    assert_eq!(protocol(&format!("{A}protocol = \"h2\"\nproxy_protocol = \"off\"\nupgrade = []")), Protocol::H2);
+    assert_eq!(protocol("[upstream]\nurl = \"unix:/a\"\nprotocol = \"h2\""), Protocol::H2);
+    let routes = "[[route]]\nmatch = { path = \"/a\" }\nupstream = \"a\"\nupgrade = \"websocket\"\n\
+                  [[route]]\nmatch = { path = \"/b\" }\nupstream = \"a\"\nupgrade = []\n[[route]]\nupstream = \"a\"";
+    let text = format!("{A}protocol = \"h2\"\nproxy_protocol = \"v2\"\nupgrade = \"websocket\"\n{routes}");
+    insta::assert_snapshot!(said(&text), @r#"
+    error: `upstreams.NAME.proxy_protocol`: cannot be said with `protocol = "h2"`
+     --> weir.toml:4:18
+      |
+    4 | proxy_protocol = "v2"
+      |                  ^^^^
+      |
+      = help: clients share the connections of `protocol = "h2"`, and a PROXY header names one client
+
+    error: `upstreams.NAME.upgrade`: cannot be had from an upstream with `protocol = "h2"`
+     --> weir.toml:5:11
+      |
+    5 | upgrade = "websocket"
+      |           ^^^^^^^^^^^
+      |
+      = help: an upgrade takes a connection for itself; give such requests a route to an upstream with `protocol = "http1"`
+
+    error: `route.upgrade`: cannot be had from an upstream with `protocol = "h2"`
+     --> weir.toml:9:11
+      |
+    9 | upgrade = "websocket"
+      |           ^^^^^^^^^^^
+      |
+      = help: an upgrade takes a connection for itself; give such requests a route to an upstream with `protocol = "http1"`
+    "#);
+    insta::assert_snapshot!(said(&format!("{A}protocol = \"http2\"")), @r#"
+    error: `upstreams.NAME.protocol`: `http2` is none of `http1`, `h2`
+     --> weir.toml:3:12
+      |
+    3 | protocol = "http2"
+      |            ^^^^^^^
+      |
+      = help: did you mean `http1`?
     "#);
 }

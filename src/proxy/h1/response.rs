@@ -28,6 +28,8 @@ pub struct ResponseHead {
     pub framing: Framing,
     /// Whether the connection can be used again after the body.
     pub keeps_alive: bool,
+    /// Whether it has no body and its fields do not say so, as HTTP/1 needs it.
+    pub owes_length: bool,
 }
 
 /// What is wrong with a response; for the log.
@@ -36,7 +38,7 @@ pub struct ResponseFault(pub &'static str);
 
 impl std::fmt::Display for ResponseFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the response is not HTTP/1 as it should be: {}", self.0)
+        write!(f, "the response is not HTTP as it should be: {}", self.0)
     }
 }
 
@@ -75,7 +77,7 @@ pub fn parse(bytes: &[u8], to_head: bool, spans: &mut Spans) -> Result<Option<Re
     // Both framings at once: whoever sent that may mean the other one.
     let is_certain = framing != Framing::UntilEnd && !(facts.is_chunked && facts.length.is_some());
     let keeps_alive = is_certain && !facts.says_close && (is_http_11 || facts.says_keep_alive);
-    Ok(Some(ResponseHead { len: at, status, reason, framing, keeps_alive }))
+    Ok(Some(ResponseHead { len: at, status, reason, framing, keeps_alive, owes_length: false }))
 }
 
 #[derive(Default)]

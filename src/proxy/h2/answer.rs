@@ -4,12 +4,16 @@
 //! the stream shut nobody polls the answer, so that its own deadlines sleep, and the socket is not blocked either.
 //! A task beside it watches for that, from the second piece on, and gives up the upstream's connection. The stream
 //! ends when its client next takes something; until then it holds one piece.
+//!
+//! For the same reason what is left of the request has a task of its own: a client may send all it has before it takes
+//! anything, and the upstream may answer meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,7 +44,12 @@ pub(in super::super) struct AnswerBody {
 #[derive(Debug)]
 enum Source {
     Own(Option<Bytes>),
-    Upstream { shared: Rc<Shared>, watch: Option<JoinHandle<()>> },
+    Upstream {
+        shared: Rc<Shared>,
+        watch: Option<JoinHandle<()>>,
+        /// Sends what is left of the request.
+        upload: Option<JoinHandle<()>>,
+    },
 }
 
 /// An answer of the upstream, and who watches whether it is taken.
@@ -50,13 +59,14 @@ struct Shared {
     relay: RefCell<Option<Relay>>,
     /// When the last piece has to have been taken, if it is the client whom we wait for.
     due: Cell<Option<Instant>>,
+    /// Who waits for a piece while the request is still being sent.
+    waits: RefCell<Option<Waker>>,
 }
 
 /// Both bodies on their way.
 #[derive(Debug)]
 struct Relay {
     exchange: Exchange,
-    request: StreamBody,
     bill: Option<Bill>,
     deadline: Deadline,
     /// The body is done, but its trailers are not.
@@ -85,16 +95,18 @@ impl AnswerBody {
         if exchange.has_ended() {
             return Self::own(Bytes::new(), in_flight);
         }
-        let relay =
-            Relay { exchange, request, bill, deadline: Deadline::default(), owes_trailers: false, broken: None };
-        let shared = Rc::new(Shared { relay: RefCell::new(Some(relay)), due: Cell::new(None) });
-        Self { source: Source::Upstream { shared, watch: None }, _in_flight: in_flight }
+        let has_sent = exchange.has_sent();
+        let relay = Relay { exchange, bill, deadline: Deadline::default(), owes_trailers: false, broken: None };
+        let shared =
+            Rc::new(Shared { relay: RefCell::new(Some(relay)), due: Cell::new(None), waits: RefCell::default() });
+        let upload = (!has_sent).then(|| spawn_local(send_on(Rc::downgrade(&shared), request)));
+        Self { source: Source::Upstream { shared, watch: None, upload }, _in_flight: in_flight }
     }
 }
 
 impl Relay {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Self { exchange, request, bill, deadline, owes_trailers, broken } = self;
+        let Self { exchange, bill, deadline, owes_trailers, broken } = self;
         if std::mem::take(owes_trailers) {
             return Poll::Ready(trailers(exchange).map(|trailers| Ok(Frame::trailers(trailers))));
         }
@@ -108,7 +120,6 @@ impl Relay {
         if exchange.total_at().is_some_and(|at| at <= time::instant_now()) {
             return Poll::Ready(Some(Err(exchange.give_up("it did not finish in time").into())));
         }
-        exchange.send(cx, request);
         let mut out = Vec::new();
         let polled = loop {
             match exchange.poll_body(cx, &mut out, &Encoder::Raw) {
@@ -172,7 +183,7 @@ impl Body for AnswerBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.source {
             Source::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Source::Upstream { shared, watch } => {
+            Source::Upstream { shared, watch, upload } => {
                 let mut relay = shared.relay.borrow_mut();
                 let Some(relay) = &mut *relay else {
                     return Poll::Ready(Some(Err("the client did not take the answer in time".into())));
@@ -184,6 +195,7 @@ impl Body for AnswerBody {
                     _ => 0,
                 };
                 shared.due.set(has_more.then(|| time::instant_now() + relay.exchange.time_to_take(len)));
+                shared.waits.replace(Some(cx.waker().clone()).filter(|_| upload.is_some() && polled.is_pending()));
                 if has_more && watch.is_none() {
                     let (idle, total_at) = (relay.exchange.time_to_take(0), relay.exchange.total_at());
                     *watch = Some(spawn_local(watch_over(Rc::downgrade(shared), idle, total_at)));
@@ -210,10 +222,29 @@ impl Body for AnswerBody {
 
 impl Drop for AnswerBody {
     fn drop(&mut self) {
-        if let Source::Upstream { watch: Some(watch), .. } = &self.source {
-            watch.abort();
+        if let Source::Upstream { watch, upload, .. } = &self.source {
+            watch.iter().chain(upload).for_each(JoinHandle::abort);
         }
     }
+}
+
+/// Sends what is left of the request, for as long as its answer is wanted.
+async fn send_on(shared: Weak<Shared>, mut request: StreamBody) {
+    poll_fn(|cx| {
+        let Some(shared) = shared.upgrade() else { return Poll::Ready(()) };
+        let mut relay = shared.relay.borrow_mut();
+        let Some(Relay { exchange, .. }) = &mut *relay else { return Poll::Ready(()) };
+        exchange.send(cx, &mut request);
+        if !exchange.has_sent() {
+            return Poll::Pending;
+        }
+        // It may have been cut off, which ends the answer too.
+        if let Some(waits) = shared.waits.take() {
+            waits.wake();
+        }
+        Poll::Ready(())
+    })
+    .await;
 }
 
 /// Gives the body up once its client has taken nothing for `idle`, or at `total_at`. While the upstream is waited

@@ -15,7 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::{ALPN_HTTP_11, PROVIDER, ServerCertificate, certificates, digest};
+use super::super::settings::Protocol;
+use super::{ALPN_H2, ALPN_HTTP_11, PROVIDER, ServerCertificate, certificates, digest};
 
 /// How services are met. Clones are the same.
 #[derive(Clone)]
@@ -39,12 +40,12 @@ impl ServerName {
 
 impl ClientTls {
     /// One that believes in those who sign with `authorities`, a file of certificates, or else in whom the system
-    /// believes; and shows `own`, if there is one.
+    /// believes; and shows `own`, if there is one. It asks for `protocol` and no other.
     ///
     /// # Errors
     /// If the file holds none, or the system has none.
-    pub fn new(authorities: Option<&[u8]>, own: Option<ServerCertificate>) -> Result<Self, String> {
-        let made_from = digest(&(authorities, own.as_ref().map(|own| own.made_from)));
+    pub fn new(authorities: Option<&[u8]>, own: Option<ServerCertificate>, protocol: Protocol) -> Result<Self, String> {
+        let made_from = digest(&(authorities, own.as_ref().map(|own| own.made_from), protocol));
         let builder = ClientConfig::builder_with_provider(Arc::clone(&PROVIDER))
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|error| error.to_string())?;
@@ -63,8 +64,16 @@ impl ClientTls {
             None => builder.with_no_client_auth(),
             Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own.key))),
         };
-        config.alpn_protocols = vec![ALPN_HTTP_11.to_vec()];
+        config.alpn_protocols = match protocol {
+            Protocol::Http1 => vec![ALPN_HTTP_11.to_vec()],
+            Protocol::H2 => vec![ALPN_H2.to_vec()],
+        };
         Ok(Self { config: Arc::new(config), made_from })
+    }
+
+    /// Whether a service agreed on HTTP/2.
+    pub(in super::super) fn agreed_on_h2<S>(session: &TlsStream<S>) -> bool {
+        session.get_ref().1.alpn_protocol() == Some(ALPN_H2)
     }
 
     /// Shakes hands with a service of this name.

@@ -11,7 +11,8 @@ use super::super::buffer::{Buffer, Out};
 use super::super::settings::Endpoint;
 use super::queue::Slot;
 use super::transport::Transport;
-use crate::policy::Spans;
+use super::upload::Carrier;
+use crate::policy::{FieldBuf, Spans};
 
 /// A connection, and what goes through it.
 #[derive(Debug)]
@@ -69,9 +70,22 @@ impl Connection {
     pub(super) fn is_reusable(&mut self) -> bool {
         self.input.is_empty() && self.stream.is_silent()
     }
+}
 
-    /// Sends what is taken of what is to be sent; ready when nothing is left.
-    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+impl Carrier for Connection {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream.poll_send(cx, &mut self.out)
     }
+
+    fn is_untouched(&self) -> bool {
+        self.out.is_untouched()
+    }
+
+    fn next_piece(&mut self) -> &mut Vec<u8> {
+        self.out.clear();
+        self.out.bytes()
+    }
+
+    /// The framing of the last piece says it.
+    fn end(&mut self, _trailers: Option<&FieldBuf>) {}
 }

@@ -9,11 +9,11 @@ use super::super::buffer::Buffers;
 use super::super::proxy_protocol::Version;
 use super::super::settings::{Balance, Cap, Endpoint, Upstream};
 use super::balance::{self, Candidate, Candidates};
-use super::connection::{ConnectError, Connection};
+use super::connection::ConnectError;
 use super::ejection::Share;
-use super::lease::{Lease, Wanted};
+use super::lease::{Lease, Line, Origin, Wanted};
 use super::pool::{Pool, PoolSpec};
-use super::queue::{Queue, WorkerBell};
+use super::queue::{Queue, Slot, WorkerBell};
 use super::room::{Room, has_room};
 use super::state::{EndpointState, UpstreamState};
 use crate::policy::upgrades::Upgrades;
@@ -67,9 +67,9 @@ impl Endpoints {
         let known = before.map_or(&[][..], |before| &before.pools);
         let queue = &state.queue;
         let pool = |endpoint: &Endpoint, state: Option<&Arc<EndpointState>>| {
-            let (&Upstream { max_idle, idle_timeout, .. }, is_capped) = (settings, settings.cap.is_some());
+            let (&Upstream { max_idle, idle_timeout, protocol, .. }, is_capped) = (settings, settings.cap.is_some());
             let (endpoint, tls) = (endpoint.clone(), settings.tls.clone());
-            let spec = PoolSpec { endpoint, tls, max_idle, idle_timeout, connect_timeout, is_capped };
+            let spec = PoolSpec { endpoint, tls, protocol, max_idle, idle_timeout, connect_timeout, is_capped };
             if let Some(same) = known.iter().find(|pool| pool.spec == spec && is_same(pool.state.as_ref(), state)) {
                 return Rc::clone(same);
             }
@@ -155,7 +155,7 @@ impl Endpoints {
         self.pools.len()
     }
 
-    pub(super) fn pool(&self, index: usize) -> &Pool {
+    pub(super) fn pool(&self, index: usize) -> &Rc<Pool> {
         &self.pools[index]
     }
 
@@ -203,7 +203,7 @@ impl Endpoints {
             let room = if self.cap().is_some() && self.has_waiters() {
                 None // nobody is passed by
             } else {
-                place.and_then(|index| self.open(index, wanted)).or_else(|| self.room(wanted, &tried))
+                place.and_then(|index| self.open_at(index, wanted)).or_else(|| self.room(wanted, &tried))
             };
             let was_queued = room.is_none();
             let room = match (room, self.cap()) {
@@ -211,15 +211,17 @@ impl Endpoints {
                 (None, Some(cap)) => self.wait(cap, wanted, &tried).await?,
                 (None, None) => return Err(ConnectError::Busy),
             };
-            let (index, slot) = match room {
+            let (index, connected) = match room {
                 Room::Idle(lease) => return Ok(lease.queued(was_queued)),
-                Room::New(index, slot) => (index, slot),
+                Room::New(index, slot) => (index, self.line(index, slot, wanted).await),
+                Room::Soon(index, opening) => (index, self.pools[index].seat_on(&opening).await),
             };
-            let pool = &self.pools[index];
-            let error = match pool.connect(slot, wanted.preamble.as_deref()).await {
-                Ok(connection) => return Ok(self.lease(connection, index).queued(was_queued)),
+            let error = match connected {
+                Ok(Some(line)) => return Ok(self.lease(line, index).queued(was_queued)),
+                Ok(None) => continue,
                 Err(error) => error,
             };
+            let pool = &self.pools[index];
             self.count(pool, Reached::Failed);
             tried.push(index);
             if tried.len() >= TRIES_MAX.min(self.pools.len()) {
@@ -229,9 +231,18 @@ impl Endpoints {
         }
     }
 
-    /// What became of the request of `lease` at its endpoint.
-    pub(super) fn judge(&self, lease: &Lease, reached: Reached) {
-        self.count(&lease.pool, reached);
+    /// A line on a new connection to the endpoint at `index`, which holds `slot`. None if others were faster.
+    async fn line(&self, index: usize, slot: Option<Slot>, wanted: &Wanted) -> Result<Option<Line>, ConnectError> {
+        let pool = &self.pools[index];
+        if pool.is_shared() {
+            return pool.seat_on(&pool.open_trunk(slot)).await;
+        }
+        pool.connect(slot, wanted.preamble.as_deref()).await.map(|connection| Some(Line::H1(connection)))
+    }
+
+    /// What became of a request at the endpoint of `origin`.
+    pub(super) fn judge(&self, origin: &Origin, reached: Reached) {
+        self.count(&origin.pool, reached);
     }
 
     fn count(&self, pool: &Pool, reached: Reached) {
@@ -245,11 +256,13 @@ impl Endpoints {
         if wanted.is_alone {
             return None;
         }
-        self.pools[index].take().map(|connection| self.lease(connection, index))
+        let pool = &self.pools[index];
+        let line = if pool.is_shared() { pool.seat().map(Line::H2) } else { pool.take().map(Line::H1) };
+        line.map(|line| self.lease(line, index))
     }
 
-    fn lease(&self, connection: Box<Connection>, index: usize) -> Lease {
-        Lease::new(connection, &self.pools[index], index, self.is_counted())
+    fn lease(&self, line: Line, index: usize) -> Lease {
+        Lease::new(line, &self.pools[index], index, self.is_counted())
     }
 
     /// Whether it matters how many requests an endpoint has in hand.
@@ -326,7 +339,7 @@ impl Endpoints {
     pub(in super::super) fn shed(&self) {
         let Some(queue) = self.queue.as_ref().filter(|_| self.settings.cap.is_some()) else { return };
         let wanted = queue.waiting_beside(&self.worker);
-        let idle = self.pools.iter().flat_map(|pool| std::iter::from_fn(|| pool.take()));
+        let idle = self.pools.iter().flat_map(|pool| std::iter::from_fn(|| pool.shed()));
         idle.take(wanted).for_each(drop);
     }
 

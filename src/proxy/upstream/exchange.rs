@@ -1,7 +1,8 @@
-//! One request out, one response back, on one connection.
+//! One request out, one response back.
 //!
 //! Both bodies may run at once: whoever waits for the response also sends the request's body. Nothing is read that
-//! cannot be written yet. Dropping an exchange closes its connection, which tells the upstream.
+//! cannot be written yet. Dropping an exchange tells the upstream: over HTTP/1 its connection closes, over HTTP/2 its
+//! stream is reset.
 
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -12,29 +13,27 @@ use tokio::time::Instant;
 use super::super::buffer::Buffer;
 use super::super::deadline::Deadline;
 use super::super::encode::Encoder;
-use super::super::forward::replace_host;
-use super::super::h1::{self, Decoder, ResponseHead, Step};
+use super::super::h1::ResponseHead;
 use super::super::pace::Pace;
 use super::super::settings::Timeouts;
 use super::endpoints::Endpoints;
-use super::lease::{Lease, SwitchedEnd, Wanted};
+use super::lease::{Lease, Origin, SwitchedEnd, Wanted};
 use super::outcome::{self, Arrived, ExchangeError, broken, closed};
 use super::patience::Patience;
 use super::upload::{BodyFault, Sent, Source, Upload};
+use super::way::{Lost, Progress, Way};
 use crate::policy::{FieldBuf, Fields};
 use crate::telemetry::Reached;
 use crate::time;
-
-/// What is moved at once from the upstream to the client, about.
-const PIECE_MAX: usize = 64 * 1024;
 
 /// A request on its way and its response.
 #[derive(Debug)]
 pub(in super::super) struct Exchange {
     upstream: Rc<Endpoints>,
+    way: Way,
     /// None once it was given back.
-    lease: Option<Lease>,
-    /// The connection that broke off had been idle.
+    origin: Option<Origin>,
+    /// The connection that broke off had been used before.
     was_idle: bool,
     /// The request has gone out once more.
     was_repeated: bool,
@@ -42,7 +41,6 @@ pub(in super::super) struct Exchange {
     request: Sent,
     wanted: Wanted,
     head: Option<ResponseHead>,
-    decoder: Decoder,
     /// Bytes of the response's body so far.
     body_bytes: u64,
     handed_over: Instant,
@@ -54,30 +52,29 @@ pub(in super::super) struct Exchange {
 }
 
 impl Exchange {
-    /// One on the connection of `lease`, which `write` puts the request's head on; it is told what the endpoint is
-    /// called.
+    /// One on the line of `lease`, which `write` puts the request's head on, as HTTP/1 has it; it is told what the
+    /// endpoint is called.
     pub(in super::super) fn new(
         upstream: &Rc<Endpoints>,
-        mut lease: Lease,
+        lease: Lease,
         request: Sent,
         wanted: Wanted,
         timeouts: &Timeouts,
         write: impl FnOnce(&mut Vec<u8>, &str) -> Encoder,
     ) -> Self {
-        let Lease { connection, pool, .. } = &mut lease;
-        connection.out.prepare(upstream.buffers());
-        let encoder = write(connection.out.bytes(), &pool.spec.endpoint.host);
+        let Lease { line, origin, .. } = lease;
+        let (way, encoder) = Way::new(line, &origin, request, upstream.buffers(), write);
         let now = time::instant_now();
         Self {
             upstream: Rc::clone(upstream),
-            lease: Some(lease),
+            way,
+            origin: Some(origin),
             was_idle: false,
             was_repeated: false,
             upload: Upload::new(request, encoder),
             request,
             wanted,
             head: None,
-            decoder: Decoder::none(),
             body_bytes: 0,
             handed_over: now,
             moved_at: now,
@@ -86,21 +83,17 @@ impl Exchange {
         }
     }
 
-    /// Puts the same head on a new connection.
+    /// Sends the same once more, on another connection.
     pub(in super::super) async fn reopen(&mut self) -> Result<(), ExchangeError> {
         self.was_repeated = true;
         // Given up first: there may be no other connection left.
-        let Some(mut before) = self.lease.take() else { return Err(broken(closed())) };
-        let (index, mut out) = (before.index(), std::mem::take(&mut before.connection.out));
+        let Some(before) = self.origin.take() else { return Err(broken(closed())) };
+        let head = self.way.take_head();
+        let index = before.index;
         drop(before);
-        let mut lease = self.upstream.connect_elsewhere(&self.wanted, index).await?;
-        out.rewind();
-        if self.request.has_own_host {
-            replace_host(out.bytes(), lease.host());
-        }
-        lease.connection.out = out;
-        self.lease = Some(lease);
-        self.upload.restart(self.request);
+        let Lease { line, origin, .. } = self.upstream.connect_elsewhere(&self.wanted, index).await?;
+        self.way.reopen(head, line, &origin, self.request, &mut self.upload);
+        self.origin = Some(origin);
         self.moved_at = time::instant_now();
         self.handed_over = self.moved_at;
         Ok(())
@@ -126,9 +119,14 @@ impl Exchange {
         self.upload.fault().is_some()
     }
 
-    /// Whether the whole request has been taken.
+    /// Whether the whole request has been taken and sent.
     pub(in super::super) fn is_sent(&self) -> bool {
-        self.upload.has_ended()
+        self.upload.has_ended() && self.way.has_flushed()
+    }
+
+    /// Whether there is nothing more to send.
+    pub(in super::super) fn has_sent(&self) -> bool {
+        self.origin.is_none() || (self.upload.is_over() && (!self.upload.has_ended() || self.way.has_flushed()))
     }
 
     /// Sends what can be sent, and looks for the head of the response.
@@ -159,42 +157,36 @@ impl Exchange {
         ready!(self.upload.pace.poll(cx, deadline, at, rate));
         let overdue = Err(error);
         self.judge(&overdue);
+        self.way.abandon(!self.upload.awaits_client);
         Poll::Ready(overdue)
     }
 
     /// Counts what became of the request at its endpoint.
     fn judge(&self, arrived: &Result<Arrived, ExchangeError>) {
         let status = self.head.as_ref().map_or(0, |head| head.status);
-        if let (Some(lease), Some(reached)) = (&self.lease, outcome::reached(arrived, status, self.was_idle)) {
-            self.upstream.judge(lease, reached);
+        if let (Some(origin), Some(reached)) = (&self.origin, outcome::reached(arrived, status, self.was_idle)) {
+            self.upstream.judge(origin, reached);
         }
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<Arrived, ExchangeError>> {
-        let Some(Lease { connection, .. }) = &mut self.lease else { return Poll::Ready(Err(broken(closed()))) };
-        loop {
-            if !connection.input.is_empty() {
-                let unread = connection.input.unread();
-                match h1::parse(unread, self.request.is_head, &mut connection.spans) {
-                    Ok(Some(head)) => return Poll::Ready(self.arrived(head)),
-                    Ok(None) => {}
-                    Err(fault) => return Poll::Ready(Err(ExchangeError::Malformed(fault))),
+        let polled = self.way.poll_head(cx, self.request, &self.upload, self.upstream.buffers());
+        let lost = match ready!(polled) {
+            Ok(head) => return Poll::Ready(self.arrived(head)),
+            Err(lost) => lost,
+        };
+        Poll::Ready(match lost {
+            Lost::Malformed(fault) => Err(ExchangeError::Malformed(fault)),
+            Lost::Unsayable => Err(ExchangeError::Unsayable),
+            Lost::Broken(lost) => {
+                self.was_idle = lost.was_idle;
+                let may_help = lost.may_help || self.was_idle || self.upstream.has_others();
+                if may_help && lost.may_repeat && !self.was_repeated {
+                    return Poll::Ready(Ok(Arrived::Nothing));
                 }
+                Err(broken(lost.error))
             }
-            let ended = match ready!(connection.input.poll_fill(cx, &mut connection.stream, self.upstream.buffers())) {
-                Ok(1..) => continue,
-                Ok(0) => closed(),
-                Err(error) => error,
-            };
-            // A fresh connection that breaks off says something about its endpoint, an old one need not.
-            self.was_idle = connection.idle_since.take().is_some();
-            let may_help = self.was_idle || self.upstream.has_others();
-            let may_repeat = self.request.may_repeat || !self.upload.is_touched;
-            if may_help && may_repeat && !self.was_repeated && connection.input.is_empty() {
-                return Poll::Ready(Ok(Arrived::Nothing));
-            }
-            return Poll::Ready(Err(broken(ended)));
-        }
+        })
     }
 
     fn arrived(&mut self, head: ResponseHead) -> Result<Arrived, ExchangeError> {
@@ -205,7 +197,6 @@ impl Exchange {
         if status == 100 {
             self.upload.go_on();
         }
-        self.decoder = Decoder::of_response(head.framing);
         self.head = Some(head);
         Ok(match status {
             101 => Arrived::Switch,
@@ -215,18 +206,16 @@ impl Exchange {
     }
 
     fn drop_interim(&mut self) {
-        if let Some(head) = self.head.take_if(|head| head.status < 200)
-            && let Some(Lease { connection, .. }) = &mut self.lease
-        {
-            connection.input.consume(head.len);
+        if let Some(head) = self.head.take_if(|head| head.status < 200) {
+            self.way.drop_head(head.len);
         }
     }
 
     /// The head that has arrived, its reason and its fields. To be looked at before the body is asked for.
     pub(in super::super) fn response(&self) -> Option<(&ResponseHead, &[u8], Fields<'_>)> {
-        let (head, Lease { connection, .. }) = (self.head.as_ref()?, self.lease.as_ref()?);
-        let bytes = connection.input.unread();
-        Some((head, bytes.get(head.reason.clone()).unwrap_or(&[]), connection.spans.of(bytes)))
+        let head = self.head.as_ref()?;
+        let (reason, fields) = self.way.head(head)?;
+        Some((head, reason, fields))
     }
 
     /// Whether the head that has arrived is that of a 2xx.
@@ -236,34 +225,36 @@ impl Exchange {
 
     /// What the 101 that has come turned out to be says of the endpoint.
     pub(in super::super) fn judge_switch(&self, is_agreed: bool) {
-        if let Some(lease) = &self.lease {
-            self.upstream.judge(lease, if is_agreed { Reached::Answered } else { Reached::Failed });
+        if let Some(origin) = &self.origin {
+            self.upstream.judge(origin, if is_agreed { Reached::Answered } else { Reached::Failed });
         }
     }
 
     /// Gives HTTP up: the connection, and what has come after the head.
     pub(in super::super) fn switch(mut self) -> Option<(SwitchedEnd, Buffer)> {
-        let (head, mut lease) = (self.head.take()?, self.lease.take()?);
-        lease.connection.input.consume(head.len);
-        Some(lease.switch())
+        let (head, origin) = (self.head.take()?, self.origin.take()?);
+        let Way::H1(mut way) = self.way else { return None };
+        let mut connection = way.connection.take()?;
+        connection.input.consume(head.len);
+        Some(SwitchedEnd::new(*connection, origin))
     }
 
     /// The body follows from now on.
     pub(in super::super) fn begin_body(&mut self) {
-        if let (Some(head), Some(Lease { connection, .. })) = (&self.head, &mut self.lease) {
-            connection.input.consume(head.len);
+        if let Some(head) = &self.head {
+            self.way.drop_head(head.len);
         }
         self.give_back_if_done();
     }
 
     /// Whether the response has ended.
     pub(in super::super) fn has_ended(&self) -> bool {
-        self.decoder.has_ended()
+        self.way.has_ended()
     }
 
     /// The fields after the body, once that has ended.
     pub(in super::super) fn trailers(&self) -> Option<&FieldBuf> {
-        self.decoder.trailers()
+        self.way.trailers()
     }
 
     /// Bytes of the body that have been taken so far.
@@ -273,7 +264,7 @@ impl Exchange {
 
     /// How long the rest of the body is, if that is known.
     pub(in super::super) fn left(&self) -> Option<u64> {
-        self.decoder.left()
+        self.way.left()
     }
 
     /// Writes what has come of the response's body to `out`, until there is enough. `false`: that was the end.
@@ -283,39 +274,18 @@ impl Exchange {
         out: &mut Vec<u8>,
         encoder: &Encoder,
     ) -> Poll<Result<bool, &'static str>> {
-        let before = out.len();
-        loop {
-            let Some(Lease { connection, .. }) = &mut self.lease else { return Poll::Ready(Ok(false)) };
-            match self.decoder.next(connection.input.unread()) {
-                Step::Data { skipped, len } => {
-                    encoder.data(out, &connection.input.unread()[skipped..skipped + len]);
-                    connection.input.consume(skipped + len);
-                    self.body_bytes += len as u64;
-                    if out.len() - before >= PIECE_MAX {
-                        return Poll::Ready(Ok(true));
-                    }
-                }
-                Step::End(len) => {
-                    connection.input.consume(len);
-                    encoder.end(out, self.decoder.trailers());
-                    self.give_back_if_done();
-                    return Poll::Ready(Ok(false));
-                }
-                Step::Broken(_) => return Poll::Ready(Err(self.give_up("the framing of a chunk"))),
-                Step::More => {
-                    connection.input.consume(connection.input.unread().len());
-                    if out.len() > before {
-                        return Poll::Ready(Ok(true));
-                    }
-                    match ready!(connection.input.poll_fill(cx, &mut connection.stream, self.upstream.buffers())) {
-                        Ok(1..) => self.moved_at = time::instant_now(),
-                        Ok(0) if self.decoder.end() => {}
-                        Ok(0) => return Poll::Ready(Err(self.give_up("the connection ended"))),
-                        Err(_) => return Poll::Ready(Err(self.give_up("the connection broke"))),
-                    }
-                }
-            }
+        let mut progress = Progress::default();
+        let polled = self.way.poll_body(cx, out, encoder, self.upstream.buffers(), &mut progress);
+        self.body_bytes += progress.bytes;
+        if progress.has_moved {
+            self.moved_at = time::instant_now();
         }
+        match ready!(polled) {
+            Ok(false) => self.give_back_if_done(),
+            Ok(true) => return Poll::Ready(Ok(true)),
+            Err(cause) => return Poll::Ready(Err(self.give_up(cause))),
+        }
+        Poll::Ready(Ok(false))
     }
 
     /// Ready once nothing has moved for too long, or the whole took too long; that is the upstream's fault.
@@ -325,6 +295,7 @@ impl Exchange {
         deadline: &mut Deadline,
     ) -> Poll<&'static str> {
         ready!(deadline.poll(cx, self.patience.end(self.moved_at, self.patience.body_idle)));
+        self.way.abandon(true);
         Poll::Ready(self.give_up("it did not finish in time"))
     }
 
@@ -336,7 +307,8 @@ impl Exchange {
 
     /// The client did not take the answer.
     pub(in super::super) fn give_up_untaken(&mut self) {
-        self.lease = None;
+        self.way.abandon(false);
+        self.origin = None;
         self.upstream.count_untaken();
     }
 
@@ -347,7 +319,8 @@ impl Exchange {
 
     /// The answer does not come to its end.
     pub(in super::super) fn give_up(&mut self, cause: &'static str) -> &'static str {
-        self.lease = None;
+        self.way.abandon(false);
+        self.origin = None;
         self.upstream.count_broken(cause);
         cause
     }
@@ -365,22 +338,20 @@ impl Exchange {
 
     /// Moves the request on as far as it goes now.
     pub(in super::super) fn send(&mut self, cx: &mut Context<'_>, source: &mut impl Source) {
-        if let Some(Lease { connection, .. }) = &mut self.lease
-            && self.upload.send(cx, connection, source)
-        {
+        if self.way.send(cx, &mut self.upload, source) {
             self.moved_at = time::instant_now();
         }
     }
 
     /// The connection can be used again once both bodies have ended.
     fn give_back_if_done(&mut self) {
-        if !self.decoder.has_ended() {
+        if !self.way.has_ended() {
             return;
         }
         let may_keep = self.is_sent() && !self.wanted.is_alone;
         let keeps_alive = may_keep && self.head.as_ref().is_some_and(|head| head.keeps_alive);
-        if let Some(lease) = self.lease.take().filter(|lease| keeps_alive && lease.connection.out.pending() == 0) {
-            lease.give_back();
+        if let Some(origin) = self.origin.take() {
+            self.way.give_back(&origin, keeps_alive);
         }
     }
 }

@@ -13,11 +13,12 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::super::buffer::Out;
 use super::super::h1;
 use super::super::proxy_protocol::{self, Version};
-use super::super::settings::{Health, Upstream};
+use super::super::settings::{Health, Protocol, Upstream};
 use super::super::tls::ClientTls;
 use super::super::worker::Shared;
 use super::state::EndpointState;
 use super::transport::Transport;
+use super::{head_h2, trunk};
 use crate::policy::Spans;
 
 /// Checks on one endpoint, for as long as this is kept.
@@ -32,6 +33,7 @@ struct Checks {
 struct Way {
     health: Health,
     tls: Option<ClientTls>,
+    protocol: Protocol,
     /// Connections to it begin with a header, also this one.
     proxy_protocol: Option<Version>,
 }
@@ -39,8 +41,8 @@ struct Way {
 impl Way {
     /// None if it is not asked.
     fn of(settings: &Upstream) -> Option<Self> {
-        let &Upstream { ref health, ref tls, proxy_protocol, .. } = settings;
-        Some(Self { health: health.clone()?, tls: tls.clone(), proxy_protocol })
+        let &Upstream { ref health, ref tls, protocol, proxy_protocol, .. } = settings;
+        Some(Self { health: health.clone()?, tls: tls.clone(), protocol, proxy_protocol })
     }
 }
 
@@ -124,6 +126,10 @@ async fn status(state: &EndpointState, way: &Way) -> io::Result<u16> {
     let mut out = Out::default();
     let (host, path) = (&state.endpoint.host, &way.health.path);
     write!(out.bytes(), "GET {path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: weir\r\nconnection: close\r\n\r\n")?;
+    if way.protocol == Protocol::H2 {
+        let request = head_h2::request(out.bytes(), state.endpoint.scheme()).ok_or(io::ErrorKind::InvalidInput)?;
+        return trunk::ask(socket, request).await;
+    }
     poll_fn(|cx| socket.poll_send(cx, &mut out)).await?;
     let (mut read, mut spans) = (Vec::new(), Spans::default());
     loop {

@@ -1,4 +1,4 @@
-//! A connection in hand: whose it is, and what becomes of it.
+//! What a request goes out on, in hand: whose it is, and what becomes of it.
 
 use std::io;
 use std::pin::Pin;
@@ -13,6 +13,7 @@ use super::connection::Connection;
 use super::pool::Pool;
 use super::queue::Slot;
 use super::transport::Transport;
+use super::trunk::Seat;
 
 /// What a request needs of a connection.
 #[derive(Clone, Debug)]
@@ -26,50 +27,51 @@ pub(in super::super) struct Wanted {
     pub(in super::super) preamble: Option<Rc<[u8]>>,
 }
 
-/// A connection in hand, and where it came from.
+/// What a request goes out on.
+#[derive(Debug)]
+pub(super) enum Line {
+    /// A connection that it has for itself.
+    H1(Box<Connection>),
+    /// A stream of one that it shares.
+    H2(Seat),
+}
+
+/// A line in hand, and where it came from.
 #[derive(Debug)]
 pub(in super::super) struct Lease {
-    pub(super) connection: Box<Connection>,
-    pub(super) pool: Rc<Pool>,
-    /// The place of the pool among its upstream's.
-    index: usize,
+    pub(super) line: Line,
+    pub(super) origin: Origin,
     /// The request had to wait for it.
     pub(in super::super) was_queued: bool,
+}
+
+/// Whose a line is.
+#[derive(Debug)]
+pub(super) struct Origin {
+    pub(super) pool: Rc<Pool>,
+    /// The place of the pool among its upstream's.
+    pub(super) index: usize,
     /// While it is counted.
     flight: Option<Flight>,
 }
 
 impl Lease {
     /// That of a request to the endpoint of `pool`, which stands at `index`.
-    pub(super) fn new(connection: Box<Connection>, pool: &Rc<Pool>, index: usize, is_counted: bool) -> Self {
+    pub(super) fn new(line: Line, pool: &Rc<Pool>, index: usize, is_counted: bool) -> Self {
         let flight = if is_counted { Flight::new(pool) } else { None };
-        Self { connection, pool: Rc::clone(pool), index, was_queued: false, flight }
+        Self { line, origin: Origin { pool: Rc::clone(pool), index, flight }, was_queued: false }
     }
 
     /// The same, and whether the request had to wait for it.
     pub(super) fn queued(self, was_queued: bool) -> Self {
         Self { was_queued, ..self }
     }
+}
 
+impl Origin {
     /// What the endpoint is called where the client's `Host` is not kept.
     pub(super) fn host(&self) -> &str {
         &self.pool.spec.endpoint.host
-    }
-
-    /// The place of its endpoint among the upstream's.
-    pub(super) fn index(&self) -> usize {
-        self.index
-    }
-
-    /// Gives the connection back, to be used again.
-    pub(super) fn give_back(self) {
-        self.pool.put(self.connection);
-    }
-
-    /// The connection as bytes, and what has come through it already. Its endpoint counts it for as long as it is open.
-    pub(super) fn switch(self) -> (SwitchedEnd, Buffer) {
-        let Connection { stream, input, slot, .. } = *self.connection;
-        (SwitchedEnd { stream, _slot: slot, _flight: self.flight }, input)
     }
 }
 
@@ -100,6 +102,14 @@ pub(in super::super) struct SwitchedEnd {
     _flight: Option<Flight>,
 }
 
+impl SwitchedEnd {
+    /// The connection as bytes, and what has come through it already. Its endpoint counts it for as long as it is open.
+    pub(super) fn new(connection: Connection, origin: Origin) -> (Self, Buffer) {
+        let Connection { stream, input, slot, .. } = connection;
+        (Self { stream, _slot: slot, _flight: origin.flight }, input)
+    }
+}
+
 impl End for SwitchedEnd {
     fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut Buffer, buffers: &Buffers) -> Poll<io::Result<usize>> {
         let filled = input.poll_fill(cx, &mut self.stream, buffers);
@@ -114,9 +124,6 @@ impl End for SwitchedEnd {
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>, _buffers: &Buffers) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Transport::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
-            Transport::Tls(tls) => Pin::new(&mut **tls).poll_shutdown(cx),
-        }
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -17,11 +17,18 @@ mod state;
 
 mod connection;
 mod transport;
+mod trunk;
+mod trunks;
 
 mod exchange;
+mod head_h2;
 mod outcome;
 mod patience;
+mod stream_h2;
 mod upload;
+mod way;
+mod way_h1;
+mod way_h2;
 
 pub use ejection::Eject;
 pub(super) use endpoints::{Endpoints, Own};

@@ -17,8 +17,10 @@ pub(in super::super) enum ExchangeError {
     Busy,
     /// The upstream broke off.
     Broken(io::Error),
-    /// The upstream did not speak HTTP/1.
+    /// The upstream's answer cannot be read.
     Malformed(ResponseFault),
+    /// The request cannot be said in the protocol of the upstream.
+    Unsayable,
     /// The upstream changed to another protocol, and not as it was asked to.
     Switched,
     /// The upstream answered as if it had not been asked to change the protocol, which cannot be passed on.
@@ -52,7 +54,12 @@ pub(super) fn reached(arrived: &Result<Arrived, ExchangeError>, status: u16, was
     match arrived {
         // A switch only once it is held against what was asked for.
         Ok(Arrived::Interim | Arrived::Switch)
-        | Err(ExchangeError::ClientTimeout | ExchangeError::ClientBroken | ExchangeError::BodyTooLarge) => None,
+        | Err(
+            ExchangeError::ClientTimeout
+            | ExchangeError::ClientBroken
+            | ExchangeError::BodyTooLarge
+            | ExchangeError::Unsayable,
+        ) => None,
         Ok(Arrived::Nothing) | Err(ExchangeError::Broken(_)) if was_idle => None,
         // What a gateway says whose own upstream fails; any other status is an answer, also a 500.
         Ok(Arrived::Head) if !matches!(status, 502..=504) => Some(Reached::Answered),
@@ -95,6 +102,7 @@ mod tests {
             (Err(ExchangeError::ClientTimeout), false, None),
             (Err(ExchangeError::ClientBroken), false, None),
             (Err(ExchangeError::BodyTooLarge), false, None),
+            (Err(ExchangeError::Unsayable), false, None),
             (Err(broken(closed())), true, None),
             (Err(broken(closed())), false, failed),
             (Err(ExchangeError::Switched), true, failed),

@@ -1,4 +1,4 @@
-//! The idle connections of one worker to one endpoint, the most recently used first.
+//! The connections of one worker to one endpoint: idle ones, the most recently used first, or those that requests share.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::buffer::Buffers;
-use super::super::settings::Endpoint;
+use super::super::settings::{Endpoint, Protocol};
 use super::super::tls::ClientTls;
 use super::connection::{ConnectError, Connection};
 use super::queue::{Queue, Slot, WorkerBell};
 use super::state::EndpointState;
 use super::transport::Transport;
+use super::trunks::Trunks;
 
-/// Idle connections to one endpoint.
+/// Connections to one endpoint.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) spec: PoolSpec,
@@ -24,6 +25,8 @@ pub(super) struct Pool {
     worker: WorkerBell,
     #[allow(clippy::vec_box)] // boxed once; moved in and out on every request
     idle: RefCell<Vec<Box<Connection>>>,
+    /// Those that requests share; there are none of the others then.
+    pub(super) trunks: Trunks,
     /// How often idle connections have been looked after.
     sweeps: Cell<u64>,
     /// Nobody looks after it any more.
@@ -36,6 +39,7 @@ pub(super) struct Pool {
 pub(super) struct PoolSpec {
     pub(super) endpoint: Endpoint,
     pub(super) tls: Option<ClientTls>,
+    pub(super) protocol: Protocol,
     pub(super) max_idle: usize,
     pub(super) idle_timeout: Duration,
     pub(super) connect_timeout: Duration,
@@ -56,7 +60,7 @@ impl Pool {
         buffers: Rc<Buffers>,
     ) -> Self {
         let (idle, sweeps, is_closed) = (RefCell::default(), Cell::new(0), Cell::new(false));
-        Self { spec, state, queue, worker, idle, sweeps, is_closed, buffers }
+        Self { spec, state, queue, worker, idle, trunks: Trunks::default(), sweeps, is_closed, buffers }
     }
 
     /// An idle connection that was still open a moment ago.
@@ -70,9 +74,36 @@ impl Pool {
         None
     }
 
-    /// Whether [`Pool::take`] may have one.
+    /// Closes a connection that another worker could have, if there is one.
+    pub(super) fn shed(&self) -> Option<()> {
+        if self.is_shared() { self.shed_trunk().then_some(()) } else { self.take().map(drop) }
+    }
+
+    /// Whether a request may need no new connection.
     pub(super) fn has_idle(&self) -> bool {
-        !self.idle.borrow().is_empty()
+        if self.is_shared() { self.has_seat() } else { !self.idle.borrow().is_empty() }
+    }
+
+    /// Whether anybody waits for its connections.
+    pub(super) fn has_waiters(&self) -> bool {
+        self.spec.is_capped && self.queue.as_ref().is_some_and(|queue| queue.has_waiters())
+    }
+
+    /// Wakes who is in front. Says whether that is a request of this worker.
+    pub(super) fn wake_waiters(&self) -> bool {
+        let Some(queue) = self.queue.as_ref().filter(|queue| queue.is_front_of(&self.worker)) else { return false };
+        queue.wake_front();
+        true
+    }
+
+    /// How often it has been looked after.
+    pub(super) fn sweeps(&self) -> u64 {
+        self.sweeps.get()
+    }
+
+    /// Whether nobody looks after it any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.get()
     }
 
     /// A new connection, which holds `slot` and begins with `preamble`.
@@ -115,6 +146,7 @@ impl Pool {
     pub(super) fn close(&self) {
         self.is_closed.set(true);
         self.idle.borrow_mut().clear();
+        self.close_trunks();
     }
 
     /// Closes what has been idle for too long or was closed from the other side. To be called every
@@ -127,5 +159,6 @@ impl Pool {
         let is_kept =
             |connection: &mut Box<Connection>| connection.idle_since.is_some_and(is_fresh) && connection.is_reusable();
         self.idle.borrow_mut().retain_mut(is_kept);
+        self.sweep_trunks(|since| !is_fresh(since));
     }
 }

@@ -140,7 +140,7 @@ mod tests {
     use arc_swap::ArcSwap;
     use tokio::sync::watch;
 
-    use super::super::super::settings::{Balance, Bounds, Settings, Timeouts};
+    use super::super::super::settings::{Balance, Bounds, Protocol, Settings, Timeouts};
     use super::super::super::tls::ServerName;
     use super::*;
     use crate::gate::{Gate, HoldCaps};
@@ -165,6 +165,7 @@ mod tests {
             name: Some("a".into()),
             endpoints: authorities.iter().map(|authority| endpoint(authority)).collect(),
             tls: None,
+            protocol: Protocol::Http1,
             balance: Balance::RoundRobin,
             health: None,
             eject: None,

@@ -1,5 +1,7 @@
 //! Where a request can go at once, and waiting until there is such a place.
 
+use std::rc::Rc;
+
 use tokio::time::timeout_at;
 
 use super::super::settings::Cap;
@@ -8,6 +10,7 @@ use super::endpoints::Endpoints;
 use super::lease::{Lease, Wanted};
 use super::pool::Pool;
 use super::queue::Slot;
+use super::trunks::Opening;
 use crate::time;
 
 /// Where a request can go.
@@ -17,6 +20,8 @@ pub(super) enum Room {
     Idle(Lease),
     /// On a new one to the endpoint at this place, which is counted already.
     New(usize, Option<Slot>),
+    /// On one to the endpoint at this place that is being opened.
+    Soon(usize, Rc<Opening>),
 }
 
 impl Endpoints {
@@ -34,8 +39,17 @@ impl Endpoints {
         None
     }
 
-    /// A new connection to the endpoint at `index`, if it has fewer than it may have.
+    /// The same at the endpoint at `index`. An idle connection that nobody shares was looked for before.
+    pub(super) fn open_at(&self, index: usize, wanted: &Wanted) -> Option<Room> {
+        let shared = if self.pool(index).is_shared() { self.idle(index, wanted) } else { None };
+        shared.map(Room::Idle).or_else(|| self.open(index, wanted))
+    }
+
+    /// A new connection to the endpoint at `index`, if it has fewer than it may have, or one that is being opened.
     pub(super) fn open(&self, index: usize, wanted: &Wanted) -> Option<Room> {
+        if let Some(opening) = self.pool(index).opening() {
+            return Some(Room::Soon(index, opening));
+        }
         let at_most = self.cap().map_or(usize::MAX, |cap| cap.max_connections);
         let Some((state, queue)) = self.pool(index).state.as_ref().zip(self.queue()) else {
             return Some(Room::New(index, None));

@@ -41,6 +41,16 @@ impl Transport {
         }
     }
 
+    /// Fails where there is TLS and the service did not agree on HTTP/2.
+    pub(super) fn agreed_on_h2(&self) -> io::Result<()> {
+        match self {
+            Self::Tls(tls) if !ClientTls::agreed_on_h2(tls) => {
+                Err(io::Error::other("it did not agree on HTTP/2 by ALPN"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether nothing has come, also no end. Without TLS it costs no system call unless the socket has reported
     /// something.
     pub(super) fn is_silent(&mut self) -> bool {
@@ -84,6 +94,47 @@ async fn socket(endpoint: &Endpoint, resolved: Option<SocketAddr>) -> io::Result
     // Latency before packet count; a failure to set it costs only that.
     let _ = stream.set_nodelay(true);
     Ok(Socket::Tcp(stream))
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Self::Tls(tls) => Pin::new(&mut **tls).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, slices),
+            Self::Tls(tls) => Pin::new(&mut **tls).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(socket) => socket.is_write_vectored(),
+            Self::Tls(tls) => tls.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            Self::Tls(tls) => Pin::new(&mut **tls).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Self::Tls(tls) => Pin::new(&mut **tls).poll_shutdown(cx),
+        }
+    }
 }
 
 impl AsyncRead for Transport {

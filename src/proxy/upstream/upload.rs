@@ -1,6 +1,7 @@
 //! The half of an exchange that goes out: the head of a request, and its body as that comes.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::super::encode::Encoder;
 use super::super::pace::Pace;
-use super::connection::Connection;
+use crate::policy::FieldBuf;
 
 /// How long an upstream may take to ask for the body of a request that says `Expect: 100-continue`. Then it is sent
 /// anyway, as RFC 9110, section 10.1.1, allows.
@@ -26,6 +27,24 @@ pub(in super::super) trait Source {
         encoder: &Encoder,
         left: &mut u64,
     ) -> Poll<Result<bool, BodyFault>>;
+
+    /// The fields after the body, once that has ended.
+    fn trailers(&self) -> Option<&FieldBuf>;
+}
+
+/// What a request goes out on.
+pub(super) trait Carrier {
+    /// Sends what is taken of what is to be sent; ready when nothing is left.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Whether none of it can have reached the upstream.
+    fn is_untouched(&self) -> bool;
+
+    /// Where the next piece of the body is put. What was there before is gone.
+    fn next_piece(&mut self) -> &mut Vec<u8>;
+
+    /// The last piece is there.
+    fn end(&mut self, trailers: Option<&FieldBuf>);
 }
 
 /// Why a client's body is not sent on to its end.
@@ -120,6 +139,12 @@ impl Upload {
         (self.awaits_client, self.is_touched) = (false, false);
     }
 
+    /// Begins anew with what has been taken of the body, which is all of it if `is_whole`.
+    pub(super) fn resume(&mut self, is_whole: bool) {
+        self.stage = if is_whole { Stage::Ended } else { Stage::Running };
+        (self.awaits_client, self.is_touched) = (false, false);
+    }
+
     /// Whether all of it has been taken.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.stage, Stage::Ended)
@@ -133,6 +158,11 @@ impl Upload {
         }
     }
 
+    /// Whether nothing more of it will be taken from the client.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Ended | Stage::Refused | Stage::Cut(_))
+    }
+
     /// The upstream has asked for the body.
     pub(super) fn go_on(&mut self) {
         if let Stage::Expected(_) = self.stage {
@@ -141,15 +171,15 @@ impl Upload {
     }
 
     /// Moves on as far as it goes now. Says whether anything of the body moved.
-    pub(super) fn send(&mut self, cx: &mut Context<'_>, connection: &mut Connection, source: &mut impl Source) -> bool {
+    pub(super) fn send(&mut self, cx: &mut Context<'_>, carrier: &mut impl Carrier, source: &mut impl Source) -> bool {
         let mut has_moved = false;
         self.awaits_client = false;
         if matches!(self.stage, Stage::Refused | Stage::Cut(_)) {
             return has_moved;
         }
         loop {
-            let written = connection.poll_send(cx);
-            self.is_touched |= !connection.out.is_untouched();
+            let written = carrier.poll_send(cx);
+            self.is_touched |= !carrier.is_untouched();
             match written {
                 Poll::Pending => {
                     self.pace.rest();
@@ -170,9 +200,8 @@ impl Upload {
             if !matches!(self.stage, Stage::Running) {
                 return has_moved;
             }
-            connection.out.clear();
             let left = self.left;
-            let polled = source.poll_body(cx, connection.out.bytes(), &self.encoder, &mut self.left);
+            let polled = source.poll_body(cx, carrier.next_piece(), &self.encoder, &mut self.left);
             self.pace.moved(left - self.left);
             match polled {
                 Poll::Pending => {
@@ -180,7 +209,10 @@ impl Upload {
                     return has_moved;
                 }
                 Poll::Ready(Ok(true)) => has_moved = true,
-                Poll::Ready(Ok(false)) => (self.stage, has_moved) = (Stage::Ended, true),
+                Poll::Ready(Ok(false)) => {
+                    carrier.end(source.trailers());
+                    (self.stage, has_moved) = (Stage::Ended, true);
+                }
                 Poll::Ready(Err(fault)) => self.stage = Stage::Cut(fault),
             }
         }

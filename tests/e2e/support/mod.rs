@@ -2,6 +2,7 @@
 
 mod client;
 mod h2;
+mod h2_service;
 mod servers;
 mod tls;
 mod upstream;
@@ -9,9 +10,10 @@ mod weir;
 
 pub use client::{Answer, Client};
 pub use h2::{Channel, H2Answer, H2Client, over_h2, over_h2_tls};
+pub use h2_service::{Call, H2Service, Taking, send_all};
 pub use servers::{Kind, Server};
 pub use tls::{Cert, TlsClient, connect_tls, trusting};
-pub use upstream::{Received, Upstream, echo};
+pub use upstream::{Peer, Received, Upstream, echo};
 pub use weir::{NEVER, Weir};
 
 use std::time::{Duration, Instant};

@@ -1,0 +1,258 @@
+//! Streams and connections: how many there are, and what becomes of requests when a connection goes away.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use h2::Reason;
+use http::{Request, Response};
+use http_body_util::{Empty, Full};
+
+use super::{alone, mirror};
+use crate::ops::until;
+use crate::support::{Call, Client, H2Service, NEVER, Taking, Weir, over_h2};
+
+/// A service whose calls end only once this is true.
+fn slow(taking: Taking) -> (H2Service, Arc<AtomicBool>) {
+    let may_end = Arc::<AtomicBool>::default();
+    let ends = Arc::clone(&may_end);
+    let service = H2Service::start_by(taking, move |call: Call| {
+        let ends = Arc::clone(&ends);
+        async move {
+            while !ends.load(Ordering::SeqCst) {
+                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            }
+            mirror(call).await;
+        }
+    });
+    (service, may_end)
+}
+
+fn ask(weir: &Weir, path: &str) -> Client {
+    let mut client = Client::connect(weir.address());
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    client
+}
+
+#[test]
+fn no_connection_has_more_streams_than_its_service_allows() {
+    let (service, may_end) = slow(Taking { streams: Some(2), ..Taking::default() });
+    let weir = alone(&service, "", "");
+    // The first one tells how many it allows.
+    let mut clients = vec![ask(&weir, "/first")];
+    service.wait_until(|service| service.called().len() == 1);
+    clients.extend((1..6).map(|turn| ask(&weir, &format!("/{turn}"))));
+    service.wait_until(|service| service.called().len() == 6);
+    assert_eq!(service.connections(), 3);
+    for connection in 1..=3 {
+        assert_eq!(service.called().iter().filter(|called| called.connection == connection).count(), 2);
+    }
+    may_end.store(true, Ordering::SeqCst);
+    assert!(clients.iter_mut().all(|client| client.answer().status == 200));
+    // What is free is used before another one is opened.
+    for client in &mut clients {
+        assert_eq!(client.get("/again").status, 200);
+    }
+    assert_eq!(service.connections(), 3);
+}
+
+#[test]
+fn idle_connections_are_closed() {
+    let service = H2Service::start(mirror);
+    let weir = alone(&service, "idle_timeout = \"1s\"", "");
+    assert_eq!(ask(&weir, "/").answer().status, 200);
+    service.wait_until(|service| service.open() == 0);
+    let none = alone(&service, "max_idle = 0", "");
+    for turn in 1..4 {
+        assert_eq!(ask(&none, "/").answer().status, 200);
+        service.wait_until(|service| service.open() == 0);
+        assert_eq!(service.connections(), 1 + turn);
+    }
+}
+
+#[test]
+fn the_bound_on_connections_holds_and_requests_wait() {
+    let (service, may_end) = slow(Taking { streams: Some(1), ..Taking::default() });
+    let weir = alone(&service, "max_connections = 1\nmax_queued = 2", "");
+    let mut clients = vec![ask(&weir, "/0")];
+    service.wait_until(|service| service.called().len() == 1);
+    for turn in 1..3 {
+        clients.push(ask(&weir, &format!("/{turn}")));
+        weir.wait_for_metric("weir_upstream_queued{upstream=\"a\"}", |queued| queued == f64::from(turn));
+    }
+    assert_eq!(ask(&weir, "/beyond").answer().status, 503);
+    may_end.store(true, Ordering::SeqCst);
+    for client in &mut clients {
+        assert_eq!(client.answer().status, 200);
+    }
+    let uris: Vec<_> = service.called().iter().map(|called| called.uri.clone()).collect();
+    assert_eq!(uris, ["http://a/0", "http://a/1", "http://a/2"]);
+    assert_eq!(service.connections(), 1);
+}
+
+/// A connection that another worker needs is given up, however busy it is.
+#[test]
+fn workers_take_turns_at_the_only_connection() {
+    let service = H2Service::start(mirror);
+    let weir = Weir::with(&format!("{}{NEVER}", service.upstream("max_connections = 1\nqueue_timeout = \"15s\"")));
+    // Which worker gets a connection is chance; with this many both have some.
+    let mut clients: Vec<_> = (0..24).map(|_| Client::connect(weir.address())).collect();
+    for _ in 0..4 {
+        for client in &mut clients {
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+        for client in &mut clients {
+            assert_eq!(client.answer().status, 200);
+        }
+    }
+    assert!(service.connections() > 1, "both workers had one");
+    let connections = format!("weir_endpoint_connections{{endpoint=\"http://{}\",upstream=\"a\"}}", service.address());
+    assert_eq!(weir.metric(&connections), 1.0);
+}
+
+#[test]
+fn the_least_loaded_gets_the_next() {
+    let (slow, may_end) = slow(Taking::default());
+    let fast = H2Service::start(mirror);
+    let endpoints = format!("endpoints = [\"http://{}\", \"http://{}\"]", slow.address(), fast.address());
+    let more = "balance = \"least_connections\"";
+    let weir = Weir::with(&format!("[upstreams.a]\n{endpoints}\nprotocol = \"h2\"\n{more}\n{NEVER}"));
+    let mut held = ask(&weir, "/held");
+    slow.wait_until(|slow| slow.called().len() == 1);
+    for _ in 0..5 {
+        assert_eq!(ask(&weir, "/").answer().status, 200);
+    }
+    assert_eq!((slow.called().len(), fast.called().len()), (1, 5));
+    may_end.store(true, Ordering::SeqCst);
+    assert_eq!(held.answer().status, 200);
+}
+
+/// A service that says goodbye all the time loses no request, also none with a body.
+#[test]
+fn connections_that_go_away_cost_nothing() {
+    let service = H2Service::start_by(Taking { calls: Some(3), ..Taking::default() }, mirror);
+    let weir = alone(&service, "", "");
+    over_h2(weir.address(), async |client, _| {
+        for _ in 0..10 {
+            let mut asking = Vec::new();
+            for _ in 0..8 {
+                let mut client = client.clone();
+                asking.push(tokio::spawn(async move { client.post("/", "abc").await }));
+            }
+            for asked in asking {
+                let answer = asked.await.unwrap().unwrap();
+                assert_eq!((answer.status, &*answer.body), (200, &b"abc"[..]), "{answer:?}");
+            }
+        }
+    });
+    assert!(service.connections() >= 8, "{}", service.connections());
+}
+
+/// The first call is refused before it is looked at.
+fn refusing(reason: Reason) -> (H2Service, Arc<AtomicUsize>) {
+    let calls = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&calls);
+    let service = H2Service::start(move |mut call: Call| {
+        let turn = count.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if turn == 0 {
+                // As late as it may be: all of the body that it takes has come.
+                while let Some(Ok(_)) = call.body.data().await {}
+                call.respond.send_reset(reason);
+                return;
+            }
+            mirror(call).await;
+        }
+    });
+    (service, calls)
+}
+
+#[test]
+fn what_was_refused_unseen_goes_out_once_more() {
+    let (service, calls) = refusing(Reason::REFUSED_STREAM);
+    let weir = alone(&service, "", "");
+    over_h2(weir.address(), async |mut client, _| {
+        let answer = client.post("/", "x".repeat(1000)).await.unwrap();
+        assert_eq!((answer.status, answer.body.len()), (200, 1000));
+    });
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    // Any other end may come after something has happened.
+    let (service, calls) = refusing(Reason::INTERNAL_ERROR);
+    let weir = alone(&service, "", "");
+    over_h2(weir.address(), async |mut client, _| {
+        assert_eq!(client.post("/", "x").await.unwrap().status, 502);
+        assert_eq!(client.post("/", "x").await.unwrap().status, 200);
+    });
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+}
+
+/// Only so much of a body is kept to be sent again.
+#[test]
+fn a_long_body_is_not_sent_twice() {
+    let calls = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&calls);
+    let service = H2Service::start_by(Taking { window: Some(1 << 20), ..Taking::default() }, move |mut call: Call| {
+        let turn = count.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if turn > 0 {
+                return mirror(call).await;
+            }
+            let mut taken = 0;
+            while let Some(Ok(data)) = call.body.data().await {
+                taken += data.len();
+                let _ = call.body.flow_control().release_capacity(data.len());
+                if taken > 200_000 {
+                    return call.respond.send_reset(Reason::REFUSED_STREAM);
+                }
+            }
+        }
+    });
+    let weir = alone(&service, "", "");
+    over_h2(weir.address(), async |mut client, _| {
+        let head = Request::post("http://a/");
+        let answer = client.send(head, Full::new(vec![0; 300_000].into())).await.unwrap();
+        assert_eq!(answer.status(), 502);
+    });
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn checks_speak_it_too() {
+    let is_well = Arc::new(AtomicBool::new(true));
+    let well = Arc::clone(&is_well);
+    let service = H2Service::start(move |mut call: Call| {
+        let status = if well.load(Ordering::SeqCst) { 204 } else { 500 };
+        async move {
+            let _ = call.respond.send_response(Response::builder().status(status).body(()).unwrap(), true);
+        }
+    });
+    let health = "health = { path = \"/healthz\", interval = \"10ms\", unhealthy_after = 1, healthy_after = 1 }";
+    let weir = alone(&service, health, "");
+    let healthy = format!("weir_endpoint_healthy{{endpoint=\"http://{}\",upstream=\"a\"}}", service.address());
+    service.wait_until(|service| service.called().len() > 2);
+    assert_eq!(weir.metric(&healthy), 1.0);
+    assert_eq!(service.called()[0].uri, format!("http://{}/healthz", service.address()));
+    is_well.store(false, Ordering::SeqCst);
+    until("it is out", || weir.metric(&healthy) == 0.0);
+    is_well.store(true, Ordering::SeqCst);
+    until("it is in", || weir.metric(&healthy) == 1.0);
+}
+
+/// What no service can be reached for is not charged.
+#[test]
+fn what_reached_nobody_is_given_back() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = nobody.local_addr().unwrap();
+    drop(nobody);
+    let limit = "[[limit]]\nname = \"all\"\nkey = []\nrate = \"3/h\"\n";
+    let text = format!("[upstream]\nurl = \"http://{address}\"\nprotocol = \"h2\"\n{limit}");
+    let weir = Weir::with(&text);
+    for _ in 0..8 {
+        let answer = Client::connect(weir.address()).get("/");
+        assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (502, Some("3")));
+    }
+    over_h2(weir.address(), async |mut client, _| {
+        let answer = client.send(Request::get("http://a/"), Empty::new()).await.unwrap();
+        assert_eq!(answer.status(), 502);
+    });
+}
