@@ -25,6 +25,7 @@ mod sealed;
 mod beyond;
 mod bounds;
 mod failures;
+mod grpc;
 mod h2;
 mod hold;
 
