@@ -1,9 +1,9 @@
 //! Requests over HTTP/2, which hyper speaks: each stream is one request, and a task.
 
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::spawn_local;
 
 use super::answer::{self, Asked, Upstream};
@@ -25,7 +25,7 @@ use super::connection::draining;
 use super::deadline::Deadline;
 use super::encode::Encoder;
 use super::h1::{Framing, HeadFault};
-use super::h2::{self, AnswerBody, FrameIo, StreamEnd};
+use super::h2::{self, AnswerBody, FrameIo, InFlight, StreamEnd, Streams};
 use super::peer::Peer;
 use super::request::{Protocol, Request, Target};
 use super::service::{Admitted, Life, Passed, Stop};
@@ -43,6 +43,12 @@ use crate::time;
 /// How often a client is asked whether it is still there, and how long it has to say so.
 const PING: Duration = Duration::from_secs(20);
 
+/// Streams that their client resets before they are looked at. Beyond, the connection ends.
+const RESETS_MAX: usize = 20;
+/// Streams that Weir resets because of their client's mistake, of which one more than may be open is the most usual: a
+/// client may open many before it knows how many. Beyond, the connection ends.
+const ERRORS_MAX: usize = 256;
+
 /// Switching Protocols (RFC 9110, section 15.2.2).
 const SWITCHING: u16 = 101;
 
@@ -58,20 +64,17 @@ pub(super) async fn serve(
     bounds: Bounds,
     mut stage: watch::Receiver<Stage>,
 ) {
-    let in_flight = Rc::<Cell<u32>>::default();
-    let spent = Rc::new(Spent { left: Cell::new(bounds.max_requests), all: Notify::new() });
+    let streams = Streams::new(bounds.max_requests);
     let view = worker.views.view();
     let timeouts = Rc::clone(&view.timeouts);
     let takes_connect = upgrade::takes_connect(&view.current.settings);
     drop(view);
-    let io = FrameIo::new(stream, first, timeouts, Rc::clone(&in_flight), Rc::clone(&worker.buffers));
+    let io = FrameIo::new(stream, first, timeouts, Rc::clone(&streams), Rc::clone(&worker.buffers));
     let peer_text = peer.text.clone();
     let peer = Rc::new(peer);
-    let counter = Rc::clone(&spent);
+    let (counter, metrics) = (Rc::clone(&streams), Arc::clone(&worker.shared.metrics));
     let service = service_fn(move |request: HttpRequest<Incoming>| {
-        counter.count();
-        in_flight.set(in_flight.get() + 1);
-        serve_one(Rc::clone(&worker), Rc::clone(&peer), InFlight(Rc::clone(&in_flight)), request)
+        serve_one(Rc::clone(&worker), Rc::clone(&peer), counter.request(), request)
     });
     let mut builder = http2::Builder::new(Local);
     if takes_connect {
@@ -81,6 +84,8 @@ pub(super) async fn serve(
         .timer(TokioTimer::new())
         .max_concurrent_streams(bounds.max_h2_streams)
         .max_header_list_size(u32::try_from(bounds.max_head_bytes).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(ERRORS_MAX)
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING)
         .serve_connection(TokioIo::new(io), service);
@@ -88,55 +93,29 @@ pub(super) async fn serve(
     let last = async {
         tokio::select! {
             () = draining(&mut stage) => {}
-            () = spent.all.notified() => {}
+            () = streams.all_come() => {}
+        }
+    };
+    let served = async {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => ended,
+            () = last => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
         }
     };
     let ended = tokio::select! {
         biased;
-        ended = connection.as_mut() => ended,
-        () = last => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+        ended = served => ended,
+        () = streams.flooded() => {
+            metrics.problems.with_label_values(&["abandoned_streams"]).inc();
+            return;
         }
     };
     if let Err(error) = ended {
         tracing::debug!(peer = %peer_text, %error, "connection ended");
-    }
-}
-
-/// The requests that a connection may have.
-#[derive(Debug)]
-struct Spent {
-    left: Cell<u32>,
-    /// Told when the last of them has come.
-    all: Notify,
-}
-
-impl Spent {
-    fn count(&self) {
-        let left = self.left.get();
-        self.left.set(left.saturating_sub(1));
-        if left == 1 {
-            self.all.notify_one();
-        }
-    }
-}
-
-/// A request whose answer has not ended.
-#[derive(Debug)]
-pub(super) struct InFlight(Rc<Cell<u32>>);
-
-impl InFlight {
-    /// What is left of a request after its answer.
-    fn another(&self) -> Self {
-        self.0.set(self.0.get() + 1);
-        Self(Rc::clone(&self.0))
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.set(self.0.get().saturating_sub(1));
     }
 }
 
@@ -196,7 +175,7 @@ fn serve_one(
         };
         let response = match forwarded {
             Ok(Forwarded::Answer(answer)) => {
-                answer.map(|(exchange, body, bill)| AnswerBody::upstream(exchange, body, bill, in_flight))
+                answer.map(|(exchange, body, bill)| AnswerBody::upstream(exchange, body, bill, in_flight.answered()))
             }
             Ok(Forwarded::Tunnel(response, switched)) => {
                 let (patience, buffers) = (Patience::of(&view.timeouts), Rc::clone(&worker.buffers));
@@ -205,11 +184,11 @@ fn serve_one(
                     tunnel(come.stream, switched, patience, buffers).await;
                     drop(counted);
                 });
-                response.map(|()| AnswerBody::own(Bytes::new(), in_flight))
+                response.map(|()| AnswerBody::own(Bytes::new(), in_flight.answered()))
             }
             Err(Stop::Answer(own)) => {
                 let response = answer::write_own_h2(&own, asked, settings.profiles);
-                response.map(|bytes| AnswerBody::own(Bytes::from(bytes), in_flight))
+                response.map(|bytes| AnswerBody::own(Bytes::from(bytes), in_flight.answered()))
             }
             Err(Stop::Abandoned) => return Err(std::io::ErrorKind::ConnectionAborted.into()),
         };

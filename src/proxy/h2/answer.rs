@@ -25,8 +25,9 @@ use tokio::time::{Instant, sleep_until};
 use super::super::deadline::Deadline;
 use super::super::encode::Encoder;
 use super::super::hop;
-use super::super::over_h2::{InFlight, StreamBody};
+use super::super::over_h2::StreamBody;
 use super::super::upstream::Exchange;
+use super::InFlight;
 use crate::gate::Bill;
 use crate::time;
 

@@ -1,6 +1,5 @@
 //! The socket of an HTTP/2 connection, with deadlines for clients that say nothing or take nothing.
 
-use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -15,6 +14,7 @@ use super::super::settings::Timeouts;
 use super::super::socket::Socket;
 use super::super::stream::Stream;
 use super::super::tls::TlsStream;
+use super::Streams;
 use crate::time;
 
 /// What hyper reads and writes.
@@ -25,8 +25,7 @@ pub(in super::super) struct FrameIo {
     first: Buffer,
     buffers: Rc<Buffers>,
     timeouts: Rc<Timeouts>,
-    /// Streams whose answer has not ended.
-    in_flight: Rc<Cell<u32>>,
+    streams: Rc<Streams>,
     idle_since: Option<Instant>,
     idle_deadline: Deadline,
     blocked_since: Option<Instant>,
@@ -38,7 +37,7 @@ impl FrameIo {
         stream: Stream,
         first: Buffer,
         timeouts: Rc<Timeouts>,
-        in_flight: Rc<Cell<u32>>,
+        streams: Rc<Streams>,
         buffers: Rc<Buffers>,
     ) -> Self {
         stream.socket().bound_unsent();
@@ -47,7 +46,7 @@ impl FrameIo {
             first,
             buffers,
             timeouts,
-            in_flight,
+            streams,
             idle_since: None,
             idle_deadline: Deadline::default(),
             blocked_since: None,
@@ -124,8 +123,9 @@ fn poll_write_tls_joined(
 }
 
 impl AsyncRead for FrameIo {
-    /// Ends the stream once nothing has been asked for too long. hyper reads again whenever something happens, so
-    /// that it is seen when the last answer ends.
+    /// Ends the stream once nothing has been asked for too long, whatever else has come: heads that never end, and
+    /// frames that ask for nothing. hyper reads again whenever something happens, so that it is seen when the last
+    /// answer ends.
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !this.first.is_empty() {
@@ -136,15 +136,20 @@ impl AsyncRead for FrameIo {
             Stream::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
             tls @ Stream::Tls(_) => tls.poll_fill(cx, &mut this.first, &this.buffers).map_ok(|_| ()),
         };
-        if let Poll::Ready(read) = read {
-            this.take_first(buf);
+        let is_idle = this.streams.are_idle();
+        if read.is_ready() && !is_idle {
             this.idle_since = None;
-            return Poll::Ready(read);
+            this.take_first(buf);
+            return read;
         }
-        let now = if this.in_flight.get() > 0 { None } else { this.idle_since };
-        let since = *this.idle_since.insert(now.unwrap_or_else(time::instant_now));
-        ready!(this.idle_deadline.poll(cx, since + this.timeouts.keep_alive));
-        if this.in_flight.get() > 0 { Poll::Pending } else { Poll::Ready(Ok(())) }
+        let before = this.idle_since.filter(|_| is_idle);
+        let since = *this.idle_since.insert(before.unwrap_or_else(time::instant_now));
+        let overdue = this.idle_deadline.poll(cx, since + this.timeouts.keep_alive).is_ready() && is_idle;
+        if overdue {
+            return Poll::Ready(Ok(()));
+        }
+        this.take_first(buf);
+        read
     }
 }
 

@@ -6,10 +6,12 @@
 
 mod answer;
 mod io;
+mod streams;
 mod tunnel;
 
 pub(super) use answer::AnswerBody;
 pub(super) use io::FrameIo;
+pub(super) use streams::{InFlight, Streams};
 pub(super) use tunnel::StreamEnd;
 
 use http::header::CONTENT_LENGTH;

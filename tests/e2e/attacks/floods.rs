@@ -81,6 +81,51 @@ fn of_names() {
     lab.is_well();
 }
 
+/// Keys, paths, hosts, methods, queries, header names, cookies and addresses that nobody has sent before, under limits
+/// keyed by each. `WEIR_FLOOD=1000000` makes it a million of them.
+#[test]
+fn of_everything_at_once() {
+    let count = std::env::var("WEIR_FLOOD").map_or(8000, |count| count.parse().unwrap());
+    let by = |part: &str| {
+        let name = part.replace(':', "-");
+        format!("[[limit]]\nname = \"{name}\"\nkey = [\"{part}\"]\nrate = \"1000/h\"\nmax_keys = 1000\n")
+    };
+    let parts = ["ip", "path", "host", "method", "header:x-key", "query:q", "cookie:c"];
+    let config: String = parts.map(by).concat();
+    let lab = Lab::start("trusted_proxies = [\"127.0.0.1\"]", &config);
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = move || {
+        // xorshift64*
+        random ^= random >> 12;
+        random ^= random << 25;
+        random ^= random >> 27;
+        random.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    };
+    let mut request = move |_| {
+        let [key, more, path, query, host] = [(); 5].map(|()| next());
+        let ip = std::net::Ipv6Addr::from(u128::from(key) << 64 | u128::from(more));
+        format!(
+            "M{:X} /{more:x}/{path:x}?q={query:x} HTTP/1.1\r\nhost: {host:x}.test\r\nx-key: {key:x}{more:x}\r\n\
+             cookie: c={path:x}\r\nx-{query:x}: {host:x}\r\nx-forwarded-for: {ip}\r\n\r\n",
+            key >> 8,
+        )
+    };
+    flood(&lab.weir, (0..2000).map(&mut request));
+    let (series_before, memory_before) = (series(&lab.weir), resident_kb(&lab.weir));
+    for _ in 0..count / 2000 {
+        flood(&lab.weir, (0..2000).map(&mut request));
+    }
+    assert_eq!(series(&lab.weir), series_before);
+    let growth = resident_kb(&lab.weir).saturating_sub(memory_before);
+    // The seven sketches of 2 MiB are touched bit by bit.
+    assert!(growth < GROWTH_KB + 7 * (2 << 10), "{growth} KB more");
+    for part in parts {
+        let keys = lab.weir.metric(&format!("weir_keys{{limit=\"{}\"}}", part.replace(':', "-")));
+        assert!(keys <= MAX_KEYS + 2.0, "{part}: {keys}");
+    }
+    lab.is_well();
+}
+
 #[test]
 fn of_idle_connections() {
     let lab = Lab::start("max_connections = 100", "");

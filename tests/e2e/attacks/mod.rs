@@ -6,6 +6,7 @@ mod differential;
 mod floods;
 mod framing;
 mod h2_bodies;
+mod h2_bounds;
 mod h2_floods;
 pub mod h2_frames;
 mod h2_heads;

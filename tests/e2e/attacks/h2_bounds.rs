@@ -1,0 +1,276 @@
+//! What one HTTP/2 connection can make Weir do: bounded, whichever rule of the protocol is bent for it.
+
+use std::time::{Duration, Instant};
+
+use super::h2_frames::{
+    ACK, CLEAN, CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, GOAWAY, H2, HEADERS, PING, RST_STREAM, SETTINGS,
+    block, frame, probe,
+};
+use super::lab::Lab;
+use crate::support::{NEVER, PATIENCE, Upstream};
+
+const PRIORITY: u8 = 2;
+const PUSH_PROMISE: u8 = 5;
+const WINDOW_UPDATE: u8 = 8;
+const CANCEL: [u8; 4] = [0, 0, 0, 8];
+const ABANDONED: &str = "weir_problems_total{kind=\"abandoned_streams\"}";
+/// What the process may grow by: buffers of some connections, the allocator's slack.
+const GROWTH: usize = 16 << 20;
+
+type Field<'a> = (&'a [u8], &'a [u8]);
+
+fn fields(path: &[u8]) -> Vec<(&[u8], &[u8])> {
+    [&CLEAN[..], &[(&b":path"[..], path)]].concat()
+}
+
+fn post(path: &[u8]) -> Vec<(&[u8], &[u8])> {
+    [&[(&b":method"[..], &b"POST"[..])], &fields(path)[1..]].concat()
+}
+
+/// A GET on each odd stream from `1` on.
+fn stream(turn: u32) -> u32 {
+    turn * 2 + 1
+}
+
+impl H2 {
+    /// Whether the connection ends: nothing more comes, or a GOAWAY does.
+    fn ends(&mut self) -> bool {
+        while let Some(frame) = self.next() {
+            if frame.kind == GOAWAY {
+                return true;
+            }
+        }
+        true
+    }
+
+    /// Sends a PING and waits for its answer; whether there is one.
+    fn is_alive(&mut self) -> bool {
+        self.send(&frame(PING, 0, 0, b"are you?"));
+        while let Some(frame) = self.next() {
+            match frame.kind {
+                PING if frame.flags & ACK != 0 => return true,
+                GOAWAY => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+}
+
+/// An upstream that never answers on `/never`.
+fn sleepy() -> Upstream {
+    Upstream::serving(|mut peer| {
+        while let Some(head) = peer.head() {
+            if head.target() == "/never" {
+                peer.rest();
+            } else {
+                peer.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+            }
+        }
+    })
+}
+
+#[test]
+fn rapid_resets_end_the_connection() {
+    let lab = Lab::behind(sleepy(), "", NEVER);
+    let mut h2 = H2::connect(lab.weir.address());
+    // Each is under way before it is reset, so that there is never more than one.
+    let mut resets = 0;
+    while resets < 1000 && h2.get(stream(resets), &fields(b"/never")).is_alive() {
+        h2.send(&frame(RST_STREAM, 0, stream(resets), &CANCEL));
+        resets += 1;
+    }
+    assert!((50..=150).contains(&resets), "{resets}");
+    assert!(lab.upstream.received().len() <= 150);
+    assert_eq!(lab.weir.metric(ABANDONED), 1.0);
+    assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200));
+    lab.upstream.wait_until(|upstream| upstream.connections() <= 2);
+    lab.is_well();
+}
+
+#[test]
+fn who_lets_as_many_be_answered_may_reset() {
+    let lab = Lab::behind(sleepy(), "", NEVER);
+    let mut h2 = H2::connect(lab.weir.address());
+    for turn in 0..250 {
+        assert_eq!(h2.get(stream(2 * turn), &fields(b"/clean")).fate(stream(2 * turn)), Fate::Status(200), "{turn}");
+        assert!(h2.get(stream(2 * turn + 1), &fields(b"/never")).is_alive(), "{turn}");
+        h2.send(&frame(RST_STREAM, 0, stream(2 * turn + 1), &CANCEL));
+    }
+    assert_eq!(lab.weir.metric(ABANDONED), 0.0);
+    lab.is_well();
+}
+
+/// Made to reset streams itself, Weir ends the connection before long (CVE-2025-8671).
+#[test]
+fn made_resets_end_the_connection() {
+    let zero: &[u8] = &[0; 4];
+    let most: &[u8] = &[0x7f, 0xff, 0xff, 0xff];
+    for (name, kind, flags, payload) in [
+        ("a window that grows by nothing", WINDOW_UPDATE, 0, zero),
+        ("a window that overflows", WINDOW_UPDATE, 0, most),
+        ("a body that has ended already", DATA, 0, b"more"),
+        ("a priority of the wrong length", PRIORITY, 0, b"123"),
+        ("a head after the end", HEADERS, END_STREAM | END_HEADERS, b"\x82\x86\x84"),
+    ] {
+        let lab = Lab::behind(sleepy(), "", NEVER);
+        let mut h2 = H2::connect(lab.weir.address());
+        for turn in 0..2000 {
+            h2.get(stream(turn), &fields(b"/never")).send(&frame(kind, flags, stream(turn), payload));
+        }
+        assert!(h2.ends(), "{name}");
+        let reached = lab.upstream.received().len();
+        assert!(reached <= 150, "{name}: {reached}");
+        assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200), "{name}");
+        lab.weir.wait_for_metric("weir_connections", |open| open <= 1.0);
+        lab.is_well();
+    }
+}
+
+#[test]
+fn streams_that_are_misused_end_the_connection() {
+    let lab = Lab::start("", "");
+    let get = |id: u32| frame(HEADERS, END_STREAM | END_HEADERS, id, &block(&fields(b"/a")));
+    for (name, bytes) in [
+        ("stream 0", get(0)),
+        ("an even one", get(2)),
+        ("an earlier one", [get(5), get(3)].concat()),
+        ("data before its head", frame(DATA, END_STREAM, 1, b"x")),
+        ("data on no stream", frame(DATA, END_STREAM, 0, b"x")),
+        ("a reset of nothing", frame(RST_STREAM, 0, 1, &CANCEL)),
+        ("a promise", frame(PUSH_PROMISE, END_HEADERS, 1, &[0, 0, 0, 2])),
+        ("a head without its beginning", frame(CONTINUATION, END_HEADERS, 1, b"")),
+        ("something within a head", [frame(HEADERS, 0, 1, b"\x82"), frame(PING, 0, 0, &[0; 8])].concat()),
+        ("settings on a stream", frame(SETTINGS, 0, 1, b"")),
+        ("settings of half a length", frame(SETTINGS, 0, 0, b"123")),
+        ("a ping of no length", frame(PING, 0, 0, b"")),
+        ("a window that overflows", frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff])),
+        ("a window that grows by nothing", frame(WINDOW_UPDATE, 0, 0, &[0; 4])),
+        ("a frame that is too long", frame(DATA, 0, 1, &vec![0; 20_000])),
+        ("a table that cannot be", frame(HEADERS, END_HEADERS, 1, b"\x3f\xff\xff\xff\xff\xff\x0f")),
+    ] {
+        let mut h2 = H2::connect(lab.weir.address());
+        h2.send(&bytes);
+        assert!(h2.ends(), "{name}");
+        assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200), "after {name}");
+    }
+    assert!(lab.upstream.targets().iter().filter(|target| *target == "/a").count() <= 1);
+    lab.is_well();
+}
+
+#[test]
+fn frames_that_say_nothing_take_no_memory() {
+    let held =
+        "[[limit]]\nname = \"held\"\nkey = []\nmatch = { path = \"/held\" }\nrate = \"1/h\"\non_limit = \"hold\"";
+    let lab = Lab::start("", held);
+    assert_eq!(probe(lab.weir.address(), "/held"), Fate::Status(200));
+    for (name, flood) in [
+        ("empty data", frame(DATA, 0, 1, b"")),
+        ("padding", frame(DATA, 8, 1, b"\0")),
+        ("windows of the stream", frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1])),
+        ("windows of the connection", frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])),
+        ("priorities", frame(PRIORITY, 0, 1, &[0, 0, 0, 3, 9])),
+        ("priorities of streams to come", frame(PRIORITY, 0, 999, &[0, 0, 0, 3, 9])),
+        ("pings", frame(PING, 0, 0, &[7; 8])),
+        ("answers to pings", frame(PING, ACK, 0, &[7; 8])),
+        ("settings", frame(SETTINGS, 0, 0, &[0, 4, 0, 1, 0, 0])),
+        ("frames of a kind that there is not", frame(0xee, 0, 1, b"what")),
+    ] {
+        let before = lab.weir.resident();
+        let mut h2 = H2::connect(lab.weir.address());
+        // Its body is not read for as long as it waits.
+        h2.head(1, &post(b"/held"));
+        let batch = flood.repeat(1000);
+        for _ in 0..200 {
+            h2.send(&batch);
+        }
+        assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200), "{name}");
+        let growth = lab.weir.resident().saturating_sub(before);
+        assert!(growth < GROWTH, "{name}: {growth} bytes more");
+        drop(h2);
+        lab.weir.wait_for_metric("weir_held_requests{limit=\"held\"}", |held| held == 0.0);
+    }
+    assert_eq!(lab.upstream.targets().iter().filter(|target| *target == "/held").count(), 1);
+    lab.is_well();
+}
+
+/// A field is put into the table once and meant ten thousand times by one byte each.
+#[test]
+fn a_head_that_unpacks_to_megabytes_is_refused() {
+    let lab = Lab::start("", "");
+    let before = lab.weir.resident();
+    let value = vec![b'v'; 3900];
+    let mut long = vec![0x40, 1, b'x', 127];
+    let len = value.len() - 127;
+    long.extend([(len % 128) as u8 | 128, (len / 128) as u8]);
+    long.extend(&value);
+    for _ in 0..20 {
+        let mut h2 = H2::connect(lab.weir.address());
+        let mut head = block(&fields(b"/bomb"));
+        head.extend(&long);
+        h2.send(&frame(HEADERS, END_STREAM | END_HEADERS, 1, &head));
+        for turn in 1..20 {
+            let mut head = block(&fields(b"/bomb"));
+            head.extend(vec![0xbe; 10_000]);
+            h2.send(&frame(HEADERS, END_STREAM | END_HEADERS, stream(turn), &head));
+        }
+        let fate = h2.fate(stream(19));
+        assert!([Fate::Status(431), Fate::Reset, Fate::Gone].contains(&fate), "{fate:?}");
+    }
+    assert!(lab.upstream.received().len() <= 20, "the first of each connection is clean");
+    let growth = lab.weir.resident().saturating_sub(before);
+    assert!(growth < GROWTH, "{growth} bytes more");
+    assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200));
+    lab.is_well();
+}
+
+#[test]
+fn large_heads_that_wait_are_bounded_for_each_client() {
+    let hold = "[hold]\nmax_waiting_bytes_per_client = \"128KiB\"\n\
+                [[limit]]\nname = \"held\"\nkey = [\"header:x-key\"]\nmatch = { path = \"/held\" }\nrate = \"1/h\"\non_limit = \"hold\"";
+    let lab = Lab::start("", hold);
+    assert_eq!(probe(lab.weir.address(), "/held"), Fate::Status(200));
+    let large = vec![b'v'; 12_000];
+    let mut h2 = H2::connect(lab.weir.address());
+    let bomb: Vec<Field<'_>> = [&fields(b"/held")[..], &[(&b"x-large"[..], &large[..])]].concat();
+    for turn in 0..100 {
+        h2.get(stream(turn), &bomb);
+    }
+    // Ten of them fit; the others are told at once.
+    assert_eq!(h2.fate(stream(99)), Fate::Status(429));
+    lab.weir.wait_for_metric("weir_held_requests{limit=\"held\"}", |held| held == 10.0);
+    assert_eq!(lab.weir.metric("weir_hold_overflow_total"), 90.0);
+    lab.is_well();
+}
+
+/// Who asks for nothing goes, however much it says; and so does a head that never ends.
+#[test]
+fn a_connection_without_requests_ends_in_time() {
+    let lab = Lab::start("", "[timeouts]\nkeep_alive = \"2s\"");
+    let drips: [(&str, &[u8], Vec<u8>); 3] = [
+        ("pings", b"", frame(PING, 0, 0, &[7; 8])),
+        ("windows", b"", frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])),
+        ("a head, byte by byte", &frame(HEADERS, END_STREAM | END_HEADERS, 1, &[0x82; 4000])[..20], vec![0x82]),
+    ];
+    for (name, first, piece) in drips {
+        let mut h2 = H2::connect(lab.weir.address());
+        h2.send(first);
+        let (began, mut writer) = (Instant::now(), h2.client.stream().try_clone().unwrap());
+        let dripping = std::thread::spawn(move || {
+            while began.elapsed() < PATIENCE && std::io::Write::write_all(&mut writer, &piece).is_ok() {
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+        });
+        assert!(h2.ends(), "{name}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{name}");
+        drop(h2);
+        dripping.join().unwrap();
+    }
+    // One that asks now and then stays.
+    let mut h2 = H2::connect(lab.weir.address());
+    for turn in 0..6 {
+        assert_eq!(h2.get(stream(turn), &fields(b"/clean")).fate(stream(turn)), Fate::Status(200));
+        std::thread::park_timeout(Duration::from_millis(500));
+    }
+    lab.is_well();
+}
