@@ -18,6 +18,7 @@ use super::{
 use crate::gate::HoldCaps;
 use crate::policy::Policy;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
+use crate::policy::path::Slashes;
 use crate::proxy::Listen;
 use crate::proxy::settings::{Bounds, Fixed, MinRate, Settings, Timeouts};
 use crate::respond::Profiles;
@@ -33,6 +34,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let client_ip = client_ip(&server);
     let bounds = bounds(&server);
     let forwarded = server.switch("forwarded");
+    let slashes = server.switch("merge_slashes").map(|merge| if merge { Slashes::Merge } else { Slashes::Keep });
     let proxied_from = proxied_from(&server.table("proxy_protocol"));
     let tls_table = server.table("tls");
     let tls = compile_tls::tls(&tls_table);
@@ -75,7 +77,9 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
             forwarded: forwarded?,
             profiles: profiles?,
         },
-        policy: Policy::new(limits?, identities?, client_ip?, free_preflights?).with_access(access, plans?),
+        policy: Policy::new(limits?, identities?, client_ip?, free_preflights?)
+            .with_slashes(slashes?)
+            .with_access(access, plans?),
         hold: hold?,
         max_tokens: max_tokens?.into_inner(),
         admin_listen: admin_listen?.into_inner(),

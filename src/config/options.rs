@@ -72,6 +72,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Longest body of a request; longer is 413."),
     opt("server.max_requests_per_connection", Count(1, 1_000_000_000), Toml("100000"),
         "Requests on one connection; after the last it is closed."),
+    opt("server.merge_slashes", Switch, Toml("true"),
+        "Several slashes in a path are one, also to the service."),
     opt("server.max_h2_streams", Count(1, 100_000), Toml("128"),
         "HTTP/2 streams open at once on a connection."),
     opt("server.proxy_protocol.from", Kind::Some("address or network"), Required,

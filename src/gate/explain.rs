@@ -133,7 +133,7 @@ impl Gate {
             Some((path, query)) => (path, Some(query)),
             None => (&*question.path, None),
         };
-        let path = path::normalise(path).map_err(|error| wrong("path", &error))?;
+        let path = path::normalise_as(path, live.policy.slashes).map_err(|error| wrong("path", &error))?;
         if !question.host.is_empty() && !host::is_authority(&question.host) {
             return Err(wrong("host", &"is not a host"));
         }

@@ -126,7 +126,7 @@ fn texts(live: &Live, index: usize, named: &[(String, String)]) -> Result<Vec<St
         used[place] = true;
         let text = match part {
             KeyPart::Ip => value.parse::<IpAddr>().ok().map(|_| value.clone()),
-            KeyPart::Path => path::normalise(value).ok().map(std::borrow::Cow::into_owned),
+            KeyPart::Path => path::normalise_as(value, live.policy.slashes).ok().map(std::borrow::Cow::into_owned),
             KeyPart::Route => is_route(live, index, value).then(|| value.clone()),
             KeyPart::Host => (value.is_empty() || host::is_authority(value)).then(|| host::host(value).into_owned()),
             _ => Some(value.clone()),

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | an escaped unreserved character, `%7E` | the character, `~` | RFC 3986, 6.2.2.2: they are equivalent |
 //! | any other escape, `%3a` | upper case, `%3A` | 6.2.2.1; the delimiter itself would mean something else (2.2) |
-//! | `//` | `/` | file systems and most frameworks merge them |
+//! | `//` | `/`, or kept if told so | file systems and most frameworks merge them |
 //! | a segment `.`, `..`, `%2e`, `.;x`, `..;x` | removed, as in 5.2.4 | servlet containers drop `;x` first, then see `..` |
 //! | `..` above the root | `/` | 5.2.4 clamps; nothing is above the root |
 //! | a character that a path cannot hold, raw non-ASCII | its escape, `%C3%A9` | 3.3 has no other way to write it |
@@ -15,7 +15,8 @@
 //! | `%` without two hex digits | refused | it means something else to everyone |
 //! | no `/` at the front | refused, but for `*` alone | RFC 9112, 3.2.1 and 3.2.4 |
 //!
-//! Slashes are merged before dot segments are removed, so `/a//../b` is `/b`, as it is to a file system.
+//! Slashes are merged before dot segments are removed, so `/a//../b` is `/b`, as it is to a file system. If they are
+//! kept it is `/a/b`, as in 5.2.4.
 //!
 //! Not here: the query (never changed), the target's form and its length (bounded by whoever reads the head).
 
@@ -48,14 +49,29 @@ impl fmt::Display for PathError {
 
 impl error::Error for PathError {}
 
-/// The one way to write `raw`, the path of an origin-form target without its query.
+/// What becomes of several slashes in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Slashes {
+    /// One.
+    #[default]
+    Merge,
+    /// They stay: for services that tell `/a//b` from `/a/b`.
+    Keep,
+}
+
+/// The one way to write `raw`, the path of an origin-form target without its query, where slashes are merged.
+pub fn normalise(raw: &str) -> Result<Cow<'_, str>, PathError> {
+    normalise_as(raw, Slashes::Merge)
+}
+
+/// The same, with slashes as it is said.
 ///
 /// Borrowed, after one scan, if `raw` is that way already.
-pub fn normalise(raw: &str) -> Result<Cow<'_, str>, PathError> {
-    if is_normal(raw.as_bytes()) || raw == "*" {
+pub fn normalise_as(raw: &str, slashes: Slashes) -> Result<Cow<'_, str>, PathError> {
+    if is_normal(raw.as_bytes(), slashes) || raw == "*" {
         return Ok(Cow::Borrowed(raw));
     }
-    rewrite(raw).map(Cow::Owned)
+    rewrite(raw, slashes).map(Cow::Owned)
 }
 
 /// What a raw byte is to a path.
@@ -99,20 +115,20 @@ fn class(byte: u8) -> Class {
     CLASSES[usize::from(byte)]
 }
 
-fn is_normal(path: &[u8]) -> bool {
+fn is_normal(path: &[u8], slashes: Slashes) -> bool {
     path.first() == Some(&b'/')
         && path.iter().enumerate().all(|(at, &byte)| match class(byte) {
             Class::Unreserved | Class::Delimiter => true,
-            Class::Slash => is_normal_segment_start(&path[at + 1..]),
+            Class::Slash => is_normal_segment_start(&path[at + 1..], slashes),
             Class::Percent => is_normal_escape(&path[at + 1..]),
             Class::Backslash | Class::Control | Class::Foreign => false,
         })
 }
 
-/// Whether no `/` and no dot segment follows a slash.
-fn is_normal_segment_start(tail: &[u8]) -> bool {
+/// Whether no dot segment follows a slash, and no `/` that is to be merged with it.
+fn is_normal_segment_start(tail: &[u8], slashes: Slashes) -> bool {
     match tail {
-        [b'/', ..] => false,
+        [b'/', ..] => slashes == Slashes::Keep,
         [b'.', b'.', after @ ..] | [b'.', after @ ..] => !matches!(after, [] | [b'/' | b';', ..]),
         _ => true,
     }
@@ -147,7 +163,7 @@ pub(super) fn hex_value(digit: u8) -> Option<u8> {
     }
 }
 
-fn rewrite(raw: &str) -> Result<String, PathError> {
+fn rewrite(raw: &str, slashes: Slashes) -> Result<String, PathError> {
     let segments = raw.strip_prefix('/').ok_or(PathError::NoSlash)?.split('/');
     let mut out = String::with_capacity(raw.len() + raw.len() / 4);
     let mut ends_in_slash = true;
@@ -155,7 +171,7 @@ fn rewrite(raw: &str) -> Result<String, PathError> {
         let parent_end = out.len();
         out.push('/');
         push_segment(&mut out, segment)?;
-        let depth = Depth::of(&out[parent_end + 1..]);
+        let depth = Depth::of(&out[parent_end + 1..], slashes);
         ends_in_slash = depth != Depth::Down;
         match depth {
             Depth::Down => {}
@@ -181,10 +197,10 @@ enum Depth {
 }
 
 impl Depth {
-    fn of(segment: &str) -> Self {
+    fn of(segment: &str, slashes: Slashes) -> Self {
         let name = segment.split_once(';').map_or(segment, |(name, _)| name);
         match name {
-            _ if segment.is_empty() => Self::Same,
+            _ if segment.is_empty() && slashes == Slashes::Merge => Self::Same,
             "." => Self::Same,
             ".." => Self::Up,
             _ => Self::Down,
@@ -281,6 +297,26 @@ mod tests {
     }
 
     #[test]
+    fn slashes_may_stay() {
+        for (raw, normal) in [
+            ("/", "/"),
+            ("//", "//"),
+            ("/a//b", "/a//b"),
+            ("///a//%41//", "///a//A//"),
+            ("/a//.//b", "/a///b"),
+            ("/a//../b", "/a/b"),
+            ("//..", "/"),
+            ("/..//..", "/"),
+            ("/a/..//b", "//b"),
+            ("/a//..;x/", "/a/"),
+            ("/a/b/..", "/a/"),
+        ] {
+            assert_eq!(normalise_as(raw, Slashes::Keep).as_deref(), Ok(normal), "{raw}");
+        }
+        assert_eq!(normalise_as("/a//%2f", Slashes::Keep), Err(PathError::Separator));
+    }
+
+    #[test]
     fn refusals() {
         for (raw, error) in [
             ("", PathError::NoSlash),
@@ -367,11 +403,32 @@ mod tests {
             }
         }
 
+        /// Slashes that stay are the only difference, and are there again when it is normalised again.
+        #[test]
+        fn kept_slashes_are_normal_too(raw in path()) {
+            if let Ok(kept) = normalise_as(&raw, Slashes::Keep) {
+                prop_assert!(kept.starts_with('/'));
+                for segment in kept.split('/') {
+                    let name = segment.split(';').next().unwrap();
+                    prop_assert!(name != "." && name != "..", "{}", kept);
+                }
+                let again = normalise_as(&kept, Slashes::Keep);
+                prop_assert!(matches!(&again, Ok(Cow::Borrowed(same)) if *same == kept));
+                if !raw.contains("//") && !raw.contains('.') && !raw.to_ascii_lowercase().contains("%2e") {
+                    prop_assert_eq!(normalise(&raw).unwrap(), kept);
+                }
+            } else {
+                prop_assert!(normalise(&raw).is_err());
+            }
+        }
+
         /// The quick scan and the rewriting agree on what is normal.
         #[test]
         fn borrowed_means_unchanged(raw in path()) {
-            if let Ok(rewritten) = rewrite(&raw) {
-                prop_assert_eq!(is_normal(raw.as_bytes()), rewritten == raw, "{}", rewritten);
+            for slashes in [Slashes::Merge, Slashes::Keep] {
+                if let Ok(rewritten) = rewrite(&raw, slashes) {
+                    prop_assert_eq!(is_normal(raw.as_bytes(), slashes), rewritten == raw, "{}", rewritten);
+                }
             }
         }
 

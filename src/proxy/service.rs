@@ -112,9 +112,11 @@ impl<'v> Life<'v> {
         if request.method == Method::CONNECT {
             return Err(self.stop(Kind::MethodRefused, NO_TUNNEL));
         }
-        let path = path::normalise(request.target.path).map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
+        let policy = &self.view.current.live.policy;
+        let path = path::normalise_as(request.target.path, policy.slashes)
+            .map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
         let authority = host::authority(request).map_err(|detail| self.stop(Kind::BadHost, detail))?;
-        let client_ip = &self.view.current.live.policy.client_ip;
+        let client_ip = &policy.client_ip;
         let believed = client_ip.is_trusted(self.peer.ip).then_some(client_ip.header);
         let facts = Facts {
             method: &request.method,

@@ -216,6 +216,20 @@ fn host_is_preserved_or_rewritten() {
 }
 
 #[test]
+fn several_slashes_are_one_unless_they_stay() {
+    for (server, statuses, targets) in
+        [("", [200, 429, 429], &["/a/b"][..]), ("merge_slashes = false", [200, 200, 429], &["/a/b", "/a//b"])]
+    {
+        let upstream = Upstream::start();
+        let limit = "[[limit]]\nname = \"l\"\nkey = [\"path\"]\nrate = \"1/h\"";
+        let weir = Weir::start_with(&upstream, server, limit);
+        let mut client = Client::connect(weir.address());
+        assert_eq!(["/a/b", "/a//b", "/a//./%62"].map(|target| client.get(target).status), statuses, "{server}");
+        assert_eq!(upstream.targets(), targets, "{server}");
+    }
+}
+
+#[test]
 fn targets_are_forwarded_normalised_with_their_query_as_it_was() {
     let upstream = Upstream::answering(echo);
     let weir = Weir::start(&upstream, NEVER);

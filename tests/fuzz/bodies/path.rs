@@ -1,9 +1,15 @@
 //! The one normaliser: what it lets through is normal, and stays what it is.
 
-use weir::policy::path::normalise;
+use weir::policy::path::{Slashes, normalise, normalise_as};
 
 pub fn run(bytes: &[u8]) {
     let Ok(raw) = std::str::from_utf8(bytes) else { return };
+    let kept = normalise_as(raw, Slashes::Keep);
+    assert_eq!(kept.is_ok(), normalise(raw).is_ok(), "{raw:?}");
+    if let Ok(kept) = kept {
+        assert_eq!(normalise_as(&kept, Slashes::Keep).as_ref(), Ok(&kept), "of {raw:?}");
+        assert!(kept.split('/').all(|segment| segment != "." && segment != ".."), "{kept:?} of {raw:?}");
+    }
     let Ok(path) = normalise(raw) else { return };
     assert_eq!(normalise(&path).expect("normal").as_ref(), path.as_ref(), "of {raw:?}");
     assert!(path.starts_with('/') || *path == *"*", "{path:?} of {raw:?}");
