@@ -70,7 +70,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Longest request target; longer is 414."),
     opt("server.max_body_bytes", BODY, Toml("\"64MiB\""),
         "Longest body of a request; longer is 413."),
-    opt("server.max_requests_per_connection", Count(1, 1_000_000_000), Toml("100000"),
+    opt("server.max_requests_per_connection", Count(1, 1_000_000_000), Toml("1000000"),
         "Requests on one connection; after the last it is closed."),
     opt("server.merge_slashes", Switch, Toml("true"),
         "Several slashes in a path are one, also to the service."),
