@@ -94,8 +94,10 @@ impl State {
     }
 
     /// The number of the sub-window of `now`; never older than one that was charged.
-    fn number(&self, now: Timestamp) -> u64 {
-        (now.as_ns() / self.sub_ns).max(self.newest)
+    #[inline]
+    fn number(&self, sub_ns: u64, now: Timestamp) -> u64 {
+        let number = now.as_ns() / sub_ns;
+        if self.sum == 0 { number } else { number.max(self.newest) }
     }
 
     /// Numbers of sub-windows that may have been charged and count no more in that of `number`.
@@ -105,11 +107,13 @@ impl State {
         self.newest + 1..=self.newest + passed
     }
 
-    fn used(&self, now: Timestamp) -> u64 {
-        if self.sum == 0 {
-            return 0;
+    /// What counts in the sub-window of `number`.
+    #[inline]
+    fn used(&self, number: u64) -> u64 {
+        if self.sum == 0 || number == self.newest {
+            return self.sum;
         }
-        let expired: u64 = self.expired(self.number(now)).map(|number| self.ring[self.slot(number)]).sum();
+        let expired: u64 = self.expired(number).map(|number| self.ring[self.slot(number)]).sum();
         self.sum - expired
     }
 
@@ -132,9 +136,8 @@ impl State {
         Timestamp::from_ns((number.saturating_add(self.n())).saturating_mul(self.sub_ns))
     }
 
-    /// Drops what counts no more.
-    fn roll(&mut self, now: Timestamp) {
-        let number = self.number(now);
+    /// Drops what counts no more in the sub-window of `number`.
+    fn roll(&mut self, number: u64) {
         for expired in self.expired(number) {
             let slot = self.slot(expired);
             self.sum -= std::mem::take(&mut self.ring[slot]);
@@ -142,22 +145,26 @@ impl State {
         self.newest = number;
     }
 
-    fn charge(&mut self, rule: &Rule, units: u64, now: Timestamp) {
+    /// Charges the sub-window of `number`.
+    #[inline]
+    fn charge(&mut self, rule: &Rule, units: u64, number: u64) {
         if units == 0 {
             return;
         }
         if self.sum == 0 {
-            *self = Self::new(rule, now);
+            *self = Self::new(rule, number);
+        } else if number != self.newest {
+            self.roll(number);
         }
-        self.roll(now);
         self.sum = self.sum.saturating_add(units);
         let slot = self.slot(self.newest);
         self.ring[slot] = self.ring[slot].saturating_add(units);
     }
 
-    fn new(rule: &Rule, now: Timestamp) -> Self {
+    #[cold]
+    fn new(rule: &Rule, number: u64) -> Self {
         let ring = vec![0; usize::try_from(rule.n).unwrap_or(1)].into_boxed_slice();
-        Self { ring, newest: now.as_ns() / rule.sub_ns, sum: 0, sub_ns: rule.sub_ns }
+        Self { ring, newest: number, sum: 0, sub_ns: rule.sub_ns }
     }
 
     /// Takes up to `units` from a sub-window and gives back how many. The newest is then again one that has some.
@@ -188,28 +195,29 @@ impl state::State for State {
     fn adopt(&mut self, rule: &Rule, now: Timestamp) {
         if !self.is_under(rule) {
             // All that counts is taken for new.
-            let used = self.used(now);
+            let used = self.used(self.number(self.sub_ns, now));
             *self = Self::fresh(rule);
-            self.charge(rule, used, now);
+            self.charge(rule, used, now.as_ns() / rule.sub_ns);
         }
     }
 
     fn admit(&mut self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
         self.adopt(rule, now);
-        let decision = decide(self, rule, cost, now);
+        let number = self.number(rule.sub_ns, now);
+        let decision = decide(self, rule, cost, number, now);
         if decision.is_admitted() {
-            self.charge(rule, cost, now);
+            self.charge(rule, cost, number);
         }
         decision
     }
 
     fn peek(&self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
         if self.is_under(rule) {
-            return decide(self, rule, cost, now);
+            return decide(self, rule, cost, self.number(rule.sub_ns, now), now);
         }
         let mut adopted = self.clone();
         adopted.adopt(rule, now);
-        decide(&adopted, rule, cost, now)
+        decide(&adopted, rule, cost, adopted.number(rule.sub_ns, now), now)
     }
 
     fn wait(&self, rule: &Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {
@@ -243,12 +251,13 @@ impl state::State for State {
     /// What is given back is the newest.
     fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) {
         self.adopt(rule, now);
-        let used = self.used(now);
+        let number = self.number(rule.sub_ns, now);
+        let used = self.used(number);
         let target = settled(used, extra, rule.count, max_debt);
-        self.charge(rule, target.saturating_sub(used), now);
+        self.charge(rule, target.saturating_sub(used), number);
         let mut surplus = used.saturating_sub(target);
         if surplus > 0 {
-            self.roll(now);
+            self.roll(number);
         }
         while surplus > 0 && self.sum > 0 {
             surplus -= self.take(self.newest, surplus);
@@ -256,7 +265,7 @@ impl state::State for State {
     }
 
     fn over(&self, rule: &Rule, now: Timestamp) -> u64 {
-        self.used(now).saturating_sub(rule.count)
+        self.used(self.number(self.sub_ns, now)).saturating_sub(rule.count)
     }
 
     fn idle_at(&self) -> Timestamp {
@@ -264,12 +273,12 @@ impl state::State for State {
     }
 }
 
-/// `state` is under `rule`.
-fn decide(state: &State, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
-    let used = state.used(now);
+/// `state` is under `rule`, and `number` is that of the sub-window of `now`.
+#[inline]
+fn decide(state: &State, rule: &Rule, cost: u64, number: u64, now: Timestamp) -> Decision {
+    let used = state.used(number);
     let free = rule.count.saturating_sub(used);
     if cost <= free && cost > 0 {
-        let number = (now.as_ns() / rule.sub_ns).max(if used > 0 { state.newest } else { 0 });
         let idle = Timestamp::from_ns(number.saturating_add(rule.n).saturating_mul(rule.sub_ns));
         return Decision { denied: None, remaining: free - cost, reset_after_ns: idle.ns_since(now) };
     }
@@ -315,7 +324,7 @@ impl Packed for State {
             return None;
         }
         if let Some((then, now)) = from.moved().filter(|_| sum > 0) {
-            let used = state.used(then);
+            let used = state.used(state.number(sub_ns, then));
             state.ring.fill(0);
             (state.sum, state.newest) = (used, now.as_ns() / sub_ns);
             let slot = state.slot(state.newest);

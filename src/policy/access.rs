@@ -2,18 +2,20 @@
 //!
 //! Of networks that hold an address the longest prefix counts, of patterns that match a path the most specific.
 //! What the address, the path and the identities say is then put together: one that denies is enough to shut a
-//! request out, else one that allows is enough to free it from limits. A look-up of an address walks a radix
-//! trie, so its cost grows with the length of an address and not with the number of networks.
+//! request out, else one that allows is enough to free it from limits. A look-up of an address is a binary search,
+//! so its cost hardly grows with the number of networks.
 //!
 //! Not here: finding out who a request is from, and which plan it has (gate).
+
+mod ranges;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use prefix_trie::PrefixMap;
 
+use self::ranges::Ranges;
 use super::PathPattern;
 use super::key::Who;
 use super::matcher::Matcher;
@@ -21,8 +23,8 @@ use super::matcher::Matcher;
 /// `[access]`.
 #[derive(Debug)]
 pub struct Access {
-    v4: PrefixMap<Ipv4Net, Rule>,
-    v6: PrefixMap<Ipv6Net, Rule>,
+    v4: Ranges<u32>,
+    v6: Ranges<u128>,
     paths: Matcher,
     /// By the index of an identity in the policy; only those that an entry names.
     identities: Vec<(usize, Values)>,
@@ -98,13 +100,20 @@ impl Requirement {
 impl Access {
     /// Prepares the entries for look-ups.
     pub fn new(spec: AccessSpec) -> Self {
-        let (mut v4, mut v6) = (PrefixMap::new(), PrefixMap::new());
+        let (mut v4, mut v6): (Vec<(Ipv4Net, Rule)>, Vec<(Ipv6Net, Rule)>) = Default::default();
         for (network, rule) in spec.networks {
             match canonical(network) {
-                IpNet::V4(network) => v4.insert(network.trunc(), rule),
-                IpNet::V6(network) => v6.insert(network.trunc(), rule),
-            };
+                IpNet::V4(network) => v4.push((network.trunc(), rule)),
+                IpNet::V6(network) => v6.push((network.trunc(), rule)),
+            }
         }
+        // A network stands before those that it holds.
+        v4.sort_unstable_by_key(|(network, _)| *network);
+        v6.sort_unstable_by_key(|(network, _)| *network);
+        let v4 =
+            v4.iter().map(|(net, rule)| (net.network().to_bits(), net.broadcast().to_bits().checked_add(1), *rule));
+        let v6 =
+            v6.iter().map(|(net, rule)| (net.network().to_bits(), net.broadcast().to_bits().checked_add(1), *rule));
         let mut identities: Vec<(usize, Values)> = Vec::new();
         for (index, value, rule) in spec.identities {
             let at = identities.iter().position(|(known, _)| *known == index).unwrap_or_else(|| {
@@ -116,8 +125,8 @@ impl Access {
         let by_place = spec.require.iter().enumerate();
         let required = by_place.flat_map(|(place, one)| one.paths.iter().map(move |path| (place, path)));
         Self {
-            v4,
-            v6,
+            v4: Ranges::of(v4),
+            v6: Ranges::of(v6),
             paths: Matcher::over(spec.paths.iter().map(|(path, rule)| (*rule as usize, path))),
             identities,
             required_at: Matcher::over(required),
@@ -128,8 +137,8 @@ impl Access {
     /// What is said of the client's address, IPv4 if it is one.
     pub fn by_address(&self, ip: IpAddr) -> Option<Rule> {
         match ip {
-            IpAddr::V4(ip) => self.v4.get_lpm(&ip.into()).map(|(_, rule)| *rule),
-            IpAddr::V6(ip) => self.v6.get_lpm(&ip.into()).map(|(_, rule)| *rule),
+            IpAddr::V4(ip) => self.v4.at(ip.to_bits()),
+            IpAddr::V6(ip) => self.v6.at(ip.to_bits()),
         }
     }
 

@@ -42,7 +42,6 @@ const HOMES: &[(&str, &[&str])] = &[
     ("rustls_platform_verifier", &["proxy", "app"]),
     ("tokio_rustls", &["proxy", "app"]),
     ("x509_parser", &["proxy"]),
-    ("prefix_trie", &["policy"]),
 ];
 
 /// Readings of a clock, and the module that may take them.

@@ -184,7 +184,7 @@ fn network() -> impl Strategy<Value = IpNet> {
 
 proptest! {
     #[test]
-    fn the_trie_agrees_with_trying_every_network(
+    fn the_ranges_agree_with_trying_every_network(
         entries in prop::collection::hash_map(network(), rule(), 0..40),
         near in prop::collection::vec(network(), 1..20),
     ) {
