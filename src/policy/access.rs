@@ -11,7 +11,7 @@ mod ranges;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
@@ -23,8 +23,8 @@ use super::matcher::Matcher;
 /// `[access]`.
 #[derive(Debug)]
 pub struct Access {
-    v4: Ranges<u32>,
-    v6: Ranges<u128>,
+    v4: Ranges,
+    v6: Ranges,
     paths: Matcher,
     /// By the index of an identity in the policy; only those that an entry names.
     identities: Vec<(usize, Values)>,
@@ -110,10 +110,14 @@ impl Access {
         // A network stands before those that it holds.
         v4.sort_unstable_by_key(|(network, _)| *network);
         v6.sort_unstable_by_key(|(network, _)| *network);
-        let v4 =
-            v4.iter().map(|(net, rule)| (net.network().to_bits(), net.broadcast().to_bits().checked_add(1), *rule));
-        let v6 =
-            v6.iter().map(|(net, rule)| (net.network().to_bits(), net.broadcast().to_bits().checked_add(1), *rule));
+        let v4 = v4.iter().map(|(net, rule)| {
+            let end = net.broadcast().to_bits().checked_add(1);
+            (upper(net.network()), end.map(|end| upper(Ipv4Addr::from_bits(end))), *rule)
+        });
+        let v6 = v6.iter().map(|(net, rule)| {
+            let end = net.broadcast().to_bits().checked_add(1);
+            (net.network().to_bits(), end, *rule)
+        });
         let mut identities: Vec<(usize, Values)> = Vec::new();
         for (index, value, rule) in spec.identities {
             let at = identities.iter().position(|(known, _)| *known == index).unwrap_or_else(|| {
@@ -137,7 +141,7 @@ impl Access {
     /// What is said of the client's address, IPv4 if it is one.
     pub fn by_address(&self, ip: IpAddr) -> Option<Rule> {
         match ip {
-            IpAddr::V4(ip) => self.v4.at(ip.to_bits()),
+            IpAddr::V4(ip) => self.v4.at(upper(ip)),
             IpAddr::V6(ip) => self.v6.at(ip.to_bits()),
         }
     }
@@ -188,6 +192,11 @@ impl Access {
         self.required_at.for_each_path_match(path, |place, _| required.push(&self.require[place]));
         required
     }
+}
+
+/// An IPv4 address as the upper bits of one of IPv6, whose upper half is looked for first.
+fn upper(ip: Ipv4Addr) -> u128 {
+    u128::from(ip.to_bits()) << 96
 }
 
 /// What one path needs.
