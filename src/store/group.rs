@@ -126,13 +126,14 @@ impl Group {
     }
 
     /// Takes the bucket of `key` in hand, if it is here.
-    #[allow(clippy::inline_always)] // measured: what is taken in hand stays in registers
-    #[inline(always)]
+    #[inline]
     pub(super) fn hold(&self, key: Key) -> Option<Held<'_>> {
         let taken = Self::kept(key).first | TAKEN;
-        let is_alike = |slot: &&Slot| slot.first.load(Ordering::Relaxed) & !HELD == taken;
-        let mut alike = self.slots(key).filter(is_alike);
-        alike.find_map(|slot| slot.hold(taken).filter(|held| held.key.second == key.second))
+        self.slots(key).find_map(|slot| {
+            let is_alike = slot.first.load(Ordering::Relaxed) & !HELD == taken;
+            let held = if is_alike { slot.hold(taken)? } else { return None };
+            (held.key.second == key.second).then_some(held)
+        })
     }
 
     /// Takes all of them in hand, one after another.
