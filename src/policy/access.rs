@@ -100,7 +100,8 @@ impl Requirement {
 impl Access {
     /// Prepares the entries for look-ups.
     pub fn new(spec: AccessSpec) -> Self {
-        let (mut v4, mut v6): (Vec<(Ipv4Net, Rule)>, Vec<(Ipv6Net, Rule)>) = Default::default();
+        let mut v4 = Vec::<(Ipv4Net, Rule)>::new();
+        let mut v6 = Vec::<(Ipv6Net, Rule)>::new();
         for (network, rule) in spec.networks {
             match canonical(network) {
                 IpNet::V4(network) => v4.push((network.trunc(), rule)),

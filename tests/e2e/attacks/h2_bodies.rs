@@ -1,5 +1,7 @@
 //! HTTP/2 bodies whose length is said twice: by content-length and by the frames.
 
+use std::ops::RangeInclusive;
+
 use super::h2_frames::{CLEAN, DATA, END_HEADERS, END_STREAM, Fate, H2, HEADERS, block, frame, opening, probe};
 use super::lab::Lab;
 
@@ -21,13 +23,13 @@ pub fn corpus() -> Vec<Vec<u8>> {
 }
 
 /// Nothing but whole, clean requests came through, and the upstream's connections are where they should be.
-fn is_clean(lab: &Lab, outer: usize) {
+fn is_clean(lab: &Lab, outer: RangeInclusive<usize>) {
     for _ in 0..4 {
         assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200));
     }
     let targets = lab.upstream.targets();
     assert!(targets.iter().all(|target| ["/outer", "/clean"].contains(&target.as_str())), "{targets:?}");
-    assert_eq!(targets.iter().filter(|target| *target == "/outer").count(), outer, "{targets:?}");
+    assert!(outer.contains(&targets.iter().filter(|target| *target == "/outer").count()), "{targets:?}");
     lab.is_well();
 }
 
@@ -44,7 +46,7 @@ fn the_length_is_said_once() {
             let fate = H2::connect(lab.weir.address()).head(1, &fields).data(1, SMUGGLED, END_STREAM).fate(1);
             assert!(refused.contains(&fate), "{fate:?} for {lengths:?}");
         }
-        is_clean(&lab, 0);
+        is_clean(&lab, 0..=0);
     }
 }
 
@@ -53,15 +55,19 @@ fn the_length_is_a_number_and_true() {
     let lab = Lab::start("", "[timeouts]\nbody_idle = \"300ms\"");
     for length in ODD_LENGTHS {
         let fields = [&POST[..], &[(b"content-length", length)]].concat();
+        // A request without a body is whole before anything that is too much has come, and may be answered by then.
+        let may_pass = length == b"0";
         let fate = H2::connect(lab.weir.address()).head(1, &fields).data(1, SMUGGLED, END_STREAM).fate(1);
-        assert_ne!(fate, Fate::Status(200), "{}", length.escape_ascii());
+        assert!(may_pass || fate != Fate::Status(200), "{}", length.escape_ascii());
         // Without the end: what is owed does not come, or what came is too much.
         let fate = H2::connect(lab.weir.address()).head(1, &fields).data(1, &SMUGGLED[..20], 0).fate(1);
-        assert_ne!(fate, Fate::Status(200), "{}", length.escape_ascii());
+        assert!(may_pass || fate != Fate::Status(200), "{}", length.escape_ascii());
     }
     let fields = [&POST[..], &[(b"content-length", b"5")]].concat();
     assert_ne!(H2::connect(lab.weir.address()).get(1, &fields).fate(1), Fate::Status(200));
-    is_clean(&lab, 0);
+    is_clean(&lab, 0..=2);
+    let mut outer = lab.upstream.received().into_iter().filter(|it| it.target() == "/outer");
+    assert!(outer.all(|it| it.body.is_empty()));
 }
 
 #[test]
@@ -74,7 +80,7 @@ fn bodies_without_a_length_are_framed() {
         let received = lab.upstream.received();
         assert_eq!(received.last().unwrap().body, SMUGGLED, "{}", method.escape_ascii());
     }
-    is_clean(&lab, 3);
+    is_clean(&lab, 3..=3);
 }
 
 #[test]
@@ -98,7 +104,7 @@ fn trailers_frame_nothing() {
         h2.head(1, &fields).data(1, b"hi", 0).send(&frame(HEADERS, END_STREAM | END_HEADERS, 1, &block(trailers)));
         assert_ne!(h2.fate(1), Fate::Status(200), "{trailers:?}");
     }
-    is_clean(&lab, 2);
+    is_clean(&lab, 2..=2);
 }
 
 #[test]
@@ -112,5 +118,5 @@ fn a_stream_that_has_ended_takes_no_data() {
     let mut h2 = H2::connect(lab.weir.address());
     h2.data(1, SMUGGLED, END_STREAM);
     assert_eq!(h2.fate(1), Fate::Gone);
-    is_clean(&lab, 1);
+    is_clean(&lab, 1..=1);
 }
