@@ -40,6 +40,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let tls = compile_tls::tls(&tls_table);
 
     let timeouts = timeouts(&root.table("timeouts"));
+    let name_servers = compile_upstream::name_servers(&root.table("dns"));
     let compiled = compile_upstream::upstreams(&root, listen.as_deref());
     let routes = compile_route::routes(&root, &compiled);
     let upstreams = compiled.upstreams;
@@ -71,6 +72,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
             proxied_from: proxied_from?,
             tls, // if something is wrong with it, that is noted
             upstreams: upstreams?,
+            name_servers: name_servers?,
             routes: routes?,
             timeouts: timeouts?,
             bounds: bounds?,

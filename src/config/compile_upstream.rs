@@ -1,12 +1,15 @@
 //! `[upstream]` and `[upstreams.NAME]`: the services behind Weir, and where they run.
 
+use std::net::{AddrParseError, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 
 use http::uri::Authority;
 
 use super::compile_limit::part;
 use super::compile_tls::{self, server_name};
 use super::diagnostics::{Problem, did_you_mean, nearest};
+use super::options::RESOLVE;
 use super::reader::{Located, Table};
 use super::schema;
 use super::units::{self, Fault};
@@ -14,7 +17,7 @@ use crate::policy::key::KeyPart;
 use crate::policy::upgrades::Upgrades;
 use crate::proxy::Listen;
 use crate::proxy::proxy_protocol::Version;
-use crate::proxy::settings::{Address, Balance, Cap, Eject, Endpoint, Health, Protocol, Upstream};
+use crate::proxy::settings::{Address, Balance, Cap, Eject, Endpoint, Health, Protocol, Resolve, Upstream};
 
 /// All upstreams.
 pub(super) struct Compiled {
@@ -54,7 +57,7 @@ pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<Listen>]>) ->
         }
         let endpoints = endpoints(table, listen);
         let (balance, health, eject) = (balance(table), health(&table.table("health")), eject(&table.table("eject")));
-        let (cap, resolve) = (cap(table), table.duration_or("resolve"));
+        let (cap, resolve) = (cap(table), resolve(table, endpoints.as_deref()));
         let upstream = upstream(table, endpoints)?;
         let name = Some(name.get_ref().as_str().into()).filter(|_| is_good);
         Some(Upstream {
@@ -85,7 +88,13 @@ fn only(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Upstrea
     {
         table.note_missing(option);
     }
-    let url = table.parsed("url", endpoint);
+    let url = table.parsed("url", |url| match endpoint(url)? {
+        Endpoint { address: Address::Srv(_), .. } => {
+            let help = "use `[upstreams.NAME]`, whose `endpoints` can be places that the DNS knows";
+            Err(Fault::new("is one service in one place").help(Some(help.to_owned())))
+        }
+        endpoint => Ok(endpoint),
+    });
     if let Some(url) = &url {
         note_own(table, "url", url, listen);
     }
@@ -109,6 +118,40 @@ fn endpoints(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Ve
     }
     // Those that could not be read are noted and left out.
     (endpoints.len() == items.len()).then(|| endpoints.into_iter().map(Located::into_inner).collect())
+}
+
+/// Who is asked for names.
+pub(super) fn name_servers(table: &Table<'_>) -> Option<Arc<[SocketAddr]>> {
+    let server = |text: &str| {
+        let address = text.parse().or_else(|_| text.parse().map(|ip| SocketAddr::new(ip, DNS_PORT)));
+        address.map_err(|_: AddrParseError| Fault::new(format!("`{text}` is not an address, as in `10.0.0.53`")))
+    };
+    let servers = table.list("servers", server)?;
+    Some(servers.into_iter().map(Located::into_inner).collect())
+}
+
+/// RFC 1035, section 4.2.
+const DNS_PORT: u16 = 53;
+
+/// When names are looked up. Places of a service can only be known by looking.
+fn resolve(table: &Table<'_>, endpoints: Option<&[Endpoint]>) -> Option<Resolve> {
+    let resolve = table.parsed("resolve", |text| match (text, units::duration(text)) {
+        ("ttl", _) => Ok(Resolve::Ttl),
+        ("off", _) => Ok(Resolve::Off),
+        (_, Ok(every)) => Ok(Resolve::Every(every)),
+        (_, Err(fault)) => match nearest(text, RESOLVE.iter().copied()) {
+            Some(word) => Err(fault.help(did_you_mean(Some(word)))),
+            None => Err(fault),
+        },
+    })?;
+    let has_service =
+        endpoints.is_some_and(|all| all.iter().any(|endpoint| matches!(endpoint.address, Address::Srv(_))));
+    if *resolve.get_ref() == Resolve::Off && has_service {
+        let fault = Fault::new("places of `srv+` are only known by looking them up");
+        table.fault("resolve", resolve.span(), Fault { absence: true, ..fault });
+        return None;
+    }
+    Some(resolve.into_inner())
 }
 
 fn balance(table: &Table<'_>) -> Option<Balance> {
@@ -237,7 +280,7 @@ fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstr
         health: None,
         eject: None,
         cap: None,
-        resolve: None,
+        resolve: Resolve::Off,
         rewrite_host: rewrite_host?,
         max_idle: max_idle?.into_inner(),
         idle_timeout: idle_timeout?,
@@ -270,6 +313,7 @@ fn note_own(table: &Table<'_>, key: &str, endpoint: &Located<Endpoint>, listen: 
     let place = match &endpoint.get_ref().address {
         Address::Tcp(authority) => authority.as_str().parse().map(Listen::Tcp).ok(),
         Address::Unix(path) => Some(Listen::Unix(path.clone())),
+        Address::Srv(_) => None,
     };
     if let Some(own) = listen.unwrap_or_default().iter().find(|own| Some(own.get_ref()) == place.as_ref()) {
         let title = format!("`{}`: this is where Weir itself listens", table.path_of(key));
@@ -287,6 +331,9 @@ fn endpoint(url: &str) -> Result<Endpoint, Fault> {
         let address = Address::Unix(units::socket_path(path.to_owned())?);
         return Ok(Endpoint { address, host: "localhost".into(), server_name: None });
     }
+    if let Some((scheme, name)) = url.strip_prefix("srv+").and_then(|rest| rest.split_once("://")) {
+        return service(scheme, name);
+    }
     let Some((scheme, rest)) = url.split_once("://") else {
         let suggestion = rest_is_authority(url).then(|| format!("http://{url}"));
         return Err(Fault::new(SCHEMES).help(did_you_mean(suggestion.as_deref())));
@@ -300,6 +347,21 @@ fn endpoint(url: &str) -> Result<Endpoint, Fault> {
 }
 
 const SCHEMES: &str = "must begin with `http://`, `https://` or `unix:`";
+
+/// `srv+http[s]://_service._proto.name`. Its certificate has to have the name that was configured, not one that an
+/// answer of the DNS chose (RFC 6125, section 6.2.1).
+fn service(scheme: &str, name: &str) -> Result<Endpoint, Fault> {
+    let wrong = || Fault::new("is not the name of a service, as in `srv+http://_http._tcp.example.com`");
+    let mut labels = name.splitn(3, '.');
+    let [service, proto, host] = [(); 3].map(|()| labels.next().unwrap_or_default());
+    let is_label = |label: &str| label.len() > 1 && label.starts_with('_');
+    let is_host = rest_is_authority(host) && !host.contains([':', '[']);
+    if !matches!(scheme, "http" | "https") || !is_label(service) || !is_label(proto) || !is_host {
+        return Err(wrong());
+    }
+    let server_name = (scheme == "https").then(|| server_name(host.trim_end_matches('.'))).transpose()?;
+    Ok(Endpoint { address: Address::Srv(name.into()), host: host.trim_end_matches('.').into(), server_name })
+}
 
 fn authority(scheme: &str, rest: &str) -> Result<Authority, Fault> {
     if rest.contains('@') {

@@ -28,6 +28,8 @@ const HOSTS: &[&str] = &["preserve", "upstream"];
 const PROXY_VERSIONS: &[&str] = &["off", "v1", "v2"];
 const PROXY_PROTOCOL: &str =
     "Begin connections with a PROXY header that names the client; then each request has one of its own.";
+pub(super) const RESOLVE: &[&str] = &["ttl", "off"];
+const SERVICE: &str = "`http://host[:port]`, `https://host[:port]`, `unix:/path`, or `srv+http://_service._tcp.name`";
 const PROTOCOLS: &[&str] = &["http1", "h2"];
 const SPOKEN: &str =
     "What is spoken with the service; `h2` is HTTP/2, as gRPC needs it, on connections that requests share.";
@@ -110,6 +112,9 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("timeouts.upgraded_idle", Duration, Toml("\"5min\""),
         "Between two bytes on an upgraded connection, in either direction; past it, it is closed."),
 
+    opt("dns.servers", List("address, or address and port"), Toml("[]"),
+        "Name servers that are asked for names of endpoints; by default those of `/etc/resolv.conf`."),
+
     opt("upstream.url", Text(ENDPOINT), Unset("required without `[upstreams]`"),
         "The service behind Weir, if there is one in one place."),
     opt("upstream.host", OneOf(HOSTS), Toml("\"preserve\""),
@@ -126,8 +131,8 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("upstream.proxy_protocol", OneOf(PROXY_VERSIONS), Toml("\"off\""), PROXY_PROTOCOL),
     opt("upstream.upgrade", List(PROTOCOL), Toml("[]"), UPGRADE),
 
-    opt("upstreams.NAME.endpoints", Kind::Some(ENDPOINT), Required,
-        "The places where this service runs."),
+    opt("upstreams.NAME.endpoints", Kind::Some(SERVICE), Required,
+        "The places where this service runs; `srv+http://` and `srv+https://` are those that the DNS knows."),
     opt("upstreams.NAME.protocol", OneOf(PROTOCOLS), Toml("\"http1\""), SPOKEN),
     opt("upstreams.NAME.balance", OneOf(&["round_robin", "least_connections", "p2c", "hash"]), Toml("\"round_robin\""),
         "Which endpoint gets a request: one after another, the one with the fewest requests in hand, the less loaded \
@@ -155,8 +160,9 @@ pub(super) const OPTIONS: &[Opt] = &[
         "With `max_connections`: requests that wait for a connection; more are 503."),
     opt("upstreams.NAME.queue_timeout", Duration, Toml("\"5s\""),
         "With `max_connections`: how long they wait; then they are 503."),
-    opt("upstreams.NAME.resolve", DurationOr("off"), Toml("\"30s\""),
-        "How often names are looked up; each address is then an endpoint of its own. `off`: only for each connection."),
+    opt("upstreams.NAME.resolve", Kind::DurationOrOneOf(RESOLVE), Toml("\"ttl\""),
+        "When names are looked up; each address is then an endpoint of its own. `ttl`: as the DNS says; a duration: so \
+         often, by the system; `off`: only for each connection."),
     opt("upstreams.NAME.host", OneOf(HOSTS), Toml("\"preserve\""),
         "`Host` towards the service: the client's, or that of the endpoint."),
     opt("upstreams.NAME.tls.ca", Text("file"), Unset("what the system believes in"), CA),

@@ -49,6 +49,8 @@ pub enum Kind {
     DurationOrZero,
     /// A duration above zero, or this word.
     DurationOr(&'static str),
+    /// A duration above zero, or one of these words.
+    DurationOrOneOf(&'static [&'static str]),
     /// One of these words.
     OneOf(&'static [&'static str]),
     /// Names and strings.
@@ -142,6 +144,7 @@ impl fmt::Display for Kind {
             Self::Duration => f.write_str("duration"),
             Self::DurationOrZero => f.write_str("duration or zero"),
             Self::DurationOr(word) => write!(f, "duration or `{word}`"),
+            Self::DurationOrOneOf(words) => write!(f, "duration, `{}`", words.join("`, `")),
             Self::OneOf(words) => write!(f, "`{}`", words.join("`, `")),
             Self::Map(what) => write!(f, "table ({what})"),
             Self::Tables(what) => write!(f, "non-empty list of tables ({what})"),

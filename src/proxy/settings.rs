@@ -1,6 +1,7 @@
 //! What the data path is told: by the command at start, and by each reload.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub struct Settings {
     pub tls: Option<Tls>,
     /// Where requests can go; at least one.
     pub upstreams: Vec<Upstream>,
+    /// Who is asked for their names; those whom the system asks, if this is empty.
+    pub name_servers: Arc<[SocketAddr]>,
     /// Which of them a request goes to; none if all go to the first.
     pub routes: Option<Arc<Routes>>,
     /// Deadlines.
@@ -75,8 +78,8 @@ pub struct Upstream {
     pub eject: Option<Eject>,
     /// Whether `Host` becomes [`Endpoint::host`]; else the client's is kept.
     pub rewrite_host: bool,
-    /// How often names are looked up; none if only when connecting.
-    pub resolve: Option<Duration>,
+    /// When names are looked up.
+    pub resolve: Resolve,
     /// How many connections each endpoint may have; none for no bound.
     pub cap: Option<Cap>,
     /// Idle connections kept by each worker to each endpoint.
@@ -96,6 +99,17 @@ pub enum Protocol {
     Http1,
     /// HTTP/2: many at once; by ALPN where there is TLS, else because both sides know.
     H2,
+}
+
+/// When names of endpoints are looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolve {
+    /// By the system, for each connection.
+    Off,
+    /// By the DNS, as often as what it said was good for.
+    Ttl,
+    /// So often: by the system, but places of a service by the DNS.
+    Every(Duration),
 }
 
 /// Which endpoint gets a request.
@@ -155,6 +169,8 @@ pub enum Address {
     Tcp(Authority),
     /// A Unix socket.
     Unix(PathBuf),
+    /// The name of a service, of which the DNS knows the places (RFC 2782).
+    Srv(Box<str>),
 }
 
 /// The ports of URLs that name none.
@@ -172,7 +188,7 @@ impl Endpoint {
         let usual = if self.server_name.is_some() { HTTPS_PORT } else { HTTP_PORT };
         match &self.address {
             Address::Tcp(authority) => authority.port_u16().unwrap_or(usual),
-            Address::Unix(_) => usual,
+            Address::Unix(_) | Address::Srv(_) => usual,
         }
     }
 }
@@ -183,6 +199,8 @@ impl fmt::Display for Endpoint {
             Address::Tcp(authority) if self.server_name.is_some() => write!(f, "https://{authority}"),
             Address::Tcp(authority) => write!(f, "http://{authority}"),
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Srv(name) if self.server_name.is_some() => write!(f, "srv+https://{name}"),
+            Address::Srv(name) => write!(f, "srv+http://{name}"),
         }
     }
 }

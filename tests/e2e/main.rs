@@ -17,6 +17,7 @@ mod streaming;
 
 mod balance;
 mod behind_h2;
+mod names;
 mod outages;
 mod queue;
 mod routes;

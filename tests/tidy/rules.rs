@@ -28,6 +28,7 @@ const TESTING: &str = "testing";
 const HOMES: &[(&str, &[&str])] = &[
     ("hyper", &["proxy", "admin", "app", "cli"]),
     ("h2", &["proxy"]),
+    ("hickory_resolver", &["proxy"]),
     ("hyper_util", &["proxy", "admin", "app", "cli"]),
     ("dashmap", &["store"]),
     ("prometheus", &["telemetry"]),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Config, compile};
 use crate::policy::key::KeyPart;
 use crate::policy::upgrades::Upgrades;
-use crate::proxy::settings::{Address, Balance, Cap, Eject, Health, Protocol};
+use crate::proxy::settings::{Address, Balance, Cap, Eject, Health, Protocol, Resolve, Upstream};
 use crate::proxy::tls::ServerName;
 
 /// What is said about `text`, to which nothing is added.
@@ -105,7 +105,7 @@ fn upstreams_that_are_wrong() {
     4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
       |                                           ^^^^^^^^^^^^^^^^^^^^^
 
-    error: `upstreams.NAME.endpoints`: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]` or `unix:/path`)
+    error: `upstreams.NAME.endpoints`: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]`, `unix:/path`, or `srv+http://_service._tcp.name`)
      --> weir.toml:4:66
       |
     4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
@@ -440,10 +440,23 @@ fn bounds_on_connections() {
 #[test]
 fn names_are_looked_up() {
     let resolve = |text: &str| good(&format!("{A}{text}")).proxy.upstreams[0].resolve;
-    assert_eq!(resolve(""), Some(Duration::from_secs(30)));
-    assert_eq!(resolve("resolve = \"5s\""), Some(Duration::from_secs(5)));
-    assert_eq!(resolve("resolve = \"off\""), None);
-    assert_eq!(good("[upstream]\nurl = \"http://a\"").proxy.upstreams[0].resolve, None);
+    assert_eq!(resolve(""), Resolve::Ttl);
+    assert_eq!(resolve("resolve = \"5s\""), Resolve::Every(Duration::from_secs(5)));
+    assert_eq!(resolve("resolve = \"off\""), Resolve::Off);
+    assert_eq!(good("[upstream]\nurl = \"http://a\"").proxy.upstreams[0].resolve, Resolve::Off);
+    let servers = good(&format!("[dns]\nservers = [\"10.0.0.53\", \"[::1]:5353\"]\n{A}")).proxy.name_servers;
+    assert_eq!(servers[..], ["10.0.0.53:53".parse().unwrap(), "[::1]:5353".parse().unwrap()]);
+    assert!(good(A).proxy.name_servers.is_empty());
+
+    let service = |url: &str| good(&format!("[upstreams.a]\nendpoints = \"{url}\"")).proxy.upstreams.remove(0);
+    let Upstream { endpoints, .. } = service("srv+http://_http._tcp.app.test");
+    assert_eq!((&*endpoints[0].host, &endpoints[0].server_name), ("app.test", &None));
+    assert_eq!(endpoints[0].address, Address::Srv("_http._tcp.app.test".into()));
+    assert_eq!(endpoints[0].to_string(), "srv+http://_http._tcp.app.test");
+    insta::assert_snapshot!(said("[dns]\nservers = [\"a\"]\n[upstreams.a]\nendpoints = [\"srv+http://app.test\", \
+        \"srv+http://_http._tcp.a:81\", \"srv+unix://_http._tcp.a\", \"srv+http://_http.tcp.a\"]\nresolve = \"tll\""), @"");
+    insta::assert_snapshot!(said("[upstreams.a]\nendpoints = \"srv+http://_http._tcp.a\"\nresolve = \"off\""), @"");
+    insta::assert_snapshot!(said("[upstream]\nurl = \"srv+http://_http._tcp.a\""), @"");
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub(in super::super) struct Endpoints {
     connect_timeout: Duration,
     /// In the order of the configuration; at least one.
     pools: Vec<Rc<Pool>>,
+    /// Some are places of a service, of which the DNS says how much they get.
+    is_ranked: bool,
     /// Whose turn it is.
     turn: Cell<usize>,
     /// The state of a random generator.
@@ -84,6 +86,7 @@ impl Endpoints {
         Self {
             settings: settings.clone(),
             connect_timeout,
+            is_ranked: state.endpoints.iter().any(|state| state.is_ranked()),
             pools,
             turn: Cell::new(before.map_or(0, |before| before.turn.get())),
             chance: Cell::new(seed()),
@@ -280,7 +283,8 @@ impl Endpoints {
     pub(super) fn choose_among(&self, affinity: u64, tried: &[usize]) -> Option<usize> {
         let candidate = |(place, pool): (usize, &Rc<Pool>)| {
             let (in_flight, id) = pool.state.as_ref().map_or((0, 0), |state| (state.in_flight(), state.id));
-            Candidate { place, in_flight, id }
+            let rank = pool.state.as_ref().map(|state| state.rank()).unwrap_or_default();
+            Candidate { place, in_flight, id, rank }
         };
         let untried = || self.pools.iter().enumerate().filter(|(place, _)| !tried.contains(place));
         let mut candidates: Candidates = untried().filter(|(_, pool)| self.is_in(pool)).map(candidate).collect();
@@ -288,11 +292,15 @@ impl Endpoints {
             // If all are out, something else is wrong, or nothing could be worse.
             candidates = untried().map(candidate).collect();
         }
+        if self.is_ranked {
+            balance::keep_first(&mut candidates);
+        }
         if let Some(cap) = &self.settings.cap {
             candidates.retain(|candidate| has_room(&self.pools[candidate.place], cap));
         }
         let turn = self.turn.get();
         let chosen = match self.settings.balance {
+            Balance::RoundRobin if self.is_ranked => balance::by_weight(&candidates, turn, self.random()),
             Balance::RoundRobin => balance::in_turn(&candidates, turn),
             Balance::LeastConnections => balance::least_loaded(&candidates, turn),
             Balance::P2c => balance::of_two(&candidates, self.random()),

@@ -9,6 +9,7 @@ mod ejection;
 mod endpoints;
 mod health;
 mod lease;
+mod names;
 mod pool;
 mod queue;
 mod resolve;

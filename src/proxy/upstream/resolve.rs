@@ -1,7 +1,8 @@
-//! Names of endpoints, looked up every so often on the control runtime; each address is an endpoint of its own.
+//! Names of endpoints, looked up again and again on the control runtime; each address is an endpoint of its own.
 //!
 //! Until a name has been looked up, and while it cannot be, what was known before stays: at first the name itself, which
-//! the system then looks up for each connection.
+//! the system then looks up for each connection. The places of a service are not known before. Not here: how a name
+//! is looked up in the DNS.
 
 use std::future::Future;
 use std::io;
@@ -10,23 +11,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{sleep, timeout};
 
-use super::super::settings::{Address, Endpoint, Upstream};
+use super::super::settings::{Address, Endpoint, Resolve, Upstream};
 use super::super::view::Current;
 use super::super::worker::Shared;
+use super::names::{self, Place, Rank, Said};
 
 /// Addresses of one name; beyond these none are used.
 const ADDRESSES_MAX: usize = 64;
-/// The system has retries and deadlines of its own; this is for one that hangs.
+/// Resolvers have retries and deadlines of their own; this is for one that hangs.
 const LOOKUP_AT_MOST: Duration = Duration::from_secs(15);
+/// Between two look-ups, however short an answer is good for: also one that is not to be kept at all.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// The same, however long: what an operator changes should be seen, also in `/etc/hosts`, which says nothing of time.
+const PAUSE_MAX: Duration = Duration::from_mins(5);
+/// After a look-up that failed, or that found nothing.
+const PAUSE_FAILED: Duration = Duration::from_secs(5);
 
 /// A name that is looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Name {
     upstream: Box<str>,
     endpoint: Endpoint,
-    every: Duration,
+    resolve: Resolve,
+    servers: Arc<[SocketAddr]>,
+}
+
+/// What is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sought<'e> {
+    Host(&'e str, u16),
+    Service(&'e str),
 }
 
 /// Looks one up, for as long as this is kept.
@@ -48,7 +64,9 @@ pub async fn resolve_names(shared: Arc<Shared>) {
     let mut running: Vec<Lookups> = Vec::new();
     loop {
         let current = shared.current.load_full();
-        let wanted: Vec<Name> = current.settings.upstreams.iter().flat_map(names).collect();
+        let servers = &current.settings.name_servers;
+        let wanted: Vec<Name> =
+            current.settings.upstreams.iter().flat_map(|upstream| names(upstream, servers)).collect();
         drop(current);
         running.retain(|one| wanted.contains(&one.name));
         for name in wanted {
@@ -63,67 +81,92 @@ pub async fn resolve_names(shared: Arc<Shared>) {
     }
 }
 
-fn names(upstream: &Upstream) -> impl Iterator<Item = Name> {
-    let known = upstream.name.as_ref().zip(upstream.resolve);
-    let is_name = |endpoint: &&Endpoint| name_and_port(endpoint).is_some();
-    let named = upstream.endpoints.iter().filter(is_name);
+fn names<'u>(upstream: &'u Upstream, servers: &'u Arc<[SocketAddr]>) -> impl Iterator<Item = Name> + 'u {
+    let known = upstream.name.as_ref().filter(|_| upstream.resolve != Resolve::Off);
+    let named = upstream.endpoints.iter().filter(|endpoint| sought(endpoint).is_some());
     named.filter_map(move |endpoint| {
-        let (upstream, every) = known?;
-        Some(Name { upstream: upstream.clone(), endpoint: endpoint.clone(), every })
+        Some(Name {
+            upstream: known?.clone(),
+            endpoint: endpoint.clone(),
+            resolve: upstream.resolve,
+            servers: Arc::clone(servers),
+        })
     })
 }
 
 /// What is to be looked up; none if it is an address already.
-fn name_and_port(endpoint: &Endpoint) -> Option<(&str, u16)> {
-    let Address::Tcp(authority) = &endpoint.address else { return None };
+fn sought(endpoint: &Endpoint) -> Option<Sought<'_>> {
+    let authority = match &endpoint.address {
+        Address::Tcp(authority) => authority,
+        Address::Srv(name) => return Some(Sought::Service(name)),
+        Address::Unix(_) => return None,
+    };
     let (host, port) = (authority.host(), endpoint.port());
     let is_address = host.starts_with('[') || host.parse::<std::net::Ipv4Addr>().is_ok();
-    (!is_address).then_some((host, port))
+    (!is_address).then_some(Sought::Host(host, port))
 }
 
-/// By the system, in the order of addresses so that it is the same each time.
-async fn lookup(name: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+async fn lookup(name: Name) -> io::Result<Said> {
+    let looking = async {
+        match (sought(&name.endpoint), name.resolve) {
+            (Some(Sought::Service(service)), _) => names::service(service, &name.servers).await,
+            (Some(Sought::Host(host, port)), Resolve::Ttl) => names::host(host, port, &name.servers).await,
+            (Some(Sought::Host(host, port)), _) => by_system(host, port).await,
+            (None, _) => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    };
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "nobody knew in time");
-    let found = timeout(LOOKUP_AT_MOST, tokio::net::lookup_host((name, port))).await.map_err(late)??;
-    let mut found: Vec<_> = found.collect();
-    found.sort();
-    found.dedup();
-    Ok(found)
+    timeout(LOOKUP_AT_MOST, looking).await.map_err(late)?
+}
+
+/// In the order of addresses, so that it is the same each time.
+async fn by_system(host: &str, port: u16) -> io::Result<Said> {
+    let found = tokio::net::lookup_host((host, port)).await?;
+    let mut places: Vec<_> = found.map(|address| Place { rank: Rank::default(), address }).collect();
+    places.sort();
+    places.dedup();
+    Ok(Said { places, good_for: None })
 }
 
 /// Looks one name up for ever.
-async fn keep_looking<F: Future<Output = io::Result<Vec<SocketAddr>>>>(
+async fn keep_looking<F: Future<Output = io::Result<Said>>>(
     shared: Arc<Shared>,
     name: Name,
-    lookup: impl Fn(String, u16) -> F,
+    lookup: impl Fn(Name) -> F,
 ) {
-    let Some((host, port)) = name_and_port(&name.endpoint) else { return };
-    let mut ticks = interval(name.every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
-        match lookup(host.to_owned(), port).await {
-            Ok(mut found) if !found.is_empty() => {
-                found.truncate(ADDRESSES_MAX);
-                publish(&shared, &name, &found);
+        let (mut good_for, endpoint) = (None, &name.endpoint);
+        match lookup(name.clone()).await {
+            Ok(Said { mut places, good_for: said }) if !places.is_empty() => {
+                places.truncate(ADDRESSES_MAX);
+                publish(&shared, &name, &places);
+                good_for = Some(said.unwrap_or(PAUSE_MAX));
             }
-            Ok(_) => tracing::warn!(endpoint = %name.endpoint, "a name has no address; what was known stays"),
-            Err(error) => {
-                tracing::warn!(endpoint = %name.endpoint, %error, "a name cannot be looked up; what was known stays");
-            }
+            Ok(_) => tracing::warn!(%endpoint, "a name has no address; what was known stays"),
+            Err(error) => tracing::warn!(%endpoint, %error, "a name cannot be looked up; what was known stays"),
         }
+        sleep(pause(name.resolve, good_for)).await;
     }
 }
 
-/// Makes these the addresses of a name, if anything is different. Nothing here waits, so no reload comes in between.
-fn publish(shared: &Shared, name: &Name, found: &[SocketAddr]) {
+/// How long to wait after a look-up, whose answer is good for so long; none if it failed.
+fn pause(resolve: Resolve, good_for: Option<Duration>) -> Duration {
+    match (resolve, good_for) {
+        (Resolve::Every(every), _) => every,
+        (_, Some(good_for)) => good_for.clamp(PAUSE_MIN, PAUSE_MAX),
+        (_, None) => PAUSE_FAILED,
+    }
+}
+
+/// Makes these the places of a name, if any address is different. Nothing here waits, so no reload comes in between.
+fn publish(shared: &Shared, name: &Name, places: &[Place]) {
     let before = shared.current.load_full();
     let Some(upstreams) =
-        super::state::with_addresses(&before.upstreams, &name.upstream, &name.endpoint, found, &shared.metrics)
+        super::state::with_addresses(&before.upstreams, &name.upstream, &name.endpoint, places, &shared.metrics)
     else {
         return;
     };
-    tracing::info!(endpoint = %name.endpoint, addresses = ?found, "a name has other addresses");
+    tracing::info!(endpoint = %name.endpoint, ?places, "a name has other addresses");
     let Current { live, settings, access_log, .. } = &*before;
     let next = Current { live: Arc::clone(live), settings: settings.clone(), access_log: *access_log, upstreams };
     shared.current.store(Arc::new(next));
@@ -150,7 +193,7 @@ mod tests {
     use crate::respond::Profiles;
     use crate::store::{Crowd, Share};
     use crate::telemetry::{AccessLog, Metrics};
-    use crate::time::Clock;
+    use crate::time::{self, Clock};
 
     fn endpoint(authority: &str) -> Endpoint {
         Endpoint { address: Address::Tcp(authority.parse().unwrap()), host: authority.into(), server_name: None }
@@ -169,7 +212,7 @@ mod tests {
             balance: Balance::RoundRobin,
             health: None,
             eject: None,
-            resolve: Some(EVERY),
+            resolve: Resolve::Ttl,
             cap: None,
             rewrite_host: false,
             max_idle: 1,
@@ -192,6 +235,7 @@ mod tests {
             proxied_from: Box::default(),
             tls: None,
             upstreams: vec![upstream],
+            name_servers: Arc::default(),
             routes: None,
             timeouts,
             bounds: Bounds {
@@ -227,83 +271,105 @@ mod tests {
         })
     }
 
-    const EVERY: Duration = Duration::from_secs(30);
-
-    /// The addresses that requests can go to; those that are no names are what they are.
+    /// The addresses that requests can go to, with their ranks; those that are no names are what they are.
     fn known(shared: &Shared) -> Vec<String> {
         let state = |state: &Arc<super::super::state::EndpointState>| {
-            state.resolved.map_or_else(|| state.endpoint.host.to_string(), |address| address.to_string())
+            let Rank { priority, weight } = state.rank();
+            let place = |address: SocketAddr| format!("{address} {priority} {weight}");
+            state.resolved.map_or_else(|| state.endpoint.host.to_string(), place)
         };
         shared.current.load().upstreams[0].endpoints.iter().map(state).collect()
     }
 
+    /// `address priority weight`.
+    fn place(text: &str) -> Place {
+        let mut words = text.split(' ');
+        let address = words.next().unwrap().parse().unwrap();
+        let mut number = || words.next().unwrap().parse().unwrap();
+        Place { address, rank: Rank { priority: number(), weight: number() } }
+    }
+
+    fn name(authority: &str, resolve: Resolve) -> Name {
+        Name { upstream: "a".into(), endpoint: endpoint(authority), resolve, servers: Arc::default() }
+    }
+
+    /// An answer, or none; how long it is good for; when it is asked again; and what is known then.
+    type Row = (Option<&'static [&'static str]>, Option<u64>, u64, &'static [&'static str]);
+
     #[tokio::test(start_paused = true)]
     async fn addresses_come_and_go_and_what_is_known_of_them_stays() {
         let shared = shared(&["127.0.0.1:82", "app.test:81", "other.test"]);
-        let answers: [Result<&[&str], ()>; 6] = [
-            Err(()),
-            Ok(&["10.0.0.1:81"]),
-            Ok(&["10.0.0.1:81", "10.0.0.2:81"]),
-            Err(()),
-            Ok(&[]),
-            Ok(&["10.0.0.2:81"]),
+        let rows: [Row; 9] = [
+            (None, None, 5, &["app.test:81"]),
+            (Some(&["10.0.0.1:81 0 0"]), Some(30), 30, &["10.0.0.1:81 0 0"]),
+            (Some(&["10.0.0.1:81 0 0", "10.0.0.2:81 0 0"]), Some(0), 1, &["10.0.0.1:81 0 0", "10.0.0.2:81 0 0"]),
+            (None, None, 5, &["10.0.0.1:81 0 0", "10.0.0.2:81 0 0"]),
+            (Some(&[]), None, 5, &["10.0.0.1:81 0 0", "10.0.0.2:81 0 0"]),
+            (Some(&["10.0.0.2:81 0 0"]), Some(86_400), 300, &["10.0.0.2:81 0 0"]),
+            (Some(&["10.0.0.2:81 1 7"]), None, 300, &["10.0.0.2:81 1 7"]),
+            (None, None, 5, &["10.0.0.2:81 1 7"]),
+            (Some(&["10.0.0.2:81 0 1"]), Some(2), 2, &["10.0.0.2:81 0 1"]),
         ];
-        let script = RefCell::new(answers.into_iter());
-        let lookup = |host: String, port: u16| {
-            assert_eq!((&*host, port), ("app.test", 81));
-            let found = script.borrow_mut().next().unwrap_or(Err(()));
-            let found = found.map(|found| found.iter().map(|address| address.parse().unwrap()).collect());
-            async move { found.map_err(|()| io::Error::other("no such name")) }
+        let (script, asked) = (RefCell::new(rows.iter()), RefCell::new(Vec::new()));
+        let lookup = |name: Name| {
+            assert_eq!(sought(&name.endpoint), Some(Sought::Host("app.test", 81)));
+            asked.borrow_mut().push(time::instant_now());
+            let said = script.borrow_mut().next().and_then(|(places, good_for_s, ..)| {
+                let places = places.as_ref()?.iter().map(|text| place(text)).collect();
+                Some(Said { places, good_for: good_for_s.map(Duration::from_secs) })
+            });
+            async move { said.ok_or_else(|| io::Error::other("no such name")) }
         };
-        let name = Name { upstream: "a".into(), endpoint: endpoint("app.test:81"), every: EVERY };
-        let mut looking = pin!(keep_looking(Arc::clone(&shared), name, lookup));
+        let mut looking = pin!(keep_looking(Arc::clone(&shared), name("app.test:81", Resolve::Ttl), lookup));
         let reloads = shared.reloads.subscribe();
         let mut second = None;
-        for (turn, expected) in [
-            &["app.test:81"][..],
-            &["10.0.0.1:81"],
-            &["10.0.0.1:81", "10.0.0.2:81"],
-            &["10.0.0.1:81", "10.0.0.2:81"],
-            &["10.0.0.1:81", "10.0.0.2:81"],
-            &["10.0.0.2:81"],
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            // Always just before it looks again.
-            let soon = if turn == 0 { Duration::from_secs(29) } else { EVERY };
-            assert!(timeout(soon, &mut looking).await.is_err(), "it looks for ever");
-            let all: Vec<&str> = [&["127.0.0.1:82"], expected, &["other.test"]].concat();
-            assert_eq!(known(&shared), all, "{turn}");
+        for (turn, (_, _, pause_s, expected)) in rows.iter().enumerate() {
+            // Until just before it looks again.
+            let until = Duration::from_millis(pause_s * 1000 - 1);
+            assert!(timeout(until, &mut looking).await.is_err(), "it looks for ever");
+            assert_eq!(asked.borrow().len(), turn + 1, "row {turn}");
+            let all: Vec<&str> = [&["127.0.0.1:82"], *expected, &["other.test"]].concat();
+            assert_eq!(known(&shared), all, "row {turn}");
             let state = shared.current.load().upstreams[0].endpoints.iter().rev().nth(1).cloned();
-            if turn == 2 {
-                second = state.clone();
+            match turn {
+                2 => second = state,
+                3.. => assert!(Arc::ptr_eq(state.as_ref().unwrap(), second.as_ref().unwrap()), "row {turn}"),
+                _ => {}
             }
-            if turn > 2 {
-                assert!(Arc::ptr_eq(state.as_ref().unwrap(), second.as_ref().unwrap()), "{turn}");
-            }
+            assert!(timeout(Duration::from_millis(1), &mut looking).await.is_err());
         }
         assert!(reloads.has_changed().unwrap());
     }
 
     #[test]
+    fn a_fixed_time_is_fixed() {
+        let every = Resolve::Every(Duration::from_secs(30));
+        for good_for_s in [None, Some(1), Some(1000)] {
+            assert_eq!(pause(every, good_for_s.map(Duration::from_secs)), Duration::from_secs(30));
+        }
+    }
+
+    #[test]
     fn only_names_are_looked_up() {
         for (authority, expected) in [
-            ("app.test:81", Some(("app.test", 81))),
-            ("app.test", Some(("app.test", 80))),
-            ("10.0.0.1.test", Some(("10.0.0.1.test", 80))),
+            ("app.test:81", Some(Sought::Host("app.test", 81))),
+            ("app.test", Some(Sought::Host("app.test", 80))),
+            ("10.0.0.1.test", Some(Sought::Host("10.0.0.1.test", 80))),
             ("10.0.0.1:81", None),
             ("[::1]:81", None),
         ] {
-            assert_eq!(name_and_port(&endpoint(authority)), expected, "{authority}");
+            assert_eq!(sought(&endpoint(authority)), expected, "{authority}");
         }
         let tls = Endpoint { server_name: ServerName::new("app.test"), ..endpoint("app.test") };
-        assert_eq!(name_and_port(&tls), Some(("app.test", 443)));
+        assert_eq!(sought(&tls), Some(Sought::Host("app.test", 443)));
         let unix = Endpoint { address: Address::Unix("/a".into()), host: "localhost".into(), server_name: None };
-        assert_eq!(name_and_port(&unix), None);
+        assert_eq!(sought(&unix), None);
+        let service = Endpoint { address: Address::Srv("_a._tcp.test".into()), ..unix };
+        assert_eq!(sought(&service), Some(Sought::Service("_a._tcp.test")));
         let shared = shared(&["a.test", "10.0.0.1", "b.test"]);
         let upstream = &shared.current.load().settings.upstreams[0];
-        assert_eq!(names(upstream).count(), 2);
-        assert_eq!(names(&Upstream { resolve: None, ..upstream.clone() }).count(), 0);
+        let servers = Arc::<[SocketAddr]>::default();
+        assert_eq!(names(upstream, &servers).count(), 2);
+        assert_eq!(names(&Upstream { resolve: Resolve::Off, ..upstream.clone() }, &servers).count(), 0);
     }
 }

@@ -4,12 +4,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::time::Instant;
 
-use super::super::settings::{Endpoint, Upstream};
+use super::super::settings::{Address, Endpoint, Resolve, Upstream};
 use super::ejection::{Eject, Ejection, Share};
+use super::names::{Place, Rank};
 use super::queue::Queue;
 use crate::policy::affinity;
 use crate::telemetry::{EndpointMetrics, Metrics, Reached};
@@ -24,6 +25,8 @@ pub(super) struct EndpointState {
     pub(super) resolved: Option<SocketAddr>,
     /// A hash of its address.
     pub(super) id: u64,
+    /// Priority and weight among the places of a service, as one word.
+    rank: AtomicU32,
     /// Requests in hand; counted only where that matters.
     in_flight: AtomicUsize,
     /// Connections to it.
@@ -63,7 +66,7 @@ impl UpstreamState {
         let queue = queue.unwrap_or_else(|| Arc::new(Queue::new(metrics.upstream(label))));
         let states = |endpoint: &Endpoint| {
             // If names are only looked up when connecting, what was looked up before counts no more.
-            let stays = |state: &&Arc<EndpointState>| upstream.resolve.is_some() || state.resolved.is_none();
+            let stays = |state: &&Arc<EndpointState>| upstream.resolve != Resolve::Off || state.resolved.is_none();
             let same = known.iter().filter(|state| state.endpoint == *endpoint).filter(stays);
             let mut same: Vec<_> = same.map(Arc::clone).collect();
             if same.is_empty() {
@@ -76,13 +79,13 @@ impl UpstreamState {
     }
 }
 
-/// All of `before`, but that the name of `endpoint` has these addresses; none if it has them already. What is known of
-/// an address that stays is kept.
+/// All of `before`, but that the name of `endpoint` has these places; none if it has these addresses already. What is
+/// known of an address that stays is kept; a rank that changes does so for all at once.
 pub(super) fn with_addresses(
     before: &[UpstreamState],
     upstream: &str,
     endpoint: &Endpoint,
-    addresses: &[SocketAddr],
+    places: &[Place],
     metrics: &Metrics,
 ) -> Option<Vec<UpstreamState>> {
     let mut all = before.to_vec();
@@ -90,14 +93,17 @@ pub(super) fn with_addresses(
     let known = &state.endpoints;
     let is_ours = |state: &Arc<EndpointState>| state.endpoint == *endpoint;
     let place = known.iter().position(is_ours)?;
-    if known.iter().filter(|state| is_ours(state)).map(|state| state.resolved).eq(addresses.iter().copied().map(Some)) {
+    let resolved = |place: &Place| {
+        let same = known.iter().find(|state| is_ours(state) && state.resolved == Some(place.address));
+        let new = || Arc::new(EndpointState::new(upstream, endpoint, Some(place.address), metrics));
+        let state = same.map_or_else(new, Arc::clone);
+        state.rank.store(place.rank.word(), Ordering::Relaxed);
+        state
+    };
+    let addresses: Vec<_> = places.iter().map(resolved).collect();
+    if known.iter().filter(|state| is_ours(state)).map(Arc::as_ptr).eq(addresses.iter().map(Arc::as_ptr)) {
         return None;
     }
-    let resolved = |address: &SocketAddr| {
-        let same = known.iter().find(|state| is_ours(state) && state.resolved == Some(*address));
-        same.map_or_else(|| Arc::new(EndpointState::new(upstream, endpoint, Some(*address), metrics)), Arc::clone)
-    };
-    let addresses: Vec<_> = addresses.iter().map(resolved).collect();
     state.endpoints.retain(|state| !is_ours(state));
     state.endpoints.splice(place..place, addresses);
     Some(all)
@@ -129,6 +135,7 @@ impl EndpointState {
         Self {
             resolved,
             id: affinity::text(id.as_bytes()),
+            rank: AtomicU32::new(Rank::default().word()),
             in_flight: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             is_healthy: AtomicBool::new(true),
@@ -197,6 +204,16 @@ impl EndpointState {
         if self.is_healthy.swap(is_healthy, Ordering::Relaxed) != is_healthy {
             self.metrics.healthy.add(if is_healthy { 1 } else { -1 });
         }
+    }
+
+    /// Its priority and its weight.
+    pub(super) fn rank(&self) -> Rank {
+        Rank::of(self.rank.load(Ordering::Relaxed))
+    }
+
+    /// Whether its rank means something: it is a place of a service.
+    pub(super) fn is_ranked(&self) -> bool {
+        matches!(self.endpoint.address, Address::Srv(_))
     }
 
     /// Requests that it has in hand.

@@ -85,7 +85,10 @@ impl Transport {
 async fn socket(endpoint: &Endpoint, resolved: Option<SocketAddr>) -> io::Result<Socket> {
     let stream = match (&endpoint.address, resolved) {
         (Address::Unix(path), _) => return UnixStream::connect(path).await.map(Socket::Unix),
-        (Address::Tcp(_), Some(resolved)) => TcpStream::connect(resolved).await?,
+        (_, Some(resolved)) => TcpStream::connect(resolved).await?,
+        (Address::Srv(_), None) => {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "its places are not known yet"));
+        }
         (Address::Tcp(authority), None) => {
             let host = authority.host().trim_start_matches('[').trim_end_matches(']');
             TcpStream::connect((host, endpoint.port())).await?

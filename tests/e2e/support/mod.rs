@@ -1,6 +1,7 @@
 //! What every test needs: a Weir, an upstream that records what reaches it, and clients that send bytes.
 
 mod client;
+mod dns;
 mod h2;
 mod h2_service;
 mod servers;
@@ -9,6 +10,7 @@ mod upstream;
 mod weir;
 
 pub use client::{Answer, Client};
+pub use dns::{Dns, Known, Record};
 pub use h2::{Channel, H2Answer, H2Client, over_h2, over_h2_tls};
 pub use h2_service::{Call, H2Service, Taking, send_all};
 pub use servers::{Kind, Server};

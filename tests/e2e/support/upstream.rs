@@ -83,6 +83,14 @@ impl Upstream {
         Self::on(listener, Arc::new(serve))
     }
 
+    /// The same on this listener.
+    pub fn listening(
+        listener: TcpListener,
+        answer: impl Fn(&Received, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self::on(listener, Arc::new(move |peer| serve(peer, &answer)))
+    }
+
     fn on(listener: TcpListener, serve: Arc<Serving>) -> Self {
         let address = listener.local_addr().unwrap();
         let accepting = listener.try_clone().unwrap();
