@@ -80,7 +80,7 @@ fn route(table: &Table<'_>, compiled: &Compiled) -> Option<Route> {
 
 /// None within if the path stays.
 #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
-fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Rewrite>> {
+fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Arc<Rewrite>>> {
     if !table.is_present() {
         return Some(None);
     }
@@ -97,13 +97,14 @@ fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Rewrite>> 
             table.fault("strip", strip.span(), fault.help(Some(help.to_owned())));
         }
     }
+    let locations = table.switch("locations");
     let (strip, add) = (strip?, add?);
     if strip.is_none() && add.is_none() && !table.is_broken() {
         let problem = Problem::new(table.span(), "`route.rewrite` changes nothing").absence();
         table.context.note(problem.help(Some("it can have strip, add".to_owned())));
     }
     let text = |located: Option<Located<Box<str>>>| located.map(Located::into_inner).unwrap_or_default();
-    Some(Some(Rewrite { strip: text(strip), add: text(add) }))
+    Some(Some(Arc::new(Rewrite { strip: text(strip), add: text(add), locations: locations? })))
 }
 
 /// Whole segments at the start of a path.

@@ -105,8 +105,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Bytes a second that a client has to send of a body while Weir waits for it, until the answer begins; below it, 408."),
     opt("timeouts.min_read_rate", RATE, Toml("\"240B\""),
         "Bytes a second that a client has to take of an answer while there is something to take; below it, it is cut off."),
-    opt("timeouts.rate_window", Duration, Toml("\"30s\""),
-        "How long these are measured at a time."),
+    opt("timeouts.rate_window", Duration, Toml("\"30s\""), "How long these are measured at a time."),
     opt("timeouts.total", DurationOr("off"), Toml("\"off\""),
         "From the hand-over to the upstream to the end of the response."),
     opt("timeouts.upgraded_idle", Duration, Toml("\"5min\""),
@@ -114,7 +113,6 @@ pub(super) const OPTIONS: &[Opt] = &[
 
     opt("dns.servers", List("address, or address and port"), Toml("[]"),
         "Name servers that are asked for names of endpoints; by default those of `/etc/resolv.conf`."),
-
     opt("upstream.url", Text(ENDPOINT), Unset("required without `[upstreams]`"),
         "The service behind Weir, if there is one in one place."),
     opt("upstream.host", OneOf(HOSTS), Toml("\"preserve\""),
@@ -161,8 +159,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("upstreams.NAME.queue_timeout", Duration, Toml("\"5s\""),
         "With `max_connections`: how long they wait; then they are 503."),
     opt("upstreams.NAME.resolve", Kind::DurationOrOneOf(RESOLVE), Toml("\"ttl\""),
-        "When names are looked up; each address is then an endpoint of its own. `ttl`: as the DNS says; a duration: so \
-         often, by the system; `off`: only for each connection."),
+        "When names are looked up; each address is then an endpoint. `ttl`: as the DNS says; a duration: by the system."),
     opt("upstreams.NAME.host", OneOf(HOSTS), Toml("\"preserve\""),
         "`Host` towards the service: the client's, or that of the endpoint."),
     opt("upstreams.NAME.tls.ca", Text("file"), Unset("what the system believes in"), CA),
@@ -194,6 +191,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         "What is left out at the start of the path; every path of the route begins with it."),
     opt("route.rewrite.add", Text("path"), NONE,
         "What is put at the start of the path, or in the place of `strip`."),
+    opt("route.rewrite.locations", Switch, Toml("true"), "Change paths in `Location` and `Content-Location` of answers back."),
 
     opt("admin.listen", Text("address and port, `unix:` and a path, or `off`"), Toml("\"127.0.0.1:9901\""),
         "Where metrics and health are served."),
@@ -236,8 +234,7 @@ pub(super) const OPTIONS: &[Opt] = &[
 
     opt("snapshot.path", Text("file"), Required,
         "Where the state of limits is kept between runs, with the secret of their keys."),
-    opt("snapshot.interval", Duration, Toml("\"1min\""),
-        "How often it is written, beside the end of each run."),
+    opt("snapshot.interval", Duration, Toml("\"1min\""), "How often it is written, beside the end of each run."),
 
     opt("log.format", OneOf(&["auto", "text", "json"]), Toml("\"auto\""),
         "How a log line is written; `auto` is text on a terminal and JSON elsewhere."),

@@ -2,6 +2,8 @@
 //!
 //! Routes look at the same things as limits, by the same trie over paths. Not here: what an upstream is.
 
+use std::sync::Arc;
+
 use super::matcher::Matcher;
 use super::upgrades::Upgrades;
 use super::{Facts, HeaderTest, HostPattern, Match, PathPattern};
@@ -21,7 +23,7 @@ pub struct Route {
     /// The index of the upstream that they go to.
     pub upstream: usize,
     /// What becomes of their paths.
-    pub rewrite: Option<Rewrite>,
+    pub rewrite: Option<Arc<Rewrite>>,
     /// What its clients may change to; none if its upstream says so.
     pub upgrades: Option<Upgrades>,
     /// How long the bodies of its requests may be; none if as long as anyone's.
@@ -35,6 +37,8 @@ pub struct Rewrite {
     pub strip: Box<str>,
     /// What stands in their place, of the same shape.
     pub add: Box<str>,
+    /// Whether places that answers name are changed back.
+    pub locations: bool,
 }
 
 impl Routes {
@@ -69,6 +73,16 @@ impl Rewrite {
             Some("") if self.add.is_empty() => ("", "/"),
             Some(rest) if rest.is_empty() || rest.starts_with('/') => (&self.add, rest),
             _ => ("", path),
+        }
+    }
+
+    /// A path of the upstream's as the client has to ask for it, in two parts; none if no path of the client's becomes it.
+    pub fn undo<'p>(&'p self, path: &'p str) -> Option<(&'p str, &'p str)> {
+        let rest = path.strip_prefix(&*self.add)?;
+        match rest {
+            "" if self.strip.is_empty() => Some(("", "/")),
+            "" => Some((&self.strip, "")),
+            _ => rest.starts_with('/').then_some((&*self.strip, rest)),
         }
     }
 }
@@ -186,7 +200,7 @@ mod tests {
             ("", "/api", "/", "/api/"),
             ("/a/b", "/c/d", "/a/b/c", "/c/d/c"),
         ] {
-            let rewrite = Rewrite { strip: strip.into(), add: add.into() };
+            let rewrite = Rewrite { strip: strip.into(), add: add.into(), locations: true };
             let (start, rest) = rewrite.apply(path);
             assert_eq!(format!("{start}{rest}"), seen, "{strip} {add} {path}");
         }

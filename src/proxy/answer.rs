@@ -7,6 +7,7 @@ use super::date::Date;
 use super::encode::{Encoder, write_field};
 use super::h1::{Framing, ResponseHead};
 use super::hop::{self, Named};
+use super::location::{self, Back};
 use super::request::{Protocol, Request};
 use crate::gate::Standing;
 use crate::policy::Fields;
@@ -66,18 +67,22 @@ pub(super) struct Upstream<'a> {
     /// Where the client stands.
     pub(super) standing: Option<&'a Standing<'a>>,
     pub(super) profiles: Profiles,
+    /// How places that it names are changed back, and what the endpoint is called.
+    pub(super) back: Option<(&'a Back, &'a str)>,
 }
 
 impl<'a> Upstream<'a> {
     /// Which of the upstream's fields go on, by name: all but what is for its connection, or is written anew.
     fn passes(&self) -> impl Fn(&[u8]) -> bool + use<'a> {
         let (named, profiles, is_limited) = (Named::by(self.fields), self.profiles, self.standing.is_some());
+        let is_turned = self.back.is_some();
         // RFC 9112, section 6.3; RFC 9110, section 8.6.
         let drops_length = self.head.framing == Framing::Chunked || matches!(self.head.status, 101 | 204);
         move |name| {
             !(hop::is_hop_by_hop(name)
                 || (drops_length && name.eq_ignore_ascii_case(b"content-length"))
                 || (is_limited && respond::is_limit_header(profiles, name))
+                || (is_turned && location::is_location(name))
                 || named.contains(name))
         }
     }
@@ -99,6 +104,9 @@ impl<'a> Upstream<'a> {
         out.extend_from_slice(self.reason);
         out.extend_from_slice(b"\r\n");
         self.fields.write_lines(out, self.passes());
+        if let Some((back, host)) = self.back {
+            back.each(self.fields, host, |name, value| write_field(out, name, value));
+        }
     }
 
     /// Writes it for HTTP/1 as the agreement to change to `protocol`.
@@ -151,10 +159,16 @@ impl<'a> Upstream<'a> {
         *response.status_mut() = StatusCode::from_u16(self.head.status).unwrap_or(StatusCode::BAD_GATEWAY);
         let headers = response.headers_mut();
         let passes = self.passes();
-        for (name, value) in self.fields.iter().filter(|(name, _)| passes(name)) {
+        let mut append = |name: &[u8], value: &[u8]| {
             if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
                 headers.append(name, value);
             }
+        };
+        for (name, value) in self.fields.iter().filter(|(name, _)| passes(name)) {
+            append(name, value);
+        }
+        if let Some((back, host)) = self.back {
+            back.each(self.fields, host, append);
         }
         self.write_limits(asked, headers);
         response

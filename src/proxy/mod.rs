@@ -18,6 +18,7 @@ mod h2;
 mod hop;
 mod host;
 mod listener;
+mod location;
 mod over_h1;
 mod over_h2;
 mod pace;

@@ -232,7 +232,8 @@ impl Session<'_> {
             if let Some(bill) = &mut bill {
                 standing = bill.answered(head.status, fields, standing);
             }
-            let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), profiles };
+            let upstream =
+                Upstream { head, reason, fields, standing: standing.as_ref(), profiles, back: exchange.back() };
             tally.answered(head.status);
             upstream.write_h1(wire.out(), asked, &worker.date, &mut keeps_alive)
         };
@@ -277,7 +278,8 @@ impl Session<'_> {
             if let Some(bill) = &mut bill {
                 standing = bill.answered(head.status, fields, standing);
             }
-            let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), profiles };
+            let upstream =
+                Upstream { head, reason, fields, standing: standing.as_ref(), profiles, back: exchange.back() };
             tally.answered(head.status);
             upstream.write_switch(self.wire.out(), asked, protocol, &self.worker.date);
         }

@@ -244,7 +244,7 @@ async fn forward<'v>(
     if let Some(bill) = &mut bill {
         standing = bill.answered(head.status, fields, standing);
     }
-    let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), profiles };
+    let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), profiles, back: exchange.back() };
     if head.status == SWITCHING {
         let response = upstream.write_tunnel((), asked);
         let Some((upstream, said)) = exchange.switch() else { return Err(Stop::Abandoned) };

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::Method;
 use tokio::time::Instant;
@@ -17,6 +18,7 @@ use super::error;
 use super::forward::{Forwarded, Sender};
 use super::h1::{Framing, HeadFault};
 use super::host;
+use super::location::Back;
 use super::peer::Peer;
 use super::request::Request;
 use super::tally::Tally;
@@ -70,7 +72,7 @@ pub(super) struct Admitted<'r, 'v> {
     client: IpAddr,
     /// Where it goes.
     pub(super) upstream: &'v Rc<Endpoints>,
-    rewrite: Option<&'v Rewrite>,
+    rewrite: Option<&'v Arc<Rewrite>>,
     /// Bytes that its body may have.
     max_body: u64,
     /// The change of protocol that it asks for and may have.
@@ -82,7 +84,7 @@ pub(super) struct Admitted<'r, 'v> {
 /// Where a request goes, and how.
 struct Way<'v> {
     upstream: &'v Rc<Endpoints>,
-    rewrite: Option<&'v Rewrite>,
+    rewrite: Option<&'v Arc<Rewrite>>,
     /// What its client may change to.
     upgrades: &'v Upgrades,
     max_body: u64,
@@ -295,13 +297,17 @@ impl<'v> Life<'v> {
             may_switch: upgrade.is_some(),
             has_own_host: upstream.rewrites_host() || authority.is_empty(),
         };
-        Exchange::new(upstream, lease, sent, wanted.clone(), &settings.timeouts, |out, host| {
+        let exchange = Exchange::new(upstream, lease, sent, wanted.clone(), &settings.timeouts, |out, host| {
             let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, believed, client };
             let path = rewrite.map_or(("", &**path), |rewrite| rewrite.apply(path));
             let own_host = Some(host).filter(|_| sent.has_own_host);
             let forwarded = Forwarded { path, own_host, authority, upgrade: upgrade.as_deref(), sender };
             super::forward::write_head(out, request, &forwarded, settings)
-        })
+        });
+        match rewrite.filter(|rewrite| rewrite.locations) {
+            None => exchange,
+            Some(rewrite) => exchange.turning(Back { rewrite: Arc::clone(rewrite), authority: authority.into() }),
+        }
     }
 
     /// The head of a response has come.

@@ -198,3 +198,35 @@ fn a_reload_moves_routes_and_keeps_what_stays() {
     // At most one connection for each of the two workers: what stayed was kept.
     assert!(one.connections() <= 2 && two.connections() <= 2, "{} {}", one.connections(), two.connections());
 }
+
+#[test]
+fn where_an_answer_points_is_said_as_the_client_asks() {
+    let app = Upstream::answering(|request, stream| {
+        let host = request.header("host").unwrap();
+        let head = "HTTP/1.1 201 Created\r\ncontent-length: 0\r\n";
+        let places = format!("location: http://{host}/api/7?a\r\ncontent-location: /api/7\r\nlink: </api/8>\r\n");
+        stream.write_all(format!("{head}{places}\r\n").as_bytes()).is_ok()
+    });
+    let route = |more: &str| {
+        format!(
+            "[[route]]\nmatch = {{ path = [\"/v1\", \"/v1/{{*rest}}\"] }}\nupstream = \"a\"\n\
+             rewrite = {{ strip = \"/v1\", add = \"/api\"{more} }}\n[[route]]\nupstream = \"a\"\n{NEVER}"
+        )
+    };
+    for (host, origin) in [("preserve", "http://weir.test"), ("upstream", "")] {
+        let weir = Weir::with(&format!("{}{}", upstream("a", &[&app], &format!("host = \"{host}\"")), route("")));
+        let mut client = Client::connect(weir.address());
+        let answer = client.get("/v1/users");
+        assert_eq!(answer.header("location"), Some(&*format!("{origin}/v1/7?a")), "{host}");
+        assert_eq!((answer.header("content-location"), answer.header("link")), (Some("/v1/7"), Some("</api/8>")));
+        // Where nothing is changed on the way in, nothing is changed on the way out.
+        assert_eq!(client.get("/users").header("content-location"), Some("/api/7"));
+        over_h2(weir.address(), async |mut client, _| {
+            let answer = client.get("/v1/users").await.unwrap();
+            assert_eq!(answer.header("location"), Some(&*format!("{origin}/v1/7?a")), "{host}");
+        });
+    }
+    let as_said = Weir::with(&format!("{}{}", upstream("a", &[&app], ""), route(", locations = false")));
+    let answer = Client::connect(as_said.address()).get("/v1/users");
+    assert_eq!(answer.header("location"), Some("http://weir.test/api/7?a"));
+}

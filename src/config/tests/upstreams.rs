@@ -77,7 +77,7 @@ fn upstreams_that_are_wrong() {
     1 | [upstreams.a]
       | ^^^^^^^^^^^^^
       |
-      = help: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The places where this service runs.
+      = help: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]`, `unix:/path`, or `srv+http://_service._tcp.name`). The places where this service runs; `srv+http://` and `srv+https://` are those that the DNS knows.
     "#);
     insta::assert_snapshot!(said("[upstreams.\"a b\"]\nendpoints = []"), @r#"
     error: `upstreams`: `a b` is not 1 to 64 of `A-Z a-z 0-9 _ -`
@@ -133,7 +133,7 @@ fn upstreams_that_are_wrong() {
     1 | [upstreams.a]
       | ^^^^^^^^^^^^^
       |
-      = help: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The places where this service runs.
+      = help: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]`, `unix:/path`, or `srv+http://_service._tcp.name`). The places where this service runs; `srv+http://` and `srv+https://` are those that the DNS knows.
 
     error: unknown key `endpoint` in `[upstreams.NAME]`
      --> weir.toml:2:1
@@ -454,9 +454,61 @@ fn names_are_looked_up() {
     assert_eq!(endpoints[0].address, Address::Srv("_http._tcp.app.test".into()));
     assert_eq!(endpoints[0].to_string(), "srv+http://_http._tcp.app.test");
     insta::assert_snapshot!(said("[dns]\nservers = [\"a\"]\n[upstreams.a]\nendpoints = [\"srv+http://app.test\", \
-        \"srv+http://_http._tcp.a:81\", \"srv+unix://_http._tcp.a\", \"srv+http://_http.tcp.a\"]\nresolve = \"tll\""), @"");
-    insta::assert_snapshot!(said("[upstreams.a]\nendpoints = \"srv+http://_http._tcp.a\"\nresolve = \"off\""), @"");
-    insta::assert_snapshot!(said("[upstream]\nurl = \"srv+http://_http._tcp.a\""), @"");
+        \"srv+http://_http._tcp.a:81\", \"srv+unix://_http._tcp.a\", \"srv+http://_http.tcp.a\"]\nresolve = \"tll\""), @r#"
+    error: `dns.servers`: `a` is not an address, as in `10.0.0.53`
+     --> weir.toml:2:12
+      |
+    2 | servers = ["a"]
+      |            ^^^
+
+    error: `upstreams.NAME.endpoints`: is not the name of a service, as in `srv+http://_http._tcp.example.com`
+     --> weir.toml:4:14
+      |
+    4 | endpoints = ["srv+http://app.test", "srv+http://_http._tcp.a:81", "srv+unix://_http._tcp.a", "srv+http://_http.tcp.a"]
+      |              ^^^^^^^^^^^^^^^^^^^^^
+
+    error: `upstreams.NAME.endpoints`: is not the name of a service, as in `srv+http://_http._tcp.example.com`
+     --> weir.toml:4:37
+      |
+    4 | endpoints = ["srv+http://app.test", "srv+http://_http._tcp.a:81", "srv+unix://_http._tcp.a", "srv+http://_http.tcp.a"]
+      |                                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+
+    error: `upstreams.NAME.endpoints`: is not the name of a service, as in `srv+http://_http._tcp.example.com`
+     --> weir.toml:4:67
+      |
+    4 | endpoints = ["srv+http://app.test", "srv+http://_http._tcp.a:81", "srv+unix://_http._tcp.a", "srv+http://_http.tcp.a"]
+      |                                                                   ^^^^^^^^^^^^^^^^^^^^^^^^^
+
+    error: `upstreams.NAME.endpoints`: is not the name of a service, as in `srv+http://_http._tcp.example.com`
+     --> weir.toml:4:94
+      |
+    4 | endpoints = ["srv+http://app.test", "srv+http://_http._tcp.a:81", "srv+unix://_http._tcp.a", "srv+http://_http.tcp.a"]
+      |                                                                                              ^^^^^^^^^^^^^^^^^^^^^^^^
+
+    error: `upstreams.NAME.resolve`: `tll` is not a duration: expected number at 0
+     --> weir.toml:5:11
+      |
+    5 | resolve = "tll"
+      |           ^^^^^
+      |
+      = help: did you mean `ttl`?
+    "#);
+    insta::assert_snapshot!(said("[upstreams.a]\nendpoints = \"srv+http://_http._tcp.a\"\nresolve = \"off\""), @r#"
+    error: `upstreams.NAME.resolve`: places of `srv+` are only known by looking them up
+     --> weir.toml:3:11
+      |
+    3 | resolve = "off"
+      |           ^^^^^
+    "#);
+    insta::assert_snapshot!(said("[upstream]\nurl = \"srv+http://_http._tcp.a\""), @r#"
+    error: `upstream.url`: is one service in one place
+     --> weir.toml:2:7
+      |
+    2 | url = "srv+http://_http._tcp.a"
+      |       ^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: use `[upstreams.NAME]`, whose `endpoints` can be places that the DNS knows
+    "#);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::super::buffer::Buffer;
 use super::super::deadline::Deadline;
 use super::super::encode::Encoder;
 use super::super::h1::ResponseHead;
+use super::super::location::Back;
 use super::super::pace::Pace;
 use super::super::settings::Timeouts;
 use super::endpoints::Endpoints;
@@ -39,6 +40,8 @@ pub(in super::super) struct Exchange {
     was_repeated: bool,
     upload: Upload,
     request: Sent,
+    /// How places that the answer names are changed back.
+    back: Option<Box<Back>>,
     wanted: Wanted,
     head: Option<ResponseHead>,
     /// Bytes of the response's body so far.
@@ -73,6 +76,7 @@ impl Exchange {
             was_repeated: false,
             upload: Upload::new(request, encoder),
             request,
+            back: None,
             wanted,
             head: None,
             body_bytes: 0,
@@ -81,6 +85,16 @@ impl Exchange {
             taking: Pace::default(),
             patience: Patience::of(timeouts, now),
         }
+    }
+
+    /// The same, and how places that the answer names are changed back.
+    pub(in super::super) fn turning(self, back: Back) -> Self {
+        Self { back: Some(Box::new(back)), ..self }
+    }
+
+    /// How places that the answer names are changed back, and what the endpoint is called.
+    pub(in super::super) fn back(&self) -> Option<(&Back, &str)> {
+        Some((self.back.as_deref()?, self.origin.as_ref()?.host()))
     }
 
     /// Sends the same once more, on another connection.

@@ -17,6 +17,9 @@ use hickory_resolver::system_conf::read_system_conf;
 /// Places of one service that are looked up; beyond these none are.
 const TARGETS_MAX: usize = 64;
 
+/// How long a name server that was named here may take, each of the two times that it is asked.
+const ANSWER_AT_MOST: Duration = Duration::from_secs(2);
+
 /// Where something runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
@@ -140,7 +143,9 @@ fn resolver(servers: &[SocketAddr]) -> io::Result<TokioResolver> {
         // Short names are completed as the system does it, if it does.
         let search = read_system_conf().map_or(Vec::new(), |(config, _)| config.search().to_vec());
         let servers = servers.iter().map(server).collect();
-        (ResolverConfig::from_parts(None, search, servers), ResolverOpts::default())
+        let mut options = ResolverOpts::default();
+        options.timeout = ANSWER_AT_MOST;
+        (ResolverConfig::from_parts(None, search, servers), options)
     };
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Always;
