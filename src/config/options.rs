@@ -228,10 +228,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Requests of one client, IPv6 by `server.ipv6_prefix`, held or delayed at once, over all limits."),
     opt("hold.max_waiting_bytes_per_client", Size(1, 1 << 40), Toml("\"16MiB\""),
         "Bytes of their heads."),
-
     opt("tokens.max_cached", Count(1, 100_000_000), Toml("10000"),
         "Verified tokens that are remembered."),
-
     opt("snapshot.path", Text("file"), Required,
         "Where the state of limits is kept between runs, with the secret of their keys."),
     opt("snapshot.interval", Duration, Toml("\"1min\""), "How often it is written, beside the end of each run."),
@@ -277,7 +275,6 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Refuse tokens that never expire."),
     opt("identity.NAME.jwt.leeway", DurationOrZero, Toml("\"0s\""),
         "How far the issuer's clock may be off."),
-
     opt("plans.from", Text("`IDENTITY.CLAIM` or `header:NAME`"), Required,
         "Where the name of a request's plan is: another claim of the token of an identity, or a header."),
 
