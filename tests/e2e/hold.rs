@@ -314,7 +314,9 @@ fn an_upstream_that_went_away_meanwhile_costs_nothing() {
 #[test]
 fn many_streams_of_one_connection_are_held_in_order() {
     let upstream = Upstream::start();
-    let weir = Weir::start(&upstream, &one_per("20ms", ""));
+    // On several connections they could overtake each other on their way.
+    let service = format!("[upstreams.one]\nendpoints = [\"http://{}\"]\nmax_connections = 1\n", upstream.address());
+    let weir = Weir::with(&format!("{service}[[route]]\nupstream = \"one\"\n{}", one_per("20ms", "")));
     let earliest = Instant::now();
     over_h2(weir.address(), async |client, _| {
         let mut asking = Vec::new();
