@@ -6,6 +6,7 @@
 mod control;
 mod descriptors;
 mod drain;
+pub(crate) mod exchange;
 mod files;
 mod jwks;
 mod keep;

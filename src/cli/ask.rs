@@ -11,14 +11,12 @@ use bytes::Bytes;
 use clap::Args;
 use http::uri::Authority;
 use http::{HeaderValue, Request, StatusCode, header};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use http_body_util::Full;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
+use crate::app::exchange::exchange;
 use crate::proxy::settings::Protocol;
 use crate::proxy::tls::{CertificateProblem, ClientTls, ServerCertificate, ServerName};
 
@@ -151,41 +149,21 @@ async fn connect(
     mut request: Request<Full<Bytes>>,
 ) -> Asked<(StatusCode, Bytes)> {
     let failed = |error: std::io::Error| format!("{place} does not answer: {error}");
+    let unfinished = |error: String| format!("{place}: {error}").into();
     let authority = match place {
         Place::Unix(path) => {
             request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
-            return exchange(place, UnixStream::connect(path).await.map_err(failed)?, request).await;
+            let stream = UnixStream::connect(path).await.map_err(failed)?;
+            return exchange(stream, request, ANSWER_BYTES_MAX).await.map_err(unfinished);
         }
         Place::Tcp { authority, .. } => authority,
     };
     request.headers_mut().insert(header::HOST, authority.as_str().parse()?);
     let stream = TcpStream::connect(authority.as_str()).await.map_err(failed)?;
-    let Some(tls) = tls else { return exchange(place, stream, request).await };
+    let Some(tls) = tls else { return exchange(stream, request, ANSWER_BYTES_MAX).await.map_err(unfinished) };
     let name = ServerName::new(authority.host()).ok_or("its host is not a name")?;
     let stream = tls.connect(&name, stream).await.map_err(|error| format!("{place}: no TLS session: {error}"))?;
-    exchange(place, stream, request).await
-}
-
-async fn exchange<S>(place: &Place, stream: S, request: Request<Full<Bytes>>) -> Asked<(StatusCode, Bytes)>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let failed = |error: &dyn fmt::Display| format!("{place} does not answer: {error}");
-    let (mut send, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let answer = async {
-        let response = send.send_request(request).await.map_err(|error| failed(&error))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
-        Ok::<_, Box<dyn Error>>((status, body.collect().await.map_err(|error| failed(&error))?.to_bytes()))
-    };
-    let driven = async {
-        let _ = connection.await; // what is wrong with it, the answer says
-        std::future::pending().await
-    };
-    tokio::select! {
-        answer = answer => answer,
-        never = driven => never,
-    }
+    exchange(stream, request, ANSWER_BYTES_MAX).await.map_err(unfinished)
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ fn tls_and_tokens_are_spoken() {
         (&["healthcheck", "--admin", &url], None, 1, "no TLS session"),
         (&["healthcheck", "--admin", &url, "--ca", "other.pem"], None, 1, "no TLS session"),
         (&["healthcheck", "--admin", &by_address, "--ca", "own.pem"], None, 1, "no TLS session"),
-        (&["healthcheck", "--admin", &plain], None, 1, "does not answer"),
+        (&["healthcheck", "--admin", &plain], None, 1, "the answer broke off"),
         (&["healthcheck", "--admin", &plain, "--ca", "own.pem"], None, 1, "are for https"),
         (&["healthcheck", "--admin", &url, "--ca", "token"], None, 1, "the certificates to believe: "),
         (&["healthcheck", "--admin", &url, "--ca", "none.pem"], None, 1, "cannot read none.pem"),

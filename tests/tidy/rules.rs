@@ -38,9 +38,9 @@ const HOMES: &[(&str, &[&str])] = &[
     ("jiff", &["limit"]),
     ("listenfd", &["app"]),
     ("sd_notify", &["app"]),
-    ("rustls", &["proxy", "app"]),
-    ("aws_lc_rs", &["proxy", "app"]),
-    ("rustls_platform_verifier", &["proxy", "app"]),
+    ("rustls", &["proxy"]),
+    ("aws_lc_rs", &["proxy"]),
+    ("rustls_platform_verifier", &["proxy"]),
     ("tokio_rustls", &["proxy", "app"]),
     ("x509_parser", &["proxy"]),
 ];

@@ -97,7 +97,7 @@ impl Giver {
         if self.is_busy.swap(true, Ordering::AcqRel) {
             let why = "another process is taking over already";
             // Read first: what lies unread when this end closes would destroy the answer.
-            channel.expect()?;
+            channel.hear_message()?;
             channel.say(&Message::Refused { why: why.to_owned() })?;
             return Err(io::Error::other(why));
         }
@@ -132,7 +132,7 @@ impl Estate {
     }
 
     fn give(&self, channel: &mut Channel) -> io::Result<()> {
-        let Message::Hello { protocol, version } = channel.expect()? else { return Err(unexpected()) };
+        let Message::Hello { protocol, version } = channel.hear_message()? else { return Err(unexpected()) };
         let pid = channel.peer()?;
         tracing::info!(pid, version, "another process asks to take over");
         channel.say(&Message::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
@@ -140,17 +140,17 @@ impl Estate {
             return Err(io::Error::other(format!("version {version} speaks of this in another way")));
         }
         self.give_sockets(channel)?;
-        let Message::Prepared { groups } = channel.expect()? else { return Err(unexpected()) };
+        let Message::Prepared { groups } = channel.hear_message()? else { return Err(unexpected()) };
         let began = time::instant_now();
         let mut paused = self.pause()?;
         self.give_state(channel)?;
-        let Message::Taken = channel.expect()? else { return Err(unexpected()) };
+        let Message::Taken = channel.hear_message()? else { return Err(unexpected()) };
         paused.has_new_main = true;
         systemd::tell_main(pid);
         channel.say(&Message::Yours)?;
         // It has everything now. Only if it ends does this process go on.
         channel.wait_forever()?;
-        let Message::Serving = channel.expect()? else { return Err(unexpected()) };
+        let Message::Serving = channel.hear_message()? else { return Err(unexpected()) };
         let told = paused.commit();
         self.leave_files(&groups);
         let paused_for = time::instant_now().saturating_duration_since(began);

@@ -65,7 +65,7 @@ impl Predecessor {
         };
         let mut channel = Channel::new(stream)?;
         channel.say(&Message::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
-        let Message::Hello { protocol, version } = channel.expect()? else { return Err(unexpected()) };
+        let Message::Hello { protocol, version } = channel.hear_message()? else { return Err(unexpected()) };
         if protocol != PROTOCOL {
             return Err(io::Error::other(format!("it is version {version}, and speaks of this in another way")));
         }
@@ -132,7 +132,7 @@ impl Predecessor {
             restored.map_err(|error| failed.unwrap_or_else(|| io::Error::other(format!("its state {error}"))))?;
         self.channel.say(&Message::Taken)?;
         // If it ends now, there is nobody but this process, which has everything.
-        match self.channel.expect() {
+        match self.channel.hear_message() {
             Ok(Message::Yours) => {}
             Err(error) if is_gone(&error) => self.is_gone = true,
             Ok(_) => return Err(unexpected()),

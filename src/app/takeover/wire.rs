@@ -163,7 +163,7 @@ impl Channel {
     }
 
     /// What the other says next, if that is not a refusal. Its words are the error then.
-    pub(super) fn expect(&mut self) -> io::Result<Message> {
+    pub(super) fn hear_message(&mut self) -> io::Result<Message> {
         match self.hear()? {
             Heard::Message(Message::Refused { why }, _) => Err(io::Error::other(why)),
             Heard::Message(message, _) => Ok(message),
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(TcpListener::from(given).local_addr().unwrap(), socket.local_addr().unwrap());
         assert!(matches!(other.hear().unwrap(), Heard::Message(Message::Prepare, None)));
         one.say(&Message::Refused { why: "no".to_owned() }).unwrap();
-        assert_eq!(other.expect().unwrap_err().to_string(), "no");
+        assert_eq!(other.hear_message().unwrap_err().to_string(), "no");
         drop(one);
         assert!(is_gone(&other.hear().unwrap_err()));
         assert_eq!(other.peer().unwrap(), std::process::id());
@@ -300,7 +300,7 @@ mod tests {
             let mut read = Vec::new();
             Joined::new(&mut other).read_to_end(&mut read).unwrap();
             assert!(read == state, "{length}");
-            assert!(matches!(other.expect(), Ok(Message::Yours)));
+            assert!(matches!(other.hear_message(), Ok(Message::Yours)));
             sending.join().unwrap();
         }
     }

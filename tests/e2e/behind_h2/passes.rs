@@ -3,28 +3,18 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 
 use super::{alone, mirror};
-use crate::support::{Call, Cert, Channel, Client, H2Answer, H2Service, NEVER, Taking, Weir, over_h2, send_all};
+use crate::support::{Call, Cert, Channel, Client, H2Service, NEVER, Taking, Weir, over_h2, send_all};
 
 #[test]
 fn requests_share_few_connections_whatever_their_clients_speak() {
     let service = H2Service::start(mirror);
     let weir = Weir::with(&format!("{}{NEVER}", service.upstream("")));
-    over_h2(weir.address(), async |client, _| {
-        let mut asking = Vec::new();
-        for turn in 0..50_usize {
-            let mut client = client.clone();
-            asking.push(tokio::spawn(async move { client.post("/", vec![b'x'; turn * 5000]).await }));
-        }
-        for (turn, asked) in asking.into_iter().enumerate() {
-            let answer = asked.await.unwrap().unwrap();
-            assert_eq!((answer.status, answer.body.len()), (200, turn * 5000));
-        }
-    });
+    over_h2(weir.address(), async |client, _| client.check_echoes().await);
     let mut clients: Vec<_> = (0..50).map(|_| Client::connect(weir.address())).collect();
     for client in &mut clients {
         client.send("POST /a HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nabc");
@@ -75,13 +65,8 @@ fn trailers_pass_in_both_directions() {
     // A client of HTTP/1 gets those that the head announced, which this one did not.
     assert_eq!(answer.trailers, "");
     over_h2(weir.address(), async |mut client, _| {
-        let trailers = HeaderMap::from_iter([("x-check".parse().unwrap(), "3".parse().unwrap())]);
-        let (frames, body) = tokio::sync::mpsc::unbounded_channel();
-        frames.send(Frame::data(Bytes::from_static(b"abc"))).unwrap();
-        frames.send(Frame::trailers(trailers)).unwrap();
-        drop(frames);
         let head = Request::post("http://weir.test/");
-        let answer = H2Answer::read(client.send(head, Channel(body)).await.unwrap()).await.unwrap();
+        let answer = client.ask_with_trailer(head).await;
         assert_eq!((&*answer.body, answer.trailers.unwrap()["x-check"].to_str().unwrap()), (&b"abc"[..], "3"));
     });
     let announcing = H2Service::start(|mut call: Call| async move {

@@ -124,6 +124,29 @@ impl H2Client {
         let head = Request::post(format!("http://weir.test{path}"));
         H2Answer::read(self.send(head, Full::new(body.into())).await?).await
     }
+
+    /// Posts fifty bodies of different sizes at once, each of which has to come back.
+    pub async fn check_echoes(&self) {
+        let mut asking = Vec::new();
+        for turn in 0..50_usize {
+            let mut client = self.clone();
+            asking.push(tokio::spawn(async move { client.post("/", vec![b'x'; turn * 5000]).await }));
+        }
+        for (turn, asked) in asking.into_iter().enumerate() {
+            let answer = asked.await.unwrap().unwrap();
+            assert_eq!((answer.status, answer.body.len()), (200, turn * 5000));
+        }
+    }
+
+    /// Sends `abc` and the trailer `x-check: 3`.
+    pub async fn ask_with_trailer(&mut self, head: Builder) -> H2Answer {
+        let trailers = HeaderMap::from_iter([("x-check".parse().unwrap(), "3".parse().unwrap())]);
+        let (frames, body) = tokio::sync::mpsc::unbounded_channel();
+        frames.send(Frame::data(Bytes::from_static(b"abc"))).unwrap();
+        frames.send(Frame::trailers(trailers)).unwrap();
+        drop(frames);
+        H2Answer::read(self.send(head, Channel(body)).await.unwrap()).await.unwrap()
+    }
 }
 
 impl H2Answer {

@@ -1,0 +1,40 @@
+//! One request on a connection that is used for nothing else.
+
+use std::error::Error;
+use std::future::pending;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Body;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Sends `request` on `stream`, and gives the status and the body, which has at most `bytes_max` bytes.
+pub(crate) async fn exchange<S, B>(
+    stream: S,
+    request: Request<B>,
+    bytes_max: usize,
+) -> Result<(StatusCode, Bytes), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
+{
+    let broke = |error: hyper::Error| format!("the answer broke off: {error}");
+    let (mut send, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broke)?;
+    let answer = async {
+        let response = send.send_request(request).await.map_err(broke)?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), bytes_max).collect().await;
+        Ok((status, body.map_err(|error| format!("the answer is no good: {error}"))?.to_bytes()))
+    };
+    let driven = async {
+        let _ = connection.await; // what is wrong with it, the answer says
+        pending().await
+    };
+    tokio::select! {
+        answer = answer => answer,
+        never = driven => never,
+    }
+}

@@ -1,0 +1,210 @@
+//! `[identity]`, and the files that it names.
+
+use super::*;
+
+#[test]
+fn identities() {
+    insta::assert_snapshot!(said(r#"[identity.ip]
+header = "x-a"
+[identity.Shop]
+header = "x a""#), @r#"
+    error: `ip` is a part of keys by itself; call the identity something else
+     --> weir.toml:1:11
+      |
+    1 | [identity.ip]
+      |           ^^
+
+    error: `Shop` is no name of an identity: it consists of `a-z 0-9 _ -`
+     --> weir.toml:3:11
+      |
+    3 | [identity.Shop]
+      |           ^^^^
+
+    error: `identity.NAME.header`: `x a` is not a header name
+     --> weir.toml:4:10
+      |
+    4 | header = "x a"
+      |          ^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[identity.a]
+header = "x-a"
+jwt = {}
+[identity.b]
+on_missing = "rejct""#), @r#"
+    error: identity `a` has both `header` and `jwt`
+     --> weir.toml:1:11
+      |
+    1 | [identity.a]
+      |           ^
+      |
+      = help: an identity comes from exactly one of them
+
+    error: identity `b` has none of `header`, `tls` and `jwt`
+     --> weir.toml:4:11
+      |
+    4 | [identity.b]
+      |           ^
+      |
+      = help: an identity comes from exactly one of them
+
+    error: `identity.NAME.on_missing`: `rejct` is none of `reject`, `anonymous`, `ip`
+     --> weir.toml:5:14
+      |
+    5 | on_missing = "rejct"
+      |              ^^^^^^^
+      |
+      = help: did you mean `reject`?
+    "#);
+    insta::assert_snapshot!(said(r#"[identity.a]
+jwt = { claim = "sub", algorithms = ["HS265"], keys = [] }"#), @r#"
+    error: `identity.NAME.jwt.algorithms`: `HS265` is none of `HS256`, `RS256`, `ES256`, `EdDSA`
+     --> weir.toml:2:38
+      |
+    2 | jwt = { claim = "sub", algorithms = ["HS265"], keys = [] }
+      |                                      ^^^^^^^
+      |
+      = help: did you mean `HS256`?
+
+    error: `identity.NAME.jwt.keys`: without a key no token can be verified
+     --> weir.toml:2:55
+      |
+    2 | jwt = { claim = "sub", algorithms = ["HS265"], keys = [] }
+      |                                                       ^^
+    "#);
+    insta::assert_snapshot!(said(r#"[identity.a]
+jwt = { claim = "", algorithms = [], keys = "k" }"#), @r#"
+    error: `identity.NAME.jwt.claim`: must not be empty
+     --> weir.toml:2:17
+      |
+    2 | jwt = { claim = "", algorithms = [], keys = *** }
+      |                 ^^
+
+    error: `identity.NAME.jwt.algorithms`: must not be empty
+     --> weir.toml:2:34
+      |
+    2 | jwt = { claim = "", algorithms = [], keys = *** }
+      |                                  ^^
+
+    error: `identity.NAME.jwt.keys`: expected list of tables, as in `[[identity.NAME.jwt.keys]]`
+     --> weir.toml:2:45
+      |
+    2 | jwt = { claim = "", algorithms = [], keys = *** }
+      |                                             ^^^ this is a string
+    "#);
+    insta::assert_snapshot!(said(r#"[identity.a.jwt]
+claim = "sub"
+algorithms = ["HS256"]
+keys = [
+  { secret = "hunter2" },
+  { secret = { env = "SHORT" } },
+  { secret = { env = "UNSET" } },
+  { secret = { env = "EMPTY" } },
+  { secret = { env = "hunter2!" } },
+  { secret = {} },
+  { secret = { file = "none" } },
+  { jwks = "none.json" },
+  { jwks = "{hunter2}" },
+  { jwks = "keys/sellers.jwks.json", pem = "keys/sellers.pem" },
+  { jwk = "hunter2" },
+]"#), @r#"
+    error: a secret must not be written into the configuration
+     --> weir.toml:5:14
+      |
+    5 |   { secret = ********* },
+      |              ^^^^^^^^^
+      |
+      = help: use `{ env = "NAME" }` or `{ file = "path" }`
+
+    error: this secret has 7 bytes; HS256 needs at least 32
+     --> weir.toml:6:22
+      |
+    6 |   { secret = { env = "SHORT" } },
+      |                      ^^^^^^^
+
+    error: `identity.NAME.jwt.keys.secret.env`: this environment variable is not set, or not UTF-8
+     --> weir.toml:7:22
+      |
+    7 |   { secret = { env = "UNSET" } },
+      |                      ^^^^^^^
+
+    error: this secret is empty
+     --> weir.toml:8:22
+      |
+    8 |   { secret = { env = "EMPTY" } },
+      |                      ^^^^^^^
+
+    error: `identity.NAME.jwt.keys.secret.env`: is not the name of an environment variable
+     --> weir.toml:9:22
+      |
+    9 |   { secret = { env = ********** } },
+      |                      ^^^^^^^^^^
+      |
+      = help: it consists of letters, digits and `_`
+
+    error: a secret is exactly one of `env` and `file`
+      --> weir.toml:10:14
+       |
+    10 |   { secret = {} },
+       |              ^^
+
+    error: `identity.NAME.jwt.keys.secret.file`: cannot read `config/none`: No such file or directory (os error 2)
+      --> weir.toml:11:23
+       |
+    11 |   { secret = { file = "none" } },
+       |                       ^^^^^^
+
+    error: `identity.NAME.jwt.keys.jwks`: cannot read `config/none.json`: No such file or directory (os error 2)
+      --> weir.toml:12:12
+       |
+    12 |   { jwks = "none.json" },
+       |            ^^^^^^^^^^^
+
+    error: `identity.NAME.jwt.keys.jwks`: is the name of a file, not what is in it
+      --> weir.toml:13:12
+       |
+    13 |   { jwks = *********** },
+       |            ^^^^^^^^^^^
+
+    error: a key is exactly one of `jwks`, `jwks_url`, `pem` and `secret`
+      --> weir.toml:14:3
+       |
+    14 |   { jwks = "keys/sellers.jwks.json", pem = "keys/sellers.pem" },
+       |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+
+    error: a key is exactly one of `jwks`, `jwks_url`, `pem` and `secret`
+      --> weir.toml:15:3
+       |
+    15 |   { jwk = ********* },
+       |   ^^^^^^^^^^^^^^^^^^^
+
+    error: unknown key `jwk` in `[identity.NAME.jwt.keys]`
+      --> weir.toml:15:5
+       |
+    15 |   { jwk = ********* },
+       |     ^^^
+       |
+       = help: did you mean `jwks`?
+    "#);
+}
+
+#[test]
+fn a_file_that_cannot_be_read() {
+    let problems = crate::config::load(Path::new("config/none.toml")).unwrap_err();
+    insta::assert_snapshot!(problems, @r#"error: cannot read `config/none.toml`: No such file or directory (os error 2)"#);
+    assert_eq!(problems.len(), 1);
+}
+
+#[test]
+fn a_file_that_is_no_key() {
+    let keys = "{ jwks = 'keys/sellers.jwks.json' }, { jwks = 'minimal.toml' }";
+    let text = format!("{UPSTREAM}[identity.a]\njwt = {{ claim = 'sub', algorithms = ['RS256'], keys = [{keys}] }}");
+    let problems = compile(&text).unwrap_err();
+    assert!(problems.iter().all(|title| title.starts_with("`identity.NAME.jwt.keys`: ")), "{problems}");
+    assert!(problems.to_string().contains("weir.toml:4:93"), "{problems}");
+}
+
+#[test]
+fn a_file_by_its_path() {
+    let path = Path::new("config/minimal.toml");
+    assert_eq!(crate::config::load(path).unwrap().sources.paths().collect::<Vec<_>>(), [path]);
+}

@@ -1,0 +1,321 @@
+//! `[[limit]]`: whom it concerns, and how many keys it remembers.
+
+use super::*;
+
+#[test]
+fn limits() {
+    insta::assert_snapshot!(said(r#"[[limit]]"#), @r#"
+    error: `limit.name` is missing
+     --> weir.toml:1:1
+      |
+    1 | [[limit]]
+      | ^^^^^^^^^
+      |
+      = help: expected string (1 to 64 of `A-Z a-z 0-9 _ -`). Its name in headers, metrics and logs; unique.
+
+    error: `limit.key` is missing
+     --> weir.toml:1:1
+      |
+    1 | [[limit]]
+      | ^^^^^^^^^
+      |
+      = help: expected list of strings (part of a key). Whose budget: `ip`, `path`, `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, `cookie:NAME`; `[]` for one budget shared by all.
+
+    error: `limit.rate` is missing
+     --> weir.toml:1:1
+      |
+    1 | [[limit]]
+      | ^^^^^^^^^
+      |
+      = help: expected rate, or list of 1 to 4 rates. COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of several all must admit. `concurrency` has `max` instead.
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a b"
+key = ["ip", "ip"]
+rate = "0/s"
+cost = 0"#), @r#"
+    error: `limit.name`: `a b` is not 1 to 64 of `A-Z a-z 0-9 _ -`
+     --> weir.toml:2:8
+      |
+    2 | name = "a b"
+      |        ^^^^^
+
+    error: `limit.key`: `ip` is there twice
+     --> weir.toml:3:14
+      |
+    3 | key = ["ip", "ip"]
+      |        ----  ^^^^
+      |        |
+      |        first here
+
+    error: `limit.rate`: a rate of zero would admit nothing, ever
+     --> weir.toml:4:8
+      |
+    4 | rate = "0/s"
+      |        ^^^^^
+
+    error: `limit.cost`: expected whole number from 1, or table
+     --> weir.toml:5:8
+      |
+    5 | cost = 0
+      |        ^
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = "ip"
+rate = "1/s"
+
+[[limit]]
+name = "a"
+key = "ip"
+rate = "1/s""#), @r#"
+    error: `limit.name`: `a` is there twice
+     --> weir.toml:7:8
+      |
+    2 | name = "a"
+      |        --- first here
+    ...
+    7 | name = "a"
+      |        ^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
+rate = "1/s"
+stage = "arrival"
+[identity.seller]
+header = "x-a""#), @r#"
+    error: `limit.key`: `route` is the pattern that matched, so it needs `match.path`
+     --> weir.toml:3:8
+      |
+    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
+      |        ^^^^^^^
+
+    error: `limit.key`: `pth` is no part of a key
+     --> weir.toml:3:17
+      |
+    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
+      |                 ^^^^^
+      |
+      = help: did you mean `path`?
+
+    error: `limit.key`: `headr:x-a` is no part of a key
+     --> weir.toml:3:24
+      |
+    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
+      |                        ^^^^^^^^^^^
+      |
+      = help: did you mean `header:x-a`?
+
+    error: `limit.key`: `header:` is no part of a key
+     --> weir.toml:3:37
+      |
+    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
+      |                                     ^^^^^^^^^
+      |
+      = help: a key can have ip, path, route, host, method, seller, header:NAME, query:NAME, cookie:NAME
+
+    error: `limit.key`: `sellr` is no part of a key
+     --> weir.toml:3:48
+      |
+    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
+      |                                                ^^^^^^^
+      |
+      = help: did you mean `seller`?
+
+    error: `limit.key`: an identity is not yet known at stage `arrival`
+     --> weir.toml:3:57
+      |
+    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
+      |                                                         ^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = []
+rate = "5/minute"
+[[limit]]
+name = "b"
+key = []
+rate = "five"
+[[limit]]
+name = "c"
+key = []
+rate = "99999999/s""#), @r#"
+    error: `limit.rate`: unknown unit `minute`: it is one of ms, s, min, h, day, week, month
+     --> weir.toml:4:8
+      |
+    4 | rate = "5/minute"
+      |        ^^^^^^^^^^
+      |
+      = help: did you mean `min`?
+
+    error: `limit.rate`: `five` is not a rate
+     --> weir.toml:8:8
+      |
+    8 | rate = "five"
+      |        ^^^^^^
+      |
+      = help: write it like "100/min" or "5/15min"
+
+    error: `limit.rate`: is faster than 10000000 a second
+      --> weir.toml:12:8
+       |
+    12 | rate = "99999999/s"
+       |        ^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = []
+rate = "5/min"
+cost = 6
+hold = { max_wait = "5s" }"#), @r#"
+    error: `limit.cost`: a cost of 6 can never pass: the burst is 5
+     --> weir.toml:5:8
+      |
+    5 | cost = 6
+      |        ^
+
+    error: `limit.hold` needs `on_limit = "hold"`
+     --> weir.toml:6:8
+      |
+    6 | hold = { max_wait = "5s" }
+      |        ^^^^^^^^^^^^^^^^^^^
+      |
+      = help: without it, requests beyond the limit are refused
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = []
+rate = "1/week"
+burst = 99999999
+on_limit = "hold"
+hold = { max_wait = "ever", max_waiting = 0 }
+max_keys = 0"#), @r#"
+    error: `limit.burst`: takes more than 146 years to refill
+     --> weir.toml:5:9
+      |
+    5 | burst = 99999999
+      |         ^^^^^^^^
+
+    error: `limit.hold.max_wait`: `ever` is not a duration: expected number at 0
+     --> weir.toml:7:21
+      |
+    7 | hold = { max_wait = "ever", max_waiting = 0 }
+      |                     ^^^^^^
+      |
+      = help: write it like "250ms", "10s" or "5min"
+
+    error: `limit.hold.max_waiting`: expected whole number from 1 to 10000000
+     --> weir.toml:7:43
+      |
+    7 | hold = { max_wait = "ever", max_waiting = 0 }
+      |                                           ^
+
+    error: `limit.max_keys`: expected whole number from 1 to 4294967296
+     --> weir.toml:8:12
+      |
+    8 | max_keys = 0
+      |            ^
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = []
+rate = "5/min"
+match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = "\u0001" } }
+except = { ip = [] }"#), @r#"
+    error: `limit.match.path`: `a`: a path pattern begins with `/`
+     --> weir.toml:5:19
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                   ^^^
+
+    error: `limit.match.path`: `/{x`: braces enclose a whole segment: `{name}` or `{*rest}`
+     --> weir.toml:5:24
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                        ^^^^^
+
+    error: `limit.match.host`: `h:80` is not a host
+     --> weir.toml:5:40
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                                        ^^^^^^
+      |
+      = help: a host is written without a port, in ASCII; `*.` at its start stands for any host below it
+
+    error: `limit.match.host`: `*` is not a host
+     --> weir.toml:5:48
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                                                ^^^
+      |
+      = help: a host is written without a port, in ASCII; `*.` at its start stands for any host below it
+
+    error: `limit.match.method`: `get` would never match: methods are in upper case
+     --> weir.toml:5:64
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                                                                ^^^^^
+      |
+      = help: did you mean `GET`?
+
+    error: `limit.match.method`: `a b` is not a method
+     --> weir.toml:5:71
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                                                                       ^^^^^
+
+    error: `limit.match.header`: `x y` is not a header name
+     --> weir.toml:5:90
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                                                                                          ^^^^^
+
+    error: `limit.match.header`: this cannot be the value of a header
+     --> weir.toml:5:109
+      |
+    5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
+      |                                                                                                             ^^^^^^^^
+
+    error: `limit.except.ip`: an empty list says nothing; leave it out
+     --> weir.toml:6:17
+      |
+    6 | except = { ip = [] }
+      |                 ^^
+    "#);
+}
+
+#[test]
+fn new_keys_at_the_bound() {
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = []
+rate = "5/min"
+on_full = "scetch"
+[[limit]]
+name = "b"
+key = []
+rate = "5/min"
+on_limit = "hold"
+on_full = "reject""#), @r#"
+    error: `limit.on_full`: `scetch` is none of `sketch`, `shared`, `reject`, `allow`
+     --> weir.toml:5:11
+      |
+    5 | on_full = "scetch"
+      |           ^^^^^^^^
+      |
+      = help: did you mean `sketch`?
+
+    error: `limit.on_full`: `reject` needs `on_limit = "reject"`
+      --> weir.toml:11:11
+       |
+    11 | on_full = "reject"
+       |           ^^^^^^^^
+    "#);
+    let on_full = |text: &str| {
+        let limit = "[[limit]]\nname = \"a\"\nkey = []\nrate = \"5/s\"\n";
+        compile(&format!("{UPSTREAM}{limit}{text}\n")).unwrap().policy.limits()[0].on_full
+    };
+    assert_eq!([on_full(""), on_full("on_full = \"shared\"")], [OnFull::Sketch, OnFull::Shared]);
+    assert_eq!([on_full("on_full = \"reject\""), on_full("on_full = \"allow\"")], [OnFull::Reject, OnFull::Allow]);
+}

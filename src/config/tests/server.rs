@@ -1,0 +1,254 @@
+//! `[server]` and `[upstream]`: where Weir listens, whom it believes, and what is behind it.
+
+use super::*;
+
+#[test]
+fn places_that_are_none() {
+    insta::assert_snapshot!(said(r#"[server]
+listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
+unix_mode = "rw-rw----"
+[admin]
+listen = "unix:weir.sock""#), @r#"
+    error: `server.listen`: `unix:` names no file
+     --> weir.toml:2:11
+      |
+    2 | listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
+      |           ^^^^^^^
+      |
+      = help: write it like "unix:/run/weir.sock"
+
+    error: `server.listen`: `unix:weir.sock` is there twice
+     --> weir.toml:2:38
+      |
+    2 | listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
+      |                    ----------------  ^^^^^^^^^^^^^^^^
+      |                    |
+      |                    first here
+
+    error: `server.unix_mode`: `rw-rw----` is not a mode
+     --> weir.toml:3:13
+      |
+    3 | unix_mode = "rw-rw----"
+      |             ^^^^^^^^^^^
+      |
+      = help: write it like "0660"
+
+    error: `admin.listen` and `server.listen` are the same address
+     --> weir.toml:5:10
+      |
+    2 | listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
+      |                    ---------------- here
+    ...
+    5 | listen = "unix:weir.sock"
+      |          ^^^^^^^^^^^^^^^^
+    "#);
+}
+
+#[test]
+fn whose_word_is_taken_for_addresses() {
+    insta::assert_snapshot!(said("[server]\naddress_header = \"forwarded\""), @r#"
+    error: `server.address_header`: nobody is believed without `server.trusted_proxies`
+     --> weir.toml:2:18
+      |
+    2 | address_header = "forwarded"
+      |                  ^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\naddress_header = [\"x-forwarded-for\", \"forwarded\"]"), @r#"
+    error: `server.address_header`: one header is believed, not several
+     --> weir.toml:3:18
+      |
+    3 | address_header = ["x-forwarded-for", "forwarded"]
+      |                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: proxies add to the one they know and pass on the other as the client wrote it
+    "#);
+    insta::assert_snapshot!(said("[identity.a]\nheader = \"x-a\"\nseveral = \"frist\"\n[identity.b]\nseveral = \"first\"\n[identity.b.jwt]\nclaim = \"sub\"\nalgorithms = [\"HS256\"]\nkeys = [{ secret = { env = \"WEIR_JWT_SECRET\" } }]"), @r#"
+    error: `identity.NAME.several`: `frist` is none of `reject`, `first`, `last`, `join`
+     --> weir.toml:3:11
+      |
+    3 | several = "frist"
+      |           ^^^^^^^
+      |
+      = help: did you mean `first`?
+
+    error: `identity.NAME.several`: only a `header` that is no token may be there several times
+     --> weir.toml:5:11
+      |
+    5 | several = "first"
+      |           ^^^^^^^
+    "#);
+    let server = "[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\naddress_header = \"forwarded\"";
+    let config = compile(&format!("{server}\n{UPSTREAM}")).unwrap();
+    assert_eq!(config.policy.client_ip.header, AddressHeader::Forwarded);
+}
+
+#[test]
+fn peers_with_a_proxy_header() {
+    insta::assert_snapshot!(said(r#"[server]
+proxy_protocol = { form = ["10.0.0.0/8"] }"#), @r#"
+    error: `server.proxy_protocol.from` is missing
+     --> weir.toml:2:18
+      |
+    2 | proxy_protocol = { form = [************] }
+      |                  ^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: expected non-empty list of strings (address or network). Peers that begin each connection with a PROXY header, version 1 or 2; it says whose connection it is.
+
+    error: unknown key `form` in `[server.proxy_protocol]`
+     --> weir.toml:2:20
+      |
+    2 | proxy_protocol = { form = [************] }
+      |                    ^^^^
+      |
+      = help: did you mean `from`?
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+proxy_protocol = { from = [] }"#), @r#"
+    error: `server.proxy_protocol.from`: must not be empty
+     --> weir.toml:2:27
+      |
+    2 | proxy_protocol = { from = [] }
+      |                           ^^
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+proxy_protocol = true"#), @r#"
+    error: `server.proxy_protocol`: expected table
+     --> weir.toml:2:18
+      |
+    2 | proxy_protocol = true
+      |                  ^^^^ this is a boolean
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+proxy_protocol = { from = ["10.0.0.1/8", "all"] }"#), @r#"
+    error: `server.proxy_protocol.from`: `10.0.0.1/8` has bits set beyond its prefix
+     --> weir.toml:2:28
+      |
+    2 | proxy_protocol = { from = ["10.0.0.1/8", "all"] }
+      |                            ^^^^^^^^^^^^
+      |
+      = help: did you mean `10.0.0.0/8`?
+
+    error: `server.proxy_protocol.from`: `all` is neither an address nor a network
+     --> weir.toml:2:42
+      |
+    2 | proxy_protocol = { from = ["10.0.0.1/8", "all"] }
+      |                                          ^^^^^
+      |
+      = help: write it like "192.0.2.7" or "10.0.0.0/8"
+    "#);
+}
+
+#[test]
+fn protocols_that_would_pass_the_limits() {
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "http://127.0.0.1:9000"
+upgrade = ["websocket", "h2c", "WebSocket", "a b"]"#), @r#"
+    error: `upstream.upgrade`: `h2c` would carry requests past all limits
+     --> weir.toml:3:25
+      |
+    3 | upgrade = ["websocket", "h2c", "WebSocket", "a b"]
+      |                         ^^^^^
+
+    error: `upstream.upgrade`: `WebSocket` is there twice
+     --> weir.toml:3:32
+      |
+    3 | upgrade = ["websocket", "h2c", "WebSocket", "a b"]
+      |            -----------         ^^^^^^^^^^^
+      |            |
+      |            first here
+
+    error: `upstream.upgrade`: `a b` is not the name of a protocol
+     --> weir.toml:3:45
+      |
+    3 | upgrade = ["websocket", "h2c", "WebSocket", "a b"]
+      |                                             ^^^^^
+    "#);
+}
+
+#[test]
+fn upstreams() {
+    insta::assert_snapshot!(said(r#"[server]"#), @r#"
+    error: `upstream.url` is missing
+     --> weir.toml:1:1
+      |
+    1 | [server]
+      | ^
+      |
+      = help: expected string (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The service behind Weir, if there is one in one place.
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+host = "preserve""#), @r#"
+    error: `upstream.url` is missing
+     --> weir.toml:1:1
+      |
+    1 | [upstream]
+      | ^^^^^^^^^^
+      |
+      = help: expected string (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The service behind Weir, if there is one in one place.
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "ftp://h""#), @r#"
+    error: `upstream.url`: must begin with `http://`, `https://` or `unix:`
+     --> weir.toml:2:7
+      |
+    2 | url = "ftp://h"
+      |       ^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "h:9000""#), @r#"
+    error: `upstream.url`: must begin with `http://`, `https://` or `unix:`
+     --> weir.toml:2:7
+      |
+    2 | url = "h:9000"
+      |       ^^^^^^^^
+      |
+      = help: did you mean `http://h:9000`?
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "http://h:9000/api""#), @r#"
+    error: `upstream.url`: must end after the host or port
+     --> weir.toml:2:7
+      |
+    2 | url = "http://h:9000/api"
+      |       ^^^^^^^^^^^^^^^^^^^
+      |
+      = help: did you mean `http://h:9000`?
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "http://me:hunter2@h""#), @r#"
+    error: `upstream.url`: must not hold a user or a password
+     --> weir.toml:2:7
+      |
+    2 | url = *********************
+      |       ^^^^^^^^^^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "http://h:99999""#), @r#"
+    error: `upstream.url`: is not `http://host` or `http://host:port`
+     --> weir.toml:2:7
+      |
+    2 | url = "http://h:99999"
+      |       ^^^^^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "http://h:""#), @r#"
+    error: `upstream.url`: is not `http://host` or `http://host:port`
+     --> weir.toml:2:7
+      |
+    2 | url = "http://h:"
+      |       ^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[upstream]
+url = "http://127.0.0.1:8080"
+[server]
+listen = "127.0.0.1:8080""#), @r#"
+    error: `upstream.url`: this is where Weir itself listens
+     --> weir.toml:2:7
+      |
+    2 | url = "http://127.0.0.1:8080"
+      |       ^^^^^^^^^^^^^^^^^^^^^^^
+    3 | [server]
+    4 | listen = "127.0.0.1:8080"
+      |          ---------------- here
+    "#);
+}

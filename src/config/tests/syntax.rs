@@ -1,0 +1,254 @@
+//! What is no TOML, no option, or of another type.
+
+use super::*;
+
+#[test]
+fn keys_that_do_not_exist() {
+    insta::assert_snapshot!(said(r#"[server]
+lissten = "0.0.0.0:80""#), @r#"
+    error: unknown key `lissten` in `[server]`
+     --> weir.toml:2:1
+      |
+    2 | lissten = "0.0.0.0:80"
+      | ^^^^^^^
+      |
+      = help: did you mean `listen`?
+    "#);
+    insta::assert_snapshot!(said(r#"[sever]
+listen = "0.0.0.0:80""#), @r#"
+    error: unknown key `sever` in the file
+     --> weir.toml:1:2
+      |
+    1 | [sever]
+      |  ^^^^^
+      |
+      = help: did you mean `server`?
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = []
+rate = "1/s"
+max_waiting = 3
+quux = 1"#), @r#"
+    error: unknown key `max_waiting` in `[[limit]]`
+     --> weir.toml:5:1
+      |
+    5 | max_waiting = 3
+      | ^^^^^^^^^^^
+      |
+      = help: did you mean `hold.max_waiting`?
+
+    error: unknown key `quux` in `[[limit]]`
+     --> weir.toml:6:1
+      |
+    6 | quux = 1
+      | ^^^^
+      |
+      = help: `[[limit]]` can have name, stage, mode, match, except, key, algorithm, rate, burst, max, align, time_zone, sub_windows, cost, plans, overrides, count, settle, max_debt, on_limit, hold, delay, ban, max_keys, on_full, persist
+    "#);
+    insta::assert_snapshot!(said(r#"[[limits]]
+name = "a""#), @r#"
+    error: unknown key `limits` in the file
+     --> weir.toml:1:3
+      |
+    1 | [[limits]]
+      |   ^^^^^^
+      |
+      = help: did you mean `limit`?
+    "#);
+    insta::assert_snapshot!(said(r#"upstreams = {}"#), @r#"
+    error: `[upstreams]` names none
+     --> weir.toml:1:13
+      |
+    1 | upstreams = {}
+      |             ^^
+    "#);
+    insta::assert_snapshot!(said(r#"[identity.seller]
+headr = "hunter2""#), @r#"
+    error: identity `seller` has none of `header`, `tls` and `jwt`
+     --> weir.toml:1:11
+      |
+    1 | [identity.seller]
+      |           ^^^^^^
+      |
+      = help: an identity comes from exactly one of them
+
+    error: unknown key `headr` in `[identity.NAME]`
+     --> weir.toml:2:1
+      |
+    2 | headr = *********
+      | ^^^^^
+      |
+      = help: did you mean `header`?
+    "#);
+}
+
+#[test]
+fn wrong_types() {
+    insta::assert_snapshot!(said(r#"[server]
+workers = "four"
+listen = 80
+forwarded = "yes"
+shutdown_grace = 30"#), @r#"
+    error: `server.workers`: expected whole number from 1 to 1024
+     --> weir.toml:2:11
+      |
+    2 | workers = "four"
+      |           ^^^^^^ this is a string
+
+    error: `server.listen`: expected non-empty list of strings (address and port, or `unix:` and a path)
+     --> weir.toml:3:10
+      |
+    3 | listen = 80
+      |          ^^ this is an integer
+
+    error: `server.forwarded`: expected true or false
+     --> weir.toml:4:13
+      |
+    4 | forwarded = "yes"
+      |             ^^^^^ this is a string
+
+    error: `server.shutdown_grace`: expected duration
+     --> weir.toml:5:18
+      |
+    5 | shutdown_grace = 30
+      |                  ^^ this is an integer
+    "#);
+    insta::assert_snapshot!(said(r#"server = 1
+limit = { name = "a" }
+identity = { seller = 5 }"#), @r#"
+    error: `server`: expected table
+     --> weir.toml:1:10
+      |
+    1 | server = 1
+      |          ^ this is an integer
+
+    error: `limit`: expected list of tables, as in `[[limit]]`
+     --> weir.toml:2:9
+      |
+    2 | limit = { name = "a" }
+      |         ^^^^^^^^^^^^^^ this is a table
+
+    error: `identity.NAME`: expected table
+     --> weir.toml:3:23
+      |
+    3 | identity = { seller = * }
+      |                       ^ this is an integer
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+listen = ["127.0.0.1:80", 81]
+max_head_bytes = 1.5"#), @r#"
+    error: `server.listen`: expected non-empty list of strings (address and port, or `unix:` and a path)
+     --> weir.toml:2:27
+      |
+    2 | listen = ["127.0.0.1:80", 81]
+      |                           ^^ this is an integer
+
+    error: `server.max_head_bytes`: expected size from 1KiB to 1MiB
+     --> weir.toml:3:18
+      |
+    3 | max_head_bytes = 1.5
+      |                  ^^^ this is a float
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = ["ip"]
+rate = 5
+match = { header = "x" }"#), @r#"
+    error: `limit.rate`: expected rate, or list of 1 to 4 rates
+     --> weir.toml:4:8
+      |
+    4 | rate = 5
+      |        ^ this is an integer
+
+    error: `limit.match.header`: expected table (header names, and values or `*`)
+     --> weir.toml:5:20
+      |
+    5 | match = { header = "x" }
+      |                    ^^^ this is a string
+    "#);
+}
+
+#[test]
+fn text_that_is_not_toml() {
+    insta::assert_snapshot!(said(r#"[server]
+listen = "127.0.0.1:80
+workers = "four"
+[log]
+levl = "info""#), @r#"
+    error: not valid TOML: invalid basic string, expected `"`
+     --> weir.toml:2:23
+      |
+    2 | listen = "127.0.0.1:80
+      |                       ^
+
+    error: unknown key `levl` in `[log]`
+     --> weir.toml:5:1
+      |
+    5 | levl = "info"
+      | ^^^^
+      |
+      = help: did you mean `level`?
+    "#);
+    insta::assert_snapshot!(said(r#"[server
+listen = "127.0.0.1:80"
+[log]
+level = "infoo""#), @r#"
+    error: not valid TOML: unclosed table, expected `]`
+     --> weir.toml:1:8
+      |
+    1 | [server
+      |        ^
+
+    error: `log.level`: `infoo` is none of `error`, `warn`, `info`, `debug`, `trace`
+     --> weir.toml:4:9
+      |
+    4 | level = "infoo"
+      |         ^^^^^^^
+      |
+      = help: did you mean `info`?
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = ["seller"]
+rate = "5/min"
+[identity.seller
+header = "x""#), @r#"
+    error: not valid TOML: unclosed table, expected `]`
+     --> weir.toml:5:17
+      |
+    5 | [identity.seller
+      |                 ^
+    "#);
+    insta::assert_snapshot!(said(r#"[server]
+workers = 1
+workers = 2
+[server]
+max_headers = 0"#), @r#"
+    error: duplicate key `workers`
+     --> weir.toml:3:1
+      |
+    3 | workers = 2
+      | ^^^^^^^ it is set above already
+
+    error: duplicate key `server`
+     --> weir.toml:4:2
+      |
+    4 | [server]
+      |  ^^^^^^ it is set above already
+
+    error: `server.max_headers`: expected whole number from 1 to 10000
+     --> weir.toml:5:15
+      |
+    5 | max_headers = 0
+      |               ^
+    "#);
+    insta::assert_snapshot!(said(r#"[identity.a]
+jwt = { keys = [{ secret = hunter2 }] }"#), @r#"
+    error: not valid TOML: string values must be quoted, expected literal string
+     --> weir.toml:2:28
+      |
+    2 | jwt = { keys = [{ secret =*************
+      |                            ^^^^^^^
+    "#);
+}
