@@ -3,54 +3,56 @@
 //! By far the most requests are decided here. What is made is made where it stays: a copy of something that was just
 //! written in pieces costs more than making it.
 
-use super::decide::{Case, Cases};
+use super::case::{Case, Took};
 use super::journal::units;
 use super::settle::Terms;
-use super::verdict::{Plain, Taken};
-use super::{Charged, Pass, Standing};
+use super::verdict::{Others, Taken};
+use super::{Pass, Standing};
 use crate::limit::Decision;
 use crate::policy::Mode;
 use crate::store::{self, Known, Outcomes};
 use crate::telemetry::Decided;
 use crate::time::Timestamp;
 
-/// The limit of which the smallest part is left, by its place, and what it said.
-type Tightest = Option<(usize, Decision)>;
-
-/// Charges all limits, or none: then it says what each of them would say.
+/// Charges all cases of `pass`; or none, and says what each of their limits would say.
 #[inline]
-pub(super) fn charge_all<'l>(cases: &mut Cases<'l>, pass: &mut Pass<'l>, now: Timestamp) -> Option<Outcomes> {
-    let (charged, mut tightest) = (&mut pass.charged, None);
-    charged.reserve(cases.len());
-    for place in 0..cases.len() {
-        let (before, behind) = cases.split_at_mut(place);
-        let Some(case) = behind.first_mut() else { break };
-        let charge = case.charge();
-        let decision = match charge.table.charge_known(charge.key, charge.rule, charge.cost, now) {
-            Some(known) if !Terms::are_needed(case.applied.limit, charge.rule) => {
+pub(super) fn charge_all(pass: &mut Pass<'_>, now: Timestamp) -> Option<Outcomes> {
+    let charged = &mut pass.charged;
+    charged.at = now;
+    let mut denied = None;
+    for (place, case) in charged.cases.iter_mut().enumerate() {
+        let known = case.state.table.charge_known(case.key, case.rule, case.cost, now);
+        let decision = match known {
+            // A bucket is nothing that is released.
+            Some(known) if case.applied.limit.after.is_none() => {
                 let decision = known.decision();
                 if decision.is_admitted() {
-                    charged.push_plain(Plain { state: case.state, key: charge.key, receipt: known.receipt(now) });
+                    (case.taken, case.given_back) = (Took::Plain, known.given_back());
                 }
                 decision
             }
-            known => charge_other(case, known, charged, now),
+            known => charge_other(case, known, &mut charged.others, now),
         };
-        case.left_percent = charge.rule.percent(decision.remaining);
-        case.is_charged = decision.is_admitted();
-        if charge.enforced && !case.is_charged {
-            charged.undo(now);
-            return Some(said(cases, place, decision, now));
+        (case.remaining, case.reset_after_ns) = (decision.remaining, decision.reset_after_ns);
+        if case.enforced && !decision.is_admitted() {
+            denied = Some((place, decision));
+            break;
         }
-        note_tightest(&mut tightest, before, case, place, decision);
     }
-    count(cases, charged, now);
+    if let Some((place, decision)) = denied {
+        charged.undo(now);
+        return Some(said(&charged.cases, place, decision, now));
+    }
+    if let Some(others) = &mut charged.others {
+        set_terms(&charged.cases, others, now);
+    }
+    let cases = &charged.cases[..];
     if cases.first().is_some_and(|case| case.state.journal.is_on()) {
         tell(cases);
     }
-    pass.standing = tightest.and_then(|(place, decision)| {
-        let case = cases.get(place)?;
-        Some(Standing::new(&case.state.name, &case.charge(), &decision, now))
+    pass.standing = count(cases).map(|case| {
+        let decision = Decision { denied: None, remaining: case.remaining, reset_after_ns: case.reset_after_ns };
+        Standing::new(&case.state.name, &case.charge(), &decision, now)
     });
     None
 }
@@ -60,32 +62,19 @@ pub(super) fn charge_all<'l>(cases: &mut Cases<'l>, pass: &mut Pass<'l>, now: Ti
 fn charge_other<'l>(
     case: &mut Case<'l>,
     known: Option<Known<'_>>,
-    charged: &mut Charged<'l>,
+    others: &mut Option<Box<Others<'l>>>,
     now: Timestamp,
 ) -> Decision {
     let outcome = match known {
         Some(known) => known.outcome(now),
-        None => case.state.table.admit(case.key, case.charge().rule, case.cost, now),
+        None => case.state.table.admit(case.key, case.rule, case.cost, now),
     };
     if outcome.is_admitted() {
-        charged.push(Taken { state: case.state, key: case.key, receipt: outcome.receipt, terms: None });
-        case.has_terms = true;
+        let taken = Taken { state: case.state, key: case.key, receipt: outcome.receipt, terms: None };
+        others.get_or_insert_default().push(taken);
+        case.taken = Took::Other;
     }
     outcome.decision
-}
-
-#[inline]
-fn note_tightest(tightest: &mut Tightest, before: &[Case<'_>], case: &Case<'_>, place: usize, decision: Decision) {
-    if !case.is_charged || case.applied.limit.mode != Mode::Enforce {
-        return;
-    }
-    let part = |remaining: u64, other: &Case<'_>| u128::from(remaining) * u128::from(other.charge().rule.capacity());
-    let is_tightest = tightest.as_ref().is_none_or(|(other, tightest)| {
-        before.get(*other).is_none_or(|other| part(decision.remaining, other) < part(tightest.remaining, case))
-    });
-    if is_tightest {
-        *tightest = Some((place, decision));
-    }
 }
 
 /// What the limits say if the one at `place` said this: the others as they would.
@@ -100,22 +89,38 @@ fn said(cases: &[Case<'_>], place: usize, decision: Decision, now: Timestamp) ->
 /// Somebody is told what is charged.
 #[cold]
 fn tell(cases: &[Case<'_>]) {
-    for case in cases.iter().filter(|case| case.is_charged) {
-        case.state.tell(case.key, case.charge().rule, units(case.cost));
+    for case in cases.iter().filter(|case| case.taken != Took::Nothing) {
+        case.state.tell(case.key, case.rule, units(case.cost));
     }
 }
 
-/// All limits are charged.
+/// Counts that all limits are charged, and says of which of them the smallest part is left.
 #[inline]
-fn count<'l>(cases: &[Case<'l>], charged: &mut Charged<'l>, now: Timestamp) {
+fn count<'c, 'l>(cases: &'c [Case<'l>]) -> Option<&'c Case<'l>> {
+    let mut tightest: Option<&Case<'_>> = None;
     for case in cases {
-        let decided = if case.is_charged { Decided::Admitted } else { Decided::ShadowRejected };
-        case.state.metrics.cells.decided(decided, case.left_percent);
-    }
-    if cases.iter().any(|case| case.has_terms) {
-        let others = cases.iter().filter(|case| case.has_terms).zip(charged.others());
-        for (case, taken) in others {
-            taken.terms = Terms::of(case.state, case.key, case.applied.limit, case.charge().rule, case.cost, now);
+        let is_charged = case.taken != Took::Nothing;
+        let decided = if is_charged { Decided::Admitted } else { Decided::ShadowRejected };
+        case.state.metrics.cells.decided(decided, case.rule.percent(case.remaining));
+        if is_charged
+            && case.applied.limit.mode == Mode::Enforce
+            && tightest.is_none_or(|other| is_tighter(case, other))
+        {
+            tightest = Some(case);
         }
+    }
+    tightest
+}
+
+fn is_tighter(one: &Case<'_>, other: &Case<'_>) -> bool {
+    let part = |a: &Case<'_>, b: &Case<'_>| u128::from(a.remaining) * u128::from(b.rule.capacity());
+    part(one, other) < part(other, one)
+}
+
+/// Says how those charges are settled that may not simply stay.
+#[inline(never)]
+fn set_terms<'l>(cases: &[Case<'l>], others: &mut Others<'l>, now: Timestamp) {
+    for (case, taken) in cases.iter().filter(|case| case.taken == Took::Other).zip(others) {
+        taken.terms = Terms::of(case.state, case.key, case.applied.limit, case.rule, case.cost, now);
     }
 }

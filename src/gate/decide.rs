@@ -1,10 +1,9 @@
 //! The decision over all limits of one stage.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::ban;
+use super::case::{Case, Cases};
 use super::charge::charge_all;
 use super::delay::{Decided as Limited, Delayed, is_late};
 use super::identify::{Asked, Whos, identify};
@@ -14,8 +13,8 @@ use super::wait::{Candidate, Holding, Item, Waiting};
 use super::{Cause, Gate, LimitState, Live, Pass, Refusal, Unidentified};
 use crate::limit::{Key, Retry};
 use crate::policy::key::Who;
-use crate::policy::{Applied, Facts, Limit, Mode, OnLimit, Plan, Stage, Variant};
-use crate::store::{self, Charge, Outcome, Outcomes};
+use crate::policy::{Facts, Limit, Mode, OnLimit, Plan, Stage};
+use crate::store::{self, Outcome, Outcomes};
 use crate::telemetry::Decided;
 use crate::time::Timestamp;
 
@@ -32,23 +31,6 @@ pub enum Step<'l> {
     Delay(Box<Delayed<'l>>),
 }
 
-/// One limit that applies to the request in hand, with all that is needed to decide it.
-pub(super) struct Case<'l> {
-    pub(super) state: &'l Arc<LimitState>,
-    pub(super) applied: Applied<'l>,
-    pub(super) key: Key,
-    /// Which of the limit's rules it goes by.
-    pub(super) variant: Variant,
-    pub(super) cost: u64,
-    /// Others wait on this key already.
-    pub(super) queued: bool,
-    /// Whether it has been charged, and whether more may be to do about it than that.
-    pub(super) is_charged: bool,
-    pub(super) has_terms: bool,
-    /// What part is left after that, in percent.
-    pub(super) left_percent: u64,
-}
-
 /// How a request is to be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
@@ -60,56 +42,10 @@ pub(super) enum Way {
     Queued,
 }
 
-impl<'l> Case<'l> {
-    #[inline]
-    pub(super) fn charge(&self) -> Charge<'l> {
-        charge(self.state, self.key, self.applied.limit, self.variant, self.cost)
-    }
-
-    /// Whether it refuses requests beyond it, or makes them wait.
-    pub(super) fn denies(&self) -> bool {
-        self.charge().enforced
-    }
-}
-
-/// What `limit` would take for a request. One that its variant does not limit is charged as usual by nobody: such
-/// cases are sorted out before.
-#[inline]
-pub(super) fn charge<'l>(state: &'l LimitState, key: Key, limit: &'l Limit, variant: Variant, cost: u64) -> Charge<'l> {
-    let enforced = limit.mode == Mode::Enforce && !matches!(limit.on_limit, OnLimit::Delay(_));
-    let rule = limit.allowed.rule(variant).unwrap_or(&limit.allowed.usual);
-    Charge { table: &state.table, key, rule, cost, enforced }
-}
-
 /// Whether others wait on `key` already, before whom nobody passes.
 #[inline]
 fn would_queue(state: &LimitState, limit: &Limit, key: Key) -> bool {
     limit.on_limit.is_hold() && limit.mode == Mode::Enforce && state.line.has_waiters(key)
-}
-
-pub(super) type Cases<'l> = SmallVec<[Case<'l>; 4]>;
-
-impl Live {
-    /// Adds the limits of `stage` that apply to a request, without their keys. They are made where they stay: copying
-    /// them costs as much as finding them.
-    #[inline]
-    pub(super) fn find<'l>(&'l self, stage: Stage, facts: &Facts<'_>, cases: &mut Cases<'l>) {
-        self.policy.for_each_applied(stage, facts, |applied| {
-            let cost = applied.limit.cost.units(facts);
-            let (state, key, variant) = (&self.states[applied.index], Key::default(), Variant::Usual);
-            cases.push(Case {
-                state,
-                applied,
-                key,
-                variant,
-                cost,
-                queued: false,
-                is_charged: false,
-                has_terms: false,
-                left_percent: 0,
-            });
-        });
-    }
 }
 
 impl Gate {
@@ -128,8 +64,8 @@ impl Gate {
         Ok(instead.unwrap_or_else(|| Step::Pass(Box::new(pass))))
     }
 
-    /// The same, for those who have a place for the pass: it need not be moved there. If the request does not pass now,
-    /// says what becomes of it instead.
+    /// The same, for those who have a place for the pass, an empty one: it need not be moved there. If the request does
+    /// not pass now, says what becomes of it instead.
     #[inline]
     pub fn admit_into<'l>(
         &'l self,
@@ -140,16 +76,49 @@ impl Gate {
         head_bytes: impl FnOnce() -> usize,
         now: Timestamp,
     ) -> Result<Option<Step<'l>>, Unidentified<'l>> {
-        let mut cases = Cases::new();
-        live.find(stage, facts, &mut cases);
-        if cases.is_empty() {
+        live.find(stage, facts, &mut pass.charged.cases);
+        if pass.charged.cases.is_empty() {
             return Ok(None);
         }
-        let mut whos = Whos::new();
-        match self.key(live, stage, facts, &mut cases, &mut whos, now)? {
-            Way::Usual => Ok(charge_all(&mut cases, pass, now)
-                .map(|outcomes| self.deny(live, facts, &whos, &cases, &outcomes, head_bytes(), now))),
-            way => Ok(Some(self.admit_unusual(live, facts, &whos, &mut cases, way == Way::Queued, head_bytes, now))),
+        if stage == Stage::Identified && live.needs_identity {
+            return self.admit_identified(pass, live, facts, head_bytes, now);
+        }
+        Ok(self.decide(pass, live, facts, (&[], None), head_bytes, now))
+    }
+
+    /// The same, if it is to be known who asks.
+    #[inline(never)]
+    fn admit_identified<'l>(
+        &'l self,
+        pass: &mut Pass<'l>,
+        live: &'l Live,
+        facts: &Facts<'_>,
+        head_bytes: impl FnOnce() -> usize,
+        now: Timestamp,
+    ) -> Result<Option<Step<'l>>, Unidentified<'l>> {
+        let (whos, plan) = self.identify(live, facts, &pass.charged.cases, now)?;
+        Ok(self.decide(pass, live, facts, (&whos, plan.as_deref()), head_bytes, now))
+    }
+
+    /// Decides the cases of `pass`, which is asked for by `whos` with this plan.
+    #[allow(clippy::inline_always)] // measured: most requests are decided without a call
+    #[inline(always)]
+    fn decide<'l>(
+        &'l self,
+        pass: &mut Pass<'l>,
+        live: &'l Live,
+        facts: &Facts<'_>,
+        (whos, plan): (&[Who<'_>], Option<&str>),
+        head_bytes: impl FnOnce() -> usize,
+        now: Timestamp,
+    ) -> Option<Step<'l>> {
+        match self.key(live, facts, (whos, plan), &mut pass.charged.cases, now) {
+            Way::Usual => charge_all(pass, now)
+                .map(|outcomes| self.deny(live, facts, whos, &pass.charged.cases, &outcomes, head_bytes(), now)),
+            way => {
+                let cases = &mut pass.charged.cases;
+                Some(self.admit_unusual(live, facts, whos, cases, way == Way::Queued, head_bytes, now))
+            }
         }
     }
 
@@ -205,34 +174,29 @@ impl Gate {
 
     /// Finds whose budgets they are, and how that is to be decided.
     #[inline]
-    pub(super) fn key<'l, 'f>(
+    pub(super) fn key(
         &self,
-        live: &'l Live,
-        stage: Stage,
-        facts: &Facts<'f>,
-        cases: &mut [Case<'l>],
-        whos: &mut Whos<'f>,
+        live: &Live,
+        facts: &Facts<'_>,
+        (whos, plan): (&[Who<'_>], Option<&str>),
+        cases: &mut [Case<'_>],
         now: Timestamp,
-    ) -> Result<Way, Unidentified<'l>> {
-        let mut plan = None;
-        if stage == Stage::Identified && live.needs_identity {
-            plan = self.identify(live, facts, cases, whos, now)?;
-        }
+    ) -> Way {
         let mut way = Way::Usual;
         for index in 0..cases.len() {
             let (before, behind) = cases.split_at_mut(index);
             let Some(case) = behind.first_mut() else { break };
             let (state, limit) = (case.state, case.applied.limit);
-            let alike = before.iter().find(|other| other.applied.keyed_as == case.applied.keyed_as);
+            let alike = before.iter().find(|other| other.applied.foreknown.keyed_as == case.applied.foreknown.keyed_as);
             case.key = match alike {
                 Some(other) => other.key,
                 None => self.secret.key(&case.applied, facts, live.policy.client_ip.ipv6_prefix, whos),
             };
-            if !live.is_unusual[case.applied.index] {
+            if !case.applied.foreknown.is_unusual {
                 continue;
             }
             if limit.allowed.is_special() {
-                case.variant = live.variant(&case.applied, case.key, plan.as_deref());
+                case.vary(live.variant(&case.applied, case.key, plan));
             }
             case.queued = would_queue(state, limit, case.key);
             let is_late = matches!(limit.on_limit, OnLimit::Delay(_));
@@ -244,26 +208,21 @@ impl Gate {
                 way => way,
             };
         }
-        Ok(way)
+        way
     }
 
     /// Finds the identities and the plan that limits go by.
-    #[inline(never)]
-    fn identify<'l, 'f>(
+    pub(super) fn identify<'l, 'f>(
         &self,
         live: &'l Live,
         facts: &Facts<'f>,
         cases: &[Case<'l>],
-        whos: &mut Whos<'f>,
         now: Timestamp,
-    ) -> Result<Option<Plan<'f>>, Unidentified<'l>> {
+    ) -> Result<(Whos<'f>, Option<Plan<'f>>), Unidentified<'l>> {
         let mut asked = Asked::new(self, live, facts, now);
         let has_plans = |case: &Case<'_>| !case.applied.limit.allowed.plans.is_empty();
         let plan = if cases.iter().any(has_plans) { asked.plan()? } else { None };
-        if !live.policy.identities.is_empty() {
-            *whos = identify(&mut asked, &cases.iter().map(|case| case.applied))?;
-        }
-        Ok(plan)
+        Ok((identify(&mut asked, &cases.iter().map(|case| case.applied))?, plan))
     }
 
     /// A request that some limit denies.
@@ -338,7 +297,7 @@ pub(super) fn denying<'c, 'l>(
     outcomes: &'c Outcomes,
 ) -> impl Iterator<Item = (usize, &'c Case<'l>, &'c Outcome)> + Clone {
     let all = cases.iter().zip(outcomes).enumerate().map(|(place, (case, outcome))| (place, case, outcome));
-    all.filter(|(_, case, outcome)| case.denies() && (case.queued || !outcome.is_admitted()))
+    all.filter(|(_, case, outcome)| case.enforced && (case.queued || !outcome.is_admitted()))
 }
 
 /// The same as what they would hold the request by, if all of them would.

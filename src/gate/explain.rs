@@ -11,12 +11,13 @@ use http::{HeaderName, HeaderValue, Method};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::decide::{Case, Cases, denying, holding};
+use super::case::{Case, Cases};
+use super::decide::{denying, holding};
 use super::delay::is_late;
-use super::identify::Whos;
 use super::wait::{Candidate, UNKNOWN_NS};
 use super::{Cause, Gate, Live, Shut, Unidentified, Why};
 use crate::limit::{Algorithm, Decision, Retry};
+use crate::policy::key::Who;
 use crate::policy::{Facts, FieldBuf, Limit, Mode, Stage, Variant, client_ip, host, path};
 use crate::store::{self, Outcomes};
 use crate::time::Timestamp;
@@ -216,11 +217,15 @@ impl Gate {
         before: Verdict,
         told: &mut [LimitExplained],
     ) -> Verdict {
-        let (mut cases, mut whos) = (Cases::new(), Whos::new());
+        let mut cases = Cases::new();
         live.find(stage, facts, &mut cases);
-        if let Err(missing) = self.key(live, stage, facts, &mut cases, &mut whos, now) {
-            return Verdict::shut("unidentified", &missing);
-        }
+        let needs_identity = stage == Stage::Identified && live.needs_identity;
+        let asked = needs_identity.then(|| self.identify(live, facts, &cases, now)).transpose();
+        let (whos, plan) = match asked {
+            Ok(asked) => asked.unwrap_or_default(),
+            Err(missing) => return Verdict::shut("unidentified", &missing),
+        };
+        self.key(live, facts, (&whos, plan.as_deref()), &mut cases, now);
         for case in &cases {
             told[case.applied.index].budget = Some(self.budget(live, case, facts, &whos, now));
         }
@@ -276,7 +281,7 @@ impl Gate {
         live: &Live,
         case: &Case<'_>,
         facts: &Facts<'_>,
-        whos: &Whos<'_>,
+        whos: &[Who<'_>],
         now: Timestamp,
     ) -> BudgetExplained {
         let limit = case.applied.limit;

@@ -9,7 +9,6 @@ use std::sync::{Mutex, PoisonError};
 
 use super::{Gate, LimitState, Live};
 use crate::limit::{Algorithm, Key};
-use crate::policy::Applied;
 
 /// A charge as another gate is told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,11 +99,11 @@ impl Gate {
     /// Charges what another gate charged, whether there is room or not: by as much beyond the limit as it allows at once.
     /// A limit that is not there, or has none for this key, charges nothing.
     pub fn charge_told(&self, live: &Live, told: &Told) {
-        let limits = live.policy.limits();
-        let Some(index) = limits.iter().position(|limit| limit.name == told.limit) else { return };
-        let (limit, state) = (&limits[index], &live.states[index]);
-        let applied = Applied { index, limit, route: "", keyed_as: index };
-        let Some(rule) = limit.allowed.rule(live.variant(&applied, told.key, told.plan.as_deref())) else { return };
+        let Some(applied) = live.policy.named(&told.limit) else { return };
+        let state = &live.states[applied.index];
+        let Some(rule) = applied.limit.allowed.rule(live.variant(&applied, told.key, told.plan.as_deref())) else {
+            return;
+        };
         if rule.is_released() {
             return;
         }

@@ -13,7 +13,7 @@ use super::room::Size;
 use crate::limit::Key;
 use crate::policy::jwt::Claimed;
 use crate::policy::key::KeySecret;
-use crate::policy::{Applied, Facts, Limit, OnLimit, Policy, Variant};
+use crate::policy::{Applied, Facts, Limit, Policy, Variant};
 use crate::store::{Bans, Crowd, Share, Table, TokenCache};
 use crate::telemetry::{LimitMetrics, Metrics};
 use crate::time::Clock;
@@ -50,8 +50,6 @@ pub struct Live {
     pub policy: Policy,
     /// The state of each limit of the policy, in its order.
     pub(super) states: Vec<Arc<LimitState>>,
-    /// Which limits may ask for more than to be charged: those that hold, delay or ban, or are not the same for all.
-    pub(super) is_unusual: Vec<bool>,
     /// Whether any limit may ask who a request is from, or which plan it has.
     pub(super) needs_identity: bool,
     /// The overrides of each limit, by key.
@@ -133,12 +131,11 @@ impl Gate {
             state.wake_all();
         }
         let limits = policy.limits();
-        let is_unusual = limits.iter().map(is_unusual).collect();
         let has_plans = limits.iter().any(|limit| !limit.allowed.plans.is_empty());
         let needs_identity = has_plans || !policy.identities.is_empty();
         let overrides = limits.iter().map(|limit| self.overrides(limit, policy.client_ip.ipv6_prefix)).collect();
         let tokens = TokenCache::new(max_tokens);
-        Live { policy, states, is_unusual, needs_identity, overrides, tokens, caps }
+        Live { policy, states, needs_identity, overrides, tokens, caps }
     }
 
     fn overrides(&self, limit: &Limit, ipv6_prefix: u8) -> HashMap<Key, Variant> {
@@ -203,10 +200,6 @@ impl Gate {
             journal: Arc::clone(&self.journal),
         }
     }
-}
-
-fn is_unusual(limit: &Limit) -> bool {
-    limit.allowed.is_special() || limit.ban.is_some() || limit.on_limit != OnLimit::Reject
 }
 
 impl Live {

@@ -5,6 +5,7 @@
 
 mod access;
 mod ban;
+mod case;
 mod charge;
 mod decide;
 mod delay;

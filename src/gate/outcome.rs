@@ -21,7 +21,7 @@ pub(super) fn pass<'l, 'c>(
     charged: impl Iterator<Item = (&'l Arc<LimitState>, &'c Limit, Charge<'c>, Outcome)>,
     now: Timestamp,
 ) -> Pass<'l> {
-    let (mut taken, mut standing) = (Vec::new(), None);
+    let (mut taken, mut standing) = (SmallVec::new(), None);
     for (state, limit, charge, outcome) in charged {
         standing = Standing::tightest(standing, standing_of(state, limit, &charge, &outcome, now));
         taken.extend(admitted(state, limit, &charge, outcome, now));

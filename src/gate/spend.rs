@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use super::{Gate, Live};
 use crate::limit::Decision;
 use crate::policy::key::KeyPart;
-use crate::policy::{Applied, host, path};
+use crate::policy::{host, path};
 use crate::time::Timestamp;
 
 /// Units of one charge at most: the largest whole number that every reader of JSON understands (RFC 8259, section 6).
@@ -80,16 +80,15 @@ impl Gate {
     /// What is wrong with `spend`; nothing is charged then.
     pub fn spend(&self, live: &Live, spend: Spend<'_>, now: Timestamp) -> Result<Balance, SpendError> {
         let policy = &live.policy;
-        let index = policy.limits().iter().position(|limit| *limit.name == *spend.limit);
-        let index = index.ok_or(SpendError::UnknownLimit)?;
-        let (limit, state) = (&policy.limits()[index], &live.states[index]);
+        let applied = policy.named(spend.limit).ok_or(SpendError::UnknownLimit)?;
+        let (index, limit) = (applied.index, applied.limit);
+        let state = &live.states[index];
         let extra = i64::try_from(spend.units).ok().filter(|_| (1..=UNITS_MAX).contains(&spend.units));
         let extra = extra.ok_or(SpendError::Units)?;
         let texts = texts(live, index, spend.key)?;
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let key = self.secret.key_of_texts(&limit.key, &texts, policy.client_ip.ipv6_prefix);
         let key = key.ok_or_else(|| SpendError::BadPart("ip".to_owned()))?;
-        let applied = Applied { index, limit, route: "", keyed_as: index };
         let Some(rule) = limit.allowed.rule(live.variant(&applied, key, spend.plan)) else {
             return Ok(Balance { remaining: None, debt: 0, reset_after_ns: Some(0) });
         };

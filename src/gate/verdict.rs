@@ -5,9 +5,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::LimitState;
+use super::case::{Cases, Took};
 use super::settle::{Bill, Item, Terms};
 use crate::limit::{Decision, Key, Retry};
-use crate::store::{BucketReceipt, Charge, Receipt};
+use crate::store::{Charge, Receipt};
 use crate::time::Timestamp;
 
 /// Where a client stands with one limit.
@@ -114,21 +115,19 @@ pub enum Cause {
 /// What was charged for a request, given back on drop unless it is to be kept.
 #[derive(Debug, Default)]
 pub struct Charged<'l> {
-    /// Those of buckets that stay as they are: by far the most. Few limits need no memory of their own.
-    plain: SmallVec<[Plain<'l>; 4]>,
-    others: Vec<Taken<'l>>,
+    /// The limits that were decided. Of those that are charged to buckets, to stay, this is all that is known: by far
+    /// the most.
+    pub(super) cases: Cases<'l>,
+    /// When.
+    pub(super) at: Timestamp,
+    /// Boxed, because few have any.
+    pub(super) others: Option<Box<Others<'l>>>,
     kept: bool,
 }
 
-/// What one limit charged to a bucket, to stay. There is nothing in it to be dropped, so that it is made where it stays.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Plain<'l> {
-    pub(super) state: &'l Arc<LimitState>,
-    pub(super) key: Key,
-    pub(super) receipt: BucketReceipt,
-}
+pub(super) type Others<'l> = SmallVec<[Taken<'l>; 2]>;
 
-/// What one limit charged.
+/// What one limit charged, if more has to be known of that.
 #[derive(Debug)]
 pub(super) struct Taken<'l> {
     pub(super) state: &'l Arc<LimitState>,
@@ -139,8 +138,9 @@ pub(super) struct Taken<'l> {
 }
 
 impl<'l> Charged<'l> {
-    pub(super) fn new(others: Vec<Taken<'l>>) -> Self {
-        Self { plain: SmallVec::new(), others, kept: false }
+    pub(super) fn new(others: Others<'l>) -> Self {
+        let others = (!others.is_empty()).then(|| Box::new(others));
+        Self { cases: Cases::new(), at: Timestamp::ZERO, others, kept: false }
     }
 
     /// Whether bytes of the request may have reached the upstream, so that what was charged stays charged.
@@ -153,65 +153,54 @@ impl<'l> Charged<'l> {
         self.kept
     }
 
-    /// Makes room for so many charges.
-    #[inline]
-    pub(super) fn reserve(&mut self, charges: usize) {
-        self.plain.reserve(charges);
-    }
-
-    /// Adds a charge that stays.
-    #[inline]
-    pub(super) fn push_plain(&mut self, plain: Plain<'l>) {
-        self.plain.push(plain);
-    }
-
-    /// Adds another charge.
+    /// Adds a charge.
     pub(super) fn push(&mut self, taken: Taken<'l>) {
-        self.others.push(taken);
+        self.others.get_or_insert_default().push(taken);
     }
 
-    /// Those that may not simply stay.
-    pub(super) fn others(&mut self) -> impl Iterator<Item = &mut Taken<'l>> {
-        self.others.iter_mut()
-    }
-
-    /// Gives everything back at once, as if it had not been charged.
+    /// Gives everything back at `now`, as if it had not been charged.
     #[cold]
     pub(super) fn undo(&mut self, now: Timestamp) {
-        for Plain { state, key, receipt } in self.plain.drain(..) {
-            state.table.refund(key, &receipt.into(), now);
-        }
-        for Taken { state, key, receipt, .. } in self.others.drain(..) {
-            state.table.refund(key, &receipt, now);
-        }
+        self.give_back(|_| now, |_, _| ());
     }
 
-    #[cold]
-    fn give_back(&mut self) {
-        for Plain { state, key, receipt } in self.plain.drain(..) {
-            state.table.refund(key, &receipt.into(), state.clock.now());
-            state.line.wake_front(key);
+    /// Gives everything back at the time that `now` says, and tells of each.
+    fn give_back(&mut self, now: impl Fn(&LimitState) -> Timestamp, given_back: impl Fn(&LimitState, Key)) {
+        let at = self.at;
+        for case in self.cases.iter_mut().filter(|case| case.taken == Took::Plain) {
+            let receipt = Receipt::of_known(case.rule, case.cost, case.reset_after_ns, case.given_back, at);
+            case.taken = Took::Nothing;
+            case.state.table.refund(case.key, &receipt, now(case.state));
+            given_back(case.state, case.key);
         }
-        for Taken { state, key, receipt, terms } in self.others.drain(..) {
-            state.table.refund(key, &receipt, state.clock.now());
+        for Taken { state, key, receipt, terms } in self.others.take().into_iter().flat_map(|others| *others) {
+            state.table.refund(key, &receipt, now(state));
             if let Some(terms) = terms {
                 terms.undo(state, key);
             }
-            state.line.wake_front(key);
+            given_back(state, key);
         }
     }
 
     /// What of it is settled by the answer or at its end, to be kept until then. What is not kept has no bill.
     #[inline]
     pub fn bill(&mut self) -> Option<Bill> {
-        if !self.kept || self.others.iter().all(|taken| taken.terms.is_none()) {
+        if !self.kept {
             return None;
         }
-        let taken = self.others.drain(..);
+        self.others.as_ref()?.iter().find(|taken| taken.terms.is_some())?;
+        let taken = self.others.take()?.into_iter();
         let item = |Taken { state, key, receipt, terms }: Taken<'l>| {
             terms.map(|terms| Item { state: Arc::clone(state), key, receipt, terms: *terms })
         };
         Bill::of(taken.filter_map(item).collect())
+    }
+}
+
+impl Charged<'_> {
+    #[cold]
+    fn give_back_late(&mut self) {
+        self.give_back(|state| state.clock.now(), |state, key| state.line.wake_front(key));
     }
 }
 
@@ -220,8 +209,8 @@ impl Drop for Charged<'_> {
     fn drop(&mut self) {
         if self.kept {
             drop(self.bill());
-        } else if !(self.plain.is_empty() && self.others.is_empty()) {
-            self.give_back();
+        } else if !(self.cases.is_empty() && self.others.is_none()) {
+            self.give_back_late();
         }
     }
 }

@@ -345,7 +345,7 @@ impl<'l> Waiting<'l> {
 }
 
 fn charge<'a>(item: Item<'a>, limit: &'a Limit) -> Charge<'a> {
-    super::decide::charge(item.state, item.key, limit, item.variant, item.cost)
+    super::case::charge(item.state, item.key, limit, item.variant, item.cost)
 }
 
 /// A wait that ends when another request does: nobody knows when.

@@ -61,6 +61,16 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// That of a bucket which admitted a request, and is full after so many nanoseconds.
+    pub fn admitted(deficit_ns: u64, given_back: u32) -> Self {
+        Self { is_admitted: true, given_back, deficit_ns }
+    }
+
+    /// Units given back so far from below others, which a receipt is worth less by.
+    pub fn given_back(self) -> u32 {
+        self.given_back
+    }
+
     /// Whether the request may pass.
     pub fn is_admitted(self) -> bool {
         self.is_admitted

@@ -277,8 +277,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::FieldBuf;
     use crate::policy::matcher::tests::limit;
+    use crate::policy::{FieldBuf, Foreknown};
 
     /// A request, as `key` may look at it.
     #[derive(Clone, Debug)]
@@ -316,7 +316,8 @@ mod tests {
             certificate: None,
         };
         let limit = crate::policy::Limit { key: parts.to_vec(), ..limit("l", &[]) };
-        let applied = Applied { index: 0, limit: &limit, route: request.route, keyed_as: 0 };
+        let foreknown = Foreknown::of(std::slice::from_ref(&limit), 0);
+        let applied = Applied { index: 0, limit: &limit, foreknown: &foreknown, route: request.route };
         KeySecret::new([7; 16]).key(&applied, &facts, prefix, &request.who)
     }
 

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use http::{HeaderName, HeaderValue, Method};
+use smallvec::SmallVec;
 
 use super::pattern::Segment;
 use super::{Facts, Limit, Mode, PathPattern, Stage};
@@ -85,8 +86,17 @@ impl HostPattern {
 /// The limits of one stage of a policy by path.
 #[derive(Debug, Default)]
 pub(super) struct Matcher {
-    everywhere: Vec<usize>,
+    /// Those without a path.
+    everywhere: Vec<Found<'static>>,
     root: Node,
+    has_paths: bool,
+}
+
+/// One that sees a path, and the pattern that matched, as written; empty if it has none.
+#[derive(Clone, Copy, Debug)]
+struct Found<'m> {
+    number: usize,
+    route: &'m str,
 }
 
 #[derive(Debug, Default)]
@@ -115,7 +125,7 @@ impl Matcher {
     /// Of anything that sees such requests, each with its number.
     pub(super) fn of<'p>(all: impl Iterator<Item = (usize, &'p Match)> + Clone) -> Self {
         let everywhere = all.clone().filter(|(_, matches)| matches.paths.is_empty());
-        let everywhere = everywhere.map(|(index, _)| index).collect();
+        let everywhere = everywhere.map(|(number, _)| Found { number, route: "" }).collect();
         Self {
             everywhere,
             ..Self::over(all.flat_map(|(index, matches)| matches.paths.iter().map(move |path| (index, path))))
@@ -127,6 +137,7 @@ impl Matcher {
     pub(super) fn over<'p>(paths: impl IntoIterator<Item = (usize, &'p PathPattern)>) -> Self {
         let mut matcher = Self::default();
         for (index, pattern) in paths {
+            matcher.has_paths = true;
             matcher.root.insert(pattern.segments(), &Leaf { limit: index, route: pattern.as_str().into() });
         }
         matcher
@@ -134,24 +145,28 @@ impl Matcher {
 
     /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
-        self.everywhere.is_empty() && self.root.is_empty()
+        self.everywhere.is_empty() && !self.has_paths
     }
 
     /// Calls `each` once for every limit whose paths include `path`, with the pattern as written.
     #[inline]
     pub(super) fn for_each_path_match<'m>(&'m self, path: &str, mut each: impl FnMut(usize, &'m str)) {
-        let found = if self.root.is_empty() { Found::new() } else { self.patterns_match(path) };
-        let everywhere = self.everywhere.iter().map(|index| (*index, ""));
-        let by_path = found.iter().map(|leaf| (leaf.limit, &*leaf.route));
+        let with_paths;
+        let found: &[Found<'m>] = if self.has_paths {
+            with_paths = self.find(path);
+            &with_paths
+        } else {
+            &self.everywhere
+        };
         // One loop: from two the compiler would call what is to be done for each.
-        for (index, route) in everywhere.chain(by_path) {
-            each(index, route);
+        for one in found {
+            each(one.number, one.route);
         }
     }
 
     #[inline(never)]
-    fn patterns_match(&self, path: &str) -> Found<'_> {
-        let mut found = Found::new();
+    fn find(&self, path: &str) -> AllFound<'_> {
+        let mut found = AllFound::from_slice(&self.everywhere);
         if let Some(path) = path.strip_prefix('/') {
             self.root.collect(Some(path), &mut found);
         }
@@ -159,13 +174,9 @@ impl Matcher {
     }
 }
 
-type Found<'m> = smallvec::SmallVec<[&'m Leaf; 8]>;
+type AllFound<'m> = SmallVec<[Found<'m>; 8]>;
 
 impl Node {
-    fn is_empty(&self) -> bool {
-        self.literals.is_empty() && self.one.is_none() && self.rest.is_empty()
-    }
-
     fn insert(&mut self, segments: &[Segment], leaf: &Leaf) {
         match segments.split_first() {
             None => self.here.push(leaf.clone()),
@@ -178,7 +189,7 @@ impl Node {
     }
 
     /// Walks the most specific branch first, so the first leaf of a limit is the one that counts.
-    fn collect<'m>(&'m self, path: Option<&str>, found: &mut Found<'m>) {
+    fn collect<'m>(&'m self, path: Option<&str>, found: &mut AllFound<'m>) {
         let Some(path) = path else {
             return add(found, &self.here);
         };
@@ -196,10 +207,10 @@ impl Node {
     }
 }
 
-fn add<'m>(found: &mut Found<'m>, leaves: &'m [Leaf]) {
-    for leaf in leaves {
-        if !found.iter().any(|known| known.limit == leaf.limit) {
-            found.push(leaf);
+fn add<'m>(found: &mut AllFound<'m>, leaves: &'m [Leaf]) {
+    for Leaf { limit, route } in leaves {
+        if !found.iter().any(|known| known.number == *limit) {
+            found.push(Found { number: *limit, route });
         }
     }
 }

@@ -241,11 +241,13 @@ pub enum OnMissing {
 
 /// What is known of a limit before any request.
 #[derive(Clone, Copy, Debug)]
-struct Foreknown {
+pub struct Foreknown {
     /// It looks at nothing but the path.
     path_only: bool,
-    /// See [`Applied::keyed_as`].
-    keyed_as: usize,
+    /// Two limits for which this is the same number have the same key for one request.
+    pub keyed_as: usize,
+    /// It may ask for more than to be charged: it holds, delays or bans, or is not the same for all.
+    pub is_unusual: bool,
 }
 
 /// A limit that applies to a request.
@@ -255,10 +257,10 @@ pub struct Applied<'p> {
     pub index: usize,
     /// The limit.
     pub limit: &'p Limit,
+    /// What is known of it anyway.
+    pub foreknown: &'p Foreknown,
     /// The pattern of its `match.path` that matched, as written; empty if it has none.
     pub route: &'p str,
-    /// Two limits for which this is the same number have the same key for one request.
-    pub keyed_as: usize,
 }
 
 impl Policy {
@@ -293,6 +295,12 @@ impl Policy {
         })
     }
 
+    /// The limit of this name, as one that applies whatever its path.
+    pub fn named(&self, name: &str) -> Option<Applied<'_>> {
+        let index = self.limits.iter().position(|limit| *limit.name == *name)?;
+        Some(Applied { index, limit: self.limits.get(index)?, foreknown: self.foreknown.get(index)?, route: "" })
+    }
+
     /// Whether any limit is decided at arrival.
     pub fn has_arrival(&self) -> bool {
         !self.matchers[Stage::Arrival as usize].is_empty()
@@ -305,9 +313,9 @@ impl Policy {
             return;
         }
         self.matchers[stage as usize].for_each_path_match(facts.path, |index, route| {
-            let (limit, Foreknown { path_only, keyed_as }) = (&self.limits[index], self.foreknown[index]);
-            if path_only || limit.applies_beyond_path(facts) {
-                each(Applied { index, limit, route, keyed_as });
+            let (limit, foreknown) = (&self.limits[index], &self.foreknown[index]);
+            if foreknown.path_only || limit.applies_beyond_path(facts) {
+                each(Applied { index, limit, foreknown, route });
             }
         });
     }
@@ -321,7 +329,8 @@ impl Foreknown {
         // Two limits may match the same request by different patterns.
         let has_own_key = limit.key.contains(&KeyPart::Route);
         let alike = limits[..index].iter().position(|other| !has_own_key && other.key == limit.key);
-        Self { path_only, keyed_as: alike.unwrap_or(index) }
+        let is_unusual = limit.allowed.is_special() || limit.ban.is_some() || limit.on_limit != OnLimit::Reject;
+        Self { path_only, keyed_as: alike.unwrap_or(index), is_unusual }
     }
 }
 

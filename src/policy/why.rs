@@ -62,7 +62,7 @@ impl Policy {
         why.extend(route.is_none().then_some(Mismatch::Path));
         why.extend(limit.mismatches_beyond_path(facts));
         match route {
-            Some(route) if why.is_empty() => Ok(Applied { index, limit, route, keyed_as: foreknown.keyed_as }),
+            Some(route) if why.is_empty() => Ok(Applied { index, limit, foreknown, route }),
             _ => Err(why),
         }
     }

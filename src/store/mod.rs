@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 
 pub use bans::Bans;
 pub use crowd::{Crowd, Share};
-pub use table::{BucketReceipt, Known, Outcome, Receipt, Table};
+pub use table::{Known, Outcome, Receipt, Table};
 pub use tokens::{MAX_TOKEN_AGE_NS, TokenCache};
 
 use crate::limit::{Algorithm, Key};

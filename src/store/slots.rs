@@ -31,10 +31,10 @@ use crate::limit::{Key, Packed};
 pub(super) struct Slots {
     /// Groups in use. Changes only while the stripe of the group that is split is locked.
     groups: AtomicUsize,
-    /// The first has a group for each stripe; each further one as many as all before it.
+    /// By the length of their places in bits, less one. The first that is in use has a group for each stripe; each
+    /// further one as many as all before it.
     segments: [OnceLock<Box<[Group]>>; SEGMENTS],
     stripes: Box<[Stripe]>,
-    stripe_bits: u32,
     growing: Mutex<()>,
     len: Len,
 }
@@ -71,7 +71,7 @@ impl Slots {
     fn place(key: Key, groups: usize) -> usize {
         // Bits that a slot keeps of a key, so that it can be found again by them.
         let hash = usize::try_from(Group::kept(key).first >> 2).unwrap_or(usize::MAX);
-        let mask = usize::MAX >> (groups - 1).leading_zeros();
+        let mask = usize::MAX >> ((groups - 1) | 1).leading_zeros(); // there are several, always
         let place = hash & mask;
         // That one is not split off yet.
         if place >= groups { place & (mask >> 1) } else { place }
@@ -79,14 +79,15 @@ impl Slots {
 
     #[inline]
     fn group(&self, place: usize) -> &Group {
-        let number = (usize::BITS - (place >> self.stripe_bits).leading_zeros()) as usize % SEGMENTS;
+        // All places of one segment are as long in bits; a bit is set in any case, so that nobody asks whether one is.
+        let number = (place | (self.stripes.len() - 1) | 1).ilog2() as usize;
         let segment = self.segments[number].get().map_or_else(|| self.segment(number), |segment| &**segment);
         &segment[place & (segment.len() - 1)]
     }
 
     #[cold]
     fn segment(&self, number: usize) -> &[Group] {
-        self.segments[number].get_or_init(|| zeroed_slice_box(self.stripes.len() << number.saturating_sub(1)))
+        self.segments[number].get_or_init(|| zeroed_slice_box(self.stripes.len().max(1 << number)))
     }
 
     #[inline]
@@ -142,7 +143,6 @@ impl Map<State> for Slots {
             groups: AtomicUsize::new(stripes),
             segments: [const { OnceLock::new() }; SEGMENTS],
             stripes: (0..stripes).map(|_| Stripe::default()).collect(),
-            stripe_bits: stripes.trailing_zeros(),
             growing: Mutex::new(()),
             len: Len::default(),
         }

@@ -26,19 +26,6 @@ enum Kind {
     Any(Keys<AnyState>),
 }
 
-/// What a charge of a bucket is given back with.
-#[derive(Clone, Copy, Debug)]
-pub struct BucketReceipt {
-    charged: token_bucket::Receipt,
-    interval_ns: u64,
-}
-
-impl From<BucketReceipt> for Receipt {
-    fn from(BucketReceipt { charged, interval_ns }: BucketReceipt) -> Self {
-        Self::Bucket(charged, interval_ns)
-    }
-}
-
 /// What a charge is given back with.
 #[derive(Clone, Debug)]
 pub enum Receipt {
@@ -50,6 +37,15 @@ pub enum Receipt {
     Sketch(Box<sketch::Receipt>),
     /// By another algorithm, with the numbers it had.
     Any(Box<(Algorithm, AnyReceipt)>),
+}
+
+impl Receipt {
+    /// That of a bucket that was known, and said at `at` that it is full after so many nanoseconds.
+    pub fn of_known(rule: &Algorithm, cost: u64, reset_after_ns: u64, given_back: u32, at: Timestamp) -> Self {
+        let Algorithm::TokenBucket(quota) = rule else { return Self::None };
+        let answer = token_bucket::Answer::admitted(reset_after_ns, given_back);
+        Self::Bucket(answer.receipt(quota, cost, at), quota.interval_ns())
+    }
 }
 
 /// What one limit says, and what it charged.
@@ -89,20 +85,15 @@ impl Known<'_> {
         self.answer.decision(self.quota, self.cost)
     }
 
-    /// Both.
-    pub fn outcome(&self, now: Timestamp) -> Outcome {
-        let decision = self.decision();
-        let receipt = if decision.is_admitted() { self.receipt(now).into() } else { Receipt::None };
-        Outcome { decision, receipt }
+    /// The rest of what its receipt is made of.
+    #[inline]
+    pub fn given_back(&self) -> u32 {
+        self.answer.given_back()
     }
 
-    /// What it charged at `now`, if it admitted the request.
-    #[inline]
-    pub fn receipt(&self, now: Timestamp) -> BucketReceipt {
-        BucketReceipt {
-            charged: self.answer.receipt(self.quota, self.cost, now),
-            interval_ns: self.quota.interval_ns(),
-        }
+    /// What it says, and what it charged at `now`.
+    pub fn outcome(&self, now: Timestamp) -> Outcome {
+        token_bucket::State::outcome(self.answer, self.quota, self.cost, now)
     }
 }
 

@@ -36,6 +36,19 @@ pub(super) const DECIDED: [(Decided, &str); 4] = [
 /// Upper bounds of the parts that may remain, in percent.
 const HEADROOM_PERCENT: [u64; 6] = [0, 10, 25, 50, 75, 90];
 
+/// The bucket of each percent: every decision needs it. A power of two of them, so that an index need not be checked.
+const HEADROOM_BUCKET: [u8; 128] = {
+    let (mut buckets, mut percent, mut bucket) = ([0; 128], 0, 0);
+    while percent < buckets.len() {
+        if (bucket as usize) < HEADROOM_PERCENT.len() && HEADROOM_PERCENT[bucket as usize] < percent as u64 {
+            bucket += 1;
+        }
+        buckets[percent] = bucket;
+        percent += 1;
+    }
+    buckets
+};
+
 /// The cells of one limit.
 #[derive(Clone, Debug)]
 pub struct LimitCells(PerThread<LIMIT_CELLS>);
@@ -53,12 +66,14 @@ impl LimitCells {
         self.0.mine().add(decided as usize, 1);
     }
 
-    /// Counts a decision and what remained at it, in percent of the burst.
+    /// Counts a decision and what remained at it, in percent of the burst, at most 100.
     #[inline]
     pub fn decided(&self, decided: Decided, percent: u64) {
         let mine = self.0.mine();
         mine.add(decided as usize, 1);
-        mine.observe(DECIDED.len(), &HEADROOM_PERCENT, percent);
+        let bucket = HEADROOM_BUCKET[usize::try_from(percent).unwrap_or(0) % HEADROOM_BUCKET.len()];
+        mine.add(DECIDED.len() + usize::from(bucket), 1);
+        mine.add(LIMIT_CELLS - 1, percent);
     }
 
     /// How often this was decided.
