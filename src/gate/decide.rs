@@ -80,46 +80,21 @@ impl Gate {
         if pass.charged.cases.is_empty() {
             return Ok(None);
         }
-        if stage == Stage::Identified && live.needs_identity {
-            return self.admit_identified(pass, live, facts, head_bytes, now);
-        }
-        Ok(self.decide(pass, live, facts, (&[], None), head_bytes, now))
-    }
-
-    /// The same, if it is to be known who asks.
-    #[inline(never)]
-    fn admit_identified<'l>(
-        &'l self,
-        pass: &mut Pass<'l>,
-        live: &'l Live,
-        facts: &Facts<'_>,
-        head_bytes: impl FnOnce() -> usize,
-        now: Timestamp,
-    ) -> Result<Option<Step<'l>>, Unidentified<'l>> {
-        let (whos, plan) = self.identify(live, facts, &pass.charged.cases, now)?;
-        Ok(self.decide(pass, live, facts, (&whos, plan.as_deref()), head_bytes, now))
-    }
-
-    /// Decides the cases of `pass`, which is asked for by `whos` with this plan.
-    #[allow(clippy::inline_always)] // measured: most requests are decided without a call
-    #[inline(always)]
-    fn decide<'l>(
-        &'l self,
-        pass: &mut Pass<'l>,
-        live: &'l Live,
-        facts: &Facts<'_>,
-        (whos, plan): (&[Who<'_>], Option<&str>),
-        head_bytes: impl FnOnce() -> usize,
-        now: Timestamp,
-    ) -> Option<Step<'l>> {
-        match self.key(live, facts, (whos, plan), &mut pass.charged.cases, now) {
+        let asked;
+        let (whos, plan): (&[Who<'_>], Option<&str>) = if stage == Stage::Identified && live.needs_identity {
+            asked = self.identify(live, facts, &pass.charged.cases, now)?;
+            (&asked.0, asked.1.as_deref())
+        } else {
+            (&[], None)
+        };
+        Ok(match self.key(live, facts, (whos, plan), &mut pass.charged.cases, now) {
             Way::Usual => charge_all(pass, now)
                 .map(|outcomes| self.deny(live, facts, whos, &pass.charged.cases, &outcomes, head_bytes(), now)),
             way => {
                 let cases = &mut pass.charged.cases;
                 Some(self.admit_unusual(live, facts, whos, cases, way == Way::Queued, head_bytes, now))
             }
-        }
+        })
     }
 
     /// Where others wait, some are banned or delayed, or not everyone goes by the same rule.
@@ -212,6 +187,7 @@ impl Gate {
     }
 
     /// Finds the identities and the plan that limits go by.
+    #[inline(never)]
     pub(super) fn identify<'l, 'f>(
         &self,
         live: &'l Live,
