@@ -31,6 +31,14 @@ pub enum Step<'l> {
     Delay(Box<Delayed<'l>>),
 }
 
+/// A request, and what was found out about whom it is from.
+#[derive(Clone, Copy)]
+pub(super) struct Asker<'a, 'f> {
+    pub(super) facts: &'a Facts<'f>,
+    pub(super) whos: &'a [Who<'f>],
+    pub(super) plan: Option<&'a str>,
+}
+
 /// How a request is to be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
@@ -81,29 +89,27 @@ impl Gate {
             return Ok(None);
         }
         let asked;
-        let (whos, plan): (&[Who<'_>], Option<&str>) = if stage == Stage::Identified && live.needs_identity {
+        let asker = if stage == Stage::Identified && live.needs_identity {
             asked = self.identify(live, facts, &pass.charged.cases, now)?;
-            (&asked.0, asked.1.as_deref())
+            Asker { facts, whos: &asked.0, plan: asked.1.as_deref() }
         } else {
-            (&[], None)
+            Asker { facts, whos: &[], plan: None }
         };
-        Ok(match self.key(live, facts, (whos, plan), &mut pass.charged.cases, now) {
+        Ok(match self.key(live, asker, &mut pass.charged.cases, now) {
             Way::Usual => charge_all(pass, now)
-                .map(|outcomes| self.deny(live, facts, whos, &pass.charged.cases, &outcomes, head_bytes(), now)),
+                .map(|outcomes| self.deny(live, asker, &pass.charged.cases, &outcomes, head_bytes(), now)),
             way => {
                 let cases = &mut pass.charged.cases;
-                Some(self.admit_unusual(live, facts, whos, cases, way == Way::Queued, head_bytes, now))
+                Some(self.admit_unusual(live, asker, cases, way == Way::Queued, head_bytes, now))
             }
         })
     }
 
     /// Where others wait, some are banned or delayed, or not everyone goes by the same rule.
-    #[allow(clippy::too_many_arguments)] // what is known by then
     fn admit_unusual<'l>(
         &'l self,
         live: &'l Live,
-        facts: &Facts<'_>,
-        whos: &[Who<'_>],
+        asker: Asker<'_, '_>,
         cases: &mut Cases<'l>,
         is_queued: bool,
         head_bytes: impl FnOnce() -> usize,
@@ -125,7 +131,7 @@ impl Gate {
             store::admit(charges, now, &mut outcomes)
         };
         if !admitted {
-            return self.deny(live, facts, whos, cases, &outcomes, head_bytes(), now);
+            return self.deny(live, asker, cases, &outcomes, head_bytes(), now);
         }
         if cases.iter().zip(&outcomes).any(|(case, outcome)| is_late(case.applied.limit, outcome)) {
             let decided = cases.iter().zip(outcomes);
@@ -135,7 +141,8 @@ impl Gate {
                 charge: case.charge(),
                 outcome,
             });
-            return match self.slow_down(decided, || self.reserve(live.size(facts, head_bytes()), live.caps), now) {
+            return match self.slow_down(decided, || self.reserve(live.size(asker.facts, head_bytes()), live.caps), now)
+            {
                 Ok(delayed) => Step::Delay(delayed),
                 Err(refusal) => Step::Refuse(refusal),
             };
@@ -149,14 +156,8 @@ impl Gate {
 
     /// Finds whose budgets they are, and how that is to be decided.
     #[inline]
-    pub(super) fn key(
-        &self,
-        live: &Live,
-        facts: &Facts<'_>,
-        (whos, plan): (&[Who<'_>], Option<&str>),
-        cases: &mut [Case<'_>],
-        now: Timestamp,
-    ) -> Way {
+    pub(super) fn key(&self, live: &Live, asker: Asker<'_, '_>, cases: &mut [Case<'_>], now: Timestamp) -> Way {
+        let Asker { facts, whos, plan } = asker;
         let mut way = Way::Usual;
         for index in 0..cases.len() {
             let (before, behind) = cases.split_at_mut(index);
@@ -203,19 +204,18 @@ impl Gate {
 
     /// A request that some limit denies.
     #[cold]
-    #[allow(clippy::too_many_arguments)] // what is known by then
     fn deny<'l>(
         &'l self,
         live: &'l Live,
-        facts: &Facts<'_>,
-        whos: &[Who<'_>],
+        asker: Asker<'_, '_>,
         cases: &[Case<'l>],
         outcomes: &Outcomes,
         head_bytes: usize,
         now: Timestamp,
     ) -> Step<'l> {
+        let Asker { facts, whos, plan } = asker;
         self.note_refused(live, facts, whos, denying(cases, outcomes).map(|(_, case, _)| case));
-        self.beyond(live, cases, outcomes, live.size(facts, head_bytes), now)
+        self.beyond(live, cases, outcomes, plan, live.size(facts, head_bytes), now)
     }
 
     /// Counts for each limit that denies the request whose it is.
@@ -239,6 +239,7 @@ impl Gate {
         live: &'l Live,
         cases: &[Case<'l>],
         outcomes: &Outcomes,
+        plan: Option<&str>,
         size: Size,
         now: Timestamp,
     ) -> Step<'l> {
@@ -257,9 +258,9 @@ impl Gate {
         let Some(holding) = holding else {
             return refuse(Cause::Limit, None);
         };
-        let item = |case: &Case<'l>| Item { state: case.state, key: case.key, variant: case.variant, cost: case.cost };
+        let item = |case: &Case<'l>| Item { state: case.state, key: case.key, cost: case.cost };
         let items = cases.iter().map(item).collect();
-        let candidate = Candidate { gate: self, caps: live.caps, items, size, now };
+        let candidate = Candidate { gate: self, caps: live.caps, items, plan: plan.map(Into::into), size, now };
         match candidate.join(&holding) {
             Ok(waiting) => Step::Wait(Box::new(waiting)),
             Err((cause, expected_ns)) => refuse(cause, Some(expected_ns)),

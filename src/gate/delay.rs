@@ -178,7 +178,7 @@ impl<'l> Delayed<'l> {
 
     /// When it passes, by the limits as they are now: no later than it was told.
     fn until(&self) -> Timestamp {
-        let delays = self.late.iter().map(|one| match one.state.rule.load().as_deref() {
+        let delays = self.late.iter().map(|one| match one.state.rule.load().as_deref().map(|newest| &**newest) {
             Some(Limit { mode: Mode::Enforce, on_limit: OnLimit::Delay(rule), .. }) => {
                 one.delay_ns.min(rule.slow_down.max_ns)
             }

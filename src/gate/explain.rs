@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::case::{Case, Cases};
-use super::decide::{denying, holding};
+use super::decide::{Asker, denying, holding};
 use super::delay::is_late;
 use super::wait::{Candidate, UNKNOWN_NS};
 use super::{Cause, Gate, Live, Shut, Unidentified, Why};
@@ -225,7 +225,7 @@ impl Gate {
             Ok(asked) => asked.unwrap_or_default(),
             Err(missing) => return Verdict::shut("unidentified", &missing),
         };
-        self.key(live, facts, (&whos, plan.as_deref()), &mut cases, now);
+        self.key(live, Asker { facts, whos: &whos, plan: plan.as_deref() }, &mut cases, now);
         for case in &cases {
             told[case.applied.index].budget = Some(self.budget(live, case, facts, &whos, now));
         }
@@ -256,7 +256,7 @@ impl Gate {
             return Verdict::rejected(why, violated, retry.and_then(retry_ms));
         };
         let size = live.size(facts, facts.head_bytes());
-        let candidate = Candidate { gate: self, caps: live.caps, items: SmallVec::new(), size, now };
+        let candidate = Candidate { gate: self, caps: live.caps, items: SmallVec::new(), plan: None, size, now };
         match candidate.foresee(&holding) {
             Ok(expected_ns) => Verdict {
                 decision: "held",

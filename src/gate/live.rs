@@ -1,6 +1,7 @@
 //! Policy and state together: what requests are decided by now.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -53,10 +54,41 @@ pub struct Live {
     /// Whether any limit may ask who a request is from, or which plan it has.
     pub(super) needs_identity: bool,
     /// The overrides of each limit, by key.
-    overrides: Vec<HashMap<Key, Variant>>,
+    overrides: Vec<Arc<Overrides>>,
     /// Tokens verified under this policy's keys.
-    pub tokens: TokenCache<Claimed>,
+    pub tokens: Arc<TokenCache<Claimed>>,
     pub(super) caps: HoldCaps,
+}
+
+/// Which rule a limit has for single keys.
+type Overrides = HashMap<Key, Variant>;
+
+/// A limit as the newest policy has it. Who waits finds its rule in it by key and plan: a place among the rules of an
+/// older policy may be somebody else's in this one.
+#[derive(Debug)]
+pub(super) struct Newest {
+    limit: Limit,
+    overrides: Arc<Overrides>,
+}
+
+impl Deref for Newest {
+    type Target = Limit;
+
+    fn deref(&self) -> &Limit {
+        &self.limit
+    }
+}
+
+impl Newest {
+    /// Which rule the one with this key and plan goes by.
+    pub(super) fn variant(&self, key: Key, plan: Option<&str>) -> Variant {
+        variant(&self.limit, &self.overrides, key, plan)
+    }
+}
+
+fn variant(limit: &Limit, overrides: &Overrides, key: Key, plan: Option<&str>) -> Variant {
+    let special = overrides.get(&key).copied();
+    special.unwrap_or_else(|| plan.map_or(Variant::Usual, |plan| limit.allowed.plan(plan)))
 }
 
 /// What outlives a policy of one limit.
@@ -72,7 +104,7 @@ pub struct LimitState {
     pub(super) refused: RefusedKeys,
     pub(super) metrics: LimitMetrics,
     /// The limit as the newest policy has it, for those who wait; none once it is gone.
-    pub(super) rule: ArcSwapOption<Limit>,
+    pub(super) rule: ArcSwapOption<Newest>,
     /// Whether its state is kept when the process ends, as the last policy with it has it.
     pub(super) persists: AtomicBool,
     pub(super) journal: Arc<Journal>,
@@ -102,9 +134,16 @@ impl Gate {
 
     /// Makes `policy` what is decided from now on, also for those who wait. No bucket is refilled.
     pub fn install(&self, policy: Policy, caps: HoldCaps, max_tokens: usize) -> Live {
+        self.install_with(policy, caps, Arc::new(TokenCache::new(max_tokens)))
+    }
+
+    /// The same, with tokens that were verified under the same identities.
+    pub fn install_with(&self, policy: Policy, caps: HoldCaps, tokens: Arc<TokenCache<Claimed>>) -> Live {
+        let prefix = policy.client_ip.ipv6_prefix;
+        let overrides: Vec<_> = policy.limits().iter().map(|limit| Arc::new(self.overrides(limit, prefix))).collect();
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let mut states = Vec::with_capacity(policy.limits().len());
-        for limit in policy.limits() {
+        for (limit, overrides) in policy.limits().iter().zip(&overrides) {
             let new = |bans| {
                 let table = Table::new(&limit.allowed.usual, limit.max_keys, limit.on_full);
                 Arc::new(self.state(&limit.name, table, bans))
@@ -119,7 +158,8 @@ impl Gate {
             }
             state.table.set_bound(limit.max_keys, limit.on_full);
             state.persists.store(limit.persist, Ordering::Relaxed);
-            state.rule.store(Some(Arc::new(limit.clone())));
+            let newest = Newest { limit: limit.clone(), overrides: Arc::clone(overrides) };
+            state.rule.store(Some(Arc::new(newest)));
             states.push(Arc::clone(state));
         }
         // Only now, so that nobody who waits finds a limit gone that is not.
@@ -133,12 +173,10 @@ impl Gate {
         let limits = policy.limits();
         let has_plans = limits.iter().any(|limit| !limit.allowed.plans.is_empty());
         let needs_identity = has_plans || !policy.identities.is_empty();
-        let overrides = limits.iter().map(|limit| self.overrides(limit, policy.client_ip.ipv6_prefix)).collect();
-        let tokens = TokenCache::new(max_tokens);
         Live { policy, states, needs_identity, overrides, tokens, caps }
     }
 
-    fn overrides(&self, limit: &Limit, ipv6_prefix: u8) -> HashMap<Key, Variant> {
+    fn overrides(&self, limit: &Limit, ipv6_prefix: u8) -> Overrides {
         let keys =
             limit.allowed.overrides.iter().map(|(text, _)| self.secret.key_of_text(&limit.key, text, ipv6_prefix));
         let variants = (0..=u16::MAX).map(Variant::Override);
@@ -210,8 +248,7 @@ impl Live {
 
     /// Which rule of a limit the request with this key and plan goes by.
     pub(super) fn variant(&self, applied: &Applied<'_>, key: Key, plan: Option<&str>) -> Variant {
-        let special = self.overrides[applied.index].get(&key).copied();
-        special.unwrap_or_else(|| plan.map_or(Variant::Usual, |plan| applied.limit.allowed.plan(plan)))
+        variant(applied.limit, &self.overrides[applied.index], key, plan)
     }
 }
 

@@ -28,8 +28,8 @@ use crate::limit::{Algorithm, OnFull, Quota, Rate, Retry};
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::key::KeyPart;
 use crate::policy::{
-    Allowed, Cost, DelayRule, Facts, FieldBuf, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, Policy,
-    Stage,
+    Allowed, Cost, DelayRule, Facts, FieldBuf, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource,
+    Policy, Stage,
 };
 use crate::store::Share;
 use crate::telemetry::Metrics;
@@ -86,6 +86,7 @@ fn policy(limits: Vec<Limit>, identities: Vec<Identity>) -> Policy {
         ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
         true,
     )
+    .with_access(None, Some(PlanSource::Header(HeaderName::from_static("x-plan"))))
 }
 
 fn new_gate() -> &'static Gate {
@@ -150,10 +151,10 @@ impl Told {
 /// Runs a script; its instants are milliseconds, and an answer may come up to one late (tokio's timers).
 ///
 /// - `limit NAME COUNT PERIOD BURST reject|hold=MAX_WAIT|delay=STEP,MAX [waiting=N] [cost=N] [shadow] [off]
-///   [ban=COUNT/PERIOD,FOR,FOR_MAX]`
+///   [ban=COUNT/PERIOD,FOR,FOR_MAX] [override=KEY,COUNT,PERIOD,BURST] [plan=NAME,COUNT,PERIOD,BURST]`
 /// - `caps REQUESTS BYTES` for what may wait; a head has 100 bytes
 /// - `AT limit ...`, `AT without NAME`: a reload
-/// - `AT ask WHO LIMIT=KEY... [undo=AFTER]`: with `undo` the pass is dropped uncommitted, AFTER it came
+/// - `AT ask WHO LIMIT=KEY... [x-plan=NAME] [undo=AFTER]`: with `undo` the pass is dropped uncommitted, AFTER it came
 /// - `AT leave WHO` · `AT close`
 /// - `> AT WHO pass` · `> AT WHO CAUSE RETRY`: what each is told; who leaves is told nothing.
 struct Script {
@@ -305,6 +306,8 @@ fn parse_limit(cells: &[&str]) -> Limit {
                 let slow_down = SlowDown { step_ns: ns(step), max_ns: ns(max) };
                 limit.on_limit = OnLimit::Delay(DelayRule { slow_down, max_waiting: 1000 });
             }
+            ("override", rule) => limit.allowed.overrides.push(parse_rule(rule)),
+            ("plan", rule) => limit.allowed.plans.push(parse_rule(rule)),
             ("ban", rule) => limit.ban = Some(parse_ban(rule)),
             ("cost", cost) => limit.cost = Cost::Units(cost.parse().unwrap()),
             ("shadow", _) => limit.mode = Mode::Shadow,
@@ -313,6 +316,13 @@ fn parse_limit(cells: &[&str]) -> Limit {
         }
     }
     limit
+}
+
+/// `NAME,COUNT,PERIOD,BURST`.
+fn parse_rule(text: &str) -> (Box<str>, Option<Algorithm>) {
+    let [name, count, period, burst] = text.split(',').collect::<Vec<_>>()[..] else { panic!("not a rule: {text}") };
+    let rate = Rate { count: count.parse().unwrap(), period_ns: ns(period) };
+    (name.into(), Some(Algorithm::TokenBucket(Quota::new(rate, burst.parse().unwrap()).unwrap())))
 }
 
 /// `COUNT/PERIOD,FOR,FOR_MAX`.

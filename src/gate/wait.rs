@@ -18,8 +18,10 @@ use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
 use super::ban;
+use super::case;
 use super::delay::{Decided as Limited, Delayed, is_late};
 use super::hold::{Backlog, Rank};
+use super::live::Newest;
 use super::outcome::{pass, refusal, wake_behind};
 use super::room::{Reserved, Size};
 use super::{Cause, Gate, HoldCaps, LimitState, Pass, Refusal};
@@ -34,7 +36,6 @@ use crate::time::Timestamp;
 pub(super) struct Item<'l> {
     pub(super) state: &'l Arc<LimitState>,
     pub(super) key: Key,
-    pub(super) variant: Variant,
     pub(super) cost: u64,
 }
 
@@ -43,6 +44,8 @@ pub(super) struct Item<'l> {
 pub struct Waiting<'l> {
     gate: &'l Gate,
     items: SmallVec<[Item<'l>; 4]>,
+    /// The plan that it has, if a limit asked for it.
+    plan: Option<Box<str>>,
     /// The item in whose queue it stands.
     place: usize,
     /// Items in whose queues it keeps its turn meanwhile.
@@ -61,6 +64,7 @@ pub(super) struct Candidate<'l> {
     pub(super) gate: &'l Gate,
     pub(super) caps: HoldCaps,
     pub(super) items: SmallVec<[Item<'l>; 4]>,
+    pub(super) plan: Option<Box<str>>,
     pub(super) size: Size,
     pub(super) now: Timestamp,
 }
@@ -151,6 +155,7 @@ impl<'l> Candidate<'l> {
         Ok(Waiting {
             gate: self.gate,
             items: self.items,
+            plan: self.plan,
             place: longest.place,
             kept: SmallVec::new(),
             rank,
@@ -224,7 +229,7 @@ impl<'l> Waiting<'l> {
 
     /// Tests all limits as they are now and, if they admit, charges them.
     fn test(&self, now: Timestamp) -> Test<'l> {
-        let rules: SmallVec<[(usize, Arc<Limit>); 4]> = self.rules().collect();
+        let rules: SmallVec<[(usize, Arc<Newest>); 4]> = self.rules().collect();
         let banned = rules.iter().filter_map(|(place, limit)| {
             let Item { state, key, .. } = self.items[*place];
             Some((state, state.banned_ns(limit, key, now)?))
@@ -242,7 +247,7 @@ impl<'l> Waiting<'l> {
         if let Some((place, _)) = older {
             return Test::Blocked { place: *place, until: None };
         }
-        let charges = rules.iter().map(|(place, limit)| charge(self.items[*place], limit));
+        let charges = rules.iter().map(|(place, limit)| self.charge(*place, limit));
         // Looking first: a charge that is taken back at once may keep others from their turn.
         let mut outcomes: Outcomes = charges.clone().map(|charge| store::peek(&charge, now)).collect();
         let would_pass =
@@ -262,7 +267,7 @@ impl<'l> Waiting<'l> {
             }
             let charged = charged.map(|(((place, limit), charge), outcome)| {
                 let state = self.items[*place].state;
-                (state, &**limit, charge, outcome)
+                (state, limit_of(limit), charge, outcome)
             });
             return Test::Admitted(Box::new(pass(charged, now)));
         }
@@ -289,15 +294,15 @@ impl<'l> Waiting<'l> {
             return Test::Blocked { place, until };
         }
         let denials =
-            denials.map(|(place, limit, charge, outcome)| (self.items[place].state, &**limit, charge, outcome));
+            denials.map(|(place, limit, charge, outcome)| (self.items[place].state, limit_of(limit), charge, outcome));
         Test::Refused(refusal(denials, now, Cause::Limit, None))
     }
 
     /// The limits as the newest policy has them, by place; those that are gone or off stop nobody.
-    fn rules(&self) -> impl Iterator<Item = (usize, Arc<Limit>)> {
+    fn rules(&self) -> impl Iterator<Item = (usize, Arc<Newest>)> {
         self.items.iter().enumerate().filter_map(|(place, item)| {
             let limit = item.state.rule.load_full()?;
-            let is_limited = limit.mode != Mode::Off && limit.allowed.rule(item.variant).is_some();
+            let is_limited = limit.mode != Mode::Off && limit.allowed.rule(self.variant(*item, &limit)).is_some();
             is_limited.then_some((place, limit))
         })
     }
@@ -324,9 +329,21 @@ impl<'l> Waiting<'l> {
 
     /// How long what it takes from the limit at `place` needs to come back; 0 if that limit is gone.
     fn refill_ns(&self, place: usize) -> u64 {
-        let Item { state, variant, cost, .. } = self.items[place];
-        let limit = state.rule.load();
-        limit.as_ref().and_then(|limit| limit.allowed.rule(variant)).map_or(0, |rule| rule.refill_ns(cost))
+        let item = self.items[place];
+        let limit = item.state.rule.load();
+        let rule = limit.as_ref().and_then(|limit| limit.allowed.rule(self.variant(item, limit)));
+        rule.map_or(0, |rule| rule.refill_ns(item.cost))
+    }
+
+    /// Which rule of the newest limit it goes by for this budget.
+    fn variant(&self, item: Item<'_>, limit: &Newest) -> Variant {
+        limit.variant(item.key, self.plan.as_deref())
+    }
+
+    /// What the newest limit of the item at `place` would take for it.
+    fn charge<'a>(&'a self, place: usize, limit: &'a Newest) -> Charge<'a> {
+        let item = self.items[place];
+        case::charge(item.state, item.key, limit, self.variant(item, limit), item.cost)
     }
 
     /// Refused by the limit in whose queue it stands, with the wait that is left.
@@ -335,17 +352,17 @@ impl<'l> Waiting<'l> {
         let Some(limit) = here.state.rule.load_full() else {
             return refusal(std::iter::empty(), now, cause, Some(0));
         };
-        let charge = charge(here, &limit);
+        let charge = self.charge(self.place, &limit);
         let outcome = store::peek(&charge, now);
         // It stands in the queue itself.
         let ahead = here.state.line.backlog(here.key).units.saturating_sub(charge.cost);
         let expected_ns = expected_ns(&charge, ahead, now);
-        refusal(std::iter::once((here.state, &*limit, charge, &outcome)), now, cause, Some(expected_ns))
+        refusal(std::iter::once((here.state, limit_of(&limit), charge, &outcome)), now, cause, Some(expected_ns))
     }
 }
 
-fn charge<'a>(item: Item<'a>, limit: &'a Limit) -> Charge<'a> {
-    super::case::charge(item.state, item.key, limit, item.variant, item.cost)
+fn limit_of(newest: &Newest) -> &Limit {
+    newest
 }
 
 /// A wait that ends when another request does: nobody knows when.

@@ -582,3 +582,60 @@ async fn pass_that_is_dropped_gives_back_once() {
     )
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_goes_by_its_own_rule_whatever_stands_beside_it() {
+    check(
+        "
+        # y stood behind x, and the place of x is somebody else's now
+        limit a 1 1h 1 hold=forever override=x,1,1s,1 override=y,1,10s,1
+        0s    ask y1 a=y
+        0s    ask y2 a=y
+        1s    limit a 1 1h 1 hold=forever override=y,1,10s,1
+        > 0s  y1 pass
+        > 10s y2 pass
+        ",
+    )
+    .await;
+    check(
+        "
+        limit a 1 1h 1 hold=forever override=y,1,10s,1
+        0s    ask y1 a=y
+        0s    ask y2 a=y
+        1s    limit a 1 1h 1 hold=forever override=x,1,2s,1 override=y,1,10s,1
+        > 0s  y1 pass
+        > 10s y2 pass
+        ",
+    )
+    .await;
+    check(
+        "
+        # an override that comes, and one that goes while there is a plan: what came back before stays
+        limit a 1 1h 1 hold=forever plan=gold,1,20s,1
+        limit b 1 1h 1 hold=forever plan=gold,1,20s,1 override=y,1,5s,1
+        0s    ask y1 a=y x-plan=gold
+        0s    ask y2 a=y x-plan=gold
+        0s    ask z1 b=y x-plan=gold
+        0s    ask z2 b=y x-plan=gold
+        1s    limit a 1 1h 1 hold=forever plan=gold,1,20s,1 override=y,1,5s,1
+        1s    limit b 1 1h 1 hold=forever plan=gold,1,20s,1
+        > 0s  y1 pass
+        > 5750ms y2 pass
+        > 0s  z1 pass
+        > 17s z2 pass
+        ",
+    )
+    .await;
+    check(
+        "
+        # plans that change their places
+        limit a 1 1h 1 hold=forever plan=free,1,30s,1 plan=gold,1,20s,1
+        0s    ask y1 a=y x-plan=gold
+        0s    ask y2 a=y x-plan=gold
+        1s    limit a 1 1h 1 hold=forever plan=gold,1,20s,1 plan=free,1,30s,1
+        > 0s  y1 pass
+        > 20s y2 pass
+        ",
+    )
+    .await;
+}
