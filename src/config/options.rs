@@ -1,13 +1,25 @@
 //! The table of options, in the order of documentation.
 
+mod limits;
+
 use super::schema::Kind::{
-    self, Count, CountOrTable, Duration, DurationOr, DurationOrZero, List, Map, OneOf, Rates, Size, SizeOr, Switch,
-    Tables, Text,
+    self, Count, Duration, DurationOr, DurationOrZero, List, Map, OneOf, Size, SizeOr, Switch, Tables, Text,
 };
 use super::schema::Opt;
 use super::schema::Preset::{self, Required, Toml, Unset};
-use crate::limit::sub_window::SUB_WINDOWS_MAX;
-use crate::limit::windows::WINDOWS_MAX;
+
+/// Every option there is: those of all other tables, then those of limits.
+pub(super) static OPTIONS: [Opt; OTHERS.len() + limits::OPTIONS.len()] = joined(OTHERS, limits::OPTIONS);
+
+const fn joined<const N: usize>(first: &[Opt], last: &[Opt]) -> [Opt; N] {
+    let mut all = [first[0]; N];
+    let mut at = 0;
+    while at < N {
+        all[at] = if at < first.len() { first[at] } else { last[at - first.len()] };
+        at += 1;
+    }
+    all
+}
 
 const fn opt(path: &'static str, kind: Kind, default: Preset, about: &'static str) -> Opt {
     Opt { path, kind, default, about }
@@ -16,8 +28,6 @@ const fn opt(path: &'static str, kind: Kind, default: Preset, about: &'static st
 const NONE: Preset = Unset("none");
 /// An allowance without bound.
 pub(super) const UNLIMITED: &str = "unlimited";
-const ALGORITHMS: &[&str] =
-    &["token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window", "sub_window", "concurrency"];
 const PLACES: Kind = Kind::Some("address and port, or `unix:` and a path");
 const ENDPOINT: &str = "`http://host[:port]`, `https://host[:port]` or `unix:/path`";
 const CA: &str = "Certificates in PEM that sign those of the service.";
@@ -39,7 +49,7 @@ const RATE: Kind = SizeOr(1, 1 << 40, "off");
 const UPGRADE: &str = "Protocols that clients may change to with `Upgrade`; other upgrades are not sent on.";
 
 #[rustfmt::skip]
-pub(super) const OPTIONS: &[Opt] = &[
+const OTHERS: &[Opt] = &[
     opt("server.listen", PLACES, Toml("\"127.0.0.1:8080\""),
         "Where clients connect."),
     opt("server.unix_mode", Text("octal digits"), Toml("\"0660\""),
@@ -294,106 +304,4 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Paths that only some plans open."),
     opt("access.require.plan", Kind::Some("name of a plan"), Required,
         "The plans that do; without any of them, 403."),
-
-    opt("limit.name", Text("1 to 64 of `A-Z a-z 0-9 _ -`"), Required,
-        "Its name in headers, metrics and logs; unique."),
-    opt("limit.stage", OneOf(&["arrival", "identified"]), Toml("\"identified\""),
-        "When it is decided: before identity is verified, or after."),
-    opt("limit.mode", OneOf(&["enforce", "shadow", "off"]), Toml("\"enforce\""),
-        "Refuse, only count, or do nothing."),
-    opt("limit.match.path", Kind::Some("path pattern"), Unset("all"),
-        "Paths it sees: literal, `{name}` for one segment, `{*rest}` for the rest."),
-    opt("limit.match.host", Kind::Some("host or `*.host`"), Unset("all"),
-        "Hosts it sees."),
-    opt("limit.match.method", Kind::Some("method"), Unset("all"),
-        "Methods it sees."),
-    opt("limit.match.header", Map("header names, and values or `*`"), Unset("all"),
-        "Headers that a request must have."),
-    opt("limit.except.ip", Kind::Some("address or network"), NONE,
-        "Clients it does not see."),
-    opt("limit.key", List("part of a key"), Required,
-        "Whose budget: `ip`, `path`, `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, \
-         `cookie:NAME`; `[]` for one budget shared by all."),
-    opt("limit.algorithm", OneOf(ALGORITHMS), Toml("\"token_bucket\""),
-        "How it counts."),
-    opt("limit.rate", Rates(WINDOWS_MAX), Required,
-        "COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of \
-         several all must admit. `concurrency` has `max` instead."),
-    opt("limit.burst", Count(1, u64::MAX), Unset("COUNT of `rate`"),
-        "Units that may be spent at once; for `leaky_bucket` that holds, units that may queue. For one rate, of \
-         `token_bucket` or `leaky_bucket`."),
-    opt("limit.max", Count(1, u64::MAX), Unset("required for `concurrency`"),
-        "Units in flight at once."),
-    opt("limit.align", OneOf(&["calendar", "first"]), Toml("\"calendar\""),
-        "Windows of `fixed_window`: those of the calendar, or from each key's first request on."),
-    opt("limit.time_zone", Text("IANA name"), Toml("\"UTC\""),
-        "Where days of `align = \"calendar\"` begin."),
-    opt("limit.sub_windows", Count(1, SUB_WINDOWS_MAX as u64), Toml("10"),
-        "Parts of a window of `sub_window`."),
-    opt("limit.cost", CountOrTable(1), Toml("1"),
-        "Units that a request takes; never more than any of its rules holds."),
-    opt("limit.cost.default", Count(1, u64::MAX), Toml("1"),
-        "Units of a request that nothing else here fits."),
-    opt("limit.cost.paths", Tables("`units`, and `path` or `method` each"), NONE,
-        "Units by what is asked for: the first line that fits counts. One of `paths`, `header` and `query`."),
-    opt("limit.cost.paths.path", Kind::Some("path pattern"), Unset("all"),
-        "Paths, as in `match`."),
-    opt("limit.cost.paths.method", Kind::Some("method"), Unset("all"),
-        "Methods."),
-    opt("limit.cost.paths.units", Count(1, u64::MAX), Required,
-        "Units that such a request takes."),
-    opt("limit.cost.header", Text("header name"), NONE,
-        "The header whose first value says the units, from 1 to `max`."),
-    opt("limit.cost.query", Text("parameter"), NONE,
-        "The query parameter that says them."),
-    opt("limit.cost.max", Count(1, u64::MAX), Unset("required for `header` and `query`"),
-        "The most units that one request can say."),
-    opt("limit.plans.NAME", Kind::Allowance(UNLIMITED), NONE,
-        "What those who have this plan are allowed instead."),
-    opt("limit.plans.NAME.rate", Rates(WINDOWS_MAX), Required,
-        "As `limit.rate`."),
-    opt("limit.plans.NAME.burst", Count(1, u64::MAX), Unset("COUNT of `rate`"),
-        "As `limit.burst`."),
-    opt("limit.plans.NAME.max", Count(1, u64::MAX), Unset("required for `concurrency`"),
-        "As `limit.max`."),
-    opt("limit.overrides.NAME", Kind::Allowance(UNLIMITED), NONE,
-        "What the key of this text is allowed instead, before any plan; parts of a key are joined by a vertical bar."),
-    opt("limit.overrides.NAME.rate", Rates(WINDOWS_MAX), Required,
-        "As `limit.rate`."),
-    opt("limit.overrides.NAME.burst", Count(1, u64::MAX), Unset("COUNT of `rate`"),
-        "As `limit.burst`."),
-    opt("limit.overrides.NAME.max", Count(1, u64::MAX), Unset("required for `concurrency`"),
-        "As `limit.max`."),
-    opt("limit.count.status", Kind::Some("status or class such as `4xx`"), Unset("all"),
-        "Outcomes that count; the charge for any other is given back."),
-    opt("limit.settle.by", Text("`elapsed_ms`, `response_bytes`, `status` or `header:NAME`"), Required,
-        "What a request cost in truth; its charge is corrected to that, both ways."),
-    opt("limit.settle.every", Duration, NONE,
-        "With `elapsed_ms`: how often a running request is charged."),
-    opt("limit.settle.units", Map("statuses or classes, and units"), NONE,
-        "With `status`: units of each; for others the charge stays."),
-    opt("limit.max_debt", Count(0, u64::MAX), Toml("0"),
-        "Units that a settled limit may go below zero; nothing passes until they are paid."),
-    opt("limit.on_limit", OneOf(&["reject", "hold", "delay"]), Toml("\"reject\""),
-        "Beyond the limit: 429, wait, or pass later."),
-    opt("limit.hold.max_wait", DurationOr("forever"), Toml("\"forever\""),
-        "Longest wait; what would wait longer is 429 at once."),
-    opt("limit.hold.max_waiting", Count(1, 10_000_000), Toml("1000"),
-        "Requests waiting, or delayed, on one key; as many as `burst` for `leaky_bucket` if it is not set."),
-    opt("limit.delay.step", Duration, Toml("\"100ms\""),
-        "How much later a request passes for each unit over the limit."),
-    opt("limit.delay.max", Duration, Toml("\"5s\""),
-        "Longest delay."),
-    opt("limit.ban.after", Text("rate"), Required,
-        "Refusals by this limit within a time that ban a key from it."),
-    opt("limit.ban.for", Duration, Required,
-        "How long everything of the key is refused with 403; each further ban is twice as long."),
-    opt("limit.ban.for_max", Duration, Unset("`24h`, or `for` if that is longer"),
-        "Longest ban; who has not been banned for as long begins anew."),
-    opt("limit.max_keys", Count(1, 1 << 32), Toml("1000000"),
-        "Keys that are remembered exactly."),
-    opt("limit.on_full", OneOf(&["sketch", "shared", "reject", "allow"]), Unset("`sketch` if it can be, else `shared`"),
-        "New keys at `max_keys`: counted in fixed memory, sharing buckets, refused, or let through uncounted."),
-    opt("limit.persist", Switch, Unset("true if a rate or a ban of it lasts an hour or more"),
-        "Keep its state in `snapshot.path`, so that a restart refills nothing."),
 ];

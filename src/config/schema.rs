@@ -86,7 +86,7 @@ const NOT_YET: &[(&str, &[&str])] = &[("", &["tls", "store", "ban"])];
 
 /// Every option there is, in the order of documentation.
 pub fn options() -> &'static [Opt] {
-    OPTIONS
+    &OPTIONS
 }
 
 /// The option at a path.
@@ -120,7 +120,7 @@ pub(super) fn tables_with(key: &str) -> Vec<&'static str> {
 /// A Markdown table of every option.
 pub fn options_markdown() -> String {
     let mut text = String::from("| Option | Type | Default | Purpose |\n|---|---|---|---|\n");
-    for Opt { path, kind, default, about } in OPTIONS {
+    for Opt { path, kind, default, about } in &OPTIONS {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "| `{path}` | {kind} | {default} | {about} |");
     }
