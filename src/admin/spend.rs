@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::answer::{self, Answer, problem, problem_value};
-use crate::gate::{Balance, Gate, Live, Spend, SpendError};
+use crate::gate::{Balance, Gate, KeyError, Live, Spend, SpendError};
 
 /// Charges of one array.
 const BATCH_MAX: usize = 1000;
@@ -41,18 +41,23 @@ fn spend(gate: &Gate, live: &Live, asked: &Value) -> Result<Value, (StatusCode, 
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
     let Asked { limit, key, units, plan } = Asked::deserialize(asked).map_err(|error| bad(error.to_string()))?;
     let units = units.as_u64().unwrap_or(0); // no number of units, as is 0
-    let text = |(name, value): (String, Value)| match value {
-        Value::String(text) => Ok((name, text)),
-        Value::Number(number) if !number.is_f64() => Ok((name, number.to_string())),
-        _ => Err(bad(SpendError::BadPart(name).to_string())),
-    };
-    let key: Vec<(String, String)> = key.into_iter().map(text).collect::<Result<_, _>>()?;
+    let key = texts(key).map_err(bad)?;
     let spend = Spend { limit: &limit, key: &key, plan: plan.as_deref(), units };
     let balance = gate.spend(live, spend, gate.clock().now()).map_err(|error| match error {
-        SpendError::UnknownLimit => (StatusCode::NOT_FOUND, error.to_string()),
+        SpendError::Key(KeyError::UnknownLimit) => (StatusCode::NOT_FOUND, error.to_string()),
         _ => bad(error.to_string()),
     })?;
     let Balance { remaining, debt, reset_after_ns } = balance;
     let reset_after_ms = reset_after_ns.map(|ns| ns.div_ceil(1_000_000));
     Ok(json!({ "limit": limit, "remaining": remaining, "debt": debt, "reset_after_ms": reset_after_ms }))
+}
+
+/// The parts of a key by their names: texts, or whole numbers, which are as good as theirs.
+pub(super) fn texts(key: Map<String, Value>) -> Result<Vec<(String, String)>, String> {
+    let text = |(name, value): (String, Value)| match value {
+        Value::String(text) => Ok((name, text)),
+        Value::Number(number) if !number.is_f64() => Ok((name, number.to_string())),
+        _ => Err(KeyError::BadPart(name).to_string()),
+    };
+    key.into_iter().map(text).collect()
 }

@@ -246,6 +246,11 @@ impl Live {
         Size::of(facts, self.policy.client_ip.ipv6_prefix, head_bytes)
     }
 
+    /// Which rule the limit at this place has for this key alone, if it has one.
+    pub(super) fn special(&self, index: usize, key: Key) -> Option<Variant> {
+        self.overrides[index].get(&key).copied()
+    }
+
     /// Which rule of a limit the request with this key and plan goes by.
     pub(super) fn variant(&self, applied: &Applied<'_>, key: Key, plan: Option<&str>) -> Variant {
         variant(applied.limit, &self.overrides[applied.index], key, plan)

@@ -16,6 +16,7 @@ mod journal;
 mod keep;
 mod line;
 mod live;
+mod named;
 mod outcome;
 mod refused;
 mod room;
@@ -31,6 +32,7 @@ pub use explain::{BudgetExplained, Explanation, LimitExplained, Question, Questi
 pub use identify::{Unidentified, Why};
 pub use journal::Told;
 pub use live::{Gate, HoldCaps, LimitState, Live};
+pub use named::KeyError;
 pub use refused::{TOP_KEYS, TopKey, TopKeys};
 pub use settle::Bill;
 pub use spend::{Balance, Spend, SpendError, UNITS_MAX};

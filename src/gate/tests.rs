@@ -8,6 +8,7 @@ mod explain;
 mod hold;
 mod journal;
 mod keep;
+mod named;
 mod refused;
 mod spend;
 mod stages;

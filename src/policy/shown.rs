@@ -77,6 +77,21 @@ impl Policy {
         })
     }
 
+    /// One part of a key that somebody named in writing, with no more of a secret than [`Policy::shown`] has. What can be
+    /// none is whole.
+    pub fn shown_text(&self, secret: &KeySecret, part: &KeyPart, text: &str) -> String {
+        match part {
+            KeyPart::Ip | KeyPart::Path | KeyPart::Route | KeyPart::Host | KeyPart::Method => text.to_owned(),
+            KeyPart::Identity(index) => match self.identities.get(*index).map(|identity| &identity.source) {
+                Some(IdentitySource::Jwt { .. }) => text.to_owned(),
+                _ => self.shown_identity(secret, *index, text.as_bytes()),
+            },
+            KeyPart::Header(name) => of_header(secret, name, text.as_bytes()),
+            KeyPart::Query(_) => masked(secret, text.as_bytes()),
+            KeyPart::Cookie(_) => fingerprint(secret, text.as_bytes()),
+        }
+    }
+
     fn shown_identity(&self, secret: &KeySecret, index: usize, bytes: &[u8]) -> String {
         match self.identities.get(index).map(|identity| &identity.source) {
             Some(IdentitySource::Header(name, _)) => of_header(secret, name, bytes),
@@ -90,6 +105,13 @@ impl Policy {
             IpAddr::V6(_) => IpNet::new(ip, self.client_ip.ipv6_prefix)
                 .map_or_else(|_| ip.to_string(), |net| net.trunc().to_string()),
         }
+    }
+}
+
+impl KeySecret {
+    /// What may be shown of a text that may be a secret: its first characters, at most half of them, and a fingerprint.
+    pub fn masked(&self, value: &[u8]) -> String {
+        masked(self, value)
     }
 }
 

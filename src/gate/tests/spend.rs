@@ -3,6 +3,7 @@
 use http::{HeaderName, Method};
 
 use super::*;
+use crate::gate::named::KeyError;
 use crate::gate::spend::{Balance, Spend, SpendError, UNITS_MAX};
 use crate::policy::{After, IdentitySource, OnMissing, PathPattern, Repeated, Settle, SettleBy};
 
@@ -120,7 +121,8 @@ async fn meets_the_key_of_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_wrong_is_said_and_charges_nothing() {
-    use SpendError::{BadPart, DoublePart, InFlight, MissingPart, Units, UnknownLimit, UnknownPart};
+    use KeyError::{BadPart, DoublePart, MissingPart, UnknownLimit, UnknownPart};
+    use SpendError::{InFlight, Key, Units};
     let gate = new_gate();
     let in_flight = Algorithm::Concurrency(crate::limit::concurrency::Rule::new(3).unwrap());
     let limits = [
@@ -133,19 +135,19 @@ async fn what_is_wrong_is_said_and_charges_nothing() {
     let now = gate.clock.now();
     let good = [("ip", "::1"), ("route", ""), ("header:x-a", "1")];
     for (limit, key, units, error) in [
-        ("m", &good[..], 1, UnknownLimit),
+        ("m", &good[..], 1, Key(UnknownLimit)),
         ("l", &good, 0, Units),
         ("l", &good, UNITS_MAX + 1, Units),
-        ("l", &good[..2], 1, MissingPart("header:x-a".into())),
-        ("l", &[], 1, MissingPart("ip".into())),
-        ("l", &[good[0], good[1], good[2], ("path", "/")], 1, UnknownPart("path".into())),
-        ("l", &[good[0], good[1], good[2], ("header:X-A", "/")], 1, DoublePart("header:x-a".into())),
-        ("l", &[("ip", "here"), good[1], good[2]], 1, BadPart("ip".into())),
-        ("l", &[good[0], ("route", "/a"), good[2]], 1, BadPart("route".into())),
-        ("p", &[("path", "/a%2Fb")], 1, BadPart("path".into())),
-        ("h", &[("host", "a b")], 1, BadPart("host".into())),
+        ("l", &good[..2], 1, Key(MissingPart("header:x-a".into()))),
+        ("l", &[], 1, Key(MissingPart("ip".into()))),
+        ("l", &[good[0], good[1], good[2], ("path", "/")], 1, Key(UnknownPart("path".into()))),
+        ("l", &[good[0], good[1], good[2], ("header:X-A", "/")], 1, Key(DoublePart("header:x-a".into()))),
+        ("l", &[("ip", "here"), good[1], good[2]], 1, Key(BadPart("ip".into()))),
+        ("l", &[good[0], ("route", "/a"), good[2]], 1, Key(BadPart("route".into()))),
+        ("p", &[("path", "/a%2Fb")], 1, Key(BadPart("path".into()))),
+        ("h", &[("host", "a b")], 1, Key(BadPart("host".into()))),
         ("c", &[], 1, InFlight),
-        ("c", &[("ip", "::1")], 1, UnknownPart("ip".into())),
+        ("c", &[("ip", "::1")], 1, Key(UnknownPart("ip".into()))),
     ] {
         assert_eq!(spend(gate, live, limit, key, units, now), Err(error), "{limit} {key:?} {units}");
     }

@@ -1,0 +1,132 @@
+//! Keys by the names of their parts, as those name them who have no request.
+
+use std::net::IpAddr;
+
+use super::{Gate, Live};
+use crate::policy::key::KeyPart;
+use crate::policy::{Applied, Variant, host, path};
+
+/// Why nobody has such a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyError {
+    /// There is no limit of this name.
+    UnknownLimit,
+    /// The key lacks this part.
+    MissingPart(String),
+    /// The limit's key has no such part.
+    UnknownPart(String),
+    /// This part occurs twice.
+    DoublePart(String),
+    /// This part can have no such value.
+    BadPart(String),
+    /// This part has a `|`, which stands between parts.
+    Bar(String),
+    /// All share one budget.
+    OneForAll,
+}
+
+impl std::fmt::Display for KeyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::UnknownLimit => f.write_str("there is no such limit"),
+            Self::MissingPart(part) => write!(f, "key: `{part}` is missing"),
+            Self::UnknownPart(part) => write!(f, "key: this limit's key has no `{part}`"),
+            Self::DoublePart(part) => write!(f, "key: `{part}` occurs twice"),
+            Self::BadPart(part) => write!(f, "key: `{part}` cannot have this value"),
+            Self::Bar(part) => write!(f, "key: `{part}` has a `|`, which stands between the parts of a key"),
+            Self::OneForAll => f.write_str("key: all share the one budget of this limit"),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+impl Gate {
+    /// The text by which an override names a key of this limit, of its parts by their names: that by which one in force
+    /// names it already, if there is one.
+    ///
+    /// # Errors
+    /// Why no override can name it.
+    pub fn key_text(&self, live: &Live, limit: &str, named: &[(String, String)]) -> Result<String, KeyError> {
+        let Applied { index, limit, .. } = live.policy.named(limit).ok_or(KeyError::UnknownLimit)?;
+        let texts = texts(live, index, named)?;
+        match &*texts {
+            [] => return Err(KeyError::OneForAll),
+            [_] => {}
+            texts => {
+                if let Some((part, _)) = limit.key.iter().zip(texts).find(|(_, text)| text.contains('|')) {
+                    return Err(KeyError::Bar(live.policy.part_name(part).into_owned()));
+                }
+            }
+        }
+        let text = texts.join("|");
+        let key = self.secret.key_of_text(&limit.key, &text, live.policy.client_ip.ipv6_prefix);
+        let known = match key.map(|key| live.special(index, key)) {
+            Some(Some(Variant::Override(place))) => limit.allowed.overrides.get(usize::from(place)),
+            _ => None,
+        };
+        Ok(known.map_or(text, |(known, _)| known.to_string()))
+    }
+
+    /// The parts of such a text with their names, in which no secret can be read; or, if no key of this limit has it,
+    /// what may be shown of the whole.
+    pub fn shown_key(&self, live: &Live, limit: &str, text: &str) -> Result<Vec<(String, String)>, String> {
+        let masked = || self.secret.masked(text.as_bytes());
+        let Applied { index, limit, .. } = live.policy.named(limit).ok_or_else(masked)?;
+        let parts = &limit.key;
+        let texts: Vec<&str> = if parts.len() > 1 { text.split('|').collect() } else { vec![text] };
+        let is_one = |(part, text): (&KeyPart, &&str)| match part {
+            KeyPart::Method => text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-'),
+            _ => normal(live, index, part, text).as_deref() == Some(*text),
+        };
+        if texts.len() != parts.len() || !parts.iter().zip(&texts).all(is_one) {
+            return Err(masked());
+        }
+        let shown = |(part, text): (&KeyPart, &str)| {
+            (live.policy.part_name(part).into_owned(), live.policy.shown_text(&self.secret, part, text))
+        };
+        Ok(parts.iter().zip(texts).map(shown).collect())
+    }
+}
+
+/// The text of each part of the limit's key, in the key's order, as it is when a request has it.
+pub(super) fn texts(live: &Live, index: usize, named: &[(String, String)]) -> Result<Vec<String>, KeyError> {
+    let limit = &live.policy.limits()[index];
+    let mut used = vec![false; named.len()];
+    let mut texts = Vec::with_capacity(limit.key.len());
+    for part in &limit.key {
+        let name = live.policy.part_name(part);
+        let is_it = |given: &str| match part {
+            KeyPart::Header(_) => given.eq_ignore_ascii_case(&name),
+            _ => *given == *name,
+        };
+        let mut given = named.iter().enumerate().filter(|(_, (given, _))| is_it(given));
+        let Some((place, (_, value))) = given.next() else { return Err(KeyError::MissingPart(name.into_owned())) };
+        if given.next().is_some() {
+            return Err(KeyError::DoublePart(name.into_owned()));
+        }
+        used[place] = true;
+        texts.push(normal(live, index, part, value).ok_or_else(|| KeyError::BadPart(name.into_owned()))?);
+    }
+    match used.iter().zip(named).find(|(used, _)| !**used) {
+        Some((_, (name, _))) => Err(KeyError::UnknownPart(name.clone())),
+        None => Ok(texts),
+    }
+}
+
+/// What a request has that has `value` in this part of its key; none if no request has.
+fn normal(live: &Live, index: usize, part: &KeyPart, value: &str) -> Option<String> {
+    match part {
+        KeyPart::Ip => value.parse::<IpAddr>().ok().map(|_| value.to_owned()),
+        KeyPart::Path => path::normalise_as(value, live.policy.slashes).ok().map(std::borrow::Cow::into_owned),
+        KeyPart::Route => is_route(live, index, value).then(|| value.to_owned()),
+        KeyPart::Host => (value.is_empty() || host::is_authority(value)).then(|| host::host(value).into_owned()),
+        _ => Some(value.to_owned()),
+    }
+}
+
+/// Whether a request can have been matched by this: a pattern of the limit, or nothing if it has none.
+fn is_route(live: &Live, index: usize, text: &str) -> bool {
+    let paths = &live.policy.limits()[index].matches.paths;
+    if paths.is_empty() { text.is_empty() } else { paths.iter().any(|path| path.as_str() == text) }
+}
