@@ -7,6 +7,7 @@ mod answer;
 mod body;
 mod explain;
 mod guard;
+mod overrides;
 mod spend;
 mod token;
 mod top;
@@ -40,6 +41,7 @@ use crate::gate::{Gate, Live};
 use crate::telemetry::Metrics;
 use answer::{Answer, problem, text};
 
+pub use overrides::{Change, ChangeError, Edit, Outcome, Override, Overrides};
 pub use token::{TOKEN_BYTES_MIN, Token};
 
 /// What the admin listener is told.
@@ -75,6 +77,8 @@ pub struct Admin {
     pub address: SocketAddr,
     /// Who may ask.
     pub access: Arc<ArcSwap<Access>>,
+    /// What was set at run time.
+    pub overrides: Overrides,
 }
 
 /// The newest policy with its state, wherever that is kept.
@@ -172,13 +176,14 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(stream: S, admin: Admin) ->
 }
 
 /// What there is, and the methods that it takes.
-const PATHS: [(&str, &[Method]); 7] = [
+const PATHS: [(&str, &[Method]); 8] = [
     ("/metrics", &[Method::GET, Method::HEAD]),
     ("/healthz", &[Method::GET, Method::HEAD]),
     ("/readyz", &[Method::GET, Method::HEAD]),
     ("/v1/top", &[Method::GET, Method::HEAD]),
     ("/v1/explain", &[Method::POST]),
     ("/v1/spend", &[Method::POST]),
+    ("/v1/overrides", &[Method::GET, Method::HEAD, Method::POST]),
     ("/spend_ratelimiter_budget", &[Method::POST]),
 ];
 
@@ -238,7 +243,17 @@ impl Admin {
         if path == "/v1/top" {
             return top::answer(&self.gate, &self.live.load(), head.uri.query());
         }
+        if path == "/v1/overrides" && head.method != Method::POST {
+            return overrides::list(&self.overrides, &self.gate, &self.live.load(), head.uri.query());
+        }
         match body::read(body).await {
+            Ok(asked) if path == "/v1/overrides" => {
+                let wanted = overrides::Wanted::read(&self.gate, &self.live.load(), &asked);
+                match wanted {
+                    Ok(wanted) => wanted.set(&self.overrides).await,
+                    Err((status, detail)) => problem(status, &detail),
+                }
+            }
             Ok(asked) if path == "/v1/explain" => explain::answer(&self.gate, &self.live.load(), &asked),
             Ok(asked) => spend::answer(&self.gate, &self.live.load(), &asked),
             Err(refusal) => refusal,

@@ -161,6 +161,7 @@ impl Control {
             ready: Arc::clone(ready),
             address,
             access: Arc::clone(&operators.access),
+            overrides: operators.overrides.clone(),
         };
         let failed = AppError::system("serve operators");
         let serving = match socket {

@@ -28,6 +28,7 @@ use arc_swap::ArcSwap;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, watch};
 
+use crate::admin::Overrides;
 use crate::config::Config;
 use crate::gate::Gate;
 use crate::proxy::{self, Listen, Listener, Shared, Stage};
@@ -40,7 +41,7 @@ use jwks::Jwks;
 use keep::{Beginning, Keeper};
 use listeners::{Inherited, Listeners};
 use operators::Operators;
-use reload::{Beside, Reloader};
+use reload::{AsIs, Beside, Reloader};
 use takeover::Predecessor;
 
 /// Why Weir does not run; one line each.
@@ -106,7 +107,8 @@ impl App {
         let mut inherited = Inherited::find(&config)?;
         let listeners = Listeners::bind(&config, &mut inherited)?;
         let mut predecessor = inherited.predecessor;
-        let operators = Arc::new(Operators::new(config.admin.access.clone(), config.admin_tls.clone()));
+        let (overrides, changes) = Overrides::new(config.run_time.overrides.clone());
+        let operators = Arc::new(Operators::new(config.admin.access.clone(), config.admin_tls.clone(), overrides));
         let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), revision);
         let metrics = Arc::new(metrics.map_err(AppError::system("register the metrics"))?);
@@ -125,8 +127,8 @@ impl App {
         let (workers, grace) = (config.fixed.workers, config.fixed.shutdown_grace);
         let wanted_connections = config.fixed.max_connections;
         let max_connections = wanted_connections.min(descriptors::connections_that_fit(workers));
-        let (kept, tried) = (reload::Kept::of(&config), config.sources.clone());
-        let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config, &metrics, None)));
+        let as_is = AsIs::of(&config);
+        let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config, &metrics, None, false)));
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);
         let reloads = watch::Sender::new(());
@@ -134,7 +136,7 @@ impl App {
         let shared =
             Arc::new(Shared { gate, metrics, current, reloads, connections, max_connections, clients, draining });
         let beside = Beside { operators: Arc::clone(&operators), jwks: Arc::clone(&jwks) };
-        let reloader = source.map(|source| Reloader::new(source, kept, tried, Arc::clone(&shared), beside));
+        let reloader = source.map(|source| Reloader::new(source, as_is, Arc::clone(&shared), beside, changes));
         Ok(Self {
             shared,
             places: listeners.places(),

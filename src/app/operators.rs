@@ -6,23 +6,26 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio_rustls::TlsAcceptor;
 
-use crate::admin::{self, Accept, Access, Admin};
+use crate::admin::{self, Accept, Access, Admin, Override, Overrides};
 use crate::proxy::tls::Tls;
 
 /// What the admin listener goes by now.
 pub(super) struct Operators {
     pub(super) access: Arc<ArcSwap<Access>>,
+    /// What was set at run time, and where changes of it go.
+    pub(super) overrides: Overrides,
     tls: ArcSwapOption<Tls>,
 }
 
 impl Operators {
-    pub(super) fn new(access: Access, tls: Option<Tls>) -> Self {
-        Self { access: Arc::new(ArcSwap::from_pointee(access)), tls: ArcSwapOption::from(tls.map(Arc::new)) }
+    pub(super) fn new(access: Access, tls: Option<Tls>, overrides: Overrides) -> Self {
+        Self { access: Arc::new(ArcSwap::from_pointee(access)), overrides, tls: ArcSwapOption::from(tls.map(Arc::new)) }
     }
 
     /// Takes over what is new. Whether there is TLS at all stays as it was.
-    pub(super) fn reload(&self, access: Access, tls: Option<Tls>) {
+    pub(super) fn reload(&self, access: Access, tls: Option<Tls>, set: Vec<Override>) {
         self.access.store(Arc::new(access));
+        self.overrides.set.store(Arc::new(set));
         if let (Some(tls), true) = (tls, self.tls.load().is_some()) {
             self.tls.store(Some(Arc::new(tls)));
         }

@@ -1,25 +1,31 @@
 //! Takes over a changed configuration, or keeps the one in force and says why.
 //!
 //! On SIGHUP the files are read in any case; on a change in their folders, and every few seconds for file
-//! systems that announce none, only if their contents differ from what was tried last.
+//! systems that announce none, only if their contents differ from what was tried last. Overrides that operators set
+//! go this way too: so nobody else decides what is in force, and in which order.
 
-use std::io;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::files::FileWatch;
 use super::jwks::Jwks;
 use super::operators::Operators;
 use super::systemd;
-use crate::config::{self, Config, Sources};
+use crate::admin::{Change, ChangeError, Edit, Override};
+use crate::config::{self, Changed, Config, Diagnostics, Sources};
 use crate::gate::Gate;
 use crate::proxy::settings::Fixed;
 use crate::proxy::{Current, Listen, Shared};
-use crate::store::snapshot;
+use crate::store::snapshot::{self, file};
 use crate::telemetry;
 use crate::telemetry::Metrics;
 
@@ -28,9 +34,20 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// How often files are compared with what was read, whether or not a change was announced.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// What a configuration becomes that is in force.
-pub(super) fn install(gate: &Gate, config: Config, metrics: &Metrics, before: Option<&Current>) -> Current {
-    let live = gate.install(config.policy, config.hold, config.max_tokens);
+/// What a configuration becomes that is in force. If it `is_alike` the one before but for overrides, tokens that were
+/// verified need not be verified again.
+pub(super) fn install(
+    gate: &Gate,
+    config: Config,
+    metrics: &Metrics,
+    before: Option<&Current>,
+    is_alike: bool,
+) -> Current {
+    metrics.overrides_left_out.set(i64::try_from(config.run_time.left_out_count).unwrap_or(i64::MAX));
+    let live = match before.filter(|_| is_alike) {
+        Some(before) => gate.install_with(config.policy, config.hold, Arc::clone(&before.live.tokens)),
+        None => gate.install(config.policy, config.hold, config.max_tokens),
+    };
     Current::new(live, config.proxy, config.log.access, metrics, before)
 }
 
@@ -72,6 +89,48 @@ pub(super) struct Beside {
     pub(super) jwks: Arc<Jwks>,
 }
 
+/// A configuration in force, as far as the next one is compared with it.
+pub(super) struct AsIs {
+    kept: Kept,
+    sources: Sources,
+    /// Where overrides are kept.
+    file: Option<PathBuf>,
+    left_out: LeftOut,
+}
+
+/// Which overrides set at run time are left out, and what is wrong with them. It is logged when it changes.
+struct LeftOut {
+    overrides: Vec<Override>,
+    problems: Option<Diagnostics>,
+}
+
+impl LeftOut {
+    fn of(config: &Config) -> Self {
+        let all = config.run_time.overrides.iter();
+        let overrides = all.filter(|set| set.why_not.is_some()).cloned().collect();
+        Self { overrides, problems: config.run_time.left_out.clone() }
+    }
+
+    /// Whether it is the same, wherever in the file that stands.
+    fn is_like(&self, other: &Self) -> bool {
+        let titles = |of: &Self| of.problems.iter().flat_map(Diagnostics::iter).map(str::to_owned).collect::<Vec<_>>();
+        self.overrides == other.overrides && titles(self) == titles(other)
+    }
+
+    fn tell(&self) {
+        if let Some(problems) = &self.problems {
+            tracing::error!("overrides set at run time are left out, because they do not fit\n{problems}");
+        }
+    }
+}
+
+impl AsIs {
+    pub(super) fn of(config: &Config) -> Self {
+        let (sources, file) = (config.sources.clone(), config.run_time.file.clone());
+        Self { kept: Kept::of(config), sources, file, left_out: LeftOut::of(config) }
+    }
+}
+
 /// Reloads one file, and what it refers to, for as long as Weir runs.
 pub(super) struct Reloader {
     source: PathBuf,
@@ -79,16 +138,30 @@ pub(super) struct Reloader {
     shared: Arc<Shared>,
     /// What was tried last, whether or not it was taken over.
     tried: Sources,
+    /// What was taken over last.
+    in_force: Sources,
+    left_out: LeftOut,
     beside: Beside,
+    changes: mpsc::Receiver<Change>,
 }
 
 impl Reloader {
-    pub(super) fn new(source: PathBuf, kept: Kept, tried: Sources, shared: Arc<Shared>, beside: Beside) -> Self {
-        Self { source, kept, shared, tried, beside }
+    pub(super) fn new(
+        source: PathBuf,
+        as_is: AsIs,
+        shared: Arc<Shared>,
+        beside: Beside,
+        changes: mpsc::Receiver<Change>,
+    ) -> Self {
+        let AsIs { kept, sources, file, left_out } = as_is;
+        // What earlier processes left beside it is in nobody's way if it stays.
+        let _ = file.map(|file| file::clear(&file));
+        Self { source, kept, shared, tried: sources.clone(), in_force: sources, left_out, beside, changes }
     }
 
-    /// Watches and reloads until dropped.
+    /// Watches, reloads and makes changes until dropped.
     pub(super) async fn run(mut self, mut hangups: Hangups) {
+        self.left_out.tell();
         let mut watch = FileWatch::new(self.tried.paths());
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -97,6 +170,11 @@ impl Reloader {
                 _ = hangups.0.recv() => true,
                 () = watch.changed() => { sleep(SETTLE).await; false }
                 _ = looks.tick() => false,
+                Some(change) = self.changes.recv() => {
+                    self.change(change).await;
+                    watch = FileWatch::new(self.tried.paths());
+                    continue;
+                }
             };
             if asked || self.tried.have_changed() {
                 systemd::tell_reloading();
@@ -108,31 +186,92 @@ impl Reloader {
     }
 
     fn reload(&mut self) {
-        let metrics = &self.shared.metrics;
-        let config = match config::load(&self.source) {
-            Ok(config) => config,
+        match config::load(&self.source) {
+            Ok(config) => {
+                self.adopt(config);
+                self.tell_reloaded();
+            }
             Err(diagnostics) => {
-                metrics.reload_successful.set(0);
+                self.shared.metrics.reload_successful.set(0);
                 self.tried = diagnostics.sources().clone();
                 let problems = diagnostics.len();
-                return tracing::error!(problems, "the new configuration is invalid; the old one stays\n{diagnostics}");
+                tracing::error!(problems, "the new configuration is invalid; the old one stays\n{diagnostics}");
+            }
+        }
+    }
+
+    /// Makes what is on disk, with these overrides set, what is in force. Whoever has gone meanwhile does not know what
+    /// became of it, so that nothing is done for them.
+    async fn change(&mut self, change: Change) {
+        let Change { edits, answer } = change;
+        if answer.is_closed() {
+            return;
+        }
+        let mut by_limit: BTreeMap<String, usize> = BTreeMap::new();
+        for edit in &edits {
+            *by_limit.entry(edit.limit.clone()).or_default() += 1;
+        }
+        let source = self.source.clone();
+        let made = spawn_blocking(move || make(&source, &edits)).await;
+        let outcome = match made.unwrap_or_else(|error| Err(ChangeError::Write(error.to_string()))) {
+            Ok((config, was)) => {
+                if !self.adopt(*config) {
+                    self.tell_reloaded();
+                }
+                for (limit, changes) in by_limit {
+                    tracing::info!(limit, changes, "overrides set at run time");
+                }
+                Ok(was)
+            }
+            Err(error) => {
+                if let ChangeError::Write(why) = &error {
+                    tracing::error!(error = why, "overrides cannot be set: their file cannot be written");
+                }
+                Err(error)
             }
         };
+        let _ = answer.send(outcome); // who asked may have gone
+    }
+
+    fn tell_reloaded(&self) {
+        let limits = self.shared.current.load().live.policy.limits().len();
+        tracing::info!(limits, "reloaded");
+    }
+
+    /// Puts a configuration in force. Says whether it is the one before but for overrides.
+    fn adopt(&mut self, config: Config) -> bool {
         let restart = self.kept.needs_restart(&Kept::of(&config));
         if !restart.is_empty() {
             tracing::warn!(tables = ?restart, "changed, but stays as it was until a restart");
         }
-        self.tried = config.sources.clone();
         let before = self.shared.current.load_full();
-        let config = keep_sessions(config, &before);
-        let limits = config.policy.limits().len();
-        self.beside.operators.reload(config.admin.access.clone(), config.admin_tls.clone());
+        let mut config = keep_sessions(config, &before);
+        let AsIs { sources, file, left_out, .. } = AsIs::of(&config);
+        // Nobody is verified by what is said of overrides.
+        let is_alike = file.is_some_and(|file| self.in_force.differ_only_in(&sources, &file));
+        let set = std::mem::take(&mut config.run_time.overrides);
+        self.beside.operators.reload(config.admin.access.clone(), config.admin_tls.clone(), set);
         self.beside.jwks.adopt(&config.policy);
-        self.shared.current.store(Arc::new(install(&self.shared.gate, config, metrics, Some(&before))));
-        self.shared.reloads.send_replace(());
-        metrics.reloaded(self.shared.gate.clock().now());
-        tracing::info!(limits, "reloaded");
+        let Shared { gate, metrics, current, reloads, .. } = &*self.shared;
+        current.store(Arc::new(install(gate, config, metrics, Some(&before), is_alike)));
+        reloads.send_replace(());
+        metrics.reloaded(gate.clock().now());
+        self.tried = sources.clone();
+        self.in_force = sources;
+        if !self.left_out.is_like(&left_out) {
+            left_out.tell();
+        }
+        self.left_out = left_out;
+        is_alike
     }
+}
+
+/// Compiles the configuration at `source` with these edits, and then writes them.
+fn make(source: &Path, edits: &[Edit]) -> Result<(Box<Config>, Vec<Option<Value>>), ChangeError> {
+    let Changed { config, file, text, was } = config::change(source, edits)?;
+    let written = file::replace(&file, |to| to.write_all(text.as_bytes()));
+    written.map_err(|error| ChangeError::Write(error.to_string()))?;
+    Ok((Box::new(config), was))
 }
 
 /// If nothing of TLS has changed, clients can still resume the sessions they had.

@@ -12,8 +12,8 @@ use super::diagnostics::Problem;
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
 use super::{
-    Config, Sources, compile_access, compile_admin, compile_identity, compile_limit, compile_route, compile_snapshot,
-    compile_takeover, compile_tls, compile_upstream,
+    Config, RunTime, Sources, compile_access, compile_admin, compile_identity, compile_limit, compile_route,
+    compile_snapshot, compile_takeover, compile_tls, compile_upstream,
 };
 use crate::gate::HoldCaps;
 use crate::policy::Policy;
@@ -47,6 +47,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let admin_table = root.table("admin");
     let admin_listen = compile_admin::listen(&admin_table, listen.as_deref());
     let admin = compile_admin::admin(&admin_table, admin_listen.as_ref());
+    compile_admin::overrides(&admin_table);
     if let Some(Some(takeover)) = &takeover {
         compile_takeover::check_apart(&server, takeover, listen.as_deref(), admin_listen.as_ref());
     }
@@ -56,7 +57,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let free_preflights = headers.switch("free_preflights");
     let hold = hold(&root.table("hold"));
     let max_tokens = root.table("tokens").count("max_cached");
-    let snapshot = compile_snapshot::snapshot(&root.table("snapshot"));
+    let snapshot = compile_snapshot::snapshot(&root.table("snapshot"), &admin_table);
     let log = log(&root.table("log"));
 
     let (names, identities) = compile_identity::identities(&root.table("identity"), tls_table.has("client_ca"));
@@ -88,6 +89,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
         admin: admin.0,
         admin_tls: admin.1,
         snapshot: snapshot?,
+        run_time: RunTime::default(),
         log: log?,
         sources: Sources::default(),
     })

@@ -3,6 +3,7 @@
 use super::compile_identity::secret_of;
 use super::compile_tls;
 use super::diagnostics::Problem;
+use super::overrides::is_same;
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
 use crate::admin::{Access, Settings, TOKEN_BYTES_MIN, Token};
@@ -58,6 +59,18 @@ pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<Listen>>>)
     let token = token.map_or(Some(None), |token| token.map(Some))?;
     is_insecure?;
     Some((Settings { has_tls: tls.is_some(), access: Access { hosts, token } }, tls))
+}
+
+/// That overrides can be kept where they are to be.
+pub(super) fn overrides(table: &Table<'_>) {
+    let Some(path) = table.text("overrides") else { return };
+    let context = table.context;
+    if path.get_ref().ends_with('/') {
+        table.fault("overrides", path.span(), Fault::new("is a folder; name a file in it"));
+    } else if context.own.is_some_and(|own| is_same(own, &context.path(path.get_ref()))) {
+        let help = "Weir writes this file, and would overwrite the configuration".to_owned();
+        table.fault("overrides", path.span(), Fault::new("is the configuration itself").help(Some(help)));
+    }
 }
 
 fn token(table: &Table<'_>) -> Option<Token> {

@@ -33,6 +33,8 @@ pub(super) struct Compiled {
 
 /// What one rule can hold at most.
 pub(super) struct Held {
+    /// Where it is written, if it is an override.
+    pub(super) place: Option<Range<usize>>,
     pub(super) capacity: u64,
     /// Such as `the burst`.
     pub(super) name: String,
@@ -56,16 +58,37 @@ pub(super) fn compile(table: &Table<'_>, scheme: &Scheme, keyed: &Keyed<'_>) -> 
     let overrides_table = table.table("overrides");
     check_keys(&overrides_table, keyed);
     let overrides = exceptions(&overrides_table, "overrides", scheme);
+    let places: Vec<_> = overrides_table.named().into_iter().map(|(text, _)| text.span()).collect();
+    let set_from = places.iter().position(|place| table.context.is_set(place)).unwrap_or(places.len());
+    let has_several = note_several(&overrides_table, set_from, &places, &overrides);
 
     let mut held: Vec<_> = usual.iter().map(|rule| Held::new(rule, "")).collect();
     for (name, rule) in plans.iter().filter_map(|(name, rule)| Some((name, rule.as_ref()?.as_ref()?))) {
         held.push(Held::new(rule, &format!(" of plan `{name}`")));
     }
-    for (_, rule) in &overrides {
+    for ((_, rule), place) in overrides.iter().zip(places) {
         // Its text may be a credential.
-        held.extend(rule.iter().flatten().map(|rule| Held::new(rule, " of an override")));
+        let rules = rule.iter().flatten();
+        held.extend(rules.map(|rule| Held { place: Some(place.clone()), ..Held::new(rule, " of an override") }));
     }
-    Compiled { allowed: alike(usual, plans, overrides), held }
+    Compiled { allowed: alike(usual, plans, overrides, set_from, has_several), held }
+}
+
+/// Whether keys have several windows even if no rule here has. Notes those with several that were set at run time for a
+/// limit without: all of its keys would begin anew.
+fn note_several(table: &Table<'_>, set_from: usize, places: &[Range<usize>], overrides: &[Exception]) -> bool {
+    let Some(place) = places.get(set_from) else { return false };
+    if table.context.has_several(place) {
+        return true;
+    }
+    for (place, (_, rule)) in places.iter().zip(overrides).skip(set_from) {
+        if matches!(rule, Some(Some(Algorithm::Several(_)))) {
+            let fault = Fault::new("one rate only: with several all keys of this limit would begin anew");
+            let help = "they can be set where the limit, a plan or an override in the configuration has several";
+            table.fault("NAME", place.clone(), fault.help(Some(help.to_owned())));
+        }
+    }
+    false
 }
 
 impl Held {
@@ -76,21 +99,27 @@ impl Held {
             Algorithm::Several(_) => "smallest count",
             _ => "count",
         };
-        Self { capacity: rule.capacity(), name: format!("the {noun}{of}") }
+        Self { place: None, capacity: rule.capacity(), name: format!("the {noun}{of}") }
     }
 }
 
 /// All rules of a limit, of one kind: where one has several windows the others are several of one, because the
 /// states of all keys lie in one table.
-fn alike(usual: Option<Algorithm>, plans: Vec<Exception>, overrides: Vec<Exception>) -> Option<Allowed> {
+fn alike(
+    usual: Option<Algorithm>,
+    plans: Vec<Exception>,
+    overrides: Vec<Exception>,
+    set_from: usize,
+    has_several: bool,
+) -> Option<Allowed> {
     let whole = |exceptions: Vec<Exception>| -> Option<Vec<_>> {
         exceptions.into_iter().map(|(name, rule)| Some((name, rule?))).collect()
     };
-    let mut allowed = Allowed { usual: usual?, plans: whole(plans)?, overrides: whole(overrides)? };
-    let Allowed { usual, plans, overrides } = &mut allowed;
+    let mut allowed = Allowed { usual: usual?, plans: whole(plans)?, overrides: whole(overrides)?, set_from };
+    let Allowed { usual, plans, overrides, .. } = &mut allowed;
     let exceptions = plans.iter_mut().chain(overrides).filter_map(|(_, rule)| rule.as_mut());
     let mut rules: Vec<_> = std::iter::once(usual).chain(exceptions).collect();
-    if rules.iter().any(|rule| matches!(rule, Algorithm::Several(_))) {
+    if has_several || rules.iter().any(|rule| matches!(rule, Algorithm::Several(_))) {
         for rule in rules.iter_mut().filter(|rule| !matches!(rule, Algorithm::Several(_))) {
             **rule = Algorithm::Several([(**rule).clone()].into());
         }

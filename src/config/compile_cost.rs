@@ -50,9 +50,14 @@ pub(super) fn compile(table: &Table<'_>, held: &[Held]) -> Option<Cost> {
 /// A number of units that can pass.
 fn units(table: &Table<'_>, key: &str, held: &[Held]) -> Option<u64> {
     let units = table.count(key)?;
-    for Held { capacity, name } in held.iter().filter(|held| held.capacity < *units.get_ref()) {
-        let what = format!("a cost of {} can never pass: {name} is {capacity}", units.get_ref());
-        table.fault(key, units.span(), Fault::new(what));
+    for Held { place, capacity, name } in held.iter().filter(|held| held.capacity < *units.get_ref()) {
+        let (path, cost) = (table.path_of(key), units.get_ref());
+        let title = format!("`{path}`: a cost of {cost} can never pass: {name} is {capacity}");
+        let problem = Problem::new(units.span(), title);
+        table.context.note(match place {
+            Some(place) => problem.also(place.clone(), "this override"),
+            None => problem,
+        });
     }
     Some(units.into_inner())
 }

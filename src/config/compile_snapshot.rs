@@ -1,14 +1,15 @@
 //! `[snapshot]`, and which limits are in it.
 
+use super::diagnostics::Problem;
 use super::reader::Table;
 use super::units::Fault;
 use crate::limit::{Algorithm, ban};
 use crate::policy::Allowed;
 use crate::store::snapshot::Settings;
 
-/// Where state is kept; none if it is not. The outer option is whether it could be read.
+/// Where state is kept; none if it is not. `admin` names another file that is written. The outer option is whether it could be read.
 #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
-pub(super) fn snapshot(table: &Table<'_>) -> Option<Option<Settings>> {
+pub(super) fn snapshot(table: &Table<'_>, admin: &Table<'_>) -> Option<Option<Settings>> {
     if !table.is_present() {
         return Some(None);
     }
@@ -17,6 +18,11 @@ pub(super) fn snapshot(table: &Table<'_>) -> Option<Option<Settings>> {
     let path = path?;
     if path.get_ref().ends_with('/') {
         table.fault("path", path.span(), Fault::new("is a folder; name a file in it"));
+    }
+    let overrides = admin.get("overrides");
+    if let Some(other) = overrides.filter(|other| other.get_ref().as_str() == Some(path.get_ref())) {
+        let problem = Problem::new(path.span(), "`snapshot.path` and `admin.overrides` are the same file");
+        table.context.note(problem.also(other.span(), "here"));
     }
     Some(Some(Settings { path: table.context.path(path.get_ref()), every: every? }))
 }

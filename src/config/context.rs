@@ -17,6 +17,18 @@ pub(super) struct Context<'a> {
     pub(super) problems: RefCell<Vec<Problem>>,
     pub(super) secrets: RefCell<Vec<Range<usize>>>,
     pub(super) sources: RefCell<Sources>,
+    /// The configuration's own file, if it is in one.
+    pub(super) own: Option<&'a Path>,
+    /// What of the text was set at run time.
+    pub(super) set: Option<SetAtRunTime>,
+}
+
+/// Overrides that stand behind the configuration's own text.
+pub(super) struct SetAtRunTime {
+    /// Where they begin.
+    pub(super) from: usize,
+    /// Those of limits that have several windows without them.
+    pub(super) several: Vec<Range<usize>>,
 }
 
 /// Far more than any key or configuration needs, far less than memory.
@@ -24,7 +36,30 @@ pub(super) const FILE_BYTES_MAX: u64 = 16 << 20;
 
 impl<'a> Context<'a> {
     pub(super) fn new(dir: &'a Path, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { dir, env, problems: RefCell::default(), secrets: RefCell::default(), sources: RefCell::default() }
+        Self {
+            dir,
+            env,
+            problems: RefCell::default(),
+            secrets: RefCell::default(),
+            sources: RefCell::default(),
+            own: None,
+            set: None,
+        }
+    }
+
+    /// The same for a configuration in the file `own`, with what was `set` at run time behind its text.
+    pub(super) fn with(self, own: Option<&'a Path>, set: Option<SetAtRunTime>) -> Self {
+        Self { own, set, ..self }
+    }
+
+    /// Whether what stands there was set at run time.
+    pub(super) fn is_set(&self, place: &Range<usize>) -> bool {
+        self.set.as_ref().is_some_and(|set| place.start >= set.from)
+    }
+
+    /// Whether an override that stands there is of a limit that has several windows without it.
+    pub(super) fn has_several(&self, place: &Range<usize>) -> bool {
+        self.set.as_ref().is_some_and(|set| set.several.contains(place))
     }
 
     pub(super) fn note(&self, problem: Problem) {

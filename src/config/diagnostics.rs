@@ -10,12 +10,30 @@ use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet, normalize_untr
 use super::Sources;
 
 /// Everything that is wrong with a configuration, in the order it is written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Diagnostics {
     name: String,
     source: String,
+    /// Another file, which stands behind the first as spans count.
+    behind: Option<Box<Behind>>,
     problems: Vec<Problem>,
     sources: Sources,
+}
+
+/// A second file.
+#[derive(Clone, Debug)]
+pub(super) struct Behind {
+    pub(super) name: String,
+    pub(super) source: String,
+    /// Where it begins.
+    pub(super) from: usize,
+}
+
+/// The file that a span is in, and the span within it.
+struct Place<'d> {
+    name: &'d str,
+    source: &'d str,
+    span: Range<usize>,
 }
 
 /// One thing that is wrong.
@@ -74,7 +92,12 @@ impl Diagnostics {
     /// Problems with `source`, which must not hold any secret.
     pub(super) fn new(name: &str, source: String, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(Problem::start);
-        Self { name: name.into(), source, problems, sources: Sources::default() }
+        Self { name: name.into(), source, behind: None, problems, sources: Sources::default() }
+    }
+
+    /// The same with a second file, which must not hold any secret either.
+    pub(super) fn with(self, behind: Behind) -> Self {
+        Self { behind: Some(Box::new(behind)), ..self }
     }
 
     pub(super) fn read_from(self, sources: Sources) -> Self {
@@ -101,30 +124,57 @@ impl Diagnostics {
         self.problems.iter().map(|problem| problem.title.as_str())
     }
 
+    fn place(&self, span: &Range<usize>) -> Place<'_> {
+        let (name, source, from) = match &self.behind {
+            Some(behind) if span.start >= behind.from => (&behind.name, &behind.source, behind.from),
+            _ => (&self.name, &self.source, 0),
+        };
+        let span = on_one_line(source, &(span.start - from..span.end.saturating_sub(from)));
+        Place { name, source, span }
+    }
+
     fn render(&self, problem: &Problem) -> String {
         let title = Level::ERROR.primary_title(problem.title.as_str());
         let Some(span) = &problem.span else {
             return Renderer::plain().render(&[annotate_snippets::Group::with_title(title)]);
         };
-        let span = on_one_line(&self.source, span);
-        let also = problem.also.as_ref().map(|(span, how)| (on_one_line(&self.source, span), *how));
-        let shown = whole_lines(&self.source, &span, also.as_ref().map(|(span, _)| span));
-        let local = |span: &Range<usize>| span.start - shown.start..span.end - shown.start;
-
-        let line = self.source[..shown.start].matches('\n').count() + 1;
+        let place = self.place(span);
+        let also = problem.also.as_ref().map(|(span, how)| (self.place(span), *how));
+        let (also, elsewhere) = match also {
+            Some((other, how)) if std::ptr::eq(other.source, place.source) => (Some((other.span, how)), None),
+            other => (None, other),
+        };
         let label = (!problem.label.is_empty()).then_some(problem.label.as_str());
-        let mut snippet = Snippet::source(&self.source[shown.clone()])
-            .line_start(line)
-            .path(self.name.as_str())
-            .annotation(AnnotationKind::Primary.span(local(&span)).label(label));
-        if let Some((span, how)) = &also {
-            snippet = snippet.annotation(AnnotationKind::Context.span(local(span)).label(*how));
+        let mut group = title.element(place.snippet(AnnotationKind::Primary, label, also));
+        if let Some((place, how)) = elsewhere {
+            group = group.element(place.snippet(AnnotationKind::Context, Some(how), None));
         }
-        let mut group = title.element(snippet);
         if let Some(help) = &problem.help {
             group = group.element(Level::HELP.message(normalize_untrusted_str(help)));
         }
         Renderer::plain().render(&[group])
+    }
+}
+
+impl<'d> Place<'d> {
+    /// The line of it, and perhaps of another span in the same file.
+    fn snippet(
+        &self,
+        kind: AnnotationKind,
+        label: Option<&'d str>,
+        also: Option<(Range<usize>, &'d str)>,
+    ) -> Snippet<'d, annotate_snippets::Annotation<'d>> {
+        let shown = whole_lines(self.source, &self.span, also.as_ref().map(|(span, _)| span));
+        let local = |span: &Range<usize>| span.start - shown.start..span.end - shown.start;
+        let line = self.source[..shown.start].matches('\n').count() + 1;
+        let snippet = Snippet::source(&self.source[shown.clone()])
+            .line_start(line)
+            .path(self.name)
+            .annotation(kind.span(local(&self.span)).label(label));
+        match also {
+            Some((span, how)) => snippet.annotation(AnnotationKind::Context.span(local(&span)).label(how)),
+            None => snippet,
+        }
     }
 }
 

@@ -29,6 +29,7 @@ mod units;
 mod values;
 
 mod diagnostics;
+mod overrides;
 mod redact;
 mod syntax;
 
@@ -41,12 +42,13 @@ use toml::de::DeTable;
 
 pub use compile_limit::DEFAULT_LIMIT;
 pub use diagnostics::Diagnostics;
+pub use overrides::{Changed, RunTime, change};
 pub use schema::{Kind, Opt, Preset, options, options_markdown};
 pub use sources::Sources;
 
 use crate::{admin, gate, policy, proxy, store, telemetry};
-use context::Context;
 use diagnostics::Problem;
+use overrides::Main;
 
 /// A configuration, compiled.
 #[derive(Debug)]
@@ -69,6 +71,8 @@ pub struct Config {
     pub admin_tls: Option<proxy::tls::Tls>,
     /// Where the state of limits is kept, fixed at start.
     pub snapshot: Option<store::snapshot::Settings>,
+    /// Overrides set at run time.
+    pub run_time: RunTime,
     /// Logs; only the access log changes on reload.
     pub log: telemetry::LogSettings,
     /// Files it was read from: itself, keys, secrets. A change of any is a reason to reload.
@@ -80,6 +84,18 @@ pub struct Config {
 /// # Errors
 /// Everything that is wrong with it, also that it cannot be read.
 pub fn load(path: &Path) -> Result<Config, Diagnostics> {
+    load_from(path, None)
+}
+
+/// The same as if `overrides` were what `admin.overrides` names.
+///
+/// # Errors
+/// As those of [`load`].
+pub fn load_with(path: &Path, overrides: &str) -> Result<Config, Diagnostics> {
+    load_from(path, Some(overrides))
+}
+
+fn load_from(path: &Path, overrides: Option<&str>) -> Result<Config, Diagnostics> {
     let name = path.display().to_string();
     let read = context::read_file(path);
     let mut sources = Sources::default();
@@ -91,8 +107,10 @@ pub fn load(path: &Path) -> Result<Config, Diagnostics> {
         whole(format!("`{name}` is not UTF-8, from byte {at} on"))
     };
     let text = String::from_utf8(bytes).map_err(not_utf8)?;
-    let dir = path.parent().unwrap_or(Path::new(""));
-    compile_from(sources.clone(), &text, &name, dir, &|name| std::env::var(name).ok())
+    let (document, errors) = DeTable::parse_recoverable(&text);
+    let (dir, env) = (path.parent().unwrap_or(Path::new("")), |name: &str| std::env::var(name).ok());
+    let (text, document, errors, name) = (&*text, document.get_ref(), &*errors, &*name);
+    overrides::compile(Main { text, document, errors, name, dir, env: &env, own: Some(path), sources }, overrides)
 }
 
 /// Compiles `text`, which is shown as `name` in messages. Files in it are relative to `dir`.
@@ -105,37 +123,7 @@ pub fn compile(
     dir: &Path,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Config, Diagnostics> {
-    compile_from(Sources::default(), text, name, dir, env)
-}
-
-/// The same, with `sources` read already.
-fn compile_from(
-    sources: Sources,
-    text: &str,
-    name: &str,
-    dir: &Path,
-    env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Config, Diagnostics> {
     let (document, errors) = DeTable::parse_recoverable(text);
-    let context = Context::new(dir, env);
-    context.sources.replace(sources);
-
-    let config = compile::config(&context, document.get_ref());
-
-    let mut problems = syntax::merge(text, &errors, context.problems.take());
-    match config {
-        Some(config) if problems.is_empty() => return Ok(Config { sources: context.sources.take(), ..config }),
-        // Whatever yields nothing says why; should it ever not, an empty list must not pass for success.
-        _ if problems.is_empty() => problems.push(Problem::new(0..0, "this configuration cannot be compiled")),
-        _ => {}
-    }
-    let mut secrets = context.secrets.take();
-    secrets.extend(redact::userinfos(text));
-    secrets.extend(redact::private_keys(text));
-    secrets.extend(redact::words_of_identities(text, errors.is_empty()));
-    if !errors.is_empty() {
-        // What the parser dropped has not been read, so nobody has said what of it is secret.
-        secrets.extend(redact::after_secrets(text));
-    }
-    Err(Diagnostics::new(name, redact::strike_out(text, &secrets), problems).read_from(context.sources.take()))
+    let (document, sources) = (document.get_ref(), Sources::default());
+    overrides::compile(Main { text, document, errors: &errors, name, dir, env, own: None, sources }, None)
 }

@@ -214,6 +214,8 @@ const OTHERS: &[Opt] = &[
          machines reach it."),
     opt("admin.token.file", Text("file"), NONE,
         "The file that holds it; one newline at its end is not part of it."),
+    opt("admin.overrides", Text("file"), NONE,
+        "Where overrides are kept that `/v1/overrides` sets; without it, none can be set at run time."),
     opt("admin.tls.certificates", Tables("`cert` and `key` each"), Required,
         "As `server.tls.certificates`, for operators."),
     opt("admin.tls.certificates.cert", Text("file"), Required,

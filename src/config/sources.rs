@@ -25,6 +25,12 @@ impl Sources {
         self.files.iter().map(|(path, _)| path.as_path())
     }
 
+    /// Whether the same was found in all of them but the one at `path`.
+    pub fn differ_only_in(&self, other: &Self, path: &Path) -> bool {
+        let rest = |of: &Self| of.files.iter().filter(|(known, _)| known != path).cloned().collect::<Vec<_>>();
+        rest(self) == rest(other)
+    }
+
     /// Whether any of them has another content now, has gone, or has come. Reads all of them.
     pub fn have_changed(&self) -> bool {
         self.files.iter().any(|(path, found)| digest(read_file(path).ok().as_deref()) != *found)

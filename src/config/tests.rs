@@ -9,6 +9,7 @@ mod beyond;
 mod fetched;
 mod identities;
 mod limits;
+mod overrides;
 mod rules;
 mod server;
 mod snapshot;
@@ -144,7 +145,7 @@ fn a_full_configuration_becomes_what_it_says() {
     assert_eq!(config.proxy.bounds.max_per_ip, 2000);
     assert_eq!((config.log.format, config.log.access), (LogFormat::Auto, AccessLog::Off));
     assert_eq!(config.policy.client_ip.trusted.len(), 2);
-    assert_eq!(config.sources.paths().count(), 2);
+    assert_eq!(config.sources.paths().count(), 3);
 
     let identities: Vec<_> =
         config.policy.identities.iter().map(|identity| (&*identity.name, identity.on_missing)).collect();

@@ -94,7 +94,7 @@ pub struct BudgetExplained {
     pub key: Vec<(String, String)>,
     /// How much there is, in words; none if the key has no limit.
     pub rule: Option<String>,
-    /// `limit`, `plan NAME` or `override`: where that is said.
+    /// `limit`, `plan NAME`, `override` or `override set at run time`: where that is said.
     pub from: String,
     /// Units that the request takes.
     pub cost: u64,
@@ -293,6 +293,7 @@ impl Gate {
                 let plan = limit.allowed.plans.get(usize::from(place));
                 plan.map_or_else(String::new, |(name, _)| format!("plan {name}"))
             }
+            Variant::Override(_) if limit.allowed.is_set(case.variant) => "override set at run time".to_owned(),
             Variant::Override(_) => "override".to_owned(),
         };
         let rule = limit.allowed.rule(case.variant);

@@ -23,12 +23,14 @@ pub struct Allowed {
     pub plans: Vec<(Box<str>, Option<Algorithm>)>,
     /// To single keys, by their text; before any plan.
     pub overrides: Vec<(Box<str>, Option<Algorithm>)>,
+    /// From this place of `overrides` on they were set at run time.
+    pub set_from: usize,
 }
 
 impl Allowed {
     /// The same to everyone.
     pub fn to_all(usual: Algorithm) -> Self {
-        Self { usual, plans: Vec::new(), overrides: Vec::new() }
+        Self { usual, plans: Vec::new(), overrides: Vec::new(), set_from: usize::MAX }
     }
 
     /// The rule of a variant; `None` is no limit at all. A variant that is gone has become the usual one.
@@ -40,6 +42,11 @@ impl Allowed {
             Variant::Override(place) => self.overrides.get(usize::from(place)),
         };
         special.map_or(Some(&self.usual), |(_, rule)| rule.as_ref())
+    }
+
+    /// Whether a variant is that of a key for which it was set at run time.
+    pub fn is_set(&self, variant: Variant) -> bool {
+        matches!(variant, Variant::Override(place) if usize::from(place) >= self.set_from)
     }
 
     /// Whether it is not the same for everyone.

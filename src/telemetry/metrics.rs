@@ -76,6 +76,8 @@ pub struct Metrics {
     pub reload_successful: IntGauge,
     /// Unix seconds of the last reload that went well.
     pub reload_timestamp: Gauge,
+    /// Overrides set at run time that do not fit the configuration.
+    pub overrides_left_out: IntGauge,
     jwks_fetches: IntCounterVec,
     jwks_timestamp: GaugeVec,
     /// 1 if this process went on from a snapshot.
@@ -194,6 +196,8 @@ impl Metrics {
                 .gauge("weir_config_last_reload_successful", "1 if the last reload went well, else 0.")?,
             reload_timestamp: make
                 .float_gauge("weir_config_last_reload_timestamp_seconds", "When the last good reload was.")?,
+            overrides_left_out: make
+                .gauge("weir_overrides_left_out", "Overrides set at run time that do not fit the configuration.")?,
             jwks_fetches: make.counters(
                 "weir_jwks_fetches_total",
                 "Times that keys behind a URL were asked for.",

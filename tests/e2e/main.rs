@@ -46,6 +46,7 @@ mod explain;
 mod jwks;
 mod logs;
 mod metrics;
+mod overrides;
 mod proxied;
 mod reliability;
 mod reload;

@@ -24,6 +24,7 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("weir_log_lines_dropped_total", "counter", &[]),
     ("weir_overflow_decisions_total", "counter", &["limit"]),
     ("weir_overhead_seconds", "histogram", &[]),
+    ("weir_overrides_left_out", "gauge", &[]),
     ("weir_panics_total", "counter", &[]),
     ("weir_problems_total", "counter", &["kind"]),
     ("weir_proxy_headers_refused_total", "counter", &[]),

@@ -104,7 +104,7 @@ impl Issuer {
 fn shared(config: config::Config) -> Shared {
     let metrics = Arc::new(Metrics::new("", "").unwrap());
     let gate = Arc::new(Gate::new(Clock::start(), [7; 16], Arc::clone(&metrics)));
-    let current = Arc::new(ArcSwap::from_pointee(install(&gate, config, &metrics, None)));
+    let current = Arc::new(ArcSwap::from_pointee(install(&gate, config, &metrics, None, false)));
     let (connections, draining) = (AtomicUsize::new(0), AtomicBool::new(false));
     let reloads = watch::Sender::new(());
     Shared { gate, metrics, current, reloads, connections, max_connections: 1, clients: Crowd::default(), draining }
@@ -169,7 +169,7 @@ async fn a_new_policy_begins_with_the_keys_that_are_known() {
     jwks_cache.look(&shared, &trust, at(0)).await;
     let config = issuer.policy();
     jwks_cache.adopt(&config.policy);
-    shared.current = Arc::new(ArcSwap::from_pointee(install(&shared.gate, config, &shared.metrics, None)));
+    shared.current = Arc::new(ArcSwap::from_pointee(install(&shared.gate, config, &shared.metrics, None, false)));
     assert_eq!(told(&shared, "a"), "signature");
     jwks_cache.look(&shared, &trust, at(1)).await;
     assert_eq!(issuer.asked(), 1);

@@ -567,6 +567,9 @@ overrides = { "192.0.2.7" = { rate = "9/min", burst = 2 } }"#), @r#"
       |
     5 | cost = 8
       |        ^
+    6 | plans = { free = "6/min", staff = "unlimited" }
+    7 | overrides = { "192.0.2.7" = { rate = "9/min", burst = 2 } }
+      |               ----------- this override
     "#);
     insta::assert_snapshot!(said_of(r#"algorithm = "concurrency"
 max = 2
@@ -602,7 +605,7 @@ fn plans_and_overrides_become_rules() {
         "rate = '100/min'\nplans = { premium = '1000/min', staff = 'unlimited', big = { rate = '1/s', burst = 500 } }\n\
          overrides = { '192.0.2.7|GET' = '5/min', '::1|PUT' = 'unlimited' }",
     );
-    let Allowed { usual, plans, overrides } = limit.allowed;
+    let Allowed { usual, plans, overrides, .. } = limit.allowed;
     assert_eq!(usual, bucket(100, MIN_NS, 100));
     let expected =
         [("premium", Some(bucket(1000, MIN_NS, 1000))), ("staff", None), ("big", Some(bucket(1, MIN_NS / 60, 500)))];

@@ -1,0 +1,401 @@
+//! Overrides set at run time: what goes before what, what is left out and why, and what of it is shown.
+
+use std::fs;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{UPSTREAM, bucket};
+use crate::admin::{ChangeError, Edit};
+use crate::config::{self, Config, Diagnostics};
+use crate::limit::Algorithm;
+
+const SECOND: u64 = 1_000_000_000;
+
+const LIMITS: &str = r#"
+[admin]
+overrides = "set.toml"
+[[limit]]
+name = "clients"
+key = ["ip"]
+rate = "10/s"
+overrides = { "192.0.2.1" = "20/s", "192.0.2.2" = "30/s" }
+[[limit]]
+name = "keys"
+key = ["header:x-api-key"]
+rate = "10/s"
+cost = 2
+[[limit]]
+name = "several"
+key = ["ip"]
+rate = "10/s"
+overrides = { "192.0.2.1" = ["20/s", "99/h"] }
+"#;
+
+/// A configuration, and a file beside it.
+struct Place(TempDir);
+
+impl Place {
+    fn new(limits: &str, set: &str) -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        fs::write(place.path("weir.toml"), format!("{UPSTREAM}{limits}")).unwrap();
+        fs::write(place.path("set.toml"), set).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn load(&self) -> Result<Config, Diagnostics> {
+        config::load(&self.path("weir.toml"))
+    }
+
+    fn change(&self, edits: &[(&str, &str, Value)]) -> Result<config::Changed, ChangeError> {
+        let edit = |(limit, text, to): &(&str, &str, Value)| Edit {
+            limit: (*limit).to_owned(),
+            text: (*text).to_owned(),
+            to: Some(to.clone()).filter(|to| !to.is_null()),
+        };
+        config::change(&self.path("weir.toml"), &edits.iter().map(edit).collect::<Vec<_>>())
+    }
+
+    /// What is said of what is left out.
+    fn said(&self, text: &str) -> String {
+        text.replace(&format!("{}/", self.0.path().display()), "")
+    }
+}
+
+/// What a limit allows to single keys.
+fn allowed(config: &Config, limit: &str) -> Vec<(String, Option<Algorithm>, bool)> {
+    let limit = config.policy.limits().iter().find(|known| *known.name == *limit).unwrap();
+    let all = limit.allowed.overrides.iter().enumerate();
+    all.map(|(at, (text, rule))| (text.to_string(), rule.clone(), at >= limit.allowed.set_from)).collect()
+}
+
+/// What is left out of a file, and how that is said; what else there is applies.
+fn left_out(limits: &str, set: &str) -> (usize, String) {
+    let place = Place::new(limits, set);
+    let config = place.load().unwrap();
+    let problems = config.run_time.left_out.as_ref().map(ToString::to_string).unwrap_or_default();
+    assert!(!problems.contains("hunter2"), "{problems}");
+    let said = config.run_time.overrides.iter().filter(|set| set.why_not.is_some()).count();
+    assert!(said <= config.run_time.left_out_count);
+    for set in config.run_time.overrides.iter().filter(|set| set.why_not.is_none()) {
+        assert!(allowed(&config, &set.limit).iter().any(|(text, _, is_set)| **text == *set.text && *is_set), "{set:?}");
+    }
+    (config.run_time.left_out_count, place.said(&problems))
+}
+
+#[test]
+fn what_is_set_goes_before_what_is_written() {
+    let place = Place::new(
+        LIMITS,
+        "[clients]\n'192.0.2.2' = '40/s'\n'192.0.2.3' = 'unlimited'\n[clients.'192.0.2.4']\nrate = '5/s'\nburst = 9\n\
+         [several]\n'192.0.2.1' = '7/s'\n'192.0.2.2' = ['8/s', '80/h']\n",
+    );
+    let config = place.load().unwrap();
+    let text = |text: &str| text.to_owned();
+    assert!(config.run_time.left_out.is_none(), "{:?}", config.run_time.left_out);
+    assert_eq!(
+        allowed(&config, "clients"),
+        [
+            (text("192.0.2.1"), Some(bucket(20, SECOND, 20)), false),
+            (text("192.0.2.2"), Some(bucket(40, SECOND, 40)), true),
+            (text("192.0.2.3"), None, true),
+            (text("192.0.2.4"), Some(bucket(5, SECOND, 9)), true),
+        ]
+    );
+    // All of its keys have several windows by what the configuration says, and keep them.
+    let several = &config.policy.limits()[2].allowed;
+    assert!(matches!(several.usual, Algorithm::Several(_)));
+    assert!(several.overrides.iter().all(|(_, rule)| matches!(rule, Some(Algorithm::Several(_)))));
+    assert!(config.sources.paths().any(|path| path == place.path("set.toml")));
+    assert!(!config.sources.have_changed());
+    fs::write(place.path("set.toml"), "").unwrap();
+    assert!(config.sources.have_changed());
+    let emptied = place.load().unwrap();
+    assert!(emptied.sources.differ_only_in(&config.sources, &place.path("set.toml")));
+    assert!(!emptied.sources.differ_only_in(&config.sources, &place.path("weir.toml")));
+    fs::remove_file(place.path("set.toml")).unwrap();
+    let absent = place.load().unwrap();
+    assert_eq!((absent.run_time.left_out_count, absent.run_time.overrides.len()), (0, 0));
+    assert!(absent.sources.paths().any(|path| path == place.path("set.toml")));
+}
+
+#[test]
+fn the_default_limit_can_have_them_too() {
+    let place = Place::new("[admin]\noverrides = 'set.toml'\n", "[per-path]\n'/a' = '5/min'\n'b' = '5/min'\n");
+    let config = place.load().unwrap();
+    assert_eq!(allowed(&config, "per-path"), [("/a".to_owned(), Some(bucket(5, 60 * SECOND, 5)), true)]);
+    assert_eq!(config.run_time.left_out_count, 1);
+}
+
+#[test]
+fn what_does_not_fit_is_left_out() {
+    insta::assert_snapshot!(left_out(LIMITS, "[client]\n'192.0.2.1' = '5/s'\n'192.0.2.2' = '5/s'\n").1, @r#"
+    error: there is no limit `client`
+     --> set.toml:2:1
+      |
+    2 | *********** = '5/s'
+      | ^^^^^^^^^^^
+      |
+      = help: did you mean `clients`?
+    "#);
+    insta::assert_snapshot!(left_out(LIMITS, "[clients]\n'192.0.2.9' = '5/s'\n'192.0.2.8' = '5/fortnight'\n").1, @r#"
+    error: `limit.overrides.NAME`: unknown unit `fortnight`: it is one of ms, s, min, h, day, week, month
+     --> set.toml:3:15
+      |
+    3 | '192.0.2.8' = '5/fortnight'
+      |               ^^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(left_out(LIMITS, "[clients]\n'192.0.2.9' = 5\n'192.0.2.8' = { rte = '5/s' }\n").1, @r#"
+    error: `limit.overrides.NAME`: expected rate, list of rates, table, or `unlimited`
+     --> set.toml:2:15
+      |
+    2 | '192.0.2.9' = 5
+      |               ^ this is an integer
+
+    error: `limit.overrides.NAME.rate` is missing
+     --> set.toml:3:15
+      |
+    3 | '192.0.2.8' = { rte = '5/s' }
+      |               ^^^^^^^^^^^^^^^
+      |
+      = help: expected rate, or list of 1 to 4 rates. As `limit.rate`.
+
+    error: unknown key `rte` in `[limit.overrides.NAME]`
+     --> set.toml:3:17
+      |
+    3 | '192.0.2.8' = { rte = '5/s' }
+      |                 ^^^
+      |
+      = help: did you mean `rate`?
+    "#);
+    insta::assert_snapshot!(left_out(LIMITS, "[clients]\n'::ffff:192.0.2.1' = '5/s'\n'shop' = '5/s'\n").1, @r#"
+    error: `limit.overrides.NAME`: this is the same key again
+      --> set.toml:2:1
+       |
+     2 | '::ffff:192.0.2.1' = '5/s'
+       | ^^^^^^^^^^^^^^^^^^
+       |
+      ::: weir.toml:10:15
+       |
+    10 | overrides = { "192.0.2.1" = "20/s", "192.0.2.2" = "30/s" }
+       |               ----------- first here
+
+    error: `limit.overrides.NAME`: `shop` is not an address
+     --> set.toml:3:1
+      |
+    3 | 'shop' = '5/s'
+      | ^^^^^^
+      |
+      = help: an override is for one address, written like "192.0.2.7"
+    "#);
+    insta::assert_snapshot!(left_out(LIMITS, "[keys]\nhunter2 = '5/s'\nhunter22 = '1/s'\n").1, @r#"
+    error: `limit.cost`: a cost of 2 can never pass: the burst of an override is 1
+      --> weir.toml:15:8
+       |
+    15 | cost = 2
+       |        ^
+       |
+      ::: set.toml:3:1
+       |
+     3 | ******** = '1/s'
+       | -------- this override
+    "#);
+    insta::assert_snapshot!(left_out(LIMITS, "[clients]\n'192.0.2.9' = ['5/s', '9/h']\n[several]\n'192.0.2.9' = ['5/s', '9/h']\n").1, @r#"
+    error: `limit.overrides.NAME`: one rate only: with several all keys of this limit would begin anew
+     --> set.toml:2:1
+      |
+    2 | '192.0.2.9' = ['5/s', '9/h']
+      | ^^^^^^^^^^^
+      |
+      = help: they can be set where the limit, a plan or an override in the configuration has several
+    "#);
+    insta::assert_snapshot!(left_out(LIMITS, "hunter2 = 'hunter2'\n[clients]\n'192.0.2.9' = '5/s'\n").1, @r#"
+    error: expected a table of overrides for each limit
+     --> set.toml:1:1
+      |
+    1 | ******* = *********
+      | ^^^^^^^
+      |
+      = help: write it like `[NAME]`, with the name of a limit
+    "#);
+}
+
+#[test]
+fn what_the_limit_cannot_have_is_left_out_for_it_alone() {
+    let limits = LIMITS.replace("name = \"keys\"", "name = \"keys\"\non_full = \"sketch\"");
+    let (count, said) = left_out(&limits, "[clients]\n'192.0.2.9' = '5/s'\n[keys]\nhunter2 = '5/s'\nb = '6/s'\n");
+    assert_eq!(count, 2);
+    insta::assert_snapshot!(said, @r#"
+    error: `limit.on_full`: `sketch` is for token buckets of which every key has the same
+      --> weir.toml:13:11
+       |
+    13 | on_full = "sketch"
+       |           ^^^^^^^^
+       |
+      ::: set.toml:4:1
+       |
+     4 | ******* = '5/s'
+       | ------- does not go with this
+       |
+       = help: leave it out: it is `shared` then
+    "#);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_left_out_whole() {
+    for set in
+        ["[clients\nhunter2 = '5/s'", "hunter2 hunter2", "[keys]\n'hunter2' = '5/s'\n'hunter2' = '6/s'", "\0hunter2"]
+    {
+        let (count, said) = left_out(LIMITS, set);
+        assert_eq!(count, 1, "{set}");
+        assert!(said.contains("set.toml:") && said.contains("not valid TOML"), "{said}");
+    }
+    insta::assert_snapshot!(left_out(LIMITS, "[keys]\n'hunter2' = '5/s\n").1, @r#"
+    error: not valid TOML: invalid literal string, expected `'`
+     --> set.toml:2:17
+      |
+    2 | ****************
+      |                 ^
+      |
+      = help: no override set at run time applies until this is mended
+    "#);
+    let place = Place::new(LIMITS, "");
+    fs::write(place.path("set.toml"), b"[clients]\n'\xFF' = '1/s'").unwrap();
+    assert_eq!(place.load().unwrap().run_time.left_out_count, 1);
+    assert!(matches!(place.change(&[("clients", "::1", json!("1/s"))]), Err(ChangeError::Mend(_))));
+    fs::remove_file(place.path("set.toml")).unwrap();
+    fs::create_dir(place.path("set.toml")).unwrap();
+    let config = place.load().unwrap();
+    insta::assert_snapshot!(place.said(&config.run_time.left_out.unwrap().to_string()), @r#"
+    error: cannot read `set.toml`: Is a directory (os error 21): no override set at run time applies
+    "#);
+}
+
+#[test]
+fn the_configuration_s_own_problems_are_its_own() {
+    let limits = LIMITS.replace("rate = \"10/s\"\ncost", "rate = \"10/fortnight\"\ncost");
+    let place = Place::new(&limits, "[clients]\n'192.0.2.9' = '5/s'\n'192.0.2.8' = 'x'\n[gone]\na = '1/s'\n");
+    let problems = place.load().unwrap_err();
+    assert_eq!(problems.len(), 1);
+    assert!(problems.to_string().contains("unknown unit `fortnight`") && !problems.to_string().contains("set.toml"));
+    assert!(problems.sources().paths().any(|path| path == place.path("set.toml")));
+    assert!(matches!(place.change(&[("clients", "::1", json!("1/s"))]), Err(ChangeError::Mend(_))));
+}
+
+#[test]
+fn the_file_is_one_of_its_own() {
+    for (admin, said) in [
+        ("overrides = 5", "expected string (file)"),
+        ("overrides = ''", "must not be empty"),
+        ("overrides = 'folder/'", "is a folder; name a file in it"),
+        ("overrides = 'weir.toml'", "is the configuration itself"),
+        ("overrides = './weir.toml'", "is the configuration itself"),
+        ("overrides = 'set.toml'\n[snapshot]\npath = 'set.toml'", "are the same file"),
+    ] {
+        let problems = Place::new(&format!("[admin]\n{admin}\n"), "").load().unwrap_err().to_string();
+        assert!(problems.contains(said), "{admin}: {problems}");
+    }
+    let none = Place::new("", "[clients]\n");
+    assert!(none.load().unwrap().run_time.file.is_none());
+    assert_eq!(none.change(&[("per-path", "/a", json!("1/s"))]).unwrap_err(), ChangeError::NoFile);
+}
+
+#[test]
+fn edits_are_made_one_after_another() {
+    let place = Place::new(LIMITS, "# by hand\n[keys]\nold = '9/s'\n[gone]\na = '1/s'\n");
+    let changed = place
+        .change(&[
+            ("clients", "192.0.2.2", json!({ "rate": "5/s", "burst": 7 })),
+            ("keys", "a \"b\"\n", json!("unlimited")),
+            ("several", "::1", json!(["5/s", "50/h"])),
+            ("keys", "old", Value::Null),
+            ("keys", "none", Value::Null),
+            ("clients", "192.0.2.2", json!("6/s")),
+        ])
+        .unwrap();
+    let was = [None, None, None, Some(json!("9/s")), None, Some(json!({ "rate": "5/s", "burst": 7 }))];
+    assert_eq!(changed.was, was);
+    insta::assert_snapshot!(changed.text, @r#"
+    # Overrides set at run time. Weir writes this file; edits by hand are taken over like those of the
+    # configuration, but for comments.
+
+    [clients]
+    "192.0.2.2" = "6/s"
+
+    [gone]
+    a = "1/s"
+
+    [keys]
+    "a \"b\"\n" = "unlimited"
+
+    [several]
+    "::1" = ["5/s", "50/h"]
+    "#);
+    assert_eq!(allowed(&changed.config, "clients")[1], ("192.0.2.2".to_owned(), Some(bucket(6, SECOND, 6)), true));
+    assert_eq!(allowed(&changed.config, "keys"), [("a \"b\"\n".to_owned(), None, true)]);
+    // What it read is what it would find.
+    assert!(changed.config.sources.have_changed());
+    fs::write(&changed.file, &changed.text).unwrap();
+    assert!(!changed.config.sources.have_changed());
+    let again = place.change(&[("keys", "a \"b\"\n", Value::Null), ("several", "::1", Value::Null)]).unwrap();
+    assert_eq!(again.was, [Some(json!("unlimited")), Some(json!(["5/s", "50/h"]))]);
+    assert!(!again.text.contains("keys") && again.text.contains("gone"), "{}", again.text);
+}
+
+#[test]
+fn edits_that_do_not_fit() {
+    let limits = LIMITS.replace("name = \"keys\"", "name = \"keys\"\non_full = \"sketch\"");
+    let place = Place::new(&limits, "[clients]\n'2001:db8::1' = '5/s'\n[gone]\na = '1/s'\n");
+    for (limit, text, to, why) in [
+        ("clients", "::1", json!("5/fortnight"), "`limit.overrides.NAME`: unknown unit `fortnight`"),
+        ("clients", "::1", json!("unlimitd"), "unlimited"),
+        ("clients", "::1", json!(5), "expected rate, list of rates, table, or `unlimited`"),
+        ("clients", "::1", json!(1.5), "expected rate"),
+        ("clients", "::1", json!(u64::MAX), "too large"),
+        ("clients", "::1", json!([null]), "`null` stands alone"),
+        ("clients", "::1", json!([]), "must not be empty"),
+        ("clients", "::1", json!({ "max": 5 }), "`limit.overrides.NAME.max` belongs to `concurrency`"),
+        ("clients", "::1", json!(["5/s", "9/h"]), "one rate only"),
+        ("clients", "here", json!("5/s"), "`here` is not an address"),
+        // Those of one network are one, which is the other way round in the order of the file.
+        ("clients", "2001:db8::", json!("5/s"), "this is the same key again"),
+        ("keys", "hunter2", json!("5/s"), "`limit.on_full`: `sketch` is for token buckets"),
+        ("other", "a", json!("5/s"), "there is no limit `other`"),
+    ] {
+        let edits = [("clients", "192.0.2.9", json!("1/s")), (limit, text, to.clone())];
+        match place.change(&edits).unwrap_err() {
+            ChangeError::Unfit(at, found) => {
+                assert!(found.contains(why) && !found.contains("hunter2"), "{to}: {found}");
+                assert!(at.is_none_or(|at| at == 1), "{to}: {at:?}");
+            }
+            other => panic!("{to}: {other:?}"),
+        }
+    }
+    let of_keys = Place::new(LIMITS, "").change(&[("keys", "hunter2", json!("1/s"))]).unwrap_err();
+    assert!(
+        matches!(of_keys, ChangeError::Unfit(Some(0), why) if why.contains("can never pass") && !why.contains("hunter2"))
+    );
+}
+
+#[test]
+fn there_is_an_end_to_looking_for_what_does_not_fit() {
+    let many = (0..70_000).map(|at| format!("k{at} = '5/s'")).collect::<Vec<_>>().join("\n");
+    let config = Place::new(LIMITS, &format!("[clients]\n'192.0.2.9' = '5/s'\n[keys]\n{many}")).load().unwrap();
+    assert_eq!((config.run_time.left_out_count, allowed(&config, "clients").len()), (70_000, 3));
+}
+
+proptest! {
+    #[test]
+    fn no_text_stops_a_start(text in "(\\[clients\\]|\\[keys\\]|'192.0.2.1'|\"::1\"|'5/s'|rate|[\\[\\]{}=,.'\"#\n\r é1-])*") {
+        let place = Place::new(LIMITS, "");
+        let config = config::load_with(&place.path("weir.toml"), &text).unwrap();
+        let said = config.run_time.left_out.map(|problems| problems.to_string());
+        prop_assert_eq!(said.is_some(), config.run_time.left_out_count > 0);
+    }
+}

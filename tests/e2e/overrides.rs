@@ -1,0 +1,417 @@
+//! Overrides that are set while Weir runs: they apply at once, refill nothing, and outlive it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::ops::{count_lines, replace, until};
+use crate::support::{Answer, Client, Upstream, Weir};
+
+const LIMITS: &str = "\
+[identity.seller]
+header = \"x-seller\"
+on_missing = \"anonymous\"
+
+[[limit]]
+name = \"sellers\"
+match = { path = \"/seller\" }
+key = [\"query:who\"]
+rate = \"10/h\"
+overrides = { \"written\" = \"30/h\" }
+
+[[limit]]
+name = \"paths\"
+match = { path = [\"/path/{name}\"] }
+key = [\"path\", \"query:who\"]
+rate = \"10/h\"
+
+[[limit]]
+name = \"all\"
+match = { path = \"/all\" }
+key = []
+rate = \"10/h\"
+
+[[limit]]
+name = \"clients\"
+match = { path = \"/client\" }
+key = [\"ip\"]
+rate = \"10/h\"
+
+[[limit]]
+name = \"accounts\"
+match = { path = \"/account\" }
+key = [\"seller\"]
+rate = \"10/h\"
+";
+
+/// A place for the file, and Weirs one after another that keep overrides in it.
+struct Place {
+    upstream: Upstream,
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { upstream: Upstream::start(), folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("overrides.toml")
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(self.file()).unwrap_or_default()
+    }
+
+    /// With `[snapshot]`, so that nothing is refilled by a restart, and `server.takeover`.
+    fn config(&self, limits: &str) -> String {
+        let folder = self.folder.path().display();
+        let server = format!("takeover = \"{folder}/takeover.sock\"");
+        let rest = format!("[snapshot]\npath = \"{folder}/state\"\ninterval = \"1h\"\n{limits}");
+        let admin = format!("[admin]\noverrides = \"{}\"\n", self.file().display());
+        Weir::config(&self.upstream, &server, &rest).replacen("[admin]\n", &admin, 1)
+    }
+
+    fn start(&self) -> Weir {
+        self.start_with(LIMITS)
+    }
+
+    fn start_with(&self, limits: &str) -> Weir {
+        Weir::start_as(&self.config(limits))
+    }
+}
+
+fn send(weir: &Weir, method: &str, query: &str, body: &str) -> Answer {
+    send_to(weir.admin(), method, query, body)
+}
+
+fn send_to(admin: SocketAddr, method: &str, query: &str, body: &str) -> Answer {
+    let length = body.len();
+    let head = format!(
+        "{method} /v1/overrides{query} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n"
+    );
+    Client::connect(admin).send(head).send(body).answer()
+}
+
+fn post(weir: &Weir, body: &Value) -> (u16, Value) {
+    let answer = send(weir, "POST", "", &body.to_string());
+    (answer.status, read(&answer))
+}
+
+fn read(answer: &Answer) -> Value {
+    serde_json::from_slice(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.text()))
+}
+
+fn list(weir: &Weir, query: &str) -> Value {
+    let answer = send(weir, "GET", query, "");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    read(&answer)
+}
+
+/// What sets the rate of a seller.
+fn of(who: &str, to: impl Into<Value>) -> Value {
+    json!({ "limit": "sellers", "key": { "query:who": who }, "to": to.into() })
+}
+
+fn ask(weir: &Weir, target: &str) -> Answer {
+    Client::connect(weir.address()).get(target)
+}
+
+/// What is left of how much, after a request.
+fn left(weir: &Weir, target: &str) -> (u64, u64) {
+    let answer = ask(weir, target);
+    let number = |name| answer.header(name).map_or(u64::MAX, |text| text.parse().unwrap());
+    (number("x-ratelimit-remaining"), number("x-ratelimit-limit"))
+}
+
+#[test]
+fn what_is_set_applies_at_once_and_refills_nothing() {
+    let place = Place::new();
+    let weir = place.start();
+    assert_eq!((left(&weir, "/seller?who=a"), left(&weir, "/seller?who=a")), ((9, 10), (8, 10)));
+    assert_eq!(list(&weir, ""), json!([]));
+
+    let (status, told) = post(&weir, &of("a", "20/h"));
+    assert_eq!(status, 200, "{told}");
+    assert_eq!((&told["limit"], &told["to"], &told["was"]), (&json!("sellers"), &json!("20/h"), &Value::Null));
+    assert_eq!((left(&weir, "/seller?who=a"), left(&weir, "/seller?who=b")), ((17, 20), (9, 10)));
+    let explained = json!({ "method": "GET", "path": "/seller?who=a", "host": "h", "ip": "::1" }).to_string();
+    let head = format!(
+        "POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        explained.len()
+    );
+    let explained = read(&Client::connect(weir.admin()).send(head).send(explained).answer());
+    let budget = &explained["limits"][0]["budget"];
+    assert_eq!(
+        (&budget["from"], &budget["remaining"]),
+        (&json!("override set at run time"), &json!(16)),
+        "{explained}"
+    );
+
+    // Less than was spent already.
+    let (_, told) = post(&weir, &of("a", json!({ "rate": "5/h", "burst": 2 })));
+    assert_eq!(told["was"], "20/h");
+    assert_eq!(ask(&weir, "/seller?who=a").status, 429);
+    let (_, told) = post(&weir, &of("a", "unlimited"));
+    assert_eq!(told["was"], json!({ "rate": "5/h", "burst": 2 }));
+    assert_eq!(left(&weir, "/seller?who=a"), (u64::MAX, u64::MAX));
+    let (_, told) = post(&weir, &of("a", Value::Null));
+    assert_eq!((&told["to"], &told["was"]), (&Value::Null, &json!("unlimited")));
+    let (remaining, limit) = left(&weir, "/seller?who=a");
+    assert!(remaining <= 7 && limit == 10, "{remaining} of {limit}");
+    assert_eq!(list(&weir, ""), json!([]));
+
+    // Before what is written, and that again without it.
+    assert_eq!(left(&weir, "/seller?who=written"), (29, 30));
+    assert_eq!(post(&weir, &of("written", "40/h")).1["was"], Value::Null);
+    assert_eq!(left(&weir, "/seller?who=written"), (38, 40));
+    assert_eq!(post(&weir, &of("written", Value::Null)).1["was"], "40/h");
+    assert_eq!(left(&weir, "/seller?who=written"), (27, 30));
+    // Its own file is no reason to read it again.
+    assert_eq!(count_lines(&weir, "\"reloaded\""), 0);
+    assert_eq!(count_lines(&weir, "\"overrides set at run time\""), 6);
+    assert!(weir.wait_for_line("\"overrides set at run time\"").contains("\"limit\":\"sellers\",\"changes\":1"));
+}
+
+#[test]
+fn an_array_is_taken_whole_or_not_at_all() {
+    let place = Place::new();
+    let weir = place.start();
+    let one = of("a", "20/h");
+    for (wrong, status, words) in [
+        (of("b", "20/fortnight"), 400, "[1]: `limit.overrides.NAME`: unknown unit"),
+        (json!({ "limit": "none", "key": {}, "to": "1/h" }), 404, "[1]: there is no such limit"),
+        (json!({ "limit": "sellers", "key": {}, "to": "1/h" }), 400, "[1]: key: `query:who` is missing"),
+        (of("b", json!(["1/s", "10/h"])), 400, "[1]: `limit.overrides.NAME`: one rate only"),
+    ] {
+        let (found, told) = post(&weir, &json!([one, wrong]));
+        assert!(found == status && told["detail"].as_str().unwrap().starts_with(words), "{found} {told}");
+        assert_eq!((list(&weir, ""), place.text()), (json!([]), String::new()));
+    }
+    let (status, told) = post(&weir, &json!([one, of("b", "30/h"), of("a", "40/h")]));
+    assert_eq!(status, 200, "{told}");
+    let was: Vec<_> = told.as_array().unwrap().iter().map(|one| one["was"].clone()).collect();
+    assert_eq!(was, [Value::Null, Value::Null, json!("20/h")]);
+    assert_eq!((left(&weir, "/seller?who=a"), left(&weir, "/seller?who=b")), ((39, 40), (29, 30)));
+    assert_eq!(post(&weir, &json!([])), (200, json!([])));
+    let many = |count: usize| json!(vec![of("x", Value::Null); count]);
+    assert_eq!((post(&weir, &many(1000)).0, post(&weir, &many(1001)).0), (200, 400));
+}
+
+#[test]
+fn what_is_set_outlives_the_process_however_it_ends() {
+    let place = Place::new();
+    let weir = place.start();
+    assert_eq!(left(&weir, "/seller?who=a"), (9, 10));
+    assert_eq!(post(&weir, &of("a", "20/h")).0, 200);
+    weir.signal("TERM");
+    assert_eq!(weir.wait(), Some(0));
+    let broken_off = place.folder.path().join("overrides.toml.0123456789abcdef.tmp");
+    fs::write(&broken_off, "[sell").unwrap();
+    let weir = place.start();
+    assert!(!broken_off.exists());
+    assert_eq!(left(&weir, "/seller?who=a"), (18, 20));
+    let set = list(&weir, "");
+    assert_eq!(post(&weir, &of("b", "30/h")).0, 200);
+    weir.signal("KILL");
+    weir.wait();
+    let weir = place.start();
+    assert_eq!((left(&weir, "/seller?who=a").1, left(&weir, "/seller?who=b")), (20, (29, 30)));
+    assert_eq!((set.as_array().unwrap().len(), list(&weir, "").as_array().unwrap().len()), (1, 2));
+    // And whoever takes over has them.
+    let next = place.start();
+    weir.wait_for_line("\"stopped\"");
+    assert_eq!(left(&next, "/seller?who=b"), (28, 30));
+    assert_eq!(post(&next, &of("b", Value::Null)).1["was"], "30/h");
+}
+
+#[test]
+fn files_are_taken_over_as_ever() {
+    let place = Place::new();
+    let weir = place.start();
+    assert_eq!(post(&weir, &of("a", "20/h")).0, 200);
+    replace(&weir.config_file(), &place.config(&LIMITS.replace("rate = \"10/h\"", "rate = \"15/h\"")));
+    until("the new file", || left(&weir, "/seller?who=c").1 == 15);
+    assert_eq!(left(&weir, "/seller?who=a"), (19, 20));
+    // By hand.
+    let text = place.text();
+    assert!(text.starts_with("# Overrides set at run time.") && text.contains("[sellers]\na = \"20/h\"\n"), "{text}");
+    fs::write(place.file(), text.replace("20/h", "25/h")).unwrap();
+    until("the edit", || left(&weir, "/seller?who=a").1 == 25);
+    assert_eq!(post(&weir, &of("b", "30/h")).0, 200);
+    assert_eq!(list(&weir, "?limit=sellers").as_array().unwrap().len(), 2);
+    fs::remove_file(place.file()).unwrap();
+    until("the removal", || left(&weir, "/seller?who=a").1 == 15);
+    assert_eq!(list(&weir, ""), json!([]));
+    // A change takes in what else is on disk, whether or not that was noticed.
+    fs::write(weir.config_file(), place.config(&LIMITS.replace("rate = \"10/h\"", "rate = \"16/h\""))).unwrap();
+    assert_eq!(post(&weir, &of("a", "20/h")).0, 200);
+    assert_eq!((left(&weir, "/seller?who=c").1, left(&weir, "/seller?who=a").1), (16, 20));
+}
+
+#[test]
+fn what_does_not_fit_any_more_stops_nothing() {
+    const GAUGE: &str = "weir_overrides_left_out";
+    const WORDS: &str = "are left out";
+    let place = Place::new();
+    let weir = place.start();
+    let path = json!({ "limit": "paths", "key": { "path": "/path/a", "query:who": "secret-of-acme" }, "to": "20/h" });
+    assert_eq!(post(&weir, &json!([of("secret-of-acme", "20/h"), of("b", "30/h"), path])).0, 200);
+    assert_eq!(weir.metric(GAUGE), 0.0);
+    let (before, rest) = LIMITS.split_at(LIMITS.find("[[limit]]\nname = \"sellers\"").unwrap());
+    let without = format!("{before}{}", &rest[rest.find("[[limit]]\nname = \"paths\"").unwrap()..]);
+    replace(&weir.config_file(), &place.config(&without));
+    weir.wait_for_metric(GAUGE, |count| count == 2.0);
+    assert!(weir.wait_for_line(WORDS).contains("there is no limit `sellers`"));
+    assert_eq!(weir.metric("weir_config_last_reload_successful"), 1.0);
+    assert_eq!(left(&weir, "/path/a?who=secret-of-acme").1, 20);
+    let set = list(&weir, "");
+    assert_eq!(list(&weir, "?limit=sellers").as_array().unwrap().len(), 2);
+    assert_eq!((&set[0]["left_out"], &set[2]["left_out"], &set[2]["to"]), (&Value::Null, &json!(true), &json!("20/h")));
+    assert!(set[1]["key"].is_string() && !set.to_string().contains("secret-of-acme"), "{set}");
+    // Another change leaves it where it is, and says no more of it.
+    let other = json!({ "limit": "clients", "key": { "ip": "192.0.2.1" }, "to": "1/h" });
+    assert_eq!(post(&weir, &other).0, 200);
+    assert_eq!((count_lines(&weir, WORDS), weir.metric(GAUGE)), (1, 2.0));
+    assert!(place.text().contains("secret-of-acme"));
+    weir.signal("TERM");
+    let lines = weir.lines();
+    assert_eq!(weir.wait(), Some(0));
+    assert!(!lines.iter().any(|line| line.contains("secret-of-acme")), "{lines:?}");
+
+    let weir = place.start_with(&without);
+    weir.wait_for_line(WORDS);
+    assert_eq!(weir.metric(GAUGE), 2.0);
+    let check = Command::new(env!("CARGO_BIN_EXE_weir")).arg("check").arg(weir.config_file()).output().unwrap();
+    let said = String::from_utf8(check.stderr).unwrap();
+    assert!(check.status.code() == Some(1) && said.contains("there is no limit `sellers`"), "{said}");
+    assert!(!said.contains("secret-of-acme"), "{said}");
+    replace(&weir.config_file(), &place.config(LIMITS));
+    weir.wait_for_metric(GAUGE, |count| count == 0.0);
+    assert_eq!(left(&weir, "/seller?who=b").1, 30);
+    // A file that nobody can read.
+    fs::write(place.file(), "[sellers\nsecret-of-acme = 1").unwrap();
+    weir.wait_for_metric(GAUGE, |count| count == 1.0);
+    assert_eq!((left(&weir, "/seller?who=b").1, post(&weir, &of("b", "20/h")).0), (10, 409));
+    assert!(!weir.lines().iter().any(|line| line.contains("secret-of-acme")));
+    weir.signal("TERM");
+    assert_eq!(weir.wait(), Some(0));
+    assert_eq!(place.start().metric(GAUGE), 1.0);
+}
+
+#[test]
+fn what_cannot_be_set() {
+    let place = Place::new();
+    let weir = place.start();
+    let two = |path: &str, who: &str| json!({ "path": path, "query:who": who });
+    let key = |limit: &str, key: Value| json!({ "limit": limit, "key": key, "to": "1/h" }).to_string();
+    for (body, status, words) in [
+        (key("none", json!({})), 404, "there is no such limit"),
+        (key("all", json!({})), 400, "all share the one budget"),
+        (key("sellers", json!({})), 400, "`query:who` is missing"),
+        (key("sellers", json!({ "query:who": "a", "ip": "::1" })), 400, "has no `ip`"),
+        (key("paths", two("/path/a", "a|b")), 400, "`query:who` has a `|`"),
+        (key("paths", two("/a%2Fb", "a")), 400, "`path` cannot have this value"),
+        (key("clients", json!({ "ip": "here" })), 400, "`ip` cannot have this value"),
+        (key("sellers", json!({ "query:who": [] })), 400, "cannot have this value"),
+        ("{\"limit\":\"sellers\",\"key\":{\"query:who\":\"a\"}}".to_owned(), 400, "missing field `to`"),
+        (
+            "{\"limit\":\"sellers\",\"key\":{\"query:who\":\"a\"},\"to\":\"1/h\",\"x\":1}".to_owned(),
+            400,
+            "unknown field",
+        ),
+        (of("hunter2", "1/never").to_string(), 400, "unknown unit `never`"),
+        (of("hunter2", json!({ "max": 5 })).to_string(), 400, "belongs to `concurrency`"),
+        (of("hunter2", json!([null])).to_string(), 400, "`null` stands alone"),
+        (key("sellers", json!("hunter2")), 400, "key: an object"),
+        ("{".to_owned(), 400, "no JSON"),
+        ("5".to_owned(), 400, "invalid type"),
+    ] {
+        let answer = send(&weir, "POST", "", &body);
+        assert_eq!(
+            (answer.status, answer.header("content-type")),
+            (status, Some("application/problem+json")),
+            "{body}"
+        );
+        let detail = read(&answer)["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(words) && !detail.contains("hunter2"), "{body}: {detail}");
+    }
+    assert_eq!((send(&weir, "PUT", "", "{}").status, send(&weir, "GET", "?limit=none", "").status), (405, 404));
+    assert_eq!(send(&weir, "GET", "?n=1", "").status, 400);
+    assert_eq!(list(&weir, "?limit=sellers"), json!([]));
+    assert_eq!(place.text(), "");
+    // What is on disk must be sound.
+    let sound = fs::read_to_string(weir.config_file()).unwrap();
+    fs::write(weir.config_file(), sound.replace("10/h", "10/fortnight")).unwrap();
+    let (status, told) = post(&weir, &of("a", "20/h"));
+    assert!(status == 409 && told["detail"].as_str().unwrap().contains("must be mended first"), "{told}");
+    fs::write(weir.config_file(), &sound).unwrap();
+    assert_eq!(post(&weir, &of("a", "20/h")).0, 200);
+    // Nowhere to keep it.
+    replace(&weir.config_file(), &sound.replace("overrides = \"", "hosts = []#"));
+    until("the override is gone", || left(&weir, "/seller?who=a").1 == 10);
+    let (status, told) = post(&weir, &of("a", "20/h"));
+    assert!(status == 409 && told["detail"].as_str().unwrap().contains("`admin.overrides`"), "{told}");
+    assert_eq!(list(&weir, ""), json!([]));
+}
+
+#[test]
+fn what_cannot_be_written_is_not_set() {
+    let place = Place::new();
+    let weir = Weir::start_as(&place.config(LIMITS).replace("/overrides.toml", "/missing/overrides.toml"));
+    let (status, told) = post(&weir, &of("a", "20/h"));
+    assert!(status == 500 && told["detail"].as_str().unwrap().contains("nothing is changed"), "{told}");
+    assert_eq!((left(&weir, "/seller?who=a"), list(&weir, "")), ((9, 10), json!([])));
+    fs::create_dir(place.folder.path().join("missing")).unwrap();
+    assert_eq!(post(&weir, &of("a", "20/h")).0, 200);
+    assert_eq!(left(&weir, "/seller?who=a"), (18, 20));
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let place = Place::new();
+    let weir = place.start();
+    let all = json!([
+        of("secret-of-acme", "20/h"),
+        { "limit": "paths", "key": { "query:who": "secret-of-acme", "path": "//path/a" }, "to": "20/h" },
+        { "limit": "accounts", "key": { "seller": "secret-of-acme" }, "to": "20/h" },
+        { "limit": "clients", "key": { "ip": "2001:db8::7" }, "to": "20/h" },
+    ]);
+    let (status, told) = post(&weir, &all);
+    assert_eq!(status, 200, "{told}");
+    let set = list(&weir, "");
+    for shown in [&told, &set] {
+        assert!(!shown.to_string().contains("secret-of-acme"), "{shown}");
+    }
+    let keys: Vec<_> = set.as_array().unwrap().iter().map(|one| one["key"].clone()).collect();
+    assert_eq!((&keys[1]["ip"], &keys[2]["path"]), (&json!("2001:db8::7"), &json!("/path/a")), "{set}");
+    for masked in [&keys[0]["seller"], &keys[2]["query:who"], &keys[3]["query:who"]] {
+        assert!(masked.as_str().unwrap().starts_with("secr..#"), "{set}");
+    }
+    // The same key by another spelling.
+    let other = json!({ "limit": "clients", "key": { "ip": "2001:db8::8" }, "to": null });
+    assert_eq!(post(&weir, &other).1["was"], "20/h");
+    assert!(!weir.lines().iter().any(|line| line.contains("secret-of-acme")));
+}
+
+#[test]
+fn changes_at_the_same_time_all_land() {
+    let place = Place::new();
+    let weir = place.start();
+    thread::scope(|scope| {
+        for who in 0..8 {
+            let (admin, change) = (weir.admin(), of(&format!("w{who}"), format!("{}/h", 20 + who)).to_string());
+            scope.spawn(move || assert_eq!(send_to(admin, "POST", "", &change).status, 200));
+        }
+    });
+    for who in 0..8 {
+        assert_eq!(left(&weir, &format!("/seller?who=w{who}")), (19 + who, 20 + who));
+    }
+    assert_eq!(list(&weir, "").as_array().unwrap().len(), 8);
+    assert_eq!(fs::read_dir(place.folder.path()).unwrap().count(), 3, "state, socket and overrides");
+}
