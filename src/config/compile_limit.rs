@@ -40,19 +40,25 @@ pub(super) fn limits(root: &Table<'_>, identities: &[String], ipv6_prefix: u8) -
 
 fn written(root: &Table<'_>, identities: &[String], ipv6_prefix: u8) -> Option<Vec<Limit>> {
     let mut names: Vec<Located<String>> = Vec::new();
-    let has_snapshot = root.has("snapshot");
-    let read = |table: &Table<'_>| limit(table, identities, ipv6_prefix, has_snapshot, &mut names);
+    let around = Around { identities, ipv6_prefix, has_snapshot: root.has("snapshot"), has_plans: root.has("plans") };
+    let read = |table: &Table<'_>| limit(table, &around, &mut names);
     let limits: Vec<_> = root.tables("limit").iter().map(read).collect();
     limits.into_iter().collect()
 }
 
-fn limit(
-    table: &Table<'_>,
-    identities: &[String],
+/// What a limit goes by beside itself.
+struct Around<'a> {
+    /// Names that keys may use.
+    identities: &'a [String],
+    /// What of an address counts.
     ipv6_prefix: u8,
     has_snapshot: bool,
-    names: &mut Vec<Located<String>>,
-) -> Option<Limit> {
+    /// Whether anything says which plan a request has.
+    has_plans: bool,
+}
+
+fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Vec<Located<String>>) -> Option<Limit> {
+    let &Around { identities, ipv6_prefix, has_snapshot, has_plans } = around;
     let name = name(table, names);
     let stage = table.choice("stage", &[("arrival", Stage::Arrival), ("identified", Stage::Identified)]);
     let mode = table.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
@@ -67,6 +73,7 @@ fn limit(
     let parts = key.as_deref().filter(|parts| parts.len() == written);
     let keyed = Keyed { parts, routes: &matches.paths, ipv6_prefix };
     let compile_allowed::Compiled { allowed, held } = compile_allowed::compile(table, &scheme, &keyed);
+    check_plans(table, stage, has_plans);
     let cost = compile_cost::compile(table, &held);
     let queue = allowed.as_ref().filter(|_| scheme.shapes()).map(|allowed| allowed.usual.capacity());
     let beyond = compile_beyond::beyond(table, beyond, queue);
@@ -97,6 +104,20 @@ fn limit(
         on_full,
         persist,
     })
+}
+
+/// Plans that nobody could ever have would leave all to the limit's own numbers.
+fn check_plans(table: &Table<'_>, stage: Option<Stage>, has_plans: bool) {
+    let Some(plans) = table.get("plans") else { return };
+    let fault = match stage {
+        Some(Stage::Arrival) => Fault::new("the plan of a request is not yet known at stage `arrival`"),
+        _ if has_plans => return,
+        _ => {
+            let help = "say where it is, as in `[plans] from = \"seller.plan\"`";
+            Fault { absence: true, ..Fault::new("without `[plans]` no request has a plan").help(Some(help.to_owned())) }
+        }
+    };
+    table.fault("plans", plans.span(), fault);
 }
 
 fn name(table: &Table<'_>, names: &mut Vec<Located<String>>) -> Option<String> {

@@ -145,7 +145,8 @@ fn a_request_costs_what_is_said_of_it() {
 #[test]
 fn an_override_is_for_its_key() {
     let rest = "rate = '2/h'\nplans = { premium = '1000/h' }\n\
-        overrides = { 'big' = '5/h', 'wide' = ['7/h', '50/day'], 'own' = 'unlimited' }";
+        overrides = { 'big' = '5/h', 'wide' = ['7/h', '50/day'], 'own' = 'unlimited' }\n\
+        [plans]\nfrom = 'header:x-plan'";
     let (_upstream, _weir, mut client) = start_by("['header:x-shop']", rest);
     let mut ask =
         |shop: &str| standing(&client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nX-Shop: {shop}\r\n\r\n")).answer());

@@ -12,7 +12,12 @@ const DAY_NS: u64 = 24 * HOUR_NS;
 
 /// What is said about a limit that is right but for `rest`.
 fn said_of(rest: &str) -> String {
-    said(&format!("[[limit]]\nname = \"a\"\nkey = [\"ip\"]\n{rest}"))
+    said(&format!("[[limit]]\nname = \"a\"\nkey = [\"ip\"]\n{rest}\n{}", source(rest)))
+}
+
+/// Where plans are, if `rest` has any.
+fn source(rest: &str) -> &'static str {
+    if rest.contains("plans") { "[plans]\nfrom = \"header:x-plan\"\n" } else { "" }
 }
 
 /// The limit that `rest` makes.
@@ -21,7 +26,7 @@ fn limit(rest: &str) -> Limit {
 }
 
 fn limit_by(key: &str, rest: &str) -> Limit {
-    let text = format!("[[limit]]\nname = \"a\"\nkey = {key}\n{rest}\n{UPSTREAM}");
+    let text = format!("[[limit]]\nname = \"a\"\nkey = {key}\n{rest}\n{}{UPSTREAM}", source(rest));
     let config = compile(&text).unwrap_or_else(|problems| panic!("{text}\n{problems}"));
     config.policy.limits()[0].clone()
 }
@@ -887,10 +892,34 @@ rate = "5/min"
 }
 
 #[test]
+fn plans_that_nobody_can_have() {
+    let said_of = |more: &str| {
+        said(&format!("[[limit]]\nname = \"a\"\nkey = []\nrate = \"1/s\"\nplans = {{ b = \"2/s\" }}\n{more}"))
+    };
+    insta::assert_snapshot!(said_of(""), @r#"
+    error: `limit.plans`: without `[plans]` no request has a plan
+     --> weir.toml:5:9
+      |
+    5 | plans = { b = "2/s" }
+      |         ^^^^^^^^^^^^^
+      |
+      = help: say where it is, as in `[plans] from = "seller.plan"`
+    "#);
+    insta::assert_snapshot!(said_of("stage = \"arrival\"\n[plans]\nfrom = \"header:x-plan\""), @r#"
+    error: `limit.plans`: the plan of a request is not yet known at stage `arrival`
+     --> weir.toml:5:9
+      |
+    5 | plans = { b = "2/s" }
+      |         ^^^^^^^^^^^^^
+    "#);
+}
+
+#[test]
 fn there_is_a_bound_on_exceptions() {
     let plans = |count: usize| {
         let plans = (0..count).map(|plan| format!("p{plan} = 'unlimited'")).collect::<Vec<_>>().join("\n");
-        compile(&format!("{UPSTREAM}[[limit]]\nname = 'a'\nkey = []\nrate = '1/s'\n[limit.plans]\n{plans}"))
+        let limit = format!("[[limit]]\nname = 'a'\nkey = []\nrate = '1/s'\n[limit.plans]\n{plans}\n");
+        compile(&format!("{UPSTREAM}{limit}{}", source(&limit)))
     };
     assert_eq!(plans(65_536).unwrap().policy.limits()[0].allowed.plans.len(), 65_536);
     let problems = plans(65_537).unwrap_err();
