@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::answer::{self, Answer, problem};
-use crate::gate::{Gate, Live, TOP_KEYS, TopKey, TopKeys};
+use crate::gate::{Gate, HALF_LIFE_NS, Live, TOP_KEYS, TopKey, TopKeys};
 
 const N: usize = 20;
 
@@ -18,7 +18,8 @@ pub(super) fn answer(gate: &Gate, live: &Live, query: Option<&str>) -> Answer {
     if limit.is_some() && tops.is_empty() {
         return problem(StatusCode::NOT_FOUND, "there is no such limit");
     }
-    answer::json(StatusCode::OK, &json!({ "limits": tops.into_iter().map(value).collect::<Vec<_>>() }))
+    let limits: Vec<_> = tops.into_iter().map(value).collect();
+    answer::json(StatusCode::OK, &json!({ "limits": limits, "half_life_s": HALF_LIFE_NS / 1_000_000_000 }))
 }
 
 fn read(query: &str) -> Result<(Option<&str>, usize), String> {

@@ -192,6 +192,7 @@ impl Gate {
             let idle = state.table.sweep(now);
             state.metrics.evicted_idle.inc_by(idle as u64);
             state.bans.sweep(now);
+            state.refused.age(now);
             state.publish();
         }
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);

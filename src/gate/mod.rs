@@ -33,7 +33,7 @@ pub use identify::{Unidentified, Why};
 pub use journal::Told;
 pub use live::{Gate, HoldCaps, LimitState, Live};
 pub use named::KeyError;
-pub use refused::{TOP_KEYS, TopKey, TopKeys};
+pub use refused::{HALF_LIFE_NS, TOP_KEYS, TopKey, TopKeys};
 pub use settle::Bill;
 pub use spend::{Balance, Spend, SpendError, UNITS_MAX};
 pub use verdict::{Cause, Charged, Pass, Refusal, Standing};

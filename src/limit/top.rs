@@ -7,6 +7,9 @@
 //! Bounds, after `total` offers: for a counted key `count - error <= true count <= count`; `error` is at most
 //! `total / capacity`; each key that came more than `total / capacity` times is counted. An offer takes time
 //! logarithmic in `capacity`.
+//!
+//! Counts can be halved from time to time, and with them all that is said of them, rounded down; an `error` is rounded up,
+//! so that it may be one more than that.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -92,14 +95,28 @@ impl Top {
         slots.into_iter().take(n).map(hitter).collect()
     }
 
-    /// Offers so far.
+    /// Offers so far, halved as counts were.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Forgets everything, to count a new period.
-    pub fn clear(&mut self) {
-        *self = Self::new(self.capacity);
+    /// Whether no key is counted.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Halves all counts, so that who comes now is before who came long ago. Forgets keys of which nothing is left.
+    pub fn halve(&mut self) {
+        for slot in &mut self.slots {
+            slot.count /= 2;
+            slot.error = slot.error.div_ceil(2).min(slot.count);
+        }
+        self.slots.retain(|slot| slot.count > 0);
+        self.slots.sort_unstable_by_key(|slot| slot.count); // what is sorted is a heap
+        self.slots.iter_mut().enumerate().for_each(|(place, slot)| slot.rank = place);
+        self.heap = (0..self.slots.len()).collect();
+        self.places = self.slots.iter().map(|slot| (slot.key, slot.rank)).collect();
+        self.total = self.slots.iter().map(|slot| slot.count).sum();
     }
 
     fn count_at(&self, rank: usize) -> u64 {

@@ -1,6 +1,7 @@
 //! Whose requests are refused most: what is counted, and what is not.
 
 use super::*;
+use crate::gate::HALF_LIFE_NS;
 
 #[tokio::test(start_paused = true)]
 async fn refusals_and_holds_are_counted_and_nothing_else() {
@@ -46,4 +47,15 @@ async fn refusals_and_holds_are_counted_and_nothing_else() {
     insta::assert_snapshot!(told(Some("x-no"), 1), @"x-no: 4 0 [aaaa 3 0]");
     assert_eq!(told(Some("x"), 1), "");
     drop(waiting);
+    // Who came long ago counts for less, and in the end for nothing.
+    gate.sweep();
+    tokio::time::advance(Duration::from_nanos(HALF_LIFE_NS - 1)).await;
+    gate.sweep();
+    assert_eq!(told(Some("x-no"), 9), "x-no: 4 0 [aaaa 3 0, cccc 1 0]");
+    tokio::time::advance(Duration::from_nanos(1)).await;
+    gate.sweep();
+    assert_eq!(told(Some("x-no"), 9), "x-no: 1 0 [aaaa 1 0]");
+    tokio::time::advance(Duration::from_nanos(HALF_LIFE_NS)).await;
+    gate.sweep();
+    assert_eq!(told(Some("x-no"), 9), "x-no: 0 0 []");
 }

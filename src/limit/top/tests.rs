@@ -26,8 +26,14 @@ fn a_new_key_takes_the_place_of_the_least() {
     assert_eq!(names(&top), [("one", 5, 0), ("three", 3, 0), ("four", 3, 2)]);
     assert_eq!(top.top(1).len(), 1);
     assert_eq!(top.total(), 11);
-    top.clear();
-    assert!(top.top(9).is_empty() && top.total() == 0);
+    top.halve();
+    assert_eq!(names(&top), [("one", 2, 0), ("three", 1, 0), ("four", 1, 1)]);
+    assert_eq!(top.total(), 4);
+    top.offer(key(2), "two");
+    assert_eq!(names(&top)[..2], [("one", 2, 0), ("two", 2, 1)]);
+    top.halve();
+    top.halve();
+    assert!(top.is_empty() && top.top(9).is_empty() && top.total() == 0);
 }
 
 #[test]
@@ -44,14 +50,22 @@ proptest! {
     #[test]
     fn counts_are_right_within_their_errors(
         capacity in 1_usize..20, offers in prop::collection::vec(prop_oneof![0_u64..5, 0_u64..60], 1..600),
+        halvings in prop::collection::vec(0_usize..600, 0..5),
     ) {
         let mut top = Top::new(capacity);
         let mut exact: HashMap<Key, u64> = HashMap::new();
-        for number in &offers {
+        for (at, number) in offers.iter().enumerate() {
             top.offer(key(*number), "");
             *exact.entry(key(*number)).or_default() += 1;
+            if halvings.contains(&at) {
+                top.halve();
+                for count in exact.values_mut() {
+                    *count /= 2;
+                }
+            }
         }
-        let total = offers.len() as u64;
+        let is_halved = halvings.iter().any(|at| *at < offers.len());
+        let total = if is_halved { top.total() } else { offers.len() as u64 };
         let most_error = total / capacity as u64;
         let found = top.top(usize::MAX);
         prop_assert!(found.len() <= capacity);
@@ -60,7 +74,7 @@ proptest! {
         for hitter in &found {
             let exact = exact[&hitter.key];
             prop_assert!(hitter.count - hitter.error <= exact && exact <= hitter.count);
-            prop_assert!(hitter.error <= most_error);
+            prop_assert!(hitter.error <= most_error + u64::from(is_halved));
         }
         for (key, count) in exact {
             prop_assert!(count <= most_error || found.iter().any(|hitter| hitter.key == key));
