@@ -48,10 +48,13 @@ impl<'l> Case<'l> {
         Charge { table: &state.table, key, rule, cost, enforced }
     }
 
-    /// Goes by another of its limit's rules. One that is no limit is sorted out before anything is charged.
-    pub(super) fn vary(&mut self, variant: Variant) {
+    /// Goes by another of its limit's rules; says whether that is a limit at all. One that is none is sorted out before
+    /// anything is charged.
+    pub(super) fn vary(&mut self, variant: Variant) -> bool {
         self.variant = variant;
-        self.rule = self.applied.limit.allowed.rule(variant).unwrap_or(self.rule);
+        let rule = self.applied.limit.allowed.rule(variant);
+        self.rule = rule.unwrap_or(self.rule);
+        rule.is_some()
     }
 }
 

@@ -171,10 +171,8 @@ impl Gate {
             if !case.applied.foreknown.is_unusual {
                 continue;
             }
-            if limit.allowed.is_special() {
-                case.vary(live.variant(&case.applied, case.key, plan));
-            }
-            case.queued = would_queue(state, limit, case.key);
+            let is_limited = !limit.allowed.is_special() || case.vary(live.variant(&case.applied, case.key, plan));
+            case.queued = is_limited && would_queue(state, limit, case.key);
             let is_late = matches!(limit.on_limit, OnLimit::Delay(_));
             way = match way {
                 Way::Queued => Way::Queued,

@@ -319,8 +319,11 @@ fn parse_limit(cells: &[&str]) -> Limit {
     limit
 }
 
-/// `NAME,COUNT,PERIOD,BURST`.
+/// `NAME,COUNT,PERIOD,BURST`, or `NAME,unlimited`.
 fn parse_rule(text: &str) -> (Box<str>, Option<Algorithm>) {
+    if let Some(name) = text.strip_suffix(",unlimited") {
+        return (name.into(), None);
+    }
     let [name, count, period, burst] = text.split(',').collect::<Vec<_>>()[..] else { panic!("not a rule: {text}") };
     let rate = Rate { count: count.parse().unwrap(), period_ns: ns(period) };
     (name.into(), Some(Algorithm::TokenBucket(Quota::new(rate, burst.parse().unwrap()).unwrap())))

@@ -639,3 +639,45 @@ async fn who_waits_goes_by_its_own_rule_whatever_stands_beside_it() {
     )
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_has_no_limit_waits_for_nobody() {
+    check(
+        "
+        limit a 1 1s 1 hold=forever plan=gold,unlimited override=y,unlimited
+        limit b 1 1s 2 hold=forever
+        0s    ask r1 a=k
+        0s    ask r2 a=k
+        0s    ask g1 a=k x-plan=gold
+        0s    ask y1 a=y
+        # it has its turn in other queues all the same
+        0s    ask r3 b=k
+        0s    ask r4 b=k
+        0s    ask r5 b=k
+        0s    ask g2 a=k b=k x-plan=gold
+        > 0s  r1 pass
+        > 0s  g1 pass
+        > 0s  y1 pass
+        > 1s  r2 pass
+        > 0s  r3 pass
+        > 0s  r4 pass
+        > 1s  r5 pass
+        > 2s  g2 pass
+        ",
+    )
+    .await;
+    check(
+        "
+        # from now on it has none, also while others still wait for the old numbers
+        limit a 1 1h 1 hold=forever
+        0s    ask r1 a=k
+        0s    ask r2 a=k
+        1s    limit a 1 1h 1 hold=forever override=k,unlimited
+        1s    ask r3 a=k
+        > 0s  r1 pass
+        > 1s  r2 pass
+        > 1s  r3 pass
+        ",
+    )
+    .await;
+}
