@@ -95,6 +95,8 @@ pub(super) struct AsIs {
     sources: Sources,
     /// Where overrides are kept.
     file: Option<PathBuf>,
+    /// The same with what is in it, if that could be read.
+    set: Option<(PathBuf, String)>,
     left_out: LeftOut,
 }
 
@@ -127,7 +129,8 @@ impl LeftOut {
 impl AsIs {
     pub(super) fn of(config: &Config) -> Self {
         let (sources, file) = (config.sources.clone(), config.run_time.file.clone());
-        Self { kept: Kept::of(config), sources, file, left_out: LeftOut::of(config) }
+        let set = file.clone().zip(config.run_time.text().map(str::to_owned));
+        Self { kept: Kept::of(config), sources, file, set, left_out: LeftOut::of(config) }
     }
 }
 
@@ -141,6 +144,8 @@ pub(super) struct Reloader {
     /// What was taken over last.
     in_force: Sources,
     left_out: LeftOut,
+    /// The file of overrides whose text is in force, and that text.
+    set: Option<(PathBuf, String)>,
     beside: Beside,
     changes: mpsc::Receiver<Change>,
 }
@@ -153,10 +158,10 @@ impl Reloader {
         beside: Beside,
         changes: mpsc::Receiver<Change>,
     ) -> Self {
-        let AsIs { kept, sources, file, left_out } = as_is;
+        let AsIs { kept, sources, file, set, left_out } = as_is;
         // What earlier processes left beside it is in nobody's way if it stays.
         let _ = file.map(|file| file::clear(&file));
-        Self { source, kept, shared, tried: sources.clone(), in_force: sources, left_out, beside, changes }
+        Self { source, kept, shared, tried: sources.clone(), in_force: sources, left_out, set, beside, changes }
     }
 
     /// Watches, reloads and makes changes until dropped.
@@ -188,7 +193,9 @@ impl Reloader {
     fn reload(&mut self) {
         match config::load(&self.source) {
             Ok(config) => {
-                self.adopt(config);
+                let read = config.sources.clone();
+                self.adopt(self.keep_overrides(config));
+                self.tried = read;
                 self.tell_reloaded();
             }
             Err(diagnostics) => {
@@ -197,6 +204,19 @@ impl Reloader {
                 let problems = diagnostics.len();
                 tracing::error!(problems, "the new configuration is invalid; the old one stays\n{diagnostics}");
             }
+        }
+    }
+
+    /// The same configuration with the overrides in force, if nothing can be read of the file that has them: what is
+    /// broken, or half written, lifts no override.
+    fn keep_overrides(&self, config: Config) -> Config {
+        let Some((file, text)) = &self.set else { return config };
+        if config.run_time.text().is_some() || config.run_time.file.as_ref() != Some(file) {
+            return config;
+        }
+        match config::load_with(&self.source, text) {
+            Ok(kept) => Config { run_time: kept.run_time.as_wrong_as(config.run_time), ..kept },
+            Err(_) => config,
         }
     }
 
@@ -246,9 +266,15 @@ impl Reloader {
         }
         let before = self.shared.current.load_full();
         let mut config = keep_sessions(config, &before);
-        let AsIs { sources, file, left_out, .. } = AsIs::of(&config);
-        // Nobody is verified by what is said of overrides.
-        let is_alike = file.is_some_and(|file| self.in_force.differ_only_in(&sources, &file));
+        let AsIs { sources, file, set: text, left_out, .. } = AsIs::of(&config);
+        // Nobody is verified by what is said of overrides. Keys that are fetched may change in between.
+        let is_alike = file.as_ref().is_some_and(|file| self.in_force.differ_only_in(&sources, file))
+            && config.policy.fetched_keys().next().is_none();
+        self.set = text;
+        let before_set = self.beside.operators.overrides.set.load().len();
+        if let Some(file) = file.filter(|file| before_set > 0 && !file.exists()) {
+            tracing::warn!(file = %file.display(), overrides = before_set, "the file of overrides is gone, and they with it");
+        }
         let set = std::mem::take(&mut config.run_time.overrides);
         self.beside.operators.reload(config.admin.access.clone(), config.admin_tls.clone(), set);
         self.beside.jwks.adopt(&config.policy);

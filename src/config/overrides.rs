@@ -39,6 +39,18 @@ pub struct RunTime {
     text: Option<String>,
 }
 
+impl RunTime {
+    /// The text of the file; none if there is none that could be read.
+    pub fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    /// The same, of which as much is wrong as with `other`.
+    pub fn as_wrong_as(self, other: Self) -> Self {
+        Self { left_out: other.left_out, left_out_count: other.left_out_count, ..self }
+    }
+}
+
 /// A configuration's own text, and what it is compiled with.
 pub(super) struct Main<'a> {
     pub(super) text: &'a str,
@@ -87,7 +99,7 @@ pub(super) fn compile(mut main: Main<'_>, given: Option<&str>) -> Result<Config,
     let (table, errors) = DeTable::parse_recoverable(&padded);
     let mut left = Left::new(from, padded.len());
     match &text {
-        Err(why) => left.problems.push(Problem::whole(format!("{why}: no override set at run time applies"))),
+        Err(why) => left.problems.push(Problem::whole(format!("{why}: {AS_A_WHOLE}"))),
         Ok(_) => left.problems.extend(errors.first().map(|error| not_toml(error, from))),
     }
     if !left.problems.is_empty() {
@@ -131,11 +143,14 @@ fn read(place: &Path) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
+/// What becomes of a file of which nothing can be read.
+const AS_A_WHOLE: &str =
+    "a Weir that starts has no override of it until this is mended; one that runs keeps what it has";
+
 /// Says where the file is no TOML, and nothing of what is in it.
 fn not_toml(error: &Error, from: usize) -> Problem {
     let span = error.span().filter(|span| span.start >= from).unwrap_or(from..from);
-    let help = "no override set at run time applies until this is mended".to_owned();
-    Problem::new(span, format!("not valid TOML: {}", error.message())).help(help)
+    Problem::new(span, format!("not valid TOML: {}", error.message())).help(AS_A_WHOLE.to_owned())
 }
 
 impl Main<'_> {

@@ -247,6 +247,7 @@ fn files_are_taken_over_as_ever() {
     assert_eq!(list(&weir, "?limit=sellers").as_array().unwrap().len(), 2);
     fs::remove_file(place.file()).unwrap();
     until("the removal", || left(&weir, "/seller?who=a").1 == 15);
+    weir.wait_for_line("the file of overrides is gone");
     assert_eq!(list(&weir, ""), json!([]));
     // A change takes in what else is on disk, whether or not that was noticed.
     fs::write(weir.config_file(), place.config(&LIMITS.replace("rate = \"10/h\"", "rate = \"16/h\""))).unwrap();
@@ -294,10 +295,13 @@ fn what_does_not_fit_any_more_stops_nothing() {
     replace(&weir.config_file(), &place.config(LIMITS));
     weir.wait_for_metric(GAUGE, |count| count == 0.0);
     assert_eq!(left(&weir, "/seller?who=b").1, 30);
-    // A file that nobody can read.
+    // A file that nobody can read: what is in force stays, whatever else changes.
     fs::write(place.file(), "[sellers\nsecret-of-acme = 1").unwrap();
     weir.wait_for_metric(GAUGE, |count| count == 1.0);
-    assert_eq!((left(&weir, "/seller?who=b").1, post(&weir, &of("b", "20/h")).0), (10, 409));
+    assert_eq!((left(&weir, "/seller?who=b").1, post(&weir, &of("b", "20/h")).0), (30, 409));
+    replace(&weir.config_file(), &place.config(&LIMITS.replace("rate = \"10/h\"", "rate = \"15/h\"")));
+    until("the new file", || left(&weir, "/seller?who=other").1 == 15);
+    assert_eq!((left(&weir, "/seller?who=b").1, list(&weir, "").as_array().unwrap().len()), (30, 4));
     assert!(!weir.lines().iter().any(|line| line.contains("secret-of-acme")));
     weir.signal("TERM");
     assert_eq!(weir.wait(), Some(0));

@@ -263,7 +263,7 @@ fn a_file_that_cannot_be_read_is_left_out_whole() {
     2 | ****************
       |                 ^
       |
-      = help: no override set at run time applies until this is mended
+      = help: a Weir that starts has no override of it until this is mended; one that runs keeps what it has
     "#);
     let place = Place::new(LIMITS, "");
     fs::write(place.path("set.toml"), b"[clients]\n'\xFF' = '1/s'").unwrap();
@@ -273,7 +273,7 @@ fn a_file_that_cannot_be_read_is_left_out_whole() {
     fs::create_dir(place.path("set.toml")).unwrap();
     let config = place.load().unwrap();
     insta::assert_snapshot!(place.said(&config.run_time.left_out.unwrap().to_string()), @r#"
-    error: cannot read `set.toml`: Is a directory (os error 21): no override set at run time applies
+    error: cannot read `set.toml`: Is a directory (os error 21): a Weir that starts has no override of it until this is mended; one that runs keeps what it has
     "#);
 }
 
