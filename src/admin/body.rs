@@ -8,6 +8,7 @@ use bytes::Buf;
 use http::StatusCode;
 use http_body::Body;
 use http_body_util::BodyExt;
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -28,6 +29,14 @@ pub(super) async fn read<B: Body<Error: Display>>(body: B) -> Result<Value, Answ
         Err(_) => return Err(problem(StatusCode::REQUEST_TIMEOUT, "the body does not arrive")),
     };
     serde_json::from_slice(&bytes).map_err(|error| bad(&format!("this is no JSON: {error}")))
+}
+
+/// What an object says. A list of the same values in the order of some fields is none.
+pub(super) fn object<'v, T: Deserialize<'v>>(asked: &'v Value) -> Result<T, String> {
+    if !asked.is_object() {
+        return Err("expected an object".to_owned());
+    }
+    T::deserialize(asked).map_err(|error| error.to_string())
 }
 
 async fn collect<B: Body<Error: Display>>(body: B) -> Result<Vec<u8>, String> {

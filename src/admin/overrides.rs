@@ -3,6 +3,7 @@
 //! Here is the HTTP and JSON around it. What a change becomes is for whoever owns the configuration: it is handed there,
 //! and answered once it is in force and on disk.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::answer::{self, Answer, problem};
-use super::spend;
+use super::{body, spend};
 use crate::gate::{Gate, KeyError, Live};
 
 /// Changes of one array.
@@ -191,9 +192,15 @@ impl Wanted {
         if all.len() > BATCH_MAX {
             return Err((StatusCode::BAD_REQUEST, format!("more than {BATCH_MAX} changes")));
         }
-        let placed =
-            |(at, asked)| one(gate, live, asked).map_err(|(status, detail)| (status, format!("[{at}]: {detail}")));
-        Ok(Self { is_array: true, all: all.iter().enumerate().map(placed).collect::<Result<_, _>>()? })
+        let mut keys = HashSet::new();
+        let mut placed = |(at, asked)| {
+            let at_its_place = |(status, detail)| (status, format!("[{at}]: {detail}"));
+            let read = one(gate, live, asked).map_err(at_its_place)?;
+            let is_new = keys.insert((read.0.limit.clone(), read.0.text.clone()));
+            let again = || (StatusCode::BAD_REQUEST, "this key of the limit is there already".to_owned());
+            if is_new { Ok(read) } else { Err(at_its_place(again())) }
+        };
+        Ok(Self { is_array: true, all: all.iter().enumerate().map(&mut placed).collect::<Result<_, _>>()? })
     }
 
     /// Sets it, all or nothing.
@@ -219,7 +226,7 @@ impl Wanted {
 
 fn one(gate: &Gate, live: &Live, asked: &Value) -> Result<Read, (StatusCode, String)> {
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
-    let Asked { limit, key, to } = Asked::deserialize(asked).map_err(|error| bad(error.to_string()))?;
+    let Asked { limit, key, to } = body::object(asked).map_err(bad)?;
     let Value::Object(key) = key else {
         return Err(bad("key: an object of the parts of the key by their names".into()));
     };

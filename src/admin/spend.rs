@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::answer::{self, Answer, problem, problem_value};
+use super::body;
 use crate::gate::{Balance, Gate, KeyError, Live, Spend, SpendError};
 
 /// Charges of one array.
@@ -39,7 +40,7 @@ pub(super) fn answer(gate: &Gate, live: &Live, asked: &Value) -> Answer {
 
 fn spend(gate: &Gate, live: &Live, asked: &Value) -> Result<Value, (StatusCode, String)> {
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
-    let Asked { limit, key, units, plan } = Asked::deserialize(asked).map_err(|error| bad(error.to_string()))?;
+    let Asked { limit, key, units, plan } = body::object(asked).map_err(bad)?;
     let units = units.as_u64().unwrap_or(0); // no number of units, as is 0
     let key = texts(key).map_err(bad)?;
     let spend = Spend { limit: &limit, key: &key, plan: plan.as_deref(), units };

@@ -27,7 +27,7 @@ where
         let response = send.send_request(request).await.map_err(broke)?;
         let status = response.status();
         let body = Limited::new(response.into_body(), bytes_max).collect().await;
-        Ok((status, body.map_err(|error| format!("the answer is no good: {error}"))?.to_bytes()))
+        Ok((status, body.map_err(|error| format!("the answer, {status}, is no good: {error}"))?.to_bytes()))
     };
     let driven = async {
         let _ = connection.await; // what is wrong with it, the answer says

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use http::HeaderValue;
+
 use super::{Gate, Live};
 use crate::policy::key::KeyPart;
 use crate::policy::{Applied, Variant, host, path};
@@ -120,6 +122,10 @@ fn normal(live: &Live, index: usize, part: &KeyPart, value: &str) -> Option<Stri
         KeyPart::Ip => value.parse::<IpAddr>().ok().map(|_| value.to_owned()),
         KeyPart::Path => path::normalise_as(value, live.policy.slashes).ok().map(std::borrow::Cow::into_owned),
         KeyPart::Route => is_route(live, index, value).then(|| value.to_owned()),
+        KeyPart::Header(_) => {
+            let is_field = value.trim_ascii() == value && HeaderValue::from_bytes(value.as_bytes()).is_ok();
+            is_field.then(|| value.to_owned())
+        }
         KeyPart::Host => (value.is_empty() || host::is_authority(value)).then(|| host::host(value).into_owned()),
         _ => Some(value.to_owned()),
     }

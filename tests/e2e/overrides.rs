@@ -42,6 +42,12 @@ key = [\"ip\"]
 rate = \"10/h\"
 
 [[limit]]
+name = \"keys\"
+match = { path = \"/key\" }
+key = [\"header:x-key\"]
+rate = \"10/h\"
+
+[[limit]]
 name = \"accounts\"
 match = { path = \"/account\" }
 key = [\"seller\"]
@@ -193,13 +199,14 @@ fn an_array_is_taken_whole_or_not_at_all() {
         assert!(found == status && told["detail"].as_str().unwrap().starts_with(words), "{found} {told}");
         assert_eq!((list(&weir, ""), place.text()), (json!([]), String::new()));
     }
-    let (status, told) = post(&weir, &json!([one, of("b", "30/h"), of("a", "40/h")]));
+    assert_eq!(post(&weir, &json!([one])).0, 200);
+    let (status, told) = post(&weir, &json!([of("b", "30/h"), of("a", "40/h")]));
     assert_eq!(status, 200, "{told}");
     let was: Vec<_> = told.as_array().unwrap().iter().map(|one| one["was"].clone()).collect();
-    assert_eq!(was, [Value::Null, Value::Null, json!("20/h")]);
+    assert_eq!(was, [Value::Null, json!("20/h")]);
     assert_eq!((left(&weir, "/seller?who=a"), left(&weir, "/seller?who=b")), ((39, 40), (29, 30)));
     assert_eq!(post(&weir, &json!([])), (200, json!([])));
-    let many = |count: usize| json!(vec![of("x", Value::Null); count]);
+    let many = |count: usize| json!((0..count).map(|at| of(&at.to_string(), Value::Null)).collect::<Vec<_>>());
     assert_eq!((post(&weir, &many(1000)).0, post(&weir, &many(1001)).0), (200, 400));
 }
 
@@ -334,7 +341,11 @@ fn what_cannot_be_set() {
         (of("hunter2", json!([null])).to_string(), 400, "`null` stands alone"),
         (key("sellers", json!("hunter2")), 400, "key: an object"),
         ("{".to_owned(), 400, "no JSON"),
-        ("5".to_owned(), 400, "invalid type"),
+        ("5".to_owned(), 400, "expected an object"),
+        ("[[\"sellers\",{\"query:who\":\"a\"},\"1/h\"]]".to_owned(), 400, "[0]: expected an object"),
+        (json!([of("a", "garbage"), of("a", "1/h")]).to_string(), 400, "[1]: this key of the limit is there already"),
+        (key("keys", json!({ "header:x-key": "a\r\nb" })), 400, "`header:x-key` cannot have this value"),
+        (key("keys", json!({ "header:x-key": " a" })), 400, "`header:x-key` cannot have this value"),
     ] {
         let answer = send(&weir, "POST", "", &body);
         assert_eq!(

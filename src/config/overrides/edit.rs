@@ -2,13 +2,14 @@
 //!
 //! Nothing is written here.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Number, Value};
 use toml::de::DeValue;
 
 use super::RunTime;
-use crate::admin::{ChangeError, Edit};
+use crate::admin::{ChangeError, Edit, Override};
 use crate::config::context::FILE_BYTES_MAX;
 use crate::config::{Config, load, load_with};
 
@@ -59,8 +60,9 @@ fn why_not(before: &RunTime, after: &RunTime, edits: &[Edit]) -> Option<(Option<
         Some((Some(at), after.find(&edit.limit, &edit.text)?.why_not.clone()?.into()))
     };
     let left = after.overrides.iter().filter_map(|set| Some((set, set.why_not.clone()?)));
-    let is_new =
-        |set: &crate::admin::Override| before.find(&set.limit, &set.text).is_none_or(|known| known.why_not.is_none());
+    let out_before = before.overrides.iter().filter(|set| set.why_not.is_some());
+    let out_before: HashSet<_> = out_before.map(|set| (&*set.limit, &*set.text)).collect();
+    let is_new = |set: &Override| !out_before.contains(&(&*set.limit, &*set.text));
     let of_other = left.filter(|(set, _)| is_new(set)).map(|(_, why)| (None, why.into())).next();
     edits.iter().enumerate().find_map(of_edit).or(of_other)
 }
