@@ -39,15 +39,16 @@ pub fn change(path: &Path, edits: &[Edit]) -> Result<Changed, ChangeError> {
     let before = load(path).map_err(|_| mend("the configuration on disk is invalid, and"))?.run_time;
     let Some(file) = before.file.clone() else { return Err(ChangeError::NoFile) };
     let Some(text) = &before.text else { return Err(mend("the file of `admin.overrides` cannot be read, and")) };
-    let (text, was) = edited(text, edits)?;
+    let text = edited(text, edits)?;
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(ChangeError::Unfit(None, "the file of `admin.overrides` would be longer than 16 MiB".to_owned()));
     }
     let config = load_with(path, &text).map_err(|_| mend("the configuration on disk is invalid, and"))?;
-    match why_not(&before, &config.run_time, edits) {
-        Some((at, why)) => Err(ChangeError::Unfit(at, why)),
-        None => Ok(Changed { config, file, text, was }),
+    if let Some((at, why)) = why_not(&before, &config.run_time, edits) {
+        return Err(ChangeError::Unfit(at, why));
     }
+    let was = edits.iter().map(|edit| Some(before.find(&edit.limit, &edit.text)?.to.clone())).collect();
+    Ok(Changed { config, file, text, was })
 }
 
 /// The first edit that would be left out, or any other override that would be because of them.
@@ -67,27 +68,25 @@ fn why_not(before: &RunTime, after: &RunTime, edits: &[Edit]) -> Option<(Option<
     edits.iter().enumerate().find_map(of_edit).or(of_other)
 }
 
-/// The text of the file after `edits`, and what was there before each of them.
-fn edited(text: &str, edits: &[Edit]) -> Result<(String, Vec<Option<Value>>), ChangeError> {
+/// The text of the file after `edits`.
+fn edited(text: &str, edits: &[Edit]) -> Result<String, ChangeError> {
     let unreadable =
         |error: &dyn std::fmt::Display| ChangeError::Mend(format!("the file of `admin.overrides`: {error}"));
     let mut file: toml::Table = text.parse().map_err(|_| unreadable(&"it is not valid TOML"))?;
-    let mut was = Vec::with_capacity(edits.len());
     for (at, edit) in edits.iter().enumerate() {
         let unfit = |why: &str| ChangeError::Unfit(Some(at), why.to_owned());
         let limit = file.entry(&*edit.limit).or_insert_with(|| toml::Value::Table(toml::Table::new()));
         let Some(overrides) = limit.as_table_mut() else { return Err(unreadable(&"it has no table for this limit")) };
-        let before = match &edit.to {
+        match &edit.to {
             Some(to) => overrides.insert(edit.text.clone(), toml_of(to).map_err(unfit)?),
             None => overrides.remove(&edit.text),
         };
         if overrides.is_empty() {
             file.remove(&edit.limit);
         }
-        was.push(before.map(value_of));
     }
     let written = toml::to_string(&file).map_err(|error| unreadable(&error))?;
-    Ok((format!("{OPENING}{written}"), was))
+    Ok(format!("{OPENING}{written}"))
 }
 
 /// What JSON says, as TOML.
@@ -110,19 +109,6 @@ fn toml_of(value: &Value) -> Result<toml::Value, &'static str> {
 }
 
 /// What TOML says, as JSON.
-fn value_of(value: toml::Value) -> Value {
-    match value {
-        toml::Value::String(text) => Value::String(text),
-        toml::Value::Integer(whole) => whole.into(),
-        toml::Value::Float(fraction) => Number::from_f64(fraction).map_or(Value::Null, Value::Number),
-        toml::Value::Boolean(is_so) => is_so.into(),
-        toml::Value::Datetime(date) => Value::String(date.to_string()),
-        toml::Value::Array(items) => items.into_iter().map(value_of).collect(),
-        toml::Value::Table(table) => table.into_iter().map(|(key, value)| (key, value_of(value))).collect(),
-    }
-}
-
-/// The same of a value that has been parsed for its place.
 pub(super) fn json_of(value: &DeValue<'_>) -> Value {
     match value {
         DeValue::String(text) => Value::String(text.clone().into_owned()),
