@@ -307,11 +307,13 @@ fn the_file_is_one_of_its_own() {
 }
 
 #[test]
-fn edits_are_made_one_after_another() {
-    let place = Place::new(LIMITS, "# by hand\n[keys]\nold = '9/s'\n[gone]\na = '1/s'\n");
+fn edits_become_a_file() {
+    let file = "# by hand\n[keys]\nold = '9/s'\n[gone]\na = '1/s'\n\
+        [clients]\n'192.0.2.2' = { rate = '5/s', burst = 7 }\n";
+    let place = Place::new(LIMITS, file);
     let changed = place
         .change(&[
-            ("clients", "192.0.2.2", json!({ "rate": "5/s", "burst": 7 })),
+            ("clients", "192.0.2.1", json!({ "rate": "5/s", "burst": 7 })),
             ("keys", "a \"b\"\n", json!("unlimited")),
             ("several", "::1", json!(["5/s", "50/h"])),
             ("keys", "old", Value::Null),
@@ -328,6 +330,10 @@ fn edits_are_made_one_after_another() {
     [clients]
     "192.0.2.2" = "6/s"
 
+    [clients."192.0.2.1"]
+    burst = 7
+    rate = "5/s"
+
     [gone]
     a = "1/s"
 
@@ -337,7 +343,7 @@ fn edits_are_made_one_after_another() {
     [several]
     "::1" = ["5/s", "50/h"]
     "#);
-    assert_eq!(allowed(&changed.config, "clients")[1], ("192.0.2.2".to_owned(), Some(bucket(6, SECOND, 6)), true));
+    assert_eq!(allowed(&changed.config, "clients")[0], ("192.0.2.2".to_owned(), Some(bucket(6, SECOND, 6)), true));
     assert_eq!(allowed(&changed.config, "keys"), [("a \"b\"\n".to_owned(), None, true)]);
     // What it read is what it would find.
     assert!(changed.config.sources.have_changed());
