@@ -3,6 +3,7 @@
 //! What a limit decides is not here; `policy` and `limit` check what is theirs, and this says where it stands.
 
 use http::{HeaderValue, Method};
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::compile_allowed::{self, Keyed};
@@ -29,13 +30,16 @@ hold = { max_wait = "forever", max_waiting = 1000 }
 /// All limits if none has a problem. `identities` are the names that keys may use; `ipv6_prefix` is what of an
 /// address counts.
 pub(super) fn limits(root: &Table<'_>, identities: &[String], ipv6_prefix: u8) -> Option<Vec<Limit>> {
-    let is_empty =
-        |value: &toml::Spanned<DeValue<'_>>| value.get_ref().as_array().is_some_and(|items| items.is_empty());
-    if root.get("limit").is_none_or(is_empty) {
+    if is_none(root.get("limit")) {
         let document = DeTable::parse(DEFAULT_LIMIT).ok()?;
         return written(&Table::root(root.context, document.get_ref()), &[], ipv6_prefix);
     }
     written(root, identities, ipv6_prefix)
+}
+
+/// Whether this value of `limit` leaves it to the default: there is none, or an empty list.
+pub(super) fn is_none(limit: Option<&Spanned<DeValue<'_>>>) -> bool {
+    limit.is_none_or(|limits| limits.get_ref().as_array().is_some_and(|limits| limits.is_empty()))
 }
 
 fn written(root: &Table<'_>, identities: &[String], ipv6_prefix: u8) -> Option<Vec<Limit>> {
@@ -79,7 +83,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Vec<Located<String>
     let beyond = compile_beyond::beyond(table, beyond, queue);
     let after = compile_settle::after(table, stage);
     if stage == Some(Stage::Arrival) && allowed.as_ref().is_some_and(|allowed| allowed.usual.is_released()) {
-        let span = table.get("algorithm").map_or(table.span(), toml::Spanned::span);
+        let span = table.get("algorithm").map_or(table.span(), Spanned::span);
         let what = "charges of stage `arrival` stay, so nothing would ever leave";
         table.fault("algorithm", span, Fault::new(what));
     }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue, Error};
 
-use super::compile_limit::DEFAULT_LIMIT;
+use super::compile_limit::{self, DEFAULT_LIMIT};
 use super::context::{Context, SetAtRunTime, read_file};
 use super::diagnostics::{Behind, Problem, did_you_mean, nearest};
 use super::{Config, Diagnostics, Sources, redact, syntax};
@@ -290,8 +290,8 @@ fn name_of<'t>(limit: &'t DeTable<'_>) -> Option<&'t str> {
 /// The same with the limit that there is by default, if it is that and one of the entries is of it.
 fn with_default<'d>(document: &DeTable<'d>, entries: &[Entry<'_>]) -> DeTable<'d> {
     let mut document = document.clone();
-    let is_absent = limits_of(&document).next().is_none();
-    if let (true, false, Ok(default)) = (is_absent, entries.is_empty(), DeTable::parse(DEFAULT_LIMIT)) {
+    let is_none = compile_limit::is_none(document.get("limit"));
+    if let (true, false, Ok(default)) = (is_none, entries.is_empty(), DeTable::parse(DEFAULT_LIMIT)) {
         for (key, value) in default.into_inner() {
             document.remove(&**key.get_ref());
             document.insert(key, value);

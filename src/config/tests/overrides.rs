@@ -39,8 +39,12 @@ struct Place(TempDir);
 
 impl Place {
     fn new(limits: &str, set: &str) -> Self {
+        Self::of(&format!("{UPSTREAM}{limits}"), set)
+    }
+
+    fn of(configuration: &str, set: &str) -> Self {
         let place = Self(tempfile::tempdir().unwrap());
-        fs::write(place.path("weir.toml"), format!("{UPSTREAM}{limits}")).unwrap();
+        fs::write(place.path("weir.toml"), configuration).unwrap();
         fs::write(place.path("set.toml"), set).unwrap();
         place
     }
@@ -131,6 +135,28 @@ fn the_default_limit_can_have_them_too() {
     let config = place.load().unwrap();
     assert_eq!(allowed(&config, "per-path"), [("/a".to_owned(), Some(bucket(5, 60 * SECOND, 5)), true)]);
     assert_eq!(config.run_time.left_out_count, 1);
+}
+
+#[test]
+fn a_limit_that_cannot_be_read_is_not_the_default() {
+    let of = |limits: &str, set: &str| {
+        let rest = "[upstream]\nurl = 'http://a'\n[admin]\noverrides = 'set.toml'\n";
+        Place::of(&format!("{limits}{rest}"), set)
+    };
+    let written = "[limit]\nname = 'a'\nkey = ['ip']\nrate = '1/s'\n";
+    for limits in [written, "limit = 5\n", "limit = ['x', 5]\n", "limit = {}\n"] {
+        let said = |set: &str| {
+            let place = of(limits, set);
+            place.said(&place.load().expect_err(limits).to_string())
+        };
+        assert!(said("").contains("`limit`: expected"), "{}", said(""));
+        for set in ["[per-path]\n'/a' = '5/min'\n", "[a]\n'192.0.2.1' = '5/min'\n"] {
+            assert_eq!(said(set), said(""));
+        }
+    }
+    for limits in ["", "limit = []\n"] {
+        assert_eq!(allowed(&of(limits, "[per-path]\n'/a' = '5/min'\n").load().unwrap(), "per-path").len(), 1);
+    }
 }
 
 #[test]
