@@ -180,7 +180,8 @@ fn check_keys(table: &Table<'_>, keyed: &Keyed<'_>) {
     let secret = KeySecret::new([0; 16]);
     let mut known: HashMap<Key, Range<usize>> = HashMap::new();
     for (text, _) in named {
-        if let Err(fault) = check_text(text.get_ref(), parts, keyed.routes) {
+        let is_shown = !table.context.is_set(&text.span());
+        if let Err(fault) = check_text(text.get_ref(), parts, keyed.routes, is_shown) {
             table.fault("NAME", text.span(), fault);
             continue;
         }
@@ -200,32 +201,51 @@ fn may_be_secret(part: &KeyPart) -> bool {
     matches!(part, KeyPart::Header(_) | KeyPart::Query(_) | KeyPart::Cookie(_) | KeyPart::Identity(_))
 }
 
-fn check_text(text: &str, parts: &[KeyPart], routes: &[PathPattern]) -> Result<(), Fault> {
+/// What is wrong with a text, which is repeated only if it may be shown: one that was set at run time may be a secret
+/// of what the key of the limit was then.
+fn check_text(text: &str, parts: &[KeyPart], routes: &[PathPattern], is_shown: bool) -> Result<(), Fault> {
     if let [part] = parts {
-        return check_part(text, part, routes);
+        return check_part(text, part, routes).map_err(|fault| if is_shown { fault } else { unrepeated(part) });
     }
     let texts: Vec<_> = text.split('|').collect();
     if texts.len() != parts.len() {
         let what = format!("this has {} parts, and the key of this limit has {}", texts.len(), parts.len());
         return Err(Fault::new(what).help(Some("the parts are joined by `|`, in the order of `key`".to_owned())));
     }
-    let is_secret = parts.iter().any(may_be_secret);
+    let is_shown = is_shown && !parts.iter().any(may_be_secret);
     for (index, (text, part)) in texts.iter().zip(parts).enumerate() {
         check_part(text, part, routes).map_err(|fault| {
             // Parts may have been mixed up, so none is repeated.
             let hidden = || Fault::new(format!("no request has such a part {} of its key", index + 1));
-            if is_secret { hidden() } else { fault }
+            if is_shown { fault } else { hidden() }
         })?;
     }
     Ok(())
 }
 
+/// What can be said of a text that is no such part, without the text.
+fn unrepeated(part: &KeyPart) -> Fault {
+    let (what, help) = match part {
+        KeyPart::Ip => ("this is not an address", Some(ONE_ADDRESS)),
+        KeyPart::Path => ("no path is like this", Some("paths are normalised before they are counted")),
+        KeyPart::Route => ("this is none of `match.path`", None),
+        KeyPart::Host => ("this is not a host", Some("an override is for one host, in lower case")),
+        KeyPart::Method => ("this is not a method", Some("methods are in upper case")),
+        KeyPart::Identity(_) | KeyPart::Header(_) | KeyPart::Query(_) | KeyPart::Cookie(_) => {
+            ("no request has such a key", None)
+        }
+    };
+    Fault::new(what).help(help.map(str::to_owned))
+}
+
+/// How the text of an address is written.
+const ONE_ADDRESS: &str = "an override is for one address, written like \"192.0.2.7\"";
+
 /// What no request could have is no part of a key.
 fn check_part(text: &str, part: &KeyPart, routes: &[PathPattern]) -> Result<(), Fault> {
     match part {
         KeyPart::Ip if text.parse::<IpAddr>().is_err() => {
-            let help = "an override is for one address, written like \"192.0.2.7\"".to_owned();
-            Err(Fault::new(format!("`{text}` is not an address")).help(Some(help)))
+            Err(Fault::new(format!("`{text}` is not an address")).help(Some(ONE_ADDRESS.to_owned())))
         }
         KeyPart::Path => match path::normalise(text) {
             Ok(normal) if *normal == *text => Ok(()),

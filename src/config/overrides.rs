@@ -6,6 +6,7 @@
 
 mod blame;
 mod edit;
+mod shown;
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -108,13 +109,14 @@ pub(super) fn compile(mut main: Main<'_>, given: Option<&str>) -> Result<Config,
     }
     let is_read = left.problems.is_empty();
     let none = DeTable::new();
-    let mut entries = left.entries(if is_read { table.get_ref() } else { &none });
+    let table = if is_read { table.get_ref() } else { &none };
+    let mut entries = left.entries(table);
     let with_default = with_default(main.document, &entries);
     left.without_limit(&with_default, &mut entries);
     let config = left.compile(&main, &with_default, &mut entries)?;
     let overrides = entries.iter().map(Entry::said).collect();
     let left_out_count = left.count + entries.iter().filter(|entry| entry.why_not.is_some()).count();
-    let behind = Behind { name, source: left.shown(&padded), from };
+    let behind = Behind { name, source: left.shown(&padded, table), from };
     let left_out = (!left.problems.is_empty()).then(|| main.diagnostics(&left.secrets, left.problems).with(behind));
     let text = text.ok().filter(|_| is_read);
     let run_time = RunTime { file: Some(place), overrides, left_out, left_out_count, text };
@@ -189,7 +191,7 @@ impl Entry<'_> {
     }
 
     fn said(&self) -> Override {
-        let to = edit::json_of(self.value.get_ref());
+        let to = shown::shown_json(edit::json_of(self.value.get_ref()));
         let why_not = self.why_not.as_deref().map(Into::into);
         Override { limit: self.limit.into(), text: self.text().into(), to, why_not }
     }
@@ -216,6 +218,8 @@ impl Left {
         let mut entries = Vec::new();
         for (limit, value) in table {
             if let DeValue::Table(overrides) = value.get_ref() {
+                // What the keys of the limit are today says nothing of what they were when this was set.
+                self.secrets.extend(overrides.keys().map(Spanned::span));
                 let entry = |(key, value)| Entry { limit: limit.get_ref(), key, value, why_not: None };
                 entries.extend(overrides.iter().map(entry));
                 continue;
@@ -229,13 +233,12 @@ impl Left {
         entries
     }
 
-    /// Leaves out those of limits that are not there. Nobody knows whether their keys are secret.
+    /// Leaves out those of limits that are not there.
     fn without_limit(&mut self, document: &DeTable<'_>, entries: &mut [Entry<'_>]) {
         let names: Vec<&str> = limits_of(document).filter_map(name_of).collect();
         let mut said: Option<&str> = None;
         for entry in entries.iter_mut().filter(|entry| !names.contains(&entry.limit)) {
             let title = format!("there is no limit `{}`", entry.limit);
-            self.secrets.push(entry.key.span());
             if said != Some(entry.limit) {
                 let help = did_you_mean(nearest(entry.limit, names.iter().copied()));
                 self.problems.push(Problem::new(entry.key.span(), &*title).help(help));
@@ -269,11 +272,11 @@ impl Left {
         Err(main.diagnostics(&self.secrets, Vec::new())) // there is no last number
     }
 
-    /// The file's own text without its secrets.
-    fn shown(&self, padded: &str) -> String {
+    /// The file's own text, which says `table`, without its secrets.
+    fn shown(&self, padded: &str, table: &DeTable<'_>) -> String {
         let own = self.secrets.iter().filter(|span| span.start >= self.from && span.end <= self.to);
         let own: Vec<_> = own.map(|span| span.start - self.from..span.end - self.from).collect();
-        redact::strike_out(&padded[self.from..], &own)
+        redact::strike_out(&shown::shown(&padded[self.from..], self.from, table), &own)
     }
 }
 

@@ -67,7 +67,9 @@ impl<'a> Table<'a> {
         let suggestion = nearest(key, known.iter().copied()).map(str::to_owned).or_else(|| self.elsewhere(key));
         let help = did_you_mean(suggestion.as_deref());
         let help = help.unwrap_or_else(|| format!("{place} can have {}", known.join(", ")));
-        self.context.note(Problem::new(span, format!("unknown key `{key}` in {place}")).help(help));
+        // Unquoted, the text of a key may have become several.
+        let key = if self.context.is_set(&span) { String::new() } else { format!(" `{key}`") };
+        self.context.note(Problem::new(span, format!("unknown key{key} in {place}")).help(help));
     }
 
     /// An option of this name in another table, if there is just one such table beside those within it.

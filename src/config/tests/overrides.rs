@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{UPSTREAM, bucket};
-use crate::admin::{ChangeError, Edit};
-use crate::config::{self, Config, Diagnostics};
+use crate::admin::{ChangeError, Edit, Override};
+use crate::config::{self, Config, Diagnostics, RunTime};
 use crate::limit::Algorithm;
 
 const SECOND: u64 = 1_000_000_000;
@@ -174,28 +174,28 @@ fn what_does_not_fit_is_left_out() {
     error: `limit.overrides.NAME`: unknown unit `fortnight`: it is one of ms, s, min, h, day, week, month
      --> set.toml:3:15
       |
-    3 | '192.0.2.8' = '5/fortnight'
+    3 | *********** = '5/fortnight'
       |               ^^^^^^^^^^^^^
     "#);
     insta::assert_snapshot!(left_out(LIMITS, "[clients]\n'192.0.2.9' = 5\n'192.0.2.8' = { rte = '5/s' }\n").1, @r#"
     error: `limit.overrides.NAME`: expected rate, list of rates, table, or `unlimited`
      --> set.toml:2:15
       |
-    2 | '192.0.2.9' = 5
+    2 | *********** = 5
       |               ^ this is an integer
 
     error: `limit.overrides.NAME.rate` is missing
      --> set.toml:3:15
       |
-    3 | '192.0.2.8' = { rte = '5/s' }
+    3 | *********** = { *** = ***** }
       |               ^^^^^^^^^^^^^^^
       |
       = help: expected rate, or list of 1 to 4 rates. As `limit.rate`.
 
-    error: unknown key `rte` in `[limit.overrides.NAME]`
+    error: unknown key in `[limit.overrides.NAME]`
      --> set.toml:3:17
       |
-    3 | '192.0.2.8' = { rte = '5/s' }
+    3 | *********** = { *** = ***** }
       |                 ^^^
       |
       = help: did you mean `rate`?
@@ -204,7 +204,7 @@ fn what_does_not_fit_is_left_out() {
     error: `limit.overrides.NAME`: this is the same key again
       --> set.toml:2:1
        |
-     2 | '::ffff:192.0.2.1' = '5/s'
+     2 | ****************** = '5/s'
        | ^^^^^^^^^^^^^^^^^^
        |
       ::: weir.toml:10:15
@@ -212,10 +212,10 @@ fn what_does_not_fit_is_left_out() {
     10 | overrides = { "192.0.2.1" = "20/s", "192.0.2.2" = "30/s" }
        |               ----------- first here
 
-    error: `limit.overrides.NAME`: `shop` is not an address
+    error: `limit.overrides.NAME`: this is not an address
      --> set.toml:3:1
       |
-    3 | 'shop' = '5/s'
+    3 | ****** = '5/s'
       | ^^^^^^
       |
       = help: an override is for one address, written like "192.0.2.7"
@@ -236,7 +236,7 @@ fn what_does_not_fit_is_left_out() {
     error: `limit.overrides.NAME`: one rate only: with several all keys of this limit would begin anew
      --> set.toml:2:1
       |
-    2 | '192.0.2.9' = ['5/s', '9/h']
+    2 | *********** = ['5/s', '9/h']
       | ^^^^^^^^^^^
       |
       = help: they can be set where the limit, a plan or an override in the configuration has several
@@ -249,6 +249,110 @@ fn what_does_not_fit_is_left_out() {
       | ^^^^^^^
       |
       = help: write it like `[NAME]`, with the name of a limit
+    "#);
+}
+
+#[test]
+fn no_key_is_ever_shown() {
+    let of_key = |key: &str| LIMITS.replace("\"header:x-api-key\"", key);
+    let limits = [
+        ("'ip'", "this is not an address"),
+        ("'path'", "no path is like this"),
+        ("'host'", "this is not a host"),
+        ("'method'", "this is not a method"),
+        ("'ip', 'path'", "this has 1 parts"),
+        ("", "an override is for one key"),
+        ("'nobody'", ""),
+    ];
+    for (key, why) in limits {
+        for text in ["sk-live-hunter2", "../%2f/sk-live-hunter2", "get-hunter2", "*.Hunter2", "1hunter2"] {
+            let place = Place::new(&of_key(key), &format!("[keys]\n'{text}' = '5/s'\n"));
+            let said = match place.load() {
+                Ok(Config { run_time, .. }) => {
+                    // Some texts are such a key.
+                    let Some(why_not) = run_time.overrides[0].why_not.as_deref() else { continue };
+                    assert!(why_not.contains(why), "{key} {text}: {why_not}");
+                    format!("{why_not}{}", run_time.left_out.unwrap())
+                }
+                Err(problems) => problems.to_string(),
+            };
+            assert!(!said.to_lowercase().contains("hunter2"), "{said}");
+        }
+    }
+    let routes = of_key("'route'").replace("name = \"keys\"", "name = \"keys\"\nmatch.path = \"/hunter\"");
+    insta::assert_snapshot!(left_out(&routes, "[keys]\n'/hunter2' = '5/s'\n").1, @r#"
+    error: `limit.overrides.NAME`: this is none of `match.path`
+     --> set.toml:2:1
+      |
+    2 | ********** = '5/s'
+      | ^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(left_out(&of_key("'ip', 'path'"), "[keys]\n'hunter2|/' = '5/s'\n").1, @r#"
+    error: `limit.overrides.NAME`: no request has such a part 1 of its key
+     --> set.toml:2:1
+      |
+    2 | *********** = '5/s'
+      | ^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(left_out(&of_key("'ip'"), "[keys]\n'sk-live-hunter2' = '5/s'\n").1, @r#"
+    error: `limit.overrides.NAME`: this is not an address
+     --> set.toml:2:1
+      |
+    2 | ***************** = '5/s'
+      | ^^^^^^^^^^^^^^^^^
+      |
+      = help: an override is for one address, written like "192.0.2.7"
+    "#);
+}
+
+#[test]
+fn nor_one_that_became_several() {
+    for set in [
+        "[keys]\nsk.hunter2 = '1/s'\n",
+        "[keys.sk2.hunter2]\n",
+        "[keys.sk2.hunter2]\nrate = '5/s'\n[keys.sk2.hunter22.hunter222]\n",
+        "[keys]\nsk = { hunter2.a = 1, hunter2.b = 2 }\n",
+        "[keys]\nhunter2.rate = '5/s'\nhunter2.burst = 0\n",
+        "[keys]\nhunter2.a = '5/s'\nhunter2.b = '5/s'\n",
+        "[[keys.hunter2]]\n[[keys.hunter2]]\n",
+        "[[keys.hunter2]]\nrate = '5/s'\n[[keys.hunter2]]\nhunter2 = 'hunter2'\n",
+        "[keys.sk]\nrate = [{ hunter2 = 1 }]\n",
+        "[keys.sk]\nrate.hunter2 = 1\n",
+        "[keys]\nsk = [{ hunter2 = 1 }]\n",
+        "keys.hunter2.hunter2.hunter2 = '5/s'\n",
+        "[keys]\nsk = '5/x' # hunter2\n",
+    ] {
+        let place = Place::new(LIMITS, set);
+        let RunTime { overrides, left_out, .. } = place.load().unwrap().run_time;
+        let said = left_out.unwrap_or_else(|| panic!("{set}")).to_string();
+        assert!(!said.contains("hunter2"), "{set}{said}");
+        for Override { to, why_not, .. } in overrides {
+            assert!(!format!("{to} {why_not:?}").contains("hunter2"), "{set}{to} {why_not:?}");
+        }
+    }
+    insta::assert_snapshot!(left_out(LIMITS, "[keys]\nsk.hunter2 = '1/s'\n").1, @r#"
+    error: `limit.overrides.NAME.rate` is missing
+     --> set.toml:2:1
+      |
+    2 | ********** = *****
+      | ^^
+      |
+      = help: expected rate, or list of 1 to 4 rates. As `limit.rate`.
+
+    error: unknown key in `[limit.overrides.NAME]`
+     --> set.toml:2:4
+      |
+    2 | ********** = *****
+      |    ^^^^^^^
+      |
+      = help: `[limit.overrides.NAME]` can have rate, burst, max
+    "#);
+    insta::assert_snapshot!(left_out(LIMITS, "[keys]\nhunter2.rate = '5/s'\nhunter2.burst = 0\n").1, @r#"
+    error: `limit.overrides.NAME.burst`: expected whole number from 1
+     --> set.toml:3:17
+      |
+    3 | ********burst = 0
+      |                 ^
     "#);
 }
 
@@ -394,7 +498,7 @@ fn edits_that_do_not_fit() {
         ("clients", "::1", json!([]), "must not be empty"),
         ("clients", "::1", json!({ "max": 5 }), "`limit.overrides.NAME.max` belongs to `concurrency`"),
         ("clients", "::1", json!(["5/s", "9/h"]), "one rate only"),
-        ("clients", "here", json!("5/s"), "`here` is not an address"),
+        ("clients", "hunter2", json!("5/s"), "this is not an address"),
         // Those of one network are one, which is the other way round in the order of the file.
         ("clients", "2001:db8::", json!("5/s"), "this is the same key again"),
         ("keys", "hunter2", json!("5/s"), "`limit.on_full`: `sketch` is for token buckets"),
