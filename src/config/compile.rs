@@ -64,7 +64,9 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let (plans, identities) = compile_access::plans(&root, &names, identities);
     let access = compile_access::access(&root, &names);
     let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
-    let limits = compile_limit::limits(&root, &names, ipv6_prefix);
+    // What is a path under the other is one under this: no problem follows from another.
+    let paths = slashes.unwrap_or(Slashes::Keep);
+    let limits = compile_limit::limits(&root, &names, ipv6_prefix, paths);
     let admin = admin?;
 
     Some(Config {

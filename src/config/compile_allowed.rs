@@ -18,7 +18,8 @@ use super::schema;
 use super::units::{self, Fault, WrittenRate};
 use crate::limit::{Algorithm, Key};
 use crate::policy::key::{KeyPart, KeySecret};
-use crate::policy::{Allowed, HostPattern, PathPattern, path};
+use crate::policy::path::{self, Slashes};
+use crate::policy::{Allowed, HostPattern, PathPattern};
 
 /// As many exceptions as `policy` can tell apart.
 const EXCEPTIONS_MAX: usize = 1 << 16;
@@ -47,6 +48,7 @@ pub(super) struct Keyed<'k> {
     /// What `route` can be.
     pub(super) routes: &'k [PathPattern],
     pub(super) ipv6_prefix: u8,
+    pub(super) slashes: Slashes,
 }
 
 /// A rule for some; `Some(None)` is no limit, and `None` one that has a problem.
@@ -181,7 +183,7 @@ fn check_keys(table: &Table<'_>, keyed: &Keyed<'_>) {
     let mut known: HashMap<Key, Range<usize>> = HashMap::new();
     for (text, _) in named {
         let is_shown = !table.context.is_set(&text.span());
-        if let Err(fault) = check_text(text.get_ref(), parts, keyed.routes, is_shown) {
+        if let Err(fault) = check_text(text.get_ref(), parts, keyed, is_shown) {
             table.fault("NAME", text.span(), fault);
             continue;
         }
@@ -203,9 +205,9 @@ fn may_be_secret(part: &KeyPart) -> bool {
 
 /// What is wrong with a text, which is repeated only if it may be shown: one that was set at run time may be a secret
 /// of what the key of the limit was then.
-fn check_text(text: &str, parts: &[KeyPart], routes: &[PathPattern], is_shown: bool) -> Result<(), Fault> {
+fn check_text(text: &str, parts: &[KeyPart], keyed: &Keyed<'_>, is_shown: bool) -> Result<(), Fault> {
     if let [part] = parts {
-        return check_part(text, part, routes).map_err(|fault| if is_shown { fault } else { unrepeated(part) });
+        return check_part(text, part, keyed).map_err(|fault| if is_shown { fault } else { unrepeated(part) });
     }
     let texts: Vec<_> = text.split('|').collect();
     if texts.len() != parts.len() {
@@ -214,7 +216,7 @@ fn check_text(text: &str, parts: &[KeyPart], routes: &[PathPattern], is_shown: b
     }
     let is_shown = is_shown && !parts.iter().any(may_be_secret);
     for (index, (text, part)) in texts.iter().zip(parts).enumerate() {
-        check_part(text, part, routes).map_err(|fault| {
+        check_part(text, part, keyed).map_err(|fault| {
             // Parts may have been mixed up, so none is repeated.
             let hidden = || Fault::new(format!("no request has such a part {} of its key", index + 1));
             if is_shown { fault } else { hidden() }
@@ -242,12 +244,13 @@ fn unrepeated(part: &KeyPart) -> Fault {
 const ONE_ADDRESS: &str = "an override is for one address, written like \"192.0.2.7\"";
 
 /// What no request could have is no part of a key.
-fn check_part(text: &str, part: &KeyPart, routes: &[PathPattern]) -> Result<(), Fault> {
+fn check_part(text: &str, part: &KeyPart, keyed: &Keyed<'_>) -> Result<(), Fault> {
+    let routes = keyed.routes;
     match part {
         KeyPart::Ip if text.parse::<IpAddr>().is_err() => {
             Err(Fault::new(format!("`{text}` is not an address")).help(Some(ONE_ADDRESS.to_owned())))
         }
-        KeyPart::Path => match path::normalise(text) {
+        KeyPart::Path => match path::normalise_as(text, keyed.slashes) {
             Ok(normal) if *normal == *text => Ok(()),
             Ok(normal) => {
                 let what = format!("no path is `{text}`: paths are normalised before they are counted");

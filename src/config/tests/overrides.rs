@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::{UPSTREAM, bucket};
 use crate::admin::{ChangeError, Edit, Override};
-use crate::config::{self, Config, Diagnostics, RunTime};
+use crate::config::{self, Config, DEFAULT_LIMIT, Diagnostics, RunTime};
 use crate::limit::Algorithm;
 
 const SECOND: u64 = 1_000_000_000;
@@ -250,6 +250,20 @@ fn what_does_not_fit_is_left_out() {
       |
       = help: write it like `[NAME]`, with the name of a limit
     "#);
+}
+
+#[test]
+fn a_path_has_the_slashes_that_requests_have() {
+    let set = "[per-path]\n'/p//a' = '5/min'\n'/p/a' = '6/min'\n'/p/../a' = '7/min'\n";
+    for (server, left_out_count) in [("", 2), ("[server]\nmerge_slashes = false\n", 1)] {
+        let written = format!("{DEFAULT_LIMIT}overrides = {{ '/q/a' = '1/s' }}\n");
+        for limits in ["", &written] {
+            let place = Place::new(&format!("[admin]\noverrides = 'set.toml'\n{server}{limits}"), set);
+            assert_eq!(place.load().unwrap().run_time.left_out_count, left_out_count, "{server}{limits}");
+        }
+        let itself = Place::new(&format!("{server}{}", written.replace("/q/a", "/q//a")), "");
+        assert_eq!(itself.load().is_err(), server.is_empty());
+    }
 }
 
 #[test]
