@@ -94,7 +94,8 @@ pub(super) fn compile(mut main: Main<'_>, given: Option<&str>) -> Result<Config,
     };
     main.sources.add(&place, read.as_ref().ok().and_then(Option::as_deref));
     let text = read
-        .and_then(|bytes| String::from_utf8(bytes.unwrap_or_default()).map_err(|_| format!("`{name}` is not UTF-8")));
+        .and_then(|bytes| String::from_utf8(bytes.unwrap_or_default()).map_err(|_| format!("`{name}` is not UTF-8")))
+        .map(without_mark);
     let from = main.text.len() + 1;
     let padded = format!("{}{}", " ".repeat(from), text.as_deref().unwrap_or_default());
     let (table, errors) = DeTable::parse_recoverable(&padded);
@@ -148,6 +149,15 @@ fn read(place: &Path) -> Result<Option<Vec<u8>>, String> {
 /// What becomes of a file of which nothing can be read.
 const AS_A_WHOLE: &str =
     "a Weir that starts has no override of it until this is mended; one that runs keeps what it has";
+
+/// The same with blanks for a byte order mark, which is none behind other text.
+fn without_mark(mut text: String) -> String {
+    const MARK: &str = "\u{feff}";
+    if text.starts_with(MARK) {
+        text.replace_range(..MARK.len(), &" ".repeat(MARK.len()));
+    }
+    text
+}
 
 /// Says where the file is no TOML, and nothing of what is in it.
 fn not_toml(error: &Error, from: usize) -> Problem {

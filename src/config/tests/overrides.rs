@@ -253,6 +253,34 @@ fn what_does_not_fit_is_left_out() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_the_text() {
+    let place = Place::of(&format!("\u{feff}{UPSTREAM}{LIMITS}"), "\u{feff}[clients]\n'192.0.2.2' = '5/s'\n");
+    let config = place.load().unwrap();
+    assert!(config.run_time.left_out.is_none(), "{:?}", config.run_time.left_out);
+    assert_eq!(allowed(&config, "clients")[1], ("192.0.2.2".to_owned(), Some(bucket(5, SECOND, 5)), true));
+    let changed = place.change(&[("clients", "192.0.2.3", json!("6/s"))]).unwrap();
+    assert!(
+        changed.text.ends_with("[clients]\n\"192.0.2.2\" = \"5/s\"\n\"192.0.2.3\" = \"6/s\"\n"),
+        "{}",
+        changed.text
+    );
+    insta::assert_snapshot!(left_out(LIMITS, "\u{feff}clients.'192.0.2.2' = 5\nclients.'192.0.2.3' = 6").1, @r#"
+    error: `limit.overrides.NAME`: expected rate, list of rates, table, or `unlimited`
+     --> set.toml:1:26
+      |
+    1 |    clients************ = 5
+      |                          ^ this is an integer
+
+    error: `limit.overrides.NAME`: expected rate, list of rates, table, or `unlimited`
+     --> set.toml:2:23
+      |
+    2 | ******************* = 6
+      |                       ^ this is an integer
+    "#);
+    assert_eq!(left_out(LIMITS, "[clients]\n\u{feff}'192.0.2.2' = '5/s'\n").0, 1);
+}
+
+#[test]
 fn a_path_has_the_slashes_that_requests_have() {
     let set = "[per-path]\n'/p//a' = '5/min'\n'/p/a' = '6/min'\n'/p/../a' = '7/min'\n";
     for (server, left_out_count) in [("", 2), ("[server]\nmerge_slashes = false\n", 1)] {
