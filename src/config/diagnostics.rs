@@ -9,6 +9,9 @@ use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet, normalize_untr
 
 use super::Sources;
 
+/// More problems than these are counted only: each is searched for in the whole text, and nobody reads so many.
+const SHOWN_MAX: usize = 20;
+
 /// Everything that is wrong with a configuration, in the order it is written.
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
@@ -180,13 +183,16 @@ impl<'d> Place<'d> {
 
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.problems.iter().enumerate() {
+        for (index, problem) in self.problems.iter().take(SHOWN_MAX).enumerate() {
             if index > 0 {
                 f.write_str("\n\n")?;
             }
             f.write_str(&self.render(problem))?;
         }
-        Ok(())
+        match self.problems.len().saturating_sub(SHOWN_MAX) {
+            0 => Ok(()),
+            more => write!(f, "\n\nand {more} more"),
+        }
     }
 }
 

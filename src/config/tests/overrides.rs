@@ -562,6 +562,20 @@ fn edits_that_do_not_fit() {
 }
 
 #[test]
+fn there_is_an_end_to_what_is_said() {
+    let many = |count: usize| (0..count).map(|at| format!("k{at} = '5/s'\n")).collect::<Vec<_>>().concat();
+    let (count, said) = left_out(LIMITS, &format!("[clients]\n{}", many(16_000)));
+    assert_eq!((count, said.matches("error: ").count()), (16_000, 20));
+    assert!(said.ends_with("\n\nand 15980 more") && said.len() < 10_000, "{said}");
+    for (count, is_all) in [(20, true), (21, false)] {
+        let (_, said) = left_out(LIMITS, &format!("[clients]\n{}", many(count)));
+        assert_eq!((said.matches("error: ").count(), said.contains("more")), (20, !is_all), "{said}");
+    }
+    let of_main = Place::new(&many(21), "").load().unwrap_err();
+    assert!(of_main.len() == 21 && of_main.to_string().ends_with("\n\nand 1 more"), "{of_main}");
+}
+
+#[test]
 fn there_is_an_end_to_looking_for_what_does_not_fit() {
     let many = (0..70_000).map(|at| format!("k{at} = '5/s'")).collect::<Vec<_>>().join("\n");
     let config = Place::new(LIMITS, &format!("[clients]\n'192.0.2.9' = '5/s'\n[keys]\n{many}")).load().unwrap();
