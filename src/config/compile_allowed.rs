@@ -182,13 +182,15 @@ fn check_keys(table: &Table<'_>, keyed: &Keyed<'_>) {
     let secret = KeySecret::new([0; 16]);
     let mut known: HashMap<Key, Range<usize>> = HashMap::new();
     for (text, _) in named {
-        let is_shown = !table.context.is_set(&text.span());
-        if let Err(fault) = check_text(text.get_ref(), parts, keyed, is_shown) {
+        let is_set = table.context.is_set(&text.span());
+        if let Err(fault) = check_text(text.get_ref(), parts, keyed, !is_set) {
             table.fault("NAME", text.span(), fault);
             continue;
         }
         let Some(key) = secret.key_of_text(parts, text.get_ref(), keyed.ipv6_prefix) else { continue };
         match known.get(&key) {
+            // However it is spelled, what was set goes before what is written; it is found last.
+            Some(other) if is_set && !table.context.is_set(other) => drop(known.insert(key, text.span())),
             Some(other) => {
                 let title = format!("`{}`: this is the same key again", table.path_of("NAME"));
                 table.context.note(Problem::new(text.span(), title).also(other.clone(), "first here"));

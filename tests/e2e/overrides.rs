@@ -263,6 +263,20 @@ fn files_are_taken_over_as_ever() {
 }
 
 #[test]
+fn however_a_key_is_spelled_it_is_the_same() {
+    let place = Place::new();
+    fs::write(place.file(), "[clients]\n\"::ffff:127.0.0.1\" = \"20/h\"\n").unwrap();
+    let written = "key = [\"ip\"]\noverrides = { \"127.0.0.1\" = \"30/h\" }\n";
+    let weir = place.start_with(&LIMITS.replace("key = [\"ip\"]\n", written));
+    assert_eq!((left(&weir, "/client"), weir.metric("weir_overrides_left_out")), ((19, 20), 0.0));
+    let to = |to: Value| json!({ "limit": "clients", "key": { "ip": "127.0.0.1" }, "to": to });
+    assert_eq!(post(&weir, &to(json!("25/h"))).1["was"], "20/h");
+    assert_eq!((left(&weir, "/client").1, list(&weir, "").as_array().unwrap().len()), (25, 1));
+    assert_eq!(post(&weir, &to(Value::Null)).1["was"], "25/h");
+    assert_eq!((left(&weir, "/client").1, list(&weir, "")), (30, json!([])));
+}
+
+#[test]
 fn what_does_not_fit_any_more_stops_nothing() {
     const GAUGE: &str = "weir_overrides_left_out";
     const WORDS: &str = "are left out";

@@ -201,17 +201,6 @@ fn what_does_not_fit_is_left_out() {
       = help: did you mean `rate`?
     "#);
     insta::assert_snapshot!(left_out(LIMITS, "[clients]\n'::ffff:192.0.2.1' = '5/s'\n'shop' = '5/s'\n").1, @r#"
-    error: `limit.overrides.NAME`: this is the same key again
-      --> set.toml:2:1
-       |
-     2 | ****************** = '5/s'
-       | ^^^^^^^^^^^^^^^^^^
-       |
-      ::: weir.toml:10:15
-       |
-    10 | overrides = { "192.0.2.1" = "20/s", "192.0.2.2" = "30/s" }
-       |               ----------- first here
-
     error: `limit.overrides.NAME`: this is not an address
      --> set.toml:3:1
       |
