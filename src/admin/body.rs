@@ -14,6 +14,8 @@ use tokio::time::timeout;
 
 use super::answer::{Answer, problem};
 
+/// Things asked for in one array.
+pub(super) const BATCH_MAX: usize = 1000;
 /// Bytes of a body.
 pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of one that is too long, read before it is refused: a client that is still sending would not see the answer.

@@ -16,11 +16,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::answer::{self, Answer, problem};
-use super::{body, spend};
+use super::body::{self, BATCH_MAX};
+use super::spend;
 use crate::gate::{Gate, KeyError, Live};
 
-/// Changes of one array.
-const BATCH_MAX: usize = 1000;
 /// Changes that may wait for those before them.
 const WAITING_MAX: usize = 16;
 /// Far longer than a file takes to be read and written.

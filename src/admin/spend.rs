@@ -5,11 +5,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::answer::{self, Answer, problem, problem_value};
-use super::body;
+use super::body::{self, BATCH_MAX};
 use crate::gate::{Balance, Gate, KeyError, Live, Spend, SpendError};
-
-/// Charges of one array.
-const BATCH_MAX: usize = 1000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -35,21 +35,15 @@ pub(super) struct SetAtRunTime {
 pub(super) const FILE_BYTES_MAX: u64 = 16 << 20;
 
 impl<'a> Context<'a> {
-    pub(super) fn new(dir: &'a Path, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self {
-            dir,
-            env,
-            problems: RefCell::default(),
-            secrets: RefCell::default(),
-            sources: RefCell::default(),
-            own: None,
-            set: None,
-        }
-    }
-
-    /// The same for a configuration in the file `own`, with what was `set` at run time behind its text.
-    pub(super) fn with(self, own: Option<&'a Path>, set: Option<SetAtRunTime>) -> Self {
-        Self { own, set, ..self }
+    /// For a configuration in the file `own`, if it is in one, with what was `set` at run time behind its text.
+    pub(super) fn new(
+        dir: &'a Path,
+        env: &'a dyn Fn(&str) -> Option<String>,
+        own: Option<&'a Path>,
+        set: Option<SetAtRunTime>,
+    ) -> Self {
+        let (problems, secrets, sources) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Self { dir, env, problems, secrets, sources, own, set }
     }
 
     /// Whether what stands there was set at run time.

@@ -167,7 +167,7 @@ fn not_toml(error: &Error, from: usize) -> Problem {
 
 impl Main<'_> {
     fn attempt(&self, document: &DeTable<'_>, set: Option<SetAtRunTime>) -> Attempt {
-        let context = Context::new(self.dir, self.env).with(self.own, set);
+        let context = Context::new(self.dir, self.env, self.own, set);
         context.sources.replace(self.sources.clone());
         let config = super::compile::config(&context, document);
         let problems = syntax::merge(self.text, self.errors, context.problems.take());

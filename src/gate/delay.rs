@@ -147,7 +147,7 @@ fn charge<'l>(pass: &mut Pass<'l>, one: &Decided<'l, '_>, now: Timestamp) -> Opt
     let standing = Standing::new(&state.name, &Charge { cost: 0, ..charge }, &slowed.decision, now);
     pass.standing = Standing::tightest(Some(standing), pass.standing);
     let terms = Terms::of(state, key, limit, numbers, cost, now);
-    pass.charged.push(Taken { state, key, receipt: slowed.receipt, terms });
+    pass.charged.others.get_or_insert_default().push(Taken { state, key, receipt: slowed.receipt, terms });
     pass.charged.keep(limit.stage == Stage::Arrival);
     Some(Late { state, delay_ns: slowed.delay_ns })
 }

@@ -40,12 +40,6 @@ impl Drop for Meter {
 }
 
 impl Terms {
-    /// Whether charges under `rule` do not simply stay.
-    #[inline]
-    pub(super) fn are_needed(limit: &Limit, rule: &Algorithm) -> bool {
-        limit.after.is_some() || rule.is_released()
-    }
-
     /// The terms of a charge of `cost` units under `rule`, made at `began`; `None` if it stays as it is.
     #[inline]
     pub(super) fn of(
@@ -56,7 +50,7 @@ impl Terms {
         cost: u64,
         began: Timestamp,
     ) -> Option<Box<Self>> {
-        if !Self::are_needed(limit, rule) {
+        if limit.after.is_none() && !rule.is_released() {
             return None;
         }
         let after = limit.after.clone();

@@ -153,11 +153,6 @@ impl<'l> Charged<'l> {
         self.kept
     }
 
-    /// Adds a charge.
-    pub(super) fn push(&mut self, taken: Taken<'l>) {
-        self.others.get_or_insert_default().push(taken);
-    }
-
     /// Gives everything back at `now`, as if it had not been charged.
     #[cold]
     pub(super) fn undo(&mut self, now: Timestamp) {
