@@ -58,6 +58,9 @@ fn tcp(place: &Listen) -> SocketAddr {
     }
 }
 
+/// Connections of clients where the configuration says nothing and the descriptors suffice.
+const CONNECTIONS_USUAL: usize = 10_000;
+
 #[test]
 fn the_unit_runs_what_is_there() {
     let service = &unit("weir.service")["Service"];
@@ -71,7 +74,10 @@ fn the_unit_runs_what_is_there() {
     assert_eq!(config.fixed.takeover.as_deref().and_then(Path::parent), Some(&*runtime));
     assert_eq!((&*service["Type"], &*service["ExecReload"]), ("notify", "/bin/kill -USR2 $MAINPID"));
     assert!(seconds(&service["TimeoutStopSec"]) > config.fixed.shutdown_grace.as_secs() + 2);
-    assert!(service["LimitNOFILE"].parse::<usize>().unwrap() > 2 * config.fixed.max_connections);
+    assert!(
+        service["LimitNOFILE"].parse::<usize>().unwrap()
+            > 2 * config.fixed.max_connections.unwrap_or(CONNECTIONS_USUAL)
+    );
     assert!(tcp(config.admin_listen.as_ref().unwrap()).ip().is_loopback());
     for (key, value) in [("DynamicUser", "yes"), ("CapabilityBoundingSet", ""), ("ProtectSystem", "strict")] {
         assert_eq!(service[key], value);
@@ -122,7 +128,7 @@ fn the_containers_have_what_they_need_and_no_more() {
     assert!(compose["volumes"].get("state").is_some() && compose["networks"]["back"]["internal"] == true);
     assert!(seconds(weir["stop_grace_period"].as_str().unwrap()) > config.fixed.shutdown_grace.as_secs() + 2);
     let descriptors: usize = weir["ulimits"]["nofile"].as_u64().unwrap().try_into().unwrap();
-    assert!(descriptors > 2 * config.fixed.max_connections);
+    assert!(descriptors > 2 * config.fixed.max_connections.unwrap_or(CONNECTIONS_USUAL));
     // The image's health check asks where operators are answered, its command reads where the file is.
     let image = std::fs::read_to_string("Dockerfile").unwrap();
     assert_eq!(config.admin_listen.unwrap().to_string(), "127.0.0.1:9901");

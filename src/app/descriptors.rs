@@ -1,4 +1,4 @@
-//! File descriptors: as many as the system gives, and no more connections than they suffice for.
+//! File descriptors: as many as the system gives, shared out before anybody connects.
 //!
 //! Clients that take them all would leave none for the upstream, so that everybody gets 502, and none for operators.
 
@@ -7,15 +7,60 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// What a process needs beside its connections, and what each worker does.
 const RESERVED: usize = 32;
 const RESERVED_BY_WORKER: usize = 8;
-/// A client's connection and the upstream's.
-const PER_CONNECTION: usize = 2;
+/// For operators (64 connections), health checks, name servers, fetched keys and files, where there are enough.
+const RESERVED_BESIDE: usize = 96;
+/// Below so many descriptors nothing is kept for those; above, one of eight.
+const SCARCE: usize = 64;
+/// Client connections where the configuration says nothing and the descriptors suffice.
+const CLIENTS_USUAL: usize = 10_000;
 
-/// Raises the soft limit to the hard one, and gives the connections that fit under it; at least one.
-pub(super) fn connections_that_fit(workers: usize) -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let limit = if setrlimit(Resource::Nofile, raised).is_ok() { raised } else { limit };
-    let descriptors = limit.current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    let reserved = RESERVED + workers.saturating_mul(RESERVED_BY_WORKER);
-    (descriptors.saturating_sub(reserved) / PER_CONNECTION).max(1)
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shares {
+    /// Of clients; at least one.
+    pub(super) clients: usize,
+}
+
+impl Shares {
+    /// Raises the soft limit to the hard one, and shares out what there is. `wanted` is what the configuration says.
+    pub(super) fn take(workers: usize, wanted: Option<usize>) -> Self {
+        let limit = getrlimit(Resource::Nofile);
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        let limit = if setrlimit(Resource::Nofile, raised).is_ok() { raised } else { limit };
+        let descriptors = limit.current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        Self::of(descriptors, workers, wanted)
+    }
+
+    fn of(descriptors: usize, workers: usize, wanted: Option<usize>) -> Self {
+        let beside = (descriptors.saturating_sub(SCARCE) / 8).min(RESERVED_BESIDE);
+        let reserved = RESERVED + workers.saturating_mul(RESERVED_BY_WORKER) + beside;
+        // A client's connection may need one to the upstream.
+        let most = (descriptors.saturating_sub(reserved) / 2).max(1);
+        Self { clients: wanted.unwrap_or(CLIENTS_USUAL).min(most) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_shared_out() {
+        // Descriptors, workers, wanted connections; client connections.
+        for (descriptors, workers, wanted, clients) in [
+            (1, 2, None, 1),
+            (64, 2, None, 8),
+            (64, 2, Some(7), 7),
+            (64, 2, Some(9), 8),
+            (1024, 2, None, 440),
+            (1024, 2, Some(10_000), 440),
+            (20_000, 2, None, 9_928),
+            (65_536, 4, None, 10_000),
+            (65_536, 4, Some(30_000), 30_000),
+            (usize::MAX, 1024, None, 10_000),
+        ] {
+            let shares = Shares::of(descriptors, workers, wanted);
+            assert_eq!(shares, Shares { clients }, "{descriptors} {workers} {wanted:?}");
+        }
+    }
 }

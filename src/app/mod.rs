@@ -37,6 +37,7 @@ use crate::store::snapshot::Secret;
 use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
 use control::Control;
+use descriptors::Shares;
 use jwks::Jwks;
 use keep::{Beginning, Keeper};
 use listeners::{Inherited, Listeners};
@@ -87,8 +88,8 @@ pub struct App {
     jwks: Arc<Jwks>,
     grace: Duration,
     workers: usize,
-    /// As configured; the workers go by what the descriptors suffice for.
-    wanted_connections: usize,
+    /// As configured, if it is; the workers go by what the descriptors suffice for.
+    wanted_connections: Option<usize>,
     /// If there is a file to reload.
     reloader: Option<Reloader>,
     secret: Secret,
@@ -126,15 +127,23 @@ impl App {
 
         let (workers, grace) = (config.fixed.workers, config.fixed.shutdown_grace);
         let wanted_connections = config.fixed.max_connections;
-        let max_connections = wanted_connections.min(descriptors::connections_that_fit(workers));
+        let shares = Shares::take(workers, wanted_connections);
         let as_is = AsIs::of(&config);
         let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config, &metrics, None, false)));
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);
         let reloads = watch::Sender::new(());
         let clients = Crowd::default();
-        let shared =
-            Arc::new(Shared { gate, metrics, current, reloads, connections, max_connections, clients, draining });
+        let shared = Arc::new(Shared {
+            gate,
+            metrics,
+            current,
+            reloads,
+            connections,
+            max_connections: shares.clients,
+            clients,
+            draining,
+        });
         let beside = Beside { operators: Arc::clone(&operators), jwks: Arc::clone(&jwks) };
         let reloader = source.map(|source| Reloader::new(source, as_is, Arc::clone(&shared), beside, changes));
         Ok(Self {
@@ -174,8 +183,7 @@ impl App {
     pub fn run(self, logs: Option<&LogGuard>, beside: impl Future<Output = ()>) -> Result<(), AppError> {
         count_panics(&self.shared.metrics);
         let max_connections = self.shared.max_connections;
-        if max_connections < self.wanted_connections {
-            let wanted = self.wanted_connections;
+        if let Some(wanted) = self.wanted_connections.filter(|wanted| *wanted > max_connections) {
             tracing::warn!(wanted, max_connections, "fewer connections, for want of file descriptors (ulimit -n)");
         }
         let runtime = Builder::new_current_thread().enable_all().build();

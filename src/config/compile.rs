@@ -113,7 +113,7 @@ fn fixed(
         unix_mode: unix_mode?.into_inner(),
         takeover: takeover?.map(Located::into_inner),
         workers,
-        max_connections: max_connections?.into_inner(),
+        max_connections: max_connections.map(Located::into_inner),
         shutdown_grace: shutdown_grace?,
     })
 }

@@ -282,7 +282,7 @@ fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstr
         cap: None,
         resolve: Resolve::Off,
         rewrite_host: rewrite_host?,
-        max_idle: max_idle?.into_inner(),
+        max_idle: max_idle.map(Located::into_inner),
         idle_timeout: idle_timeout?,
         proxy_protocol: proxy_protocol?,
         upgrades: upgrades?,

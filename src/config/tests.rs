@@ -133,7 +133,7 @@ fn what_is_not_written_has_its_default() {
 fn a_full_configuration_becomes_what_it_says() {
     let config = compile(&std::fs::read_to_string("config/full.toml").unwrap()).unwrap();
     assert_eq!(config.fixed.listen.len(), 2);
-    assert_eq!((config.fixed.workers, config.fixed.max_connections), (4, 10_000));
+    assert_eq!((config.fixed.workers, config.fixed.max_connections), (4, Some(10_000)));
     assert_eq!(config.fixed.shutdown_grace, Duration::from_secs(30));
     assert_eq!(config.proxy.upstreams[0].endpoints[0].to_string(), "http://127.0.0.1:9000");
     assert_eq!(config.proxy.timeouts.keep_alive, Duration::from_secs(75));

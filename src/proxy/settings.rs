@@ -30,8 +30,8 @@ pub struct Fixed {
     pub takeover: Option<PathBuf>,
     /// Threads, each with a listener and an upstream pool of its own.
     pub workers: usize,
-    /// Connections open at once, over all workers.
-    pub max_connections: usize,
+    /// Connections open at once, over all workers; none for what the descriptors suffice for.
+    pub max_connections: Option<usize>,
     /// How long what runs may go on after a signal to stop.
     pub shutdown_grace: Duration,
 }
@@ -82,8 +82,8 @@ pub struct Upstream {
     pub resolve: Resolve,
     /// How many connections each endpoint may have; none for no bound.
     pub cap: Option<Cap>,
-    /// Idle connections kept by each worker to each endpoint.
-    pub max_idle: usize,
+    /// Idle connections kept by each worker to each endpoint; none for as many as were in use at once.
+    pub max_idle: Option<usize>,
     /// How long a connection is kept idle.
     pub idle_timeout: Duration,
     /// With which header each connection begins, if with any.

@@ -250,14 +250,14 @@ fn bytes_that_nobody_asked_for_answer_nobody() {
     }
 }
 
-#[test]
-fn few_descriptors_mean_few_connections() {
+/// The first line that Weir logs with `descriptors`, and `server` in its `[server]`.
+fn first_line(descriptors: usize, server: &str) -> String {
     let upstream = Upstream::start();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("weir.toml");
-    std::fs::write(&file, Weir::config(&upstream, "", NEVER)).unwrap();
+    std::fs::write(&file, Weir::config(&upstream, server, NEVER)).unwrap();
     let mut weir = Command::new("sh")
-        .args(["-c", "ulimit -n 64; exec \"$0\" run --config \"$1\"", env!("CARGO_BIN_EXE_weir")])
+        .args(["-c", &format!("ulimit -n {descriptors}; exec \"$0\" run --config \"$1\""), env!("CARGO_BIN_EXE_weir")])
         .arg(&file)
         .stderr(Stdio::piped())
         .spawn()
@@ -266,6 +266,20 @@ fn few_descriptors_mean_few_connections() {
     BufReader::new(weir.stderr.take().unwrap()).read_line(&mut first_line).unwrap();
     weir.kill().unwrap();
     weir.wait().unwrap();
+    first_line
+}
+
+#[test]
+fn few_descriptors_mean_few_connections() {
     // 64, less 32 and 8 for each of two workers, at two a connection.
-    assert!(first_line.contains("\"wanted\":10000,\"max_connections\":8"), "{first_line}");
+    let line = first_line(64, "max_connections = 10000");
+    assert!(line.contains("\"wanted\":10000,\"max_connections\":8"), "{line}");
+}
+
+#[test]
+fn connections_that_nobody_asked_for_are_not_missed() {
+    for (descriptors, server) in [(64, ""), (1024, ""), (1024, "max_connections = 400")] {
+        let line = first_line(descriptors, server);
+        assert!(line.contains("\"level\":\"INFO\"") && !line.contains("descriptors"), "{descriptors} {server}: {line}");
+    }
 }

@@ -35,7 +35,7 @@ fn what_is_right_becomes_upstreams() {
     let [a, b] = &config.proxy.upstreams[..] else { panic!("{config:?}") };
     let endpoints: Vec<_> = a.endpoints.iter().map(ToString::to_string).collect();
     assert_eq!((a.name.as_deref(), endpoints), (Some("a"), vec!["http://[::1]:81".to_owned(), "unix:/a".to_owned()]));
-    assert!(a.rewrite_host && a.max_idle == 0 && !b.rewrite_host && b.max_idle == 64);
+    assert!(a.rewrite_host && a.max_idle == Some(0) && !b.rewrite_host && b.max_idle.is_none());
     assert!(config.proxy.routes.is_some());
 
     for (text, balance) in [

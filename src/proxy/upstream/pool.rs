@@ -40,7 +40,7 @@ pub(super) struct PoolSpec {
     pub(super) endpoint: Endpoint,
     pub(super) tls: Option<ClientTls>,
     pub(super) protocol: Protocol,
-    pub(super) max_idle: usize,
+    pub(super) max_idle: Option<usize>,
     pub(super) idle_timeout: Duration,
     pub(super) connect_timeout: Duration,
     /// Whether requests may have to wait for its connections.
@@ -133,7 +133,7 @@ impl Pool {
 
     fn keep(&self, mut connection: Box<Connection>) {
         let mut idle = self.idle.borrow_mut();
-        let has_room = !self.is_closed.get() && idle.len() < self.spec.max_idle;
+        let has_room = !self.is_closed.get() && self.spec.max_idle.is_none_or(|most| idle.len() < most);
         if has_room && connection.is_reusable() {
             connection.idle_since = Some(self.sweeps.get());
             connection.input.release(&self.buffers);

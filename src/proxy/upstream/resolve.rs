@@ -215,7 +215,7 @@ mod tests {
             resolve: Resolve::Ttl,
             cap: None,
             rewrite_host: false,
-            max_idle: 1,
+            max_idle: Some(1),
             idle_timeout: second,
             proxy_protocol: None,
             upgrades: Upgrades::default(),

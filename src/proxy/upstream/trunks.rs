@@ -150,7 +150,8 @@ impl Pool {
 
     /// Closes what is idle beyond what may be.
     fn close_surplus(&self) {
-        let at_most = if self.is_closed() { 0 } else { self.spec.max_idle };
+        let at_most = if self.is_closed() { Some(0) } else { self.spec.max_idle };
+        let Some(at_most) = at_most else { return };
         let open = self.trunks.open.borrow();
         let idle = open.iter().filter(|trunk| trunk.is_idle() && trunk.is_open());
         idle.skip(at_most).for_each(|trunk| trunk.leave());

@@ -1,0 +1,82 @@
+//! Connections to the service that are kept for the next request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Barrier;
+use tokio::time::timeout;
+
+use crate::ops::until;
+use crate::support::{NEVER, PATIENCE, Weir};
+
+const IN_FLIGHT: usize = 500;
+const ROUNDS: usize = 12;
+
+/// Connections that a service has seen.
+#[derive(Default)]
+struct Seen {
+    ever: AtomicUsize,
+    open: AtomicUsize,
+}
+
+/// Answers on each connection once `IN_FLIGHT` requests are there.
+async fn serve(listener: TcpListener, seen: Arc<Seen>) {
+    let together = Arc::new(Barrier::new(IN_FLIGHT));
+    while let Ok((mut socket, _)) = listener.accept().await {
+        seen.ever.fetch_add(1, Ordering::SeqCst);
+        seen.open.fetch_add(1, Ordering::SeqCst);
+        let (seen, together) = (Arc::clone(&seen), Arc::clone(&together));
+        tokio::spawn(async move {
+            while read_head(&mut socket).await {
+                together.wait().await;
+                if socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.is_err() {
+                    break;
+                }
+            }
+            seen.open.fetch_sub(1, Ordering::SeqCst);
+        });
+    }
+}
+
+/// Reads to the end of a head; `false` at the end of the stream.
+async fn read_head(socket: &mut TcpStream) -> bool {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        if !matches!(socket.read_buf(&mut head).await, Ok(1..)) {
+            return false;
+        }
+    }
+    true
+}
+
+#[tokio::test]
+async fn connections_that_a_steady_load_needs_are_kept_and_then_given_back() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let seen = Arc::<Seen>::default();
+    tokio::spawn(serve(listener, Arc::clone(&seen)));
+    let weir = Weir::with(&format!("[upstream]\nurl = \"{url}\"\nidle_timeout = \"1s\"\n{NEVER}"));
+    let clients: Vec<_> = (0..IN_FLIGHT)
+        .map(|_| {
+            let address = weir.address();
+            tokio::spawn(async move {
+                let mut socket = TcpStream::connect(address).await.unwrap();
+                for _ in 0..ROUNDS {
+                    socket.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+                    assert!(read_head(&mut socket).await);
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        timeout(PATIENCE, client).await.expect("in time").unwrap();
+    }
+    let opened = seen.ever.load(Ordering::SeqCst);
+    assert!((IN_FLIGHT..=600).contains(&opened), "{opened} connections for {IN_FLIGHT} requests in flight");
+    // The rest of the test blocks; the service goes on meanwhile.
+    tokio::task::spawn_blocking(move || until("idle ones are closed", || seen.open.load(Ordering::SeqCst) == 0))
+        .await
+        .unwrap();
+}
