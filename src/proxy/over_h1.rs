@@ -15,9 +15,10 @@ use super::answer::{self, Asked, Upstream};
 use super::buffer::Buffer;
 use super::connection::last_call;
 use super::deadline::Deadline;
+use super::encode::Encoder;
 use super::h1::{Head, HeadFault, Limits};
 use super::peer::Peer;
-use super::relay::poll_relay;
+use super::relay::{Unfinished, poll_relay};
 use super::request::{Protocol, Request};
 use super::service::{self, Life, Passed, Stop};
 use super::settings::Bounds;
@@ -27,7 +28,7 @@ use super::tunnel::{self, Client, Counted, Ended, Patience, Switched};
 use super::upgrade::{self, Upgrade};
 use super::upstream::{Arrived, Exchange, ExchangeError};
 use super::view::View;
-use super::wire::{HeadBytes, Said, Wire};
+use super::wire::{CutEnd, HeadBytes, Said, Wire};
 use super::worker::{Stage, Worker};
 use crate::time;
 
@@ -87,6 +88,7 @@ pub(super) async fn serve(
                 session.requests_left -= 1;
             }
             After::End => break,
+            After::Cut(end) => return session.wire.cut(end, LINGER).await,
             After::Break => return,
             // Boxed, so that the usual connection is smaller.
             After::Switch(switched) => {
@@ -113,7 +115,9 @@ enum After {
     Next(Instant),
     /// The client may still be sending.
     End,
-    /// Nobody is left, or the answer is not whole: closed at once.
+    /// The response ended too early, and the client must see that.
+    Cut(CutEnd),
+    /// Nobody is left: closed at once.
     Break,
     /// It speaks another protocol from now on.
     Switch(Box<Switched>),
@@ -249,8 +253,13 @@ impl Session<'_> {
         if let Some(mut bill) = bill {
             bill.sent(exchange.body_bytes());
         }
-        if relayed.is_err() {
-            return After::Break;
+        match relayed {
+            Ok(()) => {}
+            Err(Unfinished::Abandoned) => return After::Break,
+            Err(Unfinished::Cut) => {
+                let is_until_end = matches!(encoder, Encoder::Raw) && exchange.left().is_none();
+                return After::Cut(if is_until_end { CutEnd::Reset } else { CutEnd::Closed });
+            }
         }
         if !keeps_alive || !(wire.has_read_all() || wire.skip_body()) {
             return After::End;

@@ -104,6 +104,17 @@ impl Stream {
         let _ = timeout(at_most, discard).await;
     }
 
+    /// Ends our side in the middle of a message. TLS gets no `close_notify`, which tells the client (RFC 8446, section
+    /// 6.1). Without TLS and with `by_reset`, dropping the socket resets the connection; returns whether it will.
+    pub(super) fn cut(&self, by_reset: bool) -> bool {
+        let socket = SockRef::from(self.socket());
+        if by_reset && matches!(self, Self::Plain(_)) {
+            return socket.set_linger(Some(Duration::ZERO)).is_ok();
+        }
+        let _ = socket.shutdown(std::net::Shutdown::Write);
+        false
+    }
+
     /// Says that nothing more comes from us.
     pub(super) fn finish(&mut self, buffers: &Buffers) {
         if let Self::Tls(tls) = self {

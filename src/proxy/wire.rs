@@ -74,6 +74,15 @@ pub(super) enum Said {
     Nothing,
 }
 
+/// How a client sees that a response is not whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CutEnd {
+    /// The connection closes before the announced length, or before the last chunk.
+    Closed,
+    /// The end of the connection would be the end of the body, so it is reset instead.
+    Reset,
+}
+
 impl Wire {
     /// A connection that began at `since`, on which `first` has been read.
     pub(super) fn new(stream: Stream, first: Buffer, since: Instant, limits: Limits, buffers: Rc<Buffers>) -> Self {
@@ -256,6 +265,17 @@ impl Wire {
     /// answer it with a reset that destroys the answer on its way (RFC 9112, section 9.6).
     pub(super) async fn linger(&mut self, at_most: Duration) {
         self.stream.finish(&self.buffers);
+        self.discard(at_most).await;
+    }
+
+    /// After a response that is not whole: closes our side so that the client can tell.
+    pub(super) async fn cut(&mut self, end: CutEnd, at_most: Duration) {
+        if !self.stream.cut(end == CutEnd::Reset) {
+            self.discard(at_most).await;
+        }
+    }
+
+    async fn discard(&self, at_most: Duration) {
         let socket = self.stream.socket();
         let may_send = !self.requests.decoder().has_ended() || !self.input.is_empty();
         if !may_send && !socket.try_read(&mut [0; 1]).is_ok_and(|len| len > 0) {

@@ -26,6 +26,7 @@ mod sealed;
 
 mod beyond;
 mod bounds;
+mod cuts;
 mod failures;
 mod grpc;
 mod h2;

@@ -13,10 +13,10 @@ use std::error::Error;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use tokio::task::{JoinHandle, spawn_local};
@@ -28,6 +28,7 @@ use super::super::hop;
 use super::super::over_h2::StreamBody;
 use super::super::upstream::Exchange;
 use super::InFlight;
+use super::piece::{Piece, Queue};
 use crate::gate::Bill;
 use crate::time;
 
@@ -74,6 +75,8 @@ struct Relay {
     owes_trailers: bool,
     /// Why it broke off after the piece that was last handed over.
     broken: Option<&'static str>,
+    /// What was handed over and has not gone out.
+    queue: Rc<Queue>,
 }
 
 /// Pieces of the upstream's are put together up to this much, as far as they are there: each costs a frame and a
@@ -97,7 +100,8 @@ impl AnswerBody {
             return Self::own(Bytes::new(), in_flight);
         }
         let has_sent = exchange.has_sent();
-        let relay = Relay { exchange, bill, deadline: Deadline::default(), owes_trailers: false, broken: None };
+        let (deadline, queue) = (Deadline::default(), Rc::default());
+        let relay = Relay { exchange, bill, deadline, owes_trailers: false, broken: None, queue };
         let shared =
             Rc::new(Shared { relay: RefCell::new(Some(relay)), due: Cell::new(None), waits: RefCell::default() });
         let upload = (!has_sent).then(|| spawn_local(send_on(Rc::downgrade(&shared), request)));
@@ -106,20 +110,34 @@ impl AnswerBody {
 }
 
 impl Relay {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Self { exchange, bill, deadline, owes_trailers, broken } = self;
+    /// The next frame. After the upstream breaks off, everything that came from it is sent before the stream is reset.
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
+        let cause = match self.broken {
+            Some(cause) => cause,
+            None => match ready!(self.poll_next(cx)) {
+                Some(Err(cause)) => *self.broken.insert(cause),
+                frame => return Poll::Ready(frame.map(|frame| frame.map_err(Into::into))),
+            },
+        };
+        if !self.queue.was_used() {
+            // An empty piece, behind which the head has gone out.
+            return Poll::Ready(Some(Ok(Frame::data(Piece::through(&self.queue, Bytes::new())))));
+        }
+        ready!(self.queue.poll_empty(cx));
+        Poll::Ready(Some(Err(cause.into())))
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, &'static str>>> {
+        let Self { exchange, bill, deadline, owes_trailers, broken, queue } = self;
         if std::mem::take(owes_trailers) {
             return Poll::Ready(trailers(exchange).map(|trailers| Ok(Frame::trailers(trailers))));
-        }
-        if let Some(cause) = broken.take() {
-            return Poll::Ready(Some(Err(cause.into())));
         }
         if exchange.has_ended() {
             return Poll::Ready(None);
         }
         // An upstream that always has more would never be waited for.
         if exchange.total_at().is_some_and(|at| at <= time::instant_now()) {
-            return Poll::Ready(Some(Err(exchange.give_up("it did not finish in time").into())));
+            return Poll::Ready(Some(Err(exchange.give_up("it did not finish in time"))));
         }
         let mut out = Vec::new();
         let polled = loop {
@@ -144,16 +162,14 @@ impl Relay {
                     None if out.is_empty() => Poll::Ready(None),
                     trailers => {
                         *owes_trailers = trailers.is_some();
-                        Poll::Ready(Some(Ok(Frame::data(out.into()))))
+                        Poll::Ready(Some(Ok(Frame::data(Piece::through(queue, out.into())))))
                     }
                 }
             }
-            Poll::Ready(Err(cause)) => Poll::Ready(Some(Err(cause.into()))),
+            Poll::Ready(Err(cause)) => Poll::Ready(Some(Err(cause))),
             // Whoever waits for a request that has no end answers nothing more.
-            Poll::Pending if exchange.is_cut() => {
-                Poll::Ready(Some(Err(exchange.give_up("its request was cut off").into())))
-            }
-            Poll::Pending => exchange.poll_overdue(cx, deadline).map(|cause| Some(Err(cause.into()))),
+            Poll::Pending if exchange.is_cut() => Poll::Ready(Some(Err(exchange.give_up("its request was cut off")))),
+            Poll::Pending => exchange.poll_overdue(cx, deadline).map(|cause| Some(Err(cause))),
         }
     }
 
@@ -178,12 +194,12 @@ fn trailers(exchange: &Exchange) -> Option<HeaderMap> {
 }
 
 impl Body for AnswerBody {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
         match &mut self.source {
-            Source::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Source::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(Piece::new(bytes))))),
             Source::Upstream { shared, watch, upload } => {
                 let mut relay = shared.relay.borrow_mut();
                 let Some(relay) = &mut *relay else {
@@ -192,10 +208,12 @@ impl Body for AnswerBody {
                 let polled = relay.poll_frame(cx);
                 let has_more = polled.is_ready() && !relay.is_end_stream();
                 let len = match &polled {
-                    Poll::Ready(Some(Ok(frame))) => frame.data_ref().map_or(0, Bytes::len),
+                    Poll::Ready(Some(Ok(frame))) => frame.data_ref().map_or(0, Buf::remaining),
                     _ => 0,
                 };
-                shared.due.set(has_more.then(|| time::instant_now() + relay.exchange.time_to_take(len)));
+                if has_more || relay.broken.is_none() {
+                    shared.due.set(has_more.then(|| time::instant_now() + relay.exchange.time_to_take(len)));
+                }
                 shared.waits.replace(Some(cx.waker().clone()).filter(|_| upload.is_some() && polled.is_pending()));
                 if has_more && watch.is_none() {
                     let (idle, total_at) = (relay.exchange.time_to_take(0), relay.exchange.total_at());
@@ -260,6 +278,7 @@ async fn watch_over(shared: Weak<Shared>, idle: Duration, total_at: Option<Insta
         if at <= now {
             if let Some(mut relay) = shared.upgrade().and_then(|shared| shared.relay.take()) {
                 relay.exchange.give_up_untaken();
+                relay.queue.wake();
             }
             return;
         }

@@ -6,6 +6,7 @@
 
 mod answer;
 mod io;
+mod piece;
 mod streams;
 mod tunnel;
 

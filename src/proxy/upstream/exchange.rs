@@ -44,6 +44,8 @@ pub(in super::super) struct Exchange {
     back: Option<Box<Back>>,
     wanted: Wanted,
     head: Option<ResponseHead>,
+    /// The response broke off.
+    is_broken: bool,
     /// Bytes of the response's body so far.
     body_bytes: u64,
     handed_over: Instant,
@@ -79,6 +81,7 @@ impl Exchange {
             back: None,
             wanted,
             head: None,
+            is_broken: false,
             body_bytes: 0,
             handed_over: now,
             moved_at: now,
@@ -266,6 +269,11 @@ impl Exchange {
         self.way.has_ended()
     }
 
+    /// Whether the response broke off before its end.
+    pub(in super::super) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
     /// The fields after the body, once that has ended.
     pub(in super::super) fn trailers(&self) -> Option<&FieldBuf> {
         self.way.trailers()
@@ -335,6 +343,7 @@ impl Exchange {
     pub(in super::super) fn give_up(&mut self, cause: &'static str) -> &'static str {
         self.way.abandon(false);
         self.origin = None;
+        self.is_broken = true;
         self.upstream.count_broken(cause);
         cause
     }

@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Empty};
 use rustls::version::{TLS12, TLS13};
 
 use super::{BOTH, HOST, Lab};
+use crate::cuts::{PIECE, ROUNDS, cutting};
 use crate::ops::until;
 use crate::support::{NEVER, TlsClient, Upstream, connect_tls, over_h2_tls, trusting};
 
@@ -317,4 +318,20 @@ fn a_drain_finishes_what_runs() {
     assert_eq!((answer.text().as_str(), answer.header("connection")), ("hello", Some("close")));
     assert_eq!(ends(&mut running), b"");
     assert_eq!(lab.weir.wait(), Some(0));
+}
+
+/// Without `close_notify`: the client can tell that the response is not whole, also where it has no length.
+#[test]
+fn a_response_that_breaks_off_ends_without_close_notify() {
+    let lab = Lab::with(cutting(PIECE), "", "", NEVER, &[]);
+    for version in ["1.1", "1.0"] {
+        for round in 0..ROUNDS {
+            let mut client = lab.client();
+            client.send(format!("GET /now HTTP/{version}\r\nhost: a\r\n\r\n"));
+            assert_eq!(client.head().unwrap().status, 200, "{round}");
+            let mut rest = Vec::new();
+            let ended = client.reader().read_to_end(&mut rest).map_err(|error| error.kind());
+            assert_eq!((ended, &rest[..]), (Err(ErrorKind::UnexpectedEof), &b"abc"[..]), "{round}");
+        }
+    }
 }
