@@ -29,7 +29,7 @@ use tokio::runtime::Builder;
 use tokio::sync::{mpsc, watch};
 
 use crate::admin::Overrides;
-use crate::config::Config;
+use crate::config::{Config, Diagnostics};
 use crate::gate::Gate;
 use crate::proxy::{self, Listen, Listener, Shared, Stage};
 use crate::store::Crowd;
@@ -88,6 +88,8 @@ pub struct App {
     jwks: Arc<Jwks>,
     grace: Duration,
     workers: usize,
+    /// About the configuration; logged once logs are written.
+    warnings: Diagnostics,
     /// As configured, if it is; the workers go by what the descriptors suffice for.
     wanted_connections: Option<usize>,
     /// If there is a file to reload.
@@ -129,6 +131,7 @@ impl App {
         let wanted_connections = config.fixed.max_connections;
         let shares = Shares::take(workers, wanted_connections);
         let as_is = AsIs::of(&config);
+        let warnings = config.warnings.clone();
         let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config, &metrics, None, false)));
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);
@@ -154,6 +157,7 @@ impl App {
             jwks,
             grace,
             workers,
+            warnings,
             wanted_connections,
             reloader,
             secret,
@@ -182,6 +186,7 @@ impl App {
     /// runs on the control runtime; the loss of log lines is counted if `logs` are given.
     pub fn run(self, logs: Option<&LogGuard>, beside: impl Future<Output = ()>) -> Result<(), AppError> {
         count_panics(&self.shared.metrics);
+        reload::log_warnings(&self.warnings);
         let max_connections = self.shared.max_connections;
         if let Some(wanted) = self.wanted_connections.filter(|wanted| *wanted > max_connections) {
             tracing::warn!(wanted, max_connections, "fewer connections, for want of file descriptors (ulimit -n)");

@@ -21,7 +21,7 @@ use super::jwks::Jwks;
 use super::operators::Operators;
 use super::systemd;
 use crate::admin::{Change, ChangeError, Edit, Override};
-use crate::config::{self, Changed, Config, Diagnostics, Sources};
+use crate::config::{self, Changed, Config, Diagnostics, Finding, Sources};
 use crate::gate::Gate;
 use crate::proxy::settings::Fixed;
 use crate::proxy::{Current, Listen, Shared};
@@ -193,10 +193,11 @@ impl Reloader {
     fn reload(&mut self) {
         match config::load(&self.source) {
             Ok(config) => {
-                let read = config.sources.clone();
+                let (read, warnings) = (config.sources.clone(), config.warnings.clone());
                 self.adopt(self.keep_overrides(config));
                 self.tried = read;
                 self.tell_reloaded();
+                log_warnings(&warnings);
             }
             Err(diagnostics) => {
                 self.shared.metrics.reload_successful.set(0);
@@ -289,6 +290,18 @@ impl Reloader {
         }
         self.left_out = left_out;
         is_alike
+    }
+}
+
+/// Logs each warning with its place.
+pub(super) fn log_warnings(warnings: &Diagnostics) {
+    let (findings, more) = warnings.findings();
+    for Finding { code, title, file, at, .. } in findings {
+        let (line, column) = at.unzip();
+        tracing::warn!(file, line, column, code, "{title}");
+    }
+    if more > 0 {
+        tracing::warn!(more, "more warnings about the configuration");
     }
 }
 

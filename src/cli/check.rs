@@ -3,21 +3,32 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::{FAILURE, complain, invalid, say};
+use super::{FAILURE, INVALID_CONFIGURATION, complain, invalid, say};
 use crate::config;
 
-pub(super) fn check(file: &Path) -> ExitCode {
-    match config::load(file) {
-        Ok(config) => {
-            let (limits, file) = (config.policy.limits().len(), file.display());
-            match config.run_time.left_out {
-                None => say(&format_args!("{file}: valid; limits: {limits}")),
-                Some(problems) => {
-                    let _ = say(&format_args!("{file}: valid, but for overrides set at run time; limits: {limits}"));
-                    complain(&problems, FAILURE)
-                }
-            }
+/// Shows errors, or warnings and the verdict. With `strict`, a warning makes the configuration invalid.
+pub(super) fn check(file: &Path, strict: bool) -> ExitCode {
+    let config = match config::load(file) {
+        Ok(config) => config,
+        Err(diagnostics) => return invalid(&diagnostics),
+    };
+    let (limits, file) = (config.policy.limits().len(), file.display());
+    let warned = match config.warnings.len() {
+        0 => String::new(),
+        1 => ", with 1 warning".to_owned(),
+        count => format!(", with {count} warnings"),
+    };
+    if !config.warnings.is_empty() {
+        complain(&config.warnings, FAILURE);
+    }
+    match config.run_time.left_out {
+        _ if strict && !warned.is_empty() => {
+            complain(&format_args!("\nweir: {file}: invalid{warned}, because of --strict"), INVALID_CONFIGURATION)
         }
-        Err(diagnostics) => invalid(&diagnostics),
+        None => say(&format_args!("{file}: valid{warned}; limits: {limits}")),
+        Some(problems) => {
+            let _ = say(&format_args!("{file}: valid{warned}, but for overrides set at run time; limits: {limits}"));
+            complain(&problems, FAILURE)
+        }
     }
 }

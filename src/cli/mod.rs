@@ -40,6 +40,9 @@ enum What {
     Check {
         /// The file.
         file: PathBuf,
+        /// Treat warnings as errors: exit code 3.
+        #[arg(long)]
+        strict: bool,
     },
     /// Show what Weir does, with a small service of its own; needs no file.
     Demo {
@@ -66,7 +69,7 @@ const INVALID_CONFIGURATION: u8 = 3;
 pub fn main() -> ExitCode {
     match Command::parse().what {
         What::Run { config } => run::run(&config),
-        What::Check { file } => check::check(&file),
+        What::Check { file, strict } => check::check(&file, strict),
         What::Demo { listen } => demo::demo(listen),
         What::Explain(asked) => explain::explain(*asked),
         What::Healthcheck { admin, means } => healthcheck::healthcheck(&admin, &means),

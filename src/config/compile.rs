@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use toml::de::DeTable;
 
+use super::compile_warnings::of_everyone;
 use super::context::Context;
 use super::diagnostics::Problem;
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
 use super::{
-    Config, RunTime, Sources, compile_access, compile_admin, compile_identity, compile_limit, compile_route,
-    compile_snapshot, compile_takeover, compile_tls, compile_upstream,
+    Config, Diagnostics, RunTime, Sources, compile_access, compile_admin, compile_identity, compile_limit,
+    compile_route, compile_snapshot, compile_takeover, compile_tls, compile_upstream, compile_warnings,
 };
 use crate::gate::HoldCaps;
 use crate::policy::Policy;
@@ -31,10 +32,8 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let server = root.table("server");
     let listen = server.list("listen", |text| units::listen(text, context.dir));
     let takeover = compile_takeover::takeover(&server);
-    let client_ip = client_ip(&server);
     let bounds = bounds(&server);
     let forwarded = server.switch("forwarded");
-    let slashes = server.switch("merge_slashes").map(|merge| if merge { Slashes::Merge } else { Slashes::Keep });
     let proxied_from = proxied_from(&server.table("proxy_protocol"));
     let tls_table = server.table("tls");
     let tls = compile_tls::tls(&tls_table);
@@ -54,19 +53,12 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let fixed = fixed(&server, listen.as_deref(), takeover);
     let headers = root.table("headers");
     let profiles = profiles(&headers);
-    let free_preflights = headers.switch("free_preflights");
     let hold = hold(&root.table("hold"));
     let max_tokens = root.table("tokens").count("max_cached");
     let snapshot = compile_snapshot::snapshot(&root.table("snapshot"), &admin_table);
     let log = log(&root.table("log"));
 
-    let (names, identities) = compile_identity::identities(&root.table("identity"), tls_table.has("client_ca"));
-    let (plans, identities) = compile_access::plans(&root, &names, identities);
-    let access = compile_access::access(&root, &names);
-    let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
-    // What is a path under the other is one under this: no problem follows from another.
-    let paths = slashes.unwrap_or(Slashes::Keep);
-    let limits = compile_limit::limits(&root, &names, ipv6_prefix, paths);
+    let policy = policy(&root, &server, &headers, tls_table.has("client_ca"));
     let admin = admin?;
 
     Some(Config {
@@ -82,9 +74,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
             forwarded: forwarded?,
             profiles: profiles?,
         },
-        policy: Policy::new(limits?, identities?, client_ip?, free_preflights?)
-            .with_slashes(slashes?)
-            .with_access(access, plans?),
+        policy: policy?,
         hold: hold?,
         max_tokens: max_tokens?.into_inner(),
         admin_listen: admin_listen?.into_inner(),
@@ -92,9 +82,30 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
         admin_tls: admin.1,
         snapshot: snapshot?,
         run_time: RunTime::default(),
+        warnings: Diagnostics::default(),
         log: log?,
         sources: Sources::default(),
     })
+}
+
+/// Identities, plans, lists and limits. `shows_certificates` says whether clients may show any.
+fn policy(root: &Table<'_>, server: &Table<'_>, headers: &Table<'_>, shows_certificates: bool) -> Option<Policy> {
+    let client_ip = client_ip(server);
+    let slashes = server.switch("merge_slashes").map(|merge| if merge { Slashes::Merge } else { Slashes::Keep });
+    let free_preflights = headers.switch("free_preflights");
+    let (names, identities) = compile_identity::identities(&root.table("identity"), shows_certificates);
+    let (plans, identities) = compile_access::plans(root, &names, identities);
+    let access = compile_access::access(root, &names);
+    let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
+    // What is a path under the other is one under this: no problem follows from another.
+    let paths = slashes.unwrap_or(Slashes::Keep);
+    let limits = compile_limit::limits(root, &names, ipv6_prefix, paths);
+    let policy = Policy::new(limits?, identities?, client_ip?, free_preflights?)
+        .with_slashes(slashes?)
+        .with_access(access, plans?);
+    compile_warnings::of_unused_identities(root, &names, &policy);
+    compile_warnings::of_shadowed(root, policy.limits());
+    Some(policy)
 }
 
 #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
@@ -120,6 +131,8 @@ fn fixed(
 
 fn client_ip(server: &Table<'_>) -> Option<ClientIpRules> {
     let trusted = server.list("trusted_proxies", units::network);
+    let consequence = "any client can choose the address that it is limited by";
+    of_everyone(server, "trusted_proxies", trusted.as_deref().unwrap_or_default(), "trusts_everyone", consequence);
     let header = address_header(server);
     let ipv6_prefix = server.count("ipv6_prefix");
     let trusted = trusted?.into_iter().map(Located::into_inner).collect();
@@ -148,7 +161,10 @@ fn proxied_from(table: &Table<'_>) -> Option<Box<[IpNet]>> {
     if !table.is_present() {
         return Some(Box::default());
     }
-    Some(table.list("from", units::network)?.into_iter().map(Located::into_inner).collect())
+    let from = table.list("from", units::network)?;
+    let consequence = "any client can choose the address that it is limited by";
+    of_everyone(table, "from", &from, "trusts_everyone", consequence);
+    Some(from.into_iter().map(Located::into_inner).collect())
 }
 
 fn bounds(server: &Table<'_>) -> Option<Bounds> {

@@ -9,6 +9,7 @@ use std::ops::Range;
 use http::HeaderName;
 
 use super::compile_identity::header_name;
+use super::compile_warnings::of_everyone;
 use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
@@ -95,7 +96,11 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> Option<Access> 
     let (mut networks, mut paths, mut values) = (Seen::new(), Seen::new(), Seen::new());
     for (key, rule) in [("deny", Rule::Deny), ("allow", Rule::Allow)] {
         let entries = table.table(key);
-        for network in entries.long_list("ip", units::network) {
+        let listed = entries.long_list("ip", units::network);
+        if rule == Rule::Allow {
+            of_everyone(&entries, "ip", &listed, "allows_everything", "no limit applies to any request");
+        }
+        for network in listed {
             let name = network.get_ref().to_string();
             let entry = Entry { name: Some(&name), rule, span: network.span() };
             if entry.is_first(&entries, "ip", access::canonical(*network.get_ref()), &mut networks) {
@@ -104,6 +109,10 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> Option<Access> 
         }
         for path in entries.long_list("path", pattern) {
             let entry = Entry { name: Some(path.get_ref().as_str()), rule, span: path.span() };
+            if rule == Rule::Allow && path.get_ref().matches_all() {
+                let fault = Fault::new("this is every path: no limit applies to any request");
+                entries.warn("path", path.span(), "allows_everything", fault);
+            }
             if entry.is_first(&entries, "path", shape(path.get_ref()), &mut paths) {
                 spec.paths.push((path.into_inner(), rule));
             }

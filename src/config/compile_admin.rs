@@ -2,6 +2,7 @@
 
 use super::compile_identity::secret_of;
 use super::compile_tls;
+use super::compile_warnings::of_folder;
 use super::diagnostics::Problem;
 use super::overrides::is_same;
 use super::reader::{Located, Table};
@@ -70,6 +71,8 @@ pub(super) fn overrides(table: &Table<'_>) {
     } else if context.own.is_some_and(|own| is_same(own, &context.path(path.get_ref()))) {
         let help = "Weir writes this file, and would overwrite the configuration".to_owned();
         table.fault("overrides", path.span(), Fault::new("is the configuration itself").help(Some(help)));
+    } else {
+        of_folder(table, "overrides", path.span(), &context.path(path.get_ref()));
     }
 }
 

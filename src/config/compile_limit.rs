@@ -11,6 +11,7 @@ use super::compile_beyond::{self, Beyond, Word};
 use super::compile_cost;
 use super::compile_identity::{BUILT_IN_PARTS, header_name};
 use super::compile_rule::Scheme;
+use super::compile_warnings::of_everyone;
 use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
@@ -71,7 +72,9 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Vec<Located<String>
     let mode = table.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
     let match_table = table.table("match");
     let matches = matches(&match_table);
-    let except = table.table("except").list("ip", units::network).unwrap_or_default();
+    let except_table = table.table("except");
+    let except = except_table.list("ip", units::network).unwrap_or_default();
+    of_everyone(&except_table, "ip", &except, "exempts_everyone", "this limit applies to no request");
     let key = key(table, identities, stage, match_table.has("path"));
     let beyond = compile_beyond::word(table);
     let scheme = Scheme::of(table, beyond.map(|word| word == Word::Hold));

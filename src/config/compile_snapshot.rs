@@ -1,5 +1,6 @@
 //! `[snapshot]`, and which limits are in it.
 
+use super::compile_warnings::of_folder;
 use super::diagnostics::Problem;
 use super::reader::Table;
 use super::units::Fault;
@@ -24,7 +25,9 @@ pub(super) fn snapshot(table: &Table<'_>, admin: &Table<'_>) -> Option<Option<Se
         let problem = Problem::new(path.span(), "`snapshot.path` and `admin.overrides` are the same file");
         table.context.note(problem.also(other.span(), "here"));
     }
-    Some(Some(Settings { path: table.context.path(path.get_ref()), every: every? }))
+    let file = table.context.path(path.get_ref());
+    of_folder(table, "path", path.span(), &file);
+    Some(Some(Settings { path: file, every: every? }))
 }
 
 /// What is spent under a limit that remembers for as long as this is kept unless it says otherwise: an hour.

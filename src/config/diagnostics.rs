@@ -1,6 +1,7 @@
-//! What is wrong with a configuration, shown where it is written.
+//! Errors and warnings about a configuration, shown where it is written.
 //!
-//! Finding problems is not done here, nor which text is secret: the source arrives with secrets struck out.
+//! Finding problems is not done here, nor which text is secret: the source arrives with secrets struck out. A check adds
+//! a warning by `Table::warn`, or by [`Problem::warning`] and `Context::note`.
 
 use std::ops::Range;
 use std::{error, fmt};
@@ -12,8 +13,8 @@ use super::Sources;
 /// More problems than these are counted only: each is searched for in the whole text, and nobody reads so many.
 const SHOWN_MAX: usize = 20;
 
-/// Everything that is wrong with a configuration, in the order it is written.
-#[derive(Clone, Debug)]
+/// Errors, or warnings, about a configuration, in the order it is written.
+#[derive(Clone, Debug, Default)]
 pub struct Diagnostics {
     name: String,
     source: String,
@@ -39,9 +40,37 @@ struct Place<'d> {
     span: Range<usize>,
 }
 
-/// One thing that is wrong.
+/// Whether a configuration with a problem can be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Severity {
+    /// It cannot.
+    #[default]
+    Error,
+    /// It can, but probably does not mean what its author wants.
+    Warning,
+}
+
+/// One problem without the text around it, as logs have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding<'d> {
+    /// Whether it is an error.
+    pub severity: Severity,
+    /// Its stable name; empty for an error.
+    pub code: &'static str,
+    /// The headline.
+    pub title: &'d str,
+    /// The file.
+    pub file: &'d str,
+    /// The line and the column, both from 1; `None` if it is about the file as a whole.
+    pub at: Option<(usize, usize)>,
+}
+
+/// One error or warning.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Problem {
+    pub(super) severity: Severity,
+    /// The stable name of a warning, which operators can search for; errors have none.
+    pub(super) code: &'static str,
     /// Where; `None` if it is not about any text.
     pub(super) span: Option<Range<usize>>,
     /// What is wrong.
@@ -59,6 +88,11 @@ pub(super) struct Problem {
 impl Problem {
     pub(super) fn new(span: Range<usize>, title: impl Into<String>) -> Self {
         Self { span: Some(span), title: title.into(), ..Self::default() }
+    }
+
+    /// A warning; the configuration stays valid. `code` is a stable name in `snake_case`.
+    pub(super) fn warning(code: &'static str, span: Range<usize>, title: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, code, ..Self::new(span, title) }
     }
 
     /// A problem with a file as a whole.
@@ -84,6 +118,10 @@ impl Problem {
     pub(super) fn absence(mut self) -> Self {
         self.absence = true;
         self
+    }
+
+    pub(super) fn is_warning(&self) -> bool {
+        self.severity == Severity::Warning
     }
 
     fn start(&self) -> usize {
@@ -117,7 +155,7 @@ impl Diagnostics {
         self.problems.len()
     }
 
-    /// Whether there are none, which no failed compilation returns.
+    /// Whether there are none. A failed compilation returns at least one.
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }
@@ -125,6 +163,18 @@ impl Diagnostics {
     /// The headline of each.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.problems.iter().map(|problem| problem.title.as_str())
+    }
+
+    /// The first of them, with their places, and how many follow.
+    pub fn findings(&self) -> (Vec<Finding<'_>>, usize) {
+        let shown = self.problems.iter().take(SHOWN_MAX).map(|problem| {
+            let &Problem { severity, code, ref title, .. } = problem;
+            let place = problem.span.as_ref().map(|span| self.place(span));
+            let at = place.as_ref().map(Place::line_and_column);
+            let file = place.map_or(&*self.name, |place| place.name);
+            Finding { severity, code, title, file, at }
+        });
+        (shown.collect(), self.problems.len().saturating_sub(SHOWN_MAX))
     }
 
     fn place(&self, span: &Range<usize>) -> Place<'_> {
@@ -137,7 +187,10 @@ impl Diagnostics {
     }
 
     fn render(&self, problem: &Problem) -> String {
-        let title = Level::ERROR.primary_title(problem.title.as_str());
+        let title = match problem.severity {
+            Severity::Error => Level::ERROR.primary_title(problem.title.as_str()),
+            Severity::Warning => Level::WARNING.primary_title(problem.title.as_str()).id(problem.code),
+        };
         let Some(span) = &problem.span else {
             return Renderer::plain().render(&[annotate_snippets::Group::with_title(title)]);
         };
@@ -160,6 +213,13 @@ impl Diagnostics {
 }
 
 impl<'d> Place<'d> {
+    /// Both from 1; a column counts characters.
+    fn line_and_column(&self) -> (usize, usize) {
+        let before = &self.source[..self.span.start];
+        let line = before.rfind('\n').map_or(before, |at| &before[at + 1..]);
+        (before.matches('\n').count() + 1, line.chars().count() + 1)
+    }
+
     /// The line of it, and perhaps of another span in the same file.
     fn snippet(
         &self,

@@ -15,6 +15,7 @@ mod compile_snapshot;
 mod compile_takeover;
 mod compile_tls;
 mod compile_upstream;
+mod compile_warnings;
 
 mod compile_allowed;
 mod compile_cost;
@@ -41,7 +42,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 pub use compile_limit::DEFAULT_LIMIT;
-pub use diagnostics::Diagnostics;
+pub use diagnostics::{Diagnostics, Finding, Severity};
 pub use overrides::{Changed, RunTime, change};
 pub use schema::{Kind, Opt, Preset, options, options_markdown};
 pub use sources::Sources;
@@ -73,6 +74,8 @@ pub struct Config {
     pub snapshot: Option<store::snapshot::Settings>,
     /// Overrides set at run time.
     pub run_time: RunTime,
+    /// Parts that are valid and probably not meant.
+    pub warnings: Diagnostics,
     /// Logs; only the access log changes on reload.
     pub log: telemetry::LogSettings,
     /// Files it was read from: itself, keys, secrets. A change of any is a reason to reload.

@@ -67,7 +67,8 @@ pub(super) struct Main<'a> {
 
 /// What one compilation came to.
 struct Attempt {
-    config: Result<Config, Vec<Problem>>,
+    /// With warnings, or why it failed.
+    config: Result<(Config, Vec<Problem>), Vec<Problem>>,
     secrets: Vec<Range<usize>>,
     sources: Sources,
 }
@@ -85,7 +86,10 @@ struct Entry<'d> {
 pub(super) fn compile(mut main: Main<'_>, given: Option<&str>) -> Result<Config, Diagnostics> {
     let Some(place) = file_of(&main) else {
         let Attempt { config, secrets, sources } = main.attempt(main.document, None);
-        return config.map_err(|problems| main.diagnostics(&secrets, problems).read_from(sources));
+        return match config {
+            Ok((config, warnings)) => Ok(Config { warnings: main.warnings(&secrets, warnings), ..config }),
+            Err(problems) => Err(main.diagnostics(&secrets, problems).read_from(sources)),
+        };
     };
     let name = place.display().to_string();
     let read = match given {
@@ -114,14 +118,15 @@ pub(super) fn compile(mut main: Main<'_>, given: Option<&str>) -> Result<Config,
     let mut entries = left.entries(table);
     let with_default = with_default(main.document, &entries);
     left.without_limit(&with_default, &mut entries);
-    let config = left.compile(&main, &with_default, &mut entries)?;
+    let (config, warnings) = left.compile(&main, &with_default, &mut entries)?;
     let overrides = entries.iter().map(Entry::said).collect();
     let left_out_count = left.count + entries.iter().filter(|entry| entry.why_not.is_some()).count();
     let behind = Behind { name, source: left.shown(&padded, table), from };
+    let warnings = main.warnings(&left.secrets, warnings).with(behind.clone());
     let left_out = (!left.problems.is_empty()).then(|| main.diagnostics(&left.secrets, left.problems).with(behind));
     let text = text.ok().filter(|_| is_read);
     let run_time = RunTime { file: Some(place), overrides, left_out, left_out_count, text };
-    Ok(Config { run_time, ..config })
+    Ok(Config { run_time, warnings, ..config })
 }
 
 /// The file that `admin.overrides` names; nothing is read from what is none, which is noted elsewhere.
@@ -170,15 +175,22 @@ impl Main<'_> {
         let context = Context::new(self.dir, self.env, self.own, set);
         context.sources.replace(self.sources.clone());
         let config = super::compile::config(&context, document);
-        let problems = syntax::merge(self.text, self.errors, context.problems.take());
+        let (warnings, errors) = context.problems.take().into_iter().partition(Problem::is_warning);
+        let problems = syntax::merge(self.text, self.errors, errors);
         let (secrets, sources) = (context.secrets.take(), context.sources.take());
         let config = match config {
-            Some(config) if problems.is_empty() => Ok(Config { sources: sources.clone(), ..config }),
+            // Beside errors a warning may only be their echo, so it is kept for a valid configuration.
+            Some(config) if problems.is_empty() => Ok((Config { sources: sources.clone(), ..config }, warnings)),
             // Whatever yields nothing says why; should it ever not, an empty list must not pass for success.
             _ if problems.is_empty() => Err(vec![Problem::new(0..0, "this configuration cannot be compiled")]),
             _ => Err(problems),
         };
         Attempt { config, secrets, sources }
+    }
+
+    /// Warnings about it, without its secrets. The text is copied only if there are any.
+    fn warnings(&self, secrets: &[Range<usize>], warnings: Vec<Problem>) -> Diagnostics {
+        if warnings.is_empty() { Diagnostics::default() } else { self.diagnostics(secrets, warnings) }
     }
 
     /// Problems with it, without its secrets.
@@ -264,7 +276,7 @@ impl Left {
         main: &Main<'_>,
         document: &DeTable<'_>,
         entries: &mut [Entry<'_>],
-    ) -> Result<Config, Diagnostics> {
+    ) -> Result<(Config, Vec<Problem>), Diagnostics> {
         let several: Vec<_> = places_with_several(document, entries);
         for round in 0.. {
             let set = SetAtRunTime { from: self.from, several: several.clone() };

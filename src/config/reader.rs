@@ -149,6 +149,12 @@ impl<'a> Table<'a> {
         self.context.note(if fault.absence { problem.absence() } else { problem });
     }
 
+    /// Notes a warning about one of its options, with a stable name in `snake_case`.
+    pub(super) fn warn(&self, key: &str, span: Range<usize>, code: &'static str, fault: Fault) {
+        let title = format!("`{}`: {}", self.path_of(key), fault.what);
+        self.context.note(Problem::warning(code, span, title).help(fault.help));
+    }
+
     /// Notes that a value is not of the kind that is asked for.
     pub(super) fn mismatch(&self, key: &str, wanted: &str, value: &Spanned<DeValue<'_>>) {
         if self.holds_secrets() {

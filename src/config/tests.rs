@@ -18,6 +18,7 @@ mod takeover;
 mod tls;
 mod upstreams;
 mod values;
+mod warnings;
 
 use std::path::Path;
 use std::time::Duration;

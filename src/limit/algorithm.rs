@@ -3,6 +3,7 @@
 //! A table of many keys should hold the states of its one algorithm, which are smaller: [`AnyState`] is for the
 //! rest, such as limits of several windows of different kinds, simulations and explanations.
 
+mod order;
 mod packed;
 
 use super::state;

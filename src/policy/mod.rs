@@ -12,6 +12,7 @@ mod matcher;
 mod pattern;
 mod plan;
 mod settle;
+mod shadow;
 mod shown;
 mod siphash;
 mod why;

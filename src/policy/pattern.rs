@@ -112,6 +112,11 @@ impl PathPattern {
         theirs.next().is_none()
     }
 
+    /// Whether every path is matched.
+    pub fn matches_all(&self) -> bool {
+        matches!(self.segments[..], [Segment::Rest])
+    }
+
     /// Whether it begins with these segments, all literal; `prefix` is a path without a slash at its end.
     pub fn starts_with(&self, prefix: &str) -> bool {
         let is_literal = |(segment, text): (&Segment, &str)| matches!(segment, Segment::Literal(own) if **own == *text);

@@ -198,6 +198,29 @@ fn check_says_all_that_is_wrong() {
     "#);
 }
 
+#[test]
+fn a_warning_is_shown_and_strict_makes_it_an_error() {
+    let folder = folder();
+    let text = "server.trusted_proxies = \"0.0.0.0/0\"\nupstream.url = \"http://127.0.0.1:9000\"\n";
+    std::fs::write(folder.path().join("open.toml"), text).unwrap();
+    insta::assert_snapshot!(transcript(folder.path(), &["check", "open.toml"]), @r#"
+    $ weir check open.toml
+    exit code 0
+    -- stdout
+    open.toml: valid, with 1 warning; limits: 1
+    -- stderr
+    warning[trusts_everyone]: `server.trusted_proxies`: `0.0.0.0/0` is every address: any client can choose the address that it is limited by
+     --> open.toml:1:26
+      |
+    1 | server.trusted_proxies = "0.0.0.0/0"
+      |                          ^^^^^^^^^^^
+    "#);
+    let strict = transcript(folder.path(), &["check", "--strict", "open.toml"]);
+    assert!(strict.contains("exit code 3\n-- stderr\nwarning[trusts_everyone]"), "{strict}");
+    assert!(strict.ends_with("weir: open.toml: invalid, with 1 warning, because of --strict"), "{strict}");
+    assert!(transcript(folder.path(), &["check", "--strict", "valid.toml"]).contains("exit code 0"));
+}
+
 /// The exit code of `weir check FILE` when nobody reads what it says, and when the disk is full.
 #[test]
 fn who_does_not_listen_breaks_nothing() {

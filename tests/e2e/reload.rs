@@ -61,6 +61,27 @@ fn every_way_to_change_the_file_is_noticed() {
 }
 
 #[test]
+fn a_start_and_a_reload_log_each_warning_once() {
+    let upstream = Upstream::start();
+    let text = config(&upstream, "[access]\nallow.path = \"/{*all}\"\n");
+    let weir = Weir::start_as(&text);
+    let line = weir.wait_for_line("allows_everything");
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let at = text.lines().position(|line| line.starts_with("allow.path")).unwrap() + 1;
+    assert_eq!((line["level"].as_str(), line["line"].as_u64()), (Some("WARN"), Some(at as u64)));
+    assert_eq!((line["column"].as_u64(), line["code"].as_str()), (Some(14), Some("allows_everything")));
+    assert_eq!(line["file"].as_str(), weir.config_file().to_str());
+    assert_eq!(count_lines(&weir, "allows_everything"), 1);
+
+    weir.signal("HUP");
+    until("the warning of the reload", || count_lines(&weir, "allows_everything") == 2);
+    replace(&weir.config_file(), &config(&upstream, &limit("2000/s", "")));
+    until_limit(&weir, "2000");
+    until("both reloads", || count_lines(&weir, "\"reloaded\"") == 2);
+    assert_eq!(count_lines(&weir, "allows_everything"), 2);
+}
+
+#[test]
 fn a_folder_swapped_by_its_symlink_is_noticed() {
     let upstream = Upstream::start();
     let folder = tempfile::tempdir().unwrap();

@@ -1,0 +1,175 @@
+//! Configurations that are valid and probably not meant, and the warning about each.
+
+use super::compile;
+use crate::config::{Finding, Severity};
+
+/// The code, line and column of each warning about `text`.
+fn warned(text: &str) -> Vec<(&'static str, Option<(usize, usize)>)> {
+    let text = if text.contains("upstream") {
+        text.to_owned()
+    } else {
+        format!("{text}\nupstream.url = 'http://127.0.0.1:9000'\n")
+    };
+    let config = compile(&text).unwrap_or_else(|problems| panic!("{problems}"));
+    let (findings, more) = config.warnings.findings();
+    assert_eq!(more, 0);
+    let row = |Finding { severity, code, file, at, .. }: Finding<'_>| {
+        assert_eq!((severity, file), (Severity::Warning, "weir.toml"));
+        (code, at)
+    };
+    findings.into_iter().map(row).collect()
+}
+
+fn limit(name: &str, rest: &str) -> String {
+    format!("[[limit]]\nname = '{name}'\n{rest}\n")
+}
+
+#[test]
+fn what_holds_everyone() {
+    for (text, code, at) in [
+        ("server.trusted_proxies = ['10.0.0.0/8', '0.0.0.0/0']", "trusts_everyone", (1, 41)),
+        ("server.trusted_proxies = '::/0'", "trusts_everyone", (1, 26)),
+        ("server.trusted_proxies = '::ffff:0.0.0.0/96'", "trusts_everyone", (1, 26)),
+        ("server.proxy_protocol.from = '::/0'", "trusts_everyone", (1, 30)),
+        ("access.allow.ip = ['0.0.0.0/0']", "allows_everything", (1, 20)),
+        ("access.allow.path = '/{*all}'", "allows_everything", (1, 21)),
+    ] {
+        assert_eq!(warned(&format!("{text}\nupstream.url = 'http://127.0.0.1:9000'")), [(code, Some(at))], "{text}");
+    }
+    let except = |network: &str| limit("a", &format!("key = []\nrate = '1/s'\nexcept.ip = '{network}'"));
+    assert_eq!(
+        warned(&format!("upstream.url = 'http://a'\n{}", except("0.0.0.0/0"))),
+        [("exempts_everyone", Some((6, 13)))]
+    );
+    for text in ["access.deny.ip = '0.0.0.0/0'", "access.deny.path = '/{*all}'", "access.allow.path = '/a/{*all}'"] {
+        assert_eq!(warned(&format!("{text}\nupstream.url = 'http://a'")), []);
+    }
+    assert_eq!(warned(&format!("upstream.url = 'http://a'\n{}", except("10.0.0.0/8"))), []);
+}
+
+#[test]
+fn an_identity_that_nothing_uses() {
+    let identity = "[upstream]\nurl = 'http://a'\n[identity.shop]\nheader = 'x-shop'\n";
+    assert_eq!(warned(identity), [("unused_identity", Some((3, 11)))]);
+    let uses = [
+        limit("a", "key = ['shop']\nrate = '1/s'"),
+        "[access]\ndeny.identity.shop = 'a'\n".to_owned(),
+        "[access]\nallow.identity.shop = 'a'\n".to_owned(),
+    ];
+    for using in uses {
+        assert_eq!(warned(&format!("{identity}{using}")), [], "{using}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_not_there() {
+    // The folder of the configuration is `config`.
+    for (path, is_there) in [("state", true), ("keys/state", true), ("nowhere/state", false), ("full.toml/a", false)] {
+        for key in ["snapshot.path", "admin.overrides"] {
+            let expected = if is_there { vec![] } else { vec![("folder", Some((1, key.len() + 4)))] };
+            assert_eq!(warned(&format!("{key} = '{path}'\nupstream.url = 'http://a'")), expected, "{key} {path}");
+        }
+    }
+}
+
+/// Whether the second of two limits is reported as shadowed by the first, and the first by the second.
+fn shadowed(first: &str, second: &str) -> (bool, bool) {
+    let text = format!("upstream.url = 'http://a'\n{}{}", limit("a", first), limit("b", second));
+    let lines: Vec<_> = warned(&text).into_iter().filter(|(code, _)| *code == "shadowed_limit").collect();
+    let second_line = 3 + first.lines().count() + 2;
+    (lines.iter().any(|(_, at)| at.unwrap().0 == second_line), lines.iter().any(|(_, at)| at.unwrap().0 == 3))
+}
+
+#[test]
+fn a_limit_that_never_refuses() {
+    let base = "key = ['ip']\nrate = '10/s'";
+    for (first, second, expected) in [
+        (base, base, (true, false)),
+        (base, "key = ['ip']\nrate = '20/s'", (true, false)),
+        ("key = ['ip']\nrate = '20/s'", base, (false, true)),
+        (base, "key = ['ip']\nrate = '20/s'\nburst = 5", (false, false)),
+        (base, "key = ['ip']\nrate = '100/min'", (false, false)),
+        ("key = []\nrate = '10/s'", "key = ['ip']\nrate = '10/s'", (true, false)),
+        (base, "key = ['path']\nrate = '20/s'", (false, false)),
+        (base, "key = ['ip', 'path']\nrate = '20/s'", (true, false)),
+        (base, "key = ['ip']\nrate = '20/s'\nmatch.path = '/a'", (true, false)),
+        ("key = ['ip']\nrate = '10/s'\nmatch.path = '/a'", "key = ['ip']\nrate = '20/s'", (false, false)),
+        (
+            "key = ['ip']\nrate = '10/s'\nmatch.path = '/a'",
+            "key = ['ip']\nrate = '20/s'\nmatch.path = '/a'",
+            (true, false),
+        ),
+        (
+            "key = ['ip']\nrate = '10/s'\nmatch.path = '/a'",
+            "key = ['ip']\nrate = '20/s'\nmatch.path = '/b'",
+            (false, false),
+        ),
+        ("key = ['ip']\nrate = '10/s'\nmatch.method = 'GET'", "key = ['ip']\nrate = '20/s'", (false, false)),
+        ("key = ['ip']\nrate = '10/s'\nexcept.ip = '10.0.0.0/8'", "key = ['ip']\nrate = '20/s'", (false, false)),
+        (base, "key = ['ip']\nrate = '20/s'\nexcept.ip = '10.0.0.0/8'", (true, false)),
+        ("key = ['ip']\nrate = '10/s'\nmode = 'shadow'", "key = ['ip']\nrate = '20/s'", (false, false)),
+        (base, "key = ['ip']\nrate = '20/s'\nmode = 'shadow'", (false, false)),
+        ("key = ['ip']\nrate = '10/s'\non_limit = 'delay'", "key = ['ip']\nrate = '20/s'", (false, false)),
+        (base, "key = ['ip']\nrate = '20/s'\nstage = 'arrival'", (false, false)),
+        ("key = ['ip']\nrate = '10/s'\nstage = 'arrival'", "key = ['ip']\nrate = '20/s'", (true, false)),
+        (base, "key = ['ip']\nrate = '20/s'\ncost = 2", (false, false)),
+        (base, "key = ['ip']\nrate = ['20/s', '100/min']", (false, false)),
+        ("key = ['ip']\nrate = ['10/s', '100/min']", "key = ['ip']\nrate = ['20/s', '200/min']", (true, false)),
+        (base, "key = ['ip']\nrate = '20/s'\noverrides = { '192.0.2.1' = '1/s' }", (false, false)),
+        (
+            "key = ['ip']\nalgorithm = 'concurrency'\nmax = 5",
+            "key = ['ip']\nalgorithm = 'concurrency'\nmax = 6",
+            (true, false),
+        ),
+        (base, "key = ['ip']\nrate = '20/s'\nalgorithm = 'sliding_log'", (false, false)),
+    ] {
+        assert_eq!(shadowed(first, second), expected, "{first}\n--\n{second}");
+    }
+}
+
+#[test]
+fn a_warning_shows_its_place_and_no_secret() {
+    let text = "[upstream]\nurl = 'http://a'\n[identity.shop]\nheader = 'x-shop'\n\
+        [[limit]]\nname = 'a'\nkey = ['ip']\nrate = '10/s'\n[[limit]]\nname = 'b'\nkey = ['ip']\nrate = '10/s'\n\
+        match = { header = { authorization = 'hunter2' } }\n";
+    insta::assert_snapshot!(compile(text).unwrap().warnings, @r#"
+    warning[unused_identity]: identity `shop` is not used, so it is never verified
+     --> weir.toml:3:11
+      |
+    3 | [identity.shop]
+      |           ^^^^
+      |
+      = help: use it in the `key` of a limit, in `[access]` or in `[plans]`, or remove it
+
+    warning[shadowed_limit]: limit `b` never refuses a request, because `a` does first
+      --> weir.toml:10:8
+       |
+     6 | name = 'a'
+       |        --- this one is at least as strict
+    ...
+    10 | name = 'b'
+       |        ^^^
+       |
+       = help: its numbers are not smaller, and it sees no other requests
+    "#);
+}
+
+#[test]
+fn there_is_no_warning_beside_an_error() {
+    let said = super::said("access.allow.ip = '0.0.0.0/0'\nserver.x = 1\nupstream.url = 'http://a'");
+    assert!(!said.contains("warning"), "{said}");
+}
+
+#[test]
+fn what_weir_comes_with_has_no_warnings() {
+    for entry in std::fs::read_dir("config").unwrap().chain(std::fs::read_dir("config/examples").unwrap()) {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let config = compile(&text).unwrap();
+            // Whether `/var/lib/weir` exists is a matter of the machine.
+            let codes: Vec<_> = config.warnings.findings().0.into_iter().map(|finding| finding.code).collect();
+            assert!(codes.iter().all(|code| *code == "folder"), "{path:?}: {}", config.warnings);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A partial order of rules: which of two can never refuse what the other admits.
+
+use super::super::fixed_window::Windows;
+use super::Algorithm;
+
+impl Algorithm {
+    /// Whether a key that is charged by both, and by this one at least as much, is always admitted by `other` if this
+    /// one admits it. `false` also if that is not known.
+    pub fn is_within(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::TokenBucket(own), Self::TokenBucket(other)) => {
+                own.burst() <= other.burst() && own.interval_ns() >= other.interval_ns()
+            }
+            (Self::LeakyBucket(own), Self::LeakyBucket(other)) => {
+                own.shapes == other.shapes
+                    && own.quota.burst() <= other.quota.burst()
+                    && own.quota.interval_ns() >= other.quota.interval_ns()
+            }
+            (Self::FixedWindow(own), Self::FixedWindow(other)) => {
+                let is_common = matches!(own.windows(), Windows::Calendar(_)) && own.windows() == other.windows();
+                is_common && own.count() <= other.count()
+            }
+            (Self::SlidingLog(own), Self::SlidingLog(other)) => {
+                own.count() <= other.count() && own.period_ns() >= other.period_ns()
+            }
+            (Self::SlidingWindow(own), Self::SlidingWindow(other)) => {
+                own.count() <= other.count() && own.period_ns() == other.period_ns()
+            }
+            (Self::SubWindow(own), Self::SubWindow(other)) => {
+                let is_alike = (own.period_ns(), own.sub_windows()) == (other.period_ns(), other.sub_windows());
+                is_alike && own.count() <= other.count()
+            }
+            (Self::Concurrency(own), Self::Concurrency(other)) => own.max() <= other.max(),
+            (own, Self::Several(others)) => others.iter().all(|other| own.is_within(other)),
+            (Self::Several(own), other) => own.iter().any(|own| own.is_within(other)),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{Quota, QuotaError, Rate, sliding_log};
+    use super::*;
+
+    fn bucket(count: u64, burst: u64) -> Result<Algorithm, QuotaError> {
+        Quota::new(Rate { count, period_ns: 1_000_000_000 }, burst).map(Algorithm::TokenBucket)
+    }
+
+    fn log(count: u64, period_ns: u64) -> Result<Algorithm, QuotaError> {
+        sliding_log::Rule::new(Rate { count, period_ns }).map(Algorithm::SlidingLog)
+    }
+
+    #[test]
+    fn a_rule_is_within_one_that_admits_more() -> Result<(), QuotaError> {
+        let several = |rules: [Algorithm; 2]| Algorithm::Several(rules.into());
+        for (own, other, is_within) in [
+            (bucket(10, 10)?, bucket(10, 10)?, true),
+            (bucket(10, 10)?, bucket(20, 20)?, true),
+            (bucket(10, 20)?, bucket(20, 10)?, false),
+            (bucket(20, 10)?, bucket(10, 20)?, false),
+            (bucket(10, 10)?, log(100, 1_000_000_000)?, false),
+            (log(10, 2_000_000_000)?, log(10, 1_000_000_000)?, true),
+            (log(10, 1_000_000_000)?, log(10, 2_000_000_000)?, false),
+            (several([bucket(10, 10)?, log(5, 5)?]), bucket(20, 20)?, true),
+            (bucket(20, 20)?, several([bucket(10, 10)?, bucket(30, 30)?]), false),
+            (bucket(10, 10)?, several([bucket(10, 10)?, bucket(30, 30)?]), true),
+            (several([bucket(10, 10)?, bucket(5, 50)?]), several([bucket(5, 60)?, bucket(10, 10)?]), true),
+        ] {
+            assert_eq!(own.is_within(&other), is_within, "{own:?} in {other:?}");
+        }
+        Ok(())
+    }
+}
