@@ -19,7 +19,7 @@ use super::keep::{Keeper, Writes};
 use super::listeners::Open;
 use super::operators::Operators;
 use super::reload::{Hangups, Reloader};
-use super::takeover::{Estate, Giver, Handed, Predecessor, Successors};
+use super::takeover::{Estate, Giver, Handed, Previous, Successors};
 use super::{App, AppError, start_workers, systemd};
 use crate::admin::{Admin, NewestLive};
 use crate::proxy::{self, Listen, Listener, Shared, SocketFile, Stage};
@@ -38,7 +38,7 @@ pub(super) struct Control {
     reloader: Option<Reloader>,
     keeper: Option<Keeper>,
     writes: Writes,
-    predecessor: Option<Predecessor>,
+    previous: Previous,
     giver: Option<(Arc<Giver>, Listener)>,
     handed: watch::Receiver<Handed>,
     command: Vec<OsString>,
@@ -53,7 +53,7 @@ impl Control {
     /// Starts the workers of `app`.
     pub(super) fn start(app: App) -> Result<Self, AppError> {
         let App { shared, listeners, places, operators, jwks, grace, workers, .. } = app;
-        let App { reloader, secret, keeper, predecessor, command, .. } = app;
+        let App { reloader, secret, keeper, previous, command, .. } = app;
         let place = listeners.operators.as_ref().map(|bound| (bound.place.clone(), bound.address()));
         let open = listeners.open(workers).map_err(AppError::system("use the sockets"))?;
         let Open { by_worker, operators: socket, takeover, offered, files } = open;
@@ -82,7 +82,7 @@ impl Control {
             reloader,
             keeper,
             writes,
-            predecessor,
+            previous,
             giver: takeover.map(|socket| (Giver::new(estate), socket)),
             handed: handings,
             command,
@@ -108,22 +108,28 @@ impl Control {
             tracing::info!(%address, workers = self.workers, "listening");
         }
         tokio::spawn(Arc::clone(&self.jwks).run(Arc::clone(&shared)));
-        if let Some(predecessor) = self.predecessor.take() {
-            predecessor.serving(Arc::clone(&shared));
+        match std::mem::replace(&mut self.previous, Previous::Nobody) {
+            Previous::Nobody => {}
+            Previous::Ended => tracing::warn!(
+                "the last process has ended without handing over; limits go on from the snapshot, or begin anew"
+            ),
+            Previous::Running(predecessor) => predecessor.serving(Arc::clone(&shared)),
         }
         let keeping = self.keeper.take().map(|keeper| keeper.start(Arc::clone(&shared), Arc::clone(&self.writes)));
         let giver = self.giver.take().map(|(giver, socket)| answer_successors(giver, socket)).transpose()?;
         systemd::tell_ready();
         let (stage, endings, handed) = (self.stage, self.endings, self.handed.clone());
-        let beside_workers = Beside { admin, giver };
+        let beside_workers = Beside { admin, giver, handed: self.handed.clone() };
         let drain = Drain { shared: Arc::clone(&shared), ready, stage, endings, grace: self.grace, stops, handed };
         let ended = tokio::select! {
-            drained = drain.run(|is_handed_over| beside_workers.end(is_handed_over)) => {
+            drained = drain.run(|| beside_workers.end()) => {
                 drained.map_err(AppError::system("take signals"))
             }
             () = housekeeping(&shared, logs) => Ok(()),
             () = async { beside.await; std::future::pending().await } => Ok(()),
         };
+        // A hand-over that is under way comes to its end first.
+        let _ = timeout(LAST_WORDS, self.writes.lock()).await;
         if *self.handed.borrow() != Handed::Not {
             let lost = shared.gate.end_telling();
             if lost > 0 {
@@ -192,18 +198,23 @@ fn answer_successors(giver: Arc<Giver>, socket: Listener) -> Result<(Arc<Giver>,
 struct Beside {
     admin: Option<JoinHandle<()>>,
     giver: Option<(Arc<Giver>, JoinHandle<()>)>,
+    handed: watch::Receiver<Handed>,
 }
 
 impl Beside {
-    /// Draining begins. Operators are answered to the end, unless by another process now.
-    fn end(self, is_handed_over: bool) {
-        if let Some((giver, serving)) = self.giver {
-            serving.abort();
+    /// Draining begins. Operators are answered to the end, and processes that would take over are told to wait for it,
+    /// unless another process does so now.
+    fn end(self) {
+        let Self { admin, giver, mut handed } = self;
+        let (giver, serving) = giver.unzip();
+        if let Some(giver) = giver {
             giver.close();
         }
-        if let (Some(serving), true) = (self.admin, is_handed_over) {
-            serving.abort();
-        }
+        tokio::spawn(async move {
+            if handed.wait_for(|handed| *handed >= Handed::Over).await.is_ok() {
+                admin.iter().chain(&serving).for_each(JoinHandle::abort);
+            }
+        });
     }
 }
 

@@ -33,8 +33,8 @@ impl Drain {
     /// Waits for SIGTERM or SIGINT, or until another process has taken over, and then drains; a further signal cuts that
     /// short.
     ///
-    /// `on_end` is called once it begins, and told whether another has.
-    pub(super) async fn run(mut self, on_end: impl FnOnce(bool)) -> io::Result<()> {
+    /// `on_end` is called once it begins.
+    pub(super) async fn run(mut self, on_end: impl FnOnce()) -> io::Result<()> {
         let is_asked = tokio::select! {
             () = self.stops.next() => true,
             () = handed_over(&mut self.handed) => false,
@@ -53,7 +53,7 @@ impl Drain {
             self.shared.draining.store(true, Ordering::Release);
             *stage = Stage::Draining;
         });
-        on_end(!is_asked);
+        on_end();
         let is_done = tokio::select! {
             ended = timeout(self.grace, self.endings.recv()) => ended.is_ok(),
             () = self.stops.next() => false,

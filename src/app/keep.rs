@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::AppError;
-use super::takeover::Predecessor;
+use super::takeover::Previous;
 use crate::config::Config;
 use crate::policy::Policy;
 use crate::proxy::Shared;
@@ -35,10 +35,15 @@ pub(super) struct Beginning {
 
 impl Beginning {
     /// With what the process that is taken over from gives, or with what is on disk, or with nothing.
-    pub(super) fn of(config: &Config, predecessor: Option<&mut Predecessor>, clock: Clock) -> Result<Self, AppError> {
+    pub(super) fn of(config: &Config, previous: &mut Previous, clock: Clock) -> Result<Self, AppError> {
         let settings = config.snapshot.clone();
-        let handed = predecessor.map(|predecessor| predecessor.take_state(clock, &config.policy));
-        if let Some(Restored { secret, limits, .. }) = handed.transpose().map_err(AppError::TakeOver)?.flatten() {
+        let handed = match previous {
+            Previous::Running(predecessor) => {
+                predecessor.take_state(clock, &config.policy).map_err(AppError::TakeOver)?
+            }
+            Previous::Nobody | Previous::Ended => None,
+        };
+        if let Some(Restored { secret, limits, .. }) = handed {
             let keeper = settings.map(|settings| Keeper::handed(settings, secret));
             return Ok(Self { secret, limits, keeper });
         }

@@ -4,34 +4,36 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use socket2::SockRef;
 
 use super::AppError;
 use super::systemd::Passed;
-use super::takeover::{Given, Offered, Predecessor, Purpose};
+use super::takeover::{Given, Offered, Predecessor, Previous, Purpose};
 use crate::config::Config;
 use crate::proxy::{self, Listen, Listener, SocketFile};
 
 /// Sockets that need not be bound.
 pub(super) struct Inherited {
     passed: Passed,
-    pub(super) predecessor: Option<Predecessor>,
+    pub(super) previous: Previous,
 }
 
 impl Inherited {
     /// Those that came with the process, and of the process that it takes over from.
     pub(super) fn find(config: &Config) -> Result<Self, AppError> {
         let passed = Passed::of_process().map_err(AppError::system("take the sockets that were passed"))?;
-        let predecessor = match &config.fixed.takeover {
+        let previous = match &config.fixed.takeover {
             Some(path) => Predecessor::meet(path).map_err(AppError::TakeOver)?,
-            None => None,
+            None => Previous::Nobody,
         };
-        Ok(Self { passed, predecessor })
+        Ok(Self { passed, previous })
     }
 
     fn take(&mut self, purpose: Purpose, place: &Listen, mode: u32) -> io::Result<Option<Given>> {
-        if let Some(predecessor) = &mut self.predecessor
+        if let Previous::Running(predecessor) = &mut self.previous
             && let Some(given) = predecessor.take(purpose, place, mode)?
         {
             return Ok(Some(given));
@@ -55,6 +57,8 @@ pub(super) struct Bound {
     configured: Listen,
     /// With the port that was chosen.
     pub(super) place: Listen,
+    /// Of the file, if it is a Unix socket.
+    mode: u32,
     /// At least one.
     sockets: Vec<Listener>,
     /// To be kept for as long as Weir runs.
@@ -69,8 +73,14 @@ impl Bound {
         workers: usize,
         inherited: &mut Inherited,
     ) -> Result<Self, AppError> {
-        let bound = Self::try_new(purpose, place, mode, workers, inherited);
-        bound.map_err(|error| AppError::Listen(place.clone(), error))
+        let mut attempts = if matches!(inherited.previous, Previous::Ended) { BIND_ATTEMPTS_MAX } else { 1 };
+        loop {
+            attempts -= 1;
+            match Self::try_new(purpose, place, mode, workers, inherited) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => thread::sleep(BIND_EVERY),
+                bound => return bound.map_err(|error| AppError::Listen(place.clone(), error)),
+            }
+        }
     }
 
     fn try_new(
@@ -93,7 +103,18 @@ impl Bound {
                 Given { sockets: vec![Listener::Unix(socket)], place: configured.clone(), file: Some(file) }
             }
         };
-        Ok(Self { purpose, configured: configured.clone(), place, sockets, file: file.map(Arc::new) })
+        Ok(Self { purpose, configured: configured.clone(), place, mode, sockets, file: file.map(Arc::new) })
+    }
+
+    /// Binds a Unix socket anew if the process that it came from has removed its file at its end.
+    fn mend(&mut self) -> Result<(), AppError> {
+        let is_lost = self.file.as_ref().is_some_and(|file| !file.is_there());
+        if let (Listen::Unix(path), true) = (&self.place, is_lost) {
+            let bound = proxy::bind_unix(path, self.mode);
+            let (socket, file) = bound.map_err(|error| AppError::Listen(self.place.clone(), error))?;
+            (self.sockets, self.file) = (vec![Listener::Unix(socket)], Some(Arc::new(file)));
+        }
+        Ok(())
     }
 
     /// A handle of one of its sockets.
@@ -137,6 +158,10 @@ pub(super) struct Listeners {
     takeover: Option<Bound>,
 }
 
+/// How long an address may stay taken after the process that had it was killed: the kernel closes its sockets one by one.
+const BIND_ATTEMPTS_MAX: usize = 500;
+const BIND_EVERY: Duration = Duration::from_millis(10);
+
 /// Who may take over is its owner.
 const TAKEOVER_MODE: u32 = 0o600;
 
@@ -155,6 +180,11 @@ impl Listeners {
             takeover.map(|place| Bound::new(Purpose::Takeover, &place, TAKEOVER_MODE, 1, inherited)).transpose()?;
         inherited.check_used()?;
         Ok(Self { requests, operators, takeover })
+    }
+
+    /// After the end of the process that these came from.
+    pub(super) fn mend(&mut self) -> Result<(), AppError> {
+        self.requests.iter_mut().chain(&mut self.operators).chain(&mut self.takeover).try_for_each(Bound::mend)
     }
 
     /// Places for requests, with the ports that were chosen.

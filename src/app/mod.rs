@@ -43,7 +43,7 @@ use keep::{Beginning, Keeper};
 use listeners::{Inherited, Listeners};
 use operators::Operators;
 use reload::{AsIs, Beside, Reloader};
-use takeover::Predecessor;
+use takeover::Previous;
 
 /// Why Weir does not run; one line each.
 #[derive(Debug)]
@@ -97,8 +97,8 @@ pub struct App {
     secret: Secret,
     /// If state is kept.
     keeper: Option<Keeper>,
-    /// If it is being taken over from one.
-    predecessor: Option<Predecessor>,
+    /// The process that is taken over from, if there is one.
+    previous: Previous,
     /// How another such process is started; empty if it is not.
     command: Vec<OsString>,
 }
@@ -108,21 +108,24 @@ impl App {
     /// With a `source`, that file is watched and reloaded.
     pub fn new(config: Config, source: Option<PathBuf>) -> Result<Self, AppError> {
         let mut inherited = Inherited::find(&config)?;
-        let listeners = Listeners::bind(&config, &mut inherited)?;
-        let mut predecessor = inherited.predecessor;
+        let mut listeners = Listeners::bind(&config, &mut inherited)?;
+        let mut previous = inherited.previous;
         let (overrides, changes) = Overrides::new(config.run_time.overrides.clone());
         let operators = Arc::new(Operators::new(config.admin.access.clone(), config.admin_tls.clone(), overrides));
         let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), revision);
         let metrics = Arc::new(metrics.map_err(AppError::system("register the metrics"))?);
         let jwks = Arc::new(Jwks::default());
-        if let Some(predecessor) = &mut predecessor {
+        if let Previous::Running(predecessor) = &mut previous {
             jwks.inherit(predecessor.keys());
             jwks.adopt(&config.policy);
         }
         let clock = Clock::start();
         // From here on a process that is taken over from waits.
-        let Beginning { secret, limits, keeper } = Beginning::of(&config, predecessor.as_mut(), clock)?;
+        let Beginning { secret, limits, keeper } = Beginning::of(&config, &mut previous, clock)?;
+        if matches!(&previous, Previous::Running(predecessor) if predecessor.is_gone()) {
+            listeners.mend()?;
+        }
         let gate = Arc::new(Gate::new(clock, secret, Arc::clone(&metrics)));
         gate.restore(limits);
         metrics.reloaded(clock.now());
@@ -162,7 +165,7 @@ impl App {
             reloader,
             secret,
             keeper,
-            predecessor,
+            previous,
             command: Vec::new(),
         })
     }

@@ -83,8 +83,11 @@ impl Giver {
     fn answer(self: &Arc<Self>, stream: UnixStream) {
         let giver = Arc::clone(self);
         let spawned = thread::Builder::new().name("weir-takeover".to_owned()).spawn(move || {
-            if let Err(error) = giver.converse(stream) {
-                tracing::error!(%error, "another process did not take over; this one goes on");
+            let conversed = Channel::new(stream).map(|mut channel| (giver.converse(&mut channel), channel));
+            match conversed {
+                Ok((Ok(()), _)) => {}
+                Ok((Err(error), channel)) => giver.estate.refuse(channel, &error),
+                Err(error) => tracing::error!(%error, "another process did not take over; this one goes on"),
             }
         });
         if let Err(error) = spawned {
@@ -92,22 +95,14 @@ impl Giver {
         }
     }
 
-    fn converse(&self, stream: UnixStream) -> io::Result<()> {
-        let mut channel = Channel::new(stream)?;
+    fn converse(&self, channel: &mut Channel) -> io::Result<()> {
         if self.is_busy.swap(true, Ordering::AcqRel) {
-            let why = "another process is taking over already";
             // Read first: what lies unread when this end closes would destroy the answer.
             channel.hear_message()?;
-            channel.say(&Message::Refused { why: why.to_owned() })?;
-            return Err(io::Error::other(why));
+            return Err(io::Error::other("another process is taking over already"));
         }
         let _busy = Busy(&self.is_busy);
-        if let Err(error) = self.estate.give(&mut channel) {
-            // It may be waiting for more than this, or be gone.
-            let _ = channel.say(&Message::Refused { why: error.to_string() });
-            return Err(error);
-        }
-        Ok(())
+        self.estate.give(channel)
     }
 }
 
@@ -131,6 +126,25 @@ impl Estate {
         *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
     }
 
+    fn is_ending(&self) -> bool {
+        !matches!(*self.stage.borrow(), Stage::Running | Stage::HandingOver)
+    }
+
+    /// Says why nothing is given. The connection stays open if this process is about to end, or if the other cannot be told:
+    /// its end would be taken for the end of this process.
+    fn refuse(&self, mut channel: Channel, error: &io::Error) {
+        let is_ending = self.is_ending();
+        if is_ending {
+            tracing::info!(%error, "another process waits for the end of this one");
+        } else {
+            tracing::error!(%error, "another process did not take over; this one goes on");
+        }
+        let said = channel.say(&Message::Refused { why: error.to_string(), is_ending });
+        if is_ending || said.is_err() {
+            channel.wait_for_end();
+        }
+    }
+
     fn give(&self, channel: &mut Channel) -> io::Result<()> {
         let Message::Hello { protocol, version } = channel.hear_message()? else { return Err(unexpected()) };
         let pid = channel.peer()?;
@@ -139,7 +153,12 @@ impl Estate {
         if protocol != PROTOCOL {
             return Err(io::Error::other(format!("version {version} speaks of this in another way")));
         }
-        self.give_sockets(channel)?;
+        // Kept until it is known what comes of this, whatever becomes of those in `self`.
+        let offered = self.offered();
+        if self.is_ending() {
+            return Err(shutting_down());
+        }
+        self.give_sockets(channel, &offered)?;
         let Message::Prepared { groups } = channel.hear_message()? else { return Err(unexpected()) };
         let began = time::instant_now();
         let mut paused = self.pause()?;
@@ -147,23 +166,24 @@ impl Estate {
         let Message::Taken = channel.hear_message()? else { return Err(unexpected()) };
         paused.has_new_main = true;
         systemd::tell_main(pid);
+        paused.leave_files(groups.iter().filter_map(|group| offered.get(*group)));
         channel.say(&Message::Yours)?;
         // It has everything now. Only if it ends does this process go on.
         channel.wait_forever()?;
         let Message::Serving = channel.hear_message()? else { return Err(unexpected()) };
         let told = paused.commit();
-        self.leave_files(&groups);
         let paused_for = time::instant_now().saturating_duration_since(began);
         tracing::info!(pid, ?paused_for, "handed over");
         self.close();
+        drop(offered);
         self.handed.send_replace(Handed::Over);
         tell(channel, &told);
         self.handed.send_replace(Handed::Told);
         Ok(())
     }
 
-    fn give_sockets(&self, channel: &mut Channel) -> io::Result<()> {
-        for (group, offered) in self.offered().iter().enumerate() {
+    fn give_sockets(&self, channel: &mut Channel, all: &[Offered]) -> io::Result<()> {
+        for (group, offered) in all.iter().enumerate() {
             let has_file = offered.file.as_ref().is_some_and(|file| file.is_there());
             let (purpose, configured) = (offered.purpose, offered.configured.to_string());
             let about = Message::Socket { group, purpose, configured, has_file };
@@ -189,11 +209,11 @@ impl Estate {
             was_running
         });
         if !is_paused {
-            return Err(io::Error::other("it is shutting down"));
+            return Err(shutting_down());
         }
         let writes = Arc::clone(&self.writes).blocking_lock_owned();
         let told = Some(self.shared.gate.begin_telling());
-        Ok(Paused { estate: self, writes, told, has_new_main: false })
+        Ok(Paused { estate: self, writes, told, left: Vec::new(), has_new_main: false })
     }
 
     fn give_state(&self, channel: &mut Channel) -> io::Result<()> {
@@ -204,16 +224,10 @@ impl Estate {
         drop(snapshot.finish()?);
         channel.say(&Message::StateEnd)
     }
+}
 
-    /// The files of those sockets are the other's now.
-    fn leave_files(&self, groups: &[usize]) {
-        let all = self.offered();
-        for offered in groups.iter().filter_map(|group| all.get(*group)) {
-            if let Some(file) = &offered.file {
-                file.leave();
-            }
-        }
-    }
+fn shutting_down() -> io::Error {
+    io::Error::other("it is shutting down")
 }
 
 const BUFFER_BYTES: usize = 256 << 10;
@@ -223,11 +237,19 @@ struct Paused<'e> {
     estate: &'e Estate,
     writes: OwnedMutexGuard<bool>,
     told: Option<Receiver<Told>>,
+    /// Files of Unix sockets that are the other's.
+    left: Vec<Arc<SocketFile>>,
     /// Whether the service manager was told of another process.
     has_new_main: bool,
 }
 
 impl Paused<'_> {
+    /// The files of these sockets are the other's now: the end of this process must not remove them.
+    fn leave_files<'o>(&mut self, offered: impl Iterator<Item = &'o Offered>) {
+        self.left.extend(offered.filter_map(|offered| offered.file.clone()));
+        self.left.iter().for_each(|file| file.leave());
+    }
+
     /// It does not go on. Gives what is charged from now on.
     fn commit(mut self) -> Receiver<Told> {
         *self.writes = false;
@@ -240,6 +262,7 @@ impl Drop for Paused<'_> {
         if self.told.is_none() {
             return;
         }
+        self.left.iter().for_each(|file| file.own());
         self.estate.shared.gate.end_telling();
         let draining = &self.estate.shared.draining;
         self.estate.stage.send_if_modified(|stage| {

@@ -11,9 +11,10 @@
 //! | accepts | drains, and tells of each charge that it still makes |
 //!
 //! **Whoever fails, one goes on.** Up to the last row the old process has all it needs: if the other ends, errs or takes
-//! longer than ten seconds for a step, it accepts again. If the old process ends before the new one has the state, the
-//! new one begins from the snapshot on disk, with the sockets; if after that, with the state too. No socket is closed in
-//! between, so that whoever connects meanwhile waits in the kernel's queue.
+//! longer than ten seconds for a step, it accepts again. If the old process ends first, at whatever message, the new one
+//! starts: with the state if it has all of it, else from the snapshot on disk; on the given sockets if it has all of them,
+//! else on sockets of its own. An old process that is shutting down says so, and the new one waits for its end. So the
+//! end of the connection means the end of the old process, which otherwise closes it only after a refusal.
 //!
 //! **No charge is lost.** A request that the old process has in hand, or that comes on one of its connections, is decided
 //! there, by the state as it was given away; the charge is made in the new one as well when it hears of it. What each of
@@ -29,5 +30,5 @@ mod wire;
 
 pub(super) use again::Successors;
 pub(super) use give::{Estate, Giver, Handed, Offered};
-pub(super) use take::{Given, Predecessor};
+pub(super) use take::{Given, Predecessor, Previous};
 pub(super) use wire::Purpose;

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use super::wire::{Channel, Heard, Joined, Message, PROTOCOL, Purpose, is_gone, unexpected};
 use crate::gate::Told;
@@ -13,6 +14,21 @@ use crate::policy::Policy;
 use crate::proxy::{Listen, Listener, Shared, SocketFile};
 use crate::store::snapshot::{Restored, restore};
 use crate::time::{Clock, Timestamp};
+
+/// The process that was found at `server.takeover`.
+pub(in crate::app) enum Previous {
+    /// There is none.
+    Nobody,
+    /// It has ended and handed nothing over. If it was killed just now, the system may still be closing its sockets.
+    Ended,
+    /// It runs, and offers all it has.
+    Running(Predecessor),
+}
+
+/// How often, and for how long, a process is looked for that accepts a connection and closes it without a word. That is
+/// what a process does that is being killed.
+const ATTEMPTS_MAX: usize = 1000;
+const ATTEMPT_EVERY: Duration = Duration::from_millis(10);
 
 /// The process that runs, while it is taken over from.
 pub(in crate::app) struct Predecessor {
@@ -23,6 +39,8 @@ pub(in crate::app) struct Predecessor {
     keys: Vec<(String, String)>,
     /// Whether it has ended in between.
     is_gone: bool,
+    /// Whether it has sent the whole state.
+    has_state: bool,
 }
 
 /// What is logged of it, once there are logs.
@@ -54,15 +72,27 @@ pub(in crate::app) struct Given {
 }
 
 impl Predecessor {
-    /// Whoever listens at `path`, with its sockets; none if nobody does.
-    pub(in crate::app) fn meet(path: &Path) -> io::Result<Option<Self>> {
-        let stream = match UnixStream::connect(path) {
-            Ok(stream) => stream,
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-                return Ok(None);
+    /// The process that listens at `path`, with its sockets. One that ends meanwhile is as good as none; one that runs and
+    /// cannot be understood is an error.
+    pub(in crate::app) fn meet(path: &Path) -> io::Result<Previous> {
+        let mut found = Previous::Nobody;
+        for _ in 0..ATTEMPTS_MAX {
+            let stream = match UnixStream::connect(path) {
+                Ok(stream) => stream,
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(found),
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(Previous::Ended),
+                Err(error) => return Err(error),
+            };
+            match Self::ask(stream) {
+                Err(error) if is_gone(&error) => found = Previous::Ended,
+                asked => return asked.map(Previous::Running),
             }
-            Err(error) => return Err(error),
-        };
+            thread::sleep(ATTEMPT_EVERY);
+        }
+        Err(io::Error::other("it closes every connection without a word"))
+    }
+
+    fn ask(stream: UnixStream) -> io::Result<Self> {
         let mut channel = Channel::new(stream)?;
         channel.say(&Message::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
         let Message::Hello { protocol, version } = channel.hear_message()? else { return Err(unexpected()) };
@@ -82,11 +112,11 @@ impl Predecessor {
                 }
                 Heard::Message(Message::Keys { url, jwks }, _) => keys.push((url, jwks)),
                 Heard::Message(Message::Prepare, _) => break,
-                Heard::Message(Message::Refused { why }, _) => return Err(io::Error::other(why)),
+                Heard::Message(Message::Refused { why, .. }, _) => return Err(io::Error::other(why)),
                 _ => return Err(unexpected()),
             }
         }
-        Ok(Some(Self { channel, about, groups, taken: Vec::new(), keys, is_gone: false }))
+        Ok(Self { channel, about, groups, taken: Vec::new(), keys, is_gone: false, has_state: false })
     }
 
     /// The sockets of `place`, if there are any; their file gets `mode`. A place whose port is chosen by the system is
@@ -98,7 +128,12 @@ impl Predecessor {
         let Some(index) = self.groups.iter().position(is_it) else { return Ok(None) };
         let Group { number, bound, has_file, sockets, .. } = self.groups.remove(index);
         let file = match &bound {
-            Listen::Unix(path) if has_file => Some(SocketFile::of_other(path, mode)?),
+            Listen::Unix(path) if has_file => match SocketFile::of_other(path, mode) {
+                Ok(file) => Some(file),
+                // The other has ended since, and removed it. The place is bound anew.
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(error),
+            },
             _ => None,
         };
         self.taken.push(number);
@@ -130,9 +165,10 @@ impl Predecessor {
         let failed = pieces.failed();
         let restored =
             restored.map_err(|error| failed.unwrap_or_else(|| io::Error::other(format!("its state {error}"))))?;
-        self.channel.say(&Message::Taken)?;
-        // If it ends now, there is nobody but this process, which has everything.
-        match self.channel.hear_message() {
+        self.has_state = true;
+        // If it ends from here on, there is nobody but this process, which has everything.
+        let yours = self.channel.say(&Message::Taken).and_then(|()| self.channel.hear_message());
+        match yours {
             Ok(Message::Yours) => {}
             Err(error) if is_gone(&error) => self.is_gone = true,
             Ok(_) => return Err(unexpected()),
@@ -141,11 +177,23 @@ impl Predecessor {
         Ok(restored)
     }
 
+    /// Whether it has ended before this process accepts.
+    pub(in crate::app) fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
     /// Says that requests are accepted here, and charges from then on what the other still does.
     pub(in crate::app) fn serving(mut self, shared: Arc<Shared>) {
         let About { pid, version } = &self.about;
         if self.is_gone || self.channel.say(&Message::Serving).is_err() {
-            return tracing::warn!(pid, version, "the process that was taken over from has ended before its time");
+            let has_state = self.has_state;
+            return tracing::warn!(
+                pid,
+                version,
+                has_state,
+                "the process that was taken over from has ended before its time; without its state, limits go on from \
+                 the snapshot, or begin anew"
+            );
         }
         tracing::info!(pid, version, "took over");
         if let Err(error) = self.channel.wait_forever() {

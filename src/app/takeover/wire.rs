@@ -31,8 +31,13 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) enum Message {
     /// By both: who speaks.
     Hello { protocol: u32, version: String },
-    /// Nothing is given, or taken.
-    Refused { why: String },
+    /// Nothing is given, or taken. If the old process is shutting down (`is_ending`), it keeps the connection open until
+    /// it has ended.
+    Refused {
+        why: String,
+        #[serde(default)]
+        is_ending: bool,
+    },
     /// A socket comes with this. Those of one group are of one place.
     Socket { group: usize, purpose: Purpose, configured: String, has_file: bool },
     /// What was fetched from a URL, so that tokens can be checked from the first request on.
@@ -78,7 +83,11 @@ const PIECE_BYTES: usize = 256 << 10;
 
 /// One of the two ends.
 #[derive(Debug)]
-pub(super) struct Channel(UnixStream);
+pub(super) struct Channel {
+    stream: UnixStream,
+    /// Whether a frame was not sent whole. What follows it would be taken for the rest of it.
+    is_cut: bool,
+}
 
 impl Channel {
     /// Over `stream`, if whoever is at its other end may: the same user, or root.
@@ -88,20 +97,28 @@ impl Channel {
         stream.set_write_timeout(Some(PATIENCE))?;
         let peer = socket_peercred(&stream)?.uid;
         if may_take_part(peer, rustix::process::geteuid()) {
-            Ok(Self(stream))
+            Ok(Self { stream, is_cut: false })
         } else {
             Err(io::Error::new(ErrorKind::PermissionDenied, format!("it runs as another user, {}", peer.as_raw())))
         }
     }
 
+    /// Waits until the other process closes the connection.
+    pub(super) fn wait_for_end(&mut self) {
+        if self.wait_forever().is_ok() {
+            let mut ignored = [0; 256];
+            while self.stream.read(&mut ignored).is_ok_and(|read| read > 0) {}
+        }
+    }
+
     /// The process at the other end, as the kernel says.
     pub(super) fn peer(&self) -> io::Result<u32> {
-        Ok(socket_peercred(&self.0)?.pid.as_raw_nonzero().get().unsigned_abs())
+        Ok(socket_peercred(&self.stream)?.pid.as_raw_nonzero().get().unsigned_abs())
     }
 
     /// Waits for the other's next word for as long as there is one at the other end.
     pub(super) fn wait_forever(&self) -> io::Result<()> {
-        self.0.set_read_timeout(None)
+        self.stream.set_read_timeout(None)
     }
 
     pub(super) fn say(&mut self, message: &Message) -> io::Result<()> {
@@ -114,6 +131,16 @@ impl Channel {
     }
 
     fn send(&mut self, kind: u8, payload: &[u8], socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        if self.is_cut {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        self.is_cut = true;
+        self.send_frame(kind, payload, socket)?;
+        self.is_cut = false;
+        Ok(())
+    }
+
+    fn send_frame(&mut self, kind: u8, payload: &[u8], socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let length = u32::try_from(payload.len()).map_err(io::Error::other)?;
         let mut frame = vec![kind];
         frame.extend(length.to_le_bytes());
@@ -126,17 +153,27 @@ impl Channel {
         {
             return Err(io::Error::other("no room for a socket"));
         }
-        let sent = retry_on_intr(|| sendmsg(&self.0, &[IoSlice::new(&frame)], &mut control, SendFlags::NOSIGNAL))?;
-        self.0.write_all(frame.get(sent..).unwrap_or_default())
+        let sent = retry_on_intr(|| sendmsg(&self.stream, &[IoSlice::new(&frame)], &mut control, SendFlags::NOSIGNAL))?;
+        self.stream.write_all(frame.get(sent..).unwrap_or_default())
     }
 
-    /// What the other says next. [`is_gone`] tells whether there is no other any more.
+    /// The next message or piece of the other process. A refusal by a process that is shutting down counts as its end, and
+    /// is waited for. [`is_gone`] tells whether an error means that the other process has ended.
     pub(super) fn hear(&mut self) -> io::Result<Heard> {
+        let heard = self.hear_any()?;
+        if let Heard::Message(Message::Refused { is_ending: true, .. }, _) = heard {
+            self.wait_for_end();
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        Ok(heard)
+    }
+
+    fn hear_any(&mut self) -> io::Result<Heard> {
         let mut head = [0; 5];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = retry_on_intr(|| {
-            recvmsg(self.0.as_fd(), &mut [IoSliceMut::new(&mut head)], &mut control, RecvFlags::CMSG_CLOEXEC)
+            recvmsg(self.stream.as_fd(), &mut [IoSliceMut::new(&mut head)], &mut control, RecvFlags::CMSG_CLOEXEC)
         })?;
         if received.bytes == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
@@ -147,14 +184,14 @@ impl Channel {
                 socket = sockets.last();
             }
         }
-        self.0.read_exact(head.get_mut(received.bytes..).unwrap_or_default())?;
+        self.stream.read_exact(head.get_mut(received.bytes..).unwrap_or_default())?;
         let [kind, length @ ..] = head;
         let length = usize::try_from(u32::from_le_bytes(length)).map_err(io::Error::other)?;
         if length > FRAME_BYTES_MAX {
             return Err(io::Error::other("it says more than it may"));
         }
         let mut payload = vec![0; length];
-        self.0.read_exact(&mut payload)?;
+        self.stream.read_exact(&mut payload)?;
         match kind {
             MESSAGE => Ok(Heard::Message(serde_json::from_slice(&payload)?, socket)),
             PIECE => Ok(Heard::Piece(payload)),
@@ -165,7 +202,7 @@ impl Channel {
     /// What the other says next, if that is not a refusal. Its words are the error then.
     pub(super) fn hear_message(&mut self) -> io::Result<Message> {
         match self.hear()? {
-            Heard::Message(Message::Refused { why }, _) => Err(io::Error::other(why)),
+            Heard::Message(Message::Refused { why, .. }, _) => Err(io::Error::other(why)),
             Heard::Message(message, _) => Ok(message),
             Heard::Piece(_) => Err(unexpected()),
         }
@@ -226,7 +263,7 @@ impl<'c> Joined<'c> {
         match self.channel.hear()? {
             Heard::Piece(piece) => (self.piece, self.read) = (piece, 0),
             Heard::Message(Message::StateEnd, _) => self.has_ended = true,
-            Heard::Message(Message::Refused { why }, _) => return Err(io::Error::other(why)),
+            Heard::Message(Message::Refused { why, .. }, _) => return Err(io::Error::other(why)),
             Heard::Message(..) => return Err(unexpected()),
         }
         Ok(())
@@ -279,7 +316,7 @@ mod tests {
         };
         assert_eq!(TcpListener::from(given).local_addr().unwrap(), socket.local_addr().unwrap());
         assert!(matches!(other.hear().unwrap(), Heard::Message(Message::Prepare, None)));
-        one.say(&Message::Refused { why: "no".to_owned() }).unwrap();
+        one.say(&Message::Refused { why: "no".to_owned(), is_ending: false }).unwrap();
         assert_eq!(other.hear_message().unwrap_err().to_string(), "no");
         drop(one);
         assert!(is_gone(&other.hear().unwrap_err()));
@@ -306,12 +343,25 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_at_shutdown_is_an_end_that_is_waited_for() {
+        let (mut one, mut other) = ends();
+        one.say(&Message::Refused { why: "it is shutting down".to_owned(), is_ending: true }).unwrap();
+        let (heard, waits) = std::sync::mpsc::channel();
+        let waiting = std::thread::spawn(move || heard.send(is_gone(&other.hear().unwrap_err())));
+        // Shorter than PATIENCE: only the end of the other process is waited for.
+        assert!(waits.recv_timeout(Duration::from_millis(20)).is_err());
+        drop(one);
+        assert!(waits.recv().unwrap());
+        waiting.join().unwrap().unwrap();
+    }
+
+    #[test]
     fn nonsense_is_an_error() {
         let cases: [&[u8]; 4] =
             [&[MESSAGE, 255, 255, 255, 255], &[MESSAGE, 2, 0, 0, 0, b'{', b'}'], &[9, 0, 0, 0, 0], &[MESSAGE, 1, 0]];
         for bytes in cases {
             let (mut one, mut other) = ends();
-            one.0.write_all(bytes).unwrap();
+            one.stream.write_all(bytes).unwrap();
             drop(one);
             assert!(other.hear().is_err(), "{bytes:?}");
         }

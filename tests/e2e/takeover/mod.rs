@@ -1,6 +1,7 @@
 //! One process takes over from another: nobody is refused, nothing is refilled, and whoever fails, one goes on.
 
 mod failures;
+mod killed;
 mod service;
 mod successions;
 
