@@ -5,6 +5,7 @@
 
 mod answer;
 mod body;
+mod connections;
 mod explain;
 mod guard;
 mod overrides;
@@ -29,17 +30,18 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, StatusCode};
 use http_body::Body;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 use tower::Service;
 
 use crate::gate::{Gate, Live};
 use crate::telemetry::Metrics;
 use answer::{Answer, problem, text};
+use connections::{Activity, Connections};
 
 pub use overrides::{Change, ChangeError, Edit, Outcome, Override, Overrides};
 pub use token::{TOKEN_BYTES_MIN, Token};
@@ -102,10 +104,8 @@ impl fmt::Debug for NewestLive {
     }
 }
 
-/// Connections served at once; scrapers and probes need few.
-const CONNECTIONS_MAX: usize = 64;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Nobody keeps a slot for longer, however slowly it reads.
+/// Nobody keeps a connection for longer, however slowly it reads.
 const CONNECTION_LIFE: Duration = Duration::from_mins(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The Prometheus text exposition format.
@@ -143,9 +143,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Future<Output = io::Result<S>> + Send + 'static,
 {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = Connections::default();
     loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok(stream) => stream,
             Err(error) => {
@@ -154,22 +153,40 @@ where
                 continue;
             }
         };
-        let (opening, admin) = (timeout(HEAD_TIMEOUT, open(stream)), admin.clone());
-        tokio::spawn(async move {
-            let _slot = slot;
+        let (opening, metrics) = (timeout(HEAD_TIMEOUT, open(stream)), Arc::clone(&admin.metrics));
+        let activity = connections.activity();
+        let (admin, of_connection) = (admin.clone(), Arc::clone(&activity));
+        let connection = tokio::spawn(async move {
             let opened = opening.await.map_err(io::Error::from).flatten();
-            let served = async { converse(opened?, admin).await.map_err(io::Error::other) };
+            let served = async { converse(opened?, admin, of_connection).await.map_err(io::Error::other) };
             match timeout(CONNECTION_LIFE, served).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "admin connection ended"),
                 Err(_) => tracing::debug!("admin connection lasted too long"),
             }
         });
+        if connections.add(activity, connection.abort_handle()) {
+            metrics.admin_connections_displaced.inc();
+        }
+        // A request that has come already is answered before the next connection can displace this one.
+        yield_now().await;
     }
 }
 
-async fn converse<S: AsyncRead + AsyncWrite + Unpin>(stream: S, admin: Admin) -> hyper::Result<()> {
-    let service = TowerToHyperService::new(admin);
+async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    admin: Admin,
+    activity: Arc<Activity>,
+) -> hyper::Result<()> {
+    let service = service_fn(move |request| {
+        activity.touch();
+        let (answer, activity) = (admin.clone().call(request), Arc::clone(&activity));
+        async move {
+            let answer = answer.await;
+            activity.touch();
+            answer
+        }
+    });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     http.serve_connection(TokioIo::new(stream), service).await

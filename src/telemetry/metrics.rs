@@ -67,6 +67,8 @@ pub struct Metrics {
     pub proxy_headers_refused: IntCounter,
     /// Requests not held because too many or too much is waiting already.
     pub hold_overflow: IntCounter,
+    /// Admin connections that made way for newer ones.
+    pub admin_connections_displaced: IntCounter,
     tasks: IntGauge,
     /// Requests that ended in a panic.
     pub panics: IntCounter,
@@ -189,6 +191,10 @@ impl Metrics {
                 .counter("weir_proxy_headers_refused_total", "Connections closed for want of a good PROXY header.")?,
             hold_overflow: make
                 .counter("weir_hold_overflow_total", "Requests refused because too much was waiting.")?,
+            admin_connections_displaced: make.counter(
+                "weir_admin_connections_displaced_total",
+                "Admin connections closed at the bound to make room for newer ones.",
+            )?,
             tasks: make.gauge("weir_tasks", "Tasks of all runtimes, as of a second ago.")?,
             panics: make.counter("weir_panics_total", "Connections that ended in a panic.")?,
             log_lines_dropped: make.counter("weir_log_lines_dropped_total", "Log lines lost at the bound.")?,

@@ -1,5 +1,7 @@
 //! Who may ask the admin listener: tokens, TLS, and what a reload changes of both.
 
+use std::time::{Duration, Instant};
+
 use rustls::version::TLS13;
 
 use crate::ops::{replace, until};
@@ -85,6 +87,25 @@ fn other_machines_are_answered_over_tls() {
     replace(&weir.config_file(), &config(&upstream, "token = { file = \"token\" }"));
     weir.wait_for_line("stays as it was until a restart");
     assert_eq!(ask(&second, &[], "/metrics"), Some(200));
+}
+
+#[test]
+fn silent_connections_keep_nobody_out() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream, "", |_| {});
+    let mut first = Client::connect(weir.admin());
+    assert_eq!(first.send(get("/healthz", "")).answer().status, 200);
+    let mut silent: Vec<_> = (0..200).map(|_| Client::connect(weir.admin())).collect();
+    // Far less than the 10 s that a head may take.
+    let began = Instant::now();
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(status(&weir, path, ""), 200);
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // The oldest have made way, the newest have not.
+    assert!(first.rest().is_empty() && silent[0].rest().is_empty());
+    assert_eq!(silent[199].send(get("/healthz", "")).answer().status, 200);
+    assert!(weir.metric("weir_admin_connections_displaced_total") >= 136.0);
 }
 
 #[test]

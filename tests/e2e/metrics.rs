@@ -6,6 +6,7 @@ use crate::support::{Client, Upstream, Weir};
 
 /// Every metric: its name, its type, and the labels of each of its series.
 const METRICS: &[(&str, &str, &[&str])] = &[
+    ("weir_admin_connections_displaced_total", "counter", &[]),
     ("weir_banned_keys", "gauge", &["limit"]),
     ("weir_bans_total", "counter", &["limit"]),
     ("weir_build_info", "gauge", &["revision", "version"]),
