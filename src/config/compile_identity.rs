@@ -124,11 +124,14 @@ fn jwt(table: &Table<'_>) -> Option<IdentitySource> {
         require_exp: require_exp?,
         leeway: leeway?.into_inner(),
     };
-    let verifier = Verifier::new(spec).map_err(|error| {
-        let span = spans.get(error.index).cloned().unwrap_or(table.span());
-        table.fault("keys", span, Fault::new(error.to_string()));
-    });
-    Some(IdentitySource::Jwt { header: header?.into_inner(), verifier: Box::new(verifier.ok()?) })
+    let span = |index: usize| spans.get(index).cloned().unwrap_or(table.span());
+    let verifier = Verifier::new(spec)
+        .map_err(|error| table.fault("keys", span(error.index), Fault::new(error.to_string())))
+        .ok()?;
+    for skipped in verifier.skipped() {
+        table.warn("keys", span(skipped.index), "skipped_keys", Fault::new(skipped.to_string()));
+    }
+    Some(IdentitySource::Jwt { header: header?.into_inner(), verifier: Box::new(verifier) })
 }
 
 fn algorithms(table: &Table<'_>) -> Option<Vec<Algorithm>> {

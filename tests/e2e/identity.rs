@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
@@ -172,6 +174,97 @@ fn a_token_that_does_not_hold_is_401_and_reaches_nobody() {
     }
     assert_eq!(upstream.received().len(), 0);
     assert_eq!(bearer(&weir, &good), 200);
+}
+
+#[test]
+fn a_token_that_is_not_utf8_is_401() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream, &jwt("HS256", "secret = { env = \"JWT_SECRET\" }"), &[]);
+    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    let token = |header: &[u8], payload: &[u8]| {
+        let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(payload));
+        let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &key, Algorithm::HS256).unwrap();
+        format!("{message}.{signature}")
+    };
+    let (header, payload) = (br#"{"alg":"HS256"}"#, br#"{"sellerId":"1","exp":4000000000}"#);
+    assert_eq!(bearer(&weir, &token(header, payload)), 200);
+    let bad_header = token(b"{\"alg\":\"HS256\",\"x\":\"\xff\"}", payload);
+    let bad_claim = token(header, b"{\"sellerId\":\"2\",\"exp\":4000000000,\"x\":\"\xff\"}");
+    let bad_client = token(header, b"{\"sellerId\":\"\xff\",\"exp\":4000000000}");
+    for token in [bad_header, bad_claim, bad_client] {
+        assert_eq!(bearer(&weir, &token), 401, "{token}");
+    }
+    assert_eq!(upstream.received().len(), 1);
+}
+
+/// A key of a file, and what `weir check` says of it beside its place.
+#[test]
+fn unsafe_keys_are_errors_with_their_place() {
+    let jwk = |algorithm: Algorithm, name: &str, more: Value| {
+        let pem = std::fs::read(fixture(name)).unwrap();
+        let key = match algorithm {
+            Algorithm::RS256 => EncodingKey::from_rsa_pem(&pem),
+            Algorithm::ES256 => EncodingKey::from_ec_pem(&pem),
+            _ => EncodingKey::from_ed_pem(&pem),
+        };
+        let mut jwk = serde_json::to_value(Jwk::from_encoding_key(&key.unwrap(), algorithm).unwrap()).unwrap();
+        jwk.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "keys": [jwk] }).to_string()
+    };
+    let two = ["rsa-a.public.pem", "rsa-b.public.pem"].map(|name| std::fs::read_to_string(fixture(name)).unwrap());
+    for (algorithm, option, file, why) in [
+        ("RS256", "jwks", jwk(Algorithm::RS256, "rsa-a.private.pem", json!({ "e": "AQ" })), "an unsafe RSA key"),
+        ("ES256", "jwks", jwk(Algorithm::ES256, "ec-p256.private.pem", json!({ "y": "A".repeat(43) })), "not on P-256"),
+        (
+            "EdDSA",
+            "jwks",
+            jwk(Algorithm::EdDSA, "ed25519.private.pem", json!({ "x": "A".repeat(43) })),
+            "a point of small order",
+        ),
+        ("RS256", "pem", two.concat(), "2 keys or certificates in one file"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("keys"), file).unwrap();
+        let config =
+            format!("[upstream]\nurl = \"http://127.0.0.1:9\"\n{}", jwt(algorithm, &format!("{option} = \"keys\"")));
+        std::fs::write(folder.path().join("weir.toml"), &config).unwrap();
+        let line = config.lines().position(|line| line.starts_with("keys")).unwrap() + 1;
+        for command in ["check", "run --config"] {
+            let (code, text) = command_with(command, &folder.path().join("weir.toml"));
+            assert_eq!(code, Some(3), "{text}");
+            assert!(text.contains(why) && text.contains(&format!("weir.toml:{line}:")), "{text}");
+        }
+    }
+}
+
+/// Runs `weir` with a command and a configuration; gives its exit code and what it complains of.
+fn command_with(command: &str, config: &std::path::Path) -> (Option<i32>, String) {
+    let mut weir = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = weir.args(command.split(' ')).arg(config).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn odd_keys_of_a_set_are_warnings() {
+    let upstream = Upstream::start();
+    let known = rsa("rsa-a.private.pem");
+    let good = Jwk::from_encoding_key(&known, Algorithm::RS256).unwrap();
+    let set = json!({ "keys": [{ "kty": "EC", "crv": "secp256k1" }, good, { "kty": "RSA", "use": "enc", "n": "", "e": "" }] });
+    let weir = start(&upstream, &jwt("RS256", "jwks = \"keys.json\""), &[("keys.json", set.to_string())]);
+    let line = weir.wait_for_line("skipped_keys");
+    assert!(line.contains("key 1: its `kty` or `crv`") && line.contains("key 3: its `use`"), "{line}");
+    let token = sign(Algorithm::RS256, &known, &json!({ "sellerId": 1, "exp": in_seconds(60) }));
+    assert_eq!(bearer(&weir, &token), 200);
+
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("keys.json"), set.to_string()).unwrap();
+    let path = folder.path().join("weir.toml");
+    std::fs::write(&path, Weir::config(&upstream, "", &jwt("RS256", "jwks = \"keys.json\""))).unwrap();
+    for (command, expected) in [("check", 0), ("check --strict", 3)] {
+        let (code, text) = command_with(command, &path);
+        assert_eq!(code, Some(expected), "{text}");
+        assert!(text.contains("skipped_keys") && text.contains("key 3: its `use`"), "{text}");
+    }
 }
 
 #[test]

@@ -139,6 +139,40 @@ fn what_is_no_set_of_keys_changes_nothing() {
     }
 }
 
+/// A set whose key `weak` is the neutral element of Ed25519, for which anybody can sign, beside a good one and an odd one.
+fn set_with_a_weak_key() -> String {
+    let mut set: serde_json::Value = serde_json::from_str(&jwks("good")).unwrap();
+    let mut neutral = [0; 32];
+    neutral[0] = 1;
+    let weak = json!({ "kty": "OKP", "crv": "Ed25519", "kid": "weak", "x": URL_SAFE_NO_PAD.encode(neutral) });
+    let keys = set["keys"].as_array_mut().unwrap();
+    keys.insert(0, weak);
+    keys.push(json!({ "kty": "new", "use": ["odd"] }));
+    set.to_string()
+}
+
+/// A token that no private key has signed: it verifies under the neutral element, whatever it says.
+fn forged() -> String {
+    let header = URL_SAFE_NO_PAD.encode(json!({ "alg": "EdDSA", "kid": "weak" }).to_string());
+    let payload = URL_SAFE_NO_PAD.encode(json!({ "sub": "forged", "exp": 4_000_000_000_u64 }).to_string());
+    let mut signature = [0; 64];
+    signature[0] = 1;
+    format!("{header}.{payload}.{}", URL_SAFE_NO_PAD.encode(signature))
+}
+
+#[test]
+fn unsafe_and_odd_keys_of_a_set_are_skipped_and_forgeries_refused() {
+    let issuer = Issuer::saying(&ok(&set_with_a_weak_key()));
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &limits(&issuer.url()));
+    let line = weir.wait_for_line("keys skipped");
+    assert!(line.contains("key 1: an unsafe Ed25519 key") && line.contains("key 3: not a JWK"), "{line}");
+    until("the keys are there", || ask(&weir, &token("good")).status == 200);
+    let served = upstream.received().len();
+    assert_eq!(ask(&weir, &forged()).status, 401);
+    assert_eq!(upstream.received().len(), served);
+}
+
 /// A server of keys over TLS; the flag says that somebody got so far as to ask.
 fn tls_issuer(cert: &Cert) -> (SocketAddr, Arc<AtomicBool>) {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

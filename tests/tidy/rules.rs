@@ -39,7 +39,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("listenfd", &["app"]),
     ("sd_notify", &["app"]),
     ("rustls", &["proxy"]),
-    ("aws_lc_rs", &["proxy"]),
+    ("aws_lc_rs", &["policy", "proxy"]),
     ("rustls_platform_verifier", &["proxy"]),
     ("tokio_rustls", &["proxy", "app"]),
     ("x509_parser", &["proxy"]),

@@ -143,8 +143,12 @@ impl Jwks {
         let mut known = self.lock();
         let current = shared.current.load();
         let is_new = known.get(url).is_none_or(|known| known.jwks.as_deref() != Some(&jwks));
-        for (_, keys) in current.live.policy.fetched_keys().filter(|(_, keys)| keys.url() == url) {
-            keys.replace(&jwks).map_err(|error| error.to_string())?;
+        for (name, keys) in current.live.policy.fetched_keys().filter(|(_, keys)| keys.url() == url) {
+            let skipped = keys.replace(&jwks).map_err(|problem| problem.to_string())?;
+            // Once for each version of the set, not for each fetch.
+            if let Some(skipped) = skipped.filter(|_| is_new) {
+                tracing::warn!(identity = name, %skipped, "keys skipped");
+            }
         }
         if is_new {
             // Tokens whose key is gone are good no more.

@@ -44,8 +44,8 @@ pub(super) enum Value<'t> {
 
 impl<'t> Claims<'t> {
     /// Reads a payload in which `names` matter too; `None` if it is not an object of distinct claims.
-    pub(super) fn parse(json: &'t [u8], names: Named<'t>) -> Option<Self> {
-        let mut deserializer = serde_json::Deserializer::from_slice(json);
+    pub(super) fn parse(json: &'t str, names: Named<'t>) -> Option<Self> {
+        let mut deserializer = serde_json::Deserializer::from_str(json);
         let claims = Wanted { names }.deserialize(&mut deserializer).ok()?;
         deserializer.end().ok()?;
         Some(claims)

@@ -10,7 +10,7 @@ use arc_swap::ArcSwapOption;
 use http::Uri;
 
 use super::Algorithm;
-use super::keys::{self, Key, KeyError, KeyMaterial};
+use super::keys::{self, Key, KeyProblem, Skipped};
 
 /// The keys of one identity behind a URL.
 pub struct FetchedKeys {
@@ -34,12 +34,15 @@ impl FetchedKeys {
         &self.url
     }
 
-    /// Takes what was fetched in place of what there was. If it is no good, nothing changes.
-    pub fn replace(&self, jwks: &[u8]) -> Result<(), KeyError> {
-        let keys = keys::build(&[KeyMaterial::Jwks(jwks.to_vec())], &self.algorithms)?;
+    /// Replaces the keys by those of a set. Returns what was skipped of it, if anything was.
+    ///
+    /// # Errors
+    /// It is no set, or none of its keys can be used. Nothing changes then.
+    pub fn replace(&self, jwks: &[u8]) -> Result<Option<Skipped>, KeyProblem> {
+        let (keys, skipped) = keys::build_fetched(jwks, &self.algorithms)?;
         self.keys.store(Some(Arc::new(keys)));
         self.is_wanted.store(false, Ordering::Relaxed);
-        Ok(())
+        Ok((skipped.count > 0).then_some(skipped))
     }
 
     /// Whether a token has named a key that was not there at the last [`FetchedKeys::replace`].

@@ -9,6 +9,7 @@
 mod claims;
 mod fetched;
 mod keys;
+mod strength;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +29,7 @@ use claims::Claims;
 use keys::Key;
 
 pub use fetched::FetchedKeys;
-pub use keys::{KeyError, KeyMaterial, KeyProblem};
+pub use keys::{KeyError, KeyMaterial, KeyProblem, Skipped};
 
 /// Bytes of the longest token that is looked at; servers accept header fields of about this size.
 pub const TOKEN_BYTES_MAX: usize = 8 * 1024;
@@ -113,6 +114,7 @@ pub struct Verifier {
     plan_claim: Option<Box<str>>,
     algorithms: Vec<Algorithm>,
     keys: Vec<Key>,
+    skipped: Vec<Skipped>,
     fetched: Option<Arc<FetchedKeys>>,
     issuer: Option<Box<str>>,
     audience: Option<Box<str>>,
@@ -222,11 +224,13 @@ impl<'de> Deserialize<'de> for Present {
 impl Verifier {
     /// Checks and prepares the keys.
     pub fn new(spec: VerifierSpec) -> Result<Self, KeyError> {
+        let (keys, skipped) = match &spec.fetched {
+            Some(_) if spec.keys.is_empty() => Default::default(),
+            _ => keys::build(&spec.keys, &spec.algorithms)?,
+        };
         Ok(Self {
-            keys: match &spec.fetched {
-                Some(_) if spec.keys.is_empty() => Vec::new(),
-                _ => keys::build(&spec.keys, &spec.algorithms)?,
-            },
+            keys,
+            skipped,
             fetched: spec.fetched,
             claim: spec.claim.into(),
             plan_claim: None,
@@ -236,6 +240,11 @@ impl Verifier {
             require_exp: spec.require_exp,
             leeway_ns: saturating_ns(spec.leeway),
         })
+    }
+
+    /// What was skipped of its JWK sets.
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.skipped
     }
 
     /// Its keys that are fetched.
@@ -255,12 +264,10 @@ impl Verifier {
         }
         let parts = Parts::split(token).ok_or(TokenError::Malformed)?;
         let mut json = Vec::with_capacity(token.len());
-        decode(parts.header, &mut json)?;
-        self.verify_signature(&parts, &json)?;
-        json.clear();
-        decode(parts.payload, &mut json)?;
+        self.verify_signature(&parts, decode_text(parts.header, &mut json)?)?;
+        let payload = decode_text(parts.payload, &mut json)?;
         let named = [Some(&*self.claim), self.plan_claim.as_deref()];
-        let claims = Claims::parse(&json, named).ok_or(TokenError::Malformed)?;
+        let claims = Claims::parse(payload, named).ok_or(TokenError::Malformed)?;
         let expires = self.check_times(&claims, now)?;
         self.check_parties(&claims)?;
         let value = claims.named(0).and_then(claims::Value::client).ok_or(TokenError::Claim)?;
@@ -268,8 +275,8 @@ impl Verifier {
         Ok(Verified { claimed: Claimed { value, plan }, expires })
     }
 
-    fn verify_signature(&self, parts: &Parts<'_>, header: &[u8]) -> Result<(), TokenError> {
-        let header: Header<'_> = serde_json::from_slice(header).map_err(|_| TokenError::Malformed)?;
+    fn verify_signature(&self, parts: &Parts<'_>, header: &str) -> Result<(), TokenError> {
+        let header: Header<'_> = serde_json::from_str(header).map_err(|_| TokenError::Malformed)?;
         if header.crit.0 {
             return Err(TokenError::Malformed);
         }
@@ -356,6 +363,13 @@ impl<'t> Parts<'t> {
             signed: &token[..second],
         })
     }
+}
+
+/// Decodes a part that is JSON into `out`. The parser does not look at text that it skips, so UTF-8 is checked here.
+fn decode_text<'o>(part: &[u8], out: &'o mut Vec<u8>) -> Result<&'o str, TokenError> {
+    out.clear();
+    decode(part, out)?;
+    str::from_utf8(out).map_err(|_| TokenError::Malformed)
 }
 
 fn decode(part: &[u8], out: &mut Vec<u8>) -> Result<(), TokenError> {
