@@ -53,6 +53,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let fixed = fixed(&server, listen.as_deref(), takeover);
     let headers = root.table("headers");
     let profiles = profiles(&headers);
+    let is_listed = profiles.is_some_and(|profiles| profiles.ietf);
     let hold = hold(&root.table("hold"));
     let max_tokens = root.table("tokens").count("max_cached");
     let snapshot = compile_snapshot::snapshot(&root.table("snapshot"), &admin_table);
@@ -74,7 +75,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
             forwarded: forwarded?,
             profiles: profiles?,
         },
-        policy: policy?,
+        policy: policy?.with_listed(is_listed),
         hold: hold?,
         max_tokens: max_tokens?.into_inner(),
         admin_listen: admin_listen?.into_inner(),

@@ -113,6 +113,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Vec<Located<String>
         max_keys: max_keys?.into_inner(),
         on_full,
         persist,
+        is_listed: false,
     })
 }
 

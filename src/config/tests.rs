@@ -9,6 +9,7 @@ mod beyond;
 mod fetched;
 mod identities;
 mod limits;
+mod obedient;
 mod overrides;
 mod rules;
 mod server;

@@ -42,5 +42,11 @@ pub(super) fn refusal<'l>(bans: impl Iterator<Item = (&'l Arc<LimitState>, u64)>
         longest_ns = longest_ns.max(left_ns);
     }
     let retry = Retry::AfterNs(longest_ns);
-    (!violated.is_empty()).then_some(Refusal { standing: None, violated, retry, cause: Cause::Banned })
+    (!violated.is_empty()).then_some(Refusal {
+        standing: None,
+        violated,
+        retry,
+        cause: Cause::Banned,
+        budgets: Vec::new(),
+    })
 }

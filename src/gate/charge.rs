@@ -7,8 +7,8 @@ use super::case::{Case, Took};
 use super::journal::units;
 use super::settle::Terms;
 use super::verdict::{Others, Taken};
-use super::{Pass, Standing};
-use crate::limit::Decision;
+use super::{Pass, Standing, budget};
+use crate::limit::{Algorithm, Decision};
 use crate::policy::Mode;
 use crate::store::{self, Known, Outcomes};
 use crate::telemetry::Decided;
@@ -50,10 +50,7 @@ pub(super) fn charge_all(pass: &mut Pass<'_>, now: Timestamp) -> Option<Outcomes
     if cases.first().is_some_and(|case| case.state.journal.is_on()) {
         tell(cases);
     }
-    pass.standing = count(cases).map(|case| {
-        let decision = Decision { denied: None, remaining: case.remaining, reset_after_ns: case.reset_after_ns };
-        Standing::new(&case.state.name, &case.charge(), &decision, now)
-    });
+    pass.standing = count(cases, now).map(|case| standing(case, now));
     None
 }
 
@@ -94,9 +91,9 @@ fn tell(cases: &[Case<'_>]) {
     }
 }
 
-/// Counts that all limits are charged, and says of which of them the smallest part is left.
+/// Counts that all limits are charged, and returns the tightest.
 #[inline]
-fn count<'c, 'l>(cases: &'c [Case<'l>]) -> Option<&'c Case<'l>> {
+fn count<'c, 'l>(cases: &'c [Case<'l>], now: Timestamp) -> Option<&'c Case<'l>> {
     let mut tightest: Option<&Case<'_>> = None;
     for case in cases {
         let is_charged = case.taken != Took::Nothing;
@@ -104,7 +101,7 @@ fn count<'c, 'l>(cases: &'c [Case<'l>]) -> Option<&'c Case<'l>> {
         case.state.metrics.cells.decided(decided, case.rule.percent(case.remaining));
         if is_charged
             && case.applied.limit.mode == Mode::Enforce
-            && tightest.is_none_or(|other| is_tighter(case, other))
+            && tightest.is_none_or(|other| is_tighter(case, other, now))
         {
             tightest = Some(case);
         }
@@ -112,9 +109,20 @@ fn count<'c, 'l>(cases: &'c [Case<'l>]) -> Option<&'c Case<'l>> {
     tightest
 }
 
-fn is_tighter(one: &Case<'_>, other: &Case<'_>) -> bool {
-    let part = |a: &Case<'_>, b: &Case<'_>| u128::from(a.remaining) * u128::from(b.rule.capacity());
-    part(one, other) < part(other, one)
+fn is_tighter(one: &Case<'_>, other: &Case<'_>, now: Timestamp) -> bool {
+    let is_plain = |case: &Case<'_>| case.remaining >= case.cost.max(1) && !matches!(case.rule, Algorithm::Several(_));
+    if is_plain(one) && is_plain(other) {
+        let tightness = |case: &Case<'_>| (None, case.remaining, case.rule.capacity());
+        return budget::is_tighter(tightness(one), tightness(other));
+    }
+    standing(one, now).is_tighter(&standing(other, now))
+}
+
+/// Where the client stands with a limit that is charged.
+#[inline]
+fn standing<'l>(case: &Case<'l>, now: Timestamp) -> Standing<'l> {
+    let decision = Decision { denied: None, remaining: case.remaining, reset_after_ns: case.reset_after_ns };
+    Standing::new(&case.state.name, &case.charge(), &decision, now)
 }
 
 /// Says how those charges are settled that may not simply stay.

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::ban;
+use super::budget::listed;
 use super::case::{Case, Cases};
 use super::charge::charge_all;
 use super::delay::{Decided as Limited, Delayed, is_late};
@@ -251,7 +252,7 @@ impl Gate {
             }
             let denials = denying(cases, outcomes)
                 .map(|(_, case, outcome)| (case.state, case.applied.limit, case.charge(), outcome));
-            Step::Refuse(Box::new(refusal(denials, now, cause, expected_ns)))
+            Step::Refuse(Box::new(Refusal { budgets: listed(cases), ..refusal(denials, now, cause, expected_ns) }))
         };
         let Some(holding) = holding else {
             return refuse(Cause::Limit, None);

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
+use super::budget::Budget;
 use super::hold::Rank;
 use super::journal::units;
 use super::outcome::{pass, refusal, wake_behind};
@@ -146,6 +147,7 @@ fn charge<'l>(pass: &mut Pass<'l>, one: &Decided<'l, '_>, now: Timestamp) -> Opt
     // What is given back is a debt, which the client does not see as units.
     let standing = Standing::new(&state.name, &Charge { cost: 0, ..charge }, &slowed.decision, now);
     pass.standing = Standing::tightest(Some(standing), pass.standing);
+    pass.budgets.extend(Budget::of(state, limit, &charge));
     let terms = Terms::of(state, key, limit, numbers, cost, now);
     pass.charged.others.get_or_insert_default().push(Taken { state, key, receipt: slowed.receipt, terms });
     pass.charged.keep(limit.stage == Stage::Arrival);
@@ -202,7 +204,8 @@ impl<'l> Delayed<'l> {
         for one in &self.late {
             one.state.metrics.cells.count(telemetry::Decided::Rejected);
         }
-        Refusal { standing, violated, retry: Retry::AfterNs(left_ns), cause: Cause::ShuttingDown }
+        let budgets = self.pass.budgets.clone();
+        Refusal { standing, violated, retry: Retry::AfterNs(left_ns), cause: Cause::ShuttingDown, budgets }
     }
 }
 

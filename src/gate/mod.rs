@@ -5,6 +5,7 @@
 
 mod access;
 mod ban;
+mod budget;
 mod case;
 mod charge;
 mod decide;
@@ -22,10 +23,12 @@ mod refused;
 mod room;
 mod settle;
 mod spend;
+mod standing;
 mod verdict;
 mod wait;
 
 pub use access::Shut;
+pub use budget::{Budget, BudgetItem, Budgets};
 pub use decide::Step;
 pub use delay::Delayed;
 pub use explain::{BudgetExplained, Explanation, LimitExplained, Question, QuestionError};
@@ -36,7 +39,8 @@ pub use named::KeyError;
 pub use refused::{HALF_LIFE_NS, TOP_KEYS, TopKey, TopKeys};
 pub use settle::Bill;
 pub use spend::{Balance, Spend, SpendError, UNITS_MAX};
-pub use verdict::{Cause, Charged, Pass, Refusal, Standing};
+pub use standing::Standing;
+pub use verdict::{Cause, Charged, Pass, Refusal};
 pub use wait::Waiting;
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::budget::{Budget, Budgets, told};
 use super::journal::units;
 use super::settle::Terms;
 use super::verdict::Taken;
@@ -21,12 +22,13 @@ pub(super) fn pass<'l, 'c>(
     charged: impl Iterator<Item = (&'l Arc<LimitState>, &'c Limit, Charge<'c>, Outcome)>,
     now: Timestamp,
 ) -> Pass<'l> {
-    let (mut taken, mut standing) = (SmallVec::new(), None);
+    let (mut taken, mut standing, mut budgets) = (SmallVec::new(), None, Budgets::new());
     for (state, limit, charge, outcome) in charged {
+        budgets.extend(Budget::of(state, limit, &charge));
         standing = Standing::tightest(standing, standing_of(state, limit, &charge, &outcome, now));
         taken.extend(admitted(state, limit, &charge, outcome, now));
     }
-    Pass { standing, charged: Charged::new(taken), held: None }
+    Pass { standing, charged: Charged::new(taken), held: None, budgets }
 }
 
 /// Counts a charge, and takes note of it if it was made.
@@ -68,21 +70,24 @@ pub(super) fn refusal<'l, 'c>(
     expected_ns: Option<u64>,
 ) -> Refusal<'l> {
     let mut longest: Option<(Retry, Standing<'l>)> = None;
-    let mut violated = SmallVec::new();
+    let (mut violated, mut budgets) = (SmallVec::new(), Budgets::new());
     for (state, limit, charge, Outcome { decision, .. }) in denials {
         if cause != Cause::ShuttingDown {
             state.refused(limit, charge.key, now);
         }
         state.metrics.cells.decided(Decided::Rejected, charge.rule.percent(decision.remaining));
         violated.push(&*state.name);
+        budgets.extend(Budget::of(state, limit, &charge));
         let retry = decision.denied.unwrap_or(Retry::AfterNs(0));
         let standing = Standing::new(&state.name, &charge, decision, now);
-        if longest.as_ref().is_none_or(|(known, _)| retry > *known) {
+        // A release comes at an unknown time, so it is waited for after what has a known time.
+        if longest.as_ref().is_none_or(|(known, _)| told(Some(retry)) > told(Some(*known))) {
             longest = Some((retry, standing));
         }
     }
     let (retry, standing) = longest.map_or((Retry::AfterNs(0), None), |(retry, standing)| (retry, Some(standing)));
-    Refusal { standing, violated, retry: expected_ns.map_or(retry, Retry::AfterNs), cause }
+    let expected = told(expected_ns.map(Retry::AfterNs));
+    Refusal { standing, violated, retry: expected.unwrap_or(retry), cause, budgets }
 }
 
 /// After a refusal: whoever is next on a key that was charged for a moment may have seen it so, and overslept.

@@ -65,6 +65,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         max_keys: 1000,
         on_full: OnFull::Sketch,
         persist: true,
+        is_listed: false,
     }
 }
 

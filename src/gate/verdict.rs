@@ -4,74 +4,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::LimitState;
+use super::budget::{Budgets, listed, told};
 use super::case::{Cases, Took};
 use super::settle::{Bill, Item, Terms};
-use crate::limit::{Decision, Key, Retry};
-use crate::store::{Charge, Receipt};
+use super::{LimitState, Standing};
+use crate::limit::{Key, Retry};
+use crate::store::Receipt;
 use crate::time::Timestamp;
-
-/// Where a client stands with one limit.
-#[derive(Clone, Copy, Debug)]
-pub struct Standing<'l> {
-    /// The limit's name.
-    pub limit: &'l str,
-    /// Units that it allows at once.
-    pub burst: u64,
-    /// Nanoseconds of the period its rate was written with; 0 if it has none.
-    pub period_ns: u64,
-    /// Whole units left.
-    pub remaining: u64,
-    /// Nanoseconds from `at` until the client has all of them, or [`Decision::UNKNOWN_NS`].
-    pub reset_after_ns: u64,
-    /// When this was true.
-    pub at: Timestamp,
-    /// Units that the request took.
-    cost: u64,
-    /// Nanoseconds that these take to come back.
-    cost_ns: u64,
-}
-
-impl<'l> Standing<'l> {
-    #[inline]
-    pub(super) fn new(limit: &'l str, charge: &Charge<'_>, decision: &Decision, at: Timestamp) -> Self {
-        let &Charge { rule, cost, .. } = charge;
-        let cost = if decision.is_admitted() { cost } else { 0 };
-        let &Decision { remaining, reset_after_ns, .. } = decision;
-        let (cost_ns, period_ns) = (cost.saturating_mul(rule.interval_ns()), rule.period_ns().unwrap_or(0));
-        Self { limit, burst: rule.capacity(), period_ns, remaining, reset_after_ns, at, cost, cost_ns }
-    }
-
-    /// Whether it is with this limit.
-    pub(super) fn is_of(&self, state: &LimitState) -> bool {
-        *self.limit == *state.name
-    }
-
-    /// The same once the request's units have been given back.
-    pub fn refunded(self) -> Self {
-        Self {
-            remaining: self.remaining.saturating_add(self.cost).min(self.burst),
-            reset_after_ns: self.reset_after_ns.saturating_sub(self.cost_ns),
-            cost: 0,
-            cost_ns: 0,
-            ..self
-        }
-    }
-
-    /// The one of two with the smaller part left.
-    pub fn tighter(self, other: Self) -> Self {
-        let part = |a: &Self, b: &Self| u128::from(a.remaining) * u128::from(b.burst);
-        if part(&other, &self) < part(&self, &other) { other } else { self }
-    }
-
-    /// The tighter of those that exist.
-    pub fn tightest(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        match (one, other) {
-            (Some(one), Some(other)) => Some(one.tighter(other)),
-            (one, other) => one.or(other),
-        }
-    }
-}
 
 /// A request may be forwarded.
 #[derive(Debug, Default)]
@@ -82,6 +21,15 @@ pub struct Pass<'l> {
     pub charged: Charged<'l>,
     /// The limit that made it wait, and for how many nanoseconds.
     pub held: Option<(&'l str, u64)>,
+    /// What its answer lists, unless that is found in `charged`.
+    pub(super) budgets: Budgets<'l>,
+}
+
+impl<'l> Pass<'l> {
+    /// The budgets that its answer lists.
+    pub fn budgets(&self) -> Budgets<'l> {
+        if self.budgets.is_empty() { listed(&self.charged.cases) } else { self.budgets.clone() }
+    }
 }
 
 /// A request is refused.
@@ -95,6 +43,25 @@ pub struct Refusal<'l> {
     pub retry: Retry,
     /// Why it does not wait for that.
     pub cause: Cause,
+    /// What its answer lists.
+    pub budgets: Budgets<'l>,
+}
+
+impl<'l> Refusal<'l> {
+    /// The refusal of a request that limits of an earlier stage have charged. One of those that is exhausted for longer
+    /// says when to come back.
+    pub fn charged_before(mut self, standing: Option<Standing<'l>>, mut budgets: Budgets<'l>) -> Self {
+        let is_beyond = matches!(self.cause, Cause::Limit | Cause::WaitTooLong | Cause::QueueFull);
+        if let Some(wait) = standing.and_then(|standing| standing.wait)
+            && is_beyond
+            && (told(Some(self.retry)) < Some(wait))
+        {
+            (self.standing, self.retry) = (standing, wait);
+        }
+        budgets.append(&mut self.budgets);
+        self.budgets = budgets;
+        self
+    }
 }
 
 /// Why a request beyond a limit is refused.

@@ -7,7 +7,7 @@ mod order;
 mod packed;
 
 use super::state;
-use super::{Allowance, Decision, Quota, Retry, windows};
+use super::{Allowance, Decision, Lefts, Quota, Retry, windows};
 use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, sub_window, token_bucket};
 use crate::time::Timestamp;
 
@@ -165,7 +165,7 @@ impl Algorithm {
         }
     }
 
-    /// The window shown to clients, in nanoseconds: that of [`Algorithm::capacity`]. None for
+    /// The period of the rate, in nanoseconds; of several rates, of the one with the smallest capacity. None for
     /// [`Algorithm::Concurrency`].
     #[inline]
     pub fn period_ns(&self) -> Option<u64> {
@@ -237,6 +237,10 @@ impl state::State for AnyState {
 
     fn peek(&self, rule: &Algorithm, cost: u64, now: Timestamp) -> Decision {
         matched!(self, rule, |state, rule| state.peek(rule, cost, now), else Self::fresh(rule).peek(rule, cost, now))
+    }
+
+    fn left(&self, rule: &Algorithm, cost: u64, now: Timestamp) -> Lefts {
+        matched!(self, rule, |state, rule| state.left(rule, cost, now), else Self::fresh(rule).left(rule, cost, now))
     }
 
     fn wait(&self, rule: &Algorithm, ahead: u64, cost: u64, now: Timestamp) -> Retry {
@@ -333,6 +337,16 @@ impl state::State for Several {
         let mut adopted = self.clone();
         adopted.adopt(rules, now);
         adopted.peek(rules, cost, now)
+    }
+
+    fn left(&self, rules: &Self::Rule, cost: u64, now: Timestamp) -> Lefts {
+        if self.states.len() == rules.len() {
+            let each = self.states.iter().zip(rules);
+            return each.flat_map(|(state, rule)| state.left(rule, cost, now)).collect();
+        }
+        let mut adopted = self.clone();
+        adopted.adopt(rules, now);
+        adopted.left(rules, cost, now)
     }
 
     fn wait(&self, rules: &Self::Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {

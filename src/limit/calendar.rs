@@ -131,6 +131,24 @@ impl Calendar {
         unit_ns * u64::from(self.every)
     }
 
+    /// How long the window is that holds `at`, in nanoseconds. Windows shorter than a day have their nominal length, of
+    /// which the last of a day may be only a part.
+    pub fn window_ns(&self, at: Timestamp) -> u64 {
+        match self.unit {
+            Unit::Millisecond | Unit::Second | Unit::Minute | Unit::Hour => self.nominal_ns(),
+            Unit::Day | Unit::Week | Unit::Month => {
+                let end = self.end(at);
+                let began = self.began(end.saturating_sub_ns(1)).unwrap_or(at);
+                end.ns_since(began)
+            }
+        }
+    }
+
+    /// The midnight at which the window of days, weeks or months began that holds `at`.
+    fn began(&self, at: Timestamp) -> Option<Timestamp> {
+        self.midnight(self.first_date(zoned(at, &self.zone)?.date(), 0)?)
+    }
+
     /// The end of the window that holds `at`, which is the beginning of the next; always later than `at`.
     pub fn end(&self, at: Timestamp) -> Timestamp {
         let end = match self.unit {
@@ -183,8 +201,13 @@ impl Calendar {
 
     /// The first date of the next window of days, weeks or months.
     fn next_date(&self, today: Date) -> Option<Date> {
+        self.first_date(today, 1)
+    }
+
+    /// The first date of the window of days, weeks or months that comes `later` windows after that of `today`.
+    fn first_date(&self, today: Date, later: i32) -> Option<Date> {
         let every = i32::try_from(self.every).ok()?;
-        let next = |count: i32, every: i32| (count.div_euclid(every) + 1) * every;
+        let next = |count: i32, every: i32| (count.div_euclid(every) + later) * every;
         if self.unit == Unit::Month {
             let months = next(i32::from(today.year()) * 12 + i32::from(today.month()) - 1, every);
             let (year, month) = (i16::try_from(months / 12).ok()?, i8::try_from(months % 12 + 1).ok()?);

@@ -69,6 +69,14 @@ impl Rule {
         }
     }
 
+    /// The length of the window that holds `now`, in nanoseconds.
+    pub fn window_ns(&self, now: Timestamp) -> u64 {
+        match &self.windows {
+            Windows::FromFirst(period_ns) => *period_ns,
+            Windows::Calendar(calendar) => calendar.window_ns(now),
+        }
+    }
+
     /// The end of a window whose first request comes at `now`.
     fn end(&self, now: Timestamp) -> Timestamp {
         match &self.windows {

@@ -137,7 +137,7 @@ impl Quota {
         self.by_burst.divide(units * 100)
     }
 
-    /// The period the rate was written with, in nanoseconds (the window shown to clients).
+    /// The period the rate was written with, in nanoseconds.
     pub const fn period_ns(&self) -> u64 {
         self.period_ns
     }

@@ -5,7 +5,9 @@
 
 use std::fmt::Debug;
 
-use super::{Decision, Retry};
+use smallvec::SmallVec;
+
+use super::{Decision, Left, Lefts, Retry};
 use crate::time::Timestamp;
 
 /// What is kept for one key under one algorithm.
@@ -29,6 +31,11 @@ pub trait State: Clone + Debug {
 
     /// Decides as [`State::admit`] would, charging nothing.
     fn peek(&self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Decision;
+
+    /// What is left for a request of `cost` units, for each rate.
+    fn left(&self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Lefts {
+        SmallVec::from_iter([Left::of(self, rule, cost, now)])
+    }
 
     /// When a request of `cost` units could pass behind others that will take `ahead` units, each admitted as
     /// early as it can be. Exact where those ahead cost the same; algorithms say where it is exact for all.

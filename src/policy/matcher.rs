@@ -248,6 +248,7 @@ pub(super) mod tests {
             max_keys: 1,
             on_full: OnFull::Shared,
             persist: false,
+            is_listed: false,
         }
     }
 

@@ -106,6 +106,8 @@ pub struct Limit {
     pub on_full: OnFull,
     /// Whether its state outlives the process, if there is a place to keep it.
     pub persist: bool,
+    /// Whether answers list its rates one by one.
+    pub is_listed: bool,
 }
 
 /// When a limit is decided.
@@ -281,6 +283,12 @@ impl Policy {
     /// The same with rules about who may ask at all, and with plans.
     pub fn with_access(self, access: Option<Access>, plans: Option<PlanSource>) -> Self {
         Self { access: access.map(Box::new), plans, ..self }
+    }
+
+    /// A policy whose answers list the rates of all limits, or of none.
+    pub fn with_listed(mut self, is_listed: bool) -> Self {
+        self.limits.iter_mut().for_each(|limit| limit.is_listed = is_listed);
+        self
     }
 
     /// All limits, also those that are off.

@@ -9,7 +9,7 @@ use super::h1::{Framing, ResponseHead};
 use super::hop::{self, Named};
 use super::location::{self, Back};
 use super::request::{Protocol, Request};
-use crate::gate::Standing;
+use crate::gate::{Budgets, Standing};
 use crate::policy::Fields;
 use crate::respond::{self, Profiles, Sink, Verdict};
 
@@ -66,6 +66,8 @@ pub(super) struct Upstream<'a> {
     pub(super) fields: Fields<'a>,
     /// Where the client stands.
     pub(super) standing: Option<&'a Standing<'a>>,
+    /// What is listed of that.
+    pub(super) budgets: Budgets<'a>,
     pub(super) profiles: Profiles,
     /// How places that it names are changed back, and what the endpoint is called.
     pub(super) back: Option<(&'a Back, &'a str)>,
@@ -89,7 +91,7 @@ impl<'a> Upstream<'a> {
 
     fn write_limits(&self, asked: Asked, sink: &mut impl Sink) {
         if let Some(standing) = self.standing {
-            respond::limit_headers(sink, self.profiles, standing, Verdict::Passed);
+            respond::limit_headers(sink, self.profiles, standing, &self.budgets, Verdict::Passed);
         }
         if asked.has_origin {
             respond::expose(sink, self.profiles);

@@ -22,6 +22,7 @@ mod location;
 mod over_h1;
 mod over_h2;
 mod pace;
+mod passed;
 mod peer;
 pub mod proxy_protocol;
 mod relay;

@@ -17,10 +17,11 @@ use super::connection::last_call;
 use super::deadline::Deadline;
 use super::encode::Encoder;
 use super::h1::{Head, HeadFault, Limits};
+use super::passed::Passed;
 use super::peer::Peer;
 use super::relay::{Unfinished, poll_relay};
 use super::request::{Protocol, Request};
-use super::service::{self, Life, Passed, Stop};
+use super::service::{self, Life, Stop};
 use super::settings::Bounds;
 use super::stream::Stream;
 use super::tally::Tally;
@@ -236,8 +237,8 @@ impl Session<'_> {
             if let Some(bill) = &mut bill {
                 standing = bill.answered(head.status, fields, standing);
             }
-            let upstream =
-                Upstream { head, reason, fields, standing: standing.as_ref(), profiles, back: exchange.back() };
+            let (budgets, back) = (passed.budgets(profiles), exchange.back());
+            let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
             tally.answered(head.status);
             upstream.write_h1(wire.out(), asked, &worker.date, &mut keeps_alive)
         };
@@ -287,8 +288,8 @@ impl Session<'_> {
             if let Some(bill) = &mut bill {
                 standing = bill.answered(head.status, fields, standing);
             }
-            let upstream =
-                Upstream { head, reason, fields, standing: standing.as_ref(), profiles, back: exchange.back() };
+            let (budgets, back) = (passed.budgets(profiles), exchange.back());
+            let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
             tally.answered(head.status);
             upstream.write_switch(self.wire.out(), asked, protocol, &self.worker.date);
         }

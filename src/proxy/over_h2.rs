@@ -26,9 +26,10 @@ use super::deadline::Deadline;
 use super::encode::Encoder;
 use super::h1::{Framing, HeadFault};
 use super::h2::{self, AnswerBody, FrameIo, InFlight, StreamEnd, Streams};
+use super::passed::Passed;
 use super::peer::Peer;
 use super::request::{Protocol, Request, Target};
-use super::service::{Admitted, Life, Passed, Stop};
+use super::service::{Admitted, Life, Stop};
 use super::settings::{Bounds, Settings};
 use super::stream::Stream as ByteStream;
 use super::tally::Tally;
@@ -244,7 +245,8 @@ async fn forward<'v>(
     if let Some(bill) = &mut bill {
         standing = bill.answered(head.status, fields, standing);
     }
-    let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), profiles, back: exchange.back() };
+    let (budgets, back) = (passed.budgets(profiles), exchange.back());
+    let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
     if head.status == SWITCHING {
         let response = upstream.write_tunnel((), asked);
         let Some((upstream, said)) = exchange.switch() else { return Err(Stop::Abandoned) };

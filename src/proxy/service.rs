@@ -19,6 +19,7 @@ use super::forward::{Forwarded, Sender};
 use super::h1::{Framing, HeadFault};
 use super::host;
 use super::location::Back;
+use super::passed::Passed;
 use super::peer::Peer;
 use super::request::Request;
 use super::tally::Tally;
@@ -27,7 +28,7 @@ use super::upstream::{Endpoints, Exchange, ExchangeError, Lease, Sent, Wanted};
 use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
-use crate::gate::{Pass, Refusal, Shut, Standing, Step, Unidentified};
+use crate::gate::{Pass, Refusal, Shut, Step, Unidentified};
 use crate::policy::access::{Access, Ground};
 use crate::policy::client_ip::AddressHeader;
 use crate::policy::route::Rewrite;
@@ -162,10 +163,8 @@ impl<'v> Life<'v> {
         };
         if !is_free && policy.has_arrival() {
             // In the place of what comes after it, so that those who wait are smaller.
-            let arrival = &mut passed.identified;
-            self.pass(Stage::Arrival, facts, is_grpc, now, wire.as_deref_mut(), tally, arrival).await?;
-            arrival.charged.keep(true); // it has arrived, whatever becomes of it
-            passed.arrival = std::mem::take(arrival).standing;
+            self.pass(Stage::Arrival, facts, is_grpc, now, wire.as_deref_mut(), tally, passed).await?;
+            passed.arrived(self.view.current.settings.profiles);
         }
         // After the stage that counts every request, and before anything is charged that has to do with services.
         let way = self.way(facts, request, is_grpc)?;
@@ -174,7 +173,7 @@ impl<'v> Life<'v> {
             is_free |= self.enter(access, facts, is_grpc, now)?;
         }
         if !is_free {
-            self.pass(Stage::Identified, facts, is_grpc, now, wire, tally, &mut passed.identified).await?;
+            self.pass(Stage::Identified, facts, is_grpc, now, wire, tally, passed).await?;
         }
         passed.was_held = self.waited.get();
         tally.outcome = if passed.was_held { Outcome::Held } else { Outcome::Forwarded };
@@ -239,11 +238,11 @@ impl<'v> Life<'v> {
         now: Timestamp,
         wire: Option<&mut Wire>,
         tally: &mut Tally<'_>,
-        pass: &mut Pass<'v>,
+        so_far: &mut Passed<'v>,
     ) -> Result<(), Stop<'v>> {
         let gate = &self.worker.shared.gate;
         let live = &self.view.current.live;
-        let passed = match gate.admit_into(pass, live, stage, facts, || facts.head_bytes(), now) {
+        let passed = match gate.admit_into(&mut so_far.identified, live, stage, facts, || facts.head_bytes(), now) {
             Ok(None) => return Ok(()),
             Ok(Some(Step::Pass(passed))) => Ok(*passed),
             Ok(Some(Step::Refuse(refusal))) => Err(*refusal),
@@ -258,11 +257,15 @@ impl<'v> Life<'v> {
             }
             Err(missing) => return Err(self.unidentified(&missing, is_grpc)),
         };
-        passed.map(|passed| *pass = passed).map_err(|refusal| {
-            tally.outcome = Outcome::Rejected;
-            tally.limited(refusal.violated.first().unwrap_or(&""));
-            Answer::refusal(refusal, is_grpc).into()
-        })
+        match passed {
+            Ok(passed) => so_far.identified = passed,
+            Err(refusal) => {
+                tally.outcome = Outcome::Rejected;
+                tally.limited(refusal.violated.first().unwrap_or(&""));
+                return Err(Answer::refusal(so_far.refused(refusal), is_grpc).into());
+            }
+        }
+        Ok(())
     }
 
     /// Waits for a turn, and takes note of it.
@@ -324,7 +327,8 @@ impl<'v> Life<'v> {
         let (kind, detail) = error::exchange_error(failure, &self.worker.problems);
         self.count(kind);
         self.was_sent.set(true);
-        Answer::new(kind, detail, is_grpc).standing(passed.standing()).into()
+        let budgets = passed.budgets(self.view.current.settings.profiles);
+        Answer::new(kind, detail, is_grpc).standing(passed.standing(), budgets).into()
     }
 
     /// An answer to a head that is refused.
@@ -371,21 +375,4 @@ fn wait<'w, 'v: 'w>(
 pub(super) fn expects_continue(request: &Request<'_>) -> bool {
     let is_wanted = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
     !request.is_bodyless() && request.fields.first("expect").is_some_and(is_wanted)
-}
-
-/// A request that may be forwarded.
-#[derive(Default)]
-pub(super) struct Passed<'l> {
-    arrival: Option<Standing<'l>>,
-    pub(super) identified: Pass<'l>,
-    pub(super) was_held: bool,
-}
-
-impl<'l> Passed<'l> {
-    /// The tightest limit of both stages, as it is after a refund if there will be one.
-    pub(super) fn standing(&self) -> Option<Standing<'l>> {
-        let is_kept = self.identified.charged.is_kept();
-        let identified = self.identified.standing.map(|standing| if is_kept { standing } else { standing.refunded() });
-        Standing::tightest(self.arrival, identified)
-    }
 }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::headers::number;
 use super::{Kind, Profiles, Sink, Verdict, limit_headers};
-use crate::gate::{Cause, Refusal, Standing, Unidentified, Why};
+use crate::gate::{Budgets, Cause, Refusal, Standing, Unidentified, Why};
 use crate::limit::Retry;
 use crate::policy::Fields;
 use crate::policy::access::Ground;
@@ -25,6 +25,7 @@ pub struct Answer<'a> {
     retry_after_s: Option<u64>,
     challenge: Option<&'static str>,
     standing: Option<(Standing<'a>, Verdict)>,
+    budgets: Budgets<'a>,
 }
 
 /// What is told to people; holds nothing secret.
@@ -55,6 +56,7 @@ impl<'a> Answer<'a> {
             retry_after_s: None,
             challenge: None,
             standing: None,
+            budgets: Vec::new(),
         }
     }
 
@@ -79,6 +81,7 @@ impl<'a> Answer<'a> {
             retry_after_s,
             challenge: None,
             standing: refusal.standing.map(|standing| (standing, Verdict::Refused { retry_after_s })),
+            budgets: refusal.budgets,
         }
     }
 
@@ -108,9 +111,10 @@ impl<'a> Answer<'a> {
         Self::new(Kind::Denied, ground.to_string(), is_grpc)
     }
 
-    /// The same, saying where the client stands although no limit refused it.
-    pub fn standing(mut self, standing: Option<Standing<'a>>) -> Self {
+    /// Adds where the client stands, although no limit refused it.
+    pub fn standing(mut self, standing: Option<Standing<'a>>, budgets: Budgets<'a>) -> Self {
         self.standing = standing.map(|standing| (standing, Verdict::Passed));
+        self.budgets = budgets;
         self
     }
 
@@ -142,7 +146,7 @@ impl<'a> Answer<'a> {
             number(sink, "retry-after", s);
         }
         if let Some((standing, verdict)) = &self.standing {
-            limit_headers(sink, profiles, standing, *verdict);
+            limit_headers(sink, profiles, standing, &self.budgets, *verdict);
         }
     }
 

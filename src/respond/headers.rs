@@ -1,8 +1,10 @@
 //! Where the client stands, in headers.
 
+use std::fmt::Write as _;
+
 use super::Sink;
-use crate::gate::Standing;
-use crate::limit::Decision;
+use crate::gate::{Budget, BudgetItem, Standing};
+use crate::limit::{Decision, Retry};
 
 /// Which limit headers clients get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +44,17 @@ pub enum Verdict {
     },
 }
 
-/// Writes where the client stands.
-pub fn limit_headers(sink: &mut impl Sink, profiles: Profiles, standing: &Standing<'_>, verdict: Verdict) {
+/// Writes where the client stands; in the profile `ietf`, with each of its `budgets`.
+pub fn limit_headers(
+    sink: &mut impl Sink,
+    profiles: Profiles,
+    standing: &Standing<'_>,
+    budgets: &[Budget<'_>],
+    verdict: Verdict,
+) {
     let burst = standing.burst;
     // What is in flight comes back when it ends, and nobody knows when.
     let reset_ns = Some(standing.reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);
-    let reset_s = reset_ns.map(|ns| ns.div_ceil(NS_PER_S));
     if profiles.x_ratelimit {
         number(sink, LIMIT, burst);
         number(sink, REMAINING, standing.remaining);
@@ -56,21 +63,15 @@ pub fn limit_headers(sink: &mut impl Sink, profiles: Profiles, standing: &Standi
         }
     }
     if profiles.ietf {
-        let window = match standing.period_ns.div_ceil(NS_PER_S) {
-            0 => String::new(),
-            s => format!(";w={s}"),
-        };
-        let reset = reset_s.map_or_else(String::new, |s| format!(";t={s}"));
-        sink.put(IETF_POLICY, &format!("\"{}\";q={burst}{window}", standing.limit));
-        sink.put(IETF, &format!("\"{}\";r={}{reset}", standing.limit, standing.remaining));
+        ietf(sink, budgets, verdict);
     }
     if profiles.wildberries {
         match verdict {
             Verdict::Passed => number(sink, REMAINING, standing.remaining),
             Verdict::Refused { retry_after_s } => {
                 number(sink, LIMIT, burst);
-                if let Some(reset_s) = reset_s {
-                    number(sink, RESET, reset_s);
+                if let Some(reset_ns) = reset_ns {
+                    number(sink, RESET, reset_ns.div_ceil(NS_PER_S));
                 }
                 if let Some(retry_after_s) = retry_after_s {
                     number(sink, RETRY, retry_after_s);
@@ -78,6 +79,75 @@ pub fn limit_headers(sink: &mut impl Sink, profiles: Profiles, standing: &Standi
             }
         }
     }
+}
+
+/// Writes an item for each rate of each budget (RFC 9651, section 3.1). Of `RateLimit` the tightest comes first.
+fn ietf(sink: &mut impl Sink, budgets: &[Budget<'_>], verdict: Verdict) {
+    let items: Vec<_> = budgets.iter().flat_map(Budget::items).collect();
+    let tightest =
+        (1..items.len()).fold(0, |known, index| if items[index].is_tighter(&items[known]) { index } else { known });
+    let Some(first) = items.get(tightest) else { return };
+    let (mut policy, mut limit) = (String::new(), String::new());
+    for item in &items {
+        write_policy(&mut policy, item);
+    }
+    write_limit(&mut limit, first, first_reset_s(first, verdict));
+    for (_, item) in items.iter().enumerate().filter(|(index, _)| *index != tightest) {
+        // Section 6 of the draft: `Retry-After` should not be earlier than `t`.
+        let retry_after_s = match verdict {
+            Verdict::Refused { retry_after_s } => retry_after_s,
+            Verdict::Passed => None,
+        };
+        let reset_s = reset_s(item).filter(|s| retry_after_s.is_none_or(|retry_after_s| *s <= retry_after_s));
+        write_limit(&mut limit, item, reset_s);
+    }
+    sink.put(IETF_POLICY, &policy);
+    sink.put(IETF, &limit);
+}
+
+/// Seconds until there are more units of the tightest rate; to a refused client, until the request could pass.
+fn first_reset_s(item: &BudgetItem<'_>, verdict: Verdict) -> Option<u64> {
+    match verdict {
+        Verdict::Refused { retry_after_s } => retry_after_s,
+        Verdict::Passed => reset_s(item),
+    }
+}
+
+fn reset_s(item: &BudgetItem<'_>) -> Option<u64> {
+    match item.left.more? {
+        Retry::ON_RELEASE | Retry::Never => None,
+        Retry::AfterNs(ns) => Some(ns.div_ceil(NS_PER_S)),
+    }
+}
+
+fn write_policy(policy: &mut String, item: &BudgetItem<'_>) {
+    write_name(policy, item);
+    let _ = match item.pace {
+        Some(pace) => write!(policy, ";q={};w={}", integer(pace.units), integer(pace.window_s)),
+        None => write!(policy, ";q={};qu=\"concurrent-requests\"", integer(item.capacity)),
+    };
+}
+
+fn write_limit(limit: &mut String, item: &BudgetItem<'_>, reset_s: Option<u64>) {
+    write_name(limit, item);
+    let _ = write!(limit, ";r={}", integer(item.left.remaining));
+    if let Some(reset_s) = reset_s {
+        let _ = write!(limit, ";t={}", integer(reset_s));
+    }
+}
+
+/// Writes the limit's name, with the place of its rate if there are several. No name has a slash.
+fn write_name(list: &mut String, item: &BudgetItem<'_>) {
+    let comma = if list.is_empty() { "" } else { ", " };
+    let _ = match item.place {
+        None => write!(list, "{comma}\"{}\"", item.limit),
+        Some(place) => write!(list, "{comma}\"{}/{place}\"", item.limit),
+    };
+}
+
+/// The largest integer of a structured field has 15 digits (RFC 9651, section 3.3.1).
+fn integer(value: u64) -> u64 {
+    value.min(999_999_999_999_999)
 }
 
 /// Whether [`limit_headers`] may write a header of this name, so that the upstream's own of that name is not sent on.

@@ -9,11 +9,13 @@ mod packed;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
+use smallvec::SmallVec;
+
 use super::kept::{Kept, Sketched};
 use super::map::Map;
 use super::overflow::Overflow;
 use super::table::Outcome;
-use crate::limit::{Decision, Key, OnFull, Retry, sketch, token_bucket};
+use crate::limit::{Decision, Key, Lefts, OnFull, Retry, sketch, token_bucket};
 use crate::time::Timestamp;
 
 pub(super) use packed::{BLOCK_BYTES, in_blocks};
@@ -173,13 +175,21 @@ impl<S: Kept> Keys<S> {
 
     /// What `key` would be told at `now`; nothing is charged.
     pub(super) fn peek(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Decision {
-        if self.is_full()
-            && self.states.find(key, |_| ()).is_err()
-            && let Some(decision) = self.uncounted(rule, now)
-        {
-            return decision;
+        let uncounted = self.uncounted_now(key, rule, now);
+        uncounted.unwrap_or_else(|| self.look(key, rule, now, |state| state.peek(rule, cost, now)))
+    }
+
+    /// What is left to `key` at `now`, for each rate. A key that is not counted has one answer for all of them.
+    pub(super) fn left(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Lefts {
+        match self.uncounted_now(key, rule, now) {
+            Some(decision) => SmallVec::from_iter([decision.into()]),
+            None => self.look(key, rule, now, |state| state.left(rule, cost, now)),
         }
-        self.look(key, rule, now, |state| state.peek(rule, cost, now))
+    }
+
+    /// What `key` is told if there is no room for it and it is not counted.
+    fn uncounted_now(&self, key: Key, rule: &S::Rule, now: Timestamp) -> Option<Decision> {
+        if self.is_full() && self.states.find(key, |_| ()).is_err() { self.uncounted(rule, now) } else { None }
     }
 
     /// Looks at the state of `key`, which adopts `rule` by that.

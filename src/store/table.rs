@@ -5,13 +5,15 @@
 
 use std::io;
 
+use smallvec::SmallVec;
+
 use super::kept::Kept;
 use super::memory::Keys;
 use super::snapshot::Emit;
 use crate::limit::slow_down::{SlowDown, Slowed};
 use crate::limit::state::State;
 use crate::limit::{
-    Algorithm, AnyReceipt, AnyState, Decision, Key, OnFull, Quota, Retry, Unpacker, sketch, token_bucket,
+    Algorithm, AnyReceipt, AnyState, Decision, Key, Lefts, OnFull, Quota, Retry, Unpacker, sketch, token_bucket,
 };
 use crate::time::Timestamp;
 
@@ -178,6 +180,13 @@ impl Table {
         matched!(&self.0, rule, |keys, rule| {
             keys.peek(key, rule, cost, now)
         }, else unfit(rule))
+    }
+
+    /// What is left for a request of `cost` units, for each rate of `rule`.
+    pub fn left(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> Lefts {
+        matched!(&self.0, rule, |keys, rule| {
+            keys.left(key, rule, cost, now)
+        }, else SmallVec::from_iter([unfit(rule).into()]))
     }
 
     /// When a request of `cost` units could pass behind others that take `ahead` units.

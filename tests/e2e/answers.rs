@@ -105,7 +105,7 @@ fn the_ietf_fields_are_lists_of_one_policy() {
     client.get("/");
     let answer = client.get("/");
     assert_eq!((answer.status, number(&answer, "retry-after")), (429, Some(30)));
-    assert_eq!(fields(&answer), [policy, "\"reports\";r=0;t=60".to_owned()]);
+    assert_eq!(fields(&answer), [policy, "\"reports\";r=0;t=30".to_owned()]);
 }
 
 #[test]

@@ -10,6 +10,24 @@ use crate::limit::tests::at;
 use crate::time::Timestamp;
 
 #[test]
+fn lengths() {
+    for (unit, every, zone, at_text, hours) in [
+        (Unit::Hour, 7, "UTC", "2024-05-05T22:00:00Z", 7), // the last one of a day has 3
+        (Unit::Day, 1, "UTC", "2024-05-05T22:00:00Z", 24),
+        (Unit::Day, 1, "Europe/Berlin", "2024-03-31T00:00:00+01:00", 23),
+        (Unit::Day, 1, "Europe/Berlin", "2024-10-27T23:59:59+01:00", 25),
+        (Unit::Day, 2, "UTC", "2024-05-05T22:00:00Z", 48),
+        (Unit::Week, 1, "Europe/Berlin", "2024-10-27T00:00:00+02:00", 7 * 24 + 1),
+        (Unit::Month, 1, "UTC", "2024-02-29T00:00:00Z", 29 * 24),
+        (Unit::Month, 1, "Europe/Berlin", "2024-10-01T00:00:00+02:00", 31 * 24 + 1),
+        (Unit::Month, 12, "UTC", "2024-07-01T00:00:00Z", 366 * 24),
+    ] {
+        let calendar = Calendar::new(unit, every, zone).unwrap();
+        assert_eq!(calendar.window_ns(at(at_text)), hours * 3_600_000_000_000, "{at_text} {zone}");
+    }
+}
+
+#[test]
 fn ends() {
     let rows = [
         (Unit::Millisecond, 250, "UTC", "2024-05-05T12:00:00.3Z", "2024-05-05T12:00:00.5Z"),
