@@ -202,7 +202,7 @@ fn check_keys(table: &Table<'_>, keyed: &Keyed<'_>) {
 
 /// Whether its value may be what somebody proves with who they are.
 fn may_be_secret(part: &KeyPart) -> bool {
-    matches!(part, KeyPart::Header(_) | KeyPart::Query(_) | KeyPart::Cookie(_) | KeyPart::Identity(_))
+    matches!(part, KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) | KeyPart::Identity(_))
 }
 
 /// What is wrong with a text, which is repeated only if it may be shown: one that was set at run time may be a secret
@@ -235,7 +235,7 @@ fn unrepeated(part: &KeyPart) -> Fault {
         KeyPart::Route => ("this is none of `match.path`", None),
         KeyPart::Host => ("this is not a host", Some("an override is for one host, in lower case")),
         KeyPart::Method => ("this is not a method", Some("methods are in upper case")),
-        KeyPart::Identity(_) | KeyPart::Header(_) | KeyPart::Query(_) | KeyPart::Cookie(_) => {
+        KeyPart::Identity(_) | KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) => {
             ("no request has such a key", None)
         }
     };

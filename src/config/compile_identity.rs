@@ -65,7 +65,8 @@ fn identity(name: &Located<String>, table: &Table<'_>, shows_certificates: bool)
     Some(Identity { name: name.get_ref().as_str().into(), source: source?, on_missing: on_missing? })
 }
 
-fn several(table: &Table<'_>) -> Option<Repeated> {
+/// What becomes of what is there several times.
+pub(super) fn several(table: &Table<'_>) -> Option<Repeated> {
     let words =
         [("reject", Repeated::Reject), ("first", Repeated::First), ("last", Repeated::Last), ("join", Repeated::Join)];
     table.choice("several", &words)

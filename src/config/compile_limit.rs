@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::compile_allowed::{self, Keyed};
 use super::compile_beyond::{self, Beyond, Word};
 use super::compile_cost;
-use super::compile_identity::{BUILT_IN_PARTS, header_name};
+use super::compile_identity::{BUILT_IN_PARTS, header_name, several};
 use super::compile_rule::Scheme;
 use super::compile_warnings::of_everyone;
 use super::diagnostics::{Problem, did_you_mean, nearest};
@@ -18,7 +18,7 @@ use super::units::{self, Fault};
 use super::{compile_settle, compile_snapshot};
 use crate::policy::key::KeyPart;
 use crate::policy::path::Slashes;
-use crate::policy::{HeaderTest, HostPattern, Limit, Match, Mode, PathPattern, Stage};
+use crate::policy::{HeaderTest, HostPattern, Limit, Match, Mode, PathPattern, Repeated, Stage};
 
 /// What a configuration without any limit gets: every path waits for its 100 requests a minute.
 pub const DEFAULT_LIMIT: &str = r#"[[limit]]
@@ -75,7 +75,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Vec<Located<String>
     let except_table = table.table("except");
     let except = except_table.list("ip", units::network).unwrap_or_default();
     of_everyone(&except_table, "ip", &except, "exempts_everyone", "this limit applies to no request");
-    let key = key(table, identities, stage, match_table.has("path"));
+    let key = key(table, identities, stage, mode, match_table.has("path"));
     let beyond = compile_beyond::word(table);
     let scheme = Scheme::of(table, beyond.map(|word| word == Word::Hold));
     // Texts of keys are held against all parts or none.
@@ -218,7 +218,13 @@ fn headers(table: &Table<'_>) -> Vec<(http::HeaderName, HeaderTest)> {
     headers
 }
 
-fn key(table: &Table<'_>, identities: &[String], stage: Option<Stage>, has_path: bool) -> Option<Vec<KeyPart>> {
+fn key(
+    table: &Table<'_>,
+    identities: &[String],
+    stage: Option<Stage>,
+    mode: Option<Mode>,
+    has_path: bool,
+) -> Option<Vec<KeyPart>> {
     let parts = table.list("key", |text| part(text, identities).ok_or_else(|| unknown_part(text, identities)))?;
     for part in &parts {
         let what = match part.get_ref() {
@@ -228,16 +234,30 @@ fn key(table: &Table<'_>, identities: &[String], stage: Option<Stage>, has_path:
         };
         table.context.note(Problem::new(part.span(), format!("`limit.key`: {what}")).absence());
     }
-    Some(parts.into_iter().map(Located::into_inner).collect())
+    let mut parts: Vec<_> = parts.into_iter().map(Located::into_inner).collect();
+    let several = match several(table)? {
+        // Nobody is refused by what is only tried.
+        Repeated::Reject if mode == Some(Mode::Shadow) => Repeated::First,
+        several => several,
+    };
+    let mut repeatable = parts.iter_mut().filter_map(KeyPart::several_mut).peekable();
+    if let (Some(value), None) = (table.get("several"), repeatable.peek()) {
+        let fault = Fault { absence: true, ..Fault::new("no part of this key can be there several times") };
+        let help = "it is for `header:NAME`, `query:NAME` and `cookie:NAME`; an identity has its own `several`";
+        table.fault("several", value.span(), fault.help(Some(help.to_owned())));
+    }
+    repeatable.for_each(|part| *part = several);
+    Some(parts)
 }
 
+/// A part of a key; the first value counts of what is there several times.
 pub(super) fn part(text: &str, identities: &[String]) -> Option<KeyPart> {
     if let Some((kind, name)) = text.split_once(':') {
         return match kind {
             _ if name.is_empty() => None,
-            "header" => name.parse().ok().map(KeyPart::Header),
-            "query" => Some(KeyPart::Query(name.into())),
-            "cookie" => Some(KeyPart::Cookie(name.into())),
+            "header" => name.parse().ok().map(|name| KeyPart::Header(name, Repeated::First)),
+            "query" => Some(KeyPart::Query(name.into(), Repeated::First)),
+            "cookie" => Some(KeyPart::Cookie(name.into(), Repeated::First)),
             _ => None,
         };
     }

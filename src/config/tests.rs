@@ -170,7 +170,10 @@ fn a_full_configuration_becomes_what_it_says() {
     assert!(matches!(&search.allowed.usual, Algorithm::Several(rules) if rules.len() == 2));
     assert_eq!((search.allowed.plans.len(), search.allowed.overrides.len(), search.cost.max()), (3, 2, 10));
     assert_eq!(reports.key[..4], [KeyPart::Identity(0), KeyPart::Identity(1), KeyPart::Identity(2), KeyPart::Route]);
-    assert_eq!(reports.key[6..8], [KeyPart::Header("x-team".parse().unwrap()), KeyPart::Query("shop".into())]);
+    assert_eq!(
+        reports.key[6..8],
+        [KeyPart::Header("x-team".parse().unwrap(), Repeated::Reject), KeyPart::Query("shop".into(), Repeated::Reject)]
+    );
     assert_eq!(reports.matches.paths.len(), 3);
     let hosts = [HostPattern::Exact("api.example.com".into()), HostPattern::Below(".shops.example.com".into())];
     assert_eq!(reports.matches.hosts, hosts);

@@ -11,9 +11,9 @@ use super::identify::{Asked, Whos, identify};
 use super::outcome::{pass, refusal, wake_behind};
 use super::room::Size;
 use super::wait::{Candidate, Holding, Item, Waiting};
-use super::{Cause, Gate, LimitState, Live, Pass, Refusal, Unidentified};
+use super::{Cause, Gate, LimitState, Live, Pass, Refusal, Unidentified, Unkeyed};
 use crate::limit::{Key, Retry};
-use crate::policy::key::Who;
+use crate::policy::key::{KeyPart, Who};
 use crate::policy::{Facts, Limit, Mode, OnLimit, Plan, Stage};
 use crate::store::{self, Outcome, Outcomes};
 use crate::telemetry::Decided;
@@ -67,7 +67,7 @@ impl Gate {
         facts: &Facts<'_>,
         head_bytes: impl FnOnce() -> usize,
         now: Timestamp,
-    ) -> Result<Step<'l>, Unidentified<'l>> {
+    ) -> Result<Step<'l>, Unkeyed<'l>> {
         let mut pass = Pass::default();
         let instead = self.admit_into(&mut pass, live, stage, facts, head_bytes, now)?;
         Ok(instead.unwrap_or_else(|| Step::Pass(Box::new(pass))))
@@ -84,7 +84,7 @@ impl Gate {
         facts: &Facts<'_>,
         head_bytes: impl FnOnce() -> usize,
         now: Timestamp,
-    ) -> Result<Option<Step<'l>>, Unidentified<'l>> {
+    ) -> Result<Option<Step<'l>>, Unkeyed<'l>> {
         live.find(stage, facts, &mut pass.charged.cases);
         if pass.charged.cases.is_empty() {
             return Ok(None);
@@ -96,7 +96,7 @@ impl Gate {
         } else {
             Asker { facts, whos: &[], plan: None }
         };
-        Ok(match self.key(live, asker, &mut pass.charged.cases, now) {
+        Ok(match self.key(live, asker, &mut pass.charged.cases, now)? {
             Way::Usual => charge_all(pass, now)
                 .map(|outcomes| self.deny(live, asker, &pass.charged.cases, &outcomes, head_bytes(), now)),
             way => {
@@ -156,8 +156,17 @@ impl Gate {
     }
 
     /// Finds whose budgets they are, and how that is to be decided.
+    ///
+    /// # Errors
+    /// The part of a key that the request has several times.
     #[inline]
-    pub(super) fn key(&self, live: &Live, asker: Asker<'_, '_>, cases: &mut [Case<'_>], now: Timestamp) -> Way {
+    pub(super) fn key<'l>(
+        &self,
+        live: &Live,
+        asker: Asker<'_, '_>,
+        cases: &mut [Case<'l>],
+        now: Timestamp,
+    ) -> Result<Way, &'l KeyPart> {
         let Asker { facts, whos, plan } = asker;
         let mut way = Way::Usual;
         for index in 0..cases.len() {
@@ -165,9 +174,10 @@ impl Gate {
             let Some(case) = behind.first_mut() else { break };
             let (state, limit) = (case.state, case.applied.limit);
             let alike = before.iter().find(|other| other.applied.foreknown.keyed_as == case.applied.foreknown.keyed_as);
-            case.key = match alike {
-                Some(other) => other.key,
-                None => self.secret.key(&case.applied, facts, live.policy.client_ip.ipv6_prefix, whos),
+            case.key = if let Some(other) = alike {
+                other.key
+            } else {
+                self.secret.key(&case.applied, facts, live.policy.client_ip.ipv6_prefix, whos)?
             };
             if !case.applied.foreknown.is_unusual {
                 continue;
@@ -183,7 +193,7 @@ impl Gate {
                 way => way,
             };
         }
-        way
+        Ok(way)
     }
 
     /// Finds the identities and the plan that limits go by.

@@ -60,7 +60,7 @@ pub struct Explanation {
     pub ip: IpAddr,
     /// Every limit, in the order of the configuration.
     pub limits: Vec<LimitExplained>,
-    /// `admitted`, `held`, `rejected` or `unidentified`.
+    /// `admitted`, `held`, `delayed`, `rejected`, `denied`, `unidentified` or `several_values`.
     pub decision: String,
     /// Why, in a sentence.
     pub why: String,
@@ -225,7 +225,9 @@ impl Gate {
             Ok(asked) => asked.unwrap_or_default(),
             Err(missing) => return Verdict::shut("unidentified", &missing),
         };
-        self.key(live, Asker { facts, whos: &whos, plan: plan.as_deref() }, &mut cases, now);
+        if let Err(part) = self.key(live, Asker { facts, whos: &whos, plan: plan.as_deref() }, &mut cases, now) {
+            return Verdict::shut("several_values", &live.policy.several(part));
+        }
         for case in &cases {
             told[case.applied.index].budget = Some(self.budget(live, case, facts, &whos, now));
         }
@@ -339,7 +341,7 @@ impl Verdict {
     }
 
     fn is_refused(&self) -> bool {
-        matches!(self.decision, "rejected" | "unidentified" | "denied")
+        matches!(self.decision, "rejected" | "unidentified" | "several_values" | "denied")
     }
 }
 

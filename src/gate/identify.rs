@@ -1,5 +1,6 @@
 //! Who a request is from and which plan it has, as far as anything needs to know.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -7,7 +8,10 @@ use smallvec::SmallVec;
 use super::{Gate, Live};
 use crate::policy::jwt::{Claimed, TokenError, Verified, Verifier};
 use crate::policy::key::{KeyPart, Who};
-use crate::policy::{Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource, Repeated};
+use crate::policy::{
+    Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource, Several, compared,
+    in_header,
+};
 use crate::time::Timestamp;
 
 /// A request without an identity that it needs.
@@ -19,6 +23,27 @@ pub struct Unidentified<'l> {
     pub why: Why,
     /// Whether a bearer token would have been the way to say it.
     pub wants_bearer: bool,
+}
+
+/// A request of which nobody can say whose budget it takes.
+#[derive(Clone, Copy, Debug)]
+pub enum Unkeyed<'l> {
+    /// It lacks an identity.
+    Unidentified(Unidentified<'l>),
+    /// It has this part of a key several times.
+    Several(&'l KeyPart),
+}
+
+impl<'l> From<Unidentified<'l>> for Unkeyed<'l> {
+    fn from(unidentified: Unidentified<'l>) -> Self {
+        Self::Unidentified(unidentified)
+    }
+}
+
+impl<'l> From<&'l KeyPart> for Unkeyed<'l> {
+    fn from(part: &'l KeyPart) -> Self {
+        Self::Several(part)
+    }
 }
 
 /// What is wrong with an identity.
@@ -126,8 +151,12 @@ fn one<'l, 'f>(
     let (header, verifier) = match &identity.source {
         IdentitySource::Certificate(name) => return of_certificate(identity, *name, facts),
         IdentitySource::Header(header, several) => {
-            let who = of_header(facts.headers.all(header.as_str()), *several);
-            let who = who.map_err(|why| wrong(identity, why))?;
+            let value = in_header(facts.headers, header, *several).map_err(|Several| wrong(identity, Why::Several))?;
+            let value = value.filter(|value| !compared(value).is_empty());
+            let who = value.map(|value| match value {
+                Cow::Borrowed(value) => Who::Bytes(value),
+                Cow::Owned(value) => Who::Joined(value.into()),
+            });
             return Ok(who.map(|who| Found { who, plan: None }));
         }
         IdentitySource::Jwt { header, verifier } => (header, verifier),
@@ -145,25 +174,6 @@ fn one<'l, 'f>(
     let claimed = claims(gate, live, index, verifier, token, now);
     let Claimed { value, plan } = claimed.map_err(|error| wrong(identity, Why::Token(error)))?;
     Ok(Some(Found { who: Who::Claim(value), plan }))
-}
-
-/// The value of a header that is there once, or as it is to be read if it is there several times.
-fn of_header<'f>(
-    mut values: impl DoubleEndedIterator<Item = &'f [u8]>,
-    several: Repeated,
-) -> Result<Option<Who<'f>>, Why> {
-    let Some(first) = values.next() else { return Ok(None) };
-    let one = |value: &'f [u8]| Some(Who::Bytes(value)).filter(|_| !value.is_empty());
-    let Some(last) = values.next_back() else { return Ok(one(first)) };
-    match several {
-        Repeated::Reject => Err(Why::Several),
-        Repeated::First => Ok(one(first)),
-        Repeated::Last => Ok(one(last)),
-        Repeated::Join => {
-            let all: Vec<_> = std::iter::once(first).chain(values).chain([last]).collect();
-            Ok(Some(Who::Joined(all.join(&b", "[..]).into())))
-        }
-    }
 }
 
 /// The name in the certificate of the request's connection.

@@ -32,7 +32,7 @@ pub use budget::{Budget, BudgetItem, Budgets};
 pub use decide::Step;
 pub use delay::Delayed;
 pub use explain::{BudgetExplained, Explanation, LimitExplained, Question, QuestionError};
-pub use identify::{Unidentified, Why};
+pub use identify::{Unidentified, Unkeyed, Why};
 pub use journal::Told;
 pub use live::{Gate, HoldCaps, LimitState, Live};
 pub use named::KeyError;

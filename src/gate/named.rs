@@ -99,7 +99,7 @@ pub(super) fn texts(live: &Live, index: usize, named: &[(String, String)]) -> Re
     for part in &limit.key {
         let name = live.policy.part_name(part);
         let is_it = |given: &str| match part {
-            KeyPart::Header(_) => given.eq_ignore_ascii_case(&name),
+            KeyPart::Header(..) => given.eq_ignore_ascii_case(&name),
             _ => *given == *name,
         };
         let mut given = named.iter().enumerate().filter(|(_, (given, _))| is_it(given));
@@ -122,7 +122,7 @@ fn normal(live: &Live, index: usize, part: &KeyPart, value: &str) -> Option<Stri
         KeyPart::Ip => value.parse::<IpAddr>().ok().map(|_| value.to_owned()),
         KeyPart::Path => path::normalise_as(value, live.policy.slashes).ok().map(std::borrow::Cow::into_owned),
         KeyPart::Route => is_route(live, index, value).then(|| value.to_owned()),
-        KeyPart::Header(_) => {
+        KeyPart::Header(..) => {
             let is_field = value.trim_ascii() == value && HeaderValue::from_bytes(value.as_bytes()).is_ok();
             is_field.then(|| value.to_owned())
         }

@@ -30,7 +30,7 @@ use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::key::KeyPart;
 use crate::policy::{
     Allowed, Cost, DelayRule, Facts, FieldBuf, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource,
-    Policy, Stage,
+    Policy, Repeated, Stage,
 };
 use crate::store::Share;
 use crate::telemetry::Metrics;
@@ -54,7 +54,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         mode: Mode::Enforce,
         matches: Match { headers: vec![(header.clone(), HeaderTest::Present)], ..Match::default() },
         except: Vec::new(),
-        key: vec![KeyPart::Header(header)],
+        key: vec![KeyPart::Header(header, Repeated::Reject)],
         allowed: Allowed::to_all(Algorithm::TokenBucket(
             Quota::new(Rate { count, period_ns: ns(period) }, burst).unwrap(),
         )),

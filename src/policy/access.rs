@@ -9,7 +9,8 @@
 
 mod ranges;
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -19,6 +20,7 @@ use self::ranges::Ranges;
 use super::PathPattern;
 use super::key::Who;
 use super::matcher::Matcher;
+use super::values::{LIST, compared, list};
 
 /// `[access]`.
 #[derive(Debug)]
@@ -33,7 +35,13 @@ pub struct Access {
 }
 
 /// What is said of the values of one identity.
-type Values = HashMap<Box<[u8]>, Rule>;
+#[derive(Debug, Default)]
+struct Values {
+    /// By the exact value.
+    exact: HashMap<Box<[u8]>, Rule>,
+    /// Those that are denied, as a service may read them: see [`as_read`].
+    denied: HashSet<Box<[u8]>>,
+}
 
 /// What an entry says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,10 +130,10 @@ impl Access {
         let mut identities: Vec<(usize, Values)> = Vec::new();
         for (index, value, rule) in spec.identities {
             let at = identities.iter().position(|(known, _)| *known == index).unwrap_or_else(|| {
-                identities.push((index, Values::new()));
+                identities.push((index, Values::default()));
                 identities.len() - 1
             });
-            identities[at].1.insert(value.into_boxed_bytes(), rule);
+            identities[at].1.insert(value, rule);
         }
         let by_place = spec.require.iter().enumerate();
         let required = by_place.flat_map(|(place, one)| one.paths.iter().map(move |path| (place, path)));
@@ -180,9 +188,9 @@ impl Access {
     pub fn by_identity(&self, index: usize, who: &Who<'_>) -> Option<Rule> {
         let (_, values) = self.identities.iter().find(|(known, _)| *known == index)?;
         match who {
-            Who::Bytes(bytes) => values.get(*bytes).copied(),
-            Who::Joined(bytes) => values.get(&**bytes).copied(),
-            Who::Claim(claim) => values.get(claim.as_bytes()).copied(),
+            Who::Bytes(bytes) => values.of_header(bytes),
+            Who::Joined(bytes) => values.of_header(bytes),
+            Who::Claim(claim) => values.exact.get(claim.as_bytes()).copied(),
             Who::Anonymous | Who::Ip => None,
         }
     }
@@ -193,6 +201,27 @@ impl Access {
         self.required_at.for_each_path_match(path, |place, _| required.push(&self.require[place]));
         required
     }
+}
+
+impl Values {
+    fn insert(&mut self, value: Box<str>, rule: Rule) {
+        if rule == Rule::Deny {
+            self.denied.insert(as_read(value.as_bytes()).into());
+        }
+        self.exact.insert(value.into_boxed_bytes(), rule);
+    }
+
+    /// What is said of a value that the client wrote: it is denied if a service may read it as one that is, and allowed
+    /// only as it stands.
+    fn of_header(&self, value: &[u8]) -> Option<Rule> {
+        let is_denied = !self.denied.is_empty() && self.denied.contains(&*as_read(value));
+        if is_denied { Some(Rule::Deny) } else { self.exact.get(value).copied() }
+    }
+}
+
+/// A value, or a list of them, without the white space in which spellings differ.
+fn as_read(value: &[u8]) -> Cow<'_, [u8]> {
+    if value.contains(&LIST) { list([value]).into() } else { compared(value).into() }
 }
 
 /// An IPv4 address as the upper bits of one of IPv6, whose upper half is looked for first.

@@ -5,24 +5,25 @@
 
 use std::net::IpAddr;
 
-use super::Facts;
-use super::key::{KeyPart, cookie_value, parameter_value};
+use super::key::KeyPart;
 use super::siphash::SipHasher;
+use super::values::{compared, in_cookie, in_header, in_query};
+use super::{Facts, Repeated};
 
-/// The hash of what `part` is in a request. Of one that has no such thing it is that of the client's address, so that
-/// those without it do not all meet at one endpoint.
+/// The hash of what `part` is in a request; of several values, the first. A request without one has the hash of its
+/// client's address, so that such requests do not all go to one endpoint.
 pub fn affinity(part: &KeyPart, facts: &Facts<'_>) -> u64 {
-    match part {
-        KeyPart::Path => text(facts.path.as_bytes()),
-        KeyPart::Host => text(facts.host.as_bytes()),
-        KeyPart::Header(name) => facts.headers.first(name.as_str()).map_or_else(|| address(facts), text),
-        KeyPart::Query(name) => {
-            let value = facts.query.and_then(|query| parameter_value(query, name));
-            value.map_or_else(|| address(facts), |value| text(&value))
-        }
-        KeyPart::Cookie(name) => cookie_value(facts.headers, name).map_or_else(|| address(facts), |value| text(&value)),
-        KeyPart::Ip | KeyPart::Route | KeyPart::Method | KeyPart::Identity(_) => address(facts),
-    }
+    const FIRST: Repeated = Repeated::First;
+    let hash = |value: &[u8]| text(compared(value));
+    let found = match part {
+        KeyPart::Path => return text(facts.path.as_bytes()),
+        KeyPart::Host => return text(facts.host.as_bytes()),
+        KeyPart::Header(name, _) => in_header(facts.headers, name, FIRST).map(|value| value.as_deref().map(hash)),
+        KeyPart::Query(name, _) => in_query(facts.query, name, FIRST).map(|value| value.as_deref().map(hash)),
+        KeyPart::Cookie(name, _) => in_cookie(facts.headers, name, FIRST).map(|value| value.as_deref().map(hash)),
+        KeyPart::Ip | KeyPart::Route | KeyPart::Method | KeyPart::Identity(_) => Ok(None),
+    };
+    found.ok().flatten().unwrap_or_else(|| address(facts))
 }
 
 /// The hash of a text, the same in every process.
@@ -58,8 +59,9 @@ mod tests {
 
     #[test]
     fn what_is_alike_goes_to_the_same_place() {
-        let header = KeyPart::Header(HeaderName::from_static("x-user"));
-        let (query, cookie) = (KeyPart::Query("user".into()), KeyPart::Cookie("user".into()));
+        let header = KeyPart::Header(HeaderName::from_static("x-user"), Repeated::First);
+        let (query, cookie) =
+            (KeyPart::Query("user".into(), Repeated::First), KeyPart::Cookie("user".into(), Repeated::First));
         let ip = of(&KeyPart::Ip, "192.0.2.1", "/", None, &[]);
         assert_eq!(ip, of(&KeyPart::Ip, "192.0.2.1", "/other", Some("q"), &[("x-user", "1")]));
         assert_ne!(ip, of(&KeyPart::Ip, "192.0.2.2", "/", None, &[]));

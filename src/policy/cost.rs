@@ -2,7 +2,7 @@
 
 use http::{HeaderName, Method};
 
-use super::key::parameter_value;
+use super::values::{all_in_query, compared};
 use super::{Facts, PathPattern};
 
 /// Units of a request.
@@ -17,7 +17,8 @@ pub enum Cost {
         /// If none fits.
         default: u64,
     },
-    /// What the client or a proxy before Weir says, from 1 to `max`; `default` if that is no number or nothing.
+    /// What the client or a proxy before Weir says, from 1 to `max`; `default` if that is no number or nothing. Of several
+    /// values the one that costs most counts, so that nobody lowers what another says.
     Said {
         /// Where it is said.
         by: SaidBy,
@@ -42,9 +43,9 @@ pub struct CostLine {
 /// Who says what a request costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SaidBy {
-    /// The first value of a header.
+    /// A header.
     Header(HeaderName),
-    /// The first value of a query parameter.
+    /// A query parameter.
     Query(Box<str>),
 }
 
@@ -73,13 +74,14 @@ impl Cost {
             Self::Table { lines, default } => {
                 lines.iter().find(|line| line.fits(facts)).map_or(*default, |line| line.units)
             }
-            Self::Said { by, max, default } => match by {
-                SaidBy::Header(name) => facts.headers.first(name.as_str()).and_then(number),
-                SaidBy::Query(name) => {
-                    facts.query.and_then(|query| parameter_value(query, name)).and_then(|value| number(&value))
+            Self::Said { by, max, default } => {
+                let units = |value: &[u8]| number(compared(value)).map_or(*default, |units| units.clamp(1, *max));
+                match by {
+                    SaidBy::Header(name) => facts.headers.all(name.as_str()).map(units).max(),
+                    SaidBy::Query(name) => all_in_query(facts.query, name).map(|value| units(&value)).max(),
                 }
+                .unwrap_or(*default)
             }
-            .map_or(*default, |units| units.clamp(1, *max)),
         }
     }
 }

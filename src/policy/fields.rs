@@ -9,6 +9,8 @@ use std::ops::Range;
 
 use http::HeaderMap;
 
+use super::values::trim_ows;
+
 /// Where one field lies in the bytes of its head.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
@@ -26,7 +28,7 @@ pub struct Spans {
     all: Vec<Span>,
     /// One bit for each kind of name that is there.
     seen: u64,
-    /// A line does not end with CR LF.
+    /// A line is not `name: value` and CR LF, with one space and no other white space.
     is_ragged: bool,
 }
 
@@ -35,7 +37,8 @@ impl Spans {
     /// fit are cut, which cannot happen to a head of less than 4 GiB with names below 64 KiB.
     pub fn push(&mut self, bytes: &[u8], name: Range<usize>, value: Range<usize>, end: usize) {
         let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        self.is_ragged |= !bytes.get(value.end..end).is_some_and(|rest| rest.ends_with(b"\r\n"));
+        let is_between = |range, expected: &[u8]| bytes.get(range) == Some(expected);
+        self.is_ragged |= !is_between(name.end..value.start, b": ") || !is_between(value.end..end, b"\r\n");
         self.seen |= bit(bytes.get(name.clone()).unwrap_or(&[]));
         self.all.push(Span {
             name: narrow(name.start),
@@ -114,7 +117,7 @@ impl<'b> Fields<'b> {
         self.first(name).is_some()
     }
 
-    /// Writes the lines of those fields whose names are to be kept, as they came; each ends with CR LF.
+    /// Writes the lines of those fields whose names are to be kept: one space before the value, CR LF after it.
     pub fn write_lines(&self, out: &mut Vec<u8>, mut is_kept: impl FnMut(&[u8]) -> bool) {
         if self.is_ragged {
             for (name, value) in self.iter().filter(|(name, _)| is_kept(name)) {
@@ -179,8 +182,10 @@ pub struct FieldBuf {
 }
 
 impl FieldBuf {
-    /// Adds a field.
+    /// Adds a field. SP and HTAB around its value are removed, as they are over HTTP/1: HTTP/2 may carry them
+    /// (RFC 9113, section 8.2.1).
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
+        let value = trim_ows(value);
         let start = self.bytes.len();
         for piece in [name, b": ", value, b"\r\n"] {
             self.bytes.extend_from_slice(piece);
@@ -254,6 +259,24 @@ mod tests {
         assert_eq!(lines, b"a: 1\r\nc: 3\r\n");
     }
 
+    #[test]
+    fn white_space_around_a_value_is_neither_read_nor_written() {
+        for line in ["a: 1\r\n", "a:1\r\n", "a:  1\r\n", "a:\t1\r\n", "a: 1 \r\n", "a: 1\t \r\n"] {
+            let at = line.find('1').unwrap_or(0);
+            let mut spans = Spans::default();
+            spans.push(line.as_bytes(), 0..1, at..at + 1, line.len());
+            let mut lines = Vec::new();
+            spans.of(line.as_bytes()).write_lines(&mut lines, |_| true);
+            assert_eq!(lines, b"a: 1\r\n", "{line:?}");
+        }
+        for value in ["1", " 1", "1\t", " \t1 \t "] {
+            let fields: FieldBuf = [("a", value)].into_iter().collect();
+            let mut lines = Vec::new();
+            fields.fields().write_lines(&mut lines, |_| true);
+            assert_eq!((fields.fields().first("a"), &lines[..]), (Some(&b"1"[..]), &b"a: 1\r\n"[..]), "{value:?}");
+        }
+    }
+
     proptest! {
         /// The filter never hides a field.
         #[test]
@@ -262,8 +285,8 @@ mod tests {
             asked in "[a-d]{1,3}",
         ) {
             let found: FieldBuf = fields.iter().map(|(name, value)| (name.to_uppercase(), value)).collect();
-            let expected: Vec<_> =
-                fields.iter().filter(|(name, _)| *name == asked).map(|(_, value)| value.as_bytes()).collect();
+            let asked_for = fields.iter().filter(|(name, _)| *name == asked);
+            let expected: Vec<_> = asked_for.map(|(_, value)| trim_ows(value.as_bytes())).collect();
             prop_assert_eq!(found.fields().all(&asked).collect::<Vec<_>>(), expected);
         }
     }

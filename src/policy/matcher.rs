@@ -10,6 +10,7 @@ use http::{HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
 
 use super::pattern::Segment;
+use super::values::compared;
 use super::{Facts, Limit, Mode, PathPattern, Stage};
 
 /// Which requests a limit sees: in each list any entry will do, an empty list excludes nothing.
@@ -61,7 +62,10 @@ impl Match {
 pub(super) fn has_header((name, test): &(HeaderName, HeaderTest), facts: &Facts<'_>) -> bool {
     match test {
         HeaderTest::Present => facts.headers.contains(name.as_str()),
-        HeaderTest::Is(value) => facts.headers.all(name.as_str()).any(|found| value == found),
+        HeaderTest::Is(value) => {
+            let value = compared(value.as_bytes());
+            facts.headers.all(name.as_str()).any(|found| compared(found) == value)
+        }
     }
 }
 

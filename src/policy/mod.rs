@@ -15,6 +15,7 @@ mod settle;
 mod shadow;
 mod shown;
 mod siphash;
+mod values;
 mod why;
 
 pub mod access;
@@ -41,6 +42,7 @@ pub use pattern::{PathPattern, PatternError};
 pub use plan::{Plan, PlanSource};
 pub use settle::{After, Settle, SettleBy, StatusSet};
 pub use shown::SHOWN_BYTES_MAX;
+pub use values::{Several, compared, in_header, trim_ows};
 pub use why::Mismatch;
 
 use access::Access;

@@ -39,10 +39,11 @@ impl Deref for Plan<'_> {
 }
 
 impl<'f> Plan<'f> {
-    /// The plan in this header: none if it is not text, or if there are several, of which one may be the client's own.
+    /// The plan in this header, without white space around it: none if it is not text, or if there are several, of which
+    /// one may be the client's own.
     pub fn in_header(headers: Fields<'f>, name: &HeaderName) -> Option<Self> {
         let mut values = headers.all(name.as_str());
-        let value = str::from_utf8(values.next()?).ok()?;
+        let value = str::from_utf8(values.next()?).ok()?.trim();
         (values.next().is_none() && !value.is_empty()).then_some(Self::Header(value))
     }
 }
@@ -61,6 +62,9 @@ mod tests {
             (&[b"Premium"], Some("Premium")),
             (&[b""], None),
             (&[b"\xFF"], None),
+            (&["\u{a0}premium\u{85}".as_bytes()], Some("premium")),
+            (&[b"premium\xA0"], None),
+            (&["\u{a0}".as_bytes()], None),
             (&[b"premium", b"premium"], None),
             (&[b"free", b"premium"], None),
             (&[b"free", b""], None),

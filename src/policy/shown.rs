@@ -12,7 +12,8 @@ use std::net::IpAddr;
 use http::header::{AUTHORIZATION, COOKIE, HeaderName, PROXY_AUTHORIZATION};
 use ipnet::IpNet;
 
-use super::key::{KeyPart, KeySecret, Who, cookie_value, parameter_value};
+use super::key::{KeyPart, KeySecret, Who};
+use super::values::{compared, in_cookie, in_header, in_query};
 use super::{Applied, Facts, IdentitySource, Policy};
 
 /// Bytes that a part is shown in at most.
@@ -32,10 +33,15 @@ impl Policy {
             KeyPart::Host => "host".into(),
             KeyPart::Method => "method".into(),
             KeyPart::Identity(index) => self.identities.get(*index).map_or("", |identity| &identity.name).into(),
-            KeyPart::Header(name) => format!("header:{name}").into(),
-            KeyPart::Query(name) => format!("query:{name}").into(),
-            KeyPart::Cookie(name) => format!("cookie:{name}").into(),
+            KeyPart::Header(name, _) => format!("header:{name}").into(),
+            KeyPart::Query(name, _) => format!("query:{name}").into(),
+            KeyPart::Cookie(name, _) => format!("cookie:{name}").into(),
         }
+    }
+
+    /// What is said of a request that has this part of a key several times.
+    pub fn several(&self, part: &KeyPart) -> String {
+        format!("{} is there several times", self.part_name(part))
     }
 
     /// The text of each part of a request's key, in their order; each of at most [`SHOWN_BYTES_MAX`] bytes, in which
@@ -47,7 +53,7 @@ impl Policy {
         facts: &'s Facts<'_>,
         who: &'s [Who<'_>],
     ) -> impl Iterator<Item = String> + 's {
-        let route = applied.route;
+        let (route, absent) = (applied.route, || ABSENT.to_owned());
         applied.limit.key.iter().map(move |part| match part {
             KeyPart::Ip => self.shown_ip(facts.client_ip),
             KeyPart::Path => escaped(facts.path.as_bytes()),
@@ -61,18 +67,17 @@ impl Policy {
                 Who::Anonymous => ABSENT.to_owned(),
                 Who::Ip => self.shown_ip(facts.client_ip),
             },
-            KeyPart::Header(name) => {
-                let values: Vec<_> =
-                    facts.headers.all(name.as_str()).map(|value| of_header(secret, name, value)).take(4).collect();
-                if values.is_empty() { ABSENT.to_owned() } else { values.join(",") }
+            KeyPart::Header(name, several) => {
+                let value = in_header(facts.headers, name, *several).ok().flatten();
+                value.map_or_else(absent, |value| of_header(secret, name, &value))
             }
-            KeyPart::Query(name) => {
-                let value = facts.query.and_then(|query| parameter_value(query, name));
-                value.map_or_else(|| ABSENT.to_owned(), |value| masked(secret, &value))
+            KeyPart::Query(name, several) => {
+                let value = in_query(facts.query, name, *several).ok().flatten();
+                value.map_or_else(absent, |value| masked(secret, &value))
             }
-            KeyPart::Cookie(name) => {
-                let value = cookie_value(facts.headers, name);
-                value.map_or_else(|| ABSENT.to_owned(), |value| fingerprint(secret, &value))
+            KeyPart::Cookie(name, several) => {
+                let value = in_cookie(facts.headers, name, *several).ok().flatten();
+                value.map_or_else(absent, |value| fingerprint(secret, &value))
             }
         })
     }
@@ -86,9 +91,9 @@ impl Policy {
                 Some(IdentitySource::Jwt { .. }) => text.to_owned(),
                 _ => self.shown_identity(secret, *index, text.as_bytes()),
             },
-            KeyPart::Header(name) => of_header(secret, name, text.as_bytes()),
-            KeyPart::Query(_) => masked(secret, text.as_bytes()),
-            KeyPart::Cookie(_) => fingerprint(secret, text.as_bytes()),
+            KeyPart::Header(name, _) => of_header(secret, name, text.as_bytes()),
+            KeyPart::Query(..) => masked(secret, text.as_bytes()),
+            KeyPart::Cookie(..) => fingerprint(secret, text.as_bytes()),
         }
     }
 
@@ -122,12 +127,13 @@ fn of_header(secret: &KeySecret, name: &HeaderName, value: &[u8]) -> String {
 
 /// The first characters, at most half of them, and a fingerprint.
 fn masked(secret: &KeySecret, value: &[u8]) -> String {
+    let value = compared(value);
     let prefix = value.get(..PREFIX_CHARS_MAX.min(value.len() / 2)).unwrap_or_default();
     format!("{}..{}", escaped(prefix), fingerprint(secret, value))
 }
 
 fn fingerprint(secret: &KeySecret, value: &[u8]) -> String {
-    format!("#{:08x}", secret.fingerprint(value))
+    format!("#{:08x}", secret.fingerprint(compared(value)))
 }
 
 fn escaped(bytes: &[u8]) -> String {
@@ -214,7 +220,7 @@ mod tests {
     #[test]
     fn no_secret_can_be_read() {
         let hash = |text: &str| format!("#{:08x}", KeySecret::new(SECRET).fingerprint(text.as_bytes()));
-        let header = |name: &'static str| KeyPart::Header(HeaderName::from_static(name));
+        let header = |name: &'static str| KeyPart::Header(HeaderName::from_static(name), Repeated::Reject);
         let secret: &[u8] = b"sk-0123456789";
         let masked = format!("sk-0..{}", hash("sk-0123456789"));
         let claim = |text: &str| [Who::Claim(Arc::from(text))];
@@ -226,9 +232,15 @@ mod tests {
             (header("x-api-key"), &[], None, &[], ABSENT.to_owned()),
             (header("authorization"), &[("authorization", secret)], None, &[], hash("sk-0123456789")),
             (header("cookie"), &[("cookie", secret)], None, &[], hash("sk-0123456789")),
-            (KeyPart::Cookie("s".into()), &[("cookie", &b"s=abcdefgh"[..])], None, &[], hash("abcdefgh")),
-            (KeyPart::Query("k".into()), &[], Some("k=sk-0123456789"), &[], masked.clone()),
-            (KeyPart::Query("k".into()), &[], Some("j=1"), &[], ABSENT.to_owned()),
+            (
+                KeyPart::Cookie("s".into(), Repeated::Reject),
+                &[("cookie", &b"s=abcdefgh"[..])],
+                None,
+                &[],
+                hash("abcdefgh"),
+            ),
+            (KeyPart::Query("k".into(), Repeated::Reject), &[], Some("k=sk-0123456789"), &[], masked.clone()),
+            (KeyPart::Query("k".into(), Repeated::Reject), &[], Some("j=1"), &[], ABSENT.to_owned()),
             (KeyPart::Identity(0), &[], None, &claim("a|b\n"), "a\\x7cb\\x0a".to_owned()),
             (KeyPart::Identity(0), &[], None, &[Who::Bytes(secret)], masked),
             (KeyPart::Identity(1), &[], None, &[Who::Anonymous, Who::Bytes(secret)], hash("sk-0123456789")),
@@ -254,9 +266,9 @@ mod tests {
         );
         for (part, name) in [
             (KeyPart::Identity(0), "seller"),
-            (KeyPart::Header(COOKIE), "header:cookie"),
-            (KeyPart::Query("Q".into()), "query:Q"),
-            (KeyPart::Cookie("c".into()), "cookie:c"),
+            (KeyPart::Header(COOKIE, Repeated::Reject), "header:cookie"),
+            (KeyPart::Query("Q".into(), Repeated::Reject), "query:Q"),
+            (KeyPart::Cookie("c".into(), Repeated::Reject), "cookie:c"),
             (KeyPart::Route, "route"),
         ] {
             assert_eq!(policy.part_name(&part), name);

@@ -28,7 +28,7 @@ use super::upstream::{Endpoints, Exchange, ExchangeError, Lease, Sent, Wanted};
 use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
-use crate::gate::{Pass, Refusal, Shut, Step, Unidentified};
+use crate::gate::{Pass, Refusal, Shut, Step, Unkeyed};
 use crate::policy::access::{Access, Ground};
 use crate::policy::client_ip::AddressHeader;
 use crate::policy::route::Rewrite;
@@ -213,7 +213,7 @@ impl<'v> Life<'v> {
         let entered = self.worker.shared.gate.enter(&self.view.current.live, access, facts, now);
         entered.map_err(|shut| match shut {
             Shut::Denied(ground) => self.denied(ground, is_grpc),
-            Shut::Unidentified(missing) => self.unidentified(&missing, is_grpc),
+            Shut::Unidentified(missing) => self.unkeyed(missing.into(), is_grpc),
         })
     }
 
@@ -222,8 +222,13 @@ impl<'v> Life<'v> {
         Answer::denied(ground, is_grpc).into()
     }
 
-    fn unidentified(&self, missing: &Unidentified<'_>, is_grpc: bool) -> Stop<'v> {
-        let answer = Answer::unidentified(missing, is_grpc);
+    fn unkeyed(&self, unkeyed: Unkeyed<'_>, is_grpc: bool) -> Stop<'v> {
+        let answer = match unkeyed {
+            Unkeyed::Unidentified(missing) => Answer::unidentified(&missing, is_grpc),
+            Unkeyed::Several(part) => {
+                Answer::new(Kind::SeveralValues, self.view.current.live.policy.several(part), is_grpc)
+            }
+        };
         self.count(answer.kind());
         answer.into()
     }
@@ -255,7 +260,7 @@ impl<'v> Life<'v> {
                 let held_by = delayed.held_by();
                 self.held(held_by, wait(Box::pin(delayed.wait()), wire), tally).await?
             }
-            Err(missing) => return Err(self.unidentified(&missing, is_grpc)),
+            Err(unkeyed) => return Err(self.unkeyed(unkeyed, is_grpc)),
         };
         match passed {
             Ok(passed) => so_far.identified = passed,

@@ -16,6 +16,8 @@ pub enum Kind {
     BadHost,
     /// A path that cannot be normalised.
     BadPath,
+    /// A header, parameter or cookie that says whose budget it takes is there several times.
+    SeveralValues,
     /// An identity is missing or does not hold.
     Unidentified,
     /// The keys that would show whether an identity holds are not there.
@@ -66,6 +68,7 @@ impl Kind {
             Self::AmbiguousFraming => row(StatusCode::BAD_REQUEST, "13", Level::INFO, "ambiguous_framing", true),
             Self::BadHost => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "bad_host", true),
             Self::BadPath => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "bad_path", false),
+            Self::SeveralValues => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "several_values", false),
             Self::Unidentified => row(StatusCode::UNAUTHORIZED, "16", Level::DEBUG, "unidentified", false),
             Self::KeysMissing => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::WARN, "keys_missing", false),
             Self::Denied => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "denied", false),

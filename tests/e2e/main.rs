@@ -35,6 +35,7 @@ mod hold;
 mod access;
 mod identity;
 mod limits;
+mod pairs;
 
 mod answers;
 mod attacks;

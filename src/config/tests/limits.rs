@@ -1,6 +1,10 @@
 //! `[[limit]]`: whom it concerns, and how many keys it remembers.
 
+use http::HeaderName;
+
 use super::*;
+use crate::policy::Repeated;
+use crate::policy::key::KeyPart;
 
 #[test]
 fn limits() {
@@ -318,4 +322,48 @@ on_full = "reject""#), @r#"
     };
     assert_eq!([on_full(""), on_full("on_full = \"shared\"")], [OnFull::Sketch, OnFull::Shared]);
     assert_eq!([on_full("on_full = \"reject\""), on_full("on_full = \"allow\"")], [OnFull::Reject, OnFull::Allow]);
+}
+
+#[test]
+fn several_values_of_a_part() {
+    let of = |rest: &str| {
+        let text = format!("[[limit]]\nname = \"a\"\nrate = \"1/s\"\n{rest}\n{UPSTREAM}");
+        compile(&text).unwrap_or_else(|problems| panic!("{problems}")).policy.limits()[0].key.clone()
+    };
+    let parts = |several| {
+        let header = KeyPart::Header(HeaderName::from_static("x-a"), several);
+        vec![KeyPart::Ip, header, KeyPart::Query("q".into(), several), KeyPart::Cookie("c".into(), several)]
+    };
+    let key = "key = [\"ip\", \"header:x-a\", \"query:q\", \"cookie:c\"]\n";
+    for (rest, several) in [
+        ("", Repeated::Reject),
+        ("several = \"reject\"", Repeated::Reject),
+        ("several = \"first\"", Repeated::First),
+        ("several = \"last\"", Repeated::Last),
+        ("several = \"join\"", Repeated::Join),
+        // A limit that is only tried refuses nobody.
+        ("mode = \"shadow\"", Repeated::First),
+        ("mode = \"shadow\"\nseveral = \"join\"", Repeated::Join),
+    ] {
+        assert_eq!(of(&format!("{key}{rest}")), parts(several), "{rest}");
+    }
+    let limit = "[[limit]]\nname = \"a\"\nrate = \"1/s\"\nkey = [\"ip\"]\n";
+    insta::assert_snapshot!(said(&format!("{limit}several = \"frist\"")), @r#"
+    error: `limit.several`: `frist` is none of `reject`, `first`, `last`, `join`
+     --> weir.toml:5:11
+      |
+    5 | several = "frist"
+      |           ^^^^^^^
+      |
+      = help: did you mean `first`?
+    "#);
+    insta::assert_snapshot!(said(&format!("{limit}several = \"first\"")), @r#"
+    error: `limit.several`: no part of this key can be there several times
+     --> weir.toml:5:11
+      |
+    5 | several = "first"
+      |           ^^^^^^^
+      |
+      = help: it is for `header:NAME`, `query:NAME` and `cookie:NAME`; an identity has its own `several`
+    "#);
 }

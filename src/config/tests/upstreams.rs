@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Config, compile};
+use crate::policy::Repeated;
 use crate::policy::key::KeyPart;
 use crate::policy::upgrades::Upgrades;
 use crate::proxy::settings::{Address, Balance, Cap, Eject, Health, Protocol, Resolve, Upstream};
@@ -43,7 +44,10 @@ fn what_is_right_becomes_upstreams() {
         ("balance = \"least_connections\"", Balance::LeastConnections),
         ("balance = \"p2c\"", Balance::P2c),
         ("balance = \"hash\"", Balance::Hash(KeyPart::Ip)),
-        ("balance = \"hash\"\nhash_by = \"cookie:session\"", Balance::Hash(KeyPart::Cookie("session".into()))),
+        (
+            "balance = \"hash\"\nhash_by = \"cookie:session\"",
+            Balance::Hash(KeyPart::Cookie("session".into(), Repeated::First)),
+        ),
     ] {
         assert_eq!(good(&format!("{A}{text}")).proxy.upstreams[0].balance, balance, "{text}");
     }

@@ -12,7 +12,7 @@ fn of(name: &str, key: Vec<KeyPart>) -> Limit {
 }
 
 fn live(gate: &Gate) -> Live {
-    let header = |name: &'static str| KeyPart::Header(HeaderName::from_static(name));
+    let header = |name: &'static str| KeyPart::Header(HeaderName::from_static(name), Repeated::Reject);
     let rule = limit("x", 1, "1s", 1, OnLimit::Reject).allowed.usual;
     let overrides = vec![("2001:db8::1".into(), Some(rule.clone()))];
     let mut routed = of("routed", vec![KeyPart::Route, KeyPart::Method]);
@@ -23,7 +23,7 @@ fn live(gate: &Gate) -> Live {
         of("host", vec![KeyPart::Host]),
         of("all", Vec::new()),
         of("seller", vec![KeyPart::Identity(0)]),
-        of("cookie", vec![KeyPart::Cookie("c".into())]),
+        of("cookie", vec![KeyPart::Cookie("c".into(), Repeated::Reject)]),
         routed,
     ];
     let seller = Identity {

@@ -70,7 +70,7 @@ async fn without_a_debt_nothing_goes_below_zero() {
 /// What is charged by name is charged to the bucket that the request has.
 #[tokio::test(start_paused = true)]
 async fn meets_the_key_of_requests() {
-    let header = |name: &'static str| KeyPart::Header(HeaderName::from_static(name));
+    let header = |name: &'static str| KeyPart::Header(HeaderName::from_static(name), Repeated::Reject);
     let path = |text: &str| PathPattern::parse(text).unwrap();
     let identity = |name: &str, header: &'static str| Identity {
         name: name.into(),
@@ -86,9 +86,11 @@ async fn meets_the_key_of_requests() {
         (KeyPart::Host, "host", "Shop.Test:8080"),
         (KeyPart::Method, "method", "PUT"),
         (KeyPart::Identity(0), "seller", "123"),
+        (KeyPart::Identity(0), "seller", "123\u{a0}"),
         (header("x-api-key"), "header:X-Api-Key", "k"),
-        (KeyPart::Query("q".into()), "query:q", "a b"),
-        (KeyPart::Cookie("c".into()), "cookie:c", "d"),
+        (header("x-api-key"), "header:x-api-key", "\u{a0}k"),
+        (KeyPart::Query("q".into(), Repeated::Reject), "query:q", "a b"),
+        (KeyPart::Cookie("c".into(), Repeated::Reject), "cookie:c", "d"),
     ] {
         let gate = new_gate();
         let matches = Match { paths: vec![path("/a/{x}")], ..Match::default() };
@@ -126,7 +128,7 @@ async fn what_is_wrong_is_said_and_charges_nothing() {
     let gate = new_gate();
     let in_flight = Algorithm::Concurrency(crate::limit::concurrency::Rule::new(3).unwrap());
     let limits = [
-        of("l", vec![KeyPart::Ip, KeyPart::Route, KeyPart::Header(HeaderName::from_static("x-a"))]),
+        of("l", vec![KeyPart::Ip, KeyPart::Route, KeyPart::Header(HeaderName::from_static("x-a"), Repeated::Reject)]),
         Limit { allowed: Allowed::to_all(in_flight), ..of("c", Vec::new()) },
         of("p", vec![KeyPart::Path]),
         of("h", vec![KeyPart::Host]),
@@ -164,7 +166,7 @@ async fn overrides_and_plans_have_their_own_numbers() {
         overrides: vec![("vip".into(), Some(rule(1000)))],
         ..Allowed::to_all(rule(10))
     };
-    let part = KeyPart::Header(HeaderName::from_static("x-a"));
+    let part = KeyPart::Header(HeaderName::from_static("x-a"), Repeated::Reject);
     let live = install(gate, [Limit { allowed, ..of("l", vec![part]) }], CAPS);
     let now = gate.clock.now();
     for (who, plan, remaining) in [

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use http::Method;
 
 use super::{CAPS, MS_NS, assert_at_rest, facts, headers, hold, limit, new_gate, policy};
-use crate::gate::{Cause, Gate, Live, Step, Why};
+use crate::gate::{Cause, Gate, Live, Question, Step, Unkeyed, Why};
 use crate::limit::Retry;
 use crate::policy::key::KeyPart;
 use crate::policy::{
@@ -35,7 +35,8 @@ fn passes(gate: &Gate, live: &Live, stage: Stage, facts: &Facts<'_>) -> Result<b
             Ok(false)
         }
         Ok(Step::Wait(_) | Step::Delay(_)) => panic!("nothing holds"),
-        Err(unidentified) => {
+        Err(Unkeyed::Several(part)) => panic!("{part:?} several times"),
+        Err(Unkeyed::Unidentified(unidentified)) => {
             assert!(!unidentified.wants_bearer);
             Err(unidentified.why)
         }
@@ -184,4 +185,32 @@ async fn sweep_forgets_limits_that_are_gone_and_keys_that_are_idle() {
     let Step::Wait(waiting) = super::ask(gate, live, &headers) else { panic!("not held") };
     waiting.wait().await.unwrap().charged.keep(true);
     assert_at_rest(gate, live);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_is_there_several_times_is_refused_before_anything_is_charged() {
+    let gate = new_gate();
+    let keyed = |several| vec![KeyPart::Header("x-a".parse().unwrap(), several)];
+    let limits = vec![
+        everywhere("all", Stage::Identified, vec![]),
+        everywhere("one", Stage::Identified, keyed(Repeated::Reject)),
+        everywhere("outer", Stage::Arrival, keyed(Repeated::First)),
+    ];
+    let live = gate.install(policy(limits, vec![]), CAPS, 10);
+    let twice = headers(&["x-a=1", "x-a=2"]);
+    assert_eq!(passes(gate, &live, Stage::Arrival, &facts(&twice)), Ok(true));
+    let refused = gate.admit(&live, Stage::Identified, &facts(&twice), || 0, gate.clock.now());
+    assert!(matches!(refused, Err(Unkeyed::Several(KeyPart::Header(name, _))) if name == "x-a"));
+    let question = Question {
+        method: "GET".into(),
+        path: "/".into(),
+        host: "h".into(),
+        ip: Ipv4Addr::LOCALHOST.into(),
+        headers: [("x-a", "3"), ("x-a", "4")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+    };
+    let told = gate.explain(&live, &question, gate.clock.now()).unwrap();
+    assert_eq!((&*told.decision, &*told.why), ("several_values", "header:x-a is there several times"));
+    let once = headers(&["x-a=1"]);
+    assert_eq!(passes(gate, &live, Stage::Identified, &facts(&once)), Ok(true));
+    assert_eq!(passes(gate, &live, Stage::Identified, &facts(&once)), Ok(false));
 }

@@ -123,10 +123,15 @@ fn one_that_denies_is_enough_then_one_that_allows() {
 #[test]
 fn identities_by_value() {
     let entry = |index, value: &str, rule| (index, value.into(), rule);
-    let identities = vec![entry(2, "7", Rule::Deny), entry(0, "7", Rule::Allow), entry(2, "8", Rule::Allow)];
+    let identities = vec![
+        entry(2, "7", Rule::Deny),
+        entry(0, "7", Rule::Allow),
+        entry(2, "8", Rule::Allow),
+        entry(3, "a,b", Rule::Deny),
+    ];
     let access = Access::new(AccessSpec { identities, ..AccessSpec::default() });
     assert!(access.looks_beyond_arrival());
-    assert_eq!(access.identities().collect::<Vec<_>>(), [2, 0]);
+    assert_eq!(access.identities().collect::<Vec<_>>(), [2, 0, 3]);
     for (index, who, rule) in [
         (0, Who::Bytes(b"7"), Some(Rule::Allow)),
         (2, Who::Bytes(b"7"), Some(Rule::Deny)),
@@ -135,6 +140,15 @@ fn identities_by_value() {
         (2, Who::Bytes(b"77"), None),
         (2, Who::Bytes(b""), None),
         (2, Who::Bytes(b"\xFF"), None),
+        // What a service may take for a value that is denied is denied; only the value itself is allowed.
+        (2, Who::Bytes(b" 7"), Some(Rule::Deny)),
+        (2, Who::Bytes(b"\xA07\x85"), Some(Rule::Deny)),
+        (2, Who::Bytes(b"8\xA0"), None),
+        (2, Who::Claim(Arc::from("7 ")), None),
+        (3, Who::Bytes(b"a, b"), Some(Rule::Deny)),
+        (3, Who::Bytes(b"a,b"), Some(Rule::Deny)),
+        (3, Who::Joined((*b"a ,b").into()), Some(Rule::Deny)),
+        (3, Who::Bytes(b"a"), None),
         (1, Who::Bytes(b"7"), None),
         (2, Who::Anonymous, None),
         (2, Who::Ip, None),

@@ -5,7 +5,7 @@
 //!
 //! Not here: which trailer fields may be forwarded.
 
-use super::head::{TOKEN, VALUE, is, trim_ows};
+use super::head::{TOKEN, VALUE, is};
 use crate::policy::FieldBuf;
 
 /// Bytes of a trailer section, its empty line included, and of one chunk's extensions.
@@ -118,7 +118,7 @@ impl Chunked {
         let lines = self.trailers.split(|&byte| byte == b'\n').filter_map(|line| line.strip_suffix(b"\r"));
         let pairs = lines.filter_map(|line| {
             let colon = memchr::memchr(b':', line)?;
-            Some((&line[..colon], trim_ows(&line[colon + 1..])))
+            Some((&line[..colon], &line[colon + 1..]))
         });
         pairs.collect()
     }

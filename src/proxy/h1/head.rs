@@ -11,7 +11,7 @@ use http::Uri;
 use memchr::memchr;
 
 use super::{HeadFault, Limits};
-use crate::policy::Spans;
+use crate::policy::{Spans, trim_ows};
 
 /// Empty lines that may stand before a request line (RFC 9112, 2.2).
 const LEADING_LINES_MAX: u8 = 2;
@@ -358,14 +358,6 @@ fn is_target(method: &[u8], target: &[u8]) -> bool {
         b"*" => method == b"OPTIONS",
         _ => all(target, PATH | QUERY) && Uri::try_from(target).is_ok_and(|uri| uri.scheme().is_some()),
     }
-}
-
-pub(super) fn trim_ows(value: &[u8]) -> &[u8] {
-    let mut value = trim_start(value);
-    while let [rest @ .., b' ' | b'\t'] = value {
-        value = rest;
-    }
-    value
 }
 
 pub(super) fn trim_start(mut value: &[u8]) -> &[u8] {

@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use memchr::memchr;
 
-use super::head::{Framing, NAME_BYTES_MAX, TOKEN, is, is_value, length, trim_ows, trim_start};
-use crate::policy::Spans;
+use super::head::{Framing, NAME_BYTES_MAX, TOKEN, is, is_value, length, trim_start};
+use crate::policy::{Spans, trim_ows};
 
 /// Bytes of a response's head.
 pub const RESPONSE_HEAD_BYTES_MAX: usize = 128 * 1024;

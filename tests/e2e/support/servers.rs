@@ -107,9 +107,14 @@ def answer(environ, start_response):
 
 impl Server {
     pub fn start(kind: Kind) -> Self {
+        Self::running(kind, kind.file().1)
+    }
+
+    /// One that runs this configuration or program, which listens on `socket`.
+    pub fn running(kind: Kind, text: &str) -> Self {
         install();
         let folder = tempfile::tempdir().unwrap();
-        let (name, text) = kind.file();
+        let (name, _) = kind.file();
         std::fs::write(folder.path().join(name), text).unwrap();
         let mut command = Command::new(find(kind.program()).unwrap());
         command.args(kind.arguments()).current_dir(folder.path()).stdin(Stdio::null());

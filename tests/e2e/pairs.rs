@@ -1,0 +1,397 @@
+//! Two requests that a service takes for the same share a bucket, over HTTP/1 and HTTP/2; two that differ do not.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use http::{HeaderName, HeaderValue, Request};
+use serde_json::Value;
+
+use crate::support::{Client, H2Client, Kind, NEVER, Server, Upstream, Weir, over_h2};
+
+/// What one client sends: the method, the target and the fields. `V` is the value that both requests are about.
+type Said<'a> = (&'a str, &'a str, &'a [(&'a str, &'a [u8])]);
+
+/// Both requests, and whether they share a bucket.
+type Row<'a> = (Said<'a>, Said<'a>, bool);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    H1,
+    H2,
+}
+
+const WAYS: [(Protocol, Protocol); 4] = [
+    (Protocol::H1, Protocol::H1),
+    (Protocol::H1, Protocol::H2),
+    (Protocol::H2, Protocol::H1),
+    (Protocol::H2, Protocol::H2),
+];
+
+const LIMITS: &str = r#"
+[identity.partner]
+header = "x-partner"
+on_missing = "ip"
+
+[identity.team]
+header = "x-team"
+several = "join"
+
+[[limit]]
+name = "header"
+match = { path = "/header" }
+key = ["header:x-key"]
+rate = "1/h"
+
+[[limit]]
+name = "joined"
+match = { path = "/joined" }
+key = ["header:x-key", "query:key", "cookie:key"]
+several = "join"
+rate = "1/h"
+
+[[limit]]
+name = "first"
+match = { path = "/first" }
+key = ["header:x-key", "query:key", "cookie:key"]
+several = "first"
+rate = "1/h"
+
+[[limit]]
+name = "last"
+match = { path = "/last" }
+key = ["header:x-key", "query:key", "cookie:key"]
+several = "last"
+rate = "1/h"
+
+[[limit]]
+name = "query"
+match = { path = "/query" }
+key = ["query:key"]
+rate = "1/h"
+
+[[limit]]
+name = "cookie"
+match = { path = "/cookie" }
+key = ["cookie:key"]
+rate = "1/h"
+
+[[limit]]
+name = "partner"
+match = { path = "/partner" }
+key = ["partner"]
+rate = "1/h"
+
+[[limit]]
+name = "team"
+match = { path = "/team" }
+key = ["team"]
+rate = "1/h"
+
+[[limit]]
+name = "path"
+match = { path = "/path/{*rest}" }
+key = ["path"]
+rate = "1/h"
+
+[[limit]]
+name = "kind"
+match = { path = "/kind/{*rest}", header = { x-kind = "bot" } }
+key = ["path"]
+rate = "1/h"
+"#;
+
+const NO_FIELDS: &[(&str, &[u8])] = &[];
+
+const ROWS: &[Row<'_>] = &[
+    // White space around the value of a field.
+    (("GET", "/header", &[("x-key", b"V")]), ("GET", "/header", &[("X-Key", b"V")]), true),
+    (("GET", "/header", &[("x-key", b"V")]), ("GET", "/header", &[("x-key", b" V")]), true),
+    (("GET", "/header", &[("x-key", b"V")]), ("GET", "/header", &[("x-key", b"V\t ")]), true),
+    (("GET", "/header", &[("x-key", b"V")]), ("GET", "/header", &[("x-key", b"\xA0V")]), true),
+    (("GET", "/header", &[("x-key", b"V")]), ("GET", "/header", &[("x-key", b"V \x85")]), true),
+    (("GET", "/header", &[("x-key", b"V")]), ("GET", "/header", &[("x-key", b"\xC2\xA0V\xC2\x85")]), true),
+    (("GET", "/header", &[("x-key", b"V")]), ("GET", "/header", &[("x-key", b"v V")]), false),
+    (("GET", "/header", &[("x-key", b"V")]), ("GET", "/header", &[("x-key", b"V.")]), false),
+    (("GET", "/header", &[("x-key", b"V")]), ("GET", "/header", &[("x-key", b"V,V")]), false),
+    (("GET", "/header", NO_FIELDS), ("GET", "/header", &[("x-key", b"V")]), false),
+    (("GET", "/partner", &[("x-partner", b"V")]), ("GET", "/partner", &[("x-partner", b" V\t")]), true),
+    (("GET", "/partner", &[("x-partner", b"V")]), ("GET", "/partner", &[("x-partner", b"\x85V\xA0")]), true),
+    (("GET", "/partner", &[("x-partner", b"V")]), ("GET", "/partner", &[("x-partner", b"V.")]), false),
+    (("GET", "/partner", NO_FIELDS), ("GET", "/partner", &[("x-partner", b"\xA0")]), true),
+    // Repeated fields, where a limit allows them.
+    (("GET", "/first", &[("x-key", b"V")]), ("GET", "/first", &[("x-key", b"V"), ("x-key", b"a")]), true),
+    (("GET", "/first", &[("x-key", b"V")]), ("GET", "/first", &[("x-key", b"V"), ("X-KEY", b"V")]), true),
+    (("GET", "/first", &[("x-key", b"V")]), ("GET", "/first", &[("x-key", b"aV"), ("x-key", b"V")]), false),
+    (("GET", "/last", &[("x-key", b"V")]), ("GET", "/last", &[("x-key", b"a"), ("x-key", b"V")]), true),
+    (("GET", "/last", &[("x-key", b"V")]), ("GET", "/last", &[("x-key", b"V"), ("x-key", b"V.")]), false),
+    (("GET", "/joined", &[("x-key", b"V, a")]), ("GET", "/joined", &[("x-key", b"V"), ("x-key", b"a")]), true),
+    (("GET", "/joined", &[("x-key", b"V, a")]), ("GET", "/joined", &[("x-key", b"V ,a,")]), true),
+    (("GET", "/joined", &[("x-key", b"V, a")]), ("GET", "/joined", &[("x-key", b"a"), ("x-key", b"V")]), false),
+    (("GET", "/team", &[("x-team", b"V, a")]), ("GET", "/team", &[("x-team", b"V"), ("x-team", b"\xA0a")]), true),
+    (("GET", "/team", &[("x-team", b"V, a")]), ("GET", "/team", &[("x-team", b"V,a")]), true),
+    (("GET", "/first?key=V", NO_FIELDS), ("GET", "/first?key=V&key=a", NO_FIELDS), true),
+    (("GET", "/last?key=V", NO_FIELDS), ("GET", "/last?key=a&%6bey=V", NO_FIELDS), true),
+    (("GET", "/joined?key=V&key=a", NO_FIELDS), ("GET", "/joined?key=V&b&key=%61", NO_FIELDS), true),
+    (("GET", "/joined?key=V&key=a", NO_FIELDS), ("GET", "/joined?key=V", NO_FIELDS), false),
+    (("GET", "/first", &[("cookie", b"key=V; key=a")]), ("GET", "/first", &[("cookie", b"key=V")]), true),
+    (("GET", "/last", &[("cookie", b"key=a; key=V")]), ("GET", "/last", &[("cookie", b"key=V")]), true),
+    // Escapes of parameters.
+    (("GET", "/query?key=Vabc", NO_FIELDS), ("GET", "/query?key=V%61%62c", NO_FIELDS), true),
+    (("GET", "/query?key=Vabc", NO_FIELDS), ("GET", "/query?%6B%65y=Vabc&a=b", NO_FIELDS), true),
+    (("GET", "/query?key=V+a", NO_FIELDS), ("GET", "/query?key=V%20a", NO_FIELDS), true),
+    (("GET", "/query?key=V", NO_FIELDS), ("GET", "/query?key=%20V+", NO_FIELDS), true),
+    (("GET", "/query?key=V", NO_FIELDS), ("GET", "/query?key=VV", NO_FIELDS), false),
+    (("GET", "/query?key=Va", NO_FIELDS), ("GET", "/query?key=VA", NO_FIELDS), false),
+    // White space, quotes and escapes of cookies.
+    (("GET", "/cookie", &[("cookie", b"key=V")]), ("GET", "/cookie", &[("cookie", b"a=b;  key = V ;c=d")]), true),
+    (
+        ("GET", "/cookie", &[("cookie", b"key=V")]),
+        ("GET", "/cookie", &[("cookie", b"a=b"), ("cookie", b"key=V")]),
+        true,
+    ),
+    (("GET", "/cookie", &[("cookie", b"key=V")]), ("GET", "/cookie", &[("cookie", b"\xA0key=V\xA0; a=b")]), true),
+    (("GET", "/cookie", &[("cookie", b"key=Vab")]), ("GET", "/cookie", &[("cookie", b"key=\"V\\141b\"")]), true),
+    (("GET", "/cookie", &[("cookie", b"key=Vab")]), ("GET", "/cookie", &[("cookie", b"%6bey=V%61b")]), true),
+    (("GET", "/cookie", &[("cookie", b"key=V")]), ("GET", "/cookie", &[("cookie", b"key=vV")]), false),
+    // Paths.
+    (("GET", "/path/V", NO_FIELDS), ("GET", "/path/./a/..//V?b", NO_FIELDS), true),
+    (("GET", "/path/Va", NO_FIELDS), ("GET", "/path/V%61", NO_FIELDS), true),
+    (("GET", "/path/V", NO_FIELDS), ("GET", "/path/V.", NO_FIELDS), false),
+    // What a limit matches.
+    (("GET", "/kind/V", &[("x-kind", b"bot")]), ("GET", "/kind/V", &[("x-kind", b" bot\t")]), true),
+    (("GET", "/kind/V", &[("x-kind", b"bot")]), ("GET", "/kind/V", &[("x-kind", b"\xA0bot")]), true),
+    (("GET", "/kind/V", &[("x-kind", b"bot")]), ("GET", "/kind/V", &[("x-kind", b"a"), ("x-kind", b"bot")]), true),
+    (("GET", "/kind/V", &[("x-kind", b"bot")]), ("GET", "/kind/V", &[("x-kind", b"robot")]), false),
+];
+
+/// Each is refused by a limit with the default `several`.
+const REPEATED: &[Said<'_>] = &[
+    ("GET", "/header", &[("x-key", b"a"), ("X-Key", b"b")]),
+    ("GET", "/header", &[("x-key", b"a"), ("x-key", b"a")]),
+    ("GET", "/query?key=a&key=b", NO_FIELDS),
+    ("GET", "/query?key=a&b&k%65y", NO_FIELDS),
+    ("GET", "/query?key=a&KEY=b", NO_FIELDS),
+    ("GET", "/query?key=a&key[]=b", NO_FIELDS),
+    ("GET", "/query?a=b;key=a&key=b", NO_FIELDS),
+    ("GET", "/cookie", &[("cookie", b"key=a; key=b")]),
+    ("GET", "/cookie", &[("cookie", b"key=a"), ("cookie", b"c=d; key=b")]),
+];
+
+/// Both ways to a Weir.
+struct Ways<'w> {
+    weir: &'w Weir,
+    h2: H2Client,
+}
+
+impl Ways<'_> {
+    /// The status of the answer, and what the service says that it saw.
+    async fn ask(&mut self, by: Protocol, (method, target, fields): Said<'_>, value: &str) -> (u16, Option<String>) {
+        let put = |bytes: &[u8]| bytes.split(|&byte| byte == b'V').collect::<Vec<_>>().join(value.as_bytes());
+        let target = String::from_utf8(put(target.as_bytes())).unwrap();
+        match by {
+            Protocol::H1 => {
+                let mut head = format!("{method} {target} HTTP/1.1\r\nhost: weir.test\r\n").into_bytes();
+                for (name, value) in fields {
+                    head.extend([name.as_bytes(), b": ", &put(value), b"\r\n"].concat());
+                }
+                let answer = Client::connect(self.weir.address()).send(head).send("\r\n").answer();
+                (answer.status, answer.header("x-seen").map(str::to_owned))
+            }
+            Protocol::H2 => {
+                let mut head = Request::builder().method(method).uri(format!("http://weir.test{target}"));
+                for (name, value) in fields {
+                    let name = name.parse::<HeaderName>().unwrap();
+                    head = head.header(name, HeaderValue::from_bytes(&put(value)).unwrap());
+                }
+                let answer = self.h2.ask(head).await.unwrap();
+                (answer.status, answer.header("x-seen").map(str::to_owned))
+            }
+        }
+    }
+
+    async fn share(&mut self, by: (Protocol, Protocol), one: Said<'_>, other: Said<'_>, value: &str) -> bool {
+        let (first, _) = self.ask(by.0, one, value).await;
+        let (second, _) = self.ask(by.1, other, value).await;
+        match (first, second) {
+            // Whoever has no value may have been there before.
+            (200 | 429, 429) => true,
+            (200 | 429, 200) => false,
+            other => panic!("{one:?} {other:?}"),
+        }
+    }
+}
+
+/// A value that no other request has.
+fn fresh() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("v{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+#[test]
+fn what_a_service_takes_for_the_same_shares_a_bucket() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, LIMITS);
+    over_h2(weir.address(), async |h2, _| {
+        let mut ways = Ways { weir: &weir, h2 };
+        let mut wrong = Vec::new();
+        for &(one, other, expected) in ROWS {
+            for by in WAYS {
+                if ways.share(by, one, other, &fresh()).await != expected {
+                    wrong.push(format!("{by:?} {one:?} {other:?}: {}", !expected));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{} pairs:\n{}", wrong.len(), wrong.join("\n"));
+        for &said in REPEATED {
+            for by in [Protocol::H1, Protocol::H2] {
+                assert_eq!(ways.ask(by, said, "").await.0, 400, "{by:?} {said:?}");
+            }
+        }
+    });
+    assert!(weir.metric("weir_problems_total{kind=\"several_values\"}") >= REPEATED.len() as f64);
+}
+
+#[test]
+fn what_is_repeated_is_named_and_not_charged() {
+    let upstream = Upstream::start();
+    let limit = "[[limit]]\nname = \"tried\"\nkey = [\"header:x-try\"]\nrate = \"1/h\"\nmode = \"shadow\"\n";
+    let weir = Weir::start(&upstream, &format!("{LIMITS}{limit}"));
+    let mut client = Client::connect(weir.address());
+    let mut get = |fields: &str| client.send(format!("GET /header HTTP/1.1\r\nhost: a\r\n{fields}\r\n")).answer();
+    let answer = get("x-key: secret\r\nx-key: b\r\n");
+    let problem: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!((answer.status, &problem["detail"]), (400, &"header:x-key is there several times".into()));
+    assert_eq!(get("x-key: secret\r\n").status, 200);
+    // A limit that is only tried refuses nobody.
+    assert_eq!(get("x-key: c\r\nx-try: a\r\nx-try: b\r\n").status, 200);
+    assert_eq!(upstream.received().len(), 2);
+}
+
+#[test]
+fn white_space_around_values_is_not_sent_on() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, NEVER);
+    let fields: &[(&str, &[u8])] = &[("x-a", b" \t1 "), ("x-b", b"\xA02\xA0"), ("x-c", b"3\t"), ("x-d", b" ")];
+    over_h2(weir.address(), async |h2, _| {
+        let mut ways = Ways { weir: &weir, h2 };
+        for by in [Protocol::H1, Protocol::H2] {
+            assert_eq!(ways.ask(by, ("GET", "/", fields), "").await.0, 200);
+            let head = upstream.received().pop().unwrap().head;
+            let lines: Vec<_> = head.lines().filter(|line| line.starts_with("x-")).take(4).collect();
+            assert_eq!(lines, ["x-a: 1", "x-b: \u{FFFD}2\u{FFFD}", "x-c: 3", "x-d: "], "{by:?}");
+        }
+    });
+}
+
+/// How one value may be written in each place, for services that read it as they do.
+const SPELLINGS: &[(&str, &[Said<'_>])] = &[
+    (
+        "header",
+        &[
+            ("GET", "/header", &[("x-key", b"Vab")]),
+            ("GET", "/header", &[("x-key", b" Vab ")]),
+            ("GET", "/header", &[("x-key", b"\tVab\t")]),
+            ("GET", "/header", &[("x-key", b"\xA0Vab\xA0")]),
+            ("GET", "/header", &[("x-key", b"\x85 Vab")]),
+            ("GET", "/header", &[("x-key", b"Vab\xC2\xA0")]),
+            ("GET", "/header", &[("x-key", b"Vab\xC2")]),
+            ("GET", "/header", &[("x-key", b"VAB")]),
+            ("GET", "/header", &[("x-key", b"\"Vab\"")]),
+            ("GET", "/header", &[("x-key", b"V%61b")]),
+        ],
+    ),
+    (
+        "query",
+        &[
+            ("GET", "/query?key=Vab", NO_FIELDS),
+            ("GET", "/query?key=V%61b", NO_FIELDS),
+            ("GET", "/query?%6bey=V%61%62", NO_FIELDS),
+            ("GET", "/query?&a&key=Vab&b=c", NO_FIELDS),
+            ("GET", "/query?key=+Vab%20", NO_FIELDS),
+            ("GET", "/query?key=Vab%C2%A0", NO_FIELDS),
+            ("GET", "/query?key=V%2561b", NO_FIELDS),
+            ("GET", "/query?key=Vab;", NO_FIELDS),
+        ],
+    ),
+    (
+        "cookie",
+        &[
+            ("GET", "/cookie", &[("cookie", b"key=Vab")]),
+            ("GET", "/cookie", &[("cookie", b" key=Vab ")]),
+            ("GET", "/cookie", &[("cookie", b"a=b;key = Vab")]),
+            ("GET", "/cookie", &[("cookie", b"a=b"), ("cookie", b"key=Vab")]),
+            ("GET", "/cookie", &[("cookie", b"key=\"Vab\"")]),
+            ("GET", "/cookie", &[("cookie", b"key=\"V\\141b\"")]),
+            ("GET", "/cookie", &[("cookie", b"key=\"V\\a\\b\"; c=d")]),
+            ("GET", "/cookie", &[("cookie", b"key=V\\141b")]),
+            ("GET", "/cookie", &[("cookie", b"key=V%61b")]),
+            ("GET", "/cookie", &[("cookie", b"KEY=Vab")]),
+        ],
+    ),
+];
+
+/// Services that say what they read in `x-seen`, as applications do.
+const NODE: &str = r#"
+require("node:http").createServer((request, response) => {
+    const query = new URL(request.url, "http://a").searchParams.get("key");
+    const seen = [(request.headers["x-key"] ?? "").trim(), query?.trim(), request.headers.cookie];
+    response.setHeader("x-seen", Buffer.from(JSON.stringify(seen)).toString("hex"));
+    response.end("hello");
+}).listen("socket");
+"#;
+
+const PYTHON: &str = r#"
+from http.cookies import SimpleCookie
+from urllib.parse import parse_qs
+
+def answer(environ, start_response):
+    cookie = SimpleCookie(environ.get("HTTP_COOKIE", "")).get("key")
+    query = parse_qs(environ.get("QUERY_STRING", "")).get("key", [""])[0].strip()
+    # As wsgiref does to all fields.
+    seen = (environ.get("HTTP_X_KEY", "").strip(), query, cookie and cookie.value)
+    start_response("200 OK", [("content-length", "5"), ("x-seen", repr(seen).encode().hex())])
+    return [b"hello"]
+"#;
+
+#[test]
+fn what_real_services_read_as_the_same_shares_a_bucket() {
+    for (kind, text) in [(Kind::Node, NODE), (Kind::Gunicorn, PYTHON)] {
+        let server = Server::running(kind, text);
+        let upstream = format!("[upstream]\nurl = \"unix:{}\"\n", server.socket().display());
+        let weir = Weir::with(&format!("{upstream}{LIMITS}"));
+        over_h2(weir.address(), async |h2, _| {
+            let mut ways = Ways { weir: &weir, h2 };
+            for &(place, spellings) in SPELLINGS {
+                let mut read = Vec::new();
+                for by in [Protocol::H1, Protocol::H2] {
+                    for &said in spellings {
+                        let value = fresh();
+                        // No limit is met there.
+                        let target = said.1.replacen(place, "read", 1);
+                        let seen = ways.ask(by, (said.0, &target, said.2), &value).await.1.unwrap();
+                        let marked = seen.replace(&hex(&value), "-");
+                        // A service may find nothing at all.
+                        if marked.contains('-') {
+                            read.push((by, said, marked));
+                        }
+                    }
+                }
+                let mut alike = 0;
+                for (by, one, seen) in &read {
+                    for (other_by, other, _) in read.iter().filter(|(_, _, also)| also == seen) {
+                        let share = ways.share((*by, *other_by), *one, *other, &fresh()).await;
+                        assert!(share, "{kind:?} reads as one: {by:?} {one:?} and {other_by:?} {other:?}");
+                        alike += usize::from(one != other);
+                    }
+                }
+                assert!(alike > 0 || (kind, place) == (Kind::Node, "cookie"), "{kind:?} {place}: {read:?}");
+            }
+        });
+    }
+}
+
+fn hex(text: &str) -> String {
+    text.bytes()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect()
+}
