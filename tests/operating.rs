@@ -31,6 +31,7 @@ fn every_default_is_that_of_the_option() {
 fn every_option_and_metric_exists() {
     let metrics = Metrics::new("", "").unwrap();
     metrics.limit("any");
+    metrics.upstream("any");
     metrics.problems.with_label_values(&["any"]);
     metrics.jwks_fetched("any", true, Timestamp::ZERO);
     let exposition = String::from_utf8(metrics.render().unwrap()).unwrap();

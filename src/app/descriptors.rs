@@ -14,11 +14,16 @@ const SCARCE: usize = 64;
 /// Client connections where the configuration says nothing and the descriptors suffice.
 const CLIENTS_USUAL: usize = 10_000;
 
+/// Connections to all upstreams, however many descriptors there are.
+const UPSTREAMS_MOST: usize = 65_536;
+
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shares {
     /// Of clients; at least one.
     pub(super) clients: usize,
+    /// To all upstreams together; at least one.
+    pub(super) upstreams: usize,
 }
 
 impl Shares {
@@ -36,7 +41,9 @@ impl Shares {
         let reserved = RESERVED + workers.saturating_mul(RESERVED_BY_WORKER) + beside;
         // A client's connection may need one to the upstream.
         let most = (descriptors.saturating_sub(reserved) / 2).max(1);
-        Self { clients: wanted.unwrap_or(CLIENTS_USUAL).min(most) }
+        let clients = wanted.unwrap_or(CLIENTS_USUAL).min(most);
+        let upstreams = descriptors.saturating_sub(reserved + clients).clamp(1, UPSTREAMS_MOST);
+        Self { clients, upstreams }
     }
 }
 
@@ -46,21 +53,22 @@ mod tests {
 
     #[test]
     fn descriptors_are_shared_out() {
-        // Descriptors, workers, wanted connections; client connections.
-        for (descriptors, workers, wanted, clients) in [
-            (1, 2, None, 1),
-            (64, 2, None, 8),
-            (64, 2, Some(7), 7),
-            (64, 2, Some(9), 8),
-            (1024, 2, None, 440),
-            (1024, 2, Some(10_000), 440),
-            (20_000, 2, None, 9_928),
-            (65_536, 4, None, 10_000),
-            (65_536, 4, Some(30_000), 30_000),
-            (usize::MAX, 1024, None, 10_000),
+        // Descriptors, workers, wanted connections; connections of clients and to upstreams.
+        for (descriptors, workers, wanted, clients, upstreams) in [
+            (1, 2, None, 1, 1),
+            (64, 2, None, 8, 8),
+            (64, 2, Some(7), 7, 9),
+            (64, 2, Some(9), 8, 8),
+            (1024, 2, None, 440, 440),
+            (1024, 2, Some(10_000), 440, 440),
+            (1024, 2, Some(100), 100, 780),
+            (20_000, 2, None, 9_928, 9_928),
+            (65_536, 4, None, 10_000, 55_376),
+            (65_536, 4, Some(30_000), 30_000, 35_376),
+            (usize::MAX, 1024, None, 10_000, 65_536),
         ] {
             let shares = Shares::of(descriptors, workers, wanted);
-            assert_eq!(shares, Shares { clients }, "{descriptors} {workers} {wanted:?}");
+            assert_eq!(shares, Shares { clients, upstreams }, "{descriptors} {workers} {wanted:?}");
         }
     }
 }

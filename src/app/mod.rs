@@ -31,8 +31,7 @@ use tokio::sync::{mpsc, watch};
 use crate::admin::Overrides;
 use crate::config::{Config, Diagnostics};
 use crate::gate::Gate;
-use crate::proxy::{self, Listen, Listener, Shared, Stage};
-use crate::store::Crowd;
+use crate::proxy::{self, Ceiling, Clients, Listen, Listener, Shared, Stage};
 use crate::store::snapshot::Secret;
 use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
@@ -135,11 +134,13 @@ impl App {
         let shares = Shares::take(workers, wanted_connections);
         let as_is = AsIs::of(&config);
         let warnings = config.warnings.clone();
-        let current = Arc::new(ArcSwap::from_pointee(reload::install(&gate, config, &metrics, None, false)));
+        let ceiling = Arc::new(Ceiling::new(shares.upstreams, workers));
+        let current = reload::install(&gate, config, &metrics, &ceiling, None, false);
+        let current = Arc::new(ArcSwap::from_pointee(current));
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);
         let reloads = watch::Sender::new(());
-        let clients = Crowd::default();
+        let clients = Arc::<Clients>::default();
         let shared = Arc::new(Shared {
             gate,
             metrics,
@@ -148,6 +149,7 @@ impl App {
             connections,
             max_connections: shares.clients,
             clients,
+            ceiling,
             draining,
         });
         let beside = Beside { operators: Arc::clone(&operators), jwks: Arc::clone(&jwks) };

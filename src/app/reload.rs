@@ -24,7 +24,7 @@ use crate::admin::{Change, ChangeError, Edit, Override};
 use crate::config::{self, Changed, Config, Diagnostics, Finding, Sources};
 use crate::gate::Gate;
 use crate::proxy::settings::Fixed;
-use crate::proxy::{Current, Listen, Shared};
+use crate::proxy::{Ceiling, Current, Listen, Shared};
 use crate::store::snapshot::{self, file};
 use crate::telemetry;
 use crate::telemetry::Metrics;
@@ -40,6 +40,7 @@ pub(super) fn install(
     gate: &Gate,
     config: Config,
     metrics: &Metrics,
+    ceiling: &Arc<Ceiling>,
     before: Option<&Current>,
     is_alike: bool,
 ) -> Current {
@@ -48,7 +49,7 @@ pub(super) fn install(
         Some(before) => gate.install_with(config.policy, config.hold, Arc::clone(&before.live.tokens)),
         None => gate.install(config.policy, config.hold, config.max_tokens),
     };
-    Current::new(live, config.proxy, config.log.access, metrics, before)
+    Current::new(live, config.proxy, config.log.access, metrics, ceiling, before)
 }
 
 /// What stays as it was at the start.
@@ -279,8 +280,8 @@ impl Reloader {
         let set = std::mem::take(&mut config.run_time.overrides);
         self.beside.operators.reload(config.admin.access.clone(), config.admin_tls.clone(), set);
         self.beside.jwks.adopt(&config.policy);
-        let Shared { gate, metrics, current, reloads, .. } = &*self.shared;
-        current.store(Arc::new(install(gate, config, metrics, Some(&before), is_alike)));
+        let Shared { gate, metrics, current, ceiling, reloads, .. } = &*self.shared;
+        current.store(Arc::new(install(gate, config, metrics, ceiling, Some(&before), is_alike)));
         reloads.send_replace(());
         metrics.reloaded(gate.clock().now());
         self.tried = sources.clone();

@@ -175,6 +175,7 @@ fn bounds(server: &Table<'_>) -> Option<Bounds> {
     let max_body_bytes = server.size_or("max_body_bytes");
     let max_requests = server.count("max_requests_per_connection");
     let max_per_ip = server.count("max_connections_per_ip");
+    let max_requests_per_ip = server.count("max_requests_per_ip");
     let max_h2_streams = server.count("max_h2_streams");
     Some(Bounds {
         max_head_bytes: max_head_bytes?,
@@ -183,6 +184,7 @@ fn bounds(server: &Table<'_>) -> Option<Bounds> {
         max_body_bytes: max_body_bytes?,
         max_requests: max_requests?.into_inner(),
         max_per_ip: max_per_ip?.into_inner(),
+        max_requests_per_ip: max_requests_per_ip?.into_inner(),
         max_h2_streams: max_h2_streams?.into_inner(),
     })
 }

@@ -57,7 +57,7 @@ pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<Listen>]>) ->
         }
         let endpoints = endpoints(table, listen);
         let (balance, health, eject) = (balance(table), health(&table.table("health")), eject(&table.table("eject")));
-        let (cap, resolve) = (cap(table), resolve(table, endpoints.as_deref()));
+        let resolve = resolve(table, endpoints.as_deref());
         let upstream = upstream(table, endpoints)?;
         let name = Some(name.get_ref().as_str().into()).filter(|_| is_good);
         Some(Upstream {
@@ -65,7 +65,6 @@ pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<Listen>]>) ->
             balance: balance?,
             health: health?,
             eject: eject?,
-            cap: cap?,
             resolve: resolve?,
             ..upstream
         })
@@ -184,25 +183,10 @@ fn hash_by(text: &str) -> Result<KeyPart, Fault> {
     }
 }
 
-/// None within if there is no bound.
-#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
-fn cap(table: &Table<'_>) -> Option<Option<Cap>> {
+fn cap(table: &Table<'_>) -> Option<Cap> {
+    let max_connections = table.count("max_connections").map(Located::into_inner);
     let (max_queued, queue_timeout) = (table.count("max_queued"), table.duration("queue_timeout"));
-    if table.has("max_connections") {
-        let max_connections = table.count("max_connections")?.into_inner();
-        return Some(Some(Cap {
-            max_connections,
-            max_queued: max_queued?.into_inner(),
-            queue_timeout: queue_timeout?,
-        }));
-    }
-    for key in ["max_queued", "queue_timeout"] {
-        if let Some(value) = table.get(key) {
-            let fault = Fault::new("says nothing without `max_connections`");
-            table.fault(key, value.span(), Fault { absence: true, ..fault });
-        }
-    }
-    Some(None)
+    Some(Cap { max_connections, max_queued: max_queued?.into_inner(), queue_timeout: queue_timeout? })
 }
 
 /// None within if there are no checks.
@@ -256,6 +240,7 @@ fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstr
     let tls =
         if is_wanted { compile_tls::client(&tls, protocol.unwrap_or(Protocol::Http1)).map(Some) } else { Some(None) };
     let rewrite_host = table.choice("host", &[("preserve", false), ("upstream", true)]);
+    let cap = cap(table);
     let max_idle = table.count("max_idle");
     let idle_timeout = table.duration("idle_timeout");
     let versions = [("off", None), ("v1", Some(Version::V1)), ("v2", Some(Version::V2))];
@@ -279,7 +264,7 @@ fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstr
         balance: Balance::RoundRobin,
         health: None,
         eject: None,
-        cap: None,
+        cap: cap?,
         resolve: Resolve::Off,
         rewrite_host: rewrite_host?,
         max_idle: max_idle.map(Located::into_inner),

@@ -46,6 +46,11 @@ const SPOKEN: &str =
 const PROTOCOL: &str = "name of a protocol, such as `websocket`";
 const BODY: Kind = SizeOr(1, 1 << 50, "off");
 const RATE: Kind = SizeOr(1, 1 << 40, "off");
+const CONNECTIONS: Kind = Count(1, 1_000_000);
+const ALLOWED: &str = "what the file descriptors allow";
+const MAX_QUEUED: &str = "Requests that wait for a connection; more are 503.";
+const QUEUE_TIMEOUT: &str =
+    "How long a request waits for a connection, or for others of its client to end; then it is 503.";
 const UPGRADE: &str = "Protocols that clients may change to with `Upgrade`; other upgrades are not sent on.";
 
 #[rustfmt::skip]
@@ -69,6 +74,9 @@ const OTHERS: &[Opt] = &[
     opt("server.max_connections_per_ip", Count(1, 10_000_000), Toml("2000"),
         "Connections of one client, IPv6 by `ipv6_prefix`; more are closed unserved. Trusted proxies and Unix sockets are \
          free of it."),
+    opt("server.max_requests_per_ip", Count(1, 10_000_000), Toml("2000"),
+        "Requests of one client that services have in hand or that wait for a connection; more are 429. Those that come \
+         through trusted proxies and Unix sockets are free of it."),
     opt("server.shutdown_grace", Duration, Toml("\"30s\""),
         "How long running requests may go on after a signal to stop."),
     opt("server.forwarded", Switch, Toml("false"),
@@ -132,6 +140,10 @@ const OTHERS: &[Opt] = &[
     opt("upstream.tls.cert", Text("file"), NONE, CERT),
     opt("upstream.tls.key", Text("file"), NONE, KEY),
     opt("upstream.protocol", OneOf(PROTOCOLS), Toml("\"http1\""), SPOKEN),
+    opt("upstream.max_connections", CONNECTIONS, Unset(ALLOWED),
+        "Connections to the service, from all workers and idle ones included; requests beyond wait."),
+    opt("upstream.max_queued", Count(0, 1_000_000), Toml("1000"), MAX_QUEUED),
+    opt("upstream.queue_timeout", Duration, Toml("\"5s\""), QUEUE_TIMEOUT),
     opt("upstream.max_idle", Count(0, 100_000), Unset("as many as were in use at once"),
         "Most idle connections to the service that each worker keeps."),
     opt("upstream.idle_timeout", Duration, Toml("\"30s\""),
@@ -162,12 +174,10 @@ const OTHERS: &[Opt] = &[
         "Requests in a row that fail at an endpoint, after which it gets none."),
     opt("upstreams.NAME.eject.for", Duration, Toml("\"10s\""),
         "How long; and then how long until it has its whole share again."),
-    opt("upstreams.NAME.max_connections", Count(1, 1_000_000), Unset("no bound"),
+    opt("upstreams.NAME.max_connections", CONNECTIONS, Unset(ALLOWED),
         "Connections to each endpoint, from all workers and idle ones included; requests beyond wait."),
-    opt("upstreams.NAME.max_queued", Count(0, 1_000_000), Toml("1000"),
-        "With `max_connections`: requests that wait for a connection; more are 503."),
-    opt("upstreams.NAME.queue_timeout", Duration, Toml("\"5s\""),
-        "With `max_connections`: how long they wait; then they are 503."),
+    opt("upstreams.NAME.max_queued", Count(0, 1_000_000), Toml("1000"), MAX_QUEUED),
+    opt("upstreams.NAME.queue_timeout", Duration, Toml("\"5s\""), QUEUE_TIMEOUT),
     opt("upstreams.NAME.resolve", Kind::DurationOrOneOf(RESOLVE), Toml("\"ttl\""),
         "When names are looked up; each address is then an endpoint. `ttl`: as the DNS says; a duration: by the system."),
     opt("upstreams.NAME.host", OneOf(HOSTS), Toml("\"preserve\""),

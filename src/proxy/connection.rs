@@ -10,8 +10,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::buffer::Buffer;
+use super::clients::Entered;
 use super::peer::Peer;
 use super::proxy_protocol::{self, HeaderFault};
+use super::settings::Bounds;
 use super::socket::Socket;
 use super::stream::Stream;
 use super::tls::{HandshakeError, Tls, TlsStream};
@@ -19,7 +21,6 @@ use super::wire::first_bytes;
 use super::worker::{Stage, Worker};
 use super::{over_h1, over_h2};
 use crate::policy::client_ip::{network, unmap};
-use crate::store::Share;
 use crate::time;
 
 /// The client's half of the HTTP/2 connection preface (RFC 9113, section 3.4).
@@ -33,7 +34,6 @@ pub(super) async fn serve(worker: Rc<Worker>, socket: Socket, peer: SocketAddr, 
     let by = since + view.timeouts.request_head;
     let tls = view.current.settings.tls.clone();
     let bounds = view.current.settings.bounds.clone();
-    let max_per_ip = bounds.max_per_ip;
     let is_proxied = is_proxied(&view.current.settings.proxied_from, peer.ip());
     let tells_local = view.current.settings.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some());
     drop(view); // a connection may outlive many
@@ -44,15 +44,15 @@ pub(super) async fn serve(worker: Rc<Worker>, socket: Socket, peer: SocketAddr, 
         } else if matches!(socket, Socket::Unix(_)) {
             client = None;
         }
-        let place = Place::of(&worker, client, max_per_ip)?;
-        Some((place, open(&worker, socket, first, tls, client.unwrap_or(peer), by).await?))
+        let client_counts = entered(&worker, client, &bounds)?;
+        Some((client_counts, open(&worker, socket, first, tls, client.unwrap_or(peer), by).await?))
     };
     let opened = tokio::select! {
         biased;
         opened = opening => opened,
         () = last_call(&mut stage) => return,
     };
-    let Some((_place, Opened { stream, first, peer, is_h2 })) = opened else { return };
+    let Some((client, Opened { stream, first, peer, is_h2 })) = opened else { return };
     let ip = unmap(peer.ip());
     let (is_tls, certificate) = match &stream {
         Stream::Plain(_) => (false, None),
@@ -60,7 +60,7 @@ pub(super) async fn serve(worker: Rc<Worker>, socket: Socket, peer: SocketAddr, 
     };
     let address = SocketAddr::new(ip, peer.port());
     let local = if tells_local { stream.socket().local_addr() } else { None };
-    let peer = Peer { ip, text: ip.to_string().into(), address, local, is_tls, certificate };
+    let peer = Peer { ip, text: ip.to_string().into(), address, local, is_tls, certificate, client };
     if is_h2 {
         over_h2::serve(worker, stream, peer, first, bounds, stage).await;
     } else {
@@ -77,36 +77,22 @@ struct Opened {
     is_h2: bool,
 }
 
-/// A connection as one of its client's, of which there are so many at most.
-struct Place {
-    worker: Rc<Worker>,
-    client: IpAddr,
-}
-
-impl Place {
-    /// None if there are too many; none within if they are not counted, because a trusted proxy or nobody with an
-    /// address of its own passes them on.
-    #[expect(clippy::option_option, reason = "not counted is not refused")]
-    fn of(worker: &Rc<Worker>, client: Option<SocketAddr>, most: usize) -> Option<Option<Self>> {
-        let Some(client) = client else { return Some(None) };
-        let view = worker.views.view();
-        let rules = &view.current.live.policy.client_ip;
-        if rules.is_trusted(client.ip()) {
-            return Some(None);
-        }
-        let client = network(client.ip(), rules.ipv6_prefix);
-        if worker.shared.clients.enter(client, 0, Share { count: most, bytes: 0 }) {
-            return Some(Some(Self { worker: Rc::clone(worker), client }));
-        }
+/// Counts a connection as one of its client's; none if there are too many. None within if it is not counted, because a
+/// trusted proxy or nobody with an address of its own passes it on.
+#[expect(clippy::option_option, reason = "not counted is not refused")]
+fn entered(worker: &Worker, client: Option<SocketAddr>, bounds: &Bounds) -> Option<Option<Rc<Entered>>> {
+    let Some(client) = client else { return Some(None) };
+    let view = worker.views.view();
+    let rules = &view.current.live.policy.client_ip;
+    if rules.is_trusted(client.ip()) {
+        return Some(None);
+    }
+    let client = network(client.ip(), rules.ipv6_prefix);
+    let entered = worker.shared.clients.enter(client, bounds.max_per_ip, bounds.max_requests_per_ip);
+    if entered.is_none() {
         worker.shared.metrics.client_connections_refused.inc();
-        None
     }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.worker.shared.clients.leave(self.client, 0);
-    }
+    Some(Some(Rc::new(entered?)))
 }
 
 fn is_proxied(from: &[IpNet], peer: IpAddr) -> bool {

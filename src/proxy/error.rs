@@ -35,6 +35,7 @@ pub(super) fn exchange_error(failure: &ExchangeError, log: &ProblemLog) -> Descr
     let (kind, detail) = match failure {
         ExchangeError::ConnectTimeout => (Kind::GatewayTimeout, "the upstream did not accept in time"),
         ExchangeError::Busy => (Kind::UpstreamBusy, "the upstream has no connection left"),
+        ExchangeError::TooMany => (Kind::ClientBusy, "too many requests of this client are in progress"),
         ExchangeError::Connect(_) => (Kind::BadGateway, "the upstream cannot be reached"),
         ExchangeError::Broken(_) => (Kind::BadGateway, "the upstream broke off"),
         ExchangeError::Malformed(_) => (Kind::BadGateway, "the upstream's answer cannot be read"),

@@ -7,6 +7,7 @@ pub mod settings;
 
 mod answer;
 mod buffer;
+mod clients;
 mod connection;
 mod date;
 mod deadline;
@@ -39,7 +40,8 @@ mod view;
 mod wire;
 mod worker;
 
+pub use clients::Clients;
 pub use listener::{Listen, Listener, SOCKET_PATH_MAX, SocketFile, bind, bind_beside, bind_unix};
-pub use upstream::{check_health, resolve_names};
+pub use upstream::{Ceiling, check_health, resolve_names};
 pub use view::Current;
 pub use worker::{Shared, Stage, run};

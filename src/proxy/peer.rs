@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
+use super::clients::Entered;
 use super::proxy_protocol::{self, Version};
 use crate::policy::Certificate;
 
@@ -21,6 +22,8 @@ pub(super) struct Peer {
     pub(super) is_tls: bool,
     /// What its certificate says of it, if it has shown one.
     pub(super) certificate: Option<Box<Certificate>>,
+    /// What it counts as; none if it passes on what others ask for.
+    pub(super) client: Option<Rc<Entered>>,
 }
 
 impl Peer {

@@ -138,6 +138,7 @@ impl<'v> Life<'v> {
             affinity: upstream.affinity(&facts),
             is_alone: upgrade.is_some() || upstream.proxy_protocol().is_some(),
             preamble: upstream.proxy_protocol().map(|version| self.peer.header(version)),
+            client: self.peer.client.clone(),
         };
         let client = facts.client_ip;
         Ok(Admitted { path, authority, believed, client, upstream, rewrite, max_body, upgrade, wanted })

@@ -62,7 +62,7 @@ pub struct Settings {
 /// A service behind Weir.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
-    /// Unique among the upstreams; none for that of `[upstream]`, of whose endpoint nothing is kept.
+    /// Unique among the upstreams; none for that of `[upstream]`.
     pub name: Option<Box<str>>,
     /// Where it runs; at least one place, none twice.
     pub endpoints: Vec<Endpoint>,
@@ -80,8 +80,8 @@ pub struct Upstream {
     pub rewrite_host: bool,
     /// When names are looked up.
     pub resolve: Resolve,
-    /// How many connections each endpoint may have; none for no bound.
-    pub cap: Option<Cap>,
+    /// How many connections each endpoint may have, and what waits for one.
+    pub cap: Cap,
     /// Idle connections kept by each worker to each endpoint; none for as many as were in use at once.
     pub max_idle: Option<usize>,
     /// How long a connection is kept idle.
@@ -128,12 +128,19 @@ pub enum Balance {
 /// How many connections an endpoint may have, over all workers, and who may wait for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap {
-    /// Of each endpoint, idle ones included.
-    pub max_connections: usize,
+    /// Of each endpoint, idle ones included; none for as many as all upstreams may have together.
+    pub max_connections: Option<usize>,
     /// Requests that wait at once, over all endpoints.
     pub max_queued: usize,
     /// How long one waits.
     pub queue_timeout: Duration,
+}
+
+impl Cap {
+    /// Connections that an endpoint may have.
+    pub(super) fn most(&self) -> usize {
+        self.max_connections.unwrap_or(usize::MAX)
+    }
 }
 
 /// How endpoints are asked whether they are well.
@@ -243,6 +250,8 @@ pub struct Bounds {
     pub max_requests: u32,
     /// Connections of one client.
     pub max_per_ip: usize,
+    /// Requests of one client that upstreams have in hand or that wait for that (429).
+    pub max_requests_per_ip: usize,
     /// HTTP/2 streams open at once on a connection.
     pub max_h2_streams: u32,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::settings::{Settings, Timeouts, Upstream};
-use super::upstream::{Endpoints, Own, UpstreamState};
+use super::upstream::{Ceiling, Endpoints, Own, UpstreamState};
 use crate::gate::Live;
 use crate::telemetry::{AccessLog, Metrics};
 
@@ -31,10 +31,11 @@ impl Current {
         settings: Settings,
         access_log: AccessLog,
         metrics: &Metrics,
+        ceiling: &Arc<Ceiling>,
         before: Option<&Self>,
     ) -> Self {
         let known = before.map_or(&[][..], |before| &before.upstreams);
-        let upstreams = UpstreamState::of_all(&settings.upstreams, known, metrics);
+        let upstreams = UpstreamState::of_all(&settings.upstreams, known, metrics, ceiling);
         Self { live: Arc::new(live), settings, access_log, upstreams }
     }
 }

@@ -17,15 +17,15 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::buffer::Buffers;
+use super::clients::Clients;
 use super::connection;
 use super::date::Date;
 use super::error::ProblemLog;
 use super::listener::{BACKLOG, LOCAL_PEER, Listener};
 use super::socket::Socket;
-use super::upstream::{Own, SWEEP_EVERY, WorkerBell};
+use super::upstream::{Ceiling, Hands, Own, SWEEP_EVERY, WorkerBell};
 use super::view::{Current, Views};
 use crate::gate::Gate;
-use crate::store::Crowd;
 use crate::telemetry::Metrics;
 use crate::time;
 
@@ -59,7 +59,9 @@ pub struct Shared {
     /// How many there may be.
     pub max_connections: usize,
     /// How many each client has.
-    pub clients: Crowd,
+    pub clients: Arc<Clients>,
+    /// How many connections to all upstreams there may be.
+    pub ceiling: Arc<Ceiling>,
     /// Whether the present requests are the last ones. Set before the stage changes.
     pub draining: AtomicBool,
 }
@@ -92,7 +94,8 @@ async fn serve(listeners: Vec<Listener>, shared: Arc<Shared>, mut stage: watch::
     let buffers = Rc::<Buffers>::default();
     let bell = WorkerBell::default();
     let (broken_answers, untaken_answers) = (shared.metrics.broken_answers(), shared.metrics.untaken_answers());
-    let own = Own { broken_answers, untaken_answers, buffers: Rc::clone(&buffers), worker: Arc::clone(&bell) };
+    let hands = Hands::new(&shared.ceiling);
+    let own = Own { broken_answers, untaken_answers, buffers: Rc::clone(&buffers), worker: Arc::clone(&bell), hands };
     let views = Views::new(Arc::clone(&shared.current), own);
     let worker = Rc::new(Worker {
         shared,

@@ -53,7 +53,7 @@ impl<'a> Answer<'a> {
             detail: Detail::Text(detail.into()),
             violated: SmallVec::new(),
             is_grpc,
-            retry_after_s: None,
+            retry_after_s: kind.retry_after_s(),
             challenge: None,
             standing: None,
             budgets: Vec::new(),

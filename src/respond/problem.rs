@@ -38,6 +38,8 @@ pub enum Kind {
     UriTooLong,
     /// Beyond a limit.
     Limited,
+    /// The client has too many requests at once.
+    ClientBusy,
     /// The head is too large.
     HeadTooLarge,
     /// The upstream cannot be reached, or broke off.
@@ -79,6 +81,7 @@ impl Kind {
             Self::BodyTooLarge => row(StatusCode::PAYLOAD_TOO_LARGE, "8", Level::DEBUG, "body_too_large", true),
             Self::UriTooLong => row(StatusCode::URI_TOO_LONG, "13", Level::DEBUG, "uri_too_long", true),
             Self::Limited => row(StatusCode::TOO_MANY_REQUESTS, "8", Level::DEBUG, "limited", false),
+            Self::ClientBusy => row(StatusCode::TOO_MANY_REQUESTS, "8", Level::DEBUG, "client_busy", false),
             Self::HeadTooLarge => {
                 row(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "13", Level::DEBUG, "head_too_large", true)
             }
@@ -107,6 +110,11 @@ impl Kind {
     /// Whether the connection ends with it, on HTTP/1.
     pub fn closes(self) -> bool {
         self.row().close
+    }
+
+    /// After how many seconds a request like this may pass, where that does not depend on the request.
+    pub(super) fn retry_after_s(self) -> Option<u64> {
+        matches!(self, Self::ClientBusy | Self::UpstreamBusy).then_some(1)
     }
 
     /// Its label in metrics.

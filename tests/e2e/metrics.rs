@@ -15,6 +15,10 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("weir_config_last_reload_timestamp_seconds", "gauge", &[]),
     ("weir_connections", "gauge", &[]),
     ("weir_connections_refused_total", "counter", &[]),
+    ("weir_endpoint_connections", "gauge", &["endpoint", "upstream"]),
+    ("weir_endpoint_ejections_total", "counter", &["endpoint", "upstream"]),
+    ("weir_endpoint_healthy", "gauge", &["endpoint", "upstream"]),
+    ("weir_endpoint_requests_total", "counter", &["endpoint", "result", "upstream"]),
     ("weir_held_requests", "gauge", &["limit"]),
     ("weir_hold_duration_seconds", "histogram", &["limit"]),
     ("weir_hold_overflow_total", "counter", &[]),
@@ -38,6 +42,8 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("weir_tls_handshakes_failed_total", "counter", &[]),
     ("weir_upgraded_connections", "gauge", &[]),
     ("weir_upstream_duration_seconds", "histogram", &[]),
+    ("weir_upstream_queue_refused_total", "counter", &["reason", "upstream"]),
+    ("weir_upstream_queued", "gauge", &["upstream"]),
 ];
 
 /// A family as the exposition has it.

@@ -14,7 +14,7 @@ use super::*;
 use crate::app::reload::install;
 use crate::config;
 use crate::gate::Gate;
-use crate::store::Crowd;
+use crate::proxy::Ceiling;
 use crate::telemetry::Metrics;
 use crate::time::Clock;
 
@@ -104,10 +104,12 @@ impl Issuer {
 fn shared(config: config::Config) -> Shared {
     let metrics = Arc::new(Metrics::new("", "").unwrap());
     let gate = Arc::new(Gate::new(Clock::start(), [7; 16], Arc::clone(&metrics)));
-    let current = Arc::new(ArcSwap::from_pointee(install(&gate, config, &metrics, None, false)));
+    let ceiling = Arc::new(Ceiling::new(1, 1));
+    let current = Arc::new(ArcSwap::from_pointee(install(&gate, config, &metrics, &ceiling, None, false)));
     let (connections, draining) = (AtomicUsize::new(0), AtomicBool::new(false));
     let reloads = watch::Sender::new(());
-    Shared { gate, metrics, current, reloads, connections, max_connections: 1, clients: Crowd::default(), draining }
+    let (max_connections, clients) = (1, Arc::default());
+    Shared { gate, metrics, current, reloads, connections, max_connections, clients, ceiling, draining }
 }
 
 /// What a token with this `kid` is told; its signature is wrong in any case.
@@ -169,7 +171,8 @@ async fn a_new_policy_begins_with_the_keys_that_are_known() {
     jwks_cache.look(&shared, &trust, at(0)).await;
     let config = issuer.policy();
     jwks_cache.adopt(&config.policy);
-    shared.current = Arc::new(ArcSwap::from_pointee(install(&shared.gate, config, &shared.metrics, None, false)));
+    shared.current =
+        Arc::new(ArcSwap::from_pointee(install(&shared.gate, config, &shared.metrics, &shared.ceiling, None, false)));
     assert_eq!(told(&shared, "a"), "signature");
     jwks_cache.look(&shared, &trust, at(1)).await;
     assert_eq!(issuer.asked(), 1);

@@ -408,24 +408,13 @@ fn checks_and_ejection() {
 #[test]
 fn bounds_on_connections() {
     let cap = |text: &str| good(&format!("{A}{text}")).proxy.upstreams[0].cap;
-    assert_eq!(cap(""), None);
-    let usual = Cap { max_connections: 7, max_queued: 1000, queue_timeout: Duration::from_secs(5) };
-    assert_eq!(cap("max_connections = 7"), Some(usual));
+    let usual = Cap { max_connections: None, max_queued: 1000, queue_timeout: Duration::from_secs(5) };
+    assert_eq!(cap(""), usual);
+    assert_eq!(cap("max_connections = 7"), Cap { max_connections: Some(7), ..usual });
     let own = Cap { max_queued: 0, queue_timeout: Duration::from_millis(1), ..usual };
-    assert_eq!(cap("max_connections = 7\nmax_queued = 0\nqueue_timeout = \"1ms\""), Some(own));
-    insta::assert_snapshot!(said(&format!("{A}max_queued = 7\nqueue_timeout = \"1s\"")), @r#"
-    error: `upstreams.NAME.max_queued`: says nothing without `max_connections`
-     --> weir.toml:3:14
-      |
-    3 | max_queued = 7
-      |              ^
-
-    error: `upstreams.NAME.queue_timeout`: says nothing without `max_connections`
-     --> weir.toml:4:17
-      |
-    4 | queue_timeout = "1s"
-      |                 ^^^^
-    "#);
+    assert_eq!(cap("max_queued = 0\nqueue_timeout = \"1ms\""), own);
+    let one = good("[upstream]\nurl = \"http://a:81\"\nmax_connections = 7\nmax_queued = 0\nqueue_timeout = \"1ms\"");
+    assert_eq!(one.proxy.upstreams[0].cap, Cap { max_connections: Some(7), ..own });
     insta::assert_snapshot!(said(&format!("{A}max_connections = 0\nmax_queued = \"many\"")), @r#"
     error: `upstreams.NAME.max_connections`: expected whole number from 1 to 1000000
      --> weir.toml:3:19

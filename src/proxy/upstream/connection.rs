@@ -27,7 +27,7 @@ pub(in super::super) struct Connection {
     /// When it went into the pool, in sweeps of that; none for one that was never used.
     pub(super) idle_since: Option<u64>,
     /// While its endpoint counts it.
-    pub(super) slot: Option<Slot>,
+    pub(super) slot: Slot,
 }
 
 /// Why there is no connection.
@@ -39,6 +39,8 @@ pub(in super::super) enum ConnectError {
     Failed(io::Error),
     /// There are as many as there may be, and too many wait for one, or this one did for too long.
     Busy,
+    /// The client has as many requests as it may have.
+    TooMany,
 }
 
 impl ConnectError {
@@ -56,7 +58,7 @@ impl Connection {
     pub(super) async fn connect(
         opening: impl Future<Output = io::Result<Transport>>,
         at_most: Duration,
-        slot: Option<Slot>,
+        slot: Slot,
     ) -> Result<Box<Self>, ConnectError> {
         let stream = match timeout(at_most, opening).await {
             Ok(connected) => connected.map_err(ConnectError::Failed)?,

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::super::buffer::Buffers;
 use super::super::proxy_protocol::Version;
-use super::super::settings::{Balance, Cap, Endpoint, Upstream};
+use super::super::settings::{Balance, Cap, Protocol, Upstream};
 use super::balance::{self, Candidate, Candidates};
+use super::ceiling::Hands;
 use super::connection::ConnectError;
 use super::ejection::Share;
 use super::lease::{Lease, Line, Origin, Wanted};
@@ -33,8 +34,9 @@ pub(in super::super) struct Endpoints {
     turn: Cell<usize>,
     /// The state of a random generator.
     chance: Cell<u64>,
-    queue: Option<Arc<Queue>>,
+    queue: Arc<Queue>,
     worker: WorkerBell,
+    hands: Rc<Hands>,
     broken_answers: Counter,
     untaken_answers: Counter,
     buffers: Rc<Buffers>,
@@ -47,6 +49,7 @@ pub(in super::super) struct Own {
     pub(in super::super) untaken_answers: Counter,
     pub(in super::super) buffers: Rc<Buffers>,
     pub(in super::super) worker: WorkerBell,
+    pub(in super::super) hands: Rc<Hands>,
 }
 
 /// Endpoints that one request is tried on. Each may take as long as a connection may take to open.
@@ -63,26 +66,20 @@ impl Endpoints {
         before: Option<&Self>,
         own: &Own,
     ) -> Self {
-        if let Some(queue) = &state.queue {
-            queue.register(&own.worker);
-        }
-        let known = before.map_or(&[][..], |before| &before.pools);
         let queue = &state.queue;
-        let pool = |endpoint: &Endpoint, state: Option<&Arc<EndpointState>>| {
-            let (&Upstream { max_idle, idle_timeout, protocol, .. }, is_capped) = (settings, settings.cap.is_some());
-            let (endpoint, tls) = (endpoint.clone(), settings.tls.clone());
-            let spec = PoolSpec { endpoint, tls, protocol, max_idle, idle_timeout, connect_timeout, is_capped };
-            if let Some(same) = known.iter().find(|pool| pool.spec == spec && is_same(pool.state.as_ref(), state)) {
+        queue.register(&own.worker);
+        let known = before.map_or(&[][..], |before| &before.pools);
+        let pool = |state: &Arc<EndpointState>| {
+            let &Upstream { max_idle, idle_timeout, protocol, .. } = settings;
+            let (endpoint, tls) = (state.endpoint.clone(), settings.tls.clone());
+            let spec = PoolSpec { endpoint, tls, protocol, max_idle, idle_timeout, connect_timeout };
+            if let Some(same) = known.iter().find(|pool| pool.spec == spec && Arc::ptr_eq(&pool.state, state)) {
                 return Rc::clone(same);
             }
             let (worker, buffers) = (Arc::clone(&own.worker), Rc::clone(&own.buffers));
-            Rc::new(Pool::new(spec, state.cloned(), queue.clone(), worker, buffers))
+            Rc::new(Pool::new(spec, Arc::clone(state), Arc::clone(queue), worker, buffers))
         };
-        let pools = if state.name.is_some() {
-            state.endpoints.iter().map(|state| pool(&state.endpoint, Some(state))).collect()
-        } else {
-            settings.endpoints.iter().map(|endpoint| pool(endpoint, None)).collect()
-        };
+        let pools = state.endpoints.iter().map(pool).collect();
         Self {
             settings: settings.clone(),
             connect_timeout,
@@ -90,8 +87,9 @@ impl Endpoints {
             pools,
             turn: Cell::new(before.map_or(0, |before| before.turn.get())),
             chance: Cell::new(seed()),
-            queue: queue.clone(),
+            queue: Arc::clone(queue),
             worker: Arc::clone(&own.worker),
+            hands: Rc::clone(&own.hands),
             broken_answers: own.broken_answers.clone(),
             untaken_answers: own.untaken_answers.clone(),
             buffers: Rc::clone(&own.buffers),
@@ -105,7 +103,7 @@ impl Endpoints {
         state: &UpstreamState,
         connect_timeout: Duration,
     ) -> bool {
-        let mut states = self.pools.iter().filter_map(|pool| pool.state.as_ref());
+        let mut states = self.pools.iter().map(|pool| &pool.state);
         self.settings == *settings
             && self.connect_timeout == connect_timeout
             && state.endpoints.iter().all(|state| states.next().is_some_and(|known| Arc::ptr_eq(known, state)))
@@ -141,12 +139,21 @@ impl Endpoints {
     }
 
     /// How many connections each endpoint may have.
-    pub(super) fn cap(&self) -> Option<&Cap> {
-        self.settings.cap.as_ref()
+    pub(super) fn cap(&self) -> &Cap {
+        &self.settings.cap
     }
 
-    pub(super) fn queue(&self) -> Option<&Arc<Queue>> {
-        self.queue.as_ref()
+    /// Whether requests share its connections.
+    pub(super) fn is_shared(&self) -> bool {
+        self.settings.protocol == Protocol::H2
+    }
+
+    pub(super) fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+
+    pub(super) fn hands(&self) -> &Rc<Hands> {
+        &self.hands
     }
 
     pub(super) fn worker(&self) -> &WorkerBell {
@@ -162,10 +169,6 @@ impl Endpoints {
         &self.pools[index]
     }
 
-    fn has_waiters(&self) -> bool {
-        self.queue.as_ref().is_some_and(|queue| queue.has_waiters())
-    }
-
     /// The memory of the worker's connections.
     pub(super) fn buffers(&self) -> &Buffers {
         &self.buffers
@@ -174,18 +177,28 @@ impl Endpoints {
     /// An idle connection as it is wanted, or else the place of the endpoint that gets the request; none if it has to
     /// wait for one.
     pub(in super::super) fn take(&self, wanted: &Wanted) -> Result<Lease, Option<usize>> {
-        if self.settings.cap.is_some() {
-            let index = if self.has_waiters() { None } else { self.choose_among(wanted.affinity, &[]) };
-            return index.and_then(|index| self.idle(index, wanted)).ok_or(index);
+        if self.queue.has_waiters() {
+            return Err(None);
         }
-        let index = self.choose(wanted.affinity, &[]);
-        self.idle(index, wanted).ok_or(Some(index))
+        let index = if self.pools.len() > 1 && self.has_bound() {
+            self.choose_among(wanted.affinity, &[]).ok_or(None)?
+        } else {
+            self.choose(wanted.affinity, &[])
+        };
+        let in_hand = self.begin(wanted).ok_or(Some(index))?;
+        self.idle(index, wanted).map(|lease| lease.counted(in_hand)).ok_or(Some(index))
     }
 
     /// A new connection to the endpoint at `first`, or if that cannot be reached, one to another.
     pub(in super::super) async fn connect(&self, wanted: &Wanted, first: Option<usize>) -> Result<Lease, ConnectError> {
         // Boxed, because it is rare and larger than all else that a request does.
-        Box::pin(self.connect_beside(wanted, first, Tried::new())).await
+        Box::pin(async {
+            let (in_hand, has_waited) = self.turn(wanted).await?;
+            let lease = self.connect_beside(wanted, first, Tried::new()).await?;
+            let was_queued = has_waited || lease.was_queued;
+            Ok(lease.counted(in_hand).queued(was_queued))
+        })
+        .await
     }
 
     /// A connection on which a request goes out once more, to another endpoint than the one at `index` if there is one.
@@ -203,16 +216,15 @@ impl Endpoints {
     ) -> Result<Lease, ConnectError> {
         loop {
             let place = first.take();
-            let room = if self.cap().is_some() && self.has_waiters() {
+            let room = if self.queue.has_waiters() {
                 None // nobody is passed by
             } else {
                 place.and_then(|index| self.open_at(index, wanted)).or_else(|| self.room(wanted, &tried))
             };
             let was_queued = room.is_none();
-            let room = match (room, self.cap()) {
-                (Some(room), _) => room,
-                (None, Some(cap)) => self.wait(cap, wanted, &tried).await?,
-                (None, None) => return Err(ConnectError::Busy),
+            let room = match room {
+                Some(room) => room,
+                None => self.wait(wanted, &tried).await?,
             };
             let (index, connected) = match room {
                 Room::Idle(lease) => return Ok(lease.queued(was_queued)),
@@ -235,7 +247,7 @@ impl Endpoints {
     }
 
     /// A line on a new connection to the endpoint at `index`, which holds `slot`. None if others were faster.
-    async fn line(&self, index: usize, slot: Option<Slot>, wanted: &Wanted) -> Result<Option<Line>, ConnectError> {
+    async fn line(&self, index: usize, slot: Slot, wanted: &Wanted) -> Result<Option<Line>, ConnectError> {
         let pool = &self.pools[index];
         if pool.is_shared() {
             return pool.seat_on(&pool.open_trunk(slot)).await;
@@ -249,9 +261,7 @@ impl Endpoints {
     }
 
     fn count(&self, pool: &Pool, reached: Reached) {
-        if let Some(state) = &pool.state {
-            state.count(reached, self.settings.eject);
-        }
+        pool.state.count(reached, self.settings.eject);
     }
 
     /// An idle connection to the endpoint at `index`, if one will do.
@@ -282,9 +292,8 @@ impl Endpoints {
     #[inline(never)]
     pub(super) fn choose_among(&self, affinity: u64, tried: &[usize]) -> Option<usize> {
         let candidate = |(place, pool): (usize, &Rc<Pool>)| {
-            let (in_flight, id) = pool.state.as_ref().map_or((0, 0), |state| (state.in_flight(), state.id));
-            let rank = pool.state.as_ref().map(|state| state.rank()).unwrap_or_default();
-            Candidate { place, in_flight, id, rank }
+            let state = &pool.state;
+            Candidate { place, in_flight: state.in_flight(), id: state.id, rank: state.rank() }
         };
         let untried = || self.pools.iter().enumerate().filter(|(place, _)| !tried.contains(place));
         let mut candidates: Candidates = untried().filter(|(_, pool)| self.is_in(pool)).map(candidate).collect();
@@ -295,8 +304,8 @@ impl Endpoints {
         if self.is_ranked {
             balance::keep_first(&mut candidates);
         }
-        if let Some(cap) = &self.settings.cap {
-            candidates.retain(|candidate| has_room(&self.pools[candidate.place], cap));
+        if self.has_bound() {
+            candidates.retain(|candidate| has_room(&self.pools[candidate.place], self.cap()));
         }
         let turn = self.turn.get();
         let chosen = match self.settings.balance {
@@ -311,9 +320,14 @@ impl Endpoints {
         Some(place)
     }
 
+    /// Whether an endpoint may be out of connections while others are not.
+    fn has_bound(&self) -> bool {
+        self.cap().max_connections.is_some()
+    }
+
     /// Whether an endpoint takes part; by chance, if it has only part of its share.
     fn is_in(&self, pool: &Pool) -> bool {
-        match pool.state.as_ref().map_or(Share::All, |state| state.share(self.settings.eject)) {
+        match pool.state.share(self.settings.eject) {
             Share::All => true,
             Share::Of256(part) => self.random() >> 56 < part,
             Share::Nothing => false,
@@ -345,10 +359,11 @@ impl Endpoints {
 
     /// Closes idle connections that requests of other workers wait for.
     pub(in super::super) fn shed(&self) {
-        let Some(queue) = self.queue.as_ref().filter(|_| self.settings.cap.is_some()) else { return };
-        let wanted = queue.waiting_beside(&self.worker);
+        let wanted = self.queue.waiting_beside(&self.worker);
         let idle = self.pools.iter().flat_map(|pool| std::iter::from_fn(|| pool.shed()));
         idle.take(wanted).for_each(drop);
+        let idle = self.pools.iter().flat_map(|pool| std::iter::from_fn(|| pool.shed_idle()));
+        idle.take(self.queue.ceiling.short_count()).for_each(drop);
     }
 
     /// Closes what is idle and not in `next`, and from now on all that is put back there.
@@ -366,16 +381,7 @@ impl Endpoints {
         }
         self.shed();
         // Endpoints may have come back, or a reload may have raised the bound.
-        if let Some(queue) = &self.queue {
-            queue.wake_front();
-        }
-    }
-}
-
-fn is_same(one: Option<&Arc<EndpointState>>, other: Option<&Arc<EndpointState>>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-        (one, other) => one.is_none() && other.is_none(),
+        self.queue.wake_front();
     }
 }
 

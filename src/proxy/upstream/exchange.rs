@@ -104,11 +104,10 @@ impl Exchange {
     pub(in super::super) async fn reopen(&mut self) -> Result<(), ExchangeError> {
         self.was_repeated = true;
         // Given up first: there may be no other connection left.
-        let Some(before) = self.origin.take() else { return Err(broken(closed())) };
+        let Some(Origin { index, in_hand, .. }) = self.origin.take() else { return Err(broken(closed())) };
         let head = self.way.take_head();
-        let index = before.index;
-        drop(before);
-        let Lease { line, origin, .. } = self.upstream.connect_elsewhere(&self.wanted, index).await?;
+        let Lease { line, mut origin, .. } = self.upstream.connect_elsewhere(&self.wanted, index).await?;
+        origin.in_hand = in_hand;
         self.way.reopen(head, line, &origin, self.request, &mut self.upload);
         self.origin = Some(origin);
         self.moved_at = time::instant_now();

@@ -8,7 +8,9 @@ use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
 
 use super::super::buffer::{Buffer, Buffers, Out};
+use super::super::clients::Entered;
 use super::super::tunnel::End;
+use super::ceiling::InHand;
 use super::connection::Connection;
 use super::pool::Pool;
 use super::queue::Slot;
@@ -25,6 +27,8 @@ pub(in super::super) struct Wanted {
     pub(in super::super) is_alone: bool,
     /// What a connection begins with, in the clear, if it is marked.
     pub(in super::super) preamble: Option<Rc<[u8]>>,
+    /// Whose request it is, if requests of that client are counted.
+    pub(in super::super) client: Option<Rc<Entered>>,
 }
 
 /// What a request goes out on.
@@ -53,13 +57,21 @@ pub(super) struct Origin {
     pub(super) index: usize,
     /// While it is counted.
     flight: Option<Flight>,
+    /// While it is counted at its client.
+    pub(super) in_hand: Option<InHand>,
 }
 
 impl Lease {
     /// That of a request to the endpoint of `pool`, which stands at `index`.
     pub(super) fn new(line: Line, pool: &Rc<Pool>, index: usize, is_counted: bool) -> Self {
-        let flight = if is_counted { Flight::new(pool) } else { None };
-        Self { line, origin: Origin { pool: Rc::clone(pool), index, flight }, was_queued: false }
+        let flight = is_counted.then(|| Flight::new(pool));
+        Self { line, origin: Origin { pool: Rc::clone(pool), index, flight, in_hand: None }, was_queued: false }
+    }
+
+    /// The same for a request that is counted as `in_hand`.
+    pub(super) fn counted(mut self, in_hand: InHand) -> Self {
+        self.origin.in_hand = Some(in_hand);
+        self
     }
 
     /// The same, and whether the request had to wait for it.
@@ -80,17 +92,15 @@ impl Origin {
 struct Flight(Rc<Pool>);
 
 impl Flight {
-    fn new(pool: &Rc<Pool>) -> Option<Self> {
-        pool.state.as_ref()?.begin();
-        Some(Self(Rc::clone(pool)))
+    fn new(pool: &Rc<Pool>) -> Self {
+        pool.state.begin();
+        Self(Rc::clone(pool))
     }
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        if let Some(state) = &self.0.state {
-            state.end();
-        }
+        self.0.state.end();
     }
 }
 
@@ -98,15 +108,16 @@ impl Drop for Flight {
 #[derive(Debug)]
 pub(in super::super) struct SwitchedEnd {
     stream: Transport,
-    _slot: Option<Slot>,
+    _slot: Slot,
     _flight: Option<Flight>,
+    _in_hand: Option<InHand>,
 }
 
 impl SwitchedEnd {
     /// The connection as bytes, and what has come through it already. Its endpoint counts it for as long as it is open.
     pub(super) fn new(connection: Connection, origin: Origin) -> (Self, Buffer) {
         let Connection { stream, input, slot, .. } = connection;
-        (Self { stream, _slot: slot, _flight: origin.flight }, input)
+        (Self { stream, _slot: slot, _flight: origin.flight, _in_hand: origin.in_hand }, input)
     }
 }
 

@@ -5,6 +5,7 @@
 //! In the pool nobody drives it; that it was closed meanwhile is seen when it is taken out.
 
 mod balance;
+mod ceiling;
 mod ejection;
 mod endpoints;
 mod health;
@@ -31,6 +32,8 @@ mod way;
 mod way_h1;
 mod way_h2;
 
+pub use ceiling::Ceiling;
+pub(super) use ceiling::Hands;
 pub use ejection::Eject;
 pub(super) use endpoints::{Endpoints, Own};
 pub(super) use exchange::Exchange;

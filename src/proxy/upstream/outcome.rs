@@ -15,6 +15,8 @@ pub(in super::super) enum ExchangeError {
     Connect(io::Error),
     /// No connection may be opened.
     Busy,
+    /// The client has too many requests at once.
+    TooMany,
     /// The upstream broke off.
     Broken(io::Error),
     /// The upstream's answer cannot be read.
@@ -81,6 +83,7 @@ impl From<ConnectError> for ExchangeError {
     fn from(error: ConnectError) -> Self {
         match error {
             ConnectError::Busy => Self::Busy,
+            ConnectError::TooMany => Self::TooMany,
             ConnectError::Timeout => Self::ConnectTimeout,
             ConnectError::Failed(error) => Self::Connect(error),
         }

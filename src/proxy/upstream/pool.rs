@@ -18,10 +18,10 @@ use super::trunks::Trunks;
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) spec: PoolSpec,
-    /// What all workers know of the endpoint, if anything.
-    pub(super) state: Option<Arc<EndpointState>>,
+    /// What all workers know of the endpoint.
+    pub(super) state: Arc<EndpointState>,
     /// Who waits for its connections.
-    queue: Option<Arc<Queue>>,
+    queue: Arc<Queue>,
     worker: WorkerBell,
     #[allow(clippy::vec_box)] // boxed once; moved in and out on every request
     idle: RefCell<Vec<Box<Connection>>>,
@@ -43,8 +43,6 @@ pub(super) struct PoolSpec {
     pub(super) max_idle: Option<usize>,
     pub(super) idle_timeout: Duration,
     pub(super) connect_timeout: Duration,
-    /// Whether requests may have to wait for its connections.
-    pub(super) is_capped: bool,
 }
 
 /// How often idle connections are looked after: how much longer than allowed one may stay.
@@ -54,8 +52,8 @@ impl Pool {
     /// An empty pool.
     pub(super) fn new(
         spec: PoolSpec,
-        state: Option<Arc<EndpointState>>,
-        queue: Option<Arc<Queue>>,
+        state: Arc<EndpointState>,
+        queue: Arc<Queue>,
         worker: WorkerBell,
         buffers: Rc<Buffers>,
     ) -> Self {
@@ -79,6 +77,11 @@ impl Pool {
         if self.is_shared() { self.shed_trunk().then_some(()) } else { self.take().map(drop) }
     }
 
+    /// Closes a connection that nobody uses, for another upstream.
+    pub(super) fn shed_idle(&self) -> Option<()> {
+        if self.is_shared() { self.shed_idle_trunk().then_some(()) } else { self.take().map(drop) }
+    }
+
     /// Whether a request may need no new connection.
     pub(super) fn has_idle(&self) -> bool {
         if self.is_shared() { self.has_seat() } else { !self.idle.borrow().is_empty() }
@@ -86,14 +89,21 @@ impl Pool {
 
     /// Whether anybody waits for its connections.
     pub(super) fn has_waiters(&self) -> bool {
-        self.spec.is_capped && self.queue.as_ref().is_some_and(|queue| queue.has_waiters())
+        self.queue.has_waiters()
+    }
+
+    /// Whether another upstream waits for any connection to close.
+    pub(super) fn is_short(&self) -> bool {
+        self.queue.ceiling.is_short()
     }
 
     /// Wakes who is in front. Says whether that is a request of this worker.
     pub(super) fn wake_waiters(&self) -> bool {
-        let Some(queue) = self.queue.as_ref().filter(|queue| queue.is_front_of(&self.worker)) else { return false };
-        queue.wake_front();
-        true
+        let is_ours = self.queue.is_front_of(&self.worker);
+        if is_ours {
+            self.queue.wake_front();
+        }
+        is_ours
     }
 
     /// How often it has been looked after.
@@ -107,28 +117,22 @@ impl Pool {
     }
 
     /// A new connection, which holds `slot` and begins with `preamble`.
-    pub(super) async fn connect(
-        &self,
-        slot: Option<Slot>,
-        preamble: Option<&[u8]>,
-    ) -> Result<Box<Connection>, ConnectError> {
-        let resolved = self.state.as_ref().and_then(|state| state.resolved);
-        let opening = Transport::open(&self.spec.endpoint, resolved, self.spec.tls.as_ref(), preamble);
+    pub(super) async fn connect(&self, slot: Slot, preamble: Option<&[u8]>) -> Result<Box<Connection>, ConnectError> {
+        let opening = Transport::open(&self.spec.endpoint, self.state.resolved, self.spec.tls.as_ref(), preamble);
         let opened = Connection::connect(opening, self.spec.connect_timeout, slot).await;
         opened.map_err(|error| error.at(&self.spec.endpoint))
     }
 
     /// Takes a connection back, if it can be used again and there is room.
     pub(super) fn put(&self, connection: Box<Connection>) {
-        match self.queue.as_ref().filter(|queue| self.spec.is_capped && queue.has_waiters()) {
-            None => self.keep(connection),
-            Some(queue) if queue.is_front_of(&self.worker) => {
-                self.keep(connection);
-                queue.wake_front();
-            }
-            // Closed, it makes room for the one in front, which cannot use it.
-            Some(_) => drop(connection),
+        if !self.queue.has_waiters() {
+            // Closed, it makes room for other upstreams.
+            return if self.is_short() { drop(connection) } else { self.keep(connection) };
         }
+        if self.queue.is_front_of(&self.worker) {
+            self.keep(connection);
+            self.queue.wake_front();
+        } // else it makes room for the one in front, which cannot use it
     }
 
     fn keep(&self, mut connection: Box<Connection>) {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use super::ceiling::{Ceiling, Short};
 use super::state::EndpointState;
 use crate::telemetry::UpstreamMetrics;
 
@@ -21,6 +22,8 @@ pub(super) struct Queue {
     /// and then looks for room, who makes room writes that and then looks here, so that one sees the other.
     waiting: AtomicUsize,
     pub(super) metrics: UpstreamMetrics,
+    /// The bound on connections of all upstreams.
+    pub(super) ceiling: Arc<Ceiling>,
 }
 
 #[derive(Debug, Default)]
@@ -35,7 +38,7 @@ pub(in super::super) type WorkerBell = Arc<Notify>;
 #[derive(Debug)]
 struct Waiter {
     worker: WorkerBell,
-    woken: Notify,
+    woken: Arc<Notify>,
 }
 
 /// A place in the line, given up when dropped.
@@ -53,8 +56,8 @@ pub(super) struct Slot {
 }
 
 impl Queue {
-    pub(super) fn new(metrics: UpstreamMetrics) -> Self {
-        Self { line: Mutex::default(), waiting: AtomicUsize::new(0), metrics }
+    pub(super) fn new(metrics: UpstreamMetrics, ceiling: Arc<Ceiling>) -> Self {
+        Self { line: Mutex::default(), waiting: AtomicUsize::new(0), metrics, ceiling }
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
@@ -80,7 +83,7 @@ impl Queue {
         if line.waiters.len() >= at_most {
             return None;
         }
-        let waiter = Arc::new(Waiter { worker: Arc::clone(worker), woken: Notify::new() });
+        let waiter = Arc::new(Waiter { worker: Arc::clone(worker), woken: Arc::default() });
         line.waiters.push_back(Arc::clone(&waiter));
         self.waiting.store(line.waiters.len(), Ordering::SeqCst);
         self.metrics.queued.inc();
@@ -123,6 +126,13 @@ impl Place<'_> {
         }
     }
 
+    /// Asks all workers to close what any upstream does not use. To be asked for room after this.
+    pub(super) fn ask_all(&self) -> Short<'_> {
+        let short = Short::new(&self.queue.ceiling, &self.waiter.woken);
+        self.queue.line().workers.iter().for_each(|worker| worker.notify_one());
+        short
+    }
+
     /// Waits until it is worth another look; what happened since the last one counts.
     pub(super) async fn woken(&self) {
         self.waiter.woken.notified().await;
@@ -143,15 +153,23 @@ impl Drop for Place<'_> {
 }
 
 impl Slot {
-    /// One more connection to `endpoint`, if it has fewer than `at_most`.
+    /// One more connection to `endpoint`, if it has fewer than `at_most` and all together have fewer than they may.
     pub(super) fn new(endpoint: &Arc<EndpointState>, queue: &Arc<Queue>, at_most: usize) -> Option<Self> {
-        endpoint.open(at_most).then(|| Self { endpoint: Arc::clone(endpoint), queue: Arc::clone(queue) })
+        if !endpoint.open(at_most) {
+            return None;
+        }
+        if !queue.ceiling.open() {
+            endpoint.close();
+            return None;
+        }
+        Some(Self { endpoint: Arc::clone(endpoint), queue: Arc::clone(queue) })
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         self.endpoint.close();
+        self.queue.ceiling.close();
         self.queue.wake_front();
     }
 }
@@ -167,7 +185,7 @@ mod tests {
     use crate::telemetry::Metrics;
 
     fn queue() -> Queue {
-        Queue::new(Metrics::new("", "").unwrap().upstream("a"))
+        Queue::new(Metrics::new("", "").unwrap().upstream("a"), Arc::new(Ceiling::new(1, 1)))
     }
 
     fn is_woken(place: &Place<'_>) -> bool {

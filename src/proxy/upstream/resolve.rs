@@ -183,15 +183,16 @@ mod tests {
     use arc_swap::ArcSwap;
     use tokio::sync::watch;
 
-    use super::super::super::settings::{Balance, Bounds, Protocol, Settings, Timeouts};
+    use super::super::super::settings::{Balance, Bounds, Cap, Protocol, Settings, Timeouts};
     use super::super::super::tls::ServerName;
+    use super::super::ceiling::Ceiling;
     use super::*;
     use crate::gate::{Gate, HoldCaps};
     use crate::policy::Policy;
     use crate::policy::client_ip::{AddressHeader, ClientIpRules};
     use crate::policy::upgrades::Upgrades;
     use crate::respond::Profiles;
-    use crate::store::{Crowd, Share};
+    use crate::store::Share;
     use crate::telemetry::{AccessLog, Metrics};
     use crate::time::{self, Clock};
 
@@ -213,7 +214,7 @@ mod tests {
             health: None,
             eject: None,
             resolve: Resolve::Ttl,
-            cap: None,
+            cap: Cap { max_connections: None, max_queued: 1, queue_timeout: second },
             rewrite_host: false,
             max_idle: Some(1),
             idle_timeout: second,
@@ -245,6 +246,7 @@ mod tests {
                 max_body_bytes: 1,
                 max_requests: 1,
                 max_per_ip: 1,
+                max_requests_per_ip: 1,
                 max_h2_streams: 1,
             },
             forwarded: false,
@@ -258,7 +260,8 @@ mod tests {
         );
         let one = Share { count: 1, bytes: 1 };
         let live = gate.install(policy, HoldCaps { all: one, per_client: one }, 1);
-        let current = Current::new(live, settings, AccessLog::Off, &metrics, None);
+        let ceiling = Arc::new(Ceiling::new(1, 1));
+        let current = Current::new(live, settings, AccessLog::Off, &metrics, &ceiling, None);
         Arc::new(Shared {
             gate,
             metrics,
@@ -266,7 +269,8 @@ mod tests {
             reloads: watch::Sender::new(()),
             connections: AtomicUsize::new(0),
             max_connections: 1,
-            clients: Crowd::default(),
+            clients: Arc::default(),
+            ceiling,
             draining: AtomicBool::new(false),
         })
     }

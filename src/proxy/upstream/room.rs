@@ -4,7 +4,9 @@ use std::rc::Rc;
 
 use tokio::time::timeout_at;
 
+use super::super::clients::Entered;
 use super::super::settings::Cap;
+use super::ceiling::InHand;
 use super::connection::ConnectError;
 use super::endpoints::Endpoints;
 use super::lease::{Lease, Wanted};
@@ -19,7 +21,7 @@ pub(super) enum Room {
     /// On a connection that is open.
     Idle(Lease),
     /// On a new one to the endpoint at this place, which is counted already.
-    New(usize, Option<Slot>),
+    New(usize, Slot),
     /// On one to the endpoint at this place that is being opened.
     Soon(usize, Rc<Opening>),
 }
@@ -50,32 +52,34 @@ impl Endpoints {
         if let Some(opening) = self.pool(index).opening() {
             return Some(Room::Soon(index, opening));
         }
-        let at_most = self.cap().map_or(usize::MAX, |cap| cap.max_connections);
-        let Some((state, queue)) = self.pool(index).state.as_ref().zip(self.queue()) else {
-            return Some(Room::New(index, None));
-        };
+        let at_most = self.cap().most();
+        let (state, queue) = (&self.pool(index).state, self.queue());
         let mut slot = Slot::new(state, queue, at_most);
         if slot.is_none() && wanted.is_alone {
             // Idle ones will not do, but may be what there is no room for.
             drop(self.pool(index).take());
             slot = Slot::new(state, queue, at_most);
         }
-        slot.map(|slot| Room::New(index, Some(slot)))
+        slot.map(|slot| Room::New(index, slot))
     }
 
-    /// Waits for its turn and for room, up to the bounds of `cap`.
-    pub(super) async fn wait(&self, cap: &Cap, wanted: &Wanted, tried: &[usize]) -> Result<Room, ConnectError> {
-        let Some(queue) = self.queue() else { return Err(ConnectError::Busy) };
+    /// Waits for its turn and for room, up to the bounds of the queue.
+    pub(super) async fn wait(&self, wanted: &Wanted, tried: &[usize]) -> Result<Room, ConnectError> {
+        let (cap, queue) = (self.cap(), self.queue());
         let Some(place) = queue.join(self.worker(), cap.max_queued) else {
             queue.metrics.queue_full.inc();
             return Err(ConnectError::Busy);
         };
         let until = time::instant_now() + cap.queue_timeout;
-        let mut has_asked = false;
+        let (mut has_asked, mut short) = (false, None);
         loop {
             if place.is_front() {
                 if let Some(room) = self.room(wanted, tried) {
                     return Ok(room);
+                }
+                if short.is_none() && queue.ceiling.is_full() {
+                    short = Some(place.ask_all());
+                    continue;
                 }
                 if !std::mem::replace(&mut has_asked, true) {
                     place.ask_others();
@@ -89,7 +93,38 @@ impl Endpoints {
     }
 }
 
-/// Whether a request can go to the endpoint of `pool` at once.
+impl Endpoints {
+    /// Counts a request as in hand; none if it has to wait for others of its client to end.
+    pub(super) fn begin(&self, wanted: &Wanted) -> Option<InHand> {
+        let client = wanted.client.as_ref();
+        if client.is_some_and(|client| client.has_waiters()) { None } else { self.begin_next(client) }
+    }
+
+    fn begin_next(&self, client: Option<&Rc<Entered>>) -> Option<InHand> {
+        InHand::new(client, self.hands(), self.is_shared())
+    }
+
+    /// The same, after waiting if it has to. Says also whether it had to.
+    pub(super) async fn turn(&self, wanted: &Wanted) -> Result<(InHand, bool), ConnectError> {
+        if let Some(in_hand) = self.begin(wanted) {
+            return Ok((in_hand, false));
+        }
+        let client = wanted.client.as_ref();
+        let Some(place) = client.and_then(|client| client.wait()) else { return Err(ConnectError::TooMany) };
+        let until = time::instant_now() + self.cap().queue_timeout;
+        loop {
+            if let Some(in_hand) = self.begin_next(client) {
+                return Ok((in_hand, true)); // leaving wakes the next one: there may be room for several
+            }
+            if timeout_at(until, place.woken()).await.is_err() {
+                self.queue().metrics.queue_timeout.inc();
+                return Err(ConnectError::Busy);
+            }
+        }
+    }
+}
+
+/// Whether a request can go to the endpoint of `pool` at once, as far as its own bound goes.
 pub(super) fn has_room(pool: &Pool, cap: &Cap) -> bool {
-    pool.has_idle() || pool.state.as_ref().is_none_or(|state| state.has_room(cap.max_connections))
+    pool.has_idle() || pool.state.has_room(cap.most())
 }

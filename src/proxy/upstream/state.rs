@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use tokio::time::Instant;
 
 use super::super::settings::{Address, Endpoint, Resolve, Upstream};
+use super::ceiling::Ceiling;
 use super::ejection::{Eject, Ejection, Share};
 use super::names::{Place, Rank};
 use super::queue::Queue;
@@ -39,31 +40,38 @@ pub(super) struct EndpointState {
     metrics: EndpointMetrics,
 }
 
-/// What is known of the endpoints of one upstream, in the order of the configuration, each address of a name by itself;
-/// none are kept of `[upstream]`.
+/// What is known of the endpoints of one upstream, in the order of the configuration, each address of a name by itself.
 #[derive(Clone, Debug)]
 pub(in super::super) struct UpstreamState {
     pub(super) name: Option<Box<str>>,
     pub(super) endpoints: Vec<Arc<EndpointState>>,
     /// Who waits for a connection.
-    pub(super) queue: Option<Arc<Queue>>,
+    pub(super) queue: Arc<Queue>,
 }
+
+/// The name of `[upstream]` in metrics. `[upstreams.upstream]` cannot stand beside it.
+const UNNAMED: &str = "upstream";
 
 impl UpstreamState {
     /// That of each of `upstreams`; what is known of endpoints that were in `before` stays known.
-    pub(in super::super) fn of_all(upstreams: &[Upstream], before: &[Self], metrics: &Metrics) -> Vec<Self> {
-        let all: Vec<_> = upstreams.iter().map(|upstream| Self::of(upstream, before, metrics)).collect();
+    pub(in super::super) fn of_all(
+        upstreams: &[Upstream],
+        before: &[Self],
+        metrics: &Metrics,
+        ceiling: &Arc<Ceiling>,
+    ) -> Vec<Self> {
+        let all: Vec<_> = upstreams.iter().map(|upstream| Self::of(upstream, before, metrics, ceiling)).collect();
         forget(before, &all, metrics);
         all
     }
 
-    fn of(upstream: &Upstream, before: &[Self], metrics: &Metrics) -> Self {
+    fn of(upstream: &Upstream, before: &[Self], metrics: &Metrics, ceiling: &Arc<Ceiling>) -> Self {
         let name = upstream.name.clone();
-        let Some(label) = &name else { return Self { name, endpoints: Vec::new(), queue: None } };
-        let before = before.iter().find(|state| state.name == name);
+        let label = name.as_deref().unwrap_or(UNNAMED);
+        let before = before.iter().find(|state| state.label() == label);
         let known = before.map_or(&[][..], |state| &state.endpoints);
-        let queue = before.and_then(|state| state.queue.clone());
-        let queue = queue.unwrap_or_else(|| Arc::new(Queue::new(metrics.upstream(label))));
+        let queue = before.map(|state| Arc::clone(&state.queue));
+        let queue = queue.unwrap_or_else(|| Arc::new(Queue::new(metrics.upstream(label), Arc::clone(ceiling))));
         let states = |endpoint: &Endpoint| {
             // If names are only looked up when connecting, what was looked up before counts no more.
             let stays = |state: &&Arc<EndpointState>| upstream.resolve != Resolve::Off || state.resolved.is_none();
@@ -75,7 +83,12 @@ impl UpstreamState {
             same
         };
         let endpoints = upstream.endpoints.iter().flat_map(states).collect();
-        Self { name, endpoints, queue: Some(queue) }
+        Self { name, endpoints, queue }
+    }
+
+    /// Its name in metrics.
+    fn label(&self) -> &str {
+        self.name.as_deref().unwrap_or(UNNAMED)
     }
 }
 
@@ -112,8 +125,8 @@ pub(super) fn with_addresses(
 /// Shows no more what has been `before` and is not in `next`.
 fn forget(before: &[UpstreamState], next: &[UpstreamState], metrics: &Metrics) {
     for gone in before {
-        let name = gone.name.as_deref().unwrap_or_default();
-        let next = next.iter().find(|state| state.name == gone.name);
+        let name = gone.label();
+        let next = next.iter().find(|state| state.label() == name);
         if next.is_none() {
             metrics.forget_upstream(name);
         }

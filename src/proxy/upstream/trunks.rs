@@ -82,7 +82,7 @@ impl Pool {
     }
 
     /// Begins to open a connection, which holds `slot`.
-    pub(super) fn open_trunk(self: &Rc<Self>, slot: Option<Slot>) -> Rc<Opening> {
+    pub(super) fn open_trunk(self: &Rc<Self>, slot: Slot) -> Rc<Opening> {
         let opening = Rc::new(Opening { waiting: Cell::new(0), outcome: RefCell::default(), done: Notify::new() });
         self.trunks.opening.borrow_mut().push(Rc::clone(&opening));
         let (pool, told) = (Rc::clone(self), Rc::clone(&opening));
@@ -96,13 +96,12 @@ impl Pool {
         opening
     }
 
-    async fn connect_trunk(&self, slot: Option<Slot>) -> Result<(), Failure> {
+    async fn connect_trunk(&self, slot: Slot) -> Result<(), Failure> {
         let (spec, patience) = (&self.spec, self.spec.connect_timeout);
-        let resolved = self.state.as_ref().and_then(|state| state.resolved);
         let opening = async {
-            let transport = Transport::open(&spec.endpoint, resolved, spec.tls.as_ref(), None).await?;
+            let transport = Transport::open(&spec.endpoint, self.state.resolved, spec.tls.as_ref(), None).await?;
             transport.agreed_on_h2()?;
-            Trunk::open(transport, patience, slot).await
+            Trunk::open(transport, patience, Some(slot)).await
         };
         let (trunk, driver) = match timeout(patience, opening).await {
             Ok(Ok(opened)) => opened,
@@ -141,6 +140,9 @@ impl Pool {
         if trunk.is_idle() {
             trunk.rest(self.sweeps());
             self.close_surplus();
+            if self.is_short() {
+                trunk.leave();
+            }
         }
         if self.has_waiters() && !self.wake_waiters() {
             // It makes room for the one in front, which cannot use it, once its streams have ended.
@@ -165,6 +167,13 @@ impl Pool {
         let chosen = if first.is_idle() { first } else { all.find(|trunk| trunk.is_idle()).unwrap_or(first) };
         chosen.leave();
         true
+    }
+
+    /// Closes one idle connection. Says whether there was any.
+    pub(super) fn shed_idle_trunk(&self) -> bool {
+        let open = self.trunks.open.borrow();
+        let idle = open.iter().find(|trunk| trunk.is_idle() && trunk.is_open());
+        idle.inspect(|trunk| trunk.leave()).is_some()
     }
 
     /// Lets no stream begin any more.

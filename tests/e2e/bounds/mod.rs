@@ -2,5 +2,6 @@
 
 mod bodies;
 mod clients;
+mod greedy;
 mod rates;
 mod requests;

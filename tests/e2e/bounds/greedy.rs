@@ -1,0 +1,194 @@
+//! Clients that ask for more than their part of the connections to the service.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+use http::{Request, Response};
+use socket2::{Domain, Socket, Type};
+use tokio::net::TcpSocket;
+use tokio::runtime::Runtime;
+
+use crate::ops::until;
+use crate::support::{Client, NEVER, PATIENCE, Upstream, Weir, echo};
+
+/// Of Weir, which keeps 144 of them and shares the rest between clients and the service.
+const DESCRIPTORS: usize = 1024;
+const TO_SERVICE: usize = (DESCRIPTORS - 144) / 2;
+const CONNECTIONS: usize = 200;
+const STREAMS: usize = 64;
+
+/// A service that answers `/slow` once the sender is dropped.
+fn slow() -> (Upstream, Sender<()>) {
+    let (may_end, ends) = channel();
+    let ends = Mutex::new(ends);
+    let upstream = Upstream::answering(move |request, stream| {
+        if request.target() == "/slow" {
+            let _ = ends.lock().unwrap().recv();
+        }
+        echo(request, stream)
+    });
+    (upstream, may_end)
+}
+
+/// Starts one that has so many descriptors.
+fn start(descriptors: usize, config: &str) -> Weir {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weir.toml");
+    std::fs::write(&file, config).unwrap();
+    let script = format!("ulimit -n {descriptors}; exec \"$0\" run --config \"$1\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_weir")]).arg(&file).stdin(Stdio::null());
+    Weir::of_command(command, folder)
+}
+
+/// How many answers had which status.
+#[derive(Default)]
+struct Told {
+    ok: AtomicUsize,
+    too_many: AtomicUsize,
+    late: AtomicUsize,
+}
+
+impl Told {
+    fn count(&self, response: &Response<h2::RecvStream>) {
+        let counted = match response.status().as_u16() {
+            200 => &self.ok,
+            429 => &self.too_many,
+            503 => &self.late,
+            other => panic!("{other}"),
+        };
+        if !std::ptr::eq(counted, &raw const self.ok) {
+            assert_eq!(response.headers()["retry-after"], "1");
+        }
+        counted.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Opens an HTTP/2 connection from `ip` and asks on all of its streams at once.
+async fn ask_greedily(ip: Ipv4Addr, address: SocketAddr, told: Arc<Told>) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((ip, 0).into()).unwrap();
+    let (mut send, connection) = h2::client::handshake(socket.connect(address).await.unwrap()).await.unwrap();
+    tokio::spawn(connection);
+    for _ in 0..STREAMS {
+        send = send.ready().await.unwrap();
+        let (response, _) = send.send_request(Request::get("http://a/slow").body(()).unwrap(), true).unwrap();
+        let told = Arc::clone(&told);
+        tokio::spawn(async move { told.count(&response.await.unwrap()) });
+    }
+}
+
+fn good(address: SocketAddr) -> Client {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 0)).into()).unwrap();
+    socket.connect(&address.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    Client::over(stream)
+}
+
+/// Has greedy clients at so many addresses take what they can get, while another one asks.
+fn others_are_served(addresses: usize) {
+    let (upstream, may_end) = slow();
+    let weir = start(DESCRIPTORS, &Weir::config(&upstream, "", NEVER));
+    let (runtime, told) = (Runtime::new().unwrap(), Arc::<Told>::default());
+    let ip = |connection| Ipv4Addr::new(127, 0, 1, u8::try_from(connection % addresses).unwrap());
+    let ask = |connection| runtime.spawn(ask_greedily(ip(connection), weir.address(), Arc::clone(&told)));
+    let asking: Vec<_> = (0..CONNECTIONS).map(ask).collect();
+    for asked in asking {
+        runtime.block_on(asked).unwrap();
+    }
+    until("they have much of what they may have", || upstream.connections() >= TO_SERVICE / 3);
+    let began = Instant::now();
+    for turn in 0..20 {
+        assert_eq!(good(weir.address()).get("/").status, 200, "{turn}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(upstream.connections() <= TO_SERVICE, "{}", upstream.connections());
+    drop(may_end);
+    let Told { ok, too_many, late } = &*told;
+    let sum = || [ok, too_many, late].iter().map(|count| count.load(Ordering::SeqCst)).sum::<usize>();
+    until("all have an answer", || sum() == CONNECTIONS * STREAMS);
+    assert!(ok.load(Ordering::SeqCst) >= TO_SERVICE / 3);
+    let refused = weir.metric("weir_problems_total{kind=\"client_busy\"}");
+    assert_eq!(refused, too_many.load(Ordering::SeqCst) as f64);
+    if addresses == 1 {
+        assert!(refused > 0.0, "more than `max_requests_per_ip` at once");
+    }
+    runtime.shutdown_background();
+}
+
+#[test]
+fn one_greedy_client_leaves_connections_to_others() {
+    others_are_served(1);
+}
+
+#[test]
+fn many_greedy_clients_leave_connections_to_others() {
+    others_are_served(20);
+}
+
+#[test]
+fn requests_of_a_client_are_counted_whatever_they_wait_for() {
+    let (upstream, may_end) = slow();
+    let weir = Weir::start_with(&upstream, "max_requests_per_ip = 3", NEVER);
+    let mut asking: Vec<_> = (0..3).map(|_| Client::connect(weir.address())).collect();
+    for client in &mut asking {
+        client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    upstream.wait_until(|upstream| upstream.received().len() == 3);
+    let mut fourth = Client::connect(weir.address());
+    let refused = fourth.get("/");
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{}", refused.text());
+    assert_eq!(good(weir.address()).get("/").status, 200, "another client");
+    drop(may_end);
+    assert!(asking.iter_mut().all(|client| client.answer().status == 200));
+    assert_eq!(fourth.get("/").status, 200, "the connection stays, and there is room again");
+}
+
+#[test]
+fn what_a_trusted_proxy_passes_on_is_not_counted() {
+    let (upstream, may_end) = slow();
+    let weir = Weir::start_with(&upstream, "max_requests_per_ip = 1\ntrusted_proxies = [\"127.0.0.1\"]", NEVER);
+    let mut first = Client::connect(weir.address());
+    first.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    upstream.wait_until(|upstream| upstream.received().len() == 1);
+    assert_eq!(Client::connect(weir.address()).get("/").status, 200);
+    drop(may_end);
+    assert_eq!(first.answer().status, 200);
+}
+
+/// One service keeps connections idle when another one needs more than are left.
+#[test]
+fn idle_connections_to_one_service_make_room_for_another() {
+    const AT_ONCE: usize = 6;
+    let service = || {
+        let together = Barrier::new(AT_ONCE);
+        Upstream::answering(move |request, stream| {
+            together.wait();
+            echo(request, stream)
+        })
+    };
+    let (a, b) = (service(), service());
+    let routes = "[[route]]\nmatch = { path = \"/b\" }\nupstream = \"b\"\n[[route]]\nupstream = \"a\"\n";
+    let services = [("a", &a), ("b", &b)].map(|(name, service)| {
+        // Shorter than the time between two looks at what is idle.
+        format!("[upstreams.{name}]\nendpoints = [\"http://{}\"]\nqueue_timeout = \"900ms\"\n", service.address())
+    });
+    // They leave eight connections to clients and eight to services.
+    let text = Weir::text(&format!("{}{routes}{NEVER}", services.concat()));
+    let weir = start(64, &text.replace("[server]", "[server]\ntrusted_proxies = [\"127.0.0.1\"]"));
+    let mut clients: Vec<_> = (0..AT_ONCE).map(|_| Client::connect(weir.address())).collect();
+    for path in ["/", "/b", "/", "/b"] {
+        for client in &mut clients {
+            client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        }
+        for client in &mut clients {
+            assert_eq!(client.answer().status, 200, "{path}");
+        }
+    }
+}
