@@ -107,7 +107,9 @@ fn is_only<'b>(mut all: impl Iterator<Item = &'b [u8]>, is_it: impl Fn(&[u8]) ->
 /// The answer to the one key of a handshake; none if there is no handshake (RFC 6455, section 4.2.1).
 fn accept_of(request: &Request<'_>) -> Option<[u8; ACCEPT_LEN]> {
     let mut keys = request.fields.all("sec-websocket-key");
-    let key = keys.next().filter(|key| key.len() == KEY_LEN && STANDARD.decode(key).is_ok())?;
+    let key = keys
+        .next()
+        .filter(|key| key.len() == KEY_LEN && STANDARD.decode(key).is_ok_and(|nonce| nonce.len() == NONCE_LEN))?;
     if request.method != http::Method::GET || keys.next().is_some() {
         return None;
     }

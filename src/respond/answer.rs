@@ -23,9 +23,31 @@ pub struct Answer<'a> {
     violated: SmallVec<[&'a str; 2]>,
     is_grpc: bool,
     retry_after_s: Option<u64>,
+    /// What a gRPC client is told of that.
+    pushback: Option<Pushback>,
     challenge: Option<&'static str>,
     standing: Option<(Standing<'a>, Verdict)>,
     budgets: Budgets<'a>,
+}
+
+/// When a gRPC client may try again. It does so by itself if its service configuration has a retry policy for the status.
+#[derive(Clone, Copy, Debug)]
+enum Pushback {
+    AfterMs(u64),
+    Never,
+}
+
+/// gRFC A6, section "Pushback": milliseconds, or a negative number to forbid retries.
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+impl Pushback {
+    fn of(retry: Retry) -> Self {
+        match retry {
+            Retry::ON_RELEASE => Self::AfterMs(1000),
+            Retry::AfterNs(ns) => Self::AfterMs(ns.div_ceil(1_000_000).max(1)),
+            Retry::Never => Self::Never,
+        }
+    }
 }
 
 /// What is told to people; holds nothing secret.
@@ -54,6 +76,7 @@ impl<'a> Answer<'a> {
             violated: SmallVec::new(),
             is_grpc,
             retry_after_s: kind.retry_after_s(),
+            pushback: kind.retry_after_s().map(|s| Pushback::AfterMs(s.saturating_mul(1000))),
             challenge: None,
             standing: None,
             budgets: Vec::new(),
@@ -79,6 +102,7 @@ impl<'a> Answer<'a> {
             violated: refusal.violated,
             is_grpc,
             retry_after_s,
+            pushback: Some(Pushback::of(refusal.retry)),
             challenge: None,
             standing: refusal.standing.map(|standing| (standing, Verdict::Refused { retry_after_s })),
             budgets: refusal.budgets,
@@ -88,8 +112,7 @@ impl<'a> Answer<'a> {
     /// The answer to a request without the identity it needs: 401; or 503, if nobody can know whether it has it.
     pub fn unidentified(missing: &Unidentified<'_>, is_grpc: bool) -> Self {
         if missing.why == Why::Token(TokenError::NoKeys) {
-            // Keys are tried for at about this rate.
-            return Self { retry_after_s: Some(1), ..Self::new(Kind::KeysMissing, missing.to_string(), is_grpc) };
+            return Self::new(Kind::KeysMissing, missing.to_string(), is_grpc);
         }
         // RFC 6750, section 3: the error code only if there was a token.
         let challenge = missing.wants_bearer.then_some(match missing.why {
@@ -136,6 +159,11 @@ impl<'a> Answer<'a> {
             let mut detail = Vec::new();
             self.write_detail(&mut detail);
             sink.put("grpc-message", &grpc_message(&detail));
+            match self.pushback {
+                Some(Pushback::AfterMs(ms)) => number(sink, PUSHBACK, ms),
+                Some(Pushback::Never) => sink.put(PUSHBACK, "-1"),
+                None => {}
+            }
         } else {
             sink.put("content-type", "application/problem+json");
         }
@@ -261,5 +289,32 @@ mod tests {
             prop_assert_eq!(read["detail"].as_str(), Some(&*detail));
             prop_assert_eq!(read["status"].as_u64(), Some(400));
         }
+    }
+
+    #[test]
+    fn a_grpc_client_is_told_when_to_try_again() {
+        for (retry, expected) in [
+            (Retry::AfterNs(1), Some("1")),
+            (Retry::AfterNs(2_000_000_001), Some("2001")),
+            (Retry::ON_RELEASE, Some("1000")),
+            (Retry::Never, Some("-1")),
+        ] {
+            let answer = Answer { pushback: Some(Pushback::of(retry)), ..Answer::new(Kind::Limited, "", true) };
+            assert_eq!(pushback(&answer), expected.map(str::to_owned), "{retry:?}");
+        }
+        for (kind, is_grpc, expected) in [
+            (Kind::UpstreamBusy, true, Some("1000")),
+            (Kind::ClientBusy, true, Some("1000")),
+            (Kind::UpstreamBusy, false, None),
+            (Kind::Denied, true, None),
+        ] {
+            assert_eq!(pushback(&Answer::new(kind, "", is_grpc)), expected.map(str::to_owned), "{kind:?}");
+        }
+    }
+
+    fn pushback(answer: &Answer<'_>) -> Option<String> {
+        let mut headers = http::HeaderMap::new();
+        answer.write_headers(&mut headers, Profiles { x_ratelimit: false, ietf: false, wildberries: false });
+        headers.get(PUSHBACK).map(|value| value.to_str().unwrap_or_default().to_owned())
     }
 }

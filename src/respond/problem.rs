@@ -114,7 +114,8 @@ impl Kind {
 
     /// After how many seconds a request like this may pass, where that does not depend on the request.
     pub(super) fn retry_after_s(self) -> Option<u64> {
-        matches!(self, Self::ClientBusy | Self::UpstreamBusy).then_some(1)
+        // Keys that are missing are fetched at about this rate.
+        matches!(self, Self::ClientBusy | Self::UpstreamBusy | Self::KeysMissing).then_some(1)
     }
 
     /// Its label in metrics.

@@ -387,7 +387,9 @@ fn what_weir_says_is_a_status() {
         assert_eq!(caller.call("/t.T/Unary", "x").await.unwrap(), "x");
         let status = caller.call("/t.T/Unary", "x").await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
-        assert!(status.metadata().get("retry-after").is_some(), "{status:?}");
+        let told = |name| status.metadata().get(name).and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
+        let (retry_after_s, pushback_ms) = (told("retry-after").unwrap(), told("grpc-retry-pushback-ms").unwrap());
+        assert_eq!((pushback_ms / 1000.0).ceil(), retry_after_s, "{status:?}");
         assert_eq!(caller.many("/t.T/Many", "x".into()).await.unwrap_err().code(), Code::ResourceExhausted);
         assert_eq!(service.seen.metadata.lock().unwrap().len(), 1);
     });

@@ -39,6 +39,11 @@ fn what_follows_a_declined_upgrade_is_a_request_or_nothing() {
     lab.is_well();
 }
 
+/// The head of a handshake with this key.
+fn websocket_with(key: &str) -> String {
+    format!("GET /a HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: {key}\r\n")
+}
+
 #[test]
 fn what_may_not_be_asked_for_is_not_passed_on() {
     let lab = lab();
@@ -63,6 +68,9 @@ fn what_may_not_be_asked_for_is_not_passed_on() {
             "GET /a HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: a\r\n".into(),
             "",
         ),
+        ("a key of 17 bytes", websocket_with("dGhlIHNhbXBsZSBub25jZSE="), ""),
+        ("a key of 18 bytes", websocket_with("dGhlIHNhbXBsZSBub25jZSEh"), ""),
+        ("a key in another alphabet", websocket_with("dGhlIHNhbXBsZSBub25jZ-=="), ""),
         ("POST", format!("POST /a HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n{key}\r\n"), ""),
         (
             "a length",
