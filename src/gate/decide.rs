@@ -4,13 +4,14 @@ use smallvec::SmallVec;
 
 use super::ban;
 use super::budget::listed;
+use super::candidate::{Candidate, Holding};
 use super::case::{Case, Cases};
 use super::charge::charge_all;
 use super::delay::{Decided as Limited, Delayed, is_late};
 use super::identify::{Asked, Whos, identify};
 use super::outcome::{pass, refusal, wake_behind};
 use super::room::Size;
-use super::wait::{Candidate, Holding, Item, Waiting};
+use super::wait::{Item, Waiting};
 use super::{Cause, Gate, LimitState, Live, Pass, Refusal, Unidentified, Unkeyed};
 use crate::limit::{Key, Retry};
 use crate::policy::key::{KeyPart, Who};

@@ -11,10 +11,11 @@ use http::{HeaderName, HeaderValue, Method};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use super::candidate::Candidate;
 use super::case::{Case, Cases};
 use super::decide::{Asker, denying, holding};
 use super::delay::is_late;
-use super::wait::{Candidate, UNKNOWN_NS};
+use super::wait::UNKNOWN_NS;
 use super::{Cause, Gate, Live, Shut, Unidentified, Why};
 use crate::limit::{Algorithm, Decision, Retry};
 use crate::policy::key::Who;

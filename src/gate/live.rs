@@ -11,7 +11,7 @@ use super::journal::Journal;
 use super::line::Line;
 use super::refused::RefusedKeys;
 use super::room::Size;
-use crate::limit::Key;
+use crate::limit::{BACKDATE_NS_MAX, Key};
 use crate::policy::jwt::Claimed;
 use crate::policy::key::KeySecret;
 use crate::policy::{Applied, Facts, Limit, Policy, Variant};
@@ -186,17 +186,19 @@ impl Gate {
     /// Forgets what is as good as new, and publishes how many keys are left. For a thread without requests.
     pub fn sweep(&self) {
         let now = self.clock.now();
+        // A waiting request may still be decided as of this instant.
+        let earliest = now.saturating_sub_ns(BACKDATE_NS_MAX);
         let states: Vec<_> =
             self.states.lock().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect();
         for state in states {
-            let idle = state.table.sweep(now);
+            let idle = state.table.sweep(earliest);
             state.metrics.evicted_idle.inc_by(idle as u64);
             state.bans.sweep(now);
             state.refused.age(now);
             state.publish();
         }
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_idle = |state: &LimitState| state.table.is_idle(now) && state.bans.is_empty();
+        let is_idle = |state: &LimitState| state.table.is_idle(earliest) && state.bans.is_empty();
         known.retain(|_, state| state.rule.load().is_some() || !is_idle(state));
     }
 

@@ -6,6 +6,7 @@
 mod access;
 mod ban;
 mod budget;
+mod candidate;
 mod case;
 mod charge;
 mod decide;

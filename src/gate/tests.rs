@@ -9,6 +9,7 @@ mod hold;
 mod journal;
 mod keep;
 mod named;
+mod rate;
 mod refused;
 mod spend;
 mod stages;
@@ -92,8 +93,12 @@ fn policy(limits: Vec<Limit>, identities: Vec<Identity>) -> Policy {
 }
 
 fn new_gate() -> &'static Gate {
+    gate_of(Clock::start())
+}
+
+fn gate_of(clock: Clock) -> &'static Gate {
     let metrics = Arc::new(Metrics::new("0", "test").unwrap());
-    Box::leak(Box::new(Gate::new(Clock::start(), [7; 16], metrics)))
+    Box::leak(Box::new(Gate::new(clock, [7; 16], metrics)))
 }
 
 fn install(gate: &Gate, limits: impl IntoIterator<Item = Limit>, caps: HoldCaps) -> &'static Live {

@@ -1,8 +1,9 @@
 //! A request that waits for its turn.
 //!
 //! It stands in the queue of one key: that of the limit it must wait longest for. The front of a queue
-//! sleeps until the instant at which it could pass, tests all of its limits again, and is charged by all or
-//! by none. If another limit is what stops it then, it moves to that one's queue at the rank it arrived with.
+//! sleeps until the instant at which it could pass, its slot, tests all of its limits again, and is charged by all or
+//! by none. It is charged as of its slot, not of its wake-up, which is always later: so late timers cost no capacity,
+//! and waiters whose slots have passed are released one after another without a timer. If another limit is what stops it then, it moves to that one's queue at the rank it arrived with.
 //!
 //! When it moves to the front of a queue that is no slower, it keeps its turn in the one it comes from: else
 //! two busy limits that come free in turn could starve it. It never keeps a turn while it waits in a slower
@@ -11,7 +12,6 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 use tokio::sync::Notify;
@@ -20,15 +20,14 @@ use tokio::time::sleep_until;
 use super::ban;
 use super::case;
 use super::delay::{Decided as Limited, Delayed, is_late};
-use super::hold::{Backlog, Rank};
+use super::hold::Rank;
 use super::live::Newest;
 use super::outcome::{pass, refusal, wake_behind};
-use super::room::{Reserved, Size};
-use super::{Cause, Gate, HoldCaps, LimitState, Pass, Refusal};
-use crate::limit::{Key, Retry};
-use crate::policy::{HoldRule, Limit, Mode, Variant};
+use super::room::Reserved;
+use super::{Cause, Gate, LimitState, Pass, Refusal};
+use crate::limit::{BACKDATE_NS_MAX, Key, Retry};
+use crate::policy::{Limit, Mode, Variant};
 use crate::store::{self, Charge, Outcome, Outcomes};
-use crate::telemetry::Decided;
 use crate::time::Timestamp;
 
 /// One budget that a waiting request needs.
@@ -42,130 +41,21 @@ pub(super) struct Item<'l> {
 /// A request in a queue.
 #[derive(Debug)]
 pub struct Waiting<'l> {
-    gate: &'l Gate,
-    items: SmallVec<[Item<'l>; 4]>,
-    /// The plan that it has, if a limit asked for it.
-    plan: Option<Box<str>>,
-    /// The item in whose queue it stands.
-    place: usize,
-    /// Items in whose queues it keeps its turn meanwhile.
-    kept: SmallVec<[usize; 2]>,
-    rank: Rank,
-    wake: Arc<Notify>,
-    reserved: RefCell<Option<Reserved<'l>>>,
-    since: Timestamp,
-    deadline: Option<Timestamp>,
-    /// The limit that made it wait first.
-    held_by: &'l Arc<LimitState>,
-}
-
-/// A request that would wait, with what it needs to join a queue.
-pub(super) struct Candidate<'l> {
     pub(super) gate: &'l Gate,
-    pub(super) caps: HoldCaps,
     pub(super) items: SmallVec<[Item<'l>; 4]>,
+    /// The plan that it has, if a limit asked for it.
     pub(super) plan: Option<Box<str>>,
-    pub(super) size: Size,
-    pub(super) now: Timestamp,
-}
-
-/// A limit that denies a candidate and would let it wait.
-#[derive(Clone, Copy)]
-pub(super) struct Holding<'l> {
+    /// The item in whose queue it stands.
     pub(super) place: usize,
-    pub(super) state: &'l Arc<LimitState>,
-    pub(super) charge: Charge<'l>,
-    pub(super) rule: HoldRule,
-}
-
-impl Holding<'_> {
-    /// The wait behind so many units, in nanoseconds; [`UNKNOWN_NS`] if it ends with another request.
-    fn expected_ns(&self, ahead: u64, now: Timestamp) -> u64 {
-        expected_ns(&self.charge, ahead, now)
-    }
-
-    /// Whether one may wait behind `backlog`, and how long that is.
-    fn agrees(
-        &self,
-        backlog: Backlog,
-        expected_ns: u64,
-        max_wait_ns: Option<u64>,
-        now: Timestamp,
-    ) -> Result<u64, (Cause, u64)> {
-        let expected_ns = expected_ns.max(self.expected_ns(backlog.units, now));
-        if backlog.waiting >= self.rule.max_waiting {
-            return Err((Cause::QueueFull, expected_ns));
-        }
-        // A wait that nobody knows ends when it has lasted too long.
-        if max_wait_ns.is_some_and(|max| expected_ns > max && expected_ns != UNKNOWN_NS) {
-            return Err((Cause::WaitTooLong, expected_ns));
-        }
-        Ok(expected_ns)
-    }
-}
-
-/// The shortest of the waits that are allowed.
-fn max_wait_ns(holding: &[Holding<'_>]) -> Option<u64> {
-    holding.iter().filter_map(|one| one.rule.max_wait_ns).min()
-}
-
-impl<'l> Candidate<'l> {
-    /// The wait that it would have, or why it would have none; as [`Candidate::join`] decides, without joining.
-    pub(super) fn foresee(&self, holding: &[Holding<'l>]) -> Result<u64, (Cause, u64)> {
-        let Some((expected_ns, longest)) = self.longest(holding) else { return Err((Cause::Limit, 0)) };
-        if self.gate.is_closed() {
-            return Err((Cause::ShuttingDown, expected_ns));
-        }
-        if !self.gate.has_room(self.size, self.caps) {
-            return Err((Cause::QueueFull, expected_ns));
-        }
-        let backlog = longest.state.line.backlog(longest.charge.key);
-        longest.agrees(backlog, expected_ns, max_wait_ns(holding), self.now)
-    }
-
-    /// The limit with the longest wait, and how long that is in nanoseconds.
-    fn longest<'h>(&self, holding: &'h [Holding<'l>]) -> Option<(u64, &'h Holding<'l>)> {
-        let expected = |one: &Holding<'_>| one.expected_ns(one.state.line.backlog(one.charge.key).units, self.now);
-        holding.iter().map(|one| (expected(one), one)).max_by_key(|(ns, _)| *ns)
-    }
-
-    /// Joins the queue of the limit with the longest wait; if it may not, says why and how long it would have been.
-    pub(super) fn join(self, holding: &[Holding<'l>]) -> Result<Waiting<'l>, (Cause, u64)> {
-        let now = self.now;
-        let Some((expected_ns, longest)) = self.longest(holding) else { return Err((Cause::Limit, 0)) };
-        if self.gate.is_closed() {
-            return Err((Cause::ShuttingDown, expected_ns));
-        }
-        let max_wait_ns = max_wait_ns(holding);
-        let Some(reserved) = self.gate.reserve(self.size, self.caps) else {
-            self.gate.metrics.hold_overflow.inc();
-            return Err((Cause::QueueFull, expected_ns));
-        };
-        let rank = self.gate.ranks.fetch_add(1, Ordering::Relaxed);
-        let wake = Arc::new(Notify::new());
-        longest.state.line.join(longest.charge.key, rank, longest.charge.cost, &wake, |backlog| {
-            let agreed = longest.agrees(backlog, expected_ns, max_wait_ns, now);
-            if matches!(agreed, Err((Cause::QueueFull, _))) {
-                self.gate.metrics.hold_overflow.inc();
-            }
-            agreed.map(|_| ())
-        })?;
-        longest.state.metrics.cells.count(Decided::Held);
-        longest.state.metrics.held_now.inc();
-        Ok(Waiting {
-            gate: self.gate,
-            items: self.items,
-            plan: self.plan,
-            place: longest.place,
-            kept: SmallVec::new(),
-            rank,
-            wake,
-            reserved: RefCell::new(Some(reserved)),
-            since: now,
-            deadline: max_wait_ns.map(|ns| now.saturating_add_ns(ns)),
-            held_by: longest.state,
-        })
-    }
+    /// Items in whose queues it keeps its turn meanwhile.
+    pub(super) kept: SmallVec<[usize; 2]>,
+    pub(super) rank: Rank,
+    pub(super) wake: Arc<Notify>,
+    pub(super) reserved: RefCell<Option<Reserved<'l>>>,
+    pub(super) since: Timestamp,
+    pub(super) max_wait_ns: Option<u64>,
+    /// The limit that made it wait first.
+    pub(super) held_by: &'l Arc<LimitState>,
 }
 
 /// What a test of all limits found.
@@ -213,11 +103,13 @@ impl<'l> Waiting<'l> {
                 }
                 Test::Refused(refusal) => return Err(refusal),
                 Test::Blocked { place, .. } if place != self.place => self.move_to(place),
-                Test::Blocked { .. } if self.deadline.is_some_and(|deadline| deadline <= now) => {
-                    return Err(self.refuse(Cause::WaitTooLong, now));
-                }
                 Test::Blocked { until, .. } => {
-                    let until = until.into_iter().chain(self.deadline).min().unwrap_or(now);
+                    let until = until.unwrap_or(now);
+                    let deadline = self.deadline_before(until);
+                    if deadline.is_some_and(|deadline| deadline <= now) {
+                        return Err(self.refuse(Cause::WaitTooLong, now));
+                    }
+                    let until = deadline.unwrap_or(until);
                     tokio::select! {
                         () = sleep_until(self.gate.clock.instant(until)) => {}
                         () = self.wake.notified() => {}
@@ -225,6 +117,15 @@ impl<'l> Waiting<'l> {
                 }
             }
         }
+    }
+
+    /// When it has waited too long, if it would wait until `slot`. It is not refused for a delay that is small beside
+    /// its `max_wait`: it was accepted for a shorter wait, so the delay is Weir's own.
+    fn deadline_before(&self, slot: Timestamp) -> Option<Timestamp> {
+        let max_ns = self.max_wait_ns?;
+        let delay_ns = (max_ns / 10).saturating_add(BACKDATE_NS_MAX);
+        let deadline = self.since.saturating_add_ns(max_ns);
+        (deadline.saturating_add_ns(delay_ns) < slot).then_some(deadline)
     }
 
     /// Tests all limits as they are now and, if they admit, charges them.
@@ -237,22 +138,18 @@ impl<'l> Waiting<'l> {
         if let Some(refusal) = ban::refusal(banned) {
             return Test::Refused(refusal);
         }
-        let older = rules.iter().find(|(place, limit)| {
-            let item = self.items[*place];
-            *place != self.place
-                && limit.mode == Mode::Enforce
-                && limit.on_limit.is_hold()
-                && item.state.line.has_older(item.key, self.rank)
-        });
-        if let Some((place, _)) = older {
-            return Test::Blocked { place: *place, until: None };
+        if let Some(place) = self.behind(&rules) {
+            return Test::Blocked { place, until: None };
         }
         let charges = rules.iter().map(|(place, limit)| self.charge(*place, limit));
         // Looking first: a charge that is taken back at once may keep others from their turn.
         let mut outcomes: Outcomes = charges.clone().map(|charge| store::peek(&charge, now)).collect();
         let would_pass =
             charges.clone().zip(&outcomes).all(|(charge, outcome)| outcome.is_admitted() || !charge.enforced);
-        if would_pass && store::admit(charges.clone(), now, &mut outcomes) {
+        let earliest = now.saturating_sub_ns(BACKDATE_NS_MAX).max(self.since);
+        let as_of = if would_pass { store::slot(charges.clone(), earliest, now) } else { now };
+        let mut admit = |at| store::admit(charges.clone(), at, &mut outcomes);
+        if would_pass && (admit(as_of) || as_of < now && admit(now)) {
             let is_slow = rules.iter().zip(&outcomes).any(|((_, limit), outcome)| is_late(limit, outcome));
             let charged = rules.iter().zip(charges).zip(outcomes);
             if is_slow {
@@ -269,7 +166,9 @@ impl<'l> Waiting<'l> {
                 let state = self.items[*place].state;
                 (state, limit_of(limit), charge, outcome)
             });
-            return Test::Admitted(Box::new(pass(charged, now)));
+            let mut pass = Box::new(pass(charged, now));
+            pass.standing.iter_mut().for_each(|standing| standing.at = as_of);
+            return Test::Admitted(pass);
         }
         let cases = rules
             .iter()
@@ -296,6 +195,18 @@ impl<'l> Waiting<'l> {
         let denials =
             denials.map(|(place, limit, charge, outcome)| (self.items[place].state, limit_of(limit), charge, outcome));
         Test::Refused(refusal(denials, now, Cause::Limit, None))
+    }
+
+    /// The place of another of its limits in whose queue an older request waits.
+    fn behind(&self, rules: &[(usize, Arc<Newest>)]) -> Option<usize> {
+        let has_older = |(place, limit): &&(usize, Arc<Newest>)| {
+            let item = self.items[*place];
+            *place != self.place
+                && limit.mode == Mode::Enforce
+                && limit.on_limit.is_hold()
+                && item.state.line.has_older(item.key, self.rank)
+        };
+        rules.iter().find(has_older).map(|(place, _)| *place)
     }
 
     /// The limits as the newest policy has them, by place; those that are gone or off stop nobody.
@@ -369,7 +280,7 @@ fn limit_of(newest: &Newest) -> &Limit {
 pub(super) const UNKNOWN_NS: u64 = u64::MAX;
 
 /// How long `charge` has to wait behind `ahead` units, in nanoseconds, or [`UNKNOWN_NS`].
-fn expected_ns(charge: &Charge<'_>, ahead: u64, now: Timestamp) -> u64 {
+pub(super) fn expected_ns(charge: &Charge<'_>, ahead: u64, now: Timestamp) -> u64 {
     match charge.table.wait(charge.key, charge.rule, ahead, charge.cost, now) {
         Retry::AfterNs(ns) => ns,
         Retry::Never => UNKNOWN_NS - 1,

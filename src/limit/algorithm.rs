@@ -165,6 +165,17 @@ impl Algorithm {
         }
     }
 
+    /// The earliest instant, from `earliest` on, as of which a request that passes at `now` may be charged: never in a
+    /// window that has ended.
+    pub fn chargeable_from(&self, earliest: Timestamp, now: Timestamp) -> Timestamp {
+        match self {
+            Self::FixedWindow(rule) => rule.first_in_window(earliest, now),
+            Self::SubWindow(rule) => rule.first_in_window(earliest, now),
+            Self::Several(rules) => rules.iter().fold(earliest, |from, rule| rule.chargeable_from(from, now)),
+            _ => earliest,
+        }
+    }
+
     /// The period of the rate, in nanoseconds; of several rates, of the one with the smallest capacity. None for
     /// [`Algorithm::Concurrency`].
     #[inline]

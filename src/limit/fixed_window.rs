@@ -93,6 +93,14 @@ impl Rule {
         }
     }
 
+    /// The earliest instant that is not before `earliest` and lies in the calendar's window of `now`. A window that begins
+    /// with a request has no such bound: it is dated as that request is.
+    pub(super) fn first_in_window(&self, earliest: Timestamp, now: Timestamp) -> Timestamp {
+        let Windows::Calendar(calendar) = &self.windows else { return earliest };
+        let ends = |at: &Timestamp| Some(calendar.end(*at)).filter(|end| *end <= now);
+        std::iter::successors(Some(earliest), ends).last().unwrap_or(now)
+    }
+
     const fn kind(&self) -> u64 {
         match &self.windows {
             Windows::FromFirst(period_ns) => *period_ns,

@@ -7,7 +7,8 @@
 //! As a queue it **shapes**: requests pass one after another, each once the one before has run out. `burst` is
 //! then how many units may queue ([`Rule::fits`]); who queues is the gate's concern. Bound: a request that took
 //! `c` units is followed by the next no sooner than `c * interval` later, so in any span of length `w` the
-//! requests but the last take at most `w / interval` units.
+//! requests but the last take at most `w / interval` units. Slots are that far apart; a request may pass up to
+//! [`BACKDATE_NS_MAX`](super::BACKDATE_NS_MAX) after its slot, which delays none behind it.
 
 use super::packed::{Packed, Unpacker};
 use super::{Decision, Quota, Retry, state, token_bucket};

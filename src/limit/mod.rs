@@ -40,6 +40,14 @@ pub use state::State;
 
 use crate::time::Timestamp;
 
+/// The most by which the charge of a waiting request may be dated back, in nanoseconds.
+///
+/// A timer fires after its instant, and a task runs after it is woken. A request that waited is therefore decided as of
+/// the instant at which it could pass, if that is not longer ago than this; else the delay would be lost to the rate,
+/// once for each request of a queue. So the bound of an algorithm for spans of length `w` becomes its bound for spans
+/// of `w + BACKDATE_NS_MAX`. Decisions of other requests are never dated back.
+pub const BACKDATE_NS_MAX: u64 = 10_000_000;
+
 /// When a denied request could pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Retry {
@@ -82,4 +90,4 @@ impl Decision {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -3,8 +3,9 @@
 //! Bound: at most `count` units in any span shorter than `period`, and no sharper one can be had.
 //!
 //! Memory: 16 bytes for each instant at which something was charged within the last `period`, so at most
-//! `16 * count` for a key (twice that while its log grows). Refused requests are not stored. An admission takes
-//! amortised constant time; a refusal looks at as many entries as must expire, at most `cost`.
+//! `16 * count` for a key (twice that while its log grows). What expired within the last [`BACKDATE_NS_MAX`] stays as
+//! well, because a waiting request may be decided as of an instant before. Refused requests are not stored. An admission
+//! looks at the entries that have expired and stay; a refusal also at as many as must expire, at most `cost`.
 
 use std::collections::VecDeque;
 
@@ -12,7 +13,7 @@ use bytes::BufMut;
 
 use super::packed::{Packed, Unpacker, put_instant};
 use super::state::{self, settled};
-use super::{Allowance, Decision, QuotaError, Rate, Retry};
+use super::{Allowance, BACKDATE_NS_MAX, Decision, QuotaError, Rate, Retry};
 use crate::time::Timestamp;
 
 /// The most units that a log may have to count: 16 MB for one key.
@@ -50,7 +51,8 @@ impl Rule {
 pub struct State {
     /// In order of time; an instant that comes after a later one counts as that.
     log: VecDeque<Entry>,
-    used: u64,
+    /// Units of all entries, also of those that have expired and stay.
+    logged: u64,
     period_ns: u64,
 }
 
@@ -76,13 +78,13 @@ impl State {
     }
 
     fn used(&self, rule: &Rule, now: Timestamp) -> u64 {
-        self.used - self.expired(rule, now).1
+        self.logged - self.expired(rule, now).1
     }
 
     /// When at most `most` units are used, if nothing is charged meanwhile.
     fn falls_to(&self, most: u64, rule: &Rule, now: Timestamp) -> u64 {
         let (expired, units) = self.expired(rule, now);
-        let mut used = self.used - units;
+        let mut used = self.logged - units;
         let mut at = now;
         for entry in self.log.iter().skip(expired) {
             if used <= most {
@@ -95,7 +97,7 @@ impl State {
     }
 
     fn push(&mut self, units: u64, now: Timestamp) {
-        self.used += units;
+        self.logged += units;
         match self.log.back_mut() {
             _ if units == 0 => {}
             Some(last) if last.at >= now => last.units += units,
@@ -103,15 +105,16 @@ impl State {
         }
     }
 
-    /// Takes `units` from an entry, and the entry with its last unit.
-    fn take(&mut self, index: usize, units: u64) {
-        let Some(entry) = self.log.get_mut(index) else { return };
+    /// Takes up to `units` from an entry, and the entry with its last unit; returns how many.
+    fn take(&mut self, index: usize, units: u64) -> u64 {
+        let Some(entry) = self.log.get_mut(index) else { return units };
         let taken = units.min(entry.units);
         entry.units -= taken;
-        self.used -= taken;
+        self.logged -= taken;
         if entry.units == 0 {
             self.log.remove(index);
         }
+        taken
     }
 }
 
@@ -120,14 +123,16 @@ impl state::State for State {
     type Receipt = Receipt;
 
     fn fresh(rule: &Rule) -> Self {
-        Self { log: VecDeque::new(), used: 0, period_ns: rule.period_ns }
+        Self { log: VecDeque::new(), logged: 0, period_ns: rule.period_ns }
     }
 
     fn adopt(&mut self, rule: &Rule, now: Timestamp) {
-        let (entries, units) = self.expired(rule, now);
+        // Under another period, what has expired must not count again.
+        let is_same = self.period_ns == rule.period_ns;
+        let (entries, units) = self.expired(rule, if is_same { now.saturating_sub_ns(BACKDATE_NS_MAX) } else { now });
         self.period_ns = rule.period_ns;
         self.log.drain(..entries);
-        self.used -= units;
+        self.logged -= units;
     }
 
     fn admit(&mut self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
@@ -182,10 +187,12 @@ impl state::State for State {
     /// What is given back is the newest.
     fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) {
         self.adopt(rule, now);
-        let target = settled(self.used, extra, rule.count, max_debt);
-        self.push(target.saturating_sub(self.used), now);
-        while self.used > target {
-            self.take(self.log.len() - 1, self.used - target);
+        let used = self.used(rule, now);
+        let target = settled(used, extra, rule.count, max_debt);
+        self.push(target.saturating_sub(used), now);
+        let mut surplus = used.saturating_sub(target);
+        while surplus > 0 {
+            surplus -= self.take(self.log.len() - 1, surplus);
         }
     }
 
@@ -212,16 +219,16 @@ impl Packed for State {
     fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
         let period_ns = from.u64()?;
         let mut log: VecDeque<Entry> = VecDeque::new();
-        let mut used: u64 = 0;
+        let mut logged: u64 = 0;
         for _ in 0..from.u32()? {
             let entry = Entry { at: from.instant()?, units: from.u64()? };
             if entry.units == 0 || log.back().is_some_and(|last| last.at > entry.at) {
                 return None;
             }
-            used = used.checked_add(entry.units)?;
+            logged = logged.checked_add(entry.units)?;
             log.push_back(entry);
         }
-        Some(Self { log, used, period_ns })
+        Some(Self { log, logged, period_ns })
     }
 }
 

@@ -64,6 +64,11 @@ impl State {
         Self { began: now.saturating_sub_ns(now.as_ns() % period_ns), last: 0, this: used, period_ns }
     }
 
+    /// Nanoseconds until its window begins.
+    fn early_ns(&self, now: Timestamp) -> u64 {
+        self.began.ns_since(now)
+    }
+
     fn elapsed_ns(&self, now: Timestamp) -> u64 {
         now.ns_since(self.began)
     }
@@ -76,15 +81,15 @@ impl State {
 
     /// Nanoseconds until `cost`, which is at most `count`, has room beside the estimate.
     fn retry_ns(&self, count: u64, cost: u64, now: Timestamp) -> u64 {
-        let elapsed_ns = self.elapsed_ns(now);
+        let (elapsed_ns, early_ns) = (self.elapsed_ns(now), self.early_ns(now));
         if let Some(room) = (count - cost).checked_sub(self.this) {
-            return fades_at(self.last, room, self.period_ns).saturating_sub(elapsed_ns);
+            return early_ns + fades_at(self.last, room, self.period_ns).saturating_sub(elapsed_ns);
         }
-        self.period_ns - elapsed_ns + fades_at(self.this, count - cost, self.period_ns)
+        early_ns + self.period_ns - elapsed_ns + fades_at(self.this, count - cost, self.period_ns)
     }
 
     fn reset_after_ns(&self, now: Timestamp) -> u64 {
-        self.idle_after_ns().map_or(0, |ns| ns - self.elapsed_ns(now))
+        self.idle_after_ns().map_or(0, |ns| self.early_ns(now) + ns - self.elapsed_ns(now))
     }
 
     fn idle_after_ns(&self) -> Option<u64> {
@@ -124,12 +129,15 @@ impl state::State for State {
         Self { began: Timestamp::ZERO, last: 0, this: 0, period_ns: rule.period_ns() }
     }
 
+    /// Stays in its window: a waiting request may yet be charged as of an instant of it.
     fn adopt(&mut self, rule: &Allowance, now: Timestamp) {
-        *self = self.rolled(rule, now);
+        if self.period_ns != rule.period_ns() {
+            *self = self.adopted(rule, now);
+        }
     }
 
     fn admit(&mut self, rule: &Allowance, cost: u64, now: Timestamp) -> Decision {
-        self.adopt(rule, now);
+        *self = self.rolled(rule, now);
         let decision = decide(self, rule, cost, now);
         if decision.is_admitted() {
             self.this += cost;
@@ -176,7 +184,7 @@ impl state::State for State {
 
     /// Exact, at any time and in any order; a charge made under another period gets nothing.
     fn refund(&mut self, rule: &Allowance, receipt: &Receipt, now: Timestamp) {
-        self.adopt(rule, now);
+        *self = self.rolled(rule, now);
         if receipt.period_ns != self.period_ns {
             return;
         }
@@ -189,7 +197,7 @@ impl state::State for State {
 
     /// What is given back is the newest.
     fn settle(&mut self, rule: &Allowance, extra: i64, max_debt: u64, now: Timestamp) {
-        self.adopt(rule, now);
+        *self = self.rolled(rule, now);
         if extra < 0 {
             let from_this = extra.unsigned_abs().min(self.this);
             self.this -= from_this;
@@ -209,7 +217,7 @@ impl state::State for State {
     }
 }
 
-/// `state` is as it is at `now`.
+/// `state` is as it is at `now`; an instant before its window counts as the beginning of that.
 fn decide(state: &State, rule: &Allowance, cost: u64, now: Timestamp) -> Decision {
     let free = rule.count().saturating_sub(state.used(now));
     if cost <= free {

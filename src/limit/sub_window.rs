@@ -55,6 +55,11 @@ impl Rule {
         self.sub_ns * self.n
     }
 
+    /// The earliest instant that is not before `earliest` and lies in the sub-window of `now`.
+    pub(super) fn first_in_window(&self, earliest: Timestamp, now: Timestamp) -> Timestamp {
+        earliest.max(now.saturating_sub_ns(now.as_ns() % self.sub_ns))
+    }
+
     /// Sub-windows in a period.
     pub const fn sub_windows(&self) -> u64 {
         self.n

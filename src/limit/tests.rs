@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
 
 mod packed;
-mod properties;
+pub(crate) mod properties;
 mod refunds;
 mod vectors;
 
@@ -15,7 +15,7 @@ use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
 use crate::time::Timestamp;
 
 /// Midnight in UTC, 2023-11-14.
-pub(in crate::limit) const START_NS: u64 = 1_699_920_000_000_000_000;
+pub(crate) const START_NS: u64 = 1_699_920_000_000_000_000;
 
 pub(in crate::limit) fn ns(text: &str) -> u64 {
     let duration: Duration = humantime::parse_duration(text).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -38,7 +38,7 @@ pub(in crate::limit) fn rate(text: &str) -> Rate {
 }
 
 /// The limits of a test, as rows write them; several are joined by `+`.
-pub(in crate::limit) fn algorithm(text: &str) -> Algorithm {
+pub(crate) fn algorithm(text: &str) -> Algorithm {
     if text.contains('+') {
         return Algorithm::Several(text.split('+').map(algorithm).collect());
     }

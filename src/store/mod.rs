@@ -25,7 +25,7 @@ pub use crowd::{Crowd, Share};
 pub use table::{Known, Outcome, Receipt, Table};
 pub use tokens::{MAX_TOKEN_AGE_NS, TokenCache};
 
-use crate::limit::{Algorithm, Key};
+use crate::limit::{Algorithm, Key, Retry};
 use crate::time::Timestamp;
 
 /// What one limit would take for one request.
@@ -76,6 +76,18 @@ fn give_back<'t>(charges: impl Iterator<Item = Charge<'t>> + Clone, now: Timesta
 /// What a charge would be told at `now`; nothing is charged.
 pub fn peek(charge: &Charge<'_>, now: Timestamp) -> Outcome {
     charge.table.peek(charge.key, charge.rule, charge.cost, now).into()
+}
+
+/// The first instant from `earliest` to `now` as of which every enforced charge admits, for charges that all admit at
+/// `now`; no charge falls into a window that has ended by then.
+pub fn slot<'t>(charges: impl Iterator<Item = Charge<'t>> + Clone, earliest: Timestamp, now: Timestamp) -> Timestamp {
+    let from = charges.clone().fold(earliest, |from, charge| charge.rule.chargeable_from(from, now));
+    let denials = charges.filter(|charge| charge.enforced).filter_map(|charge| peek(&charge, from).decision.denied);
+    match denials.max() {
+        None => from,
+        Some(Retry::AfterNs(ns)) => from.saturating_add_ns(ns).min(now),
+        Some(Retry::Never) => now,
+    }
 }
 
 #[cfg(test)]

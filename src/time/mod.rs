@@ -11,6 +11,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
+#[cfg(test)]
+mod late;
+
+#[cfg(test)]
+pub(crate) use late::Lateness;
+
 /// Nanoseconds since the unix epoch, monotonic within a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
@@ -60,6 +66,9 @@ impl Timestamp {
 pub struct Clock {
     unix_ns_at_start: u64,
     start: Instant,
+    /// By how much timers are armed too late; not at all by default.
+    #[cfg(test)]
+    lateness: Option<&'static Lateness>,
 }
 
 impl Clock {
@@ -68,7 +77,12 @@ impl Clock {
     /// It reads tokio's clock, so it stands still inside a runtime whose time is paused.
     pub fn start() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        Self { unix_ns_at_start: saturating_ns(unix), start: Instant::now() }
+        Self {
+            unix_ns_at_start: saturating_ns(unix),
+            start: Instant::now(),
+            #[cfg(test)]
+            lateness: None,
+        }
     }
 
     /// The present.
@@ -84,6 +98,8 @@ impl Clock {
 
     /// The instant of a timestamp, for arming a timer; one before the clock's start gives the start.
     pub fn instant(&self, at: Timestamp) -> Instant {
+        #[cfg(test)]
+        let at = at.saturating_add_ns(self.lateness.map_or(0, Lateness::next_ns));
         let since_start = Duration::from_nanos(at.0.saturating_sub(self.unix_ns_at_start));
         self.start.checked_add(since_start).unwrap_or_else(|| self.start + FAR_FUTURE)
     }

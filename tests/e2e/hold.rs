@@ -75,6 +75,22 @@ fn the_line_is_served_in_order_of_arrival() {
     assert_eq!(upstream.targets(), ["/0", "/1", "/2", "/3", "/4"]);
 }
 
+#[test]
+fn requests_that_come_at_once_pass_at_the_rate() {
+    const COUNT: u32 = 270;
+    for algorithm in ["algorithm = \"leaky_bucket\"", "burst = 1"] {
+        let upstream = Upstream::start();
+        let limit = one_per("1ms", "max_wait = \"1s\"").replace("1/1ms", "300/s");
+        let weir = Weir::start(&upstream, &format!("{limit}{algorithm}\n"));
+        let began = Instant::now();
+        let mut clients: Vec<_> = (0..COUNT).map(|number| ask(&weir, &format!("/{number}"))).collect();
+        let statuses = clients.iter_mut().map(|client| client.answer().status);
+        assert_eq!(statuses.filter(|status| *status == 200).count(), COUNT as usize, "{algorithm}");
+        // A slot may be dated back by at most 10 ms.
+        assert!(began.elapsed() >= Duration::from_secs(1) * (COUNT - 4) / 300, "{algorithm}: too early");
+    }
+}
+
 /// One waits, another behind it; the first leaves and the second takes its turn.
 fn moves_up(wait: impl FnOnce(SocketAddr) -> Client, leave: impl FnOnce(Client)) {
     let upstream = Upstream::start();

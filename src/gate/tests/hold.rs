@@ -29,7 +29,7 @@ async fn first_come_first_served_at_exact_instants() {
         "
         # instants between milliseconds: late by less than one, never early, and not adding up
         limit a 3 1s 2 hold=forever
-        # ... but a burst of 1 cannot make up for it: it counts from when the one before passed
+        # also with a burst of 1, which nothing is left of: each counts from the slot of the one before
         limit b 3 1s 1 hold=forever
         0ms ask a0 a=k
         0ms ask a1 a=k
@@ -47,8 +47,8 @@ async fn first_come_first_served_at_exact_instants() {
         > 1000000002ns  a4 pass
         > 0ms           b1 pass
         > 333333334ns   b2 pass
-        > 667333334ns   b3 pass
-        > 1001333334ns  b4 pass
+        > 666666668ns   b3 pass
+        > 1000000002ns  b4 pass
         ",
     )
     .await;
@@ -220,6 +220,24 @@ async fn who_would_wait_too_long_knows_at_once() {
         ",
     )
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_delay_past_the_deadline_refuses_nobody() {
+    // A reload at half of the wait stands for a delay of Weir's own: r2 has 500 ms left, and its deadline is 1 s.
+    for (interval, told) in [("1100ms", "1050ms r2 pass"), ("1300ms", "1s r2 WaitTooLong 150ms")] {
+        check(&format!(
+            "
+            limit a 1 1s 1 hold=1s
+            0s    ask r1 a=k
+            0s    ask r2 a=k
+            500ms limit a 1 {interval} 1 hold=1s
+            > 0s  r1 pass
+            > {told}
+            "
+        ))
+        .await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -177,6 +177,9 @@ async fn sweep_forgets_limits_that_are_gone_and_keys_that_are_idle() {
     assert_eq!(gate.states.lock().unwrap().len(), 1, "a key still owes something");
     tokio::time::advance(std::time::Duration::from_secs(1)).await;
     gate.sweep();
+    assert_eq!(live.states[0].metrics.evicted_idle.get(), 0, "a decision may still be dated back");
+    tokio::time::advance(std::time::Duration::from_nanos(crate::limit::BACKDATE_NS_MAX)).await;
+    gate.sweep();
     assert!(gate.states.lock().unwrap().is_empty());
     assert_eq!(live.states[0].metrics.evicted_idle.get(), 1);
     assert_eq!(live.states[0].metrics.keys.get(), 0);

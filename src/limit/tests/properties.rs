@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::START_NS;
 use crate::limit::state::State as _;
-use crate::limit::{Algorithm, Allowance, AnyState, Calendar, Quota, Rate, Retry, Unit};
+use crate::limit::{Algorithm, Allowance, AnyState, BACKDATE_NS_MAX, Calendar, Quota, Rate, Retry, Unit};
 use crate::limit::{fixed_window, leaky_bucket, sliding_log, sub_window};
 use crate::time::Timestamp;
 
@@ -55,7 +55,7 @@ fn of_kind(kind: usize) -> BoxedStrategy<Algorithm> {
 }
 
 /// One limit on time, of any algorithm.
-pub(super) fn singles() -> impl Strategy<Value = Algorithm> {
+pub(crate) fn singles() -> impl Strategy<Value = Algorithm> {
     (0..KINDS).prop_flat_map(of_kind)
 }
 
@@ -84,14 +84,14 @@ pub(super) fn tick_ns(rule: &Algorithm) -> u64 {
 }
 
 /// Requests: the ticks since the one before, and a cost.
-pub(super) type Trace = Vec<(u64, u64)>;
+pub(crate) type Trace = Vec<(u64, u64)>;
 
-pub(super) fn traces() -> impl Strategy<Value = Trace> {
+pub(crate) fn traces() -> impl Strategy<Value = Trace> {
     prop::collection::vec((prop_oneof![4 => Just(0_u64), 3 => 0_u64..8, 1 => 0_u64..80], 0_u64..6), 1..60)
 }
 
 /// The requests of a trace from `start` on.
-pub(super) fn instants(rule: &Algorithm, trace: &[(u64, u64)], start: Timestamp) -> Vec<(Timestamp, u64)> {
+pub(crate) fn instants(rule: &Algorithm, trace: &[(u64, u64)], start: Timestamp) -> Vec<(Timestamp, u64)> {
     let mut now = start;
     let each = |&(ticks, cost): &(u64, u64)| {
         now = now.saturating_add_ns(ticks * tick_ns(rule) + ticks % 3);
@@ -119,7 +119,7 @@ pub(super) fn after(rule: &Algorithm, trace: &[(u64, u64)], may_owe: bool) -> (A
 }
 
 /// The most that `rule` may admit in a span of `span_ns`, from the first request to the last.
-pub(super) fn bound(rule: &Algorithm, span_ns: u64) -> u64 {
+pub(crate) fn bound(rule: &Algorithm, span_ns: u64) -> u64 {
     let units = |count: u64, times: u64| count * times;
     match rule {
         Algorithm::TokenBucket(quota) | Algorithm::LeakyBucket(leaky_bucket::Rule { quota, .. }) => {
@@ -208,6 +208,28 @@ proptest! {
                 prop_assert!(state.peek(&rule, cost, now.saturating_add_ns(retry_ns)).is_admitted());
             }
             denied => prop_assert_eq!(denied, (cost > rule.capacity()).then_some(Retry::Never)),
+        }
+    }
+
+    #[test]
+    fn a_look_changes_no_decision_that_is_dated_back(
+        rule in algorithms(), trace in traces(), cost in 1_u64..5, later_ns in 0_u64..2 * BACKDATE_NS_MAX,
+        back_ns in 0..=BACKDATE_NS_MAX,
+    ) {
+        let (state, end) = after(&rule, &trace, true);
+        let now = end.saturating_add_ns(later_ns);
+        let as_of = now.saturating_sub_ns(back_ns).max(end);
+        let mut looked = state.clone();
+        looked.adopt(&rule, now);
+        looked.peek(&rule, cost, now);
+        prop_assert_eq!(looked.peek(&rule, cost, as_of), state.peek(&rule, cost, as_of));
+        // Nor does a charge let more pass before it.
+        if looked.admit(&rule, cost, now).is_admitted() {
+            let dated_back = looked.peek(&rule, cost, as_of);
+            prop_assert!(dated_back.remaining <= state.peek(&rule, 0, as_of).remaining);
+            if let Some(Retry::AfterNs(ns)) = dated_back.denied {
+                prop_assert!(looked.peek(&rule, cost, as_of.saturating_add_ns(ns)).is_admitted());
+            }
         }
     }
 

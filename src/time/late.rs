@@ -1,0 +1,35 @@
+//! For tests: timers that fire late, by random spans of time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Clock, Timestamp};
+
+/// Random spans of time from a seed.
+#[derive(Debug)]
+pub(crate) struct Lateness {
+    state: AtomicU64,
+    ns_max: u64,
+}
+
+impl Lateness {
+    /// The next span in nanoseconds, by the generator `SplitMix64`.
+    pub(super) fn next_ns(&self) -> u64 {
+        let mut bits = self.state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (bits ^ bits >> 31) % (self.ns_max + 1)
+    }
+}
+
+impl Clock {
+    /// A clock that starts at `date`, so that a test knows where windows of the calendar begin.
+    pub(crate) fn starting_at(date: Timestamp) -> Self {
+        Self { unix_ns_at_start: date.as_ns(), ..Self::start() }
+    }
+
+    /// A copy whose timers fire up to `ns_max` nanoseconds late, each by a span that follows from `seed`.
+    pub(crate) fn with_late_timers(self, seed: u64, ns_max: u64) -> Self {
+        let lateness = Box::leak(Box::new(Lateness { state: AtomicU64::new(seed), ns_max }));
+        Self { lateness: Some(lateness), ..self }
+    }
+}
