@@ -11,6 +11,7 @@ mod keep;
 mod named;
 mod rate;
 mod refused;
+mod settle;
 mod spend;
 mod stages;
 mod stress;

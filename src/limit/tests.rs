@@ -5,6 +5,7 @@
 mod packed;
 pub(crate) mod properties;
 mod refunds;
+mod several;
 mod vectors;
 
 use std::time::Duration;

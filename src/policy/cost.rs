@@ -101,3 +101,6 @@ fn number(text: &[u8]) -> Option<u64> {
     let digit = |number: u64, digit: &u8| number.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
     Some(text.iter().fold(0, digit))
 }
+
+#[cfg(test)]
+mod tests;

@@ -241,6 +241,7 @@ mod tests {
         assert_eq!(all("x-key"), [&b"1"[..], b"2"]);
         assert_eq!(all("host"), [b"a"]);
         assert!(all("x-kez").is_empty() && all("").is_empty());
+        assert!(!fields.is_empty() && FieldBuf::default().is_empty());
         let mut lines = Vec::new();
         fields.fields().write_lines(&mut lines, |name| name != b"x-kEY");
         assert_eq!(lines, b"Host: a\r\nX-Key: 1\r\nX-Keys: 3\r\nAccept: b, ,c\r\n");

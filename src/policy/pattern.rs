@@ -147,6 +147,9 @@ impl Segment {
 }
 
 #[cfg(test)]
+mod matching;
+
+#[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use proptest::prelude::*;

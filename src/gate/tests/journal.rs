@@ -78,6 +78,41 @@ async fn what_both_admit_is_owed() {
     assert_eq!(left(new, live, "a=x"), Some(0));
 }
 
+/// The plan of a charge is told too, so that the other gate charges by the same numbers.
+#[tokio::test(start_paused = true)]
+async fn a_charge_is_told_with_its_plan() {
+    let with_plans = || {
+        let usual = limit("a", 5, "1min", 5, OnLimit::Reject);
+        let of = |burst| limit("a", 1, "1h", burst, OnLimit::Reject).allowed.usual;
+        let plans = vec![("free".into(), Some(of(3))), ("premium".into(), Some(of(50))), ("all".into(), None)];
+        Limit { allowed: Allowed { plans, ..usual.allowed.clone() }, ..usual }
+    };
+    let (old, new) = (new_gate(), new_gate());
+    let (old_live, live) = (install(old, [with_plans()], CAPS), install(new, [with_plans()], CAPS));
+    let told = old.begin_telling();
+    for (words, plan, is_left) in [
+        (&["a=1"][..], None, 4),
+        (&["a=2", "x-plan=premium"], Some("premium"), 49),
+        (&["a=3", "x-plan=free"], Some("free"), 2),
+        (&["a=4", "x-plan=unknown"], None, 4),
+    ] {
+        let ask = |gate, live| match ask(gate, live, &headers(words)) {
+            Step::Pass(mut pass) => {
+                pass.charged.keep(true);
+                pass.standing.map(|standing| standing.remaining)
+            }
+            _ => None,
+        };
+        assert_eq!(ask(old, old_live), Some(is_left), "{words:?}");
+        let charge = told.try_recv().unwrap();
+        assert_eq!((charge.plan.as_deref(), charge.units), (plan, 1), "{words:?}");
+        new.charge_told(live, &charge);
+        assert_eq!(ask(new, live), Some(is_left - 1), "{words:?}");
+    }
+    left(old, old_live, "a=x");
+    assert_eq!(told.try_iter().count(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_unknown_or_in_flight_is_not_charged() {
     let in_flight = || {

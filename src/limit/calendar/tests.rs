@@ -73,6 +73,23 @@ fn end_after_counts_windows() {
     assert_eq!(seconds.end_after(first, 5000), first.saturating_add_ns(5_000_000_000_000));
 }
 
+/// Snapshots hold these numbers: a window is kept over a restart only if its calendar has the same one.
+#[test]
+fn equal_calendars_have_one_number() {
+    for (unit, every, zone, id) in [
+        (Unit::Millisecond, 1, "UTC", 0x683d_90a8_b232_48f4),
+        (Unit::Second, 1, "UTC", 0x6dd7_50b1_cd1b_5be5),
+        (Unit::Day, 1, "UTC", 0x33a3_5c84_af6c_cfa0),
+        (Unit::Day, 7, "UTC", 0x23ed_6f96_b78f_e572),
+        (Unit::Week, 1, "UTC", 0x393c_9c8d_ca55_0911),
+        (Unit::Month, 1, "Europe/Berlin", 0x3a0e_e97c_51e3_0b4f),
+        (Unit::Month, 1, "Asia/Tokyo", 0x8c4a_6cda_a67e_78ff),
+    ] {
+        let calendar = Calendar::new(unit, every, zone).unwrap();
+        assert_eq!((calendar.id(), calendar.clone().id()), (id, id), "{every} {unit:?} {zone}");
+    }
+}
+
 #[test]
 fn calendars_that_cannot_be() {
     let rows = [

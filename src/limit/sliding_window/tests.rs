@@ -28,6 +28,18 @@ fn last_window_fades() {
     );
 }
 
+/// 1024 windows are counted: one of 10, and 9 in each after it. The 1000 that are left count as 10 a window.
+#[test]
+fn a_long_queue_is_estimated() {
+    check(
+        "sliding_window 10/10s",
+        "
+          0s      wait 9216 1 10238888888889ns
+          0s      wait 10217 1 11240s
+        ",
+    );
+}
+
 #[test]
 fn refunds_count_as_their_window_does() {
     check(

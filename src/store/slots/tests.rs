@@ -1,6 +1,6 @@
 //! What is put in is found, whoever moves it about meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
@@ -89,6 +89,17 @@ fn as_many_groups_as_the_keys_need() {
     assert_eq!(groups(&slots), STRIPES_MIN);
     (0..10_000).for_each(|added| _ = count(&slots, key(added, false)));
     assert_eq!(groups(&slots), (10_000 * numerator).div_ceil(denominator * SLOTS));
+}
+
+/// The index of a group: each place has a group of its own, in no more memory than the places need.
+#[test]
+fn each_place_has_its_group() {
+    let slots = Slots::new(0);
+    let places = STRIPES_MIN * 8;
+    let groups: HashSet<_> = (0..places).map(|place| std::ptr::from_ref(slots.group(place))).collect();
+    assert_eq!(groups.len(), places);
+    let segments = slots.segments.iter().filter_map(|segment| Some(segment.get()?.len()));
+    assert_eq!(segments.collect::<Vec<_>>(), [STRIPES_MIN, STRIPES_MIN, 2 * STRIPES_MIN, 4 * STRIPES_MIN]);
 }
 
 /// Threads count the same keys while others come and go and somebody sweeps: no count is lost, none is made twice.

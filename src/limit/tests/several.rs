@@ -1,0 +1,64 @@
+//! Limits with several rates: late charges, debts, and the window that a client is told of.
+
+use super::{algorithm, at};
+use crate::limit::state::State;
+use crate::limit::windows::{Windows, tightest};
+use crate::limit::{Algorithm, AnyState, Decision, Quota, Retry, token_bucket};
+
+fn quotas() -> [Quota; 2] {
+    ["token_bucket 10/1m burst 10", "token_bucket 30/1h burst 30"].map(|text| match algorithm(text) {
+        Algorithm::TokenBucket(quota) => quota,
+        other => panic!("{other:?} is no token bucket"),
+    })
+}
+
+/// Settles one key, with a debt of 100 at most. Rows: when, units, what is left then, and what is owed.
+fn settled<S: State>(rule: &S::Rule) -> Vec<(u64, u64)> {
+    let mut state = S::fresh(rule);
+    let settle = |(when, extra): (&str, i64)| {
+        let now = at(when);
+        state.settle(rule, extra, 100, now);
+        (state.peek(rule, 0, now).remaining, state.over(rule, now))
+    };
+    [("0s", 4), ("0s", 8), ("0s", 25), ("60s", 0), ("60s", 1000), ("60s", -1000)].into_iter().map(settle).collect()
+}
+
+#[test]
+fn every_window_is_settled_and_the_largest_debt_counts() {
+    // Of 10 a minute and 30 an hour: 4, 12 and 37 are charged; a minute later the first has got 10 back, the second
+    // half a unit. No window owes more than 100.
+    let expected = [(6, 0), (0, 2), (0, 27), (0, 17), (0, 100), (10, 0)];
+    let quotas = quotas();
+    assert_eq!(settled::<Windows<token_bucket::State, 2>>(&quotas), expected);
+    assert_eq!(settled::<AnyState>(&Algorithm::Several(quotas.map(Algorithm::TokenBucket).into())), expected);
+}
+
+#[test]
+fn the_tightest_waits_longest_or_has_the_least_share_left() {
+    let second = |count: u64| Some(Retry::AfterNs(count * 1_000_000_000));
+    let never = Some(Retry::Never);
+    // of each: whether it denies, what is left, its capacity
+    for (decisions, expected) in [
+        (&[][..], 0),
+        (&[(None, 0, 10)], 0),
+        (&[(None, 5, 10), (None, 5, 10)], 0),
+        (&[(None, 5, 10), (None, 4, 10)], 1),
+        (&[(None, 4, 10), (None, 5, 10)], 0),
+        (&[(None, 5, 10), (None, 6, 100)], 1),
+        (&[(None, 6, 100), (None, 5, 10)], 0),
+        (&[(None, 3, 10), (None, 9, 10), (None, 2, 10), (None, 2, 10)], 2),
+        (&[(None, 0, 10), (second(1), 9, 10)], 1),
+        (&[(second(1), 9, 10), (None, 0, 10)], 0),
+        (&[(second(1), 0, 10), (second(2), 9, 10)], 1),
+        (&[(second(2), 9, 10), (second(1), 0, 10)], 0),
+        (&[(second(1), 9, 10), (second(1), 0, 10)], 1),
+        (&[(second(1), 0, 10), (second(1), 9, 10)], 0),
+        (&[(second(9), 0, 10), (never, 9, 10)], 1),
+    ] {
+        let all = decisions.iter().map(|&(denied, remaining, capacity)| {
+            let decision = Decision { denied, remaining, reset_after_ns: 0 };
+            (decision, capacity)
+        });
+        assert_eq!(tightest(all), expected, "{decisions:?}");
+    }
+}

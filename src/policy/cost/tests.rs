@@ -1,0 +1,73 @@
+//! Requests, and the units that they take.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on says so
+
+use super::*;
+use crate::policy::FieldBuf;
+
+fn units(cost: &Cost, method: &Method, path: &str, query: Option<&str>, said: Option<&str>) -> u64 {
+    let headers: FieldBuf = said.map(|said| ("x-cost", said)).into_iter().collect();
+    cost.units(&Facts {
+        method,
+        host: "h",
+        path,
+        query,
+        headers: headers.fields(),
+        client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+        certificate: None,
+    })
+}
+
+#[test]
+fn the_first_line_that_fits_counts() {
+    let line = |paths: &[&str], methods: &[Method], units| CostLine {
+        paths: paths.iter().map(|path| PathPattern::parse(path).unwrap()).collect(),
+        methods: methods.to_vec(),
+        units,
+    };
+    let lines = vec![
+        line(&["/a", "/b/{*rest}"], &[Method::PUT, Method::POST], 7),
+        line(&["/a"], &[], 5),
+        line(&[], &[Method::DELETE], 9),
+    ];
+    let table = Cost::Table { lines, default: 2 };
+    assert_eq!((table.max(), Cost::Units(3).max()), (9, 3));
+    for (method, path, expected) in [
+        (Method::PUT, "/a", 7),
+        (Method::POST, "/b/c", 7),
+        (Method::GET, "/a", 5),
+        (Method::DELETE, "/a", 5),
+        (Method::DELETE, "/c", 9),
+        (Method::PUT, "/c", 2),
+        (Method::GET, "/b/c", 2),
+    ] {
+        assert_eq!(units(&table, &method, path, None, None), expected, "{method} {path}");
+        assert_eq!(units(&Cost::Units(3), &method, path, None, None), 3);
+    }
+}
+
+#[test]
+fn a_request_says_a_whole_number_within_bounds() {
+    let by_header = Cost::Said { by: SaidBy::Header(HeaderName::from_static("x-cost")), max: 500, default: 4 };
+    let by_query = Cost::Said { by: SaidBy::Query("cost".into()), max: 500, default: 4 };
+    assert_eq!((by_header.max(), Cost::Said { by: SaidBy::Query("c".into()), max: 3, default: 4 }.max()), (500, 4));
+    for (said, expected) in [
+        ("1", 1),
+        ("42", 42),
+        ("042", 42),
+        ("0", 1),
+        ("500", 500),
+        ("501", 500),
+        ("99999999999999999999999", 500),
+        ("", 4),
+        ("-", 4),
+        ("1.5", 4),
+        ("1x", 4),
+        ("x", 4),
+    ] {
+        assert_eq!(units(&by_header, &Method::GET, "/", None, Some(said)), expected, "{said}");
+        assert_eq!(units(&by_query, &Method::GET, "/", Some(&format!("a=1&cost={said}")), None), expected, "{said}");
+    }
+    assert_eq!(units(&by_header, &Method::GET, "/", Some("cost=9"), None), 4);
+    assert_eq!(units(&by_query, &Method::GET, "/", None, Some("9")), 4);
+}

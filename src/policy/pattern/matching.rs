@@ -1,0 +1,25 @@
+//! Paths, and the patterns that match them.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on says so
+
+use super::PathPattern;
+
+#[test]
+fn a_pattern_matches_whole_segments() {
+    for (pattern, paths, others) in [
+        ("/", &["/"][..], &["", "a", "/a", "//"][..]),
+        ("/a", &["/a"], &["", "/", "a", "/a/", "/A", "/b", "/aa", "/a/b", "/b/a"]),
+        ("/a/", &["/a/"], &["/", "/a", "/a//", "/a/b"]),
+        ("/a/b", &["/a/b"], &["/a", "/a/", "/a/c", "/b/b", "/a/b/", "/a/b/c"]),
+        ("/{one}", &["/a", "/b"], &["", "/", "a", "/a/", "/a/b"]),
+        ("/{one}/b", &["/a/b", "/b/b"], &["/b", "//b", "/a/b/", "/a/c", "/a"]),
+        ("/{*rest}", &["/", "/a", "/a/", "/a/b/c"], &["", "a"]),
+        ("/a/{*rest}", &["/a/", "/a/b", "/a/b/c", "/a/b/"], &["", "/", "/b", "/b/a", "/aa/b", "/b/a/"]),
+        ("/{one}/{*rest}", &["/a/", "/a/b", "/a/b/c"], &["/", "//", "//a"]),
+    ] {
+        let parsed = PathPattern::parse(pattern).unwrap();
+        let matched = |path: &&str| parsed.matches(path);
+        assert_eq!(paths.iter().copied().find(|path| !matched(path)), None, "{pattern} does not match this");
+        assert_eq!(others.iter().copied().find(matched), None, "{pattern} matches this");
+    }
+}
