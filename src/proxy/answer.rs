@@ -78,11 +78,9 @@ impl<'a> Upstream<'a> {
     fn passes(&self) -> impl Fn(&[u8]) -> bool + use<'a> {
         let (named, profiles, is_limited) = (Named::by(self.fields), self.profiles, self.standing.is_some());
         let is_turned = self.back.is_some();
-        // RFC 9112, section 6.3; RFC 9110, section 8.6.
-        let drops_length = self.head.framing == Framing::Chunked || matches!(self.head.status, 101 | 204);
         move |name| {
             !(hop::is_hop_by_hop(name)
-                || (drops_length && name.eq_ignore_ascii_case(b"content-length"))
+                || name.eq_ignore_ascii_case(b"content-length")
                 || (is_limited && respond::is_limit_header(profiles, name))
                 || (is_turned && location::is_location(name))
                 || named.contains(name))
@@ -98,7 +96,7 @@ impl<'a> Upstream<'a> {
         }
     }
 
-    /// Writes the status line, and of the upstream's fields those that go on.
+    /// Writes the status line, the fields of the upstream that go on, and the length as it was understood.
     fn write_begin(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"HTTP/1.1 ");
         out.extend_from_slice(itoa::Buffer::new().format(self.head.status).as_bytes());
@@ -106,6 +104,9 @@ impl<'a> Upstream<'a> {
         out.extend_from_slice(self.reason);
         out.extend_from_slice(b"\r\n");
         self.fields.write_lines(out, self.passes());
+        if let Some(length) = self.head.length {
+            write_field(out, b"content-length", itoa::Buffer::new().format(length).as_bytes());
+        }
         if let Some((back, host)) = self.back {
             back.each(self.fields, host, |name, value| write_field(out, name, value));
         }
@@ -130,9 +131,6 @@ impl<'a> Upstream<'a> {
         let has_length = matches!(self.head.framing, Framing::Length(_));
         let encoder = if has_length || asked.protocol == Protocol::Http10 {
             *keeps_alive &= has_length;
-            if self.head.owes_length {
-                write_field(out, b"content-length", b"0");
-            }
             Encoder::Raw
         } else {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");
@@ -168,6 +166,9 @@ impl<'a> Upstream<'a> {
         };
         for (name, value) in self.fields.iter().filter(|(name, _)| passes(name)) {
             append(name, value);
+        }
+        if let Some(length) = self.head.length {
+            append(b"content-length", itoa::Buffer::new().format(length).as_bytes());
         }
         if let Some((back, host)) = self.back {
             back.each(self.fields, host, append);
@@ -239,7 +240,8 @@ pub(super) fn write_interim(out: &mut Vec<u8>, status: u16, reason: &[u8], field
     out.push(b' ');
     out.extend_from_slice(reason);
     out.extend_from_slice(b"\r\n");
-    fields.write_lines(out, |name| !hop::is_hop_by_hop(name) && !named.contains(name));
+    let is_length = |name: &[u8]| name.eq_ignore_ascii_case(b"content-length"); // RFC 9110, section 8.6
+    fields.write_lines(out, |name| !hop::is_hop_by_hop(name) && !is_length(name) && !named.contains(name));
     out.extend_from_slice(b"\r\n");
 }
 

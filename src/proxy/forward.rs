@@ -97,11 +97,17 @@ pub(super) fn write_head(
     } else if hop::takes_trailers(request.fields) {
         out.extend_from_slice(b"te: trailers\r\nconnection: te\r\n");
     }
-    let encoder = if request.framing == Framing::Chunked {
-        out.extend_from_slice(b"transfer-encoding: chunked\r\n");
-        Encoder::chunked(request.fields, true)
-    } else {
-        Encoder::Raw
+    let encoder = match request.framing {
+        Framing::Chunked => {
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+            Encoder::chunked(request.fields, true)
+        }
+        // The number, not its spelling: another reader may take `010` for 8.
+        Framing::Length(length) if length > 0 || request.fields.contains("content-length") => {
+            write_field(out, b"content-length", itoa::Buffer::new().format(length).as_bytes());
+            Encoder::Raw
+        }
+        _ => Encoder::Raw,
     };
     write_forwarded(out, request.fields, authority, sender, settings.forwarded);
     out.extend_from_slice(b"\r\n");
@@ -114,8 +120,10 @@ fn is_ours(name: &[u8], protocol: Protocol, keeps_x: bool) -> bool {
     let is = |lower: &[u8]| name.eq_ignore_ascii_case(lower);
     match name.len() {
         4 => is(b"host"),
-        6 => protocol == Protocol::Http2 && is(b"cookie"),
+        6 if protocol == Protocol::Http2 => is(b"cookie"),
+        6 if protocol == Protocol::Http10 => is(b"expect"), // RFC 9110, section 10.1.1
         9 => is(b"forwarded"),
+        14 => is(b"content-length"),
         15 => is(b"x-forwarded-for"),
         16 => !keeps_x && is(b"x-forwarded-host"),
         17 => !keeps_x && is(b"x-forwarded-proto"),

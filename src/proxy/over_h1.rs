@@ -240,6 +240,7 @@ impl Session<'_> {
             let (budgets, back) = (passed.budgets(profiles), exchange.back());
             let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
             tally.answered(head.status);
+            wire.begin_response();
             upstream.write_h1(wire.out(), asked, &worker.date, &mut keeps_alive)
         };
         drop((tally, passed));

@@ -21,7 +21,7 @@ use super::host;
 use super::location::Back;
 use super::passed::Passed;
 use super::peer::Peer;
-use super::request::Request;
+use super::request::{Protocol, Request};
 use super::tally::Tally;
 use super::upgrade::Upgrade;
 use super::upstream::{Endpoints, Exchange, ExchangeError, Lease, Sent, Wanted};
@@ -377,8 +377,10 @@ fn wait<'w, 'v: 'w>(
     })
 }
 
-/// Whether the client waits to be told to send its body.
+/// Whether the client waits to be told to send its body. HTTP/1.0 has no such expectation (RFC 9110, section 10.1.1).
 pub(super) fn expects_continue(request: &Request<'_>) -> bool {
     let is_wanted = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
-    !request.is_bodyless() && request.fields.first("expect").is_some_and(is_wanted)
+    !request.is_bodyless()
+        && request.protocol != Protocol::Http10
+        && request.fields.first("expect").is_some_and(is_wanted)
 }

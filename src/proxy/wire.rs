@@ -35,12 +35,21 @@ pub(super) struct Wire {
     requests: Requests,
     input: Buffer,
     out: Out,
-    /// The client waits for a 100 before it sends the body in hand.
-    owes_continue: bool,
+    expectation: Expectation,
     /// When the head began that is not whole yet.
     head_since: Option<Instant>,
     /// The system keeps little of what was not sent.
     is_bounded: bool,
+}
+
+/// Whether the client waits for a 100 before it sends the body of the request in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expectation {
+    /// It does not, or no longer.
+    None,
+    Waits,
+    /// It waited, and got a final response instead. It may send the body or not.
+    Answered,
 }
 
 /// A head as it came, with memory of its own.
@@ -92,7 +101,7 @@ impl Wire {
             requests: Requests::new(limits),
             input: first,
             out: Out::default(),
-            owes_continue: false,
+            expectation: Expectation::None,
             head_since: Some(since),
             is_bounded: false,
         }
@@ -142,6 +151,7 @@ impl Wire {
 
     fn take_head(&mut self, len: usize, memory: &mut HeadBytes) {
         self.head_since = None;
+        self.expectation = Expectation::None;
         let (bytes, start) = self.input.split(len, &self.buffers);
         self.buffers.put(std::mem::replace(&mut memory.bytes, bytes));
         memory.start = start;
@@ -177,7 +187,14 @@ impl Wire {
 
     /// The client waits to be told to send the body of the request in hand.
     pub(super) fn expect_continue(&mut self) {
-        self.owes_continue = true;
+        self.expectation = Expectation::Waits;
+    }
+
+    /// The final response begins: after it there is no interim one.
+    pub(super) fn begin_response(&mut self) {
+        if self.expectation == Expectation::Waits {
+            self.expectation = Expectation::Answered;
+        }
     }
 
     /// Where an answer is written.
@@ -251,9 +268,10 @@ impl Wire {
                 Step::Broken(_) => return false,
                 Step::More => {
                     self.input.consume(self.input.unread().len());
-                    // Whoever waits to be told to send it may do so or not: nobody could tell what comes then.
+                    // A client that waits for a 100 may send the body or the next request: the bytes cannot tell.
                     let mut cx = Context::from_waker(std::task::Waker::noop());
-                    if self.owes_continue || !matches!(self.poll_fill(&mut cx), Poll::Ready(Ok(1..))) {
+                    if self.expectation != Expectation::None || !matches!(self.poll_fill(&mut cx), Poll::Ready(Ok(1..)))
+                    {
                         return false;
                     }
                 }
@@ -296,7 +314,7 @@ impl Source for Wire {
         loop {
             match self.requests.body(self.input.unread()) {
                 Step::Data { skipped, len } => {
-                    self.owes_continue = false;
+                    self.expectation = Expectation::None;
                     spend(left, len)?;
                     encoder.data(out, &self.input.unread()[skipped..skipped + len]);
                     self.input.consume(skipped + len);
@@ -315,7 +333,8 @@ impl Source for Wire {
                     if !out.is_empty() {
                         return Poll::Ready(Ok(true));
                     }
-                    if std::mem::take(&mut self.owes_continue) {
+                    if self.expectation == Expectation::Waits {
+                        self.expectation = Expectation::None;
                         self.out().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
                         // What the socket does not take now goes before the answer.
                         let _ = self.poll_flush(cx);
@@ -349,6 +368,49 @@ pub(super) async fn first_bytes(
         }
         if !matches!(poll_fn(|cx| stream.poll_fill(cx, &mut first, buffers)).await, Ok(1..)) {
             return None;
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::super::socket::Socket;
+    use super::*;
+
+    const LIMITS: Limits = Limits { max_head_bytes: 1024, max_headers: 8, max_uri_bytes: 64 };
+
+    /// A connection on which this has come, and the client's end of it.
+    async fn wire(first: &str) -> (Wire, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let stream = Stream::Plain(Socket::Tcp(listener.accept().await.unwrap().0));
+        let (buffers, mut input) = (Rc::new(Buffers::default()), Buffer::default());
+        input.extend(first.as_bytes(), &buffers);
+        (Wire::new(stream, input, time::instant_now(), LIMITS, buffers), client)
+    }
+
+    #[tokio::test]
+    async fn no_interim_response_follows_a_final_one() {
+        let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
+        for (is_late, expected) in [(false, &b"HTTP/1.1 100 Continue\r\n\r\n"[..]), (true, b"")] {
+            let (mut wire, client) = wire(head).await;
+            let Next::Head(head) = wire.requests.head(wire.input.unread()) else { panic!("no head") };
+            wire.take_head(head.len, &mut HeadBytes::default());
+            wire.expect_continue();
+            if is_late {
+                wire.begin_response();
+            }
+            let (mut body, mut left) = (Vec::new(), 5);
+            let polled = poll_fn(|cx| Poll::Ready(wire.poll_body(cx, &mut body, &Encoder::Raw, &mut left))).await;
+            assert!(polled.is_pending());
+            assert!(!is_late || !wire.skip_body(), "it may still come");
+            drop(wire);
+            let mut said = Vec::new();
+            tokio::io::AsyncReadExt::read_to_end(&mut { client }, &mut said).await.unwrap();
+            assert_eq!(said, expected);
         }
     }
 }

@@ -1,15 +1,18 @@
 //! Following a chunked body (RFC 9112, 7.1) to its end, byte by byte outside the data.
 //!
-//! A request's is read more strictly than the RFC has it: extensions, white space after a size and stray bytes break
-//! the body, because they have no use but to smuggle. A response may have extensions; they are dropped.
+//! Extensions are dropped (RFC 9112, section 7.1.1). A request's body is read more strictly than a response's: white
+//! space after a size without an extension breaks it, and so do extensions that outweigh the data.
 //!
 //! Not here: which trailer fields may be forwarded.
 
 use super::head::{TOKEN, VALUE, is};
 use crate::policy::FieldBuf;
 
-/// Bytes of a trailer section, its empty line included, and of one chunk's extensions.
+/// Bytes of a trailer section, its empty line included.
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
+
+/// Bytes of extensions: in a request beyond the bytes of data before them, in a response in one chunk.
+pub const EXTENSION_BYTES_MAX: usize = 8 * 1024;
 
 /// Fields of a trailer section.
 const TRAILERS_MAX: usize = 100;
@@ -24,6 +27,8 @@ enum Part {
         digits: u8,
         value: u64,
     },
+    /// White space between this size and its extension.
+    Space(u64),
     /// An extension of the chunk of this size.
     Extension(u64),
     SizeLf(u64),
@@ -45,7 +50,8 @@ const NEXT_CHUNK: Part = Part::Size { digits: 0, value: 0 };
 #[derive(Debug)]
 pub(super) struct Chunked {
     part: Part,
-    takes_extensions: bool,
+    is_strict: bool,
+    /// Bytes of extensions that count against the bound.
     extension_bytes: usize,
     /// The trailer section, as far as it has come.
     trailers: Vec<u8>,
@@ -76,7 +82,7 @@ impl Chunked {
     pub(super) fn strict(max_headers: usize) -> Self {
         Self {
             part: NEXT_CHUNK,
-            takes_extensions: false,
+            is_strict: true,
             extension_bytes: 0,
             trailers: Vec::new(),
             trailer_count: 0,
@@ -86,7 +92,7 @@ impl Chunked {
 
     /// A response's.
     pub(super) fn lenient() -> Self {
-        Self { takes_extensions: true, ..Self::strict(TRAILERS_MAX) }
+        Self { is_strict: false, ..Self::strict(TRAILERS_MAX) }
     }
 
     /// Follows `bytes` to the next piece of data or to the end.
@@ -99,6 +105,7 @@ impl Chunked {
                 let len = usize::try_from(left).map_or(here, |left| left.min(here));
                 let left = left - len as u64;
                 self.part = if left == 0 { Part::DataCr } else { Part::Data(left) };
+                self.extension_bytes = self.extension_bytes.saturating_sub(len);
                 return Step::Data { skipped: at, len };
             }
             let Some(part) = self.step(byte) else {
@@ -126,16 +133,16 @@ impl Chunked {
     /// What is expected after `byte`; `None` if it may not stand here.
     fn step(&mut self, byte: u8) -> Option<Part> {
         match (self.part, byte) {
-            (Part::Size { digits: 1.., value }, b';' | b' ' | b'\t') if self.takes_extensions => {
-                self.extension_bytes = 0;
-                Some(Part::Extension(value))
+            (Part::Size { digits: 1.., value }, b';' | b' ' | b'\t') => {
+                if !self.is_strict {
+                    self.extension_bytes = 0;
+                }
+                self.extension(value, byte == b';' || !self.is_strict)
             }
             (Part::Size { digits, value }, _) => size(digits, value, byte),
+            (Part::Space(size), b';' | b' ' | b'\t') => self.extension(size, byte == b';'),
             (Part::Extension(size), b'\r') => Some(Part::SizeLf(size)),
-            (Part::Extension(size), _) if is(byte, VALUE) => {
-                self.extension_bytes += 1;
-                (self.extension_bytes <= TRAILER_BYTES_MAX).then_some(Part::Extension(size))
-            }
+            (Part::Extension(size), _) if is(byte, VALUE) => self.extension(size, true),
             (Part::SizeLf(0), b'\n') => Some(Part::TrailerLine),
             (Part::SizeLf(size), b'\n') => Some(Part::Data(size)),
             (Part::DataCr, b'\r') => Some(Part::DataLf),
@@ -145,6 +152,13 @@ impl Chunked {
             }
             _ => None,
         }
+    }
+
+    /// A byte of an extension, or of the white space before it.
+    fn extension(&mut self, size: u64, has_begun: bool) -> Option<Part> {
+        self.extension_bytes += 1;
+        let part = if has_begun { Part::Extension(size) } else { Part::Space(size) };
+        (self.extension_bytes <= EXTENSION_BYTES_MAX).then_some(part)
     }
 
     /// RFC 9112, 7.1.2: field lines as in a head.

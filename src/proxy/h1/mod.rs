@@ -23,10 +23,11 @@ mod differential;
 mod tests;
 
 pub use body::Decoder;
-pub use chunked::{Step, TRAILER_BYTES_MAX};
+pub use chunked::{EXTENSION_BYTES_MAX, Step, TRAILER_BYTES_MAX};
 pub use head::{Framing, Head, HeadScan};
 pub(super) use head::{is_method, length};
 pub use requests::{Next, Requests};
+pub(super) use response::FIELDS_MAX;
 pub use response::{RESPONSE_HEAD_BYTES_MAX, ResponseFault, ResponseHead, parse};
 
 /// The longest target that `http::Uri` takes.

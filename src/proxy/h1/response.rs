@@ -1,7 +1,7 @@
 //! The reading of a response's head.
 //!
-//! The upstream is the operator's own, so what is harmless is taken: bare LF, any reason, extensions of chunks. What
-//! leaves a doubt about where the body ends is not.
+//! The upstream is the operator's own, so harmless faults are accepted: bare LF, any reason, folded lines, a repeated
+//! Content-Length, extensions of chunks. A response whose body may end in two places is refused.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ use crate::policy::{Spans, trim_ows};
 
 /// Bytes of a response's head.
 pub const RESPONSE_HEAD_BYTES_MAX: usize = 128 * 1024;
-/// Fields of a response's head.
-const FIELDS_MAX: usize = 256;
+/// Fields of a response's head. Some services set a cookie or a link for each of their parts.
+pub(in crate::proxy) const FIELDS_MAX: usize = 2048;
 
 /// A head that is complete and clean.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,10 +26,10 @@ pub struct ResponseHead {
     pub reason: Range<usize>,
     /// How its body ends.
     pub framing: Framing,
+    /// The Content-Length to send on, if any: also that of a body which does not follow, as after HEAD.
+    pub length: Option<u64>,
     /// Whether the connection can be used again after the body.
     pub keeps_alive: bool,
-    /// Whether it has no body and its fields do not say so, as HTTP/1 needs it.
-    pub owes_length: bool,
 }
 
 /// What is wrong with a response; for the log.
@@ -44,9 +44,9 @@ impl std::fmt::Display for ResponseFault {
 
 impl std::error::Error for ResponseFault {}
 
-/// Reads the head of a response that `bytes` begin with, to a HEAD request if `to_head`. `None`: it has not come whole.
-/// The places of the fields go to `spans`.
-pub fn parse(bytes: &[u8], to_head: bool, spans: &mut Spans) -> Result<Option<ResponseHead>, ResponseFault> {
+/// Reads the head of a response at the start of `bytes`, to a HEAD request if `to_head`. `None`: it is incomplete. The
+/// places of the fields go to `spans`. Line ends within folded fields become spaces (RFC 9112, section 5.2).
+pub fn parse(bytes: &mut [u8], to_head: bool, spans: &mut Spans) -> Result<Option<ResponseHead>, ResponseFault> {
     let mut at = 0;
     let Some(line) = next_line(bytes, &mut at)? else { return Ok(None) };
     let (is_http_11, status) = status_line(&bytes[line.clone()])?;
@@ -54,7 +54,7 @@ pub fn parse(bytes: &[u8], to_head: bool, spans: &mut Spans) -> Result<Option<Re
     let mut facts = Facts::default();
     spans.clear();
     loop {
-        let Some(line) = next_line(bytes, &mut at)? else { return Ok(None) };
+        let Some(line) = next_field_line(bytes, &mut at)? else { return Ok(None) };
         if line.is_empty() {
             break;
         }
@@ -74,10 +74,14 @@ pub fn parse(bytes: &[u8], to_head: bool, spans: &mut Spans) -> Result<Option<Re
         (_, Some(length)) => Framing::Length(length),
         (_, None) => Framing::UntilEnd,
     };
-    // Both framings at once: whoever sent that may mean the other one.
+    // Two framings at once: the upstream may mean the other one.
     let is_certain = framing != Framing::UntilEnd && !(facts.is_chunked && facts.length.is_some());
-    let keeps_alive = is_certain && !facts.says_close && (is_http_11 || facts.says_keep_alive);
-    Ok(Some(ResponseHead { len: at, status, reason, framing, keeps_alive, owes_length: false }))
+    // A body that must not follow may come late, and would be read as the next response.
+    let may_follow = matches!(status, 100..200 | 204 | 304) && (facts.is_chunked || facts.length > Some(0));
+    let keeps_alive = is_certain && !may_follow && !facts.says_close && (is_http_11 || facts.says_keep_alive);
+    // RFC 9110, section 8.6, and RFC 9112, section 6.3.
+    let length = facts.length.filter(|_| !facts.is_chunked && !matches!(status, 100..200 | 204));
+    Ok(Some(ResponseHead { len: at, status, reason, framing, length, keeps_alive }))
 }
 
 #[derive(Default)]
@@ -88,13 +92,32 @@ struct Facts {
     length: Option<u64>,
 }
 
+/// Where the next field lies, without its end; `at` moves behind it. Folded lines become one.
+fn next_field_line(bytes: &mut [u8], at: &mut usize) -> Result<Option<Range<usize>>, ResponseFault> {
+    let Some(mut line) = next_line(bytes, at)? else { return Ok(None) };
+    while !line.is_empty() {
+        match bytes.get(*at) {
+            Some(b' ' | b'\t') => {
+                bytes[line.end..*at].fill(b' ');
+                let Some(more) = next_line(bytes, at)? else { return Ok(None) };
+                line.end = more.end;
+            }
+            Some(_) => break,
+            None => return incomplete(bytes),
+        }
+    }
+    Ok(Some(line))
+}
+
+fn incomplete<T>(bytes: &[u8]) -> Result<Option<T>, ResponseFault> {
+    let is_too_long = bytes.len() >= RESPONSE_HEAD_BYTES_MAX;
+    if is_too_long { Err(ResponseFault("the head is too large")) } else { Ok(None) }
+}
+
 /// Where the next line lies, without its end; `at` moves behind it.
 fn next_line(bytes: &[u8], at: &mut usize) -> Result<Option<Range<usize>>, ResponseFault> {
     let start = *at;
-    let Some(len) = memchr(b'\n', &bytes[start..]) else {
-        let is_too_long = bytes.len() >= RESPONSE_HEAD_BYTES_MAX;
-        return if is_too_long { Err(ResponseFault("the head is too large")) } else { Ok(None) };
-    };
+    let Some(len) = memchr(b'\n', &bytes[start..]) else { return incomplete(bytes) };
     *at = start + len + 1;
     let end = start + len;
     Ok(Some(start..if end > start && bytes[end - 1] == b'\r' { end - 1 } else { end }))
@@ -139,11 +162,7 @@ fn field(
     match name_len {
         10 if name.eq_ignore_ascii_case(b"connection") => connection(trimmed, facts),
         14 if name.eq_ignore_ascii_case(b"content-length") => {
-            let length = length(trimmed).ok_or(ResponseFault("content-length"))?;
-            if facts.length.is_some_and(|before| before != length) {
-                return Err(ResponseFault("more than one content-length"));
-            }
-            facts.length = Some(length);
+            facts.length = Some(content_length(trimmed, facts.length)?);
         }
         17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
             if facts.is_chunked || !trimmed.eq_ignore_ascii_case(b"chunked") {
@@ -154,6 +173,19 @@ fn field(
         _ => {}
     }
     Ok(())
+}
+
+/// RFC 9112, section 6.3: a list, or several fields, of one number is that number.
+fn content_length(value: &[u8], before: Option<u64>) -> Result<u64, ResponseFault> {
+    let mut all = before;
+    for member in value.split(|&byte| byte == b',').map(trim_ows) {
+        let length = length(member).ok_or(ResponseFault("content-length"))?;
+        if all.is_some_and(|before| before != length) {
+            return Err(ResponseFault("more than one content-length"));
+        }
+        all = Some(length);
+    }
+    all.ok_or(ResponseFault("content-length"))
 }
 
 fn connection(value: &[u8], facts: &mut Facts) {
@@ -170,6 +202,10 @@ fn connection(value: &[u8], facts: &mut Facts) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    fn parse_text(text: &str, to_head: bool) -> Result<Option<ResponseHead>, ResponseFault> {
+        parse(&mut text.as_bytes().to_vec(), to_head, &mut Spans::default())
+    }
 
     const CLOSE: bool = false;
     const KEEP: bool = true;
@@ -188,32 +224,44 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nconnection: close, keep-alive\r\ncontent-length: 5\r\n", Length(5), CLOSE),
             ("HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n", Chunked, KEEP),
             ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 5\r\n", Length(5), KEEP),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 5 ,05\r\nContent-Length: 005\r\n", Length(5), KEEP),
             // Both: chunks count, and the connection is not trusted with another request.
             ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n", Chunked, CLOSE),
-            ("HTTP/1.1 204 No Content\r\ncontent-length: 5\r\n", Length(0), KEEP),
-            ("HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n", Length(0), KEEP),
+            // A body that must not follow may come late.
+            ("HTTP/1.1 204 No Content\r\ncontent-length: 5\r\n", Length(0), CLOSE),
+            ("HTTP/1.1 204 No Content\r\ntransfer-encoding: chunked\r\n", Length(0), CLOSE),
+            ("HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n", Length(0), CLOSE),
+            ("HTTP/1.1 304 Not Modified\r\ntransfer-encoding: chunked\r\n", Length(0), CLOSE),
+            ("HTTP/1.1 103 Early Hints\r\ncontent-length: 5\r\n", Length(0), CLOSE),
+            ("HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n", Length(0), KEEP),
+            ("HTTP/1.1 204 No Content\r\n", Length(0), KEEP),
+            ("HTTP/1.1 304 Not Modified\r\ncontent-length: 0\r\n", Length(0), KEEP),
+            ("HTTP/1.1 304 Not Modified\r\n", Length(0), KEEP),
             ("HTTP/1.1 103 Early Hints\r\n", Length(0), KEEP),
+            // Folded.
+            ("HTTP/1.1 200 OK\r\ncontent-length:\r\n\t5\r\nx: y\n z\r\n", Length(5), KEEP),
+            ("HTTP/1.1 200 OK\r\nx: y\r\n \r\ntransfer-encoding: \r\n chunked\r\n", Chunked, KEEP),
         ];
         for (lines, framing, keeps_alive) in rows {
-            let bytes = format!("{lines}\r\nrest");
-            let head = parse(bytes.as_bytes(), false, &mut Spans::default()).unwrap().unwrap();
+            let bytes = format!("{lines}\r\n rest");
+            let head = parse_text(&bytes, false).unwrap().unwrap();
             assert_eq!((head.framing, head.keeps_alive), (*framing, *keeps_alive), "{lines}");
-            assert_eq!(&bytes[head.len..], "rest", "{lines}");
+            assert_eq!(&bytes[head.len..], " rest", "{lines}");
             for cut in 0..head.len {
-                assert_eq!(parse(&bytes.as_bytes()[..cut], false, &mut Spans::default()), Ok(None), "{lines} at {cut}");
+                assert_eq!(parse_text(&bytes[..cut], false), Ok(None), "{lines} at {cut}");
             }
-            let to_head = parse(bytes.as_bytes(), true, &mut Spans::default()).unwrap().unwrap();
+            let to_head = parse_text(&bytes, true).unwrap().unwrap();
             assert_eq!(to_head.framing, Length(0), "{lines}");
         }
     }
 
     #[test]
     fn takes_status_reason_and_fields_apart() {
-        let bytes = b"HTTP/1.1 418 I'm a \xe2\x98\x95\r\nX-A: \t b \r\nx-empty:\r\n\r\n";
+        let mut bytes = *b"HTTP/1.1 418 I'm a \xe2\x98\x95\r\nX-A: \t b \r\nx-empty:\r\n\r\n";
         let mut spans = Spans::default();
-        let head = parse(bytes, false, &mut spans).unwrap().unwrap();
+        let head = parse(&mut bytes, false, &mut spans).unwrap().unwrap();
         assert_eq!((head.status, &bytes[head.reason]), (418, &b"I'm a \xe2\x98\x95"[..]));
-        let fields: Vec<_> = spans.of(bytes).iter().collect();
+        let fields: Vec<_> = spans.of(&bytes).iter().collect();
         assert_eq!(fields, [(&b"X-A"[..], &b"b"[..]), (b"x-empty", b"")]);
     }
 
@@ -231,7 +279,12 @@ mod tests {
             "HTTP/1.1 200 OK\r\nx y\r\n",
             "HTTP/1.1 200 OK\r\nx : y\r\n",
             "HTTP/1.1 200 OK\r\n: y\r\n",
-            "HTTP/1.1 200 OK\r\nx: y\r\n folded\r\n",
+            "HTTP/1.1 200 OK\r\n folded: y\r\n",
+            "HTTP/1.1 200 OK\r\nx\r\n : y\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 1\r\n 2\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 5, 6\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 5,\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 5 5\r\n",
             "HTTP/1.1 200 OK\r\nx: a\rb\r\n",
             "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n",
             "HTTP/1.1 200 OK\r\ncontent-length: +5\r\n",
@@ -241,11 +294,39 @@ mod tests {
             "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n",
         ] {
             let bytes = format!("{lines}\r\n");
-            assert!(parse(bytes.as_bytes(), false, &mut Spans::default()).is_err(), "{lines}");
+            assert!(parse_text(&bytes, false).is_err(), "{lines}");
         }
         let endless = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(RESPONSE_HEAD_BYTES_MAX));
-        assert!(parse(endless.as_bytes(), false, &mut Spans::default()).is_err());
+        assert!(parse_text(&endless, false).is_err());
+        let folded = format!("HTTP/1.1 200 OK\r\nx: y{}", "\r\n z".repeat(RESPONSE_HEAD_BYTES_MAX / 4));
+        assert!(parse_text(&folded, false).is_err());
         let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(FIELDS_MAX + 1));
-        assert!(parse(many.as_bytes(), false, &mut Spans::default()).is_err());
+        assert!(parse_text(&many, false).is_err());
+    }
+
+    #[test]
+    fn unfolds_lines_in_place() {
+        let mut bytes = *b"HTTP/1.1 200 OK\r\nx: a\r\n b\n\tc\r\n \r\ny: d\r\n\r\n e";
+        let mut spans = Spans::default();
+        parse(&mut bytes, false, &mut spans).unwrap().unwrap();
+        let fields: Vec<_> = spans.of(&bytes).iter().collect();
+        assert_eq!(fields, [(&b"x"[..], &b"a   b \tc"[..]), (b"y", b"d")]);
+        assert!(bytes.ends_with(b"\r\n\r\n e"));
+    }
+
+    #[test]
+    fn announced_lengths() {
+        for (lines, length) in [
+            ("HTTP/1.1 200 OK\r\ncontent-length: 005\r\n", Some(5)),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n", None),
+            ("HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n", Some(5)),
+            ("HTTP/1.1 204 No Content\r\ncontent-length: 5\r\n", None),
+            ("HTTP/1.1 103 Early Hints\r\ncontent-length: 5\r\n", None),
+            ("HTTP/1.1 200 OK\r\n", None),
+        ] {
+            for to_head in [false, true] {
+                assert_eq!(parse_text(&format!("{lines}\r\n"), to_head).unwrap().unwrap().length, length, "{lines}");
+            }
+        }
     }
 }

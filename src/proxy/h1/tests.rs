@@ -1,7 +1,7 @@
 //! One row per attack, each cut in every place: the outcome must not depend on the cuts.
 
 use super::HeadFault::{self, AmbiguousFraming, ConnectRefused, Malformed, TooLarge, UriTooLong};
-use super::{Limits, Next, Requests, Step, TRAILER_BYTES_MAX};
+use super::{EXTENSION_BYTES_MAX, Limits, Next, Requests, Step, TRAILER_BYTES_MAX};
 use crate::policy::{Fields, Spans};
 
 pub(super) const LIMITS: Limits = Limits { max_head_bytes: 256, max_headers: 6, max_uri_bytes: 64 };
@@ -340,8 +340,14 @@ fn chunks() {
         ("prefix", "0x3\r\nabc\r\n", Break(1)),
         ("sign", "+3\r\nabc\r\n", Break(0)),
         ("not hex", "g\r\n", Break(0)),
-        ("extension", "3;a=b\r\nabc\r\n0\r\n\r\n", Break(1)),
-        ("space after size", "3 \r\nabc\r\n", Break(1)),
+        ("extensions", "3;a=b\r\nabc\r\n0;c\r\n\r\n", Pass(Phase::Idle)),
+        ("extension, white space and quotes", "3 \t; a = \"b;\\\"\"\r\nabc\r\n0\r\n\r\n", Pass(Phase::Idle)),
+        ("extension without size", ";a\r\nabc\r\n", Break(0)),
+        ("extension, bare LF", "3;a\nabc\r\n", Break(3)),
+        ("extension, bare CR", "3;a\rbc\r\n", Break(4)),
+        ("extension, control character", "3;a\0\r\nabc\r\n", Break(3)),
+        ("space after size", "3 \r\nabc\r\n", Break(2)),
+        ("space within size", "3 3\r\nabc\r\n", Break(2)),
         ("bare LF after size", "3\nabc\r\n", Break(1)),
         ("CR CR", "3\r\r\nabc\r\n", Break(2)),
         ("data too long", "3\r\nabcd\r\n", Break(6)),
@@ -367,6 +373,19 @@ fn chunks() {
     let long = [post(TE), b"0\r\na:".to_vec(), vec![b'x'; TRAILER_BYTES_MAX]].concat();
     let run = run(LIMITS, &long, &[]);
     assert_eq!((run.phase, run.released.len()), (Phase::Broken, head + 3 + TRAILER_BYTES_MAX));
+}
+
+#[test]
+fn extensions_may_not_outweigh_the_data() {
+    let phase = |chunks: usize, data: usize, extension: usize| {
+        let chunk = format!("{data:x};{}\r\n{}\r\n", "x".repeat(extension - 1), "y".repeat(data));
+        let stream = post(&format!("Transfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n", chunk.repeat(chunks)));
+        run(LIMITS, &stream, &[]).phase
+    };
+    assert_eq!(phase(1, 1, EXTENSION_BYTES_MAX), Phase::Idle);
+    assert_eq!(phase(1, 1, EXTENSION_BYTES_MAX + 1), Phase::Broken);
+    assert_eq!(phase(100, 200, 200), Phase::Idle);
+    assert_eq!(phase(100, 1, 200), Phase::Broken);
 }
 
 #[test]

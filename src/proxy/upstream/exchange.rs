@@ -213,6 +213,8 @@ impl Exchange {
         if status == 100 {
             self.upload.go_on();
         }
+        // The final head cannot make up for what an interim one said.
+        self.wanted.is_alone |= status < 200 && !head.keeps_alive;
         self.head = Some(head);
         Ok(match status {
             101 => Arrived::Switch,

@@ -136,7 +136,7 @@ async fn status(state: &EndpointState, way: &Way) -> io::Result<u16> {
         if socket.read_buf(&mut read).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        while let Some(head) = h1::parse(&read, false, &mut spans).map_err(io::Error::other)? {
+        while let Some(head) = h1::parse(&mut read, false, &mut spans).map_err(io::Error::other)? {
             if head.status >= 200 {
                 return Ok(head.status);
             }

@@ -45,9 +45,9 @@ impl WayH1 {
     ) -> Poll<Result<ResponseHead, Lost>> {
         let Some(connection) = &mut self.connection else { return Poll::Ready(Err(Lost::gone())) };
         loop {
-            if !connection.input.is_empty() {
-                let unread = connection.input.unread();
-                match h1::parse(unread, request.is_head, &mut connection.spans) {
+            let Connection { input, spans, .. } = &mut **connection;
+            if !input.is_empty() {
+                match h1::parse(input.unread_mut(), request.is_head, spans) {
                     Ok(Some(head)) => {
                         self.decoder = Decoder::of_response(head.framing);
                         return Poll::Ready(Ok(head));

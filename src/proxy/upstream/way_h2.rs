@@ -12,7 +12,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::super::encode::Encoder;
 use super::super::forward::replace_host;
-use super::super::h1::{Framing, ResponseFault, ResponseHead};
+use super::super::h1::{self, FIELDS_MAX, Framing, ResponseFault, ResponseHead};
 use super::head_h2;
 use super::lease::Origin;
 use super::stream_h2::Outgoing;
@@ -20,9 +20,6 @@ use super::trunk::Seat;
 use super::upload::{Sent, Upload};
 use super::way::{Broken, Cause, Lost, PIECE_MAX, Progress};
 use crate::policy::{FieldBuf, Fields};
-
-/// Fields of a response's head, as over HTTP/1.
-const FIELDS_MAX: usize = 256;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -135,19 +132,19 @@ impl WayH2 {
     ) -> Result<ResponseHead, Lost> {
         self.take_fields(headers)?;
         self.out.forget();
+        let announced = content_length(headers)?.filter(|_| status != StatusCode::NO_CONTENT);
         let is_bodyless = request.is_head || matches!(status.as_u16(), 204 | 304);
-        let framing = if is_bodyless || body.is_end_stream() {
-            Framing::Length(0)
-        } else {
-            // The library has seen to it that it is a number, and that the body is as long.
-            let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-            length.map_or(Framing::Chunked, Framing::Length)
-        };
         self.has_ended = is_bodyless || body.is_end_stream();
+        let framing = match announced {
+            _ if self.has_ended => Framing::Length(0),
+            Some(length) => Framing::Length(length), // the library holds the body against it
+            None => Framing::Chunked,
+        };
         self.left = if let Framing::Length(length) = framing { Some(length) } else { None };
-        let owes_length = framing == Framing::Length(0) && !is_bodyless && !headers.contains_key(CONTENT_LENGTH);
+        // HTTP/1 needs to be told that a response has no body.
+        let length = announced.or((self.has_ended && !is_bodyless).then_some(0));
         self.body = Some(body);
-        Ok(ResponseHead { owes_length, ..head(status, framing) })
+        Ok(ResponseHead { length, ..head(status, framing) })
     }
 
     fn take_fields(&mut self, headers: &HeaderMap) -> Result<(), Lost> {
@@ -253,5 +250,15 @@ impl WayH2 {
 }
 
 fn head(status: StatusCode, framing: Framing) -> ResponseHead {
-    ResponseHead { len: 0, status: status.as_u16(), reason: 0..0, framing, keeps_alive: true, owes_length: false }
+    ResponseHead { len: 0, status: status.as_u16(), reason: 0..0, framing, length: None, keeps_alive: true }
+}
+
+/// The one length that the fields announce.
+fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Lost> {
+    let mut all = None;
+    for value in headers.get_all(CONTENT_LENGTH) {
+        let length = h1::length(value.as_bytes()).filter(|length| all.is_none_or(|before| before == *length));
+        all = Some(length.ok_or(Lost::Malformed(ResponseFault("content-length")))?);
+    }
+    Ok(all)
 }

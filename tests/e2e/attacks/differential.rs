@@ -145,8 +145,10 @@ fn read_one(bytes: &[u8]) -> Option<(Read, &[u8])> {
 fn read_chunks(mut bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut body = Vec::new();
     loop {
-        let (size, rest) = cut(bytes, b"\r\n")?;
-        if size.is_empty() || !size.iter().all(u8::is_ascii_hexdigit) {
+        let (line, rest) = cut(bytes, b"\r\n")?;
+        let (size, extension) = line.split_at(line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count());
+        let is_extension = extension.is_empty() || extension.trim_ascii_start().starts_with(b";");
+        if size.is_empty() || !is_extension || !extension.iter().all(is_value) {
             return None;
         }
         let size = usize::from_str_radix(str::from_utf8(size).ok()?, 16).ok()?;
@@ -165,11 +167,14 @@ fn read_chunks(mut bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
             return Some((body, bytes));
         }
         let colon = line.iter().position(|&byte| byte == b':')?;
-        let is_value = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
         if !is_token(str::from_utf8(&line[..colon]).ok()?) || !line[colon..].iter().all(is_value) {
             return None;
         }
     }
+}
+
+fn is_value(byte: &u8) -> bool {
+    *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f)
 }
 
 fn cut<'b>(bytes: &'b [u8], at: &[u8]) -> Option<(&'b [u8], &'b [u8])> {

@@ -54,7 +54,7 @@ const OK: (&[u8], &[u8]) = (b":status", b"200");
 
 /// Bytes that a service answers a request with, and the status that its client gets.
 fn rows() -> Vec<(&'static str, Vec<u8>, u16)> {
-    let many: Vec<(&[u8], &[u8])> = std::iter::once(OK).chain((0..300).map(|_| (&b"x"[..], &b"y"[..]))).collect();
+    let many: Vec<(&[u8], &[u8])> = std::iter::once(OK).chain((0..2100).map(|_| (&b"x"[..], &b"y"[..]))).collect();
     let long = vec![b'y'; 100_000];
     let row = |fields: &[(&[u8], &[u8])]| head(fields, END_STREAM);
     let both = |one: Vec<u8>, other: &[u8]| [&one[..], other].concat();
