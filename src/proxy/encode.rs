@@ -2,7 +2,7 @@
 
 use crate::policy::{FieldBuf, Fields};
 
-use super::hop;
+use super::hop::{self, Names};
 
 /// Frames one body.
 #[derive(Debug)]
@@ -42,12 +42,9 @@ impl Encoder {
         let Self::Chunked { announced } = self else { return };
         out.extend_from_slice(b"0\r\n");
         if let (Some(announced), Some(trailers)) = (announced, trailers) {
-            let is_announced = |name: &[u8]| {
-                let mut names = announced.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-                names.any(|announced| announced.eq_ignore_ascii_case(name))
-            };
+            let announced: Names<'_> = announced.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
             for (name, value) in trailers.fields().iter() {
-                if is_announced(name) && hop::may_trail(name) {
+                if announced.contains(name) && hop::may_trail(name) {
                     write_field(out, name, value);
                 }
             }

@@ -1,5 +1,7 @@
 //! Headers that are for one connection only (RFC 9110, section 7.6.1).
 
+use std::cmp::Ordering;
+
 use smallvec::SmallVec;
 
 use crate::policy::Fields;
@@ -27,7 +29,7 @@ pub(super) fn is_hop_by_hop(name: &[u8]) -> bool {
 
 /// The names that Connection lists and may remove.
 #[derive(Debug)]
-pub(super) struct Named<'b>(SmallVec<[&'b [u8]; 4]>);
+pub(super) struct Named<'b>(Names<'b>);
 
 impl<'b> Named<'b> {
     /// Those of these fields.
@@ -36,7 +38,7 @@ impl<'b> Named<'b> {
         if fields.first("connection").is_none_or(|value| value == b"keep-alive" || value == b"close")
             && fields.all("connection").nth(1).is_none()
         {
-            return Self(SmallVec::new());
+            return Self(Names::default());
         }
         let is_kept = |name: &&[u8]| KEPT.iter().any(|kept| name.eq_ignore_ascii_case(kept));
         Self(fields.members("connection").map(without_parameters).filter(|name| !is_kept(name)).collect())
@@ -44,13 +46,52 @@ impl<'b> Named<'b> {
 
     /// Whether the field of this name is one of them.
     pub(super) fn contains(&self, name: &[u8]) -> bool {
-        !self.0.is_empty() && self.0.iter().any(|named| named.eq_ignore_ascii_case(name))
+        self.0.contains(name)
     }
+}
+
+/// Names without regard to case, in the order of [`compare`], so that many can be looked up in many.
+#[derive(Debug, Default)]
+pub(super) struct Names<'b>(SmallVec<[&'b [u8]; 4]>);
+
+impl<'b> FromIterator<&'b [u8]> for Names<'b> {
+    fn from_iter<I: IntoIterator<Item = &'b [u8]>>(names: I) -> Self {
+        let mut names: SmallVec<[&[u8]; 4]> = names.into_iter().collect();
+        names.sort_unstable_by(|one, other| compare(one, other));
+        Self(names)
+    }
+}
+
+impl Names<'_> {
+    pub(super) fn contains(&self, name: &[u8]) -> bool {
+        self.0.binary_search_by(|named| compare(named, name)).is_ok()
+    }
+}
+
+/// Shorter ones first: most names differ in length.
+fn compare(one: &[u8], other: &[u8]) -> Ordering {
+    let letters = || one.iter().map(u8::to_ascii_lowercase).cmp(other.iter().map(u8::to_ascii_lowercase));
+    one.len().cmp(&other.len()).then_with(letters)
 }
 
 /// Whether Connection has this option.
 pub(super) fn connection_says(fields: Fields<'_>, option: &[u8]) -> bool {
     fields.members("connection").any(|member| member.eq_ignore_ascii_case(option))
+}
+
+/// Whether a request logs its connection in, not only itself: NTLM always does, and Negotiate may (RFC 4559, section 6).
+pub(super) fn authenticates_connection(fields: Fields<'_>) -> bool {
+    fields.all("authorization").any(is_of_connection)
+}
+
+/// Whether a response asks for that.
+pub(super) fn challenges_connection(fields: Fields<'_>) -> bool {
+    ["www-authenticate", "proxy-authenticate"].iter().any(|name| fields.members(name).any(is_of_connection))
+}
+
+fn is_of_connection(credentials: &[u8]) -> bool {
+    let scheme = credentials.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or(&[]);
+    scheme.eq_ignore_ascii_case(b"ntlm") || scheme.eq_ignore_ascii_case(b"negotiate")
 }
 
 /// Whether whoever sent these fields takes trailers (RFC 9110, section 10.1.4).
@@ -80,4 +121,21 @@ const FRAMING: [&[u8]; 8] = [
 
 fn without_parameters(member: &[u8]) -> &[u8] {
     member.split(|&byte| byte == b';').next().unwrap_or(member).trim_ascii()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// A sorted look-up finds what a look at each name finds.
+        #[test]
+        fn names_are_found(names in prop::collection::vec("[aAbB]{0,3}", 0..12), wanted in "[aAbB]{0,3}") {
+            let found: Names<'_> = names.iter().map(String::as_bytes).collect();
+            let expected = names.iter().any(|name| name.eq_ignore_ascii_case(&wanted));
+            prop_assert_eq!(found.contains(wanted.as_bytes()), expected);
+        }
+    }
 }

@@ -17,7 +17,6 @@ use super::answer::Asked;
 use super::error;
 use super::forward::{Forwarded, Sender};
 use super::h1::{Framing, HeadFault};
-use super::host;
 use super::location::Back;
 use super::passed::Passed;
 use super::peer::Peer;
@@ -28,6 +27,7 @@ use super::upstream::{Endpoints, Exchange, ExchangeError, Lease, Sent, Wanted};
 use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
+use super::{hop, host};
 use crate::gate::{Pass, Refusal, Shut, Step, Unkeyed};
 use crate::policy::access::{Access, Ground};
 use crate::policy::client_ip::AddressHeader;
@@ -306,7 +306,9 @@ impl<'v> Life<'v> {
             may_switch: upgrade.is_some(),
             has_own_host: upstream.rewrites_host() || authority.is_empty(),
         };
-        let exchange = Exchange::new(upstream, lease, sent, wanted.clone(), &settings.timeouts, |out, host| {
+        let mut wanted = wanted.clone();
+        wanted.is_alone |= hop::authenticates_connection(request.fields);
+        let exchange = Exchange::new(upstream, lease, sent, wanted, &settings.timeouts, |out, host| {
             let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, believed, client };
             let path = rewrite.map_or(("", &**path), |rewrite| rewrite.apply(path));
             let own_host = Some(host).filter(|_| sent.has_own_host);

@@ -8,9 +8,9 @@
 use std::ops::Range;
 
 use http::Uri;
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 
-use super::{HeadFault, Limits};
+use super::{HeadFault, Limits, MEMBERS_MAX};
 use crate::policy::{Spans, trim_ows};
 
 /// Empty lines that may stand before a request line (RFC 9112, 2.2).
@@ -129,6 +129,8 @@ pub struct HeadScan {
     in_fields: bool,
     http_11: bool,
     has_host: bool,
+    /// Members of the lists that [`MEMBERS_MAX`] bounds.
+    members: usize,
     framing: Option<Framing>,
     method: Range<usize>,
     target: Range<usize>,
@@ -248,11 +250,17 @@ impl HeadScan {
         let name_place = place.start..place.start + name_len;
         self.fields.push(bytes, name_place, value_start..value_start + trimmed.len(), place.end + 1);
         match name_len {
+            2 | 7 | 10 if is_bounded_list(name) => self.list(trimmed),
             4 if name.eq_ignore_ascii_case(b"host") => self.host(),
             14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(trimmed),
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(trimmed),
             _ => Ok(()),
         }
+    }
+
+    fn list(&mut self, value: &[u8]) -> Result<(), HeadFault> {
+        self.members += 1 + memchr_iter(b',', value).count();
+        if self.members > MEMBERS_MAX { Err(HeadFault::TooLarge) } else { Ok(()) }
     }
 
     fn host(&mut self) -> Result<(), HeadFault> {
@@ -305,6 +313,11 @@ impl HeadScan {
             is_http_11: self.http_11,
         })
     }
+}
+
+/// Whether [`MEMBERS_MAX`] bounds the list in the field of this name.
+fn is_bounded_list(name: &[u8]) -> bool {
+    [&b"te"[..], b"upgrade", b"trailer", b"connection"].iter().any(|list| name.eq_ignore_ascii_case(list))
 }
 
 /// RFC 9112, 6.1: probably an attempt to smuggle.

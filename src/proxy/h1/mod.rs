@@ -33,6 +33,10 @@ pub use response::{RESPONSE_HEAD_BYTES_MAX, ResponseFault, ResponseHead, parse};
 /// The longest target that `http::Uri` takes.
 const URI_BYTES_MAX: usize = u16::MAX as usize - 1;
 
+/// Members of the lists in a request that say how its connection and its trailers are meant: Connection, TE, Trailer and
+/// Upgrade together. Beyond: [`HeadFault::TooLarge`]. Clients send a handful.
+pub(super) const MEMBERS_MAX: usize = 256;
+
 /// What one request head may spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

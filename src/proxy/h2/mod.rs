@@ -15,10 +15,10 @@ pub(super) use io::FrameIo;
 pub(super) use streams::{InFlight, Streams};
 pub(super) use tunnel::StreamEnd;
 
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, TE, TRAILER};
 use http::{HeaderMap, Method, Uri};
 
-use super::h1::{self, HeadFault};
+use super::h1::{self, HeadFault, MEMBERS_MAX};
 use super::settings::Bounds;
 
 /// What is wrong with a head; as on HTTP/1.
@@ -27,6 +27,11 @@ pub(super) fn fault(method: &Method, uri: &Uri, headers: &HeaderMap, bounds: &Bo
         return Some(HeadFault::UriTooLong);
     }
     if headers.len() > bounds.max_headers {
+        return Some(HeadFault::TooLarge);
+    }
+    // Those of Connection and Upgrade are refused by hyper.
+    let lists = [TE, TRAILER].into_iter().flat_map(|name| headers.get_all(name));
+    if lists.map(|list| 1 + memchr::memchr_iter(b',', list.as_bytes()).count()).sum::<usize>() > MEMBERS_MAX {
         return Some(HeadFault::TooLarge);
     }
     if !h1::is_method(method.as_str().as_bytes()) {

@@ -14,6 +14,7 @@ use super::super::buffer::Buffer;
 use super::super::deadline::Deadline;
 use super::super::encode::Encoder;
 use super::super::h1::ResponseHead;
+use super::super::hop;
 use super::super::location::Back;
 use super::super::pace::Pace;
 use super::super::settings::Timeouts;
@@ -215,6 +216,8 @@ impl Exchange {
         }
         // The final head cannot make up for what an interim one said.
         self.wanted.is_alone |= status < 200 && !head.keeps_alive;
+        // What follows on the connection may be answered as if it came from this client.
+        self.wanted.is_alone |= self.way.head(&head).is_some_and(|(_, fields)| hop::challenges_connection(fields));
         self.head = Some(head);
         Ok(match status {
             101 => Arrived::Switch,

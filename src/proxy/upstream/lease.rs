@@ -23,7 +23,8 @@ pub(in super::super) struct Wanted {
     /// What decides to which endpoint it goes, where anything of it does.
     pub(in super::super) affinity: u64,
     /// Its connection is a new one, and is used for nothing else: it is marked as that of one client, or may become
-    /// something else. Whoever was asked to change the protocol may think that it did.
+    /// something else. Whoever was asked to change the protocol may think that it did. If this becomes true later, the
+    /// connection is not used again.
     pub(in super::super) is_alone: bool,
     /// What a connection begins with, in the clear, if it is marked.
     pub(in super::super) preamble: Option<Rc<[u8]>>,
