@@ -46,8 +46,21 @@ fn is_escaped(line: &[u8], at: usize) -> bool {
 /// Whom an element is `for`, if it says so by an address; not if it is `unknown` or obfuscated, or nothing that the
 /// RFC allows.
 pub(super) fn address(element: &[u8]) -> Option<IpAddr> {
-    let mut rest = element.trim_ascii();
     let mut found = None;
+    read(element, &mut found)?;
+    node(str::from_utf8(&found?).ok()?)
+}
+
+/// The well-formed elements of a line, from the right. The others would keep a reader from those to their right: one
+/// with an open quotation mark, or with bytes that are not ASCII.
+pub fn well_formed(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let is_kept = |element: &&[u8]| !element.is_empty() && element.is_ascii() && read(element, &mut None).is_some();
+    elements(line).map(<[u8]>::trim_ascii).filter(is_kept)
+}
+
+/// Reads an element, and puts the value of `for` into `found`. `None`: it is malformed.
+fn read(element: &[u8], found: &mut Option<Value>) -> Option<()> {
+    let mut rest = element.trim_ascii();
     while !rest.is_empty() {
         // A pair may be missing between semicolons, as elements of lists may be.
         if let Some(after) = rest.strip_prefix(b";") {
@@ -68,7 +81,7 @@ pub(super) fn address(element: &[u8]) -> Option<IpAddr> {
             return None;
         }
     }
-    node(str::from_utf8(&found?).ok()?)
+    Some(())
 }
 
 type Value = SmallVec<[u8; NODE_BYTES_MAX]>;
@@ -202,6 +215,21 @@ mod tests {
             ("\\\", c", &[" c", "\\\""]),
         ] {
             let found: Vec<_> = elements(line.as_bytes()).map(|element| String::from_utf8_lossy(element)).collect();
+            assert_eq!(found, expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn malformed_elements_are_left_out() {
+        for (line, expected) in [
+            ("for=192.0.2.1, for=unknown;proto=https", &["for=unknown;proto=https", "for=192.0.2.1"][..]),
+            ("for=\", for=192.0.2.1", &["for=192.0.2.1"]),
+            ("for=\u{e9}, for=192.0.2.1", &["for=192.0.2.1"]),
+            ("for=\"\u{e9}\", by=\"a,b\"", &["by=\"a,b\""]),
+            ("nothing, for=192.0.2.1, ,", &["for=192.0.2.1"]),
+            ("for=1;for=2, for=\"192.0.2.1\\", &[]),
+        ] {
+            let found: Vec<_> = well_formed(line.as_bytes()).map(String::from_utf8_lossy).collect();
             assert_eq!(found, expected, "{line}");
         }
     }

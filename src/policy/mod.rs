@@ -7,7 +7,7 @@ mod allowed;
 mod cost;
 mod facts;
 mod fields;
-mod forwarded;
+pub mod forwarded;
 mod matcher;
 mod pattern;
 mod plan;

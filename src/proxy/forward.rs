@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::net::IpAddr;
 
+use smallvec::SmallVec;
+
 use super::encode::{Encoder, write_field};
 use super::h1::Framing;
 use super::hop::{self, Named};
@@ -11,6 +13,7 @@ use super::settings::Settings;
 use super::upgrade::Upgrade;
 use crate::policy::Fields;
 use crate::policy::client_ip::AddressHeader;
+use crate::policy::forwarded;
 
 /// The key of a WebSocket handshake (RFC 6455, section 11.3.1).
 const KEY: &[u8] = b"sec-websocket-key";
@@ -151,7 +154,7 @@ fn write_forwarded(out: &mut Vec<u8>, fields: Fields<'_>, authority: &str, sende
     out.extend_from_slice(b"x-forwarded-for: ");
     let keeps_x = sender.keeps_x();
     if keeps_x {
-        write_list(out, fields, "x-forwarded-for");
+        write_x_members(out, fields);
     } else if let Some(client) = sender.behind() {
         let _ = write!(out, "{client}, ");
     }
@@ -166,7 +169,7 @@ fn write_forwarded(out: &mut Vec<u8>, fields: Fields<'_>, authority: &str, sende
     if rfc7239 {
         out.extend_from_slice(b"forwarded: ");
         if sender.believed == Some(AddressHeader::Forwarded) {
-            write_list(out, fields, "forwarded");
+            write_elements(out, fields);
         } else if let Some(client) = sender.behind() {
             write_node(out, client);
             out.extend_from_slice(b", ");
@@ -176,11 +179,23 @@ fn write_forwarded(out: &mut Vec<u8>, fields: Fields<'_>, authority: &str, sende
     }
 }
 
-/// All lines of a list, joined and ready for one more element.
-fn write_list(out: &mut Vec<u8>, fields: Fields<'_>, name: &str) {
-    for line in fields.all(name).filter(|line| line.is_ascii()) {
-        out.extend_from_slice(line);
+/// The members of X-Forwarded-For, ready for one more. Only the client can have written bytes that are not ASCII, so
+/// such a member is dropped; what proxies added to its line stays.
+fn write_x_members(out: &mut Vec<u8>, fields: Fields<'_>) {
+    for member in fields.members("x-forwarded-for").filter(|member| !member.is_empty() && member.is_ascii()) {
+        out.extend_from_slice(member);
         out.extend_from_slice(b", ");
+    }
+}
+
+/// The well-formed elements of Forwarded, ready for one more.
+fn write_elements(out: &mut Vec<u8>, fields: Fields<'_>) {
+    for line in fields.all("forwarded") {
+        let from_the_right: SmallVec<[&[u8]; 8]> = forwarded::well_formed(line).collect();
+        for element in from_the_right.iter().rev() {
+            out.extend_from_slice(element);
+            out.extend_from_slice(b", ");
+        }
     }
 }
 

@@ -90,7 +90,7 @@ pub(super) fn challenges_connection(fields: Fields<'_>) -> bool {
 }
 
 fn is_of_connection(credentials: &[u8]) -> bool {
-    let scheme = credentials.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or(&[]);
+    let scheme = credentials.split(u8::is_ascii_whitespace).next().unwrap_or(&[]);
     scheme.eq_ignore_ascii_case(b"ntlm") || scheme.eq_ignore_ascii_case(b"negotiate")
 }
 

@@ -36,6 +36,8 @@ pub(super) struct Target<'b> {
     pub(super) query: Option<&'b str>,
     /// Of an absolute target, or `:authority`.
     pub(super) authority: Option<&'b str>,
+    /// The scheme of that.
+    pub(super) scheme: Option<&'b str>,
 }
 
 impl<'b> Request<'b> {
@@ -45,7 +47,7 @@ impl<'b> Request<'b> {
         let target = if text.starts_with('/') || text == "*" {
             let path_len = memchr::memchr(b'?', text.as_bytes()).unwrap_or(text.len());
             let (path, query) = (&text[..path_len], text.get(path_len + 1..));
-            Target { path, query, authority: None }
+            Target { path, query, authority: None, scheme: None }
         } else {
             *uri = text.parse().ok()?;
             Target::of(uri)
@@ -76,6 +78,7 @@ fn method(name: &[u8]) -> Option<Method> {
 impl<'b> Target<'b> {
     /// That of a parsed one.
     pub(super) fn of(uri: &'b Uri) -> Self {
-        Self { path: uri.path(), query: uri.query(), authority: uri.authority().map(http::uri::Authority::as_str) }
+        let authority = uri.authority().map(http::uri::Authority::as_str);
+        Self { path: uri.path(), query: uri.query(), authority, scheme: uri.scheme_str() }
     }
 }

@@ -148,7 +148,7 @@ mod tests {
         Request {
             protocol: Protocol::Http11,
             method: Method::GET,
-            target: Target { path: "/", query: None, authority: None },
+            target: Target { path: "/", query: None, authority: None, scheme: None },
             fields: fields.fields(),
             framing: Framing::Length(0),
             connect: None,

@@ -373,7 +373,7 @@ pub(super) async fn first_bytes(
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use tokio::net::{TcpListener, TcpStream};
 

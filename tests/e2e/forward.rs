@@ -274,6 +274,38 @@ fn the_client_is_told_to_go_on_when_the_upstream_says_so() {
 }
 
 #[test]
+fn an_expectation_ends_with_its_request() {
+    let upstream = Upstream::serving(|mut peer| {
+        // Answers the first request without its body, and asks for that of the second one.
+        let Some(request) = peer.head() else { return };
+        if request.header("expect").is_none() {
+            peer.read(5);
+        }
+        peer.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        peer.rest();
+    });
+    let weir = Weir::start(&upstream, NEVER);
+    let mut client = Client::connect(weir.address());
+    client.send("POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\nhello");
+    assert_eq!(client.answer().status, 200);
+    client.send("POST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n");
+    upstream.wait_until(|upstream| upstream.received().len() == 2);
+    assert_eq!(client.send("hello").answer().status, 200);
+}
+
+#[test]
+fn a_client_of_http_1_0_has_no_expectation() {
+    let upstream = Upstream::answering(echo);
+    let weir = Weir::start(&upstream, NEVER);
+    let mut client = Client::connect(weir.address());
+    client.send("POST /a HTTP/1.0\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+    upstream.wait_until(|upstream| upstream.connections() == 1);
+    assert_eq!(client.send("hello").answer().text(), "/a");
+    let received = upstream.received();
+    assert_eq!((received[0].header("expect"), &received[0].body[..]), (None, &b"hello"[..]));
+}
+
+#[test]
 fn the_client_hears_an_upstream_that_does_not_want_the_body() {
     for expect in ["", "Expect: 100-continue\r\n"] {
         let upstream = Upstream::serving(|mut peer| {
@@ -314,11 +346,51 @@ fn a_refused_body_does_not_lose_its_answer_or_the_next_request() {
 }
 
 #[test]
-fn a_target_with_another_host_is_refused() {
+fn the_host_of_an_absolute_target_counts() {
     let upstream = Upstream::start();
-    let weir = Weir::start(&upstream, NEVER);
-    for (target, status) in [("http://other.test/", 400), ("http://weir.test:81/", 400), ("http://weir.test/", 200)] {
+    let rest = "[[limit]]\nname = \"l\"\nkey = [\"host\"]\nrate = \"1/h\"";
+    let weir = Weir::start_with(&upstream, "", rest);
+    for (target, status) in [
+        ("http://other.test/", 200),
+        ("http://other.test:80/", 429),
+        ("http://weir.test:81/", 200),
+        ("http://WEIR.test:80/", 429),
+        ("/", 429),
+    ] {
         assert_eq!(Client::connect(weir.address()).get(target).status, status, "{target}");
+    }
+    let hosts = upstream.received().into_iter().map(|it| [it.header("host"), it.header("x-forwarded-host")]);
+    let expected = ["other.test", "weir.test:81"].map(|host| [Some(host.to_owned()), Some(host.to_owned())]);
+    assert_eq!(hosts.collect::<Vec<_>>(), expected);
+}
+
+/// NTLM and Negotiate log a connection in: a second client must not be taken for the first.
+#[test]
+fn a_connection_that_may_be_logged_in_is_not_shared() {
+    let upstream = Upstream::answering(|request, stream| {
+        let challenge = match request.target() {
+            "/ntlm" => "www-authenticate: Basic realm=\"a, b\", NTLM\r\n",
+            "/negotiate" => "WWW-Authenticate: negotiate YII=\r\n",
+            "/proxy" => "proxy-authenticate: NTLM\r\n",
+            "/basic" => "www-authenticate: Basic realm=\"ntlm\"\r\n",
+            _ => "",
+        };
+        write!(stream, "HTTP/1.1 401 Unauthorized\r\n{challenge}content-length: 0\r\n\r\n").is_ok()
+    });
+    let weir = Weir::start(&upstream, NEVER);
+    let mut client = Client::connect(weir.address());
+    for (target, line, is_kept) in [
+        ("/ntlm", "", false),
+        ("/negotiate", "", false),
+        ("/proxy", "", false),
+        ("/", "authorization: NTLM TlRM\r\n", false),
+        ("/", "Authorization: negotiate YII=\r\n", false),
+        ("/basic", "authorization: Basic bnRsbQ==\r\n", true),
+    ] {
+        client.send(format!("GET {target} HTTP/1.1\r\nhost: a\r\n{line}\r\n"));
+        assert_eq!(client.answer().status, 401);
+        let kept = usize::from(is_kept);
+        upstream.wait_until(|upstream| upstream.connections() == kept);
     }
 }
 

@@ -62,3 +62,32 @@ fn the_header_that_is_not_believed_is_not_passed_on() {
         assert_eq!(received.head.matches("6.6.6.6").count(), if server.contains("address") { 0 } else { 2 });
     }
 }
+
+/// One bad member or line must not take away what the proxies add.
+#[test]
+fn bad_members_are_dropped_and_the_list_stays() {
+    let upstream = Upstream::start();
+    let by_x = Weir::start_with(&upstream, TRUSTED, NEVER);
+    let by_forwarded = Weir::start_with(&upstream, &format!("forwarded = true\n{TRUSTED}\n{BY_FORWARDED}"), NEVER);
+    for (weir, lines, name, expected) in [
+        (&by_x, "X-Forwarded-For: \u{e9}, 192.0.2.1\r\n", "x-forwarded-for", "192.0.2.1, 127.0.0.1"),
+        (&by_x, "X-Forwarded-For: \u{e9}\r\nX-Forwarded-For: 192.0.2.1\r\n", "x-forwarded-for", "192.0.2.1, 127.0.0.1"),
+        (&by_x, "X-Forwarded-For: unknown,, 192.0.2.1,\r\n", "x-forwarded-for", "unknown, 192.0.2.1, 127.0.0.1"),
+        (&by_x, "X-Forwarded-For: \u{e9}\r\n", "x-forwarded-for", "127.0.0.1"),
+        (
+            &by_forwarded,
+            "Forwarded: for=\", for=192.0.2.1;by=10.0.0.1, for=10.0.0.2\r\n",
+            "forwarded",
+            "for=192.0.2.1;by=10.0.0.1, for=10.0.0.2, for=127.0.0.1;host=\"a\";proto=http",
+        ),
+        (
+            &by_forwarded,
+            "Forwarded: for=\"\u{e9}\", x, for=192.0.2.1\r\n",
+            "forwarded",
+            "for=192.0.2.1, for=127.0.0.1;host=\"a\";proto=http",
+        ),
+    ] {
+        assert_eq!(ask(weir, lines), 200);
+        assert_eq!(upstream.received().pop().unwrap().header(name).as_deref(), Some(expected), "{lines}");
+    }
+}

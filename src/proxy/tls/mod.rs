@@ -28,6 +28,7 @@ pub(super) use session::{HandshakeError, TlsStream};
 /// Names of protocols (RFC 7301, RFC 9113).
 const ALPN_H2: &[u8] = b"h2";
 const ALPN_HTTP_11: &[u8] = b"http/1.1";
+const ALPN_HTTP_10: &[u8] = b"http/1.0";
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
 
@@ -134,7 +135,7 @@ impl Tls {
             }
         };
         let mut config = builder.with_cert_resolver(Arc::new(Resolver::new(certificates)));
-        config.alpn_protocols = vec![ALPN_H2.to_vec(), ALPN_HTTP_11.to_vec()];
+        config.alpn_protocols = [ALPN_H2, ALPN_HTTP_11, ALPN_HTTP_10].map(<[u8]>::to_vec).to_vec();
         // Sessions are kept by clients, sealed, so that any worker can resume them. There is no early data: it can be
         // replayed.
         config.ticketer = aws_lc_rs::Ticketer::new().map_err(|error| error.to_string())?;
@@ -146,7 +147,7 @@ impl Tls {
     /// For a new session of those who speak HTTP/1 only.
     pub fn http1_config(&self) -> Arc<ServerConfig> {
         let mut config = ServerConfig::clone(&self.config);
-        config.alpn_protocols = vec![ALPN_HTTP_11.to_vec()];
+        config.alpn_protocols = [ALPN_HTTP_11, ALPN_HTTP_10].map(<[u8]>::to_vec).to_vec();
         Arc::new(config)
     }
 

@@ -148,7 +148,7 @@ fn read_chunks(mut bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
         let (line, rest) = cut(bytes, b"\r\n")?;
         let (size, extension) = line.split_at(line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count());
         let is_extension = extension.is_empty() || extension.trim_ascii_start().starts_with(b";");
-        if size.is_empty() || !is_extension || !extension.iter().all(is_value) {
+        if size.is_empty() || !is_extension || !extension.iter().copied().all(is_value) {
             return None;
         }
         let size = usize::from_str_radix(str::from_utf8(size).ok()?, 16).ok()?;
@@ -167,14 +167,14 @@ fn read_chunks(mut bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
             return Some((body, bytes));
         }
         let colon = line.iter().position(|&byte| byte == b':')?;
-        if !is_token(str::from_utf8(&line[..colon]).ok()?) || !line[colon..].iter().all(is_value) {
+        if !is_token(str::from_utf8(&line[..colon]).ok()?) || !line[colon..].iter().copied().all(is_value) {
             return None;
         }
     }
 }
 
-fn is_value(byte: &u8) -> bool {
-    *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f)
+fn is_value(byte: u8) -> bool {
+    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
 fn cut<'b>(bytes: &'b [u8], at: &[u8]) -> Option<(&'b [u8], &'b [u8])> {

@@ -151,7 +151,12 @@ fn the_host_is_said_once() {
     check(&lab, &no_authority, &REFUSED);
     check(&lab, &[&both[..], &[(b"host", b"other.test")]].concat(), &REFUSED);
     check(&lab, &[&both[..], &[(b"host", b"weir.test"), (b"host", b"weir.test")]].concat(), &REFUSED);
-    check(&lab, &[&both[..], &[(b"host", b"WEIR.test")]].concat(), &[Fate::Status(200)]);
+    for equal in [&b"WEIR.test"[..], b"weir.test:80", b"weir.test:"] {
+        check(&lab, &[&both[..], &[(b"host", equal)]].concat(), &[Fate::Status(200)]);
+    }
+    for other in [&b"weir.test:443"[..], b"weir.test:8", b"other.test:80", b"a/b"] {
+        check(&lab, &[&both[..], &[(b"host", other)]].concat(), &REFUSED);
+    }
     check(&lab, &[&no_authority[..], &[(b"host", b"weir.test")]].concat(), &[Fate::Status(200)]);
     let hosts: Vec<_> = lab.upstream.received().iter().filter_map(|it| it.header("host")).collect();
     assert!(hosts.iter().all(|host| host.eq_ignore_ascii_case("weir.test")), "{hosts:?}");
@@ -167,6 +172,10 @@ fn heads_have_the_same_bounds() {
     check(&lab, &[&CLEAN[..], &[(b":path", &long[..8192])]].concat(), &[Fate::Status(200)]);
     let many = [&CLEAN[..], &[PATH], &[(&b"x"[..], &b"y"[..]); 101]].concat();
     check(&lab, &many, &[Fate::Status(431)]);
+    for (count, status) in [(256, 200), (257, 431)] {
+        let list = vec!["x"; count].join(",");
+        check(&lab, &[&CLEAN[..], &[PATH, (b"trailer", list.as_bytes())]].concat(), &[Fate::Status(status)]);
+    }
     lab.is_well();
 }
 

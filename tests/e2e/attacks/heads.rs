@@ -155,8 +155,12 @@ fn targets_have_the_form_of_their_method() {
     let lab = Lab::start("", "");
     let absolute = |target: &str, host: &str| format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n\r\n");
     lab.check(&[
-        ("other host", absolute("http://other.test/a", "weir.test").as_bytes(), Closed(400)),
-        ("other port", absolute("http://weir.test:81/a", "weir.test").as_bytes(), Closed(400)),
+        // RFC 9112, section 3.2.2: the target counts.
+        ("other host", absolute("http://other.test/a", "weir.test").as_bytes(), Passes("/a")),
+        ("other port", absolute("http://weir.test:81/a", "weir.test").as_bytes(), Passes("/a")),
+        ("default port", absolute("http://weir.test:80/a", "weir.test").as_bytes(), Passes("/a")),
+        ("other host that is none", absolute("http://weir.test/a", "a/b").as_bytes(), Closed(400)),
+        ("no host beside it", b"GET http://weir.test/a HTTP/1.1\r\n\r\n", Closed(400)),
         ("user", absolute("http://u@weir.test/a", "weir.test").as_bytes(), Closed(400)),
         ("user twice", absolute("http://u@weir.test/a", "u@weir.test").as_bytes(), Closed(400)),
         ("no host in it", absolute("http:///a", "weir.test").as_bytes(), Closed(400)),
@@ -234,6 +238,7 @@ fn heads_have_bounds() {
     let lab = Lab::start("", "");
     let lines = |count: usize| "x: y\r\n".repeat(count);
     let head = |lines: &str| format!("GET /a HTTP/1.1\r\nhost: h\r\n{lines}\r\n");
+    let list = |count: usize| vec!["x"; count].join(",");
     let long = |len: usize| format!("x: {}\r\n", "y".repeat(len));
     let path: &'static str = Box::leak(format!("/{}", "a".repeat(8191)).into_boxed_str());
     lab.check(&[
@@ -244,6 +249,13 @@ fn heads_have_bounds() {
         ("a longer value", head(&long(33_000)).as_bytes(), Closed(431)),
         ("no end", format!("GET /a HTTP/1.1\r\nx: {}", "y".repeat(100_000)).as_bytes(), Closed(431)),
         ("a long name", format!("GET /a HTTP/1.1\r\n{}: y\r\n\r\n", "x".repeat(40_000)).as_bytes(), Closed(431)),
+        ("256 members", head(&format!("connection: {}\r\n", list(256))).as_bytes(), Passes("/a")),
+        ("257 members", head(&format!("connection: {}\r\n", list(257))).as_bytes(), Closed(431)),
+        (
+            "members of several",
+            head(&format!("trailer: {}\r\nTE: {}\r\n", list(200), list(57))).as_bytes(),
+            Closed(431),
+        ),
         ("8 KiB", get(path).as_bytes(), Passes(path)),
         ("8 KiB and one", get(&format!("{path}a")).as_bytes(), Closed(414)),
         ("20 KiB", get(&"/a".repeat(10_000)).as_bytes(), Closed(414)),

@@ -19,9 +19,13 @@ const FAILED: &str = "weir_tls_handshakes_failed_total";
 fn both_versions_and_both_protocols() {
     let lab = Lab::with(Upstream::start(), "", "forwarded = true", NEVER, &[]);
     for version in [&TLS12, &TLS13] {
-        for (alpn, agreed) in
-            [(&["http/1.1"][..], Some("http/1.1")), (&[], None), (&["x", "http/1.1"], Some("http/1.1"))]
-        {
+        for (alpn, agreed) in [
+            (&["http/1.1"][..], Some("http/1.1")),
+            (&["http/1.0"], Some("http/1.0")),
+            (&["http/1.0", "http/1.1"], Some("http/1.1")),
+            (&[], None),
+            (&["x", "http/1.1"], Some("http/1.1")),
+        ] {
             let config = trusting(&[&lab.cert], &[version], alpn, None);
             let mut client = connect_tls(lab.weir.address(), &config, HOST).unwrap();
             assert_eq!(client.stream().conn.protocol_version(), Some(version.version));
