@@ -15,7 +15,8 @@ use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::options::UNLIMITED;
 use super::reader::Table;
 use super::schema;
-use super::units::{self, Fault, WrittenRate};
+use super::time_units::{self, WrittenRate};
+use super::units::Fault;
 use crate::limit::{Algorithm, Key};
 use crate::policy::key::{KeyPart, KeySecret};
 use crate::policy::path::{self, Slashes};
@@ -158,7 +159,7 @@ fn exception<'a>(table: &Table<'a>, scheme: &Scheme, value: &'a Spanned<DeValue<
 
 /// A rate; of what is none, it may be that the word was meant.
 fn rate_or_word(text: &str) -> Result<WrittenRate, Fault> {
-    units::rate(text).map_err(|fault| match nearest(text, [UNLIMITED]) {
+    time_units::rate(text).map_err(|fault| match nearest(text, [UNLIMITED]) {
         Some(UNLIMITED) if text == UNLIMITED => Fault::new("`unlimited` stands alone, not in a list"),
         Some(word) => fault.help(did_you_mean(Some(word))),
         None => fault,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::diagnostics::Problem;
 use super::reader::{Located, Table};
-use super::units::{self, Fault};
+use super::time_units;
+use super::units::Fault;
 use crate::limit::slow_down::SlowDown;
 use crate::limit::{Algorithm, OnFull, QuotaError, Rate, ban};
 use crate::policy::{Allowed, DelayRule, HoldRule, OnLimit};
@@ -107,8 +108,8 @@ pub(super) enum Word {
 }
 
 fn slow_down(table: &Table<'_>) -> Option<SlowDown> {
-    let step = table.parsed("step", units::duration);
-    let max = table.parsed("max", units::duration);
+    let step = table.parsed("step", time_units::duration);
+    let max = table.parsed("max", time_units::duration);
     let (step, max) = (step?, max?);
     if step.get_ref() > max.get_ref() {
         let title = "`limit.delay.step`: is longer than `max`, which would be every delay";
@@ -119,9 +120,9 @@ fn slow_down(table: &Table<'_>) -> Option<SlowDown> {
 }
 
 fn ban(table: &Table<'_>) -> Option<ban::Rule> {
-    let after: Option<Located<Rate>> = table.parsed("after", |text| units::rate(text)?.rate());
-    let first = table.parsed("for", units::duration);
-    let most = table.parsed("for_max", units::duration);
+    let after: Option<Located<Rate>> = table.parsed("after", |text| time_units::rate(text)?.rate());
+    let first = table.parsed("for", time_units::duration);
+    let most = table.parsed("for_max", time_units::duration);
     let (after, first) = (after?, first?);
     let most = match most {
         Some(most) => most,

@@ -112,7 +112,7 @@ fn jwt(table: &Table<'_>) -> Option<IdentitySource> {
     let issuer = table.text("issuer");
     let audience = table.text("audience");
     let require_exp = table.switch("require_exp");
-    let leeway = table.parsed("leeway", super::units::duration_or_zero);
+    let leeway = table.parsed("leeway", super::time_units::duration_or_zero);
     let (keys, fetched) = keys(table, algorithms.as_deref().unwrap_or_default())?;
     let (spans, keys): (Vec<_>, Vec<_>) = keys.into_iter().unzip();
     let spec = VerifierSpec {

@@ -5,7 +5,8 @@
 use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
 use super::schema;
-use super::units::{self, Fault, WrittenRate};
+use super::time_units::{self, WrittenRate};
+use super::units::Fault;
 use crate::limit::windows::WINDOWS_MAX;
 use crate::limit::{Algorithm, Allowance, Calendar, CalendarError, Quota, QuotaError, Rate, Unit};
 use crate::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
@@ -97,7 +98,7 @@ impl Scheme {
         }
         let burst = if owns("burst") { table.count("burst") } else { None };
         // Of an algorithm that nobody knows it is not known either whether it needs a rate.
-        let rates = if self.kind.is_some() || table.has("rate") { table.list("rate", units::rate) } else { None };
+        let rates = if self.kind.is_some() || table.has("rate") { table.list("rate", time_units::rate) } else { None };
         if burst.is_none() && owns("burst") && table.has("burst") {
             return None;
         }

@@ -12,6 +12,7 @@ use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::options::RESOLVE;
 use super::reader::{Located, Table};
 use super::schema;
+use super::time_units;
 use super::units::{self, Fault};
 use crate::policy::key::KeyPart;
 use crate::policy::upgrades::Upgrades;
@@ -134,7 +135,7 @@ const DNS_PORT: u16 = 53;
 
 /// When names are looked up. Places of a service can only be known by looking.
 fn resolve(table: &Table<'_>, endpoints: Option<&[Endpoint]>) -> Option<Resolve> {
-    let resolve = table.parsed("resolve", |text| match (text, units::duration(text)) {
+    let resolve = table.parsed("resolve", |text| match (text, time_units::duration(text)) {
         ("ttl", _) => Ok(Resolve::Ttl),
         ("off", _) => Ok(Resolve::Off),
         (_, Ok(every)) => Ok(Resolve::Every(every)),

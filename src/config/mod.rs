@@ -26,6 +26,7 @@ mod options;
 mod reader;
 mod schema;
 mod sources;
+mod time_units;
 mod units;
 mod values;
 

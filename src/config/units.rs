@@ -1,17 +1,15 @@
-//! Texts with a meaning of their own: rates, durations, sizes, addresses and networks.
+//! Texts with a meaning of their own: sizes, addresses, networks and others.
 //!
 //! Each function turns one text into one value or says what is wrong with it; where it stands is known to
 //! the caller.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use bytesize::ByteSize;
 use ipnet::IpNet;
 
 use super::diagnostics::{did_you_mean, nearest};
-use crate::limit::{Rate, Unit};
 use crate::proxy::{Listen, SOCKET_PATH_MAX};
 
 /// What is wrong with a text.
@@ -34,112 +32,6 @@ impl Fault {
         self.help = help.into();
         self
     }
-}
-
-const NS_PER_S: u64 = 1_000_000_000;
-
-/// Units of a rate, as a calendar counts them and in nanoseconds; months are of no fixed length.
-const RATE_UNITS: [(&str, Unit, Option<u64>); 7] = [
-    ("ms", Unit::Millisecond, Some(NS_PER_S / 1000)),
-    ("s", Unit::Second, Some(NS_PER_S)),
-    ("min", Unit::Minute, Some(60 * NS_PER_S)),
-    ("h", Unit::Hour, Some(3600 * NS_PER_S)),
-    ("day", Unit::Day, Some(86_400 * NS_PER_S)),
-    ("week", Unit::Week, Some(7 * 86_400 * NS_PER_S)),
-    ("month", Unit::Month, None),
-];
-
-/// Other names of those units, for suggestions only: a rate is written in one way.
-const RATE_UNIT_ALIASES: [(&str, &[&str]); 7] = [
-    ("ms", &["msec", "millis", "millisecond", "milliseconds"]),
-    ("s", &["sec", "secs", "second", "seconds"]),
-    ("min", &["m", "mn", "mins", "minute", "minutes"]),
-    ("h", &["hr", "hrs", "hour", "hours"]),
-    ("day", &["d", "days"]),
-    ("week", &["w", "weeks"]),
-    ("month", &["mon", "months"]),
-];
-
-/// A rate as it is written: so many units in every so many of a unit of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WrittenRate {
-    /// Units; at least 1.
-    pub(super) count: u64,
-    /// At least 1.
-    pub(super) every: u64,
-    /// Of this.
-    pub(super) unit: Unit,
-    /// Nanoseconds; none if that depends on the calendar.
-    period_ns: Option<u64>,
-}
-
-impl WrittenRate {
-    /// The same over a fixed length of time.
-    pub(super) fn rate(&self) -> Result<Rate, Fault> {
-        let period_ns = self.period_ns.ok_or_else(|| {
-            let help =
-                "only `algorithm = \"fixed_window\"` with `align = \"calendar\"` counts months; else write `30day`";
-            Fault::new("a month has no fixed length").help(Some(help.to_owned()))
-        })?;
-        Ok(Rate { count: self.count, period_ns })
-    }
-}
-
-/// COUNT `/` [N] UNIT.
-pub(super) fn rate(text: &str) -> Result<WrittenRate, Fault> {
-    let shape =
-        || Fault::new(format!("`{text}` is not a rate")).help(Some("write it like \"100/min\" or \"5/15min\"".into()));
-    let (count, period) = text.split_once('/').ok_or_else(shape)?;
-    let period = period.trim();
-    let digits = period.bytes().take_while(u8::is_ascii_digit).count();
-    let (n, unit) = (&period[..digits], period[digits..].trim_start());
-    let count = whole(count.trim()).ok_or_else(shape)?;
-    let every = if n.is_empty() { 1 } else { whole(n).ok_or_else(shape)? };
-    let (_, unit, unit_ns) = *RATE_UNITS.iter().find(|(name, ..)| *name == unit).ok_or_else(|| unknown_unit(unit))?;
-    if count == 0 || every == 0 {
-        return Err(Fault::new("a rate of zero would admit nothing, ever"));
-    }
-    let period_ns = match unit_ns {
-        Some(ns) => Some(every.checked_mul(ns).ok_or_else(|| Fault::new(format!("`{period}` is too long a period")))?),
-        None => None,
-    };
-    Ok(WrittenRate { count, every, unit, period_ns })
-}
-
-/// Digits only: `u64::from_str` would take a `+`.
-fn whole(text: &str) -> Option<u64> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
-}
-
-fn unknown_unit(unit: &str) -> Fault {
-    let known = RATE_UNITS.map(|(name, ..)| name);
-    let by_alias = RATE_UNIT_ALIASES.iter().find(|(_, aliases)| aliases.contains(&unit)).map(|(name, _)| *name);
-    let suggestion = by_alias.or_else(|| nearest(unit, known));
-    Fault::new(format!("unknown unit `{unit}`: it is one of {}", known.join(", "))).help(did_you_mean(suggestion))
-}
-
-/// Longer than anything a proxy waits for; an instant this far ahead is still an instant to every timer.
-const DURATION_MAX: Duration = Duration::from_hours(366 * 24);
-
-/// A duration above zero.
-pub(super) fn duration(text: &str) -> Result<Duration, Fault> {
-    match duration_or_zero(text)? {
-        Duration::ZERO => Err(Fault::new("must be longer than zero")),
-        some => Ok(some),
-    }
-}
-
-/// A duration.
-pub(super) fn duration_or_zero(text: &str) -> Result<Duration, Fault> {
-    let not_one = |error| {
-        Fault::new(format!("`{text}` is not a duration: {error}"))
-            .help(Some("write it like \"250ms\", \"10s\" or \"5min\"".into()))
-    };
-    let duration = humantime::parse_duration(text).map_err(not_one)?;
-    if duration > DURATION_MAX {
-        return Err(Fault::new(format!("`{text}` is longer than a year")));
-    }
-    Ok(duration)
 }
 
 /// A number of bytes.
@@ -241,45 +133,6 @@ pub(super) fn upgrade(text: &str) -> Result<Box<str>, Fault> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rates() {
-        for (text, count, period) in [
-            ("100/min", 100, 60.),
-            ("5/15min", 5, 900.),
-            ("10/2s", 10, 2.),
-            ("1/ms", 1, 0.001),
-            (" 7 / 3 h ", 7, 10_800.),
-            ("1/day", 1, 86_400.),
-            ("2/week", 2, 604_800.),
-        ] {
-            let period_ns = Duration::from_secs_f64(period).as_nanos().try_into().unwrap();
-            assert_eq!(rate(text).and_then(|rate| rate.rate()), Ok(Rate { count, period_ns }), "{text}");
-        }
-        for text in
-            ["", "/", "5", "5/", "/s", "5/m", "-1/s", "+1/s", "5/+2s", "1.5/s", "0/s", "5/0s", "5/s/s", "5 per s"]
-        {
-            assert!(rate(text).is_err(), "{text}");
-        }
-        for text in ["99999999999999999999/s", "1/99999999999999999999s", "1/9999999999999999week"] {
-            assert!(rate(text).is_err(), "{text}");
-        }
-        let months = rate("9/3month").unwrap();
-        assert_eq!((months.count, months.every, months.unit), (9, 3, Unit::Month));
-        assert!(months.rate().is_err());
-    }
-
-    #[test]
-    fn durations() {
-        for (text, ms) in [("250ms", 250), ("10s", 10_000), ("5min", 300_000), ("1m", 60_000), ("2h", 7_200_000)] {
-            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-        assert_eq!(duration("1day"), Ok(Duration::from_hours(24)));
-        assert_eq!(duration_or_zero("0s"), Ok(Duration::ZERO));
-        for text in ["", "10", "0s", "-1s", "ten", "off", "400days", "99999999999999999999s"] {
-            assert!(duration(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn sizes() {

@@ -11,6 +11,7 @@ use toml::de::DeValue;
 use super::diagnostics::{did_you_mean, nearest};
 use super::reader::{Located, Table};
 use super::schema::{self, Kind, Opt};
+use super::time_units;
 use super::units::{self, Fault};
 
 impl Table<'_> {
@@ -89,14 +90,14 @@ impl Table<'_> {
 
     /// A duration above zero.
     pub(super) fn duration(&self, key: &str) -> Option<Duration> {
-        self.parsed(key, units::duration).map(Spanned::into_inner)
+        self.parsed(key, time_units::duration).map(Spanned::into_inner)
     }
 
     /// A duration above zero, or the word for none.
     #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
     pub(super) fn duration_or(&self, key: &str) -> Option<Option<Duration>> {
         let Kind::DurationOr(word) = schema::find(&self.path_of(key))?.kind else { return None };
-        let parse = |text: &str| match units::duration(text) {
+        let parse = |text: &str| match time_units::duration(text) {
             _ if text == word => Ok(None),
             Err(fault) if nearest(text, [word]).is_some() => Err(fault.help(did_you_mean(Some(word)))),
             read => read.map(Some),

@@ -35,7 +35,7 @@ url = "ftp://127.0.0.1:9000"
 [[limit]]
 name = "reports"
 key = ["sellr"]
-rate = "10/m"
+rate = "10/M"
 
 [identity.seller]
 header = "x-seller"
@@ -182,13 +182,13 @@ fn check_says_all_that_is_wrong() {
       |
       = help: did you mean `seller`?
 
-    error: `limit.rate`: unknown unit `m`: it is one of ms, s, min, h, day, week, month
+    error: `limit.rate`: unknown unit `M`: it is one of ms, s, min, h, day, week, month
       --> broken.toml:10:8
        |
-    10 | rate = "10/m"
+    10 | rate = "10/M"
        |        ^^^^^^
        |
-       = help: did you mean `min`?
+       = help: write `min` for minutes or `month` for months
     "#);
     insta::assert_snapshot!(transcript(folder.path(), &["check", "missing.toml"]), @r#"
     $ weir check missing.toml

@@ -136,7 +136,7 @@ header = "x-a""#), @r#"
     insta::assert_snapshot!(said(r#"[[limit]]
 name = "a"
 key = []
-rate = "5/minute"
+rate = "5/M"
 [[limit]]
 name = "b"
 key = []
@@ -145,13 +145,13 @@ rate = "five"
 name = "c"
 key = []
 rate = "99999999/s""#), @r#"
-    error: `limit.rate`: unknown unit `minute`: it is one of ms, s, min, h, day, week, month
+    error: `limit.rate`: unknown unit `M`: it is one of ms, s, min, h, day, week, month
      --> weir.toml:4:8
       |
-    4 | rate = "5/minute"
-      |        ^^^^^^^^^^
+    4 | rate = "5/M"
+      |        ^^^^^
       |
-      = help: did you mean `min`?
+      = help: write `min` for minutes or `month` for months
 
     error: `limit.rate`: `five` is not a rate
      --> weir.toml:8:8
@@ -201,7 +201,7 @@ max_keys = 0"#), @r#"
     5 | burst = 99999999
       |         ^^^^^^^^
 
-    error: `limit.hold.max_wait`: `ever` is not a duration: expected number at 0
+    error: `limit.hold.max_wait`: `ever` is not a duration
      --> weir.toml:7:21
       |
     7 | hold = { max_wait = "ever", max_waiting = 0 }

@@ -478,7 +478,7 @@ fn names_are_looked_up() {
     4 | endpoints = ["srv+http://app.test", "srv+http://_http._tcp.a:81", "srv+unix://_http._tcp.a", "srv+http://_http.tcp.a"]
       |                                                                                              ^^^^^^^^^^^^^^^^^^^^^^^^
 
-    error: `upstreams.NAME.resolve`: `tll` is not a duration: expected number at 0
+    error: `upstreams.NAME.resolve`: `tll` is not a duration
      --> weir.toml:5:11
       |
     5 | resolve = "tll"

@@ -106,15 +106,15 @@ body_idle = "2years""#), @r#"
     2 | connect = "0s"
       |           ^^^^
 
-    error: `timeouts.keep_alive`: `10` is not a duration: time unit needed, for example 10sec or 10ms
+    error: `timeouts.keep_alive`: `10` is not a duration: `10` has no unit
      --> weir.toml:3:14
       |
     3 | keep_alive = "10"
       |              ^^^^
       |
-      = help: write it like "250ms", "10s" or "5min"
+      = help: did you mean `10s`?
 
-    error: `timeouts.total`: `of` is not a duration: expected number at 0
+    error: `timeouts.total`: `of` is not a duration
      --> weir.toml:4:9
       |
     4 | total = "of"
