@@ -30,7 +30,7 @@ pub(super) fn after(table: &Table<'_>, stage: Option<Stage>) -> Option<Option<Ar
         let fault = Fault::new("only a limit that is settled can go below zero").help(Some("add `settle`".to_owned()));
         table.fault("max_debt", max_debt.as_ref().map_or(table.span(), Spanned::span), fault);
     }
-    let settle = settled.is_present().then(|| settle(&settled, max_debt.map_or(0, Spanned::into_inner)));
+    let settle = settled.is_present().then(|| settle(&settled, max_debt.map_or(u64::MAX, Spanned::into_inner)));
     for part in [&counted, &settled].into_iter().filter(|part| part.is_present() && stage == Some(Stage::Arrival)) {
         let title = "charges of stage `arrival` stay, whatever becomes of the request";
         table.context.note(Problem::new(part.span(), title).absence());

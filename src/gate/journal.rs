@@ -96,7 +96,8 @@ impl Gate {
         self.journal.lost.swap(0, Ordering::Relaxed)
     }
 
-    /// Charges what another gate charged, whether there is room or not: by as much beyond the limit as it allows at once.
+    /// Charges what another gate charged, whether there is room or not: at most the limit's largest debt beyond it, or its
+    /// capacity, whichever is more.
     /// A limit that is not there, or has none for this key, charges nothing.
     pub fn charge_told(&self, live: &Live, told: &Told) {
         let Some(applied) = live.policy.named(&told.limit) else { return };
@@ -107,6 +108,9 @@ impl Gate {
         if rule.is_released() {
             return;
         }
-        state.table.settle(told.key, rule, told.units, rule.capacity(), self.clock.now());
+        // What was admitted is within the capacity; a settlement may go deeper.
+        let settle = applied.limit.after.as_ref().and_then(|after| after.settle.as_ref());
+        let max_debt = settle.map_or(0, |settle| settle.max_debt).max(rule.capacity());
+        state.table.settle(told.key, rule, told.units, max_debt, self.clock.now());
     }
 }

@@ -12,13 +12,15 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::{LimitState, Standing};
 use crate::limit::{Algorithm, Key};
-use crate::policy::{After, Fields, Limit, Settle, SettleBy};
-use crate::store::Receipt;
+use crate::policy::{After, Fields, Limit, Mode, Settle, SettleBy};
+use crate::store::{Charge, Receipt};
 use crate::time::{self, Timestamp};
 
 /// What is needed to settle one charge.
 #[derive(Debug)]
 pub(super) struct Terms {
+    /// Whether clients are told of the limit.
+    is_shown: bool,
     after: Option<Arc<After>>,
     rule: Algorithm,
     cost: u64,
@@ -58,7 +60,8 @@ impl Terms {
             let every = Duration::from_nanos(settle.every_ns?);
             Some(Meter::start(Arc::clone(state), key, rule.clone(), settle.max_debt, every, cost))
         });
-        Some(Box::new(Self { after, rule: rule.clone(), cost, began, meter }))
+        let is_shown = limit.mode == Mode::Enforce;
+        Some(Box::new(Self { is_shown, after, rule: rule.clone(), cost, began, meter }))
     }
 
     /// Units that were charged in all.
@@ -74,8 +77,8 @@ impl Terms {
         self.after.as_ref()?.settle.as_ref()
     }
 
-    /// Takes back what was charged while it ran: it never reached the upstream.
-    pub(super) fn undo(mut self, state: &LimitState, key: Key) {
+    /// Takes back what was charged while the request ran, and charges no more.
+    pub(super) fn undo(&mut self, state: &LimitState, key: Key) {
         let metered = self.metered();
         self.meter = None;
         correct(state, key, &self.rule, 0, metered, 0);
@@ -127,16 +130,24 @@ pub struct Bill {
 
 #[derive(Debug)]
 pub(super) struct Item {
-    pub(super) state: Arc<LimitState>,
-    pub(super) key: Key,
-    pub(super) receipt: Receipt,
-    pub(super) terms: Terms,
+    state: Arc<LimitState>,
+    key: Key,
+    receipt: Receipt,
+    terms: Terms,
+    /// Whether nothing is left to do.
+    is_settled: bool,
 }
 
 impl Item {
+    pub(super) fn new(state: Arc<LimitState>, key: Key, receipt: Receipt, terms: Terms) -> Self {
+        Self { state, key, receipt, terms, is_settled: false }
+    }
+
     /// Gives the whole charge back.
-    fn give_back(self) {
+    fn give_back(&mut self) {
+        self.is_settled = true;
         self.state.table.refund(self.key, &self.receipt, self.state.clock.now());
+        self.terms.undo(&self.state, self.key);
         self.state.line.wake_front(self.key);
     }
 
@@ -144,28 +155,41 @@ impl Item {
         correct(&self.state, self.key, &self.terms.rule, owed, self.terms.charged(), settle.max_debt);
     }
 
-    /// Settles what the head of the answer tells; `None` if nothing is left to do.
-    fn answered(self, status: u16, fields: Fields<'_>) -> Option<Self> {
-        let Some(after) = self.terms.after.clone() else { return Some(self) };
+    /// Settles what the head of the answer tells, and returns whether that changed the balance.
+    fn answered(&mut self, status: u16, fields: Fields<'_>) -> bool {
+        let Some(after) = self.terms.after.clone() else { return false };
         if after.counts.as_ref().is_some_and(|counts| !counts.contains(status)) {
             self.give_back();
-            return None;
+            return true;
         }
-        let is_released = self.terms.rule.is_released();
-        let Some(settle) = &after.settle else { return Some(self).filter(|_| is_released) };
+        let Some(settle) = &after.settle else { return false };
         let owed = match &settle.by {
-            SettleBy::ElapsedMs | SettleBy::ResponseBytes => return Some(self),
+            SettleBy::ElapsedMs | SettleBy::ResponseBytes => None,
             SettleBy::Header(name) => fields.first(name.as_str()).and_then(number),
             SettleBy::Status(units) => units.iter().find(|(set, _)| set.contains(status)).map(|(_, units)| *units),
         };
         if let Some(owed) = owed {
             self.correct(owed, settle);
         }
-        Some(self).filter(|_| is_released)
+        owed.is_some()
+    }
+
+    /// Where the client stands with the limit now; `None` if clients are not told of it.
+    fn standing(&self) -> Option<Standing<'_>> {
+        let Self { ref state, key, ref terms, .. } = *self;
+        if !terms.is_shown {
+            return None;
+        }
+        let (now, rule) = (state.clock.now(), &terms.rule);
+        let charge = Charge { table: &state.table, key, rule, cost: terms.cost, enforced: true };
+        Some(Standing::new(&state.name, &charge, &state.table.peek(key, rule, 0, now), now))
     }
 
     /// The response has ended.
-    fn end(self, response_bytes: u64) {
+    fn end(&mut self, response_bytes: u64) {
+        if self.is_settled {
+            return;
+        }
         if self.terms.rule.is_released() {
             return self.give_back();
         }
@@ -182,27 +206,27 @@ impl Item {
 }
 
 impl Bill {
-    /// Of these charges; `None` if there are none.
+    /// The bill of these charges; `None` if all of them stay as they are.
     pub(super) fn of(items: Vec<Item>) -> Option<Self> {
         (!items.is_empty()).then_some(Self { items, response_bytes: 0 })
     }
 
-    /// The head of the answer has come. Corrects where the client stands, if that is with a limit that this gives
-    /// its units back.
-    pub fn answered<'l>(
-        &mut self,
+    /// The head of the answer has come: settles what it tells. `standing` is that of the request; returns where the
+    /// client stands after the settlement.
+    pub fn answered<'s>(
+        &'s mut self,
         status: u16,
         fields: Fields<'_>,
-        standing: Option<Standing<'l>>,
-    ) -> Option<Standing<'l>> {
+        standing: Option<Standing<'s>>,
+    ) -> Option<Standing<'s>> {
         let mut standing = standing;
-        for item in std::mem::take(&mut self.items) {
-            let counts = item.terms.after.as_ref().and_then(|after| after.counts.as_ref());
-            if counts.is_some_and(|counts| !counts.contains(status)) {
-                standing =
-                    standing.map(|standing| if standing.is_of(&item.state) { standing.refunded() } else { standing });
+        for item in &mut self.items {
+            if !item.answered(status, fields) {
+                continue;
             }
-            self.items.extend(item.answered(status, fields));
+            let settled: &'s Item = item;
+            let before = standing.filter(|standing| !standing.is_of(&settled.state));
+            standing = Standing::tightest(before, settled.standing()).or(standing);
         }
         standing
     }
@@ -215,7 +239,7 @@ impl Bill {
 
 impl Drop for Bill {
     fn drop(&mut self) {
-        for item in self.items.drain(..) {
+        for item in &mut self.items {
             item.end(self.response_bytes);
         }
     }

@@ -137,7 +137,7 @@ impl<'l> Charged<'l> {
         }
         for Taken { state, key, receipt, terms } in self.others.take().into_iter().flat_map(|others| *others) {
             state.table.refund(key, &receipt, now(state));
-            if let Some(terms) = terms {
+            if let Some(mut terms) = terms {
                 terms.undo(state, key);
             }
             given_back(state, key);
@@ -151,11 +151,10 @@ impl<'l> Charged<'l> {
             return None;
         }
         self.others.as_ref()?.iter().find(|taken| taken.terms.is_some())?;
-        let taken = self.others.take()?.into_iter();
         let item = |Taken { state, key, receipt, terms }: Taken<'l>| {
-            terms.map(|terms| Item { state: Arc::clone(state), key, receipt, terms: *terms })
+            terms.map(|terms| Item::new(Arc::clone(state), key, receipt, *terms))
         };
-        Bill::of(taken.filter_map(item).collect())
+        Bill::of(self.others.take()?.into_iter().filter_map(item).collect())
     }
 }
 

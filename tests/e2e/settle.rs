@@ -21,7 +21,7 @@ fn obedient() -> Upstream {
     })
 }
 
-/// Asks for each target, and says which status came and what remained before the correction.
+/// Asks for each target, and says which status came and what remains, after what the head of the answer settles.
 fn ask(weir: &Weir, targets: &[&str]) -> Vec<String> {
     let mut client = Client::connect(weir.address());
     let said = targets.iter().map(|target| {
@@ -38,17 +38,17 @@ fn the_answer_says_what_it_cost() {
     let weir = Weir::start(&upstream, &limit(100, settle));
     // More than was charged, as much, nothing said, less, and far too much.
     let said = ask(&weir, &["/200?50", "/200?1", "/200", "/200?0", "/200?46.9", "/200?9999", "/200"]);
-    assert_eq!(said, ["200 99", "200 49", "200 48", "200 47", "200 47", "200 1", "429 0"]);
+    assert_eq!(said, ["200 50", "200 49", "200 48", "200 48", "200 2", "200 0", "429 0"]);
 }
 
 #[test]
 fn a_debt_is_bounded() {
     let upstream = obedient();
-    for (max_debt, waits_s) in [(0, 1), (5, 6)] {
-        let settle = format!("settle = {{ by = \"header:x-cost\" }}\nmax_debt = {max_debt}");
+    for (max_debt, waits_s) in [("max_debt = 0", 1), ("max_debt = 5", 6), ("", 999)] {
+        let settle = format!("settle = {{ by = \"header:x-cost\" }}\n{max_debt}");
         let limit = limit(2, &settle).replace("1/day", "1/s");
         let weir = Weir::start(&upstream, &limit);
-        assert_eq!(ask(&weir, &["/200?1000"]), ["200 1"]);
+        assert_eq!(ask(&weir, &["/200?1000"]), ["200 0"]);
         let answer = Client::connect(weir.address()).get("/200");
         let retry: u64 = answer.header("retry-after").unwrap().parse().unwrap();
         assert_eq!(answer.status, 429);
@@ -62,7 +62,27 @@ fn statuses_cost_what_they_cost() {
     let settle = "settle = { by = \"status\", units = { \"4xx\" = 10, \"404\" = 3, \"304\" = 0 } }";
     let weir = Weir::start(&upstream, &limit(20, settle));
     let said = ask(&weir, &["/200", "/404", "/304", "/400", "/200", "/200"]);
-    assert_eq!(said, ["200 19", "404 18", "304 15", "400 15", "200 5", "200 4"]);
+    assert_eq!(said, ["200 19", "404 16", "304 16", "400 6", "200 5", "200 4"]);
+}
+
+#[test]
+fn after_a_settlement_another_limit_may_be_the_tightest() {
+    let upstream = obedient();
+    let limits = |mode: &str| {
+        let settled = limit(100, &format!("settle = {{ by = \"header:x-cost\" }}\nmode = \"{mode}\""));
+        settled
+            + "[[limit]]\nname = \"m\"\nkey = []\nrate = \"10/day\"\n[headers]\nprofiles = [\"x-ratelimit\", \"ietf\"]"
+    };
+    for (mode, limits_of, ietf) in [
+        ("enforce", [Some("10"), Some("100"), Some("100")], r#""l";r=0;t=950400, "m";r=7;t=8640"#),
+        ("shadow", [Some("10"); 3], r#""m";r=7;t=8640"#),
+    ] {
+        let weir = Weir::start(&upstream, &limits(mode));
+        let mut client = Client::connect(weir.address());
+        let answers = ["/200?5", "/200?90", "/200?15"].map(|target| client.get(target));
+        assert_eq!(answers.each_ref().map(|answer| answer.header("x-ratelimit-limit")), limits_of, "{mode}");
+        assert_eq!(answers[2].header("ratelimit"), Some(ietf), "{mode}");
+    }
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! A gate that is told what another charges.
 
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use super::{CAPS, ask, headers, install, limit, new_gate};
 use crate::gate::{Gate, Live, Spend, Step, Told};
-use crate::limit::Algorithm;
 use crate::limit::concurrency;
-use crate::policy::{Allowed, Limit, OnLimit};
+use crate::limit::{Algorithm, Retry};
+use crate::policy::{After, Allowed, Limit, OnLimit, Settle, SettleBy};
 use crate::store::snapshot::{Snapshot, restore};
 
 /// The same state in another gate.
@@ -57,6 +58,25 @@ async fn what_one_charges_the_other_charges_too() {
     assert_eq!(old.end_telling(), 0);
     left(old, old_live, "a=z");
     assert_eq!(hear(new, live, &told), 0);
+}
+
+/// A settlement may charge more than the limit admits at once.
+#[tokio::test(start_paused = true)]
+async fn a_debt_is_told_whole() {
+    for (max_debt, waits_s) in [(u64::MAX, 1000), (7, 8), (1, 3)] {
+        let settle = Settle { by: SettleBy::ElapsedMs, every_ns: None, max_debt };
+        let after = Some(Arc::new(After { counts: None, settle: Some(settle) }));
+        let all = || Limit { after: after.clone(), ..limit("a", 2, "2s", 2, OnLimit::Reject) };
+        let (old, new) = (new_gate(), new_gate());
+        let old_live = install(old, [all()], CAPS);
+        let told = old.begin_telling();
+        let live = install(new, [all()], CAPS);
+        let spend = Spend { limit: "a", key: &[("header:a".to_owned(), "x".to_owned())], plan: None, units: 1001 };
+        old.spend(old_live, spend, old.clock.now()).unwrap();
+        assert_eq!(hear(new, live, &told), 1);
+        let Step::Refuse(refusal) = ask(new, live, &headers(&["a=x"])) else { panic!("{max_debt}") };
+        assert_eq!(refusal.retry, Retry::AfterNs(waits_s * 1_000_000_000), "{max_debt}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
