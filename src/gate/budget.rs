@@ -1,5 +1,7 @@
 //! All budgets of a request, as its answer lists them: an item for each rate of each limit.
 
+use std::borrow::Cow;
+
 use super::LimitState;
 use super::case::Case;
 use crate::limit::{Algorithm, Key, Left, Pace, Retry};
@@ -61,7 +63,15 @@ impl<'l> Budget<'l> {
     }
 }
 
-impl BudgetItem<'_> {
+impl<'l> BudgetItem<'l> {
+    /// Its name in the IETF fields: that of its limit, with its place if it has one. No name of a limit has a slash.
+    pub fn policy(&self) -> Cow<'l, str> {
+        match self.place {
+            None => Cow::Borrowed(self.limit),
+            Some(place) => Cow::Owned(format!("{}/{place}", self.limit)),
+        }
+    }
+
     /// Whether it stops the client sooner than `other`, or for longer.
     pub fn is_tighter(&self, other: &Self) -> bool {
         let tightness = |item: &Self| (told(item.left.denied), item.left.remaining, item.capacity);

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::headers::number;
 use super::{Kind, Profiles, Sink, Verdict, limit_headers};
-use crate::gate::{Budgets, Cause, Refusal, Standing, Unidentified, Why};
+use crate::gate::{Budget, BudgetItem, Budgets, Cause, Refusal, Standing, Unidentified, Why};
 use crate::limit::Retry;
 use crate::policy::Fields;
 use crate::policy::access::Ground;
@@ -199,16 +199,25 @@ impl<'a> Answer<'a> {
         body.push(b'"');
         if is_quota {
             body.extend_from_slice(b",\"violated-policies\":[");
-            for (index, name) in self.violated.iter().enumerate() {
-                body.extend_from_slice(if index == 0 { b"\"" } else { b",\"" });
-                let name_at = body.len();
-                body.extend_from_slice(name.as_bytes());
-                escape(body, name_at);
-                body.push(b'"');
+            if self.budgets.is_empty() {
+                write_names(body, &self.violated);
+            } else {
+                write_names(body, &self.violated_policies());
             }
             body.push(b']');
         }
         body.push(b'}');
+    }
+
+    /// The limits that refuse the request, by the names of their rates in `RateLimit-Policy`.
+    fn violated_policies(&self) -> Vec<Cow<'a, str>> {
+        let items = self.budgets.iter().flat_map(Budget::items).filter(|item| item.left.denied.is_some());
+        let items: Vec<_> = items.collect();
+        let policies = self.violated.iter().flat_map(|name| {
+            let rates: Vec<_> = items.iter().filter(|item| item.limit == *name).map(BudgetItem::policy).collect();
+            if rates.is_empty() { vec![Cow::Borrowed(*name)] } else { rates }
+        });
+        policies.collect()
     }
 
     /// Writing to memory does not fail.
@@ -242,6 +251,17 @@ impl<'a> Answer<'a> {
 /// The type: draft-ietf-httpapi-ratelimit-headers-10, section 5.1.
 const QUOTA_EXCEEDED: &[u8] = b"{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
     \"title\":\"Quota exceeded\",\"status\":429";
+
+/// Writes strings of JSON, with commas in between.
+fn write_names(body: &mut Vec<u8>, names: &[impl AsRef<str>]) {
+    for (index, name) in names.iter().enumerate() {
+        body.extend_from_slice(if index == 0 { b"\"" } else { b",\"" });
+        let name_at = body.len();
+        body.extend_from_slice(name.as_ref().as_bytes());
+        escape(body, name_at);
+        body.push(b'"');
+    }
+}
 
 /// Makes what stands from `from` on fit for a JSON string (RFC 8259, section 7). Most needs nothing.
 fn escape(json: &mut Vec<u8>, from: usize) {

@@ -136,13 +136,9 @@ fn write_limit(limit: &mut String, item: &BudgetItem<'_>, reset_s: Option<u64>) 
     }
 }
 
-/// Writes the limit's name, with the place of its rate if there are several. No name has a slash.
 fn write_name(list: &mut String, item: &BudgetItem<'_>) {
     let comma = if list.is_empty() { "" } else { ", " };
-    let _ = match item.place {
-        None => write!(list, "{comma}\"{}\"", item.limit),
-        Some(place) => write!(list, "{comma}\"{}/{place}\"", item.limit),
-    };
+    let _ = write!(list, "{comma}\"{}\"", item.policy());
 }
 
 /// The largest integer of a structured field has 15 digits (RFC 9651, section 3.3.1).

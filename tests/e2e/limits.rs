@@ -112,6 +112,8 @@ fn the_ietf_fields_have_an_item_for_each_rate_of_each_stage() {
     let refused = (0..5).map(|_| fields()).last().unwrap();
     assert_eq!(refused[0], policy);
     assert!(refused[1].starts_with(r#""l/2";r=0;t=7"#) && refused[1].contains(r#""m";r=94"#), "{refused:?}");
+    let problem: serde_json::Value = serde_json::from_slice(&client.get("/").body).unwrap();
+    assert_eq!(problem["violated-policies"], serde_json::json!(["l/2"]), "as the policy names it");
 }
 
 /// The units that a request took, of a thousand.
