@@ -9,6 +9,7 @@ use std::ops::Range;
 use http::HeaderName;
 
 use super::compile_identity::header_name;
+use super::compile_limit::path_pattern;
 use super::compile_warnings::of_everyone;
 use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
@@ -107,7 +108,7 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> Option<Access> 
                 spec.networks.push((network.into_inner(), rule));
             }
         }
-        for path in entries.long_list("path", pattern) {
+        for path in entries.long_list("path", path_pattern) {
             let entry = Entry { name: Some(path.get_ref().as_str()), rule, span: path.span() };
             if rule == Rule::Allow && path.get_ref().matches_all() {
                 let fault = Fault::new("this is every path: no limit applies to any request");
@@ -165,7 +166,7 @@ fn require(table: &Table<'_>, has_plans: bool) -> Vec<Requirement> {
         table.fault("require", value.span(), Fault::new("an empty list says nothing; leave it out"));
     }
     for table in table.tables("require").iter().filter(|table| !table.is_broken()) {
-        let paths = table.list("path", pattern);
+        let paths = table.list("path", path_pattern);
         let plans = table.list("plan", value);
         if !has_plans {
             let problem = Problem::new(table.span(), "`access.require` needs `[plans]`").absence();
@@ -180,10 +181,6 @@ fn require(table: &Table<'_>, has_plans: bool) -> Vec<Requirement> {
         }
     }
     all
-}
-
-fn pattern(text: &str) -> Result<PathPattern, Fault> {
-    PathPattern::parse(text).map_err(|error| Fault::new(format!("`{text}`: {error}")))
 }
 
 fn value(text: &str) -> Result<Box<str>, Fault> {

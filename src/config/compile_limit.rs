@@ -18,7 +18,7 @@ use super::units::{self, Fault};
 use super::{compile_settle, compile_snapshot};
 use crate::policy::key::KeyPart;
 use crate::policy::path::Slashes;
-use crate::policy::{HeaderTest, HostPattern, Limit, Match, Mode, PathPattern, Repeated, Stage};
+use crate::policy::{HeaderTest, HostPattern, Limit, Match, Mode, PathPattern, PatternError, Repeated, Stage};
 
 /// What a configuration without any limit gets: every path waits for its 100 requests a minute.
 pub const DEFAULT_LIMIT: &str = r#"[[limit]]
@@ -160,7 +160,22 @@ pub(super) fn matches(table: &Table<'_>) -> Match {
 }
 
 pub(super) fn path_pattern(text: &str) -> Result<PathPattern, Fault> {
-    PathPattern::parse(text).map_err(|error| Fault::new(format!("`{text}`: {error}")))
+    PathPattern::parse(text).map_err(|error| {
+        let suggestion = PathPattern::suggestion(text);
+        let what = match &error {
+            PatternError::NotNormal(_) if suggestion.is_some() => format!("`{text}`: {}", PatternError::Braces),
+            error => format!("`{text}`: {error}"),
+        };
+        let mean = did_you_mean(suggestion.as_deref());
+        let help = match error {
+            PatternError::Foreign(mark) => {
+                let itself = format!("the character itself is written `{}`", mark.escape());
+                Some(mean.map_or(itself.clone(), |mean| format!("{mean} {itself}")))
+            }
+            _ => mean,
+        };
+        Fault::new(what).help(help)
+    })
 }
 
 pub(super) fn host(text: &str) -> Result<HostPattern, Fault> {

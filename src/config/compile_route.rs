@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::compile_limit::matches;
+use super::compile_limit::{matches, path_pattern};
 use super::compile_upstream::{Compiled, note_no_upgrades, upgrades};
 use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
@@ -109,7 +109,7 @@ fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Arc<Rewrit
 
 /// Whole segments at the start of a path.
 fn prefix(text: &str) -> Result<Box<str>, Fault> {
-    let pattern = PathPattern::parse(text).map_err(|error| Fault::new(format!("`{text}`: {error}")))?;
+    let pattern = path_pattern(text)?;
     if pattern.as_str().contains(['{', '}']) {
         return Err(Fault::new(format!("`{text}`: only patterns have names in braces")));
     }

@@ -2,6 +2,7 @@
 
 use std::{error, fmt};
 
+use super::notation::{self, Mark};
 use super::path;
 
 /// A path pattern, checked.
@@ -35,6 +36,8 @@ pub enum PatternError {
     NotNormal(String),
     /// No path can be like this.
     NoPath,
+    /// A literal that would match as it stands, and is far more often meant in another notation.
+    Foreign(Mark),
 }
 
 impl fmt::Display for PatternError {
@@ -45,6 +48,13 @@ impl fmt::Display for PatternError {
             Self::Braces => f.write_str("braces enclose a whole segment: `{name}` or `{*rest}`"),
             Self::NotNormal(normal) => write!(f, "paths are normalised before they are matched; write `{normal}`"),
             Self::NoPath => f.write_str("no path can match this"),
+            Self::Foreign(mark) => {
+                let mark = mark.char();
+                write!(
+                    f,
+                    "`{mark}` has no meaning here: `{{name}}` stands for one segment, `{{*rest}}` for all that follow"
+                )
+            }
         }
     }
 }
@@ -56,11 +66,18 @@ impl PathPattern {
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         let Some(inner) = text.strip_prefix('/') else { return Err(PatternError::NoSlash) };
         let mut segments = Vec::new();
-        for segment in inner.split('/') {
+        let mut texts = inner.split('/').peekable();
+        while let Some(text) = texts.next() {
             if segments.last() == Some(&Segment::Rest) {
                 return Err(PatternError::RestNotLast);
             }
-            segments.push(Segment::parse(segment)?);
+            let segment = Segment::parse(text)?;
+            if let (Segment::Literal(text), is_last) = (&segment, texts.peek().is_none())
+                && let Some(mark) = Mark::of(text, is_last)
+            {
+                return Err(PatternError::Foreign(mark));
+            }
+            segments.push(segment);
         }
         let literal = text.replace(['{', '}', '*'], "_");
         match path::normalise(&literal) {
@@ -68,6 +85,11 @@ impl PathPattern {
             Ok(normal) if literal == text => Err(PatternError::NotNormal(normal.into_owned())),
             _ => Err(PatternError::NoPath),
         }
+    }
+
+    /// The pattern that a text probably means which is none.
+    pub fn suggestion(text: &str) -> Option<String> {
+        notation::translated(text).filter(|ours| Self::parse(ours).is_ok())
     }
 
     /// As written.
@@ -166,8 +188,12 @@ mod tests {
             ("/{a}", vec![Segment::One]),
             ("/{a_1}/b/{*rest}", vec![Segment::One, literal("b"), Segment::Rest]),
             ("/{*rest}", vec![Segment::Rest]),
-            ("/a*b/*", vec![literal("a*b"), literal("*")]),
+            ("/a%2Ab/%3Aid", vec![literal("a%2Ab"), literal("%3Aid")]),
             ("/%C3%A9;v=1/a:b@c", vec![literal("%C3%A9;v=1"), literal("a:b@c")]),
+            (
+                "/:/c++/$metadata/Shops(1)/$",
+                vec![":", "c++", "$metadata", "Shops(1)", "$"].into_iter().map(literal).collect(),
+            ),
         ] {
             let pattern = PathPattern::parse(text).unwrap();
             assert_eq!((pattern.as_str(), pattern.segments()), (text, &*segments));
@@ -205,8 +231,62 @@ mod tests {
             ("/a\\b", PatternError::NoPath),
             ("/%zz", PatternError::NoPath),
             ("/{a}//b", PatternError::NoPath),
+            ("/*", PatternError::Foreign(Mark::Star)),
+            ("/a/:id", PatternError::Foreign(Mark::Colon)),
+            ("/a/.+", PatternError::Foreign(Mark::Plus)),
+            ("/a$", PatternError::Foreign(Mark::Dollar)),
         ] {
             assert_eq!(PathPattern::parse(text), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_notations_are_refused_with_a_suggestion() {
+        for (text, ours) in [
+            // Globs.
+            ("/api/*", "/api/{*rest}"),
+            ("/api/**", "/api/{*rest}"),
+            ("/api/*/edit", "/api/{name}/edit"),
+            ("/api/**/edit", "/api/{name}/edit"),
+            ("/*.php", "/{name}"),
+            ("/report-*", "/{name}"),
+            ("*", "/{*rest}"),
+            ("/*", "/{*rest}"),
+            ("api/*", "/api/{*rest}"),
+            // Regular expressions, nginx.
+            ("/api/.*", "/api/{*rest}"),
+            ("/api/(.*)", "/api/{*rest}"),
+            ("/api/.+", "/api/{*rest}"),
+            ("^/api", "/api"),
+            ("^/api/.*$", "/api/{*rest}"),
+            ("^/users/[0-9]+$", "/users/{name}"),
+            ("^/users/[^/]+/edit/?$", "/users/{name}/edit"),
+            ("~ ^/users/(\\d+)$", "/users/{name}"),
+            ("/api$", "/api"),
+            // Express, Rails, Gin.
+            ("/api/:id", "/api/{id}"),
+            ("/api/:id(\\d+)/x", "/api/{id}/x"),
+            ("/api/:id?", "/api/{id}"),
+            ("/api/:rest*", "/api/{*rest}"),
+            ("/files/*path", "/files/{*path}"),
+            // Flask, Django.
+            ("/api/<id>", "/api/{id}"),
+            ("/api/<int:id>/x", "/api/{id}/x"),
+            ("/api/<path:rest>", "/api/{*rest}"),
+            // Next.js.
+            ("/api/[id]", "/api/{id}"),
+            ("/api/[...rest]", "/api/{*rest}"),
+            // ASP.NET, Spring, FastAPI, Go.
+            ("/api/{id:int}", "/api/{id}"),
+            ("/api/{id?}", "/api/{id}"),
+            ("/api/{**rest}", "/api/{*rest}"),
+            ("/api/{rest:path}", "/api/{*rest}"),
+            ("/api/{rest...}", "/api/{*rest}"),
+            ("/api/{*}", "/api/{*rest}"),
+            ("/api/{}", "/api/{name}"),
+        ] {
+            assert!(PathPattern::parse(text).is_err(), "{text}");
+            assert_eq!(PathPattern::suggestion(text).as_deref(), Some(ours), "{text}");
         }
     }
 
@@ -222,6 +302,14 @@ mod tests {
         #[test]
         fn never_panics(text in any::<String>()) {
             let _ = PathPattern::parse(&text);
+            let _ = PathPattern::suggestion(&text);
+        }
+
+        #[test]
+        fn a_suggestion_is_another_pattern(text in "[/a:*.+$^<>{}()?\\[\\]\\\\]{0,16}") {
+            if let Some(ours) = PathPattern::suggestion(&text) {
+                prop_assert!(PathPattern::parse(&ours).is_ok() && ours != text);
+            }
         }
     }
 }

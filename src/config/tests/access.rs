@@ -37,6 +37,8 @@ allow = { ip = ["203.0.113.7/32", "::ffff:198.51.100.0/120", 5], path = ["/a/{z}
       |
     2 | deny = { ip = ["198.51.100.0/24", "198.51.100.1/24", "lan", "198.51.100.0/24", "203.0.113.7"], path = ["internal", "/a/{x}", "/a/{y}"] }
       |                                                                                                        ^^^^^^^^^^
+      |
+      = help: did you mean `/internal`?
 
     error: `access.deny.path`: `/a/{y}` is there twice
      --> weir.toml:2:126
@@ -256,6 +258,8 @@ from = "header:x-plan""#), @r#"
       |
     2 | require = [{ path = "/pro/{*rest}", plan = "premium" }, { path = "/x" }, { plan = [""] }, 5, { path = "y", plan = ["a", "a"], plans =...
       |                                                                                                       ^^^
+      |
+      = help: did you mean `/y`?
 
     error: `access.require.plan`: `a` is there twice
      --> weir.toml:2:121

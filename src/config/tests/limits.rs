@@ -232,12 +232,16 @@ except = { ip = [] }"#), @r#"
       |
     5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
       |                   ^^^
+      |
+      = help: did you mean `/a`?
 
     error: `limit.match.path`: `/{x`: braces enclose a whole segment: `{name}` or `{*rest}`
      --> weir.toml:5:24
       |
     5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
       |                        ^^^^^
+      |
+      = help: did you mean `/{x}`?
 
     error: `limit.match.host`: `h:80` is not a host
      --> weir.toml:5:40
@@ -365,5 +369,45 @@ fn several_values_of_a_part() {
       |           ^^^^^^^
       |
       = help: it is for `header:NAME`, `query:NAME` and `cookie:NAME`; an identity has its own `several`
+    "#);
+}
+
+#[test]
+fn patterns_in_other_notations_are_errors_wherever_they_stand() {
+    let limit = "[[limit]]\nname = 'a'\nkey = []\nrate = '1/s'\n";
+    for (text, suggestion) in [
+        (format!("{limit}match.path = '/api/*'"), "did you mean `/api/{*rest}`? the character itself is written `%2A`"),
+        (
+            format!("{limit}match.path = ['/a', '/api/:id']"),
+            "did you mean `/api/{id}`? the character itself is written `%3A`",
+        ),
+        (format!("{limit}match.path = '^/api'"), "did you mean `/api`?"),
+        (format!("{limit}match.path = '/api/<id>'"), "did you mean `/api/{id}`?"),
+        (
+            format!("{limit}cost = {{ default = 1, paths = [{{ path = '/api/**', units = 2 }}] }}"),
+            "did you mean `/api/{*rest}`?",
+        ),
+        ("access.deny.path = '/api/.*'".to_owned(), "did you mean `/api/{*rest}`?"),
+        ("access.allow.path = '/api/*'".to_owned(), "did you mean `/api/{*rest}`?"),
+        (
+            "plans.from = 'header:a'\n[[access.require]]\npath = '/api/*'\nplan = 'b'".to_owned(),
+            "did you mean `/api/{*rest}`?",
+        ),
+        (
+            "[upstreams.a]\nendpoints = 'http://a'\n[[route]]\nupstream = 'a'\nmatch.path = '/api/*'".to_owned(),
+            "did you mean `/api/{*rest}`?",
+        ),
+    ] {
+        let said = said(&text);
+        assert!(said.contains(suggestion), "{text}\n{said}");
+    }
+    insta::assert_snapshot!(said(&format!("{limit}match.path = '/api/*'")), @r#"
+    error: `limit.match.path`: `/api/*`: `*` has no meaning here: `{name}` stands for one segment, `{*rest}` for all that follow
+     --> weir.toml:5:14
+      |
+    5 | match.path = '/api/*'
+      |              ^^^^^^^^
+      |
+      = help: did you mean `/api/{*rest}`? the character itself is written `%2A`
     "#);
 }

@@ -430,6 +430,8 @@ cost = { default = 6, paths = [{ path = "/a", units = 7 }, { path = "b", units =
       |
     5 | cost = { default = 6, paths = [{ path = "/a", units = 7 }, { path = "b", units = 0 }] }
       |                                                                     ^^^
+      |
+      = help: did you mean `/b`?
 
     error: `limit.cost.paths.units`: expected whole number from 1
      --> weir.toml:5:82

@@ -280,6 +280,8 @@ fn rewrites_that_are_wrong() {
       |
     6 | rewrite = { strip = "v1", add = "/a//b" }
       |                     ^^^^
+      |
+      = help: did you mean `/v1`?
 
     error: `route.rewrite.add`: `/a//b`: paths are normalised before they are matched; write `/a/b`
      --> weir.toml:6:33
