@@ -19,7 +19,7 @@ use super::{
 use crate::gate::HoldCaps;
 use crate::policy::Policy;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
-use crate::policy::path::Slashes;
+use crate::policy::path::{Fold, Rules, Slashes};
 use crate::proxy::Listen;
 use crate::proxy::settings::{Bounds, Fixed, MinRate, Settings, Timeouts};
 use crate::respond::Profiles;
@@ -31,6 +31,7 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     let root = Table::root(context, document);
     let server = root.table("server");
     let listen = server.list("listen", |text| units::listen(text, context.dir));
+    paths(&server);
     let takeover = compile_takeover::takeover(&server);
     let bounds = bounds(&server);
     let forwarded = server.switch("forwarded");
@@ -89,20 +90,30 @@ pub(super) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Co
     })
 }
 
+/// Reads how paths are read, for all patterns that follow.
+fn paths(server: &Table<'_>) {
+    let table = server.table("paths");
+    let fold = Fold {
+        case: table.switch("ignore_case").unwrap_or_default(),
+        trailing_slash: table.switch("ignore_trailing_slash").unwrap_or_default(),
+        params: table.switch("ignore_params").unwrap_or_default(),
+    };
+    // What is a path if slashes are merged is one if they are kept: no problem follows from another.
+    let merges = server.switch("merge_slashes").unwrap_or(false);
+    server.context.paths.set(Rules { slashes: if merges { Slashes::Merge } else { Slashes::Keep }, fold });
+}
+
 /// Identities, plans, lists and limits. `shows_certificates` says whether clients may show any.
 fn policy(root: &Table<'_>, server: &Table<'_>, headers: &Table<'_>, shows_certificates: bool) -> Option<Policy> {
     let client_ip = client_ip(server);
-    let slashes = server.switch("merge_slashes").map(|merge| if merge { Slashes::Merge } else { Slashes::Keep });
     let free_preflights = headers.switch("free_preflights");
     let (names, identities) = compile_identity::identities(&root.table("identity"), shows_certificates);
     let (plans, identities) = compile_access::plans(root, &names, identities);
     let access = compile_access::access(root, &names);
     let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
-    // What is a path under the other is one under this: no problem follows from another.
-    let paths = slashes.unwrap_or(Slashes::Keep);
-    let limits = compile_limit::limits(root, &names, ipv6_prefix, paths);
+    let limits = compile_limit::limits(root, &names, ipv6_prefix);
     let policy = Policy::new(limits?, identities?, client_ip?, free_preflights?)
-        .with_slashes(slashes?)
+        .with_paths(root.context.paths.get())
         .with_access(access, plans?);
     compile_warnings::of_unused_identities(root, &names, &policy);
     compile_warnings::of_shadowed(root, policy.limits());

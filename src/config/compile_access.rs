@@ -15,7 +15,7 @@ use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
 use super::units::{self, Fault};
 use crate::policy::access::{self, Access, AccessSpec, Requirement, Rule};
-use crate::policy::{Identity, IdentitySource, PathPattern, PlanSource};
+use crate::policy::{Identity, IdentitySource, PlanSource};
 
 /// Where plans are found, if that is said, and the identities, of which one is told to look for them. `names` are
 /// those of all identities, also of those that have a problem.
@@ -108,13 +108,13 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> Option<Access> 
                 spec.networks.push((network.into_inner(), rule));
             }
         }
-        for path in entries.long_list("path", path_pattern) {
+        for path in entries.long_list("path", |text| path_pattern(&entries, text)) {
             let entry = Entry { name: Some(path.get_ref().as_str()), rule, span: path.span() };
             if rule == Rule::Allow && path.get_ref().matches_all() {
                 let fault = Fault::new("this is every path: no limit applies to any request");
                 entries.warn("path", path.span(), "allows_everything", fault);
             }
-            if entry.is_first(&entries, "path", shape(path.get_ref()), &mut paths) {
+            if entry.is_first(&entries, "path", path.get_ref().shape(), &mut paths) {
                 spec.paths.push((path.into_inner(), rule));
             }
         }
@@ -123,7 +123,22 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> Option<Access> 
         }
     }
     spec.require = require(&table, root.has("plans"));
+    warn_of_spellings(root, &table);
     Some(Access::new(spec))
+}
+
+/// Warns of paths that are shut if nothing says which spellings the services take for the same path.
+fn warn_of_spellings(root: &Table<'_>, table: &Table<'_>) {
+    let server = root.get("server").and_then(|server| server.get_ref().as_table());
+    if server.is_some_and(|server| server.contains_key("paths")) {
+        return;
+    }
+    let denied = table.get("deny").and_then(|deny| Some((deny.get_ref().as_table()?.get("path")?.span(), "deny.path")));
+    for (span, key) in denied.into_iter().chain(table.get("require").map(|require| (require.span(), "require"))) {
+        let what = "many services take `/A`, `/a/` or `/a;b` for `/a`, and these are other paths here";
+        let help = "set `server.paths` as docs/OPERATING.md says for your service; `paths = {}` if it tells them apart";
+        table.warn(key, span, "path_spellings", Fault::new(what).help(Some(help.to_owned())));
+    }
 }
 
 /// What `identity` lists: values, each with the index of its identity.
@@ -166,7 +181,7 @@ fn require(table: &Table<'_>, has_plans: bool) -> Vec<Requirement> {
         table.fault("require", value.span(), Fault::new("an empty list says nothing; leave it out"));
     }
     for table in table.tables("require").iter().filter(|table| !table.is_broken()) {
-        let paths = table.list("path", path_pattern);
+        let paths = table.list("path", |text| path_pattern(table, text));
         let plans = table.list("plan", value);
         if !has_plans {
             let problem = Problem::new(table.span(), "`access.require` needs `[plans]`").absence();
@@ -185,16 +200,6 @@ fn require(table: &Table<'_>, has_plans: bool) -> Vec<Requirement> {
 
 fn value(text: &str) -> Result<Box<str>, Fault> {
     if text.is_empty() { Err(Fault::new("must not be empty")) } else { Ok(text.into()) }
-}
-
-/// A pattern without the names in it, which do not matter to what it matches.
-fn shape(pattern: &PathPattern) -> String {
-    let segments = pattern.as_str().split('/').map(|segment| match segment.as_bytes() {
-        [b'{', b'*', ..] => "{*}",
-        [b'{', ..] => "{}",
-        _ => segment,
-    });
-    segments.collect::<Vec<_>>().join("/")
 }
 
 /// What entries are about, with what the first of them says and where.

@@ -19,7 +19,7 @@ use super::time_units::{self, WrittenRate};
 use super::units::Fault;
 use crate::limit::{Algorithm, Key};
 use crate::policy::key::{KeyPart, KeySecret};
-use crate::policy::path::{self, Slashes};
+use crate::policy::path;
 use crate::policy::{Allowed, HostPattern, PathPattern};
 
 /// As many exceptions as `policy` can tell apart.
@@ -49,7 +49,7 @@ pub(super) struct Keyed<'k> {
     /// What `route` can be.
     pub(super) routes: &'k [PathPattern],
     pub(super) ipv6_prefix: u8,
-    pub(super) slashes: Slashes,
+    pub(super) paths: path::Rules,
 }
 
 /// A rule for some; `Some(None)` is no limit, and `None` one that has a problem.
@@ -253,7 +253,7 @@ fn check_part(text: &str, part: &KeyPart, keyed: &Keyed<'_>) -> Result<(), Fault
         KeyPart::Ip if text.parse::<IpAddr>().is_err() => {
             Err(Fault::new(format!("`{text}` is not an address")).help(Some(ONE_ADDRESS.to_owned())))
         }
-        KeyPart::Path => match path::normalise_as(text, keyed.slashes) {
+        KeyPart::Path => match keyed.paths.matched(text) {
             Ok(normal) if *normal == *text => Ok(()),
             Ok(normal) => {
                 let what = format!("no path is `{text}`: paths are normalised before they are counted");

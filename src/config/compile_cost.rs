@@ -101,7 +101,7 @@ fn line(table: &Table<'_>, held: &[Held]) -> Option<CostLine> {
     if table.is_broken() {
         return None;
     }
-    let paths: Option<Vec<Located<PathPattern>>> = table.list("path", path_pattern);
+    let paths: Option<Vec<Located<PathPattern>>> = table.list("path", |text| path_pattern(table, text));
     let methods: Option<Vec<Located<Method>>> = table.list("method", method);
     let units = units(table, "units", held);
     if !table.has("path") && !table.has("method") {

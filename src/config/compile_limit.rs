@@ -17,7 +17,7 @@ use super::reader::{Located, Table};
 use super::units::{self, Fault};
 use super::{compile_settle, compile_snapshot};
 use crate::policy::key::KeyPart;
-use crate::policy::path::Slashes;
+use crate::policy::path::Rules;
 use crate::policy::{HeaderTest, HostPattern, Limit, Match, Mode, PathPattern, PatternError, Repeated, Stage};
 
 /// What a configuration without any limit gets: every path waits for its 100 requests a minute.
@@ -30,13 +30,13 @@ hold = { max_wait = "forever", max_waiting = 1000 }
 "#;
 
 /// All limits if none has a problem. `identities` are the names that keys may use; `ipv6_prefix` is what of an
-/// address counts, and `slashes` what several of them are to a path.
-pub(super) fn limits(root: &Table<'_>, identities: &[String], ipv6_prefix: u8, slashes: Slashes) -> Option<Vec<Limit>> {
+/// address counts.
+pub(super) fn limits(root: &Table<'_>, identities: &[String], ipv6_prefix: u8) -> Option<Vec<Limit>> {
     if is_none(root.get("limit")) {
         let document = DeTable::parse(DEFAULT_LIMIT).ok()?;
-        return written(&Table::root(root.context, document.get_ref()), &[], ipv6_prefix, slashes);
+        return written(&Table::root(root.context, document.get_ref()), &[], ipv6_prefix);
     }
-    written(root, identities, ipv6_prefix, slashes)
+    written(root, identities, ipv6_prefix)
 }
 
 /// Whether this value of `limit` leaves it to the default: there is none, or an empty list.
@@ -44,10 +44,9 @@ pub(super) fn is_none(limit: Option<&Spanned<DeValue<'_>>>) -> bool {
     limit.is_none_or(|limits| limits.get_ref().as_array().is_some_and(|limits| limits.is_empty()))
 }
 
-fn written(root: &Table<'_>, identities: &[String], ipv6_prefix: u8, slashes: Slashes) -> Option<Vec<Limit>> {
+fn written(root: &Table<'_>, identities: &[String], ipv6_prefix: u8) -> Option<Vec<Limit>> {
     let mut names: Vec<Located<String>> = Vec::new();
-    let around =
-        Around { identities, ipv6_prefix, slashes, has_snapshot: root.has("snapshot"), has_plans: root.has("plans") };
+    let around = Around { identities, ipv6_prefix, has_snapshot: root.has("snapshot"), has_plans: root.has("plans") };
     let read = |table: &Table<'_>| limit(table, &around, &mut names);
     let limits: Vec<_> = root.tables("limit").iter().map(read).collect();
     limits.into_iter().collect()
@@ -59,14 +58,13 @@ struct Around<'a> {
     identities: &'a [String],
     /// What of an address counts.
     ipv6_prefix: u8,
-    slashes: Slashes,
     has_snapshot: bool,
     /// Whether anything says which plan a request has.
     has_plans: bool,
 }
 
 fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Vec<Located<String>>) -> Option<Limit> {
-    let &Around { identities, ipv6_prefix, slashes, has_snapshot, has_plans } = around;
+    let &Around { identities, ipv6_prefix, has_snapshot, has_plans } = around;
     let name = name(table, names);
     let stage = table.choice("stage", &[("arrival", Stage::Arrival), ("identified", Stage::Identified)]);
     let mode = table.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
@@ -81,7 +79,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Vec<Located<String>
     // Texts of keys are held against all parts or none.
     let written = table.get("key").map_or(0, |value| value.get_ref().as_array().map_or(1, |items| items.len()));
     let parts = key.as_deref().filter(|parts| parts.len() == written);
-    let keyed = Keyed { parts, routes: &matches.paths, ipv6_prefix, slashes };
+    let keyed = Keyed { parts, routes: &matches.paths, ipv6_prefix, paths: table.context.paths.get() };
     let compile_allowed::Compiled { allowed, held } = compile_allowed::compile(table, &scheme, &keyed);
     check_plans(table, stage, has_plans);
     let cost = compile_cost::compile(table, &held);
@@ -152,15 +150,21 @@ pub(super) fn matches(table: &Table<'_>) -> Match {
         list.into_iter().flatten().map(Located::into_inner).collect()
     }
     Match {
-        paths: values(table.list("path", path_pattern)),
+        paths: values(table.list("path", |text| path_pattern(table, text))),
         hosts: values(table.list("host", host)),
         methods: values(table.list("method", method)),
         headers: headers(table),
     }
 }
 
-pub(super) fn path_pattern(text: &str) -> Result<PathPattern, Fault> {
-    PathPattern::parse(text).map_err(|error| {
+/// A pattern of paths as they are matched, which `table` has somewhere.
+pub(super) fn path_pattern(table: &Table<'_>, text: &str) -> Result<PathPattern, Fault> {
+    folded_pattern(text, table.context.paths.get())
+}
+
+/// A pattern of paths that are folded by `rules`.
+pub(super) fn folded_pattern(text: &str, rules: Rules) -> Result<PathPattern, Fault> {
+    PathPattern::parse(text).and_then(|pattern| pattern.folded(rules)).map_err(|error| {
         let suggestion = PathPattern::suggestion(text);
         let what = match &error {
             PatternError::NotNormal(_) if suggestion.is_some() => format!("`{text}`: {}", PatternError::Braces),

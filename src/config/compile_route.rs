@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use super::compile_limit::{matches, path_pattern};
+use super::compile_limit::{folded_pattern, matches};
 use super::compile_upstream::{Compiled, note_no_upgrades, upgrades};
 use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::reader::{Located, Table};
 use super::units::Fault;
 use crate::policy::Match;
 use crate::policy::PathPattern;
+use crate::policy::path::Rules;
 use crate::policy::route::{Rewrite, Route, Routes, covers};
 
 /// The routes, if there are any, to the names of `compiled`; of `[upstream]` there is none.
@@ -84,10 +85,15 @@ fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Arc<Rewrit
     if !table.is_present() {
         return Some(None);
     }
-    let read = |key: &str| if table.has(key) { table.parsed(key, prefix).map(Some) } else { Some(None) };
-    let (strip, add) = (read("strip"), read("add"));
+    let paths_of_clients = table.context.paths.get();
+    let read = |key: &str, rules| {
+        if table.has(key) { table.parsed(key, |text| prefix(text, rules)).map(Some) } else { Some(None) }
+    };
+    // What is added is never matched.
+    let (strip, add) = (read("strip", paths_of_clients), read("add", Rules::default()));
     if let Some(Some(strip)) = &strip {
-        let other = paths.iter().find(|path| !path.starts_with(strip.get_ref()));
+        let folded = paths_of_clients.fold(strip.get_ref());
+        let other = paths.iter().find(|path| !path.starts_with(&folded));
         if paths.is_empty() || other.is_some() {
             let title = other.map_or("`strip` needs `match.path`".to_owned(), |path| {
                 format!("`{}` does not begin with `{}`", path.as_str(), strip.get_ref())
@@ -104,12 +110,12 @@ fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Arc<Rewrit
         table.context.note(problem.help(Some("it can have strip, add".to_owned())));
     }
     let text = |located: Option<Located<Box<str>>>| located.map(Located::into_inner).unwrap_or_default();
-    Some(Some(Arc::new(Rewrite { strip: text(strip), add: text(add), locations: locations? })))
+    Some(Some(Arc::new(Rewrite { strip: text(strip), add: text(add), locations: locations?, paths: paths_of_clients })))
 }
 
 /// Whole segments at the start of a path.
-fn prefix(text: &str) -> Result<Box<str>, Fault> {
-    let pattern = path_pattern(text)?;
+fn prefix(text: &str, rules: Rules) -> Result<Box<str>, Fault> {
+    let pattern = folded_pattern(text, rules)?;
     if pattern.as_str().contains(['{', '}']) {
         return Err(Fault::new(format!("`{text}`: only patterns have names in braces")));
     }

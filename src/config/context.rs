@@ -2,13 +2,14 @@
 //!
 //! It knows nothing of TOML or of options.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::Sources;
 use super::diagnostics::Problem;
+use crate::policy::path::Rules;
 
 /// What one compilation reads from and what it has noted so far.
 pub(super) struct Context<'a> {
@@ -17,6 +18,8 @@ pub(super) struct Context<'a> {
     pub(super) problems: RefCell<Vec<Problem>>,
     pub(super) secrets: RefCell<Vec<Range<usize>>>,
     pub(super) sources: RefCell<Sources>,
+    /// How paths of requests are read, and so patterns of them.
+    pub(super) paths: Cell<Rules>,
     /// The configuration's own file, if it is in one.
     pub(super) own: Option<&'a Path>,
     /// What of the text was set at run time.
@@ -43,7 +46,7 @@ impl<'a> Context<'a> {
         set: Option<SetAtRunTime>,
     ) -> Self {
         let (problems, secrets, sources) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Self { dir, env, problems, secrets, sources, own, set }
+        Self { dir, env, problems, secrets, sources, paths: Cell::default(), own, set }
     }
 
     /// Whether what stands there was set at run time.

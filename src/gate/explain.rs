@@ -19,7 +19,7 @@ use super::wait::UNKNOWN_NS;
 use super::{Cause, Gate, Live, Shut, Unidentified, Why};
 use crate::limit::{Algorithm, Decision, Retry};
 use crate::policy::key::Who;
-use crate::policy::{Facts, FieldBuf, Limit, Mode, Stage, Variant, client_ip, host, path};
+use crate::policy::{Facts, FieldBuf, Limit, Mode, Stage, Variant, client_ip, host};
 use crate::store::{self, Outcomes};
 use crate::time::Timestamp;
 
@@ -135,7 +135,7 @@ impl Gate {
             Some((path, query)) => (path, Some(query)),
             None => (&*question.path, None),
         };
-        let path = path::normalise_as(path, live.policy.slashes).map_err(|error| wrong("path", &error))?;
+        let path = live.policy.paths.matched(path).map_err(|error| wrong("path", &error))?;
         if !question.host.is_empty() && !host::is_authority(&question.host) {
             return Err(wrong("host", &"is not a host"));
         }

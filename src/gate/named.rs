@@ -6,7 +6,7 @@ use http::HeaderValue;
 
 use super::{Gate, Live};
 use crate::policy::key::KeyPart;
-use crate::policy::{Applied, Variant, host, path};
+use crate::policy::{Applied, Variant, host};
 
 /// Why nobody has such a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ pub(super) fn texts(live: &Live, index: usize, named: &[(String, String)]) -> Re
 fn normal(live: &Live, index: usize, part: &KeyPart, value: &str) -> Option<String> {
     match part {
         KeyPart::Ip => value.parse::<IpAddr>().ok().map(|_| value.to_owned()),
-        KeyPart::Path => path::normalise_as(value, live.policy.slashes).ok().map(std::borrow::Cow::into_owned),
+        KeyPart::Path => live.policy.paths.matched(value).ok(),
         KeyPart::Route => is_route(live, index, value).then(|| value.to_owned()),
         KeyPart::Header(..) => {
             let is_field = value.trim_ascii() == value && HeaderValue::from_bytes(value.as_bytes()).is_ok();

@@ -109,6 +109,8 @@ struct Node {
     one: Option<Box<Node>>,
     here: Vec<Leaf>,
     rest: Vec<Leaf>,
+    /// Those of `rest` that also see a path that ends here.
+    rest_or_end: Vec<Leaf>,
 }
 
 /// A pattern ends here.
@@ -184,7 +186,10 @@ impl Node {
     fn insert(&mut self, segments: &[Segment], leaf: &Leaf) {
         match segments.split_first() {
             None => self.here.push(leaf.clone()),
-            Some((Segment::Rest, _)) => self.rest.push(leaf.clone()),
+            Some((Segment::Rest { or_end }, _)) => {
+                self.rest.push(leaf.clone());
+                self.rest_or_end.extend(or_end.then(|| leaf.clone()));
+            }
             Some((Segment::One, tail)) => self.one.get_or_insert_default().insert(tail, leaf),
             Some((Segment::Literal(text), tail)) => {
                 self.literals.entry(text.clone()).or_default().insert(tail, leaf);
@@ -195,7 +200,8 @@ impl Node {
     /// Walks the most specific branch first, so the first leaf of a limit is the one that counts.
     fn collect<'m>(&'m self, path: Option<&str>, found: &mut AllFound<'m>) {
         let Some(path) = path else {
-            return add(found, &self.here);
+            add(found, &self.here);
+            return add(found, &self.rest_or_end);
         };
         let (segment, tail) = match path.split_once('/') {
             Some((segment, tail)) => (segment, Some(tail)),
@@ -322,6 +328,22 @@ pub(super) mod tests {
                 format!("l={route}"),
                 "{path}"
             );
+        }
+    }
+
+    #[test]
+    fn the_rest_may_be_missing_where_the_last_slash_does_not_count() {
+        let fold = super::super::path::Fold { trailing_slash: true, ..Default::default() };
+        let rules = super::super::path::Rules { fold, ..Default::default() };
+        let folded = |mut limit: Limit| {
+            limit.matches.paths = limit.matches.paths.into_iter().map(|path| path.folded(rules).unwrap()).collect();
+            limit
+        };
+        let limits = [limit("rest", &["/a/{*rest}"]), limit("both", &["/a/{*rest}", "/a/"])].map(folded);
+        for (path, met) in
+            [("/a", "rest=/a/{*rest} both=/a/"), ("/a/b", "rest=/a/{*rest} both=/a/{*rest}"), ("/ab", ""), ("/", "")]
+        {
+            assert_eq!(Request::to(path).meets(Stage::Identified, &limits), met, "{path}");
         }
     }
 

@@ -71,8 +71,8 @@ pub struct Policy {
     pub client_ip: ClientIpRules,
     /// Whether CORS preflights pass without being charged by limits of the identified stage.
     pub free_preflights: bool,
-    /// What becomes of several slashes in a path.
-    pub slashes: path::Slashes,
+    /// How paths are read.
+    pub paths: path::Rules,
     /// Who is shut out, who is free of limits, and what needs a plan.
     pub access: Option<Box<Access>>,
     /// Where a request's plan is found.
@@ -275,13 +275,13 @@ impl Policy {
     pub fn new(limits: Vec<Limit>, identities: Vec<Identity>, client_ip: ClientIpRules, free_preflights: bool) -> Self {
         let foreknown = (0..limits.len()).map(|index| Foreknown::of(&limits, index)).collect();
         let matchers = [Stage::Arrival, Stage::Identified].map(|stage| Matcher::new(&limits, stage));
-        let (slashes, access, plans) = (path::Slashes::Merge, None, None);
-        Self { limits, foreknown, matchers, identities, client_ip, free_preflights, slashes, access, plans }
+        let (paths, access, plans) = (path::Rules::default(), None, None);
+        Self { limits, foreknown, matchers, identities, client_ip, free_preflights, paths, access, plans }
     }
 
-    /// The same with slashes in paths as it is said.
-    pub fn with_slashes(self, slashes: path::Slashes) -> Self {
-        Self { slashes, ..self }
+    /// The same with paths read by `paths`.
+    pub fn with_paths(self, paths: path::Rules) -> Self {
+        Self { paths, ..self }
     }
 
     /// The same with rules about who may ask at all, and with plans.

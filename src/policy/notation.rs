@@ -67,12 +67,13 @@ pub(super) fn translated(text: &str) -> Option<String> {
     let mut ours = String::new();
     for (at, segment) in segments.iter().enumerate() {
         ours.push('/');
-        match meaning(segment) {
-            Meaning::Literal => ours.push_str(segment),
-            Meaning::Rest(name) if at + 1 == segments.len() => ours.push_str(&format!("{{*{name}}}")),
-            Meaning::Rest(name) if name == "rest" => ours.push_str("{name}"),
-            Meaning::One(name) | Meaning::Rest(name) => ours.push_str(&format!("{{{name}}}")),
-        }
+        let segment = match meaning(segment) {
+            Meaning::Literal => (*segment).to_owned(),
+            Meaning::Rest(name) if at + 1 == segments.len() => format!("{{*{name}}}"),
+            Meaning::Rest(name) if name == "rest" => "{name}".to_owned(),
+            Meaning::One(name) | Meaning::Rest(name) => format!("{{{name}}}"),
+        };
+        ours.push_str(&segment);
     }
     (ours != text).then_some(ours)
 }

@@ -1,4 +1,4 @@
-//! The one path normaliser: what limits match, what keys are made of and what is forwarded.
+//! The one path normaliser: what is forwarded, and what limits match and keys are made of.
 //!
 //! Two ways to write one resource must not give two buckets, and two resources must not share one.
 //!
@@ -18,10 +18,16 @@
 //! Slashes are merged before dot segments are removed, so `/a//../b` is `/b`, as it is to a file system. If they are
 //! kept it is `/a/b`, as in 5.2.4.
 //!
+//! What limits match and keys are made of is this path in one spelling more: see [`Fold`].
+//!
 //! Not here: the query (never changed), the target's form and its length (bounded by whoever reads the head).
+
+mod fold;
 
 use std::borrow::Cow;
 use std::{error, fmt};
+
+pub use fold::Fold;
 
 /// Why a path is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,19 +65,41 @@ pub enum Slashes {
     Keep,
 }
 
-/// The one way to write `raw`, the path of an origin-form target without its query, where slashes are merged.
-pub fn normalise(raw: &str) -> Result<Cow<'_, str>, PathError> {
-    normalise_as(raw, Slashes::Merge)
+/// How the paths of requests are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// What becomes of several slashes in a row.
+    pub slashes: Slashes,
+    /// Which spellings are one for matching and keys.
+    pub fold: Fold,
 }
 
-/// The same, with slashes as it is said.
-///
-/// Borrowed, after one scan, if `raw` is that way already.
-pub fn normalise_as(raw: &str, slashes: Slashes) -> Result<Cow<'_, str>, PathError> {
-    if is_normal(raw.as_bytes(), slashes) || raw == "*" {
-        return Ok(Cow::Borrowed(raw));
+impl Rules {
+    /// The one way to write `raw`, the path of an origin-form target without its query. It is forwarded like this.
+    ///
+    /// Borrowed, after one scan, if `raw` is that way already.
+    pub fn normalise(self, raw: &str) -> Result<Cow<'_, str>, PathError> {
+        if is_normal(raw.as_bytes(), self.slashes) || raw == "*" {
+            return Ok(Cow::Borrowed(raw));
+        }
+        rewrite(raw, self.slashes).map(Cow::Owned)
     }
-    rewrite(raw, slashes).map(Cow::Owned)
+
+    /// What a normalised path is matched and keyed by.
+    pub fn fold(self, normal: &str) -> Cow<'_, str> {
+        self.fold.path(normal, self.slashes == Slashes::Merge)
+    }
+
+    /// What `raw` is matched and keyed by.
+    pub fn matched(self, raw: &str) -> Result<String, PathError> {
+        let normal = self.normalise(raw)?;
+        Ok(self.fold(&normal).into_owned())
+    }
+}
+
+/// [`Rules::normalise`] by the default rules.
+pub fn normalise(raw: &str) -> Result<Cow<'_, str>, PathError> {
+    Rules::default().normalise(raw)
 }
 
 /// What a raw byte is to a path.
@@ -242,6 +270,9 @@ mod tests {
 
     use super::*;
 
+    const KEPT: Rules =
+        Rules { slashes: Slashes::Keep, fold: Fold { case: false, trailing_slash: false, params: false } };
+
     #[test]
     fn normal_paths_are_borrowed() {
         for path in [
@@ -311,9 +342,9 @@ mod tests {
             ("/a//..;x/", "/a/"),
             ("/a/b/..", "/a/"),
         ] {
-            assert_eq!(normalise_as(raw, Slashes::Keep).as_deref(), Ok(normal), "{raw}");
+            assert_eq!(KEPT.normalise(raw).as_deref(), Ok(normal), "{raw}");
         }
-        assert_eq!(normalise_as("/a//%2f", Slashes::Keep), Err(PathError::Separator));
+        assert_eq!(KEPT.normalise("/a//%2f"), Err(PathError::Separator));
     }
 
     #[test]
@@ -406,13 +437,13 @@ mod tests {
         /// Slashes that stay are the only difference, and are there again when it is normalised again.
         #[test]
         fn kept_slashes_are_normal_too(raw in path()) {
-            if let Ok(kept) = normalise_as(&raw, Slashes::Keep) {
+            if let Ok(kept) = KEPT.normalise(&raw) {
                 prop_assert!(kept.starts_with('/'));
                 for segment in kept.split('/') {
                     let name = segment.split(';').next().unwrap();
                     prop_assert!(name != "." && name != "..", "{}", kept);
                 }
-                let again = normalise_as(&kept, Slashes::Keep);
+                let again = KEPT.normalise(&kept);
                 prop_assert!(matches!(&again, Ok(Cow::Borrowed(same)) if *same == kept));
                 if !raw.contains("//") && !raw.contains('.') && !raw.to_ascii_lowercase().contains("%2e") {
                     prop_assert_eq!(normalise(&raw).unwrap(), kept);

@@ -3,7 +3,7 @@
 use std::{error, fmt};
 
 use super::notation::{self, Mark};
-use super::path;
+use super::path::{self, Fold};
 
 /// A path pattern, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,9 +19,11 @@ pub(super) enum Segment {
     Literal(Box<str>),
     /// Any one segment that is not empty.
     One,
-    /// Everything from here on, also nothing; only at the end.
-    Rest,
+    /// Everything from here on, also nothing; only at the end. With `or_end` also the path that ends before it.
+    Rest { or_end: bool },
 }
+
+const REST: Segment = Segment::Rest { or_end: false };
 
 /// Why a text is no pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub enum PatternError {
     NotNormal(String),
     /// No path can be like this.
     NoPath,
+    /// It has `;` parameters, which are not looked at: this is what it would have to be.
+    Params(String),
     /// A literal that would match as it stands, and is far more often meant in another notation.
     Foreign(Mark),
 }
@@ -48,6 +52,7 @@ impl fmt::Display for PatternError {
             Self::Braces => f.write_str("braces enclose a whole segment: `{name}` or `{*rest}`"),
             Self::NotNormal(normal) => write!(f, "paths are normalised before they are matched; write `{normal}`"),
             Self::NoPath => f.write_str("no path can match this"),
+            Self::Params(without) => write!(f, "`server.paths` ignores `;` parameters; write `{without}`"),
             Self::Foreign(mark) => {
                 let mark = mark.char();
                 write!(
@@ -68,7 +73,7 @@ impl PathPattern {
         let mut segments = Vec::new();
         let mut texts = inner.split('/').peekable();
         while let Some(text) = texts.next() {
-            if segments.last() == Some(&Segment::Rest) {
+            if segments.last() == Some(&REST) {
                 return Err(PatternError::RestNotLast);
             }
             let segment = Segment::parse(text)?;
@@ -87,6 +92,31 @@ impl PathPattern {
         }
     }
 
+    /// The same for paths that are folded by `rules`.
+    ///
+    /// # Errors
+    /// It has parameters, which no folded path has.
+    pub fn folded(self, rules: path::Rules) -> Result<Self, PatternError> {
+        let Fold { trailing_slash, params, .. } = rules.fold;
+        if params && self.text.contains(';') {
+            let without = rules.fold(&self.text.replace(['{', '}'], "")).into_owned();
+            return Err(PatternError::Params(without));
+        }
+        let fold = |segment| match segment {
+            Segment::Literal(text) => {
+                let folded = rules.fold.text(&text);
+                Segment::Literal(folded.map_or(text, String::into_boxed_str))
+            }
+            Segment::Rest { .. } => Segment::Rest { or_end: trailing_slash },
+            Segment::One => Segment::One,
+        };
+        let mut segments: Vec<_> = self.segments.into_iter().map(fold).collect();
+        if trailing_slash && segments.len() > 1 {
+            segments.pop_if(|last| matches!(last, Segment::Literal(text) if text.is_empty()));
+        }
+        Ok(Self { text: self.text, segments })
+    }
+
     /// The pattern that a text probably means which is none.
     pub fn suggestion(text: &str) -> Option<String> {
         notation::translated(text).filter(|ours| Self::parse(ours).is_ok())
@@ -101,10 +131,10 @@ impl PathPattern {
     pub fn matches(&self, path: &str) -> bool {
         let Some(mut left) = path.strip_prefix('/').map(Some) else { return false };
         for segment in &self.segments {
-            let Some(path) = left else { return false };
+            let Some(path) = left else { return *segment == Segment::Rest { or_end: true } };
             let (here, tail) = path.split_once('/').map_or((path, None), |(here, tail)| (here, Some(tail)));
             let fits = match segment {
-                Segment::Rest => return true,
+                Segment::Rest { .. } => return true,
                 Segment::One => !here.is_empty(),
                 Segment::Literal(text) => **text == *here,
             };
@@ -121,7 +151,8 @@ impl PathPattern {
         let mut theirs = other.segments.iter();
         for segment in &self.segments {
             let covers = match (segment, theirs.next()) {
-                (Segment::Rest, Some(_)) => return true,
+                (Segment::Rest { or_end }, None | Some(Segment::Rest { or_end: true })) => return *or_end,
+                (Segment::Rest { .. }, Some(_)) => return true,
                 (Segment::One, Some(Segment::Literal(text))) => !text.is_empty(),
                 (Segment::One, Some(Segment::One)) => true,
                 (Segment::Literal(text), Some(Segment::Literal(other))) => text == other,
@@ -136,7 +167,7 @@ impl PathPattern {
 
     /// Whether every path is matched.
     pub fn matches_all(&self) -> bool {
-        matches!(self.segments[..], [Segment::Rest])
+        matches!(self.segments[..], [Segment::Rest { .. }])
     }
 
     /// Whether it begins with these segments, all literal; `prefix` is a path without a slash at its end.
@@ -144,6 +175,16 @@ impl PathPattern {
         let is_literal = |(segment, text): (&Segment, &str)| matches!(segment, Segment::Literal(own) if **own == *text);
         let wanted = prefix.split('/').skip(1);
         self.segments.len() >= wanted.clone().count() && self.segments.iter().zip(wanted).all(is_literal)
+    }
+
+    /// What it matches, in text: two patterns of one shape match the same paths.
+    pub fn shape(&self) -> String {
+        let segment = |segment: &Segment| match segment {
+            Segment::Literal(text) => text.to_string(),
+            Segment::One => "{}".to_owned(),
+            Segment::Rest { .. } => "{*}".to_owned(),
+        };
+        self.segments.iter().map(segment).collect::<Vec<_>>().join("/")
     }
 
     pub(super) fn segments(&self) -> &[Segment] {
@@ -158,7 +199,7 @@ impl Segment {
             None => Ok(Self::Literal(text.into())),
             Some(name) => {
                 let (segment, name) = match name.strip_prefix('*') {
-                    Some(name) => (Self::Rest, name),
+                    Some(name) => (REST, name),
                     None => (Self::One, name),
                 };
                 let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
@@ -186,8 +227,8 @@ mod tests {
             ("/a", vec![literal("a")]),
             ("/a/", vec![literal("a"), literal("")]),
             ("/{a}", vec![Segment::One]),
-            ("/{a_1}/b/{*rest}", vec![Segment::One, literal("b"), Segment::Rest]),
-            ("/{*rest}", vec![Segment::Rest]),
+            ("/{a_1}/b/{*rest}", vec![Segment::One, literal("b"), REST]),
+            ("/{*rest}", vec![REST]),
             ("/a%2Ab/%3Aid", vec![literal("a%2Ab"), literal("%3Aid")]),
             ("/%C3%A9;v=1/a:b@c", vec![literal("%C3%A9;v=1"), literal("a:b@c")]),
             (
@@ -288,6 +329,42 @@ mod tests {
             assert!(PathPattern::parse(text).is_err(), "{text}");
             assert_eq!(PathPattern::suggestion(text).as_deref(), Some(ours), "{text}");
         }
+    }
+
+    #[test]
+    fn folded_patterns_match_folded_paths() {
+        let fold = |case, trailing_slash, params| path::Rules {
+            fold: Fold { case, trailing_slash, params },
+            ..Default::default()
+        };
+        let (none, case, slash) = (fold(false, false, false), fold(true, false, false), fold(false, true, false));
+        for (rules, pattern, raw, matches) in [
+            (none, "/items:get", "/items%3aget", true),
+            (none, "/a%2Ab", "/a*b", true),
+            (none, "/a%2Ab", "/a%2ab", true),
+            (none, "/login", "/Login", false),
+            (none, "/login", "/login/", false),
+            (case, "/Login/{Id}", "/LOGIN/7", true),
+            (case, "/login", "/%4cogin", true),
+            (case, "/%C3%A9", "/\u{c9}", true),
+            (slash, "/login", "/login/", true),
+            (slash, "/login/", "/login", true),
+            (slash, "/users/{id}", "/users/7/", true),
+            (slash, "/users/{id}", "/users/", false),
+            // `/users` and `/users/` are one, and the pattern has the latter.
+            (slash, "/users/{*rest}", "/users", true),
+            (slash, "/users/{*rest}", "/users/7/", true),
+            (slash, "/{*rest}", "/", true),
+            (none, "/users/{*rest}", "/users", false),
+            (fold(false, false, true), "/a/b", "/a;x=1/b;y", true),
+            (fold(true, true, true), "/a/b", "/;z/A;x=1//B/;y", true),
+        ] {
+            let folded = PathPattern::parse(pattern).unwrap().folded(rules).unwrap();
+            let path = rules.matched(raw).unwrap();
+            assert_eq!(folded.matches(&path), matches, "{rules:?} {pattern} {raw}");
+        }
+        let with_params = PathPattern::parse("/a;x=1/b").unwrap().folded(fold(false, false, true));
+        assert_eq!(with_params, Err(PatternError::Params("/a/b".to_owned())));
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::matcher::Matcher;
 use super::upgrades::Upgrades;
-use super::{Facts, HeaderTest, HostPattern, Match, PathPattern};
+use super::{Facts, HeaderTest, HostPattern, Match, PathPattern, path};
 
 /// All `[[route]]`, in the order they are written.
 #[derive(Debug)]
@@ -39,6 +39,8 @@ pub struct Rewrite {
     pub add: Box<str>,
     /// Whether places that answers name are changed back.
     pub locations: bool,
+    /// How `strip` and paths are read.
+    pub paths: path::Rules,
 }
 
 impl Routes {
@@ -69,11 +71,36 @@ impl Routes {
 impl Rewrite {
     /// A normalised path as the upstream sees it, in two parts of which at least one is not empty.
     pub fn apply<'p>(&'p self, path: &'p str) -> (&'p str, &'p str) {
-        match path.strip_prefix(&*self.strip) {
+        match self.rest(path) {
             Some("") if self.add.is_empty() => ("", "/"),
-            Some(rest) if rest.is_empty() || rest.starts_with('/') => (&self.add, rest),
-            _ => ("", path),
+            Some(rest) => (&self.add, rest),
+            None => ("", path),
         }
+    }
+
+    /// What follows the segments that are left out, in whichever spelling the path has them.
+    fn rest<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let is_whole = |rest: &&str| rest.is_empty() || rest.starts_with('/');
+        if let Some(rest) = path.strip_prefix(&*self.strip).filter(is_whole) {
+            return Some(rest);
+        }
+        if !path.starts_with('/') {
+            return None;
+        }
+        let is_dropped = |segment: &str| self.paths.fold.params && (segment.is_empty() || segment.starts_with(';'));
+        let mut rest = path;
+        for _ in self.strip.split('/').skip(1) {
+            loop {
+                let tail = rest.strip_prefix('/')?;
+                let end = tail.find('/').unwrap_or(tail.len());
+                rest = &tail[end..];
+                if !is_dropped(&tail[..end]) {
+                    break;
+                }
+            }
+        }
+        let start = &path[..path.len() - rest.len()];
+        (self.paths.fold(start) == self.paths.fold(&self.strip)).then_some(rest)
     }
 
     /// A path of the upstream's as the client has to ask for it, in two parts; none if no path of the client's becomes it.
@@ -200,10 +227,33 @@ mod tests {
             ("", "/api", "/", "/api/"),
             ("/a/b", "/c/d", "/a/b/c", "/c/d/c"),
         ] {
-            let rewrite = Rewrite { strip: strip.into(), add: add.into(), locations: true };
+            let rewrite =
+                Rewrite { strip: strip.into(), add: add.into(), locations: true, paths: path::Rules::default() };
             let (start, rest) = rewrite.apply(path);
             assert_eq!(format!("{start}{rest}"), seen, "{strip} {add} {path}");
         }
+    }
+
+    #[test]
+    fn what_is_stripped_may_be_spelled_otherwise() {
+        let fold = path::Fold { case: true, trailing_slash: true, params: true };
+        let paths = path::Rules { fold, ..path::Rules::default() };
+        let rewrite = Rewrite { strip: "/V1/a".into(), add: "/x".into(), locations: true, paths };
+        for (path, seen) in [
+            ("/V1/a/B", "/x/B"),
+            ("/v1/A;b=c/B/", "/x/B/"),
+            ("/;y/v1;z/;w/%41/B", "/;y/v1;z/;w/%41/B"), // no normalised path has `%41`
+            ("/;y/v1;z/;w/a/B;c", "/x/B;c"),
+            ("/v1/a", "/x"),
+            ("/v1/ab", "/v1/ab"),
+            ("/v1", "/v1"),
+            ("*", "*"),
+        ] {
+            let (start, rest) = rewrite.apply(path);
+            assert_eq!(format!("{start}{rest}"), seen, "{path}");
+        }
+        let adds = Rewrite { strip: "".into(), add: "/x".into(), ..rewrite };
+        assert_eq!([adds.apply("*"), adds.apply("/A")], [("", "*"), ("/x", "/A")]);
     }
 
     #[test]

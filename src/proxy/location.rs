@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     fn turned(strip: &str, add: &str, value: &str) -> Option<String> {
-        let rewrite = Arc::new(Rewrite { strip: strip.into(), add: add.into(), locations: true });
+        let rewrite = Arc::new(Rewrite { strip: strip.into(), add: add.into(), ..Rewrite::default() });
         Back { rewrite, authority: "shop.test".into() }.turned(value, "app:8000")
     }
 

@@ -33,7 +33,7 @@ use crate::policy::access::{Access, Ground};
 use crate::policy::client_ip::AddressHeader;
 use crate::policy::route::Rewrite;
 use crate::policy::upgrades::Upgrades;
-use crate::policy::{Facts, Stage, path};
+use crate::policy::{Facts, Stage};
 use crate::respond::{Answer, Kind};
 use crate::telemetry::Outcome;
 use crate::time::{self, Timestamp};
@@ -116,21 +116,21 @@ impl<'v> Life<'v> {
             return Err(self.stop(Kind::MethodRefused, NO_TUNNEL));
         }
         let policy = &self.view.current.live.policy;
-        let path = path::normalise_as(request.target.path, policy.slashes)
-            .map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
+        let path = policy.paths.normalise(request.target.path);
+        let path = path.map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
         let authority = host::authority(request).map_err(|detail| self.stop(Kind::BadHost, detail))?;
         let client_ip = &policy.client_ip;
         let believed = client_ip.is_trusted(self.peer.ip).then_some(client_ip.header);
         let facts = Facts {
             method: &request.method,
             host: &host::host(authority),
-            path: &path,
+            path: &policy.paths.fold(&path),
             query: request.target.query,
             headers: request.fields,
             client_ip: believed.map_or(self.peer.ip, |_| client_ip.client_ip(self.peer.ip, request.fields)),
             certificate: self.peer.certificate.as_deref(),
         };
-        tally.identified(facts.client_ip, facts.host, facts.path);
+        tally.identified(facts.client_ip, facts.host, &path);
         let way = self.both_stages(&facts, request, asked.is_grpc, wire, tally, passed).await?;
         let Way { upstream, rewrite, upgrades, max_body } = way;
         let upgrade = Upgrade::of(request, upgrades);

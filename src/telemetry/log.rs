@@ -102,7 +102,7 @@ pub struct AccessLine<'a> {
     pub method: &'a str,
     /// The host, as matched.
     pub host: &'a str,
-    /// The path, as matched; if it could not be normalised, as sent.
+    /// The path, normalised; if it could not be, as sent.
     pub path: &'a str,
     /// The status of the answer.
     pub status: u16,

@@ -19,6 +19,7 @@ mod balance;
 mod behind_h2;
 mod names;
 mod outages;
+mod paths;
 mod pool;
 mod queue;
 mod routes;

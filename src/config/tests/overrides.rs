@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{UPSTREAM, bucket};
+use super::{UPSTREAM, bucket, said};
 use crate::admin::{ChangeError, Edit, Override};
 use crate::config::{self, Config, DEFAULT_LIMIT, Diagnostics, RunTime};
 use crate::limit::Algorithm;
@@ -281,6 +281,28 @@ fn a_path_has_the_slashes_that_requests_have() {
         let itself = Place::new(&format!("{server}{}", written.replace("/q/a", "/q//a")), "");
         assert_eq!(itself.load().is_err(), server.is_empty());
     }
+}
+
+#[test]
+fn a_path_is_written_as_it_is_matched() {
+    let set = "[per-path]\n'/P' = '5/min'\n'/p' = '5/min'\n'/p/' = '6/min'\n'/p;a' = '7/min'\n'/p%3Aa' = '7/min'\n";
+    for (paths, left_out_count) in [
+        ("{}", 1),
+        ("{ ignore_case = true }", 2),
+        ("{ ignore_case = true, ignore_trailing_slash = true, ignore_params = true }", 4),
+    ] {
+        let place = Place::new(&format!("[admin]\noverrides = 'set.toml'\n[server]\npaths = {paths}\n"), set);
+        assert_eq!(place.load().unwrap().run_time.left_out_count, left_out_count, "{paths}");
+    }
+    insta::assert_snapshot!(said("[server.paths]\nignore_case = true\n[[limit]]\nname = 'a'\nkey = 'path'\nrate = '1/s'\noverrides = { '/Users' = '2/s' }\n"), @r#"
+    error: `limit.overrides.NAME`: no path is `/Users`: paths are normalised before they are counted
+     --> weir.toml:7:15
+      |
+    7 | overrides = { '/Users' = '2/s' }
+      |               ^^^^^^^^
+      |
+      = help: did you mean `/users`?
+    "#);
 }
 
 #[test]

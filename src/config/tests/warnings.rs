@@ -41,10 +41,24 @@ fn what_holds_everyone() {
         warned(&format!("upstream.url = 'http://a'\n{}", except("0.0.0.0/0"))),
         [("exempts_everyone", Some((6, 13)))]
     );
-    for text in ["access.deny.ip = '0.0.0.0/0'", "access.deny.path = '/{*all}'", "access.allow.path = '/a/{*all}'"] {
+    for text in ["access.deny.ip = '0.0.0.0/0'", "access.allow.path = '/a/{*all}'"] {
         assert_eq!(warned(&format!("{text}\nupstream.url = 'http://a'")), []);
     }
     assert_eq!(warned(&format!("upstream.url = 'http://a'\n{}", except("10.0.0.0/8"))), []);
+}
+
+#[test]
+fn lists_of_paths_without_their_spellings() {
+    let deny = "[access]\ndeny.path = '/a'\n";
+    let require = "[plans]\nfrom = 'header:x-plan'\n[[access.require]]\npath = '/a'\nplan = 'b'\n";
+    let upstream = "[upstream]\nurl = 'http://a'\n";
+    assert_eq!(warned(&format!("{deny}{upstream}")), [("path_spellings", Some((2, 13)))]);
+    assert_eq!(warned(&format!("{require}{upstream}")), [("path_spellings", Some((3, 1)))]);
+    for text in [deny, require] {
+        assert_eq!(warned(&format!("{text}{upstream}[server]\npaths = {{}}\n")), []);
+        assert_eq!(warned(&format!("{text}{upstream}[server.paths]\nignore_case = true\n")), []);
+    }
+    assert_eq!(warned(&format!("[access]\nallow.path = '/a'\n{upstream}")), []);
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! The one normaliser: what it lets through is normal, and stays what it is.
 
-use weir::policy::path::{Slashes, normalise, normalise_as};
+use weir::policy::path::{Fold, Rules, Slashes, normalise};
+
+const KEPT: Rules = Rules { slashes: Slashes::Keep, fold: Fold { case: false, trailing_slash: false, params: false } };
+const FOLDED: Rules = Rules { slashes: Slashes::Merge, fold: Fold { case: true, trailing_slash: true, params: true } };
 
 pub fn run(bytes: &[u8]) {
     let Ok(raw) = std::str::from_utf8(bytes) else { return };
-    let kept = normalise_as(raw, Slashes::Keep);
+    let kept = KEPT.normalise(raw);
     assert_eq!(kept.is_ok(), normalise(raw).is_ok(), "{raw:?}");
     if let Ok(kept) = kept {
-        assert_eq!(normalise_as(&kept, Slashes::Keep).as_ref(), Ok(&kept), "of {raw:?}");
+        assert_eq!(KEPT.normalise(&kept).as_ref(), Ok(&kept), "of {raw:?}");
         assert!(kept.split('/').all(|segment| segment != "." && segment != ".."), "{kept:?} of {raw:?}");
     }
     let Ok(path) = normalise(raw) else { return };
@@ -17,6 +20,9 @@ pub fn run(bytes: &[u8]) {
         assert!(segment != "." && segment != "..", "{path:?} of {raw:?}");
     }
     assert!(!path.contains("//") && !path.contains('\\'), "{path:?} of {raw:?}");
+    let folded = FOLDED.fold(&path);
+    assert!(folded.starts_with('/') || *folded == *"*", "{folded:?} of {raw:?}");
+    assert_eq!(FOLDED.fold(&folded), folded, "of {raw:?}");
     let lower = path.to_ascii_lowercase();
     for hidden in ["%2f", "%5c", "%00", "%2e", "%0a", "%0d"] {
         assert!(!lower.contains(hidden), "{path:?} of {raw:?}");
