@@ -226,7 +226,7 @@ fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
     })
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Profile {
     XRatelimit,
     Ietf,

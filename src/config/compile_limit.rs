@@ -2,6 +2,10 @@
 //!
 //! What a limit decides is not here; `policy` and `limit` check what is theirs, and this says where it stands.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ops::Range;
+
 use http::{HeaderValue, Method};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -45,7 +49,7 @@ pub(super) fn is_none(limit: Option<&Spanned<DeValue<'_>>>) -> bool {
 }
 
 fn written(root: &Table<'_>, identities: &[String], ipv6_prefix: u8) -> Option<Vec<Limit>> {
-    let mut names: Vec<Located<String>> = Vec::new();
+    let mut names = Names::new();
     let around = Around { identities, ipv6_prefix, has_snapshot: root.has("snapshot"), has_plans: root.has("plans") };
     let read = |table: &Table<'_>| limit(table, &around, &mut names);
     let limits: Vec<_> = root.tables("limit").iter().map(read).collect();
@@ -63,7 +67,10 @@ struct Around<'a> {
     has_plans: bool,
 }
 
-fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Vec<Located<String>>) -> Option<Limit> {
+/// Where each name was first given.
+type Names = HashMap<String, Range<usize>>;
+
+fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Limit> {
     let &Around { identities, ipv6_prefix, has_snapshot, has_plans } = around;
     let name = name(table, names);
     let stage = table.choice("stage", &[("arrival", Stage::Arrival), ("identified", Stage::Identified)]);
@@ -129,7 +136,7 @@ fn check_plans(table: &Table<'_>, stage: Option<Stage>, has_plans: bool) {
     table.fault("plans", plans.span(), fault);
 }
 
-fn name(table: &Table<'_>, names: &mut Vec<Located<String>>) -> Option<String> {
+fn name(table: &Table<'_>, names: &mut Names) -> Option<String> {
     let name = table.parsed("name", |text| {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
         if (1..=64).contains(&text.len()) && text.bytes().all(is_plain) {
@@ -137,9 +144,9 @@ fn name(table: &Table<'_>, names: &mut Vec<Located<String>>) -> Option<String> {
         }
         Err(Fault::new(format!("`{text}` is not 1 to 64 of `A-Z a-z 0-9 _ -`")))
     })?;
-    match names.iter().find(|other| *other == &name) {
-        Some(other) => table.note_twice("name", name.get_ref(), name.span(), other.span()),
-        None => names.push(name.clone()),
+    match names.entry(name.get_ref().clone()) {
+        Entry::Occupied(other) => table.note_twice("name", name.get_ref(), name.span(), other.get().clone()),
+        Entry::Vacant(new) => _ = new.insert(name.span()),
     }
     Some(name.into_inner())
 }

@@ -14,6 +14,9 @@ use crate::policy::PathPattern;
 use crate::policy::path::Rules;
 use crate::policy::route::{Rewrite, Route, Routes, covers};
 
+/// Each route is compared with all before it.
+const ROUTES_MAX: usize = 4096;
+
 /// The routes, if there are any, to the names of `compiled`; of `[upstream]` there is none.
 #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
 pub(super) fn routes(root: &Table<'_>, compiled: &Compiled) -> Option<Option<Arc<Routes>>> {
@@ -35,6 +38,12 @@ pub(super) fn routes(root: &Table<'_>, compiled: &Compiled) -> Option<Option<Arc
             let problem = Problem::new(tables[0].span(), "`[[route]]` needs `[upstreams]`").absence();
             root.context.note(problem.help(Some(help.to_owned())));
         }
+        return None;
+    }
+    if let Some(table) = tables.get(ROUTES_MAX) {
+        let title = format!("there are more than {ROUTES_MAX} routes");
+        let help = "one route can have many paths, as in `match = { path = [\"/a\", \"/b\"] }`";
+        root.context.note(Problem::new(table.span(), title).help(Some(help.to_owned())));
         return None;
     }
     let routes: Vec<_> = tables.iter().map(|table| route(table, compiled)).collect();

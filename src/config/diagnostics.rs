@@ -55,7 +55,7 @@ pub enum Severity {
 pub struct Finding<'d> {
     /// Whether it is an error.
     pub severity: Severity,
-    /// Its stable name; empty for an error.
+    /// Its stable name.
     pub code: &'static str,
     /// The headline.
     pub title: &'d str,
@@ -69,7 +69,7 @@ pub struct Finding<'d> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Problem {
     pub(super) severity: Severity,
-    /// The stable name of a warning, which operators can search for; errors have none.
+    /// A stable name, which operators can search for: of a warning its own, of an error that of its kind.
     pub(super) code: &'static str,
     /// Where; `None` if it is not about any text.
     pub(super) span: Option<Range<usize>>,
@@ -87,7 +87,7 @@ pub(super) struct Problem {
 
 impl Problem {
     pub(super) fn new(span: Range<usize>, title: impl Into<String>) -> Self {
-        Self { span: Some(span), title: title.into(), ..Self::default() }
+        Self { span: Some(span), title: title.into(), code: "invalid", ..Self::default() }
     }
 
     /// A warning; the configuration stays valid. `code` is a stable name in `snake_case`.
@@ -97,7 +97,12 @@ impl Problem {
 
     /// A problem with a file as a whole.
     pub(super) fn whole(title: String) -> Self {
-        Self { title, ..Self::default() }
+        Self { title, code: "unreadable_file", ..Self::default() }
+    }
+
+    pub(super) fn code(mut self, code: &'static str) -> Self {
+        self.code = code;
+        self
     }
 
     pub(super) fn label(mut self, label: impl Into<String>) -> Self {

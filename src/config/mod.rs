@@ -106,11 +106,7 @@ fn load_from(path: &Path, overrides: Option<&str>) -> Result<Config, Diagnostics
     sources.add(path, read.as_deref().ok());
     let whole = |title| Diagnostics::new(&name, String::new(), vec![Problem::whole(title)]).read_from(sources.clone());
     let bytes = read.map_err(whole)?;
-    let not_utf8 = |error: std::string::FromUtf8Error| {
-        let at = error.utf8_error().valid_up_to();
-        whole(format!("`{name}` is not UTF-8, from byte {at} on"))
-    };
-    let text = String::from_utf8(bytes).map_err(not_utf8)?;
+    let text = syntax::text(bytes).map_err(|what| whole(format!("`{name}` {what}")))?;
     let (document, errors) = DeTable::parse_recoverable(&text);
     let (dir, env) = (path.parent().unwrap_or(Path::new("")), |name: &str| std::env::var(name).ok());
     let (text, document, errors, name) = (&*text, document.get_ref(), &*errors, &*name);

@@ -6,6 +6,8 @@
 
 mod lists;
 
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::ops::Range;
 
 use toml::Spanned;
@@ -69,7 +71,7 @@ impl<'a> Table<'a> {
         let help = help.unwrap_or_else(|| format!("{place} can have {}", known.join(", ")));
         // Unquoted, the text of a key may have become several.
         let key = if self.context.is_set(&span) { String::new() } else { format!(" `{key}`") };
-        self.context.note(Problem::new(span, format!("unknown key{key} in {place}")).help(help));
+        self.context.note(Problem::new(span, format!("unknown key{key} in {place}")).code("unknown_key").help(help));
     }
 
     /// An option of this name in another table, if there is just one such table beside those within it.
@@ -145,7 +147,7 @@ impl<'a> Table<'a> {
     /// Notes what is wrong with one of its options.
     pub(super) fn fault(&self, key: &str, span: Range<usize>, fault: Fault) {
         let title = format!("`{}`: {}", self.path_of(key), fault.what);
-        let problem = Problem::new(span, title).help(fault.help);
+        let problem = Problem::new(span, title).code("invalid_value").help(fault.help);
         self.context.note(if fault.absence { problem.absence() } else { problem });
     }
 
@@ -170,7 +172,7 @@ impl<'a> Table<'a> {
             DeValue::Table(_) => "a table",
         };
         let title = format!("`{}`: expected {wanted}", self.path_of(key));
-        self.context.note(Problem::new(value.span(), title).label(format!("this is {found}")));
+        self.context.note(Problem::new(value.span(), title).code("wrong_type").label(format!("this is {found}")));
     }
 
     /// A table within; absent it is one in which everything has its default.
@@ -241,7 +243,8 @@ impl<'a> Table<'a> {
 
     /// Notes that an option is needed and absent.
     pub(super) fn note_missing(&self, option: &Opt) {
-        let problem = Problem::new(self.span(), format!("`{}` is missing", option.path)).absence();
+        let problem =
+            Problem::new(self.span(), format!("`{}` is missing", option.path)).code("missing_option").absence();
         self.context.note(problem.help(format!("expected {}. {}", option.kind, option.about)));
     }
 
@@ -272,7 +275,7 @@ impl<'a> Table<'a> {
     }
 
     /// A list of strings with a meaning, none of them twice; those that are none are left out and noted.
-    pub(super) fn list<T: PartialEq>(
+    pub(super) fn list<T: Eq + Hash>(
         &self,
         key: &str,
         parse: impl Fn(&str) -> Result<T, Fault>,
@@ -281,7 +284,7 @@ impl<'a> Table<'a> {
     }
 
     /// The same of a value.
-    pub(super) fn list_of<T: PartialEq>(
+    pub(super) fn list_of<T: Eq + Hash>(
         &self,
         key: &str,
         option: &Opt,
@@ -301,7 +304,7 @@ impl<'a> Table<'a> {
         Some(self.items(key, option, &items, parse))
     }
 
-    fn items<T: PartialEq>(
+    fn items<T: Eq + Hash>(
         &self,
         key: &str,
         option: &Opt,
@@ -309,15 +312,21 @@ impl<'a> Table<'a> {
         parse: impl Fn(&str) -> Result<T, Fault>,
     ) -> Vec<Located<T>> {
         let mut found: Vec<Located<T>> = Vec::new();
+        let mut by_hash: HashMap<u64, Vec<usize>> = HashMap::new();
+        let hasher = RandomState::new();
         for item in items {
             let DeValue::String(text) = item.get_ref() else {
                 self.mismatch(key, &option.kind.to_string(), item);
                 continue;
             };
             let Some(read) = self.parse(key, item.span(), text, &parse) else { continue };
-            match found.iter().find(|other| *other.get_ref() == read) {
+            let alike = by_hash.entry(hasher.hash_one(&read)).or_default();
+            match alike.iter().filter_map(|index| found.get(*index)).find(|other| *other.get_ref() == read) {
                 Some(other) => self.note_twice(key, text, item.span(), other.span()),
-                None => found.push(Spanned::new(item.span(), read)),
+                None => {
+                    alike.push(found.len());
+                    found.push(Spanned::new(item.span(), read));
+                }
             }
         }
         found

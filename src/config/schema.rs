@@ -3,7 +3,9 @@
 //! This one table says which keys exist, what they default to and what numbers they allow; the reader looks
 //! all of that up here, and the documentation is rendered from it. What values mean is not here.
 
+use std::collections::HashMap;
 use std::fmt::{self, Write as _};
+use std::sync::LazyLock;
 
 use super::options::OPTIONS;
 
@@ -91,7 +93,9 @@ pub fn options() -> &'static [Opt] {
 
 /// The option at a path.
 pub(super) fn find(path: &str) -> Option<&'static Opt> {
-    OPTIONS.iter().find(|option| option.path == path)
+    static BY_PATH: LazyLock<HashMap<&str, &Opt>> =
+        LazyLock::new(|| OPTIONS.iter().map(|option| (option.path, option)).collect());
+    BY_PATH.get(path).copied()
 }
 
 /// The keys that the table at `path` can have; `""` is the whole file.

@@ -4,6 +4,7 @@
 //! caused is dropped: what stands in the same section, and what is about something absent.
 
 use std::ops::Range;
+use std::string::FromUtf8Error;
 
 use toml::de::Error;
 
@@ -13,7 +14,9 @@ use super::diagnostics::Problem;
 pub(super) fn merge(text: &str, errors: &[Error], mut problems: Vec<Problem>) -> Vec<Problem> {
     let mut found: Vec<Problem> = errors.iter().map(|error| problem(text, error)).collect();
     found.sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
-    found.dedup_by_key(|problem| line_of(text, problem));
+    // One error a line; each gap between two is looked through once.
+    let start = |problem: &Problem| problem.span.as_ref().map_or(0, |span| span.start.min(text.len()));
+    found.dedup_by(|later, earlier| memchr::memchr(b'\n', &text.as_bytes()[start(earlier)..start(later)]).is_none());
     if errors.iter().any(is_damage) {
         let damaged = damaged_sections(text, errors);
         problems.retain(|problem| !problem.absence && !touches(problem, &damaged));
@@ -22,24 +25,33 @@ pub(super) fn merge(text: &str, errors: &[Error], mut problems: Vec<Problem>) ->
     found
 }
 
+/// The text of a file, or why it cannot be TOML.
+pub(super) fn text(bytes: Vec<u8>) -> Result<String, String> {
+    // Text in UTF-16 that is ASCII otherwise has a zero in each pair of bytes.
+    if matches!(bytes[..], [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, 1..=255, ..] | [1..=255, 0, ..]) {
+        return Err("is UTF-16; save it as UTF-8".to_owned());
+    }
+    let not_utf8 = |error: FromUtf8Error| format!("is not UTF-8, from byte {} on", error.utf8_error().valid_up_to());
+    let text = String::from_utf8(bytes).map_err(not_utf8)?;
+    match text.trim_start_matches('\u{feff}').trim_start().as_bytes() {
+        [b'{', ..] => Err("is JSON; a configuration is TOML".to_owned()),
+        _ => Ok(text),
+    }
+}
+
 fn problem(text: &str, error: &Error) -> Problem {
     let span = error.span().unwrap_or_default();
     if is_damage(error) {
-        Problem::new(span, format!("not valid TOML: {}", error.message()))
+        Problem::new(span, format!("not valid TOML: {}", error.message())).code("not_toml")
     } else {
         let key = text.get(span.clone()).unwrap_or_default();
-        Problem::new(span, format!("duplicate key `{key}`")).label("it is set above already")
+        Problem::new(span, format!("duplicate key `{key}`")).code("duplicate_key").label("it is set above already")
     }
 }
 
 /// Whether an error leaves doubt about what was meant. The parser has no kinds of errors, only texts.
 fn is_damage(error: &Error) -> bool {
     error.message() != "duplicate key"
-}
-
-fn line_of(text: &str, problem: &Problem) -> usize {
-    let start = problem.span.as_ref().map_or(0, |span| span.start.min(text.len()));
-    memchr::memchr_iter(b'\n', &text.as_bytes()[..start]).count()
 }
 
 /// From header line to header line, those sections that hold an error.
@@ -52,17 +64,20 @@ fn damaged_sections(text: &str, errors: &[Error]) -> Vec<Range<usize>> {
         }
         offset += line.len();
     }
+    let damage = errors.iter().filter(|error| is_damage(error));
+    let mut damage: Vec<usize> = damage.map(|error| error.span().unwrap_or_default().start).collect();
+    damage.sort_unstable();
     let ends = starts.iter().skip(1).copied().chain([text.len() + 1]);
     let holds_error = |section: &Range<usize>| {
-        errors
-            .iter()
-            .filter(|error| is_damage(error))
-            .any(|error| section.contains(&error.span().unwrap_or_default().start))
+        let first = damage.partition_point(|at| *at < section.start);
+        damage.get(first).is_some_and(|at| *at < section.end)
     };
     starts.iter().copied().zip(ends).map(|(start, end)| start..end).filter(holds_error).collect()
 }
 
+/// Whether a problem lies in one of `sections`, which are in order and do not overlap.
 fn touches(problem: &Problem, sections: &[Range<usize>]) -> bool {
     let Some(span) = &problem.span else { return false };
-    sections.iter().any(|section| span.start < section.end && section.start < span.end.max(span.start + 1))
+    let first = sections.partition_point(|section| section.end <= span.start);
+    sections.get(first).is_some_and(|section| section.start < span.end.max(span.start + 1))
 }

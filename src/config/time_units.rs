@@ -128,7 +128,7 @@ fn split(text: &str) -> (&str, &str, &str) {
 }
 
 /// A rate as it is written: so many units in every so many of a unit of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WrittenRate {
     /// Units; at least 1.
     pub(super) count: u64,

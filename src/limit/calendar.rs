@@ -15,7 +15,7 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 use crate::time::Timestamp;
 
 /// What a calendar counts in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// Milliseconds.
     Millisecond,

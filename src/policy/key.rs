@@ -18,7 +18,7 @@ use super::{Applied, Facts, Repeated};
 use crate::limit::Key;
 
 /// A part of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KeyPart {
     /// The client's address; IPv6 by its network.
     Ip,

@@ -27,7 +27,7 @@ pub struct Match {
 }
 
 /// A host, or every host below one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostPattern {
     /// Exactly this host, in lower case.
     Exact(Box<str>),

@@ -6,14 +6,14 @@ use super::notation::{self, Mark};
 use super::path::{self, Fold};
 
 /// A path pattern, checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathPattern {
     text: Box<str>,
     segments: Vec<Segment>,
 }
 
 /// One segment of a pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Segment {
     /// Exactly this text.
     Literal(Box<str>),

@@ -22,7 +22,7 @@ pub const SOCKET_PATH_MAX: usize = 107;
 pub(super) const LOCAL_PEER: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 
 /// Where connections come in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Listen {
     /// Address and port.
     Tcp(SocketAddr),

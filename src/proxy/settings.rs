@@ -159,7 +159,7 @@ pub struct Health {
 }
 
 /// One of the places where a service runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// Where to connect.
     pub address: Address,
@@ -170,7 +170,7 @@ pub struct Endpoint {
 }
 
 /// Where to connect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// Host and port; names are resolved when connecting.
     Tcp(Authority),

@@ -456,7 +456,7 @@ fn a_file_that_cannot_be_read_is_left_out_whole() {
     fs::create_dir(place.path("set.toml")).unwrap();
     let config = place.load().unwrap();
     insta::assert_snapshot!(place.said(&config.run_time.left_out.unwrap().to_string()), @r#"
-    error: cannot read `set.toml`: Is a directory (os error 21): a Weir that starts has no override of it until this is mended; one that runs keeps what it has
+    error: `set.toml` is a directory, not a file: a Weir that starts has no override of it until this is mended; one that runs keeps what it has
     "#);
 }
 

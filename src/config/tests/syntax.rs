@@ -1,5 +1,9 @@
 //! What is no TOML, no option, or of another type.
 
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
 use super::*;
 
 #[test]
@@ -251,4 +255,52 @@ jwt = { keys = [{ secret = hunter2 }] }"#), @r#"
     2 | jwt = { keys = [{ secret =*************
       |                            ^^^^^^^
     "#);
+}
+
+#[test]
+fn only_toml_in_utf_8_is_read() {
+    for (bytes, said) in [
+        (&b"\xff\xfe[\0"[..], "is UTF-16; save it as UTF-8"),
+        (b"\xfe\xff\0[", "is UTF-16; save it as UTF-8"),
+        (b"[\0s\0", "is UTF-16; save it as UTF-8"),
+        (b"\0[\0s", "is UTF-16; save it as UTF-8"),
+        (b"[server]\nlisten = \"\xff\"", "is not UTF-8, from byte 19 on"),
+        (b" \n{\"server\": {}}", "is JSON; a configuration is TOML"),
+        (b"\xef\xbb\xbf{}", "is JSON; a configuration is TOML"),
+    ] {
+        assert_eq!(crate::config::syntax::text(bytes.to_vec()), Err(said.to_owned()));
+    }
+    for bytes in [&b""[..], b"[", b"[server]\n", b"\xef\xbb\xbf[server]\n", b"[[limit]]"] {
+        assert!(crate::config::syntax::text(bytes.to_vec()).is_ok());
+    }
+}
+
+/// CPU time of this thread.
+fn cpu() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap())
+}
+
+/// The CPU time of a compilation of `unit`, repeated `count` times with `#` for its number.
+fn cost(start: &str, unit: &str, count: usize, end: &str) -> Duration {
+    let middle: String = (0..count).map(|number| unit.replace('#', &number.to_string())).collect();
+    let text = format!("{start}{middle}{end}");
+    let began = cpu();
+    let _ = std::hint::black_box(compile(&text));
+    cpu() - began
+}
+
+#[test]
+fn time_grows_with_the_length_of_a_configuration() {
+    let url = "[upstream]\nurl = \"http://127.0.0.1:9\"\n";
+    let limit = "[[limit]]\nname = \"l#\"\nkey = [\"ip\"]\nrate = \"1/s\"\nmatch = { path = \"/#\" }\n";
+    for (start, unit, end) in [
+        (url, limit, ""),
+        ("", "[a#\n", ""), // no TOML in any line
+        ("[access]\ndeny = { path = [\"/a\"", ", \"/#\"", "] }\n"),
+    ] {
+        // 32 times as much: 32 times as long, or up to 1024 times if each is compared with all others.
+        let (few, many) = (cost(start, unit, 500, end), cost(start, unit, 16_000, end));
+        assert!(many < 64 * few, "{unit}: {few:?}, {many:?}");
+    }
 }

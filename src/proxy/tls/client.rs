@@ -27,7 +27,7 @@ pub struct ClientTls {
 }
 
 /// The name that a service's certificate has to have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerName(pki_types::ServerName<'static>);
 
 impl ServerName {
