@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use crate::config::Diagnostics;
 use ask::{Means, Place};
@@ -31,15 +31,16 @@ struct Command {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Serve as a configuration file says.
+    ///
+    /// The file is watched, and read again when it changes or on SIGHUP.
     Run {
-        /// The file; it is watched, and read again when it changes or on SIGHUP.
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
+        #[command(flatten)]
+        file: ConfigFile,
     },
     /// Say everything that is wrong with a configuration file; exit code 3 if anything is.
     Check {
-        /// The file.
-        file: PathBuf,
+        #[command(flatten)]
+        file: ConfigFile,
         /// Treat warnings as errors: exit code 3.
         #[arg(long)]
         strict: bool,
@@ -62,14 +63,32 @@ enum What {
     },
 }
 
+/// A configuration file, given with or without the name of its option.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct ConfigFile {
+    /// The file.
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The file.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl ConfigFile {
+    fn path(self) -> PathBuf {
+        self.file.or(self.config).unwrap_or_default()
+    }
+}
+
 const FAILURE: u8 = 1;
 const INVALID_CONFIGURATION: u8 = 3;
 
 /// Does what the command line of this process asks for.
 pub fn main() -> ExitCode {
     match Command::parse().what {
-        What::Run { config } => run::run(&config),
-        What::Check { file, strict } => check::check(&file, strict),
+        What::Run { file } => run::run(&file.path()),
+        What::Check { file, strict } => check::check(&file.path(), strict),
         What::Demo { listen } => demo::demo(listen),
         What::Explain(asked) => explain::explain(*asked),
         What::Healthcheck { admin, means } => healthcheck::healthcheck(&admin, &means),

@@ -83,13 +83,22 @@ fn what_it_is() {
     $ weir help run
     exit code 0
     -- stdout
-    Serve as a configuration file says
+    Serve as a configuration file says.
 
-    Usage: weir run --config <FILE>
+    The file is watched, and read again when it changes or on SIGHUP.
+
+    Usage: weir run <FILE|--config <FILE>>
+
+    Arguments:
+      [FILE]
+              The file
 
     Options:
-          --config <FILE>  The file; it is watched, and read again when it changes or on SIGHUP
-      -h, --help           Print help
+          --config <FILE>
+              The file
+
+      -h, --help
+              Print help (see a summary with '-h')
     "#);
 }
 
@@ -131,9 +140,9 @@ fn a_wrong_command_line_is_2() {
     exit code 2
     -- stderr
     error: the following required arguments were not provided:
-      --config <FILE>
+      <FILE|--config <FILE>>
 
-    Usage: weir run --config <FILE>
+    Usage: weir run <FILE|--config <FILE>>
 
     For more information, try '--help'.
     "#);
@@ -190,6 +199,12 @@ fn check_says_all_that_is_wrong() {
        |
        = help: write `min` for minutes or `month` for months
     "#);
+    // The file can be given in both ways, to both commands.
+    let without_command = |said: String| said.split_once('\n').unwrap().1.to_owned();
+    for file in ["valid.toml", "broken.toml"] {
+        let checked = |args: &[&str]| without_command(transcript(folder.path(), args));
+        assert_eq!(checked(&["check", "--config", file]), checked(&["check", file]));
+    }
     insta::assert_snapshot!(transcript(folder.path(), &["check", "missing.toml"]), @r#"
     $ weir check missing.toml
     exit code 3
@@ -240,14 +255,43 @@ fn who_does_not_listen_breaks_nothing() {
 fn run_starts_only_what_is_valid() {
     let folder = folder();
     let checked = transcript(folder.path(), &["check", "broken.toml"]);
-    let run = transcript(folder.path(), &["run", "--config", "broken.toml"]);
-    assert_eq!(run.split_once('\n').unwrap().1, checked.split_once('\n').unwrap().1);
+    for args in [&["run", "--config", "broken.toml"][..], &["run", "broken.toml"]] {
+        let run = transcript(folder.path(), args);
+        assert_eq!(run.split_once('\n').unwrap().1, checked.split_once('\n').unwrap().1);
+    }
     insta::assert_snapshot!(transcript(folder.path(), &["run", "--config", "missing.toml"]), @r#"
     $ weir run --config missing.toml
     exit code 3
     -- stderr
     error: cannot read `missing.toml`: No such file or directory (os error 2)
     "#);
+}
+
+#[test]
+fn what_is_no_configuration_is_refused_at_once() {
+    let folder = folder();
+    let made = Command::new("mkfifo").arg(folder.path().join("fifo")).status().unwrap();
+    assert!(made.success());
+    std::fs::write(folder.path().join("weir.json"), "{\"server\": {}}").unwrap();
+    let utf16: Vec<u8> = "[server]\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    std::fs::write(folder.path().join("utf16"), [&[0xff, 0xfe], &utf16[..]].concat()).unwrap();
+    std::fs::write(folder.path().join("utf16-bare"), utf16).unwrap();
+    let token = "[upstream]\nurl = \"http://127.0.0.1:9000\"\n[admin]\ntoken = { file = \"fifo\" }\n";
+    std::fs::write(folder.path().join("token.toml"), token).unwrap();
+    for (file, said) in [
+        ("fifo", "`fifo` is a FIFO, not a file"),
+        (".", "`.` is a directory, not a file"),
+        ("/dev/zero", "`/dev/zero` is a device, not a file"),
+        ("weir.json", "`weir.json` is JSON; a configuration is TOML"),
+        ("utf16", "`utf16` is UTF-16; save it as UTF-8"),
+        ("utf16-bare", "`utf16-bare` is UTF-16; save it as UTF-8"),
+        ("token.toml", "`fifo` is a FIFO, not a file"),
+    ] {
+        for args in [&["check", file], &["run", file]] {
+            let found = transcript(folder.path(), args);
+            assert!(found.contains("\nexit code 3\n-- stderr\nerror: ") && found.contains(said), "{found}");
+        }
+    }
 }
 
 #[test]

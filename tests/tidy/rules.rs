@@ -66,6 +66,8 @@ const TOP_LEVEL: &[&str] = &[
     "benches",
     "docs",
     "Dockerfile",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
