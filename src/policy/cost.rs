@@ -93,8 +93,15 @@ impl CostLine {
     }
 }
 
-/// A whole number in digits. More digits than fit are the largest number.
+/// A whole number in digits. More digits than fit are the largest number; a negative number is as good as 0.
 fn number(text: &[u8]) -> Option<u64> {
+    if let Some(negative) = text.strip_prefix(b"-") {
+        return digits(negative).map(|_| 0);
+    }
+    digits(text)
+}
+
+fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
