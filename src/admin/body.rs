@@ -16,8 +16,8 @@ use super::answer::{Answer, problem};
 
 /// Things asked for in one array.
 pub(super) const BATCH_MAX: usize = 1000;
-/// Bytes of a body.
-pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a body. Each of so many things can have 524.
+pub(super) const BODY_BYTES_MAX: usize = 512 * 1024;
 /// Bytes of one that is too long, read before it is refused: a client that is still sending would not see the answer.
 const DISCARDED_BYTES_MAX: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -91,7 +91,7 @@ fn what_cannot_be_charged_is_a_problem() {
     let of = |units: &str| format!("{{\"limit\":\"cpu\",\"key\":{{\"seller\":\"1\"}},\"units\":{units}}}");
     let good = of("1");
     let many = |count: usize| format!("[{}]", vec!["0"; count].join(","));
-    let long = format!("{good}{}", " ".repeat(70_000));
+    let long = format!("{good}{}", " ".repeat(600_000));
     for (method, headers, body, status) in [
         ("POST", JSON, &*good, 200),
         ("POST", JSON, &of("0"), 400),
@@ -130,6 +130,51 @@ fn what_cannot_be_charged_is_a_problem() {
     for path in ["/metrics", "/healthz", "/readyz"] {
         assert_eq!(send(&weir, "GET", path, "Host: any.example\r\n", "").status, 200);
     }
+}
+
+#[test]
+fn a_thousand_charges_fit_one_body() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    // As long as the parts of real keys are: a UUID, an address, a token of 256 bytes.
+    let one = |number: usize| {
+        let (seller, key) = (format!("{number:08}-7b1c-4e0f-9f5a-2d1e6c3b8a90"), "k".repeat(256));
+        if number % 2 == 0 {
+            json!({ "limit": "cpu", "key": { "seller": seller }, "units": 3 })
+        } else {
+            json!({ "limit": "wait", "key": { "ip": "2001:db8:85a3::8a2e:370:7334", "header:x-api-key": key }, "units": 1 })
+        }
+    };
+    let body = Value::from((0..1000).map(one).collect::<Vec<_>>());
+    assert!(body.to_string().len() > 200_000);
+    let results = read(&post(&weir, "/v1/spend", &body));
+    let remaining: Vec<_> = results.as_array().unwrap().iter().map(|one| one["remaining"].as_u64()).collect();
+    assert_eq!((remaining.len(), remaining[0], remaining[2], remaining[1]), (1000, Some(7), Some(7), Some(0)));
+}
+
+/// What README says of it comes true.
+#[test]
+fn the_example_of_an_explanation_comes_true() {
+    let readme = include_str!("../../README.md");
+    let example = readme.split_once("POST /v1/explain HTTP/1.1\n").unwrap().1;
+    let (head, rest) = example.split_once("\n\n").unwrap();
+    let (body, rest) = rest.split_once("\n```").unwrap();
+    let promised = rest.split_once("```json\n").unwrap().1.split_once("```").unwrap().0;
+    let mut promised: Value = serde_json::from_str(promised).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string("config/sellers.toml").unwrap();
+    let text = text.replace("0.0.0.0:8080", "127.0.0.1:0").replace("jwks = \"keys", "jwks = \"config/keys");
+    let text = text.replace("config/keys", &std::path::absolute("config/keys").unwrap().display().to_string());
+    let admin = "[admin]\nlisten = \"127.0.0.1:0\"\n[log]\nformat = \"json\"\n";
+    std::fs::write(folder.path().join("weir.toml"), format!("{text}\n{admin}")).unwrap();
+    let weir = Weir::start_in(folder);
+    let answer = send(&weir, "POST", "/v1/explain", &format!("{}\r\n", head.replace('\n', "\r\n")), body);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let mut told = read(&answer);
+    let limits = told["limits"].take();
+    assert_eq!(limits[0], promised["limits"].take()[0]);
+    assert!(limits.as_array().unwrap().iter().skip(1).all(|limit| limit["budget"].is_null()), "{limits}");
+    assert_eq!(told, promised);
 }
 
 #[test]
