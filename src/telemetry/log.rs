@@ -1,10 +1,12 @@
 //! Logs: text on a terminal, JSON elsewhere, written by a thread of their own through a bounded channel.
 //!
-//! A full channel drops lines and counts them; it never makes a request wait. What a stranger sent is
-//! logged as a string field, which both formats write with control characters escaped.
+//! Lines that find the channel full, or that cannot be written, are dropped and counted; no request waits for
+//! them. What a stranger sent is logged as a string field, which both formats write with control characters escaped.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
@@ -51,6 +53,51 @@ pub enum AccessLog {
 pub struct LogGuard {
     _worker: WorkerGuard,
     errors: ErrorCounter,
+    unwritten: Arc<AtomicU64>,
+}
+
+/// Writes lines, each by one call. Counts those that cannot be written, as on a full disk.
+struct Lines<W> {
+    to: W,
+    unwritten: Arc<AtomicU64>,
+    /// Whether the last line was written in part.
+    is_cut: bool,
+}
+
+impl<W: Write> Lines<W> {
+    fn write_whole(&mut self, mut line: &[u8]) -> io::Result<()> {
+        let length = line.len();
+        while !line.is_empty() {
+            match self.to.write(line) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => line = line.get(written..).unwrap_or_default(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.is_cut |= line.len() < length;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write> Write for Lines<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let ended = if self.is_cut { self.write_whole(b"\n") } else { Ok(()) };
+        if ended.is_ok() {
+            self.is_cut = false;
+        }
+        if ended.and_then(|()| self.write_whole(line)).is_err() {
+            self.unwritten.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let _ = self.to.flush(); // what it had to write has been counted
+        Ok(())
+    }
 }
 
 /// Lines that may be on their way to standard error at once.
@@ -62,12 +109,13 @@ const ACCESS_TARGET: &str = "access";
 /// Starts logging to standard error. Fails if the process logs already.
 pub fn start_logs(settings: &LogSettings) -> Result<LogGuard, tracing::subscriber::SetGlobalDefaultError> {
     let is_terminal = io::stderr().is_terminal();
+    let unwritten = Arc::new(AtomicU64::new(0));
     let (writer, worker) = NonBlockingBuilder::default()
         .lossy(true)
         .buffered_lines_limit(LINES_MAX)
         .thread_name("weir-log")
-        .finish(io::stderr());
-    let guard = LogGuard { _worker: worker, errors: writer.error_counter() };
+        .finish(Lines { to: io::stderr(), unwritten: Arc::clone(&unwritten), is_cut: false });
+    let guard = LogGuard { _worker: worker, errors: writer.error_counter(), unwritten };
     // What libraries say is left out: at the lower levels they repeat what strangers sent.
     let filter = Targets::new()
         .with_target(env!("CARGO_CRATE_NAME"), LevelFilter::from_level(settings.level))
@@ -89,7 +137,7 @@ pub fn start_logs(settings: &LogSettings) -> Result<LogGuard, tracing::subscribe
 impl LogGuard {
     /// Lines lost so far.
     pub fn dropped(&self) -> u64 {
-        self.errors.dropped_lines() as u64
+        self.errors.dropped_lines() as u64 + self.unwritten.load(Ordering::Relaxed)
     }
 }
 
@@ -132,5 +180,49 @@ impl AccessLine<'_> {
             held_us = u64::try_from(self.held.as_micros()).unwrap_or(u64::MAX),
             "request"
         );
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// A disk with so much room.
+    struct Disk {
+        written: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.room == 0 {
+                return Err(ErrorKind::StorageFull.into());
+            }
+            let taken = bytes.len().min(self.room);
+            self.room -= taken;
+            self.written.extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_find_no_room_are_counted() {
+        let unwritten = Arc::new(AtomicU64::new(0));
+        let to = Disk { written: Vec::new(), room: 9 };
+        let mut lines = Lines { to, unwritten: Arc::clone(&unwritten), is_cut: false };
+        for line in ["first\n", "second\n", "third\n"] {
+            lines.write_all(line.as_bytes()).unwrap();
+        }
+        assert_eq!(unwritten.load(Ordering::Relaxed), 2);
+        lines.to.room = 100;
+        lines.write_all(b"fourth\n").unwrap();
+        lines.write_all(b"fifth\n").unwrap();
+        assert_eq!(String::from_utf8_lossy(&lines.to.written), "first\nsec\nfourth\nfifth\n");
+        assert_eq!(unwritten.load(Ordering::Relaxed), 2);
     }
 }

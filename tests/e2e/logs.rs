@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use base64::Engine as _;
@@ -10,7 +11,7 @@ use jsonwebtoken::{EncodingKey, Header};
 use serde_json::{Value, json};
 
 use crate::ops::until;
-use crate::support::{Client, Upstream, Weir};
+use crate::support::{Client, PATIENCE, Upstream, Weir};
 
 fn log(access: &str, level: &str) -> String {
     format!("[log]\nformat = \"json\"\naccess = \"{access}\"\nlevel = \"{level}\"\n")
@@ -202,6 +203,36 @@ fn ask_malformed_by_h2(weir: &Weir) {
         kind = head[3];
         client.stream().read_exact(&mut vec![0; usize::from(head[1]) * 256 + usize::from(head[2])]).unwrap();
     }
+}
+
+#[test]
+fn a_log_on_a_full_disk_is_counted_and_stops_nothing() {
+    let (upstream, folder) = (Upstream::start(), tempfile::tempdir().unwrap());
+    let [front, admin] = ["front.sock", "admin.sock"].map(|name| folder.path().join(name));
+    let text = Weir::config(&upstream, "", &log("all", "info"));
+    let text = text.replacen("127.0.0.1:0", &format!("unix:{}", front.display()), 1);
+    let text = text.replacen("127.0.0.1:0", &format!("unix:{}", admin.display()), 1);
+    std::fs::write(folder.path().join("weir.toml"), text).unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut child = command.arg("run").arg(folder.path().join("weir.toml")).stderr(full).spawn().unwrap();
+    let ask = |socket: &std::path::Path, target: &str| {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client::over(stream).get(target)
+    };
+    until("it listens", || UnixStream::connect(&front).is_ok() && UnixStream::connect(&admin).is_ok());
+    let lost = || {
+        let text = ask(&admin, "/metrics").text();
+        let line = text.lines().find_map(|line| line.strip_prefix("weir_log_lines_dropped_total ")).unwrap();
+        line.parse::<u64>().unwrap()
+    };
+    until("what it said at the start is counted", || lost() > 0);
+    let before = lost();
+    (0..10).for_each(|_| assert_eq!(ask(&front, "/").status, 200));
+    until("a line for each request is counted", || lost() >= before + 10);
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]
