@@ -53,6 +53,7 @@ fn every_configuration_compiles() {
 #[test]
 fn every_metric_is_there_and_no_other() {
     let metrics = Metrics::new("", "").unwrap();
+    metrics.show_snapshots().unwrap();
     metrics.limit("any");
     metrics.endpoint("any", "any");
     metrics.upstream("any");

@@ -7,6 +7,7 @@ mod answer;
 mod body;
 mod connections;
 mod explain;
+mod exposition;
 mod guard;
 mod overrides;
 mod spend;
@@ -26,8 +27,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use arc_swap::access::{DynAccess, DynGuard};
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
-use http::{Method, Request, StatusCode};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, VARY, WWW_AUTHENTICATE};
+use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Body;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -39,9 +40,10 @@ use tokio::time::timeout;
 use tower::Service;
 
 use crate::gate::{Gate, Live};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, OPENMETRICS_TYPE};
 use answer::{Answer, problem, text};
 use connections::{Activity, Connections};
+use exposition::Format;
 
 pub use overrides::{Change, ChangeError, Edit, Outcome, Override, Overrides};
 pub use token::{TOKEN_BYTES_MIN, Token};
@@ -248,7 +250,7 @@ impl Admin {
             return response;
         }
         match path {
-            "/metrics" => return self.metrics(),
+            "/metrics" => return self.metrics(&head.headers),
             "/healthz" => return text(StatusCode::OK, "ok\n"),
             "/readyz" if self.ready.load(Ordering::Acquire) => return text(StatusCode::OK, "ready\n"),
             "/readyz" => return text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
@@ -277,12 +279,20 @@ impl Admin {
         }
     }
 
-    fn metrics(&self) -> Answer {
+    fn metrics(&self, headers: &HeaderMap) -> Answer {
         self.gate.publish();
-        match self.metrics.render() {
+        let (rendered, kind) = match exposition::preferred(headers) {
+            Format::Prometheus => (self.metrics.render(), METRICS_TYPE),
+            Format::OpenMetrics => {
+                let rendered = self.metrics.render_openmetrics(self.gate.clock().started());
+                (Ok(rendered.into_bytes()), OPENMETRICS_TYPE)
+            }
+        };
+        match rendered {
             Ok(rendered) => {
                 let mut response = text(StatusCode::OK, rendered);
-                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(METRICS_TYPE));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+                response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
                 response
             }
             Err(error) => {

@@ -32,6 +32,7 @@ use crate::admin::Overrides;
 use crate::config::{Config, Diagnostics};
 use crate::gate::Gate;
 use crate::proxy::{self, Ceiling, Clients, Listen, Listener, Shared, Stage};
+use crate::respond::Kind;
 use crate::store::snapshot::Secret;
 use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
@@ -114,6 +115,10 @@ impl App {
         let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), revision);
         let metrics = Arc::new(metrics.map_err(AppError::system("register the metrics"))?);
+        metrics.show_problems(Kind::COUNTED.iter().map(|kind| kind.label()));
+        if config.snapshot.is_some() {
+            metrics.show_snapshots().map_err(AppError::system("register the metrics"))?;
+        }
         let jwks = Arc::new(Jwks::default());
         if let Previous::Running(predecessor) = &mut previous {
             jwks.inherit(predecessor.keys());
@@ -191,7 +196,7 @@ impl App {
     /// runs on the control runtime; the loss of log lines is counted if `logs` are given.
     pub fn run(self, logs: Option<&LogGuard>, beside: impl Future<Output = ()>) -> Result<(), AppError> {
         count_panics(&self.shared.metrics);
-        reload::log_warnings(&self.warnings);
+        reload::log_findings(&self.warnings);
         let max_connections = self.shared.max_connections;
         if let Some(wanted) = self.wanted_connections.filter(|wanted| *wanted > max_connections) {
             tracing::warn!(wanted, max_connections, "fewer connections, for want of file descriptors (ulimit -n)");

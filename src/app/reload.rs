@@ -21,7 +21,7 @@ use super::jwks::Jwks;
 use super::operators::Operators;
 use super::systemd;
 use crate::admin::{Change, ChangeError, Edit, Override};
-use crate::config::{self, Changed, Config, Diagnostics, Finding, Sources};
+use crate::config::{self, Changed, Config, Diagnostics, Finding, Severity, Sources};
 use crate::gate::Gate;
 use crate::proxy::settings::Fixed;
 use crate::proxy::{Ceiling, Current, Listen, Shared};
@@ -45,6 +45,9 @@ pub(super) fn install(
     is_alike: bool,
 ) -> Current {
     metrics.overrides_left_out.set(i64::try_from(config.run_time.left_out_count).unwrap_or(i64::MAX));
+    for (identity, _) in config.policy.fetched_keys() {
+        metrics.show_jwks(identity);
+    }
     let live = match before.filter(|_| is_alike) {
         Some(before) => gate.install_with(config.policy, config.hold, Arc::clone(&before.live.tokens)),
         None => gate.install(config.policy, config.hold, config.max_tokens),
@@ -198,13 +201,14 @@ impl Reloader {
                 self.adopt(self.keep_overrides(config));
                 self.tried = read;
                 self.tell_reloaded();
-                log_warnings(&warnings);
+                log_findings(&warnings);
             }
             Err(diagnostics) => {
                 self.shared.metrics.reload_successful.set(0);
                 self.tried = diagnostics.sources().clone();
                 let problems = diagnostics.len();
                 tracing::error!(problems, "the new configuration is invalid; the old one stays\n{diagnostics}");
+                log_findings(&diagnostics);
             }
         }
     }
@@ -294,15 +298,18 @@ impl Reloader {
     }
 }
 
-/// Logs each warning with its place.
-pub(super) fn log_warnings(warnings: &Diagnostics) {
-    let (findings, more) = warnings.findings();
-    for Finding { code, title, file, at, .. } in findings {
+/// Logs each problem with its place.
+pub(super) fn log_findings(problems: &Diagnostics) {
+    let (findings, more) = problems.findings();
+    for Finding { severity, code, title, file, at } in findings {
         let (line, column) = at.unzip();
-        tracing::warn!(file, line, column, code, "{title}");
+        match severity {
+            Severity::Error => tracing::error!(file, line, column, code, "{title}"),
+            Severity::Warning => tracing::warn!(file, line, column, code, "{title}"),
+        }
     }
     if more > 0 {
-        tracing::warn!(more, "more warnings about the configuration");
+        tracing::warn!(more, "more problems with the configuration");
     }
 }
 

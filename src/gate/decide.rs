@@ -122,6 +122,8 @@ impl Gate {
         if cases.iter().any(|case| banned(case).is_some())
             && let Some(refusal) = ban::refusal(cases.iter().filter_map(banned))
         {
+            let banning = cases.iter().filter(|case| banned(case).is_some());
+            self.note_refused(live, asker.facts, asker.whos, banning);
             return Step::Refuse(Box::new(refusal));
         }
         let mut outcomes = Outcomes::new();
@@ -228,7 +230,7 @@ impl Gate {
         self.beyond(live, cases, outcomes, plan, live.size(facts, head_bytes), now)
     }
 
-    /// Counts for each limit that denies the request whose it is.
+    /// Counts the request for its key in each limit that denies it.
     fn note_refused<'c, 'l: 'c>(
         &self,
         live: &Live,

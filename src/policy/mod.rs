@@ -201,7 +201,7 @@ pub enum IdentitySource {
 }
 
 /// What a request is whose header is there several times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Repeated {
     /// Refused.
     Reject,

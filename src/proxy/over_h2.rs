@@ -111,7 +111,7 @@ pub(super) async fn serve(
         biased;
         ended = served => ended,
         () = streams.flooded() => {
-            metrics.problems.with_label_values(&["abandoned_streams"]).inc();
+            metrics.abandoned_streams().inc();
             return;
         }
     };

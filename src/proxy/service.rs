@@ -266,8 +266,7 @@ impl<'v> Life<'v> {
         match passed {
             Ok(passed) => so_far.identified = passed,
             Err(refusal) => {
-                tally.outcome = Outcome::Rejected;
-                tally.limited(refusal.violated.first().unwrap_or(&""));
+                tally.rejected(&refusal);
                 return Err(Answer::refusal(so_far.refused(refusal), is_grpc).into());
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::Method;
 use tokio::time::Instant;
 
+use crate::gate::{Cause, Refusal};
 use crate::telemetry::{AccessLine, AccessLog, Metrics, Outcome};
 use crate::time;
 
@@ -27,6 +28,7 @@ struct Line {
     path: String,
     status: u16,
     limit: String,
+    is_banned: bool,
     held: Duration,
     /// While it waits, and if it is waiting when it ends.
     waits_since: Option<Instant>,
@@ -47,6 +49,7 @@ impl<'m> Tally<'m> {
                 path: String::new(),
                 status: CLIENT_CLOSED_REQUEST,
                 limit: String::new(),
+                is_banned: false,
                 held: Duration::ZERO,
                 waits_since: None,
             })
@@ -95,6 +98,15 @@ impl<'m> Tally<'m> {
         }
     }
 
+    /// A limit refuses it.
+    pub(super) fn rejected(&mut self, refusal: &Refusal<'_>) {
+        self.outcome = Outcome::Rejected;
+        self.limited(refusal.violated.first().unwrap_or(&""));
+        if let Some(line) = &mut self.line {
+            line.is_banned = refusal.cause == Cause::Banned;
+        }
+    }
+
     /// The answer is ready.
     pub(super) fn answered(&mut self, status: u16) {
         if let Some(line) = &mut self.line {
@@ -118,7 +130,7 @@ impl Drop for Tally<'_> {
             host: &line.host,
             path: &line.path,
             status: line.status,
-            verdict: self.outcome.label(),
+            verdict: if line.is_banned { "banned" } else { self.outcome.label() },
             limit: &line.limit,
             duration: time::instant_now().saturating_duration_since(line.began),
             held: line.held,

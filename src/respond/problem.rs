@@ -63,6 +63,26 @@ struct Row {
 }
 
 impl Kind {
+    /// The kinds that `weir_problems_total` counts: all but refusals by limits.
+    pub const COUNTED: [Self; 16] = [
+        Self::Malformed,
+        Self::AmbiguousFraming,
+        Self::BadHost,
+        Self::BadPath,
+        Self::Unidentified,
+        Self::KeysMissing,
+        Self::Denied,
+        Self::NoRoute,
+        Self::MethodRefused,
+        Self::RequestTimeout,
+        Self::BodyTooLarge,
+        Self::UriTooLong,
+        Self::HeadTooLarge,
+        Self::BadGateway,
+        Self::UpstreamBusy,
+        Self::GatewayTimeout,
+    ];
+
     fn row(self) -> Row {
         let row = |status, grpc, level, label, close| Row { status, grpc, level, label, close };
         match self {
@@ -121,5 +141,19 @@ impl Kind {
     /// Its label in metrics.
     pub fn label(self) -> &'static str {
         self.row().label
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_counted_but_refusals_by_limits() {
+        let of_limits = [Kind::Banned, Kind::Limited, Kind::ShuttingDown];
+        let kinds = Kind::GatewayTimeout as usize + 1; // the last one
+        let mut counted: Vec<_> = Kind::COUNTED.iter().chain(&of_limits).map(|kind| *kind as usize).collect();
+        counted.sort_unstable();
+        assert_eq!(counted, (0..kinds).collect::<Vec<_>>());
     }
 }

@@ -1,12 +1,15 @@
 //! Prometheus metrics. Handles with labels are resolved when a policy is installed, never per request.
 
 use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, TextEncoder,
+    Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 
-use super::cells::{Durations, EndpointCells, LimitCells};
+use super::cells::{Durations, LimitCells};
+use super::maker::Maker;
+use super::openmetrics;
 use super::scrape::Scrape;
+use super::upstreams::{EndpointMetrics, EndpointVecs, UpstreamMetrics};
 use crate::time::Timestamp;
 
 /// What became of a request, as `weir_requests_total{verdict}` counts it.
@@ -122,38 +125,7 @@ pub struct LimitMetrics {
     pub banned_keys: IntGauge,
 }
 
-/// The metrics of one endpoint of an upstream.
-#[derive(Clone, Debug)]
-pub struct EndpointMetrics {
-    /// Requests that were sent to it.
-    pub cells: EndpointCells,
-    /// Addresses of it, but those of which checks say that they are not well.
-    pub healthy: IntGauge,
-    /// How often it was out because it kept failing.
-    pub ejections: IntCounter,
-    /// Connections to it.
-    pub connections: IntGauge,
-}
-
-/// The metrics of one upstream.
-#[derive(Clone, Debug)]
-pub struct UpstreamMetrics {
-    /// Requests that wait for a connection.
-    pub queued: IntGauge,
-    /// Requests that found the queue full.
-    pub queue_full: IntCounter,
-    /// Requests that waited for too long.
-    pub queue_timeout: IntCounter,
-}
-
-#[derive(Debug)]
-struct EndpointVecs {
-    healthy: IntGaugeVec,
-    ejections: IntCounterVec,
-    connections: IntGaugeVec,
-    queued: IntGaugeVec,
-    queue_refused: IntCounterVec,
-}
+const ABANDONED_STREAMS: &str = "abandoned_streams";
 
 /// 10 ms to 1 h: what people wait.
 const HOLD_BUCKETS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 600.0, 3600.0];
@@ -213,14 +185,43 @@ impl Metrics {
                 Opts::new("weir_jwks_last_success_timestamp_seconds", "When keys behind a URL were last fetched."),
                 &["identity"],
             )?)?,
-            snapshot_restored: make.gauge("weir_snapshot_restored", "1 if limits went on from a snapshot.")?,
-            snapshot_successful: make
-                .gauge("weir_snapshot_last_successful", "1 if the last snapshot was written, else 0.")?,
-            snapshot_timestamp: make
-                .float_gauge("weir_snapshot_last_timestamp_seconds", "When the last snapshot was written.")?,
-            snapshot_bytes: make.gauge("weir_snapshot_bytes", "Length of the last snapshot.")?,
+            snapshot_restored: IntGauge::new("weir_snapshot_restored", "1 if limits went on from a snapshot.")?,
+            snapshot_successful: IntGauge::new(
+                "weir_snapshot_last_successful",
+                "1 if the last snapshot was written, else 0.",
+            )?,
+            snapshot_timestamp: Gauge::new(
+                "weir_snapshot_last_timestamp_seconds",
+                "When the last snapshot was written.",
+            )?,
+            snapshot_bytes: IntGauge::new("weir_snapshot_bytes", "Length of the last snapshot.")?,
             registry: make.registry,
         })
+    }
+
+    /// Shows these values of `kind` from the start, so that the first problem of a kind is an increase.
+    pub fn show_problems<'k>(&self, kinds: impl Iterator<Item = &'k str>) {
+        for kind in kinds.chain(["broken_answer", "untaken_answer", ABANDONED_STREAMS]) {
+            self.problems.with_label_values(&[kind]);
+        }
+    }
+
+    /// Shows the metrics of snapshots. To be called once.
+    pub fn show_snapshots(&self) -> Result<(), prometheus::Error> {
+        let [restored, successful, bytes] =
+            [&self.snapshot_restored, &self.snapshot_successful, &self.snapshot_bytes].map(IntGauge::clone);
+        for gauge in [restored, successful, bytes] {
+            self.registry.register(Box::new(gauge))?;
+        }
+        self.registry.register(Box::new(self.snapshot_timestamp.clone()))
+    }
+
+    /// Shows the fetches of an identity's keys, before the first of them.
+    pub fn show_jwks(&self, identity: &str) {
+        for result in ["ok", "failed"] {
+            self.jwks_fetches.with_label_values(&[identity, result]);
+        }
+        self.jwks_timestamp.with_label_values(&[identity]);
     }
 
     /// The keys of an identity were asked for at `now`.
@@ -259,6 +260,11 @@ impl Metrics {
         self.problems.with_label_values(&["broken_answer"])
     }
 
+    /// HTTP/2 connections closed because their client left too many streams.
+    pub fn abandoned_streams(&self) -> IntCounter {
+        self.problems.with_label_values(&[ABANDONED_STREAMS])
+    }
+
     /// Answers that their clients did not take in time.
     pub fn untaken_answers(&self) -> IntCounter {
         self.problems.with_label_values(&["untaken_answer"])
@@ -286,39 +292,23 @@ impl Metrics {
 
     /// The metrics of an endpoint; the same series for the same names.
     pub fn endpoint(&self, upstream: &str, endpoint: &str) -> EndpointMetrics {
-        let labels = [upstream, endpoint];
-        let healthy = self.endpoints.healthy.with_label_values(&labels);
-        let ejections = self.endpoints.ejections.with_label_values(&labels);
-        let connections = self.endpoints.connections.with_label_values(&labels);
-        EndpointMetrics { cells: self.scrape.endpoint(upstream, endpoint), healthy, ejections, connections }
+        self.endpoints.endpoint(upstream, endpoint, self.scrape.endpoint(upstream, endpoint))
     }
 
     /// The metrics of the upstream `name`; the same series for the same name.
     pub fn upstream(&self, name: &str) -> UpstreamMetrics {
-        let refused = |reason| self.endpoints.queue_refused.with_label_values(&[name, reason]);
-        UpstreamMetrics {
-            queued: self.endpoints.queued.with_label_values(&[name]),
-            queue_full: refused("full"),
-            queue_timeout: refused("timeout"),
-        }
+        self.endpoints.upstream(name)
     }
 
     /// Shows an upstream no more.
     pub fn forget_upstream(&self, name: &str) {
-        // That there is no such series is no error.
-        let _ = self.endpoints.queued.remove_label_values(&[name]);
-        for reason in ["full", "timeout"] {
-            let _ = self.endpoints.queue_refused.remove_label_values(&[name, reason]);
-        }
+        self.endpoints.forget_upstream(name);
     }
 
     /// Shows an endpoint no more.
     pub fn forget_endpoint(&self, upstream: &str, endpoint: &str) {
         self.scrape.forget_endpoint(upstream, endpoint);
-        // That there is no such series is no error.
-        let _ = self.endpoints.healthy.remove_label_values(&[upstream, endpoint]);
-        let _ = self.endpoints.ejections.remove_label_values(&[upstream, endpoint]);
-        let _ = self.endpoints.connections.remove_label_values(&[upstream, endpoint]);
+        self.endpoints.forget_endpoint(upstream, endpoint);
     }
 
     /// All metrics in the Prometheus text format, version 0.0.4.
@@ -326,6 +316,11 @@ impl Metrics {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(text)
+    }
+
+    /// All metrics in the OpenMetrics text format. Counters began at 0 at `started`.
+    pub fn render_openmetrics(&self, started: Timestamp) -> String {
+        openmetrics::encode(&self.registry.gather(), started)
     }
 }
 
@@ -340,59 +335,5 @@ impl LimitVecs {
             bans: make.counters("weir_bans_total", "Bans begun.", &["limit"])?,
             banned: make.gauges("weir_banned_keys", "Keys banned now.", &["limit"])?,
         })
-    }
-}
-
-impl EndpointVecs {
-    fn new(make: &Maker) -> Result<Self, prometheus::Error> {
-        let labels = ["upstream", "endpoint"];
-        Ok(Self {
-            healthy: make.gauges("weir_endpoint_healthy", "Addresses of each endpoint that are well.", &labels)?,
-            ejections: make.counters("weir_endpoint_ejections_total", "Times it kept failing and was out.", &labels)?,
-            connections: make.gauges("weir_endpoint_connections", "Connections to each endpoint.", &labels)?,
-            queued: make.gauges("weir_upstream_queued", "Requests that wait for a connection.", &["upstream"])?,
-            queue_refused: make.counters(
-                "weir_upstream_queue_refused_total",
-                "Requests that got no connection, because the queue was full or in time.",
-                &["upstream", "reason"],
-            )?,
-        })
-    }
-}
-
-/// Makes metrics and registers them.
-struct Maker {
-    registry: Registry,
-}
-
-impl Maker {
-    fn register<C: prometheus::core::Collector + Clone + 'static>(&self, metric: C) -> Result<C, prometheus::Error> {
-        self.registry.register(Box::new(metric.clone()))?;
-        Ok(metric)
-    }
-
-    fn counter(&self, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
-        self.register(IntCounter::new(name, help)?)
-    }
-
-    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, prometheus::Error> {
-        self.register(IntCounterVec::new(Opts::new(name, help), labels)?)
-    }
-
-    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
-        self.register(IntGauge::new(name, help)?)
-    }
-
-    fn float_gauge(&self, name: &str, help: &str) -> Result<Gauge, prometheus::Error> {
-        self.register(Gauge::new(name, help)?)
-    }
-
-    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, prometheus::Error> {
-        self.register(IntGaugeVec::new(Opts::new(name, help), labels)?)
-    }
-
-    fn histograms(&self, name: &str, help: &str, buckets: &[f64]) -> Result<HistogramVec, prometheus::Error> {
-        let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-        self.register(HistogramVec::new(options, &["limit"])?)
     }
 }

@@ -4,11 +4,17 @@
 
 mod cells;
 mod log;
+mod maker;
 mod metrics;
+mod openmetrics;
 mod scrape;
+mod upstreams;
 
 pub use cells::{Decided, Durations, EndpointCells, LimitCells, Reached};
 pub use log::{AccessLine, AccessLog, LogFormat, LogGuard, LogSettings, start_logs};
 pub use prometheus::{IntCounter as Counter, IntGauge as Gauge};
 
-pub use metrics::{EndpointMetrics, LimitMetrics, Metrics, Outcome, UpstreamMetrics};
+pub use openmetrics::OPENMETRICS_TYPE;
+
+pub use metrics::{LimitMetrics, Metrics, Outcome};
+pub use upstreams::{EndpointMetrics, UpstreamMetrics};

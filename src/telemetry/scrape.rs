@@ -16,7 +16,7 @@ pub(super) struct Scrape {
     pub(super) outcomes: OutcomeCells,
     pub(super) overhead: Durations,
     pub(super) upstream: Durations,
-    by_limit: Arc<Mutex<Vec<(String, LimitCells)>>>,
+    by_limit: Arc<Mutex<HashMap<String, LimitCells>>>,
     /// By the names of upstream and endpoint.
     by_endpoint: ByEndpoint,
 }
@@ -60,12 +60,7 @@ impl Scrape {
     /// The cells of the limit `name`; the same for the same name.
     pub(super) fn limit(&self, name: &str) -> LimitCells {
         let mut by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, cells)) = by_limit.iter().find(|(known, _)| known == name) {
-            return cells.clone();
-        }
-        let cells = LimitCells::new();
-        by_limit.push((name.to_owned(), cells.clone()));
-        cells
+        by_limit.entry(name.to_owned()).or_insert_with(LimitCells::new).clone()
     }
 }
 
@@ -96,7 +91,7 @@ impl Collector for Scrape {
     fn collect(&self) -> Vec<proto::MetricFamily> {
         let [requests, overhead, upstream, decisions, headroom, endpoints] = &self.descriptions;
         let by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
-        let decided = |(name, cells): &(String, LimitCells)| {
+        let decided = |(name, cells): (&String, &LimitCells)| {
             let of = |(decided, text)| counter(&[("decision", text), ("limit", name)], cells.counted(decided));
             DECIDED.map(of)
         };

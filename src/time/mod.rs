@@ -85,6 +85,11 @@ impl Clock {
         }
     }
 
+    /// When the clock was started.
+    pub const fn started(&self) -> Timestamp {
+        Timestamp(self.unix_ns_at_start)
+    }
+
     /// The present.
     pub fn now(&self) -> Timestamp {
         self.at(Instant::now())

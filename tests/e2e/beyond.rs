@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ops::until;
 use crate::support::{Answer, Client, Upstream, Weir};
 
 fn retry_after(answer: &Answer) -> (u16, Option<u64>) {
@@ -13,7 +14,7 @@ fn who_is_refused_too_often_is_banned() {
     let upstream = Upstream::start();
     let limit = "[[limit]]\nname = \"l\"\nkey = [\"header:x-key\"]\nrate = \"1/h\"\n\
                  ban = { after = \"2/h\", for = \"10min\" }\n";
-    let weir = Weir::start(&upstream, limit);
+    let weir = Weir::start(&upstream, &format!("{limit}[log]\nformat = \"json\"\naccess = \"refused\"\n"));
     let mut client = Client::connect(weir.address());
     let mut ask = |key: &str, rest: &str| {
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nX-Key: {key}\r\nContent-Length: 0\r\n{rest}\r\n")).answer()
@@ -37,6 +38,16 @@ fn who_is_refused_too_often_is_banned() {
     assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"rejected\",limit=\"l\"}"), 4.0);
     assert_eq!(weir.metric("weir_requests_total{verdict=\"rejected\"}"), 4.0);
     assert_eq!(upstream.targets().len(), 2);
+    let top: serde_json::Value = {
+        let head = "GET /v1/top HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        serde_json::from_slice(&Client::connect(weir.admin()).send(head).answer().body).unwrap()
+    };
+    assert_eq!((&top["limits"][0]["total"], &top["limits"][0]["keys"][0]["count"]), (&4.into(), &4.into()), "{top}");
+    let verdicts = || {
+        let lines = weir.lines().into_iter().filter(|line| line.contains("\"request\"")).collect::<Vec<_>>();
+        ["rejected", "banned"].map(|verdict| lines.iter().filter(|line| line.contains(verdict)).count())
+    };
+    until("a line for each", || verdicts() == [2, 2]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::ops::replace;
 use crate::support::{Client, Upstream, Weir};
 
 /// Every metric: its name, its type, and the labels of each of its series.
@@ -34,10 +35,6 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("weir_problems_total", "counter", &["kind"]),
     ("weir_proxy_headers_refused_total", "counter", &[]),
     ("weir_requests_total", "counter", &["verdict"]),
-    ("weir_snapshot_bytes", "gauge", &[]),
-    ("weir_snapshot_last_successful", "gauge", &[]),
-    ("weir_snapshot_last_timestamp_seconds", "gauge", &[]),
-    ("weir_snapshot_restored", "gauge", &[]),
     ("weir_tasks", "gauge", &[]),
     ("weir_tls_handshakes_failed_total", "counter", &[]),
     ("weir_upgraded_connections", "gauge", &[]),
@@ -164,8 +161,12 @@ fn known_traffic(weir: &Weir) {
 #[test]
 fn every_metric_is_there_with_exactly_its_labels() {
     let weir = Weir::start(&Upstream::start(), LIMITS);
+    let names =
+        |weir: &Weir| scrape(weir).into_values().flat_map(|family| family.series.into_keys()).collect::<Vec<_>>();
+    let before = names(&weir);
     known_traffic(&weir);
     let families = scrape(&weir);
+    assert_eq!(names(&weir), before, "every series is there from the start");
     let found: Vec<_> = families.iter().map(|(name, family)| (&**name, &*family.kind)).collect();
     let expected: Vec<_> = METRICS.iter().map(|(name, kind, _)| (*name, *kind)).collect();
     assert_eq!(found, expected);
@@ -218,13 +219,41 @@ fn a_known_sequence_has_known_values() {
 }
 
 #[test]
+fn openmetrics_has_the_same_values() {
+    let weir = Weir::start(&Upstream::start(), LIMITS);
+    known_traffic(&weir);
+    let head = "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text;version=1.0.0\r\n\r\n";
+    let answer = Client::connect(weir.admin()).send(head).answer();
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!((answer.header("content-type"), answer.header("vary")), (Some(kind), Some("accept")));
+    let text = answer.text();
+    let (series, end) = text.rsplit_once("# EOF").unwrap();
+    assert_eq!(end, "\n");
+    let samples = series.lines().filter(|line| !line.starts_with('#')).filter(|line| !line.contains("_created"));
+    let without_point = |name: &str| if name.contains("le=") { name.replace(".0\"", "\"") } else { name.to_owned() };
+    let names: Vec<_> = samples.map(|line| without_point(line.rsplit_once(' ').unwrap().0)).collect();
+    let mut expected: Vec<_> = scrape(&weir).into_values().flat_map(|family| family.series.into_keys()).collect();
+    // Small bounds have an exponent.
+    for expected in &mut expected {
+        for (from, to) in [("0.00001", "1e-05"), ("0.00002", "2e-05"), ("0.00005", "5e-05")] {
+            *expected = expected.replace(&format!("\"{from}\""), &format!("\"{to}\""));
+        }
+    }
+    let sorted = |names: Vec<String>| names.into_iter().collect::<BTreeSet<_>>();
+    assert_eq!(sorted(names), sorted(expected));
+    assert!(text.contains("# TYPE weir_requests counter\n"), "{text}");
+    assert!(text.contains("\nweir_requests_total{verdict=\"forwarded\"} 7\n"), "{text}");
+    assert!(text.contains("\nweir_requests_created{verdict=\"forwarded\"} 1"), "{text}");
+}
+
+#[test]
 fn clients_add_no_series() {
     let limits = "[[limit]]\nname = \"all\"\nkey = [\"path\", \"host\", \"method\", \"header:x-a\"]\nrate = \"1/h\"";
     let weir = Weir::start(&Upstream::start(), limits);
     let series = |weir: &Weir| scrape(weir).values().map(|family| family.series.len()).sum::<usize>();
+    let before = series(&weir);
     let mut client = Client::connect(weir.address());
     client.get("/%zz");
-    let before = series(&weir);
     for n in 0..100 {
         let head = format!("GET /{n} HTTP/1.1\r\nHost: host-{n}\r\nX-A: {n}\r\n\r\n");
         assert_eq!(client.send(&head).answer().status, 200);
@@ -232,6 +261,29 @@ fn clients_add_no_series() {
     }
     assert_eq!(series(&weir), before);
     assert_eq!(weir.metric("weir_keys{limit=\"all\"}"), 100.0);
+}
+
+#[test]
+fn a_limit_that_a_reload_adds_has_all_its_series() {
+    let upstream = Upstream::start();
+    let first = Weir::start(&upstream, LIMITS);
+    let of = |weir: &Weir, limit: &str| -> BTreeMap<String, f64> {
+        let label = format!("limit=\"{limit}\"");
+        let all = scrape(weir).into_values().flat_map(|family| family.series);
+        all.filter(|(name, _)| name.contains(&label))
+            .map(|(name, value)| (name.replace(&label, "limit=\"\""), value))
+            .collect()
+    };
+    let usual = of(&first, "hold");
+    assert!(usual.len() > 20 && usual.values().all(|value| *value == 0.0), "{usual:?}");
+    let more = LIMITS.replace(
+        "[[limit]]\nname = \"hold\"",
+        "[[limit]]\nname = \"new\"\nkey = []\nmatch = { path = \"/new\" }\nrate = \"1/s\"\n[[limit]]\nname = \"hold\"",
+    );
+    replace(&first.config_file(), &Weir::config(&upstream, "", &more));
+    first.signal("HUP");
+    first.wait_for_line("\"reloaded\"");
+    assert_eq!(of(&first, "new"), usual);
 }
 
 #[test]

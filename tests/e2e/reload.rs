@@ -82,6 +82,33 @@ fn a_start_and_a_reload_log_each_warning_once() {
 }
 
 #[test]
+fn a_reload_logs_the_place_of_each_error() {
+    let upstream = Upstream::start();
+    let weir = Weir::start_as(&config(&upstream, &limit("2000/s", "")));
+    let wrong = config(&upstream, "[timeouts]\nidel = \"1s\"\ntotal = 5\n[[limit]]\nname = \"a\"\nrate = \"1/s\"\n");
+    replace(&weir.config_file(), &wrong);
+    weir.wait_for_line("missing_option");
+    let errors: Vec<serde_json::Value> =
+        weir.lines().iter().map(|line| serde_json::from_str(line).unwrap()).filter(has_place).collect();
+    let line_of = |text: &str| wrong.lines().position(|line| line.starts_with(text)).unwrap() as u64 + 1;
+    let expected = [
+        ("unknown_key", line_of("idel"), 1),
+        ("wrong_type", line_of("total"), 9),
+        ("missing_option", line_of("[[limit]]"), 1),
+    ];
+    assert_eq!(errors.len(), expected.len(), "{errors:#?}");
+    for (error, (code, line, column)) in errors.iter().zip(expected) {
+        assert_eq!((error["code"].as_str(), error["level"].as_str()), (Some(code), Some("ERROR")), "{error}");
+        assert_eq!((error["line"].as_u64(), error["column"].as_u64()), (Some(line), Some(column)), "{error}");
+        assert_eq!(error["file"].as_str(), weir.config_file().to_str());
+    }
+}
+
+fn has_place(line: &serde_json::Value) -> bool {
+    line.get("column").is_some()
+}
+
+#[test]
 fn a_folder_swapped_by_its_symlink_is_noticed() {
     let upstream = Upstream::start();
     let folder = tempfile::tempdir().unwrap();

@@ -96,6 +96,8 @@ fn a_restart_refills_nothing_and_forgives_nobody() {
     let statuses: Vec<_> = (0..4).map(|_| ask(&weir, "/login?who=a").status).collect();
     assert_eq!(statuses, [200, 429, 429, 403]);
     assert_eq!(weir.metric("weir_snapshot_restored"), 0.0);
+    let metrics = Client::connect(weir.admin()).get("/metrics").text();
+    assert_eq!(metrics.lines().filter(|line| line.starts_with("weir_snapshot_")).count(), 4);
     stop(weir);
     assert_eq!(place.names(), ["state"]);
     assert_eq!(fs::metadata(place.file()).unwrap().permissions().mode() & 0o777, 0o600);

@@ -1,0 +1,90 @@
+//! Metrics of upstreams and their endpoints.
+
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+
+use super::cells::EndpointCells;
+use super::maker::Maker;
+
+/// The metrics of one endpoint of an upstream.
+#[derive(Clone, Debug)]
+pub struct EndpointMetrics {
+    /// Requests that were sent to it.
+    pub cells: EndpointCells,
+    /// Addresses of it, but those of which checks say that they are not well.
+    pub healthy: IntGauge,
+    /// How often it was out because it kept failing.
+    pub ejections: IntCounter,
+    /// Connections to it.
+    pub connections: IntGauge,
+}
+
+/// The metrics of one upstream.
+#[derive(Clone, Debug)]
+pub struct UpstreamMetrics {
+    /// Requests that wait for a connection.
+    pub queued: IntGauge,
+    /// Requests that found the queue full.
+    pub queue_full: IntCounter,
+    /// Requests that waited for too long.
+    pub queue_timeout: IntCounter,
+}
+
+#[derive(Debug)]
+pub(super) struct EndpointVecs {
+    healthy: IntGaugeVec,
+    ejections: IntCounterVec,
+    connections: IntGaugeVec,
+    queued: IntGaugeVec,
+    queue_refused: IntCounterVec,
+}
+
+impl EndpointVecs {
+    pub(super) fn new(make: &Maker) -> Result<Self, prometheus::Error> {
+        let labels = ["upstream", "endpoint"];
+        Ok(Self {
+            healthy: make.gauges("weir_endpoint_healthy", "Addresses of each endpoint that are well.", &labels)?,
+            ejections: make.counters("weir_endpoint_ejections_total", "Times it kept failing and was out.", &labels)?,
+            connections: make.gauges("weir_endpoint_connections", "Connections to each endpoint.", &labels)?,
+            queued: make.gauges("weir_upstream_queued", "Requests that wait for a connection.", &["upstream"])?,
+            queue_refused: make.counters(
+                "weir_upstream_queue_refused_total",
+                "Requests that got no connection, because the queue was full or in time.",
+                &["upstream", "reason"],
+            )?,
+        })
+    }
+
+    pub(super) fn endpoint(&self, upstream: &str, endpoint: &str, cells: EndpointCells) -> EndpointMetrics {
+        let labels = [upstream, endpoint];
+        EndpointMetrics {
+            cells,
+            healthy: self.healthy.with_label_values(&labels),
+            ejections: self.ejections.with_label_values(&labels),
+            connections: self.connections.with_label_values(&labels),
+        }
+    }
+
+    pub(super) fn upstream(&self, name: &str) -> UpstreamMetrics {
+        let refused = |reason| self.queue_refused.with_label_values(&[name, reason]);
+        UpstreamMetrics {
+            queued: self.queued.with_label_values(&[name]),
+            queue_full: refused("full"),
+            queue_timeout: refused("timeout"),
+        }
+    }
+
+    pub(super) fn forget_upstream(&self, name: &str) {
+        // That there is no such series is no error.
+        let _ = self.queued.remove_label_values(&[name]);
+        for reason in ["full", "timeout"] {
+            let _ = self.queue_refused.remove_label_values(&[name, reason]);
+        }
+    }
+
+    pub(super) fn forget_endpoint(&self, upstream: &str, endpoint: &str) {
+        // That there is no such series is no error.
+        let _ = self.healthy.remove_label_values(&[upstream, endpoint]);
+        let _ = self.ejections.remove_label_values(&[upstream, endpoint]);
+        let _ = self.connections.remove_label_values(&[upstream, endpoint]);
+    }
+}
