@@ -314,6 +314,31 @@ mod tests {
         }
     }
 
+    /// Snapshots hold keys, so a key must stay the same from version to version.
+    #[test]
+    fn keys_of_addresses_are_pinned() {
+        for (ip, prefix, first) in [
+            ("192.0.2.1", 64, 0x9b3b_27ae_8da3_d335),
+            ("2001:db8::1", 64, 0x6f90_6fe6_4f1d_3e26),
+            ("2001:db8::2", 64, 0x6f90_6fe6_4f1d_3e26),
+            ("2001:db8::1", 65, 0xa5e8_9f53_cb18_da1a),
+            ("2001:db8::1", 128, 0x1aa5_b289_0eda_6c06),
+        ] {
+            let key = key_of(&[KeyPart::Ip], prefix, &Request { ip, ..NOTHING });
+            assert_eq!(key.first, first, "{ip}/{prefix}");
+        }
+    }
+
+    #[test]
+    fn a_text_names_all_parts() {
+        let secret = KeySecret::new([7; 16]);
+        let two = [KeyPart::Host, KeyPart::Path];
+        let key = |parts: &[KeyPart], text| secret.key_of_text(parts, text, 64);
+        assert_eq!(key(&two, "h|/a"), secret.key_of_texts(&two, &["h", "/a"], 64));
+        assert!(key(&two, "h|/a").is_some() && key(&two, "h").is_none() && key(&two, "h|/a|b").is_none());
+        assert_eq!(key(&two[..1], "h|/a"), secret.key_of_texts(&two[..1], &["h|/a"], 64));
+    }
+
     #[test]
     fn parts_do_not_run_into_each_other() {
         let of = |path, host| Request { path, host, ..NOTHING };

@@ -145,6 +145,28 @@ mod tests {
     use super::*;
     use crate::policy::FieldBuf;
 
+    #[test]
+    fn a_rewrite_and_its_undoing() {
+        // what is stripped, what is added, a path, what the upstream sees, what the client asks for that as
+        for (strip, add, path, applied, undone) in [
+            ("", "", "/a", "/a", Some("/a")),
+            ("/v1", "", "/v1/a", "/a", Some("/v1/a")),
+            ("/v1", "", "/v1", "/", Some("/v1/")),
+            ("/v1", "", "/v1a", "/v1a", Some("/v1/v1a")),
+            ("", "/api", "/a", "/api/a", Some("/a")),
+            ("", "/api", "", "/api", Some("/")),
+            ("/v1", "/api", "/v1/a", "/api/a", Some("/v1/a")),
+            ("/v1", "/api", "/v1", "/api", Some("/v1")),
+            ("/v1", "/api", "/b", "/b", None),
+            ("/v1", "/api", "/apis", "/apis", None),
+        ] {
+            let rewrite = Rewrite { strip: strip.into(), add: add.into(), locations: true };
+            let joined = |(first, second): (&str, &str)| format!("{first}{second}");
+            assert_eq!(joined(rewrite.apply(path)), applied, "{strip} {add} {path}");
+            assert_eq!(rewrite.undo(applied).map(joined).as_deref(), undone, "{strip} {add} {path}");
+        }
+    }
+
     /// `paths hosts methods headers`, each a list with commas or `-` for all.
     fn matching(text: &str) -> Match {
         let mut lists = text.split(' ').map(|list| list.split(',').filter(|item| *item != "-"));

@@ -111,3 +111,6 @@ impl Hasher for Spread {
         self.0 = half & !MASK | spread << SHIFT;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -105,3 +105,23 @@ async fn what_makes_no_sense_is_said() {
         assert!(told.starts_with(start) && told.is_empty() == start.is_empty(), "{question:?}: {told}");
     }
 }
+
+/// A plan without a limit leaves nothing to count.
+#[tokio::test(start_paused = true)]
+async fn an_unlimited_plan_has_nothing_left_to_say() {
+    let gate = new_gate();
+    let usual = limit("x-a", 5, "1h", 5, OnLimit::Reject);
+    let of_plans = limit("x-b", 9, "1h", 9, OnLimit::Reject);
+    let plans = vec![("all".into(), None)];
+    let allowed = Allowed { plans, ..of_plans.allowed.clone() };
+    let live = install(gate, [usual, Limit { allowed, ..of_plans }], CAPS);
+    for (words, remaining) in [
+        (&["x-a=1"][..], Some(4)),
+        (&["x-b=1"], Some(8)),
+        (&["x-a=1", "x-b=1"], Some(4)),
+        (&["x-b=1", "x-plan=all"], None),
+        (&["x-a=1", "x-b=1", "x-plan=all"], Some(4)),
+    ] {
+        assert_eq!(explain(gate, live, words).remaining, remaining, "{words:?}");
+    }
+}

@@ -7,7 +7,7 @@ use super::{CAPS, ask, headers, install, limit, new_gate};
 use crate::gate::{Gate, Live, Spend, Step, Told};
 use crate::limit::concurrency;
 use crate::limit::{Algorithm, Retry};
-use crate::policy::{After, Allowed, Limit, OnLimit, Settle, SettleBy};
+use crate::policy::{After, Allowed, Cost, Limit, OnLimit, Settle, SettleBy};
 use crate::store::snapshot::{Snapshot, restore};
 
 /// The same state in another gate.
@@ -102,19 +102,19 @@ async fn what_both_admit_is_owed() {
 #[tokio::test(start_paused = true)]
 async fn a_charge_is_told_with_its_plan() {
     let with_plans = || {
-        let usual = limit("a", 5, "1min", 5, OnLimit::Reject);
+        let usual = Limit { cost: Cost::Units(2), ..limit("a", 9, "1min", 9, OnLimit::Reject) };
         let of = |burst| limit("a", 1, "1h", burst, OnLimit::Reject).allowed.usual;
-        let plans = vec![("free".into(), Some(of(3))), ("premium".into(), Some(of(50))), ("all".into(), None)];
+        let plans = vec![("free".into(), Some(of(7))), ("premium".into(), Some(of(50))), ("all".into(), None)];
         Limit { allowed: Allowed { plans, ..usual.allowed.clone() }, ..usual }
     };
     let (old, new) = (new_gate(), new_gate());
     let (old_live, live) = (install(old, [with_plans()], CAPS), install(new, [with_plans()], CAPS));
     let told = old.begin_telling();
     for (words, plan, is_left) in [
-        (&["a=1"][..], None, 4),
-        (&["a=2", "x-plan=premium"], Some("premium"), 49),
-        (&["a=3", "x-plan=free"], Some("free"), 2),
-        (&["a=4", "x-plan=unknown"], None, 4),
+        (&["a=1"][..], None, 7),
+        (&["a=2", "x-plan=premium"], Some("premium"), 48),
+        (&["a=3", "x-plan=free"], Some("free"), 5),
+        (&["a=4", "x-plan=unknown"], None, 7),
     ] {
         let ask = |gate, live| match ask(gate, live, &headers(words)) {
             Step::Pass(mut pass) => {
@@ -125,9 +125,9 @@ async fn a_charge_is_told_with_its_plan() {
         };
         assert_eq!(ask(old, old_live), Some(is_left), "{words:?}");
         let charge = told.try_recv().unwrap();
-        assert_eq!((charge.plan.as_deref(), charge.units), (plan, 1), "{words:?}");
+        assert_eq!((charge.plan.as_deref(), charge.units), (plan, 2), "{words:?}");
         new.charge_told(live, &charge);
-        assert_eq!(ask(new, live), Some(is_left - 1), "{words:?}");
+        assert_eq!(ask(new, live), Some(is_left - 2), "{words:?}");
     }
     left(old, old_live, "a=x");
     assert_eq!(told.try_iter().count(), 1);

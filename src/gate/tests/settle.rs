@@ -127,6 +127,55 @@ async fn a_long_request_is_charged_as_it_runs() {
     }
     drop(bill);
     assert_eq!(spent(gate, live) - 3, 42);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(spent(gate, live) - 4, 42, "nothing runs any more");
+
+    // One that turns out not to have reached the upstream costs nothing.
+    let Step::Pass(pass) = ask(gate, live, &headers(&[])) else { panic!("there is room") };
+    tokio::time::sleep(Duration::from_millis(25)).await;
+    assert_eq!(spent(gate, live) - 5, 62);
+    drop(pass);
+    assert_eq!(spent(gate, live) - 6, 42);
+}
+
+/// A cost of any size is no more than the largest debt, and units that come back let the next request pass.
+#[tokio::test(start_paused = true)]
+async fn the_largest_debt_bounds_a_cost() {
+    let gate = new_gate();
+    let by = || Some(SettleBy::Header(HeaderName::from_static("x-cost")));
+    let live = install(gate, [settled(None, by())], CAPS);
+    let mut bill = sent_on(gate, live).unwrap();
+    answer(&mut bill, Answer { field: Some("99999999999999999999999"), ..OK });
+    drop(bill);
+    assert_eq!(spent(gate, live), 999 + 100);
+
+    let gate = new_gate();
+    let on_limit = OnLimit::Hold(HoldRule { max_wait_ns: None, max_waiting: 10 });
+    let live = install(gate, [Limit { cost: Cost::Units(1000), on_limit, ..settled(None, by()) }], CAPS);
+    let mut bill = sent_on(gate, live).unwrap();
+    let Step::Wait(waiting) = ask(gate, live, &headers(&[])) else { panic!("nothing is left") };
+    let waiting = tokio::spawn(waiting.wait());
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    answer(&mut bill, Answer { field: Some("0"), ..OK });
+    drop(bill);
+    assert!(timeout(Duration::from_secs(1), waiting).await.unwrap().unwrap().is_ok());
+}
+
+/// The headers of an answer that does not count say where the client stands without it.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_does_not_count_gives_its_units_back_to_the_standing() {
+    for (status, remaining) in [(401, 998), (200, 1000)] {
+        let gate = new_gate();
+        let live = install(gate, [settled(Some(of(401, 401)), None)], CAPS);
+        let Step::Pass(mut pass) = ask(gate, live, &headers(&[])) else { panic!("there is room") };
+        pass.charged.keep(true);
+        let standing = pass.standing;
+        let mut bill = pass.charged.bill().unwrap();
+        let none = FieldBuf::default();
+        let standing = bill.answered(status, none.fields(), standing).unwrap();
+        assert_eq!(standing.remaining, remaining, "{status}");
+    }
 }
 
 /// A place among requests in flight is given back at the end of the response, or when the answer does not count.

@@ -33,6 +33,22 @@ fn every_window_is_settled_and_the_largest_debt_counts() {
     assert_eq!(settled::<AnyState>(&Algorithm::Several(quotas.map(Algorithm::TokenBucket).into())), expected);
 }
 
+/// A changed rule keeps what is spent under each rate, and the key is as good as new when the last rate says so.
+#[test]
+fn every_window_adopts_its_rule() {
+    let rules = quotas();
+    let twice = ["token_bucket 20/1m burst 20", "token_bucket 60/1h burst 60"].map(|text| match algorithm(text) {
+        Algorithm::TokenBucket(quota) => quota,
+        other => panic!("{other:?} is no token bucket"),
+    });
+    let mut state = Windows::<token_bucket::State, 2>::fresh(&rules);
+    assert!(state.admit(&rules, 8, at("0s")).is_admitted());
+    assert_eq!(state.idle_at(), at("16m"), "8 units at 30 an hour");
+    state.adopt(&twice, at("0s"));
+    assert_eq!(state.idle_at(), at("8m"), "8 units at 60 an hour");
+    assert_eq!(state.peek(&twice, 0, at("0s")).remaining, 12);
+}
+
 #[test]
 fn the_tightest_waits_longest_or_has_the_least_share_left() {
     let second = |count: u64| Some(Retry::AfterNs(count * 1_000_000_000));
