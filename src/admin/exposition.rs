@@ -8,11 +8,11 @@ use http::header::ACCEPT;
 pub(super) enum Format {
     /// The Prometheus text format, version 0.0.4.
     Prometheus,
-    /// The OpenMetrics text format, version 1.0.0.
+    /// The `OpenMetrics` text format, version 1.0.0.
     OpenMetrics,
 }
 
-/// The format that `Accept` prefers; OpenMetrics only if it is named (RFC 9110, section 12.5.1).
+/// The format that `Accept` prefers; `OpenMetrics` only if it is named (RFC 9110, section 12.5.1).
 pub(super) fn preferred(headers: &HeaderMap) -> Format {
     let (mut openmetrics, mut text) = (0.0_f32, 0.0_f32);
     let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());

@@ -321,12 +321,12 @@ impl<'a> Table<'a> {
             };
             let Some(read) = self.parse(key, item.span(), text, &parse) else { continue };
             let alike = by_hash.entry(hasher.hash_one(&read)).or_default();
-            match alike.iter().filter_map(|index| found.get(*index)).find(|other| *other.get_ref() == read) {
-                Some(other) => self.note_twice(key, text, item.span(), other.span()),
-                None => {
-                    alike.push(found.len());
-                    found.push(Spanned::new(item.span(), read));
-                }
+            let first = alike.iter().filter_map(|index| found.get(*index)).find(|other| *other.get_ref() == read);
+            if let Some(first) = first {
+                self.note_twice(key, text, item.span(), first.span());
+            } else {
+                alike.push(found.len());
+                found.push(Spanned::new(item.span(), read));
             }
         }
         found

@@ -318,7 +318,7 @@ impl Metrics {
         Ok(text)
     }
 
-    /// All metrics in the OpenMetrics text format. Counters began at 0 at `started`.
+    /// All metrics in the `OpenMetrics` text format. Counters began at 0 at `started`.
     pub fn render_openmetrics(&self, started: Timestamp) -> String {
         openmetrics::encode(&self.registry.gather(), started)
     }

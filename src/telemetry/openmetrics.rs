@@ -1,4 +1,4 @@
-//! The OpenMetrics text format, version 1.0.0, without exemplars.
+//! The `OpenMetrics` text format, version 1.0.0, without exemplars.
 //!
 //! Beside the Prometheus format it has `_created`, the start of each counter and histogram. Counters have no `_total` in
 //! the name of their family, and bounds of buckets are written as floats.

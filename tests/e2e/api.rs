@@ -139,7 +139,7 @@ fn a_thousand_charges_fit_one_body() {
     // As long as the parts of real keys are: a UUID, an address, a token of 256 bytes.
     let one = |number: usize| {
         let (seller, key) = (format!("{number:08}-7b1c-4e0f-9f5a-2d1e6c3b8a90"), "k".repeat(256));
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             json!({ "limit": "cpu", "key": { "seller": seller }, "units": 3 })
         } else {
             json!({ "limit": "wait", "key": { "ip": "2001:db8:85a3::8a2e:370:7334", "header:x-api-key": key }, "units": 1 })

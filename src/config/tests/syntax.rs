@@ -287,7 +287,7 @@ fn cost(start: &str, unit: &str, count: usize, end: &str) -> Duration {
     let text = format!("{start}{middle}{end}");
     let began = cpu();
     let _ = std::hint::black_box(compile(&text));
-    cpu() - began
+    cpu().saturating_sub(began)
 }
 
 #[test]
