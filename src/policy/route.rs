@@ -160,7 +160,7 @@ mod tests {
             ("/v1", "/api", "/b", "/b", None),
             ("/v1", "/api", "/apis", "/apis", None),
         ] {
-            let rewrite = Rewrite { strip: strip.into(), add: add.into(), locations: true };
+            let rewrite = Rewrite { strip: strip.into(), add: add.into(), ..Rewrite::default() };
             let joined = |(first, second): (&str, &str)| format!("{first}{second}");
             assert_eq!(joined(rewrite.apply(path)), applied, "{strip} {add} {path}");
             assert_eq!(rewrite.undo(applied).map(joined).as_deref(), undone, "{strip} {add} {path}");
