@@ -57,6 +57,7 @@ fn statuses_without_a_body_do_not_end_the_connection() {
     let upstream = Upstream::answering(|request, stream| {
         let answer = match request.target() {
             "/204" => "HTTP/1.1 204 No Content\r\n\r\n",
+            "/304" => "HTTP/1.1 304 Not Modified\r\netag: \"x\"\r\n\r\n",
             _ => "HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\netag: \"x\"\r\n\r\n",
         };
         stream.write_all(answer.as_bytes()).is_ok()
@@ -71,6 +72,12 @@ fn statuses_without_a_body_do_not_end_the_connection() {
         assert_eq!((answer.status, answer.header("etag")), (304, Some("\"x\"")), "{}", answer.head);
     }
     assert_eq!(upstream.connections(), 1);
+    // A late body may follow a length: the client keeps its connection, the upstream connection is closed.
+    for _ in 0..2 {
+        let answer = client.get("/304-with-length");
+        assert_eq!((answer.status, answer.header("etag")), (304, Some("\"x\"")), "{}", answer.head);
+        upstream.wait_until(|upstream| upstream.connections() == 0);
+    }
 }
 
 #[test]
