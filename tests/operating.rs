@@ -30,6 +30,7 @@ fn every_default_is_that_of_the_option() {
 #[test]
 fn every_option_and_metric_exists() {
     let metrics = Metrics::new("", "").unwrap();
+    metrics.show_snapshots().unwrap();
     metrics.limit("any");
     metrics.upstream("any");
     metrics.problems.with_label_values(&["any"]);
