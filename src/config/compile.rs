@@ -21,7 +21,7 @@ use crate::policy::Policy;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::path::{Fold, Rules, Slashes};
 use crate::proxy::Listen;
-use crate::proxy::settings::{Bounds, Fixed, MinRate, Settings, Timeouts};
+use crate::proxy::settings::{Bounds, Fixed, MinRate, Settings, Timeouts, Underscores};
 use crate::respond::Profiles;
 use crate::store::Share;
 use crate::telemetry;
@@ -188,6 +188,10 @@ fn bounds(server: &Table<'_>) -> Option<Bounds> {
     let max_per_ip = server.count("max_connections_per_ip");
     let max_requests_per_ip = server.count("max_requests_per_ip");
     let max_h2_streams = server.count("max_h2_streams");
+    let words = [("drop", Underscores::Drop), ("keep", Underscores::Keep), ("refuse", Underscores::Refuse)];
+    let underscores = server.choice("underscores", &words);
+    // What could not be read must not seem to remove anything.
+    server.context.has_underscores.set(!matches!(underscores, Some(Underscores::Drop | Underscores::Refuse)));
     Some(Bounds {
         max_head_bytes: max_head_bytes?,
         max_headers: max_headers?.into_inner(),
@@ -197,6 +201,7 @@ fn bounds(server: &Table<'_>) -> Option<Bounds> {
         max_per_ip: max_per_ip?.into_inner(),
         max_requests_per_ip: max_requests_per_ip?.into_inner(),
         max_h2_streams: max_h2_streams?.into_inner(),
+        underscores: underscores?,
     })
 }
 

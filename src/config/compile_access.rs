@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use http::HeaderName;
 
-use super::compile_identity::header_name;
+use super::compile_identity::request_header;
 use super::compile_limit::path_pattern;
 use super::compile_warnings::of_everyone;
 use super::diagnostics::{Problem, did_you_mean, nearest};
@@ -52,7 +52,7 @@ enum Source {
 
 fn plan_source(text: &str, root: &Table<'_>, names: &[String]) -> Result<Source, Fault> {
     if let Some(name) = text.strip_prefix("header:") {
-        return header_name(name).map(Source::Header);
+        return request_header(root.context, name).map(Source::Header);
     }
     let shape = || {
         let help = "write it like \"seller.plan\", for the claim `plan` of the identity `seller`, or \"header:x-plan\"";

@@ -5,7 +5,7 @@ use std::ops::Range;
 use http::Method;
 
 use super::compile_allowed::Held;
-use super::compile_identity::header_name;
+use super::compile_identity::request_header;
 use super::compile_limit::{method, path_pattern};
 use super::diagnostics::Problem;
 use super::reader::{Located, Table};
@@ -63,7 +63,8 @@ fn units(table: &Table<'_>, key: &str, held: &[Held]) -> Option<u64> {
 }
 
 fn said(cost: &Table<'_>, default: Option<u64>, held: &[Held]) -> Option<Cost> {
-    let header = cost.parsed("header", header_name).map(|name| SaidBy::Header(name.into_inner()));
+    let header = cost.parsed("header", |name| request_header(cost.context, name));
+    let header = header.map(|name| SaidBy::Header(name.into_inner()));
     let query = cost.text("query").map(|name| SaidBy::Query(name.into_inner().into()));
     let max = units(cost, "max", held);
     if let (false, Some(option)) = (cost.has("max"), schema::find("limit.cost.max")) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, Uri};
 
+use super::context::Context;
 use super::diagnostics::Problem;
 use super::reader::{Located, Table};
 use super::units::Fault;
@@ -42,7 +43,7 @@ fn identity(name: &Located<String>, table: &Table<'_>, shows_certificates: bool)
     let given: Vec<_> = ["header", "tls", "jwt"].into_iter().filter(|key| table.has(key)).collect();
     let source = match given[..] {
         ["header"] => {
-            let (name, several) = (table.parsed("header", header_name), several(table));
+            let (name, several) = (table.parsed("header", |name| request_header(table.context, name)), several(table));
             name.zip(several).map(|(name, several)| IdentitySource::Header(name.into_inner(), several))
         }
         ["tls"] => certificate_name(table, shows_certificates).map(IdentitySource::Certificate),
@@ -105,10 +106,27 @@ pub(super) fn header_name(text: &str) -> Result<HeaderName, Fault> {
     text.parse().map_err(|_| Fault::new(format!("`{text}` is not a header name")))
 }
 
+/// The name of a header that requests can have.
+pub(super) fn request_header(context: &Context<'_>, text: &str) -> Result<HeaderName, Fault> {
+    let name = header_name(text)?;
+    check_underscores(context, &name)?;
+    Ok(name)
+}
+
+/// Whether `server.underscores` leaves a header of this name to requests.
+pub(super) fn check_underscores(context: &Context<'_>, name: &HeaderName) -> Result<(), Fault> {
+    if context.has_underscores.get() || !name.as_str().contains('_') {
+        return Ok(());
+    }
+    let fault = Fault::new(format!("no request has `{name}`: `server.underscores` removes or refuses it"));
+    let dashed = name.as_str().replace('_', "-");
+    Err(fault.help(Some(format!("name `{dashed}`, or set `server.underscores = \"keep\"`"))))
+}
+
 fn jwt(table: &Table<'_>) -> Option<IdentitySource> {
     let claim = table.text("claim");
     let algorithms = algorithms(table);
-    let header = table.parsed("header", header_name);
+    let header = table.parsed("header", |name| request_header(table.context, name));
     let issuer = table.text("issuer");
     let audience = table.text("audience");
     let require_exp = table.switch("require_exp");

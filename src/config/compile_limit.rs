@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 use super::compile_allowed::{self, Keyed};
 use super::compile_beyond::{self, Beyond, Word};
 use super::compile_cost;
-use super::compile_identity::{BUILT_IN_PARTS, header_name, several};
+use super::compile_identity::{BUILT_IN_PARTS, check_underscores, request_header, several};
 use super::compile_rule::Scheme;
 use super::compile_warnings::of_everyone;
 use super::diagnostics::{Problem, did_you_mean, nearest};
@@ -76,7 +76,8 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     let stage = table.choice("stage", &[("arrival", Stage::Arrival), ("identified", Stage::Identified)]);
     let mode = table.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
     let match_table = table.table("match");
-    let matches = matches(&match_table);
+    let mut matches = matches(&match_table);
+    cover_head(&mut matches.methods);
     let except_table = table.table("except");
     let except = except_table.list("ip", units::network).unwrap_or_default();
     of_everyone(&except_table, "ip", &except, "exempts_everyone", "this limit applies to no request");
@@ -149,6 +150,13 @@ fn name(table: &Table<'_>, names: &mut Names) -> Option<String> {
         Entry::Vacant(new) => _ = new.insert(name.span()),
     }
     Some(name.into_inner())
+}
+
+/// A service answers HEAD wherever it answers GET (RFC 9110, section 9.3.2), so a limit of GET is one of HEAD too.
+fn cover_head(methods: &mut Vec<Method>) {
+    if methods.contains(&Method::GET) && !methods.contains(&Method::HEAD) {
+        methods.push(Method::HEAD);
+    }
 }
 
 /// What could not be read is noted and left out: nothing is compiled then.
@@ -233,7 +241,7 @@ fn headers(table: &Table<'_>) -> Vec<(http::HeaderName, HeaderTest)> {
         if test.is_none() {
             table.fault("header", value.span(), Fault::new("this cannot be the value of a header"));
         }
-        match header_name(name.get_ref()) {
+        match request_header(table.context, name.get_ref()) {
             Err(fault) => table.fault("header", name.span(), fault),
             Ok(header) if headers.iter().any(|(other, _)| *other == header) => {
                 table.fault("header", name.span(), Fault::new(format!("`{header}` is there twice")));
@@ -253,6 +261,11 @@ fn key(
 ) -> Option<Vec<KeyPart>> {
     let parts = table.list("key", |text| part(text, identities).ok_or_else(|| unknown_part(text, identities)))?;
     for part in &parts {
+        if let KeyPart::Header(name, _) = part.get_ref()
+            && let Err(fault) = check_underscores(table.context, name)
+        {
+            table.fault("key", part.span(), fault);
+        }
         let what = match part.get_ref() {
             KeyPart::Route if !has_path => "`route` is the pattern that matched, so it needs `match.path`",
             KeyPart::Identity(_) if stage == Some(Stage::Arrival) => "an identity is not yet known at stage `arrival`",

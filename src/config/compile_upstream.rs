@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use http::uri::Authority;
 
+use super::compile_identity::check_underscores;
 use super::compile_limit::part;
 use super::compile_tls::{self, server_name};
+use super::context::Context;
 use super::diagnostics::{Problem, did_you_mean, nearest};
 use super::options::RESOLVE;
 use super::reader::{Located, Table};
@@ -164,7 +166,7 @@ fn balance(table: &Table<'_>) -> Option<Balance> {
     let words: Vec<_> = ways.iter().enumerate().map(|(index, (word, _))| (*word, index)).collect();
     let way = table.choice("balance", &words).and_then(|index| ways.into_iter().nth(index)).map(|(_, way)| way);
     let Some(value) = table.get("hash_by") else { return way };
-    let part = table.parsed("hash_by", hash_by);
+    let part = table.parsed("hash_by", |text| hash_by(table.context, text));
     if let Balance::Hash(_) = way? {
         return Some(Balance::Hash(part?.into_inner()));
     }
@@ -173,8 +175,12 @@ fn balance(table: &Table<'_>) -> Option<Balance> {
     None
 }
 
-fn hash_by(text: &str) -> Result<KeyPart, Fault> {
+fn hash_by(context: &Context<'_>, text: &str) -> Result<KeyPart, Fault> {
     match part(text, &[]) {
+        Some(KeyPart::Header(name, several)) => {
+            check_underscores(context, &name)?;
+            Ok(KeyPart::Header(name, several))
+        }
         Some(part) if !matches!(part, KeyPart::Route | KeyPart::Method) => Ok(part),
         _ => {
             let kinds = ["ip", "path", "host", "header:NAME", "query:NAME", "cookie:NAME"];

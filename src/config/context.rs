@@ -24,6 +24,8 @@ pub(super) struct Context<'a> {
     pub(super) sources: RefCell<Sources>,
     /// How paths of requests are read, and so patterns of them.
     pub(super) paths: Cell<Rules>,
+    /// Whether requests keep fields whose names have `_`.
+    pub(super) has_underscores: Cell<bool>,
     /// The configuration's own file, if it is in one.
     pub(super) own: Option<&'a Path>,
     /// What of the text was set at run time.
@@ -50,7 +52,8 @@ impl<'a> Context<'a> {
         set: Option<SetAtRunTime>,
     ) -> Self {
         let (problems, secrets, sources) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Self { dir, env, problems, secrets, sources, paths: Cell::default(), own, set }
+        let (paths, has_underscores) = (Cell::default(), Cell::new(true));
+        Self { dir, env, problems, secrets, sources, paths, has_underscores, own, set }
     }
 
     /// Whether what stands there was set at run time.

@@ -102,6 +102,8 @@ const OTHERS: &[Opt] = &[
         "Match and key `/a;v=1` as `/a`."),
     opt("server.max_h2_streams", Count(1, 100_000), Toml("128"),
         "HTTP/2 streams open at once on a connection."),
+    opt("server.underscores", OneOf(&["drop", "keep", "refuse"]), Toml("\"drop\""),
+        "Request fields and trailers whose names have `_`: left out, kept, or 400. CGI and WSGI take `X_Name` for `X-Name`."),
     opt("server.proxy_protocol.from", Kind::Some("address or network"), Required,
         "Peers that begin each connection with a PROXY header, version 1 or 2; it says whose connection it is."),
     opt("server.tls.certificates", Tables("`cert` and `key` each"), Required,

@@ -72,7 +72,11 @@ impl Cost {
         match self {
             Self::Units(units) => *units,
             Self::Table { lines, default } => {
-                lines.iter().find(|line| line.fits(facts)).map_or(*default, |line| line.units)
+                // A service answers HEAD wherever it answers GET: it costs as much, unless a line names it.
+                let names_head = |line: &CostLine| line.methods.contains(&Method::HEAD) && line.has_path(facts);
+                let or_get = *facts.method == Method::HEAD && !lines.iter().any(names_head);
+                let fits = |line: &&CostLine| line.has_method(facts.method, or_get) && line.has_path(facts);
+                lines.iter().find(fits).map_or(*default, |line| line.units)
             }
             Self::Said { by, max, default } => {
                 let units = |value: &[u8]| number(compared(value)).map_or(*default, |units| units.clamp(1, *max));
@@ -87,9 +91,14 @@ impl Cost {
 }
 
 impl CostLine {
-    fn fits(&self, facts: &Facts<'_>) -> bool {
-        (self.methods.is_empty() || self.methods.contains(facts.method))
-            && (self.paths.is_empty() || self.paths.iter().any(|path| path.matches(facts.path)))
+    fn has_path(&self, facts: &Facts<'_>) -> bool {
+        self.paths.is_empty() || self.paths.iter().any(|path| path.matches(facts.path))
+    }
+
+    /// Whether it is for `method`, or for GET if `or_get`.
+    fn has_method(&self, method: &Method, or_get: bool) -> bool {
+        let methods = &self.methods;
+        methods.is_empty() || methods.contains(method) || or_get && methods.contains(&Method::GET)
     }
 }
 

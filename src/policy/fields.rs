@@ -207,10 +207,17 @@ impl FieldBuf {
 
 impl From<&HeaderMap> for FieldBuf {
     fn from(headers: &HeaderMap) -> Self {
+        Self::of(headers, |_| true)
+    }
+}
+
+impl FieldBuf {
+    /// The fields whose names are to be kept.
+    pub fn of(headers: &HeaderMap, is_kept: impl Fn(&[u8]) -> bool) -> Self {
         let lens = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + b": \r\n".len());
         let mut fields = Self { bytes: Vec::with_capacity(lens.sum()), spans: Spans::default() };
         fields.spans.all.reserve_exact(headers.len());
-        for (name, value) in headers {
+        for (name, value) in headers.iter().filter(|(name, _)| is_kept(name.as_str().as_bytes())) {
             fields.push(name.as_str().as_bytes(), value.as_bytes());
         }
         fields

@@ -46,8 +46,8 @@ pub(super) async fn serve(
     bounds: &Bounds,
     mut stage: watch::Receiver<Stage>,
 ) {
-    let &Bounds { max_head_bytes, max_headers, max_uri_bytes, max_requests, .. } = bounds;
-    let limits = Limits { max_head_bytes, max_headers, max_uri_bytes };
+    let &Bounds { max_head_bytes, max_headers, max_uri_bytes, max_requests, underscores, .. } = bounds;
+    let limits = Limits { max_head_bytes, max_headers, max_uri_bytes, underscores };
     let wire = Wire::new(stream, first, since, limits, Rc::clone(&worker.buffers));
     let (memory, deadline) = (HeadBytes::default(), Deadline::default());
     let mut session = Session { worker, peer, wire, memory, deadline, requests_left: max_requests };

@@ -30,7 +30,7 @@ use super::passed::Passed;
 use super::peer::Peer;
 use super::request::{Protocol, Request, Target};
 use super::service::{Admitted, Life, Stop};
-use super::settings::{Bounds, Settings};
+use super::settings::{Bounds, Settings, Underscores};
 use super::stream::Stream as ByteStream;
 use super::tally::Tally;
 use super::tunnel::{self, Client, Counted, Patience, Switched};
@@ -140,9 +140,11 @@ impl Come {
         let wanted = extensions.get::<hyper::ext::Protocol>();
         let connect = wanted.and_then(|wanted| Upgrade::connect(wanted.as_str(), settings));
         let method = if connect.is_some() { Method::GET } else { method };
-        let body = StreamBody::new(body);
+        let underscores = settings.bounds.underscores;
+        let fields = FieldBuf::of(&headers, |name| underscores.keeps(name) == Ok(true));
+        let body = StreamBody::new(body, underscores);
         let fault = h2::fault(&method, &uri, &headers, &settings.bounds);
-        Self { method, fields: FieldBuf::from(&headers), uri, body, stream, connect, fault }
+        Self { method, uri, fields, body, stream, connect, fault }
     }
 }
 
@@ -289,11 +291,12 @@ pub(super) struct StreamBody {
     body: Option<Incoming>,
     /// What came after it. Boxed, because hardly any has them and many requests wait.
     trailers: Option<Box<FieldBuf>>,
+    underscores: Underscores,
 }
 
 impl StreamBody {
-    fn new(body: Incoming) -> Self {
-        Self { body: Some(body).filter(|body| !body.is_end_stream()), trailers: None }
+    fn new(body: Incoming, underscores: Underscores) -> Self {
+        Self { body: Some(body).filter(|body| !body.is_end_stream()), trailers: None, underscores }
     }
 
     /// How it is sent on.
@@ -327,8 +330,15 @@ impl Source for StreamBody {
                         return Poll::Ready(Ok(true));
                     }
                     Err(frame) => {
-                        self.trailers = frame.trailers_ref().map(FieldBuf::from).map(Box::new);
                         self.body = None;
+                        if let Some(trailers) = frame.trailers_ref() {
+                            let underscores = self.underscores;
+                            if trailers.keys().any(|name| underscores.keeps(name.as_str().as_bytes()).is_err()) {
+                                return Poll::Ready(Err(BodyFault::Broken));
+                            }
+                            let fields = FieldBuf::of(trailers, |name| underscores.keeps(name) == Ok(true));
+                            self.trailers = Some(Box::new(fields));
+                        }
                         encoder.end(out, self.trailers());
                         return Poll::Ready(Ok(false));
                     }

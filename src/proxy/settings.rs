@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::uri::{Authority, Scheme};
 use ipnet::IpNet;
 
+pub use super::h1::Underscores;
 use super::listener::Listen;
 pub use super::pace::MinRate;
 use super::proxy_protocol::Version;
@@ -254,4 +255,6 @@ pub struct Bounds {
     pub max_requests_per_ip: usize,
     /// HTTP/2 streams open at once on a connection.
     pub max_h2_streams: u32,
+    /// What becomes of fields whose names have `_`.
+    pub underscores: Underscores,
 }

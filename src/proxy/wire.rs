@@ -377,10 +377,12 @@ pub(super) async fn first_bytes(
 mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
+    use super::super::h1::Underscores;
     use super::super::socket::Socket;
     use super::*;
 
-    const LIMITS: Limits = Limits { max_head_bytes: 1024, max_headers: 8, max_uri_bytes: 64 };
+    const LIMITS: Limits =
+        Limits { max_head_bytes: 1024, max_headers: 8, max_uri_bytes: 64, underscores: Underscores::Keep };
 
     /// A connection on which this has come, and the client's end of it.
     async fn wire(first: &str) -> (Wire, TcpStream) {

@@ -93,6 +93,12 @@ key = ["path"]
 rate = "1/h"
 
 [[limit]]
+name = "get"
+match = { path = "/get/{*rest}", method = "GET" }
+key = ["path"]
+rate = "1/h"
+
+[[limit]]
 name = "kind"
 match = { path = "/kind/{*rest}", header = { x-kind = "bot" } }
 key = ["path"]
@@ -157,6 +163,13 @@ const ROWS: &[Row<'_>] = &[
     (("GET", "/path/Va", NO_FIELDS), ("GET", "/path/V%61", NO_FIELDS), true),
     (("GET", "/path/V", NO_FIELDS), ("GET", "/path/V.", NO_FIELDS), false),
     // What a limit matches.
+    (("GET", "/get/V", NO_FIELDS), ("HEAD", "/get/V", NO_FIELDS), true),
+    (("HEAD", "/get/V", NO_FIELDS), ("GET", "/get/V", NO_FIELDS), true),
+    (("GET", "/get/V", NO_FIELDS), ("DELETE", "/get/V", NO_FIELDS), false),
+    // Names that services fold.
+    (("GET", "/first", &[("x-key", b"V")]), ("GET", "/first", &[("x_key", b"a"), ("x-key", b"V")]), true),
+    (("GET", "/last", &[("x-key", b"V")]), ("GET", "/last", &[("x-key", b"V"), ("x_key", b"a")]), true),
+    (("GET", "/header", &[("x-key", b"V")]), ("GET", "/header", &[("x-key", b"V"), ("x_key", b"a")]), true),
     (("GET", "/kind/V", &[("x-kind", b"bot")]), ("GET", "/kind/V", &[("x-kind", b" bot\t")]), true),
     (("GET", "/kind/V", &[("x-kind", b"bot")]), ("GET", "/kind/V", &[("x-kind", b"\xA0bot")]), true),
     (("GET", "/kind/V", &[("x-kind", b"bot")]), ("GET", "/kind/V", &[("x-kind", b"a"), ("x-kind", b"bot")]), true),
@@ -193,7 +206,9 @@ impl Ways<'_> {
                 for (name, value) in fields {
                     head.extend([name.as_bytes(), b": ", &put(value), b"\r\n"].concat());
                 }
-                let answer = Client::connect(self.weir.address()).send(head).send("\r\n").answer();
+                let mut client = Client::connect(self.weir.address());
+                client.send(head).send("\r\n");
+                let answer = if method == "HEAD" { client.head().unwrap() } else { client.answer() };
                 (answer.status, answer.header("x-seen").map(str::to_owned))
             }
             Protocol::H2 => {
@@ -280,6 +295,35 @@ fn white_space_around_values_is_not_sent_on() {
             assert_eq!(lines, ["x-a: 1", "x-b: \u{FFFD}2\u{FFFD}", "x-c: 3", "x-d: "], "{by:?}");
         }
     });
+}
+
+#[test]
+fn names_with_underscores_are_dropped_kept_or_refused() {
+    let fields: &[(&str, &[u8])] = &[("x_forwarded_for", b"192.0.2.1"), ("x-a", b"1"), ("content_length", b"3")];
+    for (option, status, expected) in [
+        ("", 200, &["x-a"][..]),
+        ("underscores = \"keep\"", 200, &["x_forwarded_for", "x-a", "content_length"]),
+        ("underscores = \"refuse\"", 400, &[]),
+    ] {
+        let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nx_b: 1\r\ncontent-length: 0\r\n\r\n");
+        let weir = Weir::start_with(&upstream, option, NEVER);
+        over_h2(weir.address(), async |h2, _| {
+            let mut ways = Ways { weir: &weir, h2 };
+            for by in [Protocol::H1, Protocol::H2] {
+                assert_eq!(ways.ask(by, ("GET", "/", fields), "").await.0, status, "{option} {by:?}");
+                let Some(received) = upstream.received().pop() else { continue };
+                let names: Vec<_> = received.head.lines().filter_map(|line| Some(line.split_once(':')?.0)).collect();
+                let sent = names.iter().filter(|name| fields.iter().any(|(field, _)| field == *name));
+                assert_eq!(sent.copied().collect::<Vec<_>>(), expected, "{option} {by:?}");
+            }
+        });
+        if status == 200 {
+            // What the service answers is its own.
+            assert_eq!(Client::connect(weir.address()).get("/").header("x_b"), Some("1"));
+        } else {
+            assert!(upstream.received().is_empty());
+        }
+    }
 }
 
 /// How one value may be written in each place, for services that read it as they do.

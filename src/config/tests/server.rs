@@ -252,3 +252,47 @@ listen = "127.0.0.1:8080""#), @r#"
       |          ---------------- here
     "#);
 }
+
+#[test]
+fn headers_with_underscores_are_named_only_if_they_stay() {
+    let text = r#"[identity.a]
+header = "x_a"
+[identity.b]
+jwt = { claim = "b", algorithms = ["HS256"], header = "x_b", keys = [{ secret = { env = "WEIR_JWT_SECRET" } }] }
+[plans]
+from = "header:x_plan"
+[upstreams.u]
+endpoints = ["http://127.0.0.1:1"]
+balance = "hash"
+hash_by = "header:x_h"
+[[route]]
+match = { header = { x_r = "*" } }
+upstream = "u"
+[[limit]]
+name = "a"
+key = ["header:x_k"]
+rate = "9/s"
+match = { header = { x_m = "1" } }
+cost = { header = "x_c", max = 9 }
+settle = { by = "header:x_s" }
+"#;
+    let with = |server: &str| compile(&format!("[server]\n{server}\n{text}"));
+    assert!(with("underscores = \"keep\"").is_ok());
+    for server in ["", "underscores = \"drop\"", "underscores = \"refuse\""] {
+        let said = with(server).expect_err("they never come").to_string();
+        for name in ["x_a", "x_b", "x_plan", "x_h", "x_r", "x_k", "x_m", "x_c"] {
+            let line = format!("no request has `{name}`: `server.underscores` removes or refuses it");
+            assert_eq!(said.matches(&line).count(), 1, "{server} {name}: {said}");
+        }
+        assert!(!said.contains("`x_s`"), "that of an answer stays: {said}");
+    }
+    insta::assert_snapshot!(said("[[limit]]\nname = \"a\"\nkey = [\"header:x_k\"]\nrate = \"1/s\""), @r#"
+    error: `limit.key`: no request has `x_k`: `server.underscores` removes or refuses it
+     --> weir.toml:3:8
+      |
+    3 | key = ["header:x_k"]
+      |        ^^^^^^^^^^^^
+      |
+      = help: name `x-k`, or set `server.underscores = "keep"`
+    "#);
+}

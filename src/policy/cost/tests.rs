@@ -71,3 +71,45 @@ fn a_request_says_a_whole_number_within_bounds() {
     assert_eq!(units(&by_header, &Method::GET, "/", Some("cost=9"), None), 4);
     assert_eq!(units(&by_query, &Method::GET, "/", None, Some("9")), 4);
 }
+
+#[test]
+fn head_costs_what_get_does_unless_a_line_names_it() {
+    let line = |path: &str, methods: &[Method], units| CostLine {
+        paths: vec![PathPattern::parse(path).unwrap()],
+        methods: methods.to_vec(),
+        units,
+    };
+    let lines = vec![
+        line("/a", &[Method::GET], 5),
+        line("/b", &[Method::GET], 6),
+        line("/b", &[Method::HEAD], 2),
+        line("/a", &[], 3),
+    ];
+    let cost = Cost::Table { lines, default: 1 };
+    for (path, of_get, of_head, of_put) in [("/a", 5, 5, 3), ("/b", 6, 2, 1), ("/c", 1, 1, 1)] {
+        let found = [Method::GET, Method::HEAD, Method::PUT].map(|method| units(&cost, &method, path, None, None));
+        assert_eq!(found, [of_get, of_head, of_put], "{path}");
+    }
+}
+
+#[test]
+fn of_several_values_the_highest_counts() {
+    let header = Cost::Said { by: SaidBy::Header(HeaderName::from_static("x-cost")), max: 100, default: 5 };
+    let query = Cost::Said { by: SaidBy::Query("cost".into()), max: 100, default: 5 };
+    for (values, expected) in
+        [(["7", "1"], 7), (["1", "7"], 7), (["1", "1000"], 100), (["1", "x"], 5), (["", "6"], 6), (["0", "-1"], 5)]
+    {
+        let headers: FieldBuf = values.iter().map(|value| ("x-cost", value)).collect();
+        let asked = values.map(|value| format!("cost={value}")).join("&");
+        let facts = Facts {
+            method: &Method::GET,
+            host: "h",
+            path: "/",
+            query: Some(&asked),
+            headers: headers.fields(),
+            client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+            certificate: None,
+        };
+        assert_eq!((header.units(&facts), query.units(&facts)), (expected, expected), "{values:?}");
+    }
+}

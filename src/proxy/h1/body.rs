@@ -1,5 +1,6 @@
 //! Where a body ends and what of it is data, however its head frames it (RFC 9112, section 6).
 
+use super::Underscores;
 use super::chunked::{Chunked, Step};
 use super::head::Framing;
 use crate::policy::FieldBuf;
@@ -23,10 +24,10 @@ impl Decoder {
     }
 
     /// Of a request's body, with so many trailer fields at most.
-    pub fn of_request(framing: Framing, max_headers: usize) -> Self {
+    pub fn of_request(framing: Framing, max_headers: usize, underscores: Underscores) -> Self {
         Self(match framing {
             Framing::Length(left) => State::Length(left),
-            Framing::Chunked => State::Chunked(Box::new(Chunked::strict(max_headers))),
+            Framing::Chunked => State::Chunked(Box::new(Chunked::strict(max_headers, underscores))),
             Framing::UntilEnd => State::UntilEnd,
         })
     }
@@ -35,7 +36,7 @@ impl Decoder {
     pub fn of_response(framing: Framing) -> Self {
         match framing {
             Framing::Chunked => Self(State::Chunked(Box::new(Chunked::lenient()))),
-            framing => Self::of_request(framing, 0),
+            framing => Self::of_request(framing, 0, Underscores::Keep),
         }
     }
 

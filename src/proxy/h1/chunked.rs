@@ -5,6 +5,7 @@
 //!
 //! Not here: which trailer fields may be forwarded.
 
+use super::Underscores;
 use super::head::{TOKEN, VALUE, is};
 use crate::policy::FieldBuf;
 
@@ -57,6 +58,8 @@ pub(super) struct Chunked {
     trailers: Vec<u8>,
     trailer_count: usize,
     trailers_max: usize,
+    /// What becomes of trailer fields whose names have `_`.
+    underscores: Underscores,
 }
 
 /// What comes next in a body.
@@ -79,7 +82,7 @@ pub enum Step {
 
 impl Chunked {
     /// A request's, with so many trailer fields at most.
-    pub(super) fn strict(max_headers: usize) -> Self {
+    pub(super) fn strict(max_headers: usize, underscores: Underscores) -> Self {
         Self {
             part: NEXT_CHUNK,
             is_strict: true,
@@ -87,12 +90,13 @@ impl Chunked {
             trailers: Vec::new(),
             trailer_count: 0,
             trailers_max: max_headers.min(TRAILERS_MAX),
+            underscores,
         }
     }
 
     /// A response's.
     pub(super) fn lenient() -> Self {
-        Self { is_strict: false, ..Self::strict(TRAILERS_MAX) }
+        Self { is_strict: false, ..Self::strict(TRAILERS_MAX, Underscores::Keep) }
     }
 
     /// Follows `bytes` to the next piece of data or to the end.
@@ -125,7 +129,9 @@ impl Chunked {
         let lines = self.trailers.split(|&byte| byte == b'\n').filter_map(|line| line.strip_suffix(b"\r"));
         let pairs = lines.filter_map(|line| {
             let colon = memchr::memchr(b':', line)?;
-            Some((&line[..colon], &line[colon + 1..]))
+            // What is to be refused has been.
+            let is_kept = self.underscores.keeps(&line[..colon]).unwrap_or(false);
+            is_kept.then(|| (&line[..colon], &line[colon + 1..]))
         });
         pairs.collect()
     }
@@ -168,6 +174,7 @@ impl Chunked {
         }
         self.trailers.push(byte);
         match (self.part, byte) {
+            (Part::TrailerLine | Part::TrailerName, b'_') if self.underscores == Underscores::Refuse => None,
             (Part::TrailerLine, b'\r') => Some(Part::LastLf),
             (Part::TrailerLine, _) if is(byte, TOKEN) => {
                 self.trailer_count += 1;

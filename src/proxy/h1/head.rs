@@ -245,6 +245,9 @@ impl HeadScan {
         if !is_value(value) {
             return Err(HeadFault::Malformed("field value"));
         }
+        if !limits.underscores.keeps(name)? {
+            return Ok(());
+        }
         let trimmed = trim_ows(value);
         let value_start = place.start + name_len + 1 + value.len() - trim_start(value).len();
         let name_place = place.start..place.start + name_len;

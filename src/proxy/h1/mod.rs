@@ -46,6 +46,35 @@ pub struct Limits {
     pub max_headers: usize,
     /// Bytes of the target; at most 65 534. Beyond: [`HeadFault::UriTooLong`].
     pub max_uri_bytes: usize,
+    /// What becomes of fields whose names have `_`.
+    pub underscores: Underscores,
+}
+
+/// What becomes of request fields whose names have `_`. CGI and WSGI make one variable of `X-Name` and `X_Name`, so that
+/// a client could write what a service takes for the word of a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Underscores {
+    /// They are left out.
+    Drop,
+    /// They are fields like any other.
+    Keep,
+    /// The request is malformed.
+    Refuse,
+}
+
+impl Underscores {
+    /// Whether the field of this name stays.
+    ///
+    /// # Errors
+    /// The request is to be refused because of it.
+    pub(super) fn keeps(self, name: &[u8]) -> Result<bool, HeadFault> {
+        match self {
+            Self::Keep => Ok(true),
+            _ if !name.contains(&b'_') => Ok(true),
+            Self::Drop => Ok(false),
+            Self::Refuse => Err(HeadFault::Malformed("`_` in a field name")),
+        }
+    }
 }
 
 impl Limits {

@@ -38,7 +38,7 @@ impl Requests {
     pub fn head(&mut self, unread: &[u8]) -> Next {
         match self.scan.advance(unread, &self.limits) {
             Ok(Some(head)) => {
-                self.body = Decoder::of_request(head.framing, self.limits.max_headers);
+                self.body = Decoder::of_request(head.framing, self.limits.max_headers, self.limits.underscores);
                 Next::Head(head)
             }
             Ok(None) if self.scan.only_leading_lines(unread.len()) => {

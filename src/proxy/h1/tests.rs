@@ -1,10 +1,11 @@
 //! One row per attack, each cut in every place: the outcome must not depend on the cuts.
 
 use super::HeadFault::{self, AmbiguousFraming, ConnectRefused, Malformed, TooLarge, UriTooLong};
-use super::{EXTENSION_BYTES_MAX, Limits, Next, Requests, Step, TRAILER_BYTES_MAX};
+use super::{EXTENSION_BYTES_MAX, Limits, Next, Requests, Step, TRAILER_BYTES_MAX, Underscores};
 use crate::policy::{Fields, Spans};
 
-pub(super) const LIMITS: Limits = Limits { max_head_bytes: 256, max_headers: 6, max_uri_bytes: 64 };
+pub(super) const LIMITS: Limits =
+    Limits { max_head_bytes: 256, max_headers: 6, max_uri_bytes: 64, underscores: Underscores::Keep };
 
 /// Where a stream stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -447,4 +448,25 @@ fn bytes_behind_an_upgrade_are_no_request() {
     let one = post("Upgrade: x\r\n\r\n");
     let run = run(LIMITS, &[&one[..], b"\x01\x02"].concat(), &[]);
     assert_eq!((run.phase, run.released), (Phase::Done, one));
+}
+
+#[test]
+fn fields_with_underscores() {
+    let chunked = "transfer-encoding: chunked\r\ntrailer: x_t, x-t\r\n\r\n0\r\nx_t: 1\r\nx-t: 2\r\n\r\n";
+    let stream = format!("POST / HTTP/1.1\r\nHost: a\r\nX_A: 1\r\nX-A: 2\r\nContent_Length: 9\r\n{chunked}");
+    let refused = Malformed("`_` in a field name");
+    let names = |fields: &[(String, Vec<u8>)]| fields.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    for (underscores, expected, trailers) in [
+        (Underscores::Drop, &["host", "trailer", "transfer-encoding", "x-a"][..], &["x-t"][..]),
+        (Underscores::Keep, &["content_length", "host", "trailer", "transfer-encoding", "x-a", "x_a"], &["x-t", "x_t"]),
+    ] {
+        let read = run(Limits { underscores, ..LIMITS }, stream.as_bytes(), &[]);
+        assert_eq!((read.fault, read.requests.len()), (None, 1), "{underscores:?}");
+        assert_eq!(names(&read.requests[0].fields), expected, "{underscores:?}");
+        assert_eq!(names(&read.requests[0].trailers), trailers, "{underscores:?}");
+    }
+    let strict = Limits { underscores: Underscores::Refuse, ..LIMITS };
+    assert_eq!(run(strict, stream.as_bytes(), &[]).fault.map(|(_, fault)| fault), Some(refused));
+    let in_trailer = stream.replace("X_A", "X-B").replace("Content_Length", "Content-Type");
+    assert_eq!(run(strict, in_trailer.as_bytes(), &[]).phase, Phase::Broken);
 }

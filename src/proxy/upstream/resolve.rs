@@ -200,6 +200,18 @@ mod tests {
         Endpoint { address: Address::Tcp(authority.parse().unwrap()), host: authority.into(), server_name: None }
     }
 
+    const BOUNDS: Bounds = Bounds {
+        max_head_bytes: 1,
+        max_headers: 1,
+        max_uri_bytes: 1,
+        max_body_bytes: 1,
+        max_requests: 1,
+        max_per_ip: 1,
+        max_requests_per_ip: 1,
+        max_h2_streams: 1,
+        underscores: crate::proxy::settings::Underscores::Drop,
+    };
+
     /// The state of a Weir in front of `a`, which is at these authorities.
     fn shared(authorities: &[&str]) -> Arc<Shared> {
         let metrics = Arc::new(Metrics::new("", "").unwrap());
@@ -239,16 +251,7 @@ mod tests {
             name_servers: Arc::default(),
             routes: None,
             timeouts,
-            bounds: Bounds {
-                max_head_bytes: 1,
-                max_headers: 1,
-                max_uri_bytes: 1,
-                max_body_bytes: 1,
-                max_requests: 1,
-                max_per_ip: 1,
-                max_requests_per_ip: 1,
-                max_h2_streams: 1,
-            },
+            bounds: BOUNDS,
             forwarded: false,
             profiles: Profiles { x_ratelimit: true, ietf: false, wildberries: false },
         };

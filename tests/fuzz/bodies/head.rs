@@ -7,11 +7,12 @@ use http::{Method, Uri};
 use weir::gate::{Gate, Live, Step};
 use weir::policy::host::{host, is_authority};
 use weir::policy::{Facts, Spans, Stage, path};
-use weir::proxy::h1::{Framing, HeadFault, Limits, Next, Requests};
+use weir::proxy::h1::{Framing, HeadFault, Limits, Next, Requests, Underscores};
 use weir::telemetry::Metrics;
 use weir::time::Clock;
 
-const LIMITS: Limits = Limits { max_head_bytes: 4096, max_headers: 32, max_uri_bytes: 1024 };
+const LIMITS: Limits =
+    Limits { max_head_bytes: 4096, max_headers: 32, max_uri_bytes: 1024, underscores: Underscores::Keep };
 
 const CONFIG: &str = r#"
 server.trusted_proxies = ["10.0.0.0/8"]
