@@ -36,6 +36,19 @@ fn a_long_queue_is_estimated() {
         "
           0s      wait 9216 1 10238888888889ns
           0s      wait 10217 1 11240s
+        # by twos: 5 in the first window, 4 in each after it; then 1000 of them at 5 a window
+          0s      wait 10194 2 12240s
+        ",
+    );
+}
+
+#[test]
+fn products_beyond_64_bits_are_exact() {
+    check(
+        "sliding_window 100000000000/10s",
+        "
+          4s      100000000000  admit  0            16s  -
+          15s     0             admit  50000000000  5s   -
         ",
     );
 }

@@ -50,6 +50,29 @@ fn every_window_adopts_its_rule() {
 }
 
 #[test]
+fn a_charge_counts_in_no_window_that_has_ended() {
+    let bucket = "token_bucket 10/1h burst 10";
+    for (rule, from) in [
+        (bucket, "59s"),
+        ("fixed_window 5 per 1 min UTC", "60s"),
+        ("fixed_window 5 per 1 min UTC + token_bucket 10/1h burst 10", "60s"),
+        ("token_bucket 10/1h burst 10 + token_bucket 20/1h burst 20", "59s"),
+    ] {
+        assert_eq!(algorithm(rule).chargeable_from(at("59s"), at("61s")), at(from), "{rule}");
+    }
+}
+
+#[test]
+fn the_pace_is_that_of_the_slowest_rate() {
+    let (fast, slow) = ("token_bucket 5/1m burst 5", "token_bucket 100/24h burst 100");
+    let pace = |rule: &str| format!("{:?}", algorithm(rule).pace(at("0s")));
+    assert_ne!(pace(fast), pace(slow));
+    for both in [format!("{fast}+{slow}"), format!("{slow}+{fast}")] {
+        assert_eq!(pace(&both), pace(slow), "{both}");
+    }
+}
+
+#[test]
 fn the_tightest_waits_longest_or_has_the_least_share_left() {
     let second = |count: u64| Some(Retry::AfterNs(count * 1_000_000_000));
     let never = Some(Retry::Never);
