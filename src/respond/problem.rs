@@ -64,11 +64,12 @@ struct Row {
 
 impl Kind {
     /// The kinds that `weir_problems_total` counts: all but refusals by limits.
-    pub const COUNTED: [Self; 16] = [
+    pub const COUNTED: [Self; 18] = [
         Self::Malformed,
         Self::AmbiguousFraming,
         Self::BadHost,
         Self::BadPath,
+        Self::SeveralValues,
         Self::Unidentified,
         Self::KeysMissing,
         Self::Denied,
@@ -77,6 +78,7 @@ impl Kind {
         Self::RequestTimeout,
         Self::BodyTooLarge,
         Self::UriTooLong,
+        Self::ClientBusy,
         Self::HeadTooLarge,
         Self::BadGateway,
         Self::UpstreamBusy,
