@@ -3,7 +3,7 @@
 
 cpu: CPU time per request. memory: bytes per idle connection and per held request. latency: what is added to a
 request at half of saturation. flat: how CPU time grows with connections, limits and keys. scaling: two workers
-against one.
+against one. hold: the rate that a queue of waiting requests reaches.
 """
 
 import argparse
@@ -30,6 +30,7 @@ PARTS = {
     "latency": "Latency",
     "flat": "How the cost grows",
     "scaling": "Two workers",
+    "hold": "The rate of a queue",
 }
 
 

@@ -38,6 +38,8 @@ class Scenario:
     tls: bool = False
     connections: int = CONNECTIONS
     workers: int = 1
+    # Requests beyond the limits wait, with no burst.
+    holds: bool = False
     # Tables that only Weir has, for scenarios that it runs alone.
     weir_toml: str = ""
 

@@ -5,6 +5,7 @@
 
 use super::case::{Case, Took};
 use super::journal::units;
+use super::outcome::shadowed;
 use super::settle::Terms;
 use super::verdict::{Others, Taken};
 use super::{Pass, Standing, budget};
@@ -97,7 +98,7 @@ fn count<'c, 'l>(cases: &'c [Case<'l>], now: Timestamp) -> Option<&'c Case<'l>> 
     let mut tightest: Option<&Case<'_>> = None;
     for case in cases {
         let is_charged = case.taken != Took::Nothing;
-        let decided = if is_charged { Decided::Admitted } else { Decided::ShadowRejected };
+        let decided = if is_charged { Decided::Admitted } else { shadow(case, now) };
         case.state.metrics.cells.decided(decided, case.rule.percent(case.remaining));
         if is_charged
             && case.applied.limit.mode == Mode::Enforce
@@ -107,6 +108,13 @@ fn count<'c, 'l>(cases: &'c [Case<'l>], now: Timestamp) -> Option<&'c Case<'l>> 
         }
     }
     tightest
+}
+
+/// What a limit in shadow mode, which does not admit the request, would have done to it.
+#[cold]
+fn shadow(case: &Case<'_>, now: Timestamp) -> Decided {
+    let decision = store::peek(&case.charge(), now).decision;
+    shadowed(case.applied.limit, &decision).unwrap_or(Decided::ShadowRejected)
 }
 
 fn is_tighter(one: &Case<'_>, other: &Case<'_>, now: Timestamp) -> bool {

@@ -9,7 +9,7 @@ use super::case::{Case, Cases};
 use super::charge::charge_all;
 use super::delay::{Decided as Limited, Delayed, is_late};
 use super::identify::{Asked, Whos, identify};
-use super::outcome::{pass, refusal, wake_behind};
+use super::outcome::{pass, refusal, shadowed, wake_behind};
 use super::room::Size;
 use super::wait::{Item, Waiting};
 use super::{Cause, Gate, LimitState, Live, Pass, Refusal, Unidentified, Unkeyed};
@@ -17,7 +17,6 @@ use crate::limit::{Key, Retry};
 use crate::policy::key::{KeyPart, Who};
 use crate::policy::{Facts, Limit, Mode, OnLimit, Plan, Stage};
 use crate::store::{self, Outcome, Outcomes};
-use crate::telemetry::Decided;
 use crate::time::Timestamp;
 
 /// What becomes of a request after one stage. The common case is small.
@@ -259,8 +258,9 @@ impl Gate {
         wake_behind(cases.iter().zip(outcomes).map(|(case, outcome)| (case.state, case.key, outcome)));
         let refuse = |cause, expected_ns| {
             for (case, outcome) in cases.iter().zip(outcomes) {
-                if case.applied.limit.mode == Mode::Shadow && !outcome.is_admitted() {
-                    case.state.metrics.cells.count(Decided::ShadowRejected);
+                let (limit, is_shadow) = (case.applied.limit, case.applied.limit.mode == Mode::Shadow);
+                if let Some(decided) = shadowed(limit, &outcome.decision).filter(|_| is_shadow) {
+                    case.state.metrics.cells.count(decided);
                 }
             }
             let denials = denying(cases, outcomes)

@@ -11,7 +11,7 @@ use super::journal::units;
 use super::settle::Terms;
 use super::verdict::Taken;
 use super::{Cause, Charged, LimitState, Pass, Refusal, Standing};
-use crate::limit::{Key, Retry};
+use crate::limit::{Decision, Key, Retry};
 use crate::policy::{Limit, Mode};
 use crate::store::{Charge, Outcome};
 use crate::telemetry::Decided;
@@ -31,6 +31,12 @@ pub(super) fn pass<'l, 'c>(
     Pass { standing, charged: Charged::new(taken), held: None, budgets }
 }
 
+/// What a limit in shadow mode, which says this, would have done to the request; none if it admits it.
+pub(super) fn shadowed(limit: &Limit, decision: &Decision) -> Option<Decided> {
+    let waits = limit.on_limit.waits(decision.denied?);
+    Some(if waits { Decided::ShadowHeld } else { Decided::ShadowRejected })
+}
+
 /// Counts a charge, and takes note of it if it was made.
 fn admitted<'l>(
     state: &'l Arc<LimitState>,
@@ -40,7 +46,7 @@ fn admitted<'l>(
     now: Timestamp,
 ) -> Option<Taken<'l>> {
     let is_admitted = outcome.is_admitted();
-    let decided = if is_admitted { Decided::Admitted } else { Decided::ShadowRejected };
+    let decided = shadowed(limit, &outcome.decision).unwrap_or(Decided::Admitted);
     state.metrics.cells.decided(decided, charge.rule.percent(outcome.decision.remaining));
     if !is_admitted {
         return None;

@@ -53,9 +53,9 @@ use jwt::Verifier;
 use key::KeyPart;
 use matcher::Matcher;
 
-use crate::limit::OnFull;
 use crate::limit::ban;
 use crate::limit::slow_down::SlowDown;
+use crate::limit::{OnFull, Retry};
 
 /// Everything that is decided about requests, as the configuration says it.
 #[derive(Debug)]
@@ -152,6 +152,15 @@ impl OnLimit {
     /// Whether requests wait for their turn.
     pub fn is_hold(&self) -> bool {
         matches!(self, Self::Hold(_))
+    }
+
+    /// Whether a request that may pass at `retry` waits for that, if nobody waits before it.
+    pub fn waits(&self, retry: Retry) -> bool {
+        match (self, retry) {
+            (Self::Reject, _) | (Self::Hold(_), Retry::Never) => false,
+            (Self::Hold(_), Retry::ON_RELEASE) | (Self::Delay(_), _) => true,
+            (Self::Hold(rule), Retry::AfterNs(ns)) => rule.max_wait_ns.is_none_or(|max_ns| ns <= max_ns),
+        }
     }
 }
 

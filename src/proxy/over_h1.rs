@@ -194,7 +194,7 @@ impl Session<'_> {
             Ok(lease) => Ok(lease),
             Err(place) => tokio::select! {
                 biased;
-                connected = admitted.upstream.connect(&admitted.wanted, place) => connected,
+                connected = tally.connected(admitted.upstream.connect(&admitted.wanted, place)) => connected,
                 () = wire.gone() => return Err(Stop::Abandoned),
             },
         };
@@ -207,7 +207,7 @@ impl Session<'_> {
                 wire.give_back(memory);
                 receive(wire, exchange, *asked, upgrade, passed, deadline).await
             }
-            Err(failure) => Err(Failed::Exchange(failure.into())),
+            Err(failure) => Err(Failed::Exchange(failure)),
         };
         received.map_err(|failed| match failed {
             Failed::Gone => Stop::Abandoned,

@@ -173,7 +173,9 @@ fn serve_one(
         };
         let forwarded = match admitted {
             // Boxed, so that those who wait are smaller.
-            Ok(admitted) => Box::pin(forward(&life, &request, &admitted, come.body, asked, &mut passed)).await,
+            Ok(admitted) => {
+                Box::pin(forward(&life, &request, &admitted, come.body, asked, &mut tally, &mut passed)).await
+            }
             Err(stop) => Err(stop),
         };
         let response = match forwarded {
@@ -227,17 +229,18 @@ async fn forward<'v>(
     admitted: &Admitted<'_, '_>,
     mut body: StreamBody,
     asked: Asked,
+    tally: &mut Tally<'_>,
     passed: &mut Passed<'v>,
 ) -> Result<Forwarded, Stop<'v>> {
     let connected = match admitted.upstream.take(&admitted.wanted) {
         Ok(lease) => Ok(lease),
-        Err(place) => admitted.upstream.connect(&admitted.wanted, place).await,
+        Err(place) => tally.connected(admitted.upstream.connect(&admitted.wanted, place)).await,
     };
     let received = match connected {
         Ok(lease) => {
             receive(life.begin(lease, request, admitted), &mut body, admitted.upgrade.as_deref(), passed).await
         }
-        Err(failure) => Err(failure.into()),
+        Err(failure) => Err(failure),
     };
     let mut exchange = received.map_err(|failure| life.failed(&failure, passed, asked.is_grpc))?;
     life.measure(exchange.handed_over(), time::instant_now(), passed.was_held);

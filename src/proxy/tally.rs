@@ -1,11 +1,13 @@
 //! What is counted and logged of one request, once, however it ends.
 
+use std::future::Future;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use http::Method;
 use tokio::time::Instant;
 
+use super::upstream::{ExchangeError, Lease};
 use crate::gate::{Cause, Refusal};
 use crate::telemetry::{AccessLine, AccessLog, Metrics, Outcome};
 use crate::time;
@@ -89,6 +91,19 @@ impl<'m> Tally<'m> {
         {
             line.held += time::instant_now().saturating_duration_since(since);
         }
+    }
+
+    /// Waits for a connection to the upstream. A client that leaves meanwhile has abandoned its request; one that finds
+    /// no room in the queue for connections is refused.
+    pub(super) async fn connected(
+        &mut self,
+        lease: impl Future<Output = Result<Lease, impl Into<ExchangeError>>>,
+    ) -> Result<Lease, ExchangeError> {
+        let forwarded = std::mem::replace(&mut self.outcome, Outcome::Abandoned);
+        let connected = lease.await.map_err(Into::into);
+        let is_refused = matches!(connected, Err(ExchangeError::Busy));
+        self.outcome = if is_refused { Outcome::Refused } else { forwarded };
+        connected
     }
 
     /// A limit holds it, or refuses it.

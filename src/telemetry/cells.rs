@@ -23,14 +23,17 @@ pub enum Decided {
     Rejected,
     /// It would have refused it, were it not in shadow mode.
     ShadowRejected,
+    /// It would have made it wait, were it not in shadow mode.
+    ShadowHeld,
 }
 
 /// All of them, in their order.
-pub(super) const DECIDED: [(Decided, &str); 4] = [
+pub(super) const DECIDED: [(Decided, &str); 5] = [
     (Decided::Admitted, "admitted"),
     (Decided::Held, "held"),
     (Decided::Rejected, "rejected"),
     (Decided::ShadowRejected, "shadow_rejected"),
+    (Decided::ShadowHeld, "shadow_held"),
 ];
 
 /// Upper bounds of the parts that may remain, in percent.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::ops::until;
 use crate::routes::upstream;
-use crate::support::{Client, NEVER, Upstream, Weir, echo};
+use crate::support::{Client, NEVER, Upstream, Weir, echo, over_h2};
 
 /// An upstream whose requests end only once this is true, and the most that it had in hand at once.
 fn slow() -> (Upstream, Arc<AtomicBool>, Arc<AtomicUsize>) {
@@ -86,6 +86,7 @@ fn a_full_queue_and_a_long_wait_are_refused_and_cost_nothing() {
         assert_eq!(weir.metric(&series), 1.0, "{reason}");
     }
     assert_eq!(weir.metric("weir_problems_total{kind=\"upstream_busy\"}"), 2.0);
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"refused\"}"), 2.0);
     may_end.store(true, Ordering::SeqCst);
     assert_eq!(first.answer().status, 200);
     let again = waiting.get("/3");
@@ -108,6 +109,27 @@ fn who_leaves_gives_its_place_up() {
     may_end.store(true, Ordering::SeqCst);
     assert_eq!([first.answer().text(), last.answer().text()], ["/0", "/2"]);
     assert_eq!(slow.targets(), ["/0", "/2"]);
+    let verdicts = ["forwarded", "abandoned"].map(|verdict| format!("weir_requests_total{{verdict=\"{verdict}\"}}"));
+    assert_eq!(verdicts.map(|verdict| weir.metric(&verdict)), [2.0, 1.0]);
+}
+
+#[test]
+fn who_resets_its_stream_in_the_queue_has_abandoned_its_request() {
+    let (slow, may_end, _) = slow();
+    let weir = capped(&[&slow], "max_connections = 1\nqueue_timeout = \"1h\"");
+    let mut first = ask(&weir, "/0");
+    slow.wait_until(|slow| slow.received().len() == 1);
+    over_h2(weir.address(), async |client, _| {
+        let mut leaving = client.clone();
+        let leaving = tokio::spawn(async move { leaving.get("/1").await.map(drop) });
+        until("it waits", || weir.metric(QUEUED) == 1.0);
+        leaving.abort();
+        until("it is gone", || weir.metric(QUEUED) == 0.0);
+    });
+    weir.wait_for_metric("weir_requests_total{verdict=\"abandoned\"}", |abandoned| abandoned == 1.0);
+    may_end.store(true, Ordering::SeqCst);
+    assert_eq!(first.answer().text(), "/0");
+    assert_eq!(slow.targets(), ["/0"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scenario import ANSWER, HEADER, UNLIMITED, Limit, Site
+from scenario import ANSWER, HEADER, UNLIMITED, Limit, Scenario, Site
 
 VERSION_ARGUMENT = "-v"
 HAS_MASTER = True
@@ -53,11 +53,7 @@ def configure(site: Site) -> dict[str, str]:
     zones = "\n".join(
         f"    limit_req_zone {key(limit)} zone={zone(limit)}:10m rate={limit.rate_per_s}r/s;" for limit in scenario.limits
     )
-    # limit_req counts in milliseconds, so a high rate needs a burst to admit all.
-    limits = "\n".join(
-        f"            limit_req zone={zone(limit)} {f'burst={limit.rate_per_s} nodelay' if scenario.forwards else ''};"
-        for limit in scenario.limits
-    )
+    limits = "\n".join(f"            limit_req zone={zone(limit)}{beyond(scenario, limit)};" for limit in scenario.limits)
     tls = ""
     if scenario.tls:
         tls = f"""
@@ -82,7 +78,15 @@ def configure(site: Site) -> dict[str, str]:
         }}
     }}"""
     # A client's connection and the backend's.
-    return base(site.home, http, 2 * scenario.connections)
+    return base(site.home, http, 2 * scenario.connections, scenario.workers)
+
+
+def beyond(scenario: Scenario, limit: Limit) -> str:
+    """What becomes of requests beyond the limit."""
+    if scenario.holds:
+        return f" burst={scenario.connections}"
+    # limit_req counts in milliseconds, so a high rate needs a burst to admit all.
+    return f" burst={limit.rate_per_s} nodelay" if scenario.forwards else ""
 
 
 def zone(limit: Limit) -> str:

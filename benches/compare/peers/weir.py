@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from scenario import HEADER, Limit, Site
+from scenario import HEADER, Limit, Scenario, Site
 
 VERSION_ARGUMENT = "--version"
 CONFIG = "weir.toml"
@@ -54,17 +54,21 @@ listen = "127.0.0.1:{site.admin_port}"
 [log]
 access = "off"
 
-{chr(10).join(map(table, scenario.limits))}
+{chr(10).join(table(limit, scenario) for limit in scenario.limits)}
 {scenario.weir_toml}
 """
     return {CONFIG: text}
 
 
-def table(limit: Limit) -> str:
+def table(limit: Limit, scenario: Scenario) -> str:
     key = f"header:{HEADER}" if limit.by_header else "ip"
+    holds = f"""burst = 1
+on_limit = "hold"
+hold = {{ max_wait = "forever", max_waiting = {scenario.connections} }}"""
     return f"""
 [[limit]]
 name = "{limit.name}"
 key = ["{key}"]
 rate = "{limit.rate_per_s}/s"
+{holds if scenario.holds else ""}
 """

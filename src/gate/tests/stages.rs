@@ -7,9 +7,10 @@ use http::Method;
 use super::{CAPS, MS_NS, assert_at_rest, facts, headers, hold, limit, new_gate, policy};
 use crate::gate::{Cause, Gate, Live, Question, Step, Unkeyed, Why};
 use crate::limit::Retry;
+use crate::limit::slow_down::SlowDown;
 use crate::policy::key::KeyPart;
 use crate::policy::{
-    Facts, FieldBuf, Identity, IdentitySource, Limit, Match, Mode, OnLimit, OnMissing, Repeated, Stage,
+    DelayRule, Facts, FieldBuf, Identity, IdentitySource, Limit, Match, Mode, OnLimit, OnMissing, Repeated, Stage,
 };
 use crate::telemetry::Decided;
 
@@ -164,6 +165,36 @@ async fn verdicts_name_the_tightest_limit_and_all_violated() {
         (metrics(2).cells.counted(Decided::Admitted), metrics(2).cells.counted(Decided::ShadowRejected)),
         (1, 2)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_in_shadow_mode_counts_what_it_would_do() {
+    let slow_down = SlowDown { step_ns: MS_NS, max_ns: MS_NS };
+    for (on_limit, expected) in [
+        (OnLimit::Reject, Decided::ShadowRejected),
+        (hold(None), Decided::ShadowHeld),
+        (hold(Some(1000 * MS_NS)), Decided::ShadowHeld),
+        (hold(Some(899 * MS_NS)), Decided::ShadowRejected),
+        (OnLimit::Delay(DelayRule { slow_down, max_waiting: 1 }), Decided::ShadowHeld),
+    ] {
+        let gate = new_gate();
+        let shadow = Limit { mode: Mode::Shadow, ..limit("s", 1, "1s", 1, on_limit) };
+        let others = [limit("r", 1, "1h", 1, OnLimit::Reject), limit("h", 10, "1s", 1, hold(None))];
+        let live = super::install(gate, [shadow].into_iter().chain(others), CAPS);
+        // Alone; beside one that admits, then refuses; and beside one that admits, then holds for 100 ms.
+        for words in [&["s=k"][..], &["s=k"], &["s=k", "r=k"], &["s=k", "r=k"], &["h=k"], &["s=k", "h=k"]] {
+            match super::ask(gate, live, &headers(words)) {
+                Step::Pass(mut pass) => pass.charged.keep(true),
+                Step::Wait(waiting) => waiting.wait().await.unwrap().charged.keep(true),
+                Step::Refuse(refusal) => assert_eq!(refusal.violated.as_slice(), ["r"]),
+                Step::Delay(_) => panic!("nothing delays"),
+            }
+        }
+        let count = |decided| live.states[0].metrics.cells.counted(decided);
+        let counted = [Decided::Admitted, Decided::ShadowRejected, Decided::ShadowHeld, Decided::Held].map(count);
+        let is_held = expected == Decided::ShadowHeld;
+        assert_eq!(counted, if is_held { [1, 0, 4, 0] } else { [1, 4, 0, 0] }, "{on_limit:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
