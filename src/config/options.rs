@@ -272,7 +272,7 @@ const OTHERS: &[Opt] = &[
         "Which requests get a line; `refused` are those that were not forwarded."),
 
     opt("identity.NAME.header", Text("header name"), NONE,
-        "The header whose value is the identity; this, `tls` or `jwt`."),
+        "The header whose value is the identity; this, `tls` or `jwt`. Anybody can invent one, and each is a fresh bucket."),
     opt("identity.NAME.tls", OneOf(&["subject_cn", "san_dns", "san_uri"]), NONE,
         "The name in the client's certificate that is the identity: common name, or alternative DNS name or URI."),
     opt("identity.NAME.several", OneOf(&["reject", "first", "last", "join"]), Toml("\"reject\""),
