@@ -84,7 +84,8 @@ def configure(site: Site) -> dict[str, str]:
 def beyond(scenario: Scenario, limit: Limit) -> str:
     """What becomes of requests beyond the limit."""
     if scenario.holds:
-        return f" burst={scenario.connections}"
+        # More than ever wait: at high rates the count of waiting requests falls behind.
+        return f" burst={100 * scenario.connections}"
     # limit_req counts in milliseconds, so a high rate needs a burst to admit all.
     return f" burst={limit.rate_per_s} nodelay" if scenario.forwards else ""
 
