@@ -97,7 +97,7 @@ fn of_several_values_the_highest_counts() {
     let header = Cost::Said { by: SaidBy::Header(HeaderName::from_static("x-cost")), max: 100, default: 5 };
     let query = Cost::Said { by: SaidBy::Query("cost".into()), max: 100, default: 5 };
     for (values, expected) in
-        [(["7", "1"], 7), (["1", "7"], 7), (["1", "1000"], 100), (["1", "x"], 5), (["", "6"], 6), (["0", "-1"], 5)]
+        [(["7", "1"], 7), (["1", "7"], 7), (["1", "1000"], 100), (["1", "x"], 5), (["", "6"], 6), (["0", "-1"], 1)]
     {
         let headers: FieldBuf = values.iter().map(|value| ("x-cost", value)).collect();
         let asked = values.map(|value| format!("cost={value}")).join("&");
