@@ -187,6 +187,7 @@ fn bounds(server: &Table<'_>) -> Option<Bounds> {
     let max_requests = server.count("max_requests_per_connection");
     let max_per_ip = server.count("max_connections_per_ip");
     let max_requests_per_ip = server.count("max_requests_per_ip");
+    let max_untaken_bytes = server.size("max_untaken_bytes");
     let max_h2_streams = server.count("max_h2_streams");
     let words = [("drop", Underscores::Drop), ("keep", Underscores::Keep), ("refuse", Underscores::Refuse)];
     let underscores = server.choice("underscores", &words);
@@ -200,6 +201,7 @@ fn bounds(server: &Table<'_>) -> Option<Bounds> {
         max_requests: max_requests?.into_inner(),
         max_per_ip: max_per_ip?.into_inner(),
         max_requests_per_ip: max_requests_per_ip?.into_inner(),
+        max_untaken_bytes: max_untaken_bytes?,
         max_h2_streams: max_h2_streams?.into_inner(),
         underscores: underscores?,
     })

@@ -100,6 +100,9 @@ const OTHERS: &[Opt] = &[
         "Match and key `/a/` as `/a`."),
     opt("server.paths.ignore_params", Switch, Toml("false"),
         "Match and key `/a;v=1` as `/a`."),
+    opt("server.max_untaken_bytes", Size(1 << 20, 1 << 40), Toml("\"256MiB\""),
+        "Memory of answers that wait for their clients; beyond it, the connections that took nothing for longest are \
+         closed."),
     opt("server.max_h2_streams", Count(1, 100_000), Toml("128"),
         "HTTP/2 streams open at once on a connection."),
     opt("server.underscores", OneOf(&["drop", "keep", "refuse"]), Toml("\"drop\""),

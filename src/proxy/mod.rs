@@ -34,6 +34,7 @@ mod stream;
 mod tally;
 pub mod tls;
 mod tunnel;
+mod untaken;
 mod upgrade;
 mod upstream;
 mod view;

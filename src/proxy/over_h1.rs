@@ -26,6 +26,7 @@ use super::settings::Bounds;
 use super::stream::Stream;
 use super::tally::Tally;
 use super::tunnel::{self, Client, Counted, Ended, Patience, Switched};
+use super::untaken::Hold;
 use super::upgrade::{self, Upgrade};
 use super::upstream::{Arrived, Exchange, ExchangeError};
 use super::view::View;
@@ -245,10 +246,14 @@ impl Session<'_> {
         };
         drop((tally, passed));
         exchange.begin_body();
-        let mut waited = false;
+        let (mut waited, mut hold) = (false, Hold::new(&worker.untaken));
         let relayed = poll_fn(|cx| {
             let polled = poll_relay(cx, wire, exchange, &encoder, deadline);
             waited |= polled.is_pending();
+            if polled.is_pending() && hold.poll(cx, exchange.body_bytes(), wire.pending()).is_ready() {
+                exchange.give_up_untaken();
+                return Poll::Ready(Err(Unfinished::Abandoned));
+            }
             polled
         });
         let relayed = relayed.await;

@@ -65,7 +65,7 @@ pub(super) async fn serve(
     bounds: Bounds,
     mut stage: watch::Receiver<Stage>,
 ) {
-    let streams = Streams::new(bounds.max_requests);
+    let streams = Streams::new(bounds.max_requests, &worker.untaken);
     let view = worker.views.view();
     let timeouts = Rc::clone(&view.timeouts);
     let takes_connect = upgrade::takes_connect(&view.current.settings);
@@ -110,6 +110,7 @@ pub(super) async fn serve(
     let ended = tokio::select! {
         biased;
         ended = served => ended,
+        () = streams.ended() => return,
         () = streams.flooded() => {
             metrics.abandoned_streams().inc();
             return;

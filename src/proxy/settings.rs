@@ -253,6 +253,8 @@ pub struct Bounds {
     pub max_per_ip: usize,
     /// Requests of one client that upstreams have in hand or that wait for that (429).
     pub max_requests_per_ip: usize,
+    /// Bytes of answers that wait for their clients, over all of them.
+    pub max_untaken_bytes: usize,
     /// HTTP/2 streams open at once on a connection.
     pub max_h2_streams: u32,
     /// What becomes of fields whose names have `_`.

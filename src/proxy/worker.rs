@@ -23,6 +23,7 @@ use super::date::Date;
 use super::error::ProblemLog;
 use super::listener::{BACKLOG, LOCAL_PEER, Listener};
 use super::socket::Socket;
+use super::untaken::Untaken;
 use super::upstream::{Ceiling, Hands, Own, SWEEP_EVERY, WorkerBell};
 use super::view::{Current, Views};
 use crate::gate::Gate;
@@ -74,6 +75,8 @@ pub(super) struct Worker {
     pub(super) problems: ProblemLog,
     pub(super) buffers: Rc<Buffers>,
     pub(super) date: Date,
+    /// Answers whose clients are waited for.
+    pub(super) untaken: Rc<Untaken>,
     /// Told whenever a connection ends.
     ended: Notify,
     open: std::cell::Cell<usize>,
@@ -103,6 +106,7 @@ async fn serve(listeners: Vec<Listener>, shared: Arc<Shared>, mut stage: watch::
         problems: ProblemLog::default(),
         buffers,
         date: Date::default(),
+        untaken: Rc::default(),
         ended: Notify::new(),
         open: std::cell::Cell::new(0),
     });
@@ -201,14 +205,21 @@ fn serve_one(worker: &Rc<Worker>, socket: Socket, peer: SocketAddr, stage: &watc
 }
 
 async fn sweep(worker: Rc<Worker>, bell: WorkerBell) {
-    let mut tasks = 0;
+    let (mut tasks, mut untaken) = (0, 0);
     let mut ticks = interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                worker.views.view().upstreams.iter().for_each(|upstream| upstream.sweep());
-                worker.shared.metrics.tasks_are(Handle::current().metrics().num_alive_tasks(), &mut tasks);
+                let (view, metrics) = (worker.views.view(), &worker.shared.metrics);
+                view.upstreams.iter().for_each(|upstream| upstream.sweep());
+                let most = view.current.settings.bounds.max_untaken_bytes / worker.shared.ceiling.workers();
+                let ended = worker.untaken.sweep(most);
+                if ended > 0 {
+                    metrics.untaken_overflow().inc_by(ended);
+                }
+                metrics.untaken_are(worker.untaken.bytes(), &mut untaken);
+                metrics.tasks_are(Handle::current().metrics().num_alive_tasks(), &mut tasks);
             }
             () = bell.notified() => worker.views.view().upstreams.iter().for_each(|upstream| upstream.shed()),
         }

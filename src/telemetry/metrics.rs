@@ -72,6 +72,7 @@ pub struct Metrics {
     pub hold_overflow: IntCounter,
     /// Admin connections that made way for newer ones.
     pub admin_connections_displaced: IntCounter,
+    untaken_bytes: IntGauge,
     tasks: IntGauge,
     /// Requests that ended in a panic.
     pub panics: IntCounter,
@@ -126,6 +127,7 @@ pub struct LimitMetrics {
 }
 
 const ABANDONED_STREAMS: &str = "abandoned_streams";
+const UNTAKEN_OVERFLOW: &str = "untaken_overflow";
 
 /// 10 ms to 1 h: what people wait.
 const HOLD_BUCKETS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 600.0, 3600.0];
@@ -167,6 +169,8 @@ impl Metrics {
                 "weir_admin_connections_displaced_total",
                 "Admin connections closed at the bound to make room for newer ones.",
             )?,
+            untaken_bytes: make
+                .gauge("weir_untaken_bytes", "Bytes of answers that wait for their clients, as of a second ago.")?,
             tasks: make.gauge("weir_tasks", "Tasks of all runtimes, as of a second ago.")?,
             panics: make.counter("weir_panics_total", "Connections that ended in a panic.")?,
             log_lines_dropped: make.counter("weir_log_lines_dropped_total", "Log lines lost at the bound.")?,
@@ -201,7 +205,7 @@ impl Metrics {
 
     /// Shows these values of `kind` from the start, so that the first problem of a kind is an increase.
     pub fn show_problems<'k>(&self, kinds: impl Iterator<Item = &'k str>) {
-        for kind in kinds.chain(["broken_answer", "untaken_answer", ABANDONED_STREAMS]) {
+        for kind in kinds.chain(["broken_answer", "untaken_answer", UNTAKEN_OVERFLOW, ABANDONED_STREAMS]) {
             self.problems.with_label_values(&[kind]);
         }
     }
@@ -249,6 +253,12 @@ impl Metrics {
         self.reload_timestamp.set(now.as_secs() as f64);
     }
 
+    /// Answers of a worker hold so many bytes now, and held `before` when it last said so.
+    pub fn untaken_are(&self, now: usize, before: &mut usize) {
+        let as_gauge = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.untaken_bytes.add(as_gauge(now) - as_gauge(std::mem::replace(before, now)));
+    }
+
     /// A runtime has so many tasks now, and had `before` when it last said so.
     pub fn tasks_are(&self, now: usize, before: &mut usize) {
         let as_gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
@@ -263,6 +273,11 @@ impl Metrics {
     /// HTTP/2 connections closed because their client left too many streams.
     pub fn abandoned_streams(&self) -> IntCounter {
         self.problems.with_label_values(&[ABANDONED_STREAMS])
+    }
+
+    /// Connections closed because answers that nobody took held too much memory.
+    pub fn untaken_overflow(&self) -> IntCounter {
+        self.problems.with_label_values(&[UNTAKEN_OVERFLOW])
     }
 
     /// Answers that their clients did not take in time.

@@ -37,6 +37,7 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("weir_requests_total", "counter", &["verdict"]),
     ("weir_tasks", "gauge", &[]),
     ("weir_tls_handshakes_failed_total", "counter", &[]),
+    ("weir_untaken_bytes", "gauge", &[]),
     ("weir_upgraded_connections", "gauge", &[]),
     ("weir_upstream_duration_seconds", "histogram", &[]),
     ("weir_upstream_queue_refused_total", "counter", &["reason", "upstream"]),

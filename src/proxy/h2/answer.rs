@@ -26,6 +26,7 @@ use super::super::deadline::Deadline;
 use super::super::encode::Encoder;
 use super::super::hop;
 use super::super::over_h2::StreamBody;
+use super::super::untaken::Place;
 use super::super::upstream::Exchange;
 use super::InFlight;
 use super::piece::{Piece, Queue};
@@ -40,7 +41,9 @@ type BodyError = Box<dyn Error + Send + Sync>;
 pub(in super::super) struct AnswerBody {
     source: Source,
     /// The request is in flight for as long as its answer is.
-    _in_flight: InFlight,
+    in_flight: InFlight,
+    /// The last piece, until the next one is asked for.
+    untaken: Option<Place>,
 }
 
 #[derive(Debug)]
@@ -86,7 +89,7 @@ const PIECE: usize = 16 * 1024;
 impl AnswerBody {
     /// An answer of our own.
     pub(in super::super) fn own(bytes: Bytes, in_flight: InFlight) -> Self {
-        Self { source: Source::Own(Some(bytes).filter(|bytes| !bytes.is_empty())), _in_flight: in_flight }
+        Self { source: Source::Own(Some(bytes).filter(|bytes| !bytes.is_empty())), in_flight, untaken: None }
     }
 
     /// The upstream's answer.
@@ -105,7 +108,7 @@ impl AnswerBody {
         let shared =
             Rc::new(Shared { relay: RefCell::new(Some(relay)), due: Cell::new(None), waits: RefCell::default() });
         let upload = (!has_sent).then(|| spawn_local(send_on(Rc::downgrade(&shared), request)));
-        Self { source: Source::Upstream { shared, watch: None, upload }, _in_flight: in_flight }
+        Self { source: Source::Upstream { shared, watch: None, upload }, in_flight, untaken: None }
     }
 }
 
@@ -198,7 +201,9 @@ impl Body for AnswerBody {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
-        match &mut self.source {
+        let Self { source, in_flight, untaken } = &mut *self;
+        *untaken = None;
+        match source {
             Source::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(Piece::new(bytes))))),
             Source::Upstream { shared, watch, upload } => {
                 let mut relay = shared.relay.borrow_mut();
@@ -212,6 +217,7 @@ impl Body for AnswerBody {
                     _ => 0,
                 };
                 if has_more || relay.broken.is_none() {
+                    *untaken = (len > 0).then(|| in_flight.hold(len));
                     shared.due.set(has_more.then(|| time::instant_now() + relay.exchange.time_to_take(len)));
                 }
                 shared.waits.replace(Some(cx.waker().clone()).filter(|_| upload.is_some() && polled.is_pending()));

@@ -1,9 +1,12 @@
 //! What the streams of one connection come to.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::rc::Rc;
 
 use tokio::sync::Notify;
+
+use super::super::untaken::{End, Place, Untaken};
 
 /// Requests that a client may abandon on one connection beside as many as it lets be answered. Whoever abandons more
 /// makes Weir and the service work for nothing, faster than any bound on open streams can tell (rapid reset).
@@ -22,14 +25,18 @@ pub(in super::super) struct Streams {
     all: Notify,
     /// Told when too many were abandoned.
     flood: Notify,
+    /// The worker's answers whose clients are waited for, and whether this client's have to end.
+    untaken: Rc<Untaken>,
+    end: Rc<End>,
 }
 
 impl Streams {
     /// Those of a connection on which so many requests may come.
-    pub(in super::super) fn new(max_requests: u32) -> Rc<Self> {
+    pub(in super::super) fn new(max_requests: u32, untaken: &Rc<Untaken>) -> Rc<Self> {
         let [open, answered, abandoned] = [const { Cell::new(0) }; 3];
         let (left, all, flood) = (Cell::new(max_requests), Notify::new(), Notify::new());
-        Rc::new(Self { open, left, answered, abandoned, all, flood })
+        let (untaken, end) = (Rc::clone(untaken), Rc::default());
+        Rc::new(Self { open, left, answered, abandoned, all, flood, untaken, end })
     }
 
     /// A request has come.
@@ -50,6 +57,11 @@ impl Streams {
     /// Waits until the last request has come.
     pub(in super::super) async fn all_come(&self) {
         self.all.notified().await;
+    }
+
+    /// Waits until the memory that its answers hold is wanted.
+    pub(in super::super) async fn ended(&self) {
+        poll_fn(|cx| self.end.poll(cx)).await;
     }
 
     /// Waits until too many have been abandoned.
@@ -76,6 +88,11 @@ impl InFlight {
         self.is_answered = true;
         self.streams.answered.set(self.streams.answered.get().saturating_add(1));
         self
+    }
+
+    /// So many bytes of its answer wait for its client from now on.
+    pub(super) fn hold(&self, bytes: usize) -> Place {
+        self.streams.untaken.hold(&self.streams.end, bytes)
     }
 
     /// What is left of a request after its answer.

@@ -67,6 +67,11 @@ impl Ceiling {
         }
     }
 
+    /// How many workers there are.
+    pub(in super::super) fn workers(&self) -> usize {
+        self.in_hand.len()
+    }
+
     /// One more connection, if there are fewer than there may be.
     pub(super) fn open(&self) -> bool {
         let more = |open: usize| Some(open + 1).filter(|open| *open <= self.most);

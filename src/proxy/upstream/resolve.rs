@@ -208,6 +208,7 @@ mod tests {
         max_requests: 1,
         max_per_ip: 1,
         max_requests_per_ip: 1,
+        max_untaken_bytes: 1,
         max_h2_streams: 1,
         underscores: crate::proxy::settings::Underscores::Drop,
     };

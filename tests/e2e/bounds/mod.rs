@@ -5,3 +5,4 @@ mod clients;
 mod greedy;
 mod rates;
 mod requests;
+mod untaken;

@@ -1,0 +1,175 @@
+//! What answers hold in memory while their clients do not take it, bounded over all clients of a worker.
+//!
+//! Once a second each worker looks at its own. Beyond the bound it ends connections of which nothing was taken for a
+//! second, those first that have waited longest. Not here: how slow a client may be while there is enough memory.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// All answers of a worker whose clients are waited for.
+#[derive(Debug, Default)]
+pub(super) struct Untaken {
+    /// By the order in which they began to wait, or something was last taken.
+    waiting: RefCell<BTreeMap<u64, Rc<End>>>,
+    next: Cell<u64>,
+    /// Those before this one have waited since the last sweep, or longer.
+    aged: Cell<u64>,
+    bytes: Cell<usize>,
+}
+
+/// What a connection holds, and whether it has to end.
+#[derive(Debug, Default)]
+pub(super) struct End {
+    bytes: Cell<usize>,
+    is_ended: Cell<bool>,
+    told: RefCell<Option<Waker>>,
+}
+
+/// Bytes that wait for their client, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    untaken: Rc<Untaken>,
+    end: Rc<End>,
+    key: u64,
+    bytes: usize,
+}
+
+/// The answer of a connection that has one at a time.
+#[derive(Debug)]
+pub(super) struct Hold<'w> {
+    untaken: &'w Rc<Untaken>,
+    place: Option<Place>,
+    /// Whatever changes when something was taken.
+    mark: (u64, usize),
+}
+
+impl Untaken {
+    /// So many bytes of the connection of `end` wait from now on.
+    pub(super) fn hold(self: &Rc<Self>, end: &Rc<End>, bytes: usize) -> Place {
+        let key = self.next.get();
+        self.next.set(key + 1);
+        self.waiting.borrow_mut().insert(key, Rc::clone(end));
+        self.bytes.set(self.bytes.get() + bytes);
+        end.bytes.set(end.bytes.get() + bytes);
+        Place { untaken: Rc::clone(self), end: Rc::clone(end), key, bytes }
+    }
+
+    /// Bytes that are held.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.get()
+    }
+
+    /// Ends what is beyond `most`; to be called once a second. Says how many connections those are.
+    pub(super) fn sweep(&self, most: usize) -> u64 {
+        let aged = self.aged.replace(self.next.get());
+        let (mut bytes, mut ended) = (self.bytes.get(), 0);
+        for end in self.waiting.borrow().range(..aged).map(|(_, end)| end) {
+            if bytes <= most {
+                break;
+            }
+            if !end.is_ended.replace(true) {
+                bytes = bytes.saturating_sub(end.bytes.get());
+                ended += 1;
+                end.told.take().into_iter().for_each(Waker::wake);
+            }
+        }
+        ended
+    }
+}
+
+impl End {
+    /// Ready once the connection has to end.
+    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.is_ended.get() {
+            return Poll::Ready(());
+        }
+        self.told.replace(Some(cx.waker().clone()));
+        Poll::Pending
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Self { untaken, end, key, bytes } = self;
+        untaken.waiting.borrow_mut().remove(key);
+        untaken.bytes.set(untaken.bytes.get().saturating_sub(*bytes));
+        end.bytes.set(end.bytes.get().saturating_sub(*bytes));
+    }
+}
+
+impl<'w> Hold<'w> {
+    pub(super) fn new(untaken: &'w Rc<Untaken>) -> Self {
+        Self { untaken, place: None, mark: (0, 0) }
+    }
+
+    /// So many bytes wait for the client now, after `moved` in all. Ready once the connection has to end.
+    pub(super) fn poll(&mut self, cx: &Context<'_>, moved: u64, bytes: usize) -> Poll<()> {
+        if bytes == 0 {
+            self.place = None;
+            return Poll::Pending;
+        }
+        let mark = (moved, bytes);
+        let place = match self.place.take().filter(|_| self.mark == mark) {
+            Some(place) => place,
+            None => self.untaken.hold(&Rc::default(), bytes),
+        };
+        self.mark = mark;
+        self.place.insert(place).end.poll(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_ended(end: &End) -> bool {
+        end.poll(&Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn those_who_have_waited_longest_end_first_and_none_that_moved() {
+        let untaken = Rc::<Untaken>::default();
+        let ends: Vec<_> = (0..4).map(|_| Rc::<End>::default()).collect();
+        let mut places: Vec<_> = ends.iter().map(|end| untaken.hold(end, 100)).collect();
+        assert_eq!(untaken.sweep(0), 0, "none has waited for a whole second");
+        places[0] = untaken.hold(&ends[0], 100); // something was taken
+        assert_eq!((untaken.bytes(), untaken.sweep(300)), (400, 1));
+        let ended: Vec<_> = ends.iter().map(|end| is_ended(end)).collect();
+        assert_eq!(ended, [false, true, false, false]);
+        places.remove(1);
+        assert_eq!((untaken.bytes(), untaken.sweep(300), untaken.sweep(0)), (300, 0, 3));
+        drop(places);
+        assert_eq!(untaken.bytes(), 0);
+        assert!(untaken.waiting.borrow().is_empty());
+    }
+
+    #[test]
+    fn a_connection_counts_with_all_of_its_answers() {
+        let untaken = Rc::<Untaken>::default();
+        let [many, one] = [(); 2].map(|()| Rc::<End>::default());
+        let held: Vec<_> = [&many, &one, &many].map(|end| untaken.hold(end, 100)).into();
+        untaken.sweep(0);
+        assert_eq!(untaken.sweep(150), 1, "its two are enough");
+        assert!(is_ended(&many) && !is_ended(&one));
+        drop(held);
+    }
+
+    #[test]
+    fn an_answer_keeps_its_place_until_it_moves() {
+        let untaken = Rc::<Untaken>::default();
+        let (mut slow, mut good) = (Hold::new(&untaken), Hold::new(&untaken));
+        let cx = Context::from_waker(Waker::noop());
+        for moved in 0..3 {
+            assert!(slow.poll(&cx, 7, 100).is_pending() && good.poll(&cx, moved, 100).is_pending());
+            untaken.sweep(usize::MAX);
+        }
+        assert!(good.poll(&cx, 9, 100).is_pending());
+        assert_eq!(untaken.sweep(100), 1);
+        assert!(slow.poll(&cx, 7, 100).is_ready() && good.poll(&cx, 9, 100).is_pending());
+        assert!(good.poll(&cx, 9, 0).is_pending());
+        drop(slow);
+        assert_eq!(untaken.bytes(), 0);
+    }
+}

@@ -1,0 +1,90 @@
+//! Clients that ask for answers and take nothing of them.
+
+use std::net::SocketAddr;
+
+use http::Request;
+use socket2::{Domain, Socket, Type};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+
+use crate::ops::until;
+use crate::support::{Client, NEVER, Received, Upstream, Weir};
+
+const BOUND: f64 = 1_048_576.0;
+const ENDED: &str = "weir_problems_total{kind=\"untaken_overflow\"}";
+const HELD: &str = "weir_untaken_bytes";
+
+/// Answers `/small` with 12 KiB, and everything else with more than fits anywhere.
+fn service() -> Upstream {
+    Upstream::serving(|mut peer| {
+        while let Some(request) = peer.head() {
+            let len = if Received::target(&request) == "/small" { 12 * 1024 } else { 1 << 40 };
+            peer.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {len}\r\n\r\n"));
+            let piece = vec![b'x'; 12 * 1024];
+            while peer.send(&piece) && len > piece.len() {}
+        }
+    })
+}
+
+fn start(upstream: &Upstream) -> Weir {
+    Weir::start_with(upstream, "max_untaken_bytes = \"1MiB\"", NEVER)
+}
+
+/// Asks until memory was taken from clients that take nothing, and less than the bound is left.
+fn good_ones_are_served(weir: &Weir) {
+    let mut client = Client::connect(weir.address());
+    until("those that take nothing are ended", || {
+        let answer = client.get("/small");
+        assert_eq!((answer.status, answer.body.len()), (200, 12 * 1024));
+        weir.metric(ENDED) > 0.0 && weir.metric(HELD) <= BOUND
+    });
+}
+
+fn shut(address: SocketAddr) -> Client {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.connect(&address.into()).unwrap();
+    let mut client = Client::over(socket.into());
+    client.send("GET /big HTTP/1.1\r\nHost: a\r\n\r\n");
+    client
+}
+
+#[test]
+fn memory_is_taken_from_http1_clients_that_take_nothing() {
+    let upstream = service();
+    let weir = start(&upstream);
+    let shut: Vec<_> = (0..60).map(|_| shut(weir.address())).collect();
+    weir.wait_for_metric(HELD, |held| held > BOUND / 2.0);
+    good_ones_are_served(&weir);
+    drop(shut);
+    weir.wait_for_metric(HELD, |held| held == 0.0);
+}
+
+/// Opens a connection with windows of no byte, and asks for so many answers.
+async fn ask_shut(address: SocketAddr, streams: usize, path: &str) -> Vec<h2::client::ResponseFuture> {
+    let socket = TcpStream::connect(address).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    let (mut send, connection) = builder.initial_window_size(0).handshake::<_, bytes::Bytes>(socket).await.unwrap();
+    tokio::spawn(connection);
+    let mut asked = Vec::new();
+    for _ in 0..streams {
+        send = send.ready().await.unwrap();
+        let request = Request::get(format!("http://a{path}")).body(()).unwrap();
+        asked.push(send.send_request(request, true).unwrap().0);
+    }
+    asked
+}
+
+#[test]
+fn memory_is_taken_from_http2_clients_that_take_nothing() {
+    for path in ["/small", "/big"] {
+        let upstream = service();
+        let weir = start(&upstream);
+        let runtime = Runtime::new().unwrap();
+        let shut: Vec<_> = (0..30).map(|_| runtime.block_on(ask_shut(weir.address(), 10, path))).collect();
+        good_ones_are_served(&weir);
+        drop(shut);
+        runtime.shutdown_background();
+        weir.wait_for_metric(HELD, |held| held == 0.0);
+    }
+}
