@@ -145,6 +145,8 @@ async fn what_is_wrong_is_said_and_charges_nothing() {
         ("l", &[good[0], good[1], good[2], ("path", "/")], 1, Key(UnknownPart("path".into()))),
         ("l", &[good[0], good[1], good[2], ("header:X-A", "/")], 1, Key(DoublePart("header:x-a".into()))),
         ("l", &[("ip", "here"), good[1], good[2]], 1, Key(BadPart("ip".into()))),
+        ("l", &[good[0], good[1], ("header:x-a", " 1")], 1, Key(BadPart("header:x-a".into()))),
+        ("l", &[good[0], good[1], ("header:x-a", "1\n")], 1, Key(BadPart("header:x-a".into()))),
         ("l", &[good[0], ("route", "/a"), good[2]], 1, Key(BadPart("route".into()))),
         ("p", &[("path", "/a%2Fb")], 1, Key(BadPart("path".into()))),
         ("h", &[("host", "a b")], 1, Key(BadPart("host".into()))),

@@ -23,3 +23,19 @@ fn a_pattern_matches_whole_segments() {
         assert_eq!(others.iter().copied().find(matched), None, "{pattern} matches this");
     }
 }
+
+#[test]
+fn a_pattern_starts_with_literal_segments() {
+    let starts = |pattern: &str, prefix: &str| PathPattern::parse(pattern).unwrap().starts_with(prefix);
+    for (pattern, prefix, expected) in [
+        ("/a/b/{*rest}", "/a", true),
+        ("/a/b", "/a/b", true),
+        ("/a/b", "/b", false),
+        ("/a/b", "/a/b/c", false),
+        ("/ab", "/a", false),
+        ("/{one}/b", "/a", false),
+        ("/{*rest}", "/a", false),
+    ] {
+        assert_eq!(starts(pattern, prefix), expected, "{pattern} {prefix}");
+    }
+}
