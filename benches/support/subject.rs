@@ -61,6 +61,7 @@ impl Subject {
             query: None,
             headers: self.headers.fields(),
             client_ip: IpAddr::V4(Ipv4Addr::from_bits(client)),
+            is_free_preflight: false,
             certificate: None,
         };
         *clock = clock.saturating_add_ns(1000);

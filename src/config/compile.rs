@@ -5,18 +5,20 @@
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 use super::compile_warnings::of_everyone;
 use super::context::Context;
 use super::diagnostics::Problem;
 use super::reader::{Located, Table};
+use super::time_units;
 use super::units::{self, Fault};
 use super::{
     Config, Diagnostics, RunTime, Sources, compile_access, compile_admin, compile_identity, compile_limit,
     compile_route, compile_snapshot, compile_takeover, compile_tls, compile_upstream, compile_warnings,
 };
 use crate::gate::HoldCaps;
+use crate::limit::{Algorithm, Quota, Rate};
 use crate::policy::Policy;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::path::{Fold, Rules, Slashes};
@@ -106,13 +108,14 @@ fn paths(server: &Table<'_>) {
 /// Identities, plans, lists and limits. `shows_certificates` says whether clients may show any.
 fn policy(root: &Table<'_>, server: &Table<'_>, headers: &Table<'_>, shows_certificates: bool) -> Option<Policy> {
     let client_ip = client_ip(server);
-    let free_preflights = headers.switch("free_preflights");
+    let free_preflights = free_preflights(headers);
     let (names, identities) = compile_identity::identities(&root.table("identity"), shows_certificates);
     let (plans, identities) = compile_access::plans(root, &names, identities);
     let access = compile_access::access(root, &names);
     let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
     let limits = compile_limit::limits(root, &names, ipv6_prefix);
-    let policy = Policy::new(limits?, identities?, client_ip?, free_preflights?)
+    let policy = Policy::new(limits?, identities?, client_ip?)
+        .with_free_preflights(free_preflights?)
         .with_paths(root.context.paths.get())
         .with_access(access, plans?);
     compile_warnings::of_unused_identities(root, &names, &policy);
@@ -231,6 +234,31 @@ fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
         total: total?,
         upgraded_idle: upgraded_idle?,
     })
+}
+
+/// None within if all preflights are charged.
+#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+fn free_preflights(headers: &Table<'_>) -> Option<Option<Algorithm>> {
+    let key = "free_preflights";
+    let read = headers.read(key, |option, value| match value.get_ref() {
+        DeValue::Boolean(false) => Some(None),
+        DeValue::Boolean(true) => {
+            let help = "write a rate for each client address, such as \"50/s\", or `false`".to_owned();
+            headers.fault(key, value.span(), Fault::new("anybody could send any number of them").help(Some(help)));
+            None
+        }
+        DeValue::String(text) => {
+            let rate = |text: &str| time_units::rate(text).and_then(|rate| rate.rate());
+            let quota = |rate: Rate| Quota::new(rate, rate.count).map_err(|error| Fault::new(error.to_string()));
+            let quota = headers.parse(key, value.span(), text, |text| rate(text).and_then(quota))?;
+            Some(Some(Algorithm::TokenBucket(quota)))
+        }
+        _ => {
+            headers.mismatch(key, &option.kind.to_string(), value);
+            None
+        }
+    });
+    read.map(Located::into_inner)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

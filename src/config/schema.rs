@@ -37,6 +37,8 @@ pub enum Kind {
     CountOrTable(u64),
     /// A rate, or so many at most.
     Rates(usize),
+    /// A rate, or `false`.
+    RateOrFalse,
     /// What a limit allows to some: rates, a table, or this word for all.
     Allowance(&'static str),
     /// Bytes in a range, both ends included.
@@ -141,6 +143,7 @@ impl fmt::Display for Kind {
             Self::Count(min, max) => write!(f, "whole number from {min} to {max}"),
             Self::CountOrTable(min) => write!(f, "whole number from {min}, or table"),
             Self::Rates(most) => write!(f, "rate, or list of 1 to {most} rates"),
+            Self::RateOrFalse => f.write_str("rate, or `false`"),
             Self::Allowance(word) => write!(f, "rate, list of rates, table, or `{word}`"),
             Self::Size(min, max) => write!(f, "size from {} to {}", Bytes(*min), Bytes(*max)),
             Self::SizeOr(min, max, word) => write!(f, "size from {} to {}, or `{word}`", Bytes(*min), Bytes(*max)),

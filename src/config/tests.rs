@@ -123,7 +123,9 @@ fn what_is_not_written_has_its_default() {
     assert_eq!((total, min_send, min_read), (None, Some(rate), Some(rate)));
     assert_eq!(config.proxy.bounds.max_head_bytes, 32 << 10);
     assert!(
-        !config.proxy.upstreams[0].rewrite_host && config.policy.free_preflights && config.policy.identities.is_empty()
+        !config.proxy.upstreams[0].rewrite_host
+            && config.policy.free_preflights == Some(bucket(50, 1_000_000_000, 50))
+            && config.policy.identities.is_empty()
     );
     assert_eq!(config.sources.paths().count(), 0);
     assert!(compile(&format!("{DEFAULT_LIMIT}{UPSTREAM}")).is_ok());

@@ -47,7 +47,7 @@ impl Gate {
         }
         let required = access.required(facts.path);
         // A browser sends no credentials with a preflight (Fetch standard, section 4.8).
-        if required.is_empty() || live.policy.free_preflights && facts.is_cors_preflight() {
+        if required.is_empty() || facts.is_free_preflight {
             return Ok(is_allowed);
         }
         let plan = asked.plan()?;

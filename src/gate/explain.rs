@@ -145,15 +145,17 @@ impl Gate {
             let value = HeaderValue::try_from(value.trim_ascii()).map_err(|error| wrong("headers", &error))?;
             headers.push(name.as_str().as_bytes(), value.as_bytes());
         }
-        let facts = Facts {
+        let mut facts = Facts {
             method: &method,
             host: &host::host(&question.host),
             path: &path,
             query,
             headers: headers.fields(),
             client_ip: client_ip::unmap(question.ip),
+            is_free_preflight: false,
             certificate: None,
         };
+        facts.is_free_preflight = self.would_free_preflight(&live.policy, &facts, now);
         Ok(self.explained(live, &facts, now))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwapOption;
 
@@ -38,6 +38,8 @@ pub struct Gate {
     pub(super) waiting: AtomicUsize,
     pub(super) waiting_bytes: AtomicUsize,
     pub(super) waiting_clients: Crowd,
+    /// Preflights of each client address; made for the first.
+    pub(super) preflights: OnceLock<Table>,
     closed: AtomicBool,
     pub(super) journal: Arc<Journal>,
     /// By name. The lock is taken when a policy is installed and by sweeps, never by a request.
@@ -121,6 +123,7 @@ impl Gate {
             waiting: AtomicUsize::new(0),
             waiting_bytes: AtomicUsize::new(0),
             waiting_clients: Crowd::default(),
+            preflights: OnceLock::new(),
             closed: AtomicBool::new(false),
             journal: Arc::default(),
             states: Mutex::new(HashMap::new()),
@@ -190,6 +193,7 @@ impl Gate {
         let earliest = now.saturating_sub_ns(BACKDATE_NS_MAX);
         let states: Vec<_> =
             self.states.lock().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect();
+        self.preflights.get().map(|table| table.sweep(earliest));
         for state in states {
             let idle = state.table.sweep(earliest);
             state.metrics.evicted_idle.inc_by(idle as u64);

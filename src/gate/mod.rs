@@ -20,6 +20,7 @@ mod line;
 mod live;
 mod named;
 mod outcome;
+mod preflight;
 mod refused;
 mod room;
 mod settle;

@@ -88,7 +88,6 @@ fn policy(limits: Vec<Limit>, identities: Vec<Identity>) -> Policy {
         limits,
         identities,
         ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
-        true,
     )
     .with_access(None, Some(PlanSource::Header(HeaderName::from_static("x-plan"))))
 }
@@ -119,6 +118,7 @@ fn facts(headers: &FieldBuf) -> Facts<'_> {
         query: None,
         headers: headers.fields(),
         client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+        is_free_preflight: false,
         certificate: None,
     }
 }

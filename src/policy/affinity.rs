@@ -54,7 +54,19 @@ mod tests {
         }
         let client_ip = ip.parse().unwrap_or(IpAddr::from([0; 4]));
         let headers = headers.fields();
-        affinity(part, &Facts { method: &Method::GET, host: "h", path, query, headers, client_ip, certificate: None })
+        affinity(
+            part,
+            &Facts {
+                method: &Method::GET,
+                host: "h",
+                path,
+                query,
+                headers,
+                client_ip,
+                is_free_preflight: false,
+                certificate: None,
+            },
+        )
     }
 
     #[test]

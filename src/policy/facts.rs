@@ -32,6 +32,8 @@ pub struct Facts<'a> {
     pub headers: Fields<'a>,
     /// The client's address, IPv4 if it is one.
     pub client_ip: IpAddr,
+    /// Whether it is a CORS preflight within the rate that is free.
+    pub is_free_preflight: bool,
     /// The certificate that the connection was opened with, if there was one.
     pub certificate: Option<&'a Certificate>,
 }

@@ -89,6 +89,11 @@ impl KeySecret {
         finish(text(hasher, bytes))
     }
 
+    /// The key of a client's address alone.
+    pub fn of_address(&self, address: IpAddr, ipv6_prefix: u8) -> Key {
+        finish(ip(self.template, address, ipv6_prefix))
+    }
+
     /// A few bits of a hash, by which people tell texts apart that they are not to read. Without the secret nobody can
     /// try which text has it.
     pub fn fingerprint(&self, bytes: &[u8]) -> u32 {
@@ -282,6 +287,7 @@ mod tests {
             query: request.query,
             headers: headers.fields(),
             client_ip: request.ip.parse().unwrap(),
+            is_free_preflight: false,
             certificate: None,
         };
         let limit = crate::policy::Limit { key: parts.to_vec(), ..limit("l", &[]) };

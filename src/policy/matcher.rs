@@ -269,19 +269,27 @@ pub(super) mod tests {
         path: String,
         headers: FieldBuf,
         ip: IpAddr,
+        is_free_preflight: bool,
     }
 
     impl Request {
         fn to(path: &str) -> Self {
             let ip = IpAddr::from([192, 0, 2, 1]);
-            Self { method: Method::GET, host: "example.com", path: path.into(), headers: FieldBuf::default(), ip }
+            Self {
+                method: Method::GET,
+                host: "example.com",
+                path: path.into(),
+                headers: FieldBuf::default(),
+                ip,
+                is_free_preflight: false,
+            }
         }
 
         /// `name=route` of every limit that applies, in the order of the configuration.
         fn meets(&self, stage: Stage, limits: &[Limit]) -> String {
             let client_ip =
                 ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
-            let policy = Policy::new(limits.to_vec(), Vec::new(), client_ip, true);
+            let policy = Policy::new(limits.to_vec(), Vec::new(), client_ip);
             let facts = Facts {
                 method: &self.method,
                 host: self.host,
@@ -289,6 +297,7 @@ pub(super) mod tests {
                 query: None,
                 headers: self.headers.fields(),
                 client_ip: self.ip,
+                is_free_preflight: self.is_free_preflight,
                 certificate: None,
             };
             let mut found = Vec::new();
@@ -453,10 +462,7 @@ pub(super) mod tests {
         assert_eq!(request.meets(Stage::Identified, &limits), "shadow=");
         request.ip = IpAddr::from([192, 0, 3, 1]);
         assert_eq!(request.meets(Stage::Identified, &limits), "shadow= except=");
-        request.method = Method::OPTIONS;
-        request.headers.push(b"origin", b"https://a");
-        assert_eq!(request.meets(Stage::Identified, &limits), "shadow= except=");
-        request.headers.push(b"access-control-request-method", b"PUT");
+        request.is_free_preflight = true;
         assert_eq!(request.meets(Stage::Identified, &limits), "");
         assert_eq!(request.meets(Stage::Arrival, &limits), "early=");
     }

@@ -55,7 +55,7 @@ use matcher::Matcher;
 
 use crate::limit::ban;
 use crate::limit::slow_down::SlowDown;
-use crate::limit::{OnFull, Retry};
+use crate::limit::{Algorithm, OnFull, Retry};
 
 /// Everything that is decided about requests, as the configuration says it.
 #[derive(Debug)]
@@ -69,8 +69,8 @@ pub struct Policy {
     pub identities: Vec<Identity>,
     /// Whose address counts as the client's.
     pub client_ip: ClientIpRules,
-    /// Whether CORS preflights pass without being charged by limits of the identified stage.
-    pub free_preflights: bool,
+    /// How many CORS preflights of a client address no limit of the identified stage charges; `None` if all are charged.
+    pub free_preflights: Option<Algorithm>,
     /// How paths are read.
     pub paths: path::Rules,
     /// Who is shut out, who is free of limits, and what needs a plan.
@@ -281,11 +281,16 @@ pub struct Applied<'p> {
 
 impl Policy {
     /// A policy over `limits`, in the order they are written.
-    pub fn new(limits: Vec<Limit>, identities: Vec<Identity>, client_ip: ClientIpRules, free_preflights: bool) -> Self {
+    pub fn new(limits: Vec<Limit>, identities: Vec<Identity>, client_ip: ClientIpRules) -> Self {
         let foreknown = (0..limits.len()).map(|index| Foreknown::of(&limits, index)).collect();
         let matchers = [Stage::Arrival, Stage::Identified].map(|stage| Matcher::new(&limits, stage));
-        let (paths, access, plans) = (path::Rules::default(), None, None);
+        let (free_preflights, paths, access, plans) = (None, path::Rules::default(), None, None);
         Self { limits, foreknown, matchers, identities, client_ip, free_preflights, paths, access, plans }
+    }
+
+    /// The same with so many preflights that are free.
+    pub fn with_free_preflights(self, free_preflights: Option<Algorithm>) -> Self {
+        Self { free_preflights, ..self }
     }
 
     /// The same with paths read by `paths`.
@@ -331,7 +336,7 @@ impl Policy {
     /// Calls `each` with every limit of `stage` that applies to the request, in no particular order.
     #[inline]
     pub fn for_each_applied<'p>(&'p self, stage: Stage, facts: &Facts<'_>, mut each: impl FnMut(Applied<'p>)) {
-        if stage == Stage::Identified && self.free_preflights && facts.is_cors_preflight() {
+        if stage == Stage::Identified && facts.is_free_preflight {
             return;
         }
         self.matchers[stage as usize].for_each_path_match(facts.path, |index, route| {

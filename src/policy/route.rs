@@ -210,6 +210,7 @@ mod tests {
             query: None,
             headers: headers.fields(),
             client_ip: IpAddr::from([192, 0, 2, 1]),
+            is_free_preflight: false,
             certificate: None,
         };
         routes.find(&facts).map(|route| route.upstream)

@@ -201,7 +201,6 @@ mod tests {
             limits,
             identities,
             ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
-            true,
         );
         let headers: FieldBuf = headers.iter().copied().collect();
         let facts = Facts {
@@ -211,6 +210,7 @@ mod tests {
             query,
             headers: headers.fields(),
             client_ip: "2001:db8::1".parse().unwrap(),
+            is_free_preflight: false,
             certificate: None,
         };
         let applied = policy.applies(0, &facts).unwrap();
@@ -262,7 +262,6 @@ mod tests {
             Vec::new(),
             identities,
             ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
-            true,
         );
         for (part, name) in [
             (KeyPart::Identity(0), "seller"),

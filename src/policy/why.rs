@@ -56,7 +56,7 @@ impl Policy {
                 route = Some(pattern);
             }
         });
-        let is_free = limit.stage == Stage::Identified && self.free_preflights && facts.is_cors_preflight();
+        let is_free = limit.stage == Stage::Identified && facts.is_free_preflight;
         let mut why = Vec::new();
         why.extend(is_free.then_some(Mismatch::Preflight));
         why.extend(route.is_none().then_some(Mismatch::Path));
@@ -112,7 +112,6 @@ mod tests {
             limits(),
             Vec::new(),
             ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
-            true,
         )
     }
 
@@ -127,6 +126,7 @@ mod tests {
             query: None,
             headers: none.fields(),
             client_ip: "192.0.2.1".parse().unwrap(),
+            is_free_preflight: false,
             certificate: None,
         };
         let said: Vec<String> = (0..policy.limits().len())
@@ -164,6 +164,7 @@ mod tests {
             let facts = Facts {
                 method: &method, host: &host, path, query: None, headers: headers.fields(),
                 client_ip: client.parse().unwrap(),
+                is_free_preflight: names.len() == 3,
                 certificate: None,
             };
             let mut met = Vec::new();

@@ -121,15 +121,18 @@ impl<'v> Life<'v> {
         let authority = host::authority(request).map_err(|detail| self.stop(Kind::BadHost, detail))?;
         let client_ip = &policy.client_ip;
         let believed = client_ip.is_trusted(self.peer.ip).then_some(client_ip.header);
-        let facts = Facts {
+        let mut facts = Facts {
             method: &request.method,
             host: &host::host(authority),
             path: &policy.paths.fold(&path),
             query: request.target.query,
             headers: request.fields,
             client_ip: believed.map_or(self.peer.ip, |_| client_ip.client_ip(self.peer.ip, request.fields)),
+            is_free_preflight: false,
             certificate: self.peer.certificate.as_deref(),
         };
+        let gate = &self.worker.shared.gate;
+        facts.is_free_preflight = gate.frees_preflight(policy, &facts, gate.clock().at(self.began));
         tally.identified(facts.client_ip, facts.host, &path);
         let way = self.both_stages(&facts, request, asked.is_grpc, wire, tally, passed).await?;
         let Way { upstream, rewrite, upgrades, max_body } = way;

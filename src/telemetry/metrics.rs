@@ -70,6 +70,8 @@ pub struct Metrics {
     pub proxy_headers_refused: IntCounter,
     /// Requests not held because too many or too much is waiting already.
     pub hold_overflow: IntCounter,
+    /// CORS preflights that limits charge, and those that are free.
+    pub preflights: [IntCounter; 2],
     /// Admin connections that made way for newer ones.
     pub admin_connections_displaced: IntCounter,
     untaken_bytes: IntGauge,
@@ -139,7 +141,9 @@ impl Metrics {
         let build = make.gauges("weir_build_info", "1, with the version that runs.", &["version", "revision"])?;
         build.with_label_values(&[version, revision]).set(1);
         let scrape = make.register(Scrape::new()?)?;
+        let preflights = make.counters("weir_preflights_total", "CORS preflights, charged or free.", &["verdict"])?;
         Ok(Self {
+            preflights: ["charged", "free"].map(|verdict| preflights.with_label_values(&[verdict])),
             limits: LimitVecs::new(&make)?,
             endpoints: EndpointVecs::new(&make)?,
             overhead: scrape.overhead.clone(),

@@ -255,6 +255,15 @@ fn browsers_ask_for_free_and_may_read_the_answers() {
     // An OPTIONS that is no preflight is a request like any other.
     assert_eq!(client.send("OPTIONS / HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\n\r\n").answer().status, 429);
 
+    // Beyond the rate that is free, a preflight is one too.
+    let rate = "[headers]\nfree_preflights = \"2/h\"\n";
+    let (_upstream, weir, mut client) = start(&(limit("l", "1/h", "") + rate));
+    for status in [200, 200, 200, 429] {
+        assert_eq!(client.send(preflight).answer().status, status);
+    }
+    let counted = |verdict| weir.metric(&format!("weir_preflights_total{{verdict=\"{verdict}\"}}"));
+    assert_eq!((counted("free"), counted("charged")), (2.0, 2.0));
+
     for rest in [limit("l", "1/h", "stage = \"arrival\""), limit("l", "1/h", "") + "[headers]\nfree_preflights = false"]
     {
         let (_upstream, _weir, mut client) = start(&rest);

@@ -155,6 +155,7 @@ impl Server {
             query: None,
             headers: fields.fields(),
             client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+            is_free_preflight: false,
             certificate: None,
         };
         let admit = |stage| self.gate.admit(&self.live, stage, &facts, || 0, self.gate.clock().now()).unwrap();

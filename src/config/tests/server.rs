@@ -45,6 +45,30 @@ listen = "unix:weir.sock""#), @r#"
 }
 
 #[test]
+fn preflights_are_never_free_without_bound() {
+    let of = |value: &str| {
+        let text = format!("[headers]\nfree_preflights = {value}\n{UPSTREAM}");
+        compile(&text).unwrap_or_else(|problems| panic!("{problems}")).policy.free_preflights
+    };
+    assert_eq!(of("'10/s'"), Some(bucket(10, 1_000_000_000, 10)));
+    assert_eq!(of("false"), None);
+    insta::assert_snapshot!(said("[headers]\nfree_preflights = true"), @r#"
+    error: `headers.free_preflights`: anybody could send any number of them
+     --> weir.toml:2:19
+      |
+    2 | free_preflights = true
+      |                   ^^^^
+      |
+      = help: write a rate for each client address, such as "50/s", or `false`
+    "#);
+    for (value, why) in [("5", "expected rate, or `false`"), ("'5'", "is not a rate"), ("'5/month'", "no fixed length")]
+    {
+        let said = said(&format!("[headers]\nfree_preflights = {value}"));
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+#[test]
 fn whose_word_is_taken_for_addresses() {
     insta::assert_snapshot!(said("[server]\naddress_header = \"forwarded\""), @r#"
     error: `server.address_header`: nobody is believed without `server.trusted_proxies`

@@ -112,6 +112,7 @@ async fn meets_the_key_of_requests() {
             query: Some("q=a+b"),
             headers: headers.fields(),
             client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+            is_free_preflight: false,
             certificate: None,
         };
         let Step::Pass(pass) = gate.admit(&live, Stage::Identified, &facts, || 0, now).unwrap() else {

@@ -6,8 +6,9 @@ use http::Method;
 
 use super::{CAPS, MS_NS, assert_at_rest, facts, headers, hold, limit, new_gate, policy};
 use crate::gate::{Cause, Gate, Live, Question, Step, Unkeyed, Why};
-use crate::limit::Retry;
 use crate::limit::slow_down::SlowDown;
+use crate::limit::{Algorithm, Quota, Rate, Retry};
+use crate::policy::Policy;
 use crate::policy::key::KeyPart;
 use crate::policy::{
     DelayRule, Facts, FieldBuf, Identity, IdentitySource, Limit, Match, Mode, OnLimit, OnMissing, Repeated, Stage,
@@ -124,7 +125,7 @@ async fn preflights_and_excepted_networks_are_free() {
     let excepted = FieldBuf::default();
     let excepted = Facts { client_ip: IpAddr::from([192, 0, 2, 7]), ..facts(&excepted) };
     let preflight = headers(&["origin=https://example.com", "access-control-request-method=PUT"]);
-    let preflight = Facts { method: &Method::OPTIONS, ..facts(&preflight) };
+    let preflight = Facts { method: &Method::OPTIONS, is_free_preflight: true, ..facts(&preflight) };
     for _ in 0..3 {
         assert_eq!(passes(gate, &live, Stage::Arrival, &excepted), Ok(true));
         assert_eq!(passes(gate, &live, Stage::Identified, &excepted), Ok(true));
@@ -133,6 +134,9 @@ async fn preflights_and_excepted_networks_are_free() {
     // The guard at arrival sees preflights too, and an OPTIONS request alone is none.
     assert_eq!(passes(gate, &live, Stage::Arrival, &preflight), Ok(true));
     assert_eq!(passes(gate, &live, Stage::Arrival, &preflight), Ok(false));
+    // Beyond the rate it is a request like any other.
+    let charged = Facts { is_free_preflight: false, ..preflight };
+    assert_eq!(passes(gate, &live, Stage::Identified, &charged), Err(Why::Missing));
     let options = headers(&["origin=https://example.com"]);
     let options = Facts { method: &Method::OPTIONS, ..facts(&options) };
     assert_eq!(passes(gate, &live, Stage::Identified, &options), Err(Why::Missing));
@@ -247,4 +251,33 @@ async fn a_part_that_is_there_several_times_is_refused_before_anything_is_charge
     let once = headers(&["x-a=1"]);
     assert_eq!(passes(gate, &live, Stage::Identified, &facts(&once)), Ok(true));
     assert_eq!(passes(gate, &live, Stage::Identified, &facts(&once)), Ok(false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_address_has_so_many_free_preflights() {
+    let gate = new_gate();
+    let rate = |count| {
+        let quota = Quota::new(Rate { count, period_ns: 1_000_000_000 }, count).unwrap();
+        policy(Vec::new(), Vec::new()).with_free_preflights(Some(Algorithm::TokenBucket(quota)))
+    };
+    let fields = headers(&["origin=https://example.com", "access-control-request-method=PUT"]);
+    let preflight = Facts { method: &Method::OPTIONS, ..facts(&fields) };
+    let from = |ip: &str| Facts { client_ip: ip.parse().unwrap(), ..preflight };
+    let free = |policy: &Policy, facts: &Facts<'_>, count: usize| {
+        (0..count).filter(|_| gate.frees_preflight(policy, facts, gate.clock().now())).count()
+    };
+    let (two, four) = (rate(2), rate(4));
+    assert_eq!(free(&two, &from("192.0.2.1"), 5), 2);
+    assert_eq!(free(&two, &from("192.0.2.2"), 5), 2);
+    assert_eq!(free(&two, &from("2001:db8::1"), 5), 2);
+    assert_eq!(free(&two, &from("2001:db8::2"), 5), 0, "one client by its /64");
+    assert_eq!(free(&two, &Facts { method: &Method::GET, ..from("192.0.2.3") }, 5), 0);
+    assert_eq!(free(&policy(Vec::new(), Vec::new()), &from("192.0.2.3"), 5), 0, "all are charged");
+    // A reload refills nothing.
+    assert_eq!(free(&rate(2), &from("192.0.2.1"), 5), 0);
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    gate.sweep();
+    assert_eq!(free(&four, &from("192.0.2.1"), 5), 4);
+    let counted = |place: usize| gate.metrics.preflights[place].get();
+    assert_eq!((counted(1), counted(0)), (2 + 2 + 2 + 4, 3 + 3 + 3 + 5 + 5 + 1));
 }

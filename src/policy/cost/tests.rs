@@ -14,6 +14,7 @@ fn units(cost: &Cost, method: &Method, path: &str, query: Option<&str>, said: Op
         query,
         headers: headers.fields(),
         client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+        is_free_preflight: false,
         certificate: None,
     })
 }
@@ -102,6 +103,7 @@ fn of_several_values_the_highest_counts() {
         let headers: FieldBuf = values.iter().map(|value| ("x-cost", value)).collect();
         let asked = values.map(|value| format!("cost={value}")).join("&");
         let facts = Facts {
+            is_free_preflight: false,
             method: &Method::GET,
             host: "h",
             path: "/",

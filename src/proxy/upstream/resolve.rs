@@ -260,7 +260,6 @@ mod tests {
             Vec::new(),
             Vec::new(),
             ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
-            true,
         );
         let one = Share { count: 1, bytes: 1 };
         let live = gate.install(policy, HoldCaps { all: one, per_client: one }, 1);

@@ -111,6 +111,7 @@ pub fn run(bytes: &[u8]) {
         query: uri.query(),
         headers,
         client_ip,
+        is_free_preflight: false,
         certificate: None,
     };
     let now = gate.clock().now();
