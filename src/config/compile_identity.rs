@@ -109,12 +109,17 @@ pub(super) fn header_name(text: &str) -> Result<HeaderName, Fault> {
 /// The name of a header that requests can have.
 pub(super) fn request_header(context: &Context<'_>, text: &str) -> Result<HeaderName, Fault> {
     let name = header_name(text)?;
-    check_underscores(context, &name)?;
+    check_request_header(context, &name)?;
     Ok(name)
 }
 
-/// Whether `server.underscores` leaves a header of this name to requests.
-pub(super) fn check_underscores(context: &Context<'_>, name: &HeaderName) -> Result<(), Fault> {
+/// Whether a field of this name reaches the limits, and says the same to them as to the service.
+pub(super) fn check_request_header(context: &Context<'_>, name: &HeaderName) -> Result<(), Fault> {
+    if name == http::header::HOST {
+        // RFC 9112 3.2.2 and RFC 9113 8.3.1: the target goes before the field, which a client can make up then.
+        let fault = Fault::new("the service is told the host of the target, which the field `host` may contradict");
+        return Err(fault.help(Some("use the part `host` in a key, or `match.host`".into())));
+    }
     if context.has_underscores.get() || !name.as_str().contains('_') {
         return Ok(());
     }

@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 use super::compile_allowed::{self, Keyed};
 use super::compile_beyond::{self, Beyond, Word};
 use super::compile_cost;
-use super::compile_identity::{BUILT_IN_PARTS, check_underscores, request_header, several};
+use super::compile_identity::{BUILT_IN_PARTS, check_request_header, request_header, several};
 use super::compile_rule::Scheme;
 use super::compile_warnings::of_everyone;
 use super::diagnostics::{Problem, did_you_mean, nearest};
@@ -262,7 +262,7 @@ fn key(
     let parts = table.list("key", |text| part(text, identities).ok_or_else(|| unknown_part(text, identities)))?;
     for part in &parts {
         if let KeyPart::Header(name, _) = part.get_ref()
-            && let Err(fault) = check_underscores(table.context, name)
+            && let Err(fault) = check_request_header(table.context, name)
         {
             table.fault("key", part.span(), fault);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::uri::Authority;
 
-use super::compile_identity::check_underscores;
+use super::compile_identity::check_request_header;
 use super::compile_limit::part;
 use super::compile_tls::{self, server_name};
 use super::context::Context;
@@ -178,7 +178,7 @@ fn balance(table: &Table<'_>) -> Option<Balance> {
 fn hash_by(context: &Context<'_>, text: &str) -> Result<KeyPart, Fault> {
     match part(text, &[]) {
         Some(KeyPart::Header(name, several)) => {
-            check_underscores(context, &name)?;
+            check_request_header(context, &name)?;
             Ok(KeyPart::Header(name, several))
         }
         Some(part) if !matches!(part, KeyPart::Route | KeyPart::Method) => Ok(part),

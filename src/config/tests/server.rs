@@ -320,3 +320,18 @@ settle = { by = "header:x_s" }
       = help: name `x-k`, or set `server.underscores = "keep"`
     "#);
 }
+
+#[test]
+fn the_host_field_is_nowhere_named_as_a_header() {
+    let limit = "[[limit]]\nname = \"a\"\nrate = \"1/s\"\n";
+    for (text, places) in [
+        (format!("{limit}key = [\"header:Host\"]"), 1),
+        (format!("{limit}key = []\nmatch = {{ header = {{ host = \"a\" }} }}"), 1),
+        (format!("{limit}key = []\ncost = {{ header = \"host\", max = 2 }}"), 1),
+        (format!("{limit}key = [\"i\"]\n[identity.i]\nheader = \"host\"\n[plans]\nfrom = \"header:host\""), 2),
+        (format!("{limit}key = [\"host\"]\nmatch = {{ host = \"a\" }}"), 0),
+    ] {
+        let said = compile(&text).err().map_or_else(String::new, |problems| problems.to_string());
+        assert_eq!(said.matches("which the field `host` may contradict").count(), places, "{text}: {said}");
+    }
+}
