@@ -120,6 +120,7 @@ fn policy(root: &Table<'_>, server: &Table<'_>, headers: &Table<'_>, shows_certi
         .with_access(access, plans?);
     compile_warnings::of_unused_identities(root, &names, &policy);
     compile_warnings::of_shadowed(root, policy.limits());
+    compile_warnings::of_invented_keys(root, &policy);
     Some(policy)
 }
 

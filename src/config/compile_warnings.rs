@@ -15,7 +15,7 @@ use super::reader::{Located, Table};
 use super::units::Fault;
 use crate::policy::access::canonical;
 use crate::policy::key::KeyPart;
-use crate::policy::{Limit, PathPattern, PlanSource, Policy};
+use crate::policy::{IdentitySource, Limit, Mode, PathPattern, PlanSource, Policy};
 
 /// Warns of networks that hold every address, with what follows from that.
 pub(super) fn of_everyone(
@@ -80,28 +80,69 @@ pub(super) fn of_shadowed(root: &Table<'_>, limits: &[Limit]) {
     if names.len() != limits.len() {
         return; // the default limit, which is in no text
     }
-    let mut by_path: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (index, limit) in limits.iter().enumerate() {
-        for path in paths(limit) {
-            by_path.entry(path).or_default().push(index);
-        }
-    }
-    let candidates = |limit: usize| {
-        let own = paths(&limits[limit]).next().into_iter().filter(|path| !path.is_empty());
-        let found =
-            own.chain([""]).filter_map(|path| by_path.get(path)).flat_map(|found| found.iter().take(COMPARED_MAX));
-        found.copied().filter(move |other| *other != limit)
-    };
+    let by_path = ByPath::new(limits, |_| true);
     for (index, limit) in limits.iter().enumerate() {
         // Of two equal ones the later is reported.
         let shadows =
             |other: &usize| limits[*other].shadows(limit) && (*other < index || !limit.shadows(&limits[*other]));
-        let Some(other) = candidates(index).find(shadows) else { continue };
+        let Some(other) = by_path.near(limit).filter(|other| *other != index).find(shadows) else { continue };
         let title =
             format!("limit `{}` never refuses a request, because `{}` does first", limit.name, limits[other].name);
         let help = "its numbers are not smaller, and it sees no other requests".to_owned();
         let problem = Problem::warning("shadowed_limit", names[index].clone(), title).help(help);
         root.context.note(problem.also(names[other].clone(), "this one is at least as strict"));
+    }
+}
+
+/// Warns of limits whose keys clients can invent, unless a limit by address bounds the same requests.
+pub(super) fn of_invented_keys(root: &Table<'_>, policy: &Policy) {
+    let (names, limits) = (names_of(root), policy.limits());
+    if names.len() != limits.len() {
+        return; // the default limit, which is in no text
+    }
+    let is_invented = |part: &&KeyPart| match part {
+        KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) => true,
+        KeyPart::Identity(index) => {
+            let identity = policy.identities.get(*index);
+            identity.is_some_and(|identity| matches!(identity.source, IdentitySource::Header(..)))
+        }
+        _ => false,
+    };
+    let is_by_address = |limit: &Limit| limit.bounds_addresses_of(limit);
+    let by_address = ByPath::new(limits, is_by_address);
+    let first: Vec<_> = (0..limits.len()).filter(|index| is_by_address(&limits[*index])).take(COMPARED_MAX).collect();
+    for (limit, name) in limits.iter().zip(names).filter(|(limit, _)| limit.mode == Mode::Enforce) {
+        let Some(part) = limit.key.iter().find(is_invented) else { continue };
+        let mut others = by_address.near(limit).chain(first.iter().copied());
+        if others.any(|other| limits[other].bounds_addresses_of(limit)) {
+            continue;
+        }
+        let part = policy.part_name(part);
+        let title = format!("limit `{}`: clients can invent values of `{part}`, each with a fresh bucket", limit.name);
+        let help = "add a limit with `key = [\"ip\"]` that sees at least the same requests".to_owned();
+        root.context.note(Problem::warning("invented_key", name, title).help(help));
+    }
+}
+
+/// Indices of limits by their patterns, so that a limit is compared with few others.
+struct ByPath<'l>(HashMap<&'l str, Vec<usize>>);
+
+impl<'l> ByPath<'l> {
+    fn new(limits: &'l [Limit], is_wanted: impl Fn(&Limit) -> bool) -> Self {
+        let mut by_path: HashMap<_, Vec<_>> = HashMap::new();
+        for (index, limit) in limits.iter().enumerate().filter(|(_, limit)| is_wanted(limit)) {
+            for path in paths(limit) {
+                by_path.entry(path).or_default().push(index);
+            }
+        }
+        Self(by_path)
+    }
+
+    /// Limits with the first pattern of this one, and limits without a pattern; at most [`COMPARED_MAX`] of each.
+    fn near(&self, limit: &Limit) -> impl Iterator<Item = usize> {
+        let own = paths(limit).next().filter(|path| !path.is_empty());
+        let found = own.into_iter().chain([""]).filter_map(|path| self.0.get(path));
+        found.flat_map(|found| found.iter().copied().take(COMPARED_MAX))
     }
 }
 

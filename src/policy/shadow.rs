@@ -1,5 +1,6 @@
-//! Limits that can never refuse a request, because another one is stricter wherever they apply.
+//! Comparisons of two limits: whether one never refuses because of the other, or bounds the keys that the other cannot.
 
+use super::key::KeyPart;
 use super::route::covers;
 use super::{Cost, Limit, Mode, OnLimit, Stage};
 use crate::limit::OnFull;
@@ -27,5 +28,17 @@ impl Limit {
             && is_charged_as_much
             && sees_as_much
             && self.allowed.usual.is_within(&other.allowed.usual)
+    }
+
+    /// Whether this limit bounds the requests of each client address that `other` sees, whatever else they hold. A limit
+    /// that only delays does not, and one that counts some outcomes bounds only limits that count the same.
+    pub fn bounds_addresses_of(&self, other: &Self) -> bool {
+        let counts = |limit: &Self| limit.after.as_ref().and_then(|after| after.counts.clone());
+        self.mode == Mode::Enforce
+            && !matches!(self.on_limit, OnLimit::Delay(_))
+            && self.key.contains(&KeyPart::Ip)
+            && self.key.iter().all(|part| matches!(part, KeyPart::Ip | KeyPart::Route))
+            && counts(self).is_none_or(|own| counts(other) == Some(own))
+            && covers(&self.matches, &other.matches)
     }
 }

@@ -66,7 +66,7 @@ fn an_identity_that_nothing_uses() {
     let identity = "[upstream]\nurl = 'http://a'\n[identity.shop]\nheader = 'x-shop'\n";
     assert_eq!(warned(identity), [("unused_identity", Some((3, 11)))]);
     let uses = [
-        limit("a", "key = ['shop']\nrate = '1/s'"),
+        limit("a", "key = ['ip']\nrate = '9/s'") + &limit("b", "key = ['shop']\nrate = '1/s'"),
         "[access]\ndeny.identity.shop = 'a'\n".to_owned(),
         "[access]\nallow.identity.shop = 'a'\n".to_owned(),
     ];
@@ -139,6 +139,75 @@ fn a_limit_that_never_refuses() {
     ] {
         assert_eq!(shadowed(first, second), expected, "{first}\n--\n{second}");
     }
+}
+
+#[test]
+fn a_key_that_clients_can_invent() {
+    let base = "upstream.url = 'http://a'\nidentity.shop.header = 'x-shop'\n\
+        identity.device.jwt = { claim = 'sub', algorithms = ['HS256'], keys = [{ secret = { env = 'WEIR_JWT_SECRET' } }] }\n\
+        access.deny.identity = { shop = 'a', device = 'a' }\n";
+    let is_warned = |limits: &[&str]| {
+        let limits = limits.iter().enumerate().map(|(index, rest)| limit(&format!("l{index}"), rest));
+        let codes: Vec<_> = warned(&format!("{base}{}", limits.collect::<String>()));
+        codes.iter().any(|(code, _)| *code == "invented_key")
+    };
+    let rate = |rest: &str| format!("rate = '5/s'\n{rest}");
+    for (key, expected) in [
+        ("['header:x-id']", true),
+        ("['query:id']", true),
+        ("['cookie:id']", true),
+        ("['shop']", true),
+        ("['ip', 'header:x-id']", true),
+        ("['device', 'shop']", true),
+        ("['device']", false),
+        ("['ip']", false),
+        ("['path', 'host', 'method']", false),
+        ("[]", false),
+    ] {
+        assert_eq!(is_warned(&[&rate(&format!("key = {key}"))]), expected, "{key}");
+    }
+    let invented = rate("key = ['header:x-id']");
+    for mode in ["shadow", "off"] {
+        assert!(!is_warned(&[&format!("{invented}\nmode = '{mode}'")]), "{mode}");
+    }
+    // Other limits beside it.
+    for (own, other, expected) in [
+        ("", "key = ['ip']", false),
+        ("", "key = ['ip']\nstage = 'arrival'", false),
+        ("", "key = ['ip']\non_limit = 'hold'", false),
+        ("", "key = ['ip']\nexcept.ip = '192.0.2.0/24'", false),
+        ("", "key = []", true),
+        ("", "key = ['ip', 'path']", true),
+        ("", "key = ['ip', 'method']", true),
+        ("", "key = ['ip', 'header:x-id']", true),
+        ("", "key = ['ip']\nmode = 'shadow'", true),
+        ("", "key = ['ip']\nmode = 'off'", true),
+        ("", "key = ['ip']\non_limit = 'delay'", true),
+        ("", "key = ['ip']\ncount = { status = [401] }", true),
+        ("count = { status = [401] }", "key = ['ip']\ncount = { status = [401] }", false),
+        ("count = { status = [401] }", "key = ['ip']\ncount = { status = [403] }", true),
+        ("count = { status = [401] }", "key = ['ip']", false),
+        ("", "key = ['ip']\nmatch.path = '/a'", true),
+        ("match.path = '/a'", "key = ['ip']\nmatch.path = '/a'", false),
+        ("match.path = '/a'", "key = ['ip']\nmatch.path = ['/b', '/a']", false),
+        ("match.path = '/a/b'", "key = ['ip']\nmatch.path = '/a/{*rest}'", false),
+        ("match.path = '/a'", "key = ['ip', 'route']\nmatch.path = '/a'", false),
+        ("match.path = '/a'", "key = ['route']\nmatch.path = '/a'", true),
+        ("match.path = ['/a', '/b']", "key = ['ip']\nmatch.path = '/a'", true),
+        ("match.path = '/a'", "key = ['ip']", false),
+        ("match.method = 'POST'", "key = ['ip']\nmatch.method = 'GET'", true),
+    ] {
+        let own = format!("{invented}\n{own}");
+        assert_eq!(is_warned(&[&own, &rate(other)]), expected, "{own}\n--\n{other}");
+        assert_eq!(is_warned(&[&rate(other), &own]), expected, "{own}\n--\n{other}");
+    }
+    // A pair of limits for each of many paths.
+    let pairs: Vec<_> = (0..100)
+        .flat_map(|path| ["header:x-id", "ip"].map(|key| rate(&format!("key = ['{key}']\nmatch.path = '/{path}'"))))
+        .collect();
+    let pairs: Vec<_> = pairs.iter().map(String::as_str).collect();
+    assert!(!is_warned(&pairs));
+    assert!(is_warned(&pairs[..pairs.len() - 1]));
 }
 
 #[test]
