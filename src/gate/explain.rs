@@ -19,6 +19,7 @@ use super::wait::UNKNOWN_NS;
 use super::{Cause, Gate, Live, Shut, Unidentified, Why};
 use crate::limit::{Algorithm, Decision, Retry};
 use crate::policy::key::Who;
+use crate::policy::path::escaped_query;
 use crate::policy::{Facts, FieldBuf, Limit, Mode, Stage, Variant, client_ip, host};
 use crate::store::{self, Outcomes};
 use crate::time::Timestamp;
@@ -132,7 +133,7 @@ impl Gate {
         let wrong = |what: &str, why: &dyn fmt::Display| QuestionError(format!("{what}: {why}"));
         let method = Method::from_bytes(question.method.as_bytes()).map_err(|error| wrong("method", &error))?;
         let (path, query) = match question.path.split_once('?') {
-            Some((path, query)) => (path, Some(query)),
+            Some((path, query)) => (path, Some(escaped_query(query))),
             None => (&*question.path, None),
         };
         let path = live.policy.paths.matched(path).map_err(|error| wrong("path", &error))?;
@@ -149,7 +150,7 @@ impl Gate {
             method: &method,
             host: &host::host(&question.host),
             path: &path,
-            query,
+            query: query.as_deref(),
             headers: headers.fields(),
             client_ip: client_ip::unmap(question.ip),
             is_free_preflight: false,

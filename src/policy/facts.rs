@@ -26,7 +26,7 @@ pub struct Facts<'a> {
     pub host: &'a str,
     /// The path after [`crate::policy::path::normalise`].
     pub path: &'a str,
-    /// The query as sent, without `?`.
+    /// The query after [`crate::policy::path::escaped_query`], without `?`.
     pub query: Option<&'a str>,
     /// The headers, as sent.
     pub headers: Fields<'a>,

@@ -20,14 +20,18 @@
 //!
 //! What limits match and keys are made of is this path in one spelling more: see [`Fold`].
 //!
-//! Not here: the query (never changed), the target's form and its length (bounded by whoever reads the head).
+//! [`escaped_query`] escapes the query and changes nothing else in it.
+//!
+//! Not here: the target's form and its length (bounded by whoever reads the head).
 
 mod fold;
+mod query;
 
 use std::borrow::Cow;
 use std::{error, fmt};
 
 pub use fold::Fold;
+pub use query::escaped_query;
 
 /// Why a path is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -53,6 +53,8 @@ impl Sender<'_> {
 pub(super) struct Forwarded<'a> {
     /// The path as the upstream sees it, in two parts.
     pub(super) path: (&'a str, &'a str),
+    /// The escaped query, without `?`.
+    pub(super) query: Option<&'a str>,
     /// What stands in `Host` if it is not what the client sent.
     pub(super) own_host: Option<&'a str>,
     /// The host and port as sent; empty if there are none.
@@ -69,12 +71,12 @@ pub(super) fn write_head(
     forwarded: &Forwarded<'_>,
     settings: &Settings,
 ) -> Encoder {
-    let Forwarded { path: (start, rest), own_host, authority, upgrade, sender } = forwarded;
+    let Forwarded { path: (start, rest), query, own_host, authority, upgrade, sender } = forwarded;
     out.extend_from_slice(request.method.as_str().as_bytes());
     out.push(b' ');
     out.extend_from_slice(start.as_bytes());
     out.extend_from_slice(rest.as_bytes());
-    if let Some(query) = request.target.query {
+    if let Some(query) = query {
         out.push(b'?');
         out.extend_from_slice(query.as_bytes());
     }

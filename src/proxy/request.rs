@@ -2,7 +2,7 @@
 
 use http::{Method, Uri};
 
-use super::h1::{Framing, Head};
+use super::h1::{self, Framing, Head};
 use super::upgrade::Upgrade;
 use crate::policy::Fields;
 
@@ -32,7 +32,7 @@ pub(super) struct Request<'b> {
 pub(super) struct Target<'b> {
     /// As sent; `/` if an absolute target has none.
     pub(super) path: &'b str,
-    /// Without `?`.
+    /// As sent, without `?`.
     pub(super) query: Option<&'b str>,
     /// Of an absolute target, or `:authority`.
     pub(super) authority: Option<&'b str>,
@@ -41,16 +41,17 @@ pub(super) struct Target<'b> {
 }
 
 impl<'b> Request<'b> {
-    /// The request of an HTTP/1 head in `bytes`. An absolute target is kept in `uri`.
+    /// The request of an HTTP/1 head in `bytes`. The origin of an absolute target is kept in `uri`.
     pub(super) fn of_h1(head: &Head, bytes: &'b [u8], fields: Fields<'b>, uri: &'b mut Uri) -> Option<Self> {
         let text = str::from_utf8(bytes.get(head.target.clone())?).ok()?;
         let target = if text.starts_with('/') || text == "*" {
-            let path_len = memchr::memchr(b'?', text.as_bytes()).unwrap_or(text.len());
-            let (path, query) = (&text[..path_len], text.get(path_len + 1..));
-            Target { path, query, authority: None, scheme: None }
+            Target::in_origin_form(text)
         } else {
-            *uri = text.parse().ok()?;
-            Target::of(uri)
+            let (origin, rest) = text.split_at_checked(h1::origin_len(text.as_bytes()))?;
+            *uri = origin.parse().ok()?;
+            let Target { path, query, .. } = Target::in_origin_form(rest);
+            let path = if path.is_empty() { "/" } else { path };
+            Target { path, query, ..Target::of(uri) }
         };
         Some(Self {
             protocol: if head.is_http_11 { Protocol::Http11 } else { Protocol::Http10 },
@@ -76,7 +77,12 @@ fn method(name: &[u8]) -> Option<Method> {
 }
 
 impl<'b> Target<'b> {
-    /// That of a parsed one.
+    fn in_origin_form(text: &'b str) -> Self {
+        let path_len = memchr::memchr(b'?', text.as_bytes()).unwrap_or(text.len());
+        Self { path: &text[..path_len], query: text.get(path_len + 1..), authority: None, scheme: None }
+    }
+
+    /// The target of a parsed URI.
     pub(super) fn of(uri: &'b Uri) -> Self {
         let authority = uri.authority().map(http::uri::Authority::as_str);
         Self { path: uri.path(), query: uri.query(), authority, scheme: uri.scheme_str() }

@@ -31,6 +31,7 @@ use super::{hop, host};
 use crate::gate::{Pass, Refusal, Shut, Step, Unkeyed};
 use crate::policy::access::{Access, Ground};
 use crate::policy::client_ip::AddressHeader;
+use crate::policy::path::escaped_query;
 use crate::policy::route::Rewrite;
 use crate::policy::upgrades::Upgrades;
 use crate::policy::{Facts, Stage};
@@ -67,6 +68,8 @@ pub(super) struct Life<'v> {
 /// What was found out about a request that may be forwarded.
 pub(super) struct Admitted<'r, 'v> {
     path: Cow<'r, str>,
+    /// Escaped, without `?`.
+    query: Option<Cow<'r, str>>,
     authority: &'r str,
     /// Where its peer is believed whom it stands for, if anywhere.
     believed: Option<AddressHeader>,
@@ -118,6 +121,7 @@ impl<'v> Life<'v> {
         let policy = &self.view.current.live.policy;
         let path = policy.paths.normalise(request.target.path);
         let path = path.map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
+        let query = request.target.query.map(escaped_query);
         let authority = host::authority(request).map_err(|detail| self.stop(Kind::BadHost, detail))?;
         let client_ip = &policy.client_ip;
         let believed = client_ip.is_trusted(self.peer.ip).then_some(client_ip.header);
@@ -125,7 +129,7 @@ impl<'v> Life<'v> {
             method: &request.method,
             host: &host::host(authority),
             path: &policy.paths.fold(&path),
-            query: request.target.query,
+            query: query.as_deref(),
             headers: request.fields,
             client_ip: believed.map_or(self.peer.ip, |_| client_ip.client_ip(self.peer.ip, request.fields)),
             is_free_preflight: false,
@@ -144,7 +148,7 @@ impl<'v> Life<'v> {
             client: self.peer.client.clone(),
         };
         let client = facts.client_ip;
-        Ok(Admitted { path, authority, believed, client, upstream, rewrite, max_body, upgrade, wanted })
+        Ok(Admitted { path, query, authority, believed, client, upstream, rewrite, max_body, upgrade, wanted })
     }
 
     /// Gives the way that it goes.
@@ -296,25 +300,26 @@ impl<'v> Life<'v> {
     pub(super) fn begin(&self, lease: Lease, request: &Request<'_>, admitted: &Admitted<'_, '_>) -> Exchange {
         self.was_queued.set(lease.was_queued);
         let settings = &self.view.current.settings;
-        let &Admitted { ref path, authority, believed, client, upstream, rewrite, max_body, ref upgrade, ref wanted } =
+        let &Admitted { ref path, ref query, authority, believed, client, upstream, rewrite, ref upgrade, .. } =
             admitted;
         let Peer { ip, text, is_tls, .. } = self.peer;
         let sent = Sent {
             is_head: request.method == Method::HEAD,
             has_body: !request.is_bodyless(),
-            max_body,
+            max_body: admitted.max_body,
             expects_continue: expects_continue(request),
             may_repeat: request.is_bodyless() && request.method.is_safe(),
             may_switch: upgrade.is_some(),
             has_own_host: upstream.rewrites_host() || authority.is_empty(),
         };
-        let mut wanted = wanted.clone();
+        let mut wanted = admitted.wanted.clone();
         wanted.is_alone |= hop::authenticates_connection(request.fields);
         let exchange = Exchange::new(upstream, lease, sent, wanted, &settings.timeouts, |out, host| {
             let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, believed, client };
             let path = rewrite.map_or(("", &**path), |rewrite| rewrite.apply(path));
             let own_host = Some(host).filter(|_| sent.has_own_host);
-            let forwarded = Forwarded { path, own_host, authority, upgrade: upgrade.as_deref(), sender };
+            let forwarded =
+                Forwarded { path, query: query.as_deref(), own_host, authority, upgrade: upgrade.as_deref(), sender };
             super::forward::write_head(out, request, &forwarded, settings)
         });
         match rewrite.filter(|rewrite| rewrite.locations) {

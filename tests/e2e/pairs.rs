@@ -147,6 +147,10 @@ const ROWS: &[Row<'_>] = &[
     (("GET", "/query?key=V", NO_FIELDS), ("GET", "/query?key=%20V+", NO_FIELDS), true),
     (("GET", "/query?key=V", NO_FIELDS), ("GET", "/query?key=VV", NO_FIELDS), false),
     (("GET", "/query?key=Va", NO_FIELDS), ("GET", "/query?key=VA", NO_FIELDS), false),
+    (("GET", "/query?key=Vé", NO_FIELDS), ("GET", "/query?key=V%C3%a9", NO_FIELDS), true),
+    (("GET", "/query?key=Và", NO_FIELDS), ("GET", "/query?key=V%c3%A0", NO_FIELDS), true),
+    (("GET", "/query?key=Và", NO_FIELDS), ("GET", "/query?key=Vá", NO_FIELDS), false),
+    (("GET", "/query?key=V{|}^", NO_FIELDS), ("GET", "/query?key=V%7b|%7d%5e", NO_FIELDS), true),
     // White space, quotes and escapes of cookies.
     (("GET", "/cookie", &[("cookie", b"key=V")]), ("GET", "/cookie", &[("cookie", b"a=b;  key = V ;c=d")]), true),
     (
@@ -162,6 +166,8 @@ const ROWS: &[Row<'_>] = &[
     (("GET", "/path/V", NO_FIELDS), ("GET", "/path/./a/..//V?b", NO_FIELDS), true),
     (("GET", "/path/Va", NO_FIELDS), ("GET", "/path/V%61", NO_FIELDS), true),
     (("GET", "/path/V", NO_FIELDS), ("GET", "/path/V.", NO_FIELDS), false),
+    (("GET", "/path/Vé", NO_FIELDS), ("GET", "/path/V%c3%A9", NO_FIELDS), true),
+    (("GET", "/path/Vé", NO_FIELDS), ("GET", "/path/Ve", NO_FIELDS), false),
     // What a limit matches.
     (("GET", "/get/V", NO_FIELDS), ("HEAD", "/get/V", NO_FIELDS), true),
     (("HEAD", "/get/V", NO_FIELDS), ("GET", "/get/V", NO_FIELDS), true),
@@ -354,6 +360,10 @@ const SPELLINGS: &[(&str, &[Said<'_>])] = &[
             ("GET", "/query?key=Vab%C2%A0", NO_FIELDS),
             ("GET", "/query?key=V%2561b", NO_FIELDS),
             ("GET", "/query?key=Vab;", NO_FIELDS),
+            ("GET", "/query?key=Vé", NO_FIELDS),
+            ("GET", "/query?key=V%c3%A9", NO_FIELDS),
+            ("GET", "/query?key=V{}", NO_FIELDS),
+            ("GET", "/query?key=V%7B}", NO_FIELDS),
         ],
     ),
     (

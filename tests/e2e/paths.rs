@@ -1,7 +1,7 @@
 //! Paths that a service takes for the same are one path to limits, lists, routes and keys, and reach it as sent.
 
 use crate::routes::{route, upstream};
-use crate::support::{Client, Upstream, Weir};
+use crate::support::{Client, H2Service, Upstream, Weir, over_h2};
 
 const EXPRESS: &str = "paths = { ignore_case = true, ignore_trailing_slash = true, ignore_params = true }";
 
@@ -70,4 +70,57 @@ fn routes_take_all_spellings_and_strip_what_was_sent() {
     }
     assert_eq!(api.targets(), ["/v1/A", "/v1/b/", "/v1", "/v1/"]);
     assert_eq!(web.targets(), ["/apis"]);
+}
+
+/// Targets, and their form as the service gets them.
+const RAW: [(&str, &str); 4] = [
+    ("/é?q=é", "/%C3%A9?q=%C3%A9"),
+    ("/a{b}\"|?q=\\^`{|}", "/a%7Bb%7D%22%7C?q=%5C%5E%60%7B%7C%7D"),
+    ("/a%c3%a9:;?q=%c3%a9[]%&'", "/a%C3%A9:;?q=%c3%a9[]%&'"),
+    ("/a?é=/../b", "/a?%C3%A9=/../b"),
+];
+
+/// Targets that the http crate refuses over HTTP/2.
+const RAW_OVER_H1: [(&str, &str); 2] =
+    [("/<é>`?q=\"<x>\"", "/%3C%C3%A9%3E%60?q=%22%3Cx%3E%22"), ("http://weir.test/é?q=\"x\"", "/%C3%A9?q=%22x%22")];
+
+#[test]
+fn raw_bytes_are_escaped_over_both_protocols() {
+    let access = "[access]\ndeny.path = \"/no%C3%A9/{*rest}\"\n";
+    let service = Upstream::start();
+    let weir = Weir::start(&service, access);
+    let mut expected = Vec::new();
+    for (target, escaped) in RAW.iter().chain(&RAW_OVER_H1) {
+        assert_eq!(get(&weir, target), 200, "{target}");
+        expected.push(*escaped);
+    }
+    assert_eq!(get(&weir, "/noé/a"), 403);
+    over_h2(weir.address(), async |mut h2, _| {
+        for (target, escaped) in RAW {
+            assert_eq!(h2.get(target).await.unwrap().status, 200, "{target}");
+            expected.push(escaped);
+        }
+        assert_eq!(h2.get("/noé/a").await.unwrap().status, 403);
+    });
+    assert_eq!(service.targets(), expected);
+    for target in ["/a?b c", "/a?b\tc", "/a?b\u{7f}", "/a b"] {
+        assert_eq!(get(&weir, target), 400, "{target}");
+    }
+
+    let h2_service = H2Service::start(async |call| call.say("hello"));
+    let weir = Weir::with(&h2_service.upstream(""));
+    for (target, escaped) in RAW.iter().chain(&RAW_OVER_H1) {
+        assert_eq!(get(&weir, target), 200, "{target}");
+        let called = h2_service.called().pop().unwrap();
+        assert!(called.uri.ends_with(escaped), "{} of {target}", called.uri);
+    }
+}
+
+#[test]
+fn raw_bytes_are_escaped_where_routes_rewrite() {
+    let api = Upstream::start();
+    let routes = route("path = \"/caf%C3%A9/{*rest}\"", "api", "rewrite = { strip = \"/caf%C3%A9\", add = \"/v1\" }");
+    let weir = Weir::start_as(&Weir::text(&format!("{}{routes}", upstream("api", &[&api], ""))));
+    assert_eq!(get(&weir, "/café/é?q=\"é\""), 200);
+    assert_eq!(api.targets(), ["/v1/%C3%A9?q=%22%C3%A9%22"]);
 }

@@ -18,7 +18,8 @@ use super::tests::{LIMITS, Phase, Run, run};
 #[derive(Debug, PartialEq, Eq)]
 struct Message {
     method: String,
-    uri: Uri,
+    /// `None`: `http::Uri` refuses it, so that hyper does too.
+    uri: Option<Uri>,
     http_10: bool,
     fields: Vec<(String, Vec<u8>)>,
     body: Vec<u8>,
@@ -70,7 +71,7 @@ fn accounted(run: &Run) -> Vec<Message> {
     assert_eq!(messages.len(), run.requests.len(), "{messages:?} of {run:?}");
     for (message, read) in messages.iter().zip(&run.requests) {
         assert_eq!(message.method.as_bytes(), read.method);
-        assert_eq!(message.uri, str::from_utf8(&read.target).unwrap().parse::<Uri>().unwrap());
+        assert_eq!(message.uri, str::from_utf8(&read.target).unwrap().parse::<Uri>().ok());
         assert_eq!((message.http_10, &message.fields), (!read.is_http_11, &read.fields));
         assert_eq!((&message.body, &message.trailers), (&read.body, &read.trailers));
     }
@@ -83,7 +84,7 @@ fn read_one(stream: &[u8]) -> Option<(Message, &[u8])> {
     let httparse::Status::Complete(len) = request.parse(stream).ok()? else { return None };
     let mut message = Message {
         method: request.method?.to_owned(),
-        uri: request.path?.parse().ok()?,
+        uri: request.path?.parse().ok(),
         http_10: request.version? == 0,
         fields: fields_of(request.headers),
         body: Vec::new(),
@@ -219,7 +220,7 @@ async fn record(request: Request<Incoming>) -> Message {
     let (parts, mut body) = request.into_parts();
     let mut message = Message {
         method: parts.method.to_string(),
-        uri: parts.uri,
+        uri: Some(parts.uri),
         http_10: parts.version == http::Version::HTTP_10,
         fields: sorted(&parts.headers),
         body: Vec::new(),

@@ -7,9 +7,9 @@
 
 use std::ops::Range;
 
-use http::Uri;
 use memchr::{memchr, memchr_iter};
 
+use super::target::is_target;
 use super::{HeadFault, Limits, MEMBERS_MAX};
 use crate::policy::{Spans, trim_ows};
 
@@ -26,10 +26,6 @@ pub(super) const NAME_BYTES_MAX: usize = u16::MAX as usize;
 pub(super) const TOKEN: u8 = 1;
 /// field-vchar, SP and HTAB (RFC 9110, 5.5); no other control, no DEL.
 pub(super) const VALUE: u8 = 2;
-/// What `http::Uri` takes in a path. Wider than RFC 3986, as clients are; never `#`, which it would cut off.
-const PATH: u8 = 4;
-/// What it takes in a query, and the `?` before it.
-const QUERY: u8 = 8;
 
 const CLASSES: [u8; 256] = classes();
 
@@ -49,12 +45,6 @@ const fn classes() -> [u8; 256] {
         if is_value_byte(byte) {
             class |= VALUE;
         }
-        if matches!(byte, b'!' | b'"' | b'$'..=b';' | b'=' | b'@'..=b'_' | b'a'..=b'~') {
-            class |= PATH;
-        }
-        if matches!(byte, b'!' | b'$'..=b';' | b'=' | b'?'..=b'~') {
-            class |= QUERY;
-        }
         table[byte as usize] = class;
         if byte == u8::MAX {
             return table;
@@ -67,10 +57,6 @@ const fn classes() -> [u8; 256] {
 #[inline]
 pub(super) fn is(byte: u8, classes: u8) -> bool {
     CLASSES[byte as usize] & classes != 0
-}
-
-fn all(bytes: &[u8], classes: u8) -> bool {
-    bytes.iter().all(|&byte| is(byte, classes))
 }
 
 /// Whether all of `bytes` are in [`VALUE`]: eight at a time as long as none of those could be another.
@@ -358,22 +344,6 @@ fn without_cr(line: &[u8]) -> Result<&[u8], HeadFault> {
 /// RFC 9110, 9.1, and no lower-case letters: services that make them upper-case would see a method that no limit saw.
 pub(in crate::proxy) fn is_method(method: &[u8]) -> bool {
     !method.is_empty() && method.iter().all(|&byte| is(byte, TOKEN) && !byte.is_ascii_lowercase())
-}
-
-/// RFC 9112, 3.2, as far as `http::Uri` follows; authority-form is for CONNECT only.
-fn is_target(method: &[u8], target: &[u8]) -> bool {
-    match target {
-        [b'/', rest @ ..] => {
-            let path_len = rest.iter().position(|&byte| !is(byte, PATH)).unwrap_or(rest.len());
-            match &rest[path_len..] {
-                [] => true,
-                [b'?', query @ ..] => all(query, QUERY),
-                _ => false,
-            }
-        }
-        b"*" => method == b"OPTIONS",
-        _ => all(target, PATH | QUERY) && Uri::try_from(target).is_ok_and(|uri| uri.scheme().is_some()),
-    }
 }
 
 pub(super) fn trim_start(mut value: &[u8]) -> &[u8] {

@@ -14,6 +14,7 @@ mod chunked;
 mod head;
 mod requests;
 mod response;
+mod target;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -29,6 +30,7 @@ pub(super) use head::{is_method, length};
 pub use requests::{Next, Requests};
 pub(super) use response::FIELDS_MAX;
 pub use response::{RESPONSE_HEAD_BYTES_MAX, ResponseFault, ResponseHead, parse};
+pub(super) use target::{is_text, origin_len};
 
 /// The longest target that `http::Uri` takes.
 const URI_BYTES_MAX: usize = u16::MAX as usize - 1;

@@ -52,8 +52,8 @@ pub(super) fn fault(method: &Method, uri: &Uri, headers: &HeaderMap, bounds: &Bo
     (!is_target(method, uri)).then_some(HeadFault::Malformed("target"))
 }
 
-/// Whether HTTP/1 could say it: the path is normalised later, the query is sent as it is.
+/// Whether HTTP/1 could send it. Path and query are escaped later; the http crate has refused some bytes already.
 fn is_target(method: &Method, uri: &Uri) -> bool {
-    let is_query = uri.query().is_none_or(|query| query.bytes().all(|byte| byte.is_ascii_graphic()));
+    let is_query = uri.query().is_none_or(|query| h1::is_text(query.as_bytes()));
     is_query && (uri.path() != "*" || *method == Method::OPTIONS)
 }

@@ -69,7 +69,7 @@ const NO_METHODS: [&[u8]; 7] = [b"", b"get", b"GET /smuggled HTTP/1.1\r\nx: ", b
 const NO_SCHEMES: [&[u8]; 3] = [b"", b"http\r\n", b"ht tp"];
 const NO_AUTHORITIES: [&[u8]; 8] =
     [b"u@weir.test", b"weir.test/a", b"a b", b"a\r\nb", b"a,b", b"weir.test:65536", b"[::1", b""];
-const NO_PATHS: [&[u8]; 17] = [
+const NO_PATHS: [&[u8]; 19] = [
     b"",
     b"a",
     b"*",
@@ -85,7 +85,10 @@ const NO_PATHS: [&[u8]; 17] = [
     b"/%",
     b"/a?b c",
     b"/a?b\x7f",
-    b"/a?b\xc3\xa9",
+    b"/a?b\xe9",
+    // Escaped over HTTP/1; the http crate refuses them before Weir sees them.
+    b"/<a>",
+    b"/a?\"b\"",
     b"/a?b\r\nx: y",
 ];
 
@@ -139,6 +142,12 @@ fn pseudo_headers_are_all_there_and_valid() {
     }
     for path in NO_PATHS {
         check(&lab, &with(3, path), &REFUSED);
+    }
+    for (path, forwarded) in
+        [(&b"/\xc3\xa9?\xc3\xa9"[..], "/%C3%A9?%C3%A9"), (b"/{\"}?\\{|}", "/%7B%22%7D?%5C%7B%7C%7D")]
+    {
+        check(&lab, &with(3, path), &[Fate::Status(200)]);
+        assert!(lab.upstream.targets().iter().any(|target| target == forwarded), "{forwarded}");
     }
     lab.is_well();
 }

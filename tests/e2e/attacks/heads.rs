@@ -176,7 +176,13 @@ fn targets_have_the_form_of_their_method() {
         ("relative", b"GET a HTTP/1.1\r\nhost: h\r\n\r\n", Closed(400)),
         ("fragment", b"GET /a#b HTTP/1.1\r\nhost: h\r\n\r\n", Closed(400)),
         ("fragment in query", b"GET /a?b#c HTTP/1.1\r\nhost: h\r\n\r\n", Closed(400)),
-        ("raw high bytes", b"GET /\xc3\xa9 HTTP/1.1\r\nhost: h\r\n\r\n", Closed(400)),
+        ("raw UTF-8", b"GET /\xc3\xa9 HTTP/1.1\r\nhost: h\r\n\r\n", Passes("/%C3%A9")),
+        ("raw bytes in it", absolute("http://weir.test/é?\"é\"", "h").as_bytes(), Passes("/%C3%A9?%22%C3%A9%22")),
+        ("only a raw query", absolute("http://weir.test?<é>", "h").as_bytes(), Passes("/?%3C%C3%A9%3E")),
+        ("raw bytes in its host", absolute("http://é.test/", "h").as_bytes(), Closed(400)),
+        ("raw Latin-1", b"GET /\xe9 HTTP/1.1\r\nhost: h\r\n\r\n", Closed(400)),
+        ("raw Latin-1 in query", b"GET /?\xa0 HTTP/1.1\r\nhost: h\r\n\r\n", Closed(400)),
+        ("tab in query", b"GET /?a\tb HTTP/1.1\r\nhost: h\r\n\r\n", Closed(400)),
         ("delete", b"GET /a\x7f HTTP/1.1\r\nhost: h\r\n\r\n", Closed(400)),
     ]);
 }
@@ -201,7 +207,7 @@ const NO_PATHS: [&str; 16] = [
 ];
 
 /// Paths, and how they are forwarded.
-const PATHS: [(&str, &str); 16] = [
+const PATHS: [(&str, &str); 19] = [
     ("/%2e%2e/a", "/a"),
     ("/a/%2e%2E/b", "/b"),
     ("/a/..", "/"),
@@ -218,6 +224,9 @@ const PATHS: [(&str, &str); 16] = [
     ("/a?", "/a?"),
     ("/a??b", "/a??b"),
     ("/%252e%252e/a", "/%252e%252e/a"),
+    ("/<é>`{}", "/%3C%C3%A9%3E%60%7B%7D"),
+    ("/a?\"é\"<>\\^`{|}", "/a?%22%C3%A9%22%3C%3E%5C%5E%60%7B%7C%7D"),
+    ("/a?%c3%a9[]%zz'?", "/a?%c3%a9[]%zz'?"),
 ];
 
 fn get(target: &str) -> String {

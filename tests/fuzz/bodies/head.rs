@@ -97,8 +97,15 @@ pub fn run(bytes: &[u8]) {
     let Some(Ok((_, method, target, _, fields, start))) = whole else { return };
     let Ok(method) = Method::from_bytes(&method) else { return };
     let Ok(target) = String::from_utf8(target) else { panic!("a target that is not text was taken") };
-    let uri = target.parse::<Uri>().expect("a target that is no URI was taken");
-    let Ok(path) = path::normalise(uri.path()) else { return };
+    let origin_form = match target.split_once("://").filter(|_| !target.starts_with('/')) {
+        Some((_, rest)) => rest.find(['/', '?']).map_or("/", |at| &rest[at..]),
+        None => &target,
+    };
+    let (path, query) = origin_form.split_once('?').map_or((origin_form, None), |(path, query)| (path, Some(query)));
+    let query = query.map(path::escaped_query);
+    let Ok(path) = path::normalise(if path.is_empty() { "/" } else { path }) else { return };
+    let escaped = query.as_deref().map_or(path.to_string(), |query| format!("{path}?{query}"));
+    escaped.parse::<Uri>().expect("what is forwarded is a URI");
     assert_eq!(path::normalise(&path).expect("normal").as_ref(), path.as_ref());
     let headers = fields.of(&bytes[start..]);
     let named = headers.first("host").and_then(|host| std::str::from_utf8(host).ok()).filter(|host| is_authority(host));
@@ -108,7 +115,7 @@ pub fn run(bytes: &[u8]) {
         method: &method,
         host: &host(named.unwrap_or_default()),
         path: &path,
-        query: uri.query(),
+        query: query.as_deref(),
         headers,
         client_ip,
         is_free_preflight: false,
