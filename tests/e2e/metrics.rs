@@ -32,6 +32,7 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("weir_overhead_seconds", "histogram", &[]),
     ("weir_overrides_left_out", "gauge", &[]),
     ("weir_panics_total", "counter", &[]),
+    ("weir_preflights_total", "counter", &["verdict"]),
     ("weir_problems_total", "counter", &["kind"]),
     ("weir_proxy_headers_refused_total", "counter", &[]),
     ("weir_requests_total", "counter", &["verdict"]),
