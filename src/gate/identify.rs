@@ -208,9 +208,39 @@ fn claims(
 }
 
 /// The token of `Bearer TOKEN` (RFC 6750, section 2.1; the scheme in any case, RFC 9110, section 11.1).
-/// Credentials of another scheme are no token.
+/// Credentials of another scheme are no token. Services split the two at any white space, so every byte that cannot
+/// stand in the name of a scheme ends it: a token that is spelt oddly is verified, and never absent.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, rest) = value.split_at_checked(b"bearer".len())?;
-    let token = rest.strip_prefix(b" ")?.trim_ascii();
-    scheme.eq_ignore_ascii_case(b"bearer").then_some(token).filter(|token| !token.is_empty())
+    let (scheme, rest) = compared(value).split_at_checked(b"bearer".len())?;
+    let goes_on = rest.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte));
+    let token = compared(rest);
+    (scheme.eq_ignore_ascii_case(b"bearer") && !goes_on && !token.is_empty()).then_some(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bearer;
+
+    #[test]
+    fn a_bearer_token_is_found_however_it_is_spelt() {
+        for (value, token) in [
+            (&b"Bearer a.b.c"[..], Some(&b"a.b.c"[..])),
+            (b"bEARER  a.b.c ", Some(b"a.b.c")),
+            (b"Bearer\ta.b.c", Some(b"a.b.c")),
+            (b"Bearer\xA0a.b.c", Some(b"a.b.c")),
+            (b"\xA0Bearer a.b.c\x85", Some(b"a.b.c")),
+            (b"Bearer\xC2\xA0a.b.c", Some(b"a.b.c")),
+            // Verified, and so refused: a service may take it for a token.
+            (b"Bearer:a.b.c", Some(b":a.b.c")),
+            (b"Bearer,a", Some(b",a")),
+            (b"Bearer", None),
+            (b"Bearer \t", None),
+            (b"Bearers a", None),
+            (b"Bearer-x a", None),
+            (b"Basic a", None),
+            (b"", None),
+        ] {
+            assert_eq!(bearer(value), token, "{}", value.escape_ascii());
+        }
+    }
 }

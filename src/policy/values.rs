@@ -86,9 +86,7 @@ pub(super) fn in_query(query: Option<&str>, name: &str, several: Repeated) -> Re
         let pairs = query.split(|&byte| matches!(byte, b'&' | b';'));
         refuse_several(pairs.map(|pair| Decoded::form(split(pair).0)), name)?;
     }
-    let pairs = query.split(|&byte| byte == b'&').map(split);
-    let named = pairs.filter(|(found, _)| Decoded::form(found).eq(name.bytes()));
-    Ok(one_of(named.map(|(_, value)| Decoded::form(value)), several))
+    Ok(one_of(named_in_query(query, name), several))
 }
 
 /// The value of a cookie, if it is there, without quotes and escapes.
@@ -96,19 +94,33 @@ pub(super) fn in_query(query: Option<&str>, name: &str, several: Repeated) -> Re
 /// # Errors
 /// It, or one that some service takes for it, is there several times, and `several` does not say which counts.
 pub(super) fn in_cookie(fields: Fields<'_>, name: &str, several: Repeated) -> Result<Option<Text>, Several> {
-    let pairs = || fields.all("cookie").flat_map(|line| line.split(|&byte| byte == b';')).map(split);
+    let lines = || fields.all("cookie");
     if several == Repeated::Reject {
-        refuse_several(pairs().map(|(found, _)| Decoded::escapes(found)), name)?;
+        // Python takes white space for the end of a cookie too.
+        let pairs = lines().flat_map(|line| line.split(|byte| b"; \t".contains(byte)));
+        refuse_several(pairs.map(|pair| Decoded::escapes(split(pair).0)), name)?;
     }
-    let named = pairs().filter(|(found, _)| Decoded::escapes(found).eq(name.bytes()));
+    let pairs = lines().flat_map(|line| line.split(|&byte| byte == b';')).map(split);
+    let named = pairs.filter(|(found, _)| Decoded::escapes(found).eq(name.bytes()));
     Ok(one_of(named.map(|(_, value)| Decoded::cookie(value)), several))
 }
 
 /// All values of a query parameter, as a form decoder reads them.
 pub(super) fn all_in_query(query: Option<&str>, name: &str) -> impl Iterator<Item = Text> {
-    let pairs = query.unwrap_or("").as_bytes().split(|&byte| byte == b'&').map(split);
+    named_in_query(query.unwrap_or("").as_bytes(), name).map(Iterator::collect)
+}
+
+/// The values of a query parameter, up to a `;`: some servers end a parameter there, and what follows must make no
+/// other value of it.
+fn named_in_query<'q>(query: &'q [u8], name: &str) -> impl DoubleEndedIterator<Item = Decoded<'q>> {
+    let pairs = query.split(|&byte| byte == b'&').map(|pair| split(until(pair, b";")));
     let named = pairs.filter(move |(found, _)| Decoded::form(found).eq(name.bytes()));
-    named.map(|(_, value)| Decoded::form(value).collect())
+    named.map(|(_, value)| Decoded::form(value))
+}
+
+/// The bytes before the first of `ends`.
+fn until<'t>(text: &'t [u8], ends: &[u8]) -> &'t [u8] {
+    text.split(|byte| ends.contains(byte)).next().unwrap_or_default()
 }
 
 /// Name and value of `name=value`, as they are compared; a pair without `=` has an empty value.
@@ -173,10 +185,11 @@ impl<'t> Decoded<'t> {
     }
 
     /// A value may stand in quotes (RFC 6265, section 4.1.1), which many servers drop; Python reads escapes between them.
+    /// Without quotes white space ends it, as it does for Python.
     fn cookie(value: &'t [u8]) -> Self {
         match value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")) {
             Some(rest) => Self { rest, syntax: Syntax::Quoted },
-            None => Self::escapes(value),
+            None => Self::escapes(until(value, b" \t")),
         }
     }
 
@@ -293,6 +306,9 @@ mod tests {
             (Some("k.x=1&k.x[]=2"), Reject, Err(Several)),
             (Some("k.x=1&k.x%00a=2"), Reject, Err(Several)),
             (Some("a=;k.x=1&k.x=2"), Reject, Err(Several)),
+            // What some servers take for the next parameter makes no other value.
+            (Some("k.x=1;a=2"), Reject, Ok(Some("1"))),
+            (Some("k.x=1;a=2&k.x=3;a"), Join, Ok(Some("1, 3"))),
             (Some("k.x=1&K.X=2"), First, Ok(Some("1"))),
             (Some("K.X=1"), Reject, Ok(None)),
             (Some("k.x=1&kk.x=2&k=3&k.=4&[k.x]=5"), Reject, Ok(Some("1"))),
@@ -316,6 +332,9 @@ mod tests {
             (&["k=1; k=2", "k=3"], First, Ok(Some("1"))),
             (&["k=1; k=2", "k=3"], Last, Ok(Some("3"))),
             (&["k=1; k=2", "k=3"], Join, Ok(Some("1, 2, 3"))),
+            (&["k=1 j=2"], Reject, Ok(Some("1"))),
+            (&["k=\"1 2\""], Reject, Ok(Some("1 2"))),
+            (&["k=1; y=1 k=2"], Reject, Err(Several)),
             (&["k=\"a\\142\\\"\\\\c\""], Reject, Ok(Some("ab\"\\c"))),
             (&["k=a\\142"], Reject, Ok(Some("a\\142"))),
             (&["k=\"\\400\\1\""], Reject, Ok(Some("4001"))),
