@@ -68,3 +68,30 @@ impl<W> Queue<W> {
         self.waiters.values().map(|waiter| &waiter.wake)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waiter_displaces_only_those_behind_it() {
+        let mut queue = Queue::default();
+        for (rank, displaced, front) in [(5, None, 5), (7, None, 5), (3, Some(5), 3), (4, None, 3), (1, Some(3), 1)] {
+            assert_eq!(queue.push(rank, 2, rank).copied(), displaced, "{rank}");
+            assert_eq!(queue.front(), Some((front, &front)), "{rank}");
+        }
+        assert_eq!(queue.backlog(), Backlog { waiting: 5, units: 10 });
+    }
+
+    #[test]
+    fn a_waiter_that_leaves_uncovers_the_next_only_at_the_front() {
+        let mut queue = Queue::default();
+        for rank in [1, 2, 3, 4] {
+            queue.push(rank, rank, rank);
+        }
+        for (rank, uncovered, units) in [(3, None, 7), (1, Some(2), 6), (9, None, 6), (2, Some(4), 4), (4, None, 0)] {
+            assert_eq!(queue.cancel(rank).copied(), uncovered, "{rank}");
+            assert_eq!(queue.backlog().units, units, "{rank}");
+        }
+    }
+}

@@ -209,6 +209,8 @@ mod tests {
             ("a, b,c", &["c", " b", "a"]),
             ("for=\"a,b\", c", &[" c", "for=\"a,b\""]),
             ("for=\"a\\\",b\",c", &["c", "for=\"a\\\",b\""]),
+            ("for=\"a,\\\"b\",c", &["c", "for=\"a,\\\"b\""]),
+            ("for=\"a,b\\\\\",c", &["c", "for=\"a,b\\\\\""]),
             // A mark that the client left open changes nothing of what was added behind it.
             ("for=\", for=192.0.2.1", &[" for=192.0.2.1", "for=\""]),
             ("for=\", for=\"[::1]\", c=\"d,e\"", &[" c=\"d,e\"", " for=\"[::1]\"", "for=\""]),

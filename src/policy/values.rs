@@ -337,6 +337,7 @@ mod tests {
             (&["k=1; y=1 k=2"], Reject, Err(Several)),
             (&["k=\"a\\142\\\"\\\\c\""], Reject, Ok(Some("ab\"\\c"))),
             (&["k=a\\142"], Reject, Ok(Some("a\\142"))),
+            (&["k=\"\\101\\041\\170\""], Reject, Ok(Some("A!x"))),
             (&["k=\"\\400\\1\""], Reject, Ok(Some("4001"))),
         ] {
             let fields: FieldBuf = lines.iter().map(|line| ("cookie", line)).collect();

@@ -4,14 +4,14 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use http::Method;
 
-use super::{CAPS, MS_NS, assert_at_rest, facts, headers, hold, limit, new_gate, policy};
+use super::{CAPS, MS_NS, ask, assert_at_rest, facts, headers, hold, install, limit, new_gate, policy};
 use crate::gate::{Cause, Gate, Live, Question, Step, Unkeyed, Why};
 use crate::limit::slow_down::SlowDown;
 use crate::limit::{Algorithm, Quota, Rate, Retry};
 use crate::policy::Policy;
 use crate::policy::key::KeyPart;
 use crate::policy::{
-    DelayRule, Facts, FieldBuf, Identity, IdentitySource, Limit, Match, Mode, OnLimit, OnMissing, Repeated, Stage,
+    Cost, DelayRule, Facts, FieldBuf, Identity, IdentitySource, Limit, Match, Mode, OnLimit, OnMissing, Repeated, Stage,
 };
 use crate::telemetry::Decided;
 
@@ -223,6 +223,25 @@ async fn sweep_forgets_limits_that_are_gone_and_keys_that_are_idle() {
     let Step::Wait(waiting) = super::ask(gate, live, &headers) else { panic!("not held") };
     waiting.wait().await.unwrap().charged.keep(true);
     assert_at_rest(gate, live);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_the_next_request_exceeds_is_the_tightest() {
+    // The part of `little` that is left is smaller, but it has room for another request.
+    let units = |name, burst, cost| Limit { cost: Cost::Units(cost), ..limit(name, 1, "1h", burst, OnLimit::Reject) };
+    for names in [["dear", "little"], ["little", "dear"]] {
+        let gate = new_gate();
+        let of = |name| if name == "dear" { units(name, 9, 5) } else { units(name, 4, 1) };
+        let live = install(gate, names.map(of), CAPS);
+        let little = headers(&["little=1"]);
+        for _ in 0..2 {
+            let Step::Pass(mut pass) = ask(gate, live, &little) else { panic!("{names:?}") };
+            pass.charged.keep(true);
+        }
+        let Step::Pass(pass) = ask(gate, live, &headers(&["little=1", "dear=1"])) else { panic!("{names:?}") };
+        let standing = pass.standing.unwrap();
+        assert_eq!((standing.limit, standing.remaining), ("dear", 4), "{names:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on says so
 
-use super::{Rule, SUB_WINDOWS_MAX};
+use super::{NUMBER_MAX, Rule, SUB_WINDOWS_MAX, State};
 use crate::limit::QuotaError::{TooMany, Zero};
 use crate::limit::tests::{check, rate};
+use crate::limit::{Moved, Packed as _, Unpacker};
 
 #[test]
 fn sub_windows_are_forgotten_one_by_one() {
@@ -72,4 +73,23 @@ fn rules_that_cannot_be() {
         assert_eq!(Rule::new(rate("5/1s"), n).err(), error);
     }
     assert_eq!(Rule::new(rate("5/10ns"), 3).unwrap().period_ns(), 12);
+}
+
+#[test]
+fn packed_states_that_cannot_be() {
+    for (newest, n, is_state) in [
+        (0, 0, true),
+        (0, 1, true),
+        (0, SUB_WINDOWS_MAX, true),
+        (0, SUB_WINDOWS_MAX + 1, false),
+        (NUMBER_MAX, SUB_WINDOWS_MAX, true),
+        (NUMBER_MAX, SUB_WINDOWS_MAX + 1, false),
+        (NUMBER_MAX + 1, 1, false),
+        (u64::MAX, 1, false),
+    ] {
+        let ring = vec![0; 8 * n as usize];
+        let bytes = [&1_000_u64.to_le_bytes()[..], &newest.to_le_bytes(), &n.to_le_bytes(), &ring].concat();
+        let state = State::unpack(&mut Unpacker::new(&bytes, Moved::default()));
+        assert_eq!(state.is_some(), is_state, "{newest} {n}");
+    }
 }

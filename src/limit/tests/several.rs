@@ -3,7 +3,7 @@
 use super::{algorithm, at};
 use crate::limit::state::State;
 use crate::limit::windows::{Windows, tightest};
-use crate::limit::{Algorithm, AnyState, Decision, Quota, Retry, token_bucket};
+use crate::limit::{Algorithm, AnyState, Decision, Pace, Quota, Retry, token_bucket};
 
 fn quotas() -> [Quota; 2] {
     ["token_bucket 10/1m burst 10", "token_bucket 30/1h burst 30"].map(|text| match algorithm(text) {
@@ -60,6 +60,23 @@ fn a_charge_counts_in_no_window_that_has_ended() {
     ] {
         assert_eq!(algorithm(rule).chargeable_from(at("59s"), at("61s")), at(from), "{rule}");
     }
+}
+
+#[test]
+fn the_pace_of_each_algorithm() {
+    for (rule, units, window_s) in [
+        ("token_bucket 5/1m burst 5", 5, 60),
+        ("token_bucket 10/1s burst 3", 10, 1),
+        ("token_bucket 1/1m burst 3", 3, 180),
+        ("sliding_log 10/1m", 10, 60),
+        ("sub_window 10/1m in 6", 10, 60),
+        ("sliding_window 5/1m", 5, 75),
+        ("sliding_window 4/1m", 4, 80),
+        ("sliding_window 1/1m", 1, 120),
+    ] {
+        assert_eq!(algorithm(rule).pace(at("0s")), Some(Pace { units, window_s }), "{rule}");
+    }
+    assert_eq!(algorithm("concurrency 5").pace(at("0s")), None);
 }
 
 #[test]
