@@ -236,38 +236,12 @@ mod tests {
             (b"Bearer", None),
             (b"Bearer \t", None),
             (b"Bearers a", None),
+            (b"Bearera", None),
             (b"Bearer-x a", None),
             (b"Basic a", None),
             (b"", None),
         ] {
             assert_eq!(bearer(value), token, "{}", value.escape_ascii());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::bearer;
-
-    #[test]
-    fn tokens_of_credentials() {
-        for (value, token) in [
-            ("Bearer abc", Some("abc")),
-            ("bEARER abc", Some("abc")),
-            ("Bearer  abc ", Some("abc")),
-            ("Bearer a b", Some("a b")),
-            ("", None),
-            ("Bear", None),
-            ("Bearer", None),
-            ("Bearer ", None),
-            ("Bearer   ", None),
-            ("Bearer\tabc", None),
-            ("Bearerabc", None),
-            ("Basic abc", None),
-            ("Digest abc", None),
-            (" Bearer abc", None),
-        ] {
-            assert_eq!(bearer(value.as_bytes()), token.map(str::as_bytes), "{value:?}");
         }
     }
 }
