@@ -21,7 +21,7 @@ use crate::gate::HoldCaps;
 use crate::limit::{Algorithm, Quota, Rate};
 use crate::policy::Policy;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
-use crate::policy::path::{Fold, Rules, Slashes};
+use crate::policy::path::{EncodedSlashes, Fold, Rules, Slashes};
 use crate::proxy::Listen;
 use crate::proxy::settings::{Bounds, Fixed, MinRate, Settings, Timeouts, Underscores};
 use crate::respond::Profiles;
@@ -102,7 +102,10 @@ fn paths(server: &Table<'_>) {
     };
     // What is a path if slashes are merged is one if they are kept: no problem follows from another.
     let merges = server.switch("merge_slashes").unwrap_or(false);
-    server.context.paths.set(Rules { slashes: if merges { Slashes::Merge } else { Slashes::Keep }, fold });
+    let slashes = if merges { Slashes::Merge } else { Slashes::Keep };
+    let words = [("refuse", EncodedSlashes::Refuse), ("keep", EncodedSlashes::Keep)];
+    let encoded_slashes = server.choice("encoded_slashes", &words).unwrap_or(EncodedSlashes::Keep);
+    server.context.paths.set(Rules { slashes, encoded_slashes, fold });
 }
 
 /// Identities, plans, lists and limits. `shows_certificates` says whether clients may show any.

@@ -94,6 +94,8 @@ const OTHERS: &[Opt] = &[
         "Requests on one connection; after the last it is closed."),
     opt("server.merge_slashes", Switch, Toml("true"),
         "Several slashes in a path are one, also to the service."),
+    opt("server.encoded_slashes", OneOf(&["refuse", "keep"]), Toml("\"refuse\""),
+        "`%2F` in a path: 400, or kept as a part of its segment, also to the service."),
     opt("server.paths.ignore_case", Switch, Toml("false"),
         "Match and key paths without regard to upper and lower case; they are forwarded as they are."),
     opt("server.paths.ignore_trailing_slash", Switch, Toml("false"),

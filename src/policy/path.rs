@@ -11,6 +11,8 @@
 //! | `..` above the root | `/` | 5.2.4 clamps; nothing is above the root |
 //! | a character that a path cannot hold, raw non-ASCII | its escape, `%C3%A9` | 3.3 has no other way to write it |
 //! | `%2F`, `%5C`, a raw backslash | refused | servers disagree whether it separates segments |
+//! | `%2F`, if told to keep it | stays, a part of its segment | services such as GitLab take it for data |
+//! | `.` or `..` beside a kept `%2F`, `a%2F..` | refused | a server that decodes it would walk |
 //! | a control character, raw or escaped | refused | cuts strings and lines further down |
 //! | `%` without two hex digits | refused | it means something else to everyone |
 //! | no `/` at the front | refused, but for `*` alone | RFC 9112, 3.2.1 and 3.2.4 |
@@ -44,6 +46,8 @@ pub enum PathError {
     Control,
     /// An escaped `/`, or a backslash, raw or escaped.
     Separator,
+    /// `.` or `..` beside an escaped `/` that is kept.
+    Dots,
 }
 
 impl fmt::Display for PathError {
@@ -53,6 +57,7 @@ impl fmt::Display for PathError {
             Self::Escape => "the path has an invalid percent-escape",
             Self::Control => "the path has a control character",
             Self::Separator => "the path has an escaped slash or a backslash",
+            Self::Dots => "the path has a dot segment beside an escaped slash",
         })
     }
 }
@@ -69,11 +74,23 @@ pub enum Slashes {
     Keep,
 }
 
+/// The treatment of `%2F`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EncodedSlashes {
+    /// The path is refused.
+    #[default]
+    Refuse,
+    /// It stays, as a character of its segment: for services that do not decode it before they route.
+    Keep,
+}
+
 /// How the paths of requests are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// What becomes of several slashes in a row.
     pub slashes: Slashes,
+    /// The treatment of `%2F`.
+    pub encoded_slashes: EncodedSlashes,
     /// Which spellings are one for matching and keys.
     pub fold: Fold,
 }
@@ -83,10 +100,10 @@ impl Rules {
     ///
     /// Borrowed, after one scan, if `raw` is that way already.
     pub fn normalise(self, raw: &str) -> Result<Cow<'_, str>, PathError> {
-        if is_normal(raw.as_bytes(), self.slashes) || raw == "*" {
+        if self.is_normal(raw.as_bytes()) || raw == "*" {
             return Ok(Cow::Borrowed(raw));
         }
-        rewrite(raw, self.slashes).map(Cow::Owned)
+        self.rewrite(raw).map(Cow::Owned)
     }
 
     /// What a normalised path is matched and keyed by.
@@ -99,7 +116,95 @@ impl Rules {
         let normal = self.normalise(raw)?;
         Ok(self.fold(&normal).into_owned())
     }
+
+    fn is_normal(self, path: &[u8]) -> bool {
+        path.first() == Some(&b'/')
+            && path.iter().enumerate().all(|(at, &byte)| match class(byte) {
+                Class::Unreserved | Class::Delimiter => true,
+                Class::Slash => self.is_normal_segment_start(&path[at + 1..]),
+                Class::Percent => self.is_normal_escape(&path[at + 1..]),
+                Class::Backslash | Class::Control | Class::Foreign => false,
+            })
+    }
+
+    /// Whether no dot segment follows a slash, and no `/` that is to be merged with it.
+    fn is_normal_segment_start(self, tail: &[u8]) -> bool {
+        match tail {
+            [b'/', ..] => self.slashes == Slashes::Keep,
+            _ => !begins_with_dots(tail),
+        }
+    }
+
+    fn is_normal_escape(self, tail: &[u8]) -> bool {
+        let [high, low, ref after @ ..] = *tail else { return false };
+        let is_upper = !high.is_ascii_lowercase() && !low.is_ascii_lowercase();
+        is_upper
+            && match self.escaped(high, low) {
+                Ok(b'/') => !begins_with_dots(after),
+                Ok(byte) => is_kept_escaped(byte),
+                Err(_) => false,
+            }
+    }
+
+    /// The byte behind `%`, `high`, `low`, if a path may hold it.
+    fn escaped(self, high: u8, low: u8) -> Result<u8, PathError> {
+        let byte = hex_value(high).zip(hex_value(low)).map(|(high, low)| high << 4 | low).ok_or(PathError::Escape)?;
+        match class(byte) {
+            Class::Control => Err(PathError::Control),
+            Class::Slash if self.encoded_slashes == EncodedSlashes::Keep => Ok(byte),
+            Class::Slash | Class::Backslash => Err(PathError::Separator),
+            _ => Ok(byte),
+        }
+    }
+
+    fn rewrite(self, raw: &str) -> Result<String, PathError> {
+        let segments = raw.strip_prefix('/').ok_or(PathError::NoSlash)?.split('/');
+        let mut out = String::with_capacity(raw.len() + raw.len() / 4);
+        let mut ends_in_slash = true;
+        for segment in segments {
+            let parent_end = out.len();
+            out.push('/');
+            self.push_segment(&mut out, segment)?;
+            let depth = Depth::of(&out[parent_end + 1..], self.slashes)?;
+            ends_in_slash = depth != Depth::Down;
+            match depth {
+                Depth::Down => {}
+                Depth::Same => out.truncate(parent_end),
+                Depth::Up => {
+                    out.truncate(parent_end);
+                    out.truncate(out.rfind('/').unwrap_or(0));
+                }
+            }
+        }
+        if ends_in_slash {
+            out.push('/');
+        }
+        Ok(out)
+    }
+
+    fn push_segment(self, out: &mut String, segment: &str) -> Result<(), PathError> {
+        let mut bytes = segment.bytes();
+        while let Some(byte) = bytes.next() {
+            match class(byte) {
+                Class::Unreserved | Class::Delimiter => out.push(char::from(byte)),
+                Class::Percent => {
+                    let (high, low) = bytes.next().zip(bytes.next()).ok_or(PathError::Escape)?;
+                    match self.escaped(high, low)? {
+                        byte if is_kept_escaped(byte) => push_escape(out, byte),
+                        byte => out.push(char::from(byte)),
+                    }
+                }
+                Class::Foreign => push_escape(out, byte),
+                Class::Control => return Err(PathError::Control),
+                Class::Slash | Class::Backslash => return Err(PathError::Separator),
+            }
+        }
+        Ok(())
+    }
 }
+
+/// An escaped slash in canonical form.
+pub(super) const ENCODED_SLASH: &str = "%2F";
 
 /// [`Rules::normalise`] by the default rules.
 pub fn normalise(raw: &str) -> Result<Cow<'_, str>, PathError> {
@@ -147,42 +252,18 @@ fn class(byte: u8) -> Class {
     CLASSES[usize::from(byte)]
 }
 
-fn is_normal(path: &[u8], slashes: Slashes) -> bool {
-    path.first() == Some(&b'/')
-        && path.iter().enumerate().all(|(at, &byte)| match class(byte) {
-            Class::Unreserved | Class::Delimiter => true,
-            Class::Slash => is_normal_segment_start(&path[at + 1..], slashes),
-            Class::Percent => is_normal_escape(&path[at + 1..]),
-            Class::Backslash | Class::Control | Class::Foreign => false,
-        })
-}
-
-/// Whether no dot segment follows a slash, and no `/` that is to be merged with it.
-fn is_normal_segment_start(tail: &[u8], slashes: Slashes) -> bool {
+/// Whether `.` or `..` stands before the end of a segment, its parameters or an escaped slash.
+fn begins_with_dots(tail: &[u8]) -> bool {
     match tail {
-        [b'/', ..] => slashes == Slashes::Keep,
-        [b'.', b'.', after @ ..] | [b'.', after @ ..] => !matches!(after, [] | [b'/' | b';', ..]),
-        _ => true,
+        [b'.', b'.', after @ ..] | [b'.', after @ ..] => {
+            matches!(after, [] | [b'/' | b';', ..] | [b'%', b'2', b'F' | b'f', ..])
+        }
+        _ => false,
     }
-}
-
-fn is_normal_escape(tail: &[u8]) -> bool {
-    let [high, low, ..] = *tail else { return false };
-    !high.is_ascii_lowercase() && !low.is_ascii_lowercase() && escaped(high, low).is_ok_and(is_kept_escaped)
 }
 
 fn is_kept_escaped(byte: u8) -> bool {
     class(byte) != Class::Unreserved
-}
-
-/// The byte behind `%`, `high`, `low`, if a path may hold it.
-fn escaped(high: u8, low: u8) -> Result<u8, PathError> {
-    let byte = hex_value(high).zip(hex_value(low)).map(|(high, low)| high << 4 | low).ok_or(PathError::Escape)?;
-    match class(byte) {
-        Class::Control => Err(PathError::Control),
-        Class::Slash | Class::Backslash => Err(PathError::Separator),
-        _ => Ok(byte),
-    }
 }
 
 /// What a hexadecimal digit stands for.
@@ -195,31 +276,6 @@ pub(super) fn hex_value(digit: u8) -> Option<u8> {
     }
 }
 
-fn rewrite(raw: &str, slashes: Slashes) -> Result<String, PathError> {
-    let segments = raw.strip_prefix('/').ok_or(PathError::NoSlash)?.split('/');
-    let mut out = String::with_capacity(raw.len() + raw.len() / 4);
-    let mut ends_in_slash = true;
-    for segment in segments {
-        let parent_end = out.len();
-        out.push('/');
-        push_segment(&mut out, segment)?;
-        let depth = Depth::of(&out[parent_end + 1..], slashes);
-        ends_in_slash = depth != Depth::Down;
-        match depth {
-            Depth::Down => {}
-            Depth::Same => out.truncate(parent_end),
-            Depth::Up => {
-                out.truncate(parent_end);
-                out.truncate(out.rfind('/').unwrap_or(0));
-            }
-        }
-    }
-    if ends_in_slash {
-        out.push('/');
-    }
-    Ok(out)
-}
-
 /// Where a segment leads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Depth {
@@ -229,35 +285,24 @@ enum Depth {
 }
 
 impl Depth {
-    fn of(segment: &str, slashes: Slashes) -> Self {
-        let name = segment.split_once(';').map_or(segment, |(name, _)| name);
-        match name {
+    /// That of a segment in canonical escapes.
+    fn of(segment: &str, slashes: Slashes) -> Result<Self, PathError> {
+        if segment.contains(ENCODED_SLASH)
+            && segment.split(ENCODED_SLASH).any(|part| matches!(without_params(part), "." | ".."))
+        {
+            return Err(PathError::Dots);
+        }
+        Ok(match without_params(segment) {
             _ if segment.is_empty() && slashes == Slashes::Merge => Self::Same,
             "." => Self::Same,
             ".." => Self::Up,
             _ => Self::Down,
-        }
+        })
     }
 }
 
-fn push_segment(out: &mut String, segment: &str) -> Result<(), PathError> {
-    let mut bytes = segment.bytes();
-    while let Some(byte) = bytes.next() {
-        match class(byte) {
-            Class::Unreserved | Class::Delimiter => out.push(char::from(byte)),
-            Class::Percent => {
-                let (high, low) = bytes.next().zip(bytes.next()).ok_or(PathError::Escape)?;
-                match escaped(high, low)? {
-                    byte if is_kept_escaped(byte) => push_escape(out, byte),
-                    byte => out.push(char::from(byte)),
-                }
-            }
-            Class::Foreign => push_escape(out, byte),
-            Class::Control => return Err(PathError::Control),
-            Class::Slash | Class::Backslash => return Err(PathError::Separator),
-        }
-    }
-    Ok(())
+fn without_params(segment: &str) -> &str {
+    segment.split_once(';').map_or(segment, |(name, _)| name)
 }
 
 fn push_escape(out: &mut String, byte: u8) {
@@ -274,8 +319,14 @@ mod tests {
 
     use super::*;
 
-    const KEPT: Rules =
-        Rules { slashes: Slashes::Keep, fold: Fold { case: false, trailing_slash: false, params: false } };
+    const KEPT: Rules = Rules { slashes: Slashes::Keep, ..NONE };
+    /// By default, but with escaped slashes.
+    const ENCODED: Rules = Rules { encoded_slashes: EncodedSlashes::Keep, ..NONE };
+    const NONE: Rules = Rules {
+        slashes: Slashes::Merge,
+        encoded_slashes: EncodedSlashes::Refuse,
+        fold: Fold { case: false, trailing_slash: false, params: false },
+    };
 
     #[test]
     fn normal_paths_are_borrowed() {
@@ -352,6 +403,46 @@ mod tests {
     }
 
     #[test]
+    fn escaped_slashes_may_stay() {
+        for (raw, normal) in [
+            ("/a%2Fb", "/a%2Fb"),
+            ("/a%2fb%2F", "/a%2Fb%2F"),
+            ("/%2F%2f/%2F", "/%2F%2F/%2F"),
+            ("/a%2F/b", "/a%2F/b"),
+            ("/a%2F//b", "/a%2F/b"),
+            ("/a%2Fb/../c", "/c"),
+            ("/a/./b%2fc%3a", "/a/b%2Fc%3A"),
+            ("/a%2F.../.a%2F..b", "/a%2F.../.a%2F..b"),
+            ("/a%2F;..", "/a%2F;.."),
+            ("/a%2F..%3B", "/a%2F..%3B"),
+            ("/%252F..", "/%252F.."),
+        ] {
+            assert_eq!(ENCODED.normalise(raw).as_deref(), Ok(normal), "{raw}");
+            assert!(matches!(ENCODED.normalise(normal), Ok(Cow::Borrowed(_))), "{normal}");
+        }
+        for (raw, error) in [
+            ("/..%2Fa", PathError::Dots),
+            ("/.%2fa", PathError::Dots),
+            ("/a%2F..", PathError::Dots),
+            ("/a%2f%2e%2E/b", PathError::Dots),
+            ("/a%2F./b", PathError::Dots),
+            ("/a%2F..%2Fb", PathError::Dots),
+            ("/a%2F%2F.%2Fb", PathError::Dots),
+            ("/a%2F..;x/b", PathError::Dots),
+            ("/..;x%2Fa", PathError::Dots),
+            ("/a%2F../../b", PathError::Dots),
+            ("%2Fa", PathError::NoSlash),
+            ("/a%2F\\", PathError::Separator),
+            ("/a%5C", PathError::Separator),
+            ("/%2F%5c", PathError::Separator),
+            ("/%2F%00", PathError::Control),
+            ("/%2", PathError::Escape),
+        ] {
+            assert_eq!(ENCODED.normalise(raw), Err(error), "{raw}");
+        }
+    }
+
+    #[test]
     fn refusals() {
         for (raw, error) in [
             ("", PathError::NoSlash),
@@ -394,6 +485,7 @@ mod tests {
             Just("%2e".to_owned()),
             Just("%2E".to_owned()),
             "%[0-9a-fA-F]{2}",
+            "%2[fF]",
             "[a-c:@ {é|]",
             any::<char>().prop_map(String::from),
         ];
@@ -460,10 +552,24 @@ mod tests {
         /// The quick scan and the rewriting agree on what is normal.
         #[test]
         fn borrowed_means_unchanged(raw in path()) {
-            for slashes in [Slashes::Merge, Slashes::Keep] {
-                if let Ok(rewritten) = rewrite(&raw, slashes) {
-                    prop_assert_eq!(is_normal(raw.as_bytes(), slashes), rewritten == raw, "{}", rewritten);
+            for rules in [NONE, KEPT, ENCODED] {
+                let rewritten = rules.rewrite(&raw);
+                prop_assert_eq!(rules.is_normal(raw.as_bytes()), rewritten.as_ref() == Ok(&raw), "{:?}", rewritten);
+            }
+        }
+
+        /// A server that decodes escaped slashes finds no dot segment.
+        #[test]
+        fn kept_escaped_slashes_hide_no_dots(raw in path()) {
+            let kept = ENCODED.normalise(&raw);
+            if let Ok(kept) = &kept {
+                for part in kept.replace("%2F", "/").split('/') {
+                    let name = part.split(';').next().unwrap();
+                    prop_assert!(name != "." && name != "..", "{}", kept);
                 }
+            }
+            if let Ok(normal) = normalise(&raw) {
+                prop_assert_eq!(kept, Ok(normal));
             }
         }
 

@@ -3,7 +3,7 @@
 use std::{error, fmt};
 
 use super::notation::{self, Mark};
-use super::path::{self, Fold};
+use super::path::{self, EncodedSlashes, Fold};
 
 /// A path pattern, checked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +38,8 @@ pub enum PatternError {
     NotNormal(String),
     /// No path can be like this.
     NoPath,
+    /// It has `%2F`, and paths with it are refused.
+    EncodedSlash,
     /// It has `;` parameters, which are not looked at: this is what it would have to be.
     Params(String),
     /// A literal that would match as it stands, and is far more often meant in another notation.
@@ -52,6 +54,7 @@ impl fmt::Display for PatternError {
             Self::Braces => f.write_str("braces enclose a whole segment: `{name}` or `{*rest}`"),
             Self::NotNormal(normal) => write!(f, "paths are normalised before they are matched; write `{normal}`"),
             Self::NoPath => f.write_str("no path can match this"),
+            Self::EncodedSlash => f.write_str("`server.encoded_slashes` refuses paths with `%2F`"),
             Self::Params(without) => write!(f, "`server.paths` ignores `;` parameters; write `{without}`"),
             Self::Foreign(mark) => {
                 let mark = mark.char();
@@ -85,19 +88,22 @@ impl PathPattern {
             segments.push(segment);
         }
         let literal = text.replace(['{', '}', '*'], "_");
-        match path::normalise(&literal) {
+        match (path::Rules { encoded_slashes: EncodedSlashes::Keep, ..Default::default() }).normalise(&literal) {
             Ok(normal) if *normal == literal => Ok(Self { text: text.into(), segments }),
             Ok(normal) if literal == text => Err(PatternError::NotNormal(normal.into_owned())),
             _ => Err(PatternError::NoPath),
         }
     }
 
-    /// The same for paths that are folded by `rules`.
+    /// The pattern for paths that are read and folded by `rules`.
     ///
     /// # Errors
-    /// It has parameters, which no folded path has.
+    /// It has what no such path has: parameters or an escaped slash.
     pub fn folded(self, rules: path::Rules) -> Result<Self, PatternError> {
         let Fold { trailing_slash, params, .. } = rules.fold;
+        if rules.encoded_slashes == EncodedSlashes::Refuse && self.text.contains(path::ENCODED_SLASH) {
+            return Err(PatternError::EncodedSlash);
+        }
         if params && self.text.contains(';') {
             let without = rules.fold(&self.text.replace(['{', '}'], "")).into_owned();
             return Err(PatternError::Params(without));
@@ -268,7 +274,8 @@ mod tests {
             ("/%61", not_normal("/a")),
             ("/%3a", not_normal("/%3A")),
             ("/a?b", not_normal("/a%3Fb")),
-            ("/a%2Fb", PatternError::NoPath),
+            ("/a%2fb", not_normal("/a%2Fb")),
+            ("/a%2F..", PatternError::NoPath),
             ("/a\\b", PatternError::NoPath),
             ("/%zz", PatternError::NoPath),
             ("/{a}//b", PatternError::NoPath),
@@ -338,6 +345,7 @@ mod tests {
             ..Default::default()
         };
         let (none, case, slash) = (fold(false, false, false), fold(true, false, false), fold(false, true, false));
+        let encoded = path::Rules { encoded_slashes: EncodedSlashes::Keep, ..none };
         for (rules, pattern, raw, matches) in [
             (none, "/items:get", "/items%3aget", true),
             (none, "/a%2Ab", "/a*b", true),
@@ -356,6 +364,10 @@ mod tests {
             (slash, "/users/{*rest}", "/users/7/", true),
             (slash, "/{*rest}", "/", true),
             (none, "/users/{*rest}", "/users", false),
+            (encoded, "/a%2Fb", "/a%2fb", true),
+            (encoded, "/a%2Fb", "/a/b", false),
+            (encoded, "/a/{*rest}", "/a%2Fb", false),
+            (encoded, "/{name}/c", "/a%2Fb/c", true),
             (fold(false, false, true), "/a/b", "/a;x=1/b;y", true),
             (fold(true, true, true), "/a/b", "/;z/A;x=1//B/;y", true),
         ] {
@@ -365,6 +377,7 @@ mod tests {
         }
         let with_params = PathPattern::parse("/a;x=1/b").unwrap().folded(fold(false, false, true));
         assert_eq!(with_params, Err(PatternError::Params("/a/b".to_owned())));
+        assert_eq!(PathPattern::parse("/a%2Fb").unwrap().folded(none), Err(PatternError::EncodedSlash));
     }
 
     proptest! {
@@ -372,7 +385,8 @@ mod tests {
         #[test]
         fn a_literal_pattern_is_a_normal_path(text in "/[a-c./%26;* é]{0,12}") {
             if let Ok(pattern) = PathPattern::parse(&text) {
-                prop_assert_eq!(&*path::normalise(pattern.as_str()).unwrap(), &*text);
+                let rules = path::Rules { encoded_slashes: EncodedSlashes::Keep, ..Default::default() };
+                prop_assert_eq!(&*rules.normalise(pattern.as_str()).unwrap(), &*text);
             }
         }
 

@@ -1,7 +1,7 @@
 //! Paths that a service takes for the same are one path to limits, lists, routes and keys, and reach it as sent.
 
 use crate::routes::{route, upstream};
-use crate::support::{Client, H2Service, Upstream, Weir, over_h2};
+use crate::support::{Client, H2Service, NEVER, Upstream, Weir, over_h2};
 
 const EXPRESS: &str = "paths = { ignore_case = true, ignore_trailing_slash = true, ignore_params = true }";
 
@@ -123,4 +123,50 @@ fn raw_bytes_are_escaped_where_routes_rewrite() {
     let weir = Weir::start_as(&Weir::text(&format!("{}{routes}", upstream("api", &[&api], ""))));
     assert_eq!(get(&weir, "/café/é?q=\"é\""), 200);
     assert_eq!(api.targets(), ["/v1/%C3%A9?q=%22%C3%A9%22"]);
+}
+
+#[test]
+fn escaped_slashes_are_kept_for_services_that_want_them() {
+    let access = "[access]\ndeny.path = [\"/admin/{*rest}\", \"/api/secret%2Fa\"]\n\
+        [[limit]]\nname = \"project\"\nkey = [\"path\"]\nrate = \"2/h\"\nmatch = { path = \"/projects/{id}\" }\n";
+    let service = Upstream::start();
+    let weir = Weir::start_with(&service, "encoded_slashes = \"keep\"", access);
+    let rows = [
+        ("/projects/group%2fproject?a=%2f", 200),
+        ("/projects/group%2Fproject", 200),
+        ("/projects/%67roup%2Fproject", 429),
+        ("/projects/group/project", 200),
+        ("/projects/group%2Fother", 200),
+        ("/api/secret%2fa", 403),
+        ("/api/secret/a", 200),
+        // Opaque: only a service that decodes it takes this for a path below `/admin/`.
+        ("/admin%2Fkeys", 200),
+        ("/admin/keys%2Fa", 403),
+        ("/a%2F..", 400),
+        ("/a%2f%2e%2e%2fb", 400),
+        ("/..%2fa", 400),
+        ("/a%5Cb", 400),
+        ("/a\\b", 400),
+    ];
+    for (path, status) in rows {
+        assert_eq!(get(&weir, path), status, "{path}");
+    }
+    let forwarded = [
+        "/projects/group%2Fproject?a=%2f",
+        "/projects/group%2Fproject",
+        "/projects/group/project",
+        "/projects/group%2Fother",
+        "/api/secret/a",
+        "/admin%2Fkeys",
+    ];
+    assert_eq!(service.targets(), forwarded);
+    over_h2(weir.address(), async |mut h2, _| {
+        for (path, status) in [("/projects/group%2fproject", 429), ("/b%2fc", 200), ("/a%2f..", 400), ("/a%5c", 400)] {
+            assert_eq!(h2.get(path).await.unwrap().status, status, "{path}");
+        }
+    });
+    assert_eq!(service.targets().last().unwrap(), "/b%2Fc");
+
+    let plain = Weir::start(&service, NEVER);
+    assert_eq!(get(&plain, "/projects/group%2Fproject"), 400);
 }

@@ -284,6 +284,15 @@ fn a_path_has_the_slashes_that_requests_have() {
 }
 
 #[test]
+fn a_path_has_escaped_slashes_if_they_are_kept() {
+    let set = "[per-path]\n'/p%2Fa' = '5/min'\n'/p%2fa' = '5/min'\n'/p%2F..' = '5/min'\n";
+    for (server, left_out_count) in [("", 3), ("encoded_slashes = 'refuse'\n", 3), ("encoded_slashes = 'keep'\n", 2)] {
+        let place = Place::new(&format!("[admin]\noverrides = 'set.toml'\n[server]\n{server}"), set);
+        assert_eq!(place.load().unwrap().run_time.left_out_count, left_out_count, "{server}");
+    }
+}
+
+#[test]
 fn a_path_is_written_as_it_is_matched() {
     let set = "[per-path]\n'/P' = '5/min'\n'/p' = '5/min'\n'/p/' = '6/min'\n'/p;a' = '7/min'\n'/p%3Aa' = '7/min'\n";
     for (paths, left_out_count) in [

@@ -1,9 +1,15 @@
 //! The one normaliser: what it lets through is normal, and stays what it is.
 
-use weir::policy::path::{Fold, Rules, Slashes, normalise};
+use weir::policy::path::{EncodedSlashes, Fold, Rules, Slashes, normalise};
 
-const KEPT: Rules = Rules { slashes: Slashes::Keep, fold: Fold { case: false, trailing_slash: false, params: false } };
-const FOLDED: Rules = Rules { slashes: Slashes::Merge, fold: Fold { case: true, trailing_slash: true, params: true } };
+const NONE: Rules = Rules {
+    slashes: Slashes::Merge,
+    encoded_slashes: EncodedSlashes::Refuse,
+    fold: Fold { case: false, trailing_slash: false, params: false },
+};
+const KEPT: Rules = Rules { slashes: Slashes::Keep, ..NONE };
+const ENCODED: Rules = Rules { encoded_slashes: EncodedSlashes::Keep, ..NONE };
+const FOLDED: Rules = Rules { fold: Fold { case: true, trailing_slash: true, params: true }, ..NONE };
 
 pub fn run(bytes: &[u8]) {
     let Ok(raw) = std::str::from_utf8(bytes) else { return };
@@ -13,7 +19,17 @@ pub fn run(bytes: &[u8]) {
         assert_eq!(KEPT.normalise(&kept).as_ref(), Ok(&kept), "of {raw:?}");
         assert!(kept.split('/').all(|segment| segment != "." && segment != ".."), "{kept:?} of {raw:?}");
     }
+    let encoded = ENCODED.normalise(raw);
+    if let Ok(encoded) = &encoded {
+        assert_eq!(ENCODED.normalise(encoded).as_ref(), Ok(encoded), "of {raw:?}");
+        let decoded = encoded.replace("%2F", "/");
+        for segment in decoded.split('/') {
+            let name = segment.split(';').next().unwrap_or_default();
+            assert!(name != "." && name != "..", "{encoded:?} of {raw:?}");
+        }
+    }
     let Ok(path) = normalise(raw) else { return };
+    assert_eq!(encoded.as_deref(), Ok(&*path), "of {raw:?}");
     assert_eq!(normalise(&path).expect("normal").as_ref(), path.as_ref(), "of {raw:?}");
     assert!(path.starts_with('/') || *path == *"*", "{path:?} of {raw:?}");
     for segment in path.split('/') {
