@@ -253,7 +253,7 @@ const OTHERS: &[Opt] = &[
     opt("headers.profiles", List("`x-ratelimit`, `ietf` or `wildberries`"), Toml("[\"x-ratelimit\"]"),
         "Which limit headers clients get."),
     opt("headers.free_preflights", Kind::RateOrFalse, Toml("\"50/s\""),
-        "CORS preflights of each client address that are charged by no limit but those of the arrival stage."),
+        "Rate of free CORS preflights of each client address. Few limits charge these, and they need no plan and no token."),
 
     opt("hold.max_waiting", Count(1, 10_000_000), Toml("10000"),
         "Requests held or delayed at once, over all limits."),

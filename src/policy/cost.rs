@@ -68,6 +68,12 @@ impl Cost {
         }
     }
 
+    /// Whether a line that names OPTIONS is for the request's path.
+    pub(super) fn names_options(&self, facts: &Facts<'_>) -> bool {
+        let names = |line: &CostLine| line.methods.contains(&Method::OPTIONS) && line.has_path(facts);
+        matches!(self, Self::Table { lines, .. } if lines.iter().any(names))
+    }
+
     fn look_up(&self, facts: &Facts<'_>) -> u64 {
         match self {
             Self::Units(units) => *units,

@@ -45,10 +45,45 @@ impl Facts<'_> {
         self.path.len() + self.query.map_or(0, str::len) + headers
     }
 
-    /// Whether this is a CORS preflight (Fetch standard, section 4.8).
+    /// Whether the head is that of a CORS preflight, which has neither credentials nor a body (Fetch standard, section
+    /// 4.8).
     pub fn is_cors_preflight(&self) -> bool {
         *self.method == Method::OPTIONS
-            && self.headers.contains("origin")
-            && self.headers.contains("access-control-request-method")
+            && ["origin", "access-control-request-method"].iter().all(|name| self.headers.contains(name))
+            && !["authorization", "cookie", "transfer-encoding"].iter().any(|name| self.headers.contains(name))
+            && self.headers.all("content-length").all(|length| length.iter().all(|digit| *digit == b'0'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::FieldBuf;
+    use super::*;
+
+    #[test]
+    fn a_preflight_has_no_credentials_and_no_body() {
+        let asks = [("origin", "https://a"), ("access-control-request-method", "PUT")];
+        for (method, more, is_preflight) in [
+            (Method::OPTIONS, &[][..], true),
+            (Method::OPTIONS, &[("content-length", "0"), ("access-control-request-headers", "authorization")], true),
+            (Method::GET, &[], false),
+            (Method::OPTIONS, &[("authorization", "Bearer a")], false),
+            (Method::OPTIONS, &[("cookie", "a=b")], false),
+            (Method::OPTIONS, &[("content-length", "10")], false),
+            (Method::OPTIONS, &[("transfer-encoding", "chunked")], false),
+        ] {
+            let headers: FieldBuf = asks.iter().chain(more).copied().collect();
+            let facts = Facts {
+                method: &method,
+                host: "a",
+                path: "/",
+                query: None,
+                headers: headers.fields(),
+                client_ip: [192, 0, 2, 1].into(),
+                is_free_preflight: false,
+                certificate: None,
+            };
+            assert_eq!(facts.is_cors_preflight(), is_preflight, "{method} {more:?}");
+        }
     }
 }

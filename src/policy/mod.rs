@@ -31,7 +31,7 @@ pub mod upgrades;
 
 use std::sync::Arc;
 
-use http::HeaderName;
+use http::{HeaderName, Method};
 use ipnet::IpNet;
 
 pub use allowed::{Allowed, Variant};
@@ -69,7 +69,7 @@ pub struct Policy {
     pub identities: Vec<Identity>,
     /// Whose address counts as the client's.
     pub client_ip: ClientIpRules,
-    /// How many CORS preflights of a client address no limit of the identified stage charges; `None` if all are charged.
+    /// How many CORS preflights of a client address are free of most limits; `None` if none is.
     pub free_preflights: Option<Algorithm>,
     /// How paths are read.
     pub paths: path::Rules,
@@ -336,15 +336,33 @@ impl Policy {
     /// Calls `each` with every limit of `stage` that applies to the request, in no particular order.
     #[inline]
     pub fn for_each_applied<'p>(&'p self, stage: Stage, facts: &Facts<'_>, mut each: impl FnMut(Applied<'p>)) {
-        if stage == Stage::Identified && facts.is_free_preflight {
-            return;
-        }
         self.matchers[stage as usize].for_each_path_match(facts.path, |index, route| {
             let (limit, foreknown) = (&self.limits[index], &self.foreknown[index]);
+            if facts.is_free_preflight && self.frees(limit, facts) {
+                return;
+            }
             if foreknown.path_only || limit.applies_beyond_path(facts) {
                 each(Applied { index, limit, foreknown, route });
             }
         });
+    }
+
+    /// Whether `limit` does not apply to a free CORS preflight. Limits of the arrival stage and limits that name OPTIONS
+    /// apply. Concurrency limits apply too, unless they would answer 401: a preflight has no credentials.
+    #[cold]
+    fn frees(&self, limit: &Limit, preflight: &Facts<'_>) -> bool {
+        let names_options = || limit.matches.methods.contains(&Method::OPTIONS) || limit.cost.names_options(preflight);
+        let is_held = || matches!(limit.allowed.usual, Algorithm::Concurrency(_)) && !self.rejects_anonymous(limit);
+        limit.stage == Stage::Identified && !names_options() && !is_held()
+    }
+
+    /// Whether `limit` needs an identity without which requests are rejected.
+    fn rejects_anonymous(&self, limit: &Limit) -> bool {
+        let rejects =
+            |index: &usize| self.identities.get(*index).is_some_and(|one| one.on_missing == OnMissing::Reject);
+        let by_plan = matches!(&self.plans, Some(PlanSource::Claim(index)) if rejects(index));
+        limit.key.iter().any(|part| matches!(part, KeyPart::Identity(index) if rejects(index)))
+            || by_plan && !limit.allowed.plans.is_empty()
     }
 }
 

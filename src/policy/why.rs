@@ -6,7 +6,7 @@ use http::HeaderName;
 use ipnet::IpNet;
 
 use super::matcher::has_header;
-use super::{Applied, Facts, Limit, Mode, Policy, Stage};
+use super::{Applied, Facts, Limit, Mode, Policy};
 
 /// One reason why a limit does not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Policy {
                 route = Some(pattern);
             }
         });
-        let is_free = limit.stage == Stage::Identified && facts.is_free_preflight;
+        let is_free = facts.is_free_preflight && self.frees(limit, facts);
         let mut why = Vec::new();
         why.extend(is_free.then_some(Mismatch::Preflight));
         why.extend(route.is_none().then_some(Mismatch::Path));
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::policy::client_ip::{AddressHeader, ClientIpRules};
     use crate::policy::matcher::tests::limit;
-    use crate::policy::{FieldBuf, HeaderTest, HostPattern, Match};
+    use crate::policy::{FieldBuf, HeaderTest, HostPattern, Match, Stage};
 
     fn limits() -> Vec<Limit> {
         let matches = || limit("l", &["/a/{x}"]).matches;
@@ -101,6 +101,7 @@ mod tests {
             Limit { stage: Stage::Arrival, ..limit("arrival", &[]) },
             Limit { except: vec!["192.0.2.0/24".parse().unwrap()], ..limit("except", &["/a"]) },
             with(Match { methods: vec![Method::GET], ..matches() }),
+            with(Match { methods: vec![Method::OPTIONS], ..matches() }),
             with(Match { hosts: vec![HostPattern::Exact("h".into())], ..matches() }),
             with(Match { headers: header(HeaderTest::Present), ..Match::default() }),
             with(Match { headers: header(HeaderTest::Is(HeaderValue::from_static("1"))), ..matches() }),
@@ -141,6 +142,7 @@ mod tests {
         its mode is off
         arrival applies
         match.path has no pattern for this path; except.ip has the client in 192.0.2.0/24
+        match.path has no pattern for this path; match.method does not have this method
         match.path has no pattern for this path; match.method does not have this method
         match.path has no pattern for this path; match.host does not have this host
         match.header: x-a is not as it must be

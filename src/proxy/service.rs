@@ -136,7 +136,9 @@ impl<'v> Life<'v> {
             certificate: self.peer.certificate.as_deref(),
         };
         let gate = &self.worker.shared.gate;
-        facts.is_free_preflight = gate.frees_preflight(policy, &facts, gate.clock().at(self.began));
+        // Over HTTP/2 a body may come without a field that says so.
+        facts.is_free_preflight =
+            request.is_bodyless() && gate.frees_preflight(policy, &facts, gate.clock().at(self.began));
         tally.identified(facts.client_ip, facts.host, &path);
         let way = self.both_stages(&facts, request, asked.is_grpc, wire, tally, passed).await?;
         let Way { upstream, rewrite, upgrades, max_body } = way;

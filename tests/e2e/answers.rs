@@ -254,6 +254,14 @@ fn browsers_ask_for_free_and_may_read_the_answers() {
     assert_eq!(client.get("/").header("access-control-expose-headers"), None);
     // An OPTIONS that is no preflight is a request like any other.
     assert_eq!(client.send("OPTIONS / HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\n\r\n").answer().status, 429);
+    // So is one with credentials or a body.
+    let head = preflight.trim_end();
+    for more in ["Cookie: a=b\r\n\r\n", "Authorization: Basic YTpi\r\n\r\n", "Content-Length: 1\r\n\r\na"] {
+        assert_eq!(client.send(format!("{head}\r\n{more}")).answer().status, 429, "{more}");
+    }
+    let options = limit("l", "1/h", "match.method = [\"OPTIONS\"]");
+    let (_upstream, _weir, mut client) = start(&options);
+    assert_eq!([client.send(preflight).answer().status, client.send(preflight).answer().status], [200, 429]);
 
     // Beyond the rate that is free, a preflight is one too.
     let rate = "[headers]\nfree_preflights = \"2/h\"\n";

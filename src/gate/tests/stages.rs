@@ -6,12 +6,14 @@ use http::Method;
 
 use super::{CAPS, MS_NS, ask, assert_at_rest, facts, headers, hold, install, limit, new_gate, policy};
 use crate::gate::{Cause, Gate, Live, Question, Step, Unkeyed, Why};
+use crate::limit::concurrency;
 use crate::limit::slow_down::SlowDown;
 use crate::limit::{Algorithm, Quota, Rate, Retry};
 use crate::policy::Policy;
 use crate::policy::key::KeyPart;
 use crate::policy::{
-    Cost, DelayRule, Facts, FieldBuf, Identity, IdentitySource, Limit, Match, Mode, OnLimit, OnMissing, Repeated, Stage,
+    Allowed, Cost, CostLine, DelayRule, Facts, FieldBuf, Identity, IdentitySource, Limit, Match, Mode, OnLimit,
+    OnMissing, Repeated, Stage,
 };
 use crate::telemetry::Decided;
 
@@ -270,6 +272,39 @@ async fn a_part_that_is_there_several_times_is_refused_before_anything_is_charge
     let once = headers(&["x-a=1"]);
     assert_eq!(passes(gate, &live, Stage::Identified, &facts(&once)), Ok(true));
     assert_eq!(passes(gate, &live, Stage::Identified, &facts(&once)), Ok(false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrency_limits_and_limits_that_name_options_apply_to_free_preflights() {
+    let concurrent = |name, key| Limit {
+        allowed: Allowed::to_all(Algorithm::Concurrency(concurrency::Rule::new(1).unwrap())),
+        ..everywhere(name, Stage::Identified, key)
+    };
+    let with_line = |methods| {
+        let line = CostLine { paths: Vec::new(), methods, units: 1 };
+        Limit {
+            cost: Cost::Table { lines: vec![line], default: 1 },
+            ..everywhere("l", Stage::Identified, vec![KeyPart::Ip])
+        }
+    };
+    let with_method = |methods| Limit {
+        matches: Match { methods, ..Match::default() },
+        ..everywhere("l", Stage::Identified, vec![KeyPart::Ip])
+    };
+    let fields = headers(&["origin=https://example.com", "access-control-request-method=PUT"]);
+    let preflight = Facts { method: &Method::OPTIONS, is_free_preflight: true, ..facts(&fields) };
+    for (limit, on_missing, applies) in [
+        (with_method(vec![Method::OPTIONS, Method::GET]), OnMissing::Reject, true),
+        (with_method(Vec::new()), OnMissing::Reject, false),
+        (with_line(vec![Method::OPTIONS]), OnMissing::Reject, true),
+        (with_line(Vec::new()), OnMissing::Reject, false),
+        (concurrent("l", vec![KeyPart::Ip]), OnMissing::Reject, true),
+        (concurrent("l", vec![KeyPart::Identity(0)]), OnMissing::Ip, true),
+        (concurrent("l", vec![KeyPart::Identity(0)]), OnMissing::Reject, false),
+    ] {
+        let policy = policy(vec![limit], vec![identity("id", on_missing)]);
+        assert_eq!(policy.applies(0, &preflight).is_ok(), applies, "{:?}", policy.limits());
+    }
 }
 
 #[tokio::test(start_paused = true)]
