@@ -36,8 +36,8 @@ struct Client {
     in_hand: AtomicUsize,
     /// Requests that wait until fewer are in hand.
     waiting: AtomicUsize,
-    /// Told when a request has ended while others wait.
-    ended: Notify,
+    /// Notified when waiting requests may have room.
+    room: Arc<Notify>,
 }
 
 /// One connection of a client, counted until it is dropped.
@@ -106,7 +106,7 @@ impl Entered {
     /// Lets the request that has waited longest look again.
     pub(super) fn wake(&self) {
         if self.has_waiters() {
-            self.client.ended.notify_one();
+            self.client.room.notify_one();
         }
     }
 
@@ -132,9 +132,14 @@ impl Drop for Entered {
 }
 
 impl Waiting<'_> {
+    /// Notified when it is worth another look.
+    pub(super) fn bell(&self) -> &Arc<Notify> {
+        &self.0.room
+    }
+
     /// Waits until it is worth another look; an end since the last one counts.
     pub(super) async fn woken(&self) {
-        self.0.ended.notified().await;
+        self.0.room.notified().await;
     }
 }
 
@@ -142,7 +147,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         // What woke this one may do for the next.
         if self.0.waiting.fetch_sub(1, Ordering::SeqCst) > 1 {
-            self.0.ended.notify_one();
+            self.0.room.notify_one();
         }
     }
 }

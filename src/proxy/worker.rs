@@ -213,6 +213,7 @@ async fn sweep(worker: Rc<Worker>, bell: WorkerBell) {
             _ = ticks.tick() => {
                 let (view, metrics) = (worker.views.view(), &worker.shared.metrics);
                 view.upstreams.iter().for_each(|upstream| upstream.sweep());
+                worker.shared.ceiling.sweep();
                 let most = view.current.settings.bounds.max_untaken_bytes / worker.shared.ceiling.workers();
                 let ended = worker.untaken.sweep(most);
                 if ended > 0 {

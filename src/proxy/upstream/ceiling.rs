@@ -5,6 +5,7 @@
 //! may have `free² / most`. Then one greedy client leaves more than half of them to others, and n clients, also if they
 //! come one after another and none of their requests ends, leave about one of n + 1. Not here: the bound of each endpoint.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,26 @@ pub struct Ceiling {
     short: Mutex<Vec<Arc<Notify>>>,
     /// How many those are, to be read without the lock; `SeqCst` as in the queue.
     short_count: AtomicUsize,
+    /// Requests that wait until their clients may have more.
+    beside: Mutex<Waiters>,
+    /// How many those are, as `short_count`.
+    beside_count: AtomicUsize,
+}
+
+/// Bells of waiting requests by ticket, rung one after another.
+#[derive(Debug, Default)]
+struct Waiters {
+    bells: BTreeMap<u64, Arc<Notify>>,
+    issued: u64,
+    /// The ticket of the bell that was rung last.
+    rung: u64,
+}
+
+/// A request that waits until its client may have more, while this is kept.
+#[derive(Debug)]
+pub(super) struct Beside<'c> {
+    ceiling: &'c Ceiling,
+    ticket: u64,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +85,8 @@ impl Ceiling {
             workers: AtomicUsize::new(0),
             short: Mutex::default(),
             short_count: AtomicUsize::new(0),
+            beside: Mutex::default(),
+            beside_count: AtomicUsize::new(0),
         }
     }
 
@@ -84,6 +107,26 @@ impl Ceiling {
         if self.is_short() {
             self.short().iter().for_each(|front| front.notify_one());
         }
+        self.wake_beside();
+    }
+
+    /// There is more room: wakes one of the requests that wait for it beside other clients, each in turn. One that has
+    /// no room yet does not pass this on, so that an end costs one wake-up; [`Ceiling::sweep`] wakes the rest.
+    fn wake_beside(&self) {
+        if self.beside_count.load(Ordering::SeqCst) > 0 {
+            self.beside().ring_next();
+        }
+    }
+
+    /// Wakes all requests that wait for room beside other clients; to be called every now and then.
+    pub(in super::super) fn sweep(&self) {
+        if self.beside_count.load(Ordering::SeqCst) > 0 {
+            self.beside().bells.values().for_each(|bell| bell.notify_one());
+        }
+    }
+
+    fn beside(&self) -> MutexGuard<'_, Waiters> {
+        self.beside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether no connection may be opened now.
@@ -109,8 +152,8 @@ impl Ceiling {
     fn has_room(&self, in_hand: usize) -> bool {
         // In this order: the first two cost next to nothing.
         in_hand == 0
-            || self.is_share(in_hand, self.open.load(Ordering::Relaxed))
-            || self.is_share(in_hand, self.in_hand.iter().map(|count| count.0.load(Ordering::Relaxed)).sum())
+            || self.is_share(in_hand, self.open.load(Ordering::SeqCst))
+            || self.is_share(in_hand, self.in_hand.iter().map(|count| count.0.load(Ordering::SeqCst)).sum())
     }
 
     /// Whether that leaves room for one more of the client's, where so many connections are in use.
@@ -152,11 +195,45 @@ impl InHand {
 impl Drop for InHand {
     fn drop(&mut self) {
         if let Some(hands) = &self.hands {
-            hands.count().fetch_sub(1, Ordering::Relaxed);
+            // `SeqCst`: a request that begins to wait sees this end, or is woken below.
+            hands.count().fetch_sub(1, Ordering::SeqCst);
         }
         if let Some(client) = &self.client {
             client.end();
         }
+        if let Some(hands) = &self.hands {
+            hands.ceiling.wake_beside();
+        }
+    }
+}
+
+impl Waiters {
+    fn ring_next(&mut self) {
+        let next = self.bells.range(self.rung + 1..).next().or_else(|| self.bells.first_key_value());
+        if let Some((ticket, bell)) = next {
+            bell.notify_one();
+            self.rung = *ticket;
+        }
+    }
+}
+
+impl<'c> Beside<'c> {
+    /// One that is notified by `bell`. To look for room after this.
+    pub(super) fn new(ceiling: &'c Ceiling, bell: &Arc<Notify>) -> Self {
+        let mut waiters = ceiling.beside();
+        waiters.issued += 1;
+        let ticket = waiters.issued;
+        waiters.bells.insert(ticket, Arc::clone(bell));
+        ceiling.beside_count.store(waiters.bells.len(), Ordering::SeqCst);
+        Self { ceiling, ticket }
+    }
+}
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        let mut waiters = self.ceiling.beside();
+        waiters.bells.remove(&self.ticket);
+        self.ceiling.beside_count.store(waiters.bells.len(), Ordering::SeqCst);
     }
 }
 
@@ -181,7 +258,11 @@ impl Drop for Short<'_> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::super::clients::Clients;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::super::super::clients::{Clients, Waiting};
     use super::*;
 
     /// Connections that are left when so many clients have all that they can get; they ask in turn, or one after another.
@@ -223,6 +304,44 @@ mod tests {
         ] {
             assert_eq!(left(most, clients, in_turn), expected, "{most} {clients} {in_turn}");
         }
+    }
+
+    /// Whether `waiting` has been notified.
+    fn is_woken(waiting: &Waiting<'_>) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        pin!(waiting.woken()).poll(&mut cx).is_ready()
+    }
+
+    #[test]
+    fn requests_of_other_clients_that_end_wake_waiting_ones_in_turn() {
+        let ceiling = Arc::new(Ceiling::new(100, 1));
+        let hands = Hands::new(&ceiling);
+        let known = Arc::<Clients>::default();
+        let [a, b] = [1, 2].map(|n| Rc::new(known.enter([10, 0, 0, n].into(), 1, 9).unwrap()));
+        let begin = |client| InHand::new(client, &hands, false);
+        let _held = [&a, &b].map(|client| begin(Some(client)).unwrap());
+        let mut others: Vec<_> = (0..95).map(|_| begin(None).unwrap()).collect();
+        (0..97).for_each(|_| assert!(ceiling.open()));
+        assert!(begin(Some(&a)).is_none());
+
+        let [first, second] = [&a, &b].map(|client| client.wait().unwrap());
+        let beside = [&first, &second].map(|waiting| Beside::new(&ceiling, waiting.bell()));
+        let woken = || [&first, &second].map(is_woken);
+        assert_eq!(woken(), [false, false]);
+        others.pop();
+        assert_eq!(woken(), [true, false]);
+        others.pop();
+        assert_eq!(woken(), [false, true]);
+        ceiling.close();
+        assert_eq!(woken(), [true, false]);
+        ceiling.sweep();
+        assert_eq!(woken(), [true, true]);
+        others.clear();
+        assert_eq!(woken(), [true, true]);
+        let _begun = begin(Some(&a)).unwrap();
+        drop(beside);
+        ceiling.close();
+        assert_eq!((woken(), ceiling.beside().bells.len()), ([false, false], 0));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use tokio::time::timeout_at;
 
 use super::super::clients::Entered;
 use super::super::settings::Cap;
-use super::ceiling::InHand;
+use super::ceiling::{Beside, InHand};
 use super::connection::ConnectError;
 use super::endpoints::Endpoints;
 use super::lease::{Lease, Wanted};
@@ -111,6 +111,8 @@ impl Endpoints {
         }
         let client = wanted.client.as_ref();
         let Some(place) = client.and_then(|client| client.wait()) else { return Err(ConnectError::TooMany) };
+        // Requests of other clients make room too.
+        let _beside = (!self.is_shared()).then(|| Beside::new(&self.queue().ceiling, place.bell()));
         let until = time::instant_now() + self.cap().queue_timeout;
         loop {
             if let Some(in_hand) = self.begin_next(client) {
