@@ -218,15 +218,18 @@ proptest! {
     ) {
         let (state, end) = after(&rule, &trace, true);
         let now = end.saturating_add_ns(later_ns);
-        let as_of = now.saturating_sub_ns(back_ns).max(end);
+        // As the gate dates back: never into a window that has ended.
+        let as_of = rule.chargeable_from(now.saturating_sub_ns(back_ns), now).max(end);
         let mut looked = state.clone();
         looked.adopt(&rule, now);
         looked.peek(&rule, cost, now);
         prop_assert_eq!(looked.peek(&rule, cost, as_of), state.peek(&rule, cost, as_of));
-        // Nor does a charge let more pass before it.
+        // Nor does a charge let more pass before it: no more than before the charge, or than after it if it began a window,
+        // which all later charges fall into.
         if looked.admit(&rule, cost, now).is_admitted() {
             let dated_back = looked.peek(&rule, cost, as_of);
-            prop_assert!(dated_back.remaining <= state.peek(&rule, 0, as_of).remaining);
+            let remaining = [state.peek(&rule, 0, as_of), looked.peek(&rule, 0, now)].map(|decision| decision.remaining);
+            prop_assert!(Some(dated_back.remaining) <= remaining.into_iter().max());
             if let Some(Retry::AfterNs(ns)) = dated_back.denied {
                 prop_assert!(looked.peek(&rule, cost, as_of.saturating_add_ns(ns)).is_admitted());
             }
