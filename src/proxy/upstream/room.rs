@@ -63,6 +63,12 @@ impl Endpoints {
         slot.map(|slot| Room::New(index, slot))
     }
 
+    /// Whether a request without room has to wait for the ceiling, or had to: another upstream may have freed a
+    /// connection since it looked, and woke nobody.
+    fn is_short(&self, wanted: &Wanted, tried: &[usize]) -> bool {
+        self.queue().ceiling.is_full() || self.choose_among(wanted.affinity, tried).is_some()
+    }
+
     /// Waits for its turn and for room, up to the bounds of the queue.
     pub(super) async fn wait(&self, wanted: &Wanted, tried: &[usize]) -> Result<Room, ConnectError> {
         let (cap, queue) = (self.cap(), self.queue());
@@ -77,7 +83,7 @@ impl Endpoints {
                 if let Some(room) = self.room(wanted, tried) {
                     return Ok(room);
                 }
-                if short.is_none() && queue.ceiling.is_full() {
+                if short.is_none() && self.is_short(wanted, tried) {
                     short = Some(place.ask_all());
                     continue;
                 }
