@@ -288,17 +288,17 @@ impl Policy {
         Self { limits, foreknown, matchers, identities, client_ip, free_preflights, paths, access, plans }
     }
 
-    /// The same with so many preflights that are free.
+    /// Sets the rate per client address up to which CORS preflights are free; `None` charges all of them.
     pub fn with_free_preflights(self, free_preflights: Option<Algorithm>) -> Self {
         Self { free_preflights, ..self }
     }
 
-    /// The same with paths read by `paths`.
+    /// Sets the rules by which paths are read.
     pub fn with_paths(self, paths: path::Rules) -> Self {
         Self { paths, ..self }
     }
 
-    /// The same with rules about who may ask at all, and with plans.
+    /// Sets the access lists and the source of plans.
     pub fn with_access(self, access: Option<Access>, plans: Option<PlanSource>) -> Self {
         Self { access: access.map(Box::new), plans, ..self }
     }

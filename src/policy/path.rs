@@ -24,7 +24,7 @@
 //!
 //! [`escaped_query`] escapes the query and changes nothing else in it.
 //!
-//! Not here: the target's form and its length (bounded by whoever reads the head).
+//! Not here: the target's form and its length (bounded by the reader of the head).
 
 mod fold;
 mod query;

@@ -233,7 +233,7 @@ impl Ways<'_> {
         let (first, _) = self.ask(by.0, one, value).await;
         let (second, _) = self.ask(by.1, other, value).await;
         match (first, second) {
-            // Whoever has no value may have been there before.
+            // An absent value shares one bucket, which an earlier pair may have emptied.
             (200 | 429, 429) => true,
             (200 | 429, 200) => false,
             other => panic!("{one:?} {other:?}"),

@@ -118,7 +118,7 @@ async fn finish(mut pass: Pass<'static>, undo_ms: Option<u64>) {
     }
 }
 
-/// Each unit of `slack` may have been given back twice. Charges of those who waited may be dated back.
+/// Each unit of `slack` may have been given back twice. Charges of held requests may be dated back.
 fn assert_bound(quota: &Quota, cost: u64, slack: u64, times: &[Timestamp]) {
     for (first, from) in times.iter().enumerate() {
         let mut units = 0;

@@ -16,7 +16,7 @@ pub(in super::super) struct Piece {
 /// The pieces of one stream that the library holds.
 ///
 /// A reset overtakes everything that the library has queued for the stream: flow control or the socket may hold that
-/// back. So whoever resets the stream waits until the queue is empty.
+/// back. So the reset waits until the queue is empty.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     len: Cell<usize>,

@@ -23,7 +23,7 @@ pub(in super::super) struct Wanted {
     /// What decides to which endpoint it goes, where anything of it does.
     pub(in super::super) affinity: u64,
     /// Its connection is a new one, and is used for nothing else: it is marked as that of one client, or may become
-    /// something else. Whoever was asked to change the protocol may think that it did. If this becomes true later, the
+    /// something else. A service that was asked to change the protocol may have done so. If this becomes true later, the
     /// connection is not used again.
     pub(in super::super) is_alone: bool,
     /// What a connection begins with, in the clear, if it is marked.
@@ -69,7 +69,7 @@ impl Lease {
         Self { line, origin: Origin { pool: Rc::clone(pool), index, flight, in_hand: None }, was_queued: false }
     }
 
-    /// The same for a request that is counted as `in_hand`.
+    /// Keeps the count of its request until the connection is given back.
     pub(super) fn counted(mut self, in_hand: InHand) -> Self {
         self.origin.in_hand = Some(in_hand);
         self

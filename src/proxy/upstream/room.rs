@@ -110,7 +110,7 @@ impl Endpoints {
         InHand::new(client, self.hands(), self.is_shared())
     }
 
-    /// The same, after waiting if it has to. Says also whether it had to.
+    /// Counts a request, after a wait for room if there is none. Returns the count and whether it waited.
     pub(super) async fn turn(&self, wanted: &Wanted) -> Result<(InHand, bool), ConnectError> {
         if let Some(in_hand) = self.begin(wanted) {
             return Ok((in_hand, false));

@@ -279,7 +279,7 @@ fn a_warning_about_a_set_is_bounded() {
     assert_eq!(shown(2).as_deref(), Some("keys of the JWK set are not used: key 1: not a JWK; key 2: not a JWK"));
     let long = shown(1000).unwrap();
     assert!(long.ends_with("key 8: not a JWK; and 992 more"), "{long}");
-    // A key for an algorithm that is not listed was left out by whoever listed them.
+    // A key for an algorithm that is not listed was left out by the list of algorithms.
     let two = vec![jwks(&[good.clone(), Signer::Ec.jwk(&json!({ "use": "enc" }))])];
     assert_eq!(Verifier::new(spec(&["RS256"], two)).unwrap().skipped(), []);
 }
