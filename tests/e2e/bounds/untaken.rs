@@ -53,7 +53,8 @@ fn shut(address: SocketAddr) -> Client {
 fn memory_is_taken_from_http1_clients_that_take_nothing() {
     let upstream = service();
     let weir = start(&upstream);
-    let shut: Vec<_> = (0..60).map(|_| shut(weir.address())).collect();
+    // How much each leaves in Weir depends on the kernel: so many leave more than the bound with a piece each.
+    let shut: Vec<_> = (0..240).map(|_| shut(weir.address())).collect();
     weir.wait_for_metric(HELD, |held| held > BOUND / 2.0);
     good_ones_are_served(&weir);
     drop(shut);
