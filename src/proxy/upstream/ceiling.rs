@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::super::clients::Entered;
 
-/// See the [module](self).
+/// The bound on upstream connections of the process, and the share of each client in it.
 #[derive(Debug)]
 pub struct Ceiling {
     most: usize,
