@@ -8,7 +8,7 @@ use std::{error, fmt};
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet, normalize_untrusted_str};
 
-use super::Sources;
+use super::sources::Sources;
 
 /// More problems than these are counted only: each is searched for in the whole text, and nobody reads so many.
 const SHOWN_MAX: usize = 20;

@@ -4,7 +4,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use super::context::read_file;
+use super::files::read_file;
 
 /// The files that were read, or could not be, each with a digest of what was found.
 #[derive(Clone, Debug, Default)]

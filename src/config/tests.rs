@@ -5,11 +5,11 @@
 
 mod access;
 mod admin;
-mod beyond;
 mod fetched;
 mod identities;
 mod limits;
 mod obedient;
+mod on_limit;
 mod overrides;
 mod rules;
 mod server;

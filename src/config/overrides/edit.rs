@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Number, Value};
 use toml::de::DeValue;
 
-use super::RunTime;
+use super::run_time::RunTime;
 use crate::admin::{ChangeError, Edit, Override};
-use crate::config::context::FILE_BYTES_MAX;
-use crate::config::{Config, load, load_with};
+use crate::config::compile::Config;
+use crate::config::files::FILE_BYTES_MAX;
+use crate::config::load::{load, load_with};
 
 /// What stands at the top of the file.
 const OPENING: &str = "# Overrides set at run time. Weir writes this file; edits by hand are taken over like those of the\n\

@@ -3,9 +3,9 @@
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::units::Fault;
 use super::{Entries, Located, Table};
 use crate::config::schema::{self, Opt};
-use crate::config::units::Fault;
 
 impl<'a> Table<'a> {
     /// A list of strings with a meaning; those that have none are left out and noted. That one is there twice is for

@@ -268,10 +268,10 @@ fn only_toml_in_utf_8_is_read() {
         (b" \n{\"server\": {}}", "is JSON; a configuration is TOML"),
         (b"\xef\xbb\xbf{}", "is JSON; a configuration is TOML"),
     ] {
-        assert_eq!(crate::config::syntax::text(bytes.to_vec()), Err(said.to_owned()));
+        assert_eq!(crate::config::reader::syntax::text(bytes.to_vec()), Err(said.to_owned()));
     }
     for bytes in [&b""[..], b"[", b"[server]\n", b"\xef\xbb\xbf[server]\n", b"[[limit]]"] {
-        assert!(crate::config::syntax::text(bytes.to_vec()).is_ok());
+        assert!(crate::config::reader::syntax::text(bytes.to_vec()).is_ok());
     }
 }
 

@@ -1,0 +1,229 @@
+//! `[access]` and `[plans]`: who is shut out or freed from limits, what needs a plan, and where plans are found.
+//!
+//! Which of two entries counts is not decided here, but that they do not contradict each other is.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::ops::Range;
+
+use http::HeaderName;
+
+use super::identity::request_header;
+use super::matching::path_pattern;
+use super::warnings::of_everyone;
+use crate::config::diagnostics::{Problem, did_you_mean, nearest};
+use crate::config::reader::units::{self, Fault};
+use crate::config::reader::{Located, Table};
+use crate::policy::access::{self, Access, AccessSpec, Requirement, Rule};
+use crate::policy::{Identity, IdentitySource, PlanSource};
+
+/// Where plans are found, if that is said, and the identities, of which one is told to look for them. `names` are
+/// those of all identities, also of those that have a problem.
+#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+pub(super) fn plans(
+    root: &Table<'_>,
+    names: &[String],
+    mut identities: Option<Vec<Identity>>,
+) -> (Option<Option<PlanSource>>, Option<Vec<Identity>>) {
+    let table = root.table("plans");
+    if !table.is_present() {
+        return (Some(None), identities);
+    }
+    let source = table.parsed("from", |text| plan_source(text, root, names)).map(Located::into_inner);
+    let source = source.map(|source| match source {
+        Source::Header(name) => PlanSource::Header(name),
+        Source::Claim(index, claim) => {
+            let identity = identities.as_mut().and_then(|identities| identities.get_mut(index));
+            if let Some(Identity { source: IdentitySource::Jwt { verifier, .. }, .. }) = identity {
+                verifier.set_plan_claim(&claim);
+            }
+            PlanSource::Claim(index)
+        }
+    });
+    (source.map(Some), identities)
+}
+
+/// What `plans.from` says.
+enum Source {
+    Header(HeaderName),
+    /// Of the identity with this index.
+    Claim(usize, String),
+}
+
+fn plan_source(text: &str, root: &Table<'_>, names: &[String]) -> Result<Source, Fault> {
+    if let Some(name) = text.strip_prefix("header:") {
+        return request_header(root.context, name).map(Source::Header);
+    }
+    let shape = || {
+        let help = "write it like \"seller.plan\", for the claim `plan` of the identity `seller`, or \"header:x-plan\"";
+        Fault::new(format!("`{text}` is neither a claim nor a header")).help(Some(help.to_owned()))
+    };
+    // The name of an identity has no dot; that of a claim may have.
+    let (name, claim) = text.split_once('.').filter(|(_, claim)| !claim.is_empty()).ok_or_else(shape)?;
+    let index = identity(name, names).map_err(|fault| {
+        let help = nearest(name, names.iter().map(String::as_str)).map(|name| format!("{name}.{claim}"));
+        Fault { help: did_you_mean(help.as_deref()).or(fault.help), ..fault }
+    })?;
+    let tables = root.get("identity").and_then(|value| value.get_ref().as_table());
+    let table = tables.and_then(|tables| tables.get(name)).and_then(|value| value.get_ref().as_table());
+    if table.is_some_and(|table| !table.contains_key("jwt")) {
+        let fault = Fault::new(format!("`{name}` is a header, which has no claims"));
+        let help = "take the plan from an identity with `jwt`, or from a header of its own: \"header:x-plan\"";
+        return Err(Fault { absence: true, ..fault.help(Some(help.to_owned())) });
+    }
+    Ok(Source::Claim(index, claim.to_owned()))
+}
+
+/// The index of the identity of this name.
+fn identity(name: &str, names: &[String]) -> Result<usize, Fault> {
+    names.iter().position(|known| known == name).ok_or_else(|| {
+        let help = did_you_mean(nearest(name, names.iter().map(String::as_str)));
+        let all = || match names {
+            [] => "there is no `[identity.NAME]`".to_owned(),
+            names => format!("there are {}", names.join(", ")),
+        };
+        let fault = Fault::new(format!("`{name}` is no identity"));
+        Fault { absence: true, ..fault.help(help.unwrap_or_else(all)) }
+    })
+}
+
+/// `[access]`, if it is there. What could not be read is noted and left out: nothing is compiled then.
+pub(super) fn access(root: &Table<'_>, identities: &[String]) -> Option<Access> {
+    let table = root.table("access");
+    if !table.is_present() {
+        return None;
+    }
+    let mut spec = AccessSpec::default();
+    let (mut networks, mut paths, mut values) = (Seen::new(), Seen::new(), Seen::new());
+    for (key, rule) in [("deny", Rule::Deny), ("allow", Rule::Allow)] {
+        let entries = table.table(key);
+        let listed = entries.long_list("ip", units::network);
+        if rule == Rule::Allow {
+            of_everyone(&entries, "ip", &listed, "allows_everything", "no limit applies to any request");
+        }
+        for network in listed {
+            let name = network.get_ref().to_string();
+            let entry = Entry { name: Some(&name), rule, span: network.span() };
+            if entry.is_first(&entries, "ip", access::canonical(*network.get_ref()), &mut networks) {
+                spec.networks.push((network.into_inner(), rule));
+            }
+        }
+        for path in entries.long_list("path", |text| path_pattern(&entries, text)) {
+            let entry = Entry { name: Some(path.get_ref().as_str()), rule, span: path.span() };
+            if rule == Rule::Allow && path.get_ref().matches_all() {
+                let fault = Fault::new("this is every path: no limit applies to any request");
+                entries.warn("path", path.span(), "allows_everything", fault);
+            }
+            if entry.is_first(&entries, "path", path.get_ref().shape(), &mut paths) {
+                spec.paths.push((path.into_inner(), rule));
+            }
+        }
+        for (index, value) in identity_values(&entries, identities, rule, &mut values) {
+            spec.identities.push((index, value, rule));
+        }
+    }
+    spec.require = require(&table, root.has("plans"));
+    warn_of_spellings(root, &table);
+    Some(Access::new(spec))
+}
+
+/// Warns of paths that are shut if nothing says which spellings the services take for the same path.
+fn warn_of_spellings(root: &Table<'_>, table: &Table<'_>) {
+    let server = root.get("server").and_then(|server| server.get_ref().as_table());
+    if server.is_some_and(|server| server.contains_key("paths")) {
+        return;
+    }
+    let denied = table.get("deny").and_then(|deny| Some((deny.get_ref().as_table()?.get("path")?.span(), "deny.path")));
+    for (span, key) in denied.into_iter().chain(table.get("require").map(|require| (require.span(), "require"))) {
+        let what = "many services take `/A`, `/a/` or `/a;b` for `/a`, and these are other paths here";
+        let help = "set `server.paths` as docs/OPERATING.md says for your service; `paths = {}` if it tells them apart";
+        table.warn(key, span, "path_spellings", Fault::new(what).help(Some(help.to_owned())));
+    }
+}
+
+/// What `identity` lists: values, each with the index of its identity.
+fn identity_values(
+    entries: &Table<'_>,
+    identities: &[String],
+    rule: Rule,
+    seen: &mut Seen<(usize, Box<str>)>,
+) -> Vec<(usize, Box<str>)> {
+    if let Some(value) = entries.get("identity") {
+        // They may be credentials.
+        entries.hide_all(value);
+    }
+    let table = entries.table("identity");
+    let mut all = Vec::new();
+    for (name, values) in table.named_lists(value) {
+        let index = match identity(name.get_ref(), identities) {
+            Ok(index) => index,
+            Err(fault) => {
+                table.fault(name.get_ref(), name.span(), fault);
+                continue;
+            }
+        };
+        for value in values {
+            let entry = Entry { name: None, rule, span: value.span() };
+            let about = (index, value.into_inner());
+            if entry.is_first(&table, name.get_ref(), about.clone(), seen) {
+                all.push(about);
+            }
+        }
+    }
+    all
+}
+
+fn require(table: &Table<'_>, has_plans: bool) -> Vec<Requirement> {
+    let mut all = Vec::new();
+    if let Some(value) =
+        table.get("require").filter(|value| value.get_ref().as_array().is_some_and(|items| items.is_empty()))
+    {
+        table.fault("require", value.span(), Fault::new("an empty list says nothing; leave it out"));
+    }
+    for table in table.tables("require").iter().filter(|table| !table.is_broken()) {
+        let paths = table.list("path", |text| path_pattern(table, text));
+        let plans = table.list("plan", value);
+        if !has_plans {
+            let problem = Problem::new(table.span(), "`access.require` needs `[plans]`").absence();
+            let help = "without it no request has a plan; say where it is, as in `[plans] from = \"seller.plan\"`";
+            table.context.note(problem.help(Some(help.to_owned())));
+        }
+        if let (Some(paths), Some(plans)) = (paths, plans) {
+            all.push(Requirement {
+                paths: paths.into_iter().map(Located::into_inner).collect(),
+                plans: plans.into_iter().map(Located::into_inner).collect(),
+            });
+        }
+    }
+    all
+}
+
+fn value(text: &str) -> Result<Box<str>, Fault> {
+    if text.is_empty() { Err(Fault::new("must not be empty")) } else { Ok(text.into()) }
+}
+
+/// What entries are about, with what the first of them says and where.
+type Seen<T> = HashMap<T, (Rule, Range<usize>)>;
+
+/// An entry.
+struct Entry<'n> {
+    /// None if it must not be shown.
+    name: Option<&'n str>,
+    rule: Rule,
+    span: Range<usize>,
+}
+
+impl Entry<'_> {
+    /// Whether nothing is said of `about` yet; notes it if there is.
+    fn is_first<T: Eq + Hash>(&self, table: &Table<'_>, key: &str, about: T, seen: &mut Seen<T>) -> bool {
+        let Some((said, first)) = seen.get(&about) else {
+            seen.insert(about, (self.rule, self.span.clone()));
+            return true;
+        };
+        let what = self.name.map_or("this value".to_owned(), |name| format!("`{name}`"));
+        let how = if *said == self.rule { "is there twice" } else { "is both denied and allowed" };
+        let problem = Problem::new(self.span.clone(), format!("`{}`: {what} {how}", table.path_of(key)));
+        table.context.note(problem.also(first.clone(), "first here"));
+        false
+    }
+}

@@ -1,0 +1,96 @@
+//! `[admin]`: where operators ask, and what they must show.
+
+use super::identity::secret_of;
+use super::tls;
+use super::warnings::of_folder;
+use crate::admin::{Access, Settings, TOKEN_BYTES_MIN, Token};
+use crate::config::diagnostics::Problem;
+use crate::config::files::is_same;
+use crate::config::reader::units::{self, Fault};
+use crate::config::reader::{Located, Table};
+use crate::policy::host::{host, is_authority};
+use crate::proxy::Listen;
+use crate::proxy::tls::Tls;
+
+/// Where operators ask; none if nowhere. `own` is where clients connect.
+pub(super) fn listen(table: &Table<'_>, own: Option<&[Located<Listen>]>) -> Option<Located<Option<Listen>>> {
+    let dir = table.context.dir;
+    let parse = |text: &str| if text == "off" { Ok(None) } else { units::listen(text, dir).map(Some) };
+    let address = table.parsed("listen", parse)?;
+    let is_chosen_later = |place: &Listen| matches!(place, Listen::Tcp(address) if address.port() == 0);
+    let wanted = address.get_ref().as_ref().filter(|place| !is_chosen_later(place));
+    let is_taken = |own: &&Located<Listen>| Some(own.get_ref()) == wanted;
+    if let Some(own) = own.unwrap_or_default().iter().find(is_taken) {
+        let title = "`admin.listen` and `server.listen` are the same address";
+        let problem = Problem::new(address.span(), title);
+        table.context.note(problem.also(own.span(), "here"));
+    }
+    Some(address)
+}
+
+/// What they must show there.
+pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<Listen>>>) -> Option<(Settings, Option<Tls>)> {
+    let hosts = table.list("hosts", admin_host);
+    let is_insecure = table.switch("insecure");
+    let tls_table = table.table("tls");
+    let tls = tls::tls(&tls_table);
+    let token = table.has("token").then(|| token(table));
+    let address = listen?;
+    let is_elsewhere = |place: &Listen| match place {
+        Listen::Tcp(address) => !address.ip().to_canonical().is_loopback(),
+        Listen::Unix(_) => false,
+    };
+    if address.get_ref().as_ref().is_some_and(is_elsewhere) {
+        let demand = |what: &str, help: &str| {
+            let fault = Fault::new(what).help(Some(help.to_owned()));
+            table.fault("listen", address.span(), Fault { absence: true, ..fault });
+        };
+        if !tls_table.is_present() && is_insecure == Some(false) {
+            let help = "add `[admin.tls]`, or `insecure = true` if that network is trusted";
+            demand("other machines reach this address, and there is no TLS", help);
+        }
+        if token.is_none() {
+            demand(
+                "other machines reach this address, and no token is asked for",
+                "add `token = { env = \"NAME\" }` or `token = { file = \"path\" }`",
+            );
+        }
+    }
+    let hosts = hosts?.into_iter().map(Located::into_inner).collect();
+    let token = token.map_or(Some(None), |token| token.map(Some))?;
+    is_insecure?;
+    Some((Settings { has_tls: tls.is_some(), access: Access { hosts, token } }, tls))
+}
+
+/// That overrides can be kept where they are to be.
+pub(super) fn overrides(table: &Table<'_>) {
+    let Some(path) = table.text("overrides") else { return };
+    let context = table.context;
+    if path.get_ref().ends_with('/') {
+        table.fault("overrides", path.span(), Fault::new("is a folder; name a file in it"));
+    } else if context.own.is_some_and(|own| is_same(own, &context.path(path.get_ref()))) {
+        let help = "Weir writes this file, and would overwrite the configuration".to_owned();
+        table.fault("overrides", path.span(), Fault::new("is the configuration itself").help(Some(help)));
+    } else {
+        of_folder(table, "overrides", path.span(), &context.path(path.get_ref()));
+    }
+}
+
+fn token(table: &Table<'_>) -> Option<Token> {
+    let (span, bytes) = secret_of(table, "token")?;
+    let token = Token::new(&bytes);
+    if token.is_none() {
+        let what = format!("this token is shorter than {TOKEN_BYTES_MIN} bytes, or has others than visible ASCII");
+        table.context.note(Problem::new(span, what));
+    }
+    token
+}
+
+fn admin_host(text: &str) -> Result<Box<str>, Fault> {
+    if text.contains(':') || !is_authority(text) {
+        return Err(
+            Fault::new(format!("`{text}` is not a host")).help(Some("a host is written without a port".to_owned()))
+        );
+    }
+    Ok(host(text).into())
+}

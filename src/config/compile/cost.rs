@@ -1,0 +1,129 @@
+//! What a request takes: a number, a table by path and method, or what a header or a parameter says.
+
+use std::ops::Range;
+
+use http::Method;
+
+use super::allowed::Held;
+use super::identity::request_header;
+use super::matching::{method, path_pattern};
+use crate::config::diagnostics::Problem;
+use crate::config::reader::units::Fault;
+use crate::config::reader::{Located, Table};
+use crate::config::schema;
+use crate::policy::{Cost, CostLine, PathPattern, SaidBy};
+
+/// The cost of a limit, none of which may exceed what any of its rules can hold.
+pub(super) fn compile(table: &Table<'_>, held: &[Held]) -> Option<Cost> {
+    if table.get("cost").is_none_or(|value| value.get_ref().as_table().is_none()) {
+        return units(table, "cost", held).map(Cost::Units);
+    }
+    let cost = table.table("cost");
+    let default = units(&cost, "default", held);
+    let sources = ["paths", "header", "query"].map(|key| cost.get(key).map(|value| (key, value.span())));
+    let mut given = sources.into_iter().flatten();
+    let (first, second) = (given.next(), given.next());
+    if let (Some((one, _)), Some((other, span))) = (&first, second) {
+        let title = format!("`limit.cost` has both `{one}` and `{other}`");
+        let help = Some("what a request costs is said in one of `paths`, `header` and `query`".to_owned());
+        cost.context.note(Problem::new(span, title).help(help));
+        return None;
+    }
+    match first {
+        Some(("paths", _)) => {
+            if let Some(value) = cost.get("max") {
+                cost.fault("max", value.span(), Fault::new("belongs to `header` and `query`"));
+            }
+            let lines = lines(&cost, held);
+            Some(Cost::Table { lines: lines?, default: default? })
+        }
+        Some(_) => said(&cost, default, held),
+        None => {
+            let problem = Problem::new(cost.span(), "`limit.cost` has none of `paths`, `header` and `query`");
+            let help = Some("what is the same for all requests is written `cost = 5`".to_owned());
+            cost.context.note(problem.help(help).absence());
+            None
+        }
+    }
+}
+
+/// A number of units that can pass.
+fn units(table: &Table<'_>, key: &str, held: &[Held]) -> Option<u64> {
+    let units = table.count(key)?;
+    for Held { place, capacity, name } in held.iter().filter(|held| held.capacity < *units.get_ref()) {
+        let (path, cost) = (table.path_of(key), units.get_ref());
+        let title = format!("`{path}`: a cost of {cost} can never pass: {name} is {capacity}");
+        let problem = Problem::new(units.span(), title);
+        table.context.note(match place {
+            Some(place) => problem.also(place.clone(), "this override"),
+            None => problem,
+        });
+    }
+    Some(units.into_inner())
+}
+
+fn said(cost: &Table<'_>, default: Option<u64>, held: &[Held]) -> Option<Cost> {
+    let header = cost.parsed("header", |name| request_header(cost.context, name));
+    let header = header.map(|name| SaidBy::Header(name.into_inner()));
+    let query = cost.text("query").map(|name| SaidBy::Query(name.into_inner().into()));
+    let max = units(cost, "max", held);
+    if let (false, Some(option)) = (cost.has("max"), schema::find("limit.cost.max")) {
+        cost.note_missing(option);
+    }
+    Some(Cost::Said { by: header.or(query)?, max: max?, default: default? })
+}
+
+fn lines(cost: &Table<'_>, held: &[Held]) -> Option<Vec<CostLine>> {
+    let tables = cost.tables("paths");
+    if let Some(value) = cost.get("paths").filter(|_| tables.is_empty()) {
+        // Anything but a list is noted already.
+        if value.get_ref().as_array().is_some() {
+            cost.fault("paths", value.span(), Fault::new("must not be empty"));
+        }
+        return None;
+    }
+    let mut known: Vec<(CostLine, Range<usize>)> = Vec::new();
+    let mut is_whole = true;
+    for table in &tables {
+        let Some(line) = line(table, held) else {
+            is_whole = false;
+            continue;
+        };
+        if let Some((_, other)) = known.iter().find(|(other, _)| covers(other, &line)) {
+            let problem = Problem::new(table.span(), "`limit.cost.paths`: this line is never reached");
+            table.context.note(problem.also(other.clone(), "this one fits all of it"));
+        }
+        known.push((line, table.span()));
+    }
+    is_whole.then(|| known.into_iter().map(|(line, _)| line).collect())
+}
+
+fn line(table: &Table<'_>, held: &[Held]) -> Option<CostLine> {
+    if table.is_broken() {
+        return None;
+    }
+    let paths: Option<Vec<Located<PathPattern>>> = table.list("path", |text| path_pattern(table, text));
+    let methods: Option<Vec<Located<Method>>> = table.list("method", method);
+    let units = units(table, "units", held);
+    if !table.has("path") && !table.has("method") {
+        let problem = Problem::new(table.span(), "`limit.cost.paths`: a line needs `path` or `method`");
+        table.context.note(problem.help(Some("what fits all requests is `default`".to_owned())).absence());
+        return None;
+    }
+    let line = CostLine { paths: values(paths), methods: values(methods), units: units? };
+    // What was left out because it has a problem must not seem to fit everything.
+    let is_whole = table.has("path") != line.paths.is_empty() && table.has("method") != line.methods.is_empty();
+    is_whole.then_some(line)
+}
+
+fn values<T>(list: Option<Vec<Located<T>>>) -> Vec<T> {
+    list.into_iter().flatten().map(Located::into_inner).collect()
+}
+
+/// Whether every request that fits `line` fits `other`, as far as that can be seen from what is written.
+fn covers(other: &CostLine, line: &CostLine) -> bool {
+    fn has_all<T: PartialEq>(wide: &[T], narrow: &[T]) -> bool {
+        wide.is_empty() || (!narrow.is_empty() && narrow.iter().all(|one| wide.contains(one)))
+    }
+    has_all(&other.paths, &line.paths) && has_all(&other.methods, &line.methods)
+}

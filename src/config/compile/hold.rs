@@ -1,0 +1,16 @@
+//! `[hold]`: how many requests may wait in all, and of one client.
+
+use crate::config::reader::Table;
+use crate::gate::HoldCaps;
+use crate::store::Share;
+
+pub(super) fn hold(table: &Table<'_>) -> Option<HoldCaps> {
+    let max_waiting = table.count("max_waiting");
+    let max_waiting_bytes = table.size("max_waiting_bytes");
+    let per_client = table.count("max_waiting_per_client");
+    let per_client_bytes = table.size("max_waiting_bytes_per_client");
+    Some(HoldCaps {
+        all: Share { count: max_waiting?.into_inner(), bytes: max_waiting_bytes? },
+        per_client: Share { count: per_client?.into_inner(), bytes: per_client_bytes? },
+    })
+}

@@ -1,0 +1,82 @@
+//! `key` and `several` of a limit: the parts of a key.
+
+use super::identity::{BUILT_IN_PARTS, check_request_header, several};
+use crate::config::diagnostics::{Problem, did_you_mean, nearest};
+use crate::config::reader::units::Fault;
+use crate::config::reader::{Located, Table};
+use crate::policy::key::KeyPart;
+use crate::policy::{Mode, Repeated, Stage};
+
+pub(super) fn key(
+    table: &Table<'_>,
+    identities: &[String],
+    stage: Option<Stage>,
+    mode: Option<Mode>,
+    has_path: bool,
+) -> Option<Vec<KeyPart>> {
+    let parts = table.list("key", |text| part(text, identities).ok_or_else(|| unknown_part(text, identities)))?;
+    for part in &parts {
+        if let KeyPart::Header(name, _) = part.get_ref()
+            && let Err(fault) = check_request_header(table.context, name)
+        {
+            table.fault("key", part.span(), fault);
+        }
+        let what = match part.get_ref() {
+            KeyPart::Route if !has_path => "`route` is the pattern that matched, so it needs `match.path`",
+            KeyPart::Identity(_) if stage == Some(Stage::Arrival) => "an identity is not yet known at stage `arrival`",
+            _ => continue,
+        };
+        table.context.note(Problem::new(part.span(), format!("`limit.key`: {what}")).absence());
+    }
+    let mut parts: Vec<_> = parts.into_iter().map(Located::into_inner).collect();
+    let several = match several(table)? {
+        // Nobody is refused by what is only tried.
+        Repeated::Reject if mode == Some(Mode::Shadow) => Repeated::First,
+        several => several,
+    };
+    let mut repeatable = parts.iter_mut().filter_map(KeyPart::several_mut).peekable();
+    if let (Some(value), None) = (table.get("several"), repeatable.peek()) {
+        let fault = Fault { absence: true, ..Fault::new("no part of this key can be there several times") };
+        let help = "it is for `header:NAME`, `query:NAME` and `cookie:NAME`; an identity has its own `several`";
+        table.fault("several", value.span(), fault.help(Some(help.to_owned())));
+    }
+    repeatable.for_each(|part| *part = several);
+    Some(parts)
+}
+
+/// A part of a key; the first value counts of what is there several times.
+pub(super) fn part(text: &str, identities: &[String]) -> Option<KeyPart> {
+    if let Some((kind, name)) = text.split_once(':') {
+        return match kind {
+            _ if name.is_empty() => None,
+            "header" => name.parse().ok().map(|name| KeyPart::Header(name, Repeated::First)),
+            "query" => Some(KeyPart::Query(name.into(), Repeated::First)),
+            "cookie" => Some(KeyPart::Cookie(name.into(), Repeated::First)),
+            _ => None,
+        };
+    }
+    match text {
+        "ip" => Some(KeyPart::Ip),
+        "path" => Some(KeyPart::Path),
+        "route" => Some(KeyPart::Route),
+        "host" => Some(KeyPart::Host),
+        "method" => Some(KeyPart::Method),
+        name => identities.iter().position(|identity| identity == name).map(KeyPart::Identity),
+    }
+}
+
+fn unknown_part(text: &str, identities: &[String]) -> Fault {
+    let suggestion = match text.split_once(':') {
+        Some((kind, name)) => nearest(kind, ["header", "query", "cookie"]).map(|kind| format!("{kind}:{name}")),
+        None => {
+            nearest(text, BUILT_IN_PARTS.into_iter().chain(identities.iter().map(String::as_str))).map(str::to_owned)
+        }
+    };
+    let all = || {
+        let named: Vec<_> = BUILT_IN_PARTS.into_iter().chain(identities.iter().map(String::as_str)).collect();
+        format!("a key can have {}, header:NAME, query:NAME, cookie:NAME", named.join(", "))
+    };
+    let suggestion = suggestion.filter(|suggestion| suggestion != text);
+    let help = did_you_mean(suggestion.as_deref()).unwrap_or_else(all);
+    Fault { absence: true, ..Fault::new(format!("`{text}` is no part of a key")).help(Some(help)) }
+}

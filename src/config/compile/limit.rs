@@ -1,0 +1,155 @@
+//! `[[limit]]`: which requests, whose budget, how much, and what happens beyond it.
+//!
+//! What a limit decides is not here; `policy` and `limit` check what is theirs, and this says where it stands.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ops::Range;
+
+use http::Method;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::allowed::{self, Keyed};
+use super::on_limit::{self, Beyond, Word};
+use super::rule::Scheme;
+use super::warnings::of_everyone;
+use super::{cost, key, matching, settle, snapshot};
+use crate::config::reader::units::{self, Fault};
+use crate::config::reader::{Located, Table};
+use crate::policy::{Limit, Mode, Stage};
+
+/// What a configuration without any limit gets: every path waits for its 100 requests a minute.
+pub const DEFAULT_LIMIT: &str = r#"[[limit]]
+name = "per-path"
+key = ["path"]
+rate = "100/min"
+on_limit = "hold"
+hold = { max_wait = "forever", max_waiting = 1000 }
+"#;
+
+/// All limits if none has a problem. `identities` are the names that keys may use; `ipv6_prefix` is what of an
+/// address counts.
+pub(super) fn limits(root: &Table<'_>, identities: &[String], ipv6_prefix: u8) -> Option<Vec<Limit>> {
+    if is_none(root.get("limit")) {
+        let document = DeTable::parse(DEFAULT_LIMIT).ok()?;
+        return written(&Table::root(root.context, document.get_ref()), &[], ipv6_prefix);
+    }
+    written(root, identities, ipv6_prefix)
+}
+
+/// Whether this value of `limit` leaves it to the default: there is none, or an empty list.
+pub(in crate::config) fn is_none(limit: Option<&Spanned<DeValue<'_>>>) -> bool {
+    limit.is_none_or(|limits| limits.get_ref().as_array().is_some_and(|limits| limits.is_empty()))
+}
+
+fn written(root: &Table<'_>, identities: &[String], ipv6_prefix: u8) -> Option<Vec<Limit>> {
+    let mut names = Names::new();
+    let around = Around { identities, ipv6_prefix, has_snapshot: root.has("snapshot"), has_plans: root.has("plans") };
+    let read = |table: &Table<'_>| limit(table, &around, &mut names);
+    let limits: Vec<_> = root.tables("limit").iter().map(read).collect();
+    limits.into_iter().collect()
+}
+
+/// What a limit goes by beside itself.
+struct Around<'a> {
+    /// Names that keys may use.
+    identities: &'a [String],
+    /// What of an address counts.
+    ipv6_prefix: u8,
+    has_snapshot: bool,
+    /// Whether anything says which plan a request has.
+    has_plans: bool,
+}
+
+/// Where each name was first given.
+type Names = HashMap<String, Range<usize>>;
+
+fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Limit> {
+    let &Around { identities, ipv6_prefix, has_snapshot, has_plans } = around;
+    let name = name(table, names);
+    let stage = table.choice("stage", &[("arrival", Stage::Arrival), ("identified", Stage::Identified)]);
+    let mode = table.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
+    let match_table = table.table("match");
+    let mut matches = matching::matches(&match_table);
+    cover_head(&mut matches.methods);
+    let except_table = table.table("except");
+    let except = except_table.list("ip", units::network).unwrap_or_default();
+    of_everyone(&except_table, "ip", &except, "exempts_everyone", "this limit applies to no request");
+    let key = key::key(table, identities, stage, mode, match_table.has("path"));
+    let beyond = on_limit::word(table);
+    let scheme = Scheme::of(table, beyond.map(|word| word == Word::Hold));
+    // Texts of keys are held against all parts or none.
+    let written = table.get("key").map_or(0, |value| value.get_ref().as_array().map_or(1, |items| items.len()));
+    let parts = key.as_deref().filter(|parts| parts.len() == written);
+    let keyed = Keyed { parts, routes: &matches.paths, ipv6_prefix, paths: table.context.paths.get() };
+    let allowed::Compiled { allowed, held } = allowed::compile(table, &scheme, &keyed);
+    check_plans(table, stage, has_plans);
+    let cost = cost::compile(table, &held);
+    let queue = allowed.as_ref().filter(|_| scheme.shapes()).map(|allowed| allowed.usual.capacity());
+    let beyond = on_limit::beyond(table, beyond, queue);
+    let after = settle::after(table, stage);
+    if stage == Some(Stage::Arrival) && allowed.as_ref().is_some_and(|allowed| allowed.usual.is_released()) {
+        let span = table.get("algorithm").map_or(table.span(), Spanned::span);
+        let what = "charges of stage `arrival` stay, so nothing would ever leave";
+        table.fault("algorithm", span, Fault::new(what));
+    }
+    let max_keys = table.count("max_keys");
+    let (beyond, allowed) = (beyond?, allowed?);
+    let on_full = beyond.on_full(table, &allowed);
+    let Beyond { on_limit, ban, .. } = beyond;
+    let persist = snapshot::persist(table, &allowed, ban.as_ref(), has_snapshot);
+    Some(Limit {
+        name: name?.into(),
+        stage: stage?,
+        mode: mode?,
+        matches,
+        except: except.into_iter().map(Located::into_inner).collect(),
+        key: key?,
+        allowed,
+        cost: cost?,
+        after: after?,
+        on_limit,
+        ban,
+        max_keys: max_keys?.into_inner(),
+        on_full,
+        persist,
+        is_listed: false,
+    })
+}
+
+/// Plans that nobody could ever have would leave all to the limit's own numbers.
+fn check_plans(table: &Table<'_>, stage: Option<Stage>, has_plans: bool) {
+    let Some(plans) = table.get("plans") else { return };
+    let fault = match stage {
+        Some(Stage::Arrival) => Fault::new("the plan of a request is not yet known at stage `arrival`"),
+        _ if has_plans => return,
+        _ => {
+            let help = "say where it is, as in `[plans] from = \"seller.plan\"`";
+            Fault { absence: true, ..Fault::new("without `[plans]` no request has a plan").help(Some(help.to_owned())) }
+        }
+    };
+    table.fault("plans", plans.span(), fault);
+}
+
+fn name(table: &Table<'_>, names: &mut Names) -> Option<String> {
+    let name = table.parsed("name", |text| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        if (1..=64).contains(&text.len()) && text.bytes().all(is_plain) {
+            return Ok(text.to_owned());
+        }
+        Err(Fault::new(format!("`{text}` is not 1 to 64 of `A-Z a-z 0-9 _ -`")))
+    })?;
+    match names.entry(name.get_ref().clone()) {
+        Entry::Occupied(other) => table.note_twice("name", name.get_ref(), name.span(), other.get().clone()),
+        Entry::Vacant(new) => _ = new.insert(name.span()),
+    }
+    Some(name.into_inner())
+}
+
+/// A service answers HEAD wherever it answers GET (RFC 9110, section 9.3.2), so a limit of GET is one of HEAD too.
+fn cover_head(methods: &mut Vec<Method>) {
+    if methods.contains(&Method::GET) && !methods.contains(&Method::HEAD) {
+        methods.push(Method::HEAD);
+    }
+}

@@ -1,0 +1,103 @@
+//! `match` of limits and routes: paths, hosts, methods and headers.
+
+use http::{HeaderValue, Method};
+
+use super::identity::request_header;
+use crate::config::diagnostics::did_you_mean;
+use crate::config::reader::units::Fault;
+use crate::config::reader::{Located, Table};
+use crate::policy::path::Rules;
+use crate::policy::{HeaderTest, HostPattern, Match, PathPattern, PatternError};
+
+/// What could not be read is noted and left out: nothing is compiled then.
+pub(super) fn matches(table: &Table<'_>) -> Match {
+    fn values<T>(list: Option<Vec<Located<T>>>) -> Vec<T> {
+        list.into_iter().flatten().map(Located::into_inner).collect()
+    }
+    Match {
+        paths: values(table.list("path", |text| path_pattern(table, text))),
+        hosts: values(table.list("host", host)),
+        methods: values(table.list("method", method)),
+        headers: headers(table),
+    }
+}
+
+/// A pattern of paths as they are matched, which `table` has somewhere.
+pub(super) fn path_pattern(table: &Table<'_>, text: &str) -> Result<PathPattern, Fault> {
+    folded_pattern(text, table.context.paths.get())
+}
+
+/// A pattern of paths that are folded by `rules`.
+pub(super) fn folded_pattern(text: &str, rules: Rules) -> Result<PathPattern, Fault> {
+    PathPattern::parse(text).and_then(|pattern| pattern.folded(rules)).map_err(|error| {
+        let suggestion = PathPattern::suggestion(text);
+        let what = match &error {
+            PatternError::NotNormal(_) if suggestion.is_some() => format!("`{text}`: {}", PatternError::Braces),
+            error => format!("`{text}`: {error}"),
+        };
+        let mean = did_you_mean(suggestion.as_deref());
+        let help = match error {
+            PatternError::Foreign(mark) => {
+                let itself = format!("the character itself is written `{}`", mark.escape());
+                Some(mean.map_or(itself.clone(), |mean| format!("{mean} {itself}")))
+            }
+            _ => mean,
+        };
+        Fault::new(what).help(help)
+    })
+}
+
+pub(super) fn host(text: &str) -> Result<HostPattern, Fault> {
+    let lower = text.to_ascii_lowercase();
+    let below = lower.strip_prefix("*.");
+    let name = below.unwrap_or(&lower);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    let is_name = name.split('.').all(|label| !label.is_empty() && label.bytes().all(is_plain));
+    let is_ipv6 = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'))
+        .is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok());
+    if !(is_name || is_ipv6 && below.is_none()) {
+        let help = "a host is written without a port, in ASCII; `*.` at its start stands for any host below it";
+        return Err(Fault::new(format!("`{text}` is not a host")).help(Some(help.to_owned())));
+    }
+    Ok(below.map_or_else(
+        || HostPattern::Exact(lower.as_str().into()),
+        |name| HostPattern::Below(format!(".{name}").into()),
+    ))
+}
+
+pub(super) fn method(text: &str) -> Result<Method, Fault> {
+    let method = Method::from_bytes(text.as_bytes()).map_err(|_| Fault::new(format!("`{text}` is not a method")))?;
+    // RFC 9110, section 9.1: methods are case-sensitive, so `get` would never match.
+    if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        let fault = Fault::new(format!("`{text}` would never match: methods are in upper case"));
+        return Err(fault.help(did_you_mean(Some(&text.to_ascii_uppercase()))));
+    }
+    Ok(method)
+}
+
+fn headers(table: &Table<'_>) -> Vec<(http::HeaderName, HeaderTest)> {
+    let mut headers: Vec<(http::HeaderName, HeaderTest)> = Vec::new();
+    for (name, value) in table.pairs("header") {
+        let test = match value.get_ref().as_str() {
+            "*" => Some(HeaderTest::Present),
+            text => {
+                // It may be a credential.
+                table.context.hide(value.span());
+                HeaderValue::from_str(text).map(HeaderTest::Is).ok()
+            }
+        };
+        if test.is_none() {
+            table.fault("header", value.span(), Fault::new("this cannot be the value of a header"));
+        }
+        match request_header(table.context, name.get_ref()) {
+            Err(fault) => table.fault("header", name.span(), fault),
+            Ok(header) if headers.iter().any(|(other, _)| *other == header) => {
+                table.fault("header", name.span(), Fault::new(format!("`{header}` is there twice")));
+            }
+            Ok(header) => headers.extend(test.map(|test| (header, test))),
+        }
+    }
+    headers
+}

@@ -1,0 +1,154 @@
+//! Compiles a document: one file for each section.
+//!
+//! Each function reads its whole section before it returns nothing, so that no problem hides another.
+
+mod route;
+mod server;
+mod timeouts;
+mod tls;
+mod upstream;
+
+mod admin;
+mod headers;
+mod hold;
+mod log;
+mod snapshot;
+mod takeover;
+
+mod access;
+mod identity;
+
+mod allowed;
+mod cost;
+mod key;
+pub(in crate::config) mod limit;
+mod matching;
+mod on_limit;
+mod rule;
+mod settle;
+
+mod warnings;
+
+use toml::de::DeTable;
+
+use crate::config::diagnostics::Diagnostics;
+use crate::config::overrides::RunTime;
+use crate::config::reader::context::Context;
+use crate::config::reader::{Table, units};
+use crate::config::sources::Sources;
+use crate::policy::Policy;
+use crate::proxy::settings::Settings;
+use crate::{admin as operators, gate, policy, proxy, store, telemetry};
+
+/// A configuration, compiled.
+#[derive(Debug)]
+pub struct Config {
+    /// Fixed at start.
+    pub fixed: proxy::settings::Fixed,
+    /// The data path.
+    pub proxy: proxy::settings::Settings,
+    /// What is decided.
+    pub policy: policy::Policy,
+    /// How much may wait.
+    pub hold: gate::HoldCaps,
+    /// Verified tokens remembered.
+    pub max_tokens: usize,
+    /// Where operators are answered, if they are; fixed at start.
+    pub admin_listen: Option<proxy::Listen>,
+    /// What they may do.
+    pub admin: operators::Settings,
+    /// What its clients are met with.
+    pub admin_tls: Option<proxy::tls::Tls>,
+    /// Where the state of limits is kept, fixed at start.
+    pub snapshot: Option<store::snapshot::Settings>,
+    /// Overrides set at run time.
+    pub run_time: RunTime,
+    /// Parts that are valid and probably not meant.
+    pub warnings: Diagnostics,
+    /// Logs; only the access log changes on reload.
+    pub log: telemetry::LogSettings,
+    /// Files it was read from: itself, keys, secrets. A change of any is a reason to reload.
+    pub sources: Sources,
+}
+
+pub(in crate::config) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Config> {
+    let root = Table::root(context, document);
+    let server = root.table("server");
+    let listen = server.list("listen", |text| units::listen(text, context.dir));
+    server::paths(&server);
+    let takeover = takeover::takeover(&server);
+    let bounds = server::bounds(&server);
+    let forwarded = server.switch("forwarded");
+    let proxied_from = server::proxied_from(&server.table("proxy_protocol"));
+    let tls_table = server.table("tls");
+    let tls = tls::tls(&tls_table);
+
+    let timeouts = timeouts::timeouts(&root.table("timeouts"));
+    let name_servers = upstream::name_servers(&root.table("dns"));
+    let compiled = upstream::upstreams(&root, listen.as_deref());
+    let routes = route::routes(&root, &compiled);
+    let upstreams = compiled.upstreams;
+    let admin_table = root.table("admin");
+    let admin_listen = admin::listen(&admin_table, listen.as_deref());
+    let admin = admin::admin(&admin_table, admin_listen.as_ref());
+    admin::overrides(&admin_table);
+    if let Some(Some(takeover)) = &takeover {
+        takeover::check_apart(&server, takeover, listen.as_deref(), admin_listen.as_ref());
+    }
+    let fixed = server::fixed(&server, listen.as_deref(), takeover);
+    let headers = root.table("headers");
+    let profiles = headers::profiles(&headers);
+    let is_listed = profiles.is_some_and(|profiles| profiles.ietf);
+    let hold = hold::hold(&root.table("hold"));
+    let max_tokens = root.table("tokens").count("max_cached");
+    let snapshot = snapshot::snapshot(&root.table("snapshot"), &admin_table);
+    let log = log::log(&root.table("log"));
+
+    let policy = policy(&root, &server, &headers, tls_table.has("client_ca"));
+    let admin = admin?;
+
+    Some(Config {
+        fixed: fixed?,
+        proxy: Settings {
+            proxied_from: proxied_from?,
+            tls, // if something is wrong with it, that is noted
+            upstreams: upstreams?,
+            name_servers: name_servers?,
+            routes: routes?,
+            timeouts: timeouts?,
+            bounds: bounds?,
+            forwarded: forwarded?,
+            profiles: profiles?,
+        },
+        policy: policy?.with_listed(is_listed),
+        hold: hold?,
+        max_tokens: max_tokens?.into_inner(),
+        admin_listen: admin_listen?.into_inner(),
+        admin: admin.0,
+        admin_tls: admin.1,
+        snapshot: snapshot?,
+        run_time: RunTime::default(),
+        warnings: Diagnostics::default(),
+        log: log?,
+        sources: Sources::default(),
+    })
+}
+
+/// Identities, plans, lists and limits. `shows_certificates` says whether clients may show any.
+fn policy(root: &Table<'_>, server: &Table<'_>, headers: &Table<'_>, shows_certificates: bool) -> Option<Policy> {
+    let client_ip = server::client_ip(server);
+    let free_preflights = headers::free_preflights(headers);
+    let (names, identities) = identity::identities(&root.table("identity"), shows_certificates);
+    let (plans, identities) = access::plans(root, &names, identities);
+    let access = access::access(root, &names);
+    let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
+    let limits = limit::limits(root, &names, ipv6_prefix);
+    let policy = Policy::new(limits?, identities?, client_ip?)
+        .with_free_preflights(free_preflights?)
+        .with_paths(root.context.paths.get())
+        .with_access(access, plans?);
+    warnings::of_unused_identities(root, &names, &policy);
+    warnings::of_shadowed(root, policy.limits());
+    warnings::of_invented_keys(root, &policy);
+    Some(policy)
+}

@@ -1,0 +1,156 @@
+//! `[[route]]`: which requests go to which upstream, and what becomes of their paths.
+//!
+//! That a route can never be reached is found here; which one takes a request is not decided here.
+
+use std::sync::Arc;
+
+use super::matching::{folded_pattern, matches};
+use super::upstream::{Compiled, note_no_upgrades, upgrades};
+use crate::config::diagnostics::{Problem, did_you_mean, nearest};
+use crate::config::reader::units::Fault;
+use crate::config::reader::{Located, Table};
+use crate::policy::Match;
+use crate::policy::PathPattern;
+use crate::policy::path::Rules;
+use crate::policy::route::{Rewrite, Route, Routes, covers};
+
+/// Each route is compared with all before it.
+const ROUTES_MAX: usize = 4096;
+
+/// The routes, if there are any, to the names of `compiled`; of `[upstream]` there is none.
+#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+pub(super) fn routes(root: &Table<'_>, compiled: &Compiled) -> Option<Option<Arc<Routes>>> {
+    let upstreams = &compiled.names[..];
+    let tables = root.tables("route");
+    if tables.is_empty() {
+        if let Some(second) = upstreams.get(1) {
+            let title = "there are several upstreams and no `[[route]]`";
+            let help =
+                "say which requests go where, as in `[[route]] match = { path = \"/a/{*rest}\" } upstream = \"a\"`";
+            root.context.note(Problem::new(second.span(), title).absence().help(Some(help.to_owned())));
+        }
+        return Some(None);
+    }
+    if upstreams.is_empty() {
+        // What is wrong with `[upstreams]` has been said.
+        if !root.has("upstreams") {
+            let help = "everything goes to the one service of `[upstream]`; routes lead to `[upstreams.NAME]`";
+            let problem = Problem::new(tables[0].span(), "`[[route]]` needs `[upstreams]`").absence();
+            root.context.note(problem.help(Some(help.to_owned())));
+        }
+        return None;
+    }
+    if let Some(table) = tables.get(ROUTES_MAX) {
+        let title = format!("there are more than {ROUTES_MAX} routes");
+        let help = "one route can have many paths, as in `match = { path = [\"/a\", \"/b\"] }`";
+        root.context.note(Problem::new(table.span(), title).help(Some(help.to_owned())));
+        return None;
+    }
+    let routes: Vec<_> = tables.iter().map(|table| route(table, compiled)).collect();
+    let is_used = |index: usize| routes.iter().flatten().any(|route| route.upstream == index);
+    let all_known = routes.iter().all(Option::is_some);
+    for (_, name) in upstreams.iter().enumerate().filter(|(index, _)| all_known && !is_used(*index)) {
+        root.context.note(Problem::new(name.span(), format!("no route leads to the upstream `{}`", name.get_ref())));
+    }
+    for (index, later) in routes.iter().enumerate() {
+        if let Some(later) = later {
+            note_unreachable(&tables, &routes[..index], &later.matches, index);
+        }
+    }
+    let routes: Option<Vec<_>> = routes.into_iter().collect();
+    Some(Some(Arc::new(Routes::new(routes?))))
+}
+
+fn route(table: &Table<'_>, compiled: &Compiled) -> Option<Route> {
+    let upstreams = &compiled.names;
+    let matches_table = table.table("match");
+    let matches = matches(&matches_table);
+    let upstream = table.parsed("upstream", |text| {
+        upstreams.iter().position(|name| name.get_ref() == text).ok_or_else(|| {
+            let names = || upstreams.iter().map(|name| name.get_ref().as_str());
+            let all = || format!("there are {}", names().collect::<Vec<_>>().join(", "));
+            let help = did_you_mean(nearest(text, names())).unwrap_or_else(all);
+            Fault { absence: true, ..Fault::new(format!("there is no upstream `{text}`")).help(Some(help)) }
+        })
+    });
+    let rewrite = rewrite(&table.table("rewrite"), &matches.paths);
+    let upgrades = if table.has("upgrade") { upgrades(table).map(Some) } else { Some(None) };
+    let speaks_h2 = upstream.as_ref().is_some_and(|upstream| compiled.speak_h2.get(*upstream.get_ref()) == Some(&true));
+    if let Some(Some(upgrades)) = &upgrades
+        && speaks_h2
+        && !upgrades.is_empty()
+    {
+        note_no_upgrades(table);
+    }
+    let max_body_bytes =
+        if table.has("max_body_bytes") { table.size_or("max_body_bytes").map(Some) } else { Some(None) };
+    let (upstream, rewrite) = (upstream?.into_inner(), rewrite?);
+    Some(Route { matches, upstream, rewrite, upgrades: upgrades?, max_body_bytes: max_body_bytes? })
+}
+
+/// None within if the path stays.
+#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Arc<Rewrite>>> {
+    if !table.is_present() {
+        return Some(None);
+    }
+    let paths_of_clients = table.context.paths.get();
+    let read = |key: &str, rules| {
+        if table.has(key) { table.parsed(key, |text| prefix(text, rules)).map(Some) } else { Some(None) }
+    };
+    // What is added is never matched.
+    let (strip, add) = (read("strip", paths_of_clients), read("add", Rules::default()));
+    if let Some(Some(strip)) = &strip {
+        let folded = paths_of_clients.fold(strip.get_ref());
+        let other = paths.iter().find(|path| !path.starts_with(&folded));
+        if paths.is_empty() || other.is_some() {
+            let title = other.map_or("`strip` needs `match.path`".to_owned(), |path| {
+                format!("`{}` does not begin with `{}`", path.as_str(), strip.get_ref())
+            });
+            let help = "every path of the route begins with what is left out of it";
+            let fault = Fault { absence: true, ..Fault::new(title) };
+            table.fault("strip", strip.span(), fault.help(Some(help.to_owned())));
+        }
+    }
+    let locations = table.switch("locations");
+    let (strip, add) = (strip?, add?);
+    if strip.is_none() && add.is_none() && !table.is_broken() {
+        let problem = Problem::new(table.span(), "`route.rewrite` changes nothing").absence();
+        table.context.note(problem.help(Some("it can have strip, add".to_owned())));
+    }
+    let text = |located: Option<Located<Box<str>>>| located.map(Located::into_inner).unwrap_or_default();
+    Some(Some(Arc::new(Rewrite { strip: text(strip), add: text(add), locations: locations?, paths: paths_of_clients })))
+}
+
+/// Whole segments at the start of a path.
+fn prefix(text: &str, rules: Rules) -> Result<Box<str>, Fault> {
+    let pattern = folded_pattern(text, rules)?;
+    if pattern.as_str().contains(['{', '}']) {
+        return Err(Fault::new(format!("`{text}`: only patterns have names in braces")));
+    }
+    if text.ends_with('/') {
+        let shorter = text.trim_end_matches('/');
+        return Err(
+            Fault::new("must not end with `/`").help(did_you_mean(Some(shorter).filter(|text| !text.is_empty())))
+        );
+    }
+    Ok(text.into())
+}
+
+/// Notes that a route never takes a request, because those before it take all of them.
+fn note_unreachable(tables: &[Table<'_>], earlier: &[Option<Route>], later: &Match, index: usize) {
+    let by = |later: &Match| earlier.iter().position(|one| one.as_ref().is_some_and(|one| covers(&one.matches, later)));
+    // Several routes before it may each take some of its paths.
+    let first = if later.paths.is_empty() {
+        by(later)
+    } else {
+        let each = later.paths.iter().map(|path| by(&Match { paths: vec![path.clone()], ..later.clone() }));
+        each.collect::<Option<Vec<_>>>().and_then(|all| all.first().copied())
+    };
+    if let Some(first) = first {
+        let table = &tables[index];
+        let problem = Problem::new(table.span(), "this route never takes a request: those before it take them all");
+        let help = "the first route that matches counts; put the more specific one first";
+        table.context.note(problem.also(tables[first].span(), "taken here").help(Some(help.to_owned())));
+    }
+}

@@ -1,0 +1,248 @@
+//! How a limit counts: its algorithm, and the rules that its rates and their options make under it.
+//!
+//! Whom a rule is for is said in `allowed`; what it computes, in `limit`.
+
+use crate::config::diagnostics::{Problem, did_you_mean, nearest};
+use crate::config::reader::time_units::{self, WrittenRate};
+use crate::config::reader::units::Fault;
+use crate::config::reader::{Located, Table};
+use crate::config::schema;
+use crate::limit::windows::WINDOWS_MAX;
+use crate::limit::{Algorithm, Allowance, Calendar, CalendarError, Quota, QuotaError, Rate, Unit};
+use crate::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
+
+/// An algorithm without its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    TokenBucket,
+    LeakyBucket,
+    FixedWindow,
+    SlidingLog,
+    SlidingWindow,
+    SubWindow,
+    Concurrency,
+}
+
+const KINDS: [(&str, Kind); 7] = [
+    ("token_bucket", Kind::TokenBucket),
+    ("leaky_bucket", Kind::LeakyBucket),
+    ("fixed_window", Kind::FixedWindow),
+    ("sliding_log", Kind::SlidingLog),
+    ("sliding_window", Kind::SlidingWindow),
+    ("sub_window", Kind::SubWindow),
+    ("concurrency", Kind::Concurrency),
+];
+
+/// Options that only some algorithms have, and whose they are.
+const OWNERS: [(&str, &[Kind]); 5] = [
+    ("burst", &[Kind::TokenBucket, Kind::LeakyBucket]),
+    ("max", &[Kind::Concurrency]),
+    ("align", &[Kind::FixedWindow]),
+    ("time_zone", &[Kind::FixedWindow]),
+    ("sub_windows", &[Kind::SubWindow]),
+];
+
+/// When fixed windows begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Align {
+    Calendar,
+    First,
+}
+
+/// What all rules of one limit have in common. What could not be read is none, and noted.
+pub(super) struct Scheme {
+    kind: Option<Kind>,
+    /// Whether requests beyond the limit wait.
+    holds: Option<bool>,
+    align: Option<Align>,
+    time_zone: Option<String>,
+    sub_windows: Option<u32>,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl Scheme {
+    /// That of the limit `table`.
+    pub(super) fn of(table: &Table<'_>, holds: Option<bool>) -> Self {
+        let kind = table.choice("algorithm", &KINDS);
+        let align = table.choice("align", &[("calendar", Align::Calendar), ("first", Align::First)]);
+        let time_zone = table.parsed("time_zone", time_zone);
+        let sub_windows = table.count("sub_windows").map(Located::into_inner);
+        let is_useless = kind == Some(Kind::FixedWindow) && align == Some(Align::First) && time_zone.is_some();
+        if let Some(value) = table.get("time_zone").filter(|_| is_useless) {
+            let fault = Fault::new("belongs to `align = \"calendar\"`: windows from the first request have no zone");
+            table.fault("time_zone", value.span(), fault);
+        }
+        Self { kind, holds, align, time_zone: time_zone.map(Located::into_inner), sub_windows }
+    }
+
+    /// Whether requests wait in a queue that is as long as the burst.
+    pub(super) fn shapes(&self) -> bool {
+        self.kind == Some(Kind::LeakyBucket) && self.holds == Some(true)
+    }
+
+    /// The rule that `rate`, `burst` and `max` of `table` make: those of the limit, or of one of its exceptions.
+    pub(super) fn rule(&self, table: &Table<'_>) -> Option<Algorithm> {
+        self.note_misplaced(table);
+        let owns = |option| self.kind.is_none_or(|kind| owners(option).contains(&kind));
+        let max = if owns("max") { table.count("max") } else { None };
+        if self.kind == Some(Kind::Concurrency) {
+            if let (false, Some(option)) = (table.has("max"), schema::find(&table.path_of("max"))) {
+                table.note_missing(option);
+            }
+            return concurrency::Rule::new(max?.into_inner()).ok().map(Algorithm::Concurrency);
+        }
+        let burst = if owns("burst") { table.count("burst") } else { None };
+        // Of an algorithm that nobody knows it is not known either whether it needs a rate.
+        let rates = if self.kind.is_some() || table.has("rate") { table.list("rate", time_units::rate) } else { None };
+        if burst.is_none() && owns("burst") && table.has("burst") {
+            return None;
+        }
+        self.of_rates(table, "rate", &rates?, burst.as_ref())
+    }
+
+    /// The rule of one rate or several, which stand in `table` as `key`.
+    pub(super) fn of_rates(
+        &self,
+        table: &Table<'_>,
+        key: &str,
+        rates: &[Located<WrittenRate>],
+        burst: Option<&Located<u64>>,
+    ) -> Option<Algorithm> {
+        if self.kind == Some(Kind::Concurrency) {
+            let span = rates.first()?.span();
+            let help = Some("write it like `{ max = 100 }`".to_owned());
+            table.fault(key, span, Fault::new("`concurrency` has no rate").help(help));
+            return None;
+        }
+        if let Some(rate) = rates.get(WINDOWS_MAX) {
+            let what = format!("a limit has at most {WINDOWS_MAX} rates");
+            table.fault(key, rate.span(), Fault::new(what));
+        }
+        if let Some(burst) = burst.filter(|_| rates.len() > 1) {
+            let help = "each rate has its COUNT as burst; for another, write one `[[limit]]` for each rate";
+            let fault = Fault::new("several rates have no common burst").help(Some(help.to_owned()));
+            table.fault("burst", burst.span(), fault);
+        }
+        let each: Vec<_> = rates.iter().map(|rate| self.of_rate(table, key, rate, burst)).collect();
+        let mut windows = each.into_iter().collect::<Option<Vec<_>>>()?;
+        match windows.len() {
+            0 | 1 => windows.pop(),
+            2..=WINDOWS_MAX => Some(Algorithm::Several(windows.into())),
+            _ => None,
+        }
+    }
+
+    fn of_rate(
+        &self,
+        table: &Table<'_>,
+        key: &str,
+        written: &Located<WrittenRate>,
+        burst: Option<&Located<u64>>,
+    ) -> Option<Algorithm> {
+        let (kind, is_calendar) = (self.kind?, self.align? == Align::Calendar);
+        let found = match kind {
+            Kind::FixedWindow if is_calendar => self.calendar_window(written.get_ref()).map_err(|fault| (key, fault)),
+            _ => written.get_ref().rate().map_err(|fault| (key, fault)).and_then(|rate| match kind {
+                Kind::TokenBucket | Kind::LeakyBucket => {
+                    let quota = quota(rate, burst.map(|burst| *burst.get_ref())).map_err(|(of_burst, error)| {
+                        (if of_burst { "burst" } else { key }, Fault::new(error.to_string()))
+                    })?;
+                    let rule = leaky_bucket::Rule { quota, shapes: self.shapes() };
+                    let is_token = kind == Kind::TokenBucket;
+                    Ok(if is_token { Algorithm::TokenBucket(quota) } else { Algorithm::LeakyBucket(rule) })
+                }
+                _ => self.window(kind, rate).map_err(|error| (key, window_fault(error))),
+            }),
+        };
+        let note = |(option, fault): (&str, Fault)| {
+            let span = if option == "burst" { burst.map(Located::span) } else { None };
+            table.fault(option, span.unwrap_or(written.span()), fault);
+        };
+        found.map_err(note).ok()
+    }
+
+    /// The rule of an algorithm that takes nothing but a rate of fixed length.
+    fn window(&self, kind: Kind, rate: Rate) -> Result<Algorithm, QuotaError> {
+        match kind {
+            Kind::FixedWindow => fixed_window::Rule::from_first(rate).map(Algorithm::FixedWindow),
+            Kind::SlidingLog => sliding_log::Rule::new(rate).map(Algorithm::SlidingLog),
+            Kind::SubWindow => sub_window::Rule::new(rate, self.sub_windows.unwrap_or(1)).map(Algorithm::SubWindow),
+            _ => Allowance::new(rate).map(Algorithm::SlidingWindow),
+        }
+    }
+
+    fn calendar_window(&self, written: &WrittenRate) -> Result<Algorithm, Fault> {
+        let every = u32::try_from(written.every).unwrap_or(u32::MAX);
+        // A zone that does not exist is noted where it stands.
+        let zone = self.time_zone.as_deref().unwrap_or("UTC");
+        let calendar = Calendar::new(written.unit, every, zone).map_err(|error| {
+            let help = "windows of any length go with `align = \"first\"`, which has no months";
+            Fault::new(format!("a window of the calendar {error}")).help(Some(help.to_owned()))
+        })?;
+        let rule = fixed_window::Rule::in_calendar(written.count, calendar);
+        rule.map(Algorithm::FixedWindow).map_err(|error| Fault::new(error.to_string()))
+    }
+
+    /// Notes options that another algorithm has.
+    fn note_misplaced(&self, table: &Table<'_>) {
+        let Some(kind) = self.kind else { return };
+        if let Some(value) = table.get("rate").filter(|_| kind == Kind::Concurrency) {
+            let fault = Fault::new("does not belong to `concurrency`");
+            let help = "it has `max`, the units that may be in flight at once".to_owned();
+            table.fault("rate", value.span(), fault.help(Some(help)));
+        }
+        for (option, kinds) in OWNERS.iter().filter(|(_, kinds)| !kinds.contains(&kind)) {
+            // What no table of this kind has is noted as unknown.
+            let known = schema::find(&table.path_of(option)).and_then(|_| table.get(option));
+            let Some(value) = known else { continue };
+            let names: Vec<_> = kinds.iter().map(|kind| format!("`{}`", kind.name())).collect();
+            let what = format!("belongs to {}, not to `{}`", names.join(" and "), kind.name());
+            let problem = Problem::new(value.span(), format!("`{}` {what}", table.path_of(option)));
+            table.context.note(problem.help(Some(match *kinds {
+                [owner] => format!("it goes with `algorithm = \"{}\"`", owner.name()),
+                _ if kind == Kind::Concurrency => "leave it out: `max` is all that can be in flight".to_owned(),
+                _ => "leave it out: as many units as `rate` counts can be spent at once".to_owned(),
+            })));
+        }
+    }
+}
+
+fn owners(option: &str) -> &'static [Kind] {
+    OWNERS.iter().find(|(name, _)| *name == option).map_or(&[], |(_, kinds)| kinds)
+}
+
+/// The quota of a rate, or what is wrong with it and whether that is due to the burst.
+fn quota(rate: Rate, burst: Option<u64>) -> Result<Quota, (bool, QuotaError)> {
+    let of_burst = |error| burst.is_some() && error == QuotaError::TooLong;
+    Quota::new(rate, burst.unwrap_or(rate.count)).map_err(|error| (of_burst(error), error))
+}
+
+fn window_fault(error: QuotaError) -> Fault {
+    let fault = Fault::new(error.to_string());
+    match error {
+        QuotaError::TooMany => {
+            let what = format!("`sliding_log` counts at most {}: it remembers each", sliding_log::COUNT_MAX);
+            Fault::new(what).help(Some("`sliding_window` takes any number".to_owned()))
+        }
+        QuotaError::TooLong => Fault::new("is longer than 146 years"),
+        _ => fault,
+    }
+}
+
+fn time_zone(name: &str) -> Result<String, Fault> {
+    match Calendar::new(Unit::Day, 1, name) {
+        Ok(_) => Ok(name.to_owned()),
+        Err(CalendarError::UnknownZone) => {
+            let zones = Calendar::zones();
+            let help = did_you_mean(nearest(name, zones.iter().map(String::as_str)));
+            let help = help.unwrap_or_else(|| "write it like \"Europe/Berlin\"".to_owned());
+            Err(Fault::new(format!("`{name}` {}", CalendarError::UnknownZone)).help(Some(help)))
+        }
+        Err(error) => Err(Fault::new(error.to_string())),
+    }
+}

@@ -1,0 +1,116 @@
+//! `[server]` and `[proxy_protocol]`: where clients connect, how their requests are read, and their bounds.
+
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+
+use super::warnings::of_everyone;
+use crate::config::reader::units::{self, Fault};
+use crate::config::reader::{Located, Table};
+use crate::policy::client_ip::{AddressHeader, ClientIpRules};
+use crate::policy::path::{EncodedSlashes, Fold, Rules, Slashes};
+use crate::proxy::Listen;
+use crate::proxy::settings::{Bounds, Fixed, Underscores};
+
+/// Reads how paths are read, for all patterns that follow.
+pub(super) fn paths(server: &Table<'_>) {
+    let table = server.table("paths");
+    let fold = Fold {
+        case: table.switch("ignore_case").unwrap_or_default(),
+        trailing_slash: table.switch("ignore_trailing_slash").unwrap_or_default(),
+        params: table.switch("ignore_params").unwrap_or_default(),
+    };
+    // What is a path if slashes are merged is one if they are kept: no problem follows from another.
+    let merges = server.switch("merge_slashes").unwrap_or(false);
+    let slashes = if merges { Slashes::Merge } else { Slashes::Keep };
+    let words = [("refuse", EncodedSlashes::Refuse), ("keep", EncodedSlashes::Keep)];
+    let encoded_slashes = server.choice("encoded_slashes", &words).unwrap_or(EncodedSlashes::Keep);
+    server.context.paths.set(Rules { slashes, encoded_slashes, fold });
+}
+
+#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+pub(super) fn fixed(
+    server: &Table<'_>,
+    listen: Option<&[Located<Listen>]>,
+    takeover: Option<Option<Located<PathBuf>>>,
+) -> Option<Fixed> {
+    let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let workers = server.count("workers").map_or_else(cpus, Located::into_inner);
+    let max_connections = server.count("max_connections");
+    let shutdown_grace = server.duration("shutdown_grace");
+    let unix_mode = server.parsed("unix_mode", units::mode);
+    Some(Fixed {
+        listen: listen?.iter().map(|place| place.get_ref().clone()).collect(),
+        unix_mode: unix_mode?.into_inner(),
+        takeover: takeover?.map(Located::into_inner),
+        workers,
+        max_connections: max_connections.map(Located::into_inner),
+        shutdown_grace: shutdown_grace?,
+    })
+}
+
+pub(super) fn client_ip(server: &Table<'_>) -> Option<ClientIpRules> {
+    let trusted = server.list("trusted_proxies", units::network);
+    let consequence = "any client can choose the address that it is limited by";
+    of_everyone(server, "trusted_proxies", trusted.as_deref().unwrap_or_default(), "trusts_everyone", consequence);
+    let header = address_header(server);
+    let ipv6_prefix = server.count("ipv6_prefix");
+    let trusted = trusted?.into_iter().map(Located::into_inner).collect();
+    Some(ClientIpRules { trusted, header: header?, ipv6_prefix: ipv6_prefix?.into_inner() })
+}
+
+fn address_header(server: &Table<'_>) -> Option<AddressHeader> {
+    let key = "address_header";
+    let headers = [("x-forwarded-for", AddressHeader::XForwardedFor), ("forwarded", AddressHeader::Forwarded)];
+    if let Some(value) = server.get(key) {
+        if value.get_ref().is_array() {
+            let help = "proxies add to the one they know and pass on the other as the client wrote it";
+            server.fault(key, value.span(), Fault::new("one header is believed, not several").help(Some(help.into())));
+            return None;
+        }
+        if !server.has("trusted_proxies") {
+            let fault = Fault::new("nobody is believed without `server.trusted_proxies`");
+            server.fault(key, value.span(), Fault { absence: true, ..fault });
+        }
+    }
+    server.choice(key, &headers)
+}
+
+/// None of them if there is no such table.
+pub(super) fn proxied_from(table: &Table<'_>) -> Option<Box<[IpNet]>> {
+    if !table.is_present() {
+        return Some(Box::default());
+    }
+    let from = table.list("from", units::network)?;
+    let consequence = "any client can choose the address that it is limited by";
+    of_everyone(table, "from", &from, "trusts_everyone", consequence);
+    Some(from.into_iter().map(Located::into_inner).collect())
+}
+
+pub(super) fn bounds(server: &Table<'_>) -> Option<Bounds> {
+    let max_head_bytes = server.size("max_head_bytes");
+    let max_headers = server.count("max_headers");
+    let max_uri_bytes = server.size("max_uri_bytes");
+    let max_body_bytes = server.size_or("max_body_bytes");
+    let max_requests = server.count("max_requests_per_connection");
+    let max_per_ip = server.count("max_connections_per_ip");
+    let max_requests_per_ip = server.count("max_requests_per_ip");
+    let max_untaken_bytes = server.size("max_untaken_bytes");
+    let max_h2_streams = server.count("max_h2_streams");
+    let words = [("drop", Underscores::Drop), ("keep", Underscores::Keep), ("refuse", Underscores::Refuse)];
+    let underscores = server.choice("underscores", &words);
+    // What could not be read must not seem to remove anything.
+    server.context.has_underscores.set(!matches!(underscores, Some(Underscores::Drop | Underscores::Refuse)));
+    Some(Bounds {
+        max_head_bytes: max_head_bytes?,
+        max_headers: max_headers?.into_inner(),
+        max_uri_bytes: max_uri_bytes?,
+        max_body_bytes: max_body_bytes?,
+        max_requests: max_requests?.into_inner(),
+        max_per_ip: max_per_ip?.into_inner(),
+        max_requests_per_ip: max_requests_per_ip?.into_inner(),
+        max_untaken_bytes: max_untaken_bytes?,
+        max_h2_streams: max_h2_streams?.into_inner(),
+        underscores: underscores?,
+    })
+}

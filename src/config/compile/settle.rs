@@ -1,0 +1,143 @@
+//! What becomes of a charge once the answer is known: `count`, `settle` and `max_debt` of a limit.
+
+use std::sync::Arc;
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::identity::header_name;
+use crate::config::diagnostics::Problem;
+use crate::config::reader::units::Fault;
+use crate::config::reader::{Located, Table};
+use crate::policy::{After, Settle, SettleBy, Stage, StatusSet};
+
+/// Where the truth comes from, before its own options are read.
+#[derive(Clone, Debug, PartialEq)]
+enum By {
+    ElapsedMs,
+    ResponseBytes,
+    Status,
+    Header(http::HeaderName),
+}
+
+/// All of it; `None` is an error that was noted.
+#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+pub(super) fn after(table: &Table<'_>, stage: Option<Stage>) -> Option<Option<Arc<After>>> {
+    let (counted, settled) = (table.table("count"), table.table("settle"));
+    let counts = counted.is_present().then(|| statuses(&counted));
+    let max_debt = table.count::<u64>("max_debt");
+    if table.has("max_debt") && !settled.is_present() {
+        let fault = Fault::new("only a limit that is settled can go below zero").help(Some("add `settle`".to_owned()));
+        table.fault("max_debt", max_debt.as_ref().map_or(table.span(), Spanned::span), fault);
+    }
+    let settle = settled.is_present().then(|| settle(&settled, max_debt.map_or(u64::MAX, Spanned::into_inner)));
+    for part in [&counted, &settled].into_iter().filter(|part| part.is_present() && stage == Some(Stage::Arrival)) {
+        let title = "charges of stage `arrival` stay, whatever becomes of the request";
+        table.context.note(Problem::new(part.span(), title).absence());
+    }
+    let (counts, settle) =
+        (counts.map_or(Some(None), |read| read.map(Some))?, settle.map_or(Some(None), |read| read.map(Some))?);
+    let is_any = counts.is_some() || settle.is_some();
+    Some(is_any.then(|| Arc::new(After { counts, settle })))
+}
+
+fn statuses(table: &Table<'_>) -> Option<StatusSet> {
+    let Some(value) = table.get("status") else {
+        table.fault("status", table.span(), Fault { absence: true, ..Fault::new("which outcomes count is missing") });
+        return None;
+    };
+    let items: Vec<_> = match value.get_ref() {
+        DeValue::Array(items) => items.iter().collect(),
+        _ => vec![value],
+    };
+    if items.is_empty() {
+        table.fault("status", value.span(), Fault::new("must not be empty"));
+    }
+    let read: Vec<_> = items.into_iter().map(|item| status(table, "status", item)).collect(); // all, to note all
+    let ranges: Option<Vec<_>> = read.into_iter().collect();
+    ranges.filter(|ranges| !ranges.is_empty()).map(StatusSet)
+}
+
+/// `404`, `"404"` or `"4xx"`.
+fn status(table: &Table<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<(u16, u16)> {
+    let range = match value.get_ref() {
+        DeValue::Integer(number) => range(number.as_str()),
+        DeValue::String(text) => range(text),
+        _ => None,
+    };
+    if range.is_none() {
+        let fault = Fault::new("expected a status from 100 to 599, or a class such as `\"4xx\"`");
+        table.fault(key, value.span(), fault);
+    }
+    range
+}
+
+fn range(text: &str) -> Option<(u16, u16)> {
+    let class = |digit: &str| digit.parse::<u16>().ok().filter(|class| (1..=5).contains(class));
+    match text.strip_suffix("xx") {
+        Some(digit) => class(digit).map(|class| (class * 100, class * 100 + 99)),
+        None => text.parse().ok().filter(|status| (100..=599).contains(status)).map(|status| (status, status)),
+    }
+}
+
+fn settle(table: &Table<'_>, max_debt: u64) -> Option<Settle> {
+    let by = table.parsed("by", |text| match text.split_once(':') {
+        Some(("header", name)) => header_name(name).map(By::Header),
+        _ => crate::config::reader::units::one_of(&BY)(text)
+            .map(|index: usize| [By::ElapsedMs, By::ResponseBytes, By::Status][index].clone()),
+    });
+    let every = table.duration("every");
+    let only = |key: &str, wanted: &By, word: &str| {
+        if table.has(key) && by.as_ref().is_some_and(|by| by.get_ref() != wanted) {
+            let span = table.get(key).map_or(table.span(), Spanned::span);
+            table.fault(key, span, Fault::new(format!("only with `by = \"{word}\"`")));
+        }
+    };
+    only("every", &By::ElapsedMs, "elapsed_ms");
+    only("units", &By::Status, "status");
+    let by = match by?.into_inner() {
+        By::ElapsedMs => SettleBy::ElapsedMs,
+        By::ResponseBytes => SettleBy::ResponseBytes,
+        By::Header(name) => SettleBy::Header(name),
+        By::Status => SettleBy::Status(units(table)?),
+    };
+    let every_ns = every.map(|every| u64::try_from(every.as_nanos()).unwrap_or(u64::MAX));
+    Some(Settle { by, every_ns, max_debt })
+}
+
+const BY: [(&str, usize); 3] = [("elapsed_ms", 0), ("response_bytes", 1), ("status", 2)];
+
+/// Statuses, both ends included, and units.
+type Line = (Located<(u16, u16)>, u64);
+
+/// `{ "4xx" = 10, "304" = 0 }`: what a single status says goes before what its class says.
+fn units(table: &Table<'_>) -> Option<Vec<(StatusSet, u64)>> {
+    let Some(value) = table.get("units") else {
+        let fault = Fault::new("is missing").help(Some("units = { \"4xx\" = 10, \"304\" = 0 }".to_owned()));
+        table.fault("units", table.span(), Fault { absence: true, ..fault });
+        return None;
+    };
+    let DeValue::Table(entries) = value.get_ref() else {
+        table.fault("units", value.span(), Fault::new("expected a table of statuses and units"));
+        return None;
+    };
+    let mut units: Vec<Option<Line>> = Vec::new();
+    for (name, value) in entries {
+        let number = match value.get_ref() {
+            DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
+            _ => None,
+        };
+        if number.is_none() {
+            table.fault("units", value.span(), Fault::new("expected whole units from 0"));
+        }
+        let range = range(name.get_ref());
+        if range.is_none() {
+            let fault = Fault::new("expected a status from 100 to 599, or a class such as `\"4xx\"`");
+            table.fault("units", name.span(), fault);
+        }
+        units.push(range.zip(number).map(|(range, number)| (Located::new(name.span(), range), number)));
+    }
+    let mut units: Vec<_> = units.into_iter().collect::<Option<_>>()?;
+    units.sort_by_key(|(range, _): &Line| range.get_ref().1 - range.get_ref().0);
+    Some(units.into_iter().map(|(range, units)| (StatusSet(vec![range.into_inner()]), units)).collect())
+}

@@ -1,0 +1,46 @@
+//! `server.takeover`: where the next process asks.
+
+use std::path::PathBuf;
+
+use crate::config::diagnostics::Problem;
+use crate::config::reader::units::{self, Fault};
+use crate::config::reader::{Located, Table};
+use crate::proxy::Listen;
+
+/// The file of its socket; none if there is none. The outer option is whether it could be read.
+#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+pub(super) fn takeover(server: &Table<'_>) -> Option<Option<Located<PathBuf>>> {
+    if !server.has("takeover") {
+        return Some(None);
+    }
+    server.parsed("takeover", |text| path(server, text)).map(Some)
+}
+
+fn path(server: &Table<'_>, text: &str) -> Result<PathBuf, Fault> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        let help = format!("it is always a Unix socket; write {path:?}");
+        return Err(Fault::new("is a path, without `unix:`").help(Some(help)));
+    }
+    if text.is_empty() || text.ends_with('/') || text.contains('\0') {
+        let help = "write it like \"/run/weir/takeover.sock\"".to_owned();
+        return Err(Fault::new(format!("`{text}` names no file")).help(Some(help)));
+    }
+    units::socket_path(server.context.path(text))
+}
+
+/// That nobody else is to listen there.
+pub(super) fn check_apart(
+    server: &Table<'_>,
+    own: &Located<PathBuf>,
+    requests: Option<&[Located<Listen>]>,
+    operators: Option<&Located<Option<Listen>>>,
+) {
+    let requests = requests.unwrap_or_default().iter();
+    let requests = requests.map(|place| ("server.listen", place.span(), Some(place.get_ref())));
+    let operators = operators.map(|place| ("admin.listen", place.span(), place.get_ref().as_ref()));
+    let is_same = |place: Option<&Listen>| matches!(place, Some(Listen::Unix(path)) if path == own.get_ref());
+    if let Some((name, span, _)) = requests.chain(operators).find(|(_, _, place)| is_same(*place)) {
+        let title = format!("`server.takeover` and `{name}` are the same socket");
+        server.context.note(Problem::new(own.span(), title).also(span, "here"));
+    }
+}

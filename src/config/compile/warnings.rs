@@ -1,0 +1,160 @@
+//! Warnings about parts that are valid and probably not meant.
+//!
+//! A check of one option stands where the option is compiled and calls [`Table::warn`]; the checks here need several
+//! parts of the configuration, or are needed in several places. README lists the codes.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+
+use ipnet::IpNet;
+use rustix::fs::{Access as Permission, access};
+
+use crate::config::diagnostics::Problem;
+use crate::config::reader::units::Fault;
+use crate::config::reader::{Located, Table};
+use crate::policy::access::canonical;
+use crate::policy::key::KeyPart;
+use crate::policy::{IdentitySource, Limit, Mode, PathPattern, PlanSource, Policy};
+
+/// Warns of networks that hold every address, with what follows from that.
+pub(super) fn of_everyone(
+    table: &Table<'_>,
+    key: &str,
+    networks: &[Located<IpNet>],
+    code: &'static str,
+    consequence: &str,
+) {
+    for network in networks.iter().filter(|network| canonical(*network.get_ref()).prefix_len() == 0) {
+        let what = format!("`{}` is every address: {consequence}", network.get_ref());
+        table.warn(key, network.span(), code, Fault::new(what));
+    }
+}
+
+/// Warns if Weir could not create the file that `key` names, at `path`.
+pub(super) fn of_folder(table: &Table<'_>, key: &str, span: Range<usize>, path: &Path) {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let what = match access(folder, Permission::WRITE_OK | Permission::EXEC_OK) {
+        _ if !folder.is_dir() => "does not exist",
+        Err(_) => "is not writable for this user",
+        Ok(()) => return,
+    };
+    let help = "Weir writes this file by renaming a new one, so it needs the folder".to_owned();
+    let fault = Fault::new(format!("the folder `{}` {what}", folder.display())).help(Some(help));
+    table.warn(key, span, "folder", fault);
+}
+
+/// Warns of identities that nothing uses. They are not verified either.
+pub(super) fn of_unused_identities(root: &Table<'_>, names: &[String], policy: &Policy) {
+    let mut is_used = vec![false; names.len()];
+    let by_limits = policy.limits().iter().flat_map(|limit| &limit.key).filter_map(|part| match part {
+        KeyPart::Identity(index) => Some(*index),
+        _ => None,
+    });
+    let by_access = policy.access.iter().flat_map(|access| access.identities());
+    let by_plans = match policy.plans {
+        Some(PlanSource::Claim(index)) => Some(index),
+        _ => None,
+    };
+    for index in by_limits.chain(by_access).chain(by_plans) {
+        if let Some(used) = is_used.get_mut(index) {
+            *used = true;
+        }
+    }
+    let table = root.get("identity").and_then(|value| value.get_ref().as_table());
+    for (name, _) in names.iter().zip(is_used).filter(|(_, is_used)| !is_used) {
+        let Some((key, _)) = table.and_then(|table| table.get_key_value(name.as_str())) else { continue };
+        let title = format!("identity `{name}` is not used, so it is never verified");
+        let help = "use it in the `key` of a limit, in `[access]` or in `[plans]`, or remove it".to_owned();
+        root.context.note(Problem::warning("unused_identity", key.span(), title).help(help));
+    }
+}
+
+/// Most limits that one is compared with, so that thousands of limits cost no more than their number.
+const COMPARED_MAX: usize = 32;
+
+/// Warns of limits that never refuse, because another one refuses first. Compares a limit with others that have a
+/// pattern in common or none.
+pub(super) fn of_shadowed(root: &Table<'_>, limits: &[Limit]) {
+    let names = names_of(root);
+    if names.len() != limits.len() {
+        return; // the default limit, which is in no text
+    }
+    let by_path = ByPath::new(limits, |_| true);
+    for (index, limit) in limits.iter().enumerate() {
+        // Of two equal ones the later is reported.
+        let shadows =
+            |other: &usize| limits[*other].shadows(limit) && (*other < index || !limit.shadows(&limits[*other]));
+        let Some(other) = by_path.near(limit).filter(|other| *other != index).find(shadows) else { continue };
+        let title =
+            format!("limit `{}` never refuses a request, because `{}` does first", limit.name, limits[other].name);
+        let help = "its numbers are not smaller, and it sees no other requests".to_owned();
+        let problem = Problem::warning("shadowed_limit", names[index].clone(), title).help(help);
+        root.context.note(problem.also(names[other].clone(), "this one is at least as strict"));
+    }
+}
+
+/// Warns of limits whose keys clients can invent, unless a limit by address bounds the same requests.
+pub(super) fn of_invented_keys(root: &Table<'_>, policy: &Policy) {
+    let (names, limits) = (names_of(root), policy.limits());
+    if names.len() != limits.len() {
+        return; // the default limit, which is in no text
+    }
+    let is_invented = |part: &&KeyPart| match part {
+        KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) => true,
+        KeyPart::Identity(index) => {
+            let identity = policy.identities.get(*index);
+            identity.is_some_and(|identity| matches!(identity.source, IdentitySource::Header(..)))
+        }
+        _ => false,
+    };
+    let is_by_address = |limit: &Limit| limit.bounds_addresses_of(limit);
+    let by_address = ByPath::new(limits, is_by_address);
+    let first: Vec<_> = (0..limits.len()).filter(|index| is_by_address(&limits[*index])).take(COMPARED_MAX).collect();
+    for (limit, name) in limits.iter().zip(names).filter(|(limit, _)| limit.mode == Mode::Enforce) {
+        let Some(part) = limit.key.iter().find(is_invented) else { continue };
+        let mut others = by_address.near(limit).chain(first.iter().copied());
+        if others.any(|other| limits[other].bounds_addresses_of(limit)) {
+            continue;
+        }
+        let part = policy.part_name(part);
+        let title = format!("limit `{}`: clients can invent values of `{part}`, each with a fresh bucket", limit.name);
+        let help = "add a limit with `key = [\"ip\"]` that sees at least the same requests".to_owned();
+        root.context.note(Problem::warning("invented_key", name, title).help(help));
+    }
+}
+
+/// Indices of limits by their patterns, so that a limit is compared with few others.
+struct ByPath<'l>(HashMap<&'l str, Vec<usize>>);
+
+impl<'l> ByPath<'l> {
+    fn new(limits: &'l [Limit], is_wanted: impl Fn(&Limit) -> bool) -> Self {
+        let mut by_path: HashMap<_, Vec<_>> = HashMap::new();
+        for (index, limit) in limits.iter().enumerate().filter(|(_, limit)| is_wanted(limit)) {
+            for path in paths(limit) {
+                by_path.entry(path).or_default().push(index);
+            }
+        }
+        Self(by_path)
+    }
+
+    /// Limits with the first pattern of this one, and limits without a pattern; at most [`COMPARED_MAX`] of each.
+    fn near(&self, limit: &Limit) -> impl Iterator<Item = usize> {
+        let own = paths(limit).next().filter(|path| !path.is_empty());
+        let found = own.into_iter().chain([""]).filter_map(|path| self.0.get(path));
+        found.flat_map(|found| found.iter().copied().take(COMPARED_MAX))
+    }
+}
+
+/// The patterns of a limit; an empty one if it sees every path.
+fn paths(limit: &Limit) -> impl Iterator<Item = &str> {
+    let all = limit.matches.paths.is_empty().then_some("");
+    limit.matches.paths.iter().map(PathPattern::as_str).chain(all)
+}
+
+/// Where the names of all limits stand.
+fn names_of(root: &Table<'_>) -> Vec<Range<usize>> {
+    let limits = root.get("limit").and_then(|value| value.get_ref().as_array());
+    let name = |limit: &toml::Spanned<toml::de::DeValue<'_>>| Some(limit.get_ref().as_table()?.get("name")?.span());
+    limits.into_iter().flat_map(|limits| limits.iter()).filter_map(name).collect()
+}

@@ -1,0 +1,83 @@
+//! Reads regular files of bounded size, without ever waiting.
+
+use std::fs::{FileType, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// Far more than any key or configuration needs, far less than memory.
+pub(super) const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// The content of a regular file of a sane size, or why there is none. Never waits, as opening a FIFO would.
+pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let cannot = |error: io::Error| format!("cannot read `{}`: {error}", path.display());
+    let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path).map_err(cannot)?;
+    let about = file.metadata().map_err(cannot)?;
+    if !about.is_file() {
+        return Err(format!("`{}` is {}, not a file", path.display(), kind(about.file_type())));
+    }
+    let mut bytes = Vec::new();
+    if about.len() <= FILE_BYTES_MAX {
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    }
+    if about.len().max(bytes.len() as u64) > FILE_BYTES_MAX {
+        return Err(format!("`{}` is longer than 16 MiB", path.display()));
+    }
+    Ok(bytes)
+}
+
+#[expect(clippy::cast_possible_wrap, reason = "the flag is a low bit")]
+const NONBLOCK: i32 = OFlags::NONBLOCK.bits() as i32;
+
+fn kind(file_type: FileType) -> &'static str {
+    match file_type {
+        _ if file_type.is_dir() => "a directory",
+        _ if file_type.is_fifo() => "a FIFO",
+        _ if file_type.is_socket() => "a socket",
+        _ => "a device",
+    }
+}
+
+/// Whether two paths lead to one file.
+pub(super) fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    real(one) == real(other)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_files_of_a_sane_size_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        let made = std::process::Command::new("mkfifo").arg(place("fifo")).status().unwrap();
+        assert!(made.success());
+        let _socket = std::os::unix::net::UnixListener::bind(place("socket")).unwrap();
+        std::fs::write(place("file"), "text").unwrap();
+        std::os::unix::fs::symlink(place("file"), place("link")).unwrap();
+        std::os::unix::fs::symlink(place("fifo"), place("fifo-link")).unwrap();
+        std::fs::File::create(place("huge")).unwrap().set_len(1 << 40).unwrap();
+        for (path, expected) in [
+            (place("file"), Ok(&b"text"[..])),
+            (place("link"), Ok(b"text")),
+            (place(""), Err("is a directory, not a file")),
+            (place("fifo"), Err("is a FIFO, not a file")),
+            (place("fifo-link"), Err("is a FIFO, not a file")),
+            (place("socket"), Err("cannot read")),
+            ("/dev/zero".into(), Err("is a device, not a file")),
+            (place("huge"), Err("is longer than 16 MiB")),
+            (place("none"), Err("cannot read")),
+        ] {
+            match (read_file(&path), expected) {
+                (Ok(read), Ok(expected)) => assert_eq!(read, expected),
+                (Err(said), Err(expected)) => assert!(said.contains(expected), "{said}"),
+                (read, _) => unreachable!("{}: {read:?}", path.display()),
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What one compilation shares: where files and variables come from, and what has been noted.
+//!
+//! It knows nothing of TOML or of options.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::config::diagnostics::Problem;
+use crate::config::files::read_file;
+use crate::config::sources::Sources;
+use crate::policy::path::Rules;
+
+/// What one compilation reads from and what it has noted so far.
+pub(in crate::config) struct Context<'a> {
+    pub(in crate::config) dir: &'a Path,
+    env: &'a dyn Fn(&str) -> Option<String>,
+    pub(in crate::config) problems: RefCell<Vec<Problem>>,
+    pub(in crate::config) secrets: RefCell<Vec<Range<usize>>>,
+    pub(in crate::config) sources: RefCell<Sources>,
+    /// How paths of requests are read, and so patterns of them.
+    pub(in crate::config) paths: Cell<Rules>,
+    /// Whether requests keep fields whose names have `_`.
+    pub(in crate::config) has_underscores: Cell<bool>,
+    /// The configuration's own file, if it is in one.
+    pub(in crate::config) own: Option<&'a Path>,
+    /// What of the text was set at run time.
+    pub(in crate::config) set: Option<SetAtRunTime>,
+}
+
+/// Overrides that stand behind the configuration's own text.
+pub(in crate::config) struct SetAtRunTime {
+    /// Where they begin.
+    pub(in crate::config) from: usize,
+    /// Those of limits that have several windows without them.
+    pub(in crate::config) several: Vec<Range<usize>>,
+}
+
+impl<'a> Context<'a> {
+    /// For a configuration in the file `own`, if it is in one, with what was `set` at run time behind its text.
+    pub(in crate::config) fn new(
+        dir: &'a Path,
+        env: &'a dyn Fn(&str) -> Option<String>,
+        own: Option<&'a Path>,
+        set: Option<SetAtRunTime>,
+    ) -> Self {
+        let (problems, secrets, sources) = (RefCell::default(), RefCell::default(), RefCell::default());
+        let (paths, has_underscores) = (Cell::default(), Cell::new(true));
+        Self { dir, env, problems, secrets, sources, paths, has_underscores, own, set }
+    }
+
+    /// Whether what stands there was set at run time.
+    pub(in crate::config) fn is_set(&self, place: &Range<usize>) -> bool {
+        self.set.as_ref().is_some_and(|set| place.start >= set.from)
+    }
+
+    /// Whether an override that stands there is of a limit that has several windows without it.
+    pub(in crate::config) fn has_several(&self, place: &Range<usize>) -> bool {
+        self.set.as_ref().is_some_and(|set| set.several.contains(place))
+    }
+
+    pub(in crate::config) fn note(&self, problem: Problem) {
+        self.problems.borrow_mut().push(problem);
+    }
+
+    /// Keeps a span out of everything that is shown.
+    pub(in crate::config) fn hide(&self, span: Range<usize>) {
+        self.secrets.borrow_mut().push(span);
+    }
+
+    pub(in crate::config) fn env(&self, name: &str) -> Option<String> {
+        (self.env)(name)
+    }
+
+    /// The path of a file that is not read here.
+    pub(in crate::config) fn path(&self, path: &str) -> PathBuf {
+        self.dir.join(path)
+    }
+
+    /// The content of a file, which is remembered as one that matters.
+    pub(in crate::config) fn file(&self, path: &str) -> Result<Vec<u8>, String> {
+        let path = self.dir.join(path);
+        let read = read_file(&path);
+        self.sources.borrow_mut().add(&path, read.as_deref().ok());
+        read
+    }
+}

@@ -1,0 +1,365 @@
+//! Rates and durations: one grammar of numbers and units of time for both.
+//!
+//! A duration is one number and unit, or several: `90s`, `1h 30min`. A rate is a count for one of them: `100/min`,
+//! `5/15min`. Numbers are whole; a fraction is answered with the same rate or duration in whole numbers.
+
+use std::time::Duration;
+
+use super::units::Fault;
+use crate::config::diagnostics::{did_you_mean, nearest};
+use crate::limit::{Rate, Unit};
+
+const NS_PER_S: u64 = 1_000_000_000;
+const NS_PER_DAY: u64 = 86_400 * NS_PER_S;
+
+/// A unit of time, with all of its spellings.
+#[derive(Debug)]
+struct TimeUnit {
+    name: &'static str,
+    others: &'static [&'static str],
+    /// `None` if it has no fixed length.
+    ns: Option<u64>,
+    /// As rates count it; `None` if they do not.
+    of_rates: Option<Unit>,
+}
+
+const UNITS: [TimeUnit; 10] = [
+    unit("ns", &["nsec", "nanosecond", "nanoseconds"], Some(1), None),
+    unit("us", &["usec", "microsecond", "microseconds"], Some(1000), None),
+    unit("ms", &["msec", "msecs", "millis", "millisecond", "milliseconds"], Some(1_000_000), Some(Unit::Millisecond)),
+    unit("s", &["sec", "secs", "second", "seconds"], Some(NS_PER_S), Some(Unit::Second)),
+    unit("min", &["m", "mins", "minute", "minutes"], Some(60 * NS_PER_S), Some(Unit::Minute)),
+    unit("h", &["hr", "hrs", "hour", "hours"], Some(3600 * NS_PER_S), Some(Unit::Hour)),
+    unit("day", &["d", "days"], Some(NS_PER_DAY), Some(Unit::Day)),
+    unit("week", &["w", "wk", "wks", "weeks"], Some(7 * NS_PER_DAY), Some(Unit::Week)),
+    unit("month", &["months"], None, Some(Unit::Month)),
+    unit("year", &["y", "yr", "yrs", "years"], Some(365 * NS_PER_DAY), None),
+];
+
+const fn unit(
+    name: &'static str,
+    others: &'static [&'static str],
+    ns: Option<u64>,
+    of_rates: Option<Unit>,
+) -> TimeUnit {
+    TimeUnit { name, others, ns, of_rates }
+}
+
+/// Spellings that mean different units to different readers, and what to write instead.
+const AMBIGUOUS: [(&str, &str); 4] = [
+    ("M", "write `min` for minutes or `month` for months"),
+    ("mn", "did you mean `min`?"),
+    ("mo", "write `month`"),
+    ("mon", "write `month`"),
+];
+
+impl TimeUnit {
+    fn spellings(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.others.iter().copied())
+    }
+
+    /// The unit of this spelling, among those that rates or durations have.
+    fn find(text: &str, is_of_rate: bool) -> Result<&'static Self, Fault> {
+        let known = || UNITS.iter().filter(|unit| if is_of_rate { unit.of_rates.is_some() } else { true });
+        if let Some(unit) = known().find(|unit| unit.spellings().any(|name| name == text)) {
+            return Ok(unit);
+        }
+        let names: Vec<_> = known().map(|unit| unit.name).collect();
+        let what = format!("unknown unit `{text}`: it is one of {}", names.join(", "));
+        let ambiguous = AMBIGUOUS.iter().find(|(name, _)| *name == text).map(|(_, help)| (*help).to_owned());
+        let lower = text.to_lowercase();
+        let by_case = known().find(|unit| unit.spellings().any(|name| name == lower)).map(|unit| unit.name);
+        let suggestion = by_case.or_else(|| nearest(&lower, known().flat_map(TimeUnit::spellings)));
+        Err(Fault::new(what).help(ambiguous.or_else(|| did_you_mean(suggestion))))
+    }
+}
+
+/// A number that is not below zero, as a fraction in lowest terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Number {
+    above: u64,
+    below: u64,
+}
+
+impl Number {
+    const ONE: Self = Self { above: 1, below: 1 };
+
+    fn new(above: u128, below: u128) -> Option<Self> {
+        let (mut divisor, mut rest) = (above, below);
+        while rest != 0 {
+            (divisor, rest) = (rest, divisor % rest);
+        }
+        let divisor = divisor.max(1);
+        Some(Self { above: u64::try_from(above / divisor).ok()?, below: u64::try_from(below / divisor).ok()? })
+    }
+
+    /// Digits, perhaps with a fraction; no sign and no exponent.
+    fn parse(text: &str) -> Option<Self> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.is_empty() || !is_digits(whole) || !is_digits(fraction) || (text.contains('.') && fraction.is_empty())
+        {
+            return None;
+        }
+        let below = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+        let above = whole.parse::<u128>().ok()?.checked_mul(below)?;
+        Self::new(above.checked_add(fraction.parse().unwrap_or(0))?, below)
+    }
+
+    fn whole(self) -> Option<u64> {
+        (self.below == 1).then_some(self.above)
+    }
+
+    fn over(self, other: Self) -> Option<Self> {
+        let wide = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        Self::new(wide(self.above, other.below), wide(self.below, other.above))
+    }
+}
+
+/// The number and the unit that `text` begins with, and the rest. Either may be empty.
+fn split(text: &str) -> (&str, &str, &str) {
+    let is_of_number = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+    let number = text.bytes().take_while(|byte| is_of_number(*byte)).count();
+    let (number, rest) = text.split_at(number);
+    let rest = rest.trim_start();
+    let unit = rest.find(|c: char| c.is_whitespace() || c.is_ascii_digit()).unwrap_or(rest.len());
+    let (unit, rest) = rest.split_at(unit);
+    (number, unit, rest.trim_start())
+}
+
+/// A rate as it is written: so many units in every so many of a unit of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::config) struct WrittenRate {
+    /// Units; at least 1.
+    pub(in crate::config) count: u64,
+    /// At least 1.
+    pub(in crate::config) every: u64,
+    /// Of this.
+    pub(in crate::config) unit: Unit,
+    /// Nanoseconds; none if that depends on the calendar.
+    period_ns: Option<u64>,
+}
+
+impl WrittenRate {
+    /// The rate over a fixed length of time.
+    pub(in crate::config) fn rate(&self) -> Result<Rate, Fault> {
+        let period_ns = self.period_ns.ok_or_else(|| {
+            let help =
+                "only `algorithm = \"fixed_window\"` with `align = \"calendar\"` counts months; else write `30day`";
+            Fault::new("a month has no fixed length").help(Some(help.to_owned()))
+        })?;
+        Ok(Rate { count: self.count, period_ns })
+    }
+}
+
+/// COUNT `/` [N] UNIT.
+pub(in crate::config) fn rate(text: &str) -> Result<WrittenRate, Fault> {
+    let shape =
+        || Fault::new(format!("`{text}` is not a rate")).help(Some("write it like \"100/min\" or \"5/15min\"".into()));
+    let (count, period) = text.split_once('/').ok_or_else(shape)?;
+    let period = period.trim();
+    let (every, unit, rest) = split(period);
+    let count = Number::parse(count.trim()).ok_or_else(shape)?;
+    let every = if every.is_empty() { Number::ONE } else { Number::parse(every).ok_or_else(shape)? };
+    let unit = TimeUnit::find(unit, true)?;
+    if !rest.is_empty() {
+        return Err(shape());
+    }
+    if count.above == 0 || every.above == 0 {
+        return Err(Fault::new("a rate of zero would admit nothing, ever"));
+    }
+    let (Some(whole_count), Some(whole_every), Some(of_rates)) = (count.whole(), every.whole(), unit.of_rates) else {
+        let whole = count.over(every).map(|Number { above, below }| match below {
+            1 => format!("write `{above}/{}`", unit.name),
+            below => format!("write `{above}/{below}{}`", unit.name),
+        });
+        return Err(Fault::new(format!("`{text}` is not a rate of whole numbers")).help(whole));
+    };
+    let too_long = || Fault::new(format!("`{period}` is too long a period"));
+    let period_ns = unit.ns.map(|ns| whole_every.checked_mul(ns).ok_or_else(too_long)).transpose()?;
+    Ok(WrittenRate { count: whole_count, every: whole_every, unit: of_rates, period_ns })
+}
+
+/// Longer than anything a proxy waits for; an instant this far ahead is still an instant to every timer.
+const DURATION_MAX: Duration = Duration::from_hours(366 * 24);
+
+/// A duration above zero.
+pub(in crate::config) fn duration(text: &str) -> Result<Duration, Fault> {
+    match duration_or_zero(text)? {
+        Duration::ZERO => Err(Fault::new("must be longer than zero")),
+        some => Ok(some),
+    }
+}
+
+/// A duration: `0`, or numbers with units.
+pub(in crate::config) fn duration_or_zero(text: &str) -> Result<Duration, Fault> {
+    let shape = || {
+        Fault::new(format!("`{text}` is not a duration"))
+            .help(Some("write it like \"250ms\", \"10s\" or \"5min\"".into()))
+    };
+    let (mut all_ns, mut left) = (0_u128, text.trim());
+    if left == "0" {
+        return Ok(Duration::ZERO);
+    }
+    while !left.is_empty() || all_ns == 0 {
+        let (number, unit, rest) = split(left);
+        let parsed = Number::parse(number).ok_or_else(shape)?;
+        if unit.is_empty() {
+            let what = format!("`{text}` is not a duration: `{number}` has no unit");
+            return Err(Fault::new(what).help(did_you_mean(Some(&format!("{number}s")))));
+        }
+        let unit = TimeUnit::find(unit, false)?;
+        let unit_ns = unit.ns.ok_or_else(|| {
+            let days = parsed.whole().and_then(|months| months.checked_mul(30));
+            Fault::new("a month has no fixed length").help(days.map(|days| format!("write `{days}day`")))
+        })?;
+        let Some(whole) = parsed.whole() else {
+            let what = format!("`{text}` is not a duration of whole numbers");
+            return Err(Fault::new(what).help(in_smaller_unit(parsed, unit_ns)));
+        };
+        all_ns = all_ns.saturating_add(u128::from(whole) * u128::from(unit_ns));
+        if rest.is_empty() {
+            break;
+        }
+        left = rest;
+    }
+    match u64::try_from(all_ns).map(Duration::from_nanos) {
+        Ok(duration) if duration <= DURATION_MAX => Ok(duration),
+        _ => Err(Fault::new(format!("`{text}` is longer than a year"))),
+    }
+}
+
+/// What to write for a number of units of so many nanoseconds that is not whole.
+fn in_smaller_unit(number: Number, unit_ns: u64) -> Option<String> {
+    UNITS.iter().rev().filter_map(|smaller| Some((smaller, smaller.ns?))).find_map(|(smaller, smaller_ns)| {
+        let product = Number::new(u128::from(number.above) * u128::from(unit_ns), number.below.into())?;
+        let whole = Number::new(product.above.into(), u128::from(product.below) * u128::from(smaller_ns))?.whole()?;
+        Some(format!("write `{whole}{}`", smaller.name))
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates() {
+        for (text, count, period) in [
+            ("100/min", 100, 60.),
+            ("5/15min", 5, 900.),
+            ("10/2s", 10, 2.),
+            ("1/ms", 1, 0.001),
+            (" 7 / 3 h ", 7, 10_800.),
+            ("1/day", 1, 86_400.),
+            ("2/week", 2, 604_800.),
+            ("10/m", 10, 60.),
+            ("10/hour", 10, 3600.),
+            ("10/d", 10, 86_400.),
+            ("2.0/s", 2, 1.),
+        ] {
+            let period_ns = Duration::from_secs_f64(period).as_nanos().try_into().unwrap();
+            assert_eq!(rate(text).and_then(|rate| rate.rate()), Ok(Rate { count, period_ns }), "{text}");
+        }
+        for text in [
+            "",
+            "/",
+            "5",
+            "5/",
+            "/s",
+            "-1/s",
+            "+1/s",
+            "5/+2s",
+            "0/s",
+            "5/0s",
+            "5/s/s",
+            "5 per s",
+            "5/1h30min",
+            "5/ s x",
+        ] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+        for text in ["99999999999999999999/s", "1/99999999999999999999s", "1/9999999999999999week", "1/us", "1/year"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+        let months = rate("9/3month").unwrap();
+        assert_eq!((months.count, months.every, months.unit), (9, 3, Unit::Month));
+        assert!(months.rate().is_err());
+    }
+
+    /// Every spelling means one thing, wherever it stands.
+    #[test]
+    fn spellings() {
+        let mut seen = std::collections::HashSet::new();
+        for unit in &UNITS {
+            for name in unit.spellings() {
+                assert!(seen.insert(name), "{name} is two units");
+                if let Some(ns) = unit.ns {
+                    assert_eq!(duration(&format!("1{name}")), Ok(Duration::from_nanos(ns)), "{name}");
+                }
+                if let (Some(ns), Some(_)) = (unit.ns, unit.of_rates) {
+                    let rate = rate(&format!("1/{name}")).and_then(|rate| rate.rate());
+                    assert_eq!(rate, Ok(Rate { count: 1, period_ns: ns }), "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn suggestions() {
+        for (text, help) in [
+            ("0.5/s", "write `1/2s`"),
+            ("1.5/s", "write `3/2s`"),
+            ("0.10/15min", "write `1/150min`"),
+            ("10/0.5s", "write `20/s`"),
+            ("5/M", "write `min` for minutes or `month` for months"),
+            ("5/mn", "did you mean `min`?"),
+            ("5/Hour", "did you mean `h`?"),
+            ("5/minuts", "did you mean `minute`?"),
+            ("5/secnds", "did you mean `seconds`?"),
+            ("5 per minute", "write it like \"100/min\" or \"5/15min\""),
+        ] {
+            assert_eq!(rate(text).unwrap_err().help.as_deref(), Some(help), "{text}");
+        }
+        for (text, help) in [
+            ("5M", "write `min` for minutes or `month` for months"),
+            ("1month", "write `30day`"),
+            ("1.5s", "write `1500ms`"),
+            ("0.5h", "write `30min`"),
+            ("0.5day", "write `12h`"),
+            ("10", "did you mean `10s`?"),
+            ("10S", "did you mean `s`?"),
+            ("ten", "write it like \"250ms\", \"10s\" or \"5min\""),
+        ] {
+            assert_eq!(duration(text).unwrap_err().help.as_deref(), Some(help), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations() {
+        for (text, ms) in [
+            ("250ms", 250),
+            ("10s", 10_000),
+            ("5min", 300_000),
+            ("1m", 60_000),
+            ("2h", 7_200_000),
+            ("1h 30min", 5_400_000),
+            ("1m30s", 90_000),
+            (" 2 hours ", 7_200_000),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        assert_eq!(duration("1day"), Ok(Duration::from_hours(24)));
+        for text in ["0s", "0", " 0 "] {
+            assert_eq!(duration_or_zero(text), Ok(Duration::ZERO));
+        }
+        for text in
+            ["", "10", "0s", "0s 0s", "-1s", "ten", "off", "s", "400days", "1s 5", "1.s", ".5s", "1..5s", "1e3s"]
+        {
+            assert!(duration(text).is_err(), "{text}");
+        }
+        for text in ["99999999999999999999s", "18446744073709551615year", "1s18446744073709551615year"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

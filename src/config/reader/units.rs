@@ -1,0 +1,193 @@
+//! Texts with a meaning of their own: sizes, addresses, networks and others.
+//!
+//! Each function turns one text into one value or says what is wrong with it; where it stands is known to
+//! the caller.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use bytesize::ByteSize;
+use ipnet::IpNet;
+
+use crate::config::diagnostics::{did_you_mean, nearest};
+use crate::proxy::{Listen, SOCKET_PATH_MAX};
+
+/// What is wrong with a text.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::config) struct Fault {
+    /// In words, to follow the name of the option.
+    pub(in crate::config) what: String,
+    /// What to write instead.
+    pub(in crate::config) help: Option<String>,
+    /// Whether it may be due to something absent elsewhere.
+    pub(in crate::config) absence: bool,
+}
+
+impl Fault {
+    pub(in crate::config) fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), help: None, absence: false }
+    }
+
+    pub(in crate::config) fn help(mut self, help: impl Into<Option<String>>) -> Self {
+        self.help = help.into();
+        self
+    }
+}
+
+/// A number of bytes.
+pub(in crate::config) fn size(text: &str) -> Result<u64, Fault> {
+    let not_one =
+        |_| Fault::new(format!("`{text}` is not a size")).help(Some("write it like \"64KiB\" or \"10MiB\"".into()));
+    text.parse::<ByteSize>().map(|size| size.as_u64()).map_err(not_one)
+}
+
+/// A network, or the one address that is meant.
+pub(in crate::config) fn network(text: &str) -> Result<IpNet, Fault> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(address.into());
+    }
+    let shape = |_| {
+        Fault::new(format!("`{text}` is neither an address nor a network"))
+            .help(Some("write it like \"192.0.2.7\" or \"10.0.0.0/8\"".into()))
+    };
+    let network: IpNet = text.parse().map_err(shape)?;
+    if network.trunc() != network {
+        let what = format!("`{text}` has bits set beyond its prefix");
+        return Err(Fault::new(what).help(did_you_mean(Some(&network.trunc().to_string()))));
+    }
+    Ok(network)
+}
+
+/// An address with its port.
+pub(in crate::config) fn address(text: &str) -> Result<SocketAddr, Fault> {
+    text.parse().map_err(|_| {
+        let port = text.strip_prefix(':').unwrap_or(text);
+        let suggestion = port.parse::<u16>().ok().map(|port| format!("0.0.0.0:{port}"));
+        let help = did_you_mean(suggestion.as_deref());
+        let help = help
+            .unwrap_or_else(|| "names are not looked up; write it like \"127.0.0.1:8080\" or \"[::1]:8080\"".into());
+        Fault::new(format!("`{text}` is not an address with a port")).help(Some(help))
+    })
+}
+
+/// What the path of a Unix socket is told by.
+const UNIX: &str = "unix:";
+
+/// An address and a port, or `unix:` and a path, which is relative to `dir`.
+pub(in crate::config) fn listen(text: &str, dir: &Path) -> Result<Listen, Fault> {
+    let Some(path) = text.strip_prefix(UNIX) else { return address(text).map(Listen::Tcp) };
+    if path.is_empty() || path.ends_with('/') || path.contains('\0') {
+        return Err(
+            Fault::new(format!("`{text}` names no file")).help(Some("write it like \"unix:/run/weir.sock\"".into()))
+        );
+    }
+    socket_path(dir.join(path)).map(Listen::Unix)
+}
+
+/// One that fits into the address of a Unix socket.
+pub(in crate::config) fn socket_path(path: PathBuf) -> Result<PathBuf, Fault> {
+    let len = path.as_os_str().len();
+    if len > SOCKET_PATH_MAX {
+        let what = format!("`{}` has {len} bytes; the path of a socket has at most {SOCKET_PATH_MAX}", path.display());
+        return Err(Fault::new(what));
+    }
+    Ok(path)
+}
+
+/// Permissions of a file, as three octal digits, perhaps with a zero before them.
+pub(in crate::config) fn mode(text: &str) -> Result<u32, Fault> {
+    let digits = if text.len() == 4 { text.strip_prefix('0') } else { Some(text) };
+    let mode = digits.filter(|digits| digits.len() == 3 && digits.bytes().all(|byte| byte.is_ascii_digit()));
+    mode.and_then(|digits| u32::from_str_radix(digits, 8).ok())
+        .ok_or_else(|| Fault::new(format!("`{text}` is not a mode")).help(Some("write it like \"0660\"".into())))
+}
+
+/// One of some names, each with what it stands for.
+pub(in crate::config) fn one_of<'n, T: Copy>(names: &'n [(&'n str, T)]) -> impl Fn(&str) -> Result<T, Fault> + 'n {
+    move |text| {
+        let found = names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+        found.ok_or_else(|| {
+            let known = names.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            let suggestion = nearest(text, names.iter().map(|(name, _)| *name));
+            Fault::new(format!("`{text}` is none of {known}")).help(did_you_mean(suggestion))
+        })
+    }
+}
+
+/// A protocol to change to, in lower case. Not HTTP itself: its requests would pass all limits. Not TLS, which could
+/// hide them.
+pub(in crate::config) fn upgrade(text: &str) -> Result<Box<str>, Fault> {
+    let is_token = |part: &str| part.parse::<http::Method>().is_ok(); // which is any token
+    if !text.splitn(2, '/').all(is_token) {
+        return Err(Fault::new(format!("`{text}` is not the name of a protocol")));
+    }
+    let lower = text.to_ascii_lowercase();
+    let name = lower.split('/').next().unwrap_or(&lower);
+    if ["http", "h2", "h2c", "h3", "tls"].contains(&name) {
+        return Err(Fault::new(format!("`{text}` would carry requests past all limits")));
+    }
+    Ok(lower.into())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [("64KiB", 64 << 10), ("10MiB", 10 << 20), ("8192", 8192), ("1kB", 1000), ("0B", 0)] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "-1", "big", "1KiX"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn places_and_modes() {
+        let place = |text| listen(text, Path::new("/etc/weir"));
+        assert_eq!(place("[::1]:80"), Ok(Listen::Tcp("[::1]:80".parse().unwrap())));
+        for (text, path) in [("unix:/run/weir.sock", "/run/weir.sock"), ("unix:weir.sock", "/etc/weir/weir.sock")] {
+            assert_eq!(place(text), Ok(Listen::Unix(path.into())));
+        }
+        let [fits, too_long] = [107, 108].map(|len| format!("unix:/{}", "x".repeat(len - 1)));
+        assert!(place(&fits).is_ok());
+        for text in ["unix:", "unix:/run/", "unix:a\0b", "Unix:/run/weir.sock", "/run/weir.sock", &too_long] {
+            assert!(place(text).is_err(), "{text}");
+        }
+        assert_eq!([mode("0660"), mode("777"), mode("000")], [Ok(0o660), Ok(0o777), Ok(0)]);
+        for text in ["", "0", "66", "1777", "04777", "0o660", "668", "+66", "rw-", "06 0"] {
+            assert!(mode(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn protocols_to_change_to() {
+        for (text, name) in [("websocket", "websocket"), ("WebSocket", "websocket"), ("IRC/6.9", "irc/6.9"), ("x", "x")]
+        {
+            assert_eq!(upgrade(text).as_deref(), Ok(name));
+        }
+        for text in
+            ["", "a b", "a/", "/1", "a/1/2", "web,socket", "h2c", "H2C", "HTTP/2.0", "http", "h2", "h3", "TLS/1.0"]
+        {
+            assert!(upgrade(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn networks_and_addresses() {
+        for (text, shown) in
+            [("192.0.2.7", "192.0.2.7/32"), ("10.0.0.0/8", "10.0.0.0/8"), ("::1", "::1/128"), ("fd00::/8", "fd00::/8")]
+        {
+            assert_eq!(network(text).unwrap().to_string(), shown);
+        }
+        for text in ["", "10.0.0.1/8", "10.0.0.0/33", "fd00::1/8", "localhost", "10.0.0/8"] {
+            assert!(network(text).is_err(), "{text}");
+        }
+        assert!(address("[::1]:8080").is_ok() && address("0.0.0.0:0").is_ok());
+        for text in ["", ":80", "80", "localhost:80", "127.0.0.1", "::1:80", "unix:/run/weir", "1.2.3.4:65536"] {
+            assert!(address(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Every option there is: its path, type, default and purpose.
+//!
+//! This one table says which keys exist, what they default to and what numbers they allow; the reader looks
+//! all of that up here, and the documentation is rendered from it. What values mean is not here.
+
+mod limit;
+mod option;
+mod options;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use options::OPTIONS;
+
+pub(in crate::config) use option::UNLIMITED;
+pub use option::{Kind, Opt, Preset};
+pub(in crate::config) use options::RESOLVE;
+
+/// Keys of other versions, by table, so that they are not taken for misspellings.
+const NOT_YET: &[(&str, &[&str])] = &[("", &["tls", "store", "ban"])];
+
+/// Every option there is, in the order of documentation.
+pub fn options() -> &'static [Opt] {
+    &OPTIONS
+}
+
+/// The option at a path.
+pub(in crate::config) fn find(path: &str) -> Option<&'static Opt> {
+    static BY_PATH: LazyLock<HashMap<&str, &Opt>> =
+        LazyLock::new(|| OPTIONS.iter().map(|option| (option.path, option)).collect());
+    BY_PATH.get(path).copied()
+}
+
+/// The keys that the table at `path` can have; `""` is the whole file.
+pub(in crate::config) fn keys_of(path: &str) -> Vec<&'static str> {
+    let mut keys: Vec<_> = OPTIONS.iter().filter_map(|option| key_below(option.path, path)).collect();
+    keys.dedup();
+    keys
+}
+
+fn key_below(option: &'static str, path: &str) -> Option<&'static str> {
+    let rest = if path.is_empty() { option } else { option.strip_prefix(path)?.strip_prefix('.')? };
+    rest.split('.').next()
+}
+
+/// Whether a later version may know this key.
+pub(in crate::config) fn is_not_yet(path: &str, key: &str) -> bool {
+    NOT_YET.iter().any(|(table, keys)| *table == path && keys.contains(&key))
+}
+
+/// The tables that have a key of this name, if it is not a table itself.
+pub(in crate::config) fn tables_with(key: &str) -> Vec<&'static str> {
+    let split = OPTIONS.iter().filter_map(|option| option.path.rsplit_once('.'));
+    split.filter(|(_, name)| *name == key).map(|(table, _)| table).collect()
+}
+
+/// A Markdown table of every option.
+pub fn options_markdown() -> String {
+    let mut text = String::from("| Option | Type | Default | Purpose |\n|---|---|---|---|\n");
+    for Opt { path, kind, default, about } in &OPTIONS {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "| `{path}` | {kind} | {default} | {about} |");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_unique_and_in_one_line() {
+        for (index, option) in OPTIONS.iter().enumerate() {
+            assert!(OPTIONS[..index].iter().all(|other| other.path != option.path), "{} twice", option.path);
+            assert!(option.about.ends_with('.') && !option.about.contains(['\n', '|']), "{}", option.about);
+        }
+        assert_eq!(options_markdown().lines().count(), OPTIONS.len() + 2);
+    }
+
+    #[test]
+    fn what_is_not_yet_known_is_not_known() {
+        for (table, keys) in NOT_YET {
+            assert!(keys.iter().all(|key| !keys_of(table).contains(key)));
+        }
+    }
+
+    #[test]
+    fn rows_read_well() {
+        let row = |path| {
+            let start = format!("| `{path}` ");
+            options_markdown().lines().find(|line| line.starts_with(&start)).map(str::to_owned).unwrap_or_default()
+        };
+        insta::assert_snapshot!(row("server.max_uri_bytes"), @r#"| `server.max_uri_bytes` | size from 16B to 65534B | `"8KiB"` | Longest request target; longer is 414. |"#);
+        insta::assert_snapshot!(row("timeouts.total"), @r#"| `timeouts.total` | duration or `off` | `"off"` | From the hand-over to the upstream to the end of the response. |"#);
+        insta::assert_snapshot!(row("limit.burst"), @r#"| `limit.burst` | whole number from 1 | COUNT of `rate` | Units that may be spent at once; for `leaky_bucket` that holds, units that may queue. For one rate, of `token_bucket` or `leaky_bucket`. |"#);
+        insta::assert_snapshot!(row("upstream.url"), @r#"| `upstream.url` | string (`http://host[:port]`, `https://host[:port]` or `unix:/path`) | required without `[upstreams]` | The service behind Weir, if there is one in one place. |"#);
+    }
+}

@@ -1,0 +1,137 @@
+//! An option: its path, kind and default, and how the documentation shows them.
+
+use std::fmt;
+
+/// One option.
+#[derive(Clone, Copy, Debug)]
+pub struct Opt {
+    /// Its place: tables and key, joined by dots. `NAME` stands for a name that the user chooses.
+    pub path: &'static str,
+    /// What it can be.
+    pub kind: Kind,
+    /// What it is when it is absent.
+    pub default: Preset,
+    /// What it is for, in a sentence.
+    pub about: &'static str,
+}
+
+/// What an option can be.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// A string.
+    Text(&'static str),
+    /// A list of strings, or a single one.
+    List(&'static str),
+    /// The same, not empty.
+    Some(&'static str),
+    /// A whole number in a range, both ends included.
+    Count(u64, u64),
+    /// A whole number from this on, or a table.
+    CountOrTable(u64),
+    /// A rate, or so many at most.
+    Rates(usize),
+    /// A rate, or `false`.
+    RateOrFalse,
+    /// What a limit allows to some: rates, a table, or this word for all.
+    Allowance(&'static str),
+    /// Bytes in a range, both ends included.
+    Size(u64, u64),
+    /// The same, or this word.
+    SizeOr(u64, u64, &'static str),
+    /// `true` or `false`.
+    Switch,
+    /// A duration above zero.
+    Duration,
+    /// A duration, also zero.
+    DurationOrZero,
+    /// A duration above zero, or this word.
+    DurationOr(&'static str),
+    /// A duration above zero, or one of these words.
+    DurationOrOneOf(&'static [&'static str]),
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// Names and strings.
+    Map(&'static str),
+    /// A list of tables, not empty.
+    Tables(&'static str),
+}
+
+/// What an option is when it is absent.
+#[derive(Clone, Copy, Debug)]
+pub enum Preset {
+    /// An error.
+    Required,
+    /// Not a constant; in words.
+    Unset(&'static str),
+    /// The same as this TOML.
+    Toml(&'static str),
+}
+
+impl Kind {
+    /// Whether it is a whole number, and this one may be it.
+    pub(in crate::config) fn allows(self, number: u64) -> bool {
+        match self {
+            Self::Count(min, max) => (min..=max).contains(&number),
+            Self::CountOrTable(min) => number >= min,
+            _ => false,
+        }
+    }
+}
+
+pub(super) const fn opt(path: &'static str, kind: Kind, default: Preset, about: &'static str) -> Opt {
+    Opt { path, kind, default, about }
+}
+
+pub(super) const NONE: Preset = Preset::Unset("none");
+
+/// An allowance without bound.
+pub(in crate::config) const UNLIMITED: &str = "unlimited";
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(what) => write!(f, "string ({what})"),
+            Self::List(what) => write!(f, "list of strings ({what})"),
+            Self::Some(what) => write!(f, "non-empty list of strings ({what})"),
+            Self::Count(min, u64::MAX) => write!(f, "whole number from {min}"),
+            Self::Count(min, max) => write!(f, "whole number from {min} to {max}"),
+            Self::CountOrTable(min) => write!(f, "whole number from {min}, or table"),
+            Self::Rates(most) => write!(f, "rate, or list of 1 to {most} rates"),
+            Self::RateOrFalse => f.write_str("rate, or `false`"),
+            Self::Allowance(word) => write!(f, "rate, list of rates, table, or `{word}`"),
+            Self::Size(min, max) => write!(f, "size from {} to {}", Bytes(*min), Bytes(*max)),
+            Self::SizeOr(min, max, word) => write!(f, "size from {} to {}, or `{word}`", Bytes(*min), Bytes(*max)),
+            Self::Switch => f.write_str("true or false"),
+            Self::Duration => f.write_str("duration"),
+            Self::DurationOrZero => f.write_str("duration or zero"),
+            Self::DurationOr(word) => write!(f, "duration or `{word}`"),
+            Self::DurationOrOneOf(words) => write!(f, "duration, `{}`", words.join("`, `")),
+            Self::OneOf(words) => write!(f, "`{}`", words.join("`, `")),
+            Self::Map(what) => write!(f, "table ({what})"),
+            Self::Tables(what) => write!(f, "non-empty list of tables ({what})"),
+        }
+    }
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Required => f.write_str("required"),
+            Self::Unset(words) => f.write_str(words),
+            Self::Toml(text) => write!(f, "`{text}`"),
+        }
+    }
+}
+
+/// Bytes in the largest unit that divides them.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+        match units.iter().find(|(shift, _)| self.0 >= 1 << shift && self.0.trailing_zeros() >= *shift) {
+            Some((shift, unit)) => write!(f, "{}{unit}", self.0 >> shift),
+            None => write!(f, "{}B", self.0),
+        }
+    }
+}
