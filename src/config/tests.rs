@@ -29,8 +29,8 @@ use proptest::prelude::*;
 use super::{Config, DEFAULT_LIMIT, Diagnostics};
 use crate::limit::slow_down::SlowDown;
 use crate::limit::{Algorithm, OnFull, Quota, Rate};
+use crate::policy::KeyPart;
 use crate::policy::client_ip::AddressHeader;
-use crate::policy::key::KeyPart;
 use crate::policy::{
     Cost, DelayRule, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, Repeated, Stage,
 };

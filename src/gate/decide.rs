@@ -14,8 +14,8 @@ use super::room::Size;
 use super::wait::{Item, Waiting};
 use super::{Cause, Gate, LimitState, Live, Pass, Refusal, Unidentified, Unkeyed};
 use crate::limit::{Key, Retry};
-use crate::policy::key::{KeyPart, Who};
 use crate::policy::{Facts, Limit, Mode, OnLimit, Plan, Stage};
+use crate::policy::{KeyPart, Who};
 use crate::store::{self, Outcome, Outcomes};
 use crate::time::Timestamp;
 
@@ -179,7 +179,13 @@ impl Gate {
             case.key = if let Some(other) = alike {
                 other.key
             } else {
-                self.secret.key(&case.applied, facts, live.policy.client_ip.ipv6_prefix, whos)?
+                self.secret.key(
+                    &case.applied.limit.key,
+                    case.applied.route,
+                    facts,
+                    live.policy.client_ip.ipv6_prefix,
+                    whos,
+                )?
             };
             if !case.applied.foreknown.is_unusual {
                 continue;

@@ -18,7 +18,7 @@ use super::delay::is_late;
 use super::wait::UNKNOWN_NS;
 use super::{Cause, Gate, Live, Shut, Unidentified, Why};
 use crate::limit::{Algorithm, Decision, Retry};
-use crate::policy::key::Who;
+use crate::policy::Who;
 use crate::policy::path::escaped_query;
 use crate::policy::{Facts, FieldBuf, Limit, Mode, Stage, Variant, client_ip, host};
 use crate::store::{self, Outcomes};

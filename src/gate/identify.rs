@@ -7,11 +7,11 @@ use smallvec::SmallVec;
 
 use super::{Gate, Live};
 use crate::policy::jwt::{Claimed, TokenError, Verified, Verifier};
-use crate::policy::key::{KeyPart, Who};
 use crate::policy::{
     Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource, Several, compared,
     in_header,
 };
+use crate::policy::{KeyPart, Who};
 use crate::time::Timestamp;
 
 /// A request without an identity that it needs.

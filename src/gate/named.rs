@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use http::HeaderValue;
 
 use super::{Gate, Live};
-use crate::policy::key::KeyPart;
+use crate::policy::KeyPart;
 use crate::policy::{Applied, Variant, host};
 
 /// Why nobody has such a key.

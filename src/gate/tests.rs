@@ -28,8 +28,8 @@ use super::{Gate, HoldCaps, Live, Pass, Refusal, Step};
 use crate::limit::ban::Rule as BanRule;
 use crate::limit::slow_down::SlowDown;
 use crate::limit::{Algorithm, OnFull, Quota, Rate, Retry};
+use crate::policy::KeyPart;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
-use crate::policy::key::KeyPart;
 use crate::policy::{
     Allowed, Cost, DelayRule, Facts, FieldBuf, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource,
     Policy, Repeated, Stage,

@@ -2,8 +2,9 @@
 
 use http::{HeaderName, Method};
 
-use super::values::{all_in_query, compared};
-use super::{Facts, PathPattern};
+use super::facts::Facts;
+use super::matching::pattern::PathPattern;
+use super::matching::values::{all_in_query, compared};
 
 /// Units of a request.
 #[derive(Clone, Debug)]

@@ -4,18 +4,8 @@ use std::net::IpAddr;
 
 use http::Method;
 
-use super::Fields;
-
-/// Names in a client's certificate, which has been verified. Each list is in its order, without empty ones.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Certificate {
-    /// Common names of the subject.
-    pub subject_cn: Vec<Box<str>>,
-    /// DNS names among the alternative ones, in lower case.
-    pub san_dns: Vec<Box<str>>,
-    /// URIs among the alternative ones.
-    pub san_uri: Vec<Box<str>>,
-}
+use super::fields::Fields;
+use super::identity::certificates::Certificate;
 
 /// What matching and keying may look at.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +47,7 @@ impl Facts<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::FieldBuf;
+    use super::super::fields::FieldBuf;
     use super::*;
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
-use super::Fields;
+use super::fields::Fields;
 
 /// Where the name of a request's plan is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl<'f> Plan<'f> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::FieldBuf;
+    use super::super::fields::FieldBuf;
     use super::*;
 
     #[test]

@@ -15,7 +15,7 @@ pub use super::pace::MinRate;
 use super::proxy_protocol::Version;
 use super::tls::{ClientTls, ServerName, Tls};
 pub use super::upstream::Eject;
-use crate::policy::key::KeyPart;
+use crate::policy::KeyPart;
 use crate::policy::route::Routes;
 use crate::policy::upgrades::Upgrades;
 use crate::respond::Profiles;

@@ -18,9 +18,9 @@ use crate::config::reader::units::Fault;
 use crate::config::schema;
 use crate::config::schema::UNLIMITED;
 use crate::limit::{Algorithm, Key};
-use crate::policy::key::{KeyPart, KeySecret};
 use crate::policy::path;
 use crate::policy::{Allowed, HostPattern, PathPattern};
+use crate::policy::{KeyPart, KeySecret};
 
 /// As many exceptions as `policy` can tell apart.
 const EXCEPTIONS_MAX: usize = 1 << 16;

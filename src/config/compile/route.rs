@@ -12,7 +12,7 @@ use crate::config::reader::{Located, Table};
 use crate::policy::Match;
 use crate::policy::PathPattern;
 use crate::policy::path::Rules;
-use crate::policy::route::{Rewrite, Route, Routes, covers};
+use crate::policy::route::{Rewrite, Route, Routes};
 
 /// Each route is compared with all before it.
 const ROUTES_MAX: usize = 4096;
@@ -139,7 +139,7 @@ fn prefix(text: &str, rules: Rules) -> Result<Box<str>, Fault> {
 
 /// Notes that a route never takes a request, because those before it take all of them.
 fn note_unreachable(tables: &[Table<'_>], earlier: &[Option<Route>], later: &Match, index: usize) {
-    let by = |later: &Match| earlier.iter().position(|one| one.as_ref().is_some_and(|one| covers(&one.matches, later)));
+    let by = |later: &Match| earlier.iter().position(|one| one.as_ref().is_some_and(|one| one.matches.covers(later)));
     // Several routes before it may each take some of its paths.
     let first = if later.paths.is_empty() {
         by(later)

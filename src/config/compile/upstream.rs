@@ -16,7 +16,7 @@ use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::config::schema;
 use crate::config::schema::RESOLVE;
-use crate::policy::key::KeyPart;
+use crate::policy::KeyPart;
 use crate::policy::upgrades::Upgrades;
 use crate::proxy::Listen;
 use crate::proxy::proxy_protocol::Version;

@@ -13,8 +13,8 @@ use rustix::fs::{Access as Permission, access};
 use crate::config::diagnostics::Problem;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
+use crate::policy::KeyPart;
 use crate::policy::access::canonical;
-use crate::policy::key::KeyPart;
 use crate::policy::{IdentitySource, Limit, Mode, PathPattern, PlanSource, Policy};
 
 /// Warns of networks that hold every address, with what follows from that.

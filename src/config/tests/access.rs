@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::policy::PlanSource;
+use crate::policy::Who;
 use crate::policy::access::{Access, Ground, Rule};
-use crate::policy::key::Who;
 
 #[test]
 fn access_entries() {

@@ -3,8 +3,8 @@
 use http::HeaderName;
 
 use super::*;
+use crate::policy::KeyPart;
 use crate::policy::Repeated;
-use crate::policy::key::KeyPart;
 
 #[test]
 fn limits() {

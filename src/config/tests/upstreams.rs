@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Config, compile};
+use crate::policy::KeyPart;
 use crate::policy::Repeated;
-use crate::policy::key::KeyPart;
 use crate::policy::upgrades::Upgrades;
 use crate::proxy::settings::{Address, Balance, Cap, Eject, Health, Protocol, Resolve, Upstream};
 use crate::proxy::tls::ServerName;

@@ -9,8 +9,8 @@ use crate::gate::{Cause, Gate, Live, Question, Step, Unkeyed, Why};
 use crate::limit::concurrency;
 use crate::limit::slow_down::SlowDown;
 use crate::limit::{Algorithm, Quota, Rate, Retry};
+use crate::policy::KeyPart;
 use crate::policy::Policy;
-use crate::policy::key::KeyPart;
 use crate::policy::{
     Allowed, Cost, CostLine, DelayRule, Facts, FieldBuf, Identity, IdentitySource, Limit, Match, Mode, OnLimit,
     OnMissing, Repeated, Stage,

@@ -1,7 +1,7 @@
 //! What is said of every address there is: ranges without gaps, each with the rule of the longest prefix that holds it.
 
-use super::Rule;
-use crate::policy::siphash::halves;
+use super::rule::Rule;
+use crate::policy::keys::siphash::halves;
 
 /// Ranges of addresses, each from its start to the next one's.
 #[derive(Debug)]

@@ -1,11 +1,14 @@
 //! Who is shut out and who is freed, row by row, and against the slow, plain way.
 #![allow(clippy::unwrap_used)]
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::policy::{PathPattern, Who};
 
 const RULES: [Rule; 2] = [Rule::Allow, Rule::Deny];
 

@@ -1,0 +1,44 @@
+//! Comparisons of two limits: whether one never refuses because of the other, or bounds the keys that the other cannot.
+
+use super::cost::Cost;
+use super::keys::part::KeyPart;
+use super::limit::{Limit, Mode, OnLimit, Stage};
+use crate::limit::OnFull;
+
+impl Limit {
+    /// Whether this limit admits no request that `other` refuses. `false` also if that is not known.
+    pub fn shadows(&self, other: &Self) -> bool {
+        let refuses_all_beyond = self.mode == Mode::Enforce
+            && !matches!(self.on_limit, OnLimit::Delay(_))
+            && self.on_full != OnFull::Allow
+            && !self.allowed.is_special()
+            && self.after.is_none();
+        // A coarser key is charged for at least as much.
+        let is_charged_as_much = self.key.iter().all(|part| other.key.contains(part))
+            && match (&self.cost, &other.cost) {
+                (Cost::Units(own), Cost::Units(other)) => own >= other,
+                _ => false,
+            };
+        let sees_as_much = (self.stage == other.stage || self.stage == Stage::Arrival)
+            && self.except.iter().all(|network| other.except.contains(network))
+            && self.matches.covers(&other.matches);
+        let is_plain = other.mode == Mode::Enforce && !other.allowed.is_special() && other.after.is_none();
+        refuses_all_beyond
+            && is_plain
+            && is_charged_as_much
+            && sees_as_much
+            && self.allowed.usual.is_within(&other.allowed.usual)
+    }
+
+    /// Whether this limit bounds the requests of each client address that `other` sees, whatever else they hold. A limit
+    /// that only delays does not, and one that counts some outcomes bounds only limits that count the same.
+    pub fn bounds_addresses_of(&self, other: &Self) -> bool {
+        let counts = |limit: &Self| limit.after.as_ref().and_then(|after| after.counts.clone());
+        self.mode == Mode::Enforce
+            && !matches!(self.on_limit, OnLimit::Delay(_))
+            && self.key.contains(&KeyPart::Ip)
+            && self.key.iter().all(|part| matches!(part, KeyPart::Ip | KeyPart::Route))
+            && counts(self).is_none_or(|own| counts(other) == Some(own))
+            && self.matches.covers(&other.matches)
+    }
+}

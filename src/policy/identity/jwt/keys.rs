@@ -1,0 +1,277 @@
+//! Keys, from a shared secret, PEM (RFC 7468) or a JWK set (RFC 7517). Each verifies one algorithm.
+//!
+//! A key that is wrong is refused when it is loaded, not when a token comes. Of a set, a member that is no key for
+//! tokens is skipped. A member that must not be trusted is skipped too if the set was fetched: the operator cannot
+//! change it. In a file it is an error.
+//!
+//! The crate's provider is called by name instead of installed for the process: then there is nothing to
+//! forget, and a second provider among the dependencies changes nothing.
+
+use std::fmt;
+
+use jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER;
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{DecodingKey, DecodingKeyKind};
+use serde::Deserialize;
+
+use super::algorithm::Algorithm;
+use super::problems::{KEYS_MAX, KeyError, KeyProblem, SECRET_BYTES_MIN};
+use super::strength::{check_ed25519, check_p256, check_rsa};
+
+/// Characters of 32 bytes in base64url (RFC 7518, 6.2.1.2).
+const P256_COORDINATE_CHARS: usize = 43;
+
+/// Members of a set that a warning describes; it counts the others.
+const SKIPPED_SHOWN_MAX: usize = 8;
+
+/// The start of each key or certificate in PEM (RFC 7468, 2).
+const PEM_BEGIN: &[u8] = b"-----BEGIN ";
+
+/// A key as the configuration has it.
+#[derive(Clone)]
+pub enum KeyMaterial {
+    /// A secret shared with the issuer, for HS256.
+    Secret(Vec<u8>),
+    /// A public key or a certificate.
+    Pem(Vec<u8>),
+    /// A JWK set.
+    Jwks(Vec<u8>),
+}
+
+impl fmt::Debug for KeyMaterial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Secret(_) => "Secret",
+            Self::Pem(_) => "Pem",
+            Self::Jwks(_) => "Jwks",
+        })
+    }
+}
+
+/// Members of a JWK set that are not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Which of the keys, as listed, the set is.
+    pub index: usize,
+    /// The number of members that are not used.
+    pub count: usize,
+    /// The first of them: their place in the set, from 1, and what is wrong.
+    shown: Vec<(usize, KeyProblem)>,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.count == 1 {
+            "a key of the JWK set is not used"
+        } else {
+            "keys of the JWK set are not used"
+        })?;
+        for (number, (place, problem)) in self.shown.iter().enumerate() {
+            write!(f, "{} key {place}: {problem}", if number == 0 { ":" } else { ";" })?;
+        }
+        match self.count - self.shown.len() {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
+    }
+}
+
+/// A key, checked.
+#[derive(Debug)]
+pub(super) struct Key {
+    algorithm: Algorithm,
+    kid: Option<Box<str>>,
+    decoding: DecodingKey,
+}
+
+impl Key {
+    /// Whether a token with this header may have been signed by it. A key without `kid` may have any.
+    pub(super) fn fits(&self, algorithm: Algorithm, kid: Option<&str>) -> bool {
+        let same_kid = self.kid.as_deref().zip(kid).is_none_or(|(own, named)| own == named);
+        self.algorithm == algorithm && same_kid
+    }
+
+    #[allow(clippy::ptr_arg, reason = "the crate's trait is over Vec<u8>")]
+    pub(super) fn verifies(&self, signed: &[u8], signature: &Vec<u8>) -> bool {
+        let verifier = (DEFAULT_PROVIDER.verifier_factory)(&self.algorithm.into(), &self.decoding);
+        verifier.is_ok_and(|verifier| verifier.verify(signed, signature).is_ok())
+    }
+
+    /// Checks that `key` is a safe one for `algorithm`.
+    fn new(algorithm: Algorithm, kid: Option<Box<str>>, key: DecodingKey) -> Result<Self, KeyProblem> {
+        match (algorithm, key.kind()) {
+            (Algorithm::Rs256, material) => check_rsa(material)?,
+            (Algorithm::Hs256, DecodingKeyKind::SecretOrDer(secret)) if secret.len() < SECRET_BYTES_MIN => {
+                return Err(KeyProblem::ShortSecret);
+            }
+            (Algorithm::Hs256, DecodingKeyKind::SecretOrDer(_)) => {}
+            (Algorithm::Es256, DecodingKeyKind::SecretOrDer(point)) => check_p256(point)?,
+            (Algorithm::EdDsa, DecodingKeyKind::SecretOrDer(key)) => check_ed25519(key)?,
+            (_, DecodingKeyKind::RsaModulusExponent { .. }) => return Err(KeyProblem::Invalid(algorithm)),
+        }
+        Ok(Self { algorithm, kid, decoding: key })
+    }
+}
+
+impl From<Algorithm> for jsonwebtoken::Algorithm {
+    fn from(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Hs256 => Self::HS256,
+            Algorithm::Rs256 => Self::RS256,
+            Algorithm::Es256 => Self::ES256,
+            Algorithm::EdDsa => Self::EdDSA,
+        }
+    }
+}
+
+/// All keys of a verifier, in order, and what was skipped of its sets.
+pub(super) fn build(materials: &[KeyMaterial], algorithms: &[Algorithm]) -> Result<(Vec<Key>, Vec<Skipped>), KeyError> {
+    let (mut keys, mut skipped) = (Vec::new(), Vec::new());
+    for (index, material) in materials.iter().enumerate() {
+        let at = |problem| KeyError { index, problem };
+        match material {
+            KeyMaterial::Secret(secret) => {
+                let key = DecodingKey::from_secret(secret);
+                add_single(&mut keys, Algorithm::Hs256, key, algorithms).map_err(at)?;
+            }
+            KeyMaterial::Pem(pem) => {
+                let (algorithm, key) = read_pem(pem).map_err(at)?;
+                add_single(&mut keys, algorithm, key, algorithms).map_err(at)?;
+            }
+            KeyMaterial::Jwks(json) => {
+                let set = add_set(&mut keys, json, algorithms, KeyProblem::is_no_key).map_err(at)?;
+                skipped.extend((set.count > 0).then_some(Skipped { index, ..set }));
+            }
+        }
+    }
+    if keys.is_empty() { Err(KeyError { index: 0, problem: KeyProblem::NoKeys }) } else { Ok((keys, skipped)) }
+}
+
+/// The keys of a set that was fetched, and what was skipped of it.
+pub(super) fn build_fetched(json: &[u8], algorithms: &[Algorithm]) -> Result<(Vec<Key>, Skipped), KeyProblem> {
+    let mut keys = Vec::new();
+    let skipped = add_set(&mut keys, json, algorithms, |_| true)?;
+    Ok((keys, skipped))
+}
+
+fn add_single(
+    keys: &mut Vec<Key>,
+    algorithm: Algorithm,
+    key: DecodingKey,
+    algorithms: &[Algorithm],
+) -> Result<(), KeyProblem> {
+    if !algorithms.contains(&algorithm) {
+        return Err(KeyProblem::Unlisted(algorithm));
+    }
+    add(keys, Key::new(algorithm, None, key)?)
+}
+
+fn add(keys: &mut Vec<Key>, key: Key) -> Result<(), KeyProblem> {
+    // Keys of several types may share a `kid` (RFC 7517, 4.5).
+    let is_taken = keys.iter().any(|known| known.algorithm == key.algorithm && known.kid == key.kid);
+    if let Some(kid) = key.kid.as_deref().filter(|_| is_taken) {
+        return Err(KeyProblem::DuplicateKid(kid.to_owned()));
+    }
+    if keys.len() == KEYS_MAX {
+        return Err(KeyProblem::TooMany);
+    }
+    keys.push(key);
+    Ok(())
+}
+
+/// Adds the keys of a set that are for `algorithms`. Another member is skipped if `may_skip`, else it is an error.
+fn add_set(
+    keys: &mut Vec<Key>,
+    json: &[u8],
+    algorithms: &[Algorithm],
+    may_skip: impl Fn(&KeyProblem) -> bool,
+) -> Result<Skipped, KeyProblem> {
+    #[derive(Deserialize)]
+    struct Set {
+        keys: Vec<serde_json::Value>,
+    }
+    let set: Set = serde_json::from_slice(json).map_err(|_| KeyProblem::Jwks)?;
+    let before = keys.len();
+    let mut skipped = Skipped { index: 0, count: 0, shown: Vec::new() };
+    for (place, member) in set.keys.into_iter().enumerate() {
+        let read = read_jwk(member, algorithms).and_then(|key| key.map_or(Ok(()), |key| add(keys, key)));
+        let Err(problem) = read else { continue };
+        if !may_skip(&problem) {
+            return Err(problem);
+        }
+        skipped.count += 1;
+        if skipped.shown.len() < SKIPPED_SHOWN_MAX {
+            skipped.shown.push((place + 1, problem));
+        }
+    }
+    if keys.len() > before {
+        return Ok(skipped);
+    }
+    let is_for_us =
+        |problem: &KeyProblem| !matches!(problem, KeyProblem::Jwk | KeyProblem::OtherType | KeyProblem::OtherUse);
+    let problem = skipped.shown.into_iter().map(|(_, problem)| problem).find(is_for_us);
+    Err(problem.unwrap_or(KeyProblem::NoUsableJwk))
+}
+
+/// The crate's readers each refuse a PEM of another type, but RSA's takes any PKCS#1; so that one comes last.
+fn read_pem(pem: &[u8]) -> Result<(Algorithm, DecodingKey), KeyProblem> {
+    // The crate's readers read the first key alone. Several may also be a certificate and those that signed it, whose
+    // keys sign no tokens; so Weir does not choose.
+    let count = memchr::memmem::find_iter(pem, PEM_BEGIN).count();
+    if count > 1 {
+        return Err(KeyProblem::SeveralPem(count));
+    }
+    let ec = || Some((Algorithm::Es256, DecodingKey::from_ec_pem(pem).ok()?));
+    let ed = || Some((Algorithm::EdDsa, DecodingKey::from_ed_pem(pem).ok()?));
+    let rsa = || Some((Algorithm::Rs256, DecodingKey::from_rsa_pem(pem).ok()?));
+    ec().or_else(ed).or_else(rsa).ok_or(KeyProblem::Pem)
+}
+
+/// The key in a JWK; `None` if its algorithm is not listed.
+fn read_jwk(member: serde_json::Value, algorithms: &[Algorithm]) -> Result<Option<Key>, KeyProblem> {
+    let jwk: Jwk = serde_json::from_value(member).map_err(|_| KeyProblem::Jwk)?;
+    let algorithm = algorithm_of(&jwk).ok_or(KeyProblem::OtherType)?;
+    if !algorithms.contains(&algorithm) {
+        return Ok(None);
+    }
+    if !is_for(&jwk, algorithm) {
+        return Err(KeyProblem::OtherUse);
+    }
+    let key = decoding_key(&jwk).ok_or(KeyProblem::Invalid(algorithm))?;
+    Key::new(algorithm, jwk.common.key_id.as_deref().map(Into::into), key).map(Some)
+}
+
+/// The algorithm that a JWK is for, by its type.
+fn algorithm_of(jwk: &Jwk) -> Option<Algorithm> {
+    match &jwk.algorithm {
+        AlgorithmParameters::OctetKey(_) => Some(Algorithm::Hs256),
+        AlgorithmParameters::RSA(_) => Some(Algorithm::Rs256),
+        AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => Some(Algorithm::Es256),
+        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => Some(Algorithm::EdDsa),
+        _ => None,
+    }
+}
+
+fn is_for(jwk: &Jwk, algorithm: Algorithm) -> bool {
+    let common = &jwk.common;
+    let meant = KeyAlgorithm::from(jsonwebtoken::Algorithm::from(algorithm));
+    common.key_algorithm.is_none_or(|named| named == meant)
+        && common.public_key_use.as_ref().is_none_or(|named| *named == PublicKeyUse::Signature)
+        && common.key_operations.as_ref().is_none_or(|named| named.contains(&KeyOperations::Verify))
+}
+
+/// Reads the parameters of a JWK. Zeros before an RSA number are dropped: issuers write them, and the library
+/// refuses every signature then.
+fn decoding_key(jwk: &Jwk) -> Option<DecodingKey> {
+    if let AlgorithmParameters::EllipticCurve(key) = &jwk.algorithm {
+        // Only the length of both together is left in the point.
+        let is_full = |text: &str| text.len() == P256_COORDINATE_CHARS;
+        if !is_full(&key.x) || !is_full(&key.y) {
+            return None;
+        }
+    }
+    let key = DecodingKey::from_jwk(jwk).ok()?;
+    let DecodingKeyKind::RsaModulusExponent { n, e } = key.kind() else { return Some(key) };
+    let trimmed = |number: &[u8]| number.iter().position(|&byte| byte != 0).unwrap_or(0);
+    Some(DecodingKey::from_rsa_raw_components(&n[trimmed(n)..], &e[trimmed(e)..]))
+}

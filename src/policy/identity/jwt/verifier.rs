@@ -1,0 +1,246 @@
+//! The verification of tokens.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::algorithm::Algorithm;
+use super::claims::{self, Claims};
+use super::fetched::FetchedKeys;
+use super::keys::{self, Key, KeyMaterial, Skipped};
+use super::problems::{KeyError, TOKEN_BYTES_MAX, TokenError};
+use crate::time::{Timestamp, saturating_ns};
+
+/// What a [`Verifier`] is made of.
+#[derive(Clone, Debug)]
+pub struct VerifierSpec {
+    /// The claim that names the client: text or an integer.
+    pub claim: String,
+    /// The algorithms that a token may use.
+    pub algorithms: Vec<Algorithm>,
+    /// The keys that may have signed it.
+    pub keys: Vec<KeyMaterial>,
+    /// More of them, which are not known yet.
+    pub fetched: Option<Arc<FetchedKeys>>,
+    /// What `iss` must be; `None` for anything.
+    pub issuer: Option<String>,
+    /// What `aud` must be or include; `None` for anything.
+    pub audience: Option<String>,
+    /// Whether a token without `exp` is refused.
+    pub require_exp: bool,
+    /// How far the issuer's clock may be from ours.
+    pub leeway: Duration,
+}
+
+/// Verifies tokens.
+#[derive(Debug)]
+pub struct Verifier {
+    claim: Box<str>,
+    plan_claim: Option<Box<str>>,
+    algorithms: Vec<Algorithm>,
+    keys: Vec<Key>,
+    skipped: Vec<Skipped>,
+    fetched: Option<Arc<FetchedKeys>>,
+    issuer: Option<Box<str>>,
+    audience: Option<Box<str>>,
+    require_exp: bool,
+    leeway_ns: u64,
+}
+
+/// What a good token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// Who it is from, and its plan.
+    pub claimed: Claimed,
+    /// When it stops to be good, leeway included.
+    pub expires: Option<Timestamp>,
+}
+
+/// What a good token says of its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// The claim that names the client; an integer in decimal.
+    pub value: Arc<str>,
+    /// The claim that names its plan, if that is asked for and is text.
+    pub plan: Option<Arc<str>>,
+}
+
+/// The JOSE header, as far as it matters; what else it offers (`jku`, `jwk`, `x5u`) is the token's own word.
+#[derive(Deserialize)]
+struct Header<'t> {
+    #[serde(borrow)]
+    alg: Cow<'t, str>,
+    kid: Option<String>,
+    #[serde(default)]
+    crit: Present,
+}
+
+/// Whether a member is there at all, even as `null`.
+#[derive(Default)]
+struct Present(bool);
+
+impl<'de> Deserialize<'de> for Present {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self(true))
+    }
+}
+
+impl Verifier {
+    /// Checks and prepares the keys.
+    pub fn new(spec: VerifierSpec) -> Result<Self, KeyError> {
+        let (keys, skipped) = match &spec.fetched {
+            Some(_) if spec.keys.is_empty() => Default::default(),
+            _ => keys::build(&spec.keys, &spec.algorithms)?,
+        };
+        Ok(Self {
+            keys,
+            skipped,
+            fetched: spec.fetched,
+            claim: spec.claim.into(),
+            plan_claim: None,
+            algorithms: spec.algorithms,
+            issuer: spec.issuer.map(Into::into),
+            audience: spec.audience.map(Into::into),
+            require_exp: spec.require_exp,
+            leeway_ns: saturating_ns(spec.leeway),
+        })
+    }
+
+    /// What was skipped of its JWK sets.
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.skipped
+    }
+
+    /// Its keys that are fetched.
+    pub fn fetched(&self) -> Option<&FetchedKeys> {
+        self.fetched.as_deref()
+    }
+
+    /// Takes the name of a plan from this claim too. A token without it is as good as any other.
+    pub fn set_plan_claim(&mut self, claim: &str) {
+        self.plan_claim = Some(claim.into());
+    }
+
+    /// What `token` says, if it is good at `now`.
+    pub fn verify(&self, token: &[u8], now: Timestamp) -> Result<Verified, TokenError> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(TokenError::TooLong);
+        }
+        let parts = Parts::split(token).ok_or(TokenError::Malformed)?;
+        let mut json = Vec::with_capacity(token.len());
+        self.verify_signature(&parts, decode_text(parts.header, &mut json)?)?;
+        let payload = decode_text(parts.payload, &mut json)?;
+        let named = [Some(&*self.claim), self.plan_claim.as_deref()];
+        let claims = Claims::parse(payload, named).ok_or(TokenError::Malformed)?;
+        let expires = self.check_times(&claims, now)?;
+        self.check_parties(&claims)?;
+        let value = claims.named(0).and_then(claims::Value::client).ok_or(TokenError::Claim)?;
+        let plan = claims.named(1).and_then(claims::Value::name);
+        Ok(Verified { claimed: Claimed { value, plan }, expires })
+    }
+
+    fn verify_signature(&self, parts: &Parts<'_>, header: &str) -> Result<(), TokenError> {
+        let header: Header<'_> = serde_json::from_str(header).map_err(|_| TokenError::Malformed)?;
+        if header.crit.0 {
+            return Err(TokenError::Malformed);
+        }
+        let algorithm = header.alg.parse().map_err(|_| TokenError::Algorithm)?;
+        if !self.algorithms.contains(&algorithm) {
+            return Err(TokenError::Algorithm);
+        }
+        let mut signature = Vec::with_capacity(parts.signature.len());
+        decode(parts.signature, &mut signature)?;
+        let try_all = |keys: &[Key]| {
+            let mut refused = TokenError::UnknownKey;
+            for key in keys.iter().filter(|key| key.fits(algorithm, header.kid.as_deref())) {
+                if key.verifies(parts.signed, &signature) {
+                    return Ok(());
+                }
+                refused = TokenError::Signature;
+            }
+            Err(refused)
+        };
+        let told = try_all(&self.keys);
+        let (Err(refused), Some(fetched)) = (told, &self.fetched) else { return told };
+        match fetched.look(try_all) {
+            None => Err(TokenError::NoKeys),
+            Some(Err(TokenError::UnknownKey)) if refused == TokenError::UnknownKey => {
+                fetched.want();
+                Err(TokenError::UnknownKey)
+            }
+            Some(Err(TokenError::UnknownKey)) => Err(refused),
+            Some(told) => told,
+        }
+    }
+
+    /// Checks `exp` and `nbf` (RFC 7519, 4.1.4 and 4.1.5); gives the end of the token's life.
+    fn check_times(&self, claims: &Claims<'_>, now: Timestamp) -> Result<Option<Timestamp>, TokenError> {
+        let expires = match &claims.exp {
+            Some(exp) => Some(exp.date().ok_or(TokenError::Expired)?.saturating_add_ns(self.leeway_ns)),
+            None if self.require_exp => return Err(TokenError::MissingExp),
+            None => None,
+        };
+        if expires.is_some_and(|expires| now >= expires) {
+            return Err(TokenError::Expired);
+        }
+        if let Some(nbf) = &claims.nbf {
+            let not_before = nbf.date().ok_or(TokenError::NotYetValid)?.saturating_sub_ns(self.leeway_ns);
+            if now < not_before {
+                return Err(TokenError::NotYetValid);
+            }
+        }
+        Ok(expires)
+    }
+
+    fn check_parties(&self, claims: &Claims<'_>) -> Result<(), TokenError> {
+        let is = |claim: &Option<claims::Value<'_>>, text: &str| claim.as_ref().is_some_and(|value| value.is(text));
+        if self.issuer.as_deref().is_some_and(|issuer| !is(&claims.iss, issuer)) {
+            return Err(TokenError::Issuer);
+        }
+        let includes = |text: &str| claims.aud.as_ref().is_some_and(|value| value.is_or_includes(text));
+        if self.audience.as_deref().is_some_and(|audience| !includes(audience)) {
+            return Err(TokenError::Audience);
+        }
+        Ok(())
+    }
+}
+
+/// A token in compact serialisation (RFC 7515, 7.1), still encoded.
+struct Parts<'t> {
+    header: &'t [u8],
+    payload: &'t [u8],
+    signature: &'t [u8],
+    /// Header and payload with the dot between them.
+    signed: &'t [u8],
+}
+
+impl<'t> Parts<'t> {
+    fn split(token: &'t [u8]) -> Option<Self> {
+        let first = memchr::memchr(b'.', token)?;
+        let second = memchr::memchr(b'.', &token[first + 1..])? + first + 1;
+        let signature = &token[second + 1..];
+        let has_three = memchr::memchr(b'.', signature).is_none();
+        has_three.then(|| Self {
+            header: &token[..first],
+            payload: &token[first + 1..second],
+            signature,
+            signed: &token[..second],
+        })
+    }
+}
+
+/// Decodes a part that is JSON into `out`. The parser does not look at text that it skips, so UTF-8 is checked here.
+fn decode_text<'o>(part: &[u8], out: &'o mut Vec<u8>) -> Result<&'o str, TokenError> {
+    out.clear();
+    decode(part, out)?;
+    str::from_utf8(out).map_err(|_| TokenError::Malformed)
+}
+
+fn decode(part: &[u8], out: &mut Vec<u8>) -> Result<(), TokenError> {
+    URL_SAFE_NO_PAD.decode_vec(part, out).map_err(|_| TokenError::Malformed)
+}

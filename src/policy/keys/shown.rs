@@ -1,0 +1,289 @@
+//! A key as people read it: the texts of its parts, in which no secret can be read.
+//!
+//! The path, the address and the claim of a verified token are shown as they are. What a client sent in a header or a
+//! query may be the key to its account: of that no more than four characters are shown, and a fingerprint
+//! ([`KeySecret::fingerprint`]) to tell two of them apart. Of cookies and of the headers that carry credentials the
+//! fingerprint alone is shown.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use http::header::{AUTHORIZATION, COOKIE, HeaderName, PROXY_AUTHORIZATION};
+use ipnet::IpNet;
+
+use super::key::KeySecret;
+use super::part::KeyPart;
+use crate::policy::compiled::{Applied, Policy};
+use crate::policy::facts::Facts;
+use crate::policy::identity::sources::IdentitySource;
+use crate::policy::identity::who::Who;
+use crate::policy::matching::values::{compared, in_cookie, in_header, in_query};
+
+/// Bytes that a part is shown in at most.
+pub const SHOWN_BYTES_MAX: usize = 128;
+
+/// What stands for a part that the request does not have.
+const ABSENT: &str = "(none)";
+const PREFIX_CHARS_MAX: usize = 4;
+
+impl Policy {
+    /// The name of a part of a key, as the configuration writes it.
+    pub fn part_name<'p>(&'p self, part: &'p KeyPart) -> Cow<'p, str> {
+        match part {
+            KeyPart::Ip => "ip".into(),
+            KeyPart::Path => "path".into(),
+            KeyPart::Route => "route".into(),
+            KeyPart::Host => "host".into(),
+            KeyPart::Method => "method".into(),
+            KeyPart::Identity(index) => self.identities.get(*index).map_or("", |identity| &identity.name).into(),
+            KeyPart::Header(name, _) => format!("header:{name}").into(),
+            KeyPart::Query(name, _) => format!("query:{name}").into(),
+            KeyPart::Cookie(name, _) => format!("cookie:{name}").into(),
+        }
+    }
+
+    /// What is said of a request that has this part of a key several times.
+    pub fn several(&self, part: &KeyPart) -> String {
+        format!("{} is there several times", self.part_name(part))
+    }
+
+    /// The text of each part of a request's key, in their order; each of at most [`SHOWN_BYTES_MAX`] bytes, in which
+    /// control characters, `|`, `\` and what is not UTF-8 are written as `\xNN`. `who` has one entry for each identity.
+    pub fn shown<'s>(
+        &'s self,
+        secret: &'s KeySecret,
+        applied: &Applied<'s>,
+        facts: &'s Facts<'_>,
+        who: &'s [Who<'_>],
+    ) -> impl Iterator<Item = String> + 's {
+        let (route, absent) = (applied.route, || ABSENT.to_owned());
+        applied.limit.key.iter().map(move |part| match part {
+            KeyPart::Ip => self.shown_ip(facts.client_ip),
+            KeyPart::Path => escaped(facts.path.as_bytes()),
+            KeyPart::Route => escaped(route.as_bytes()),
+            KeyPart::Host => escaped(facts.host.as_bytes()),
+            KeyPart::Method => escaped(facts.method.as_str().as_bytes()),
+            KeyPart::Identity(index) => match who.get(*index).unwrap_or(&Who::Anonymous) {
+                Who::Claim(claim) => escaped(claim.as_bytes()),
+                Who::Bytes(bytes) => self.shown_identity(secret, *index, bytes),
+                Who::Joined(bytes) => self.shown_identity(secret, *index, bytes),
+                Who::Anonymous => ABSENT.to_owned(),
+                Who::Ip => self.shown_ip(facts.client_ip),
+            },
+            KeyPart::Header(name, several) => {
+                let value = in_header(facts.headers, name, *several).ok().flatten();
+                value.map_or_else(absent, |value| of_header(secret, name, &value))
+            }
+            KeyPart::Query(name, several) => {
+                let value = in_query(facts.query, name, *several).ok().flatten();
+                value.map_or_else(absent, |value| masked(secret, &value))
+            }
+            KeyPart::Cookie(name, several) => {
+                let value = in_cookie(facts.headers, name, *several).ok().flatten();
+                value.map_or_else(absent, |value| fingerprint(secret, &value))
+            }
+        })
+    }
+
+    /// One part of a key that somebody named in writing, with no more of a secret than [`Policy::shown`] has. What can be
+    /// none is whole.
+    pub fn shown_text(&self, secret: &KeySecret, part: &KeyPart, text: &str) -> String {
+        match part {
+            KeyPart::Ip | KeyPart::Path | KeyPart::Route | KeyPart::Host | KeyPart::Method => text.to_owned(),
+            KeyPart::Identity(index) => match self.identities.get(*index).map(|identity| &identity.source) {
+                Some(IdentitySource::Jwt { .. }) => text.to_owned(),
+                _ => self.shown_identity(secret, *index, text.as_bytes()),
+            },
+            KeyPart::Header(name, _) => of_header(secret, name, text.as_bytes()),
+            KeyPart::Query(..) => masked(secret, text.as_bytes()),
+            KeyPart::Cookie(..) => fingerprint(secret, text.as_bytes()),
+        }
+    }
+
+    fn shown_identity(&self, secret: &KeySecret, index: usize, bytes: &[u8]) -> String {
+        match self.identities.get(index).map(|identity| &identity.source) {
+            Some(IdentitySource::Header(name, _)) => of_header(secret, name, bytes),
+            _ => fingerprint(secret, bytes),
+        }
+    }
+
+    fn shown_ip(&self, ip: IpAddr) -> String {
+        match ip {
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(_) => IpNet::new(ip, self.client_ip.ipv6_prefix)
+                .map_or_else(|_| ip.to_string(), |net| net.trunc().to_string()),
+        }
+    }
+}
+
+impl KeySecret {
+    /// What may be shown of a text that may be a secret: its first characters, at most half of them, and a fingerprint.
+    pub fn masked(&self, value: &[u8]) -> String {
+        masked(self, value)
+    }
+}
+
+fn of_header(secret: &KeySecret, name: &HeaderName, value: &[u8]) -> String {
+    let is_credential = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(name);
+    if is_credential { fingerprint(secret, value) } else { masked(secret, value) }
+}
+
+/// The first characters, at most half of them, and a fingerprint.
+fn masked(secret: &KeySecret, value: &[u8]) -> String {
+    let value = compared(value);
+    let prefix = value.get(..PREFIX_CHARS_MAX.min(value.len() / 2)).unwrap_or_default();
+    format!("{}..{}", escaped(prefix), fingerprint(secret, value))
+}
+
+fn fingerprint(secret: &KeySecret, value: &[u8]) -> String {
+    format!("#{:08x}", secret.fingerprint(compared(value)))
+}
+
+fn escaped(bytes: &[u8]) -> String {
+    let mut shown = String::new();
+    let mut push = |piece: &str| {
+        let fits = shown.len() + piece.len() <= SHOWN_BYTES_MAX;
+        if fits {
+            shown.push_str(piece);
+        }
+        fits
+    };
+    let mut buffer = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            buffer.clear();
+            if character.is_control() || matches!(character, '|' | '\\') {
+                let mut utf8 = [0; 4];
+                for byte in character.encode_utf8(&mut utf8).bytes() {
+                    let _ = write!(buffer, "\\x{byte:02x}"); // writing to a string cannot fail
+                }
+            } else {
+                buffer.push(character);
+            }
+            if !push(&buffer) {
+                return shown;
+            }
+        }
+        for byte in chunk.invalid() {
+            buffer.clear();
+            let _ = write!(buffer, "\\x{byte:02x}");
+            if !push(&buffer) {
+                return shown;
+            }
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::Method;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::policy::client_ip::{AddressHeader, ClientIpRules};
+    use crate::policy::testing::limit;
+    use crate::policy::{FieldBuf, Identity, Limit, OnMissing, Repeated};
+
+    const SECRET: [u8; 16] = [7; 16];
+
+    /// What a request with these headers is shown as, under a key of one part.
+    fn shown(part: KeyPart, headers: &[(&str, &[u8])], query: Option<&str>, who: &[Who<'_>]) -> String {
+        let identity = |name: &str, header: HeaderName| Identity {
+            name: name.into(),
+            source: IdentitySource::Header(header, Repeated::Reject),
+            on_missing: OnMissing::Ip,
+        };
+        let identities =
+            vec![identity("partner", HeaderName::from_static("x-partner")), identity("auth", AUTHORIZATION)];
+        let limits = vec![Limit { key: vec![part], ..limit("l", &[]) }];
+        let policy = Policy::new(
+            limits,
+            identities,
+            ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+        );
+        let headers: FieldBuf = headers.iter().copied().collect();
+        let facts = Facts {
+            method: &Method::GET,
+            host: "h",
+            path: "/a",
+            query,
+            headers: headers.fields(),
+            client_ip: "2001:db8::1".parse().unwrap(),
+            is_free_preflight: false,
+            certificate: None,
+        };
+        let applied = policy.applies(0, &facts).unwrap();
+        policy.shown(&KeySecret::new(SECRET), &applied, &facts, who).collect::<Vec<_>>().join("|")
+    }
+
+    #[test]
+    fn no_secret_can_be_read() {
+        let hash = |text: &str| format!("#{:08x}", KeySecret::new(SECRET).fingerprint(text.as_bytes()));
+        let header = |name: &'static str| KeyPart::Header(HeaderName::from_static(name), Repeated::Reject);
+        let secret: &[u8] = b"sk-0123456789";
+        let masked = format!("sk-0..{}", hash("sk-0123456789"));
+        let claim = |text: &str| [Who::Claim(Arc::from(text))];
+        for (part, headers, query, who, expected) in [
+            (KeyPart::Ip, &[][..], None, &[][..], "2001:db8::/64".to_owned()),
+            (KeyPart::Path, &[], None, &[], "/a".to_owned()),
+            (header("x-api-key"), &[("X-Api-Key", secret)], None, &[], masked.clone()),
+            (header("x-api-key"), &[("x-api-key", &b"abc"[..])], None, &[], format!("a..{}", hash("abc"))),
+            (header("x-api-key"), &[], None, &[], ABSENT.to_owned()),
+            (header("authorization"), &[("authorization", secret)], None, &[], hash("sk-0123456789")),
+            (header("cookie"), &[("cookie", secret)], None, &[], hash("sk-0123456789")),
+            (
+                KeyPart::Cookie("s".into(), Repeated::Reject),
+                &[("cookie", &b"s=abcdefgh"[..])],
+                None,
+                &[],
+                hash("abcdefgh"),
+            ),
+            (KeyPart::Query("k".into(), Repeated::Reject), &[], Some("k=sk-0123456789"), &[], masked.clone()),
+            (KeyPart::Query("k".into(), Repeated::Reject), &[], Some("j=1"), &[], ABSENT.to_owned()),
+            (KeyPart::Identity(0), &[], None, &claim("a|b\n"), "a\\x7cb\\x0a".to_owned()),
+            (KeyPart::Identity(0), &[], None, &[Who::Bytes(secret)], masked),
+            (KeyPart::Identity(1), &[], None, &[Who::Anonymous, Who::Bytes(secret)], hash("sk-0123456789")),
+            (KeyPart::Identity(0), &[], None, &[Who::Anonymous], ABSENT.to_owned()),
+            (KeyPart::Identity(0), &[], None, &[Who::Ip], "2001:db8::/64".to_owned()),
+        ] {
+            assert_eq!(shown(part.clone(), headers, query, who), expected, "{part:?} {headers:?} {query:?} {who:?}");
+        }
+    }
+
+    #[test]
+    fn parts_are_named_as_they_are_configured() {
+        let identities = vec![Identity {
+            name: "seller".into(),
+            source: IdentitySource::Header(COOKIE, Repeated::Reject),
+            on_missing: OnMissing::Ip,
+        }];
+        let policy = Policy::new(
+            Vec::new(),
+            identities,
+            ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+        );
+        for (part, name) in [
+            (KeyPart::Identity(0), "seller"),
+            (KeyPart::Header(COOKIE, Repeated::Reject), "header:cookie"),
+            (KeyPart::Query("Q".into(), Repeated::Reject), "query:Q"),
+            (KeyPart::Cookie("c".into(), Repeated::Reject), "cookie:c"),
+            (KeyPart::Route, "route"),
+        ] {
+            assert_eq!(policy.part_name(&part), name);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_is_short_and_printable(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let shown = escaped(&bytes);
+            prop_assert!(shown.len() <= SHOWN_BYTES_MAX);
+            prop_assert!(!shown.contains(|c: char| c.is_control() || c == '|'));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Which limits a request meets: a trie over path segments, then host, method and headers.
+//!
+//! The trie finds the limits of a path in one walk, so the cost grows with the path and not with the number
+//! of limits. Of several patterns of one limit the most specific counts: literal before `{name}` before
+//! `{*rest}`, leftmost first.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use super::conditions::Match;
+use super::pattern::{PathPattern, Segment};
+
+/// The limits of one stage of a policy by path.
+#[derive(Debug, Default)]
+pub(crate) struct Matcher {
+    /// Those without a path.
+    everywhere: Vec<Found<'static>>,
+    root: Node,
+    has_paths: bool,
+}
+
+/// One that sees a path, and the pattern that matched, as written; empty if it has none.
+#[derive(Clone, Copy, Debug)]
+struct Found<'m> {
+    number: usize,
+    route: &'m str,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    literals: HashMap<Box<str>, Node>,
+    one: Option<Box<Node>>,
+    here: Vec<Leaf>,
+    rest: Vec<Leaf>,
+    /// Those of `rest` that also see a path that ends here.
+    rest_or_end: Vec<Leaf>,
+}
+
+/// A pattern ends here.
+#[derive(Clone, Debug)]
+struct Leaf {
+    limit: usize,
+    route: Box<str>,
+}
+
+impl Matcher {
+    /// Of anything that sees such requests, each with its number.
+    pub(crate) fn of<'p>(all: impl Iterator<Item = (usize, &'p Match)> + Clone) -> Self {
+        let everywhere = all.clone().filter(|(_, matches)| matches.paths.is_empty());
+        let everywhere = everywhere.map(|(number, _)| Found { number, route: "" }).collect();
+        Self {
+            everywhere,
+            ..Self::over(all.flat_map(|(index, matches)| matches.paths.iter().map(move |path| (index, path))))
+        }
+    }
+
+    /// Of anything that goes by paths alone, each pattern with the number of what it belongs to. What has the most
+    /// specific pattern is found first.
+    pub(crate) fn over<'p>(paths: impl IntoIterator<Item = (usize, &'p PathPattern)>) -> Self {
+        let mut matcher = Self::default();
+        for (index, pattern) in paths {
+            matcher.has_paths = true;
+            matcher.root.insert(pattern.segments(), &Leaf { limit: index, route: pattern.as_str().into() });
+        }
+        matcher
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.everywhere.is_empty() && !self.has_paths
+    }
+
+    /// Calls `each` once for every limit whose paths include `path`, with the pattern as written.
+    #[inline]
+    pub(crate) fn for_each_path_match<'m>(&'m self, path: &str, mut each: impl FnMut(usize, &'m str)) {
+        let with_paths;
+        let found: &[Found<'m>] = if self.has_paths {
+            with_paths = self.find(path);
+            &with_paths
+        } else {
+            &self.everywhere
+        };
+        // One loop: from two the compiler would call what is to be done for each.
+        for one in found {
+            each(one.number, one.route);
+        }
+    }
+
+    #[inline(never)]
+    fn find(&self, path: &str) -> AllFound<'_> {
+        let mut found = AllFound::from_slice(&self.everywhere);
+        if let Some(path) = path.strip_prefix('/') {
+            self.root.collect(Some(path), &mut found);
+        }
+        found
+    }
+}
+
+type AllFound<'m> = SmallVec<[Found<'m>; 8]>;
+
+impl Node {
+    fn insert(&mut self, segments: &[Segment], leaf: &Leaf) {
+        match segments.split_first() {
+            None => self.here.push(leaf.clone()),
+            Some((Segment::Rest { or_end }, _)) => {
+                self.rest.push(leaf.clone());
+                self.rest_or_end.extend(or_end.then(|| leaf.clone()));
+            }
+            Some((Segment::One, tail)) => self.one.get_or_insert_default().insert(tail, leaf),
+            Some((Segment::Literal(text), tail)) => {
+                self.literals.entry(text.clone()).or_default().insert(tail, leaf);
+            }
+        }
+    }
+
+    /// Walks the most specific branch first, so the first leaf of a limit is the one that counts.
+    fn collect<'m>(&'m self, path: Option<&str>, found: &mut AllFound<'m>) {
+        let Some(path) = path else {
+            add(found, &self.here);
+            return add(found, &self.rest_or_end);
+        };
+        let (segment, tail) = match path.split_once('/') {
+            Some((segment, tail)) => (segment, Some(tail)),
+            None => (path, None),
+        };
+        if let Some(child) = self.literals.get(segment) {
+            child.collect(tail, found);
+        }
+        if let Some(child) = self.one.as_deref().filter(|_| !segment.is_empty()) {
+            child.collect(tail, found);
+        }
+        add(found, &self.rest);
+    }
+}
+
+fn add<'m>(found: &mut AllFound<'m>, leaves: &'m [Leaf]) {
+    for Leaf { limit, route } in leaves {
+        if !found.iter().any(|known| known.number == *limit) {
+            found.push(Found { number: *limit, route });
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! Path patterns: literal segments, `{name}` for one segment, `{*rest}` for the rest.
+
+use std::{error, fmt};
+
+use super::notation::{self, Mark};
+use super::path::{self, EncodedSlashes, Fold};
+
+/// A path pattern, checked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PathPattern {
+    text: Box<str>,
+    segments: Vec<Segment>,
+}
+
+/// One segment of a pattern.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Segment {
+    /// Exactly this text.
+    Literal(Box<str>),
+    /// Any one segment that is not empty.
+    One,
+    /// Everything from here on, also nothing; only at the end. With `or_end` also the path that ends before it.
+    Rest { or_end: bool },
+}
+
+const REST: Segment = Segment::Rest { or_end: false };
+
+/// Why a text is no pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PatternError {
+    /// It does not begin with `/`.
+    NoSlash,
+    /// `{*rest}` is not the last segment.
+    RestNotLast,
+    /// Braces that do not enclose a whole segment and a name.
+    Braces,
+    /// It could never match, because paths are normalised: this is what it would have to be.
+    NotNormal(String),
+    /// No path can be like this.
+    NoPath,
+    /// It has `%2F`, and paths with it are refused.
+    EncodedSlash,
+    /// It has `;` parameters, which are not looked at: this is what it would have to be.
+    Params(String),
+    /// A literal that would match as it stands, and is far more often meant in another notation.
+    Foreign(Mark),
+}
+
+impl fmt::Display for PatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSlash => f.write_str("a path pattern begins with `/`"),
+            Self::RestNotLast => f.write_str("`{*rest}` can only be the last segment"),
+            Self::Braces => f.write_str("braces enclose a whole segment: `{name}` or `{*rest}`"),
+            Self::NotNormal(normal) => write!(f, "paths are normalised before they are matched; write `{normal}`"),
+            Self::NoPath => f.write_str("no path can match this"),
+            Self::EncodedSlash => f.write_str("`server.encoded_slashes` refuses paths with `%2F`"),
+            Self::Params(without) => write!(f, "`server.paths` ignores `;` parameters; write `{without}`"),
+            Self::Foreign(mark) => {
+                let mark = mark.char();
+                write!(
+                    f,
+                    "`{mark}` has no meaning here: `{{name}}` stands for one segment, `{{*rest}}` for all that follow"
+                )
+            }
+        }
+    }
+}
+
+impl error::Error for PatternError {}
+
+impl PathPattern {
+    /// Reads a pattern.
+    pub fn parse(text: &str) -> Result<Self, PatternError> {
+        let Some(inner) = text.strip_prefix('/') else { return Err(PatternError::NoSlash) };
+        let mut segments = Vec::new();
+        let mut texts = inner.split('/').peekable();
+        while let Some(text) = texts.next() {
+            if segments.last() == Some(&REST) {
+                return Err(PatternError::RestNotLast);
+            }
+            let segment = Segment::parse(text)?;
+            if let (Segment::Literal(text), is_last) = (&segment, texts.peek().is_none())
+                && let Some(mark) = Mark::of(text, is_last)
+            {
+                return Err(PatternError::Foreign(mark));
+            }
+            segments.push(segment);
+        }
+        let literal = text.replace(['{', '}', '*'], "_");
+        match (path::Rules { encoded_slashes: EncodedSlashes::Keep, ..Default::default() }).normalise(&literal) {
+            Ok(normal) if *normal == literal => Ok(Self { text: text.into(), segments }),
+            Ok(normal) if literal == text => Err(PatternError::NotNormal(normal.into_owned())),
+            _ => Err(PatternError::NoPath),
+        }
+    }
+
+    /// The pattern for paths that are read and folded by `rules`.
+    ///
+    /// # Errors
+    /// It has what no such path has: parameters or an escaped slash.
+    pub fn folded(self, rules: path::Rules) -> Result<Self, PatternError> {
+        let Fold { trailing_slash, params, .. } = rules.fold;
+        if rules.encoded_slashes == EncodedSlashes::Refuse && self.text.contains(path::ENCODED_SLASH) {
+            return Err(PatternError::EncodedSlash);
+        }
+        if params && self.text.contains(';') {
+            let without = rules.fold(&self.text.replace(['{', '}'], "")).into_owned();
+            return Err(PatternError::Params(without));
+        }
+        let fold = |segment| match segment {
+            Segment::Literal(text) => {
+                let folded = rules.fold.text(&text);
+                Segment::Literal(folded.map_or(text, String::into_boxed_str))
+            }
+            Segment::Rest { .. } => Segment::Rest { or_end: trailing_slash },
+            Segment::One => Segment::One,
+        };
+        let mut segments: Vec<_> = self.segments.into_iter().map(fold).collect();
+        if trailing_slash && segments.len() > 1 {
+            segments.pop_if(|last| matches!(last, Segment::Literal(text) if text.is_empty()));
+        }
+        Ok(Self { text: self.text, segments })
+    }
+
+    /// The pattern that a text probably means which is none.
+    pub fn suggestion(text: &str) -> Option<String> {
+        notation::translated(text).filter(|ours| Self::parse(ours).is_ok())
+    }
+
+    /// As written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a normalised path is like this.
+    pub fn matches(&self, path: &str) -> bool {
+        let Some(mut left) = path.strip_prefix('/').map(Some) else { return false };
+        for segment in &self.segments {
+            let Some(path) = left else { return *segment == Segment::Rest { or_end: true } };
+            let (here, tail) = path.split_once('/').map_or((path, None), |(here, tail)| (here, Some(tail)));
+            let fits = match segment {
+                Segment::Rest { .. } => return true,
+                Segment::One => !here.is_empty(),
+                Segment::Literal(text) => **text == *here,
+            };
+            if !fits {
+                return false;
+            }
+            left = tail;
+        }
+        left.is_none()
+    }
+
+    /// Whether every path that `other` matches is matched.
+    pub fn covers(&self, other: &Self) -> bool {
+        let mut theirs = other.segments.iter();
+        for segment in &self.segments {
+            let covers = match (segment, theirs.next()) {
+                (Segment::Rest { or_end }, None | Some(Segment::Rest { or_end: true })) => return *or_end,
+                (Segment::Rest { .. }, Some(_)) => return true,
+                (Segment::One, Some(Segment::Literal(text))) => !text.is_empty(),
+                (Segment::One, Some(Segment::One)) => true,
+                (Segment::Literal(text), Some(Segment::Literal(other))) => text == other,
+                _ => false,
+            };
+            if !covers {
+                return false;
+            }
+        }
+        theirs.next().is_none()
+    }
+
+    /// Whether every path is matched.
+    pub fn matches_all(&self) -> bool {
+        matches!(self.segments[..], [Segment::Rest { .. }])
+    }
+
+    /// Whether it begins with these segments, all literal; `prefix` is a path without a slash at its end.
+    pub fn starts_with(&self, prefix: &str) -> bool {
+        let is_literal = |(segment, text): (&Segment, &str)| matches!(segment, Segment::Literal(own) if **own == *text);
+        let wanted = prefix.split('/').skip(1);
+        self.segments.len() >= wanted.clone().count() && self.segments.iter().zip(wanted).all(is_literal)
+    }
+
+    /// What it matches, in text: two patterns of one shape match the same paths.
+    pub fn shape(&self) -> String {
+        let segment = |segment: &Segment| match segment {
+            Segment::Literal(text) => text.to_string(),
+            Segment::One => "{}".to_owned(),
+            Segment::Rest { .. } => "{*}".to_owned(),
+        };
+        self.segments.iter().map(segment).collect::<Vec<_>>().join("/")
+    }
+
+    pub(crate) fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+}
+
+impl Segment {
+    fn parse(text: &str) -> Result<Self, PatternError> {
+        match text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+            None if text.contains(['{', '}']) => Err(PatternError::Braces),
+            None => Ok(Self::Literal(text.into())),
+            Some(name) => {
+                let (segment, name) = match name.strip_prefix('*') {
+                    Some(name) => (REST, name),
+                    None => (Self::One, name),
+                };
+                let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+                if is_name { Ok(segment) } else { Err(PatternError::Braces) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod matching;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn reads() {
+        let literal = |text: &str| Segment::Literal(text.into());
+        for (text, segments) in [
+            ("/", vec![literal("")]),
+            ("/a", vec![literal("a")]),
+            ("/a/", vec![literal("a"), literal("")]),
+            ("/{a}", vec![Segment::One]),
+            ("/{a_1}/b/{*rest}", vec![Segment::One, literal("b"), REST]),
+            ("/{*rest}", vec![REST]),
+            ("/a%2Ab/%3Aid", vec![literal("a%2Ab"), literal("%3Aid")]),
+            ("/%C3%A9;v=1/a:b@c", vec![literal("%C3%A9;v=1"), literal("a:b@c")]),
+            (
+                "/:/c++/$metadata/Shops(1)/$",
+                vec![":", "c++", "$metadata", "Shops(1)", "$"].into_iter().map(literal).collect(),
+            ),
+        ] {
+            let pattern = PathPattern::parse(text).unwrap();
+            assert_eq!((pattern.as_str(), pattern.segments()), (text, &*segments));
+        }
+    }
+
+    #[test]
+    fn refuses() {
+        let not_normal = |normal: &str| PatternError::NotNormal(normal.into());
+        for (text, error) in [
+            ("", PatternError::NoSlash),
+            ("a", PatternError::NoSlash),
+            ("*", PatternError::NoSlash),
+            ("{*rest}", PatternError::NoSlash),
+            ("/{*rest}/", PatternError::RestNotLast),
+            ("/{*rest}/a", PatternError::RestNotLast),
+            ("/{}", PatternError::Braces),
+            ("/{*}", PatternError::Braces),
+            ("/{a", PatternError::Braces),
+            ("/a}", PatternError::Braces),
+            ("/x{a}", PatternError::Braces),
+            ("/{a}x", PatternError::Braces),
+            ("/{a}{b}", PatternError::Braces),
+            ("/{a-b}", PatternError::Braces),
+            ("/{**a}", PatternError::Braces),
+            ("/{é}", PatternError::Braces),
+            ("/a//b", not_normal("/a/b")),
+            ("/a/../b", not_normal("/b")),
+            ("/é", not_normal("/%C3%A9")),
+            ("/a b", not_normal("/a%20b")),
+            ("/%61", not_normal("/a")),
+            ("/%3a", not_normal("/%3A")),
+            ("/a?b", not_normal("/a%3Fb")),
+            ("/a%2fb", not_normal("/a%2Fb")),
+            ("/a%2F..", PatternError::NoPath),
+            ("/a\\b", PatternError::NoPath),
+            ("/%zz", PatternError::NoPath),
+            ("/{a}//b", PatternError::NoPath),
+            ("/*", PatternError::Foreign(Mark::Star)),
+            ("/a/:id", PatternError::Foreign(Mark::Colon)),
+            ("/a/.+", PatternError::Foreign(Mark::Plus)),
+            ("/a$", PatternError::Foreign(Mark::Dollar)),
+        ] {
+            assert_eq!(PathPattern::parse(text), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_notations_are_refused_with_a_suggestion() {
+        for (text, ours) in [
+            // Globs.
+            ("/api/*", "/api/{*rest}"),
+            ("/api/**", "/api/{*rest}"),
+            ("/api/*/edit", "/api/{name}/edit"),
+            ("/api/**/edit", "/api/{name}/edit"),
+            ("/*.php", "/{name}"),
+            ("/report-*", "/{name}"),
+            ("*", "/{*rest}"),
+            ("/*", "/{*rest}"),
+            ("api/*", "/api/{*rest}"),
+            // Regular expressions, nginx.
+            ("/api/.*", "/api/{*rest}"),
+            ("/api/(.*)", "/api/{*rest}"),
+            ("/api/.+", "/api/{*rest}"),
+            ("^/api", "/api"),
+            ("^/api/.*$", "/api/{*rest}"),
+            ("^/users/[0-9]+$", "/users/{name}"),
+            ("^/users/[^/]+/edit/?$", "/users/{name}/edit"),
+            ("~ ^/users/(\\d+)$", "/users/{name}"),
+            ("/api$", "/api"),
+            // Express, Rails, Gin.
+            ("/api/:id", "/api/{id}"),
+            ("/api/:id(\\d+)/x", "/api/{id}/x"),
+            ("/api/:id?", "/api/{id}"),
+            ("/api/:rest*", "/api/{*rest}"),
+            ("/files/*path", "/files/{*path}"),
+            // Flask, Django.
+            ("/api/<id>", "/api/{id}"),
+            ("/api/<int:id>/x", "/api/{id}/x"),
+            ("/api/<path:rest>", "/api/{*rest}"),
+            // Next.js.
+            ("/api/[id]", "/api/{id}"),
+            ("/api/[...rest]", "/api/{*rest}"),
+            // ASP.NET, Spring, FastAPI, Go.
+            ("/api/{id:int}", "/api/{id}"),
+            ("/api/{id?}", "/api/{id}"),
+            ("/api/{**rest}", "/api/{*rest}"),
+            ("/api/{rest:path}", "/api/{*rest}"),
+            ("/api/{rest...}", "/api/{*rest}"),
+            ("/api/{*}", "/api/{*rest}"),
+            ("/api/{}", "/api/{name}"),
+        ] {
+            assert!(PathPattern::parse(text).is_err(), "{text}");
+            assert_eq!(PathPattern::suggestion(text).as_deref(), Some(ours), "{text}");
+        }
+    }
+
+    #[test]
+    fn folded_patterns_match_folded_paths() {
+        let fold = |case, trailing_slash, params| path::Rules {
+            fold: Fold { case, trailing_slash, params },
+            ..Default::default()
+        };
+        let (none, case, slash) = (fold(false, false, false), fold(true, false, false), fold(false, true, false));
+        let encoded = path::Rules { encoded_slashes: EncodedSlashes::Keep, ..none };
+        for (rules, pattern, raw, matches) in [
+            (none, "/items:get", "/items%3aget", true),
+            (none, "/a%2Ab", "/a*b", true),
+            (none, "/a%2Ab", "/a%2ab", true),
+            (none, "/login", "/Login", false),
+            (none, "/login", "/login/", false),
+            (case, "/Login/{Id}", "/LOGIN/7", true),
+            (case, "/login", "/%4cogin", true),
+            (case, "/%C3%A9", "/\u{c9}", true),
+            (slash, "/login", "/login/", true),
+            (slash, "/login/", "/login", true),
+            (slash, "/users/{id}", "/users/7/", true),
+            (slash, "/users/{id}", "/users/", false),
+            // `/users` and `/users/` are one, and the pattern has the latter.
+            (slash, "/users/{*rest}", "/users", true),
+            (slash, "/users/{*rest}", "/users/7/", true),
+            (slash, "/{*rest}", "/", true),
+            (none, "/users/{*rest}", "/users", false),
+            (encoded, "/a%2Fb", "/a%2fb", true),
+            (encoded, "/a%2Fb", "/a/b", false),
+            (encoded, "/a/{*rest}", "/a%2Fb", false),
+            (encoded, "/{name}/c", "/a%2Fb/c", true),
+            (fold(false, false, true), "/a/b", "/a;x=1/b;y", true),
+            (fold(true, true, true), "/a/b", "/;z/A;x=1//B/;y", true),
+        ] {
+            let folded = PathPattern::parse(pattern).unwrap().folded(rules).unwrap();
+            let path = rules.matched(raw).unwrap();
+            assert_eq!(folded.matches(&path), matches, "{rules:?} {pattern} {raw}");
+        }
+        let with_params = PathPattern::parse("/a;x=1/b").unwrap().folded(fold(false, false, true));
+        assert_eq!(with_params, Err(PatternError::Params("/a/b".to_owned())));
+        assert_eq!(PathPattern::parse("/a%2Fb").unwrap().folded(none), Err(PatternError::EncodedSlash));
+    }
+
+    proptest! {
+        /// A pattern without braces matches itself, so it is a path that the normaliser leaves alone.
+        #[test]
+        fn a_literal_pattern_is_a_normal_path(text in "/[a-c./%26;* é]{0,12}") {
+            if let Ok(pattern) = PathPattern::parse(&text) {
+                let rules = path::Rules { encoded_slashes: EncodedSlashes::Keep, ..Default::default() };
+                prop_assert_eq!(&*rules.normalise(pattern.as_str()).unwrap(), &*text);
+            }
+        }
+
+        #[test]
+        fn never_panics(text in any::<String>()) {
+            let _ = PathPattern::parse(&text);
+            let _ = PathPattern::suggestion(&text);
+        }
+
+        #[test]
+        fn a_suggestion_is_another_pattern(text in "[/a:*.+$^<>{}()?\\[\\]\\\\]{0,16}") {
+            if let Some(ours) = PathPattern::suggestion(&text) {
+                prop_assert!(PathPattern::parse(&ours).is_ok() && ours != text);
+            }
+        }
+    }
+}

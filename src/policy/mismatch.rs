@@ -1,0 +1,184 @@
+//! Why a limit does not apply to a request, told by the tests that matching itself is made of.
+
+use std::fmt;
+
+use http::HeaderName;
+use ipnet::IpNet;
+
+use super::compiled::{Applied, Policy};
+use super::facts::Facts;
+use super::limit::{Limit, Mode};
+use super::matching::conditions::has_header;
+
+/// One reason why a limit does not apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// It is off.
+    Off,
+    /// The request is a CORS preflight, which is free.
+    Preflight,
+    /// None of its patterns matches the path.
+    Path,
+    /// The method is not among its methods.
+    Method,
+    /// The host is not among its hosts.
+    Host,
+    /// This header is not as it must be.
+    Header(HeaderName),
+    /// The client is in this network, which it does not see.
+    Except(IpNet),
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("its mode is off"),
+            Self::Preflight => f.write_str("CORS preflights are free"),
+            Self::Path => f.write_str("match.path has no pattern for this path"),
+            Self::Method => f.write_str("match.method does not have this method"),
+            Self::Host => f.write_str("match.host does not have this host"),
+            Self::Header(name) => write!(f, "match.header: {name} is not as it must be"),
+            Self::Except(net) => write!(f, "except.ip has the client in {net}"),
+        }
+    }
+}
+
+impl Policy {
+    /// Limit number `index`, if it applies to the request; else every reason why it does not.
+    pub fn applies(&self, index: usize, facts: &Facts<'_>) -> Result<Applied<'_>, Vec<Mismatch>> {
+        let Some((limit, foreknown)) = self.limits.get(index).zip(self.foreknown.get(index)) else {
+            return Err(Vec::new());
+        };
+        if limit.mode == Mode::Off {
+            return Err(vec![Mismatch::Off]);
+        }
+        let mut route = None;
+        self.matchers[limit.stage as usize].for_each_path_match(facts.path, |found, pattern| {
+            if found == index {
+                route = Some(pattern);
+            }
+        });
+        let is_free = facts.is_free_preflight && self.frees(limit, facts);
+        let mut why = Vec::new();
+        why.extend(is_free.then_some(Mismatch::Preflight));
+        why.extend(route.is_none().then_some(Mismatch::Path));
+        why.extend(limit.mismatches_beyond_path(facts));
+        match route {
+            Some(route) if why.is_empty() => Ok(Applied { index, limit, foreknown, route }),
+            _ => Err(why),
+        }
+    }
+}
+
+impl Limit {
+    fn mismatches_beyond_path<'l>(&'l self, facts: &'l Facts<'_>) -> impl Iterator<Item = Mismatch> + 'l {
+        let method = (!self.matches.has_method(facts)).then_some(Mismatch::Method);
+        let host = (!self.matches.has_host(facts)).then_some(Mismatch::Host);
+        let headers = self.matches.headers.iter().filter(|header| !has_header(header, facts));
+        let headers = headers.map(|(name, _)| Mismatch::Header(name.clone()));
+        let except = self.except.iter().find(|net| net.contains(&facts.client_ip)).copied().map(Mismatch::Except);
+        method.into_iter().chain(host).chain(headers).chain(except)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use http::{HeaderValue, Method};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::policy::client_ip::{AddressHeader, ClientIpRules};
+    use crate::policy::testing::limit;
+    use crate::policy::{FieldBuf, HeaderTest, HostPattern, Match, Stage};
+
+    fn limits() -> Vec<Limit> {
+        let matches = || limit("l", &["/a/{x}"]).matches;
+        let header = |test| vec![(HeaderName::from_static("x-a"), test)];
+        let with = |matches| Limit { matches, ..limit("l", &[]) };
+        vec![
+            limit("all", &[]),
+            limit("path", &["/a", "/b/{*rest}"]),
+            Limit { mode: Mode::Off, ..limit("off", &[]) },
+            Limit { stage: Stage::Arrival, ..limit("arrival", &[]) },
+            Limit { except: vec!["192.0.2.0/24".parse().unwrap()], ..limit("except", &["/a"]) },
+            with(Match { methods: vec![Method::GET], ..matches() }),
+            with(Match { methods: vec![Method::OPTIONS], ..matches() }),
+            with(Match { hosts: vec![HostPattern::Exact("h".into())], ..matches() }),
+            with(Match { headers: header(HeaderTest::Present), ..Match::default() }),
+            with(Match { headers: header(HeaderTest::Is(HeaderValue::from_static("1"))), ..matches() }),
+        ]
+    }
+
+    fn policy() -> Policy {
+        Policy::new(
+            limits(),
+            Vec::new(),
+            ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+        )
+    }
+
+    #[test]
+    fn every_reason_is_said() {
+        let policy = policy();
+        let none = FieldBuf::default();
+        let facts = Facts {
+            method: &Method::PUT,
+            host: "i",
+            path: "/c",
+            query: None,
+            headers: none.fields(),
+            client_ip: "192.0.2.1".parse().unwrap(),
+            is_free_preflight: false,
+            certificate: None,
+        };
+        let said: Vec<String> = (0..policy.limits().len())
+            .map(|index| match policy.applies(index, &facts) {
+                Ok(applied) => format!("{} applies", applied.limit.name),
+                Err(why) => why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+            })
+            .collect();
+        insta::assert_snapshot!(said.join("\n"), @r#"
+        all applies
+        match.path has no pattern for this path
+        its mode is off
+        arrival applies
+        match.path has no pattern for this path; except.ip has the client in 192.0.2.0/24
+        match.path has no pattern for this path; match.method does not have this method
+        match.path has no pattern for this path; match.method does not have this method
+        match.path has no pattern for this path; match.host does not have this host
+        match.header: x-a is not as it must be
+        match.path has no pattern for this path; match.header: x-a is not as it must be
+        "#);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_matching(
+            method in prop::sample::select(vec![Method::GET, Method::PUT, Method::OPTIONS]),
+            host in "[hi]",
+            path in prop::sample::select(vec!["/a", "/b/", "/a/1", "/c", "*"]),
+            client in prop::sample::select(vec!["192.0.2.1", "192.0.3.1"]),
+            names in prop::collection::vec(
+                prop::sample::select(vec!["x-a", "origin", "access-control-request-method"]), 0..4),
+            value in "[12]",
+        ) {
+            let policy = policy();
+            let headers: FieldBuf = names.iter().map(|name| (*name, &value)).collect();
+            let facts = Facts {
+                method: &method, host: &host, path, query: None, headers: headers.fields(),
+                client_ip: client.parse().unwrap(),
+                is_free_preflight: names.len() == 3,
+                certificate: None,
+            };
+            let mut met = Vec::new();
+            for stage in [Stage::Arrival, Stage::Identified] {
+                policy.for_each_applied(stage, &facts, |applied| met.push((applied.index, applied.route)));
+            }
+            met.sort_unstable();
+            let told = (0..policy.limits().len()).filter_map(|index| policy.applies(index, &facts).ok());
+            let told: Vec<_> = told.map(|applied| (applied.index, applied.route)).collect();
+            prop_assert_eq!(told, met);
+        }
+    }
+}

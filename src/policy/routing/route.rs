@@ -1,0 +1,313 @@
+//! Where a request goes: the first route that matches, in the order they are written.
+//!
+//! Routes look at the same things as limits, by the same trie over paths. Not here: what an upstream is.
+
+use std::sync::Arc;
+
+use super::upgrades::Upgrades;
+use crate::policy::facts::Facts;
+use crate::policy::matching::conditions::Match;
+use crate::policy::matching::matcher::Matcher;
+use crate::policy::matching::path;
+
+/// All `[[route]]`, in the order they are written.
+#[derive(Debug)]
+pub struct Routes {
+    routes: Vec<Route>,
+    matcher: Matcher,
+}
+
+/// One `[[route]]`.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Which requests it takes, if no route before it does.
+    pub matches: Match,
+    /// The index of the upstream that they go to.
+    pub upstream: usize,
+    /// What becomes of their paths.
+    pub rewrite: Option<Arc<Rewrite>>,
+    /// What its clients may change to; none if its upstream says so.
+    pub upgrades: Option<Upgrades>,
+    /// How long the bodies of its requests may be; none if as long as anyone's.
+    pub max_body_bytes: Option<u64>,
+}
+
+/// How a path changes on its way to the upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rewrite {
+    /// Whole segments at the start of the path that are left out: a normalised path without a slash at its end.
+    pub strip: Box<str>,
+    /// What stands in their place, of the same shape.
+    pub add: Box<str>,
+    /// Whether places that answers name are changed back.
+    pub locations: bool,
+    /// How `strip` and paths are read.
+    pub paths: path::Rules,
+}
+
+impl Routes {
+    /// These, in this order.
+    pub fn new(routes: Vec<Route>) -> Self {
+        let matcher = Matcher::of(routes.iter().enumerate().map(|(index, route)| (index, &route.matches)));
+        Self { routes, matcher }
+    }
+
+    /// The first that takes the request.
+    pub fn find(&self, facts: &Facts<'_>) -> Option<&Route> {
+        let mut first = usize::MAX;
+        self.matcher.for_each_path_match(facts.path, |index, _| {
+            if index < first && self.routes[index].matches.matches_beyond_path(facts) {
+                first = index;
+            }
+        });
+        self.routes.get(first)
+    }
+
+    /// Whether clients of any of them may change to this protocol, beside what their upstreams say.
+    pub fn allow_upgrade(&self, protocol: &[u8]) -> bool {
+        let allows = |route: &Route| route.upgrades.as_ref().is_some_and(|all| all.find(protocol).is_some());
+        self.routes.iter().any(allows)
+    }
+}
+
+impl Rewrite {
+    /// A normalised path as the upstream sees it, in two parts of which at least one is not empty.
+    pub fn apply<'p>(&'p self, path: &'p str) -> (&'p str, &'p str) {
+        match self.rest(path) {
+            Some("") if self.add.is_empty() => ("", "/"),
+            Some(rest) => (&self.add, rest),
+            None => ("", path),
+        }
+    }
+
+    /// What follows the segments that are left out, in whichever spelling the path has them.
+    fn rest<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let is_whole = |rest: &&str| rest.is_empty() || rest.starts_with('/');
+        if let Some(rest) = path.strip_prefix(&*self.strip).filter(is_whole) {
+            return Some(rest);
+        }
+        if !path.starts_with('/') {
+            return None;
+        }
+        let is_dropped = |segment: &str| self.paths.fold.params && (segment.is_empty() || segment.starts_with(';'));
+        let mut rest = path;
+        for _ in self.strip.split('/').skip(1) {
+            loop {
+                let tail = rest.strip_prefix('/')?;
+                let end = tail.find('/').unwrap_or(tail.len());
+                rest = &tail[end..];
+                if !is_dropped(&tail[..end]) {
+                    break;
+                }
+            }
+        }
+        let start = &path[..path.len() - rest.len()];
+        (self.paths.fold(start) == self.paths.fold(&self.strip)).then_some(rest)
+    }
+
+    /// A path of the upstream's as the client has to ask for it, in two parts; none if no path of the client's becomes it.
+    pub fn undo<'p>(&'p self, path: &'p str) -> Option<(&'p str, &'p str)> {
+        let rest = path.strip_prefix(&*self.add)?;
+        match rest {
+            "" if self.strip.is_empty() => Some(("", "/")),
+            "" => Some((&self.strip, "")),
+            _ => rest.starts_with('/').then_some((&*self.strip, rest)),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::IpAddr;
+
+    use http::{HeaderName, HeaderValue, Method};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::policy::{FieldBuf, HeaderTest, HostPattern, PathPattern};
+
+    #[test]
+    fn a_rewrite_and_its_undoing() {
+        // what is stripped, what is added, a path, what the upstream sees, what the client asks for that as
+        for (strip, add, path, applied, undone) in [
+            ("", "", "/a", "/a", Some("/a")),
+            ("/v1", "", "/v1/a", "/a", Some("/v1/a")),
+            ("/v1", "", "/v1", "/", Some("/v1/")),
+            ("/v1", "", "/v1a", "/v1a", Some("/v1/v1a")),
+            ("", "/api", "/a", "/api/a", Some("/a")),
+            ("", "/api", "", "/api", Some("/")),
+            ("/v1", "/api", "/v1/a", "/api/a", Some("/v1/a")),
+            ("/v1", "/api", "/v1", "/api", Some("/v1")),
+            ("/v1", "/api", "/b", "/b", None),
+            ("/v1", "/api", "/apis", "/apis", None),
+        ] {
+            let rewrite = Rewrite { strip: strip.into(), add: add.into(), ..Rewrite::default() };
+            let joined = |(first, second): (&str, &str)| format!("{first}{second}");
+            assert_eq!(joined(rewrite.apply(path)), applied, "{strip} {add} {path}");
+            assert_eq!(rewrite.undo(applied).map(joined).as_deref(), undone, "{strip} {add} {path}");
+        }
+    }
+
+    /// `paths hosts methods headers`, each a list with commas or `-` for all.
+    fn matching(text: &str) -> Match {
+        let mut lists = text.split(' ').map(|list| list.split(',').filter(|item| *item != "-"));
+        let mut next = || lists.next().into_iter().flatten();
+        Match {
+            paths: next().map(|path| PathPattern::parse(path).unwrap()).collect(),
+            hosts: next().map(host).collect(),
+            methods: next().map(|method| method.parse().unwrap()).collect(),
+            headers: next().map(header).collect(),
+        }
+    }
+
+    fn host(text: &str) -> HostPattern {
+        text.strip_prefix('*')
+            .map_or_else(|| HostPattern::Exact(text.into()), |suffix| HostPattern::Below(suffix.into()))
+    }
+
+    fn header(text: &str) -> (HeaderName, HeaderTest) {
+        let (name, test) = text.split_once('=').map_or((text, HeaderTest::Present), |(name, value)| {
+            (name, HeaderTest::Is(HeaderValue::from_str(value).unwrap()))
+        });
+        (name.parse().unwrap(), test)
+    }
+
+    /// The number of the route that takes `GET host path` with a header `x: 1`.
+    fn taken(routes: &[&str], host: &str, path: &str) -> Option<usize> {
+        let route = |(upstream, text): (usize, &&str)| Route {
+            matches: matching(text),
+            upstream,
+            rewrite: None,
+            upgrades: None,
+            max_body_bytes: None,
+        };
+        let routes = Routes::new(routes.iter().enumerate().map(route).collect());
+        let mut headers = FieldBuf::default();
+        headers.push(b"x", b"1");
+        let facts = Facts {
+            method: &Method::GET,
+            host,
+            path,
+            query: None,
+            headers: headers.fields(),
+            client_ip: IpAddr::from([192, 0, 2, 1]),
+            is_free_preflight: false,
+            certificate: None,
+        };
+        routes.find(&facts).map(|route| route.upstream)
+    }
+
+    #[test]
+    fn the_first_route_that_matches_counts() {
+        let routes = ["/a/{*rest} a.test", "/a/b", "/a/{*rest} - POST", "/{x} *.test", "- b.test,c.test", "- - - x=1"];
+        for (host, path, index) in [
+            ("a.test", "/a/b", 0),
+            ("b.test", "/a/b", 1),
+            ("b.test", "/a/c", 4),
+            ("z.test", "/a/c", 5),
+            ("b.test", "/y", 3),
+            ("test", "/y", 5),
+            ("c.test", "/", 4),
+            ("", "*", 5),
+        ] {
+            assert_eq!(taken(&routes, host, path), Some(index), "{host} {path}");
+        }
+        assert_eq!(taken(&routes[..5], "z.test", "/a/c"), None);
+        assert_eq!(taken(&[], "z.test", "/"), None);
+    }
+
+    #[test]
+    fn paths_change_by_whole_segments() {
+        for (strip, add, path, seen) in [
+            ("/v1", "", "/v1/a/b", "/a/b"),
+            ("/v1", "", "/v1", "/"),
+            ("/v1", "", "/v1/", "/"),
+            ("/v1", "", "/v10/a", "/v10/a"),
+            ("/v1", "/api", "/v1/a", "/api/a"),
+            ("/v1", "/api", "/v1", "/api"),
+            ("/v1", "/api", "/v1/", "/api/"),
+            ("/v1", "/api", "*", "*"),
+            ("", "/api", "/a", "/api/a"),
+            ("", "/api", "/", "/api/"),
+            ("/a/b", "/c/d", "/a/b/c", "/c/d/c"),
+        ] {
+            let rewrite =
+                Rewrite { strip: strip.into(), add: add.into(), locations: true, paths: path::Rules::default() };
+            let (start, rest) = rewrite.apply(path);
+            assert_eq!(format!("{start}{rest}"), seen, "{strip} {add} {path}");
+        }
+    }
+
+    #[test]
+    fn what_is_stripped_may_be_spelled_otherwise() {
+        let fold = path::Fold { case: true, trailing_slash: true, params: true };
+        let paths = path::Rules { fold, ..path::Rules::default() };
+        let rewrite = Rewrite { strip: "/V1/a".into(), add: "/x".into(), locations: true, paths };
+        for (path, seen) in [
+            ("/V1/a/B", "/x/B"),
+            ("/v1/A;b=c/B/", "/x/B/"),
+            ("/;y/v1;z/;w/%41/B", "/;y/v1;z/;w/%41/B"), // no normalised path has `%41`
+            ("/;y/v1;z/;w/a/B;c", "/x/B;c"),
+            ("/v1/a", "/x"),
+            ("/v1/ab", "/v1/ab"),
+            ("/v1", "/v1"),
+            ("*", "*"),
+        ] {
+            let (start, rest) = rewrite.apply(path);
+            assert_eq!(format!("{start}{rest}"), seen, "{path}");
+        }
+        let adds = Rewrite { strip: "".into(), add: "/x".into(), ..rewrite };
+        assert_eq!([adds.apply("*"), adds.apply("/A")], [("", "*"), ("/x", "/A")]);
+    }
+
+    #[test]
+    fn a_route_that_leaves_nothing_is_known() {
+        for (earlier, later, covered) in [
+            ("-", "-", true),
+            ("-", "/a a.test GET x=1", true),
+            ("/a", "-", false),
+            ("/a", "/a", true),
+            ("/{x}", "/a", true),
+            ("/{x}", "/", false),
+            ("/{x}", "/{y}", true),
+            ("/{x}", "/{*y}", false),
+            ("/{*x}", "/", true),
+            ("/a/{*x}", "/a", false),
+            ("/a/{*x}", "/a/", true),
+            ("/a/{*x}", "/a/{y}/b", true),
+            ("/a,/b", "/b", true),
+            ("/a,/b", "/b,/c", false),
+            ("/{x}/b", "/a/{y}", false),
+            ("- a.test", "- a.test", true),
+            ("- a.test", "- *.test", false),
+            ("- *.test", "- a.test,*.b.test", true),
+            ("- *.b.test", "- *.test", false),
+            ("- *.test", "- test", false),
+            ("- - GET", "- - GET,POST", false),
+            ("- - GET,POST", "- - POST", true),
+            ("- - - x=1", "-", false),
+            ("- - - x=1", "- - - x=1,y", true),
+            ("- - - x", "- - - x=1", true),
+            ("- - - x=1", "- - - x", false),
+        ] {
+            assert_eq!(matching(earlier).covers(&matching(later)), covered, "{earlier} over {later}");
+        }
+    }
+
+    proptest! {
+        /// What a covering route leaves is nothing: no path that the later one matches is missed by the earlier one.
+        #[test]
+        fn a_pattern_that_covers_another_matches_all_that_it_does(
+            wide in "(/([ab]|\\{x\\}|)){1,3}(/\\{\\*r\\})?",
+            narrow in "(/([ab]|\\{x\\}|)){1,3}(/\\{\\*r\\})?",
+            path in "(/[abc]?){1,4}",
+        ) {
+            if let (Ok(wide), Ok(narrow)) = (PathPattern::parse(&wide), PathPattern::parse(&narrow))
+                && wide.covers(&narrow) && narrow.matches(&path)
+            {
+                prop_assert!(wide.matches(&path), "{} {} {path}", wide.as_str(), narrow.as_str());
+            }
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What tests of several files share.
+#![allow(clippy::unwrap_used)]
+
+use super::{Allowed, Cost, Limit, Match, Mode, OnLimit, PathPattern, Stage};
+use crate::limit::{Algorithm, OnFull, Quota, Rate};
+
+/// A limit that sees `paths`, and is ordinary otherwise.
+pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {
+    let paths = paths.iter().map(|path| PathPattern::parse(path).unwrap()).collect();
+    Limit {
+        name: name.into(),
+        stage: Stage::Identified,
+        mode: Mode::Enforce,
+        matches: Match { paths, ..Match::default() },
+        except: Vec::new(),
+        key: Vec::new(),
+        allowed: Allowed::to_all(Algorithm::TokenBucket(
+            Quota::new(Rate { count: 1, period_ns: 1_000_000_000 }, 1).unwrap(),
+        )),
+        cost: Cost::Units(1),
+        after: None,
+        on_limit: OnLimit::Reject,
+        ban: None,
+        max_keys: 1,
+        on_full: OnFull::Shared,
+        persist: false,
+        is_listed: false,
+    }
+}

@@ -1,0 +1,246 @@
+//! Which limits a policy applies to a request.
+#![allow(clippy::unwrap_used)]
+
+use std::net::IpAddr;
+
+use http::{HeaderName, HeaderValue, Method, header};
+use proptest::prelude::*;
+
+use super::client_ip::{AddressHeader, ClientIpRules};
+use super::testing::limit;
+use super::*;
+
+/// The request `METHOD HOST PATH`.
+struct Request {
+    method: Method,
+    host: &'static str,
+    path: String,
+    headers: FieldBuf,
+    ip: IpAddr,
+    is_free_preflight: bool,
+}
+
+impl Request {
+    fn to(path: &str) -> Self {
+        let ip = IpAddr::from([192, 0, 2, 1]);
+        Self {
+            method: Method::GET,
+            host: "example.com",
+            path: path.into(),
+            headers: FieldBuf::default(),
+            ip,
+            is_free_preflight: false,
+        }
+    }
+
+    /// `name=route` of every limit that applies, in the order of the configuration.
+    fn meets(&self, stage: Stage, limits: &[Limit]) -> String {
+        let client_ip = ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
+        let policy = Policy::new(limits.to_vec(), Vec::new(), client_ip);
+        let facts = Facts {
+            method: &self.method,
+            host: self.host,
+            path: &self.path,
+            query: None,
+            headers: self.headers.fields(),
+            client_ip: self.ip,
+            is_free_preflight: self.is_free_preflight,
+            certificate: None,
+        };
+        let mut found = Vec::new();
+        policy.for_each_applied(stage, &facts, |applied| {
+            found.push((applied.index, format!("{}={}", applied.limit.name, applied.route)));
+        });
+        found.sort();
+        found.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[test]
+fn the_most_specific_pattern_of_a_limit_counts() {
+    let all = ["/{*rest}", "/{a}/{b}", "/{a}/y", "/x/{b}", "/x/{*rest}", "/x/y", "/x", "/{a}", "/", "/x/y/"];
+    for (patterns, path, route) in [
+        (&all[..], "/", "/"),
+        (&all, "/x", "/x"),
+        (&all, "/z", "/{a}"),
+        (&all, "/x/y", "/x/y"),
+        (&all, "/x/y/", "/x/y/"),
+        (&all, "/x/z", "/x/{b}"),
+        (&all, "/z/y", "/{a}/y"),
+        (&all, "/z/z", "/{a}/{b}"),
+        (&all, "/x/", "/x/{*rest}"),
+        (&all, "/x/z/z", "/x/{*rest}"),
+        (&all, "/z/z/z", "/{*rest}"),
+        (&all, "/z/", "/{*rest}"),
+        // Leftmost first: the literal wins, although what follows it is less specific.
+        (&["/{a}/y", "/x/{*rest}"], "/x/y", "/x/{*rest}"),
+        (&["/{a}/y/z", "/x/{b}/z"], "/x/y/z", "/x/{b}/z"),
+        // A branch that leads nowhere is left again.
+        (&["/x/y/z", "/{a}/y/w"], "/x/y/w", "/{a}/y/w"),
+        (&["/x/y/z", "/x/{*rest}"], "/x/y/w", "/x/{*rest}"),
+    ] {
+        assert_eq!(Request::to(path).meets(Stage::Identified, &[limit("l", patterns)]), format!("l={route}"), "{path}");
+    }
+}
+
+#[test]
+fn the_rest_may_be_missing_where_the_last_slash_does_not_count() {
+    let fold = path::Fold { trailing_slash: true, ..Default::default() };
+    let rules = path::Rules { fold, ..Default::default() };
+    let folded = |mut limit: Limit| {
+        limit.matches.paths = limit.matches.paths.into_iter().map(|path| path.folded(rules).unwrap()).collect();
+        limit
+    };
+    let limits = [limit("rest", &["/a/{*rest}"]), limit("both", &["/a/{*rest}", "/a/"])].map(folded);
+    for (path, met) in
+        [("/a", "rest=/a/{*rest} both=/a/"), ("/a/b", "rest=/a/{*rest} both=/a/{*rest}"), ("/ab", ""), ("/", "")]
+    {
+        assert_eq!(Request::to(path).meets(Stage::Identified, &limits), met, "{path}");
+    }
+}
+
+#[test]
+fn patterns_match_whole_paths() {
+    for (pattern, path, matches) in [
+        ("/", "/", true),
+        ("/", "/a", false),
+        ("/a", "/a", true),
+        ("/a", "/a/", false),
+        ("/a", "/A", false),
+        ("/a", "/ab", false),
+        ("/a/", "/a", false),
+        ("/a/", "/a/", true),
+        ("/{x}", "/", false),
+        ("/{x}", "/a", true),
+        ("/{x}", "/a/", false),
+        ("/{x}/", "/a/", true),
+        ("/a/{x}", "/a/", false),
+        ("/a/{x}/b", "/a/b", false),
+        ("/{*rest}", "/", true),
+        ("/{*rest}", "/a", true),
+        ("/{*rest}", "/a/b/c/", true),
+        ("/{*rest}", "*", false),
+        ("/a/{*rest}", "/a", false),
+        ("/a/{*rest}", "/a/", true),
+        ("/a/{*rest}", "/a/b/c", true),
+        ("/a/{*rest}", "/ab", false),
+        ("/a%2A", "/ab", false),
+        ("/a%2A", "/a%2A", true),
+        ("/a%20b", "/a%20b", true),
+    ] {
+        let met = !Request::to(path).meets(Stage::Identified, &[limit("l", &[pattern])]).is_empty();
+        assert_eq!(met, matches, "{pattern} {path}");
+    }
+}
+
+#[test]
+fn every_limit_that_matches_applies_once() {
+    let limits = [
+        limit("all", &[]),
+        limit("api", &["/api/{*rest}"]),
+        limit("basket", &["/api/a", "/api/b", "/api/{x}"]),
+        limit("a", &["/api/a"]),
+        limit("a2", &["/api/a"]),
+    ];
+    for (path, expected) in [
+        ("/", "all="),
+        ("*", "all="),
+        ("/api/", "all= api=/api/{*rest}"),
+        ("/api/a", "all= api=/api/{*rest} basket=/api/a a=/api/a a2=/api/a"),
+        ("/api/b", "all= api=/api/{*rest} basket=/api/b"),
+        ("/api/c", "all= api=/api/{*rest} basket=/api/{x}"),
+    ] {
+        assert_eq!(Request::to(path).meets(Stage::Identified, &limits), expected, "{path}");
+    }
+}
+
+#[test]
+fn beyond_the_path() {
+    let name = || HeaderName::from_static("x-plan");
+    let with = |matches| [Limit { matches, ..limit("l", &[]) }];
+    let methods = with(Match { methods: vec![Method::GET, Method::PUT], ..Match::default() });
+    let exact = HostPattern::Exact("example.com".into());
+    let hosts = with(Match { hosts: vec![exact, HostPattern::Below(".example.org".into())], ..Match::default() });
+    let present = with(Match { headers: vec![(name(), HeaderTest::Present)], ..Match::default() });
+    let is = HeaderTest::Is(HeaderValue::from_static("a"));
+    let both = with(Match { headers: vec![(name(), is), (header::TE, HeaderTest::Present)], ..Match::default() });
+    for (limits, method, host, headers, matches) in [
+        (&methods, "GET", "", &[][..], true),
+        (&methods, "PUT", "", &[], true),
+        (&methods, "POST", "", &[], false),
+        (&hosts, "GET", "example.com", &[], true),
+        (&hosts, "GET", "a.example.com", &[], false),
+        (&hosts, "GET", "a.example.org", &[], true),
+        (&hosts, "GET", "a.b.example.org", &[], true),
+        (&hosts, "GET", "example.org", &[], false),
+        (&hosts, "GET", ".example.org", &[], false),
+        (&hosts, "GET", "badexample.org", &[], false),
+        (&hosts, "GET", "", &[], false),
+        (&present, "GET", "", &[], false),
+        (&present, "GET", "", &[("x-plan", "")], true),
+        (&both, "GET", "", &[("x-plan", "a")], false),
+        (&both, "GET", "", &[("x-plan", "a"), ("te", "x")], true),
+        (&both, "GET", "", &[("x-plan", "b"), ("x-plan", "a"), ("te", "x")], true),
+        (&both, "GET", "", &[("x-plan", "A"), ("te", "x")], false),
+    ] {
+        let mut request = Request { method: method.parse().unwrap(), host, ..Request::to("/") };
+        for (name, value) in headers {
+            request.headers.push(name.as_bytes(), value.as_bytes());
+        }
+        let met = !request.meets(Stage::Identified, limits).is_empty();
+        assert_eq!(met, matches, "{method} {host} {headers:?}");
+    }
+}
+
+#[test]
+fn stages_modes_exceptions_and_preflights() {
+    let limits = [
+        Limit { stage: Stage::Arrival, ..limit("early", &[]) },
+        Limit { mode: Mode::Shadow, ..limit("shadow", &[]) },
+        Limit { mode: Mode::Off, ..limit("off", &[]) },
+        Limit { except: vec!["192.0.2.0/24".parse().unwrap()], ..limit("except", &[]) },
+    ];
+    let mut request = Request::to("/");
+    assert_eq!(request.meets(Stage::Arrival, &limits), "early=");
+    assert_eq!(request.meets(Stage::Identified, &limits), "shadow=");
+    request.ip = IpAddr::from([192, 0, 3, 1]);
+    assert_eq!(request.meets(Stage::Identified, &limits), "shadow= except=");
+    request.is_free_preflight = true;
+    assert_eq!(request.meets(Stage::Identified, &limits), "");
+    assert_eq!(request.meets(Stage::Arrival, &limits), "early=");
+}
+
+/// How specific a pattern is for a path, smallest first; `None` if it does not match. The slow, plain way.
+fn rank(pattern: &str, path: &str) -> Option<Vec<u8>> {
+    let (mut pattern, mut path) = (pattern.split('/').skip(1), path.split('/').skip(1));
+    let mut ranks = Vec::new();
+    loop {
+        ranks.push(match (pattern.next(), path.next()) {
+            (None, None) => return Some(ranks),
+            (Some("{*rest}"), Some(_)) => {
+                ranks.push(2);
+                return Some(ranks);
+            }
+            (Some("{x}"), Some(segment)) if !segment.is_empty() => 1,
+            (Some(literal), Some(segment)) if literal == segment => 0,
+            _ => return None,
+        });
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_trie_agrees_with_trying_every_pattern(
+        limits in prop::collection::vec(prop::collection::vec("(/(a|b|\\{x\\})){0,3}/(a|b|\\{x\\}|\\{\\*rest\\})?", 1..4), 1..5),
+        path in "(/[ab]){0,4}/[abc]?",
+    ) {
+        let expected: Vec<_> = limits.iter().enumerate().filter_map(|(index, patterns)| {
+            let ranked = patterns.iter().filter_map(|pattern| Some((rank(pattern, &path)?, pattern)));
+            ranked.min().map(|(_, pattern)| format!("{index}={pattern}"))
+        }).collect();
+        let limits: Vec<_> = limits.iter().enumerate().map(|(index, patterns)| {
+            limit(&index.to_string(), &patterns.iter().map(String::as_str).collect::<Vec<_>>())
+        }).collect();
+        prop_assert_eq!(Request::to(&path).meets(Stage::Identified, &limits), expected.join(" "));
+    }
+}
