@@ -4,15 +4,19 @@
 
 pub mod time;
 
+pub mod fields;
 pub mod limit;
 pub mod telemetry;
 
+pub mod http1;
 pub mod policy;
 pub mod store;
 
 pub mod gate;
+pub mod net;
 
 pub mod respond;
+pub mod upstream;
 
 pub mod admin;
 pub mod proxy;

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use weir::config::{self, Config};
-use weir::proxy::Listen;
+use weir::net::Listen;
 
 const FOLDER: &str = "config/deploy";
 

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use http::Method;
 use weir::config;
+use weir::fields::FieldBuf;
 use weir::gate::{Gate, Live, Pass};
-use weir::policy::{Facts, FieldBuf, Stage};
+use weir::policy::{Facts, Stage};
 use weir::telemetry::Metrics;
 use weir::time::{Clock, Timestamp};
 

@@ -22,8 +22,10 @@ use super::reload::{Hangups, Reloader};
 use super::takeover::{Estate, Giver, Handed, Previous, Successors};
 use super::{App, AppError, start_workers, systemd};
 use crate::admin::{Admin, NewestLive};
-use crate::proxy::{self, Listen, Listener, Shared, SocketFile, Stage};
+use crate::net::{Listen, Listener, SocketFile};
+use crate::proxy::{self, Shared, Stage};
 use crate::telemetry::LogGuard;
+use crate::upstream;
 
 /// What it takes to run, while workers do.
 pub(super) struct Control {
@@ -102,8 +104,8 @@ impl Control {
         self.take_signals()?;
         let admin = self.serve_operators(&ready)?;
         let shared = Arc::clone(&self.shared);
-        tokio::spawn(proxy::check_health(Arc::clone(&shared)));
-        tokio::spawn(proxy::resolve_names(Arc::clone(&shared)));
+        tokio::spawn(upstream::check_health(Arc::clone(&shared)));
+        tokio::spawn(upstream::resolve_names(Arc::clone(&shared), Arc::clone(&shared.metrics)));
         for address in &self.places {
             tracing::info!(%address, workers = self.workers, "listening");
         }

@@ -13,7 +13,8 @@ use super::AppError;
 use super::systemd::Passed;
 use super::takeover::{Given, Offered, Predecessor, Previous, Purpose};
 use crate::config::Config;
-use crate::proxy::{self, Listen, Listener, SocketFile};
+use crate::net;
+use crate::net::{Listen, Listener, SocketFile};
 
 /// Sockets that need not be bound.
 pub(super) struct Inherited {
@@ -93,13 +94,13 @@ impl Bound {
         let Given { sockets, place, file } = match (inherited.take(purpose, configured, mode)?, configured) {
             (Some(given), _) => given,
             (None, Listen::Tcp(address)) => {
-                let sockets = proxy::bind(*address, workers)?;
+                let sockets = net::bind(*address, workers)?;
                 let bound = sockets.first().map_or(Ok(*address), std::net::TcpListener::local_addr)?;
                 let sockets = sockets.into_iter().map(Listener::Tcp).collect();
                 Given { sockets, place: Listen::Tcp(bound), file: None }
             }
             (None, Listen::Unix(path)) => {
-                let (socket, file) = proxy::bind_unix(path, mode)?;
+                let (socket, file) = net::bind_unix(path, mode)?;
                 Given { sockets: vec![Listener::Unix(socket)], place: configured.clone(), file: Some(file) }
             }
         };
@@ -110,7 +111,7 @@ impl Bound {
     fn mend(&mut self) -> Result<(), AppError> {
         let is_lost = self.file.as_ref().is_some_and(|file| !file.is_there());
         if let (Listen::Unix(path), true) = (&self.place, is_lost) {
-            let bound = proxy::bind_unix(path, self.mode);
+            let bound = net::bind_unix(path, self.mode);
             let (socket, file) = bound.map_err(|error| AppError::Listen(self.place.clone(), error))?;
             (self.sockets, self.file) = (vec![Listener::Unix(socket)], Some(Arc::new(file)));
         }
@@ -142,7 +143,7 @@ impl Bound {
         let more = workers.saturating_sub(self.sockets.len());
         if let (Some(Listener::Tcp(first)), Listen::Tcp(address)) = (self.sockets.first(), &self.place)
             && SockRef::from(first).reuse_port().unwrap_or(false)
-            && let Ok(sockets) = proxy::bind_beside(*address, more)
+            && let Ok(sockets) = net::bind_beside(*address, more)
         {
             self.sockets.extend(sockets.into_iter().map(Listener::Tcp));
         }

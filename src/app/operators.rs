@@ -7,7 +7,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio_rustls::TlsAcceptor;
 
 use crate::admin::{self, Accept, Access, Admin, Override, Overrides};
-use crate::proxy::tls::Tls;
+use crate::net::tls::Tls;
 
 /// What the admin listener goes by now.
 pub(super) struct Operators {

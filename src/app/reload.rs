@@ -23,11 +23,13 @@ use super::systemd;
 use crate::admin::{Change, ChangeError, Edit, Override};
 use crate::config::{self, Changed, Config, Diagnostics, Finding, Severity, Sources};
 use crate::gate::Gate;
+use crate::net::Listen;
 use crate::proxy::settings::Fixed;
-use crate::proxy::{Ceiling, Current, Listen, Shared};
+use crate::proxy::{Current, Shared};
 use crate::store::snapshot::{self, file};
 use crate::telemetry;
 use crate::telemetry::Metrics;
+use crate::upstream::Ceiling;
 
 /// How long a file is left alone after a change, so that it is not read half written.
 const SETTLE: Duration = Duration::from_millis(50);

@@ -11,7 +11,7 @@ use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use socket2::SockRef;
 
-use crate::proxy::{Listen, Listener};
+use crate::net::{Listen, Listener};
 
 /// Sockets that came with the process and have not been taken.
 #[derive(Debug, Default)]

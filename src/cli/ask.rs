@@ -17,8 +17,8 @@ use tokio::runtime::Builder;
 use tokio::time::timeout;
 
 use crate::app::exchange::exchange;
-use crate::proxy::settings::Protocol;
-use crate::proxy::tls::{CertificateProblem, ClientTls, ServerCertificate, ServerName};
+use crate::net::Protocol;
+use crate::net::tls::{CertificateProblem, ClientTls, ServerCertificate, ServerName};
 
 /// Where it listens.
 #[derive(Clone, Debug)]

@@ -29,13 +29,14 @@ use proptest::prelude::*;
 use super::{Config, DEFAULT_LIMIT, Diagnostics};
 use crate::limit::slow_down::SlowDown;
 use crate::limit::{Algorithm, OnFull, Quota, Rate};
+use crate::net::Listen;
+use crate::net::Timeouts;
+use crate::net::pace::MinRate;
 use crate::policy::KeyPart;
 use crate::policy::client_ip::AddressHeader;
 use crate::policy::{
     Cost, DelayRule, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, Repeated, Stage,
 };
-use crate::proxy::Listen;
-use crate::proxy::settings::{MinRate, Timeouts};
 use crate::store::Share;
 use crate::telemetry::{AccessLog, LogFormat};
 

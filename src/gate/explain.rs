@@ -17,10 +17,11 @@ use super::decide::{Asker, denying, holding};
 use super::delay::is_late;
 use super::wait::UNKNOWN_NS;
 use super::{Cause, Gate, Live, Shut, Unidentified, Why};
+use crate::fields::FieldBuf;
 use crate::limit::{Algorithm, Decision, Retry};
 use crate::policy::Who;
 use crate::policy::path::escaped_query;
-use crate::policy::{Facts, FieldBuf, Limit, Mode, Stage, Variant, client_ip, host};
+use crate::policy::{Facts, Limit, Mode, Stage, Variant, client_ip, host};
 use crate::store::{self, Outcomes};
 use crate::time::Timestamp;
 

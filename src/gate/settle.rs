@@ -11,8 +11,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::{LimitState, Standing};
+use crate::fields::Fields;
 use crate::limit::{Algorithm, Key};
-use crate::policy::{After, Fields, Limit, Mode, Settle, SettleBy};
+use crate::policy::{After, Limit, Mode, Settle, SettleBy};
 use crate::store::{Charge, Receipt};
 use crate::time::{self, Timestamp};
 

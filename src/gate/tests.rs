@@ -25,14 +25,15 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
 use super::{Gate, HoldCaps, Live, Pass, Refusal, Step};
+use crate::fields::FieldBuf;
 use crate::limit::ban::Rule as BanRule;
 use crate::limit::slow_down::SlowDown;
 use crate::limit::{Algorithm, OnFull, Quota, Rate, Retry};
 use crate::policy::KeyPart;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::{
-    Allowed, Cost, DelayRule, Facts, FieldBuf, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource,
-    Policy, Repeated, Stage,
+    Allowed, Cost, DelayRule, Facts, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource, Policy,
+    Repeated, Stage,
 };
 use crate::store::Share;
 use crate::telemetry::Metrics;

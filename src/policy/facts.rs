@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use http::Method;
 
-use super::fields::Fields;
 use super::identity::certificates::Certificate;
+use crate::fields::Fields;
 
 /// What matching and keying may look at.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +47,8 @@ impl Facts<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fields::FieldBuf;
     use super::*;
+    use crate::fields::FieldBuf;
 
     #[test]
     fn a_preflight_has_no_credentials_and_no_body() {

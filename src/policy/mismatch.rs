@@ -88,9 +88,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fields::FieldBuf;
     use crate::policy::client_ip::{AddressHeader, ClientIpRules};
     use crate::policy::testing::limit;
-    use crate::policy::{FieldBuf, HeaderTest, HostPattern, Match, Stage};
+    use crate::policy::{HeaderTest, HostPattern, Match, Stage};
 
     fn limits() -> Vec<Limit> {
         let matches = || limit("l", &["/a/{x}"]).matches;

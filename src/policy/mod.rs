@@ -9,7 +9,6 @@ mod comparison;
 mod compiled;
 mod cost;
 mod facts;
-mod fields;
 mod identity;
 mod keys;
 mod limit;
@@ -28,7 +27,6 @@ pub use allowed::{Allowed, Variant};
 pub use compiled::{Applied, Foreknown, Policy};
 pub use cost::{Cost, CostLine, SaidBy};
 pub use facts::Facts;
-pub use fields::{FieldBuf, Fields, Spans};
 pub use identity::certificates::{Certificate, CertificateName};
 pub use identity::sources::{Identity, IdentitySource, OnMissing};
 pub use identity::who::Who;
@@ -41,10 +39,8 @@ pub use matching::conditions::{HeaderTest, HostPattern, Match};
 pub use matching::notation::Mark;
 pub use matching::path;
 pub use matching::pattern::{PathPattern, PatternError};
-pub use matching::values::{Repeated, Several, compared, in_header, trim_ows};
+pub use matching::values::{Repeated, Several, compared, in_header};
 pub use mismatch::Mismatch;
 pub use plan::{Plan, PlanSource};
 pub use routing::{affinity, host, route, upgrades};
 pub use settle::{After, Settle, SettleBy, StatusSet};
-
-use matching::values; // for `fields`

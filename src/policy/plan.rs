@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
-use super::fields::Fields;
+use crate::fields::Fields;
 
 /// Where the name of a request's plan is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +50,8 @@ impl<'f> Plan<'f> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fields::FieldBuf;
     use super::*;
+    use crate::fields::FieldBuf;
 
     #[test]
     fn plans_in_headers() {

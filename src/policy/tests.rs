@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::client_ip::{AddressHeader, ClientIpRules};
 use super::testing::limit;
 use super::*;
+use crate::fields::FieldBuf;
 
 /// The request `METHOD HOST PATH`.
 struct Request {

@@ -4,14 +4,14 @@ use http::header::{HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT};
 use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::date::Date;
-use super::encode::{Encoder, write_field};
-use super::h1::{Framing, ResponseHead};
-use super::hop::{self, Named};
-use super::location::{self, Back};
 use super::request::{Protocol, Request};
+use crate::fields::Fields;
 use crate::gate::{Budgets, Standing};
-use crate::policy::Fields;
+use crate::http1::encode::{Encoder, write_field};
+use crate::http1::hop::{self, Named};
+use crate::http1::{Framing, ResponseHead};
 use crate::respond::{self, Profiles, Sink, Verdict};
+use crate::upstream::location::{self, Back};
 
 /// What of a request decides how its answers look, kept until they are written.
 #[derive(Clone, Copy, Debug)]

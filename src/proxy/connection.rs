@@ -9,17 +9,17 @@ use ipnet::IpNet;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::buffer::Buffer;
-use super::clients::Entered;
-use super::peer::Peer;
-use super::proxy_protocol::{self, HeaderFault};
 use super::settings::Bounds;
-use super::socket::Socket;
-use super::stream::Stream;
-use super::tls::{HandshakeError, Tls, TlsStream};
 use super::wire::first_bytes;
 use super::worker::{Stage, Worker};
 use super::{over_h1, over_h2};
+use crate::net::buffer::Buffer;
+use crate::net::clients::Entered;
+use crate::net::peer::Peer;
+use crate::net::proxy_protocol::{self, HeaderFault};
+use crate::net::socket::Socket;
+use crate::net::stream::Stream;
+use crate::net::tls::{HandshakeError, Tls, TlsStream};
 use crate::policy::client_ip::{network, unmap};
 use crate::time;
 

@@ -6,10 +6,10 @@ use std::error;
 
 use tracing::Level;
 
-use super::h1::HeadFault;
-use super::upstream::ExchangeError;
+use crate::http1::HeadFault;
 use crate::respond::Kind;
 use crate::time;
+use crate::upstream::ExchangeError;
 
 /// What someone is told who sends too much.
 pub(super) const BODY_TOO_LARGE: &str = "the body is too long";

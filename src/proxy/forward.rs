@@ -5,13 +5,13 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use super::encode::{Encoder, write_field};
-use super::h1::Framing;
-use super::hop::{self, Named};
 use super::request::{Protocol, Request};
 use super::settings::Settings;
 use super::upgrade::Upgrade;
-use crate::policy::Fields;
+use crate::fields::Fields;
+use crate::http1::Framing;
+use crate::http1::encode::{Encoder, write_field};
+use crate::http1::hop::{self, Named};
 use crate::policy::client_ip::AddressHeader;
 use crate::policy::forwarded;
 
@@ -216,12 +216,4 @@ fn write_node(out: &mut Vec<u8>, ip: IpAddr) {
         IpAddr::V4(ip) => write!(out, "for={ip}"),
         IpAddr::V6(ip) => write!(out, "for=\"[{ip}]\""),
     };
-}
-
-/// Puts another host into a head that [`write_head`] wrote.
-pub(super) fn replace_host(head: &mut Vec<u8>, host: &str) {
-    let Some(line) = memchr::memmem::find(head, b"\r\nhost: ") else { return };
-    let start = line + b"\r\nhost: ".len();
-    let Some(len) = memchr::memchr(b'\r', &head[start..]) else { return };
-    head.splice(start..start + len, host.bytes());
 }

@@ -12,27 +12,27 @@ use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
 use super::answer::{self, Asked, Upstream};
-use super::buffer::Buffer;
 use super::connection::last_call;
-use super::deadline::Deadline;
-use super::encode::Encoder;
-use super::h1::{Head, HeadFault, Limits};
 use super::passed::Passed;
-use super::peer::Peer;
 use super::relay::{Unfinished, poll_relay};
 use super::request::{Protocol, Request};
 use super::service::{self, Life, Stop};
 use super::settings::Bounds;
-use super::stream::Stream;
 use super::tally::Tally;
 use super::tunnel::{self, Client, Counted, Ended, Patience, Switched};
 use super::untaken::Hold;
 use super::upgrade::{self, Upgrade};
-use super::upstream::{Arrived, Exchange, ExchangeError};
 use super::view::View;
 use super::wire::{CutEnd, HeadBytes, Said, Wire};
 use super::worker::{Stage, Worker};
+use crate::http1::encode::Encoder;
+use crate::http1::{Head, HeadFault, Limits};
+use crate::net::buffer::Buffer;
+use crate::net::deadline::Deadline;
+use crate::net::peer::Peer;
+use crate::net::stream::Stream;
 use crate::time;
+use crate::upstream::{Arrived, Exchange, ExchangeError};
 
 /// How long a client that is still sending is listened to after its last answer.
 const LINGER: Duration = Duration::from_secs(2);

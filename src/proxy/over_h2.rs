@@ -20,26 +20,27 @@ use tokio::sync::watch;
 use tokio::task::spawn_local;
 
 use super::answer::{self, Asked, Upstream};
-use super::buffer::{Buffer, Buffers, Out};
 use super::connection::draining;
-use super::deadline::Deadline;
-use super::encode::Encoder;
-use super::h1::{Framing, HeadFault};
 use super::h2::{self, AnswerBody, FrameIo, InFlight, StreamEnd, Streams};
 use super::passed::Passed;
-use super::peer::Peer;
 use super::request::{Protocol, Request, Target};
 use super::service::{Admitted, Life, Stop};
-use super::settings::{Bounds, Settings, Underscores};
-use super::stream::Stream as ByteStream;
+use super::settings::{Bounds, Settings};
 use super::tally::Tally;
 use super::tunnel::{self, Client, Counted, Patience, Switched};
 use super::upgrade::{self, Upgrade};
-use super::upstream::{Arrived, BodyFault, Exchange, ExchangeError, Source, spend};
 use super::worker::{Stage, Worker};
+use crate::fields::FieldBuf;
 use crate::gate::Bill;
-use crate::policy::FieldBuf;
+use crate::http1::Underscores;
+use crate::http1::encode::Encoder;
+use crate::http1::{Framing, HeadFault};
+use crate::net::buffer::{Buffer, Buffers, Out};
+use crate::net::deadline::Deadline;
+use crate::net::peer::Peer;
+use crate::net::stream::Stream as ByteStream;
 use crate::time;
+use crate::upstream::{Arrived, BodyFault, Exchange, ExchangeError, Source, spend};
 
 /// How often a client is asked whether it is still there, and how long it has to say so.
 const PING: Duration = Duration::from_secs(20);

@@ -2,10 +2,10 @@
 
 use std::task::{Context, Poll, ready};
 
-use super::deadline::Deadline;
-use super::encode::Encoder;
-use super::upstream::Exchange;
 use super::wire::Wire;
+use crate::http1::encode::Encoder;
+use crate::net::deadline::Deadline;
+use crate::upstream::Exchange;
 
 /// Why a response did not reach its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use http::{Method, Uri};
 
-use super::h1::{self, Framing, Head};
 use super::upgrade::Upgrade;
-use crate::policy::Fields;
+use crate::fields::Fields;
+use crate::http1::{self, Framing, Head};
 
 /// The protocol that a request came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl<'b> Request<'b> {
         let target = if text.starts_with('/') || text == "*" {
             Target::in_origin_form(text)
         } else {
-            let (origin, rest) = text.split_at_checked(h1::origin_len(text.as_bytes()))?;
+            let (origin, rest) = text.split_at_checked(http1::origin_len(text.as_bytes()))?;
             *uri = origin.parse().ok()?;
             let Target { path, query, .. } = Target::in_origin_form(rest);
             let path = if path.is_empty() { "/" } else { path };

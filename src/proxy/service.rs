@@ -16,19 +16,18 @@ use tokio::time::Instant;
 use super::answer::Asked;
 use super::error;
 use super::forward::{Forwarded, Sender};
-use super::h1::{Framing, HeadFault};
-use super::location::Back;
+use super::host;
 use super::passed::Passed;
-use super::peer::Peer;
 use super::request::{Protocol, Request};
 use super::tally::Tally;
 use super::upgrade::Upgrade;
-use super::upstream::{Endpoints, Exchange, ExchangeError, Lease, Sent, Wanted};
 use super::view::View;
 use super::wire::Wire;
 use super::worker::Worker;
-use super::{hop, host};
 use crate::gate::{Pass, Refusal, Shut, Step, Unkeyed};
+use crate::http1::hop;
+use crate::http1::{Framing, HeadFault};
+use crate::net::peer::Peer;
 use crate::policy::access::{Access, Ground};
 use crate::policy::client_ip::AddressHeader;
 use crate::policy::path::escaped_query;
@@ -38,6 +37,8 @@ use crate::policy::{Facts, Stage};
 use crate::respond::{Answer, Kind};
 use crate::telemetry::Outcome;
 use crate::time::{self, Timestamp};
+use crate::upstream::location::Back;
+use crate::upstream::{Endpoints, Exchange, ExchangeError, Lease, Sent, Wanted};
 
 /// A request that is not forwarded: with an answer, or without because nobody is left to read it.
 pub(super) enum Stop<'v> {

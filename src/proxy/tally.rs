@@ -7,10 +7,10 @@ use std::time::Duration;
 use http::Method;
 use tokio::time::Instant;
 
-use super::upstream::{ExchangeError, Lease};
 use crate::gate::{Cause, Refusal};
 use crate::telemetry::{AccessLine, AccessLog, Metrics, Outcome};
 use crate::time;
+use crate::upstream::{ExchangeError, Lease};
 
 /// A request in progress, refused unless something else becomes of it.
 pub(super) struct Tally<'m> {

@@ -4,45 +4,17 @@
 //! down. Each ends on its own. Not here: what the bytes mean.
 
 use std::future::poll_fn;
-use std::io;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::buffer::{Buffer, Buffers, Out, PENDING_MAX};
-use super::deadline::Deadline;
-use super::settings::Timeouts;
-use super::stream::Stream;
-use super::upstream::SwitchedEnd;
 use crate::gate::Bill;
+use crate::net::Timeouts;
+use crate::net::buffer::{Buffer, Buffers, Out, PENDING_MAX};
+use crate::net::deadline::Deadline;
+use crate::net::end::End;
 use crate::telemetry::Gauge;
 use crate::time;
-
-/// One side of a tunnel.
-pub(super) trait End {
-    /// Reads once, with a buffer only if there is something to read; 0 at the end of the stream.
-    fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut Buffer, buffers: &Buffers) -> Poll<io::Result<usize>>;
-
-    /// Sends what it takes; ready when nothing is left.
-    fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut Out, buffers: &Buffers) -> Poll<io::Result<()>>;
-
-    /// Says that nothing more comes from us. To be called until it is ready.
-    fn poll_finish(&mut self, cx: &mut Context<'_>, buffers: &Buffers) -> Poll<io::Result<()>>;
-}
-
-impl End for Stream {
-    fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut Buffer, buffers: &Buffers) -> Poll<io::Result<usize>> {
-        self.poll_fill(cx, input, buffers)
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut Out, buffers: &Buffers) -> Poll<io::Result<()>> {
-        Stream::poll_write(self, cx, out, buffers)
-    }
-
-    fn poll_finish(&mut self, _cx: &mut Context<'_>, buffers: &Buffers) -> Poll<io::Result<()>> {
-        self.finish(buffers);
-        Poll::Ready(Ok(()))
-    }
-}
+use crate::upstream::SwitchedEnd;
 
 /// What is left of a request that became something else.
 #[derive(Debug)]
@@ -260,6 +232,7 @@ impl Way {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::io;
     use std::pin::Pin;
 
     use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};

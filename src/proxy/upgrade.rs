@@ -7,12 +7,12 @@ use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::hop;
 use super::request::{Protocol, Request};
 use super::settings::Settings;
-use super::upstream::{Exchange, ExchangeError};
-use crate::policy::Fields;
+use crate::fields::Fields;
+use crate::http1::hop;
 use crate::policy::upgrades::Upgrades;
+use crate::upstream::{Exchange, ExchangeError};
 
 const WEBSOCKET: &str = "websocket";
 /// What a server adds to the key of a handshake (RFC 6455, section 1.3).
@@ -129,8 +129,8 @@ mod tests {
     use http::Method;
 
     use super::*;
-    use crate::policy::FieldBuf;
-    use crate::proxy::h1::Framing;
+    use crate::fields::FieldBuf;
+    use crate::http1::Framing;
     use crate::proxy::request::Target;
 
     const KEY: &str = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==";

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::settings::{Settings, Timeouts, Upstream};
-use super::upstream::{Ceiling, Endpoints, Own, UpstreamState};
+use super::settings::Settings;
 use crate::gate::Live;
+use crate::net::Timeouts;
 use crate::telemetry::{AccessLog, Metrics};
+use crate::upstream::settings::Upstream;
+use crate::upstream::{Ceiling, Endpoints, Own, UpstreamState};
 
 /// What a reload replaces, for all workers at once.
 #[derive(Debug)]

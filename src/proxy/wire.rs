@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::buffer::{Buffer, Buffers, Out, PENDING_MAX};
-use super::deadline::Deadline;
-use super::encode::Encoder;
-use super::h1::{Head, HeadFault, Limits, Next, Requests, Step};
-use super::settings::Timeouts;
-use super::stream::Stream;
-use super::upstream::{BodyFault, Source, spend};
-use crate::policy::{FieldBuf, Fields, Spans};
+use crate::fields::{FieldBuf, Fields, Spans};
+use crate::http1::encode::Encoder;
+use crate::http1::{Head, HeadFault, Limits, Next, Requests, Step};
+use crate::net::Timeouts;
+use crate::net::buffer::{Buffer, Buffers, Out, PENDING_MAX};
+use crate::net::deadline::Deadline;
+use crate::net::stream::Stream;
 use crate::time;
+use crate::upstream::{BodyFault, Source, spend};
 
 /// Bytes of later requests that are taken in while one is being answered.
 const PIPELINED_MAX: usize = 4 * 1024;
@@ -377,9 +377,9 @@ pub(super) async fn first_bytes(
 mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
-    use super::super::h1::Underscores;
-    use super::super::socket::Socket;
     use super::*;
+    use crate::http1::Underscores;
+    use crate::net::socket::Socket;
 
     const LIMITS: Limits =
         Limits { max_head_bytes: 1024, max_headers: 8, max_uri_bytes: 64, underscores: Underscores::Keep };

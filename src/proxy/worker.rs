@@ -16,19 +16,19 @@ use tokio::sync::{Notify, watch};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::buffer::Buffers;
-use super::clients::Clients;
 use super::connection;
 use super::date::Date;
 use super::error::ProblemLog;
-use super::listener::{BACKLOG, LOCAL_PEER, Listener};
-use super::socket::Socket;
 use super::untaken::Untaken;
-use super::upstream::{Ceiling, Hands, Own, SWEEP_EVERY, WorkerBell};
 use super::view::{Current, Views};
 use crate::gate::Gate;
+use crate::net::buffer::Buffers;
+use crate::net::clients::Clients;
+use crate::net::listener::{BACKLOG, LOCAL_PEER, Listener};
+use crate::net::socket::Socket;
 use crate::telemetry::Metrics;
 use crate::time;
+use crate::upstream::{Ceiling, Directory, Hands, InForce, Own, SWEEP_EVERY, UpstreamState, WorkerBell};
 
 /// Where a worker is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,27 @@ pub struct Shared {
     pub ceiling: Arc<Ceiling>,
     /// Whether the present requests are the last ones. Set before the stage changes.
     pub draining: AtomicBool,
+}
+
+impl Directory for Shared {
+    fn changes(&self) -> watch::Receiver<()> {
+        self.reloads.subscribe()
+    }
+
+    fn in_force(&self) -> InForce {
+        let Current { settings, upstreams, .. } = &**self.current.load();
+        let name_servers = Arc::clone(&settings.name_servers);
+        InForce { settings: settings.upstreams.clone(), states: upstreams.clone(), name_servers }
+    }
+
+    /// To be called on the runtime that reloads: nothing here waits, so no reload comes in between.
+    fn replace_states(&self, states: Vec<UpstreamState>) {
+        let before = self.current.load_full();
+        let Current { live, settings, access_log, .. } = &*before;
+        let (live, settings) = (Arc::clone(live), settings.clone());
+        self.current.store(Arc::new(Current { live, settings, access_log: *access_log, upstreams: states }));
+        self.reloads.send_replace(());
+    }
 }
 
 /// What the connections of one worker share.

@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 
 use super::headers::number;
 use super::{Kind, Profiles, Sink, Verdict, limit_headers};
+use crate::fields::Fields;
 use crate::gate::{Budget, BudgetItem, Budgets, Cause, Refusal, Standing, Unidentified, Why};
 use crate::limit::Retry;
-use crate::policy::Fields;
 use crate::policy::access::Ground;
 use crate::policy::jwt::TokenError;
 

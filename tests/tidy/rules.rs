@@ -8,10 +8,10 @@ use super::source::{CratePath, Source};
 /// A module imports only from its own folder and from lower floors.
 const FLOORS: &[(usize, &[&str])] = &[
     (0, &["time"]),
-    (1, &["limit", "telemetry"]),
-    (2, &["policy", "store"]),
-    (3, &["gate"]),
-    (4, &["respond"]),
+    (1, &["fields", "limit", "telemetry"]),
+    (2, &["http1", "policy", "store"]),
+    (3, &["gate", "net"]),
+    (4, &["respond", "upstream"]),
     (5, &["proxy", "rls", "admin"]),
     (6, &["config"]),
     (7, &["app"]),
@@ -26,10 +26,10 @@ const TESTING: &str = "testing";
 
 /// Outside crates, and the modules that may name them.
 const HOMES: &[(&str, &[&str])] = &[
-    ("hyper", &["proxy", "admin", "app", "cli"]),
-    ("h2", &["proxy"]),
-    ("hickory_resolver", &["proxy"]),
-    ("hyper_util", &["proxy", "admin", "app", "cli"]),
+    ("hyper", &["http1", "proxy", "admin", "app", "cli"]),
+    ("h2", &["proxy", "upstream"]),
+    ("hickory_resolver", &["upstream"]),
+    ("hyper_util", &["http1", "proxy", "admin", "app", "cli"]),
     ("dashmap", &["store"]),
     ("prometheus", &["telemetry"]),
     ("toml", &["config"]),
@@ -38,11 +38,11 @@ const HOMES: &[(&str, &[&str])] = &[
     ("jiff", &["limit"]),
     ("listenfd", &["app"]),
     ("sd_notify", &["app"]),
-    ("rustls", &["proxy"]),
-    ("aws_lc_rs", &["policy", "proxy"]),
-    ("rustls_platform_verifier", &["proxy"]),
-    ("tokio_rustls", &["proxy", "app"]),
-    ("x509_parser", &["proxy"]),
+    ("rustls", &["net"]),
+    ("aws_lc_rs", &["policy", "net", "proxy"]),
+    ("rustls_platform_verifier", &["net"]),
+    ("tokio_rustls", &["net", "upstream", "app"]),
+    ("x509_parser", &["net"]),
 ];
 
 /// Readings of a clock, and the module that may take them.

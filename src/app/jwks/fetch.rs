@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::app::exchange::exchange;
-use crate::proxy::settings::Protocol;
-use crate::proxy::tls::{ClientTls, ServerName};
+use crate::net::Protocol;
+use crate::net::tls::{ClientTls, ServerName};
 
 /// From the look-up of the name to the last byte.
 const AT_MOST: Duration = Duration::from_secs(10);

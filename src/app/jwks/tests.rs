@@ -14,9 +14,9 @@ use super::*;
 use crate::app::reload::install;
 use crate::config;
 use crate::gate::Gate;
-use crate::proxy::Ceiling;
 use crate::telemetry::Metrics;
 use crate::time::Clock;
+use crate::upstream::Ceiling;
 
 const fn at(second: u64) -> Timestamp {
     Timestamp::from_ns((1_000_000 + second) * SECOND_NS)

@@ -15,7 +15,8 @@ use crate::app::jwks::Jwks;
 use crate::app::keep::Writes;
 use crate::app::systemd;
 use crate::gate::Told;
-use crate::proxy::{Listen, Listener, Shared, SocketFile, Stage};
+use crate::net::{Listen, Listener, SocketFile};
+use crate::proxy::{Shared, Stage};
 use crate::store::snapshot::{Secret, Snapshot};
 use crate::time;
 

@@ -10,8 +10,9 @@ use std::time::Duration;
 use super::wire::{Channel, Heard, Joined, Message, PROTOCOL, Purpose, is_gone, unexpected};
 use crate::gate::Told;
 use crate::limit::Key;
+use crate::net::{Listen, Listener, SocketFile};
 use crate::policy::Policy;
-use crate::proxy::{Listen, Listener, Shared, SocketFile};
+use crate::proxy::Shared;
 use crate::store::snapshot::{Restored, restore};
 use crate::time::{Clock, Timestamp};
 

@@ -17,7 +17,7 @@ use serde_json::json;
 use super::fail;
 use crate::app::{App, AppError};
 use crate::config;
-use crate::proxy::Listen;
+use crate::net::Listen;
 use crate::telemetry::{LogGuard, start_logs};
 use crate::time::Clock;
 

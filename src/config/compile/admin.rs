@@ -8,9 +8,9 @@ use crate::config::diagnostics::Problem;
 use crate::config::files::is_same;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
+use crate::net::Listen;
+use crate::net::tls::Tls;
 use crate::policy::host::{host, is_authority};
-use crate::proxy::Listen;
-use crate::proxy::tls::Tls;
 
 /// Where operators ask; none if nowhere. `own` is where clients connect.
 pub(super) fn listen(table: &Table<'_>, own: Option<&[Located<Listen>]>) -> Option<Located<Option<Listen>>> {

@@ -38,7 +38,7 @@ use crate::config::reader::{Table, units};
 use crate::config::sources::Sources;
 use crate::policy::Policy;
 use crate::proxy::settings::Settings;
-use crate::{admin as operators, gate, policy, proxy, store, telemetry};
+use crate::{admin as operators, gate, net, policy, proxy, store, telemetry};
 
 /// A configuration, compiled.
 #[derive(Debug)]
@@ -54,11 +54,11 @@ pub struct Config {
     /// Verified tokens remembered.
     pub max_tokens: usize,
     /// Where operators are answered, if they are; fixed at start.
-    pub admin_listen: Option<proxy::Listen>,
+    pub admin_listen: Option<net::Listen>,
     /// What they may do.
     pub admin: operators::Settings,
     /// What its clients are met with.
-    pub admin_tls: Option<proxy::tls::Tls>,
+    pub admin_tls: Option<net::tls::Tls>,
     /// Where the state of limits is kept, fixed at start.
     pub snapshot: Option<store::snapshot::Settings>,
     /// Overrides set at run time.

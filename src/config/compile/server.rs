@@ -7,10 +7,11 @@ use ipnet::IpNet;
 use super::warnings::of_everyone;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
+use crate::http1::Underscores;
+use crate::net::Listen;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::path::{EncodedSlashes, Fold, Rules, Slashes};
-use crate::proxy::Listen;
-use crate::proxy::settings::{Bounds, Fixed, Underscores};
+use crate::proxy::settings::{Bounds, Fixed};
 
 /// Reads how paths are read, for all patterns that follow.
 pub(super) fn paths(server: &Table<'_>) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::config::diagnostics::Problem;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::proxy::Listen;
+use crate::net::Listen;
 
 /// The file of its socket; none if there is none. The outer option is whether it could be read.
 #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]

@@ -1,7 +1,8 @@
 //! `[timeouts]`.
 
 use crate::config::reader::Table;
-use crate::proxy::settings::{MinRate, Timeouts};
+use crate::net::Timeouts;
+use crate::net::pace::MinRate;
 
 pub(super) fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
     let request_head = table.duration("request_head");

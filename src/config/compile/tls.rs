@@ -5,8 +5,8 @@ use super::identity::key_file;
 use crate::config::diagnostics::Problem;
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
-use crate::proxy::settings::Protocol;
-use crate::proxy::tls::{CertificateProblem, ClientAuth, ClientTls, ServerCertificate, ServerName, Tls};
+use crate::net::Protocol;
+use crate::net::tls::{CertificateProblem, ClientAuth, ClientTls, ServerCertificate, ServerName, Tls};
 
 /// None if there is no such table, or if something is wrong with it, which is noted.
 pub(super) fn tls(table: &Table<'_>) -> Option<Tls> {

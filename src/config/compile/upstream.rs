@@ -16,11 +16,13 @@ use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::config::schema;
 use crate::config::schema::RESOLVE;
+use crate::net::Listen;
+use crate::net::Protocol;
+use crate::net::proxy_protocol::Version;
 use crate::policy::KeyPart;
 use crate::policy::upgrades::Upgrades;
-use crate::proxy::Listen;
-use crate::proxy::proxy_protocol::Version;
-use crate::proxy::settings::{Address, Balance, Cap, Eject, Endpoint, Health, Protocol, Resolve, Upstream};
+use crate::upstream::Eject;
+use crate::upstream::settings::{Address, Balance, Cap, Endpoint, Health, Resolve, Upstream};
 
 /// All upstreams.
 pub(super) struct Compiled {

@@ -10,7 +10,7 @@ use bytesize::ByteSize;
 use ipnet::IpNet;
 
 use crate::config::diagnostics::{did_you_mean, nearest};
-use crate::proxy::{Listen, SOCKET_PATH_MAX};
+use crate::net::{Listen, SOCKET_PATH_MAX};
 
 /// What is wrong with a text.
 #[derive(Debug, PartialEq, Eq)]

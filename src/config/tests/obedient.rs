@@ -6,9 +6,10 @@ use http::Method;
 use tokio::time::advance;
 
 use super::{UPSTREAM, compile};
+use crate::fields::FieldBuf;
 use crate::gate::{Gate, Pass, Standing, Step};
 use crate::limit::Retry;
-use crate::policy::{Facts, FieldBuf, Stage};
+use crate::policy::{Facts, Stage};
 use crate::respond::{Answer, Profiles, Verdict, limit_headers};
 use crate::telemetry::Metrics;
 use crate::time::Clock;

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use super::{Config, compile};
+use crate::net::Protocol;
+use crate::net::tls::ServerName;
 use crate::policy::KeyPart;
 use crate::policy::Repeated;
 use crate::policy::upgrades::Upgrades;
-use crate::proxy::settings::{Address, Balance, Cap, Eject, Health, Protocol, Resolve, Upstream};
-use crate::proxy::tls::ServerName;
+use crate::upstream::Eject;
+use crate::upstream::settings::{Address, Balance, Cap, Health, Resolve, Upstream};
 
 /// What is said about `text`, to which nothing is added.
 fn said(text: &str) -> String {

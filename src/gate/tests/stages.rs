@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use http::Method;
 
 use super::{CAPS, MS_NS, ask, assert_at_rest, facts, headers, hold, install, limit, new_gate, policy};
+use crate::fields::FieldBuf;
 use crate::gate::{Cause, Gate, Live, Question, Step, Unkeyed, Why};
 use crate::limit::concurrency;
 use crate::limit::slow_down::SlowDown;
@@ -12,8 +13,8 @@ use crate::limit::{Algorithm, Quota, Rate, Retry};
 use crate::policy::KeyPart;
 use crate::policy::Policy;
 use crate::policy::{
-    Allowed, Cost, CostLine, DelayRule, Facts, FieldBuf, Identity, IdentitySource, Limit, Match, Mode, OnLimit,
-    OnMissing, Repeated, Stage,
+    Allowed, Cost, CostLine, DelayRule, Facts, Identity, IdentitySource, Limit, Match, Mode, OnLimit, OnMissing,
+    Repeated, Stage,
 };
 use crate::telemetry::Decided;
 

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on says so
 
 use super::*;
-use crate::policy::FieldBuf;
+use crate::fields::FieldBuf;
 
 fn units(cost: &Cost, method: &Method, path: &str, query: Option<&str>, said: Option<&str>) -> u64 {
     let headers: FieldBuf = said.map(|said| ("x-cost", said)).into_iter().collect();

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 
 use super::forwarded;
-use crate::policy::fields::Fields;
+use crate::fields::Fields;
 
 const X_FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED: &str = "forwarded";
@@ -118,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::FieldBuf;
+    use crate::fields::FieldBuf;
 
     fn rules() -> ClientIpRules {
         let trusted = ["10.0.0.0/8", "fd00::/8"].map(|net| net.parse().unwrap()).to_vec();

@@ -205,7 +205,7 @@ fn ip(hasher: SipHasher, ip: IpAddr, ipv6_prefix: u8) -> SipHasher {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::policy::FieldBuf;
+    use crate::fields::FieldBuf;
     use http::{HeaderName, Method};
 
     /// A request, as `key` may look at it.

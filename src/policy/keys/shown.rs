@@ -185,9 +185,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fields::FieldBuf;
     use crate::policy::client_ip::{AddressHeader, ClientIpRules};
     use crate::policy::testing::limit;
-    use crate::policy::{FieldBuf, Identity, Limit, OnMissing, Repeated};
+    use crate::policy::{Identity, Limit, OnMissing, Repeated};
 
     const SECRET: [u8; 16] = [7; 16];
 

@@ -12,7 +12,7 @@ use http::HeaderName;
 use smallvec::SmallVec;
 
 use super::escapes::hex_value;
-use crate::policy::fields::Fields;
+use crate::fields::Fields;
 
 /// A value of a parameter or a cookie, decoded.
 pub(crate) type Text = SmallVec<[u8; 64]>;
@@ -33,14 +33,6 @@ pub enum Repeated {
 /// There are several values, and that is to be refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Several;
-
-/// The value without SP and HTAB at its ends (OWS of RFC 9110, section 5.6.3).
-pub fn trim_ows(mut value: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
-        value = rest;
-    }
-    value
-}
 
 /// The value as it is compared: without any byte at its ends that a service may strip. 0xC2 is one of them because what
 /// follows it in `C2 85` and `C2 A0` may be stripped alone.
@@ -239,7 +231,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::FieldBuf;
+    use crate::fields::FieldBuf;
+    use crate::fields::trim_ows;
 
     #[test]
     fn ends_of_values() {

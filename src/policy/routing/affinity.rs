@@ -44,7 +44,7 @@ mod tests {
     use http::{HeaderName, Method};
 
     use super::*;
-    use crate::policy::FieldBuf;
+    use crate::fields::FieldBuf;
 
     /// The hash of a request from `ip` for `path?query` with these fields.
     fn of(part: &KeyPart, ip: &str, path: &str, query: Option<&str>, fields: &[(&str, &str)]) -> u64 {

@@ -125,7 +125,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::{FieldBuf, HeaderTest, HostPattern, PathPattern};
+    use crate::fields::FieldBuf;
+    use crate::policy::{HeaderTest, HostPattern, PathPattern};
 
     #[test]
     fn a_rewrite_and_its_undoing() {

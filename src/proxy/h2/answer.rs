@@ -22,16 +22,16 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep_until};
 
-use super::super::deadline::Deadline;
-use super::super::encode::Encoder;
-use super::super::hop;
 use super::super::over_h2::StreamBody;
 use super::super::untaken::Place;
-use super::super::upstream::Exchange;
 use super::InFlight;
 use super::piece::{Piece, Queue};
 use crate::gate::Bill;
+use crate::http1::encode::Encoder;
+use crate::http1::hop;
+use crate::net::deadline::Deadline;
 use crate::time;
+use crate::upstream::Exchange;
 
 /// Why a body broke off.
 type BodyError = Box<dyn Error + Send + Sync>;

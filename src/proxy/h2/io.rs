@@ -8,13 +8,13 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::super::buffer::{Buffer, Buffers, PENDING_MAX, Writable};
-use super::super::deadline::Deadline;
-use super::super::settings::Timeouts;
-use super::super::socket::Socket;
-use super::super::stream::Stream;
-use super::super::tls::TlsStream;
 use super::Streams;
+use crate::net::Timeouts;
+use crate::net::buffer::{Buffer, Buffers, PENDING_MAX, Writable};
+use crate::net::deadline::Deadline;
+use crate::net::socket::Socket;
+use crate::net::stream::Stream;
+use crate::net::tls::TlsStream;
 use crate::time;
 
 /// What hyper reads and writes.

@@ -18,8 +18,8 @@ pub(super) use tunnel::StreamEnd;
 use http::header::{CONTENT_LENGTH, TE, TRAILER};
 use http::{HeaderMap, Method, Uri};
 
-use super::h1::{self, HeadFault, MEMBERS_MAX};
 use super::settings::Bounds;
+use crate::http1::{self, HeadFault, MEMBERS_MAX};
 
 /// What is wrong with a head; as on HTTP/1.
 pub(super) fn fault(method: &Method, uri: &Uri, headers: &HeaderMap, bounds: &Bounds) -> Option<HeadFault> {
@@ -34,14 +34,14 @@ pub(super) fn fault(method: &Method, uri: &Uri, headers: &HeaderMap, bounds: &Bo
     if lists.map(|list| 1 + memchr::memchr_iter(b',', list.as_bytes()).count()).sum::<usize>() > MEMBERS_MAX {
         return Some(HeadFault::TooLarge);
     }
-    if !h1::is_method(method.as_str().as_bytes()) {
+    if !http1::is_method(method.as_str().as_bytes()) {
         return Some(HeadFault::Malformed("method"));
     }
     if let Some(fault) = headers.keys().find_map(|name| bounds.underscores.keeps(name.as_str().as_bytes()).err()) {
         return Some(fault);
     }
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
-    if lengths.next().is_some_and(|value| h1::length(value.as_bytes()).is_none()) {
+    if lengths.next().is_some_and(|value| http1::length(value.as_bytes()).is_none()) {
         // hyper takes an empty one for 0.
         return Some(HeadFault::Malformed("content-length"));
     }
@@ -54,6 +54,6 @@ pub(super) fn fault(method: &Method, uri: &Uri, headers: &HeaderMap, bounds: &Bo
 
 /// Whether HTTP/1 could send it. Path and query are escaped later; the http crate has refused some bytes already.
 fn is_target(method: &Method, uri: &Uri) -> bool {
-    let is_query = uri.query().is_none_or(|query| h1::is_text(query.as_bytes()));
+    let is_query = uri.query().is_none_or(|query| http1::is_text(query.as_bytes()));
     is_query && (uri.path() != "*" || *method == Method::OPTIONS)
 }

@@ -8,8 +8,8 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWrite;
 
-use super::super::buffer::{Buffer, Buffers, Out};
-use super::super::tunnel::End;
+use crate::net::buffer::{Buffer, Buffers, Out};
+use crate::net::end::End;
 
 /// What flows in the DATA frames of a stream.
 #[derive(Debug)]

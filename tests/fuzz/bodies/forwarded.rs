@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use weir::fields::{FieldBuf, Fields};
 use weir::policy::client_ip::{AddressHeader, ClientIpRules};
-use weir::policy::{FieldBuf, Fields};
 
 pub fn run(bytes: &[u8]) {
     let mut headers = FieldBuf::default();

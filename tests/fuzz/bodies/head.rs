@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use http::{Method, Uri};
+use weir::fields::Spans;
 use weir::gate::{Gate, Live, Step};
+use weir::http1::{Framing, HeadFault, Limits, Next, Requests, Underscores};
 use weir::policy::host::{host, is_authority};
-use weir::policy::{Facts, Spans, Stage, path};
-use weir::proxy::h1::{Framing, HeadFault, Limits, Next, Requests, Underscores};
+use weir::policy::{Facts, Stage, path};
 use weir::telemetry::Metrics;
 use weir::time::Clock;
 

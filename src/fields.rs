@@ -1,0 +1,307 @@
+//! Header fields as they came: names and values in one piece of memory, found by looking at each.
+//!
+//! A request has a dozen fields, so that looking at all of them is cheaper than a map that must be built first. A
+//! filter of 64 bits says of most names that are asked for that they are not there.
+//!
+//! Not here: what may stand in a name or a value; whoever reads the bytes sees to that.
+
+use std::ops::Range;
+
+use http::HeaderMap;
+
+/// The value without SP and HTAB at its ends (OWS of RFC 9110, section 5.6.3).
+pub fn trim_ows(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// Where one field lies in the bytes of its head.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    name: u32,
+    value: u32,
+    value_len: u32,
+    /// Behind the line.
+    end: u32,
+    name_len: u16,
+}
+
+/// Where the fields of a head lie, in the order in which they came.
+#[derive(Clone, Debug, Default)]
+pub struct Spans {
+    all: Vec<Span>,
+    /// One bit for each kind of name that is there.
+    seen: u64,
+    /// A line is not `name: value` and CR LF, with one space and no other white space.
+    is_ragged: bool,
+}
+
+impl Spans {
+    /// Adds a field whose name and value lie here, and whose line ends before `end`. Offsets and lengths that do not
+    /// fit are cut, which cannot happen to a head of less than 4 GiB with names below 64 KiB.
+    pub fn push(&mut self, bytes: &[u8], name: Range<usize>, value: Range<usize>, end: usize) {
+        let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let is_between = |range, expected: &[u8]| bytes.get(range) == Some(expected);
+        self.is_ragged |= !is_between(name.end..value.start, b": ") || !is_between(value.end..end, b"\r\n");
+        self.seen |= bit(bytes.get(name.clone()).unwrap_or(&[]));
+        self.all.push(Span {
+            name: narrow(name.start),
+            value: narrow(value.start),
+            value_len: narrow(value.len()),
+            end: narrow(end),
+            name_len: u16::try_from(name.len()).unwrap_or(u16::MAX),
+        });
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Forgets all of them, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.all.clear();
+        (self.seen, self.is_ragged) = (0, false);
+    }
+
+    /// The fields themselves; `bytes` are those that the offsets count in.
+    pub fn of<'b>(&'b self, bytes: &'b [u8]) -> Fields<'b> {
+        Fields { bytes, spans: &self.all, seen: self.seen, is_ragged: self.is_ragged }
+    }
+}
+
+/// The fields of a head, borrowed. Names compare without regard to case.
+#[derive(Clone, Copy, Debug)]
+pub struct Fields<'b> {
+    bytes: &'b [u8],
+    spans: &'b [Span],
+    seen: u64,
+    is_ragged: bool,
+}
+
+impl<'b> Fields<'b> {
+    /// None at all.
+    pub const NONE: Fields<'static> = Fields { bytes: &[], spans: &[], seen: 0, is_ragged: false };
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// All names as they were written, and values without white space around them.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&'b [u8], &'b [u8])> + use<'b> {
+        let bytes = self.bytes;
+        self.spans.iter().map(move |span| (span.name(bytes), span.value(bytes)))
+    }
+
+    /// All values of `name`, which is in lower case.
+    pub fn all<'n>(&self, name: &'n str) -> impl DoubleEndedIterator<Item = &'b [u8]> + use<'b, 'n> {
+        let (bytes, name) = (self.bytes, name.as_bytes());
+        let spans = if self.seen & bit(name) == 0 { &[] } else { self.spans };
+        spans.iter().filter(move |span| is_named(span.name(bytes), name)).map(move |span| span.value(bytes))
+    }
+
+    /// The first value of `name`, which is in lower case.
+    pub fn first(&self, name: &str) -> Option<&'b [u8]> {
+        self.all(name).next()
+    }
+
+    /// Whether there is a field `name`, which is in lower case.
+    pub fn contains(&self, name: &str) -> bool {
+        self.first(name).is_some()
+    }
+
+    /// Writes the lines of those fields whose names are to be kept: one space before the value, CR LF after it.
+    pub fn write_lines(&self, out: &mut Vec<u8>, mut is_kept: impl FnMut(&[u8]) -> bool) {
+        if self.is_ragged {
+            for (name, value) in self.iter().filter(|(name, _)| is_kept(name)) {
+                for piece in [name, b": ", value, b"\r\n"] {
+                    out.extend_from_slice(piece);
+                }
+            }
+            return;
+        }
+        // What lies together is copied together.
+        let mut run = 0..0;
+        for span in self.spans.iter().filter(|span| is_kept(span.name(self.bytes))) {
+            if run.end != span.name {
+                out.extend_from_slice(slice(self.bytes, run.start, run.end - run.start));
+                run.start = span.name;
+            }
+            run.end = span.end;
+        }
+        out.extend_from_slice(slice(self.bytes, run.start, run.end - run.start));
+    }
+
+    /// The members of the comma-separated list that all fields `name` make, without white space around them (RFC
+    /// 9110, section 5.6.1).
+    pub fn members<'n>(&self, name: &'n str) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
+        self.all(name).flat_map(|line| line.split(|&byte| byte == b',')).map(<[u8]>::trim_ascii)
+    }
+}
+
+impl Span {
+    fn name(self, bytes: &[u8]) -> &[u8] {
+        slice(bytes, self.name, self.name_len.into())
+    }
+
+    fn value(self, bytes: &[u8]) -> &[u8] {
+        slice(bytes, self.value, self.value_len)
+    }
+}
+
+fn slice(bytes: &[u8], start: u32, len: u32) -> &[u8] {
+    let (start, len) = (start as usize, len as usize);
+    bytes.get(start..start + len).unwrap_or(&[])
+}
+
+#[inline]
+fn is_named(name: &[u8], lower: &[u8]) -> bool {
+    name.len() == lower.len() && name.eq_ignore_ascii_case(lower)
+}
+
+/// The bit of a name: from its length and its ends, in either case.
+#[inline]
+fn bit(name: &[u8]) -> u64 {
+    let (Some(first), Some(last)) = (name.first(), name.last()) else { return 1 };
+    let mixed = name.len() ^ usize::from(first | 0x20) << 1 ^ usize::from(last | 0x20) << 3;
+    1 << (mixed & 63)
+}
+
+/// Fields with memory of their own.
+#[derive(Clone, Debug, Default)]
+pub struct FieldBuf {
+    bytes: Vec<u8>,
+    spans: Spans,
+}
+
+impl FieldBuf {
+    /// Adds a field. SP and HTAB around its value are removed, as they are over HTTP/1: HTTP/2 may carry them
+    /// (RFC 9113, section 8.2.1).
+    pub fn push(&mut self, name: &[u8], value: &[u8]) {
+        let value = trim_ows(value);
+        let start = self.bytes.len();
+        for piece in [name, b": ", value, b"\r\n"] {
+            self.bytes.extend_from_slice(piece);
+        }
+        let (end, value_at) = (self.bytes.len(), start + name.len() + 2);
+        self.spans.push(&self.bytes, start..start + name.len(), value_at..value_at + value.len(), end);
+    }
+
+    /// What was added.
+    pub fn fields(&self) -> Fields<'_> {
+        self.spans.of(&self.bytes)
+    }
+
+    /// Whether nothing was.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+}
+
+impl From<&HeaderMap> for FieldBuf {
+    fn from(headers: &HeaderMap) -> Self {
+        Self::of(headers, |_| true)
+    }
+}
+
+impl FieldBuf {
+    /// The fields whose names are to be kept.
+    pub fn of(headers: &HeaderMap, is_kept: impl Fn(&[u8]) -> bool) -> Self {
+        let lens = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + b": \r\n".len());
+        let mut fields = Self { bytes: Vec::with_capacity(lens.sum()), spans: Spans::default() };
+        fields.spans.all.reserve_exact(headers.len());
+        for (name, value) in headers.iter().filter(|(name, _)| is_kept(name.as_str().as_bytes())) {
+            fields.push(name.as_str().as_bytes(), value.as_bytes());
+        }
+        fields
+    }
+}
+
+impl<N: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(N, V)> for FieldBuf {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(all: I) -> Self {
+        let mut fields = Self::default();
+        for (name, value) in all {
+            fields.push(name.as_ref(), value.as_ref());
+        }
+        fields
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn finds_by_name_in_any_case() {
+        let fields: FieldBuf =
+            [("Host", "a"), ("X-Key", "1"), ("x-kEY", "2"), ("X-Keys", "3"), ("Accept", "b, ,c")].into_iter().collect();
+        let all = |name| fields.fields().all(name).collect::<Vec<_>>();
+        assert_eq!(all("x-key"), [&b"1"[..], b"2"]);
+        assert_eq!(all("host"), [b"a"]);
+        assert!(all("x-kez").is_empty() && all("").is_empty());
+        assert!(!fields.is_empty() && FieldBuf::default().is_empty());
+        let mut lines = Vec::new();
+        fields.fields().write_lines(&mut lines, |name| name != b"x-kEY");
+        assert_eq!(lines, b"Host: a\r\nX-Key: 1\r\nX-Keys: 3\r\nAccept: b, ,c\r\n");
+        assert_eq!(fields.fields().members("accept").collect::<Vec<_>>(), [&b"b"[..], b"", b"c"]);
+    }
+
+    #[test]
+    fn lines_that_end_otherwise_are_written_anew() {
+        let bytes = b"a:1\nb: 2 \r\nc:3\r\n";
+        let mut spans = Spans::default();
+        spans.push(bytes, 0..1, 2..3, 4);
+        spans.push(bytes, 4..5, 7..8, 11);
+        spans.push(bytes, 11..12, 13..14, 16);
+        let mut lines = Vec::new();
+        spans.of(bytes).write_lines(&mut lines, |name| name != b"b");
+        assert_eq!(lines, b"a: 1\r\nc: 3\r\n");
+    }
+
+    #[test]
+    fn white_space_around_a_value_is_neither_read_nor_written() {
+        for line in ["a: 1\r\n", "a:1\r\n", "a:  1\r\n", "a:\t1\r\n", "a: 1 \r\n", "a: 1\t \r\n"] {
+            let at = line.find('1').unwrap_or(0);
+            let mut spans = Spans::default();
+            spans.push(line.as_bytes(), 0..1, at..at + 1, line.len());
+            let mut lines = Vec::new();
+            spans.of(line.as_bytes()).write_lines(&mut lines, |_| true);
+            assert_eq!(lines, b"a: 1\r\n", "{line:?}");
+        }
+        for value in ["1", " 1", "1\t", " \t1 \t "] {
+            let fields: FieldBuf = [("a", value)].into_iter().collect();
+            let mut lines = Vec::new();
+            fields.fields().write_lines(&mut lines, |_| true);
+            assert_eq!((fields.fields().first("a"), &lines[..]), (Some(&b"1"[..]), &b"a: 1\r\n"[..]), "{value:?}");
+        }
+    }
+
+    proptest! {
+        /// The filter never hides a field.
+        #[test]
+        fn agrees_with_a_map(
+            fields in prop::collection::vec(("[a-c]{1,3}", "[ -~]{0,4}"), 0..12),
+            asked in "[a-d]{1,3}",
+        ) {
+            let found: FieldBuf = fields.iter().map(|(name, value)| (name.to_uppercase(), value)).collect();
+            let asked_for = fields.iter().filter(|(name, _)| *name == asked);
+            let expected: Vec<_> = asked_for.map(|(_, value)| trim_ows(value.as_bytes())).collect();
+            prop_assert_eq!(found.fields().all(&asked).collect::<Vec<_>>(), expected);
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! The strict reading of one request head, line by line, as bytes arrive.
+//!
+//! Each line is looked at once, when its LF has come, however the bytes were cut. Nothing is copied: what is kept
+//! of the head is where its parts lie, and what decides the framing of its body.
+//!
+//! Not here: the body, and the meaning of any field but Host, Content-Length and Transfer-Encoding.
+
+use std::ops::Range;
+
+use memchr::{memchr, memchr_iter};
+
+use super::target::is_target;
+use super::{HeadFault, Limits, MEMBERS_MAX};
+use crate::fields::{Spans, trim_ows};
+
+/// Empty lines that may stand before a request line (RFC 9112, 2.2).
+const LEADING_LINES_MAX: u8 = 2;
+
+/// Digits of a Content-Length: those of `i64::MAX`.
+const LENGTH_DIGITS_MAX: usize = 19;
+
+/// What `http::HeaderName` takes, and an offset of [`Spans`].
+pub(super) const NAME_BYTES_MAX: usize = u16::MAX as usize;
+
+/// tchar (RFC 9110, 5.6.2).
+pub(super) const TOKEN: u8 = 1;
+/// field-vchar, SP and HTAB (RFC 9110, 5.5); no other control, no DEL.
+pub(super) const VALUE: u8 = 2;
+
+const CLASSES: [u8; 256] = classes();
+
+const fn classes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0_u8;
+    loop {
+        let mut class = 0;
+        if byte.is_ascii_alphanumeric()
+            || matches!(
+                byte,
+                b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+            )
+        {
+            class |= TOKEN;
+        }
+        if is_value_byte(byte) {
+            class |= VALUE;
+        }
+        table[byte as usize] = class;
+        if byte == u8::MAX {
+            return table;
+        }
+        byte += 1;
+    }
+}
+
+/// Whether `byte` belongs to one of the classes.
+#[inline]
+pub(super) fn is(byte: u8, classes: u8) -> bool {
+    CLASSES[byte as usize] & classes != 0
+}
+
+/// Whether all of `bytes` are in [`VALUE`]: eight at a time as long as none of those could be another.
+pub(super) fn is_value(bytes: &[u8]) -> bool {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    // Whether a byte may be below 0x20, or may be 0x7f; exact enough for nearly all values.
+    let is_doubtful = |word: u64| {
+        let no_del = word ^ (0x7f * LOW);
+        (word.wrapping_sub(0x20 * LOW) & !word | no_del.wrapping_sub(LOW) & !no_del) & (0x80 * LOW) != 0
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    let is_good = |word: &[u8; 8]| !is_doubtful(u64::from_ne_bytes(*word)) || word.iter().copied().all(is_value_byte);
+    words.iter().all(is_good) && rest.iter().copied().all(is_value_byte)
+}
+
+const fn is_value_byte(byte: u8) -> bool {
+    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
+}
+
+/// How long the body after a head is (RFC 9112, 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// So many bytes.
+    Length(u64),
+    /// Chunks, to the last one.
+    Chunked,
+    /// All that comes, to the end of the connection; never of a request.
+    UntilEnd,
+}
+
+/// A head that is complete and clean; offsets count from the first byte of the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Bytes, with the empty lines before it and the one that ends it.
+    pub len: usize,
+    /// How its body ends.
+    pub framing: Framing,
+    /// Where the method lies.
+    pub method: Range<usize>,
+    /// Where the target lies.
+    pub target: Range<usize>,
+    /// HTTP/1.1; else HTTP/1.0.
+    pub is_http_11: bool,
+}
+
+/// The reading of one head; offsets count from the first byte of the message.
+#[derive(Debug, Default)]
+pub struct HeadScan {
+    /// Where the request line begins.
+    origin: usize,
+    /// Where the first line that was not read yet begins.
+    line: usize,
+    /// No LF stands from `line` up to here.
+    searched: usize,
+    leading_lines: u8,
+    in_fields: bool,
+    http_11: bool,
+    has_host: bool,
+    /// Members of the lists that [`MEMBERS_MAX`] bounds.
+    members: usize,
+    framing: Option<Framing>,
+    method: Range<usize>,
+    target: Range<usize>,
+    fields: Spans,
+}
+
+impl HeadScan {
+    /// Reads on. `bytes` is the message from its first byte, at least as long as in the call before.
+    /// `None`: the head is incomplete, and clean so far.
+    pub fn advance(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<Head>, HeadFault> {
+        while let Some(at) = memchr(b'\n', &bytes[self.searched..]) {
+            let (start, end) = (self.line, self.searched + at);
+            self.line = end + 1;
+            self.searched = self.line;
+            let line = &bytes[start..end];
+            if self.in_fields {
+                if self.line - self.origin > limits.max_head_bytes {
+                    return Err(HeadFault::TooLarge);
+                }
+                if line == b"\r" {
+                    return self.finish().map(Some);
+                }
+                self.field(bytes, start..end, limits)?;
+            } else if line == b"\r" {
+                self.leading_line()?;
+            } else {
+                early_faults(line, 1, limits)?;
+                self.request_line(without_cr(line)?, start)?;
+            }
+        }
+        self.searched = bytes.len();
+        let rest = &bytes[self.line..];
+        if self.in_fields {
+            if bytes.len() - self.origin > limits.max_head_bytes {
+                return Err(HeadFault::TooLarge);
+            }
+        } else if !matches!(rest, [] | [b'\r']) {
+            early_faults(rest, 0, limits)?;
+        }
+        Ok(None)
+    }
+
+    /// Makes ready for the next head, with `memory` for its fields. Gives those of the last one.
+    pub fn restart(&mut self, mut memory: Spans) -> Spans {
+        memory.clear();
+        let fields = std::mem::replace(&mut self.fields, memory);
+        *self = Self { fields: std::mem::take(&mut self.fields), ..Self::default() };
+        fields
+    }
+
+    /// Whether all of `len` bytes are empty lines before a request.
+    pub fn only_leading_lines(&self, len: usize) -> bool {
+        !self.in_fields && self.origin == len
+    }
+
+    /// Forgets the empty lines read so far, but not how many they were.
+    pub fn drop_leading_lines(&mut self) {
+        let memory = std::mem::take(&mut self.fields);
+        *self = Self { fields: memory, leading_lines: self.leading_lines, ..Self::default() };
+    }
+
+    fn leading_line(&mut self) -> Result<(), HeadFault> {
+        self.leading_lines += 1;
+        if self.leading_lines > LEADING_LINES_MAX {
+            return Err(HeadFault::Malformed("empty lines before the request line"));
+        }
+        self.origin = self.line;
+        Ok(())
+    }
+
+    /// RFC 9112, 3: `method SP request-target SP HTTP-version`, one SP each.
+    fn request_line(&mut self, line: &[u8], start: usize) -> Result<(), HeadFault> {
+        let method_len = memchr(b' ', line).ok_or(HeadFault::Malformed("request line"))?;
+        let (method, rest) = (&line[..method_len], &line[method_len + 1..]);
+        if !is_method(method) {
+            return Err(HeadFault::Malformed("method"));
+        }
+        let (target, version) = rest.split_last_chunk::<9>().ok_or(HeadFault::Malformed("request line"))?;
+        self.http_11 = match version {
+            b" HTTP/1.1" => true,
+            b" HTTP/1.0" => false,
+            _ => return Err(HeadFault::Malformed("version")),
+        };
+        if method == b"CONNECT" {
+            return Err(HeadFault::ConnectRefused);
+        }
+        if !is_target(method, target) {
+            return Err(HeadFault::Malformed("target"));
+        }
+        self.in_fields = true;
+        self.method = start..start + method_len;
+        self.target = self.method.end + 1..self.method.end + 1 + target.len();
+        Ok(())
+    }
+
+    /// RFC 9112, 5: `field-name ":" OWS field-value OWS`, on one line.
+    fn field(&mut self, bytes: &[u8], place: Range<usize>, limits: &Limits) -> Result<(), HeadFault> {
+        let line = without_cr(&bytes[place.clone()])?;
+        if self.fields.len() >= limits.max_headers {
+            return Err(HeadFault::TooLarge);
+        }
+        let name_len = line.iter().position(|&byte| !is(byte, TOKEN)).unwrap_or(line.len());
+        let (name, rest) = line.split_at(name_len);
+        let value = match rest {
+            [b' ' | b'\t', ..] if name.is_empty() => return Err(HeadFault::Malformed("folded field line")),
+            [b':', value @ ..] if !name.is_empty() => value,
+            _ => return Err(HeadFault::Malformed("field name")),
+        };
+        if name_len > NAME_BYTES_MAX {
+            return Err(HeadFault::TooLarge);
+        }
+        if !is_value(value) {
+            return Err(HeadFault::Malformed("field value"));
+        }
+        if !limits.underscores.keeps(name)? {
+            return Ok(());
+        }
+        let trimmed = trim_ows(value);
+        let value_start = place.start + name_len + 1 + value.len() - trim_start(value).len();
+        let name_place = place.start..place.start + name_len;
+        self.fields.push(bytes, name_place, value_start..value_start + trimmed.len(), place.end + 1);
+        match name_len {
+            2 | 7 | 10 if is_bounded_list(name) => self.list(trimmed),
+            4 if name.eq_ignore_ascii_case(b"host") => self.host(),
+            14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(trimmed),
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(trimmed),
+            _ => Ok(()),
+        }
+    }
+
+    fn list(&mut self, value: &[u8]) -> Result<(), HeadFault> {
+        self.members += 1 + memchr_iter(b',', value).count();
+        if self.members > MEMBERS_MAX { Err(HeadFault::TooLarge) } else { Ok(()) }
+    }
+
+    fn host(&mut self) -> Result<(), HeadFault> {
+        if self.has_host {
+            return Err(HeadFault::Malformed("more than one host"));
+        }
+        self.has_host = true;
+        Ok(())
+    }
+
+    /// RFC 9112, 6.3 allows repeated identical values; not everyone behind us agrees on what they are.
+    fn content_length(&mut self, value: &[u8]) -> Result<(), HeadFault> {
+        match self.framing {
+            Some(Framing::Chunked | Framing::UntilEnd) => Err(BOTH),
+            Some(Framing::Length(_)) => Err(HeadFault::AmbiguousFraming("more than one content-length")),
+            None => {
+                let length = length(value).ok_or(HeadFault::Malformed("content-length"))?;
+                self.framing = Some(Framing::Length(length));
+                Ok(())
+            }
+        }
+    }
+
+    /// RFC 9112, 6.1: `chunked` must be last, and we know no other coding; HTTP/1.0 knows none.
+    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), HeadFault> {
+        match self.framing {
+            _ if !self.http_11 => Err(HeadFault::AmbiguousFraming("transfer-encoding in HTTP/1.0")),
+            Some(Framing::Chunked | Framing::UntilEnd) => {
+                Err(HeadFault::AmbiguousFraming("more than one transfer-encoding"))
+            }
+            Some(Framing::Length(_)) => Err(BOTH),
+            None if value.eq_ignore_ascii_case(b"chunked") => {
+                self.framing = Some(Framing::Chunked);
+                Ok(())
+            }
+            None => Err(HeadFault::AmbiguousFraming("transfer-encoding is not chunked")),
+        }
+    }
+
+    /// RFC 9112, 3.2: a request without Host is an error, but in HTTP/1.0.
+    fn finish(&self) -> Result<Head, HeadFault> {
+        if self.http_11 && !self.has_host {
+            return Err(HeadFault::Malformed("missing host"));
+        }
+        Ok(Head {
+            len: self.line,
+            framing: self.framing.unwrap_or(Framing::Length(0)),
+            method: self.method.clone(),
+            target: self.target.clone(),
+            is_http_11: self.http_11,
+        })
+    }
+}
+
+/// Whether [`MEMBERS_MAX`] bounds the list in the field of this name.
+fn is_bounded_list(name: &[u8]) -> bool {
+    [&b"te"[..], b"upgrade", b"trailer", b"connection"].iter().any(|list| name.eq_ignore_ascii_case(list))
+}
+
+/// RFC 9112, 6.1: probably an attempt to smuggle.
+const BOTH: HeadFault = HeadFault::AmbiguousFraming("transfer-encoding and content-length");
+
+/// What can be said of a request line before its end has come. `line` may be cut anywhere, and `eol` is 1
+/// if its LF has come. The order here and in the callers keeps a fault the same for every cut.
+fn early_faults(line: &[u8], eol: usize, limits: &Limits) -> Result<(), HeadFault> {
+    let Some(&first) = line.first() else {
+        return Err(HeadFault::Malformed("bare LF"));
+    };
+    if !is(first, TOKEN) {
+        return Err(HeadFault::Malformed("method"));
+    }
+    if line.len() > limits.max_uri_bytes {
+        // A longer line is a fault of its own before the bytes beyond the limit have come.
+        let seen = &line[..line.len().min(limits.max_head_bytes.saturating_add(1))];
+        let target = memchr(b' ', seen).map_or(&[][..], |sp| &seen[sp + 1..]);
+        let in_reach = target.get(..=limits.max_uri_bytes);
+        if in_reach.is_some_and(|target| memchr(b' ', target).is_none()) {
+            return Err(HeadFault::UriTooLong);
+        }
+    }
+    if line.len() + eol > limits.max_head_bytes {
+        return Err(HeadFault::TooLarge);
+    }
+    Ok(())
+}
+
+/// RFC 9112, 2.2: a recipient may take a bare LF for a line end. We do not.
+fn without_cr(line: &[u8]) -> Result<&[u8], HeadFault> {
+    line.strip_suffix(b"\r").ok_or(HeadFault::Malformed("bare LF"))
+}
+
+/// RFC 9110, 9.1, and no lower-case letters: services that make them upper-case would see a method that no limit saw.
+pub(crate) fn is_method(method: &[u8]) -> bool {
+    !method.is_empty() && method.iter().all(|&byte| is(byte, TOKEN) && !byte.is_ascii_lowercase())
+}
+
+pub(super) fn trim_start(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = value {
+        value = rest;
+    }
+    value
+}
+
+/// RFC 9110, 8.6: `1*DIGIT`, bounded so that it fits a signed 64-bit integer anywhere.
+pub(crate) fn length(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > LENGTH_DIGITS_MAX {
+        return None;
+    }
+    let value = digits
+        .iter()
+        .try_fold(0_u64, |value, &byte| byte.is_ascii_digit().then(|| value * 10 + u64::from(byte - b'0')))?;
+    i64::try_from(value).is_ok().then_some(value)
+}

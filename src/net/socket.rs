@@ -1,0 +1,245 @@
+//! A connection's socket: TCP, or a Unix socket on this host.
+//!
+//! A closed set, so that it costs a branch.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::BufMut;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
+use tokio::net::{TcpStream, UnixStream, tcp, unix};
+
+use super::buffer::Writable;
+
+/// Bytes that the system may have of an answer that it could not send yet. It asks for more at half of that.
+const UNSENT_MAX: u32 = 64 * 1024;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Latency before packet count; a failure to set it costs only that.
+    pub(crate) fn set_nodelay(&self) {
+        if let Self::Tcp(socket) = self {
+            let _ = socket.set_nodelay(true);
+        }
+    }
+
+    /// The system takes no more while so much waits to be sent (`TCP_NOTSENT_LOWAT`). What is sent and not acknowledged
+    /// is not counted, so that no connection gets slower.
+    pub(crate) fn bound_unsent(&self) {
+        if let Self::Tcp(socket) = self {
+            let _ = SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_MAX);
+        }
+    }
+
+    /// Its address on this side, if it has one.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(socket) => socket.local_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Ready when there may be something to read.
+    pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(socket) => socket.poll_read_ready(cx),
+            Self::Unix(socket) => socket.poll_read_ready(cx),
+        }
+    }
+
+    /// Waits for something to read.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => socket.readable().await,
+            Self::Unix(socket) => socket.readable().await,
+        }
+    }
+
+    /// Waits for what is asked for.
+    pub(crate) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        match self {
+            Self::Tcp(socket) => socket.ready(interest).await,
+            Self::Unix(socket) => socket.ready(interest).await,
+        }
+    }
+
+    /// Reads what is there already.
+    pub(crate) fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.try_read(into),
+            Self::Unix(socket) => socket.try_read(into),
+        }
+    }
+
+    /// The same, into memory that may grow.
+    pub(crate) fn try_read_buf(&self, into: &mut impl BufMut) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.try_read_buf(into),
+            Self::Unix(socket) => socket.try_read_buf(into),
+        }
+    }
+
+    /// Writes what it takes now.
+    pub(crate) fn try_write_vectored(&self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.try_write_vectored(slices),
+            Self::Unix(socket) => socket.try_write_vectored(slices),
+        }
+    }
+
+    /// Both directions, so that one can be waited for while the other is read.
+    pub(crate) fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
+        match self {
+            Self::Tcp(socket) => {
+                let (read, write) = socket.split();
+                (ReadHalf::Tcp(read), WriteHalf::Tcp(write))
+            }
+            Self::Unix(socket) => {
+                let (read, write) = socket.split();
+                (ReadHalf::Unix(read), WriteHalf::Unix(write))
+            }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_read(cx, into),
+            Self::Unix(socket) => Pin::new(socket).poll_read(cx, into),
+        }
+    }
+}
+
+impl Writable for Socket {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.try_write(bytes),
+            Self::Unix(socket) => socket.try_write(bytes),
+        }
+    }
+
+    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(socket) => socket.poll_write_ready(cx),
+            Self::Unix(socket) => socket.poll_write_ready(cx),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Self::Unix(socket) => Pin::new(socket).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_write_vectored(cx, slices),
+            Self::Unix(socket) => Pin::new(socket).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_flush(cx),
+            Self::Unix(socket) => Pin::new(socket).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_shutdown(cx),
+            Self::Unix(socket) => Pin::new(socket).poll_shutdown(cx),
+        }
+    }
+}
+
+/// The half of a [`Socket`] that is read.
+#[derive(Debug)]
+pub(crate) enum ReadHalf<'s> {
+    Tcp(tcp::ReadHalf<'s>),
+    Unix(unix::ReadHalf<'s>),
+}
+
+impl ReadHalf<'_> {
+    /// Ready when there may be something to read.
+    pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(half) => half.as_ref().poll_read_ready(cx),
+            Self::Unix(half) => half.as_ref().poll_read_ready(cx),
+        }
+    }
+}
+
+impl AsyncRead for ReadHalf<'_> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(half) => Pin::new(half).poll_read(cx, into),
+            Self::Unix(half) => Pin::new(half).poll_read(cx, into),
+        }
+    }
+}
+
+/// What is read may have to be answered at once.
+impl Writable for ReadHalf<'_> {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(half) => half.as_ref().try_write(bytes),
+            Self::Unix(half) => half.as_ref().try_write(bytes),
+        }
+    }
+
+    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(half) => half.as_ref().poll_write_ready(cx),
+            Self::Unix(half) => half.as_ref().poll_write_ready(cx),
+        }
+    }
+}
+
+/// The other half, which is waited for.
+#[derive(Debug)]
+pub(crate) enum WriteHalf<'s> {
+    Tcp(tcp::WriteHalf<'s>),
+    Unix(unix::WriteHalf<'s>),
+}
+
+impl WriteHalf<'_> {
+    /// Waits for what is asked for.
+    pub(crate) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        match self {
+            Self::Tcp(half) => half.ready(interest).await,
+            Self::Unix(half) => half.ready(interest).await,
+        }
+    }
+}

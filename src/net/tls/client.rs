@@ -1,0 +1,102 @@
+//! TLS to services: whom they have to be signed by, and what we show them.
+//!
+//! Unlike clients' sessions these keep buffers of their own: there are only as many as there are connections to services.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use rustls::pki_types;
+use rustls::sign::SingleCertAndKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_platform_verifier::Verifier;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::super::Protocol;
+use super::{ALPN_H2, ALPN_HTTP_11, PROVIDER, ServerCertificate, certificates, digest};
+
+/// How services are met. Clones are the same.
+#[derive(Clone)]
+pub struct ClientTls {
+    config: Arc<ClientConfig>,
+    /// A digest of the files that it was made from.
+    made_from: u64,
+}
+
+/// The name that a service's certificate has to have.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServerName(pki_types::ServerName<'static>);
+
+impl ServerName {
+    /// A host name or an address; none if it is neither.
+    pub fn new(host: &str) -> Option<Self> {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        pki_types::ServerName::try_from(host.to_owned()).ok().map(Self)
+    }
+}
+
+impl ClientTls {
+    /// One that believes in those who sign with `authorities`, a file of certificates, or else in whom the system
+    /// believes; and shows `own`, if there is one. It asks for `protocol` and no other.
+    ///
+    /// # Errors
+    /// If the file holds none, or the system has none.
+    pub fn new(authorities: Option<&[u8]>, own: Option<ServerCertificate>, protocol: Protocol) -> Result<Self, String> {
+        let made_from = digest(&(authorities, own.as_ref().map(|own| own.made_from), protocol));
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&PROVIDER))
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(|error| error.to_string())?;
+        let builder = if let Some(authorities) = authorities {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(authorities)? {
+                roots.add(certificate).map_err(|_| "a certificate in it cannot be read".to_owned())?;
+            }
+            builder.with_root_certificates(roots)
+        } else {
+            let system = Verifier::new(Arc::clone(&PROVIDER));
+            let system = system.map_err(|error| format!("the system's certificates cannot be read: {error}"))?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(system))
+        };
+        let mut config = match own {
+            None => builder.with_no_client_auth(),
+            Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own.key))),
+        };
+        config.alpn_protocols = match protocol {
+            Protocol::Http1 => vec![ALPN_HTTP_11.to_vec()],
+            Protocol::H2 => vec![ALPN_H2.to_vec()],
+        };
+        Ok(Self { config: Arc::new(config), made_from })
+    }
+
+    /// Whether a service agreed on HTTP/2.
+    pub(crate) fn agreed_on_h2<S>(session: &TlsStream<S>) -> bool {
+        session.get_ref().1.alpn_protocol() == Some(ALPN_H2)
+    }
+
+    /// Shakes hands with a service of this name.
+    pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        name: &ServerName,
+        socket: S,
+    ) -> io::Result<TlsStream<S>> {
+        TlsConnector::from(Arc::clone(&self.config)).connect(name.0.clone(), socket).await
+    }
+}
+
+/// Whether they were made from the same.
+impl PartialEq for ClientTls {
+    fn eq(&self, other: &Self) -> bool {
+        self.made_from == other.made_from
+    }
+}
+
+impl Eq for ClientTls {}
+
+impl fmt::Debug for ClientTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientTls")
+    }
+}

@@ -1,0 +1,117 @@
+//! Where an answer points to, as the client has to ask for it.
+//!
+//! A route that changes the start of paths leaves the service with paths that the client does not know. What it says of
+//! them in `Location` and `Content-Location` is changed back, by the same rule the other way round, if it means the
+//! service itself: a path, or a URL of the host that it was asked for or that it is. Not here: paths in bodies.
+
+use std::sync::Arc;
+
+use crate::fields::Fields;
+use crate::policy::route::Rewrite;
+
+/// How paths are changed back.
+#[derive(Clone, Debug)]
+pub(crate) struct Back {
+    pub(crate) rewrite: Arc<Rewrite>,
+    /// The host and port that the client asks.
+    pub(crate) authority: Box<str>,
+}
+
+/// Whether a field of this name says where something is (RFC 9110, sections 8.7 and 10.2.2).
+pub(crate) fn is_location(name: &[u8]) -> bool {
+    match name.len() {
+        8 => name.eq_ignore_ascii_case(b"location"),
+        16 => name.eq_ignore_ascii_case(b"content-location"),
+        _ => false,
+    }
+}
+
+impl Back {
+    /// Gives each place that these fields of an answer name to `put`, changed back. `host` is what the endpoint is called.
+    pub(crate) fn each<'f>(&self, fields: Fields<'f>, host: &str, mut put: impl FnMut(&'f [u8], &[u8])) {
+        for (name, value) in fields.iter().filter(|(name, _)| is_location(name)) {
+            let turned = str::from_utf8(value).ok().and_then(|value| self.turned(value, host));
+            put(name, turned.as_deref().map_or(value, str::as_bytes));
+        }
+    }
+
+    /// None if it stays as it is.
+    fn turned(&self, value: &str, host: &str) -> Option<String> {
+        let (origin, rest) = split(value)?;
+        let kept = match origin {
+            None => "",
+            // The client's own name for it stays; the service's own would lead past Weir.
+            Some(origin) if origin.authority.eq_ignore_ascii_case(&self.authority) => origin.text,
+            Some(origin) if origin.authority.eq_ignore_ascii_case(host) => "",
+            Some(_) => return None,
+        };
+        let end = rest.find(['?', '#']).unwrap_or(rest.len());
+        let (path, more) = rest.split_at(end);
+        let (start, path) = self.rewrite.undo(if path.is_empty() { "/" } else { path })?;
+        Some([kept, start, path, more].concat())
+    }
+}
+
+/// The first part of a URL.
+struct Origin<'v> {
+    /// With its scheme, if it has one, and `//`.
+    text: &'v str,
+    authority: &'v str,
+}
+
+/// The origin, if there is one, and what follows it; none if it is a path that is relative, or another scheme's.
+fn split(value: &str) -> Option<(Option<Origin<'_>>, &str)> {
+    let start = ["//", "http://", "https://"]
+        .into_iter()
+        .find(|start| value.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start)));
+    let Some(start) = start else { return value.starts_with('/').then_some((None, value)) };
+    let authority = &value[start.len()..];
+    let len = authority.find(['/', '?', '#']).unwrap_or(authority.len());
+    let (text, rest) = value.split_at(start.len() + len);
+    Some((Some(Origin { text, authority: &authority[..len] }), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turned(strip: &str, add: &str, value: &str) -> Option<String> {
+        let rewrite = Arc::new(Rewrite { strip: strip.into(), add: add.into(), ..Rewrite::default() });
+        Back { rewrite, authority: "shop.test".into() }.turned(value, "app:8000")
+    }
+
+    #[test]
+    fn places_of_the_service_are_the_clients_places() {
+        for (strip, add, value, expected) in [
+            ("/v1", "/api", "/api/users?a=/api#/api", Some("/v1/users?a=/api#/api")),
+            ("/v1", "/api", "/api", Some("/v1")),
+            ("/v1", "/api", "/api?x", Some("/v1?x")),
+            ("/v1", "/api", "/api/", Some("/v1/")),
+            ("/v1", "/api", "http://shop.test/api/users", Some("http://shop.test/v1/users")),
+            ("/v1", "/api", "HTTPS://Shop.Test/api", Some("HTTPS://Shop.Test/v1")),
+            ("/v1", "/api", "//shop.test/api/users", Some("//shop.test/v1/users")),
+            // By its own name it would be asked past Weir.
+            ("/v1", "/api", "http://app:8000/api/users", Some("/v1/users")),
+            ("/v1", "", "/users", Some("/v1/users")),
+            ("/v1", "", "/", Some("/v1/")),
+            ("/v1", "", "http://app:8000", Some("/v1/")),
+            ("/v1", "", "http://app:8000?a", Some("/v1/?a")),
+            ("", "/api", "/api/users", Some("/users")),
+            ("", "/api", "/api", Some("/")),
+            // Elsewhere, or relative, which the client's own path completes.
+            ("/v1", "/api", "/apis", None),
+            ("/v1", "/api", "/other", None),
+            ("/v1", "/api", "users", None),
+            ("/v1", "/api", "../users", None),
+            ("/v1", "/api", "?page=2", None),
+            ("/v1", "/api", "", None),
+            ("/v1", "/api", "http://else.test/api/users", None),
+            ("/v1", "/api", "http://shop.test:81/api", None),
+            ("/v1", "/api", "http://shop.test@else.test/api", None),
+            ("/v1", "/api", "ftp://shop.test/api", None),
+            ("/v1", "/api", "mailto:a@b", None),
+        ] {
+            assert_eq!(turned(strip, add, value).as_deref(), expected, "{value}");
+        }
+    }
+}
