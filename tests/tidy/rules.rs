@@ -69,7 +69,6 @@ const TOP_LEVEL: &[&str] = &[
     "LICENSE-APACHE",
     "LICENSE-MIT",
     "README.md",
-    "ARCHITECTURE.md",
     "CHANGELOG.md",
     "target",
 ];

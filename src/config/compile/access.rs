@@ -136,7 +136,7 @@ fn warn_of_spellings(root: &Table<'_>, table: &Table<'_>) {
     let denied = table.get("deny").and_then(|deny| Some((deny.get_ref().as_table()?.get("path")?.span(), "deny.path")));
     for (span, key) in denied.into_iter().chain(table.get("require").map(|require| (require.span(), "require"))) {
         let what = "many services take `/A`, `/a/` or `/a;b` for `/a`, and these are other paths here";
-        let help = "set `server.paths` as docs/OPERATING.md says for your service; `paths = {}` if it tells them apart";
+        let help = "set `server.paths` as docs/operations/deploy.md says for your service; `paths = {}` if it tells them apart";
         table.warn(key, span, "path_spellings", Fault::new(what).help(Some(help.to_owned())));
     }
 }

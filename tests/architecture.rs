@@ -1,0 +1,95 @@
+//! The pages for contributors describe this tree: files that they name exist, and lists are complete and sorted.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fs;
+use std::path::Path;
+
+/// A page that is longer is no map.
+const ARCHITECTURE_BYTES_MAX: usize = 12 * 1024;
+/// Folders of the repository that pages name in full; other paths are below `src`.
+const ROOTS: &[&str] = &["src/", "tests/", "benches/", "config/", "docs/", ".ci/", ".cargo/"];
+
+/// All files below a folder that end like this, in order.
+fn files(folder: &Path, end: &str) -> Vec<String> {
+    let mut entries: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    let below = |path: std::path::PathBuf| {
+        if path.is_dir() { files(&path, end) } else { vec![path.to_str().unwrap().to_owned()] }
+    };
+    entries.into_iter().flat_map(below).filter(|path| path.ends_with(end)).collect()
+}
+
+fn pages() -> Vec<(String, String)> {
+    let names = files(Path::new("docs"), ".md").into_iter().chain(["README.md".into(), "benches/README.md".into()]);
+    names.map(|name| (name.clone(), fs::read_to_string(name).unwrap())).collect()
+}
+
+/// The texts between backticks of the lines outside code blocks.
+fn codes(page: &str) -> impl Iterator<Item = &str> {
+    let prose = page.split("```").step_by(2);
+    prose.flat_map(str::lines).flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+/// Whether a text is the path of a source file or of a folder below `src`.
+fn is_source_path(code: &str, modules: &[String]) -> bool {
+    let is_path = code.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte));
+    let first = code.split('/').next().unwrap();
+    let is_known = ROOTS.iter().any(|root| code.starts_with(root)) || modules.iter().any(|module| module == first);
+    is_path && code.contains('/') && (code.ends_with(".rs") || is_known)
+}
+
+#[test]
+fn every_source_path_exists() {
+    let modules: Vec<_> = fs::read_dir("src").unwrap().map(|entry| entry.unwrap()).collect();
+    let modules: Vec<_> = modules.iter().map(|entry| entry.file_name().into_string().unwrap()).collect();
+    let mut missing = Vec::new();
+    for (name, page) in pages() {
+        for code in codes(&page).filter(|code| is_source_path(code, &modules)) {
+            if ![Path::new(code).to_owned(), Path::new("src").join(code)].iter().any(|path| path.exists()) {
+                missing.push(format!("{name}: {code}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn the_architecture_is_short() {
+    let length = fs::metadata("docs/contributing/architecture.md").unwrap().len();
+    assert!(length <= ARCHITECTURE_BYTES_MAX as u64, "{length} bytes");
+}
+
+#[test]
+fn every_decision_is_in_the_index_and_gives_a_reason() {
+    let index = fs::read_to_string("docs/decisions/index.md").unwrap();
+    let decisions = files(Path::new("docs/decisions"), ".md");
+    assert!(decisions.len() > 50);
+    for path in decisions.iter().filter(|path| !path.ends_with("index.md")) {
+        let page = fs::read_to_string(path).unwrap();
+        let title = page.lines().next().unwrap().strip_prefix("# ").unwrap();
+        let file = Path::new(path).file_name().unwrap().to_str().unwrap();
+        assert!(index.contains(&format!("- [{title}]({file})\n")), "{path}");
+        let parts = ["After reading this page", "**Context.**", "**Decision.**", "**Reason.**", "**Consequences.**"];
+        let positions: Vec<_> = parts
+            .iter()
+            .map(|part| page.find(&format!("\n{part} ")).unwrap_or_else(|| panic!("{part} {path}")))
+            .collect();
+        assert!(positions.is_sorted(), "{path}");
+    }
+    assert_eq!(index.matches("\n- [").count(), decisions.len() - 1);
+}
+
+#[test]
+fn the_glossary_is_sorted_and_has_each_term_once() {
+    let glossary = fs::read_to_string("docs/contributing/glossary.md").unwrap();
+    let mut terms = Vec::new();
+    for section in glossary.split("\n## ").skip(1) {
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| ")).skip(1);
+        let rows: Vec<_> = rows.map(|row| row.split(" |").next().unwrap().to_lowercase()).collect();
+        assert!(rows.is_sorted(), "{}: {rows:?}", section.lines().next().unwrap());
+        terms.extend(rows);
+    }
+    terms.sort();
+    let repeated: Vec<_> = terms.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| &pair[0]).collect();
+    assert!(repeated.is_empty(), "{repeated:?}");
+}
