@@ -157,18 +157,25 @@ impl Weir {
         self.lines.lock().unwrap().clone()
     }
 
-    /// The first line with `words` in it, as soon as there is one.
+    /// Waits for the first line that contains `words` and returns it.
     pub fn wait_for_line(&self, words: &str) -> String {
+        self.wait_for_lines(words, 1).swap_remove(0)
+    }
+
+    /// Waits until at least `count` lines contain `words`, and returns all such lines.
+    pub fn wait_for_lines(&self, words: &str, count: usize) -> Vec<String> {
+        let found = || self.lines().into_iter().filter(|line| line.contains(words)).collect::<Vec<_>>();
         let until = Instant::now() + PATIENCE;
         loop {
-            if let Some(line) = self.lines().into_iter().find(|line| line.contains(words)) {
-                return line;
+            let lines = found();
+            if lines.len() >= count {
+                return lines;
             }
             let left = until.saturating_duration_since(Instant::now());
             match self.more_lines.recv_timeout(left) {
                 Ok(()) => {}
-                Err(RecvTimeoutError::Disconnected) if self.lines().iter().any(|line| line.contains(words)) => {}
-                Err(error) => panic!("no line with {words:?} ({error}) in: {:#?}", self.lines()),
+                Err(RecvTimeoutError::Disconnected) if found().len() >= count => {}
+                Err(error) => panic!("fewer than {count} lines with {words:?} ({error}) in: {:#?}", self.lines()),
             }
         }
     }
