@@ -146,7 +146,7 @@ fn a_file_that_is_no_good_is_set_aside() {
         ("a byte short", whole[..whole.len() - 1].to_vec(), "it is cut short"),
         ("longer", [&whole[..], b"x"].concat(), "something follows its end"),
         ("in the middle", flipped(whole.len() / 2), "a checksum does not hold"),
-        ("of another version", flipped(9), "has version 257, and only version 1 is known"),
+        ("of another version", flipped(9), "has version 258, and only version 2 is known"),
         ("something else", b"[server]\nlisten = []\n".to_vec(), "it does not begin as one"),
     ];
     for (what, bytes, why) in cases {

@@ -36,6 +36,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("clap", &["cli", MAIN]),
     ("jsonwebtoken", &["policy", "cli"]),
     ("jiff", &["limit"]),
+    ("siphasher", &["policy"]),
     ("listenfd", &["app"]),
     ("sd_notify", &["app"]),
     ("rustls", &["net"]),

@@ -1,6 +1,5 @@
 //! The access lists, prepared for lookups.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,7 +11,7 @@ use super::rule::Rule;
 use crate::policy::identity::who::Who;
 use crate::policy::matching::matcher::Matcher;
 use crate::policy::matching::pattern::PathPattern;
-use crate::policy::matching::values::{LIST, compared, list};
+use crate::policy::matching::values::as_read;
 
 /// `[access]`.
 #[derive(Debug)]
@@ -200,11 +199,6 @@ impl Values {
         let is_denied = !self.denied.is_empty() && self.denied.contains(&*as_read(value));
         if is_denied { Some(Rule::Deny) } else { self.exact.get(value).copied() }
     }
-}
-
-/// A value, or a list of them, without the white space in which spellings differ.
-fn as_read(value: &[u8]) -> Cow<'_, [u8]> {
-    if value.contains(&LIST) { list([value]).into() } else { compared(value).into() }
 }
 
 /// An IPv4 address as the upper bits of one of IPv6, whose upper half is looked for first.

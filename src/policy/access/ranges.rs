@@ -1,7 +1,6 @@
 //! What is said of every address there is: ranges without gaps, each with the rule of the longest prefix that holds it.
 
 use super::rule::Rule;
-use crate::policy::keys::siphash::halves;
 
 /// Ranges of addresses, each from its start to the next one's.
 #[derive(Debug)]
@@ -65,4 +64,10 @@ fn close(open: &mut Vec<(Option<u128>, Rule)>, ranges: &mut Vec<(u128, Option<Ru
 fn begin(ranges: &mut Vec<(u128, Option<Rule>)>, start: u128, rule: Option<Rule>) {
     ranges.pop_if(|(last, _)| *last == start);
     ranges.push((start, rule));
+}
+
+/// The lower and the upper word.
+#[allow(clippy::cast_possible_truncation)] // that is what a half is
+fn halves(number: u128) -> [u64; 2] {
+    [number as u64, (number >> 64) as u64]
 }

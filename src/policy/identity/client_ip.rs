@@ -8,7 +8,7 @@
 //!
 //! Not here: what an element of `Forwarded` looks like (`forwarded`), and the PROXY protocol (`proxy`).
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
 
@@ -88,12 +88,15 @@ impl ClientIpRules {
 /// The network that counts as one client: an IPv4 address is one, an IPv6 address goes by its first bits.
 pub fn network(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
     match unmap(ip) {
-        IpAddr::V6(ip) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix.min(128))).unwrap_or(0);
-            IpAddr::from((u128::from(ip) & mask).to_be_bytes())
-        }
+        IpAddr::V6(ip) => IpAddr::V6(v6_network(ip, ipv6_prefix)),
         IpAddr::V4(ip) => IpAddr::V4(ip),
     }
+}
+
+/// The network of an IPv6 address whose prefix has this many bits, at most 128.
+pub(crate) fn v6_network(ip: Ipv6Addr, prefix: u8) -> Ipv6Addr {
+    let mask = u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0);
+    Ipv6Addr::from_bits(ip.to_bits() & mask)
 }
 
 /// The IPv4 address inside an IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2); any other as it is.

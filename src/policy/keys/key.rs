@@ -1,27 +1,40 @@
-//! Whose budget: the parts of a key, hashed to 128 bits under a secret of this process.
+//! The hash of a key: 128 bits of SipHash-1-3 under a secret.
 //!
-//! The text of a key is never kept. SipHash-1-3 with a secret key makes two keys that collide
-//! impossible to look for from outside; by chance, a billion keys collide with probability 2^-69.
+//! The text of a key is not stored. Without the secret nobody can search for two keys that collide. By chance, a billion
+//! keys collide with probability 2^-69.
 //!
-//! Each part says by its first word how many follow, and the parts of a limit are always the same. So of two
-//! keys that differ neither is the beginning of the other, as `siphash` asks.
+//! The hash is the standard one of Aumasson and Bernstein (2012) with 128 bits of output, so other programs can compute
+//! it. Its message is the concatenation of all parts. No part is the beginning of another part:
+//!
+//! | Part | Bytes |
+//! |---|---|
+//! | absent | 0 |
+//! | text | 1, its length in 8 bytes, its bytes |
+//! | IPv4 address | 2, the 4 bytes of the address |
+//! | IPv6 network | 3, the length of the prefix, the first 8 bytes of the network or, for prefixes above 64, all 16 |
+//! | token | 4, the index of the identity in 8 bytes, a text |
+//! | fingerprint | 5, a text |
+//!
+//! Lengths and indices are little-endian. Addresses are in network order, and the host bits of a network are zero.
 
+use std::hash::Hasher as _;
 use std::net::{IpAddr, Ipv4Addr};
 
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use smallvec::SmallVec;
 
 use super::part::KeyPart;
-use super::siphash::{SipHasher, halves};
 use crate::limit::Key;
 use crate::policy::facts::Facts;
-use crate::policy::identity::client_ip::unmap;
+use crate::policy::identity::client_ip::{unmap, v6_network};
 use crate::policy::identity::who::Who;
-use crate::policy::matching::values::{Repeated, Several, compared, in_cookie, in_header, in_query, list};
+use crate::policy::matching::values::{Several, as_read, compared, in_cookie, in_header, in_query};
 
 /// The secret under which keys are hashed.
 #[derive(Clone, Copy)]
 pub struct KeySecret {
-    template: SipHasher,
+    /// A hasher that has the secret and has read nothing.
+    empty: SipHasher13,
 }
 
 impl std::fmt::Debug for KeySecret {
@@ -31,33 +44,39 @@ impl std::fmt::Debug for KeySecret {
 }
 
 impl KeySecret {
-    /// From 16 random bytes.
+    /// A secret of 16 random bytes.
     pub fn new(secret: [u8; 16]) -> Self {
-        Self { template: SipHasher::new(secret) }
+        Self { empty: SipHasher13::new_with_key(&secret) }
     }
 
-    /// The hash of a token of the `identity`-th identity.
+    /// The hash of a token of the identity with this index.
     pub fn token(&self, identity: usize, bytes: &[u8]) -> Key {
-        let hasher = tagged(self.template, tag::TOKEN, identity as u64);
-        finish(text(hasher, bytes))
+        let mut message = self.message();
+        message.write_numbered(tag::TOKEN, identity);
+        message.write_text(bytes);
+        message.key()
     }
 
     /// The key of a client's address alone.
     pub fn of_address(&self, address: IpAddr, ipv6_prefix: u8) -> Key {
-        finish(ip(self.template, address, ipv6_prefix))
+        let mut message = self.message();
+        message.write_address(address, ipv6_prefix);
+        message.key()
     }
 
-    /// A few bits of a hash, by which people tell texts apart that they are not to read. Without the secret nobody can
-    /// try which text has it.
+    /// 32 bits of a hash, by which operators tell secret texts apart. Without the secret nobody can test a guess.
     pub fn fingerprint(&self, bytes: &[u8]) -> u32 {
-        let Key { first, .. } = finish(text(tagged(self.template, tag::FINGERPRINT, 0), bytes));
-        u32::try_from(first >> 32).unwrap_or(0)
+        let mut message = self.message();
+        message.write(&[tag::FINGERPRINT]);
+        message.write_text(bytes);
+        u32::try_from(message.key().first >> 32).unwrap_or(0)
     }
 
-    /// The key that `parts` of a request make; `route` is the pattern that matched its path. `who` has one entry for each identity of the policy.
+    /// The key that `parts` of a request make. `route` is the pattern that matched its path, and `who` has one entry for
+    /// each identity of the policy.
     ///
     /// # Errors
-    /// The part that the request has several times, which the limit does not allow.
+    /// The part that has several values, if its limit refuses that.
     #[inline]
     pub fn key<'p>(
         &self,
@@ -67,9 +86,10 @@ impl KeySecret {
         ipv6_prefix: u8,
         who: &[Who<'_>],
     ) -> Result<Key, &'p KeyPart> {
-        // By far the most limits have such a key, and so its hash does not leave the registers.
+        // Most limits have such a key, so its hash stays in registers.
         if let ([KeyPart::Ip], IpAddr::V4(ip)) = (parts, facts.client_ip) {
-            return Ok(finish(ipv4(self.template, ip)));
+            let hash = self.empty.hash(&ipv4(ip));
+            return Ok(Key { first: hash.h1, second: hash.h2 });
         }
         self.key_of_parts(parts, route, facts, ipv6_prefix, who)
     }
@@ -83,122 +103,135 @@ impl KeySecret {
         ipv6_prefix: u8,
         who: &[Who<'_>],
     ) -> Result<Key, &'p KeyPart> {
-        let add = |hasher, part: &'p KeyPart| {
-            let hashed = match part {
-                KeyPart::Ip => Ok(ip(hasher, facts.client_ip, ipv6_prefix)),
-                KeyPart::Path => Ok(text(hasher, facts.path.as_bytes())),
-                KeyPart::Route => Ok(text(hasher, route.as_bytes())),
-                KeyPart::Host => Ok(text(hasher, facts.host.as_bytes())),
-                KeyPart::Method => Ok(text(hasher, facts.method.as_str().as_bytes())),
-                KeyPart::Identity(index) => Ok(match who.get(*index).unwrap_or(&Who::Anonymous) {
-                    Who::Bytes(bytes) => text(hasher, compared(bytes)),
-                    Who::Joined(bytes) => text(hasher, compared(bytes)),
-                    Who::Claim(claim) => text(hasher, compared(claim.as_bytes())),
-                    Who::Anonymous => tagged(hasher, tag::ABSENT, 0),
-                    Who::Ip => ip(hasher, facts.client_ip, ipv6_prefix),
-                }),
-                KeyPart::Header(name, several) => {
-                    in_header(facts.headers, name, *several).map(|value| header(hasher, value.as_deref()))
+        let mut message = self.message();
+        for part in parts {
+            let several = |Several| part;
+            match part {
+                KeyPart::Ip => message.write_address(facts.client_ip, ipv6_prefix),
+                KeyPart::Path => message.write_text(facts.path.as_bytes()),
+                KeyPart::Route => message.write_text(route.as_bytes()),
+                KeyPart::Host => message.write_text(facts.host.as_bytes()),
+                KeyPart::Method => message.write_text(facts.method.as_str().as_bytes()),
+                KeyPart::Identity(index) => match who.get(*index).unwrap_or(&Who::Anonymous) {
+                    Who::Bytes(bytes) => message.write_text(&as_read(bytes)),
+                    Who::Joined(bytes) => message.write_text(&as_read(bytes)),
+                    Who::Claim(claim) => message.write_text(&as_read(claim.as_bytes())),
+                    Who::Anonymous => message.write_absent(),
+                    Who::Ip => message.write_address(facts.client_ip, ipv6_prefix),
+                },
+                KeyPart::Header(name, repeated) => match in_header(facts.headers, name, *repeated).map_err(several)? {
+                    Some(value) => message.write_text(&as_read(&value)),
+                    None => message.write_absent(),
+                },
+                KeyPart::Query(name, repeated) => {
+                    let value = in_query(facts.query, name, *repeated).map_err(several)?;
+                    message.write_value(value.as_deref());
                 }
-                KeyPart::Query(name, several) => {
-                    in_query(facts.query, name, *several).map(|value| optional(hasher, value.as_deref()))
+                KeyPart::Cookie(name, repeated) => {
+                    let value = in_cookie(facts.headers, name, *repeated).map_err(several)?;
+                    message.write_value(value.as_deref());
                 }
-                KeyPart::Cookie(name, several) => {
-                    in_cookie(facts.headers, name, *several).map(|value| optional(hasher, value.as_deref()))
-                }
-            };
-            hashed.map_err(|Several| part)
-        };
-        parts.iter().try_fold(self.template, add).map(finish)
+            }
+        }
+        Ok(message.key())
     }
-}
 
-impl KeySecret {
-    /// The key of a request whose parts read so, in the order of `parts`; none if an address is not one, or there are
-    /// more or fewer texts than parts. For those who name a key in writing.
+    /// The key that `texts` name, one text for each part. `None` if an address is invalid, or the numbers of parts and
+    /// texts differ.
     pub fn key_of_texts(&self, parts: &[KeyPart], texts: &[&str], ipv6_prefix: u8) -> Option<Key> {
         if parts.len() != texts.len() {
             return None;
         }
-        let hashed = parts.iter().zip(texts).try_fold(self.template, |hasher, (part, value)| match part {
-            KeyPart::Ip => value.parse().ok().map(|address| ip(hasher, unmap(address), ipv6_prefix)),
-            KeyPart::Header(_, Repeated::Join) => Some(header(hasher, Some(&list([value.as_bytes()])))),
-            KeyPart::Header(..) => Some(header(hasher, Some(value.as_bytes()))),
-            KeyPart::Identity(_) | KeyPart::Query(..) | KeyPart::Cookie(..) => {
-                Some(optional(hasher, Some(value.as_bytes())))
+        let mut message = self.message();
+        for (part, text) in parts.iter().zip(texts) {
+            let text = text.as_bytes();
+            match part {
+                KeyPart::Ip => message.write_address(unmap(str::from_utf8(text).ok()?.parse().ok()?), ipv6_prefix),
+                KeyPart::Identity(_) | KeyPart::Header(..) => message.write_text(&as_read(text)),
+                KeyPart::Query(..) | KeyPart::Cookie(..) => message.write_value(Some(text)),
+                KeyPart::Path | KeyPart::Route | KeyPart::Host | KeyPart::Method => message.write_text(text),
             }
-            _ => Some(text(hasher, value.as_bytes())),
-        });
-        hashed.map(finish)
+        }
+        Some(message.key())
     }
 
-    /// The same of one text: with several parts they stand in it with `|` between them.
+    /// The key that one text names. `|` separates the texts of several parts. `None` as for
+    /// [`KeySecret::key_of_texts`].
     pub fn key_of_text(&self, parts: &[KeyPart], text: &str, ipv6_prefix: u8) -> Option<Key> {
         let texts: SmallVec<[&str; 4]> = if parts.len() > 1 { text.split('|').collect() } else { [text][..].into() };
         self.key_of_texts(parts, &texts, ipv6_prefix)
     }
+
+    fn message(&self) -> Message {
+        Message { hasher: self.empty }
+    }
 }
 
-/// What stands before each part, so that no two lists of parts have the same bytes.
+/// The first byte of each part.
 mod tag {
     pub(super) const ABSENT: u8 = 0;
     pub(super) const TEXT: u8 = 1;
     pub(super) const IPV4: u8 = 2;
     pub(super) const IPV6: u8 = 3;
-    pub(super) const VALUES: u8 = 4;
-    pub(super) const TOKEN: u8 = 5;
-    pub(super) const FINGERPRINT: u8 = 6;
+    pub(super) const TOKEN: u8 = 4;
+    pub(super) const FINGERPRINT: u8 = 5;
 }
 
-// Hashers are taken and given back by value, so that they can stay in registers.
-
-#[inline]
-fn finish(hasher: SipHasher) -> Key {
-    let (first, second) = hasher.finish();
-    Key { first, second }
+/// The message of a hash, which is written part by part.
+struct Message {
+    hasher: SipHasher13,
 }
 
-/// A tag and a number below 2^56 in one word.
-#[inline]
-fn tagged(hasher: SipHasher, tag: u8, number: u64) -> SipHasher {
-    hasher.word(u64::from(tag) | number << 8)
-}
-
-fn text(hasher: SipHasher, bytes: &[u8]) -> SipHasher {
-    tagged(hasher, tag::TEXT, bytes.len() as u64).bytes(bytes)
-}
-
-fn optional(hasher: SipHasher, value: Option<&[u8]>) -> SipHasher {
-    match value {
-        Some(value) => text(hasher, compared(value)),
-        None => tagged(hasher, tag::ABSENT, 0),
+impl Message {
+    fn write(&mut self, bytes: &[u8]) {
+        self.hasher.write(bytes);
     }
-}
 
-/// A header counts its lines, as it did when all of them were hashed: state that is kept in files stays good.
-fn header(hasher: SipHasher, value: Option<&[u8]>) -> SipHasher {
-    match value {
-        Some(value) => text(tagged(hasher, tag::VALUES, 1), compared(value)),
-        None => tagged(hasher, tag::VALUES, 0),
+    /// A tag and a number.
+    fn write_numbered(&mut self, tag: u8, number: usize) {
+        self.write(&[tag]);
+        self.write(&(number as u64).to_le_bytes());
     }
-}
 
-#[inline]
-fn ipv4(hasher: SipHasher, ip: Ipv4Addr) -> SipHasher {
-    tagged(hasher, tag::IPV4, ip.to_bits().into())
-}
+    fn write_absent(&mut self) {
+        self.write(&[tag::ABSENT]);
+    }
 
-fn ip(hasher: SipHasher, ip: IpAddr, ipv6_prefix: u8) -> SipHasher {
-    match ip {
-        IpAddr::V4(ip) => ipv4(hasher, ip),
-        IpAddr::V6(ip) => {
-            let prefix = ipv6_prefix.min(128);
-            let network = u128::from(ip).checked_shr(u32::from(128 - prefix)).unwrap_or(0);
-            let [low, high] = halves(network);
-            let hasher = tagged(hasher, tag::IPV6, prefix.into()).word(low);
-            if prefix > 64 { hasher.word(high) } else { hasher }
+    fn write_text(&mut self, bytes: &[u8]) {
+        self.write_numbered(tag::TEXT, bytes.len());
+        self.write(bytes);
+    }
+
+    /// The value of a query parameter or a cookie.
+    fn write_value(&mut self, value: Option<&[u8]>) {
+        match value {
+            Some(value) => self.write_text(compared(value)),
+            None => self.write_absent(),
         }
     }
+
+    fn write_address(&mut self, address: IpAddr, ipv6_prefix: u8) {
+        match address {
+            IpAddr::V4(ip) => self.write(&ipv4(ip)),
+            IpAddr::V6(ip) => {
+                let prefix = ipv6_prefix.min(128);
+                let octets = v6_network(ip, prefix).octets();
+                self.write(&[tag::IPV6, prefix]);
+                self.write(if prefix > 64 { &octets } else { &octets[..8] });
+            }
+        }
+    }
+
+    fn key(&self) -> Key {
+        let hash = self.hasher.finish128();
+        Key { first: hash.h1, second: hash.h2 }
+    }
+}
+
+#[inline]
+fn ipv4(ip: Ipv4Addr) -> [u8; 5] {
+    let [a, b, c, d] = ip.octets();
+    [tag::IPV4, a, b, c, d]
 }
 
 #[cfg(test)]
@@ -206,6 +239,7 @@ fn ip(hasher: SipHasher, ip: IpAddr, ipv6_prefix: u8) -> SipHasher {
 mod tests {
     use super::*;
     use crate::fields::FieldBuf;
+    use crate::policy::Repeated;
     use http::{HeaderName, Method};
 
     /// A request, as `key` may look at it.
@@ -275,14 +309,51 @@ mod tests {
     #[test]
     fn keys_of_addresses_are_pinned() {
         for (ip, prefix, first) in [
-            ("192.0.2.1", 64, 0x9b3b_27ae_8da3_d335),
-            ("2001:db8::1", 64, 0x6f90_6fe6_4f1d_3e26),
-            ("2001:db8::2", 64, 0x6f90_6fe6_4f1d_3e26),
-            ("2001:db8::1", 65, 0xa5e8_9f53_cb18_da1a),
-            ("2001:db8::1", 128, 0x1aa5_b289_0eda_6c06),
+            ("192.0.2.1", 64, 0xee00_ddb7_aaf5_b10a),
+            ("2001:db8::1", 64, 0x4832_0449_6e2a_6afe),
+            ("2001:db8::2", 64, 0x4832_0449_6e2a_6afe),
+            ("2001:db8::1", 65, 0x15d1_4b7f_d0a6_650b),
+            ("2001:db8::1", 128, 0xe082_cdd8_2326_8cfe),
         ] {
             let key = key_of(&[KeyPart::Ip], prefix, &Request { ip, ..NOTHING });
             assert_eq!(key.first, first, "{ip}/{prefix}");
+        }
+    }
+
+    /// The value is from another implementation of SipHash.
+    #[test]
+    fn the_hash_of_several_texts_is_standard() {
+        let parts = [KeyPart::Host, KeyPart::Path];
+        let key = KeySecret::new([7; 16]).key_of_texts(&parts, &["h", "/a"], 64);
+        assert_eq!(key, Some(Key { first: 0xf8ff_af9b_447b_b87a, second: 0x8ebc_c659_9a8f_b8f2 }));
+    }
+
+    #[test]
+    fn spellings_of_one_value_have_one_key() {
+        let name = HeaderName::from_static("x-a");
+        for repeated in [Repeated::Reject, Repeated::First, Repeated::Last, Repeated::Join] {
+            let header = [KeyPart::Header(name.clone(), repeated)];
+            for (value, spelling, equal) in [
+                (&b"abc"[..], &b"abc,"[..], true),
+                (b"abc", b",abc", true),
+                (b"abc", b" , abc\xA0,", true),
+                (b"a,b", b"a ,, b", true),
+                (b"a,b", b"b,a", false),
+                (b"a,b", b"ab", false),
+                (b"abc", b"abd", false),
+            ] {
+                let with_header = |value| Request { headers: vec![("x-a", value)], ..NOTHING };
+                check(&header, &with_header(value), &with_header(spelling), equal);
+                let texts = [value, spelling].map(|text| str::from_utf8(text).unwrap_or("abc"));
+                let [named, other] = texts.map(|text| KeySecret::new([7; 16]).key_of_text(&header, text, 64));
+                assert_eq!(named, Some(key_of(&header, 64, &with_header(value))));
+                assert_eq!(named == other, equal);
+                let joined: std::sync::Arc<[u8]> = spelling.into();
+                for who in [Who::Bytes(spelling), Who::Joined(joined)] {
+                    let with_identity = |who| Request { who: vec![who], ..NOTHING };
+                    check(&[KeyPart::Identity(0)], &with_identity(Who::Bytes(value)), &with_identity(who), equal);
+                }
+            }
         }
     }
 

@@ -3,4 +3,3 @@
 pub(super) mod key;
 pub(super) mod part;
 pub(super) mod shown;
-pub(super) mod siphash;

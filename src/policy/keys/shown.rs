@@ -18,7 +18,7 @@ use crate::policy::compiled::{Applied, Policy};
 use crate::policy::facts::Facts;
 use crate::policy::identity::sources::IdentitySource;
 use crate::policy::identity::who::Who;
-use crate::policy::matching::values::{compared, in_cookie, in_header, in_query};
+use crate::policy::matching::values::{as_read, compared, in_cookie, in_header, in_query};
 
 /// Bytes that a part is shown in at most.
 pub const SHOWN_BYTES_MAX: usize = 128;
@@ -104,7 +104,7 @@ impl Policy {
     fn shown_identity(&self, secret: &KeySecret, index: usize, bytes: &[u8]) -> String {
         match self.identities.get(index).map(|identity| &identity.source) {
             Some(IdentitySource::Header(name, _)) => of_header(secret, name, bytes),
-            _ => fingerprint(secret, bytes),
+            _ => fingerprint(secret, &as_read(bytes)),
         }
     }
 
@@ -125,6 +125,7 @@ impl KeySecret {
 }
 
 fn of_header(secret: &KeySecret, name: &HeaderName, value: &[u8]) -> String {
+    let value = &as_read(value);
     let is_credential = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(name);
     if is_credential { fingerprint(secret, value) } else { masked(secret, value) }
 }

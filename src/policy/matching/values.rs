@@ -59,6 +59,12 @@ fn joined<'f>(values: impl IntoIterator<Item = &'f [u8]>) -> Vec<u8> {
     values.collect::<SmallVec<[_; 8]>>().join(&b", "[..])
 }
 
+/// The value of a header or an identity as a service may read it: a list without empty members, and each member as it is
+/// compared. Keys and access lists use this form, so that two spellings of one value are one value to both.
+pub(crate) fn as_read(value: &[u8]) -> Cow<'_, [u8]> {
+    if value.contains(&LIST) { list([value]).into() } else { compared(value).into() }
+}
+
 /// The value of a header, if it is there.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use super::SnapshotError;
 pub(super) const MAGIC: [u8; 8] = *b"WEIRSNAP";
 
 /// To be raised with every change of what is written, also of how keys are hashed. Another is not read.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// What a block is. Numbers are never given to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The state of limits in a file, from which the next process goes on.
 //!
-//! Layout of version 1, in which all numbers are little-endian and instants are unix nanoseconds in 8 bytes:
+//! Layout of version 2, in which all numbers are little-endian and instants are unix nanoseconds in 8 bytes:
 //!
 //! ```text
 //! file     "WEIRSNAP"  version u32  block...

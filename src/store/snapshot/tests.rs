@@ -146,8 +146,8 @@ fn what_is_too_long_or_of_another_version_is_refused() {
     longer.push(0);
     assert_eq!(read(&longer, at(0)).unwrap_err().to_string(), "is damaged: something follows its end");
     let mut newer = some();
-    newer[8] = 2;
-    assert_eq!(read(&newer, at(0)).unwrap_err().to_string(), "has version 2, and only version 1 is known");
+    newer[8] = 3;
+    assert_eq!(read(&newer, at(0)).unwrap_err().to_string(), "has version 3, and only version 2 is known");
     assert_eq!(read(b"[server]\n    ", at(0)).unwrap_err().to_string(), "is damaged: it does not begin as one");
 }
 
@@ -181,12 +181,12 @@ fn what_no_snapshot_says_is_refused() {
 }
 
 #[test]
-fn the_layout_is_that_of_version_1() {
+fn the_layout_is_that_of_version_2() {
     let (table, bans) = (Table::new(&bucket(), 258, OnFull::Shared), Bans::default());
     table.admit(Key { first: 4, second: 2 }, &bucket(), 1, Timestamp::from_ns(10));
     let bytes = written_by("ab", &table, &bans, Timestamp::from_ns(10), Timestamp::from_ns(11));
     let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-    let mut expected = [&MAGIC[..], &1_u32.to_le_bytes()].concat();
+    let mut expected = [&MAGIC[..], &2_u32.to_le_bytes()].concat();
     // Five seconds: 26 bits, and by how many they were shifted.
     let interval = (7 << 26) | u32::try_from((5 * SECOND_NS) >> 7).unwrap();
     let blocks: [(u8, Vec<u8>); 4] = [
