@@ -1,9 +1,19 @@
 //! Where a body ends and what of it is data, however its head frames it (RFC 9112, section 6).
 
-use super::Underscores;
 use super::chunked::{Chunked, Step};
-use super::head::Framing;
+use super::limits::Underscores;
 use crate::fields::FieldBuf;
+
+/// How long the body after a head is (RFC 9112, 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// So many bytes.
+    Length(u64),
+    /// Chunks, to the last one.
+    Chunked,
+    /// All that comes, to the end of the connection; never of a request.
+    UntilEnd,
+}
 
 /// Follows one body.
 #[derive(Debug)]

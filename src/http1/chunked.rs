@@ -5,8 +5,8 @@
 //!
 //! Not here: which trailer fields may be forwarded.
 
-use super::Underscores;
-use super::head::{TOKEN, VALUE, is};
+use super::limits::Underscores;
+use super::syntax::{TOKEN, VALUE, is};
 use crate::fields::FieldBuf;
 
 /// Bytes of a trailer section, its empty line included.

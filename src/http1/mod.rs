@@ -14,8 +14,10 @@ mod chunked;
 pub(crate) mod encode;
 mod head;
 pub(crate) mod hop;
-mod requests;
+mod limits;
+mod reader;
 mod response;
+mod syntax;
 mod target;
 
 #[cfg(test)]
@@ -25,82 +27,13 @@ mod differential;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
-pub use body::Decoder;
+pub use body::{Decoder, Framing};
 pub use chunked::{EXTENSION_BYTES_MAX, Step, TRAILER_BYTES_MAX};
-pub use head::{Framing, Head, HeadScan};
-pub(crate) use head::{is_method, length};
-pub use requests::{Next, Requests};
+pub use head::{Head, HeadScan};
+pub(crate) use limits::MEMBERS_MAX;
+pub use limits::{HeadFault, Limits, Underscores};
+pub use reader::{Next, Requests};
 pub(crate) use response::FIELDS_MAX;
 pub use response::{RESPONSE_HEAD_BYTES_MAX, ResponseFault, ResponseHead, parse};
+pub(crate) use syntax::{is_method, length};
 pub(crate) use target::{is_text, origin_len};
-
-/// The longest target that `http::Uri` takes.
-const URI_BYTES_MAX: usize = u16::MAX as usize - 1;
-
-/// Members of the lists in a request that say how its connection and its trailers are meant: Connection, TE, Trailer and
-/// Upgrade together. Beyond: [`HeadFault::TooLarge`]. Clients send a handful.
-pub(crate) const MEMBERS_MAX: usize = 256;
-
-/// What one request head may spend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes from the method to the empty line, both included. Beyond: [`HeadFault::TooLarge`].
-    pub max_head_bytes: usize,
-    /// Field lines. Beyond: [`HeadFault::TooLarge`].
-    pub max_headers: usize,
-    /// Bytes of the target; at most 65 534. Beyond: [`HeadFault::UriTooLong`].
-    pub max_uri_bytes: usize,
-    /// What becomes of fields whose names have `_`.
-    pub underscores: Underscores,
-}
-
-/// What becomes of request fields whose names have `_`. CGI and WSGI make one variable of `X-Name` and `X_Name`, so that
-/// a client could write what a service takes for the word of a proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Underscores {
-    /// They are left out.
-    Drop,
-    /// They are fields like any other.
-    Keep,
-    /// The request is malformed.
-    Refuse,
-}
-
-impl Underscores {
-    /// Whether the field of this name stays.
-    ///
-    /// # Errors
-    /// The request is to be refused because of it.
-    pub(crate) fn keeps(self, name: &[u8]) -> Result<bool, HeadFault> {
-        match self {
-            Self::Keep => Ok(true),
-            _ if !name.contains(&b'_') => Ok(true),
-            Self::Drop => Ok(false),
-            Self::Refuse => Err(HeadFault::Malformed("`_` in a field name")),
-        }
-    }
-}
-
-impl Limits {
-    /// These limits, lowered to what the `http` crate can represent.
-    fn clamped(self) -> Self {
-        Self { max_uri_bytes: self.max_uri_bytes.min(URI_BYTES_MAX), ..self }
-    }
-}
-
-/// Why a head is refused; each closes the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeadFault {
-    /// 400: not HTTP/1.x as RFC 9112 writes it. A short, fixed reason.
-    Malformed(&'static str),
-    /// 400: two readers could disagree about where the body ends. A short, fixed reason.
-    AmbiguousFraming(&'static str),
-    /// 431: too many bytes or fields.
-    TooLarge,
-    /// 414: the target is too long.
-    UriTooLong,
-    /// 408: the head did not come in time.
-    Timeout,
-    /// 405: Weir is no tunnel.
-    ConnectRefused,
-}

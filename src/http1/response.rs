@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use memchr::memchr;
 
-use super::head::{Framing, NAME_BYTES_MAX, TOKEN, is, is_value, length, trim_start};
+use super::body::Framing;
+use super::syntax::{NAME_BYTES_MAX, TOKEN, is, is_value, length, trim_start};
 use crate::fields::{Spans, trim_ows};
 
 /// Bytes of a response's head.

@@ -3,17 +3,18 @@
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::time::Duration;
 
 use ipnet::IpNet;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
+use super::http1::wire::Wire;
+use super::lifecycle::{Stage, last_call};
 use super::settings::Bounds;
-use super::wire::first_bytes;
-use super::worker::{Stage, Worker};
-use super::{over_h1, over_h2};
-use crate::net::buffer::Buffer;
+use super::worker::Worker;
+use super::{http1, over_h2};
+use crate::http1::Limits;
+use crate::net::buffer::{Buffer, Buffers};
 use crate::net::clients::Entered;
 use crate::net::peer::Peer;
 use crate::net::proxy_protocol::{self, HeaderFault};
@@ -64,7 +65,10 @@ pub(super) async fn serve(worker: Rc<Worker>, socket: Socket, peer: SocketAddr, 
     if is_h2 {
         over_h2::serve(worker, stream, peer, first, bounds, stage).await;
     } else {
-        over_h1::serve(&worker, stream, &peer, first, since, &bounds, stage).await;
+        let Bounds { max_head_bytes, max_headers, max_uri_bytes, max_requests, underscores, .. } = bounds;
+        let limits = Limits { max_head_bytes, max_headers, max_uri_bytes, underscores };
+        let wire = Wire::new(stream, first, since, limits, Rc::clone(&worker.buffers));
+        http1::connection::serve(&worker, wire, &peer, since, max_requests, stage).await;
     }
 }
 
@@ -177,23 +181,16 @@ async fn handshake(
     None
 }
 
-/// Waits until draining has begun. A worker that nobody controls any more drains too.
-pub(super) async fn draining(stage: &mut watch::Receiver<Stage>) {
-    let _ = stage.wait_for(|stage| *stage != Stage::Running).await;
-}
-
-/// How long a connection without a request stays open once draining has begun. A request that is on its way would meet
-/// a closed connection, and its client could not know whether it was served; so it is answered, and told to close.
-const LAST_CALL: Duration = Duration::from_secs(1);
-
-/// Waits until no request is expected any more from a client that is silent.
-pub(super) async fn last_call(stage: &mut watch::Receiver<Stage>) {
+/// Waits for the first bytes, which tell the protocol, beside those that have come; none if the client closes before
+/// that.
+async fn first_bytes(stream: &mut Stream, mut first: Buffer, preface: &[u8], buffers: &Buffers) -> Option<Buffer> {
     loop {
-        draining(stage).await;
-        // Boxed, so that a connection takes the room only now.
-        Box::pin(sleep(LAST_CALL)).await;
-        if *stage.borrow() != Stage::Running {
-            return;
+        let bytes = first.unread();
+        if !bytes.is_empty() && (!preface.starts_with(bytes) || bytes.len() >= preface.len()) {
+            return Some(first);
+        }
+        if !matches!(poll_fn(|cx| stream.poll_fill(cx, &mut first, buffers)).await, Ok(1..)) {
+            return None;
         }
     }
 }

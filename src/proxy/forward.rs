@@ -2,34 +2,41 @@
 
 use std::io::Write;
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use http::Method;
 use smallvec::SmallVec;
 
+use super::context::Life;
 use super::request::{Protocol, Request};
+use super::service::Admitted;
 use super::settings::Settings;
 use super::upgrade::Upgrade;
 use crate::fields::Fields;
 use crate::http1::Framing;
 use crate::http1::encode::{Encoder, write_field};
 use crate::http1::hop::{self, Named};
+use crate::net::peer::Peer;
 use crate::policy::client_ip::AddressHeader;
 use crate::policy::forwarded;
+use crate::upstream::location::Back;
+use crate::upstream::{Exchange, Lease, Sent};
 
 /// The key of a WebSocket handshake (RFC 6455, section 11.3.1).
 const KEY: &[u8] = b"sec-websocket-key";
 
 /// Who sent the request to us.
-pub(super) struct Sender<'a> {
+struct Sender<'a> {
     /// Its address, IPv4 if it is one.
-    pub(super) peer: IpAddr,
+    peer: IpAddr,
     /// The same as text.
-    pub(super) peer_text: &'a str,
+    peer_text: &'a str,
     /// Whether it speaks TLS.
-    pub(super) is_tls: bool,
+    is_tls: bool,
     /// Where what it says about those before it is believed, if anywhere.
-    pub(super) believed: Option<AddressHeader>,
+    believed: Option<AddressHeader>,
     /// Whom it stands for.
-    pub(super) client: IpAddr,
+    client: IpAddr,
 }
 
 impl Sender<'_> {
@@ -50,27 +57,56 @@ impl Sender<'_> {
 }
 
 /// What was found out about a request and goes into its head.
-pub(super) struct Forwarded<'a> {
+struct Forwarded<'a> {
     /// The path as the upstream sees it, in two parts.
-    pub(super) path: (&'a str, &'a str),
+    path: (&'a str, &'a str),
     /// The escaped query, without `?`.
-    pub(super) query: Option<&'a str>,
+    query: Option<&'a str>,
     /// What stands in `Host` if it is not what the client sent.
-    pub(super) own_host: Option<&'a str>,
+    own_host: Option<&'a str>,
     /// The host and port as sent; empty if there are none.
-    pub(super) authority: &'a str,
+    authority: &'a str,
     /// The change of protocol that it asks for.
-    pub(super) upgrade: Option<&'a Upgrade<'a>>,
-    pub(super) sender: Sender<'a>,
+    upgrade: Option<&'a Upgrade<'a>>,
+    sender: Sender<'a>,
+}
+
+impl Life<'_> {
+    /// Begins the exchange with the upstream on the connection of `lease`.
+    pub(super) fn begin(&self, lease: Lease, request: &Request<'_>, admitted: &Admitted<'_, '_>) -> Exchange {
+        self.was_queued.set(lease.was_queued);
+        let settings = &self.view.current.settings;
+        let &Admitted { ref path, ref query, authority, believed, client, upstream, rewrite, ref upgrade, .. } =
+            admitted;
+        let Peer { ip, text, is_tls, .. } = self.peer;
+        let sent = Sent {
+            is_head: request.method == Method::HEAD,
+            has_body: !request.is_bodyless(),
+            max_body: admitted.max_body,
+            expects_continue: request.expects_continue(),
+            may_repeat: request.is_bodyless() && request.method.is_safe(),
+            may_switch: upgrade.is_some(),
+            has_own_host: upstream.rewrites_host() || authority.is_empty(),
+        };
+        let mut wanted = admitted.wanted.clone();
+        wanted.is_alone |= hop::authenticates_connection(request.fields);
+        let exchange = Exchange::new(upstream, lease, sent, wanted, &settings.timeouts, |out, host| {
+            let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, believed, client };
+            let path = rewrite.map_or(("", &**path), |rewrite| rewrite.apply(path));
+            let own_host = Some(host).filter(|_| sent.has_own_host);
+            let forwarded =
+                Forwarded { path, query: query.as_deref(), own_host, authority, upgrade: upgrade.as_deref(), sender };
+            write_head(out, request, &forwarded, settings)
+        });
+        match rewrite.filter(|rewrite| rewrite.locations) {
+            None => exchange,
+            Some(rewrite) => exchange.turning(Back { rewrite: Arc::clone(rewrite), authority: authority.into() }),
+        }
+    }
 }
 
 /// Writes the head to `out` and says how the body is to be written after it.
-pub(super) fn write_head(
-    out: &mut Vec<u8>,
-    request: &Request<'_>,
-    forwarded: &Forwarded<'_>,
-    settings: &Settings,
-) -> Encoder {
+fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forwarded: &Forwarded<'_>, settings: &Settings) -> Encoder {
     let Forwarded { path: (start, rest), query, own_host, authority, upgrade, sender } = forwarded;
     out.extend_from_slice(request.method.as_str().as_bytes());
     out.push(b' ');

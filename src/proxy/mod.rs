@@ -5,17 +5,19 @@
 
 pub mod settings;
 
+mod accept;
 mod answer;
 mod connection;
+mod context;
 mod date;
 mod error;
 mod forward;
 mod h2;
 mod host;
-mod over_h1;
+mod http1;
+mod lifecycle;
 mod over_h2;
 mod passed;
-mod relay;
 mod request;
 mod service;
 mod tally;
@@ -23,8 +25,9 @@ mod tunnel;
 mod untaken;
 mod upgrade;
 mod view;
-mod wire;
 mod worker;
 
+pub use accept::run;
+pub use lifecycle::Stage;
 pub use view::Current;
-pub use worker::{Shared, Stage, run};
+pub use worker::Shared;

@@ -4,7 +4,8 @@ use http::{Method, Uri};
 
 use super::upgrade::Upgrade;
 use crate::fields::Fields;
-use crate::http1::{self, Framing, Head};
+use crate::http1::{self, Framing, Head, hop};
+use crate::policy::upgrades::Upgrades;
 
 /// The protocol that a request came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,34 @@ impl<'b> Request<'b> {
         })
     }
 
+    /// The first change of protocol that it asks for and may have; none if it must go on as any other request.
+    #[inline]
+    pub(super) fn upgrade<'v>(&self, allowed: &'v Upgrades) -> Option<Box<Upgrade<'v>>> {
+        if allowed.is_empty() { None } else { self.connect.clone().or_else(|| self.asked_upgrade(allowed)) }
+    }
+
+    /// A body could be taken for the new protocol, and the other way round; so a request with one changes nothing.
+    fn asked_upgrade<'v>(&self, allowed: &'v Upgrades) -> Option<Box<Upgrade<'v>>> {
+        let may = self.protocol == Protocol::Http11 && self.is_bodyless();
+        if !may || !hop::connection_says(self.fields, b"upgrade") {
+            return None;
+        }
+        let protocol = self.fields.members("upgrade").find_map(|wanted| allowed.find(wanted))?;
+        Upgrade::new(protocol, &self.method, self.fields).map(Box::new)
+    }
+
+    /// Whether it is a CONNECT to what may not be had here, so that it is no request at all.
+    pub(super) fn is_refused_connect(&self, allowed: &Upgrades) -> bool {
+        self.connect.as_ref().is_some_and(|connect| allowed.find(connect.protocol.as_bytes()).is_none())
+    }
+
+    /// Whether the client waits to be told to send its body. HTTP/1.0 has no such expectation (RFC 9110, section
+    /// 10.1.1).
+    pub(super) fn expects_continue(&self) -> bool {
+        let is_wanted = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
+        !self.is_bodyless() && self.protocol != Protocol::Http10 && self.fields.first("expect").is_some_and(is_wanted)
+    }
+
     /// Whether it has no body.
     pub(super) fn is_bodyless(&self) -> bool {
         self.framing == Framing::Length(0)
@@ -86,5 +115,111 @@ impl<'b> Target<'b> {
     pub(super) fn of(uri: &'b Uri) -> Self {
         let authority = uri.authority().map(http::uri::Authority::as_str);
         Self { path: uri.path(), query: uri.query(), authority, scheme: uri.scheme_str() }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::fields::FieldBuf;
+
+    const KEY: &str = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==";
+
+    fn fields(lines: &str) -> FieldBuf {
+        let mut fields = FieldBuf::default();
+        for (name, value) in lines.split(" | ").filter_map(|line| line.split_once(':')) {
+            fields.push(name.as_bytes(), value.trim().as_bytes());
+        }
+        fields
+    }
+
+    fn request(fields: &FieldBuf) -> Request<'_> {
+        Request {
+            protocol: Protocol::Http11,
+            method: Method::GET,
+            target: Target { path: "/", query: None, authority: None, scheme: None },
+            fields: fields.fields(),
+            framing: Framing::Length(0),
+            connect: None,
+        }
+    }
+
+    fn allowed(names: &[&str]) -> Upgrades {
+        Upgrades(names.iter().map(|name| (*name).into()).collect())
+    }
+
+    #[test]
+    fn what_is_asked_for_goes_on_if_it_may() {
+        let websocket = format!("connection: Upgrade | upgrade: WebSocket | {KEY}");
+        let twice = format!("{websocket} | {KEY}");
+        let short = websocket.replace("==", "");
+        let not_base64 = websocket.replace("==", "!!");
+        let listed = format!("connection: keep-alive, upgrade | upgrade: h2c, x/1, websocket | {KEY}");
+        let rows: &[(&str, &[&str], Option<&str>)] = &[
+            (&websocket, &["websocket"], Some("websocket")),
+            (&websocket, &["x/1"], None),
+            (&websocket, &[], None),
+            (&listed, &["websocket"], Some("websocket")),
+            (&listed, &["websocket", "x/1"], Some("x/1")),
+            (&websocket.replace("connection: Upgrade", "connection: close"), &["websocket"], None),
+            (&websocket.replace("connection: Upgrade | ", ""), &["websocket"], None),
+            // Not the handshake that it says it is.
+            ("connection: upgrade | upgrade: websocket", &["websocket"], None),
+            (&twice, &["websocket"], None),
+            (&short, &["websocket"], None),
+            (&not_base64, &["websocket"], None),
+            // The version is part of the name.
+            ("connection: upgrade | upgrade: x/2", &["x/1", "x"], None),
+            ("connection: upgrade | upgrade: X/1", &["x/1"], Some("x/1")),
+        ];
+        for (lines, names, expected) in rows {
+            let (fields, allowed) = (fields(lines), allowed(names));
+            let upgrade = request(&fields).upgrade(&allowed);
+            assert_eq!(upgrade.map(|upgrade| upgrade.protocol), *expected, "{lines} of {names:?}");
+        }
+    }
+
+    #[test]
+    fn some_requests_change_nothing() {
+        let (fields, allowed) =
+            (fields(&format!("connection: upgrade | upgrade: websocket | {KEY}")), allowed(&["websocket"]));
+        let is_upgrade = |change: &dyn Fn(&mut Request<'_>)| {
+            let mut request = request(&fields);
+            change(&mut request);
+            request.upgrade(&allowed).is_some()
+        };
+        assert!(is_upgrade(&|_| {}));
+        assert!(!is_upgrade(&|request| request.framing = Framing::Length(1)));
+        assert!(!is_upgrade(&|request| request.framing = Framing::Chunked));
+        assert!(!is_upgrade(&|request| request.protocol = Protocol::Http10));
+        assert!(!is_upgrade(&|request| request.protocol = Protocol::Http2));
+        assert!(!is_upgrade(&|request| request.method = Method::POST));
+    }
+
+    #[test]
+    fn a_connect_has_a_handshake_of_its_own() {
+        let allowed = allowed(&["x", "websocket"]);
+        let [one, other] = [(); 2].map(|()| Upgrade::handshake("websocket").unwrap());
+        assert_ne!(one.key, other.key);
+        let key = String::from_utf8(one.key.unwrap().to_vec()).unwrap();
+        let asked = fields(&format!("connection: upgrade | upgrade: websocket | sec-websocket-key: {key}"));
+        assert_eq!(request(&asked).upgrade(&allowed).unwrap().accept, one.accept);
+        assert!(Upgrade::handshake("x").is_none() && Upgrade::handshake("WebSocket").is_none());
+    }
+
+    /// It cannot go on as any other request, as an upgrade that is not allowed does.
+    #[test]
+    fn a_connect_is_refused_where_it_is_not_allowed() {
+        let (fields, websocket) = (FieldBuf::default(), allowed(&["x", "websocket"]));
+        let connect = Request { connect: Upgrade::handshake("websocket"), ..request(&fields) };
+        for (request, allowed, is_refused) in [
+            (&connect, &websocket, false),
+            (&connect, &allowed(&["x"]), true),
+            (&connect, &Upgrades::default(), true),
+            (&request(&fields), &Upgrades::default(), false),
+        ] {
+            assert_eq!(request.is_refused_connect(allowed), is_refused, "{allowed:?}");
+        }
     }
 }

@@ -3,7 +3,6 @@
 //! Not here: reading it, sending it on, and writing its answer.
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -11,23 +10,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::Method;
-use tokio::time::Instant;
 
 use super::answer::Asked;
+use super::context::{Life, Stop};
 use super::error;
-use super::forward::{Forwarded, Sender};
 use super::host;
+use super::http1::wire::Wire;
 use super::passed::Passed;
-use super::request::{Protocol, Request};
+use super::request::Request;
 use super::tally::Tally;
 use super::upgrade::Upgrade;
-use super::view::View;
-use super::wire::Wire;
-use super::worker::Worker;
 use crate::gate::{Pass, Refusal, Shut, Step, Unkeyed};
-use crate::http1::hop;
-use crate::http1::{Framing, HeadFault};
-use crate::net::peer::Peer;
+use crate::http1::Framing;
 use crate::policy::access::{Access, Ground};
 use crate::policy::client_ip::AddressHeader;
 use crate::policy::path::escaped_query;
@@ -36,50 +30,23 @@ use crate::policy::upgrades::Upgrades;
 use crate::policy::{Facts, Stage};
 use crate::respond::{Answer, Kind};
 use crate::telemetry::Outcome;
-use crate::time::{self, Timestamp};
-use crate::upstream::location::Back;
-use crate::upstream::{Endpoints, Exchange, ExchangeError, Lease, Sent, Wanted};
-
-/// A request that is not forwarded: with an answer, or without because nobody is left to read it.
-pub(super) enum Stop<'v> {
-    Answer(Box<Answer<'v>>),
-    Abandoned,
-}
-
-impl<'v> From<Answer<'v>> for Stop<'v> {
-    fn from(answer: Answer<'v>) -> Self {
-        Self::Answer(Box::new(answer))
-    }
-}
-
-/// What all phases of a request go by.
-pub(super) struct Life<'v> {
-    pub(super) worker: &'v Worker,
-    pub(super) view: &'v View,
-    pub(super) peer: &'v Peer,
-    pub(super) began: Instant,
-    /// It had to wait for a limit.
-    pub(super) waited: Cell<bool>,
-    /// It had to wait for a connection.
-    pub(super) was_queued: Cell<bool>,
-    /// It had to wait for the upstream.
-    pub(super) was_sent: Cell<bool>,
-}
+use crate::time::Timestamp;
+use crate::upstream::{Endpoints, Wanted};
 
 /// What was found out about a request that may be forwarded.
 pub(super) struct Admitted<'r, 'v> {
-    path: Cow<'r, str>,
+    pub(super) path: Cow<'r, str>,
     /// Escaped, without `?`.
-    query: Option<Cow<'r, str>>,
-    authority: &'r str,
+    pub(super) query: Option<Cow<'r, str>>,
+    pub(super) authority: &'r str,
     /// Where its peer is believed whom it stands for, if anywhere.
-    believed: Option<AddressHeader>,
-    client: IpAddr,
+    pub(super) believed: Option<AddressHeader>,
+    pub(super) client: IpAddr,
     /// Where it goes.
     pub(super) upstream: &'v Rc<Endpoints>,
-    rewrite: Option<&'v Arc<Rewrite>>,
+    pub(super) rewrite: Option<&'v Arc<Rewrite>>,
     /// Bytes that its body may have.
-    max_body: u64,
+    pub(super) max_body: u64,
     /// The change of protocol that it asks for and may have.
     pub(super) upgrade: Option<Box<Upgrade<'v>>>,
     /// What it needs of a connection.
@@ -95,16 +62,20 @@ struct Way<'v> {
     max_body: u64,
 }
 
+/// A request at the gate.
+struct Check<'a, 'f, 'm, 'v> {
+    facts: &'a Facts<'f>,
+    is_grpc: bool,
+    /// Where a client is noticed that leaves while it waits.
+    wire: Option<&'a mut Wire>,
+    tally: &'a mut Tally<'m>,
+    passed: &'a mut Passed<'v>,
+}
+
 /// What a CONNECT is told.
 const NO_TUNNEL: &str = "this is no tunnel";
 
 impl<'v> Life<'v> {
-    /// That of a request which has just come.
-    pub(super) fn new(worker: &'v Worker, view: &'v View, peer: &'v Peer, began: Instant) -> Self {
-        let [waited, was_queued, was_sent] = [const { Cell::new(false) }; 3];
-        Self { worker, view, peer, began, waited, was_queued, was_sent }
-    }
-
     /// Takes the request through both stages of the gate. A client on `wire` that leaves while it waits is noticed;
     /// one on HTTP/2 takes this future with it.
     pub(super) async fn admit<'r>(
@@ -141,9 +112,10 @@ impl<'v> Life<'v> {
         facts.is_free_preflight =
             request.is_bodyless() && gate.frees_preflight(policy, &facts, gate.clock().at(self.began));
         tally.identified(facts.client_ip, facts.host, &path);
-        let way = self.both_stages(&facts, request, asked.is_grpc, wire, tally, passed).await?;
+        let mut check = Check { facts: &facts, is_grpc: asked.is_grpc, wire, tally, passed };
+        let way = self.both_stages(&mut check, request).await?;
         let Way { upstream, rewrite, upgrades, max_body } = way;
-        let upgrade = Upgrade::of(request, upgrades);
+        let upgrade = request.upgrade(upgrades);
         let wanted = Wanted {
             affinity: upstream.affinity(&facts),
             is_alone: upgrade.is_some() || upstream.proxy_protocol().is_some(),
@@ -155,15 +127,8 @@ impl<'v> Life<'v> {
     }
 
     /// Gives the way that it goes.
-    async fn both_stages(
-        &self,
-        facts: &Facts<'_>,
-        request: &Request<'_>,
-        is_grpc: bool,
-        mut wire: Option<&mut Wire>,
-        tally: &mut Tally<'_>,
-        passed: &mut Passed<'v>,
-    ) -> Result<Way<'v>, Stop<'v>> {
+    async fn both_stages(&self, check: &mut Check<'_, '_, '_, 'v>, request: &Request<'_>) -> Result<Way<'v>, Stop<'v>> {
+        let (facts, is_grpc) = (check.facts, check.is_grpc);
         let clock = self.worker.shared.gate.clock();
         let now = clock.at(self.began);
         let policy = &self.view.current.live.policy;
@@ -174,8 +139,8 @@ impl<'v> Life<'v> {
         };
         if !is_free && policy.has_arrival() {
             // In the place of what comes after it, so that those who wait are smaller.
-            self.pass(Stage::Arrival, facts, is_grpc, now, wire.as_deref_mut(), tally, passed).await?;
-            passed.arrived(self.view.current.settings.profiles);
+            self.pass(check, Stage::Arrival, now).await?;
+            check.passed.arrived(self.view.current.settings.profiles);
         }
         // After the stage that counts every request, and before anything is charged that has to do with services.
         let way = self.way(facts, request, is_grpc)?;
@@ -184,10 +149,10 @@ impl<'v> Life<'v> {
             is_free |= self.enter(access, facts, is_grpc, now)?;
         }
         if !is_free {
-            self.pass(Stage::Identified, facts, is_grpc, now, wire, tally, passed).await?;
+            self.pass(check, Stage::Identified, now).await?;
         }
-        passed.was_held = self.waited.get();
-        tally.outcome = if passed.was_held { Outcome::Held } else { Outcome::Forwarded };
+        check.passed.was_held = self.waited.get();
+        check.tally.outcome = if check.passed.was_held { Outcome::Held } else { Outcome::Forwarded };
         Ok(way)
     }
 
@@ -202,7 +167,7 @@ impl<'v> Life<'v> {
         }
         let upstream = &view.upstreams[route.map_or(0, |route| route.upstream)];
         let upgrades = route.and_then(|route| route.upgrades.as_ref()).unwrap_or_else(|| upstream.upgrades());
-        if Upgrade::is_refused(request, upgrades) {
+        if request.is_refused_connect(upgrades) {
             return Err(self.stop(Kind::MethodRefused, NO_TUNNEL));
         }
         let max_body = route.and_then(|route| route.max_body_bytes);
@@ -245,17 +210,9 @@ impl<'v> Life<'v> {
     }
 
     /// Decides one stage, and waits if it must.
-    #[allow(clippy::too_many_arguments)] // what the stages have in common, and where the pass goes
-    async fn pass(
-        &self,
-        stage: Stage,
-        facts: &Facts<'_>,
-        is_grpc: bool,
-        now: Timestamp,
-        wire: Option<&mut Wire>,
-        tally: &mut Tally<'_>,
-        so_far: &mut Passed<'v>,
-    ) -> Result<(), Stop<'v>> {
+    async fn pass(&self, check: &mut Check<'_, '_, '_, 'v>, stage: Stage, now: Timestamp) -> Result<(), Stop<'v>> {
+        let Check { facts, is_grpc, wire, tally, passed: so_far } = check;
+        let (facts, is_grpc, wire) = (*facts, *is_grpc, wire.as_deref_mut());
         let gate = &self.worker.shared.gate;
         let live = &self.view.current.live;
         let passed = match gate.admit_into(&mut so_far.identified, live, stage, facts, || facts.head_bytes(), now) {
@@ -298,77 +255,6 @@ impl<'v> Life<'v> {
         tally.outcome = Outcome::Refused; // until something else becomes of it
         Ok(passed)
     }
-
-    /// Begins the exchange with the upstream on the connection of `lease`.
-    pub(super) fn begin(&self, lease: Lease, request: &Request<'_>, admitted: &Admitted<'_, '_>) -> Exchange {
-        self.was_queued.set(lease.was_queued);
-        let settings = &self.view.current.settings;
-        let &Admitted { ref path, ref query, authority, believed, client, upstream, rewrite, ref upgrade, .. } =
-            admitted;
-        let Peer { ip, text, is_tls, .. } = self.peer;
-        let sent = Sent {
-            is_head: request.method == Method::HEAD,
-            has_body: !request.is_bodyless(),
-            max_body: admitted.max_body,
-            expects_continue: expects_continue(request),
-            may_repeat: request.is_bodyless() && request.method.is_safe(),
-            may_switch: upgrade.is_some(),
-            has_own_host: upstream.rewrites_host() || authority.is_empty(),
-        };
-        let mut wanted = admitted.wanted.clone();
-        wanted.is_alone |= hop::authenticates_connection(request.fields);
-        let exchange = Exchange::new(upstream, lease, sent, wanted, &settings.timeouts, |out, host| {
-            let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, believed, client };
-            let path = rewrite.map_or(("", &**path), |rewrite| rewrite.apply(path));
-            let own_host = Some(host).filter(|_| sent.has_own_host);
-            let forwarded =
-                Forwarded { path, query: query.as_deref(), own_host, authority, upgrade: upgrade.as_deref(), sender };
-            super::forward::write_head(out, request, &forwarded, settings)
-        });
-        match rewrite.filter(|rewrite| rewrite.locations) {
-            None => exchange,
-            Some(rewrite) => exchange.turning(Back { rewrite: Arc::clone(rewrite), authority: authority.into() }),
-        }
-    }
-
-    /// The head of a response has come.
-    pub(super) fn measure(&self, handed_over: Instant, arrived: Instant, was_held: bool) {
-        let metrics = &self.worker.shared.metrics;
-        if !was_held && !self.was_queued.get() {
-            metrics.overhead.observe(handed_over.saturating_duration_since(self.began));
-        }
-        metrics.upstream_duration.observe(arrived.saturating_duration_since(handed_over));
-    }
-
-    /// There is no response.
-    pub(super) fn failed(&self, failure: &ExchangeError, passed: &Passed<'v>, is_grpc: bool) -> Stop<'v> {
-        let (kind, detail) = error::exchange_error(failure, &self.worker.problems);
-        self.count(kind);
-        self.was_sent.set(true);
-        let budgets = passed.budgets(self.view.current.settings.profiles);
-        Answer::new(kind, detail, is_grpc).standing(passed.standing(), budgets).into()
-    }
-
-    /// An answer to a head that is refused.
-    pub(super) fn refuse(&self, fault: HeadFault) -> Stop<'v> {
-        let (kind, detail) = error::head_fault(fault);
-        self.stop(kind, detail)
-    }
-
-    /// An answer to someone of whom nothing is known yet, not even that they speak gRPC.
-    fn stop(&self, kind: Kind, detail: impl Into<Cow<'static, str>>) -> Stop<'v> {
-        self.count(kind);
-        Answer::new(kind, detail, false).into()
-    }
-
-    fn count(&self, kind: Kind) {
-        self.worker.shared.metrics.problems.with_label_values(&[kind.label()]).inc();
-    }
-
-    /// About now, for deadlines that begin with an answer of our own. Most are made as soon as they are asked for.
-    pub(super) fn lately(&self) -> Instant {
-        if self.waited.get() || self.was_sent.get() { time::instant_now() } else { self.began }
-    }
 }
 
 /// How a wait ended.
@@ -387,12 +273,4 @@ fn wait<'w, 'v: 'w>(
             () = wire.gone() => Err(Stop::Abandoned),
         }
     })
-}
-
-/// Whether the client waits to be told to send its body. HTTP/1.0 has no such expectation (RFC 9110, section 10.1.1).
-pub(super) fn expects_continue(request: &Request<'_>) -> bool {
-    let is_wanted = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
-    !request.is_bodyless()
-        && request.protocol != Protocol::Http10
-        && request.fields.first("expect").is_some_and(is_wanted)
 }

@@ -15,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::super::Protocol;
-use super::{ALPN_H2, ALPN_HTTP_11, PROVIDER, ServerCertificate, certificates, digest};
+use super::super::protocol::Protocol;
+use super::certificate::{ALPN_H2, ALPN_HTTP_11, PROVIDER, ServerCertificate, certificates, digest};
 
 /// How services are met. Clones are the same.
 #[derive(Clone)]

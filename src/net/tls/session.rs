@@ -17,6 +17,7 @@ use tokio::io::Interest;
 
 use super::super::buffer::{Buffer, Buffers, Out, PENDING_MAX, Writable};
 use super::super::socket::{ReadHalf, Socket};
+use super::certificate::ALPN_H2;
 use super::names;
 use super::sealed::Sealed;
 use crate::policy::Certificate;
@@ -91,7 +92,7 @@ impl TlsStream {
 
     /// Whether HTTP/2 was agreed on.
     pub(crate) fn is_h2(&self) -> bool {
-        self.session.tls.alpn_protocol() == Some(super::ALPN_H2)
+        self.session.tls.alpn_protocol() == Some(ALPN_H2)
     }
 
     /// What the client's certificate says of it, if it has shown one that holds.

@@ -3,13 +3,16 @@
 //! Each way reads only after what it read before has been written, so that whoever is slow slows the other side
 //! down. Each ends on its own. Not here: what the bytes mean.
 
+mod direction;
+
 use std::future::poll_fn;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use self::direction::{Broke, Way};
 use crate::gate::Bill;
 use crate::net::Timeouts;
-use crate::net::buffer::{Buffer, Buffers, Out, PENDING_MAX};
+use crate::net::buffer::{Buffer, Buffers, Out};
 use crate::net::deadline::Deadline;
 use crate::net::end::End;
 use crate::telemetry::Gauge;
@@ -84,8 +87,8 @@ pub(super) async fn run<C: End>(
     patience: Patience,
 ) -> Ended {
     let Switched { mut upstream, said, mut bill, counted } = switched;
-    let up = Way { input: std::mem::take(&mut client.said), ..Way::default() };
-    let down = Way { input: said, out: std::mem::take(&mut client.owed), ..Way::default() };
+    let up = Way::new(std::mem::take(&mut client.said), Out::default());
+    let down = Way::new(said, std::mem::take(&mut client.owed));
     let (ended, taken) = flow(&mut client.end, &mut upstream, up, down, buffers, patience).await;
     if let Some(bill) = &mut bill {
         bill.sent(taken);
@@ -139,105 +142,17 @@ fn poll_both(
     }
 }
 
-/// Which side of a way broke off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Broke {
-    Source,
-    Sink,
-}
-
-/// One direction.
-#[derive(Debug, Default)]
-struct Way {
-    input: Buffer,
-    out: Out,
-    stage: Stage,
-    /// Bytes read and written so far, and the end; tells whether anything moves.
-    moved: u64,
-    /// Bytes that came from the source.
-    taken: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
-    #[default]
-    Open,
-    /// The source has ended, which the sink has to be told.
-    Ending,
-    Over(Option<Broke>),
-}
-
-impl Way {
-    /// Moves on as far as it goes now. Ready once nothing more goes this way.
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut impl End,
-        to: &mut impl End,
-        buffers: &Buffers,
-    ) -> Poll<Result<(), Broke>> {
-        loop {
-            if let Stage::Over(broke) = self.stage {
-                return Poll::Ready(broke.map_or(Ok(()), Err));
-            }
-            let before = self.out.pending();
-            let written = to.poll_write(cx, &mut self.out, buffers);
-            self.moved += (before - self.out.pending()) as u64;
-            if ready!(written).is_err() {
-                self.stage = Stage::Over(Some(Broke::Sink));
-                continue;
-            }
-            self.out.clear();
-            self.out.release(buffers);
-            if self.stage == Stage::Ending {
-                let finished = ready!(to.poll_finish(cx, buffers));
-                self.stage = Stage::Over(finished.is_err().then_some(Broke::Sink));
-                continue;
-            }
-            ready!(self.poll_take(cx, from, buffers));
-        }
-    }
-
-    /// Reads what there is, up to a bound.
-    fn poll_take(&mut self, cx: &mut Context<'_>, from: &mut impl End, buffers: &Buffers) -> Poll<()> {
-        self.hand_on(buffers);
-        while self.stage == Stage::Open && self.out.pending() < PENDING_MAX {
-            match from.poll_read(cx, &mut self.input, buffers) {
-                Poll::Ready(Ok(0)) => (self.stage, self.moved) = (Stage::Ending, self.moved + 1),
-                Poll::Ready(Ok(len)) => self.moved += len as u64,
-                Poll::Ready(Err(_)) => self.stage = Stage::Over(Some(Broke::Source)),
-                Poll::Pending if self.out.pending() == 0 => return Poll::Pending,
-                Poll::Pending => return Poll::Ready(()),
-            }
-            self.hand_on(buffers);
-        }
-        Poll::Ready(())
-    }
-
-    fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Over(_))
-    }
-
-    fn hand_on(&mut self, buffers: &Buffers) {
-        let len = self.input.unread().len();
-        if len > 0 {
-            self.out.prepare(buffers);
-            self.out.bytes().extend_from_slice(self.input.unread());
-            self.input.consume(len);
-            self.taken += len as u64;
-        }
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::io;
     use std::pin::Pin;
+    use std::task::ready;
 
     use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 
     use super::*;
+    use crate::net::buffer::PENDING_MAX;
 
     impl End for DuplexStream {
         fn poll_read(

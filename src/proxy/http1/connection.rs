@@ -11,26 +11,25 @@ use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
-use super::answer::{self, Asked, Upstream};
-use super::connection::last_call;
-use super::passed::Passed;
+use super::super::answer::{self, Asked, Upstream};
+use super::super::context::{Life, Stop};
+use super::super::lifecycle::{Stage, last_call};
+use super::super::passed::Passed;
+use super::super::request::{Protocol, Request};
+use super::super::tally::Tally;
+use super::super::tunnel::{self, Client, Counted, Ended, Patience, Switched};
+use super::super::untaken::Hold;
+use super::super::upgrade::{self, Upgrade};
+use super::super::view::View;
+use super::super::worker::Worker;
 use super::relay::{Unfinished, poll_relay};
-use super::request::{Protocol, Request};
-use super::service::{self, Life, Stop};
-use super::settings::Bounds;
-use super::tally::Tally;
-use super::tunnel::{self, Client, Counted, Ended, Patience, Switched};
-use super::untaken::Hold;
-use super::upgrade::{self, Upgrade};
-use super::view::View;
-use super::wire::{CutEnd, HeadBytes, Said, Wire};
-use super::worker::{Stage, Worker};
+use super::wire::Wire;
+use super::wire::close::CutEnd;
+use super::wire::head::{HeadBytes, Said};
 use crate::http1::encode::Encoder;
-use crate::http1::{Head, HeadFault, Limits};
-use crate::net::buffer::Buffer;
+use crate::http1::{Head, HeadFault};
 use crate::net::deadline::Deadline;
 use crate::net::peer::Peer;
-use crate::net::stream::Stream;
 use crate::time;
 use crate::upstream::{Arrived, Exchange, ExchangeError};
 
@@ -38,18 +37,14 @@ use crate::upstream::{Arrived, Exchange, ExchangeError};
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves a connection on which `first` has been read, since `since`, until it ends.
-pub(super) async fn serve(
+pub(in crate::proxy) async fn serve(
     worker: &Rc<Worker>,
-    stream: Stream,
+    wire: Wire,
     peer: &Peer,
-    first: Buffer,
     since: Instant,
-    bounds: &Bounds,
+    max_requests: u32,
     mut stage: watch::Receiver<Stage>,
 ) {
-    let &Bounds { max_head_bytes, max_headers, max_uri_bytes, max_requests, underscores, .. } = bounds;
-    let limits = Limits { max_head_bytes, max_headers, max_uri_bytes, underscores };
-    let wire = Wire::new(stream, first, since, limits, Rc::clone(&worker.buffers));
     let (memory, deadline) = (HeadBytes::default(), Deadline::default());
     let mut session = Session { worker, peer, wire, memory, deadline, requests_left: max_requests };
     let mut timeouts = Rc::clone(&worker.views.view().timeouts);
@@ -136,6 +131,13 @@ struct Session<'w> {
     requests_left: u32,
 }
 
+/// What becomes known of the request in hand.
+struct Progress<'w, 'v> {
+    asked: Asked,
+    tally: Tally<'w>,
+    passed: Passed<'v>,
+}
+
 impl Session<'_> {
     /// Whether a request that wants it may be followed by another.
     fn keeps_alive(&self, asked: Asked) -> bool {
@@ -147,14 +149,16 @@ impl Session<'_> {
         let worker = self.worker;
         let began = time::instant_now();
         worker.date.set(worker.shared.gate.clock().at(began));
-        let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, self.peer.ip);
+        let tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, self.peer.ip);
         let life = Life::new(worker, view, self.peer, began);
-        let (mut asked, mut passed, mut exchange) = (Asked::nothing(), Passed::default(), None);
+        let mut progress = Progress { asked: Asked::nothing(), tally, passed: Passed::default() };
+        let mut exchange = None;
         // What is large is made where it stays.
-        match self.forward(&life, head, &mut asked, &mut tally, &mut passed, &mut exchange).await {
-            Ok(None) => self.relay(&life, &mut exchange, passed, asked, tally).await,
-            Ok(Some(protocol)) => self.switch(&life, exchange, passed, asked, tally, protocol),
+        match self.forward(&life, head, &mut progress, &mut exchange).await {
+            Ok(None) => self.relay(&life, &mut exchange, progress).await,
+            Ok(Some(protocol)) => self.switch(&life, exchange, progress, protocol),
             Err(stop) => {
+                let Progress { asked, tally, passed } = progress;
                 drop((passed, exchange)); // what is given back is there before the client comes again
                 self.stop(&life, stop, asked, tally).await
             }
@@ -178,12 +182,11 @@ impl Session<'_> {
         &mut self,
         life: &Life<'v>,
         head: &Head,
-        asked: &mut Asked,
-        tally: &mut Tally<'_>,
-        passed: &mut Passed<'v>,
+        progress: &mut Progress<'_, 'v>,
         exchange: &mut Option<Exchange>,
     ) -> Result<Option<&'v str>, Stop<'v>> {
         let Self { wire, memory, deadline, .. } = self;
+        let Progress { asked, tally, passed } = progress;
         let mut uri = Uri::default();
         let Some(request) = Request::of_h1(head, memory.bytes(), memory.fields(), &mut uri) else {
             return Err(life.refuse(HeadFault::Malformed("target")));
@@ -202,7 +205,7 @@ impl Session<'_> {
         let received = match connected {
             Ok(lease) => {
                 let exchange = exchange.insert(life.begin(lease, &request, &admitted));
-                if service::expects_continue(&request) {
+                if request.expects_continue() {
                     wire.expect_continue();
                 }
                 wire.give_back(memory);
@@ -217,14 +220,8 @@ impl Session<'_> {
     }
 
     /// Sends the response on.
-    async fn relay(
-        &mut self,
-        life: &Life<'_>,
-        exchange: &mut Option<Exchange>,
-        mut passed: Passed<'_>,
-        asked: Asked,
-        mut tally: Tally<'_>,
-    ) -> After {
+    async fn relay(&mut self, life: &Life<'_>, exchange: &mut Option<Exchange>, progress: Progress<'_, '_>) -> After {
+        let Progress { asked, mut tally, mut passed } = progress;
         let arrived_at = time::instant_now();
         let Some(exchange) = exchange else { return After::Break };
         life.measure(exchange.handed_over(), arrived_at, passed.was_held);
@@ -279,11 +276,10 @@ impl Session<'_> {
         &mut self,
         life: &Life<'_>,
         exchange: Option<Exchange>,
-        mut passed: Passed<'_>,
-        asked: Asked,
-        mut tally: Tally<'_>,
+        progress: Progress<'_, '_>,
         protocol: &str,
     ) -> After {
+        let Progress { asked, mut tally, mut passed } = progress;
         let Some(exchange) = exchange else { return After::Break };
         life.measure(exchange.handed_over(), time::instant_now(), passed.was_held);
         let mut bill = passed.identified.charged.bill();

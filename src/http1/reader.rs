@@ -3,7 +3,7 @@
 use super::body::Decoder;
 use super::chunked::Step;
 use super::head::{Head, HeadScan};
-use super::{HeadFault, Limits};
+use super::limits::{HeadFault, Limits};
 use crate::fields::Spans;
 
 /// Follows the messages of one connection.

@@ -1,0 +1,77 @@
+//! Certificates with their keys, and what both sides of TLS share: the provider and the names of protocols.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, LazyLock};
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{Error, InconsistentKeys};
+
+use super::names;
+
+/// Names of protocols (RFC 7301, RFC 9113).
+pub(super) const ALPN_H2: &[u8] = b"h2";
+pub(super) const ALPN_HTTP_11: &[u8] = b"http/1.1";
+pub(super) const ALPN_HTTP_10: &[u8] = b"http/1.0";
+
+pub(super) static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
+
+/// A certificate with its chain and key.
+pub struct ServerCertificate {
+    pub(super) key: Arc<CertifiedKey>,
+    pub(super) names: Vec<String>,
+    pub(super) made_from: u64,
+}
+
+/// What is wrong with a certificate or its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateProblem {
+    /// With the file of the certificate.
+    Certificate(String),
+    /// With that of the key.
+    Key(String),
+}
+
+impl ServerCertificate {
+    /// From the text of both files: the certificate first, what signed it after it.
+    ///
+    /// # Errors
+    /// If one of them is not that, or the key is another's.
+    pub fn new(chain: &[u8], key: &[u8]) -> Result<Self, CertificateProblem> {
+        let made_from = digest(&(chain, key));
+        let chain = certificates(chain).map_err(CertificateProblem::Certificate)?;
+        let names = chain.first().and_then(names::of_server);
+        let names = names.ok_or_else(|| CertificateProblem::Certificate(NO_CERTIFICATE.into()))?;
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|_| CertificateProblem::Key("no private key in PEM, or one behind a password".into()))?;
+        let key = PROVIDER
+            .key_provider
+            .load_private_key(key)
+            .map_err(|_| CertificateProblem::Key("not a private key of type RSA, ECDSA or Ed25519".into()))?;
+        let certified = CertifiedKey::new(chain, key);
+        match certified.keys_match() {
+            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+            Err(Error::InconsistentKeys(_)) => {
+                return Err(CertificateProblem::Key("not the key of this certificate".into()));
+            }
+            Err(error) => return Err(CertificateProblem::Certificate(error.to_string())),
+        }
+        Ok(Self { key: Arc::new(certified), names, made_from })
+    }
+}
+
+const NO_CERTIFICATE: &str = "no certificate in PEM";
+
+/// All certificates of a file, at least one.
+pub(super) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    all.ok().filter(|all| !all.is_empty()).ok_or_else(|| NO_CERTIFICATE.into())
+}
+
+pub(super) fn digest(of: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,141 @@
+//! TLS in front of clients: which certificate is shown, and whose clients are let in.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs;
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig};
+
+use super::certificate::{ALPN_H2, ALPN_HTTP_10, ALPN_HTTP_11, PROVIDER, ServerCertificate, certificates, digest};
+
+/// What clients are met with. Clones are the same.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ServerConfig>,
+    /// A digest of the files and options that it was made from.
+    made_from: u64,
+}
+
+/// Whose certificates clients must, or may, show.
+pub struct ClientAuth {
+    roots: Arc<RootCertStore>,
+    is_required: bool,
+    made_from: u64,
+}
+
+impl ClientAuth {
+    /// From the text of the file of those who sign clients' certificates. If they are not required, clients may also
+    /// show none.
+    ///
+    /// # Errors
+    /// If it is not that.
+    pub fn new(authorities: &[u8], is_required: bool) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(authorities)? {
+            roots.add(certificate).map_err(|_| "a certificate in it cannot be read".to_owned())?;
+        }
+        let made_from = digest(&(authorities, is_required));
+        Ok(Self { roots: Arc::new(roots), is_required, made_from })
+    }
+}
+
+impl Tls {
+    /// One with these certificates, of which the first is for whoever names no host that another is for.
+    ///
+    /// # Errors
+    /// If the library refuses them, which it has no reason to.
+    pub fn new(certificates: Vec<ServerCertificate>, clients: Option<ClientAuth>) -> Result<Self, String> {
+        let parts: Vec<_> = certificates.iter().map(|certificate| certificate.made_from).collect();
+        let made_from = digest(&(parts, clients.as_ref().map(|clients| clients.made_from)));
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&PROVIDER))
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(|error| error.to_string())?;
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(ClientAuth { roots, is_required, .. }) => {
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&PROVIDER));
+                let verifier = if is_required { verifier } else { verifier.allow_unauthenticated() };
+                builder.with_client_cert_verifier(verifier.build().map_err(|error| error.to_string())?)
+            }
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(Resolver::new(certificates)));
+        config.alpn_protocols = [ALPN_H2, ALPN_HTTP_11, ALPN_HTTP_10].map(<[u8]>::to_vec).to_vec();
+        // Sessions are kept by clients, sealed, so that any worker can resume them. There is no early data: it can be
+        // replayed.
+        config.ticketer = aws_lc_rs::Ticketer::new().map_err(|error| error.to_string())?;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.max_early_data_size = 0;
+        Ok(Self { config: Arc::new(config), made_from })
+    }
+
+    /// For a new session of those who speak HTTP/1 only.
+    pub fn http1_config(&self) -> Arc<ServerConfig> {
+        let mut config = ServerConfig::clone(&self.config);
+        config.alpn_protocols = [ALPN_HTTP_11, ALPN_HTTP_10].map(<[u8]>::to_vec).to_vec();
+        Arc::new(config)
+    }
+
+    /// For a new session.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config)
+    }
+}
+
+/// Whether they were made from the same. If so, either can go on with the other's sessions.
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        self.made_from == other.made_from
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+/// Chooses the certificate by the host that the client names.
+struct Resolver {
+    certificates: Vec<Arc<CertifiedKey>>,
+    /// Those for a host, by their index, in the order they are listed; `*.` stands for one label.
+    by_name: HashMap<String, Vec<usize>>,
+}
+
+impl Resolver {
+    fn new(certificates: Vec<ServerCertificate>) -> Self {
+        let mut by_name: HashMap<String, Vec<usize>> = HashMap::new();
+        for (index, certificate) in certificates.iter().enumerate() {
+            for name in &certificate.names {
+                by_name.entry(name.clone()).or_default().push(index);
+            }
+        }
+        Self { certificates: certificates.into_iter().map(|certificate| certificate.key).collect(), by_name }
+    }
+
+    /// The places of those for `host`: its own before those of all beside it.
+    fn of_host(&self, host: &str) -> impl Iterator<Item = usize> {
+        let host = host.to_ascii_lowercase();
+        let wildcard = host.split_once('.').map(|(_, parent)| format!("*.{parent}"));
+        let places = |name: &str| self.by_name.get(name).map_or(&[][..], Vec::as_slice);
+        places(&host).iter().chain(wildcard.map_or(&[][..], |name| places(&name))).copied()
+    }
+}
+
+impl ResolvesServerCert for Resolver {
+    /// The first that the client can verify, among those for its host, or else among all.
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let named = hello.server_name().into_iter().flat_map(|host| self.of_host(host));
+        let mut all = named.chain(0..self.certificates.len()).filter_map(|index| self.certificates.get(index));
+        all.find(|certified| certified.key.choose_scheme(hello.signature_schemes()).is_some()).map(Arc::clone)
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver").field("by_name", &self.by_name).finish_non_exhaustive()
+    }
+}
