@@ -152,29 +152,51 @@ fn a_thousand_charges_fit_one_body() {
     assert_eq!((remaining.len(), remaining[0], remaining[2], remaining[1]), (1000, Some(7), Some(7), Some(0)));
 }
 
-/// What README says of it comes true.
+/// Masks the fingerprints of keys, which differ with each start.
+fn masked(text: &str) -> String {
+    let mut parts = text.split("..#");
+    let first = parts.next().unwrap_or("").to_owned();
+    parts.fold(first, |masked, part| masked + "..#" + part.get(8..).unwrap_or(""))
+}
+
+/// Runs the `curl` line of a page.
+fn curl(weir: &Weir, line: &str) -> Answer {
+    let target = line.split_once("127.0.0.1:9901").unwrap().1.split([' ', '\n']).next().unwrap();
+    match line.split_once(" -d '") {
+        None => send(weir, "GET", target, "Host: localhost\r\n", ""),
+        Some((_, rest)) => send(weir, "POST", target, JSON, rest.split_once('\'').unwrap().0),
+    }
+}
+
+/// Each `curl` line of the page about the admin API gets the answer that follows it.
 #[test]
-fn the_example_of_an_explanation_comes_true() {
-    let readme = include_str!("../../README.md");
-    let example = readme.split_once("POST /v1/explain HTTP/1.1\n").unwrap().1;
-    let (head, rest) = example.split_once("\n\n").unwrap();
-    let (body, rest) = rest.split_once("\n```").unwrap();
-    let promised = rest.split_once("```json\n").unwrap().1.split_once("```").unwrap().0;
-    let mut promised: Value = serde_json::from_str(promised).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let text = std::fs::read_to_string("config/sellers.toml").unwrap();
-    let text = text.replace("0.0.0.0:8080", "127.0.0.1:0").replace("jwks = \"keys", "jwks = \"config/keys");
-    let text = text.replace("config/keys", &std::path::absolute("config/keys").unwrap().display().to_string());
-    let admin = "[admin]\nlisten = \"127.0.0.1:0\"\n[log]\nformat = \"json\"\n";
-    std::fs::write(folder.path().join("weir.toml"), format!("{text}\n{admin}")).unwrap();
-    let weir = Weir::start_in(folder);
-    let answer = send(&weir, "POST", "/v1/explain", &format!("{}\r\n", head.replace('\n', "\r\n")), body);
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    let mut told = read(&answer);
-    let limits = told["limits"].take();
-    assert_eq!(limits[0], promised["limits"].take()[0]);
-    assert!(limits.as_array().unwrap().iter().skip(1).all(|limit| limit["budget"].is_null()), "{limits}");
-    assert_eq!(told, promised);
+fn the_examples_of_the_admin_page_come_true() {
+    let page = include_str!("../../docs/reference/admin-api.md");
+    let upstream = Upstream::start();
+    let config = page.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
+    let config = config.replace("127.0.0.1:8080", "127.0.0.1:0").replace("127.0.0.1:9901", "127.0.0.1:0");
+    let config = config.replace("127.0.0.1:9000", &upstream.address().to_string());
+    let weir = Weir::start_as(&format!("{config}\n[log]\nformat = \"json\"\n"));
+    let mut checked = Vec::new();
+    for example in page.split("```sh\ncurl ").skip(1) {
+        let (line, rest) = example.split_once("```").unwrap();
+        let answer = curl(&weir, line);
+        assert_eq!(answer.status, 200, "{line}: {}", answer.text());
+        if line.contains("/v1/spend") {
+            assert_eq!(ask(&weir, "12345").status, 429);
+        }
+        let shown = rest.trim_start();
+        if let Some(json) = shown.strip_prefix("```json\n") {
+            let shown: Value = serde_json::from_str(&masked(json.split_once("```").unwrap().0)).unwrap();
+            assert_eq!(serde_json::from_str::<Value>(&masked(&answer.text())).unwrap(), shown, "{line}");
+        } else if let Some(text) = shown.strip_prefix("```text\n") {
+            assert_eq!(answer.text(), text.split_once("```").unwrap().0, "{line}");
+        }
+        checked.push(line.split_once("127.0.0.1:9901").unwrap().1.split([' ', '\n']).next().unwrap());
+    }
+    let endpoints =
+        ["/healthz", "/readyz", "/metrics", "/v1/explain", "/v1/spend", "/v1/overrides", "/v1/overrides", "/v1/top"];
+    assert_eq!(checked, endpoints);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Warnings about parts that are valid and probably not meant.
 //!
 //! A check of one option stands where the option is compiled and calls [`Table::warn`]; the checks here need several
-//! parts of the configuration, or are needed in several places. README lists the codes.
+//! parts of the configuration, or are needed in several places. docs/reference/command-line.md lists the codes.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -378,7 +378,7 @@ sub_windows = 5000"#), @r#"
     6 | sub_windows = 5000
       |               ^^^^
     "#);
-    assert_eq!(WINDOWS_MAX, 4, "the snapshots and the README say so");
+    assert_eq!(WINDOWS_MAX, 4, "the snapshots and docs/guide/limits.md say so");
 }
 
 #[test]

@@ -1,0 +1,209 @@
+//! The documentation is true and complete: links, options, metrics, configurations and transcripts agree with the program.
+#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(unreachable_pub)] // nothing is reachable from outside a test
+
+#[path = "docs/pages.rs"]
+mod pages;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use pages::Page;
+use weir::config;
+use weir::telemetry::Metrics;
+use weir::time::Timestamp;
+
+/// The text between two markers of a page.
+fn between<'p>(page: &'p Page, start: &str, end: &str) -> &'p str {
+    page.text.split_once(start).unwrap().1.split_once(end).unwrap().0
+}
+
+#[test]
+fn readme_is_short() {
+    let lines = Page::read("README.md").text.lines().count();
+    assert!(lines <= 150, "{lines} lines");
+}
+
+#[test]
+fn every_page_begins_with_its_use() {
+    for page in pages::all() {
+        if page.path != "README.md" {
+            let opening = page.opening();
+            assert!(opening.starts_with("After reading this page you "), "{}: {opening}", page.path);
+        }
+    }
+}
+
+#[test]
+fn every_page_is_in_the_summary_once() {
+    let summary = Page::read("docs/SUMMARY.md");
+    let path = |link: &&str| summary.resolve(link).to_str().unwrap().to_owned();
+    let listed: Vec<String> = summary.links().iter().map(path).collect();
+    let unique: BTreeSet<&String> = listed.iter().collect();
+    assert_eq!(unique.len(), listed.len(), "docs/SUMMARY.md lists a page twice");
+    let pages = pages::all();
+    let missing = pages.iter().filter(|page| page.path != "README.md" && !listed.contains(&page.path));
+    let missing: Vec<_> = missing.map(|page| &page.path).collect();
+    assert!(missing.is_empty(), "not in docs/SUMMARY.md: {missing:?}");
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut broken = Vec::new();
+    let linked_from = pages::all().into_iter().chain([Page::read("docs/SUMMARY.md")]);
+    for page in linked_from {
+        for link in page.links() {
+            let (target, anchor) = link.split_once('#').map_or((link, None), |(target, anchor)| (target, Some(anchor)));
+            let path = if target.is_empty() { Path::new(&page.path).to_path_buf() } else { page.resolve(target) };
+            let has_anchor =
+                |anchor: &str| path.is_file() && Page::read(path.to_str().unwrap()).anchors().contains(anchor);
+            if !path.exists() || anchor.is_some_and(|anchor| !has_anchor(anchor)) {
+                broken.push(format!("{}: {link}", page.path));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// Words that the glossary retires; no page for readers uses them.
+const RETIRED: &[&str] = &["crowd", "trunk", "trunks", "tally", "estate", "foreknown", "whos", "whoever"];
+
+#[test]
+fn no_page_uses_a_retired_word() {
+    let mut found = Vec::new();
+    for page in pages::all() {
+        // The glossary may name the words that it retires.
+        for line in page.prose().filter(|_| page.path != "docs/contributing/glossary.md") {
+            let words = line.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
+            let retired = words.filter(|word| RETIRED.contains(&word.as_str()));
+            found.extend(retired.map(|word| format!("{}: {word}: {line}", page.path)));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn every_option_is_there() {
+    let expected = config::options_markdown();
+    let page = Page::read("docs/reference/options.md");
+    let found = between(&page, "<!-- options -->\n", "<!-- /options -->");
+    assert!(found == expected, "put this between the markers of {}:\n{expected}", page.path);
+}
+
+#[test]
+fn every_metric_is_there_and_no_other() {
+    let metrics = Metrics::new("", "").unwrap();
+    metrics.show_snapshots().unwrap();
+    metrics.limit("any");
+    metrics.endpoint("any", "any");
+    metrics.upstream("any");
+    metrics.problems.with_label_values(&["any"]);
+    metrics.jwks_fetched("any", true, Timestamp::ZERO);
+    let text = String::from_utf8(metrics.render().unwrap()).unwrap();
+    let registered: BTreeSet<_> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let page = Page::read("docs/reference/metrics.md");
+    let rows = between(&page, "## Metrics", "## Logs").lines().filter_map(|line| line.strip_prefix("| `"));
+    let described: BTreeSet<_> = rows.map(|row| row.split_once('`').unwrap().0).collect();
+    assert_eq!(described, registered);
+}
+
+/// A folder with all files that configurations in the pages name.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["a.test".into()]).unwrap().self_signed(&key).unwrap();
+    std::fs::write(folder.path().join("admin.token"), "0123456789abcdef").unwrap();
+    for name in ["shop", "api", "devices", "ca", "weir"] {
+        std::fs::write(folder.path().join(format!("{name}.pem")), certificate.pem()).unwrap();
+        std::fs::write(folder.path().join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+    std::os::unix::fs::symlink(std::path::absolute("config/keys").unwrap(), folder.path().join("keys")).unwrap();
+    folder
+}
+
+/// Compiles a configuration of a page; panics with its problems.
+fn compile(page: &str, text: &str, folder: &Path) -> config::Config {
+    let env = |name: &str| (name == "WEIR_JWT_SECRET").then(|| "0123456789abcdef0123456789abcdef".to_owned());
+    config::compile(text, page, folder, &env).unwrap_or_else(|problems| panic!("{page}:\n{text}\n{problems}"))
+}
+
+#[test]
+fn every_configuration_compiles() {
+    let (folder, mut count) = (folder(), 0);
+    for page in pages::all() {
+        for block in page.blocks().iter().filter(|block| block.language == "toml") {
+            let upstream =
+                if block.code.contains("[upstream") { "" } else { "[upstream]\nurl = \"http://127.0.0.1:9000\"\n" };
+            compile(&page.path, &format!("{upstream}{}", block.code), folder.path());
+            count += 1;
+        }
+    }
+    assert!(count >= 50, "{count}");
+}
+
+#[test]
+fn every_transcript_comes_true() {
+    let mut count = 0;
+    for page in pages::all() {
+        for block in page.blocks() {
+            let Some(transcript) = block.code.strip_prefix("$ weir ") else { continue };
+            let (command, shown) = transcript.split_once('\n').unwrap();
+            let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(command.split(' ')).output().unwrap();
+            assert_eq!(shown, String::from_utf8(output.stdout).unwrap(), "{}: $ weir {command}", page.path);
+            count += 1;
+        }
+    }
+    assert!(count >= 7, "{count}");
+}
+
+/// The pages of recipes and their configurations.
+fn recipes() -> Vec<(String, String, Page)> {
+    let pages = pages::all().into_iter().filter(|page| page.path.starts_with("docs/recipes/"));
+    let recipe = |page: Page| {
+        let name = page.path.trim_start_matches("docs/recipes/").trim_end_matches(".md").to_owned();
+        let block = page.blocks().into_iter().find(|block| block.language == "toml");
+        let text = block.unwrap_or_else(|| panic!("{}: no configuration", page.path)).code;
+        (name, text, page)
+    };
+    pages.map(recipe).collect()
+}
+
+#[test]
+fn recipes_are_whole_and_have_no_warnings() {
+    let folder = folder();
+    for (_, text, page) in recipes() {
+        let config = compile(&page.path, &text, folder.path());
+        // Whether `/var/lib/weir` exists depends on the machine.
+        let codes: Vec<_> = config.warnings.findings().0.into_iter().map(|finding| finding.code).collect();
+        assert!(codes.iter().all(|code| *code == "folder"), "{}: {}", page.path, config.warnings);
+    }
+}
+
+#[test]
+fn examples_equal_their_recipes() {
+    let recipes = recipes();
+    for entry in std::fs::read_dir("config/examples").unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let recipe = recipes.iter().find(|(recipe, ..)| recipe == name);
+        let (_, text, page) = recipe.unwrap_or_else(|| panic!("{name} has no recipe"));
+        let expected = format!("# {} explains this configuration.\n\n{text}", page.path);
+        assert!(std::fs::read_to_string(&path).unwrap() == expected, "{path:?} should be:\n{expected}");
+    }
+}
+
+#[test]
+fn every_test_that_a_recipe_names_exists() {
+    let mut named = BTreeSet::new();
+    for (_, _, page) in recipes() {
+        let Some((_, rest)) = page.text.split_once("The test `") else { continue };
+        let (test, rest) = rest.split_once('`').unwrap();
+        let file = rest.split_once("](").unwrap().1.split_once(')').unwrap().0;
+        let source = std::fs::read_to_string(page.resolve(file)).unwrap();
+        assert!(source.contains(&format!("fn {test}(")), "{}: no test {test} in {file}", page.path);
+        assert!(named.insert(test.to_owned()), "{}: {test} belongs to another recipe", page.path);
+    }
+    assert!(named.len() >= 25, "{}", named.len());
+}

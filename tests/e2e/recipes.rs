@@ -1,0 +1,544 @@
+//! Each recipe of docs/recipes, in front of an upstream, keeps its promise.
+
+use std::io::Write;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Client, Upstream, Weir};
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// Starts Weir with the configuration of a recipe, on ports of its own, in front of `upstream`.
+///
+/// The test's own address is a trusted proxy, so that a request can name any client.
+fn start(recipe: &str, upstream: &Upstream) -> Weir {
+    let page = std::fs::read_to_string(format!("docs/recipes/{recipe}.md")).unwrap();
+    let text = page.split_once("\n```toml\n").unwrap().1.split_once("\n```").unwrap().0;
+    let mut config: toml::Table = toml::from_str(text).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut set = |table: &str, option: &str, value: toml::Value| {
+        let table = config.entry(table).or_insert_with(|| toml::Table::new().into());
+        table.as_table_mut().unwrap().insert(option.to_owned(), value);
+    };
+    set("server", "listen", "127.0.0.1:0".into());
+    set("admin", "listen", "127.0.0.1:0".into());
+    set("log", "format", "json".into());
+    let mut trusted = trusted_proxies(&config);
+    trusted.push("127.0.0.1".into());
+    config["server"].as_table_mut().unwrap().insert("trusted_proxies".into(), trusted.into());
+    if let Some(snapshot) = config.get_mut("snapshot") {
+        snapshot["path"] = "state".into();
+    }
+    let url = toml::Value::from(format!("http://{}", upstream.address()));
+    if let Some(upstream) = config.get_mut("upstream") {
+        upstream["url"] = url.clone();
+    }
+    for (_, upstream) in config.get_mut("upstreams").and_then(toml::Value::as_table_mut).into_iter().flatten() {
+        upstream["endpoints"] = vec![url.clone()].into();
+    }
+    std::fs::write(folder.path().join("weir.toml"), config.to_string()).unwrap();
+    Weir::start_in_env(folder, &[("WEIR_JWT_SECRET", SECRET)])
+}
+
+fn trusted_proxies(config: &toml::Table) -> Vec<toml::Value> {
+    let trusted = config["server"].get("trusted_proxies").and_then(toml::Value::as_array);
+    trusted.cloned().unwrap_or_default()
+}
+
+/// The line of a header that names a client by its address.
+fn from(address: &str) -> String {
+    format!("X-Forwarded-For: {address}\r\n")
+}
+
+fn ask(client: &mut Client, path: &str, headers: &str) -> Answer {
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{headers}\r\n")).answer()
+}
+
+/// The statuses of `times` requests in a row.
+fn statuses(client: &mut Client, path: &str, headers: &str, times: usize) -> Vec<u16> {
+    (0..times).map(|_| ask(client, path, headers).status).collect()
+}
+
+/// The number of requests, of `times`, that pass before the first refusal; none passes after it.
+fn passing(client: &mut Client, path: &str, headers: &str, times: usize) -> usize {
+    let statuses = statuses(client, path, headers, times);
+    let passed = statuses.iter().take_while(|status| **status == 200).count();
+    assert!(statuses[passed..].iter().all(|status| *status == 429), "{path} {headers}: {statuses:?}");
+    passed
+}
+
+#[test]
+fn requests_beyond_the_limit_are_held_and_other_paths_pass() {
+    let upstream = Upstream::start();
+    let weir = start("hold-requests-per-path", &upstream);
+    let mut client = Client::connect(weir.address());
+    assert_eq!(statuses(&mut client, "/a", "", 100), [200; 100]);
+    let mut blocked = Client::connect(weir.address());
+    blocked.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    let held = "weir_held_requests{limit=\"per-minute\"}";
+    weir.wait_for_metric(held, |held| held == 1.0);
+    assert_eq!(ask(&mut client, "/b", "").status, 200);
+    drop(blocked);
+    weir.wait_for_metric(held, |held| held == 0.0);
+    assert!(weir.metric("weir_overhead_seconds_count") >= 101.0);
+    // The next request passes once a unit is back, which takes 600 ms.
+    let began = Instant::now();
+    assert_eq!(ask(&mut client, "/a", "").status, 200);
+    assert!(began.elapsed().as_millis() < 1000, "{:?}", began.elapsed());
+}
+
+#[test]
+fn time_is_charged_and_the_service_charges_its_client() {
+    let upstream = Upstream::start();
+    let weir = start("cpu-milliseconds", &upstream);
+    let mut client = Client::connect(weir.address());
+    let answer = ask(&mut client, "/", "X-Client: a\r\n");
+    assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (200, Some("59999")));
+    let charge = |units: u64| {
+        let body = json!({ "limit": "cpu", "key": { "client": "a" }, "units": units }).to_string();
+        let mut operator = Client::connect(weir.admin());
+        let answer = operator
+            .send(format!(
+                "POST /spend_ratelimiter_budget HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                 Content-Length: {}\r\n\r\n{body}",
+                body.len()
+            ))
+            .answer();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        serde_json::from_slice::<Value>(&answer.body).unwrap()
+    };
+    let balance = charge(160_000);
+    assert_eq!(balance["remaining"], 0);
+    // The burst was full except for the first request. The rest is debt, paid at 1000 units a second.
+    let debt = balance["debt"].as_u64().unwrap();
+    assert!((99_000..=101_000).contains(&debt), "{balance}");
+    let answer = ask(&mut client, "/", "X-Client: a\r\n");
+    let retry_s: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+    assert_eq!(answer.status, 429);
+    assert!((95..=102).contains(&retry_s), "{retry_s}");
+    assert_eq!(ask(&mut client, "/", "X-Client: b\r\n").status, 200);
+    assert_eq!(ask(&mut client, "/", "").status, 401);
+}
+
+fn token(claims: &Value) -> String {
+    let mut claims = claims.clone();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    claims["exp"] = json!(now + 600);
+    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    format!(
+        "Authorization: Bearer {}\r\n",
+        jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap()
+    )
+}
+
+#[test]
+fn the_marketplace_limits_by_address_then_by_seller_and_tariff() {
+    let upstream = Upstream::start();
+    let weir = start("marketplace-api", &upstream);
+    let mut client = Client::connect(weir.address());
+    let as_seller = |id: &str, ip: &str| format!("{}X-Forwarded-For: {ip}\r\n", token(&json!({ "sellerId": id })));
+    // Three paths share one limit; each seller has a bucket of its own.
+    let one = as_seller("1", "192.0.2.1");
+    let paths = ["/api/report.csv", "/api/report.xls", "/api/report/7"];
+    assert_eq!(paths.map(|path| ask(&mut client, path, &one).status), [200; 3]);
+    let refused = ask(&mut client, paths[0], &one);
+    assert_eq!((refused.status, refused.header("x-ratelimit-retry")), (429, Some("1")));
+    assert_eq!(ask(&mut client, paths[0], &as_seller("2", "192.0.2.1")).status, 200);
+    let pro = token(&json!({ "sellerId": "3", "tariff": "pro" })) + "X-Forwarded-For: 192.0.2.3\r\n";
+    assert_eq!(ask(&mut client, paths[0], &pro).header("x-ratelimit-remaining"), Some("99"));
+    // The outer limit also counts requests without a token, and bans an address that continues.
+    assert_eq!(ask(&mut client, paths[0], "X-Forwarded-For: 192.0.2.9\r\n").status, 401);
+    let flood = statuses(&mut client, "/content/a", "X-Forwarded-For: 192.0.2.9\r\n", 400);
+    assert!(flood.contains(&429), "{flood:?}");
+    let banned = ask(&mut client, paths[0], &as_seller("4", "192.0.2.9"));
+    assert_eq!(banned.status, 403, "{flood:?}");
+    assert!(banned.header("retry-after").is_some_and(|s| s.parse::<u64>().is_ok_and(|s| s > 500)), "{}", banned.head);
+    assert_eq!(ask(&mut client, paths[0], &as_seller("4", "192.0.2.4")).status, 200);
+    assert_eq!(ask(&mut client, paths[0], &as_seller("5", "198.51.100.9")).status, 403);
+}
+
+#[test]
+fn there_is_one_limit_of_each_algorithm() {
+    let upstream = Upstream::start();
+    let weir = start("one-limit-of-each-algorithm", &upstream);
+    let mut client = Client::connect(weir.address());
+    let user = |name: &str| format!("X-User: {name}\r\n");
+    // A search costs ten units; a plan has more units.
+    assert_eq!(passing(&mut client, "/search", &user("w"), 12), 10);
+    let premium = user("w") + "X-Plan: premium\r\n";
+    assert_eq!(ask(&mut client, "/search", &premium).status, 200);
+    for (path, count) in [("/orders", 5), ("/pay", 2), ("/feed", 4)] {
+        assert_eq!(passing(&mut client, path, &user("u"), count + 1), count, "{path}");
+        assert_eq!(ask(&mut client, path, &user("v")).status, 200, "{path}");
+    }
+    assert_eq!(passing(&mut client, "/export", "X-Api-Key: k\r\n", 5), 3);
+    // Delayed instead of refused: the seventh request is two units over the limit.
+    assert_eq!(statuses(&mut client, "/slow", &user("s"), 5), [200; 5]);
+    let began = Instant::now();
+    assert_eq!(statuses(&mut client, "/slow", &user("s"), 2), [200; 2]);
+    let took_ms = began.elapsed().as_millis();
+    assert!((250..2000).contains(&took_ms), "{took_ms} ms");
+    // Lists.
+    assert_eq!(ask(&mut client, "/internal/a", &user("x")).status, 403);
+    assert_eq!(ask(&mut client, "/feed", "X-Forwarded-For: 198.51.100.9\r\n").status, 403);
+    assert_eq!(statuses(&mut client, "/feed", "X-Forwarded-For: 203.0.113.7\r\n", 9), [200; 9]);
+    let mut operator = Client::connect(weir.admin());
+    let top = operator.send("GET /v1/top?limit=weighted HTTP/1.1\r\nHost: localhost\r\n\r\n").answer();
+    assert!(top.status == 200 && top.text().contains("\"count\":2"), "{}", top.text());
+}
+
+#[test]
+fn windows_of_the_wall_clock_and_several_rules_at_once() {
+    let upstream = Upstream::start();
+    let weir = start("several-windows", &upstream);
+    let mut client = Client::connect(weir.address());
+    // A window may end between two requests: then a few more pass.
+    let passed = statuses(&mut client, "/", "X-Id: 1\r\n", 120).iter().filter(|status| **status == 200).count();
+    assert!((100..=120).contains(&passed), "{passed}");
+    let refused = ask(&mut client, "/", "X-Id: 1\r\n");
+    if passed == 100 && refused.status == 429 {
+        let retry_s: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=60).contains(&retry_s), "{retry_s}");
+    }
+    assert_eq!(ask(&mut client, "/", "X-Id: 2\r\n").status, 200);
+    assert_eq!(statuses(&mut client, "/", "X-Id: 1\r\nX-Role: admin\r\n", 20), [200; 20]);
+}
+
+#[test]
+fn an_office_network_is_exempt() {
+    let upstream = Upstream::start();
+    let weir = start("exempt-an-office-network", &upstream);
+    let mut client = Client::connect(weir.address());
+    assert_eq!(passing(&mut client, "/", &from("203.0.113.7"), 102), 100);
+    assert_eq!(statuses(&mut client, "/", &from("192.0.2.7"), 102), [200; 102]);
+    assert_eq!(ask(&mut client, "/", &from("2001:db8:40::7")).header("x-ratelimit-limit"), None);
+}
+
+#[test]
+fn a_login_form_is_protected() {
+    let upstream = Upstream::answering(|request, stream| {
+        let status = if request.header("x-password").as_deref() == Some("right") { "200 OK" } else { "401 No" };
+        write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").is_ok()
+    });
+    let weir = start("protect-a-login-form", &upstream);
+    let mut client = Client::connect(weir.address());
+    let mut login = |target: &str, password: &str, ip: &str| {
+        let fields = format!("Host: a\r\nContent-Length: 0\r\nX-Password: {password}\r\n{}", from(ip));
+        client.send(format!("POST {target} HTTP/1.1\r\n{fields}\r\n")).answer().status
+    };
+    // Successful logins cost nothing.
+    assert_eq!([(); 8].map(|()| login("/login", "right", "203.0.113.7")), [200; 8]);
+    assert_eq!([(); 5].map(|()| login("/LOGIN/", "wrong", "203.0.113.7")), [401; 5]);
+    assert_eq!([(); 10].map(|()| login("/login", "wrong", "203.0.113.7")), [429; 10]);
+    assert_eq!(login("/login", "right", "203.0.113.7"), 403);
+    assert_eq!(login("/login", "right", "203.0.113.8"), 200);
+}
+
+#[test]
+fn several_paths_share_one_limit() {
+    let upstream = Upstream::start();
+    let weir = start("one-limit-for-several-paths", &upstream);
+    let mut client = Client::connect(weir.address());
+    for (path, remaining) in [("/api/report.csv", "9"), ("/api/report.xls", "8"), ("/api/report/7", "7")] {
+        assert_eq!(ask(&mut client, path, "").header("x-ratelimit-remaining"), Some(remaining), "{path}");
+    }
+    assert_eq!(ask(&mut client, "/other", "").header("x-ratelimit-remaining"), None);
+}
+
+#[test]
+fn sellers_have_plans() {
+    let upstream = Upstream::start();
+    let weir = start("plans-per-seller", &upstream);
+    let mut client = Client::connect(weir.address());
+    for (claims, burst) in [
+        (json!({ "sub": "1" }), Some("20")),
+        (json!({ "sub": "2", "plan": "pro" }), Some("200")),
+        (json!({ "sub": "3", "plan": "internal" }), None),
+        (json!({ "sub": "4711", "plan": "pro" }), Some("50")),
+    ] {
+        let answer = ask(&mut client, "/", &token(&claims));
+        assert_eq!((answer.status, answer.header("x-ratelimit-limit")), (200, burst), "{claims}");
+    }
+    assert_eq!(ask(&mut client, "/", "").status, 401);
+}
+
+#[test]
+fn api_keys_have_a_limit_each() {
+    let upstream = Upstream::start();
+    let weir = start("api-keys", &upstream);
+    let mut client = Client::connect(weir.address());
+    let as_key = |key: &str| format!("X-Api-Key: {key}\r\n{}", from("203.0.113.7"));
+    let remaining = |answer: Answer| answer.header("x-ratelimit-remaining").map(str::to_owned);
+    assert_eq!(remaining(ask(&mut client, "/", &as_key("a"))).as_deref(), Some("19"));
+    assert_eq!(remaining(ask(&mut client, "/", &as_key("b"))).as_deref(), Some("19"));
+    // Invented keys end at the limit by address.
+    let statuses: Vec<u16> = (0..200).map(|n| ask(&mut client, "/", &as_key(&n.to_string())).status).collect();
+    assert!(statuses.contains(&429), "{statuses:?}");
+    assert_eq!(ask(&mut client, "/", &from("203.0.113.8")).status, 200);
+}
+
+#[test]
+fn only_the_chat_may_change_to_websocket() {
+    let upstream = Upstream::start();
+    let weir = start("websocket-service", &upstream);
+    let upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    for (path, forwarded) in [("/chat", Some("websocket")), ("/", None)] {
+        assert_eq!(ask(&mut Client::connect(weir.address()), path, upgrade).status, 200);
+        assert_eq!(upstream.received().last().unwrap().header("upgrade").as_deref(), forwarded, "{path}");
+    }
+    let mut client = Client::connect(weir.address());
+    assert_eq!(passing(&mut client, "/chat", "", 12), 9);
+}
+
+#[test]
+fn uploads_are_limited_by_bytes() {
+    let upstream = Upstream::start();
+    let weir = start("limit-uploads-by-bytes", &upstream);
+    let upload = |framing: &str, body: &str| {
+        let head = format!("POST /uploads/a HTTP/1.1\r\nHost: a\r\n{framing}\r\n");
+        Client::connect(weir.address()).send(format!("{head}\r\n{body}")).answer()
+    };
+    let sized = upload("Content-Length: 1000000", &"x".repeat(1_000_000));
+    let remaining: u64 = sized.header("x-ratelimit-remaining").unwrap().parse().unwrap();
+    assert_eq!((sized.status, remaining), (200, 20_971_520 - 1_000_000));
+    // A body without a length costs as much as the largest one; then there is less than that.
+    assert_eq!(upload("Transfer-Encoding: chunked", "1\r\nx\r\n0\r\n\r\n").status, 200);
+    assert_eq!(upload("Transfer-Encoding: chunked", "1\r\nx\r\n0\r\n\r\n").status, 429);
+    assert_eq!(upload("Content-Length: 1000000", &"x".repeat(1_000_000)).status, 200);
+    assert_eq!(upload("Content-Length: 10485761", "").status, 413);
+}
+
+#[test]
+fn downloads_are_limited_by_bytes() {
+    const LEN: u64 = 30_000_000;
+    let upstream = Upstream::answering(|_, stream| {
+        let body = vec![b'x'; LEN as usize];
+        write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {LEN}\r\n\r\n").is_ok() && stream.write_all(&body).is_ok()
+    });
+    let weir = start("limit-downloads-by-bytes", &upstream);
+    let mut client = Client::connect(weir.address());
+    assert_eq!(ask(&mut client, "/files/a", "").body.len() as u64, LEN);
+    let refused = ask(&mut client, "/files/a", "");
+    let retry_s: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    // The debt of 9 MB, paid at 29,127 bytes a second.
+    assert!(refused.status == 429 && (280..=311).contains(&retry_s), "{} {retry_s}", refused.status);
+}
+
+#[test]
+fn a_client_behind_a_load_balancer_keeps_its_bucket() {
+    let upstream = Upstream::start();
+    let weir = start("behind-a-load-balancer", &upstream);
+    let mut client = Client::connect(weir.address());
+    // What the client itself wrote stands to the left of its address.
+    let forged = |n: usize| from(&format!("198.51.100.{n}, 203.0.113.7, 10.1.2.3"));
+    let statuses: Vec<u16> = (0..60).map(|n| ask(&mut client, "/", &forged(n)).status).collect();
+    assert!(statuses[..20].iter().all(|status| *status == 200) && statuses.contains(&429), "{statuses:?}");
+    assert_eq!(ask(&mut client, "/", &from("203.0.113.8, 10.1.2.3")).status, 200);
+}
+
+#[test]
+fn encoded_slashes_stay_in_their_segment() {
+    let upstream = Upstream::start();
+    let weir = start("encoded-slashes", &upstream);
+    let mut client = Client::connect(weir.address());
+    let path = "/api/v4/projects/group%2Fname/issues";
+    let answer = ask(&mut client, path, "");
+    assert_eq!((answer.status, answer.header("x-ratelimit-limit")), (200, Some("10")));
+    assert_eq!(upstream.targets(), [path]);
+}
+
+#[test]
+fn a_greedy_client_is_slowed_down() {
+    let upstream = Upstream::start();
+    let weir = start("slow-clients-down", &upstream);
+    let mut client = Client::connect(weir.address());
+    assert_eq!(statuses(&mut client, "/", "", 5), [200; 5]);
+    let began = Instant::now();
+    assert_eq!(statuses(&mut client, "/", "", 2), [200; 2]);
+    let took_ms = began.elapsed().as_millis();
+    assert!((250..2000).contains(&took_ms), "{took_ms} ms");
+}
+
+#[test]
+fn a_limit_is_tried_in_shadow_mode() {
+    let upstream = Upstream::start();
+    let weir = start("try-a-limit-first", &upstream);
+    let mut client = Client::connect(weir.address());
+    assert_eq!(statuses(&mut client, "/api/v1/a", "", 5), [200; 5]);
+    let refused = "weir_limit_decisions_total{decision=\"shadow_rejected\",limit=\"v1-retirement\"}";
+    weir.wait_for_metric(refused, |refused| refused == 2.0);
+}
+
+#[test]
+fn a_customer_gets_other_numbers_at_run_time() {
+    let upstream = Upstream::start();
+    let weir = start("change-limits-at-run-time", &upstream);
+    let mut client = Client::connect(weir.address());
+    let mut burst = || {
+        let answer = ask(&mut client, "/", "X-Customer: acme\r\n");
+        answer.header("x-ratelimit-limit").unwrap().to_owned()
+    };
+    assert_eq!(burst(), "100");
+    let page = std::fs::read_to_string("docs/recipes/change-limits-at-run-time.md").unwrap();
+    let body = page.split_once("-d '").unwrap().1.split_once('\'').unwrap().0;
+    assert_eq!(post(&weir, "/v1/overrides", body).status, 200);
+    assert_eq!(burst(), "500");
+}
+
+fn post(weir: &Weir, target: &str, body: &str) -> Answer {
+    let head = "Host: localhost\r\nContent-Type: application/json";
+    let request = format!("POST {target} HTTP/1.1\r\n{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    Client::connect(weir.admin()).send(request).answer()
+}
+
+#[test]
+fn a_quota_counts_the_day() {
+    let upstream = Upstream::start();
+    let weir = start("daily-quota", &upstream);
+    let answer = ask(&mut Client::connect(weir.address()), "/", "");
+    assert_eq!(answer.header("x-ratelimit-limit"), Some("1000"));
+    assert_eq!(answer.header("x-ratelimit-remaining"), Some("999"));
+}
+
+#[test]
+fn requests_in_flight_are_limited() {
+    // Answers nothing before the test ends.
+    let upstream = Upstream::serving(|mut peer| while peer.head().is_some() {});
+    let weir = start("limit-requests-in-flight", &upstream);
+    let send = |ip: &str| {
+        let mut client = Client::connect(weir.address());
+        client.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", from(ip)));
+        client
+    };
+    let in_flight: Vec<_> = (0..10).map(|_| send("203.0.113.7")).collect();
+    upstream.wait_until(|upstream| upstream.received().len() == 10);
+    assert_eq!(send("203.0.113.7").answer().status, 429);
+    let _other = send("203.0.113.8");
+    upstream.wait_until(|upstream| upstream.received().len() == 11);
+    drop(in_flight);
+}
+
+#[test]
+fn addresses_and_paths_are_blocked() {
+    let upstream = Upstream::start();
+    let weir = start("block-addresses", &upstream);
+    let mut client = Client::connect(weir.address());
+    for (path, ip, status) in [
+        ("/", "198.51.100.7", 403),
+        ("/", "198.51.100.9", 200),
+        ("/Internal/keys/", "203.0.113.7", 403),
+        ("/internal/health", "203.0.113.7", 200),
+        ("/", "203.0.113.7", 200),
+    ] {
+        assert_eq!(ask(&mut client, path, &from(ip)).status, status, "{path} {ip}");
+    }
+}
+
+#[test]
+fn expensive_endpoints_cost_more() {
+    let upstream = Upstream::start();
+    let weir = start("weights-per-endpoint", &upstream);
+    let mut client = Client::connect(weir.address());
+    assert_eq!(ask(&mut client, "/", "").header("x-ratelimit-remaining"), Some("99"));
+    assert_eq!(ask(&mut client, "/search", "").header("x-ratelimit-remaining"), Some("89"));
+    let export = "POST /export/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(client.send(export).answer().header("x-ratelimit-remaining"), Some("39"));
+}
+
+#[test]
+fn hosts_are_routed_and_limited() {
+    let upstream = Upstream::start();
+    let weir = start("several-services", &upstream);
+    let mut client = Client::connect(weir.address());
+    for (host, status, burst) in
+        [("api.example.com", 200, Some("10")), ("www.example.com", 200, Some("50")), ("b.example.com", 404, None)]
+    {
+        let answer = client.send(format!("GET /v1/users HTTP/1.1\r\nHost: {host}\r\n\r\n")).answer();
+        assert_eq!((answer.status, answer.header("x-ratelimit-limit")), (status, burst), "{host}");
+    }
+    assert_eq!(upstream.targets(), ["/api/users", "/v1/users"]);
+}
+
+#[test]
+fn tenants_have_a_limit_each() {
+    let upstream = Upstream::start();
+    let weir = start("limit-per-tenant", &upstream);
+    let mut client = Client::connect(weir.address());
+    // The limit by address has the smaller part left after some requests, so each request has its own address.
+    for (tenant, ip, burst) in [("a", "203.0.113.1", "50"), ("big", "203.0.113.2", "50")] {
+        let head = format!("GET / HTTP/1.1\r\nHost: {tenant}.example.com\r\n{}\r\n", from(ip));
+        assert_eq!(client.send(head).answer().header("x-ratelimit-limit"), Some(burst));
+    }
+    let explained = |host: &str| {
+        let body = json!({ "method": "GET", "path": "/", "host": host, "ip": "203.0.113.7" }).to_string();
+        let answer = post(&weir, "/v1/explain", &body);
+        serde_json::from_slice::<Value>(&answer.body).unwrap()["limits"][0]["budget"]["rule"].to_string()
+    };
+    assert!(explained("a.example.com").contains("of 200,") && explained("big.example.com").contains("of 1000,"));
+}
+
+#[test]
+fn a_flood_is_refused_before_its_tokens_are_verified() {
+    let upstream = Upstream::start();
+    let weir = start("stop-floods", &upstream);
+    let mut client = Client::connect(weir.address());
+    let statuses = statuses(&mut client, "/", &from("203.0.113.7"), 300);
+    assert!([401, 429, 403].iter().all(|status| statuses.contains(status)), "{statuses:?}");
+    let user = token(&json!({ "sub": "1" }));
+    assert_eq!(ask(&mut client, "/", &format!("{user}{}", from("203.0.113.7"))).status, 403);
+    assert_eq!(ask(&mut client, "/", &format!("{user}{}", from("203.0.113.8"))).status, 200);
+}
+
+#[test]
+fn the_limits_of_nginx_are_replaced() {
+    let upstream = Upstream::start();
+    let weir = start("replace-nginx-limit-req", &upstream);
+    let mut client = Client::connect(weir.address());
+    let statuses = statuses(&mut client, "/api/a", "", 60);
+    assert!(statuses[..21].iter().all(|status| *status == 200) && statuses.contains(&429), "{statuses:?}");
+    assert_eq!(ask(&mut client, "/other", "").header("x-ratelimit-limit"), None);
+}
+
+#[test]
+fn the_stick_tables_of_haproxy_are_replaced() {
+    let upstream = Upstream::start();
+    let weir = start("replace-haproxy-stick-tables", &upstream);
+    let mut client = Client::connect(weir.address());
+    let statuses = statuses(&mut client, "/", "", 130);
+    assert!(statuses[..100].iter().all(|status| *status == 200) && statuses.contains(&429), "{statuses:?}");
+}
+
+#[test]
+fn the_local_limits_of_envoy_are_replaced() {
+    let upstream = Upstream::start();
+    let weir = start("replace-envoy-rate-limits", &upstream);
+    let mut client = Client::connect(weir.address());
+    assert_eq!(passing(&mut client, "/", "X-Api-Key: a\r\n", 22), 20);
+    let answer = ask(&mut client, "/", "X-Api-Key: b\r\n");
+    assert!(answer.status == 200 && answer.header("ratelimit").is_some(), "{}", answer.head);
+}
+
+#[test]
+fn the_middlewares_of_traefik_are_replaced() {
+    let upstream = Upstream::start();
+    let weir = start("replace-traefik-ratelimit", &upstream);
+    let mut client = Client::connect(weir.address());
+    assert_eq!(passing(&mut client, "/", &from("203.0.113.7, 10.1.2.3"), 51), 50);
+    assert_eq!(ask(&mut client, "/", &from("203.0.113.8, 10.1.2.3")).status, 200);
+}
+
+#[test]
+fn the_plugins_of_kong_are_replaced() {
+    let upstream = Upstream::start();
+    let weir = start("replace-kong-rate-limiting", &upstream);
+    let mut client = Client::connect(weir.address());
+    // A window of the calendar may end between two requests: then more requests pass.
+    let passed = statuses(&mut client, "/", "X-Consumer: a\r\n", 120).iter().filter(|status| **status == 200).count();
+    assert!((100..=120).contains(&passed), "{passed}");
+    assert_eq!(ask(&mut client, "/", "X-Consumer: b\r\n").status, 200);
+    let large = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8388609\r\n\r\n";
+    assert_eq!(client.send(large).answer().status, 413);
+}
