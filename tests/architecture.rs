@@ -62,6 +62,7 @@ fn the_architecture_is_short() {
 #[test]
 fn every_decision_is_in_the_index_and_gives_a_reason() {
     let index = fs::read_to_string("docs/decisions/index.md").unwrap();
+    let summary = fs::read_to_string("docs/SUMMARY.md").unwrap();
     let decisions = files(Path::new("docs/decisions"), ".md");
     assert!(decisions.len() > 50);
     for path in decisions.iter().filter(|path| !path.ends_with("index.md")) {
@@ -69,6 +70,7 @@ fn every_decision_is_in_the_index_and_gives_a_reason() {
         let title = page.lines().next().unwrap().strip_prefix("# ").unwrap();
         let file = Path::new(path).file_name().unwrap().to_str().unwrap();
         assert!(index.contains(&format!("- [{title}]({file})\n")), "{path}");
+        assert!(summary.contains(&format!("- [{title}](decisions/{file})\n")), "{path}");
         let parts = ["After reading this page", "**Context.**", "**Decision.**", "**Reason.**", "**Consequences.**"];
         let positions: Vec<_> = parts
             .iter()
