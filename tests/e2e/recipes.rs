@@ -1,23 +1,28 @@
 //! Each recipe of docs/recipes, in front of an upstream, keeps its promise.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Client, Upstream, Weir};
+use crate::support::{Answer, Cert, Client, H2Service, Upstream, Weir, connect_tls, over_h2, trusting};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 /// Starts Weir with the configuration of a recipe, on ports of its own, in front of `upstream`.
+fn start(recipe: &str, upstream: &Upstream) -> Weir {
+    start_in(tempfile::tempdir().unwrap(), recipe, upstream.address())
+}
+
+/// Starts Weir with the configuration of a recipe, and with the files in `folder`, in front of `service`.
 ///
 /// The test's own address is a trusted proxy, so that a request can name any client.
-fn start(recipe: &str, upstream: &Upstream) -> Weir {
+fn start_in(folder: tempfile::TempDir, recipe: &str, service: SocketAddr) -> Weir {
     let page = std::fs::read_to_string(format!("docs/recipes/{recipe}.md")).unwrap();
     let text = page.split_once("\n```toml\n").unwrap().1.split_once("\n```").unwrap().0;
     let mut config: toml::Table = toml::from_str(text).unwrap();
-    let folder = tempfile::tempdir().unwrap();
     let mut set = |table: &str, option: &str, value: toml::Value| {
         let table = config.entry(table).or_insert_with(|| toml::Table::new().into());
         table.as_table_mut().unwrap().insert(option.to_owned(), value);
@@ -31,7 +36,7 @@ fn start(recipe: &str, upstream: &Upstream) -> Weir {
     if let Some(snapshot) = config.get_mut("snapshot") {
         snapshot["path"] = "state".into();
     }
-    let url = toml::Value::from(format!("http://{}", upstream.address()));
+    let url = toml::Value::from(format!("http://{service}"));
     if let Some(upstream) = config.get_mut("upstream") {
         upstream["url"] = url.clone();
     }
@@ -541,4 +546,56 @@ fn the_plugins_of_kong_are_replaced() {
     assert_eq!(ask(&mut client, "/", "X-Consumer: b\r\n").status, 200);
     let large = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8388609\r\n\r\n";
     assert_eq!(client.send(large).answer().status, 413);
+}
+
+#[test]
+fn methods_of_a_grpc_service_are_limited() {
+    let service = H2Service::start(async |call| call.say("hello"));
+    let weir = start_in(tempfile::tempdir().unwrap(), "grpc-service", service.address());
+    over_h2(weir.address(), async |mut client, _| {
+        let call = |method: &str| {
+            let head = http::Request::post(format!("http://weir.test/shop.Orders/{method}"));
+            head.header("content-type", "application/grpc").header("te", "trailers")
+        };
+        let first = client.ask(call("List")).await.unwrap();
+        assert_eq!((first.status, first.header("x-ratelimit-limit")), (200, Some("50")));
+        let mut refused = None;
+        for _ in 0..200 {
+            let answer = client.ask(call("List")).await.unwrap();
+            if answer.header("grpc-status").is_some() {
+                refused = Some(answer);
+                break;
+            }
+        }
+        let refused = refused.expect("a refusal");
+        assert_eq!((refused.status, refused.header("grpc-status")), (200, Some("8")));
+        assert!(refused.header("grpc-retry-pushback-ms").is_some());
+        // Each method has a bucket of its own.
+        assert_eq!(client.ask(call("Get")).await.unwrap().header("x-ratelimit-remaining"), Some("49"));
+    });
+}
+
+#[test]
+fn clients_are_limited_by_their_certificates() {
+    let upstream = Upstream::start();
+    let (shop, devices) = (Cert::of_hosts(&["a.test"]), Cert::authority());
+    let folder = tempfile::tempdir().unwrap();
+    shop.write(folder.path(), "shop");
+    devices.write(folder.path(), "devices");
+    let weir = start_in(folder, "client-certificates", upstream.address());
+    let connect = |own: Option<&Cert>| {
+        let config = trusting(&[&shop], rustls::ALL_VERSIONS, &[], own);
+        connect_tls(weir.address(), &config, "a.test")
+    };
+    for device in ["one", "two"] {
+        let mut client = connect(Some(&devices.client(device, &[], &[]))).unwrap();
+        let answer = client.send("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").answer();
+        assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (200, Some("9")), "{device}");
+    }
+    // The refusal may arrive after the client has completed its handshake.
+    let unknown = connect(None).and_then(|mut client| {
+        client.stream().write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n")?;
+        Ok(client.try_answer())
+    });
+    assert!(!matches!(unknown, Ok(Some(_))));
 }
