@@ -1,4 +1,4 @@
-//! The configurations that come with Weir compile, and the full one shows every option but those of several services.
+//! The files in config/ compile, and two of them show every option.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
@@ -28,12 +28,12 @@ fn every_file_compiles() {
 }
 
 #[test]
-fn minimal_says_what_is_the_default_anyway() {
+fn minimal_equals_the_default() {
     let without = config::compile("[upstream]\nurl = 'http://127.0.0.1:9000'", "", Path::new(""), &|_| None).unwrap();
     assert_eq!(format!("{:?}", compile("minimal.toml").policy), format!("{:?}", without.policy));
 }
 
-/// The full one with what needs files of the reader's own.
+/// `full.toml` with the options that need files of the reader's own.
 fn full() -> String {
     let text = std::fs::read_to_string("config/full.toml").unwrap();
     let uncomment = |line: &str| {
@@ -44,7 +44,7 @@ fn full() -> String {
 }
 
 #[test]
-fn what_needs_files_compiles_with_them() {
+fn options_that_need_files_compile_with_them() {
     let folder = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = rcgen::CertificateParams::new(vec!["a.test".into()]).unwrap().self_signed(&key).unwrap();
@@ -64,12 +64,12 @@ fn what_needs_files_compiles_with_them() {
 fn full_shows_every_option() {
     let (full, several) = (full(), std::fs::read_to_string("config/upstreams.toml").unwrap());
     for option in config::options() {
-        // Several services exclude the one of `[upstream]`, so they have a file of their own.
+        // `[upstreams]` excludes `[upstream]`, so several services have a file of their own.
         let text =
             if option.path.starts_with("upstreams.") || option.path.starts_with("route.") { &several } else { &full };
         let document: toml::Value = toml::from_str(text).unwrap();
         let names: Vec<_> = option.path.split('.').collect();
-        // Alternatives to what is written stand in comments.
+        // Alternatives to an option are in comments.
         let in_comment = || {
             text.lines().any(|line| {
                 let comment = line.split_once('#').map_or("", |(_, comment)| comment);

@@ -198,8 +198,7 @@ fn examples_equal_their_recipes() {
 fn every_recipe_names_a_test_of_its_own() {
     let mut named = BTreeSet::new();
     for (_, _, page) in recipes() {
-        let (_, rest) =
-            page.text.split_once("\nThe test `").unwrap_or_else(|| panic!("{} names no test", page.path));
+        let (_, rest) = page.text.split_once("\nThe test `").unwrap_or_else(|| panic!("{} names no test", page.path));
         let (test, rest) = rest.split_once('`').unwrap();
         let file = rest.split_once("](").unwrap().1.split_once(')').unwrap().0;
         let source = std::fs::read_to_string(page.resolve(file)).unwrap();
