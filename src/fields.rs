@@ -17,6 +17,16 @@ pub fn trim_ows(mut value: &[u8]) -> &[u8] {
     value
 }
 
+/// The whole number that `1*DIGIT` spells, at most `u64::MAX`. `None` for any other text, so also for a sign, white space
+/// or no digit at all.
+pub fn decimal(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let append = |number: u64, digit: &u8| number.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    Some(text.iter().fold(0, append))
+}
+
 /// Where one field lies in the bytes of its head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
@@ -245,6 +255,28 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn digits_alone_are_a_number() {
+        for (text, number) in [
+            ("0", Some(0)),
+            ("42", Some(42)),
+            ("042", Some(42)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", Some(u64::MAX)),
+            ("99999999999999999999999", Some(u64::MAX)),
+            ("", None),
+            ("+1", None),
+            ("-1", None),
+            (" 1", None),
+            ("1_000", None),
+            ("1.5", None),
+            ("1x", None),
+            ("\u{663}", None),
+        ] {
+            assert_eq!(decimal(text.as_bytes()), number, "{text:?}");
+        }
+    }
 
     #[test]
     fn finds_by_name_in_any_case() {

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::{LimitState, Standing};
-use crate::fields::Fields;
+use crate::fields::{Fields, decimal};
 use crate::limit::{Algorithm, Key};
 use crate::policy::{After, Limit, Mode, Settle, SettleBy};
 use crate::store::{Charge, Receipt};
@@ -249,9 +249,5 @@ impl Drop for Bill {
 /// A whole number in digits, perhaps with a fraction that is dropped. More digits than fit are the largest number.
 fn number(text: &[u8]) -> Option<u64> {
     let whole = text.split(|&byte| byte == b'.').next()?;
-    if whole.is_empty() || !whole.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let digit = |number: u64, digit: &u8| number.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-    Some(whole.iter().fold(0, digit))
+    decimal(whole)
 }

@@ -9,7 +9,7 @@ use memchr::memchr;
 
 use super::body::Framing;
 use super::syntax::{NAME_BYTES_MAX, TOKEN, is, is_value, length, trim_start};
-use crate::fields::{Spans, trim_ows};
+use crate::fields::{Spans, decimal, trim_ows};
 
 /// Bytes of a response's head.
 pub const RESPONSE_HEAD_BYTES_MAX: usize = 128 * 1024;
@@ -133,8 +133,7 @@ fn status_line(line: &[u8]) -> Result<(bool, u16), ResponseFault> {
         Some(b"HTTP/1.0 ") => false,
         _ => return Err(ResponseFault("version")),
     };
-    let digits = line.get(9..STATUS_LINE_LEN).filter(|digits| digits.iter().all(u8::is_ascii_digit));
-    let status = digits.map(|digits| digits.iter().fold(0, |number, digit| number * 10 + u16::from(digit - b'0')));
+    let status = line.get(9..STATUS_LINE_LEN).and_then(decimal).and_then(|status| u16::try_from(status).ok());
     let is_delimited = matches!(line.get(STATUS_LINE_LEN), None | Some(b' '));
     let is_reason = is_value(line.get(STATUS_LINE_LEN..).unwrap_or(&[]));
     match status {

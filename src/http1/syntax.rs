@@ -1,5 +1,7 @@
 //! Bytes that may stand in the parts of a message (RFC 9110, section 5.6).
 
+use crate::fields::decimal;
+
 /// What `http::HeaderName` takes, and an offset of [`Spans`].
 pub(super) const NAME_BYTES_MAX: usize = u16::MAX as usize;
 
@@ -74,11 +76,8 @@ pub(super) fn trim_start(mut value: &[u8]) -> &[u8] {
 
 /// RFC 9110, 8.6: `1*DIGIT`, bounded so that it fits a signed 64-bit integer anywhere.
 pub(crate) fn length(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || digits.len() > LENGTH_DIGITS_MAX {
+    if digits.len() > LENGTH_DIGITS_MAX {
         return None;
     }
-    let value = digits
-        .iter()
-        .try_fold(0_u64, |value, &byte| byte.is_ascii_digit().then(|| value * 10 + u64::from(byte - b'0')))?;
-    i64::try_from(value).is_ok().then_some(value)
+    decimal(digits).filter(|value| i64::try_from(*value).is_ok())
 }

@@ -9,6 +9,8 @@ use std::fmt::Display;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::fields::decimal;
+
 /// Bytes of a header of version 1, with its line end.
 pub const V1_BYTES_MAX: usize = 107;
 /// Bytes of one of version 2. It could say that it has sixteen times as many; addresses have 52, and what follows
@@ -81,8 +83,8 @@ where
 
 /// Digits without a sign or a zero before them.
 fn v1_port(text: &str) -> Result<u16, HeaderFault> {
-    let is_clean = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-    text.parse().ok().filter(|_| is_clean).ok_or(HeaderFault("a port"))
+    let is_clean = text == "0" || !text.starts_with('0');
+    decimal(text.as_bytes()).and_then(|port| u16::try_from(port).ok()).filter(|_| is_clean).ok_or(HeaderFault("a port"))
 }
 
 fn parse_v2(bytes: &[u8]) -> Result<Option<Header>, HeaderFault> {

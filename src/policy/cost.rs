@@ -5,6 +5,7 @@ use http::{HeaderName, Method};
 use super::facts::Facts;
 use super::matching::pattern::PathPattern;
 use super::matching::values::{all_in_query, compared};
+use crate::fields::decimal;
 
 /// Units of a request.
 #[derive(Clone, Debug)]
@@ -18,8 +19,9 @@ pub enum Cost {
         /// If none fits.
         default: u64,
     },
-    /// What the client or a proxy before Weir says, from 1 to `max`; `default` if that is no number or nothing. Of several
-    /// values the one that costs most counts, so that nobody lowers what another says.
+    /// A number that the client or a proxy in front of Weir sends, from 1 to `max`. The request takes `default` if the
+    /// value is missing or empty, and `max` if the value is any other text: a service may read a number in `+1000` or
+    /// `1_000`. Of several values the highest counts, so that a client cannot lower the number of a proxy.
     Said {
         /// Where it is said.
         by: SaidBy,
@@ -86,7 +88,10 @@ impl Cost {
                 lines.iter().find(fits).map_or(*default, |line| line.units)
             }
             Self::Said { by, max, default } => {
-                let units = |value: &[u8]| number(compared(value)).map_or(*default, |units| units.clamp(1, *max));
+                let units = |value: &[u8]| match compared(value) {
+                    [] => *default,
+                    value => number(value).map_or(*max, |units| units.clamp(1, *max)),
+                };
                 match by {
                     SaidBy::Header(name) => facts.headers.all(name.as_str()).map(units).max(),
                     SaidBy::Query(name) => all_in_query(facts.query, name).map(|value| units(&value)).max(),
@@ -109,20 +114,12 @@ impl CostLine {
     }
 }
 
-/// A whole number in digits. More digits than fit are the largest number; a negative number is as good as 0.
+/// Reads a whole number. A negative number is 0, because no request costs less.
 fn number(text: &[u8]) -> Option<u64> {
-    if let Some(negative) = text.strip_prefix(b"-") {
-        return digits(negative).map(|_| 0);
+    match text.strip_prefix(b"-") {
+        Some(negative) => decimal(negative).map(|_| 0),
+        None => decimal(text),
     }
-    digits(text)
-}
-
-fn digits(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let digit = |number: u64, digit: &u8| number.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-    Some(text.iter().fold(0, digit))
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ fn taken(rest: &str, request: &str) -> u64 {
 }
 
 #[test]
-fn a_request_costs_what_is_said_of_it() {
+fn a_table_a_header_or_a_parameter_sets_the_cost() {
     let table = "cost = { default = 2, paths = [{ path = '/search', units = 10 }, \
         { path = '/x/{id}', method = 'POST', units = 3 }, { method = 'DELETE', units = 50 }] }";
     let header = "cost = { header = 'X-Weight', max = 100, default = 7 }";
@@ -143,14 +143,18 @@ fn a_request_costs_what_is_said_of_it() {
         (header, "GET", "/", "x-weight: 99999999999999999999999\r\n", 100),
         (header, "GET", "/", "x-weight: -3\r\n", 1),
         (header, "GET", "/", "x-weight: -99999999999999999999999\r\n", 1),
-        (header, "GET", "/", "x-weight: --3\r\n", 7),
-        (header, "GET", "/", "x-weight: -\r\n", 7),
-        (header, "GET", "/", "x-weight: +3\r\n", 7),
-        (header, "GET", "/", "x-weight: 1.5\r\n", 7),
+        (header, "GET", "/", "x-weight: --3\r\n", 100),
+        (header, "GET", "/", "x-weight: -\r\n", 100),
+        (header, "GET", "/", "x-weight: +3\r\n", 100),
+        (header, "GET", "/", "x-weight: 1.5\r\n", 100),
+        (header, "GET", "/", "x-weight: 1_000\r\n", 100),
+        (header, "GET", "/", "x-weight:\r\n", 7),
         (header, "GET", "/", "", 7),
         (query, "GET", "/?a=1&n=30", "", 30),
         (query, "GET", "/?n=101", "", 100),
         (query, "GET", "/?n=", "", 1),
+        (query, "GET", "/?n=1e1", "", 100),
+        (query, "GET", "/?N=30", "", 30),
         (query, "GET", "/", "", 1),
     ] {
         let request = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{more}\r\n");

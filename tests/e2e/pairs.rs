@@ -200,6 +200,11 @@ const REPEATED: &[Said<'_>] = &[
     ("GET", "/query?a=b;key=a&key=b", NO_FIELDS),
     ("GET", "/cookie", &[("cookie", b"key=a; key=b")]),
     ("GET", "/cookie", &[("cookie", b"key=a"), ("cookie", b"c=d; key=b")]),
+    // A `;` within quotes, with any `several`: servers disagree where the value ends.
+    ("GET", "/cookie", &[("cookie", b"c=\"; key=a\"")]),
+    ("GET", "/first", &[("cookie", b"c=\"; key=a; d=\"; key=b")]),
+    ("GET", "/last", &[("cookie", b"key=b; c=\"; key=a\"")]),
+    ("GET", "/joined", &[("cookie", b"key=\"a;b\"")]),
 ];
 
 /// Both ways to a Weir.
@@ -381,6 +386,7 @@ const SPELLINGS: &[(&str, &[Said<'_>])] = &[
             ("GET", "/cookie", &[("cookie", b"a=b;key = Vab")]),
             ("GET", "/cookie", &[("cookie", b"a=b"), ("cookie", b"key=Vab")]),
             ("GET", "/cookie", &[("cookie", b"key=\"Vab\"")]),
+            ("GET", "/cookie", &[("cookie", b"a=\"b; c=d\"; key=Vab")]),
             ("GET", "/cookie", &[("cookie", b"key=\"V\\141b\"")]),
             ("GET", "/cookie", &[("cookie", b"key=\"V\\a\\b\"; c=d")]),
             ("GET", "/cookie", &[("cookie", b"key=V\\141b")]),

@@ -60,14 +60,32 @@ fn a_request_says_a_whole_number_within_bounds() {
         ("500", 500),
         ("501", 500),
         ("99999999999999999999999", 500),
+        ("-5", 1),
         ("", 4),
-        ("-", 4),
-        ("1.5", 4),
-        ("1x", 4),
-        ("x", 4),
+        (" ", 4),
+        (" 42", 42),
+        // A service may read a number here, so the request takes the most.
+        ("-", 500),
+        ("--5", 500),
+        ("1.5", 500),
+        ("1x", 500),
+        ("x", 500),
+        ("1_000", 500),
+        ("1e3", 500),
+        ("0x10", 500),
+        ("\u{661}\u{662}", 500),
+        ("1, 1000", 500),
     ] {
         assert_eq!(units(&by_header, &Method::GET, "/", None, Some(said)), expected, "{said}");
         assert_eq!(units(&by_query, &Method::GET, "/", Some(&format!("a=1&cost={said}")), None), expected, "{said}");
+    }
+    // A form decoder reads `+` as a space.
+    assert_eq!(units(&by_header, &Method::GET, "/", None, Some("+7")), 500);
+    assert_eq!(units(&by_query, &Method::GET, "/", Some("cost=+7"), None), 7);
+    assert_eq!(units(&by_query, &Method::GET, "/", Some("cost=%2B7"), None), 500);
+    // Some services take these names for `cost`, or end a parameter at `;`.
+    for query in ["COST=9", "cost[]=9", "c%6Fst=9", "a=1;cost=9", "cost=1&Cost=9", "cost=9;a"] {
+        assert_eq!(units(&by_query, &Method::GET, "/", Some(query), None), 9, "{query}");
     }
     assert_eq!(units(&by_header, &Method::GET, "/", Some("cost=9"), None), 4);
     assert_eq!(units(&by_query, &Method::GET, "/", None, Some("9")), 4);
@@ -98,7 +116,7 @@ fn of_several_values_the_highest_counts() {
     let header = Cost::Said { by: SaidBy::Header(HeaderName::from_static("x-cost")), max: 100, default: 5 };
     let query = Cost::Said { by: SaidBy::Query("cost".into()), max: 100, default: 5 };
     for (values, expected) in
-        [(["7", "1"], 7), (["1", "7"], 7), (["1", "1000"], 100), (["1", "x"], 5), (["", "6"], 6), (["0", "-1"], 1)]
+        [(["7", "1"], 7), (["1", "7"], 7), (["1", "1000"], 100), (["1", "x"], 100), (["", "6"], 6), (["0", "-1"], 1)]
     {
         let headers: FieldBuf = values.iter().map(|value| ("x-cost", value)).collect();
         let asked = values.map(|value| format!("cost={value}")).join("&");

@@ -106,6 +106,9 @@ pub(crate) fn in_query(query: Option<&str>, name: &str, several: Repeated) -> Re
 /// It, or one that some service takes for it, is there several times, and `several` does not say which counts.
 pub(crate) fn in_cookie(fields: Fields<'_>, name: &str, several: Repeated) -> Result<Option<Text>, Several> {
     let lines = || fields.all("cookie");
+    if lines().any(|line| is_split_in_quotes(line, name)) {
+        return Err(Several);
+    }
     if several == Repeated::Reject {
         // Python takes white space for the end of a cookie too.
         let pairs = lines().flat_map(|line| line.split(|byte| b"; \t".contains(byte)));
@@ -116,9 +119,51 @@ pub(crate) fn in_cookie(fields: Fields<'_>, name: &str, several: Repeated) -> Re
     Ok(one_of(named.map(|(_, value)| Decoded::cookie(value)), several))
 }
 
-/// All values of a query parameter, as a form decoder reads them.
+/// Whether quotes with a `;` between them concern the cookie `name`: as its value, or because it stands between them.
+///
+/// Servers disagree about such a line. `http.cookies` of Python and werkzeug read one quoted value, and `cookie` of Node,
+/// Go and PHP end a value at each `;`. A client could choose a key that its service does not see.
+fn is_split_in_quotes(line: &[u8], name: &str) -> bool {
+    const ENDS: &[u8] = b"; \t";
+    let is_own = |pair: &[u8]| is_alike(Decoded::escapes(split(pair).0), name);
+    let mut at = 0;
+    while let Some(open) = memchr::memchr(b'"', &line[at..]).map(|found| at + found) {
+        let before = line[..open].trim_ascii_end();
+        at = open + 1;
+        if !before.ends_with(b"=") {
+            continue;
+        }
+        let Some(len) = quoted_len(&line[at..]) else { break };
+        let quoted = &line[at..at + len];
+        if let Some(first) = memchr::memchr(b';', quoted) {
+            let pair = before[..before.len() - 1].trim_ascii_end().rsplit(|byte| ENDS.contains(byte)).next();
+            let inner = quoted[first..].split(|byte| ENDS.contains(byte));
+            if pair.into_iter().chain(inner).any(is_own) {
+                return true;
+            }
+        }
+        at += len + 1;
+    }
+    false
+}
+
+/// The length of the text before the quotation mark that ends it; `None` if no mark does.
+fn quoted_len(text: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        match text.get(at)? {
+            b'"' => return Some(at),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+/// The values of all query parameters that some service takes for `name`, as a form decoder reads them.
 pub(crate) fn all_in_query(query: Option<&str>, name: &str) -> impl Iterator<Item = Text> {
-    named_in_query(query.unwrap_or("").as_bytes(), name).map(Iterator::collect)
+    let pairs = query.unwrap_or("").as_bytes().split(|byte| b"&;".contains(byte)).map(split);
+    let alike = pairs.filter(move |(found, _)| is_alike(Decoded::form(found), name));
+    alike.map(|(_, value)| Decoded::form(value).collect())
 }
 
 /// The values of a query parameter, up to a `;`: some servers end a parameter there, and what follows must make no
@@ -351,6 +396,26 @@ mod tests {
             (&["k=a\\142"], Reject, Ok(Some("a\\142"))),
             (&["k=\"\\101\\041\\170\""], Reject, Ok(Some("A!x"))),
             (&["k=\"\\400\\1\""], Reject, Ok(Some("4001"))),
+            // Python and werkzeug read `k=2` in these lines, and Node `k=1`.
+            (&["x=\"; k=1; y=\"; k=2"], Reject, Err(Several)),
+            (&["x=\"; k=1; y=\"; k=2"], First, Err(Several)),
+            (&["x=\"; k=1; y=\"; k=2"], Last, Err(Several)),
+            (&["x=\"; k=1; y=\"; k=2"], Join, Err(Several)),
+            (&["k=2; x = \"; k=1\""], Last, Err(Several)),
+            (&["a=b x=\"\\\"; k=1; y=\"; k=2"], First, Err(Several)),
+            (&["x=\"; %6b=1\"", "k=2"], Last, Err(Several)),
+            // Python reads no cookie `k` here.
+            (&["x=\"; k=1\""], First, Err(Several)),
+            (&["x=\"; K=1\""], Reject, Err(Several)),
+            // Python reads `a;b`, and Node `\"a`.
+            (&["k=\"a;b\""], First, Err(Several)),
+            (&["k=\"\\141;b\""], Last, Err(Several)),
+            // All read these alike, or not at all.
+            (&["k=\"a; j=1"], First, Ok(Some("\"a"))),
+            (&["x=\"a; k=1"], First, Ok(Some("1"))),
+            (&["x=\"a; y=b\"; k=1"], First, Ok(Some("1"))),
+            (&["x=\"a\"; k=1; y=\"b\""], First, Ok(Some("1"))),
+            (&["x=5\"; k=1; y=\"b\""], First, Ok(Some("1"))),
         ] {
             let fields: FieldBuf = lines.iter().map(|line| ("cookie", line)).collect();
             let found = in_cookie(fields.fields(), "k", several);

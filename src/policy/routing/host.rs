@@ -4,6 +4,8 @@
 
 use std::borrow::Cow;
 
+use crate::fields::decimal;
+
 /// The host alone, lower-cased, without port and final dot.
 pub fn host(authority: &str) -> Cow<'_, str> {
     let bytes = authority.as_bytes();
@@ -39,7 +41,7 @@ pub fn is_authority(text: &str) -> bool {
     };
     match &bytes[host_len..] {
         [] | [b':'] => true,
-        [b':', digits @ ..] => digits.iter().all(u8::is_ascii_digit) && text[host_len + 1..].parse::<u16>().is_ok(),
+        [b':', digits @ ..] => decimal(digits).is_some_and(|port| port <= u64::from(u16::MAX)),
         _ => false,
     }
 }
