@@ -10,7 +10,6 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use weir::limit::sketch::Sketch;
 use weir::limit::top::Top;
-use weir::limit::windows::Windows;
 use weir::limit::{Algorithm, Allowance, AnyState, Calendar, Key, Quota, Rate, State, Unit};
 use weir::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, sub_window, token_bucket};
 use weir::time::Timestamp;
@@ -55,8 +54,13 @@ fn admit(criterion: &mut Criterion) {
     steady::<sub_window::State>(&mut group, "sub_window of 10", &sub_window::Rule::new(RATE, 10).unwrap());
     steady::<sub_window::State>(&mut group, "sub_window of 100", &sub_window::Rule::new(RATE, 100).unwrap());
     steady::<sliding_log::State>(&mut group, "sliding_log of 1000", &sliding_log::Rule::new(RATE).unwrap());
-    steady::<Windows<token_bucket::State, 2>>(&mut group, "two token buckets", &[quota(), quota()]);
-    steady::<AnyState>(&mut group, "token_bucket as any", &Algorithm::TokenBucket(quota()));
+    let bucket = Algorithm::TokenBucket(quota());
+    steady::<AnyState>(&mut group, "token_bucket as any", &bucket);
+    steady::<AnyState>(
+        &mut group,
+        "two token buckets as any",
+        &Algorithm::Several(vec![bucket.clone(), bucket].into()),
+    );
     let rule = concurrency::Rule::new(10).unwrap();
     let mut state = concurrency::State::fresh(&rule);
     group.bench_function("concurrency, and its release", |bencher| {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use weir::limit::{Algorithm, Key, OnFull, Quota, Rate, sliding_log};
 use weir::store::snapshot::{Snapshot, file};
-use weir::store::{Bans, Table};
+use weir::store::{Bans, Batch, Charge, Table};
 use weir::time::Timestamp;
 
 /// As in the program: memory is what is measured.
@@ -31,6 +31,12 @@ const PARTS: u64 = 40;
 const DAY_NS: u64 = 86_400 * 1_000_000_000;
 const NOW: Timestamp = Timestamp::from_ns(1_700_000_000_000_000_000);
 
+/// Charges one unit to a key.
+fn decide(table: &Table, rule: &Algorithm, number: u64) {
+    let mut batch: Batch<'_, ()> = [Charge::new(table, key(number), rule, 1, true, ())].into_iter().collect();
+    assert!(batch.admit(NOW));
+}
+
 fn main() {
     let mut numbers = std::env::args().filter_map(|word| word.parse::<u64>().ok());
     let keys = numbers.next().unwrap_or(KEYS) / PARTS * PARTS;
@@ -38,7 +44,7 @@ fn main() {
     // No unit comes back before a sweep is told that days have passed.
     let rule = Algorithm::TokenBucket(Quota::new(Rate { count: 1, period_ns: DAY_NS }, 1 << 10).unwrap());
     let table = Table::new(&rule, usize::try_from(max_keys).unwrap(), OnFull::Sketch);
-    let decide = |number: u64| assert!(table.admit(key(number), &rule, 1, NOW).is_admitted());
+    let decide = |number: u64| decide(&table, &rule, number);
     let known = |number: u64| decide(number * 7919 % keys);
     report("of nothing", time(0..keys * 10, |number| assert!(key(number) != key(number + 1))));
     let (before, weighed) = (resident_bytes(), Barrier::new(2));
@@ -88,7 +94,7 @@ fn main() {
 fn of_another_algorithm(keys: u64) {
     let rule = Algorithm::SlidingLog(sliding_log::Rule::new(Rate { count: 1 << 10, period_ns: DAY_NS }).unwrap());
     let table = Table::new(&rule, usize::try_from(keys * 2).unwrap(), OnFull::Shared);
-    let decide = |number: u64| assert!(table.admit(key(number), &rule, 1, NOW).is_admitted());
+    let decide = |number: u64| decide(&table, &rule, number);
     (0..keys).for_each(decide);
     while_written("another algorithm", &table, |number| {
         table.peek(key(number * 7919 % keys), &rule, 1, NOW);

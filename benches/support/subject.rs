@@ -67,9 +67,9 @@ impl Subject {
         };
         *clock = clock.saturating_add_ns(1000);
         let mut pass = Pass::default();
-        match self.gate.admit_into(&mut pass, &self.live, Stage::Identified, &facts, || 0, *clock) {
+        match self.gate.admit_into(&mut pass, (&self.live, Stage::Identified), &facts, || 0, *clock) {
             Ok(None) => {
-                pass.charged.keep(true);
+                pass.charged.commit(true);
                 true
             }
             _ => false,

@@ -133,7 +133,7 @@ impl Control {
         // A hand-over that is under way comes to its end first.
         let _ = timeout(LAST_WORDS, self.writes.lock()).await;
         if *self.handed.borrow() != Handed::Not {
-            let lost = shared.gate.end_telling();
+            let lost = shared.gate.unsubscribe_deltas();
             if lost > 0 {
                 tracing::warn!(lost, "charges that the process which took over does not know of");
             }

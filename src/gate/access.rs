@@ -1,19 +1,19 @@
-//! Who may ask at all, and whom no limit concerns, once it is known who asks.
+//! Access lists and required plans, as far as they depend on the identity of a request.
 //!
-//! What address and path say needs no gate: see [`Access::on_arrival`].
+//! Lists of addresses and paths need no gate: see [`Access::on_arrival`].
 
-use super::identify::{Asked, Unidentified};
-use super::{Gate, Live};
+use super::identify::{RequestIdentities, Unidentified};
+use super::state::{Gate, Live};
 use crate::policy::Facts;
 use crate::policy::access::{Access, Ground, Rule};
 use crate::time::Timestamp;
 
-/// A request that is let through by no limit's fault.
+/// Why access control rejects a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Shut<'l> {
-    /// It is denied.
+    /// A list denies the request, or its plan does not allow the path.
     Denied(Ground<'l>),
-    /// It lacks the identity that its plan would come with, or one that matters is wrong.
+    /// The identity that has the plan is missing, or an identity of a list is wrong.
     Unidentified(Unidentified<'l>),
 }
 
@@ -24,10 +24,13 @@ impl<'l> From<Unidentified<'l>> for Shut<'l> {
 }
 
 impl Gate {
-    /// Whether a request is freed from limits by who it is from, or why it is shut out.
+    /// Whether the request's identity frees it from limits.
     ///
-    /// An identity that the request lacks matches no entry, whatever its `on_missing` says: that it is named in a
-    /// list should not keep others out.
+    /// A missing identity matches no entry, whatever its `on_missing` is: a list must not reject requests that it does
+    /// not name.
+    ///
+    /// # Errors
+    /// Why the request is rejected.
     pub fn enter<'l>(
         &self,
         live: &'l Live,
@@ -35,10 +38,10 @@ impl Gate {
         facts: &Facts<'_>,
         now: Timestamp,
     ) -> Result<bool, Shut<'l>> {
-        let mut asked = Asked::new(self, live, facts, now);
+        let mut request = RequestIdentities::new(self, live, facts, now);
         let mut is_allowed = false;
         for index in access.identities() {
-            let found = asked.find(index)?;
+            let found = request.find(index)?;
             match found.and_then(|found| access.by_identity(index, &found.who)) {
                 Some(Rule::Deny) => return Err(Shut::Denied(Ground::Identity(&live.policy.identities[index].name))),
                 Some(Rule::Allow) => is_allowed = true,
@@ -50,7 +53,7 @@ impl Gate {
         if required.is_empty() || facts.is_free_preflight {
             return Ok(is_allowed);
         }
-        let plan = asked.plan()?;
+        let plan = request.plan()?;
         match required.into_iter().find(|one| !one.is_met_by(plan.as_deref())) {
             Some(unmet) => Err(Shut::Denied(Ground::Plan(&unmet.plans))),
             None => Ok(is_allowed),

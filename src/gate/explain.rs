@@ -11,18 +11,19 @@ use http::{HeaderName, HeaderValue, Method};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::candidate::Candidate;
-use super::case::{Case, Cases};
-use super::decide::{Asker, denying, holding};
-use super::delay::is_late;
-use super::wait::UNKNOWN_NS;
-use super::{Cause, Gate, Live, Shut, Unidentified, Why};
+use super::access::Shut;
+use super::admit::{Requester, holding};
+use super::check::{Check, Checks, is_delayed, is_denied, is_limited};
+use super::identify::{Unidentified, Why};
+use super::queue::enqueue::Candidate;
+use super::queue::wait::UNKNOWN_NS;
+use super::refusal::Cause;
+use super::state::{Gate, Live};
 use crate::fields::FieldBuf;
 use crate::limit::{Algorithm, Decision, Retry};
 use crate::policy::Who;
 use crate::policy::path::escaped_query;
 use crate::policy::{Facts, Limit, Mode, Stage, Variant, client_ip, host};
-use crate::store::{self, Outcomes};
 use crate::time::Timestamp;
 
 /// A request that is only asked about.
@@ -222,48 +223,50 @@ impl Gate {
         before: Verdict,
         told: &mut [LimitExplained],
     ) -> Verdict {
-        let mut cases = Cases::new();
-        live.find(stage, facts, &mut cases);
+        let mut checks = Checks::default();
+        live.find(stage, facts, &mut checks);
         let needs_identity = stage == Stage::Identified && live.needs_identity;
-        let asked = needs_identity.then(|| self.identify(live, facts, &cases, now)).transpose();
-        let (whos, plan) = match asked {
-            Ok(asked) => asked.unwrap_or_default(),
+        let identified = needs_identity.then(|| self.identify(live, facts, checks.charges(), now)).transpose();
+        let (identities, plan) = match identified {
+            Ok(identified) => identified.unwrap_or_default(),
             Err(missing) => return Verdict::shut("unidentified", &missing),
         };
-        if let Err(part) = self.key(live, Asker { facts, whos: &whos, plan: plan.as_deref() }, &mut cases, now) {
+        let requester = Requester { facts, identities: &identities, plan: plan.as_deref() };
+        if let Err(part) = self.compute_keys(live, requester, checks.charges_mut(), now) {
             return Verdict::shut("several_values", &live.policy.several(part));
         }
-        for case in &cases {
-            told[case.applied.index].budget = Some(self.budget(live, case, facts, &whos, now));
+        for check in checks.charges() {
+            told[check.check.applied.index].budget = Some(self.budget(live, check, facts, &identities, now));
         }
-        cases.retain(|case| case.applied.limit.allowed.rule(case.variant).is_some());
-        let banned = |case: &Case<'_>| case.state.banned_ns(case.applied.limit, case.key, now);
-        if let Some(ban_ns) = cases.iter().filter_map(banned).max() {
-            let names = cases.iter().filter(|case| banned(case).is_some()).map(|case| case.state.name.to_string());
+        checks.retain(is_limited);
+        let banned = |check: &Check<'_>| check.check.state.banned_ns(check.check.applied.limit, check.key, now);
+        let name = |check: &Check<'_>| check.check.state.name.to_string();
+        if let Some(ban_ns) = checks.charges().iter().filter_map(banned).max() {
+            let names = checks.charges().iter().filter(|check| banned(check).is_some()).map(name);
             return Verdict::rejected("it is banned", names.collect(), known_ms(ban_ns));
         }
-        let outcomes: Outcomes = cases.iter().map(|case| store::peek(&case.charge(), now)).collect();
+        checks.peek(now);
+        let denying = || checks.charges().iter().filter(|check| is_denied(check));
         let mut violated = before.violated.clone();
-        violated.extend(denying(&cases, &outcomes).map(|(_, case, _)| case.state.name.to_string()));
+        violated.extend(denying().map(name));
         if violated.len() == before.violated.len() {
-            let late = cases.iter().zip(&outcomes).filter(|(case, outcome)| is_late(case.applied.limit, outcome));
-            let late: Vec<_> = late.map(|(case, _)| case.state.name.to_string()).collect();
+            let late: Vec<_> = checks.charges().iter().filter(|check| is_delayed(check)).map(name).collect();
             if late.is_empty() {
                 return before;
             }
             let violated = before.violated.into_iter().chain(late).collect();
             return Verdict { decision: "delayed", why: "beyond limits that delay".to_owned(), violated, ..before };
         }
-        let retry = denying(&cases, &outcomes).filter_map(|(_, _, outcome)| outcome.decision.denied).max();
-        let Some(holding) = holding(denying(&cases, &outcomes)) else {
+        let retry = denying().filter_map(|check| check.decision().denied).max();
+        let Some(holding) = holding(checks.charges()) else {
             let why = match retry {
                 Some(Retry::Never) => "it costs more than can ever be there",
                 _ => "beyond a limit that rejects",
             };
             return Verdict::rejected(why, violated, retry.and_then(retry_ms));
         };
-        let size = live.size(facts, facts.head_bytes());
-        let candidate = Candidate { gate: self, caps: live.caps, items: SmallVec::new(), plan: None, size, now };
+        let footprint = live.footprint(facts, facts.head_bytes());
+        let candidate = Candidate { gate: self, caps: live.caps, items: SmallVec::new(), plan: None, footprint, now };
         match candidate.foresee(&holding) {
             Ok(expected_ns) => Verdict {
                 decision: "held",
@@ -286,38 +289,38 @@ impl Gate {
     fn budget(
         &self,
         live: &Live,
-        case: &Case<'_>,
+        case: &Check<'_>,
         facts: &Facts<'_>,
         whos: &[Who<'_>],
         now: Timestamp,
     ) -> BudgetExplained {
-        let limit = case.applied.limit;
+        let limit = case.check.applied.limit;
         let names = limit.key.iter().map(|part| live.policy.part_name(part).into_owned());
-        let key = names.zip(live.policy.shown(&self.secret, &case.applied, facts, whos)).collect();
-        let from = match case.variant {
+        let key = names.zip(live.policy.shown(&self.secret, &case.check.applied, facts, whos)).collect();
+        let from = match case.check.variant {
             Variant::Usual => "limit".to_owned(),
             Variant::Plan(place) => {
                 let plan = limit.allowed.plans.get(usize::from(place));
                 plan.map_or_else(String::new, |(name, _)| format!("plan {name}"))
             }
-            Variant::Override(_) if limit.allowed.is_set(case.variant) => "override set at run time".to_owned(),
+            Variant::Override(_) if limit.allowed.is_set(case.check.variant) => "override set at run time".to_owned(),
             Variant::Override(_) => "override".to_owned(),
         };
-        let rule = limit.allowed.rule(case.variant);
+        let rule = limit.allowed.rule(case.check.variant);
         let decision = rule.map_or(Decision { denied: None, remaining: 0, reset_after_ns: 0 }, |rule| {
-            case.state.table.peek(case.key, rule, case.cost, now)
+            case.check.state.table.peek(case.key, rule, case.cost, now)
         });
         BudgetExplained {
             key,
             rule: rule.map(in_words),
             from,
             cost: case.cost,
-            admits: decision.is_admitted() && !case.queued,
+            admits: decision.is_admitted() && !case.check.is_queued,
             remaining: decision.remaining,
-            debt: rule.map_or(0, |rule| case.state.table.over(case.key, rule, now)),
+            debt: rule.map_or(0, |rule| case.check.state.table.over(case.key, rule, now)),
             reset_after_ms: known_ms(decision.reset_after_ns),
             retry_after_ms: decision.denied.and_then(retry_ms),
-            waiting: case.state.line.backlog(case.key).waiting,
+            waiting: case.check.state.queues.backlog(case.key).waiting,
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Who a request is from and which plan it has, as far as anything needs to know.
+//! The identities and the plan of a request, as far as limits and access lists need them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Gate, Live};
+use super::state::{Gate, Live};
 use crate::policy::jwt::{Claimed, TokenError, Verified, Verifier};
 use crate::policy::{
     Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource, Several, compared,
@@ -19,18 +19,18 @@ use crate::time::Timestamp;
 pub struct Unidentified<'l> {
     /// The identity's name.
     pub identity: &'l str,
-    /// What is wrong.
+    /// The problem.
     pub why: Why,
-    /// Whether a bearer token would have been the way to say it.
+    /// Whether the identity is expected in a bearer token.
     pub wants_bearer: bool,
 }
 
-/// A request of which nobody can say whose budget it takes.
+/// A request whose key cannot be computed.
 #[derive(Clone, Copy, Debug)]
 pub enum Unkeyed<'l> {
-    /// It lacks an identity.
+    /// An identity is missing or wrong.
     Unidentified(Unidentified<'l>),
-    /// It has this part of a key several times.
+    /// The request has several values for this part of a key.
     Several(&'l KeyPart),
 }
 
@@ -46,40 +46,44 @@ impl<'l> From<&'l KeyPart> for Unkeyed<'l> {
     }
 }
 
-/// What is wrong with an identity.
+/// The problem with an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// There is none.
+    /// The request has none.
     Missing,
-    /// There is more than one.
+    /// The request has more than one.
     Several,
-    /// It is a token that does not hold.
+    /// The token is not valid.
     Token(TokenError),
 }
 
-/// One entry for each identity of the policy; those that no limit needs are anonymous.
-pub(super) type Whos<'f> = SmallVec<[Who<'f>; 2]>;
+/// The identities of a request, in the order of the policy. Identities that no limit needs are anonymous.
+pub(super) type IdentityValues<'f> = SmallVec<[Who<'f>; 2]>;
 
-/// Finds the identities that `applied` limits are keyed by.
+/// Finds the identities in the keys of `applied` limits.
+///
+/// # Errors
+/// The first identity that is wrong, or missing and required.
 pub(super) fn identify<'l, 'f>(
-    asked: &mut Asked<'_, 'l, 'f>,
+    request: &mut RequestIdentities<'_, 'l, 'f>,
     applied: &(impl Iterator<Item = Applied<'l>> + Clone),
-) -> Result<Whos<'f>, Unidentified<'l>> {
-    let mut whos = Whos::new();
+) -> Result<IdentityValues<'f>, Unidentified<'l>> {
+    let mut whos = IdentityValues::new();
     let parts = || applied.clone().flat_map(|applied| &applied.limit.key);
-    for index in 0..asked.live.policy.identities.len() {
+    for index in 0..request.live.policy.identities.len() {
         let is_needed = parts().any(|part| *part == KeyPart::Identity(index));
-        whos.push(if is_needed { asked.who(index)? } else { Who::Anonymous });
+        whos.push(if is_needed { request.identity(index)? } else { Who::Anonymous });
     }
     Ok(whos)
 }
 
-/// What one request says of itself, each identity looked up once, when it is asked for.
-pub(super) struct Asked<'a, 'l, 'f> {
+/// The identities of one request. Each is looked up once, when it is first needed.
+pub(super) struct RequestIdentities<'a, 'l, 'f> {
     gate: &'a Gate,
     live: &'l Live,
     facts: &'a Facts<'f>,
     now: Timestamp,
+    /// Identities that were looked up, by index.
     known: SmallVec<[(usize, Option<Found<'f>>); 1]>,
 }
 
@@ -91,24 +95,30 @@ pub(super) struct Found<'f> {
     plan: Option<Arc<str>>,
 }
 
-impl<'a, 'l, 'f> Asked<'a, 'l, 'f> {
+impl<'a, 'l, 'f> RequestIdentities<'a, 'l, 'f> {
     pub(super) fn new(gate: &'a Gate, live: &'l Live, facts: &'a Facts<'f>, now: Timestamp) -> Self {
         Self { gate, live, facts, now, known: SmallVec::new() }
     }
 
-    /// The identity with this index, if the request has it. One that is wrong is refused.
+    /// The identity at `index`, if the request has it.
+    ///
+    /// # Errors
+    /// The identity is wrong.
     pub(super) fn find(&mut self, index: usize) -> Result<Option<&Found<'f>>, Unidentified<'l>> {
         let known = self.known.iter().position(|(known, _)| *known == index);
-        let place = known.unwrap_or(self.known.len());
+        let position = known.unwrap_or(self.known.len());
         if known.is_none() {
-            let found = one(self.gate, self.live, index, self.facts, self.now)?;
+            let found = look_up(self.gate, self.live, index, self.facts, self.now)?;
             self.known.push((index, found));
         }
-        Ok(self.known[place].1.as_ref())
+        Ok(self.known[position].1.as_ref())
     }
 
-    /// Who it is by the identity with this index, or who it counts as without.
-    pub(super) fn who(&mut self, index: usize) -> Result<Who<'f>, Unidentified<'l>> {
+    /// The identity at `index`, or what counts as such in a request without it.
+    ///
+    /// # Errors
+    /// The identity is wrong, or missing and required.
+    fn identity(&mut self, index: usize) -> Result<Who<'f>, Unidentified<'l>> {
         if let Some(found) = self.find(index)? {
             return Ok(found.who.clone());
         }
@@ -120,13 +130,17 @@ impl<'a, 'l, 'f> Asked<'a, 'l, 'f> {
         }
     }
 
-    /// Its plan, if it has one. If that is beside an identity that it lacks, `on_missing` decides.
+    /// The plan of the request, if it has one. If plans are claims of an identity that is missing, its `on_missing`
+    /// decides.
+    ///
+    /// # Errors
+    /// The identity is wrong, or missing and required.
     pub(super) fn plan(&mut self) -> Result<Option<Plan<'f>>, Unidentified<'l>> {
         match &self.live.policy.plans {
             None => Ok(None),
             Some(PlanSource::Header(name)) => Ok(Plan::in_header(self.facts.headers, name)),
             Some(PlanSource::Claim(index)) => {
-                self.who(*index)?;
+                self.identity(*index)?;
                 let found = self.find(*index)?;
                 Ok(found.and_then(|found| found.plan.clone()).map(Plan::Claim))
             }
@@ -140,7 +154,8 @@ fn wrong(identity: &Identity, why: Why) -> Unidentified<'_> {
     Unidentified { identity: &identity.name, why, wants_bearer }
 }
 
-fn one<'l, 'f>(
+/// Looks an identity up in the request.
+fn look_up<'l, 'f>(
     gate: &Gate,
     live: &'l Live,
     index: usize,
@@ -189,7 +204,7 @@ fn of_certificate<'l, 'f>(
     }
 }
 
-/// The claims of a token, verified now or before.
+/// The claims of a token that is verified now, or was before.
 fn claims(
     gate: &Gate,
     live: &Live,
@@ -207,14 +222,14 @@ fn claims(
     Ok(claimed)
 }
 
-/// The token of `Bearer TOKEN` (RFC 6750, section 2.1; the scheme in any case, RFC 9110, section 11.1).
-/// Credentials of another scheme are no token. Services split the two at any white space, so every byte that cannot
-/// stand in the name of a scheme ends it: a token that is spelt oddly is verified, and never absent.
+/// The token of `Bearer TOKEN` (RFC 6750, section 2.1). The scheme is compared without case (RFC 9110, section 11.1).
+/// Credentials of another scheme are no token. Every byte that is not allowed in the name of a scheme ends it, because
+/// services split the two at any white space. So an oddly spelt token is verified, and not taken for absent.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = compared(value).split_at_checked(b"bearer".len())?;
-    let goes_on = rest.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte));
+    let is_longer = rest.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte));
     let token = compared(rest);
-    (scheme.eq_ignore_ascii_case(b"bearer") && !goes_on && !token.is_empty()).then_some(token)
+    (scheme.eq_ignore_ascii_case(b"bearer") && !is_longer && !token.is_empty()).then_some(token)
 }
 
 #[cfg(test)]
@@ -230,7 +245,7 @@ mod tests {
             (b"Bearer\xA0a.b.c", Some(b"a.b.c")),
             (b"\xA0Bearer a.b.c\x85", Some(b"a.b.c")),
             (b"Bearer\xC2\xA0a.b.c", Some(b"a.b.c")),
-            // Verified, and so refused: a service may take it for a token.
+            // Verified, and so refused: a service may accept it as a token.
             (b"Bearer:a.b.c", Some(b":a.b.c")),
             (b"Bearer,a", Some(b",a")),
             (b"Bearer", None),

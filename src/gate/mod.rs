@@ -1,49 +1,54 @@
-//! One request, one verdict: matches its limits, identifies it, decides, and lets it wait.
+//! One request, one verdict: finds its limits, identifies it, charges all limits or none, and lets it wait.
 //!
-//! The decision itself is synchronous; only [`Waiting::wait`] is not. Not here: what a verdict looks like
-//! to a client (respond), and the request's way through the proxy.
+//! A decision is synchronous; only [`Waiting::wait`] and [`Delayed::wait`] are not. Not here: the answer to the client
+//! (respond), and the request's path through the proxy.
+
+mod admit;
+mod check;
+mod identify;
+
+mod queue;
+
+mod pass;
+mod refusal;
+mod settle;
+
+mod bans;
+
+mod budget;
+mod standing;
 
 mod access;
-mod ban;
-mod budget;
-mod candidate;
-mod case;
-mod charge;
-mod decide;
-mod delay;
-mod explain;
-mod hold;
-mod identify;
-mod journal;
-mod keep;
-mod line;
-mod live;
-mod named;
-mod outcome;
 mod preflight;
-mod refused;
-mod room;
-mod settle;
+
+mod explain;
+
+mod lookup;
 mod spend;
-mod standing;
-mod verdict;
-mod wait;
+mod top_keys;
+
+mod handover;
+
+mod delta;
+mod state;
 
 pub use access::Shut;
+pub use admit::Step;
 pub use budget::{Budget, BudgetItem, Budgets};
-pub use decide::Step;
-pub use delay::Delayed;
+pub use delta::Delta;
 pub use explain::{BudgetExplained, Explanation, LimitExplained, Question, QuestionError};
 pub use identify::{Unidentified, Unkeyed, Why};
-pub use journal::Told;
-pub use live::{Gate, HoldCaps, LimitState, Live};
-pub use named::KeyError;
-pub use refused::{HALF_LIFE_NS, TOP_KEYS, TopKey, TopKeys};
+pub use lookup::KeyError;
+pub use pass::{Charged, Pass};
+pub use queue::capacity::HoldCaps;
+pub use queue::delay::Delayed;
+pub use queue::wait::Waiting;
+pub use refusal::{Cause, Refusal};
 pub use settle::Bill;
 pub use spend::{Balance, Spend, SpendError, UNITS_MAX};
 pub use standing::Standing;
-pub use verdict::{Cause, Charged, Pass, Refusal};
-pub use wait::Waiting;
+pub use state::{Gate, LimitState, Live};
+pub use top_keys::{HALF_LIFE_NS, TOP_KEYS, TopKey, TopKeys};
 
 #[cfg(test)]
 mod tests;

@@ -1,30 +1,30 @@
 //! CORS preflights, which are free up to a rate for each client address.
 //!
-//! A browser sends them without credentials and without being asked, so limits do not charge them. Anybody can send
-//! them, so beyond the rate they are ordinary requests. The state outlives policies, as that of limits does.
+//! A browser sends preflights on its own and without credentials, so limits do not charge them. Any client can send
+//! them, so beyond the rate they are ordinary requests. The state outlives policies, as the state of limits does.
 
-use super::Gate;
+use super::state::Gate;
 use crate::limit::OnFull;
 use crate::policy::{Facts, Policy};
-use crate::store::Table;
+use crate::store::{Batch, Charge, Table};
 use crate::time::Timestamp;
 
-/// Addresses that are counted exactly; beyond, they share a sketch of fixed size, which may charge too early.
+/// Addresses that are counted exactly. More addresses share a sketch of fixed size, which may charge too early.
 const ADDRESSES_MAX: usize = 65_536;
 
 impl Gate {
-    /// Whether the request is a preflight that no limit of the identified stage charges. Counts it if it is a preflight.
+    /// Whether the request is a free preflight: no limit of the identified stage charges it. Counts preflights.
     #[inline]
     pub fn frees_preflight(&self, policy: &Policy, facts: &Facts<'_>, now: Timestamp) -> bool {
         facts.is_cors_preflight() && self.charge_preflight(policy, facts, 1, now)
     }
 
-    /// What [`Gate::frees_preflight`] would say; nothing is counted.
+    /// Whether [`Gate::frees_preflight`] would return `true`. Counts nothing.
     pub(super) fn would_free_preflight(&self, policy: &Policy, facts: &Facts<'_>, now: Timestamp) -> bool {
         facts.is_cors_preflight() && self.charge_preflight(policy, facts, 0, now)
     }
 
-    /// A `cost` of 0 peeks.
+    /// Whether the request is free. A `cost` of 0 peeks.
     #[cold]
     fn charge_preflight(&self, policy: &Policy, facts: &Facts<'_>, cost: u64, now: Timestamp) -> bool {
         let Some(rule) = &policy.free_preflights else { return false };
@@ -33,7 +33,8 @@ impl Gate {
         if cost == 0 {
             return table.peek(key, rule, 1, now).is_admitted();
         }
-        let is_free = table.admit(key, rule, cost, now).is_admitted();
+        let mut batch: Batch<'_, ()> = [Charge::new(table, key, rule, cost, true, ())].into_iter().collect();
+        let is_free = batch.admit(now);
         self.metrics.preflights[usize::from(is_free)].inc();
         is_free
     }

@@ -1,7 +1,7 @@
-//! What is charged, corrected or released after a request was sent on.
+//! Charges that are corrected or released after a request was forwarded.
 //!
-//! Most charges stay as they were made, and are not seen here. A [`Bill`] has the others: those of requests in flight,
-//! which are released at their end, and those whose true cost the answer tells.
+//! Most charges stay as they were made, and never come here. A [`Bill`] has the others: charges of requests in flight,
+//! which are released at their end, and charges whose real cost is known from the answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,17 +10,19 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::{LimitState, Standing};
+use super::check::Checked;
+use super::standing::Standing;
+use super::state::LimitState;
 use crate::fields::{Fields, decimal};
 use crate::limit::{Algorithm, Key};
-use crate::policy::{After, Limit, Mode, Settle, SettleBy};
+use crate::policy::{After, Mode, Settle, SettleBy};
 use crate::store::{Charge, Receipt};
 use crate::time::{self, Timestamp};
 
-/// What is needed to settle one charge.
+/// The terms on which one charge is settled.
 #[derive(Debug)]
 pub(super) struct Terms {
-    /// Whether clients are told of the limit.
+    /// Whether clients see their standing with the limit.
     is_shown: bool,
     after: Option<Arc<After>>,
     rule: Algorithm,
@@ -29,7 +31,7 @@ pub(super) struct Terms {
     meter: Option<Meter>,
 }
 
-/// Charges a long request as it runs, from a task of its own.
+/// A task that charges a long request while it runs.
 #[derive(Debug)]
 struct Meter {
     charged: Arc<AtomicU64>,
@@ -43,29 +45,24 @@ impl Drop for Meter {
 }
 
 impl Terms {
-    /// The terms of a charge of `cost` units under `rule`, made at `began`; `None` if it stays as it is.
-    #[inline]
-    pub(super) fn of(
-        state: &Arc<LimitState>,
-        key: Key,
-        limit: &Limit,
-        rule: &Algorithm,
-        cost: u64,
-        began: Timestamp,
-    ) -> Option<Box<Self>> {
+    /// The terms of `charge`, which was made at `began`. `None` if the charge stays as it is.
+    pub(super) fn of<'l, C: Checked<'l>>(charge: &Charge<'_, C>, began: Timestamp) -> Option<Box<Self>> {
+        let (state, limit) = (charge.check.state(), charge.check.limit());
+        let Charge { key, rule, cost, .. } = *charge;
         if limit.after.is_none() && !rule.is_released() {
             return None;
         }
         let after = limit.after.clone();
         let meter = after.as_ref().and_then(|after| after.settle.as_ref()).and_then(|settle| {
             let every = Duration::from_nanos(settle.every_ns?);
-            Some(Meter::start(Arc::clone(state), key, rule.clone(), settle.max_debt, every, cost))
+            let account = Account { state: Arc::clone(state), key, rule: rule.clone(), max_debt: settle.max_debt };
+            Some(Meter::start(account, every, cost))
         });
         let is_shown = limit.mode == Mode::Enforce;
         Some(Box::new(Self { is_shown, after, rule: rule.clone(), cost, began, meter }))
     }
 
-    /// Units that were charged in all.
+    /// Units charged so far.
     fn charged(&self) -> u64 {
         self.cost.saturating_add(self.metered())
     }
@@ -78,27 +75,29 @@ impl Terms {
         self.after.as_ref()?.settle.as_ref()
     }
 
-    /// Takes back what was charged while the request ran, and charges no more.
+    /// Gives back the units that were charged while the request ran, and stops the task.
     pub(super) fn undo(&mut self, state: &LimitState, key: Key) {
         let metered = self.metered();
         self.meter = None;
-        correct(state, key, &self.rule, 0, metered, 0);
+        Account { state, key, rule: &self.rule, max_debt: 0 }.correct(0, metered);
     }
 }
 
 impl Meter {
-    fn start(state: Arc<LimitState>, key: Key, rule: Algorithm, max_debt: u64, every: Duration, cost: u64) -> Self {
+    /// Charges a millisecond as a unit, in intervals of `every`. The first `cost` units are charged already.
+    fn start(account: Account<Arc<LimitState>, Algorithm>, every: Duration, cost: u64) -> Self {
         let charged = Arc::<AtomicU64>::default();
         let seen = Arc::clone(&charged);
         let began = time::instant_now();
         let task = tokio::spawn(async move {
+            let Account { state, key, rule, max_debt } = account;
             let mut ticks = interval_at(began + every, every);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
                 let due = elapsed_ms(began, time::instant_now()).saturating_sub(cost);
                 let before = seen.swap(due, Ordering::Relaxed);
-                correct(&state, key, &rule, due, before, max_debt);
+                Account { state: &*state, key, rule: &rule, max_debt }.correct(due, before);
             }
         });
         Self { charged, task }
@@ -109,37 +108,49 @@ fn elapsed_ms(from: Instant, to: Instant) -> u64 {
     u64::try_from(to.saturating_duration_since(from).as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Makes `charged` units `owed` units.
-fn correct(state: &LimitState, key: Key, rule: &Algorithm, owed: u64, charged: u64, max_debt: u64) {
-    let difference = i128::from(owed) - i128::from(charged);
-    let extra = i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX });
-    if extra != 0 {
-        state.table.settle(key, rule, extra, max_debt, state.clock.now());
-        state.tell(key, rule, extra);
-    }
-    if extra < 0 {
-        state.line.wake_front(key);
+/// The budget that a settlement changes.
+struct Account<S, R> {
+    state: S,
+    key: Key,
+    rule: R,
+    /// Units that may be charged beyond the limit.
+    max_debt: u64,
+}
+
+impl Account<&LimitState, &Algorithm> {
+    /// Corrects a charge of `charged` units to `owed` units.
+    fn correct(&self, owed: u64, charged: u64) {
+        let Self { state, key, rule, max_debt } = *self;
+        let difference = i128::from(owed) - i128::from(charged);
+        let extra = i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX });
+        if extra != 0 {
+            state.table.settle(key, rule, extra, max_debt, state.clock.now());
+            state.report(key, rule, extra);
+        }
+        if extra < 0 {
+            state.queues.wake_front(key);
+        }
     }
 }
 
-/// What a request still owes, or is owed. Settled when it is dropped, which is when the response ends.
+/// The charges of a request that are not settled yet. They are settled on drop, which is when the response ends.
 #[derive(Debug)]
 pub struct Bill {
-    items: Vec<Item>,
+    items: Vec<BillItem>,
     response_bytes: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct Item {
+pub(super) struct BillItem {
     state: Arc<LimitState>,
     key: Key,
     receipt: Receipt,
     terms: Terms,
-    /// Whether nothing is left to do.
+    /// Whether the charge was given back.
     is_settled: bool,
 }
 
-impl Item {
+impl BillItem {
     pub(super) fn new(state: Arc<LimitState>, key: Key, receipt: Receipt, terms: Terms) -> Self {
         Self { state, key, receipt, terms, is_settled: false }
     }
@@ -149,14 +160,16 @@ impl Item {
         self.is_settled = true;
         self.state.table.refund(self.key, &self.receipt, self.state.clock.now());
         self.terms.undo(&self.state, self.key);
-        self.state.line.wake_front(self.key);
+        self.state.queues.wake_front(self.key);
     }
 
     fn correct(&self, owed: u64, settle: &Settle) {
-        correct(&self.state, self.key, &self.terms.rule, owed, self.terms.charged(), settle.max_debt);
+        let Self { state, key, terms, .. } = self;
+        let account = Account { state: &**state, key: *key, rule: &terms.rule, max_debt: settle.max_debt };
+        account.correct(owed, terms.charged());
     }
 
-    /// Settles what the head of the answer tells, and returns whether that changed the balance.
+    /// Settles the charge by the head of the answer, if it can. Returns whether that changed the balance.
     fn answered(&mut self, status: u16, fields: Fields<'_>) -> bool {
         let Some(after) = self.terms.after.clone() else { return false };
         if after.counts.as_ref().is_some_and(|counts| !counts.contains(status)) {
@@ -175,18 +188,18 @@ impl Item {
         owed.is_some()
     }
 
-    /// Where the client stands with the limit now; `None` if clients are not told of it.
+    /// The client's standing with the limit now; `None` if clients do not see it.
     fn standing(&self) -> Option<Standing<'_>> {
         let Self { ref state, key, ref terms, .. } = *self;
         if !terms.is_shown {
             return None;
         }
         let (now, rule) = (state.clock.now(), &terms.rule);
-        let charge = Charge { table: &state.table, key, rule, cost: terms.cost, enforced: true };
+        let charge = Charge::new(&state.table, key, rule, terms.cost, true, ());
         Some(Standing::new(&state.name, &charge, &state.table.peek(key, rule, 0, now), now))
     }
 
-    /// The response has ended.
+    /// Settles the charge at the end of the response.
     fn end(&mut self, response_bytes: u64) {
         if self.is_settled {
             return;
@@ -207,13 +220,13 @@ impl Item {
 }
 
 impl Bill {
-    /// The bill of these charges; `None` if all of them stay as they are.
-    pub(super) fn of(items: Vec<Item>) -> Option<Self> {
+    /// The bill of `items`; `None` if there are none.
+    pub(super) fn of(items: Vec<BillItem>) -> Option<Self> {
         (!items.is_empty()).then_some(Self { items, response_bytes: 0 })
     }
 
-    /// The head of the answer has come: settles what it tells. `standing` is that of the request; returns where the
-    /// client stands after the settlement.
+    /// Settles charges by the head of the answer. `standing` is the client's standing before; returns it as it is
+    /// after the settlement.
     pub fn answered<'s>(
         &'s mut self,
         status: u16,
@@ -225,14 +238,14 @@ impl Bill {
             if !item.answered(status, fields) {
                 continue;
             }
-            let settled: &'s Item = item;
+            let settled: &'s BillItem = item;
             let before = standing.filter(|standing| !standing.is_of(&settled.state));
             standing = Standing::tightest(before, settled.standing()).or(standing);
         }
         standing
     }
 
-    /// So many bytes of the answer's body have been sent in all.
+    /// Notes the number of bytes of the answer's body that have been sent so far.
     pub fn sent(&mut self, response_bytes: u64) {
         self.response_bytes = response_bytes;
     }
@@ -246,7 +259,7 @@ impl Drop for Bill {
     }
 }
 
-/// A whole number in digits, perhaps with a fraction that is dropped. More digits than fit are the largest number.
+/// A whole number in digits. A fraction is dropped. A number that is too large becomes the largest one.
 fn number(text: &[u8]) -> Option<u64> {
     let whole = text.split(|&byte| byte == b'.').next()?;
     decimal(whole)

@@ -1,48 +1,48 @@
-//! Charges that a service makes itself, for work that no request of the client's shows.
+//! Charges that a service makes itself, for work that belongs to no request.
 //!
-//! A charge is made whether there is room or not, down to the limit's largest debt; nobody is refused by it. Several
-//! are not one: each stands for itself.
+//! A charge is made whether it fits or not, down to the limit's largest debt. It is never refused for lack of units.
+//! Several charges are independent of each other.
 
-use super::named::{KeyError, texts};
-use super::{Gate, Live};
+use super::lookup::{KeyError, texts};
+use super::state::{Gate, Live};
 use crate::limit::Decision;
 use crate::time::Timestamp;
 
 /// Units of one charge at most: the largest whole number that every reader of JSON understands (RFC 8259, section 6).
 pub const UNITS_MAX: u64 = (1 << 53) - 1;
 
-/// What is to be charged to whom.
+/// A charge without a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Spend<'a> {
     /// The limit's name.
     pub limit: &'a str,
-    /// The parts of the limit's key by their names, as the configuration writes them, in any order.
+    /// The parts of the limit's key with their names, as the configuration writes them, in any order.
     pub key: &'a [(String, String)],
-    /// The plan by whose numbers the limit goes, if the client has one.
+    /// The client's plan, if it has one.
     pub plan: Option<&'a str>,
-    /// How much: from 1 to [`UNITS_MAX`].
+    /// From 1 to [`UNITS_MAX`].
     pub units: u64,
 }
 
-/// What a key has after a charge.
+/// The balance of a key after a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Balance {
-    /// Whole units left; `None` if the key has no limit, so that nothing was charged.
+    /// Whole units that remain; `None` if the key has no limit, so that nothing was charged.
     pub remaining: Option<u64>,
-    /// Units charged beyond the limit and not yet paid; nothing remains while there are any.
+    /// Units charged beyond the limit and not yet paid. While there is a debt, nothing remains.
     pub debt: u64,
-    /// Nanoseconds until the key has everything again; `None` if nobody knows.
+    /// Nanoseconds until the key has all units again; `None` if that is unknown.
     pub reset_after_ns: Option<u64>,
 }
 
-/// Why nothing is charged.
+/// Why a charge is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpendError {
-    /// Nobody has such a key.
+    /// No request can have the key.
     Key(KeyError),
     /// The units are out of range.
     Units,
-    /// The limit counts requests in flight: what is charged to it would never come back.
+    /// The limit counts requests in flight, so the units would never come back.
     InFlight,
 }
 
@@ -65,10 +65,10 @@ impl From<KeyError> for SpendError {
 }
 
 impl Gate {
-    /// Charges a key without a request. A limit in shadow mode is charged like any other, and one that is off too.
+    /// Charges a key without a request. A limit that is off or in shadow mode is charged too.
     ///
     /// # Errors
-    /// What is wrong with `spend`; nothing is charged then.
+    /// The problem with `spend`. Nothing is charged then.
     pub fn spend(&self, live: &Live, spend: Spend<'_>, now: Timestamp) -> Result<Balance, SpendError> {
         let policy = &live.policy;
         let applied = policy.named(spend.limit).ok_or(KeyError::UnknownLimit)?;
@@ -89,7 +89,7 @@ impl Gate {
         let settle = limit.after.as_ref().and_then(|after| after.settle.as_ref());
         let max_debt = settle.map_or(0, |settle| settle.max_debt);
         state.table.settle(key, rule, extra, max_debt, now);
-        state.tell(key, rule, extra);
+        state.report(key, rule, extra);
         let Decision { remaining, reset_after_ns, .. } = state.table.peek(key, rule, 0, now);
         let debt = state.table.over(key, rule, now);
         let reset_after_ns = Some(reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);

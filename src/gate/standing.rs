@@ -1,43 +1,43 @@
-//! Where a client stands with one limit.
+//! A client's standing with one limit: what remains, and how long the next request would wait.
 
-use super::LimitState;
-use super::budget::{is_tighter, told};
+use super::state::LimitState;
+use crate::limit::tightness::Tightness;
 use crate::limit::{Algorithm, Decision, Retry};
 use crate::store::Charge;
 use crate::time::Timestamp;
 
-/// Where a client stands with one limit; of several rates, with the tightest.
+/// A client's standing with one limit; if the limit has several rates, with the tightest rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing<'l> {
     /// The limit's name.
     pub limit: &'l str,
     /// Units that the rate allows at once.
     pub burst: u64,
-    /// Whole units left.
+    /// Whole units that remain.
     pub remaining: u64,
-    /// Nanoseconds from `at` until the client has all of them, or [`Decision::UNKNOWN_NS`].
+    /// Nanoseconds from `at` until the client has all units, or [`Decision::UNKNOWN_NS`].
     pub reset_after_ns: u64,
-    /// When this was true.
+    /// The instant of the decision.
     pub at: Timestamp,
-    /// How long another request like this one would have to wait; `None` if it would pass, or the wait is unknown.
+    /// The wait of another request of the same cost; `None` if it would pass, or the wait is unknown.
     pub wait: Option<Retry>,
     /// Units that the request took.
     cost: u64,
-    /// Nanoseconds that these take to come back.
+    /// Nanoseconds until these units are back.
     cost_ns: u64,
 }
 
 impl<'l> Standing<'l> {
-    /// What `decision` about `charge` means, made at `at`.
+    /// The standing after `decision` about `charge`, which was made at `at`.
     #[inline]
-    pub(super) fn new(limit: &'l str, charge: &Charge<'_>, decision: &Decision, at: Timestamp) -> Self {
-        let &Charge { rule, cost, .. } = charge;
+    pub(super) fn new<C>(limit: &'l str, charge: &Charge<'_, C>, decision: &Decision, at: Timestamp) -> Self {
+        let (rule, cost) = (charge.rule, charge.cost);
         let &Decision { denied, remaining, reset_after_ns } = decision;
-        let taken = if decision.is_admitted() { cost } else { 0 };
-        let cost_ns = taken.saturating_mul(rule.interval_ns());
+        let charged = if decision.is_admitted() { cost } else { 0 };
+        let cost_ns = charged.saturating_mul(rule.interval_ns());
         let burst = rule.capacity();
         let mut standing =
-            Self { limit, burst, remaining, reset_after_ns, at, wait: told(denied), cost: taken, cost_ns };
+            Self { limit, burst, remaining, reset_after_ns, at, wait: told(denied), cost: charged, cost_ns };
         if matches!(rule, Algorithm::Several(_)) || (denied.is_none() && remaining < cost.max(1)) {
             standing.look(charge);
         }
@@ -47,26 +47,25 @@ impl<'l> Standing<'l> {
     /// Finds the tightest rate, and the wait of the next request.
     #[cold]
     #[inline(never)]
-    fn look(&mut self, charge: &Charge<'_>) {
-        let lefts = charge.table.left(charge.key, charge.rule, charge.cost, self.at);
-        let mut is_first = true;
-        for (rate, left) in charge.rule.rates().iter().zip(lefts) {
-            let (wait, burst) = (told(left.denied), rate.capacity());
-            if is_first || is_tighter((wait, left.remaining, burst), (self.wait, self.remaining, self.burst)) {
-                (self.wait, self.burst, self.remaining) = (wait, burst, left.remaining);
-                self.reset_after_ns = left.reset_after_ns;
+    fn look<C>(&mut self, charge: &Charge<'_, C>) {
+        let by_rate = charge.table().remaining(charge.key, charge.rule, charge.cost, self.at);
+        for (index, (rate, found)) in charge.rule.rates().iter().zip(by_rate).enumerate() {
+            let (denied, capacity) = (told(found.denied), rate.capacity());
+            let tightness = Tightness { denied, remaining: found.units, capacity };
+            if index == 0 || tightness.is_tighter(self.tightness()) {
+                (self.wait, self.burst, self.remaining) = (denied, capacity, found.units);
+                self.reset_after_ns = found.reset_after_ns;
                 self.cost_ns = self.cost.saturating_mul(rate.interval_ns());
             }
-            is_first = false;
         }
     }
 
-    /// Whether it is with this limit.
+    /// Whether the standing is with the limit of `state`.
     pub(super) fn is_of(&self, state: &LimitState) -> bool {
         *self.limit == *state.name
     }
 
-    /// The standing once the request's units have been given back.
+    /// The standing after the request's units have been given back.
     pub fn refunded(self) -> Self {
         Self {
             remaining: self.remaining.saturating_add(self.cost).min(self.burst),
@@ -78,22 +77,30 @@ impl<'l> Standing<'l> {
         }
     }
 
-    /// Whether it has the longer wait of two, or else the smaller part left.
+    /// Whether the limit is tighter than that of `other`; see [`Tightness`].
     pub(super) fn is_tighter(&self, other: &Self) -> bool {
-        let tightness = |standing: &Self| (standing.wait, standing.remaining, standing.burst);
-        is_tighter(tightness(self), tightness(other))
+        self.tightness().is_tighter(other.tightness())
     }
 
-    /// The tighter of two.
+    fn tightness(&self) -> Tightness {
+        Tightness { denied: self.wait, remaining: self.remaining, capacity: self.burst }
+    }
+
+    /// The tighter of two; `self` if they are equal.
     pub fn tighter(self, other: Self) -> Self {
         if other.is_tighter(&self) { other } else { self }
     }
 
-    /// The tighter of those that exist.
+    /// The tighter of two standings that may be missing.
     pub fn tightest(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (one, other) {
             (Some(one), Some(other)) => Some(one.tighter(other)),
             (one, other) => one.or(other),
         }
     }
+}
+
+/// The wait that a client is told. A wait that ends when another request does has no known length.
+pub(super) fn told(denied: Option<Retry>) -> Option<Retry> {
+    denied.filter(|retry| *retry != Retry::ON_RELEASE)
 }

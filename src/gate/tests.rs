@@ -2,19 +2,19 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
 
-mod ban;
+mod bans;
 mod delay;
+mod delta;
 mod explain;
+mod handover;
 mod hold;
-mod journal;
-mod keep;
-mod named;
+mod lookup;
 mod rate;
-mod refused;
 mod settle;
 mod spend;
 mod stages;
 mod stress;
+mod top_keys;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -130,13 +130,11 @@ fn ask(gate: &'static Gate, live: &'static Live, headers: &FieldBuf) -> Step<'st
 
 /// Nobody waits, nothing is counted as waiting, and no queue is left over.
 fn assert_at_rest(gate: &Gate, live: &Live) {
-    use std::sync::atomic::Ordering::Acquire;
-    assert_eq!((gate.waiting(), gate.waiting_bytes.load(Acquire)), (0, 0), "counts of who waits");
-    assert!(gate.waiting_clients.is_empty(), "clients of those who wait");
+    assert!(gate.capacity.is_empty(), "capacity for waiting requests: {:?}", gate.capacity);
     let known = gate.states.lock().unwrap();
     for state in known.values().chain(&live.states) {
         assert_eq!(state.metrics.held_now.get(), 0, "gauge of {}", state.name);
-        assert!(state.line.is_empty() && state.delays.is_empty(), "queues of {}", state.name);
+        assert!(state.queues.is_empty() && state.delays.is_empty(), "queues of {}", state.name);
     }
 }
 
@@ -275,7 +273,7 @@ impl Script {
                 tokio::time::sleep(Duration::from_nanos(after_ns)).await;
                 drop(pass);
             }
-            (Some(mut pass), None) => pass.charged.keep(true),
+            (Some(mut pass), None) => pass.charged.commit(true),
             (None, _) => {}
         };
         let task = match step {

@@ -7,7 +7,7 @@ mod order;
 mod packed;
 
 use super::state;
-use super::{Allowance, Decision, Lefts, Quota, Retry, windows};
+use super::{Allowance, Decision, Quota, RemainingByRate, Retry, windows};
 use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, sub_window, token_bucket};
 use crate::time::Timestamp;
 
@@ -250,8 +250,8 @@ impl state::State for AnyState {
         matched!(self, rule, |state, rule| state.peek(rule, cost, now), else Self::fresh(rule).peek(rule, cost, now))
     }
 
-    fn left(&self, rule: &Algorithm, cost: u64, now: Timestamp) -> Lefts {
-        matched!(self, rule, |state, rule| state.left(rule, cost, now), else Self::fresh(rule).left(rule, cost, now))
+    fn remaining(&self, rule: &Algorithm, cost: u64, now: Timestamp) -> RemainingByRate {
+        matched!(self, rule, |state, rule| state.remaining(rule, cost, now), else Self::fresh(rule).remaining(rule, cost, now))
     }
 
     fn wait(&self, rule: &Algorithm, ahead: u64, cost: u64, now: Timestamp) -> Retry {
@@ -318,7 +318,7 @@ impl state::State for AnyState {
     }
 }
 
-/// As [`windows::Windows`], of any number and kind. Rules are told apart by their places.
+/// See [`windows`]. Rules are identified by their positions.
 impl state::State for Several {
     type Rule = Box<[Algorithm]>;
     type Receipt = Box<[AnyReceipt]>;
@@ -350,14 +350,14 @@ impl state::State for Several {
         adopted.peek(rules, cost, now)
     }
 
-    fn left(&self, rules: &Self::Rule, cost: u64, now: Timestamp) -> Lefts {
+    fn remaining(&self, rules: &Self::Rule, cost: u64, now: Timestamp) -> RemainingByRate {
         if self.states.len() == rules.len() {
             let each = self.states.iter().zip(rules);
-            return each.flat_map(|(state, rule)| state.left(rule, cost, now)).collect();
+            return each.flat_map(|(state, rule)| state.remaining(rule, cost, now)).collect();
         }
         let mut adopted = self.clone();
         adopted.adopt(rules, now);
-        adopted.left(rules, cost, now)
+        adopted.remaining(rules, cost, now)
     }
 
     fn wait(&self, rules: &Self::Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {

@@ -8,9 +8,9 @@ mod calendar;
 mod divisor;
 mod full;
 mod key;
-mod left;
 mod packed;
 mod quota;
+mod remaining;
 pub mod state;
 
 pub mod token_bucket;
@@ -22,6 +22,7 @@ pub mod sliding_log;
 pub mod sliding_window;
 pub mod sub_window;
 
+pub mod tightness;
 pub mod windows;
 
 pub mod ban;
@@ -33,9 +34,9 @@ pub use algorithm::{Algorithm, AnyReceipt, AnyState, Several};
 pub use calendar::{Calendar, CalendarError, Unit};
 pub use full::OnFull;
 pub use key::Key;
-pub use left::{Left, Lefts, Pace};
 pub use packed::{Moved, Packed, Unpacker};
 pub use quota::{Allowance, Quota, QuotaError, Rate};
+pub use remaining::{Pace, Remaining, RemainingByRate};
 pub use state::State;
 
 use crate::time::Timestamp;

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 
 use smallvec::SmallVec;
 
-use super::{Decision, Left, Lefts, Retry};
+use super::{Decision, Remaining, RemainingByRate, Retry};
 use crate::time::Timestamp;
 
 /// What is kept for one key under one algorithm.
@@ -33,8 +33,8 @@ pub trait State: Clone + Debug {
     fn peek(&self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Decision;
 
     /// What is left for a request of `cost` units, for each rate.
-    fn left(&self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Lefts {
-        SmallVec::from_iter([Left::of(self, rule, cost, now)])
+    fn remaining(&self, rule: &Self::Rule, cost: u64, now: Timestamp) -> RemainingByRate {
+        SmallVec::from_iter([Remaining::of(self, rule, cost, now)])
     }
 
     /// When a request of `cost` units could pass behind others that will take `ahead` units, each admitted as

@@ -276,9 +276,9 @@ async fn receive(
 ) -> Result<Exchange, ExchangeError> {
     let mut deadline = Deadline::default();
     loop {
-        passed.identified.charged.keep(true);
+        passed.identified.charged.commit(true);
         let arrived = poll_fn(|cx| exchange.poll_head(cx, body, &mut deadline)).await;
-        passed.identified.charged.keep(exchange.is_touched());
+        passed.identified.charged.commit(exchange.is_touched());
         match arrived? {
             // To whoever sent a CONNECT, any 2xx means that there is a tunnel.
             Arrived::Head if upgrade.is_some() && exchange.has_succeeded() => return Err(ExchangeError::Ignored),

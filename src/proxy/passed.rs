@@ -17,7 +17,7 @@ pub(super) struct Passed<'l> {
 impl<'l> Passed<'l> {
     /// Makes room for the identified stage. The request has arrived, so its charges stay whatever becomes of it.
     pub(super) fn arrived(&mut self, profiles: Profiles) {
-        self.identified.charged.keep(true);
+        self.identified.charged.commit(true);
         self.arrival_budgets = if profiles.ietf { self.identified.budgets() } else { Vec::new() };
         self.arrival = std::mem::take(&mut self.identified).standing;
     }
@@ -29,7 +29,7 @@ impl<'l> Passed<'l> {
 
     /// The tightest limit of both stages, as it is after a refund if there will be one.
     pub(super) fn standing(&self) -> Option<Standing<'l>> {
-        let is_kept = self.identified.charged.is_kept();
+        let is_kept = self.identified.charged.is_committed();
         let identified = self.identified.standing.map(|standing| if is_kept { standing } else { standing.refunded() });
         Standing::tightest(self.arrival, identified)
     }

@@ -215,7 +215,7 @@ impl<'v> Life<'v> {
         let (facts, is_grpc, wire) = (*facts, *is_grpc, wire.as_deref_mut());
         let gate = &self.worker.shared.gate;
         let live = &self.view.current.live;
-        let passed = match gate.admit_into(&mut so_far.identified, live, stage, facts, || facts.head_bytes(), now) {
+        let passed = match gate.admit_into(&mut so_far.identified, (live, stage), facts, || facts.head_bytes(), now) {
             Ok(None) => return Ok(()),
             Ok(Some(Step::Pass(passed))) => Ok(*passed),
             Ok(Some(Step::Refuse(refusal))) => Err(*refusal),

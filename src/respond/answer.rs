@@ -211,7 +211,7 @@ impl<'a> Answer<'a> {
 
     /// The limits that refuse the request, by the names of their rates in `RateLimit-Policy`.
     fn violated_policies(&self) -> Vec<Cow<'a, str>> {
-        let items = self.budgets.iter().flat_map(Budget::items).filter(|item| item.left.denied.is_some());
+        let items = self.budgets.iter().flat_map(Budget::items).filter(|item| item.remaining.denied.is_some());
         let items: Vec<_> = items.collect();
         let policies = self.violated.iter().flat_map(|name| {
             let rates: Vec<_> = items.iter().filter(|item| item.limit == *name).map(BudgetItem::policy).collect();

@@ -114,7 +114,7 @@ fn first_reset_s(item: &BudgetItem<'_>, verdict: Verdict) -> Option<u64> {
 }
 
 fn reset_s(item: &BudgetItem<'_>) -> Option<u64> {
-    match item.left.more? {
+    match item.remaining.more? {
         Retry::ON_RELEASE | Retry::Never => None,
         Retry::AfterNs(ns) => Some(ns.div_ceil(NS_PER_S)),
     }
@@ -130,7 +130,7 @@ fn write_policy(policy: &mut String, item: &BudgetItem<'_>) {
 
 fn write_limit(limit: &mut String, item: &BudgetItem<'_>, reset_s: Option<u64>) {
     write_name(limit, item);
-    let _ = write!(limit, ";r={}", integer(item.left.remaining));
+    let _ = write!(limit, ";r={}", integer(item.remaining.units));
     if let Some(reset_s) = reset_s {
         let _ = write!(limit, ";t={}", integer(reset_s));
     }

@@ -15,7 +15,7 @@ use super::kept::{Kept, Sketched};
 use super::map::Map;
 use super::overflow::Overflow;
 use super::table::Outcome;
-use crate::limit::{Decision, Key, Lefts, OnFull, Retry, sketch, token_bucket};
+use crate::limit::{Decision, Key, OnFull, RemainingByRate, Retry, sketch, token_bucket};
 use crate::time::Timestamp;
 
 pub(super) use packed::{BLOCK_BYTES, in_blocks};
@@ -180,10 +180,10 @@ impl<S: Kept> Keys<S> {
     }
 
     /// What is left to `key` at `now`, for each rate. A key that is not counted has one answer for all of them.
-    pub(super) fn left(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Lefts {
+    pub(super) fn remaining(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> RemainingByRate {
         match self.uncounted_now(key, rule, now) {
             Some(decision) => SmallVec::from_iter([decision.into()]),
-            None => self.look(key, rule, now, |state| state.left(rule, cost, now)),
+            None => self.look(key, rule, now, |state| state.remaining(rule, cost, now)),
         }
     }
 

@@ -12,8 +12,10 @@ use super::memory::Keys;
 use super::snapshot::Emit;
 use crate::limit::slow_down::{SlowDown, Slowed};
 use crate::limit::state::State;
+use crate::limit::token_bucket::Answer;
 use crate::limit::{
-    Algorithm, AnyReceipt, AnyState, Decision, Key, Lefts, OnFull, Quota, Retry, Unpacker, sketch, token_bucket,
+    Algorithm, AnyReceipt, AnyState, Decision, Key, OnFull, Quota, RemainingByRate, Retry, Unpacker, sketch,
+    token_bucket,
 };
 use crate::time::Timestamp;
 
@@ -41,27 +43,18 @@ pub enum Receipt {
     Any(Box<(Algorithm, AnyReceipt)>),
 }
 
-impl Receipt {
-    /// That of a bucket that was known, and said at `at` that it is full after so many nanoseconds.
-    pub fn of_known(rule: &Algorithm, cost: u64, reset_after_ns: u64, given_back: u32, at: Timestamp) -> Self {
-        let Algorithm::TokenBucket(quota) = rule else { return Self::None };
-        let answer = token_bucket::Answer::admitted(reset_after_ns, given_back);
-        Self::Bucket(answer.receipt(quota, cost, at), quota.interval_ns())
-    }
-}
-
 /// What one limit says, and what it charged.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub(super) struct Outcome {
     /// What it says.
-    pub decision: Decision,
+    pub(super) decision: Decision,
     /// What it charged.
-    pub receipt: Receipt,
+    pub(super) receipt: Receipt,
 }
 
 impl Outcome {
     /// Whether the request may pass.
-    pub fn is_admitted(&self) -> bool {
+    pub(super) fn is_admitted(&self) -> bool {
         self.decision.is_admitted()
     }
 }
@@ -69,33 +62,6 @@ impl Outcome {
 impl From<Decision> for Outcome {
     fn from(decision: Decision) -> Self {
         Self { decision, receipt: Receipt::None }
-    }
-}
-
-/// What a bucket that was known said, not worked out yet.
-#[derive(Clone, Copy, Debug)]
-pub struct Known<'r> {
-    answer: token_bucket::Answer,
-    quota: &'r Quota,
-    cost: u64,
-}
-
-impl Known<'_> {
-    /// What it says.
-    #[inline]
-    pub fn decision(&self) -> Decision {
-        self.answer.decision(self.quota, self.cost)
-    }
-
-    /// The rest of what its receipt is made of.
-    #[inline]
-    pub fn given_back(&self) -> u32 {
-        self.answer.given_back()
-    }
-
-    /// What it says, and what it charged at `now`.
-    pub fn outcome(&self, now: Timestamp) -> Outcome {
-        token_bucket::State::outcome(self.answer, self.quota, self.cost, now)
     }
 }
 
@@ -162,38 +128,44 @@ impl Table {
         each!(&self.0, |keys| keys.take_overflowed())
     }
 
-    /// Decides a request and, if admitted, charges it. A rule that does not fit admits all and charges nothing.
+    /// Decides a request and charges it if it is admitted. A rule that does not fit the table denies it.
     #[inline]
-    pub fn admit(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> Outcome {
-        matched!(&self.0, rule, |keys, rule| keys.admit(key, rule, cost, now), else unfit(rule).into())
+    pub(super) fn admit(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> Outcome {
+        matched!(&self.0, rule, |keys, rule| keys.admit(key, rule, cost, now), else unfit().into())
     }
 
-    /// The same, if it is a bucket that is known already: by far the most are.
+    /// Decides a request as [`Table::admit`] does, if `key` is a token bucket that is found at once. Most are.
     #[inline]
-    pub fn charge_known<'r>(&self, key: Key, rule: &'r Algorithm, cost: u64, now: Timestamp) -> Option<Known<'r>> {
+    pub(super) fn charge_known<'r>(
+        &self,
+        key: Key,
+        rule: &'r Algorithm,
+        cost: u64,
+        now: Timestamp,
+    ) -> Option<(Answer, &'r Quota)> {
         let (Kind::Buckets(keys), Algorithm::TokenBucket(quota)) = (&self.0, rule) else { return None };
-        Some(Known { answer: keys.charge_known(key, quota, cost, now)?, quota, cost })
+        Some((keys.charge_known(key, quota, cost, now)?, quota))
     }
 
     /// Decides a request as [`Table::admit`] would, charging nothing.
     pub fn peek(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> Decision {
         matched!(&self.0, rule, |keys, rule| {
             keys.peek(key, rule, cost, now)
-        }, else unfit(rule))
+        }, else unfit())
     }
 
     /// What is left for a request of `cost` units, for each rate of `rule`.
-    pub fn left(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> Lefts {
+    pub fn remaining(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> RemainingByRate {
         matched!(&self.0, rule, |keys, rule| {
-            keys.left(key, rule, cost, now)
-        }, else SmallVec::from_iter([unfit(rule).into()]))
+            keys.remaining(key, rule, cost, now)
+        }, else SmallVec::from_iter([unfit().into()]))
     }
 
     /// When a request of `cost` units could pass behind others that take `ahead` units.
     pub fn wait(&self, key: Key, rule: &Algorithm, ahead: u64, cost: u64, now: Timestamp) -> Retry {
         matched!(&self.0, rule, |keys, rule| {
             keys.look(key, rule, now, |state| State::wait(state, rule, ahead, cost, now))
-        }, else Retry::AfterNs(0))
+        }, else Retry::AfterNs(UNFIT_RETRY_NS))
     }
 
     /// Gives back what was charged, as far as it has not come back by itself.
@@ -219,11 +191,18 @@ impl Table {
     }
 
     /// Charges a request in any case, and says how much it is delayed.
-    pub fn slow_down(&self, key: Key, rule: &Algorithm, slow: &SlowDown, cost: u64, now: Timestamp) -> Slowed<Receipt> {
+    pub(super) fn slow_down(
+        &self,
+        key: Key,
+        rule: &Algorithm,
+        slow: &SlowDown,
+        cost: u64,
+        now: Timestamp,
+    ) -> Slowed<Receipt> {
         matched!(&self.0, rule, |keys, rule| {
             let slowed = keys.change(key, rule, now, |state| slow.admit(state, rule, cost, now));
             given_out(keys, slowed, rule)
-        }, else Slowed { delay_ns: 0, decision: unfit(rule), receipt: Receipt::None })
+        }, else Slowed { delay_ns: slow.max_ns, decision: unfit(), receipt: Receipt::None })
     }
 
     /// Units charged beyond the limit and not yet paid, rounded up.
@@ -281,6 +260,12 @@ fn given_out<S: Kept>(_: &Keys<S>, slowed: Slowed<S::Receipt>, rule: &S::Rule) -
     Slowed { delay_ns, decision, receipt: S::charged(receipt, rule) }
 }
 
-fn unfit(rule: &Algorithm) -> Decision {
-    Decision { denied: None, remaining: rule.capacity(), reset_after_ns: 0 }
+/// The retry of a rule that does not fit its table, in nanoseconds: by then a new policy has its own table.
+const UNFIT_RETRY_NS: u64 = 1_000_000_000;
+
+/// The decision about a rule that does not fit its table.
+#[cold]
+fn unfit() -> Decision {
+    let denied = Some(Retry::AfterNs(UNFIT_RETRY_NS));
+    Decision { denied, remaining: 0, reset_after_ns: UNFIT_RETRY_NS }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
 
+mod batch;
 mod full;
 
 use std::collections::HashMap;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Charge, MAX_TOKEN_AGE_NS, Outcomes, Table, TokenCache, admit};
+use super::{Batch, Charge, MAX_TOKEN_AGE_NS, Table, TokenCache};
 use crate::limit::{Algorithm, Decision, Key, OnFull, Quota, Rate, Retry};
 use crate::time::Timestamp;
 
@@ -56,19 +57,18 @@ fn check(rows: &str) {
             continue;
         }
         let asked: Vec<&str> = cells[1..].iter().copied().take_while(|cell| cell.contains(':')).collect();
-        let charges: Vec<Charge<'_>> = asked.iter().map(|text| charge(&limits, text)).collect();
-        let mut decisions = Outcomes::new();
-        let verdict = if admit(charges.iter().copied(), at(cells[0]), &mut decisions) { "admit" } else { "refuse" };
-        let said: Vec<String> = decisions.iter().map(|outcome| say(&outcome.decision)).collect();
+        let mut batch: Batch<'_, ()> = asked.iter().map(|text| charge(&limits, text)).collect();
+        let verdict = if batch.admit(at(cells[0])) { "admit" } else { "refuse" };
+        let said: Vec<String> = batch.charges().iter().map(|charge| say(&charge.decision())).collect();
         assert_eq!(verdict, cells[asked.len() + 1], "verdict: {row}");
         assert_eq!(said, cells[asked.len() + 2..], "said: {row}");
     }
 }
 
-fn charge<'t>(limits: &'t HashMap<&str, (Table, Algorithm, bool)>, text: &str) -> Charge<'t> {
+fn charge<'t>(limits: &'t HashMap<&str, (Table, Algorithm, bool)>, text: &str) -> Charge<'t, ()> {
     let [name, number, cost] = text.split(':').collect::<Vec<_>>()[..] else { panic!("not a charge: {text}") };
     let (table, rule, enforced) = &limits[name];
-    Charge { table, key: key(number.parse().unwrap()), rule, cost: cost.parse().unwrap(), enforced: *enforced }
+    Charge::new(table, key(number.parse().unwrap()), rule, cost.parse().unwrap(), *enforced, ())
 }
 
 fn say(decision: &Decision) -> String {

@@ -14,7 +14,7 @@ use super::wire::{Channel, Message, PROTOCOL, Pieces, Purpose, unexpected};
 use crate::app::jwks::Jwks;
 use crate::app::keep::Writes;
 use crate::app::systemd;
-use crate::gate::Told;
+use crate::gate::Delta;
 use crate::net::{Listen, Listener, SocketFile};
 use crate::proxy::{Shared, Stage};
 use crate::store::snapshot::{Secret, Snapshot};
@@ -213,7 +213,7 @@ impl Estate {
             return Err(shutting_down());
         }
         let writes = Arc::clone(&self.writes).blocking_lock_owned();
-        let told = Some(self.shared.gate.begin_telling());
+        let told = Some(self.shared.gate.subscribe_deltas());
         Ok(Paused { estate: self, writes, told, left: Vec::new(), has_new_main: false })
     }
 
@@ -237,7 +237,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 struct Paused<'e> {
     estate: &'e Estate,
     writes: OwnedMutexGuard<bool>,
-    told: Option<Receiver<Told>>,
+    told: Option<Receiver<Delta>>,
     /// Files of Unix sockets that are the other's.
     left: Vec<Arc<SocketFile>>,
     /// Whether the service manager was told of another process.
@@ -252,9 +252,9 @@ impl Paused<'_> {
     }
 
     /// It does not go on. Gives what is charged from now on.
-    fn commit(mut self) -> Receiver<Told> {
+    fn commit(mut self) -> Receiver<Delta> {
         *self.writes = false;
-        self.told.take().unwrap_or_else(|| self.estate.shared.gate.begin_telling())
+        self.told.take().unwrap_or_else(|| self.estate.shared.gate.subscribe_deltas())
     }
 }
 
@@ -264,7 +264,7 @@ impl Drop for Paused<'_> {
             return;
         }
         self.left.iter().for_each(|file| file.own());
-        self.estate.shared.gate.end_telling();
+        self.estate.shared.gate.unsubscribe_deltas();
         let draining = &self.estate.shared.draining;
         self.estate.stage.send_if_modified(|stage| {
             let was_paused = *stage == Stage::HandingOver;
@@ -281,8 +281,8 @@ impl Drop for Paused<'_> {
 }
 
 /// Tells the other what is charged here, until nothing is any more.
-fn tell(channel: &mut Channel, told: &Receiver<Told>) {
-    for Told { limit, key, plan, units } in told {
+fn tell(channel: &mut Channel, told: &Receiver<Delta>) {
+    for Delta { limit, key, plan, units } in told {
         let key = (key.first, key.second);
         let charged = Message::Charged { limit: limit.into(), key, plan: plan.map(Into::into), units };
         if let Err(error) = channel.say(&charged) {

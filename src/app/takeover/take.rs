@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::wire::{Channel, Heard, Joined, Message, PROTOCOL, Purpose, is_gone, unexpected};
-use crate::gate::Told;
+use crate::gate::Delta;
 use crate::limit::Key;
 use crate::net::{Listen, Listener, SocketFile};
 use crate::policy::Policy;
@@ -206,8 +206,8 @@ impl Predecessor {
                 self.channel.hear()
             {
                 let key = Key { first, second };
-                let told = Told { limit: limit.into(), key, plan: plan.map(Into::into), units };
-                shared.gate.charge_told(&shared.current.load().live, &told);
+                let told = Delta { limit: limit.into(), key, plan: plan.map(Into::into), units };
+                shared.gate.apply_delta(&shared.current.load().live, &told);
                 charges += 1;
             }
             tracing::info!(pid = self.about.pid, charges, "the process that was taken over from has ended");

@@ -171,7 +171,7 @@ impl Server {
                 }
                 other => panic!("{other:?}"),
             };
-            pass.charged.keep(true);
+            pass.charged.commit(true);
             standing = Standing::tightest(standing, pass.standing);
             budgets.extend(pass.budgets());
             passes.push(pass);

@@ -201,7 +201,7 @@ async fn the_delayed_are_counted_and_told_that_nothing_remains() {
             }
             other => panic!("{other:?}"),
         };
-        pass.charged.keep(true);
+        pass.charged.commit(true);
         let standing = pass.standing.unwrap();
         assert_eq!((standing.limit, standing.burst, standing.remaining), ("a", 2, remaining));
     }

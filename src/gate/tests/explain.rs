@@ -70,7 +70,7 @@ proptest! {
                     Step::Wait(one) => waiting.push(one),
                     Step::Delay(_) => {}
                     Step::Pass(mut pass) => {
-                        pass.charged.keep(true);
+                        pass.charged.commit(true);
                         prop_assert_eq!(told.remaining.is_some(), pass.standing.is_some());
                     }
                 }

@@ -58,13 +58,13 @@ fn run(limit: &Limit, requests: &[(u64, u64)], seed: u64) -> Ends {
             };
             match ask(gate, live, &headers(&[&format!("a={key}")])) {
                 Step::Pass(mut pass) => {
-                    pass.charged.keep(true);
+                    pass.charged.commit(true);
                     end(Ok(()));
                 }
                 Step::Refuse(_) => end(Err(())),
                 Step::Wait(waiting) => tasks.push(tokio::spawn(async move {
                     let answer = waiting.wait().await;
-                    end(answer.map(|mut pass| pass.charged.keep(true)).map_err(drop));
+                    end(answer.map(|mut pass| pass.charged.commit(true)).map_err(drop));
                 })),
                 Step::Delay(_) => panic!("nothing delays"),
             }

@@ -38,7 +38,7 @@ fn of(from: u16, to: u16) -> StatusSet {
 /// Sends a request on, and gives what is left to be settled.
 fn sent_on(gate: &'static Gate, live: &'static Live) -> Option<Bill> {
     let Step::Pass(mut pass) = ask(gate, live, &headers(&[])) else { panic!("there is room") };
-    pass.charged.keep(true);
+    pass.charged.commit(true);
     pass.charged.bill()
 }
 
@@ -169,7 +169,7 @@ async fn an_answer_that_does_not_count_gives_its_units_back_to_the_standing() {
         let gate = new_gate();
         let live = install(gate, [settled(Some(of(401, 401)), None)], CAPS);
         let Step::Pass(mut pass) = ask(gate, live, &headers(&[])) else { panic!("there is room") };
-        pass.charged.keep(true);
+        pass.charged.commit(true);
         let standing = pass.standing;
         let mut bill = pass.charged.bill().unwrap();
         let none = FieldBuf::default();

@@ -3,7 +3,7 @@
 use http::{HeaderName, Method};
 
 use super::*;
-use crate::gate::named::KeyError;
+use crate::gate::lookup::KeyError;
 use crate::gate::spend::{Balance, Spend, SpendError, UNITS_MAX};
 use crate::policy::{After, IdentitySource, OnMissing, PathPattern, Repeated, Settle, SettleBy};
 

@@ -32,7 +32,7 @@ fn identity(name: &str, on_missing: OnMissing) -> Identity {
 fn passes(gate: &Gate, live: &Live, stage: Stage, facts: &Facts<'_>) -> Result<bool, Why> {
     match gate.admit(live, stage, facts, || 0, gate.clock.now()) {
         Ok(Step::Pass(mut pass)) => {
-            pass.charged.keep(true);
+            pass.charged.commit(true);
             Ok(true)
         }
         Ok(Step::Refuse(refusal)) => {
@@ -158,7 +158,7 @@ async fn verdicts_name_the_tightest_limit_and_all_violated() {
         let Step::Pass(mut pass) = ask() else { panic!("refused") };
         let standing = pass.standing.unwrap();
         assert_eq!((standing.limit, standing.remaining, pass.held), ("y", remaining, None));
-        pass.charged.keep(true);
+        pass.charged.commit(true);
     }
     let Step::Refuse(refusal) = ask() else { panic!("admitted") };
     assert_eq!(refusal.violated.as_slice(), ["y"]);
@@ -191,8 +191,8 @@ async fn a_limit_in_shadow_mode_counts_what_it_would_do() {
         // Alone; beside one that admits, then refuses; and beside one that admits, then holds for 100 ms.
         for words in [&["s=k"][..], &["s=k"], &["s=k", "r=k"], &["s=k", "r=k"], &["h=k"], &["s=k", "h=k"]] {
             match super::ask(gate, live, &headers(words)) {
-                Step::Pass(mut pass) => pass.charged.keep(true),
-                Step::Wait(waiting) => waiting.wait().await.unwrap().charged.keep(true),
+                Step::Pass(mut pass) => pass.charged.commit(true),
+                Step::Wait(waiting) => waiting.wait().await.unwrap().charged.commit(true),
                 Step::Refuse(refusal) => assert_eq!(refusal.violated.as_slice(), ["r"]),
                 Step::Delay(_) => panic!("nothing delays"),
             }
@@ -224,7 +224,7 @@ async fn sweep_forgets_limits_that_are_gone_and_keys_that_are_idle() {
     // Someone who was matched under the old policy waits for nothing.
     assert_eq!(passes(gate, live, Stage::Identified, &facts(&headers)), Ok(true));
     let Step::Wait(waiting) = super::ask(gate, live, &headers) else { panic!("not held") };
-    waiting.wait().await.unwrap().charged.keep(true);
+    waiting.wait().await.unwrap().charged.commit(true);
     assert_at_rest(gate, live);
 }
 
@@ -239,7 +239,7 @@ async fn a_limit_that_the_next_request_exceeds_is_the_tightest() {
         let little = headers(&["little=1"]);
         for _ in 0..2 {
             let Step::Pass(mut pass) = ask(gate, live, &little) else { panic!("{names:?}") };
-            pass.charged.keep(true);
+            pass.charged.commit(true);
         }
         let Step::Pass(pass) = ask(gate, live, &headers(&["little=1", "dear=1"])) else { panic!("{names:?}") };
         let standing = pass.standing.unwrap();

@@ -110,7 +110,7 @@ fn come(
 
 async fn finish(mut pass: Pass<'static>, undo_ms: Option<u64>) {
     match undo_ms {
-        None => pass.charged.keep(true),
+        None => pass.charged.commit(true),
         Some(ms) => {
             sleep(Duration::from_millis(ms)).await;
             drop(pass);
@@ -219,11 +219,11 @@ fn two_threads_share_a_queue() {
             let words = if number % 3 == 0 { vec!["a=k", &other] } else { vec!["a=k"] };
             match ask(gate, live, &headers(&words)) {
                 Step::Pass(mut pass) => {
-                    pass.charged.keep(true);
+                    pass.charged.commit(true);
                     passed.fetch_add(1, Ordering::Relaxed);
                 }
                 Step::Wait(waiting) => {
-                    let task = tokio::spawn(async { waiting.wait().await.unwrap().charged.keep(true) });
+                    let task = tokio::spawn(async { waiting.wait().await.unwrap().charged.commit(true) });
                     tasks.push((number % 5 == 4, task));
                 }
                 Step::Refuse(refusal) => panic!("{refusal:?}"),
@@ -256,7 +256,7 @@ fn reload_lets_nobody_slip_through() {
     let live = install(gate, limits.clone(), CAPS);
     let work = async || {
         let Step::Pass(mut pass) = ask(gate, live, &headers(&["a=k"])) else { panic!("not the first") };
-        pass.charged.keep(true);
+        pass.charged.commit(true);
         let wait = || match ask(gate, live, &headers(&["a=k"])) {
             Step::Wait(waiting) => tokio::spawn(waiting.wait()),
             other => panic!("{other:?}"),

@@ -2,47 +2,39 @@
 
 use super::{algorithm, at};
 use crate::limit::state::State;
-use crate::limit::windows::{Windows, tightest};
-use crate::limit::{Algorithm, AnyState, Decision, Pace, Quota, Retry, token_bucket};
+use crate::limit::tightness::Tightness;
+use crate::limit::{AnyState, Pace, Retry};
 
-fn quotas() -> [Quota; 2] {
-    ["token_bucket 10/1m burst 10", "token_bucket 30/1h burst 30"].map(|text| match algorithm(text) {
-        Algorithm::TokenBucket(quota) => quota,
-        other => panic!("{other:?} is no token bucket"),
-    })
-}
+const RULES: &str = "token_bucket 10/1m burst 10 + token_bucket 30/1h burst 30";
 
-/// Settles one key, with a debt of 100 at most. Rows: when, units, what is left then, and what is owed.
-fn settled<S: State>(rule: &S::Rule) -> Vec<(u64, u64)> {
-    let mut state = S::fresh(rule);
-    let settle = |(when, extra): (&str, i64)| {
-        let now = at(when);
-        state.settle(rule, extra, 100, now);
-        (state.peek(rule, 0, now).remaining, state.over(rule, now))
-    };
-    [("0s", 4), ("0s", 8), ("0s", 25), ("60s", 0), ("60s", 1000), ("60s", -1000)].into_iter().map(settle).collect()
-}
-
+/// Settles one key, with a debt of 100 at most. Rows: instant, units, remaining units after it, and debt.
 #[test]
 fn every_window_is_settled_and_the_largest_debt_counts() {
     // Of 10 a minute and 30 an hour: 4, 12 and 37 are charged; a minute later the first has got 10 back, the second
     // half a unit. No window owes more than 100.
-    let expected = [(6, 0), (0, 2), (0, 27), (0, 17), (0, 100), (10, 0)];
-    let quotas = quotas();
-    assert_eq!(settled::<Windows<token_bucket::State, 2>>(&quotas), expected);
-    assert_eq!(settled::<AnyState>(&Algorithm::Several(quotas.map(Algorithm::TokenBucket).into())), expected);
+    let rule = algorithm(RULES);
+    let mut state = AnyState::fresh(&rule);
+    for (when, extra, remaining, debt) in [
+        ("0s", 4, 6, 0),
+        ("0s", 8, 0, 2),
+        ("0s", 25, 0, 27),
+        ("60s", 0, 0, 17),
+        ("60s", 1000, 0, 100),
+        ("60s", -1000, 10, 0),
+    ] {
+        let now = at(when);
+        state.settle(&rule, extra, 100, now);
+        let found = (state.peek(&rule, 0, now).remaining, state.over(&rule, now));
+        assert_eq!(found, (remaining, debt), "{when} {extra}");
+    }
 }
 
-/// A changed rule keeps what is spent under each rate, and the key is as good as new when the last rate says so.
+/// A changed rule keeps what is spent under each rate, and the key is idle when the last rate says so.
 #[test]
 fn every_window_adopts_its_rule() {
-    let rules = quotas();
-    let twice = ["token_bucket 20/1m burst 20", "token_bucket 60/1h burst 60"].map(|text| match algorithm(text) {
-        Algorithm::TokenBucket(quota) => quota,
-        other => panic!("{other:?} is no token bucket"),
-    });
-    let mut state = Windows::<token_bucket::State, 2>::fresh(&rules);
-    assert!(state.admit(&rules, 8, at("0s")).is_admitted());
+    let (rule, twice) = (algorithm(RULES), algorithm("token_bucket 20/1m burst 20 + token_bucket 60/1h burst 60"));
+    let mut state = AnyState::fresh(&rule);
+    assert!(state.admit(&rule, 8, at("0s")).is_admitted());
     assert_eq!(state.idle_at(), at("16m"), "8 units at 30 an hour");
     state.adopt(&twice, at("0s"));
     assert_eq!(state.idle_at(), at("8m"), "8 units at 60 an hour");
@@ -90,10 +82,10 @@ fn the_pace_is_that_of_the_slowest_rate() {
 }
 
 #[test]
-fn the_tightest_waits_longest_or_has_the_least_share_left() {
+fn the_tightest_has_the_longest_wait_or_the_smallest_fraction_left() {
     let second = |count: u64| Some(Retry::AfterNs(count * 1_000_000_000));
     let never = Some(Retry::Never);
-    // of each: whether it denies, what is left, its capacity
+    // of each: its retry if it denies, remaining units, capacity; then the index of the tightest
     for (decisions, expected) in [
         (&[][..], 0),
         (&[(None, 0, 10)], 0),
@@ -111,10 +103,9 @@ fn the_tightest_waits_longest_or_has_the_least_share_left() {
         (&[(second(1), 0, 10), (second(1), 9, 10)], 0),
         (&[(second(9), 0, 10), (never, 9, 10)], 1),
     ] {
-        let all = decisions.iter().map(|&(denied, remaining, capacity)| {
-            let decision = Decision { denied, remaining, reset_after_ns: 0 };
-            (decision, capacity)
-        });
-        assert_eq!(tightest(all), expected, "{decisions:?}");
+        let all: Vec<Tightness> =
+            decisions.iter().map(|&(denied, remaining, capacity)| Tightness { denied, remaining, capacity }).collect();
+        let tighter = |known: usize, index: usize| if all[index].is_tighter(all[known]) { index } else { known };
+        assert_eq!((1..all.len()).fold(0, tighter), expected, "{decisions:?}");
     }
 }

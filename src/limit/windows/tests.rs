@@ -1,70 +1,75 @@
-//! Several windows of one algorithm do what several states of any do, which have the rows.
-
-#![allow(clippy::panic)] // a test that cannot go on says so
+//! Several windows decide as their states do alone.
 
 use proptest::prelude::*;
 
-use super::Windows;
 use crate::limit::state::State as _;
 use crate::limit::tests::{algorithm, at};
-use crate::limit::{Algorithm, AnyState, Quota, Retry, token_bucket};
+use crate::limit::tightness::Tightness;
+use crate::limit::{Algorithm, AnyState, Retry, token_bucket};
+use crate::time::Timestamp;
 
-fn quota(text: &str) -> Quota {
-    match algorithm(text) {
-        Algorithm::TokenBucket(quota) => quota,
-        other => panic!("{other:?} is no token bucket"),
-    }
-}
+const RULES: &str = "token_bucket 10/1m burst 10 + token_bucket 30/1h burst 30";
 
-fn rules() -> [Quota; 2] {
-    [quota("token_bucket 10/1m burst 10"), quota("token_bucket 30/1h burst 30")]
+/// Both rules together, and each of them.
+fn rules() -> (Algorithm, Vec<Algorithm>) {
+    let both = algorithm(RULES);
+    let each = both.rates().to_vec();
+    (both, each)
 }
 
 #[test]
-fn two_windows_cost_two_states() {
+fn a_token_bucket_takes_two_words() {
     assert_eq!(size_of::<token_bucket::State>(), 16);
-    assert_eq!(size_of::<Windows<token_bucket::State, 2>>(), 32);
 }
 
 #[test]
-fn tightest_is_the_longest_wait_or_the_least_left() {
-    let rules = rules();
-    let mut state = Windows::<token_bucket::State, 2>::fresh(&rules);
-    let tightest =
-        |state: &Windows<token_bucket::State, 2>, cost, when| state.tightest(&rules, cost, at(when), Quota::burst);
-    assert!(state.admit(&rules, 9, at("0s")).is_admitted());
-    assert_eq!(tightest(&state, 0, "0s"), 0, "1 of 10, and 21 of 30");
-    assert_eq!(tightest(&state, 2, "0s"), 0);
-    assert!(state.admit(&rules, 10, at("1m")).is_admitted());
-    assert!(state.admit(&rules, 10, at("2m")).is_admitted());
-    let retry = state.admit(&rules, 4, at("3m")).denied;
+fn the_tightest_window_has_the_longest_wait_or_the_least_left() {
+    let (rule, rates) = rules();
+    let mut state = AnyState::fresh(&rule);
+    let tightest = |state: &AnyState, cost, now| {
+        let by_rate = state.remaining(&rule, cost, now);
+        let tightness = |index: usize| Tightness {
+            denied: by_rate[index].denied,
+            remaining: by_rate[index].units,
+            capacity: rates[index].capacity(),
+        };
+        usize::from(tightness(1).is_tighter(tightness(0)))
+    };
+    assert!(state.admit(&rule, 9, at("0s")).is_admitted());
+    assert_eq!(tightest(&state, 0, at("0s")), 0, "1 of 10, and 21 of 30");
+    assert_eq!(tightest(&state, 2, at("0s")), 0);
+    assert!(state.admit(&rule, 10, at("1m")).is_admitted());
+    assert!(state.admit(&rule, 10, at("2m")).is_admitted());
+    let retry = state.admit(&rule, 4, at("3m")).denied;
     assert_eq!(retry, Some(Retry::AfterNs(180 * 1_000_000_000)), "29 are owed, 1.5 of them paid; 2.5 must be");
-    assert_eq!(tightest(&state, 4, "3m"), 1);
-    assert_eq!(tightest(&state, 0, "3m"), 1);
+    assert_eq!(tightest(&state, 4, at("3m")), 1);
+    assert_eq!(tightest(&state, 0, at("3m")), 1);
 }
 
 proptest! {
     #[test]
-    fn inline_or_boxed_they_decide_the_same(requests in prop::collection::vec((0_u64..40_000, 0_u64..12, any::<bool>()), 1..80)) {
-        let rules = rules();
-        let boxed_rule = Algorithm::Several(rules.map(Algorithm::TokenBucket).into());
-        let mut inline = Windows::<token_bucket::State, 2>::fresh(&rules);
-        let mut boxed = AnyState::fresh(&boxed_rule);
-        let mut alone = rules.map(|quota| token_bucket::State::fresh(&quota));
+    fn several_windows_admit_what_each_of_them_admits(
+        requests in prop::collection::vec((0_u64..40_000, 0_u64..12, any::<bool>()), 1..80),
+    ) {
+        let (rule, rates) = rules();
+        let mut together = AnyState::fresh(&rule);
+        let mut alone: Vec<AnyState> = rates.iter().map(AnyState::fresh).collect();
         let mut now = at("0s");
         for (gap_ms, cost, is_undone) in requests {
             now = now.saturating_add_ns(gap_ms * 1_000_000);
-            let singly = [0, 1].map(|index| alone[index].peek(&rules[index], cost, now).is_admitted());
-            let decision = inline.admit(&rules, cost, now);
-            prop_assert_eq!(decision, boxed.admit(&boxed_rule, cost, now));
-            prop_assert_eq!(decision.is_admitted(), singly[0] && singly[1]);
+            let singly: Vec<_> = alone.iter().zip(&rates).map(|(state, rate)| state.peek(rate, cost, now)).collect();
+            let peeked = together.peek(&rule, cost, now);
+            let decision = together.admit(&rule, cost, now);
+            prop_assert_eq!(peeked, decision);
+            prop_assert_eq!(decision.denied, singly.iter().map(|decision| decision.denied).max().unwrap_or(None));
+            if decision.is_admitted() {
+                prop_assert_eq!(Some(decision.remaining), singly.iter().map(|decision| decision.remaining).min());
+            }
             if decision.is_admitted() && is_undone {
-                let receipts = inline.receipt(cost, now);
-                inline.refund(&rules, &receipts, now);
-                let receipts = boxed.receipt(cost, now);
-                boxed.refund(&boxed_rule, &receipts, now);
+                let receipt = together.receipt(cost, now);
+                together.refund(&rule, &receipt, now);
             } else if decision.is_admitted() {
-                alone.iter_mut().zip(&rules).for_each(|(state, rule)| _ = state.admit(rule, cost, now));
+                alone.iter_mut().zip(&rates).for_each(|(state, rate)| _ = state.admit(rate, cost, now));
             }
         }
     }
@@ -74,21 +79,21 @@ proptest! {
     fn wait_is_when_the_last_of_a_queue_is_admitted(
         before in prop::collection::vec((0_u64..100_000, 0_u64..10), 1..30), costs in prop::collection::vec(1_u64..10, 1..20),
     ) {
-        let rules = rules();
-        let mut state = Windows::<token_bucket::State, 2>::fresh(&rules);
-        let mut start = at("0s");
+        let (rule, _) = rules();
+        let mut state = AnyState::fresh(&rule);
+        let mut start: Timestamp = at("0s");
         for (gap_ms, cost) in before {
             start = start.saturating_add_ns(gap_ms * 1_000_000);
-            state.admit(&rules, cost, start);
+            state.admit(&rule, cost, start);
         }
         let last = costs[costs.len() - 1];
-        let expected = state.wait(&rules, costs.iter().sum::<u64>() - last, last, start);
+        let expected = state.wait(&rule, costs.iter().sum::<u64>() - last, last, start);
         let mut now = start;
         for cost in costs {
-            if let Some(Retry::AfterNs(ns)) = state.peek(&rules, cost, now).denied {
+            if let Some(Retry::AfterNs(ns)) = state.peek(&rule, cost, now).denied {
                 now = now.saturating_add_ns(ns);
             }
-            prop_assert!(state.admit(&rules, cost, now).is_admitted());
+            prop_assert!(state.admit(&rule, cost, now).is_admitted());
         }
         prop_assert_eq!(Retry::AfterNs(now.ns_since(start)), expected);
     }

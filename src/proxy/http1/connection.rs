@@ -342,7 +342,7 @@ async fn receive<'v>(
     deadline: &mut Deadline,
 ) -> Result<Option<&'v str>, Failed> {
     loop {
-        passed.identified.charged.keep(true);
+        passed.identified.charged.commit(true);
         let arrived = poll_fn(|cx| {
             let polled = exchange.poll_head(cx, wire, deadline);
             if polled.is_pending() && wire.poll_gone(cx).is_ready() {
@@ -351,7 +351,7 @@ async fn receive<'v>(
             polled.map_err(Failed::Exchange)
         });
         let arrived = arrived.await;
-        passed.identified.charged.keep(exchange.is_touched());
+        passed.identified.charged.commit(exchange.is_touched());
         match arrived? {
             Arrived::Head => return Ok(None),
             Arrived::Switch => return upgrade::confirm(upgrade, exchange).map(Some).map_err(Failed::Exchange),

@@ -125,7 +125,7 @@ pub fn run(bytes: &[u8]) {
     let now = gate.clock().now();
     for stage in [Stage::Arrival, Stage::Identified] {
         if let Ok(Step::Pass(mut pass)) = gate.admit(live, stage, &facts, || 100, now) {
-            pass.charged.keep(true);
+            pass.charged.commit(true);
         }
     }
 }

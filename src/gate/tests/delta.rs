@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use super::{CAPS, ask, headers, install, limit, new_gate};
-use crate::gate::{Gate, Live, Spend, Step, Told};
+use crate::gate::{Delta, Gate, Live, Spend, Step};
 use crate::limit::concurrency;
 use crate::limit::{Algorithm, Retry};
 use crate::policy::{After, Allowed, Cost, Limit, OnLimit, Settle, SettleBy};
@@ -25,15 +25,15 @@ fn given(gate: &Gate) -> &'static Gate {
 fn left(gate: &'static Gate, live: &'static Live, words: &str) -> Option<u64> {
     match ask(gate, live, &headers(&[words])) {
         Step::Pass(mut pass) => {
-            pass.charged.keep(true);
+            pass.charged.commit(true);
             pass.standing.map(|standing| standing.remaining)
         }
         _ => None,
     }
 }
 
-fn hear(gate: &Gate, live: &Live, told: &Receiver<Told>) -> usize {
-    told.try_iter().inspect(|told| gate.charge_told(live, told)).count()
+fn hear(gate: &Gate, live: &Live, told: &Receiver<Delta>) -> usize {
+    told.try_iter().inspect(|told| gate.apply_delta(live, told)).count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,7 +44,7 @@ async fn what_one_charges_the_other_charges_too() {
         (gate, install(gate, [brief()], CAPS))
     };
     assert_eq!(left(old, old_live, "a=x"), Some(4));
-    let told = old.begin_telling();
+    let told = old.subscribe_deltas();
     let new = given(old);
     let live = install(new, [brief()], CAPS);
     // Also those of limits that a snapshot on disk leaves out.
@@ -55,7 +55,7 @@ async fn what_one_charges_the_other_charges_too() {
     old.spend(old_live, spend, old.clock.now()).unwrap();
     assert_eq!(hear(new, live, &told), 1);
     assert_eq!(left(new, live, "a=x"), None, "nothing is left");
-    assert_eq!(old.end_telling(), 0);
+    assert_eq!(old.unsubscribe_deltas(), 0);
     left(old, old_live, "a=z");
     assert_eq!(hear(new, live, &told), 0);
 }
@@ -69,7 +69,7 @@ async fn a_debt_is_told_whole() {
         let all = || Limit { after: after.clone(), ..limit("a", 2, "2s", 2, OnLimit::Reject) };
         let (old, new) = (new_gate(), new_gate());
         let old_live = install(old, [all()], CAPS);
-        let told = old.begin_telling();
+        let told = old.subscribe_deltas();
         let live = install(new, [all()], CAPS);
         let spend = Spend { limit: "a", key: &[("header:a".to_owned(), "x".to_owned())], plan: None, units: 1001 };
         old.spend(old_live, spend, old.clock.now()).unwrap();
@@ -84,7 +84,7 @@ async fn what_both_admit_is_owed() {
     let all = || limit("a", 2, "2s", 2, OnLimit::Reject);
     let old = new_gate();
     let old_live = install(old, [all()], CAPS);
-    let told = old.begin_telling();
+    let told = old.subscribe_deltas();
     let new = given(old);
     let live = install(new, [all()], CAPS);
     for (gate, live) in [(new, live), (old, old_live)] {
@@ -109,7 +109,7 @@ async fn a_charge_is_told_with_its_plan() {
     };
     let (old, new) = (new_gate(), new_gate());
     let (old_live, live) = (install(old, [with_plans()], CAPS), install(new, [with_plans()], CAPS));
-    let told = old.begin_telling();
+    let told = old.subscribe_deltas();
     for (words, plan, is_left) in [
         (&["a=1"][..], None, 7),
         (&["a=2", "x-plan=premium"], Some("premium"), 48),
@@ -118,7 +118,7 @@ async fn a_charge_is_told_with_its_plan() {
     ] {
         let ask = |gate, live| match ask(gate, live, &headers(words)) {
             Step::Pass(mut pass) => {
-                pass.charged.keep(true);
+                pass.charged.commit(true);
                 pass.standing.map(|standing| standing.remaining)
             }
             _ => None,
@@ -126,7 +126,7 @@ async fn a_charge_is_told_with_its_plan() {
         assert_eq!(ask(old, old_live), Some(is_left), "{words:?}");
         let charge = told.try_recv().unwrap();
         assert_eq!((charge.plan.as_deref(), charge.units), (plan, 2), "{words:?}");
-        new.charge_told(live, &charge);
+        new.apply_delta(live, &charge);
         assert_eq!(ask(new, live), Some(is_left - 2), "{words:?}");
     }
     left(old, old_live, "a=x");
@@ -141,7 +141,7 @@ async fn what_is_unknown_or_in_flight_is_not_charged() {
     };
     let old = new_gate();
     let old_live = install(old, [in_flight()], CAPS);
-    let told = old.begin_telling();
+    let told = old.subscribe_deltas();
     let held = ask(old, old_live, &headers(&["a=x"]));
     assert!(matches!(held, Step::Pass(_)));
     assert_eq!(told.try_iter().count(), 0);
@@ -149,5 +149,5 @@ async fn what_is_unknown_or_in_flight_is_not_charged() {
     let live = install(new, [in_flight()], CAPS);
     assert!(left(new, live, "a=x").is_some(), "each counts its own");
     let key = crate::limit::Key { first: 1, second: 2 };
-    new.charge_told(live, &Told { limit: "gone".into(), key, plan: None, units: 1 });
+    new.apply_delta(live, &Delta { limit: "gone".into(), key, plan: None, units: 1 });
 }

@@ -3,7 +3,7 @@
 use http::HeaderName;
 
 use super::*;
-use crate::gate::named::KeyError::{self, BadPart, Bar, MissingPart, OneForAll, UnknownLimit, UnknownPart};
+use crate::gate::lookup::KeyError::{self, BadPart, Bar, MissingPart, OneForAll, UnknownLimit, UnknownPart};
 use crate::policy::{IdentitySource, OnMissing, PathPattern, Repeated};
 
 fn of(name: &str, key: Vec<KeyPart>) -> Limit {

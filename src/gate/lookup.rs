@@ -1,14 +1,14 @@
-//! Keys by the names of their parts, as those name them who have no request.
+//! Looks keys up by the names of their parts, for operators and services, which have no request.
 
 use std::net::IpAddr;
 
 use http::HeaderValue;
 
-use super::{Gate, Live};
+use super::state::{Gate, Live};
 use crate::policy::KeyPart;
 use crate::policy::{Applied, Variant, host};
 
-/// Why nobody has such a key.
+/// Why no request can have a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyError {
     /// There is no limit of this name.
@@ -19,11 +19,11 @@ pub enum KeyError {
     UnknownPart(String),
     /// This part occurs twice.
     DoublePart(String),
-    /// This part can have no such value.
+    /// No request has this value in this part.
     BadPart(String),
-    /// This part has a `|`, which stands between parts.
+    /// This part contains `|`, which separates parts.
     Bar(String),
-    /// All share one budget.
+    /// All requests share one budget.
     OneForAll,
 }
 
@@ -35,8 +35,8 @@ impl std::fmt::Display for KeyError {
             Self::UnknownPart(part) => write!(f, "key: this limit's key has no `{part}`"),
             Self::DoublePart(part) => write!(f, "key: `{part}` occurs twice"),
             Self::BadPart(part) => write!(f, "key: `{part}` cannot have this value"),
-            Self::Bar(part) => write!(f, "key: `{part}` has a `|`, which stands between the parts of a key"),
-            Self::OneForAll => f.write_str("key: all share the one budget of this limit"),
+            Self::Bar(part) => write!(f, "key: `{part}` contains `|`, which separates the parts of a key"),
+            Self::OneForAll => f.write_str("key: all requests share the one budget of this limit"),
         }
     }
 }
@@ -44,11 +44,11 @@ impl std::fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 impl Gate {
-    /// The text by which an override names a key of this limit, of its parts by their names: that by which one in force
-    /// names it already, if there is one.
+    /// The text by which an override names a key of `limit`. `named` are the parts of the key with their names. If an
+    /// override of this key is in force, the text is the one that it has.
     ///
     /// # Errors
-    /// Why no override can name it.
+    /// Why no override can name the key.
     pub fn key_text(&self, live: &Live, limit: &str, named: &[(String, String)]) -> Result<String, KeyError> {
         let Applied { index, limit, .. } = live.policy.named(limit).ok_or(KeyError::UnknownLimit)?;
         let texts = texts(live, index, named)?;
@@ -70,18 +70,20 @@ impl Gate {
         Ok(known.map_or(text, |(known, _)| known.to_string()))
     }
 
-    /// The parts of such a text with their names, in which no secret can be read; or, if no key of this limit has it,
-    /// what may be shown of the whole.
+    /// The parts of an override's text with their names, without secrets.
+    ///
+    /// # Errors
+    /// The masked text, if no key of the limit has it.
     pub fn shown_key(&self, live: &Live, limit: &str, text: &str) -> Result<Vec<(String, String)>, String> {
         let masked = || self.secret.masked(text.as_bytes());
         let Applied { index, limit, .. } = live.policy.named(limit).ok_or_else(masked)?;
         let parts = &limit.key;
         let texts: Vec<&str> = if parts.len() > 1 { text.split('|').collect() } else { vec![text] };
-        let is_one = |(part, text): (&KeyPart, &&str)| match part {
+        let is_normal = |(part, text): (&KeyPart, &&str)| match part {
             KeyPart::Method => text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-'),
             _ => normal(live, index, part, text).as_deref() == Some(*text),
         };
-        if texts.len() != parts.len() || !parts.iter().zip(&texts).all(is_one) {
+        if texts.len() != parts.len() || !parts.iter().zip(&texts).all(is_normal) {
             return Err(masked());
         }
         let shown = |(part, text): (&KeyPart, &str)| {
@@ -91,23 +93,26 @@ impl Gate {
     }
 }
 
-/// The text of each part of the limit's key, in the key's order, as it is when a request has it.
+/// The texts of a key's parts in the order of the limit's key, as a request has them.
+///
+/// # Errors
+/// Why no request can have the key.
 pub(super) fn texts(live: &Live, index: usize, named: &[(String, String)]) -> Result<Vec<String>, KeyError> {
     let limit = &live.policy.limits()[index];
     let mut used = vec![false; named.len()];
     let mut texts = Vec::with_capacity(limit.key.len());
     for part in &limit.key {
         let name = live.policy.part_name(part);
-        let is_it = |given: &str| match part {
+        let is_named = |given: &str| match part {
             KeyPart::Header(..) => given.eq_ignore_ascii_case(&name),
             _ => *given == *name,
         };
-        let mut given = named.iter().enumerate().filter(|(_, (given, _))| is_it(given));
-        let Some((place, (_, value))) = given.next() else { return Err(KeyError::MissingPart(name.into_owned())) };
+        let mut given = named.iter().enumerate().filter(|(_, (given, _))| is_named(given));
+        let Some((position, (_, value))) = given.next() else { return Err(KeyError::MissingPart(name.into_owned())) };
         if given.next().is_some() {
             return Err(KeyError::DoublePart(name.into_owned()));
         }
-        used[place] = true;
+        used[position] = true;
         texts.push(normal(live, index, part, value).ok_or_else(|| KeyError::BadPart(name.into_owned()))?);
     }
     match used.iter().zip(named).find(|(used, _)| !**used) {
@@ -116,7 +121,7 @@ pub(super) fn texts(live: &Live, index: usize, named: &[(String, String)]) -> Re
     }
 }
 
-/// What a request has that has `value` in this part of its key; none if no request has.
+/// `value` as a request has it in this part of its key; `None` if no request has it.
 fn normal(live: &Live, index: usize, part: &KeyPart, value: &str) -> Option<String> {
     match part {
         KeyPart::Ip => value.parse::<IpAddr>().ok().map(|_| value.to_owned()),
@@ -131,7 +136,7 @@ fn normal(live: &Live, index: usize, part: &KeyPart, value: &str) -> Option<Stri
     }
 }
 
-/// Whether a request can have been matched by this: a pattern of the limit, or nothing if it has none.
+/// Whether the limit has the pattern `text`; for a limit without patterns, whether `text` is empty.
 fn is_route(live: &Live, index: usize, text: &str) -> bool {
     let paths = &live.policy.limits()[index].matches.paths;
     if paths.is_empty() { text.is_empty() } else { paths.iter().any(|path| path.as_str() == text) }

@@ -109,7 +109,7 @@ async fn the_gauge_and_the_counters_follow() {
     let causes: Vec<Option<Cause>> = (0..5)
         .map(|_| match ask() {
             Step::Pass(mut pass) => {
-                pass.charged.keep(true);
+                pass.charged.commit(true);
                 None
             }
             Step::Refuse(refusal) => Some(refusal.cause),

@@ -1,59 +1,50 @@
-//! Policy and state together: what requests are decided by now.
+//! Policy and state together: what requests are decided by.
+//!
+//! The state of a limit outlives its policies. Not here: how a request is decided.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwapOption;
 
-use super::journal::Journal;
-use super::line::Line;
-use super::refused::RefusedKeys;
-use super::room::Size;
-use crate::limit::{BACKDATE_NS_MAX, Key};
-use crate::policy::KeySecret;
+use super::delta::{Delta, DeltaQueue};
+use super::queue::capacity::{Footprint, HoldCapacity, HoldCaps};
+use super::queue::locked::LockedQueues;
+use super::top_keys::{RefusedKeys, TopKeys};
+use crate::limit::{Algorithm, BACKDATE_NS_MAX, Key};
 use crate::policy::jwt::Claimed;
-use crate::policy::{Applied, Facts, Limit, Policy, Variant};
-use crate::store::{Bans, Crowd, Share, Table, TokenCache};
+use crate::policy::{Applied, Facts, KeySecret, Limit, Mode, Policy, Variant};
+use crate::store::{Bans, Table, TokenCache};
 use crate::telemetry::{LimitMetrics, Metrics};
-use crate::time::Clock;
+use crate::time::{Clock, Timestamp};
 
-/// How much may wait over all limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HoldCaps {
-    /// Of all clients: requests, and bytes of their heads.
-    pub all: Share,
-    /// Of each.
-    pub per_client: Share,
-}
-
-/// What outlives every policy: the keys' secret, the state of all limits, and who waits.
+/// The state that outlives every policy: the keys' secret, the state of all limits, and waiting requests.
 #[derive(Debug)]
 pub struct Gate {
     pub(super) clock: Clock,
     pub(super) secret: KeySecret,
     pub(super) metrics: Arc<Metrics>,
+    /// The next rank of a waiting request.
     pub(super) ranks: AtomicU64,
-    pub(super) waiting: AtomicUsize,
-    pub(super) waiting_bytes: AtomicUsize,
-    pub(super) waiting_clients: Crowd,
-    /// Preflights of each client address; made for the first.
+    pub(super) capacity: HoldCapacity,
+    /// CORS preflights by client address; made for the first preflight.
     pub(super) preflights: OnceLock<Table>,
     closed: AtomicBool,
-    pub(super) journal: Arc<Journal>,
+    pub(super) deltas: Arc<DeltaQueue>,
     /// By name. The lock is taken when a policy is installed and by sweeps, never by a request.
     pub(super) states: Mutex<HashMap<Box<str>, Arc<LimitState>>>,
 }
 
-/// One policy with the state of its limits. Immutable; replaced whole by a reload.
+/// One policy with the state of its limits. Immutable; replaced as a whole by a reload.
 #[derive(Debug)]
 pub struct Live {
-    /// What is decided.
+    /// The policy.
     pub policy: Policy,
     /// The state of each limit of the policy, in its order.
     pub(super) states: Vec<Arc<LimitState>>,
-    /// Whether any limit may ask who a request is from, or which plan it has.
+    /// Whether any limit may need the identity or the plan of a request.
     pub(super) needs_identity: bool,
     /// The overrides of each limit, by key.
     overrides: Vec<Arc<Overrides>>,
@@ -62,11 +53,11 @@ pub struct Live {
     pub(super) caps: HoldCaps,
 }
 
-/// Which rule a limit has for single keys.
+/// The rules that a limit has for single keys.
 type Overrides = HashMap<Key, Variant>;
 
-/// A limit as the newest policy has it. Who waits finds its rule in it by key and plan: a place among the rules of an
-/// older policy may be somebody else's in this one.
+/// A limit of the newest policy. A waiting request finds its rule by key and plan: an index into the rules of an older
+/// policy may belong to another key in this one.
 #[derive(Debug)]
 pub(super) struct Newest {
     limit: Limit,
@@ -82,7 +73,7 @@ impl Deref for Newest {
 }
 
 impl Newest {
-    /// Which rule the one with this key and plan goes by.
+    /// The rule for this key and plan.
     pub(super) fn variant(&self, key: Key, plan: Option<&str>) -> Variant {
         variant(&self.limit, &self.overrides, key, plan)
     }
@@ -93,23 +84,23 @@ fn variant(limit: &Limit, overrides: &Overrides, key: Key, plan: Option<&str>) -
     special.unwrap_or_else(|| plan.map_or(Variant::Usual, |plan| limit.allowed.plan(plan)))
 }
 
-/// What outlives a policy of one limit.
+/// The state of one limit, which outlives its policies.
 #[derive(Debug)]
 pub struct LimitState {
     pub(super) clock: Clock,
     pub(super) name: Box<str>,
     pub(super) table: Table,
-    pub(super) line: Line,
-    /// Who is delayed. Nobody has a turn here: it counts them, and wakes them all.
-    pub(super) delays: Line,
+    pub(super) queues: LockedQueues,
+    /// Delayed requests. They have no turns: these queues count them and wake them all.
+    pub(super) delays: LockedQueues,
     pub(super) bans: Arc<Bans>,
     pub(super) refused: RefusedKeys,
     pub(super) metrics: LimitMetrics,
-    /// The limit as the newest policy has it, for those who wait; none once it is gone.
-    pub(super) rule: ArcSwapOption<Newest>,
-    /// Whether its state is kept when the process ends, as the last policy with it has it.
+    /// The limit of the newest policy, for waiting requests; none once the limit is gone.
+    pub(super) newest: ArcSwapOption<Newest>,
+    /// Whether the state persists when the process ends, according to the last policy that has the limit.
     pub(super) persists: AtomicBool,
-    pub(super) journal: Arc<Journal>,
+    pub(super) deltas: Arc<DeltaQueue>,
 }
 
 impl Gate {
@@ -120,27 +111,25 @@ impl Gate {
             secret: KeySecret::new(secret),
             metrics,
             ranks: AtomicU64::new(0),
-            waiting: AtomicUsize::new(0),
-            waiting_bytes: AtomicUsize::new(0),
-            waiting_clients: Crowd::default(),
+            capacity: HoldCapacity::default(),
             preflights: OnceLock::new(),
             closed: AtomicBool::new(false),
-            journal: Arc::default(),
+            deltas: Arc::default(),
             states: Mutex::new(HashMap::new()),
         }
     }
 
-    /// The clock that decisions are made by.
+    /// The clock of decisions.
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Makes `policy` what is decided from now on, also for those who wait. No bucket is refilled.
+    /// Installs `policy`, also for waiting requests. No bucket is refilled.
     pub fn install(&self, policy: Policy, caps: HoldCaps, max_tokens: usize) -> Live {
         self.install_with(policy, caps, Arc::new(TokenCache::new(max_tokens)))
     }
 
-    /// The same, with tokens that were verified under the same identities.
+    /// Installs `policy` with tokens that were verified under its identities.
     pub fn install_with(&self, policy: Policy, caps: HoldCaps, tokens: Arc<TokenCache<Claimed>>) -> Live {
         let prefix = policy.client_ip.ipv6_prefix;
         let overrides: Vec<_> = policy.limits().iter().map(|limit| Arc::new(self.overrides(limit, prefix))).collect();
@@ -153,23 +142,23 @@ impl Gate {
             };
             let state = known.entry(limit.name.clone()).or_insert_with(|| new(Arc::default()));
             if !state.table.fits(&limit.allowed.usual) {
-                // Another algorithm begins anew, but for bans. Who waits on the old one is not stopped by it any more.
+                // Another algorithm begins anew, but for bans. Requests that wait on the old state are released.
                 let bans = Arc::clone(&state.bans);
                 let old = std::mem::replace(state, new(bans));
-                old.rule.store(None);
+                old.newest.store(None);
                 old.wake_all();
             }
             state.table.set_bound(limit.max_keys, limit.on_full);
             state.persists.store(limit.persist, Ordering::Relaxed);
             let newest = Newest { limit: limit.clone(), overrides: Arc::clone(overrides) };
-            state.rule.store(Some(Arc::new(newest)));
+            state.newest.store(Some(Arc::new(newest)));
             states.push(Arc::clone(state));
         }
-        // Only now, so that nobody who waits finds a limit gone that is not.
+        // Only now, so that no waiting request takes a limit for gone that is not.
         let named: HashSet<&str> = policy.limits().iter().map(|limit| &*limit.name).collect();
         for state in known.values() {
             if !named.contains(&*state.name) {
-                state.rule.store(None);
+                state.newest.store(None);
             }
             state.wake_all();
         }
@@ -186,7 +175,7 @@ impl Gate {
         keys.zip(variants).filter_map(|(key, variant)| Some((key?, variant))).collect()
     }
 
-    /// Forgets what is as good as new, and publishes how many keys are left. For a thread without requests.
+    /// Forgets idle keys, and publishes the number of the others. For a thread that serves no requests.
     pub fn sweep(&self) {
         let now = self.clock.now();
         // A waiting request may still be decided as of this instant.
@@ -203,7 +192,7 @@ impl Gate {
         }
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let is_idle = |state: &LimitState| state.table.is_idle(earliest) && state.bans.is_empty();
-        known.retain(|_, state| state.rule.load().is_some() || !is_idle(state));
+        known.retain(|_, state| state.newest.load().is_some() || !is_idle(state));
     }
 
     /// Brings the gauges up to date.
@@ -212,7 +201,14 @@ impl Gate {
         known.values().for_each(|state| state.publish());
     }
 
-    /// Lets nobody wait any more: everyone who does is refused now.
+    /// The `n` keys that each limit refused or held most of late. With a name, only those of that limit; the result is
+    /// empty if no limit has the name.
+    pub fn top(&self, live: &Live, limit: Option<&str>, n: usize) -> Vec<TopKeys> {
+        let states = live.states.iter().filter(|state| limit.is_none_or(|limit| *state.name == *limit));
+        states.map(|state| state.refused.top(&state.name, n)).collect()
+    }
+
+    /// Refuses all waiting requests now, and lets none wait any more.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         let known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
@@ -224,9 +220,9 @@ impl Gate {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Requests waiting now.
+    /// Requests that wait now.
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Acquire)
+        self.capacity.waiting()
     }
 
     /// The state of a limit that no policy has yet.
@@ -235,39 +231,76 @@ impl Gate {
             clock: self.clock,
             name: name.into(),
             table,
-            line: Line::default(),
-            delays: Line::default(),
+            queues: LockedQueues::default(),
+            delays: LockedQueues::default(),
             bans,
             refused: RefusedKeys::default(),
             metrics: self.metrics.limit(name),
-            rule: ArcSwapOption::empty(),
+            newest: ArcSwapOption::empty(),
             persists: AtomicBool::new(false),
-            journal: Arc::clone(&self.journal),
+            deltas: Arc::clone(&self.deltas),
         }
     }
 }
 
 impl Live {
-    /// The room that a request takes while it waits.
-    pub(super) fn size(&self, facts: &Facts<'_>, head_bytes: usize) -> Size {
-        Size::of(facts, self.policy.client_ip.ipv6_prefix, head_bytes)
+    /// The capacity that a request takes while it waits.
+    pub(super) fn footprint(&self, facts: &Facts<'_>, head_bytes: usize) -> Footprint {
+        Footprint::of(facts, self.policy.client_ip.ipv6_prefix, head_bytes)
     }
 
-    /// Which rule the limit at this place has for this key alone, if it has one.
+    /// The override that the limit at `index` has for `key`, if any.
     pub(super) fn special(&self, index: usize, key: Key) -> Option<Variant> {
         self.overrides[index].get(&key).copied()
     }
 
-    /// Which rule of a limit the request with this key and plan goes by.
+    /// The rule of a limit for this key and plan.
     pub(super) fn variant(&self, applied: &Applied<'_>, key: Key, plan: Option<&str>) -> Variant {
         variant(applied.limit, &self.overrides[applied.index], key, plan)
     }
 }
 
 impl LimitState {
-    /// Wakes everyone who waits on it, to look at changed circumstances.
+    /// Nanoseconds until the ban of `key` ends; `None` if the key is not banned.
+    #[inline]
+    pub(super) fn banned_ns(&self, limit: &Limit, key: Key, now: Timestamp) -> Option<u64> {
+        if limit.ban.is_none() || limit.mode != Mode::Enforce {
+            return None;
+        }
+        self.bans.banned_ns(key, now)
+    }
+
+    /// Counts a refusal towards a ban.
+    pub(super) fn count_refusal(&self, limit: &Limit, key: Key, now: Timestamp) {
+        let Some(rule) = &limit.ban else { return };
+        if self.bans.refused(key, rule, limit.max_keys, now).is_some() {
+            self.metrics.bans.inc();
+            self.queues.wake_front(key); // waiting requests are refused one after another
+        }
+    }
+
+    /// Reports a charge under `rule` to the subscriber of deltas, if there is one.
+    #[inline]
+    pub(super) fn report(&self, key: Key, rule: &Algorithm, units: i64) {
+        if self.deltas.is_on() {
+            self.push_delta(key, rule, units);
+        }
+    }
+
+    #[cold]
+    fn push_delta(&self, key: Key, rule: &Algorithm, units: i64) {
+        if units == 0 || rule.is_released() {
+            return;
+        }
+        let limit = self.newest.load();
+        let plans = limit.as_ref().map_or(&[][..], |limit| &limit.allowed.plans);
+        let plan = plans.iter().find(|(_, planned)| planned.as_ref() == Some(rule)).map(|(name, _)| name.clone());
+        self.deltas.push(Delta { limit: self.name.clone(), key, plan, units });
+    }
+
+    /// Wakes all requests that wait on the limit, to look at changed circumstances.
     fn wake_all(&self) {
-        self.line.wake_all();
+        self.queues.wake_all();
         self.delays.wake_all();
     }
 

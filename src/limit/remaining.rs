@@ -19,9 +19,9 @@ pub struct Pace {
 
 /// What is left of one rate at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct Remaining {
     /// Whole units.
-    pub remaining: u64,
+    pub units: u64,
     /// As in [`Decision`].
     pub reset_after_ns: u64,
     /// Why a request of the cost that was asked about would be denied; `None` if it would be admitted.
@@ -32,22 +32,22 @@ pub struct Left {
 }
 
 /// One for each rate, in their order.
-pub type Lefts = SmallVec<[Left; 2]>;
+pub type RemainingByRate = SmallVec<[Remaining; 2]>;
 
-impl Left {
+impl Remaining {
     /// What is left under `rule`, for a request of `cost` units. A cost of 0 counts as 1.
     pub fn of<S: State>(state: &S, rule: &S::Rule, cost: u64, now: Timestamp) -> Self {
         let Decision { remaining, reset_after_ns, .. } = state.peek(rule, 0, now);
         let denied = state.peek(rule, cost.max(1), now).denied;
         let one_more = || state.peek(rule, remaining.saturating_add(1), now).denied;
         let more = denied.or_else(one_more).filter(|retry| *retry != Retry::Never);
-        Self { remaining, reset_after_ns, denied, more }
+        Self { units: remaining, reset_after_ns, denied, more }
     }
 }
 
-impl From<Decision> for Left {
+impl From<Decision> for Remaining {
     fn from(Decision { denied, remaining, reset_after_ns }: Decision) -> Self {
-        Self { remaining, reset_after_ns, denied, more: denied }
+        Self { units: remaining, reset_after_ns, denied, more: denied }
     }
 }
 

@@ -1,16 +1,16 @@
-//! Who waits on one key, in order of arrival. Without I/O, clock or lock.
+//! The requests that wait on one key, in order of arrival. Without I/O, clock or lock.
 //!
-//! The front alone watches the clock: everyone behind it is woken when it leaves. Nothing is charged for
-//! waiting, so one who leaves takes nothing away and everyone behind moves up.
+//! Only the front arms a timer. The waiter behind it is woken when the front leaves. Waiting is not charged, so a
+//! waiter that leaves takes no units, and all waiters behind it move up.
 
 use std::collections::BTreeMap;
 
-/// When a request began to wait, relative to all others of the process; it keeps it wherever it waits.
-pub(super) type Rank = u64;
+/// The order in which requests of the process began to wait. A request keeps its rank in every queue.
+pub(in crate::gate) type Rank = u64;
 
-/// The waiters of one key. `W` is how to wake one.
+/// The waiters of one key. `W` wakes a waiter.
 #[derive(Debug)]
-pub(super) struct Queue<W> {
+pub(super) struct WaitQueue<W> {
     waiters: BTreeMap<Rank, Waiter<W>>,
     units: u64,
 }
@@ -21,33 +21,33 @@ struct Waiter<W> {
     wake: W,
 }
 
-/// What stands before a newcomer.
+/// The waiters in front of a new request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Backlog {
-    /// Requests waiting.
-    pub(super) waiting: usize,
-    /// Units that they will take.
-    pub(super) units: u64,
+pub(in crate::gate) struct Backlog {
+    /// Number of requests.
+    pub(in crate::gate) waiting: usize,
+    /// Units that the requests will take.
+    pub(in crate::gate) units: u64,
 }
 
-impl<W> Default for Queue<W> {
+impl<W> Default for WaitQueue<W> {
     fn default() -> Self {
         Self { waiters: BTreeMap::new(), units: 0 }
     }
 }
 
-impl<W> Queue<W> {
-    /// What is waiting.
+impl<W> WaitQueue<W> {
+    /// All waiters.
     pub(super) fn backlog(&self) -> Backlog {
         Backlog { waiting: self.waiters.len(), units: self.units }
     }
 
-    /// The one whose turn comes next.
+    /// The waiter with the lowest rank.
     pub(super) fn front(&self) -> Option<(Rank, &W)> {
         self.waiters.first_key_value().map(|(rank, waiter)| (*rank, &waiter.wake))
     }
 
-    /// Adds a waiter at its rank. Gives back the one that it displaces from the front.
+    /// Adds a waiter at its rank. Returns the waiter that it displaces from the front, if any.
     pub(super) fn push(&mut self, rank: Rank, cost: u64, wake: W) -> Option<&W> {
         let displaced = self.front().map(|(front, _)| front).filter(|front| *front > rank);
         self.units = self.units.saturating_add(cost);
@@ -55,7 +55,7 @@ impl<W> Queue<W> {
         displaced.and_then(|rank| self.waiters.get(&rank)).map(|waiter| &waiter.wake)
     }
 
-    /// Removes a waiter. Gives back the one that it uncovers at the front.
+    /// Removes a waiter. Returns the new front if the waiter was the front.
     pub(super) fn cancel(&mut self, rank: Rank) -> Option<&W> {
         let was_front = self.front().is_some_and(|(front, _)| front == rank);
         let waiter = self.waiters.remove(&rank)?;
@@ -74,8 +74,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_waiter_displaces_only_those_behind_it() {
-        let mut queue = Queue::default();
+    fn a_new_front_displaces_the_old_one() {
+        let mut queue = WaitQueue::default();
         for (rank, displaced, front) in [(5, None, 5), (7, None, 5), (3, Some(5), 3), (4, None, 3), (1, Some(3), 1)] {
             assert_eq!(queue.push(rank, 2, rank).copied(), displaced, "{rank}");
             assert_eq!(queue.front(), Some((front, &front)), "{rank}");
@@ -84,8 +84,8 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_leaves_uncovers_the_next_only_at_the_front() {
-        let mut queue = Queue::default();
+    fn a_waiter_that_leaves_the_front_uncovers_the_next() {
+        let mut queue = WaitQueue::default();
         for rank in [1, 2, 3, 4] {
             queue.push(rank, rank, rank);
         }

@@ -26,7 +26,7 @@ fn passes(gate: &'static Gate, limits: &[Limit], words: &str) -> bool {
     let live = install(gate, limits.iter().cloned(), CAPS);
     match ask(gate, live, &headers(&[words])) {
         Step::Pass(mut pass) => {
-            pass.charged.keep(true);
+            pass.charged.commit(true);
             true
         }
         _ => false,

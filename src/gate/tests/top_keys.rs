@@ -22,7 +22,7 @@ async fn refusals_and_holds_are_counted_and_nothing_else() {
     ] {
         for _ in 0..times {
             match ask(gate, live, &headers(words)) {
-                Step::Pass(mut pass) => pass.charged.keep(true),
+                Step::Pass(mut pass) => pass.charged.commit(true),
                 Step::Wait(wait) => waiting.push(wait),
                 Step::Refuse(_) | Step::Delay(_) => {}
             }
@@ -30,7 +30,7 @@ async fn refusals_and_holds_are_counted_and_nothing_else() {
     }
     assert_eq!(waiting.len(), 2);
     let told = |limit, n| {
-        let row = |top: super::super::TopKeys| {
+        let row = |top: crate::gate::TopKeys| {
             let keys = top
                 .keys
                 .iter()

@@ -1,0 +1,104 @@
+//! The wait queues of one limit behind one lock, by key.
+//!
+//! The lock is held for one push, cancel or look. It is taken only while requests wait on the limit: an atomic count
+//! keeps all other requests away from it. No other lock is taken under it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::wait_queue::{Backlog, Rank, WaitQueue};
+use crate::limit::Key;
+
+/// The queues of one limit.
+#[derive(Debug, Default)]
+pub(in crate::gate) struct LockedQueues {
+    waiting: AtomicUsize,
+    queues: Mutex<HashMap<Key, WaitQueue<Arc<Notify>>>>,
+}
+
+/// A request that joins a queue.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::gate) struct Joining<'w> {
+    pub(super) key: Key,
+    pub(super) rank: Rank,
+    pub(super) cost: u64,
+    pub(super) wake: &'w Arc<Notify>,
+}
+
+impl LockedQueues {
+    /// Whether requests wait on `key`.
+    pub(in crate::gate) fn has_waiters(&self, key: Key) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0 && self.lock().contains_key(&key)
+    }
+
+    /// Whether a request on `key` has a lower rank.
+    pub(super) fn has_older(&self, key: Key, rank: Rank) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0 && self.front(key).is_some_and(|front| front < rank)
+    }
+
+    /// Whether `rank` is at the front of `key`.
+    pub(super) fn is_front(&self, key: Key, rank: Rank) -> bool {
+        self.front(key) == Some(rank)
+    }
+
+    /// Adds a request if `agree` accepts the backlog. No other request can join between the two.
+    pub(super) fn join<E>(&self, joining: Joining<'_>, agree: impl FnOnce(Backlog) -> Result<(), E>) -> Result<(), E> {
+        let Joining { key, rank, cost, wake } = joining;
+        let mut queues = self.lock();
+        agree(queues.get(&key).map(WaitQueue::backlog).unwrap_or_default())?;
+        if let Some(displaced) = queues.entry(key).or_default().push(rank, cost, Arc::clone(wake)) {
+            displaced.notify_one();
+        }
+        self.waiting.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Removes a request, and wakes the next one.
+    pub(super) fn leave(&self, key: Key, rank: Rank) {
+        let mut queues = self.lock();
+        let Some(queue) = queues.get_mut(&key) else { return };
+        if let Some(next) = queue.cancel(rank) {
+            next.notify_one();
+        }
+        if queue.backlog().waiting == 0 {
+            queues.remove(&key);
+        }
+        self.waiting.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Wakes the front of `key`, because units came back sooner than it could know.
+    pub(in crate::gate) fn wake_front(&self, key: Key) {
+        if self.waiting.load(Ordering::Acquire) > 0
+            && let Some((_, wake)) = self.lock().get(&key).and_then(WaitQueue::front)
+        {
+            wake.notify_one();
+        }
+    }
+
+    /// Wakes all requests, to look at changed circumstances.
+    pub(in crate::gate) fn wake_all(&self) {
+        self.lock().values().flat_map(WaitQueue::wakes).for_each(|wake| wake.notify_one());
+    }
+
+    /// The requests that wait on `key`.
+    pub(in crate::gate) fn backlog(&self, key: Key) -> Backlog {
+        self.lock().get(&key).map(WaitQueue::backlog).unwrap_or_default()
+    }
+
+    /// Whether there are no requests and no empty queues.
+    #[cfg(test)]
+    pub(in crate::gate) fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0 && self.lock().is_empty()
+    }
+
+    fn front(&self, key: Key) -> Option<Rank> {
+        self.lock().get(&key).and_then(WaitQueue::front).map(|(rank, _)| rank)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, WaitQueue<Arc<Notify>>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

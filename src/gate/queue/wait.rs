@@ -1,0 +1,319 @@
+//! A request that waits for its turn.
+//!
+//! It stands in the queue of one key: of the limit with the longest wait. The front of a queue sleeps until its slot,
+//! the instant at which it could pass. Then it tests all of its limits again, and is charged by all or by none.
+//!
+//! A request is charged as of its slot, not of its wake-up, which is always later. So late timers cost no capacity, and
+//! waiters whose slots have passed are released one after another without a timer. If another limit stops the request
+//! then, it moves to the queue of that limit and keeps its rank.
+//!
+//! A request that moves from the front of a queue to one that is no slower keeps its turn in the first queue too.
+//! Otherwise two busy limits that come free in turn could starve it. It never keeps a turn while it waits in a slower
+//! queue, so it delays others by no more than the refill time of their own budget. Turns are kept in order of rank, so
+//! no two requests wait for each other. Dropping the request, at any time, leaves all queues.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+use tokio::time::sleep_until;
+
+use super::capacity::Reservation;
+use super::delay::Delayed;
+use super::locked::Joining;
+use super::wait_queue::Rank;
+use crate::gate::bans;
+use crate::gate::check::{Checked, is_delayed, is_enforced};
+use crate::gate::pass::{Pass, wake_undone};
+use crate::gate::refusal::{Cause, Refusal};
+use crate::gate::state::{Gate, LimitState, Newest};
+use crate::limit::{BACKDATE_NS_MAX, Key, Retry};
+use crate::policy::{Limit, Mode, Stage, Variant};
+use crate::store::{Batch, Charge};
+use crate::time::Timestamp;
+
+/// A budget that a waiting request needs.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::gate) struct WaitItem<'l> {
+    pub(in crate::gate) state: &'l Arc<LimitState>,
+    pub(in crate::gate) key: Key,
+    pub(in crate::gate) cost: u64,
+}
+
+/// A request in a queue.
+#[derive(Debug)]
+pub struct Waiting<'l> {
+    pub(super) gate: &'l Gate,
+    pub(super) items: SmallVec<[WaitItem<'l>; 4]>,
+    /// The plan of the request, if a limit needs it.
+    pub(super) plan: Option<Box<str>>,
+    /// The index of the item in whose queue the request stands.
+    pub(super) index: usize,
+    /// Indices of items in whose queues the request keeps its turn meanwhile.
+    pub(super) reserved_turns: SmallVec<[usize; 2]>,
+    pub(super) rank: Rank,
+    pub(super) wake: Arc<Notify>,
+    pub(super) reservation: RefCell<Option<Reservation<'l>>>,
+    pub(super) since: Timestamp,
+    pub(super) max_wait_ns: Option<u64>,
+    /// The limit that made it wait first.
+    pub(super) held_by: &'l Arc<LimitState>,
+}
+
+/// A limit of the newest policy, as a waiting request meets it.
+#[derive(Clone, Copy)]
+struct WaitCheck<'l, 'n> {
+    /// The index of its item.
+    index: usize,
+    state: &'l Arc<LimitState>,
+    limit: &'n Newest,
+}
+
+impl<'l> Checked<'l> for WaitCheck<'l, '_> {
+    fn state(&self) -> &'l Arc<LimitState> {
+        self.state
+    }
+
+    fn limit(&self) -> &Limit {
+        self.limit
+    }
+}
+
+/// Limits of the newest policy with the index of their items.
+type NewestLimits = SmallVec<[(usize, Arc<Newest>); 4]>;
+
+/// The result of a test of all limits.
+enum Test<'l> {
+    // Boxed, because a waiting request has space for this.
+    Admitted(Box<Pass<'l>>),
+    Delayed(Box<Delayed<'l>>),
+    Refused(Refusal<'l>),
+    /// Blocked by the limit at `index`, until `until` or until older requests have left its queue.
+    Blocked {
+        index: usize,
+        until: Option<Timestamp>,
+    },
+}
+
+impl<'l> Waiting<'l> {
+    /// The name of the limit that made the request wait.
+    pub fn held_by(&self) -> &'l str {
+        &self.held_by.name
+    }
+
+    /// Waits until the request passes or is refused.
+    pub async fn wait(mut self: Box<Self>) -> Result<Pass<'l>, Refusal<'l>> {
+        loop {
+            let now = self.gate.clock.now();
+            if self.gate.is_closed() {
+                return Err(self.refuse(Cause::ShuttingDown, now));
+            }
+            let here = self.items[self.index];
+            if !here.state.queues.is_front(here.key, self.rank) {
+                self.wake.notified().await;
+                continue;
+            }
+            match self.test(now) {
+                Test::Admitted(mut pass) => {
+                    pass.held = Some((&self.held_by.name, now.ns_since(self.since)));
+                    return Ok(*pass);
+                }
+                Test::Delayed(delayed) => {
+                    let (gate, held_by, since) = (self.gate, self.held_by, self.since);
+                    drop(self); // other requests get its turns now
+                    let mut pass = Box::pin(delayed.wait()).await?; // rare, and large
+                    pass.held = Some((&held_by.name, gate.clock.now().ns_since(since)));
+                    return Ok(pass);
+                }
+                Test::Refused(refusal) => return Err(refusal),
+                Test::Blocked { index, .. } if index != self.index => self.move_to(index),
+                Test::Blocked { until, .. } => {
+                    let until = until.unwrap_or(now);
+                    let deadline = self.deadline_before(until);
+                    if deadline.is_some_and(|deadline| deadline <= now) {
+                        return Err(self.refuse(Cause::WaitTooLong, now));
+                    }
+                    let until = deadline.unwrap_or(until);
+                    tokio::select! {
+                        () = sleep_until(self.gate.clock.instant(until)) => {}
+                        () = self.wake.notified() => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// The instant at which the request has waited too long, if `slot` is too late. A short delay beyond `max_wait`
+    /// does not refuse it: it was accepted for a shorter wait, so the delay is Weir's own.
+    fn deadline_before(&self, slot: Timestamp) -> Option<Timestamp> {
+        let max_ns = self.max_wait_ns?;
+        let delay_ns = (max_ns / 10).saturating_add(BACKDATE_NS_MAX);
+        let deadline = self.since.saturating_add_ns(max_ns);
+        (deadline.saturating_add_ns(delay_ns) < slot).then_some(deadline)
+    }
+
+    /// Tests all limits as they are now and, if they admit, charges them.
+    fn test(&self, now: Timestamp) -> Test<'l> {
+        let limits: NewestLimits = self.limits().collect();
+        let banned = limits.iter().filter_map(|(index, limit)| {
+            let WaitItem { state, key, .. } = self.items[*index];
+            Some((state, state.banned_ns(limit, key, now)?))
+        });
+        if let Some(refusal) = bans::refusal(banned) {
+            return Test::Refused(refusal);
+        }
+        if let Some(index) = self.behind(&limits) {
+            return Test::Blocked { index, until: None };
+        }
+        let mut batch: Batch<'_, WaitCheck<'l, '_>> =
+            limits.iter().map(|(index, limit)| self.charge(*index, limit)).collect();
+        // Peeks first: a charge that is undone at once may block other requests for a moment.
+        if batch.peek(now) {
+            let earliest = now.saturating_sub_ns(BACKDATE_NS_MAX).max(self.since);
+            let as_of = batch.slot(earliest, now);
+            if batch.admit(as_of) {
+                return self.admitted(batch, as_of, now);
+            }
+            if as_of < now && batch.admit(now) {
+                return self.admitted(batch, as_of, now);
+            }
+            wake_undone(&batch);
+        }
+        self.blocked(&batch, now)
+    }
+
+    /// The result for a batch that was admitted at `now` as of `as_of`.
+    fn admitted(&self, mut batch: Batch<'_, WaitCheck<'l, '_>>, as_of: Timestamp, now: Timestamp) -> Test<'l> {
+        if batch.charges().iter().any(is_delayed) {
+            let is_arrival = batch.charges().iter().any(|charge| charge.check.limit.stage == Stage::Arrival);
+            return match self.gate.slow_down(&mut batch, || self.reservation.borrow_mut().take(), now) {
+                Ok(delay) => Test::Delayed(Box::new(delay.of(Pass::after_wait(batch, now), is_arrival))),
+                Err(refusal) => Test::Refused(*refusal),
+            };
+        }
+        let mut pass = Box::new(Pass::after_wait(batch, now));
+        pass.standing.iter_mut().for_each(|standing| standing.at = as_of);
+        Test::Admitted(pass)
+    }
+
+    /// The result for a batch that was denied.
+    fn blocked(&self, batch: &Batch<'_, WaitCheck<'l, '_>>, now: Timestamp) -> Test<'l> {
+        let denials = || batch.charges().iter().filter(|charge| charge.enforced && !charge.is_admitted());
+        let holds = |charge: &Charge<'_, WaitCheck<'l, '_>>| {
+            charge.check.limit.on_limit.is_hold() && charge.decision().denied != Some(Retry::Never)
+        };
+        if !denials().all(holds) {
+            return Test::Refused(Refusal::of(denials(), now, Cause::Limit, None));
+        }
+        let longest = denials().map(|charge| (charge.decision().denied, charge.check.index)).max();
+        let (denied, index) = longest.unwrap_or((None, self.index));
+        let until = denied.map(|retry| match retry {
+            Retry::AfterNs(ns) => now.saturating_add_ns(ns),
+            Retry::Never => now,
+        });
+        Test::Blocked { index, until }
+    }
+
+    /// The index of another of its limits in whose queue an older request waits.
+    fn behind(&self, limits: &NewestLimits) -> Option<usize> {
+        let has_older = |(index, limit): &&(usize, Arc<Newest>)| {
+            let item = self.items[*index];
+            *index != self.index
+                && limit.mode == Mode::Enforce
+                && limit.on_limit.is_hold()
+                && item.state.queues.has_older(item.key, self.rank)
+        };
+        limits.iter().find(has_older).map(|(index, _)| *index)
+    }
+
+    /// The limits of the newest policy that apply a rule to the request, with the index of their items.
+    fn limits(&self) -> impl Iterator<Item = (usize, Arc<Newest>)> {
+        self.items.iter().enumerate().filter_map(|(index, item)| {
+            let limit = item.state.newest.load_full()?;
+            let is_limited = limit.mode != Mode::Off && limit.allowed.rule(self.variant(*item, &limit)).is_some();
+            is_limited.then_some((index, limit))
+        })
+    }
+
+    /// Moves to the queue of the item at `index`, and leaves all queues in which it may not keep its turn.
+    fn move_to(&mut self, index: usize) {
+        let to = self.items[index];
+        let is_next = !to.state.queues.has_older(to.key, self.rank);
+        let refill_ns = self.refill_ns(index);
+        let mut stood = std::mem::take(&mut self.reserved_turns);
+        stood.push(std::mem::replace(&mut self.index, index));
+        if !stood.contains(&index) {
+            let joining = Joining { key: to.key, rank: self.rank, cost: to.cost, wake: &self.wake };
+            let joined: Result<(), ()> = to.state.queues.join(joining, |_| Ok(()));
+            debug_assert!(joined.is_ok(), "a move is never refused");
+        }
+        for other in stood.into_iter().filter(|other| *other != index) {
+            if is_next && self.refill_ns(other) >= refill_ns {
+                self.reserved_turns.push(other);
+            } else {
+                self.items[other].state.queues.leave(self.items[other].key, self.rank);
+            }
+        }
+    }
+
+    /// Nanoseconds in which the request's units come back to the limit of an item; 0 if the limit is gone.
+    fn refill_ns(&self, index: usize) -> u64 {
+        let item = self.items[index];
+        let limit = item.state.newest.load();
+        let rule = limit.as_ref().and_then(|limit| limit.allowed.rule(self.variant(item, limit)));
+        rule.map_or(0, |rule| rule.refill_ns(item.cost))
+    }
+
+    /// The rule of the newest limit that the request goes by.
+    fn variant(&self, item: WaitItem<'_>, limit: &Newest) -> Variant {
+        limit.variant(item.key, self.plan.as_deref())
+    }
+
+    /// The charge that the newest limit of an item would make.
+    fn charge<'n>(&'n self, index: usize, limit: &'n Newest) -> Charge<'n, WaitCheck<'l, 'n>> {
+        let item @ WaitItem { state, key, cost } = self.items[index];
+        // Items without a rule are sorted out before.
+        let rule = limit.allowed.rule(self.variant(item, limit)).unwrap_or(&limit.allowed.usual);
+        Charge::new(&state.table, key, rule, cost, is_enforced(limit), WaitCheck { index, state, limit })
+    }
+
+    /// The refusal by the limit in whose queue the request stands. Its retry is the remaining wait.
+    fn refuse(&self, cause: Cause, now: Timestamp) -> Refusal<'l> {
+        let here = self.items[self.index];
+        let Some(limit) = here.state.newest.load_full() else {
+            let none: [&Charge<'_, WaitCheck<'l, '_>>; 0] = [];
+            return Refusal::of(none.into_iter(), now, cause, Some(0));
+        };
+        let mut batch: Batch<'_, _> = [self.charge(self.index, &limit)].into_iter().collect();
+        batch.peek(now);
+        // The backlog includes the request itself.
+        let ahead = here.state.queues.backlog(here.key).units.saturating_sub(here.cost);
+        let expected = batch.charges().iter().map(|charge| expected_ns(charge, ahead, now)).max();
+        Refusal::of(batch.charges().iter(), now, cause, expected)
+    }
+}
+
+/// The length of a wait that ends when another request does.
+pub(in crate::gate) const UNKNOWN_NS: u64 = u64::MAX;
+
+/// The expected wait of `charge` behind `ahead` units, in nanoseconds, or [`UNKNOWN_NS`].
+pub(super) fn expected_ns<C>(charge: &Charge<'_, C>, ahead: u64, now: Timestamp) -> u64 {
+    match charge.wait(ahead, now) {
+        Retry::AfterNs(ns) => ns,
+        Retry::Never => UNKNOWN_NS - 1,
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        for index in self.reserved_turns.iter().copied().chain([self.index]) {
+            let item = self.items[index];
+            item.state.queues.leave(item.key, self.rank);
+        }
+        self.held_by.metrics.held_now.dec();
+        let waited_ns = self.gate.clock.now().ns_since(self.since);
+        self.held_by.metrics.hold_duration.observe(Duration::from_nanos(waited_ns).as_secs_f64());
+    }
+}
