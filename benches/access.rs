@@ -13,7 +13,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use weir::config;
 use weir::policy::PathPattern;
-use weir::policy::access::{Access, AccessSpec, Rule};
+use weir::policy::access::{Access, AccessRule, AccessSpec};
 
 /// As in the program.
 #[global_allocator]
@@ -38,9 +38,10 @@ fn v6(n: u32) -> IpNet {
 }
 
 fn access(networks: impl Iterator<Item = IpNet>) -> Access {
-    let networks = networks.enumerate().map(|(at, net)| (net, if at % 10 == 0 { Rule::Allow } else { Rule::Deny }));
+    let networks =
+        networks.enumerate().map(|(at, net)| (net, if at % 10 == 0 { AccessRule::Allow } else { AccessRule::Deny }));
     let paths = ["/internal/{*rest}", "/api/{version}/admin", "/health"];
-    let paths = paths.map(|path| (PathPattern::parse(path).unwrap(), Rule::Deny)).to_vec();
+    let paths = paths.map(|path| (PathPattern::parse(path).unwrap(), AccessRule::Deny)).to_vec();
     Access::new(AccessSpec { networks: networks.collect(), paths, ..AccessSpec::default() })
 }
 

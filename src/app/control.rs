@@ -227,7 +227,7 @@ async fn housekeeping(shared: &Shared, logs: Option<&LogGuard>) {
     let mut tasks = 0;
     loop {
         ticks.tick().await;
-        shared.metrics.tasks_are(Handle::current().metrics().num_alive_tasks(), &mut tasks);
+        shared.metrics.set_tasks(Handle::current().metrics().num_alive_tasks(), &mut tasks);
         shared.gate.sweep();
         let current = shared.current.load();
         current.live.tokens.sweep(shared.gate.clock().now());

@@ -33,7 +33,7 @@ use crate::config::{Config, Diagnostics};
 use crate::gate::Gate;
 use crate::net::{Clients, Listen, Listener};
 use crate::proxy::{self, Shared, Stage};
-use crate::respond::Kind;
+use crate::respond::ProblemKind;
 use crate::store::snapshot::Secret;
 use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
@@ -117,7 +117,7 @@ impl App {
         let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), revision);
         let metrics = Arc::new(metrics.map_err(AppError::system("register the metrics"))?);
-        metrics.show_problems(Kind::COUNTED.iter().map(|kind| kind.label()));
+        metrics.show_problems(ProblemKind::COUNTED.iter().map(|kind| kind.label()));
         if config.snapshot.is_some() {
             metrics.show_snapshots().map_err(AppError::system("register the metrics"))?;
         }

@@ -5,14 +5,14 @@
 use super::identify::{RequestIdentities, Unidentified};
 use super::state::{Gate, Live};
 use crate::policy::Facts;
-use crate::policy::access::{Access, Ground, Rule};
+use crate::policy::access::{Access, AccessRule, DenialReason};
 use crate::time::Timestamp;
 
 /// Why access control rejects a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Shut<'l> {
     /// A list denies the request, or its plan does not allow the path.
-    Denied(Ground<'l>),
+    Denied(DenialReason<'l>),
     /// The identity that has the plan is missing, or an identity of a list is wrong.
     Unidentified(Unidentified<'l>),
 }
@@ -43,8 +43,10 @@ impl Gate {
         for index in access.identities() {
             let found = request.find(index)?;
             match found.and_then(|found| access.by_identity(index, &found.who)) {
-                Some(Rule::Deny) => return Err(Shut::Denied(Ground::Identity(&live.policy.identities[index].name))),
-                Some(Rule::Allow) => is_allowed = true,
+                Some(AccessRule::Deny) => {
+                    return Err(Shut::Denied(DenialReason::Identity(&live.policy.identities[index].name)));
+                }
+                Some(AccessRule::Allow) => is_allowed = true,
                 None => {}
             }
         }
@@ -55,7 +57,7 @@ impl Gate {
         }
         let plan = request.plan()?;
         match required.into_iter().find(|one| !one.is_met_by(plan.as_deref())) {
-            Some(unmet) => Err(Shut::Denied(Ground::Plan(&unmet.plans))),
+            Some(unmet) => Err(Shut::Denied(DenialReason::Plan(&unmet.plans))),
             None => Ok(is_allowed),
         }
     }

@@ -15,7 +15,7 @@ use super::queue::wait::{WaitItem, Waiting};
 use super::refusal::{Cause, Refusal};
 use super::state::{Gate, LimitState, Live};
 use crate::limit::{Key, Retry};
-use crate::policy::{Facts, KeyPart, Limit, Mode, OnLimit, Plan, Stage, Who};
+use crate::policy::{Facts, KeyPart, Limit, Mode, OnLimit, Plan, Principal, Stage};
 use crate::time::Timestamp;
 
 /// What happens to a request after one stage. The most frequent case is small.
@@ -35,7 +35,7 @@ pub enum Step<'l> {
 #[derive(Clone, Copy)]
 pub(super) struct Requester<'a, 'f> {
     pub(super) facts: &'a Facts<'f>,
-    pub(super) identities: &'a [Who<'f>],
+    pub(super) identities: &'a [Principal<'f>],
     pub(super) plan: Option<&'a str>,
 }
 
@@ -133,14 +133,13 @@ impl Gate {
             let Some(check) = behind.first_mut() else { break };
             let applied = check.check.applied;
             let (state, limit) = (check.check.state, applied.limit);
-            let alike =
-                before.iter().find(|other| other.check.applied.foreknown.keyed_as == applied.foreknown.keyed_as);
+            let alike = before.iter().find(|other| other.check.applied.traits.keyed_as == applied.traits.keyed_as);
             check.key = if let Some(other) = alike {
                 other.key
             } else {
                 self.secret.key(&limit.key, applied.route, facts, live.policy.client_ip.ipv6_prefix, identities)?
             };
-            if !applied.foreknown.is_unusual {
+            if !applied.traits.is_unusual {
                 continue;
             }
             let key = check.key;

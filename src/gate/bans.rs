@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::refusal::{Cause, Refusal};
 use super::state::LimitState;
 use crate::limit::Retry;
-use crate::telemetry::Decided;
+use crate::telemetry::LimitDecision;
 
 /// The refusal of a request that limits ban, for the longest of their bans. `bans` are limits, and the nanoseconds until
 /// their bans end. `None` if there are no bans.
@@ -17,7 +17,7 @@ use crate::telemetry::Decided;
 pub(super) fn refusal<'l>(bans: impl Iterator<Item = (&'l Arc<LimitState>, u64)>) -> Option<Refusal<'l>> {
     let (mut longest_ns, mut violated) = (0, SmallVec::new());
     for (state, ban_ns) in bans {
-        state.metrics.cells.count(Decided::Rejected);
+        state.metrics.cells.count(LimitDecision::Rejected);
         violated.push(&*state.name);
         longest_ns = longest_ns.max(ban_ns);
     }

@@ -21,7 +21,7 @@ use super::refusal::Cause;
 use super::state::{Gate, Live};
 use crate::fields::FieldBuf;
 use crate::limit::{Algorithm, Decision, Retry};
-use crate::policy::Who;
+use crate::policy::Principal;
 use crate::policy::path::escaped_query;
 use crate::policy::{Facts, Limit, Mode, Stage, Variant, client_ip, host};
 use crate::time::Timestamp;
@@ -291,7 +291,7 @@ impl Gate {
         live: &Live,
         case: &Check<'_>,
         facts: &Facts<'_>,
-        whos: &[Who<'_>],
+        whos: &[Principal<'_>],
         now: Timestamp,
     ) -> BudgetExplained {
         let limit = case.check.applied.limit;

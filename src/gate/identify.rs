@@ -8,10 +8,10 @@ use smallvec::SmallVec;
 use super::state::{Gate, Live};
 use crate::policy::jwt::{Claimed, TokenError, Verified, Verifier};
 use crate::policy::{
-    Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource, Several, compared,
+    AmbiguousValue, Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource, compared,
     in_header,
 };
-use crate::policy::{KeyPart, Who};
+use crate::policy::{KeyPart, Principal};
 use crate::time::Timestamp;
 
 /// A request without an identity that it needs.
@@ -58,7 +58,7 @@ pub enum Why {
 }
 
 /// The identities of a request, in the order of the policy. Identities that no limit needs are anonymous.
-pub(super) type IdentityValues<'f> = SmallVec<[Who<'f>; 2]>;
+pub(super) type IdentityValues<'f> = SmallVec<[Principal<'f>; 2]>;
 
 /// Finds the identities in the keys of `applied` limits.
 ///
@@ -72,7 +72,7 @@ pub(super) fn identify<'l, 'f>(
     let parts = || applied.clone().flat_map(|applied| &applied.limit.key);
     for index in 0..request.live.policy.identities.len() {
         let is_needed = parts().any(|part| *part == KeyPart::Identity(index));
-        whos.push(if is_needed { request.identity(index)? } else { Who::Anonymous });
+        whos.push(if is_needed { request.identity(index)? } else { Principal::Anonymous });
     }
     Ok(whos)
 }
@@ -90,7 +90,7 @@ pub(super) struct RequestIdentities<'a, 'l, 'f> {
 /// An identity that a request has.
 #[derive(Clone)]
 pub(super) struct Found<'f> {
-    pub(super) who: Who<'f>,
+    pub(super) who: Principal<'f>,
     /// The plan beside it, if plans come from this identity.
     plan: Option<Arc<str>>,
 }
@@ -118,15 +118,15 @@ impl<'a, 'l, 'f> RequestIdentities<'a, 'l, 'f> {
     ///
     /// # Errors
     /// The identity is wrong, or missing and required.
-    fn identity(&mut self, index: usize) -> Result<Who<'f>, Unidentified<'l>> {
+    fn identity(&mut self, index: usize) -> Result<Principal<'f>, Unidentified<'l>> {
         if let Some(found) = self.find(index)? {
             return Ok(found.who.clone());
         }
         let identity = &self.live.policy.identities[index];
         match identity.on_missing {
             OnMissing::Reject => Err(wrong(identity, Why::Missing)),
-            OnMissing::Anonymous => Ok(Who::Anonymous),
-            OnMissing::Ip => Ok(Who::Ip),
+            OnMissing::Anonymous => Ok(Principal::Anonymous),
+            OnMissing::Ip => Ok(Principal::Ip),
         }
     }
 
@@ -166,11 +166,12 @@ fn look_up<'l, 'f>(
     let (header, verifier) = match &identity.source {
         IdentitySource::Certificate(name) => return of_certificate(identity, *name, facts),
         IdentitySource::Header(header, several) => {
-            let value = in_header(facts.headers, header, *several).map_err(|Several| wrong(identity, Why::Several))?;
+            let value =
+                in_header(facts.headers, header, *several).map_err(|AmbiguousValue| wrong(identity, Why::Several))?;
             let value = value.filter(|value| !compared(value).is_empty());
             let who = value.map(|value| match value {
-                Cow::Borrowed(value) => Who::Bytes(value),
-                Cow::Owned(value) => Who::Joined(value.into()),
+                Cow::Borrowed(value) => Principal::Bytes(value),
+                Cow::Owned(value) => Principal::Joined(value.into()),
             });
             return Ok(who.map(|who| Found { who, plan: None }));
         }
@@ -188,7 +189,7 @@ fn look_up<'l, 'f>(
     let Some(token) = token else { return Ok(None) };
     let claimed = claims(gate, live, index, verifier, token, now);
     let Claimed { value, plan } = claimed.map_err(|error| wrong(identity, Why::Token(error)))?;
-    Ok(Some(Found { who: Who::Claim(value), plan }))
+    Ok(Some(Found { who: Principal::Claim(value), plan }))
 }
 
 /// The name in the certificate of the request's connection.
@@ -198,7 +199,7 @@ fn of_certificate<'l, 'f>(
     facts: &Facts<'f>,
 ) -> Result<Option<Found<'f>>, Unidentified<'l>> {
     match facts.certificate.map(|certificate| name.of(certificate)) {
-        Some([only]) => Ok(Some(Found { who: Who::Bytes(only.as_bytes()), plan: None })),
+        Some([only]) => Ok(Some(Found { who: Principal::Bytes(only.as_bytes()), plan: None })),
         Some([_, ..]) => Err(wrong(identity, Why::Several)),
         Some([]) | None => Ok(None),
     }

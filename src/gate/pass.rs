@@ -14,7 +14,7 @@ use crate::limit::tightness::Tightness;
 use crate::limit::{Algorithm, Decision, Key};
 use crate::policy::{Limit, Mode};
 use crate::store::{Batch, Charge, Receipt};
-use crate::telemetry::Decided;
+use crate::telemetry::LimitDecision;
 use crate::time::Timestamp;
 
 /// A request that may be forwarded.
@@ -93,7 +93,7 @@ fn record<'l, C: Checked<'l>>(batch: &Batch<'_, C>, now: Timestamp) -> Option<St
         let (state, limit) = (charge.check.state(), charge.check.limit());
         let Decision { remaining, .. } = charge.decision();
         if !charge.is_slowed() {
-            let decided = if charge.is_charged() { Decided::Admitted } else { shadow_decision(charge) };
+            let decided = if charge.is_charged() { LimitDecision::Admitted } else { shadow_decision(charge) };
             state.metrics.cells.decided(decided, charge.rule.percent(remaining));
         }
         if charge.is_charged()
@@ -116,14 +116,14 @@ fn report<'l, C: Checked<'l>>(charges: &[Charge<'_, C>]) {
 
 /// What a limit in shadow mode, which does not admit the request, would have done to it.
 #[cold]
-fn shadow_decision<'l, C: Checked<'l>>(charge: &Charge<'_, C>) -> Decided {
-    shadowed(charge.check.limit(), &charge.decision()).unwrap_or(Decided::ShadowRejected)
+fn shadow_decision<'l, C: Checked<'l>>(charge: &Charge<'_, C>) -> LimitDecision {
+    shadowed(charge.check.limit(), &charge.decision()).unwrap_or(LimitDecision::ShadowRejected)
 }
 
 /// What a limit in shadow mode would have done to a request; `None` if it admits the request.
-pub(super) fn shadowed(limit: &Limit, decision: &Decision) -> Option<Decided> {
+pub(super) fn shadowed(limit: &Limit, decision: &Decision) -> Option<LimitDecision> {
     let waits = limit.on_limit.waits(decision.denied?);
-    Some(if waits { Decided::ShadowHeld } else { Decided::ShadowRejected })
+    Some(if waits { LimitDecision::ShadowHeld } else { LimitDecision::ShadowRejected })
 }
 
 fn is_tighter<'l, C: Checked<'l>>(one: &Charge<'_, C>, other: &Charge<'_, C>, now: Timestamp) -> bool {

@@ -7,7 +7,7 @@ use super::check::Checked;
 use super::standing::{Standing, told};
 use crate::limit::Retry;
 use crate::store::Charge;
-use crate::telemetry::Decided;
+use crate::telemetry::LimitDecision;
 use crate::time::Timestamp;
 
 /// A request that is refused.
@@ -55,7 +55,7 @@ impl<'l> Refusal<'l> {
             if cause != Cause::ShuttingDown {
                 state.count_refusal(charge.check.limit(), charge.key, now);
             }
-            state.metrics.cells.decided(Decided::Rejected, charge.rule.percent(decision.remaining));
+            state.metrics.cells.decided(LimitDecision::Rejected, charge.rule.percent(decision.remaining));
             violated.push(&*state.name);
             budgets.extend(Budget::of(charge));
             let retry = decision.denied.unwrap_or(Retry::AfterNs(0));

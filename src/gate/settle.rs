@@ -15,7 +15,7 @@ use super::standing::Standing;
 use super::state::LimitState;
 use crate::fields::{Fields, decimal};
 use crate::limit::{Algorithm, Key};
-use crate::policy::{After, Mode, Settle, SettleBy};
+use crate::policy::{AfterResponse, Mode, Settle, SettleBy};
 use crate::store::{Charge, Receipt};
 use crate::time::{self, Timestamp};
 
@@ -24,7 +24,7 @@ use crate::time::{self, Timestamp};
 pub(super) struct Terms {
     /// Whether clients see their standing with the limit.
     is_shown: bool,
-    after: Option<Arc<After>>,
+    after: Option<Arc<AfterResponse>>,
     rule: Algorithm,
     cost: u64,
     began: Timestamp,

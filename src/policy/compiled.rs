@@ -20,7 +20,7 @@ use crate::limit::Algorithm;
 pub struct Policy {
     pub(super) limits: Vec<Limit>,
     /// In the order of `limits`.
-    pub(super) foreknown: Vec<Foreknown>,
+    pub(super) traits: Vec<LimitTraits>,
     /// Of the limits of each stage, but of those that are off.
     pub(super) matchers: [Matcher; 2],
     /// Who a request says it is from; named by [`KeyPart::Identity`] through its index here.
@@ -30,7 +30,7 @@ pub struct Policy {
     /// How many CORS preflights of a client address are free of most limits; `None` if none is.
     pub free_preflights: Option<Algorithm>,
     /// How paths are read.
-    pub paths: path::Rules,
+    pub paths: path::PathRules,
     /// Who is shut out, who is free of limits, and what needs a plan.
     pub access: Option<Box<Access>>,
     /// Where a request's plan is found.
@@ -39,7 +39,7 @@ pub struct Policy {
 
 /// What is known of a limit before any request.
 #[derive(Clone, Copy, Debug)]
-pub struct Foreknown {
+pub struct LimitTraits {
     /// It looks at nothing but the path.
     path_only: bool,
     /// Two limits for which this is the same number have the same key for one request.
@@ -56,7 +56,7 @@ pub struct Applied<'p> {
     /// The limit.
     pub limit: &'p Limit,
     /// What is known of it anyway.
-    pub foreknown: &'p Foreknown,
+    pub traits: &'p LimitTraits,
     /// The pattern of its `match.path` that matched, as written; empty if it has none.
     pub route: &'p str,
 }
@@ -64,10 +64,10 @@ pub struct Applied<'p> {
 impl Policy {
     /// A policy over `limits`, in the order they are written.
     pub fn new(limits: Vec<Limit>, identities: Vec<Identity>, client_ip: ClientIpRules) -> Self {
-        let foreknown = (0..limits.len()).map(|index| Foreknown::of(&limits, index)).collect();
+        let traits = (0..limits.len()).map(|index| LimitTraits::of(&limits, index)).collect();
         let matchers = [Stage::Arrival, Stage::Identified].map(|stage| matcher(&limits, stage));
-        let (free_preflights, paths, access, plans) = (None, path::Rules::default(), None, None);
-        Self { limits, foreknown, matchers, identities, client_ip, free_preflights, paths, access, plans }
+        let (free_preflights, paths, access, plans) = (None, path::PathRules::default(), None, None);
+        Self { limits, traits, matchers, identities, client_ip, free_preflights, paths, access, plans }
     }
 
     /// Sets the rate per client address up to which CORS preflights are free; `None` charges all of them.
@@ -76,7 +76,7 @@ impl Policy {
     }
 
     /// Sets the rules by which paths are read.
-    pub fn with_paths(self, paths: path::Rules) -> Self {
+    pub fn with_paths(self, paths: path::PathRules) -> Self {
         Self { paths, ..self }
     }
 
@@ -107,7 +107,7 @@ impl Policy {
     /// The limit of this name, as one that applies whatever its path.
     pub fn named(&self, name: &str) -> Option<Applied<'_>> {
         let index = self.limits.iter().position(|limit| *limit.name == *name)?;
-        Some(Applied { index, limit: self.limits.get(index)?, foreknown: self.foreknown.get(index)?, route: "" })
+        Some(Applied { index, limit: self.limits.get(index)?, traits: self.traits.get(index)?, route: "" })
     }
 
     /// Whether any limit is decided at arrival.
@@ -119,12 +119,12 @@ impl Policy {
     #[inline]
     pub fn for_each_applied<'p>(&'p self, stage: Stage, facts: &Facts<'_>, mut each: impl FnMut(Applied<'p>)) {
         self.matchers[stage as usize].for_each_path_match(facts.path, |index, route| {
-            let (limit, foreknown) = (&self.limits[index], &self.foreknown[index]);
+            let (limit, traits) = (&self.limits[index], &self.traits[index]);
             if facts.is_free_preflight && self.frees(limit, facts) {
                 return;
             }
-            if foreknown.path_only || limit.applies_beyond_path(facts) {
-                each(Applied { index, limit, foreknown, route });
+            if traits.path_only || limit.applies_beyond_path(facts) {
+                each(Applied { index, limit, traits, route });
             }
         });
     }
@@ -155,7 +155,7 @@ fn matcher(limits: &[Limit], stage: Stage) -> Matcher {
     Matcher::of(decided.map(|(index, limit)| (index, &limit.matches)))
 }
 
-impl Foreknown {
+impl LimitTraits {
     fn of(limits: &[Limit], index: usize) -> Self {
         let limit = &limits[index];
         let Match { hosts, methods, headers, .. } = &limit.matches;

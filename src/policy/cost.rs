@@ -22,9 +22,9 @@ pub enum Cost {
     /// A number that the client or a proxy in front of Weir sends, from 1 to `max`. The request takes `default` if the
     /// value is missing or empty, and `max` if the value is any other text: a service may read a number in `+1000` or
     /// `1_000`. Of several values the highest counts, so that a client cannot lower the number of a proxy.
-    Said {
+    FromRequest {
         /// Where it is said.
-        by: SaidBy,
+        by: CostSource,
         /// At most.
         max: u64,
         /// Otherwise.
@@ -45,7 +45,7 @@ pub struct CostLine {
 
 /// Who says what a request costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SaidBy {
+pub enum CostSource {
     /// A header.
     Header(HeaderName),
     /// A query parameter.
@@ -67,7 +67,7 @@ impl Cost {
         match self {
             Self::Units(units) => *units,
             Self::Table { lines, default } => lines.iter().map(|line| line.units).fold(*default, u64::max),
-            Self::Said { max, default, .. } => *max.max(default),
+            Self::FromRequest { max, default, .. } => *max.max(default),
         }
     }
 
@@ -87,14 +87,14 @@ impl Cost {
                 let fits = |line: &&CostLine| line.has_method(facts.method, or_get) && line.has_path(facts);
                 lines.iter().find(fits).map_or(*default, |line| line.units)
             }
-            Self::Said { by, max, default } => {
+            Self::FromRequest { by, max, default } => {
                 let units = |value: &[u8]| match compared(value) {
                     [] => *default,
                     value => number(value).map_or(*max, |units| units.clamp(1, *max)),
                 };
                 match by {
-                    SaidBy::Header(name) => facts.headers.all(name.as_str()).map(units).max(),
-                    SaidBy::Query(name) => all_in_query(facts.query, name).map(|value| units(&value)).max(),
+                    CostSource::Header(name) => facts.headers.all(name.as_str()).map(units).max(),
+                    CostSource::Query(name) => all_in_query(facts.query, name).map(|value| units(&value)).max(),
                 }
                 .unwrap_or(*default)
             }

@@ -9,7 +9,7 @@ use super::cost::Cost;
 use super::facts::Facts;
 use super::keys::part::KeyPart;
 use super::matching::conditions::Match;
-use super::settle::After;
+use super::settle::AfterResponse;
 use crate::limit::slow_down::SlowDown;
 use crate::limit::{OnFull, Retry, ban};
 
@@ -33,7 +33,7 @@ pub struct Limit {
     /// Units that a request takes.
     pub cost: Cost,
     /// What becomes of a charge once the answer is known; `None` if it stays.
-    pub after: Option<Arc<After>>,
+    pub after: Option<Arc<AfterResponse>>,
     /// What happens beyond it.
     pub on_limit: OnLimit,
     /// When keys that go on are refused everything, and for how long.

@@ -46,7 +46,7 @@ impl fmt::Display for Mismatch {
 impl Policy {
     /// Limit number `index`, if it applies to the request; else every reason why it does not.
     pub fn applies(&self, index: usize, facts: &Facts<'_>) -> Result<Applied<'_>, Vec<Mismatch>> {
-        let Some((limit, foreknown)) = self.limits.get(index).zip(self.foreknown.get(index)) else {
+        let Some((limit, traits)) = self.limits.get(index).zip(self.traits.get(index)) else {
             return Err(Vec::new());
         };
         if limit.mode == Mode::Off {
@@ -64,7 +64,7 @@ impl Policy {
         why.extend(route.is_none().then_some(Mismatch::Path));
         why.extend(limit.mismatches_beyond_path(facts));
         match route {
-            Some(route) if why.is_empty() => Ok(Applied { index, limit, foreknown, route }),
+            Some(route) if why.is_empty() => Ok(Applied { index, limit, traits, route }),
             _ => Err(why),
         }
     }

@@ -4,7 +4,7 @@ use http::HeaderName;
 
 /// What happens to a charge after the request was sent.
 #[derive(Clone, Debug)]
-pub struct After {
+pub struct AfterResponse {
     /// Only these outcomes count; any other is given back. `None`: all count.
     pub counts: Option<StatusSet>,
     /// How the charge is corrected; `None`: it stays as it is.

@@ -12,7 +12,7 @@ use super::*;
 use crate::fields::FieldBuf;
 
 /// The request `METHOD HOST PATH`.
-struct Request {
+struct MatchedRequest {
     method: Method,
     host: &'static str,
     path: String,
@@ -21,7 +21,7 @@ struct Request {
     is_free_preflight: bool,
 }
 
-impl Request {
+impl MatchedRequest {
     fn to(path: &str) -> Self {
         let ip = IpAddr::from([192, 0, 2, 1]);
         Self {
@@ -80,14 +80,18 @@ fn the_most_specific_pattern_of_a_limit_counts() {
         (&["/x/y/z", "/{a}/y/w"], "/x/y/w", "/{a}/y/w"),
         (&["/x/y/z", "/x/{*rest}"], "/x/y/w", "/x/{*rest}"),
     ] {
-        assert_eq!(Request::to(path).meets(Stage::Identified, &[limit("l", patterns)]), format!("l={route}"), "{path}");
+        assert_eq!(
+            MatchedRequest::to(path).meets(Stage::Identified, &[limit("l", patterns)]),
+            format!("l={route}"),
+            "{path}"
+        );
     }
 }
 
 #[test]
 fn the_rest_may_be_missing_where_the_last_slash_does_not_count() {
     let fold = path::Fold { trailing_slash: true, ..Default::default() };
-    let rules = path::Rules { fold, ..Default::default() };
+    let rules = path::PathRules { fold, ..Default::default() };
     let folded = |mut limit: Limit| {
         limit.matches.paths = limit.matches.paths.into_iter().map(|path| path.folded(rules).unwrap()).collect();
         limit
@@ -96,7 +100,7 @@ fn the_rest_may_be_missing_where_the_last_slash_does_not_count() {
     for (path, met) in
         [("/a", "rest=/a/{*rest} both=/a/"), ("/a/b", "rest=/a/{*rest} both=/a/{*rest}"), ("/ab", ""), ("/", "")]
     {
-        assert_eq!(Request::to(path).meets(Stage::Identified, &limits), met, "{path}");
+        assert_eq!(MatchedRequest::to(path).meets(Stage::Identified, &limits), met, "{path}");
     }
 }
 
@@ -129,7 +133,7 @@ fn patterns_match_whole_paths() {
         ("/a%2A", "/a%2A", true),
         ("/a%20b", "/a%20b", true),
     ] {
-        let met = !Request::to(path).meets(Stage::Identified, &[limit("l", &[pattern])]).is_empty();
+        let met = !MatchedRequest::to(path).meets(Stage::Identified, &[limit("l", &[pattern])]).is_empty();
         assert_eq!(met, matches, "{pattern} {path}");
     }
 }
@@ -151,7 +155,7 @@ fn every_limit_that_matches_applies_once() {
         ("/api/b", "all= api=/api/{*rest} basket=/api/b"),
         ("/api/c", "all= api=/api/{*rest} basket=/api/{x}"),
     ] {
-        assert_eq!(Request::to(path).meets(Stage::Identified, &limits), expected, "{path}");
+        assert_eq!(MatchedRequest::to(path).meets(Stage::Identified, &limits), expected, "{path}");
     }
 }
 
@@ -184,7 +188,7 @@ fn beyond_the_path() {
         (&both, "GET", "", &[("x-plan", "b"), ("x-plan", "a"), ("te", "x")], true),
         (&both, "GET", "", &[("x-plan", "A"), ("te", "x")], false),
     ] {
-        let mut request = Request { method: method.parse().unwrap(), host, ..Request::to("/") };
+        let mut request = MatchedRequest { method: method.parse().unwrap(), host, ..MatchedRequest::to("/") };
         for (name, value) in headers {
             request.headers.push(name.as_bytes(), value.as_bytes());
         }
@@ -201,7 +205,7 @@ fn stages_modes_exceptions_and_preflights() {
         Limit { mode: Mode::Off, ..limit("off", &[]) },
         Limit { except: vec!["192.0.2.0/24".parse().unwrap()], ..limit("except", &[]) },
     ];
-    let mut request = Request::to("/");
+    let mut request = MatchedRequest::to("/");
     assert_eq!(request.meets(Stage::Arrival, &limits), "early=");
     assert_eq!(request.meets(Stage::Identified, &limits), "shadow=");
     request.ip = IpAddr::from([192, 0, 3, 1]);
@@ -242,6 +246,6 @@ proptest! {
         let limits: Vec<_> = limits.iter().enumerate().map(|(index, patterns)| {
             limit(&index.to_string(), &patterns.iter().map(String::as_str).collect::<Vec<_>>())
         }).collect();
-        prop_assert_eq!(Request::to(&path).meets(Stage::Identified, &limits), expected.join(" "));
+        prop_assert_eq!(MatchedRequest::to(&path).meets(Stage::Identified, &limits), expected.join(" "));
     }
 }

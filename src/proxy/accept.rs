@@ -152,8 +152,8 @@ async fn sweep(worker: Rc<Worker>, bell: WorkerBell) {
                 if ended > 0 {
                     metrics.untaken_overflow().inc_by(ended);
                 }
-                metrics.untaken_are(worker.untaken.bytes(), &mut untaken);
-                metrics.tasks_are(Handle::current().metrics().num_alive_tasks(), &mut tasks);
+                metrics.set_untaken_bytes(worker.untaken.bytes(), &mut untaken);
+                metrics.set_tasks(Handle::current().metrics().num_alive_tasks(), &mut tasks);
             }
             () = bell.notified() => worker.views.view().upstreams.iter().for_each(|upstream| upstream.shed()),
         }

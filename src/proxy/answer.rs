@@ -10,7 +10,7 @@ use crate::gate::{Budgets, Standing};
 use crate::http1::encode::{Encoder, write_field};
 use crate::http1::hop::{self, Named};
 use crate::http1::{Framing, ResponseHead};
-use crate::respond::{self, Profiles, Sink, Verdict};
+use crate::respond::{self, Disposition, HeaderSink, Profiles};
 use crate::upstream::location::{self, Back};
 
 /// What of a request decides how its answers look, kept until they are written.
@@ -87,9 +87,9 @@ impl<'a> Upstream<'a> {
         }
     }
 
-    fn write_limits(&self, asked: Asked, sink: &mut impl Sink) {
+    fn write_limits(&self, asked: Asked, sink: &mut impl HeaderSink) {
         if let Some(standing) = self.standing {
-            respond::limit_headers(sink, self.profiles, standing, &self.budgets, Verdict::Passed);
+            respond::limit_headers(sink, self.profiles, standing, &self.budgets, Disposition::Forwarded);
         }
         if asked.has_origin {
             respond::expose(sink, self.profiles);

@@ -11,7 +11,7 @@ use super::view::View;
 use super::worker::Worker;
 use crate::http1::HeadFault;
 use crate::net::peer::Peer;
-use crate::respond::{Answer, Kind};
+use crate::respond::{Answer, ProblemKind};
 use crate::time;
 use crate::upstream::ExchangeError;
 
@@ -73,12 +73,12 @@ impl<'v> Life<'v> {
     }
 
     /// An answer to someone of whom nothing is known yet, not even that they speak gRPC.
-    pub(super) fn stop(&self, kind: Kind, detail: impl Into<Cow<'static, str>>) -> Stop<'v> {
+    pub(super) fn stop(&self, kind: ProblemKind, detail: impl Into<Cow<'static, str>>) -> Stop<'v> {
         self.count(kind);
         Answer::new(kind, detail, false).into()
     }
 
-    pub(super) fn count(&self, kind: Kind) {
+    pub(super) fn count(&self, kind: ProblemKind) {
         self.worker.shared.metrics.problems.with_label_values(&[kind.label()]).inc();
     }
 

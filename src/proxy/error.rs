@@ -7,24 +7,24 @@ use std::error;
 use tracing::Level;
 
 use crate::http1::HeadFault;
-use crate::respond::Kind;
+use crate::respond::ProblemKind;
 use crate::time;
 use crate::upstream::ExchangeError;
 
 /// What someone is told who sends too much.
 pub(super) const BODY_TOO_LARGE: &str = "the body is too long";
 
-type Described = (Kind, Cow<'static, str>);
+type Described = (ProblemKind, Cow<'static, str>);
 
 /// A head that is refused.
 pub(super) fn head_fault(fault: HeadFault) -> Described {
     let (kind, detail) = match fault {
-        HeadFault::Malformed(reason) => (Kind::Malformed, reason),
-        HeadFault::AmbiguousFraming(reason) => (Kind::AmbiguousFraming, reason),
-        HeadFault::TooLarge => (Kind::HeadTooLarge, "the head has too many bytes or fields"),
-        HeadFault::UriTooLong => (Kind::UriTooLong, "the target is too long"),
-        HeadFault::Timeout => (Kind::RequestTimeout, "the head did not arrive in time"),
-        HeadFault::ConnectRefused => (Kind::MethodRefused, "this is no tunnel"),
+        HeadFault::Malformed(reason) => (ProblemKind::Malformed, reason),
+        HeadFault::AmbiguousFraming(reason) => (ProblemKind::AmbiguousFraming, reason),
+        HeadFault::TooLarge => (ProblemKind::HeadTooLarge, "the head has too many bytes or fields"),
+        HeadFault::UriTooLong => (ProblemKind::UriTooLong, "the target is too long"),
+        HeadFault::Timeout => (ProblemKind::RequestTimeout, "the head did not arrive in time"),
+        HeadFault::ConnectRefused => (ProblemKind::MethodRefused, "this is no tunnel"),
     };
     tracing::debug!("{detail}");
     (kind, detail.into())
@@ -33,19 +33,21 @@ pub(super) fn head_fault(fault: HeadFault) -> Described {
 /// An exchange without a response. What the upstream is called and said is logged, not told.
 pub(super) fn exchange_error(failure: &ExchangeError, log: &ProblemLog) -> Described {
     let (kind, detail) = match failure {
-        ExchangeError::ConnectTimeout => (Kind::GatewayTimeout, "the upstream did not accept in time"),
-        ExchangeError::Busy => (Kind::UpstreamBusy, "the upstream has no connection left"),
-        ExchangeError::TooMany => (Kind::ClientBusy, "too many requests of this client are in progress"),
-        ExchangeError::Connect(_) => (Kind::BadGateway, "the upstream cannot be reached"),
-        ExchangeError::Broken(_) => (Kind::BadGateway, "the upstream broke off"),
-        ExchangeError::Malformed(_) => (Kind::BadGateway, "the upstream's answer cannot be read"),
-        ExchangeError::Unsayable => (Kind::Malformed, "the upstream's protocol has no way to say it"),
-        ExchangeError::Switched => (Kind::BadGateway, "the upstream switched protocols, and not as it was asked to"),
-        ExchangeError::Ignored => (Kind::BadGateway, "the upstream did not switch protocols as it was asked to"),
-        ExchangeError::UpstreamTimeout => (Kind::GatewayTimeout, "the upstream did not answer in time"),
-        ExchangeError::BodyTooLarge => (Kind::BodyTooLarge, BODY_TOO_LARGE),
-        ExchangeError::ClientTimeout => (Kind::RequestTimeout, "the body did not arrive in time"),
-        ExchangeError::ClientBroken => (Kind::Malformed, "the body broke off, or is not framed as it should be"),
+        ExchangeError::ConnectTimeout => (ProblemKind::GatewayTimeout, "the upstream did not accept in time"),
+        ExchangeError::Busy => (ProblemKind::UpstreamBusy, "the upstream has no connection left"),
+        ExchangeError::TooMany => (ProblemKind::ClientBusy, "too many requests of this client are in progress"),
+        ExchangeError::Connect(_) => (ProblemKind::BadGateway, "the upstream cannot be reached"),
+        ExchangeError::Broken(_) => (ProblemKind::BadGateway, "the upstream broke off"),
+        ExchangeError::Malformed(_) => (ProblemKind::BadGateway, "the upstream's answer cannot be read"),
+        ExchangeError::Unsayable => (ProblemKind::Malformed, "the upstream's protocol has no way to say it"),
+        ExchangeError::Switched => {
+            (ProblemKind::BadGateway, "the upstream switched protocols, and not as it was asked to")
+        }
+        ExchangeError::Ignored => (ProblemKind::BadGateway, "the upstream did not switch protocols as it was asked to"),
+        ExchangeError::UpstreamTimeout => (ProblemKind::GatewayTimeout, "the upstream did not answer in time"),
+        ExchangeError::BodyTooLarge => (ProblemKind::BodyTooLarge, BODY_TOO_LARGE),
+        ExchangeError::ClientTimeout => (ProblemKind::RequestTimeout, "the body did not arrive in time"),
+        ExchangeError::ClientBroken => (ProblemKind::Malformed, "the body broke off, or is not framed as it should be"),
     };
     match failure {
         ExchangeError::Broken(cause) | ExchangeError::Connect(cause) => log.write(kind, detail, Some(cause)),
@@ -68,7 +70,7 @@ const LINES_PER_S: u32 = 5;
 
 impl ProblemLog {
     /// One line, as severe as the table of problems says. What is not worth a warning is not counted.
-    fn write(&self, kind: Kind, detail: &str, cause: Option<&dyn error::Error>) {
+    fn write(&self, kind: ProblemKind, detail: &str, cause: Option<&dyn error::Error>) {
         let cause = cause.map(tracing::field::display);
         if kind.level() > Level::WARN {
             return tracing::debug!(cause, "{detail}");

@@ -22,13 +22,13 @@ use super::tally::Tally;
 use super::upgrade::Upgrade;
 use crate::gate::{Pass, Refusal, Shut, Step, Unkeyed};
 use crate::http1::Framing;
-use crate::policy::access::{Access, Ground};
+use crate::policy::access::{Access, DenialReason};
 use crate::policy::client_ip::AddressHeader;
 use crate::policy::path::escaped_query;
 use crate::policy::route::Rewrite;
 use crate::policy::upgrades::Upgrades;
 use crate::policy::{Facts, Stage};
-use crate::respond::{Answer, Kind};
+use crate::respond::{Answer, ProblemKind};
 use crate::telemetry::Outcome;
 use crate::time::Timestamp;
 use crate::upstream::{Endpoints, Wanted};
@@ -88,13 +88,13 @@ impl<'v> Life<'v> {
     ) -> Result<Admitted<'r, 'v>, Stop<'v>> {
         tally.asked(&request.method, request.target.path);
         if request.method == Method::CONNECT {
-            return Err(self.stop(Kind::MethodRefused, NO_TUNNEL));
+            return Err(self.stop(ProblemKind::MethodRefused, NO_TUNNEL));
         }
         let policy = &self.view.current.live.policy;
         let path = policy.paths.normalise(request.target.path);
-        let path = path.map_err(|error| self.stop(Kind::BadPath, error.to_string()))?;
+        let path = path.map_err(|error| self.stop(ProblemKind::BadPath, error.to_string()))?;
         let query = request.target.query.map(escaped_query);
-        let authority = host::authority(request).map_err(|detail| self.stop(Kind::BadHost, detail))?;
+        let authority = host::authority(request).map_err(|detail| self.stop(ProblemKind::BadHost, detail))?;
         let client_ip = &policy.client_ip;
         let believed = client_ip.is_trusted(self.peer.ip).then_some(client_ip.header);
         let mut facts = Facts {
@@ -161,20 +161,20 @@ impl<'v> Life<'v> {
         let (view, mut route) = (self.view, None);
         if let Some(routes) = &view.current.settings.routes {
             route = Some(routes.find(facts).ok_or_else(|| {
-                self.count(Kind::NoRoute);
-                Answer::new(Kind::NoRoute, "no route leads anywhere for this request", is_grpc)
+                self.count(ProblemKind::NoRoute);
+                Answer::new(ProblemKind::NoRoute, "no route leads anywhere for this request", is_grpc)
             })?);
         }
         let upstream = &view.upstreams[route.map_or(0, |route| route.upstream)];
         let upgrades = route.and_then(|route| route.upgrades.as_ref()).unwrap_or_else(|| upstream.upgrades());
         if request.is_refused_connect(upgrades) {
-            return Err(self.stop(Kind::MethodRefused, NO_TUNNEL));
+            return Err(self.stop(ProblemKind::MethodRefused, NO_TUNNEL));
         }
         let max_body = route.and_then(|route| route.max_body_bytes);
         let max_body = max_body.unwrap_or(view.current.settings.bounds.max_body_bytes);
         if matches!(request.framing, Framing::Length(len) if len > max_body) {
-            self.count(Kind::BodyTooLarge);
-            return Err(Answer::new(Kind::BodyTooLarge, error::BODY_TOO_LARGE, is_grpc).into());
+            self.count(ProblemKind::BodyTooLarge);
+            return Err(Answer::new(ProblemKind::BodyTooLarge, error::BODY_TOO_LARGE, is_grpc).into());
         }
         Ok(Way { upstream, rewrite: route.and_then(|route| route.rewrite.as_ref()), upgrades, max_body })
     }
@@ -193,8 +193,8 @@ impl<'v> Life<'v> {
         })
     }
 
-    fn denied(&self, ground: Ground<'_>, is_grpc: bool) -> Stop<'v> {
-        self.count(Kind::Denied);
+    fn denied(&self, ground: DenialReason<'_>, is_grpc: bool) -> Stop<'v> {
+        self.count(ProblemKind::Denied);
         Answer::denied(ground, is_grpc).into()
     }
 
@@ -202,7 +202,7 @@ impl<'v> Life<'v> {
         let answer = match unkeyed {
             Unkeyed::Unidentified(missing) => Answer::unidentified(&missing, is_grpc),
             Unkeyed::Several(part) => {
-                Answer::new(Kind::SeveralValues, self.view.current.live.policy.several(part), is_grpc)
+                Answer::new(ProblemKind::SeveralValues, self.view.current.live.policy.several(part), is_grpc)
             }
         };
         self.count(answer.kind());

@@ -8,17 +8,17 @@ use http::{Method, StatusCode};
 use smallvec::SmallVec;
 
 use super::headers::number;
-use super::{Kind, Profiles, Sink, Verdict, limit_headers};
+use super::{Disposition, HeaderSink, ProblemKind, Profiles, limit_headers};
 use crate::fields::Fields;
 use crate::gate::{Budget, BudgetItem, Budgets, Cause, Refusal, Standing, Unidentified, Why};
 use crate::limit::Retry;
-use crate::policy::access::Ground;
+use crate::policy::access::DenialReason;
 use crate::policy::jwt::TokenError;
 
 /// What is answered, before it is written. The headers that frame it and `connection` are the writer's.
 #[derive(Debug)]
 pub struct Answer<'a> {
-    kind: Kind,
+    kind: ProblemKind,
     detail: Detail,
     violated: SmallVec<[&'a str; 2]>,
     is_grpc: bool,
@@ -26,7 +26,7 @@ pub struct Answer<'a> {
     /// What a gRPC client is told of that.
     pushback: Option<Pushback>,
     challenge: Option<&'static str>,
-    standing: Option<(Standing<'a>, Verdict)>,
+    standing: Option<(Standing<'a>, Disposition)>,
     budgets: Budgets<'a>,
 }
 
@@ -69,7 +69,7 @@ pub fn is_grpc(method: &Method, headers: Fields<'_>) -> bool {
 
 impl<'a> Answer<'a> {
     /// A problem of this kind.
-    pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>, is_grpc: bool) -> Self {
+    pub fn new(kind: ProblemKind, detail: impl Into<Cow<'static, str>>, is_grpc: bool) -> Self {
         Self {
             kind,
             detail: Detail::Text(detail.into()),
@@ -92,9 +92,9 @@ impl<'a> Answer<'a> {
             Retry::Never => None,
         };
         let kind = match refusal.cause {
-            Cause::ShuttingDown => Kind::ShuttingDown,
-            Cause::Banned => Kind::Banned,
-            Cause::Limit | Cause::WaitTooLong | Cause::QueueFull => Kind::Limited,
+            Cause::ShuttingDown => ProblemKind::ShuttingDown,
+            Cause::Banned => ProblemKind::Banned,
+            Cause::Limit | Cause::WaitTooLong | Cause::QueueFull => ProblemKind::Limited,
         };
         Self {
             kind,
@@ -104,7 +104,7 @@ impl<'a> Answer<'a> {
             retry_after_s,
             pushback: Some(Pushback::of(refusal.retry)),
             challenge: None,
-            standing: refusal.standing.map(|standing| (standing, Verdict::Refused { retry_after_s })),
+            standing: refusal.standing.map(|standing| (standing, Disposition::Refused { retry_after_s })),
             budgets: refusal.budgets,
         }
     }
@@ -112,7 +112,7 @@ impl<'a> Answer<'a> {
     /// The answer to a request without the identity it needs: 401; or 503, if nobody can know whether it has it.
     pub fn unidentified(missing: &Unidentified<'_>, is_grpc: bool) -> Self {
         if missing.why == Why::Token(TokenError::NoKeys) {
-            return Self::new(Kind::KeysMissing, missing.to_string(), is_grpc);
+            return Self::new(ProblemKind::KeysMissing, missing.to_string(), is_grpc);
         }
         // RFC 6750, section 3: the error code only if there was a token.
         let challenge = missing.wants_bearer.then_some(match missing.why {
@@ -120,23 +120,23 @@ impl<'a> Answer<'a> {
             Why::Several => "Bearer error=\"invalid_request\"",
             Why::Token(_) => "Bearer error=\"invalid_token\"",
         });
-        Self { challenge, ..Self::new(Kind::Unidentified, missing.to_string(), is_grpc) }
+        Self { challenge, ..Self::new(ProblemKind::Unidentified, missing.to_string(), is_grpc) }
     }
 
     /// Which row of the table it is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ProblemKind {
         self.kind
     }
 
     /// The answer to a request that is shut out: 403. It names what the client knows already, and the plans that
     /// would do.
-    pub fn denied(ground: Ground<'_>, is_grpc: bool) -> Self {
-        Self::new(Kind::Denied, ground.to_string(), is_grpc)
+    pub fn denied(ground: DenialReason<'_>, is_grpc: bool) -> Self {
+        Self::new(ProblemKind::Denied, ground.to_string(), is_grpc)
     }
 
     /// Adds where the client stands, although no limit refused it.
     pub fn standing(mut self, standing: Option<Standing<'a>>, budgets: Budgets<'a>) -> Self {
-        self.standing = standing.map(|standing| (standing, Verdict::Passed));
+        self.standing = standing.map(|standing| (standing, Disposition::Forwarded));
         self.budgets = budgets;
         self
     }
@@ -152,7 +152,7 @@ impl<'a> Answer<'a> {
     }
 
     /// Writes its headers.
-    pub fn write_headers(&self, sink: &mut impl Sink, profiles: Profiles) {
+    pub fn write_headers(&self, sink: &mut impl HeaderSink, profiles: Profiles) {
         if self.is_grpc {
             sink.put("content-type", "application/grpc");
             sink.put("grpc-status", self.kind.grpc_status());
@@ -183,7 +183,7 @@ impl<'a> Answer<'a> {
         if self.is_grpc {
             return;
         }
-        let is_quota = self.kind == Kind::Limited;
+        let is_quota = self.kind == ProblemKind::Limited;
         // Whole, as it nearly always is; the rest is put together.
         body.extend_from_slice(if is_quota { QUOTA_EXCEEDED } else { b"{\"type\":\"about:blank\",\"title\":\"" });
         if !is_quota {
@@ -304,7 +304,7 @@ mod tests {
         #[test]
         fn any_detail_is_a_json_string(detail in ".*") {
             let mut body = Vec::new();
-            Answer::new(Kind::BadPath, detail.clone(), false).write_body(&mut body);
+            Answer::new(ProblemKind::BadPath, detail.clone(), false).write_body(&mut body);
             let read: serde_json::Value = serde_json::from_slice(&body).map_err(|error| TestCaseError::fail(error.to_string()))?;
             prop_assert_eq!(read["detail"].as_str(), Some(&*detail));
             prop_assert_eq!(read["status"].as_u64(), Some(400));
@@ -319,14 +319,14 @@ mod tests {
             (Retry::ON_RELEASE, Some("1000")),
             (Retry::Never, Some("-1")),
         ] {
-            let answer = Answer { pushback: Some(Pushback::of(retry)), ..Answer::new(Kind::Limited, "", true) };
+            let answer = Answer { pushback: Some(Pushback::of(retry)), ..Answer::new(ProblemKind::Limited, "", true) };
             assert_eq!(pushback(&answer), expected.map(str::to_owned), "{retry:?}");
         }
         for (kind, is_grpc, expected) in [
-            (Kind::UpstreamBusy, true, Some("1000")),
-            (Kind::ClientBusy, true, Some("1000")),
-            (Kind::UpstreamBusy, false, None),
-            (Kind::Denied, true, None),
+            (ProblemKind::UpstreamBusy, true, Some("1000")),
+            (ProblemKind::ClientBusy, true, Some("1000")),
+            (ProblemKind::UpstreamBusy, false, None),
+            (ProblemKind::Denied, true, None),
         ] {
             assert_eq!(pushback(&Answer::new(kind, "", is_grpc)), expected.map(str::to_owned), "{kind:?}");
         }

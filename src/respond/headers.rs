@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::Sink;
+use super::HeaderSink;
 use crate::gate::{Budget, BudgetItem, Standing};
 use crate::limit::{Decision, Retry};
 
@@ -34,9 +34,9 @@ const NS_PER_S: u64 = 1_000_000_000;
 
 /// Whether the answer refuses the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Disposition {
     /// It was sent on.
-    Passed,
+    Forwarded,
     /// It was not.
     Refused {
         /// Whole seconds after which it could pass; none if it never can.
@@ -46,11 +46,11 @@ pub enum Verdict {
 
 /// Writes where the client stands; in the profile `ietf`, with each of its `budgets`.
 pub fn limit_headers(
-    sink: &mut impl Sink,
+    sink: &mut impl HeaderSink,
     profiles: Profiles,
     standing: &Standing<'_>,
     budgets: &[Budget<'_>],
-    verdict: Verdict,
+    verdict: Disposition,
 ) {
     let burst = standing.burst;
     // What is in flight comes back when it ends, and nobody knows when.
@@ -67,8 +67,8 @@ pub fn limit_headers(
     }
     if profiles.wildberries {
         match verdict {
-            Verdict::Passed => number(sink, REMAINING, standing.remaining),
-            Verdict::Refused { retry_after_s } => {
+            Disposition::Forwarded => number(sink, REMAINING, standing.remaining),
+            Disposition::Refused { retry_after_s } => {
                 number(sink, LIMIT, burst);
                 if let Some(reset_ns) = reset_ns {
                     number(sink, RESET, reset_ns.div_ceil(NS_PER_S));
@@ -82,7 +82,7 @@ pub fn limit_headers(
 }
 
 /// Writes an item for each rate of each budget (RFC 9651, section 3.1). Of `RateLimit` the tightest comes first.
-fn ietf(sink: &mut impl Sink, budgets: &[Budget<'_>], verdict: Verdict) {
+fn ietf(sink: &mut impl HeaderSink, budgets: &[Budget<'_>], verdict: Disposition) {
     let items: Vec<_> = budgets.iter().flat_map(Budget::items).collect();
     let tightest =
         (1..items.len()).fold(0, |known, index| if items[index].is_tighter(&items[known]) { index } else { known });
@@ -95,8 +95,8 @@ fn ietf(sink: &mut impl Sink, budgets: &[Budget<'_>], verdict: Verdict) {
     for (_, item) in items.iter().enumerate().filter(|(index, _)| *index != tightest) {
         // Section 6 of the draft: `Retry-After` should not be earlier than `t`.
         let retry_after_s = match verdict {
-            Verdict::Refused { retry_after_s } => retry_after_s,
-            Verdict::Passed => None,
+            Disposition::Refused { retry_after_s } => retry_after_s,
+            Disposition::Forwarded => None,
         };
         let reset_s = reset_s(item).filter(|s| retry_after_s.is_none_or(|retry_after_s| *s <= retry_after_s));
         write_limit(&mut limit, item, reset_s);
@@ -106,10 +106,10 @@ fn ietf(sink: &mut impl Sink, budgets: &[Budget<'_>], verdict: Verdict) {
 }
 
 /// Seconds until there are more units of the tightest rate; to a refused client, until the request could pass.
-fn first_reset_s(item: &BudgetItem<'_>, verdict: Verdict) -> Option<u64> {
+fn first_reset_s(item: &BudgetItem<'_>, verdict: Disposition) -> Option<u64> {
     match verdict {
-        Verdict::Refused { retry_after_s } => retry_after_s,
-        Verdict::Passed => reset_s(item),
+        Disposition::Refused { retry_after_s } => retry_after_s,
+        Disposition::Forwarded => reset_s(item),
     }
 }
 
@@ -157,12 +157,12 @@ pub fn is_limit_header(profiles: Profiles, name: &[u8]) -> bool {
 }
 
 /// A number as a header.
-pub(super) fn number(sink: &mut impl Sink, name: &'static str, value: u64) {
+pub(super) fn number(sink: &mut impl HeaderSink, name: &'static str, value: u64) {
     sink.put(name, itoa::Buffer::new().format(value));
 }
 
 /// Lets scripts of a browser see the limit headers (Fetch standard, section 3.2.5).
-pub fn expose(sink: &mut impl Sink, profiles: Profiles) {
+pub fn expose(sink: &mut impl HeaderSink, profiles: Profiles) {
     const X: &str = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After";
     const IETF: &str = "RateLimit-Policy, RateLimit, Retry-After";
     const WB: &str = "X-Ratelimit-Remaining, X-Ratelimit-Retry, X-Ratelimit-Limit, X-Ratelimit-Reset, Retry-After";

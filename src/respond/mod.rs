@@ -8,6 +8,6 @@ mod problem;
 mod sink;
 
 pub use answer::{Answer, is_grpc};
-pub use headers::{Profiles, Verdict, expose, is_limit_header, limit_headers};
-pub use problem::Kind;
-pub use sink::Sink;
+pub use headers::{Disposition, Profiles, expose, is_limit_header, limit_headers};
+pub use problem::ProblemKind;
+pub use sink::HeaderSink;

@@ -7,7 +7,7 @@ use tracing::Level;
 
 /// What kind of answer; the rows of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProblemKind {
     /// Not HTTP as it should be.
     Malformed,
     /// A message whose end is not certain.
@@ -52,7 +52,7 @@ pub enum Kind {
     GatewayTimeout,
 }
 
-struct Row {
+struct ProblemRow {
     status: StatusCode,
     /// google.rpc.Code, by the gRPC mapping of HTTP statuses where the request got that far.
     grpc: &'static str,
@@ -62,7 +62,7 @@ struct Row {
     close: bool,
 }
 
-impl Kind {
+impl ProblemKind {
     /// The kinds that `weir_problems_total` counts: all but refusals by limits.
     pub const COUNTED: [Self; 18] = [
         Self::Malformed,
@@ -85,8 +85,8 @@ impl Kind {
         Self::GatewayTimeout,
     ];
 
-    fn row(self) -> Row {
-        let row = |status, grpc, level, label, close| Row { status, grpc, level, label, close };
+    fn row(self) -> ProblemRow {
+        let row = |status, grpc, level, label, close| ProblemRow { status, grpc, level, label, close };
         match self {
             Self::Malformed => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "malformed", true),
             Self::AmbiguousFraming => row(StatusCode::BAD_REQUEST, "13", Level::INFO, "ambiguous_framing", true),
@@ -152,9 +152,9 @@ mod tests {
 
     #[test]
     fn every_kind_is_counted_but_refusals_by_limits() {
-        let of_limits = [Kind::Banned, Kind::Limited, Kind::ShuttingDown];
-        let kinds = Kind::GatewayTimeout as usize + 1; // the last one
-        let mut counted: Vec<_> = Kind::COUNTED.iter().chain(&of_limits).map(|kind| *kind as usize).collect();
+        let of_limits = [ProblemKind::Banned, ProblemKind::Limited, ProblemKind::ShuttingDown];
+        let kinds = ProblemKind::GatewayTimeout as usize + 1; // the last one
+        let mut counted: Vec<_> = ProblemKind::COUNTED.iter().chain(&of_limits).map(|kind| *kind as usize).collect();
         counted.sort_unstable();
         assert_eq!(counted, (0..kinds).collect::<Vec<_>>());
     }

@@ -3,12 +3,12 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Takes headers one by one.
-pub trait Sink {
+pub trait HeaderSink {
     /// Adds a header. `name` is in lower case; `value` is fit for a header, or is left out.
     fn put(&mut self, name: &'static str, value: &str);
 }
 
-impl Sink for Vec<u8> {
+impl HeaderSink for Vec<u8> {
     fn put(&mut self, name: &'static str, value: &str) {
         for piece in [name, ": ", value, "\r\n"] {
             self.extend_from_slice(piece.as_bytes());
@@ -16,7 +16,7 @@ impl Sink for Vec<u8> {
     }
 }
 
-impl Sink for HeaderMap {
+impl HeaderSink for HeaderMap {
     fn put(&mut self, name: &'static str, value: &str) {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.append(HeaderName::from_static(name), value);

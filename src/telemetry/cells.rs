@@ -14,7 +14,7 @@ use crate::time::saturating_ns;
 
 /// What a limit said to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decided {
+pub enum LimitDecision {
     /// It let it pass, at once or after a wait.
     Admitted,
     /// It made it wait.
@@ -28,12 +28,12 @@ pub enum Decided {
 }
 
 /// All of them, in their order.
-pub(super) const DECIDED: [(Decided, &str); 5] = [
-    (Decided::Admitted, "admitted"),
-    (Decided::Held, "held"),
-    (Decided::Rejected, "rejected"),
-    (Decided::ShadowRejected, "shadow_rejected"),
-    (Decided::ShadowHeld, "shadow_held"),
+pub(super) const LIMIT_DECISIONS: [(LimitDecision, &str); 5] = [
+    (LimitDecision::Admitted, "admitted"),
+    (LimitDecision::Held, "held"),
+    (LimitDecision::Rejected, "rejected"),
+    (LimitDecision::ShadowRejected, "shadow_rejected"),
+    (LimitDecision::ShadowHeld, "shadow_held"),
 ];
 
 /// Upper bounds of the parts that may remain, in percent.
@@ -54,54 +54,54 @@ const HEADROOM_BUCKET: [u8; 128] = {
 
 /// The cells of one limit.
 #[derive(Clone, Debug)]
-pub struct LimitCells(PerThread<LIMIT_CELLS>);
+pub struct LimitCells(CellsByThread<LIMIT_CELLS>);
 
 /// Decisions; what remained, with a bucket for all above; the percents that remained, added up.
-const LIMIT_CELLS: usize = DECIDED.len() + HEADROOM_PERCENT.len() + 2;
+const LIMIT_CELLS: usize = LIMIT_DECISIONS.len() + HEADROOM_PERCENT.len() + 2;
 
 impl LimitCells {
     pub(super) fn new() -> Self {
-        Self(PerThread::new())
+        Self(CellsByThread::new())
     }
 
     /// Counts a decision of which nothing else is known.
-    pub fn count(&self, decided: Decided) {
-        self.0.mine().add(decided as usize, 1);
+    pub fn count(&self, decided: LimitDecision) {
+        self.0.of_thread().add(decided as usize, 1);
     }
 
     /// Counts a decision and what remained at it, in percent of the burst, at most 100.
     #[inline]
-    pub fn decided(&self, decided: Decided, percent: u64) {
-        let mine = self.0.mine();
-        mine.add(decided as usize, 1);
+    pub fn decided(&self, decided: LimitDecision, percent: u64) {
+        let of_thread = self.0.of_thread();
+        of_thread.add(decided as usize, 1);
         let bucket = HEADROOM_BUCKET[usize::try_from(percent).unwrap_or(0) % HEADROOM_BUCKET.len()];
-        mine.add(DECIDED.len() + usize::from(bucket), 1);
-        mine.add(LIMIT_CELLS - 1, percent);
+        of_thread.add(LIMIT_DECISIONS.len() + usize::from(bucket), 1);
+        of_thread.add(LIMIT_CELLS - 1, percent);
     }
 
     /// How often this was decided.
-    pub fn counted(&self, decided: Decided) -> u64 {
+    pub fn counted(&self, decided: LimitDecision) -> u64 {
         self.0.sum(decided as usize)
     }
 
     /// What remained, as parts of 1.
-    pub(super) fn headroom(&self) -> Observed {
-        self.0.observed(DECIDED.len(), &HEADROOM_PERCENT, 100.0)
+    pub(super) fn headroom(&self) -> HistogramSnapshot {
+        self.0.observed(LIMIT_DECISIONS.len(), &HEADROOM_PERCENT, 100.0)
     }
 }
 
 /// What became of all requests.
 #[derive(Clone, Debug)]
-pub(super) struct OutcomeCells(PerThread<{ Outcome::ALL.len() }>);
+pub(super) struct OutcomeCells(CellsByThread<{ Outcome::ALL.len() }>);
 
 impl OutcomeCells {
     pub(super) fn new() -> Self {
-        Self(PerThread::new())
+        Self(CellsByThread::new())
     }
 
     #[inline]
     pub(super) fn count(&self, outcome: Outcome) {
-        self.0.mine().add(outcome as usize, 1);
+        self.0.of_thread().add(outcome as usize, 1);
     }
 
     pub(super) fn counted(&self, outcome: Outcome) -> u64 {
@@ -111,7 +111,7 @@ impl OutcomeCells {
 
 /// What became of a request at an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reached {
+pub enum EndpointResult {
     /// It answered; not with 502, 503 or 504.
     Answered,
     /// It could not be reached, broke off, or gave no answer of its own.
@@ -119,23 +119,24 @@ pub enum Reached {
 }
 
 /// All of them, in their order.
-pub(super) const REACHED: [(Reached, &str); 2] = [(Reached::Answered, "answered"), (Reached::Failed, "failed")];
+pub(super) const ENDPOINT_RESULTS: [(EndpointResult, &str); 2] =
+    [(EndpointResult::Answered, "answered"), (EndpointResult::Failed, "failed")];
 
 /// The cells of one endpoint.
 #[derive(Clone, Debug)]
-pub struct EndpointCells(PerThread<{ REACHED.len() }>);
+pub struct EndpointCells(CellsByThread<{ ENDPOINT_RESULTS.len() }>);
 
 impl EndpointCells {
     pub(super) fn new() -> Self {
-        Self(PerThread::new())
+        Self(CellsByThread::new())
     }
 
     /// Counts a request.
-    pub fn count(&self, reached: Reached) {
-        self.0.mine().add(reached as usize, 1);
+    pub fn count(&self, reached: EndpointResult) {
+        self.0.of_thread().add(reached as usize, 1);
     }
 
-    pub(super) fn counted(&self, reached: Reached) -> u64 {
+    pub(super) fn counted(&self, reached: EndpointResult) -> u64 {
         self.0.sum(reached as usize)
     }
 }
@@ -145,33 +146,33 @@ const DURATION_BOUNDS: usize = 12;
 
 /// How long something took each time, without labels.
 #[derive(Clone, Debug)]
-pub struct Durations {
+pub struct DurationHistogram {
     /// A bucket for each bound and one above; nanoseconds, added up.
-    cells: PerThread<{ DURATION_BOUNDS + 2 }>,
+    cells: CellsByThread<{ DURATION_BOUNDS + 2 }>,
     bounds_ns: [u64; DURATION_BOUNDS],
 }
 
-impl Durations {
+impl DurationHistogram {
     /// None yet, to be sorted by these upper bounds in nanoseconds.
     pub(super) fn new(bounds_ns: [u64; DURATION_BOUNDS]) -> Self {
-        Self { cells: PerThread::new(), bounds_ns }
+        Self { cells: CellsByThread::new(), bounds_ns }
     }
 
     /// Counts one.
     #[inline]
     pub fn observe(&self, duration: Duration) {
-        self.cells.mine().observe(0, &self.bounds_ns, saturating_ns(duration));
+        self.cells.of_thread().observe(0, &self.bounds_ns, saturating_ns(duration));
     }
 
     /// In seconds.
-    pub(super) fn observed(&self) -> Observed {
+    pub(super) fn observed(&self) -> HistogramSnapshot {
         self.cells.observed(0, &self.bounds_ns, 1e9)
     }
 }
 
 /// A histogram, as Prometheus has it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Observed {
+pub(super) struct HistogramSnapshot {
     /// Upper bounds, and how many were at most that.
     pub(super) buckets: Vec<(f64, u64)>,
     pub(super) count: u64,
@@ -183,7 +184,7 @@ const ALONE: usize = 15;
 
 /// `N` cells of each thread. The last of them are for all threads that come later.
 #[derive(Clone, Debug)]
-struct PerThread<const N: usize>(Arc<[Cells<N>; ALONE + 1]>);
+struct CellsByThread<const N: usize>(Arc<[Cells<N>; ALONE + 1]>);
 
 /// Apart from those of other threads by two cache lines, because processors fetch them in pairs.
 #[derive(Debug)]
@@ -191,20 +192,20 @@ struct PerThread<const N: usize>(Arc<[Cells<N>; ALONE + 1]>);
 struct Cells<const N: usize>([AtomicU64; N]);
 
 /// The cells of this thread, and whether nobody else writes to them.
-struct Mine<'c> {
+struct ThreadCells<'c> {
     cells: &'c [AtomicU64],
     is_alone: bool,
 }
 
-impl<const N: usize> PerThread<N> {
+impl<const N: usize> CellsByThread<N> {
     fn new() -> Self {
         Self(Arc::new(std::array::from_fn(|_| Cells(std::array::from_fn(|_| AtomicU64::new(0))))))
     }
 
     #[inline]
-    fn mine(&self) -> Mine<'_> {
+    fn of_thread(&self) -> ThreadCells<'_> {
         let number = thread_number();
-        Mine { cells: &self.0[number.min(ALONE)].0, is_alone: number < ALONE }
+        ThreadCells { cells: &self.0[number.min(ALONE)].0, is_alone: number < ALONE }
     }
 
     fn sum(&self, cell: usize) -> u64 {
@@ -212,7 +213,7 @@ impl<const N: usize> PerThread<N> {
     }
 
     /// The histogram whose cells begin at `first`, with `unit` of its values for 1.
-    fn observed(&self, first: usize, bounds: &[u64], unit: f64) -> Observed {
+    fn observed(&self, first: usize, bounds: &[u64], unit: f64) -> HistogramSnapshot {
         let mut count = 0;
         let mut bucket = |(index, bound): (usize, &u64)| {
             count += self.sum(first + index);
@@ -220,11 +221,11 @@ impl<const N: usize> PerThread<N> {
         };
         let buckets = bounds.iter().enumerate().map(&mut bucket).collect();
         let above = first + bounds.len();
-        Observed { buckets, count: count + self.sum(above), sum: as_float(self.sum(above + 1)) / unit }
+        HistogramSnapshot { buckets, count: count + self.sum(above), sum: as_float(self.sum(above + 1)) / unit }
     }
 }
 
-impl Mine<'_> {
+impl ThreadCells<'_> {
     /// Adds to a cell; by a plain store if no addition of another thread can be lost.
     #[inline]
     fn add(&self, cell: usize, amount: u64) {
@@ -271,7 +272,8 @@ mod tests {
 
     #[test]
     fn a_value_falls_below_its_bound_or_on_it() {
-        let durations = Durations::new([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1_000_000_000].map(|bound| bound * 100));
+        let durations =
+            DurationHistogram::new([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1_000_000_000].map(|bound| bound * 100));
         for ns in [0, 100, 101, 1200, 100_000_000_000, 100_000_000_001] {
             durations.observe(Duration::from_nanos(ns));
         }
@@ -286,11 +288,11 @@ mod tests {
     fn headroom_is_a_part_of_one() {
         let cells = LimitCells::new();
         for percent in [0, 1, 10, 90, 91, 100] {
-            cells.decided(Decided::Admitted, percent);
+            cells.decided(LimitDecision::Admitted, percent);
         }
         let expected = [(0.0, 1), (0.1, 3), (0.25, 3), (0.5, 3), (0.75, 3), (0.9, 4)];
-        assert_eq!(cells.headroom(), Observed { buckets: expected.to_vec(), count: 6, sum: 2.92 });
-        assert_eq!(cells.counted(Decided::Admitted), 6);
+        assert_eq!(cells.headroom(), HistogramSnapshot { buckets: expected.to_vec(), count: 6, sum: 2.92 });
+        assert_eq!(cells.counted(LimitDecision::Admitted), 6);
     }
 
     #[test]

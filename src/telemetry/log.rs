@@ -57,14 +57,14 @@ pub struct LogGuard {
 }
 
 /// Writes lines, each by one call. Counts those that cannot be written, as on a full disk.
-struct Lines<W> {
+struct LineWriter<W> {
     to: W,
     unwritten: Arc<AtomicU64>,
     /// Whether the last line was written in part.
     is_cut: bool,
 }
 
-impl<W: Write> Lines<W> {
+impl<W: Write> LineWriter<W> {
     fn write_whole(&mut self, mut line: &[u8]) -> io::Result<()> {
         let length = line.len();
         while !line.is_empty() {
@@ -82,7 +82,7 @@ impl<W: Write> Lines<W> {
     }
 }
 
-impl<W: Write> Write for Lines<W> {
+impl<W: Write> Write for LineWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let ended = if self.is_cut { self.write_whole(b"\n") } else { Ok(()) };
         if ended.is_ok() {
@@ -114,7 +114,7 @@ pub fn start_logs(settings: &LogSettings) -> Result<LogGuard, tracing::subscribe
         .lossy(true)
         .buffered_lines_limit(LINES_MAX)
         .thread_name("weir-log")
-        .finish(Lines { to: io::stderr(), unwritten: Arc::clone(&unwritten), is_cut: false });
+        .finish(LineWriter { to: io::stderr(), unwritten: Arc::clone(&unwritten), is_cut: false });
     let guard = LogGuard { _worker: worker, errors: writer.error_counter(), unwritten };
     // What libraries say is left out: at the lower levels they repeat what strangers sent.
     let filter = Targets::new()
@@ -189,12 +189,12 @@ mod tests {
     use super::*;
 
     /// A disk with so much room.
-    struct Disk {
+    struct BoundedWriter {
         written: Vec<u8>,
         room: usize,
     }
 
-    impl Write for Disk {
+    impl Write for BoundedWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             if self.room == 0 {
                 return Err(ErrorKind::StorageFull.into());
@@ -213,8 +213,8 @@ mod tests {
     #[test]
     fn lines_that_find_no_room_are_counted() {
         let unwritten = Arc::new(AtomicU64::new(0));
-        let to = Disk { written: Vec::new(), room: 9 };
-        let mut lines = Lines { to, unwritten: Arc::clone(&unwritten), is_cut: false };
+        let to = BoundedWriter { written: Vec::new(), room: 9 };
+        let mut lines = LineWriter { to, unwritten: Arc::clone(&unwritten), is_cut: false };
         for line in ["first\n", "second\n", "third\n"] {
             lines.write_all(line.as_bytes()).unwrap();
         }

@@ -5,8 +5,8 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
-use super::cells::{Durations, LimitCells};
-use super::maker::Maker;
+use super::cells::{DurationHistogram, LimitCells};
+use super::factory::MetricFactory;
 use super::openmetrics;
 use super::scrape::Scrape;
 use super::upstreams::{EndpointMetrics, EndpointVecs, UpstreamMetrics};
@@ -51,9 +51,9 @@ pub struct Metrics {
     endpoints: EndpointVecs,
     scrape: Scrape,
     /// What Weir adds to a request that did not wait, from its parsed head to its hand-over.
-    pub overhead: Durations,
+    pub overhead: DurationHistogram,
     /// From the hand-over of a request to the head of its response.
-    pub upstream_duration: Durations,
+    pub upstream_duration: DurationHistogram,
     /// Requests that Weir answered itself for another reason than a limit, by the kind of problem.
     pub problems: IntCounterVec,
     /// Connections open now.
@@ -137,7 +137,7 @@ const HOLD_BUCKETS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.
 impl Metrics {
     /// All metrics, registered. `version` and `revision` go into `weir_build_info`.
     pub fn new(version: &str, revision: &str) -> Result<Self, prometheus::Error> {
-        let make = Maker { registry: Registry::new() };
+        let make = MetricFactory { registry: Registry::new() };
         let build = make.gauges("weir_build_info", "1, with the version that runs.", &["version", "revision"])?;
         build.with_label_values(&[version, revision]).set(1);
         let scrape = make.register(Scrape::new()?)?;
@@ -258,13 +258,13 @@ impl Metrics {
     }
 
     /// Answers of a worker hold so many bytes now, and held `before` when it last said so.
-    pub fn untaken_are(&self, now: usize, before: &mut usize) {
+    pub fn set_untaken_bytes(&self, now: usize, before: &mut usize) {
         let as_gauge = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
         self.untaken_bytes.add(as_gauge(now) - as_gauge(std::mem::replace(before, now)));
     }
 
     /// A runtime has so many tasks now, and had `before` when it last said so.
-    pub fn tasks_are(&self, now: usize, before: &mut usize) {
+    pub fn set_tasks(&self, now: usize, before: &mut usize) {
         let as_gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.tasks.add(as_gauge(now) - as_gauge(std::mem::replace(before, now)));
     }
@@ -320,14 +320,14 @@ impl Metrics {
     }
 
     /// Shows an upstream no more.
-    pub fn forget_upstream(&self, name: &str) {
-        self.endpoints.forget_upstream(name);
+    pub fn remove_upstream(&self, name: &str) {
+        self.endpoints.remove_upstream(name);
     }
 
     /// Shows an endpoint no more.
-    pub fn forget_endpoint(&self, upstream: &str, endpoint: &str) {
-        self.scrape.forget_endpoint(upstream, endpoint);
-        self.endpoints.forget_endpoint(upstream, endpoint);
+    pub fn remove_endpoint(&self, upstream: &str, endpoint: &str) {
+        self.scrape.remove_endpoint(upstream, endpoint);
+        self.endpoints.remove_endpoint(upstream, endpoint);
     }
 
     /// All metrics in the Prometheus text format, version 0.0.4.
@@ -344,7 +344,7 @@ impl Metrics {
 }
 
 impl LimitVecs {
-    fn new(make: &Maker) -> Result<Self, prometheus::Error> {
+    fn new(make: &MetricFactory) -> Result<Self, prometheus::Error> {
         Ok(Self {
             hold_duration: make.histograms("weir_hold_duration_seconds", "How long requests waited.", &HOLD_BUCKETS)?,
             held: make.gauges("weir_held_requests", "Requests waiting now.", &["limit"])?,

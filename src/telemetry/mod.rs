@@ -3,14 +3,14 @@
 //! Labels come from the configuration only, never from a client. Not here: serving /metrics (admin).
 
 mod cells;
+mod factory;
 mod log;
-mod maker;
 mod metrics;
 mod openmetrics;
 mod scrape;
 mod upstreams;
 
-pub use cells::{Decided, Durations, EndpointCells, LimitCells, Reached};
+pub use cells::{DurationHistogram, EndpointCells, EndpointResult, LimitCells, LimitDecision};
 pub use log::{AccessLine, AccessLog, LogFormat, LogGuard, LogSettings, start_logs};
 pub use prometheus::{IntCounter as Counter, IntGauge as Gauge};
 

@@ -107,7 +107,7 @@ mod tests {
         counters.with_label_values(&["x\"\n"]).inc_by(3);
         let gauge = IntGauge::new("b", "A gauge.").unwrap();
         gauge.set(-2);
-        let buckets = HistogramOpts::new("c_seconds", "Durations.").buckets(vec![0.00002, 0.0005, 1.0, 3600.0]);
+        let buckets = HistogramOpts::new("c_seconds", "DurationHistogram.").buckets(vec![0.00002, 0.0005, 1.0, 3600.0]);
         let histogram = Histogram::with_opts(buckets).unwrap();
         histogram.observe(0.25);
         registry.register(Box::new(counters)).unwrap();
@@ -123,7 +123,7 @@ mod tests {
         # HELP b A gauge.
         b -2
         # TYPE c_seconds histogram
-        # HELP c_seconds Durations.
+        # HELP c_seconds DurationHistogram.
         c_seconds_bucket{le="2e-05"} 0
         c_seconds_bucket{le="0.0005"} 0
         c_seconds_bucket{le="1.0"} 1

@@ -7,15 +7,18 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::{self, MetricType};
 
 use super::Outcome;
-use super::cells::{DECIDED, Durations, EndpointCells, LimitCells, Observed, OutcomeCells, REACHED, as_float};
+use super::cells::{
+    DurationHistogram, ENDPOINT_RESULTS, EndpointCells, HistogramSnapshot, LIMIT_DECISIONS, LimitCells, OutcomeCells,
+    as_float,
+};
 
 /// What every request counts.
 #[derive(Clone, Debug)]
 pub(super) struct Scrape {
     descriptions: [Desc; 6],
     pub(super) outcomes: OutcomeCells,
-    pub(super) overhead: Durations,
-    pub(super) upstream: Durations,
+    pub(super) overhead: DurationHistogram,
+    pub(super) upstream: DurationHistogram,
     by_limit: Arc<Mutex<HashMap<String, LimitCells>>>,
     /// By the names of upstream and endpoint.
     by_endpoint: ByEndpoint,
@@ -35,7 +38,7 @@ impl Scrape {
             let labels = labels.iter().map(|label| (*label).to_owned()).collect();
             Desc::new(name.to_owned(), help.to_owned(), labels, HashMap::new())
         };
-        let durations = |bounds_us: [u64; 12]| Durations::new(bounds_us.map(|us| us * 1000));
+        let durations = |bounds_us: [u64; 12]| DurationHistogram::new(bounds_us.map(|us| us * 1000));
         Ok(Self {
             descriptions: [
                 describe("weir_requests_total", "Requests by what became of them.", &["verdict"])?,
@@ -77,7 +80,7 @@ impl Scrape {
     }
 
     /// Shows it no more.
-    pub(super) fn forget_endpoint(&self, upstream: &str, endpoint: &str) {
+    pub(super) fn remove_endpoint(&self, upstream: &str, endpoint: &str) {
         let mut by_endpoint = self.by_endpoint.lock().unwrap_or_else(PoisonError::into_inner);
         by_endpoint.retain(|(known, _)| *known != [upstream, endpoint]);
     }
@@ -93,12 +96,13 @@ impl Collector for Scrape {
         let by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
         let decided = |(name, cells): (&String, &LimitCells)| {
             let of = |(decided, text)| counter(&[("decision", text), ("limit", name)], cells.counted(decided));
-            DECIDED.map(of)
+            LIMIT_DECISIONS.map(of)
         };
         let by_endpoint = self.by_endpoint.lock().unwrap_or_else(PoisonError::into_inner);
         let reached = |([upstream, endpoint], cells): &([String; 2], EndpointCells)| {
             let names = [("endpoint", endpoint.as_str()), ("upstream", upstream)];
-            REACHED.map(|(reached, text)| counter(&[names[0], ("result", text), names[1]], cells.counted(reached)))
+            ENDPOINT_RESULTS
+                .map(|(reached, text)| counter(&[names[0], ("result", text), names[1]], cells.counted(reached)))
         };
         let outcomes =
             Outcome::ALL.map(|outcome| counter(&[("verdict", outcome.label())], self.outcomes.counted(outcome)));
@@ -131,7 +135,7 @@ fn counter(labels: &[(&str, &str)], count: u64) -> proto::Metric {
     metric
 }
 
-fn histogram(labels: &[(&str, &str)], observed: Observed) -> proto::Metric {
+fn histogram(labels: &[(&str, &str)], observed: HistogramSnapshot) -> proto::Metric {
     let bucket = |(bound, count)| {
         let mut bucket = proto::Bucket::default();
         bucket.set_upper_bound(bound);

@@ -3,7 +3,7 @@
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::cells::EndpointCells;
-use super::maker::Maker;
+use super::factory::MetricFactory;
 
 /// The metrics of one endpoint of an upstream.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub(super) struct EndpointVecs {
 }
 
 impl EndpointVecs {
-    pub(super) fn new(make: &Maker) -> Result<Self, prometheus::Error> {
+    pub(super) fn new(make: &MetricFactory) -> Result<Self, prometheus::Error> {
         let labels = ["upstream", "endpoint"];
         Ok(Self {
             healthy: make.gauges("weir_endpoint_healthy", "Addresses of each endpoint that are well.", &labels)?,
@@ -73,7 +73,7 @@ impl EndpointVecs {
         }
     }
 
-    pub(super) fn forget_upstream(&self, name: &str) {
+    pub(super) fn remove_upstream(&self, name: &str) {
         // That there is no such series is no error.
         let _ = self.queued.remove_label_values(&[name]);
         for reason in ["full", "timeout"] {
@@ -81,7 +81,7 @@ impl EndpointVecs {
         }
     }
 
-    pub(super) fn forget_endpoint(&self, upstream: &str, endpoint: &str) {
+    pub(super) fn remove_endpoint(&self, upstream: &str, endpoint: &str) {
         // That there is no such series is no error.
         let _ = self.healthy.remove_label_values(&[upstream, endpoint]);
         let _ = self.ejections.remove_label_values(&[upstream, endpoint]);

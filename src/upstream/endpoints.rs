@@ -20,7 +20,7 @@ use crate::net::buffer::Buffers;
 use crate::net::proxy_protocol::Version;
 use crate::policy::upgrades::Upgrades;
 use crate::policy::{Facts, affinity};
-use crate::telemetry::{Counter, Reached};
+use crate::telemetry::{Counter, EndpointResult};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -233,7 +233,7 @@ impl Endpoints {
                 Err(error) => error,
             };
             let pool = &self.pools[index];
-            self.count(pool, Reached::Failed);
+            self.count(pool, EndpointResult::Failed);
             tried.push(index);
             if tried.len() >= TRIES_MAX.min(self.pools.len()) {
                 return Err(error);
@@ -252,11 +252,11 @@ impl Endpoints {
     }
 
     /// What became of a request at the endpoint of `origin`.
-    pub(super) fn judge(&self, origin: &Origin, reached: Reached) {
+    pub(super) fn judge(&self, origin: &Origin, reached: EndpointResult) {
         self.count(&origin.pool, reached);
     }
 
-    fn count(&self, pool: &Pool, reached: Reached) {
+    fn count(&self, pool: &Pool, reached: EndpointResult) {
         pool.state.count(reached, self.settings.eject);
     }
 

@@ -25,7 +25,7 @@ use crate::net::Timeouts;
 use crate::net::buffer::Buffer;
 use crate::net::deadline::Deadline;
 use crate::net::pace::Pace;
-use crate::telemetry::Reached;
+use crate::telemetry::EndpointResult;
 use crate::time;
 
 /// A request on its way and its response.
@@ -247,7 +247,7 @@ impl Exchange {
     /// What the 101 that has come turned out to be says of the endpoint.
     pub(crate) fn judge_switch(&self, is_agreed: bool) {
         if let Some(origin) = &self.origin {
-            self.upstream.judge(origin, if is_agreed { Reached::Answered } else { Reached::Failed });
+            self.upstream.judge(origin, if is_agreed { EndpointResult::Answered } else { EndpointResult::Failed });
         }
     }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use super::connection::ConnectError;
 use crate::http1::ResponseFault;
-use crate::telemetry::Reached;
+use crate::telemetry::EndpointResult;
 
 /// Why there is no response.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub(crate) enum Arrived {
 
 /// What this says of the endpoint: nothing, if it is what the client did, or if an idle connection was closed from the
 /// other side, as that may be at any time. `status` is that of a head that has come.
-pub(super) fn reached(arrived: &Result<Arrived, ExchangeError>, status: u16, was_idle: bool) -> Option<Reached> {
+pub(super) fn reached(arrived: &Result<Arrived, ExchangeError>, status: u16, was_idle: bool) -> Option<EndpointResult> {
     match arrived {
         // A switch only once it is held against what was asked for.
         Ok(Arrived::Interim | Arrived::Switch)
@@ -64,8 +64,8 @@ pub(super) fn reached(arrived: &Result<Arrived, ExchangeError>, status: u16, was
         ) => None,
         Ok(Arrived::Nothing) | Err(ExchangeError::Broken(_)) if was_idle => None,
         // What a gateway says whose own upstream fails; any other status is an answer, also a 500.
-        Ok(Arrived::Head) if !matches!(status, 502..=504) => Some(Reached::Answered),
-        _ => Some(Reached::Failed),
+        Ok(Arrived::Head) if !matches!(status, 502..=504) => Some(EndpointResult::Answered),
+        _ => Some(EndpointResult::Failed),
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn only_what_the_endpoint_did_is_its_fault() {
-        let failed = Some(Reached::Failed);
+        let failed = Some(EndpointResult::Failed);
         for (arrived, was_idle, expected) in [
             (Ok(Arrived::Interim), false, None),
             (Ok(Arrived::Switch), false, None),
@@ -114,11 +114,15 @@ mod tests {
         ] {
             assert_eq!(reached(&arrived, 0, was_idle), expected, "{arrived:?} {was_idle}");
         }
-        for (status, expected) in
-            [(200, Reached::Answered), (404, Reached::Answered), (500, Reached::Answered), (501, Reached::Answered)]
-                .into_iter()
-                .chain([502, 503, 504].map(|status| (status, Reached::Failed)))
-                .chain([(505, Reached::Answered)])
+        for (status, expected) in [
+            (200, EndpointResult::Answered),
+            (404, EndpointResult::Answered),
+            (500, EndpointResult::Answered),
+            (501, EndpointResult::Answered),
+        ]
+        .into_iter()
+        .chain([502, 503, 504].map(|status| (status, EndpointResult::Failed)))
+        .chain([(505, EndpointResult::Answered)])
         {
             assert_eq!(reached(&Ok(Arrived::Head), status, false), Some(expected), "{status}");
         }

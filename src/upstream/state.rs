@@ -14,7 +14,7 @@ use super::names::{Place, Rank};
 use super::queue::Queue;
 use super::settings::{Address, Endpoint, Resolve, Upstream};
 use crate::policy::affinity;
-use crate::telemetry::{EndpointMetrics, Metrics, Reached};
+use crate::telemetry::{EndpointMetrics, EndpointResult, Metrics};
 use crate::time;
 
 /// See the [module](self).
@@ -128,13 +128,13 @@ fn forget(before: &[UpstreamState], next: &[UpstreamState], metrics: &Metrics) {
         let name = gone.label();
         let next = next.iter().find(|state| state.label() == name);
         if next.is_none() {
-            metrics.forget_upstream(name);
+            metrics.remove_upstream(name);
         }
         let is_gone = |known: &&Arc<EndpointState>| {
             next.is_none_or(|next| next.endpoints.iter().all(|state| state.endpoint != known.endpoint))
         };
         for state in gone.endpoints.iter().filter(is_gone) {
-            metrics.forget_endpoint(name, &state.endpoint.to_string());
+            metrics.remove_endpoint(name, &state.endpoint.to_string());
         }
     }
 }
@@ -160,14 +160,14 @@ impl EndpointState {
     }
 
     /// Counts what became of a request, and draws the conclusions of `rule`.
-    pub(super) fn count(&self, reached: Reached, rule: Option<Eject>) {
+    pub(super) fn count(&self, reached: EndpointResult, rule: Option<Eject>) {
         self.metrics.cells.count(reached);
         let Some(rule) = rule else { return };
         match reached {
             // Nothing to forget: the usual case, which writes nothing.
-            Reached::Answered if self.ejection().answered() == self.ejection() => {}
-            Reached::Answered => _ = self.update(|ejection| (ejection.answered(), false)),
-            Reached::Failed => {
+            EndpointResult::Answered if self.ejection().answered() == self.ejection() => {}
+            EndpointResult::Answered => _ = self.update(|ejection| (ejection.answered(), false)),
+            EndpointResult::Failed => {
                 let now_ms = self.now_ms();
                 if self.update(|ejection| ejection.failed(rule, now_ms)) {
                     self.metrics.ejections.inc();

@@ -14,7 +14,7 @@ use super::warnings::of_everyone;
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::policy::access::{self, Access, AccessSpec, Requirement, Rule};
+use crate::policy::access::{self, Access, AccessRule, AccessSpec, Requirement};
 use crate::policy::{Identity, IdentitySource, PlanSource};
 
 /// Where plans are found, if that is said, and the identities, of which one is told to look for them. `names` are
@@ -95,10 +95,10 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> Option<Access> 
     }
     let mut spec = AccessSpec::default();
     let (mut networks, mut paths, mut values) = (Seen::new(), Seen::new(), Seen::new());
-    for (key, rule) in [("deny", Rule::Deny), ("allow", Rule::Allow)] {
+    for (key, rule) in [("deny", AccessRule::Deny), ("allow", AccessRule::Allow)] {
         let entries = table.table(key);
         let listed = entries.long_list("ip", units::network);
-        if rule == Rule::Allow {
+        if rule == AccessRule::Allow {
             of_everyone(&entries, "ip", &listed, "allows_everything", "no limit applies to any request");
         }
         for network in listed {
@@ -110,7 +110,7 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> Option<Access> 
         }
         for path in entries.long_list("path", |text| path_pattern(&entries, text)) {
             let entry = Entry { name: Some(path.get_ref().as_str()), rule, span: path.span() };
-            if rule == Rule::Allow && path.get_ref().matches_all() {
+            if rule == AccessRule::Allow && path.get_ref().matches_all() {
                 let fault = Fault::new("this is every path: no limit applies to any request");
                 entries.warn("path", path.span(), "allows_everything", fault);
             }
@@ -145,7 +145,7 @@ fn warn_of_spellings(root: &Table<'_>, table: &Table<'_>) {
 fn identity_values(
     entries: &Table<'_>,
     identities: &[String],
-    rule: Rule,
+    rule: AccessRule,
     seen: &mut Seen<(usize, Box<str>)>,
 ) -> Vec<(usize, Box<str>)> {
     if let Some(value) = entries.get("identity") {
@@ -203,13 +203,13 @@ fn value(text: &str) -> Result<Box<str>, Fault> {
 }
 
 /// What entries are about, with what the first of them says and where.
-type Seen<T> = HashMap<T, (Rule, Range<usize>)>;
+type Seen<T> = HashMap<T, (AccessRule, Range<usize>)>;
 
 /// An entry.
 struct Entry<'n> {
     /// None if it must not be shown.
     name: Option<&'n str>,
-    rule: Rule,
+    rule: AccessRule,
     span: Range<usize>,
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Keyed<'k> {
     /// What `route` can be.
     pub(super) routes: &'k [PathPattern],
     pub(super) ipv6_prefix: u8,
-    pub(super) paths: path::Rules,
+    pub(super) paths: path::PathRules,
 }
 
 /// A rule for some; `Some(None)` is no limit, and `None` one that has a problem.

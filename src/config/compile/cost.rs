@@ -11,7 +11,7 @@ use crate::config::diagnostics::Problem;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::config::schema;
-use crate::policy::{Cost, CostLine, PathPattern, SaidBy};
+use crate::policy::{Cost, CostLine, CostSource, PathPattern};
 
 /// The cost of a limit, none of which may exceed what any of its rules can hold.
 pub(super) fn compile(table: &Table<'_>, held: &[Held]) -> Option<Cost> {
@@ -64,13 +64,13 @@ fn units(table: &Table<'_>, key: &str, held: &[Held]) -> Option<u64> {
 
 fn said(cost: &Table<'_>, default: Option<u64>, held: &[Held]) -> Option<Cost> {
     let header = cost.parsed("header", |name| request_header(cost.context, name));
-    let header = header.map(|name| SaidBy::Header(name.into_inner()));
-    let query = cost.text("query").map(|name| SaidBy::Query(name.into_inner().into()));
+    let header = header.map(|name| CostSource::Header(name.into_inner()));
+    let query = cost.text("query").map(|name| CostSource::Query(name.into_inner().into()));
     let max = units(cost, "max", held);
     if let (false, Some(option)) = (cost.has("max"), schema::find("limit.cost.max")) {
         cost.note_missing(option);
     }
-    Some(Cost::Said { by: header.or(query)?, max: max?, default: default? })
+    Some(Cost::FromRequest { by: header.or(query)?, max: max?, default: default? })
 }
 
 fn lines(cost: &Table<'_>, held: &[Held]) -> Option<Vec<CostLine>> {

@@ -6,7 +6,7 @@ use super::identity::request_header;
 use crate::config::diagnostics::did_you_mean;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
-use crate::policy::path::Rules;
+use crate::policy::path::PathRules;
 use crate::policy::{HeaderTest, HostPattern, Match, PathPattern, PatternError};
 
 /// What could not be read is noted and left out: nothing is compiled then.
@@ -28,7 +28,7 @@ pub(super) fn path_pattern(table: &Table<'_>, text: &str) -> Result<PathPattern,
 }
 
 /// A pattern of paths that are folded by `rules`.
-pub(super) fn folded_pattern(text: &str, rules: Rules) -> Result<PathPattern, Fault> {
+pub(super) fn folded_pattern(text: &str, rules: PathRules) -> Result<PathPattern, Fault> {
     PathPattern::parse(text).and_then(|pattern| pattern.folded(rules)).map_err(|error| {
         let suggestion = PathPattern::suggestion(text);
         let what = match &error {

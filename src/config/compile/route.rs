@@ -11,7 +11,7 @@ use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::policy::Match;
 use crate::policy::PathPattern;
-use crate::policy::path::Rules;
+use crate::policy::path::PathRules;
 use crate::policy::route::{Rewrite, Route, Routes};
 
 /// Each route is compared with all before it.
@@ -99,7 +99,7 @@ fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Arc<Rewrit
         if table.has(key) { table.parsed(key, |text| prefix(text, rules)).map(Some) } else { Some(None) }
     };
     // What is added is never matched.
-    let (strip, add) = (read("strip", paths_of_clients), read("add", Rules::default()));
+    let (strip, add) = (read("strip", paths_of_clients), read("add", PathRules::default()));
     if let Some(Some(strip)) = &strip {
         let folded = paths_of_clients.fold(strip.get_ref());
         let other = paths.iter().find(|path| !path.starts_with(&folded));
@@ -123,7 +123,7 @@ fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Arc<Rewrit
 }
 
 /// Whole segments at the start of a path.
-fn prefix(text: &str, rules: Rules) -> Result<Box<str>, Fault> {
+fn prefix(text: &str, rules: PathRules) -> Result<Box<str>, Fault> {
     let pattern = folded_pattern(text, rules)?;
     if pattern.as_str().contains(['{', '}']) {
         return Err(Fault::new(format!("`{text}`: only patterns have names in braces")));

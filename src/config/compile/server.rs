@@ -10,7 +10,7 @@ use crate::config::reader::{Located, Table};
 use crate::http1::Underscores;
 use crate::net::Listen;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
-use crate::policy::path::{EncodedSlashes, Fold, Rules, Slashes};
+use crate::policy::path::{EncodedSlashes, Fold, PathRules, Slashes};
 use crate::proxy::settings::{Bounds, Fixed};
 
 /// Reads how paths are read, for all patterns that follow.
@@ -26,7 +26,7 @@ pub(super) fn paths(server: &Table<'_>) {
     let slashes = if merges { Slashes::Merge } else { Slashes::Keep };
     let words = [("refuse", EncodedSlashes::Refuse), ("keep", EncodedSlashes::Keep)];
     let encoded_slashes = server.choice("encoded_slashes", &words).unwrap_or(EncodedSlashes::Keep);
-    server.context.paths.set(Rules { slashes, encoded_slashes, fold });
+    server.context.paths.set(PathRules { slashes, encoded_slashes, fold });
 }
 
 #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]

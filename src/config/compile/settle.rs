@@ -9,7 +9,7 @@ use super::identity::header_name;
 use crate::config::diagnostics::Problem;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
-use crate::policy::{After, Settle, SettleBy, Stage, StatusSet};
+use crate::policy::{AfterResponse, Settle, SettleBy, Stage, StatusSet};
 
 /// Where the truth comes from, before its own options are read.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ enum By {
 
 /// All of it; `None` is an error that was noted.
 #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
-pub(super) fn after(table: &Table<'_>, stage: Option<Stage>) -> Option<Option<Arc<After>>> {
+pub(super) fn after(table: &Table<'_>, stage: Option<Stage>) -> Option<Option<Arc<AfterResponse>>> {
     let (counted, settled) = (table.table("count"), table.table("settle"));
     let counts = counted.is_present().then(|| statuses(&counted));
     let max_debt = table.count::<u64>("max_debt");
@@ -38,7 +38,7 @@ pub(super) fn after(table: &Table<'_>, stage: Option<Stage>) -> Option<Option<Ar
     let (counts, settle) =
         (counts.map_or(Some(None), |read| read.map(Some))?, settle.map_or(Some(None), |read| read.map(Some))?);
     let is_any = counts.is_some() || settle.is_some();
-    Some(is_any.then(|| Arc::new(After { counts, settle })))
+    Some(is_any.then(|| Arc::new(AfterResponse { counts, settle })))
 }
 
 fn statuses(table: &Table<'_>) -> Option<StatusSet> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::config::diagnostics::Problem;
 use crate::config::files::read_file;
 use crate::config::sources::Sources;
-use crate::policy::path::Rules;
+use crate::policy::path::PathRules;
 
 /// What one compilation reads from and what it has noted so far.
 pub(in crate::config) struct Context<'a> {
@@ -19,7 +19,7 @@ pub(in crate::config) struct Context<'a> {
     pub(in crate::config) secrets: RefCell<Vec<Range<usize>>>,
     pub(in crate::config) sources: RefCell<Sources>,
     /// How paths of requests are read, and so patterns of them.
-    pub(in crate::config) paths: Cell<Rules>,
+    pub(in crate::config) paths: Cell<PathRules>,
     /// Whether requests keep fields whose names have `_`.
     pub(in crate::config) has_underscores: Cell<bool>,
     /// The configuration's own file, if it is in one.

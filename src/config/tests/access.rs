@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::policy::PlanSource;
-use crate::policy::Who;
-use crate::policy::access::{Access, Ground, Rule};
+use crate::policy::Principal;
+use crate::policy::access::{Access, AccessRule, DenialReason};
 
 #[test]
 fn access_entries() {
@@ -430,17 +430,19 @@ fn access_becomes_what_it_says() {
     let policy = compile(&format!("{UPSTREAM}{SELLER}{text}")).unwrap().policy;
     let access: &Access = policy.access.as_deref().unwrap();
     for (ip, path, expected) in [
-        ("198.51.100.1", "/", Err(Ground::Address)),
+        ("198.51.100.1", "/", Err(DenialReason::Address)),
         ("198.51.100.7", "/", Ok(true)),
-        ("2001:db8::1", "/", Err(Ground::Address)),
+        ("2001:db8::1", "/", Err(DenialReason::Address)),
         ("192.0.2.1", "/", Ok(false)),
-        ("192.0.2.1", "/internal/x", Err(Ground::Path)),
+        ("192.0.2.1", "/internal/x", Err(DenialReason::Path)),
         ("192.0.2.1", "/internal/health", Ok(true)),
     ] {
         assert_eq!(access.on_arrival(ip.parse().unwrap(), path), expected, "{ip} {path}");
     }
-    for (value, rule) in [("13", Some(Rule::Deny)), ("7", Some(Rule::Allow)), ("8", Some(Rule::Allow)), ("9", None)] {
-        assert_eq!(access.by_identity(0, &Who::Claim(value.into())), rule, "{value}");
+    for (value, rule) in
+        [("13", Some(AccessRule::Deny)), ("7", Some(AccessRule::Allow)), ("8", Some(AccessRule::Allow)), ("9", None)]
+    {
+        assert_eq!(access.by_identity(0, &Principal::Claim(value.into())), rule, "{value}");
     }
     let plans = |path: &str| access.required(path).iter().map(|one| one.plans.clone()).collect::<Vec<_>>();
     for path in ["/pro/x", "/reports"] {

@@ -10,7 +10,7 @@ use crate::fields::FieldBuf;
 use crate::gate::{Gate, Pass, Standing, Step};
 use crate::limit::Retry;
 use crate::policy::{Facts, Stage};
-use crate::respond::{Answer, Profiles, Verdict, limit_headers};
+use crate::respond::{Answer, Disposition, Profiles, limit_headers};
 use crate::telemetry::Metrics;
 use crate::time::Clock;
 
@@ -176,7 +176,7 @@ impl Server {
             budgets.extend(pass.budgets());
             passes.push(pass);
         }
-        limit_headers(&mut head, PROFILES, &standing.unwrap(), &budgets, Verdict::Passed);
+        limit_headers(&mut head, PROFILES, &standing.unwrap(), &budgets, Disposition::Forwarded);
         Told::read(head, false)
     }
 }

@@ -4,7 +4,7 @@ use super::{UPSTREAM, bucket, compile, said};
 use crate::limit::windows::WINDOWS_MAX;
 use crate::limit::{Algorithm, Allowance, Calendar, Quota, Rate, Unit};
 use crate::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
-use crate::policy::{Allowed, Cost, HoldRule, Limit, OnLimit, SaidBy};
+use crate::policy::{Allowed, Cost, CostSource, HoldRule, Limit, OnLimit};
 
 const MIN_NS: u64 = 60_000_000_000;
 const HOUR_NS: u64 = 60 * MIN_NS;
@@ -393,12 +393,12 @@ fn costs_become_what_they_say() {
     assert_eq!((default, lines.len()), (2, 2));
     assert_eq!((lines[0].paths[0].as_str(), lines[0].methods.len(), lines[0].units), ("/a/{id}", 2, 9));
     assert!(lines[1].paths.is_empty() && lines[1].methods == [http::Method::GET]);
-    let Cost::Said { by, max, default } = cost("{ header = 'X-Weight', max = 100, default = 7 }") else {
+    let Cost::FromRequest { by, max, default } = cost("{ header = 'X-Weight', max = 100, default = 7 }") else {
         panic!("said")
     };
-    assert_eq!((by, max, default), (SaidBy::Header("x-weight".parse().unwrap()), 100, 7));
-    let Cost::Said { by, max, default } = cost("{ query = 'n', max = 50 }") else { panic!("said") };
-    assert_eq!((by, max, default), (SaidBy::Query("n".into()), 50, 1));
+    assert_eq!((by, max, default), (CostSource::Header("x-weight".parse().unwrap()), 100, 7));
+    let Cost::FromRequest { by, max, default } = cost("{ query = 'n', max = 50 }") else { panic!("said") };
+    assert_eq!((by, max, default), (CostSource::Query("n".into()), 50, 1));
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::gate::state::{Gate, LimitState};
 use crate::limit::{Key, Retry};
 use crate::policy::{DelayRule, Limit, Mode, OnLimit};
 use crate::store::{Batch, Charge};
-use crate::telemetry::Decided;
+use crate::telemetry::LimitDecision;
 use crate::time::Timestamp;
 
 /// A request that passes later.
@@ -117,7 +117,7 @@ impl Gate {
         let Some(&LimitDelay { state: slowest, .. }) = limits.iter().max_by_key(|limit| limit.delay_ns) else {
             return Err(Box::new(self.refuse_delay(batch, now))); // no limit delays it
         };
-        slowest.metrics.cells.count(Decided::Held);
+        slowest.metrics.cells.count(LimitDecision::Held);
         slowest.metrics.held_now.inc();
         Ok(Delay { gate: self, limits, slowest, since: now, slots })
     }
@@ -157,7 +157,7 @@ impl<'l> Delay<'l> {
         self.since.saturating_add_ns(delays.max().unwrap_or(0))
     }
 
-    fn count(&self, decided: Decided) {
+    fn count(&self, decided: LimitDecision) {
         self.limits.iter().for_each(|limit| limit.state.metrics.cells.count(decided));
     }
 }
@@ -189,7 +189,7 @@ impl<'l> Delayed<'l> {
 
     fn passed(&mut self, now: Timestamp) -> Pass<'l> {
         for limit in &self.delay.limits {
-            limit.state.metrics.cells.decided(Decided::Admitted, 0);
+            limit.state.metrics.cells.decided(LimitDecision::Admitted, 0);
         }
         let mut pass = std::mem::take(&mut self.pass);
         pass.held = Some((&self.delay.slowest.name, now.ns_since(self.delay.since)));
@@ -198,7 +198,7 @@ impl<'l> Delayed<'l> {
 
     /// Refuses the request `remaining_ns` before its delay ends.
     fn refused(&self, remaining_ns: u64) -> Refusal<'l> {
-        self.delay.count(Decided::Rejected);
+        self.delay.count(LimitDecision::Rejected);
         Refusal {
             standing: self.pass.standing,
             violated: self.delay.limits.iter().map(|limit| &*limit.state.name).collect(),

@@ -17,7 +17,7 @@ use crate::gate::check::Check;
 use crate::gate::refusal::Cause;
 use crate::gate::state::{Gate, LimitState};
 use crate::policy::HoldRule;
-use crate::telemetry::Decided;
+use crate::telemetry::LimitDecision;
 use crate::time::Timestamp;
 
 /// A request that would wait, with everything that it needs to join a queue.
@@ -118,7 +118,7 @@ impl<'l> Candidate<'l> {
             return Err(denial);
         }
         let held_by = longest.state();
-        held_by.metrics.cells.count(Decided::Held);
+        held_by.metrics.cells.count(LimitDecision::Held);
         held_by.metrics.held_now.inc();
         Ok(self.waiting(longest.index, Joined { rank, wake, reservation }, max_wait_ns, held_by))
     }

@@ -5,7 +5,7 @@
 use super::{CAPS, check, facts, headers, install, limit, new_gate, parse_ban};
 use crate::gate::{Cause, Step};
 use crate::policy::{OnLimit, Stage};
-use crate::telemetry::Decided;
+use crate::telemetry::LimitDecision;
 
 #[tokio::test(start_paused = true)]
 async fn a_key_refused_too_often_is_refused_everything() {
@@ -121,7 +121,7 @@ async fn the_gauge_and_the_counters_follow() {
     let metrics = &live.states[0].metrics;
     gate.publish();
     assert_eq!((metrics.bans.get(), metrics.banned_keys.get()), (1, 1));
-    assert_eq!(metrics.cells.counted(Decided::Rejected), 4);
+    assert_eq!(metrics.cells.counted(LimitDecision::Rejected), 4);
     tokio::time::sleep(std::time::Duration::from_mins(1)).await;
     gate.publish();
     assert_eq!((metrics.bans.get(), metrics.banned_keys.get()), (1, 0));

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use super::{CAPS, check, facts, headers, install, new_gate, parse_limit};
 use crate::gate::Step;
 use crate::policy::Stage;
-use crate::telemetry::Decided;
+use crate::telemetry::LimitDecision;
 
 #[tokio::test(start_paused = true)]
 async fn the_delay_is_a_step_for_each_unit_over_up_to_the_most() {
@@ -205,7 +205,8 @@ async fn the_delayed_are_counted_and_told_that_nothing_remains() {
         let standing = pass.standing.unwrap();
         assert_eq!((standing.limit, standing.burst, standing.remaining), ("a", 2, remaining));
     }
-    let counted = [Decided::Admitted, Decided::Held, Decided::Rejected, Decided::ShadowRejected];
+    let counted =
+        [LimitDecision::Admitted, LimitDecision::Held, LimitDecision::Rejected, LimitDecision::ShadowRejected];
     assert_eq!(counted.map(|decided| metrics.cells.counted(decided)), [4, 2, 0, 0]);
     assert_eq!(metrics.hold_duration.get_sample_count(), 2);
 }

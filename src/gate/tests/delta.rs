@@ -7,7 +7,7 @@ use super::{CAPS, ask, headers, install, limit, new_gate};
 use crate::gate::{Delta, Gate, Live, Spend, Step};
 use crate::limit::concurrency;
 use crate::limit::{Algorithm, Retry};
-use crate::policy::{After, Allowed, Cost, Limit, OnLimit, Settle, SettleBy};
+use crate::policy::{AfterResponse, Allowed, Cost, Limit, OnLimit, Settle, SettleBy};
 use crate::store::snapshot::{Snapshot, restore};
 
 /// The same state in another gate.
@@ -65,7 +65,7 @@ async fn what_one_charges_the_other_charges_too() {
 async fn a_debt_is_told_whole() {
     for (max_debt, waits_s) in [(u64::MAX, 1000), (7, 8), (1, 3)] {
         let settle = Settle { by: SettleBy::ElapsedMs, every_ns: None, max_debt };
-        let after = Some(Arc::new(After { counts: None, settle: Some(settle) }));
+        let after = Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) }));
         let all = || Limit { after: after.clone(), ..limit("a", 2, "2s", 2, OnLimit::Reject) };
         let (old, new) = (new_gate(), new_gate());
         let old_live = install(old, [all()], CAPS);

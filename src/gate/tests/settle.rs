@@ -5,7 +5,7 @@ use http::HeaderName;
 use super::*;
 use crate::gate::{Bill, Spend};
 use crate::limit::concurrency;
-use crate::policy::{After, Settle, SettleBy, StatusSet};
+use crate::policy::{AfterResponse, Settle, SettleBy, StatusSet};
 
 /// An answer, and how many milliseconds after its request it ends.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ fn settled(counts: Option<StatusSet>, by: Option<SettleBy>) -> Limit {
         matches: Match::default(),
         key: Vec::new(),
         cost: Cost::Units(2),
-        after: Some(Arc::new(After { counts, settle })),
+        after: Some(Arc::new(AfterResponse { counts, settle })),
         ..every
     }
 }
@@ -117,7 +117,7 @@ async fn a_long_request_is_charged_as_it_runs() {
     let gate = new_gate();
     let mut long = settled(None, None);
     let settle = Settle { by: SettleBy::ElapsedMs, every_ns: Some(10 * MS_NS), max_debt: 100 };
-    long.after = Some(Arc::new(After { counts: None, settle: Some(settle) }));
+    long.after = Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) }));
     let live = install(gate, [long], CAPS);
     let bill = sent_on(gate, live).unwrap();
     // Each look takes a unit.
@@ -194,7 +194,7 @@ async fn a_request_in_flight_holds_its_place() {
         let row = format!("{after:?} {status}");
         let after = after.map(|(counts, by)| {
             let settle = by.map(|by| Settle { by, every_ns: None, max_debt: 0 });
-            Arc::new(After { counts, settle })
+            Arc::new(AfterResponse { counts, settle })
         });
         let allowed = Allowed::to_all(one.clone());
         let live = install(gate, [Limit { after, allowed, cost: Cost::Units(1), ..settled(None, None) }], CAPS);

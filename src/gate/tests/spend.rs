@@ -5,7 +5,7 @@ use http::{HeaderName, Method};
 use super::*;
 use crate::gate::lookup::KeyError;
 use crate::gate::spend::{Balance, Spend, SpendError, UNITS_MAX};
-use crate::policy::{After, IdentitySource, OnMissing, PathPattern, Repeated, Settle, SettleBy};
+use crate::policy::{AfterResponse, IdentitySource, OnMissing, PathPattern, Repeated, Settle, SettleBy};
 
 fn pairs(key: &[(&str, &str)]) -> Vec<(String, String)> {
     key.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -29,7 +29,7 @@ fn of(name: &str, key: Vec<KeyPart>) -> Limit {
 
 fn in_debt(limit: Limit, max_debt: u64) -> Limit {
     let settle = Settle { by: SettleBy::ElapsedMs, every_ns: None, max_debt };
-    Limit { after: Some(Arc::new(After { counts: None, settle: Some(settle) })), ..limit }
+    Limit { after: Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) })), ..limit }
 }
 
 /// Units come back at 10 a second; the largest debt is 20.

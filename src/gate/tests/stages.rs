@@ -16,7 +16,7 @@ use crate::policy::{
     Allowed, Cost, CostLine, DelayRule, Facts, Identity, IdentitySource, Limit, Match, Mode, OnLimit, OnMissing,
     Repeated, Stage,
 };
-use crate::telemetry::Decided;
+use crate::telemetry::LimitDecision;
 
 /// A limit of one unit a minute that sees every request.
 fn everywhere(name: &str, stage: Stage, key: Vec<KeyPart>) -> Limit {
@@ -166,10 +166,16 @@ async fn verdicts_name_the_tightest_limit_and_all_violated() {
     let standing = refusal.standing.unwrap();
     assert_eq!((standing.limit, standing.remaining, standing.reset_after_ns), ("y", 0, 2000 * MS_NS));
     let metrics = |index: usize| &live.states[index].metrics;
-    assert_eq!((metrics(0).cells.counted(Decided::Admitted), metrics(0).cells.counted(Decided::Rejected)), (2, 0));
-    assert_eq!((metrics(1).cells.counted(Decided::Admitted), metrics(1).cells.counted(Decided::Rejected)), (2, 1));
     assert_eq!(
-        (metrics(2).cells.counted(Decided::Admitted), metrics(2).cells.counted(Decided::ShadowRejected)),
+        (metrics(0).cells.counted(LimitDecision::Admitted), metrics(0).cells.counted(LimitDecision::Rejected)),
+        (2, 0)
+    );
+    assert_eq!(
+        (metrics(1).cells.counted(LimitDecision::Admitted), metrics(1).cells.counted(LimitDecision::Rejected)),
+        (2, 1)
+    );
+    assert_eq!(
+        (metrics(2).cells.counted(LimitDecision::Admitted), metrics(2).cells.counted(LimitDecision::ShadowRejected)),
         (1, 2)
     );
 }
@@ -178,11 +184,11 @@ async fn verdicts_name_the_tightest_limit_and_all_violated() {
 async fn a_limit_in_shadow_mode_counts_what_it_would_do() {
     let slow_down = SlowDown { step_ns: MS_NS, max_ns: MS_NS };
     for (on_limit, expected) in [
-        (OnLimit::Reject, Decided::ShadowRejected),
-        (hold(None), Decided::ShadowHeld),
-        (hold(Some(1000 * MS_NS)), Decided::ShadowHeld),
-        (hold(Some(899 * MS_NS)), Decided::ShadowRejected),
-        (OnLimit::Delay(DelayRule { slow_down, max_waiting: 1 }), Decided::ShadowHeld),
+        (OnLimit::Reject, LimitDecision::ShadowRejected),
+        (hold(None), LimitDecision::ShadowHeld),
+        (hold(Some(1000 * MS_NS)), LimitDecision::ShadowHeld),
+        (hold(Some(899 * MS_NS)), LimitDecision::ShadowRejected),
+        (OnLimit::Delay(DelayRule { slow_down, max_waiting: 1 }), LimitDecision::ShadowHeld),
     ] {
         let gate = new_gate();
         let shadow = Limit { mode: Mode::Shadow, ..limit("s", 1, "1s", 1, on_limit) };
@@ -198,8 +204,10 @@ async fn a_limit_in_shadow_mode_counts_what_it_would_do() {
             }
         }
         let count = |decided| live.states[0].metrics.cells.counted(decided);
-        let counted = [Decided::Admitted, Decided::ShadowRejected, Decided::ShadowHeld, Decided::Held].map(count);
-        let is_held = expected == Decided::ShadowHeld;
+        let counted =
+            [LimitDecision::Admitted, LimitDecision::ShadowRejected, LimitDecision::ShadowHeld, LimitDecision::Held]
+                .map(count);
+        let is_held = expected == LimitDecision::ShadowHeld;
         assert_eq!(counted, if is_held { [1, 0, 4, 0] } else { [1, 4, 0, 0] }, "{on_limit:?}");
     }
 }

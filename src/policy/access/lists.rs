@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::ranges::Ranges;
-use super::rule::Rule;
-use crate::policy::identity::who::Who;
+use super::rule::AccessRule;
+use crate::policy::identity::principal::Principal;
 use crate::policy::matching::matcher::Matcher;
 use crate::policy::matching::pattern::PathPattern;
 use crate::policy::matching::values::as_read;
@@ -20,16 +20,16 @@ pub struct Access {
     v6: Ranges,
     paths: Matcher,
     /// By the index of an identity in the policy; only those that an entry names.
-    identities: Vec<(usize, Values)>,
+    identities: Vec<(usize, IdentityEntries)>,
     require: Vec<Requirement>,
     required_at: Matcher,
 }
 
 /// What is said of the values of one identity.
 #[derive(Debug, Default)]
-struct Values {
+struct IdentityEntries {
     /// By the exact value.
-    exact: HashMap<Box<[u8]>, Rule>,
+    exact: HashMap<Box<[u8]>, AccessRule>,
     /// Those that are denied, as a service may read them: see [`as_read`].
     denied: HashSet<Box<[u8]>>,
 }
@@ -38,11 +38,11 @@ struct Values {
 #[derive(Debug, Default)]
 pub struct AccessSpec {
     /// Networks of clients.
-    pub networks: Vec<(IpNet, Rule)>,
+    pub networks: Vec<(IpNet, AccessRule)>,
     /// Paths.
-    pub paths: Vec<(PathPattern, Rule)>,
+    pub paths: Vec<(PathPattern, AccessRule)>,
     /// Values of the identity with this index in the policy.
-    pub identities: Vec<(usize, Box<str>, Rule)>,
+    pub identities: Vec<(usize, Box<str>, AccessRule)>,
     /// What needs a plan.
     pub require: Vec<Requirement>,
 }
@@ -58,7 +58,7 @@ pub struct Requirement {
 
 /// What shuts a request out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ground<'p> {
+pub enum DenialReason<'p> {
     /// Its client's address.
     Address,
     /// Its path.
@@ -69,7 +69,7 @@ pub enum Ground<'p> {
     Plan(&'p [Box<str>]),
 }
 
-impl fmt::Display for Ground<'_> {
+impl fmt::Display for DenialReason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address => f.write_str("this address is denied"),
@@ -90,8 +90,8 @@ impl Requirement {
 impl Access {
     /// Prepares the entries for look-ups.
     pub fn new(spec: AccessSpec) -> Self {
-        let mut v4 = Vec::<(Ipv4Net, Rule)>::new();
-        let mut v6 = Vec::<(Ipv6Net, Rule)>::new();
+        let mut v4 = Vec::<(Ipv4Net, AccessRule)>::new();
+        let mut v6 = Vec::<(Ipv6Net, AccessRule)>::new();
         for (network, rule) in spec.networks {
             match canonical(network) {
                 IpNet::V4(network) => v4.push((network.trunc(), rule)),
@@ -109,10 +109,10 @@ impl Access {
             let end = net.broadcast().to_bits().checked_add(1);
             (net.network().to_bits(), end, *rule)
         });
-        let mut identities: Vec<(usize, Values)> = Vec::new();
+        let mut identities: Vec<(usize, IdentityEntries)> = Vec::new();
         for (index, value, rule) in spec.identities {
             let at = identities.iter().position(|(known, _)| *known == index).unwrap_or_else(|| {
-                identities.push((index, Values::default()));
+                identities.push((index, IdentityEntries::default()));
                 identities.len() - 1
             });
             identities[at].1.insert(value, rule);
@@ -130,7 +130,7 @@ impl Access {
     }
 
     /// What is said of the client's address, IPv4 if it is one.
-    pub fn by_address(&self, ip: IpAddr) -> Option<Rule> {
+    pub fn by_address(&self, ip: IpAddr) -> Option<AccessRule> {
         match ip {
             IpAddr::V4(ip) => self.v4.at(upper(ip)),
             IpAddr::V6(ip) => self.v6.at(ip.to_bits()),
@@ -138,20 +138,20 @@ impl Access {
     }
 
     /// What is said of the normalised path.
-    pub fn by_path(&self, path: &str) -> Option<Rule> {
+    pub fn by_path(&self, path: &str) -> Option<AccessRule> {
         let mut first = None;
         self.paths.for_each_path_match(path, |rule, _| {
-            first.get_or_insert(if rule == Rule::Deny as usize { Rule::Deny } else { Rule::Allow });
+            first.get_or_insert(if rule == AccessRule::Deny as usize { AccessRule::Deny } else { AccessRule::Allow });
         });
         first
     }
 
     /// What is said of address and path together: whether the request is freed from limits, or why it is shut out.
-    pub fn on_arrival(&self, ip: IpAddr, path: &str) -> Result<bool, Ground<'static>> {
+    pub fn on_arrival(&self, ip: IpAddr, path: &str) -> Result<bool, DenialReason<'static>> {
         let (by_address, by_path) = (self.by_address(ip), self.by_path(path));
         match (by_address, by_path) {
-            (Some(Rule::Deny), _) => Err(Ground::Address),
-            (_, Some(Rule::Deny)) => Err(Ground::Path),
+            (Some(AccessRule::Deny), _) => Err(DenialReason::Address),
+            (_, Some(AccessRule::Deny)) => Err(DenialReason::Path),
             _ => Ok(by_address.or(by_path).is_some()),
         }
     }
@@ -167,13 +167,13 @@ impl Access {
     }
 
     /// What is said of someone by the identity with this index. An address that stands in for one is not looked up.
-    pub fn by_identity(&self, index: usize, who: &Who<'_>) -> Option<Rule> {
+    pub fn by_identity(&self, index: usize, who: &Principal<'_>) -> Option<AccessRule> {
         let (_, values) = self.identities.iter().find(|(known, _)| *known == index)?;
         match who {
-            Who::Bytes(bytes) => values.of_header(bytes),
-            Who::Joined(bytes) => values.of_header(bytes),
-            Who::Claim(claim) => values.exact.get(claim.as_bytes()).copied(),
-            Who::Anonymous | Who::Ip => None,
+            Principal::Bytes(bytes) => values.of_header(bytes),
+            Principal::Joined(bytes) => values.of_header(bytes),
+            Principal::Claim(claim) => values.exact.get(claim.as_bytes()).copied(),
+            Principal::Anonymous | Principal::Ip => None,
         }
     }
 
@@ -185,9 +185,9 @@ impl Access {
     }
 }
 
-impl Values {
-    fn insert(&mut self, value: Box<str>, rule: Rule) {
-        if rule == Rule::Deny {
+impl IdentityEntries {
+    fn insert(&mut self, value: Box<str>, rule: AccessRule) {
+        if rule == AccessRule::Deny {
             self.denied.insert(as_read(value.as_bytes()).into());
         }
         self.exact.insert(value.into_boxed_bytes(), rule);
@@ -195,9 +195,9 @@ impl Values {
 
     /// What is said of a value that the client wrote: it is denied if a service may read it as one that is, and allowed
     /// only as it stands.
-    fn of_header(&self, value: &[u8]) -> Option<Rule> {
+    fn of_header(&self, value: &[u8]) -> Option<AccessRule> {
         let is_denied = !self.denied.is_empty() && self.denied.contains(&*as_read(value));
-        if is_denied { Some(Rule::Deny) } else { self.exact.get(value).copied() }
+        if is_denied { Some(AccessRule::Deny) } else { self.exact.get(value).copied() }
     }
 }
 

@@ -14,5 +14,5 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
-pub use lists::{Access, AccessSpec, Ground, Required, Requirement, canonical};
-pub use rule::Rule;
+pub use lists::{Access, AccessSpec, DenialReason, Required, Requirement, canonical};
+pub use rule::AccessRule;

@@ -2,7 +2,7 @@
 
 /// What an entry says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub enum AccessRule {
     /// No limit applies.
     Allow,
     /// 403.

@@ -8,16 +8,16 @@ use ipnet::IpNet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::{PathPattern, Who};
+use crate::policy::{PathPattern, Principal};
 
-const RULES: [Rule; 2] = [Rule::Allow, Rule::Deny];
+const RULES: [AccessRule; 2] = [AccessRule::Allow, AccessRule::Deny];
 
-fn networks(entries: &[(&str, Rule)]) -> Access {
+fn networks(entries: &[(&str, AccessRule)]) -> Access {
     let networks = entries.iter().map(|(network, rule)| (network.parse().unwrap(), *rule)).collect();
     Access::new(AccessSpec { networks, ..AccessSpec::default() })
 }
 
-fn patterns(entries: &[(&str, Rule)]) -> Vec<(PathPattern, Rule)> {
+fn patterns(entries: &[(&str, AccessRule)]) -> Vec<(PathPattern, AccessRule)> {
     entries.iter().map(|(path, rule)| (PathPattern::parse(path).unwrap(), *rule)).collect()
 }
 
@@ -30,7 +30,7 @@ fn requirement(paths: &[&str], plans: &[&str]) -> Requirement {
 
 #[test]
 fn the_longest_prefix_counts() {
-    use Rule::{Allow, Deny};
+    use AccessRule::{Allow, Deny};
     let access = networks(&[
         ("10.0.0.0/8", Deny),
         ("10.1.0.0/16", Allow),
@@ -68,7 +68,7 @@ fn the_longest_prefix_counts() {
 #[test]
 fn a_prefix_of_nothing_holds_every_address_of_its_family() {
     for (network, v4, v6) in [("0.0.0.0/0", true, false), ("::/0", false, true), ("::ffff:0.0.0.0/96", true, false)] {
-        let access = networks(&[(network, Rule::Deny)]);
+        let access = networks(&[(network, AccessRule::Deny)]);
         let is_denied = |ip: &str| access.by_address(ip.parse().unwrap()).is_some();
         assert_eq!([is_denied("203.0.113.9"), is_denied("2001:db8::")], [v4, v6], "{network}");
     }
@@ -76,7 +76,7 @@ fn a_prefix_of_nothing_holds_every_address_of_its_family() {
 
 #[test]
 fn the_most_specific_path_counts() {
-    use Rule::{Allow, Deny};
+    use AccessRule::{Allow, Deny};
     let paths =
         patterns(&[("/internal/{*rest}", Deny), ("/internal/health", Allow), ("/{any}/open", Allow), ("/a/{x}", Deny)]);
     for paths in [paths.clone(), paths.into_iter().rev().collect()] {
@@ -100,7 +100,7 @@ fn the_most_specific_path_counts() {
 
 #[test]
 fn one_that_denies_is_enough_then_one_that_allows() {
-    use Rule::{Allow, Deny};
+    use AccessRule::{Allow, Deny};
     let access = Access::new(AccessSpec {
         networks: vec![("192.0.2.0/24".parse().unwrap(), Deny), ("203.0.113.0/24".parse().unwrap(), Allow)],
         paths: patterns(&[("/deny", Deny), ("/allow", Allow)]),
@@ -109,15 +109,15 @@ fn one_that_denies_is_enough_then_one_that_allows() {
     assert!(!access.looks_beyond_arrival());
     let (denied, allowed, other) = ("192.0.2.1", "203.0.113.1", "198.51.100.1");
     for (ip, path, expected) in [
-        (denied, "/", Err(Ground::Address)),
-        (denied, "/allow", Err(Ground::Address)),
-        (denied, "/deny", Err(Ground::Address)),
+        (denied, "/", Err(DenialReason::Address)),
+        (denied, "/allow", Err(DenialReason::Address)),
+        (denied, "/deny", Err(DenialReason::Address)),
         (allowed, "/", Ok(true)),
         (allowed, "/allow", Ok(true)),
-        (allowed, "/deny", Err(Ground::Path)),
+        (allowed, "/deny", Err(DenialReason::Path)),
         (other, "/", Ok(false)),
         (other, "/allow", Ok(true)),
-        (other, "/deny", Err(Ground::Path)),
+        (other, "/deny", Err(DenialReason::Path)),
     ] {
         assert_eq!(access.on_arrival(ip.parse().unwrap(), path), expected, "{ip} {path}");
     }
@@ -127,34 +127,34 @@ fn one_that_denies_is_enough_then_one_that_allows() {
 fn identities_by_value() {
     let entry = |index, value: &str, rule| (index, value.into(), rule);
     let identities = vec![
-        entry(2, "7", Rule::Deny),
-        entry(0, "7", Rule::Allow),
-        entry(2, "8", Rule::Allow),
-        entry(3, "a,b", Rule::Deny),
+        entry(2, "7", AccessRule::Deny),
+        entry(0, "7", AccessRule::Allow),
+        entry(2, "8", AccessRule::Allow),
+        entry(3, "a,b", AccessRule::Deny),
     ];
     let access = Access::new(AccessSpec { identities, ..AccessSpec::default() });
     assert!(access.looks_beyond_arrival());
     assert_eq!(access.identities().collect::<Vec<_>>(), [2, 0, 3]);
     for (index, who, rule) in [
-        (0, Who::Bytes(b"7"), Some(Rule::Allow)),
-        (2, Who::Bytes(b"7"), Some(Rule::Deny)),
-        (2, Who::Claim(Arc::from("7")), Some(Rule::Deny)),
-        (2, Who::Claim(Arc::from("8")), Some(Rule::Allow)),
-        (2, Who::Bytes(b"77"), None),
-        (2, Who::Bytes(b""), None),
-        (2, Who::Bytes(b"\xFF"), None),
+        (0, Principal::Bytes(b"7"), Some(AccessRule::Allow)),
+        (2, Principal::Bytes(b"7"), Some(AccessRule::Deny)),
+        (2, Principal::Claim(Arc::from("7")), Some(AccessRule::Deny)),
+        (2, Principal::Claim(Arc::from("8")), Some(AccessRule::Allow)),
+        (2, Principal::Bytes(b"77"), None),
+        (2, Principal::Bytes(b""), None),
+        (2, Principal::Bytes(b"\xFF"), None),
         // What a service may take for a value that is denied is denied; only the value itself is allowed.
-        (2, Who::Bytes(b" 7"), Some(Rule::Deny)),
-        (2, Who::Bytes(b"\xA07\x85"), Some(Rule::Deny)),
-        (2, Who::Bytes(b"8\xA0"), None),
-        (2, Who::Claim(Arc::from("7 ")), None),
-        (3, Who::Bytes(b"a, b"), Some(Rule::Deny)),
-        (3, Who::Bytes(b"a,b"), Some(Rule::Deny)),
-        (3, Who::Joined((*b"a ,b").into()), Some(Rule::Deny)),
-        (3, Who::Bytes(b"a"), None),
-        (1, Who::Bytes(b"7"), None),
-        (2, Who::Anonymous, None),
-        (2, Who::Ip, None),
+        (2, Principal::Bytes(b" 7"), Some(AccessRule::Deny)),
+        (2, Principal::Bytes(b"\xA07\x85"), Some(AccessRule::Deny)),
+        (2, Principal::Bytes(b"8\xA0"), None),
+        (2, Principal::Claim(Arc::from("7 ")), None),
+        (3, Principal::Bytes(b"a, b"), Some(AccessRule::Deny)),
+        (3, Principal::Bytes(b"a,b"), Some(AccessRule::Deny)),
+        (3, Principal::Joined((*b"a ,b").into()), Some(AccessRule::Deny)),
+        (3, Principal::Bytes(b"a"), None),
+        (1, Principal::Bytes(b"7"), None),
+        (2, Principal::Anonymous, None),
+        (2, Principal::Ip, None),
     ] {
         assert_eq!(access.by_identity(index, &who), rule, "{index} {who:?}");
     }
@@ -182,7 +182,7 @@ fn all_that_a_path_requires_must_be_there() {
     }
 }
 
-fn rule() -> impl Strategy<Value = Rule> {
+fn rule() -> impl Strategy<Value = AccessRule> {
     prop::sample::select(&RULES[..])
 }
 

@@ -49,9 +49,13 @@ fn the_first_line_that_fits_counts() {
 
 #[test]
 fn a_request_says_a_whole_number_within_bounds() {
-    let by_header = Cost::Said { by: SaidBy::Header(HeaderName::from_static("x-cost")), max: 500, default: 4 };
-    let by_query = Cost::Said { by: SaidBy::Query("cost".into()), max: 500, default: 4 };
-    assert_eq!((by_header.max(), Cost::Said { by: SaidBy::Query("c".into()), max: 3, default: 4 }.max()), (500, 4));
+    let by_header =
+        Cost::FromRequest { by: CostSource::Header(HeaderName::from_static("x-cost")), max: 500, default: 4 };
+    let by_query = Cost::FromRequest { by: CostSource::Query("cost".into()), max: 500, default: 4 };
+    assert_eq!(
+        (by_header.max(), Cost::FromRequest { by: CostSource::Query("c".into()), max: 3, default: 4 }.max()),
+        (500, 4)
+    );
     for (said, expected) in [
         ("1", 1),
         ("42", 42),
@@ -113,8 +117,8 @@ fn head_costs_what_get_does_unless_a_line_names_it() {
 
 #[test]
 fn of_several_values_the_highest_counts() {
-    let header = Cost::Said { by: SaidBy::Header(HeaderName::from_static("x-cost")), max: 100, default: 5 };
-    let query = Cost::Said { by: SaidBy::Query("cost".into()), max: 100, default: 5 };
+    let header = Cost::FromRequest { by: CostSource::Header(HeaderName::from_static("x-cost")), max: 100, default: 5 };
+    let query = Cost::FromRequest { by: CostSource::Query("cost".into()), max: 100, default: 5 };
     for (values, expected) in
         [(["7", "1"], 7), (["1", "7"], 7), (["1", "1000"], 100), (["1", "x"], 100), (["", "6"], 6), (["0", "-1"], 1)]
     {

@@ -6,5 +6,5 @@ pub(super) mod certificates;
 pub mod client_ip;
 pub mod forwarded;
 pub mod jwt;
+pub(super) mod principal;
 pub(super) mod sources;
-pub(super) mod who;

@@ -27,8 +27,8 @@ use super::part::KeyPart;
 use crate::limit::Key;
 use crate::policy::facts::Facts;
 use crate::policy::identity::client_ip::{unmap, v6_network};
-use crate::policy::identity::who::Who;
-use crate::policy::matching::values::{Several, as_read, compared, in_cookie, in_header, in_query};
+use crate::policy::identity::principal::Principal;
+use crate::policy::matching::values::{AmbiguousValue, as_read, compared, in_cookie, in_header, in_query};
 
 /// The secret under which keys are hashed.
 #[derive(Clone, Copy)]
@@ -84,7 +84,7 @@ impl KeySecret {
         route: &str,
         facts: &Facts<'_>,
         ipv6_prefix: u8,
-        who: &[Who<'_>],
+        who: &[Principal<'_>],
     ) -> Result<Key, &'p KeyPart> {
         // Most limits have such a key, so its hash stays in registers.
         if let ([KeyPart::Ip], IpAddr::V4(ip)) = (parts, facts.client_ip) {
@@ -101,23 +101,23 @@ impl KeySecret {
         route: &str,
         facts: &Facts<'_>,
         ipv6_prefix: u8,
-        who: &[Who<'_>],
+        who: &[Principal<'_>],
     ) -> Result<Key, &'p KeyPart> {
         let mut message = self.message();
         for part in parts {
-            let several = |Several| part;
+            let several = |AmbiguousValue| part;
             match part {
                 KeyPart::Ip => message.write_address(facts.client_ip, ipv6_prefix),
                 KeyPart::Path => message.write_text(facts.path.as_bytes()),
                 KeyPart::Route => message.write_text(route.as_bytes()),
                 KeyPart::Host => message.write_text(facts.host.as_bytes()),
                 KeyPart::Method => message.write_text(facts.method.as_str().as_bytes()),
-                KeyPart::Identity(index) => match who.get(*index).unwrap_or(&Who::Anonymous) {
-                    Who::Bytes(bytes) => message.write_text(&as_read(bytes)),
-                    Who::Joined(bytes) => message.write_text(&as_read(bytes)),
-                    Who::Claim(claim) => message.write_text(&as_read(claim.as_bytes())),
-                    Who::Anonymous => message.write_absent(),
-                    Who::Ip => message.write_address(facts.client_ip, ipv6_prefix),
+                KeyPart::Identity(index) => match who.get(*index).unwrap_or(&Principal::Anonymous) {
+                    Principal::Bytes(bytes) => message.write_text(&as_read(bytes)),
+                    Principal::Joined(bytes) => message.write_text(&as_read(bytes)),
+                    Principal::Claim(claim) => message.write_text(&as_read(claim.as_bytes())),
+                    Principal::Anonymous => message.write_absent(),
+                    Principal::Ip => message.write_address(facts.client_ip, ipv6_prefix),
                 },
                 KeyPart::Header(name, repeated) => match in_header(facts.headers, name, *repeated).map_err(several)? {
                     Some(value) => message.write_text(&as_read(&value)),
@@ -244,7 +244,7 @@ mod tests {
 
     /// A request, as `key` may look at it.
     #[derive(Clone, Debug)]
-    struct Request {
+    struct KeyedRequest {
         ip: &'static str,
         path: &'static str,
         route: &'static str,
@@ -252,10 +252,10 @@ mod tests {
         method: Method,
         query: Option<&'static str>,
         headers: Vec<(&'static str, &'static [u8])>,
-        who: Vec<Who<'static>>,
+        who: Vec<Principal<'static>>,
     }
 
-    const NOTHING: Request = Request {
+    const NOTHING: KeyedRequest = KeyedRequest {
         ip: "192.0.2.1",
         path: "/",
         route: "",
@@ -266,7 +266,7 @@ mod tests {
         who: Vec::new(),
     };
 
-    fn key_of(parts: &[KeyPart], prefix: u8, request: &Request) -> Key {
+    fn key_of(parts: &[KeyPart], prefix: u8, request: &KeyedRequest) -> Key {
         let headers: FieldBuf = request.headers.iter().copied().collect();
         let facts = Facts {
             method: &request.method,
@@ -281,7 +281,7 @@ mod tests {
         KeySecret::new([7; 16]).key(parts, request.route, &facts, prefix, &request.who).unwrap()
     }
 
-    fn check(parts: &[KeyPart], left: &Request, right: &Request, equal: bool) {
+    fn check(parts: &[KeyPart], left: &KeyedRequest, right: &KeyedRequest, equal: bool) {
         let same = key_of(parts, 64, left) == key_of(parts, 64, right);
         assert_eq!(same, equal, "{parts:?}\n{left:?}\n{right:?}");
     }
@@ -289,13 +289,13 @@ mod tests {
     #[test]
     fn a_key_is_made_of_its_parts_only() {
         use KeyPart::{Host, Ip, Method as Verb, Path, Route};
-        let base = Request { path: "/a", route: "/{x}", host: "h", ..NOTHING };
+        let base = KeyedRequest { path: "/a", route: "/{x}", host: "h", ..NOTHING };
         let others = [
-            Request { ip: "192.0.2.2", ..base.clone() },
-            Request { path: "/b", ..base.clone() },
-            Request { route: "/{y}", ..base.clone() },
-            Request { host: "i", ..base.clone() },
-            Request { method: Method::PUT, ..base.clone() },
+            KeyedRequest { ip: "192.0.2.2", ..base.clone() },
+            KeyedRequest { path: "/b", ..base.clone() },
+            KeyedRequest { route: "/{y}", ..base.clone() },
+            KeyedRequest { host: "i", ..base.clone() },
+            KeyedRequest { method: Method::PUT, ..base.clone() },
         ];
         for (at, part) in [Ip, Path, Route, Host, Verb].into_iter().enumerate() {
             for (changed, other) in others.iter().enumerate() {
@@ -315,7 +315,7 @@ mod tests {
             ("2001:db8::1", 65, 0x15d1_4b7f_d0a6_650b),
             ("2001:db8::1", 128, 0xe082_cdd8_2326_8cfe),
         ] {
-            let key = key_of(&[KeyPart::Ip], prefix, &Request { ip, ..NOTHING });
+            let key = key_of(&[KeyPart::Ip], prefix, &KeyedRequest { ip, ..NOTHING });
             assert_eq!(key.first, first, "{ip}/{prefix}");
         }
     }
@@ -342,16 +342,16 @@ mod tests {
                 (b"a,b", b"ab", false),
                 (b"abc", b"abd", false),
             ] {
-                let with_header = |value| Request { headers: vec![("x-a", value)], ..NOTHING };
+                let with_header = |value| KeyedRequest { headers: vec![("x-a", value)], ..NOTHING };
                 check(&header, &with_header(value), &with_header(spelling), equal);
                 let texts = [value, spelling].map(|text| str::from_utf8(text).unwrap_or("abc"));
                 let [named, other] = texts.map(|text| KeySecret::new([7; 16]).key_of_text(&header, text, 64));
                 assert_eq!(named, Some(key_of(&header, 64, &with_header(value))));
                 assert_eq!(named == other, equal);
                 let joined: std::sync::Arc<[u8]> = spelling.into();
-                for who in [Who::Bytes(spelling), Who::Joined(joined)] {
-                    let with_identity = |who| Request { who: vec![who], ..NOTHING };
-                    check(&[KeyPart::Identity(0)], &with_identity(Who::Bytes(value)), &with_identity(who), equal);
+                for who in [Principal::Bytes(spelling), Principal::Joined(joined)] {
+                    let with_identity = |who| KeyedRequest { who: vec![who], ..NOTHING };
+                    check(&[KeyPart::Identity(0)], &with_identity(Principal::Bytes(value)), &with_identity(who), equal);
                 }
             }
         }
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn parts_do_not_run_into_each_other() {
-        let of = |path, host| Request { path, host, ..NOTHING };
+        let of = |path, host| KeyedRequest { path, host, ..NOTHING };
         let parts = [KeyPart::Path, KeyPart::Host];
         for (left, right, equal) in [
             (of("/ab", "c"), of("/ab", "c"), true),
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn headers_that_are_joined_count_with_all_values_in_order() {
-        let of = |headers: &[(&'static str, &'static [u8])]| Request { headers: headers.to_vec(), ..NOTHING };
+        let of = |headers: &[(&'static str, &'static [u8])]| KeyedRequest { headers: headers.to_vec(), ..NOTHING };
         let [a, b] = ["x-a", "x-b"].map(|name| KeyPart::Header(HeaderName::from_static(name), Repeated::Join));
         for (left, right, equal) in [
             (of(&[("x-a", b"ab"), ("x-b", b"c")]), of(&[("x-a", b"a"), ("x-b", b"bc")]), false),
@@ -430,13 +430,13 @@ mod tests {
             (Some("k=%4"), Some("k=4"), false),
         ] {
             let parts = [KeyPart::Query("k".into(), Repeated::First)];
-            check(&parts, &Request { query: left, ..NOTHING }, &Request { query: right, ..NOTHING }, equal);
+            check(&parts, &KeyedRequest { query: left, ..NOTHING }, &KeyedRequest { query: right, ..NOTHING }, equal);
         }
     }
 
     #[test]
     fn cookies() {
-        let of = |lines: &[&'static [u8]]| Request {
+        let of = |lines: &[&'static [u8]]| KeyedRequest {
             headers: lines.iter().map(|line| ("cookie", *line)).collect(),
             ..NOTHING
         };
@@ -468,19 +468,19 @@ mod tests {
 
     #[test]
     fn identities() {
-        let of = |ip, who: &[Who<'static>]| Request { ip, who: who.to_vec(), ..NOTHING };
+        let of = |ip, who: &[Principal<'static>]| KeyedRequest { ip, who: who.to_vec(), ..NOTHING };
         let (one, two) = ("192.0.2.1", "192.0.2.2");
         for (left, right, equal) in [
-            (of(one, &[Who::Bytes(b"a")]), of(two, &[Who::Bytes(b"a")]), true),
-            (of(one, &[Who::Bytes(b"a")]), of(one, &[Who::Bytes(b"b")]), false),
-            (of(one, &[Who::Bytes(b"a")]), of(one, &[Who::Claim("a".into())]), true),
-            (of(one, &[Who::Bytes(b"a")]), of(one, &[Who::Joined((*b"a").into())]), true),
-            (of(one, &[Who::Bytes(b"")]), of(one, &[Who::Anonymous]), false),
-            (of(one, &[Who::Anonymous]), of(two, &[Who::Anonymous]), true),
-            (of(one, &[Who::Anonymous]), of(one, &[]), true),
-            (of(one, &[Who::Ip]), of(two, &[Who::Ip]), false),
-            (of(one, &[Who::Ip]), of(one, &[Who::Ip]), true),
-            (of(one, &[Who::Ip]), of(one, &[Who::Bytes(&[192, 0, 2, 1])]), false),
+            (of(one, &[Principal::Bytes(b"a")]), of(two, &[Principal::Bytes(b"a")]), true),
+            (of(one, &[Principal::Bytes(b"a")]), of(one, &[Principal::Bytes(b"b")]), false),
+            (of(one, &[Principal::Bytes(b"a")]), of(one, &[Principal::Claim("a".into())]), true),
+            (of(one, &[Principal::Bytes(b"a")]), of(one, &[Principal::Joined((*b"a").into())]), true),
+            (of(one, &[Principal::Bytes(b"")]), of(one, &[Principal::Anonymous]), false),
+            (of(one, &[Principal::Anonymous]), of(two, &[Principal::Anonymous]), true),
+            (of(one, &[Principal::Anonymous]), of(one, &[]), true),
+            (of(one, &[Principal::Ip]), of(two, &[Principal::Ip]), false),
+            (of(one, &[Principal::Ip]), of(one, &[Principal::Ip]), true),
+            (of(one, &[Principal::Ip]), of(one, &[Principal::Bytes(&[192, 0, 2, 1])]), false),
         ] {
             check(&[KeyPart::Identity(0)], &left, &right, equal);
         }
@@ -505,7 +505,7 @@ mod tests {
             (128, "2001:db8::2", "2001:db8::2", true),
             (255, "2001:db8::2", "2001:db8::3", false),
         ] {
-            let of = |ip| key_of(&[KeyPart::Ip], prefix, &Request { ip, ..NOTHING });
+            let of = |ip| key_of(&[KeyPart::Ip], prefix, &KeyedRequest { ip, ..NOTHING });
             assert_eq!(of(left) == of(right), equal, "/{prefix} {left} {right}");
         }
     }

@@ -16,8 +16,8 @@ use super::key::KeySecret;
 use super::part::KeyPart;
 use crate::policy::compiled::{Applied, Policy};
 use crate::policy::facts::Facts;
+use crate::policy::identity::principal::Principal;
 use crate::policy::identity::sources::IdentitySource;
-use crate::policy::identity::who::Who;
 use crate::policy::matching::values::{as_read, compared, in_cookie, in_header, in_query};
 
 /// Bytes that a part is shown in at most.
@@ -55,7 +55,7 @@ impl Policy {
         secret: &'s KeySecret,
         applied: &Applied<'s>,
         facts: &'s Facts<'_>,
-        who: &'s [Who<'_>],
+        who: &'s [Principal<'_>],
     ) -> impl Iterator<Item = String> + 's {
         let (route, absent) = (applied.route, || ABSENT.to_owned());
         applied.limit.key.iter().map(move |part| match part {
@@ -64,12 +64,12 @@ impl Policy {
             KeyPart::Route => escaped(route.as_bytes()),
             KeyPart::Host => escaped(facts.host.as_bytes()),
             KeyPart::Method => escaped(facts.method.as_str().as_bytes()),
-            KeyPart::Identity(index) => match who.get(*index).unwrap_or(&Who::Anonymous) {
-                Who::Claim(claim) => escaped(claim.as_bytes()),
-                Who::Bytes(bytes) => self.shown_identity(secret, *index, bytes),
-                Who::Joined(bytes) => self.shown_identity(secret, *index, bytes),
-                Who::Anonymous => ABSENT.to_owned(),
-                Who::Ip => self.shown_ip(facts.client_ip),
+            KeyPart::Identity(index) => match who.get(*index).unwrap_or(&Principal::Anonymous) {
+                Principal::Claim(claim) => escaped(claim.as_bytes()),
+                Principal::Bytes(bytes) => self.shown_identity(secret, *index, bytes),
+                Principal::Joined(bytes) => self.shown_identity(secret, *index, bytes),
+                Principal::Anonymous => ABSENT.to_owned(),
+                Principal::Ip => self.shown_ip(facts.client_ip),
             },
             KeyPart::Header(name, several) => {
                 let value = in_header(facts.headers, name, *several).ok().flatten();
@@ -194,7 +194,7 @@ mod tests {
     const SECRET: [u8; 16] = [7; 16];
 
     /// What a request with these headers is shown as, under a key of one part.
-    fn shown(part: KeyPart, headers: &[(&str, &[u8])], query: Option<&str>, who: &[Who<'_>]) -> String {
+    fn shown(part: KeyPart, headers: &[(&str, &[u8])], query: Option<&str>, who: &[Principal<'_>]) -> String {
         let identity = |name: &str, header: HeaderName| Identity {
             name: name.into(),
             source: IdentitySource::Header(header, Repeated::Reject),
@@ -229,7 +229,7 @@ mod tests {
         let header = |name: &'static str| KeyPart::Header(HeaderName::from_static(name), Repeated::Reject);
         let secret: &[u8] = b"sk-0123456789";
         let masked = format!("sk-0..{}", hash("sk-0123456789"));
-        let claim = |text: &str| [Who::Claim(Arc::from(text))];
+        let claim = |text: &str| [Principal::Claim(Arc::from(text))];
         for (part, headers, query, who, expected) in [
             (KeyPart::Ip, &[][..], None, &[][..], "2001:db8::/64".to_owned()),
             (KeyPart::Path, &[], None, &[], "/a".to_owned()),
@@ -248,10 +248,10 @@ mod tests {
             (KeyPart::Query("k".into(), Repeated::Reject), &[], Some("k=sk-0123456789"), &[], masked.clone()),
             (KeyPart::Query("k".into(), Repeated::Reject), &[], Some("j=1"), &[], ABSENT.to_owned()),
             (KeyPart::Identity(0), &[], None, &claim("a|b\n"), "a\\x7cb\\x0a".to_owned()),
-            (KeyPart::Identity(0), &[], None, &[Who::Bytes(secret)], masked),
-            (KeyPart::Identity(1), &[], None, &[Who::Anonymous, Who::Bytes(secret)], hash("sk-0123456789")),
-            (KeyPart::Identity(0), &[], None, &[Who::Anonymous], ABSENT.to_owned()),
-            (KeyPart::Identity(0), &[], None, &[Who::Ip], "2001:db8::/64".to_owned()),
+            (KeyPart::Identity(0), &[], None, &[Principal::Bytes(secret)], masked),
+            (KeyPart::Identity(1), &[], None, &[Principal::Anonymous, Principal::Bytes(secret)], hash("sk-0123456789")),
+            (KeyPart::Identity(0), &[], None, &[Principal::Anonymous], ABSENT.to_owned()),
+            (KeyPart::Identity(0), &[], None, &[Principal::Ip], "2001:db8::/64".to_owned()),
         ] {
             assert_eq!(shown(part.clone(), headers, query, who), expected, "{part:?} {headers:?} {query:?} {who:?}");
         }

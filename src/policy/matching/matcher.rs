@@ -15,14 +15,14 @@ use super::pattern::{PathPattern, Segment};
 #[derive(Debug, Default)]
 pub(crate) struct Matcher {
     /// Those without a path.
-    everywhere: Vec<Found<'static>>,
+    everywhere: Vec<PathMatch<'static>>,
     root: Node,
     has_paths: bool,
 }
 
 /// One that sees a path, and the pattern that matched, as written; empty if it has none.
 #[derive(Clone, Copy, Debug)]
-struct Found<'m> {
+struct PathMatch<'m> {
     number: usize,
     route: &'m str,
 }
@@ -48,7 +48,7 @@ impl Matcher {
     /// Of anything that sees such requests, each with its number.
     pub(crate) fn of<'p>(all: impl Iterator<Item = (usize, &'p Match)> + Clone) -> Self {
         let everywhere = all.clone().filter(|(_, matches)| matches.paths.is_empty());
-        let everywhere = everywhere.map(|(number, _)| Found { number, route: "" }).collect();
+        let everywhere = everywhere.map(|(number, _)| PathMatch { number, route: "" }).collect();
         Self {
             everywhere,
             ..Self::over(all.flat_map(|(index, matches)| matches.paths.iter().map(move |path| (index, path))))
@@ -75,7 +75,7 @@ impl Matcher {
     #[inline]
     pub(crate) fn for_each_path_match<'m>(&'m self, path: &str, mut each: impl FnMut(usize, &'m str)) {
         let with_paths;
-        let found: &[Found<'m>] = if self.has_paths {
+        let found: &[PathMatch<'m>] = if self.has_paths {
             with_paths = self.find(path);
             &with_paths
         } else {
@@ -88,8 +88,8 @@ impl Matcher {
     }
 
     #[inline(never)]
-    fn find(&self, path: &str) -> AllFound<'_> {
-        let mut found = AllFound::from_slice(&self.everywhere);
+    fn find(&self, path: &str) -> PathMatches<'_> {
+        let mut found = PathMatches::from_slice(&self.everywhere);
         if let Some(path) = path.strip_prefix('/') {
             self.root.collect(Some(path), &mut found);
         }
@@ -97,7 +97,7 @@ impl Matcher {
     }
 }
 
-type AllFound<'m> = SmallVec<[Found<'m>; 8]>;
+type PathMatches<'m> = SmallVec<[PathMatch<'m>; 8]>;
 
 impl Node {
     fn insert(&mut self, segments: &[Segment], leaf: &Leaf) {
@@ -115,7 +115,7 @@ impl Node {
     }
 
     /// Walks the most specific branch first, so the first leaf of a limit is the one that counts.
-    fn collect<'m>(&'m self, path: Option<&str>, found: &mut AllFound<'m>) {
+    fn collect<'m>(&'m self, path: Option<&str>, found: &mut PathMatches<'m>) {
         let Some(path) = path else {
             add(found, &self.here);
             return add(found, &self.rest_or_end);
@@ -134,10 +134,10 @@ impl Node {
     }
 }
 
-fn add<'m>(found: &mut AllFound<'m>, leaves: &'m [Leaf]) {
+fn add<'m>(found: &mut PathMatches<'m>, leaves: &'m [Leaf]) {
     for Leaf { limit, route } in leaves {
         if !found.iter().any(|known| known.number == *limit) {
-            found.push(Found { number: *limit, route });
+            found.push(PathMatch { number: *limit, route });
         }
     }
 }

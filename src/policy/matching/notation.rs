@@ -50,7 +50,7 @@ impl Mark {
 }
 
 /// What a segment stands for.
-enum Meaning {
+enum SegmentKind {
     Literal,
     One(String),
     Rest(String),
@@ -67,11 +67,11 @@ pub(crate) fn translated(text: &str) -> Option<String> {
     let mut ours = String::new();
     for (at, segment) in segments.iter().enumerate() {
         ours.push('/');
-        let segment = match meaning(segment) {
-            Meaning::Literal => (*segment).to_owned(),
-            Meaning::Rest(name) if at + 1 == segments.len() => format!("{{*{name}}}"),
-            Meaning::Rest(name) if name == "rest" => "{name}".to_owned(),
-            Meaning::One(name) | Meaning::Rest(name) => format!("{{{name}}}"),
+        let segment = match kind_of(segment) {
+            SegmentKind::Literal => (*segment).to_owned(),
+            SegmentKind::Rest(name) if at + 1 == segments.len() => format!("{{*{name}}}"),
+            SegmentKind::Rest(name) if name == "rest" => "{name}".to_owned(),
+            SegmentKind::One(name) | SegmentKind::Rest(name) => format!("{{{name}}}"),
         };
         ours.push_str(&segment);
     }
@@ -83,11 +83,11 @@ fn within<'t>(text: &'t str, open: &str, close: &str) -> Option<&'t str> {
     text.strip_prefix(open)?.strip_suffix(close)
 }
 
-fn meaning(segment: &str) -> Meaning {
+fn kind_of(segment: &str) -> SegmentKind {
     let optional = segment.trim_end_matches('?');
     let enclosed = within(optional, "(", ")").unwrap_or(optional);
     if ["*", "**", ".*", ".+"].contains(&enclosed) {
-        return Meaning::Rest("rest".to_owned());
+        return SegmentKind::Rest("rest".to_owned());
     }
     if let Some(name) = optional.strip_prefix('{') {
         let name = name.trim_end_matches('}');
@@ -109,7 +109,7 @@ fn meaning(segment: &str) -> Meaning {
         return named(name, true);
     }
     let is_expression = segment.contains(['*', '\\', '[', '|', '<', '>', '{', '}']) || segment.ends_with(".+");
-    if is_expression { Meaning::One("name".to_owned()) } else { Meaning::Literal }
+    if is_expression { SegmentKind::One("name".to_owned()) } else { SegmentKind::Literal }
 }
 
 fn is_of_name(byte: u8) -> bool {
@@ -117,12 +117,12 @@ fn is_of_name(byte: u8) -> bool {
 }
 
 /// A parameter whose name is what `text` begins with.
-fn named(text: &str, is_rest: bool) -> Meaning {
+fn named(text: &str, is_rest: bool) -> SegmentKind {
     let end = text.bytes().position(|byte| !is_of_name(byte)).unwrap_or(text.len());
     let name = match &text[..end] {
         "" if is_rest => "rest",
         "" => "name",
         name => name,
     };
-    if is_rest { Meaning::Rest(name.to_owned()) } else { Meaning::One(name.to_owned()) }
+    if is_rest { SegmentKind::Rest(name.to_owned()) } else { SegmentKind::One(name.to_owned()) }
 }

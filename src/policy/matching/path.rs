@@ -87,7 +87,7 @@ pub enum EncodedSlashes {
 
 /// How the paths of requests are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
+pub struct PathRules {
     /// What becomes of several slashes in a row.
     pub slashes: Slashes,
     /// The treatment of `%2F`.
@@ -96,7 +96,7 @@ pub struct Rules {
     pub fold: Fold,
 }
 
-impl Rules {
+impl PathRules {
     /// The one way to write `raw`, the path of an origin-form target without its query. It is forwarded like this.
     ///
     /// Borrowed, after one scan, if `raw` is that way already.
@@ -207,9 +207,9 @@ impl Rules {
 /// An escaped slash in canonical form.
 pub const ENCODED_SLASH: &str = "%2F";
 
-/// [`Rules::normalise`] by the default rules.
+/// [`PathRules::normalise`] by the default rules.
 pub fn normalise(raw: &str) -> Result<Cow<'_, str>, PathError> {
-    Rules::default().normalise(raw)
+    PathRules::default().normalise(raw)
 }
 
 /// What a raw byte is to a path.
@@ -303,10 +303,10 @@ mod tests {
 
     use super::*;
 
-    const KEPT: Rules = Rules { slashes: Slashes::Keep, ..NONE };
+    const KEPT: PathRules = PathRules { slashes: Slashes::Keep, ..NONE };
     /// By default, but with escaped slashes.
-    const ENCODED: Rules = Rules { encoded_slashes: EncodedSlashes::Keep, ..NONE };
-    const NONE: Rules = Rules {
+    const ENCODED: PathRules = PathRules { encoded_slashes: EncodedSlashes::Keep, ..NONE };
+    const NONE: PathRules = PathRules {
         slashes: Slashes::Merge,
         encoded_slashes: EncodedSlashes::Refuse,
         fold: Fold { case: false, trailing_slash: false, params: false },

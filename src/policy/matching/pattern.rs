@@ -88,7 +88,7 @@ impl PathPattern {
             segments.push(segment);
         }
         let literal = text.replace(['{', '}', '*'], "_");
-        match (path::Rules { encoded_slashes: EncodedSlashes::Keep, ..Default::default() }).normalise(&literal) {
+        match (path::PathRules { encoded_slashes: EncodedSlashes::Keep, ..Default::default() }).normalise(&literal) {
             Ok(normal) if *normal == literal => Ok(Self { text: text.into(), segments }),
             Ok(normal) if literal == text => Err(PatternError::NotNormal(normal.into_owned())),
             _ => Err(PatternError::NoPath),
@@ -99,7 +99,7 @@ impl PathPattern {
     ///
     /// # Errors
     /// It has what no such path has: parameters or an escaped slash.
-    pub fn folded(self, rules: path::Rules) -> Result<Self, PatternError> {
+    pub fn folded(self, rules: path::PathRules) -> Result<Self, PatternError> {
         let Fold { trailing_slash, params, .. } = rules.fold;
         if rules.encoded_slashes == EncodedSlashes::Refuse && self.text.contains(path::ENCODED_SLASH) {
             return Err(PatternError::EncodedSlash);
@@ -340,12 +340,12 @@ mod tests {
 
     #[test]
     fn folded_patterns_match_folded_paths() {
-        let fold = |case, trailing_slash, params| path::Rules {
+        let fold = |case, trailing_slash, params| path::PathRules {
             fold: Fold { case, trailing_slash, params },
             ..Default::default()
         };
         let (none, case, slash) = (fold(false, false, false), fold(true, false, false), fold(false, true, false));
-        let encoded = path::Rules { encoded_slashes: EncodedSlashes::Keep, ..none };
+        let encoded = path::PathRules { encoded_slashes: EncodedSlashes::Keep, ..none };
         for (rules, pattern, raw, matches) in [
             (none, "/items:get", "/items%3aget", true),
             (none, "/a%2Ab", "/a*b", true),
@@ -385,7 +385,7 @@ mod tests {
         #[test]
         fn a_literal_pattern_is_a_normal_path(text in "/[a-c./%26;* é]{0,12}") {
             if let Ok(pattern) = PathPattern::parse(&text) {
-                let rules = path::Rules { encoded_slashes: EncodedSlashes::Keep, ..Default::default() };
+                let rules = path::PathRules { encoded_slashes: EncodedSlashes::Keep, ..Default::default() };
                 prop_assert_eq!(&*rules.normalise(pattern.as_str()).unwrap(), &*text);
             }
         }

@@ -32,7 +32,7 @@ pub enum Repeated {
 
 /// There are several values, and that is to be refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Several;
+pub struct AmbiguousValue;
 
 /// The value as it is compared: without any byte at its ends that a service may strip. 0xC2 is one of them because what
 /// follows it in `C2 85` and `C2 A0` may be stripped alone.
@@ -73,14 +73,14 @@ pub fn in_header<'f>(
     fields: Fields<'f>,
     name: &HeaderName,
     several: Repeated,
-) -> Result<Option<Cow<'f, [u8]>>, Several> {
+) -> Result<Option<Cow<'f, [u8]>>, AmbiguousValue> {
     let mut lines = fields.all(name.as_str());
     let Some(first) = lines.next() else { return Ok(None) };
     let last = lines.next_back();
     Ok(Some(match (several, last) {
         (Repeated::Join, None) if !first.contains(&LIST) => first.into(),
         (Repeated::Join, last) => list(std::iter::once(first).chain(lines).chain(last)).into(),
-        (Repeated::Reject, Some(_)) => return Err(Several),
+        (Repeated::Reject, Some(_)) => return Err(AmbiguousValue),
         (Repeated::Last, Some(last)) => last.into(),
         _ => first.into(),
     }))
@@ -90,7 +90,7 @@ pub fn in_header<'f>(
 ///
 /// # Errors
 /// It, or one that some service takes for it, is there several times, and `several` does not say which counts.
-pub(crate) fn in_query(query: Option<&str>, name: &str, several: Repeated) -> Result<Option<Text>, Several> {
+pub(crate) fn in_query(query: Option<&str>, name: &str, several: Repeated) -> Result<Option<Text>, AmbiguousValue> {
     let query = query.unwrap_or("").as_bytes();
     if several == Repeated::Reject {
         // Some servers end a parameter at `;` too.
@@ -104,10 +104,10 @@ pub(crate) fn in_query(query: Option<&str>, name: &str, several: Repeated) -> Re
 ///
 /// # Errors
 /// It, or one that some service takes for it, is there several times, and `several` does not say which counts.
-pub(crate) fn in_cookie(fields: Fields<'_>, name: &str, several: Repeated) -> Result<Option<Text>, Several> {
+pub(crate) fn in_cookie(fields: Fields<'_>, name: &str, several: Repeated) -> Result<Option<Text>, AmbiguousValue> {
     let lines = || fields.all("cookie");
     if lines().any(|line| is_split_in_quotes(line, name)) {
-        return Err(Several);
+        return Err(AmbiguousValue);
     }
     if several == Repeated::Reject {
         // Python takes white space for the end of a cookie too.
@@ -198,9 +198,9 @@ fn one_of<'t>(mut values: impl DoubleEndedIterator<Item = Decoded<'t>>, several:
     Some(joined(all.iter().map(|value| &value[..])).into())
 }
 
-fn refuse_several<'t>(names: impl Iterator<Item = Decoded<'t>>, name: &str) -> Result<(), Several> {
+fn refuse_several<'t>(names: impl Iterator<Item = Decoded<'t>>, name: &str) -> Result<(), AmbiguousValue> {
     match names.filter(|found| is_alike(found.clone(), name)).nth(1) {
-        Some(_) => Err(Several),
+        Some(_) => Err(AmbiguousValue),
         None => Ok(()),
     }
 }
@@ -325,9 +325,9 @@ mod tests {
             (&[][..], Reject, Ok(None)),
             (&["1"][..], Reject, Ok(Some("1"))),
             (&["1, 2"], Reject, Ok(Some("1, 2"))),
-            (&["1", "2"], Reject, Err(Several)),
-            (&["1", "1"], Reject, Err(Several)),
-            (&["1", ""], Reject, Err(Several)),
+            (&["1", "2"], Reject, Err(AmbiguousValue)),
+            (&["1", "1"], Reject, Err(AmbiguousValue)),
+            (&["1", ""], Reject, Err(AmbiguousValue)),
             (&["1", "2", "3"], First, Ok(Some("1"))),
             (&["1", "2", "3"], Last, Ok(Some("3"))),
             (&["1"], Last, Ok(Some("1"))),
@@ -351,18 +351,18 @@ mod tests {
             (Some("k.x=1&k.x=2"), First, Ok(Some("1"))),
             (Some("k.x=1&k.x=2"), Last, Ok(Some("2"))),
             (Some("k.x=1&k.x=&k.x=2"), Join, Ok(Some("1, 2"))),
-            (Some("k.x=1&k.x=2"), Reject, Err(Several)),
-            (Some("k.x=1&k.x=1"), Reject, Err(Several)),
-            (Some("k.x=1&k.x"), Reject, Err(Several)),
-            (Some("k.x=1&%6b.x=2"), Reject, Err(Several)),
+            (Some("k.x=1&k.x=2"), Reject, Err(AmbiguousValue)),
+            (Some("k.x=1&k.x=1"), Reject, Err(AmbiguousValue)),
+            (Some("k.x=1&k.x"), Reject, Err(AmbiguousValue)),
+            (Some("k.x=1&%6b.x=2"), Reject, Err(AmbiguousValue)),
             // One that some service takes for it.
-            (Some("k.x=1&K.X=2"), Reject, Err(Several)),
-            (Some("k.x=1&k_x=2"), Reject, Err(Several)),
-            (Some("k.x=1&k+x=2"), Reject, Err(Several)),
-            (Some("k.x=1&+k%20x=2"), Reject, Err(Several)),
-            (Some("k.x=1&k.x[]=2"), Reject, Err(Several)),
-            (Some("k.x=1&k.x%00a=2"), Reject, Err(Several)),
-            (Some("a=;k.x=1&k.x=2"), Reject, Err(Several)),
+            (Some("k.x=1&K.X=2"), Reject, Err(AmbiguousValue)),
+            (Some("k.x=1&k_x=2"), Reject, Err(AmbiguousValue)),
+            (Some("k.x=1&k+x=2"), Reject, Err(AmbiguousValue)),
+            (Some("k.x=1&+k%20x=2"), Reject, Err(AmbiguousValue)),
+            (Some("k.x=1&k.x[]=2"), Reject, Err(AmbiguousValue)),
+            (Some("k.x=1&k.x%00a=2"), Reject, Err(AmbiguousValue)),
+            (Some("a=;k.x=1&k.x=2"), Reject, Err(AmbiguousValue)),
             // What some servers take for the next parameter makes no other value.
             (Some("k.x=1;a=2"), Reject, Ok(Some("1"))),
             (Some("k.x=1;a=2&k.x=3;a"), Join, Ok(Some("1, 3"))),
@@ -381,35 +381,35 @@ mod tests {
         for (lines, several, expected) in [
             (&[][..], Reject, Ok(None)),
             (&["a=1; k=2"][..], Reject, Ok(Some("2"))),
-            (&["k=1; k=2"], Reject, Err(Several)),
-            (&["k=1", "k=2"], Reject, Err(Several)),
-            (&["k=1", "a=b", "k"], Reject, Err(Several)),
-            (&["k=1; K=2"], Reject, Err(Several)),
-            (&["k=1; %6b=2"], Reject, Err(Several)),
+            (&["k=1; k=2"], Reject, Err(AmbiguousValue)),
+            (&["k=1", "k=2"], Reject, Err(AmbiguousValue)),
+            (&["k=1", "a=b", "k"], Reject, Err(AmbiguousValue)),
+            (&["k=1; K=2"], Reject, Err(AmbiguousValue)),
+            (&["k=1; %6b=2"], Reject, Err(AmbiguousValue)),
             (&["k=1; k=2", "k=3"], First, Ok(Some("1"))),
             (&["k=1; k=2", "k=3"], Last, Ok(Some("3"))),
             (&["k=1; k=2", "k=3"], Join, Ok(Some("1, 2, 3"))),
             (&["k=1 j=2"], Reject, Ok(Some("1"))),
             (&["k=\"1 2\""], Reject, Ok(Some("1 2"))),
-            (&["k=1; y=1 k=2"], Reject, Err(Several)),
+            (&["k=1; y=1 k=2"], Reject, Err(AmbiguousValue)),
             (&["k=\"a\\142\\\"\\\\c\""], Reject, Ok(Some("ab\"\\c"))),
             (&["k=a\\142"], Reject, Ok(Some("a\\142"))),
             (&["k=\"\\101\\041\\170\""], Reject, Ok(Some("A!x"))),
             (&["k=\"\\400\\1\""], Reject, Ok(Some("4001"))),
             // Python and werkzeug read `k=2` in these lines, and Node `k=1`.
-            (&["x=\"; k=1; y=\"; k=2"], Reject, Err(Several)),
-            (&["x=\"; k=1; y=\"; k=2"], First, Err(Several)),
-            (&["x=\"; k=1; y=\"; k=2"], Last, Err(Several)),
-            (&["x=\"; k=1; y=\"; k=2"], Join, Err(Several)),
-            (&["k=2; x = \"; k=1\""], Last, Err(Several)),
-            (&["a=b x=\"\\\"; k=1; y=\"; k=2"], First, Err(Several)),
-            (&["x=\"; %6b=1\"", "k=2"], Last, Err(Several)),
+            (&["x=\"; k=1; y=\"; k=2"], Reject, Err(AmbiguousValue)),
+            (&["x=\"; k=1; y=\"; k=2"], First, Err(AmbiguousValue)),
+            (&["x=\"; k=1; y=\"; k=2"], Last, Err(AmbiguousValue)),
+            (&["x=\"; k=1; y=\"; k=2"], Join, Err(AmbiguousValue)),
+            (&["k=2; x = \"; k=1\""], Last, Err(AmbiguousValue)),
+            (&["a=b x=\"\\\"; k=1; y=\"; k=2"], First, Err(AmbiguousValue)),
+            (&["x=\"; %6b=1\"", "k=2"], Last, Err(AmbiguousValue)),
             // Python reads no cookie `k` here.
-            (&["x=\"; k=1\""], First, Err(Several)),
-            (&["x=\"; K=1\""], Reject, Err(Several)),
+            (&["x=\"; k=1\""], First, Err(AmbiguousValue)),
+            (&["x=\"; K=1\""], Reject, Err(AmbiguousValue)),
             // Python reads `a;b`, and Node `\"a`.
-            (&["k=\"a;b\""], First, Err(Several)),
-            (&["k=\"\\141;b\""], Last, Err(Several)),
+            (&["k=\"a;b\""], First, Err(AmbiguousValue)),
+            (&["k=\"\\141;b\""], Last, Err(AmbiguousValue)),
             // All read these alike, or not at all.
             (&["k=\"a; j=1"], First, Ok(Some("\"a"))),
             (&["x=\"a; k=1"], First, Ok(Some("1"))),

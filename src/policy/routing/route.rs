@@ -42,7 +42,7 @@ pub struct Rewrite {
     /// Whether places that answers name are changed back.
     pub locations: bool,
     /// How `strip` and paths are read.
-    pub paths: path::Rules,
+    pub paths: path::PathRules,
 }
 
 impl Routes {
@@ -234,7 +234,7 @@ mod tests {
             ("/a/b", "/c/d", "/a/b/c", "/c/d/c"),
         ] {
             let rewrite =
-                Rewrite { strip: strip.into(), add: add.into(), locations: true, paths: path::Rules::default() };
+                Rewrite { strip: strip.into(), add: add.into(), locations: true, paths: path::PathRules::default() };
             let (start, rest) = rewrite.apply(path);
             assert_eq!(format!("{start}{rest}"), seen, "{strip} {add} {path}");
         }
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn what_is_stripped_may_be_spelled_otherwise() {
         let fold = path::Fold { case: true, trailing_slash: true, params: true };
-        let paths = path::Rules { fold, ..path::Rules::default() };
+        let paths = path::PathRules { fold, ..path::PathRules::default() };
         let rewrite = Rewrite { strip: "/V1/a".into(), add: "/x".into(), locations: true, paths };
         for (path, seen) in [
             ("/V1/a/B", "/x/B"),

@@ -1,15 +1,15 @@
 //! The one normaliser: what it lets through is normal, and stays what it is.
 
-use weir::policy::path::{EncodedSlashes, Fold, Rules, Slashes, normalise};
+use weir::policy::path::{EncodedSlashes, Fold, PathRules, Slashes, normalise};
 
-const NONE: Rules = Rules {
+const NONE: PathRules = PathRules {
     slashes: Slashes::Merge,
     encoded_slashes: EncodedSlashes::Refuse,
     fold: Fold { case: false, trailing_slash: false, params: false },
 };
-const KEPT: Rules = Rules { slashes: Slashes::Keep, ..NONE };
-const ENCODED: Rules = Rules { encoded_slashes: EncodedSlashes::Keep, ..NONE };
-const FOLDED: Rules = Rules { fold: Fold { case: true, trailing_slash: true, params: true }, ..NONE };
+const KEPT: PathRules = PathRules { slashes: Slashes::Keep, ..NONE };
+const ENCODED: PathRules = PathRules { encoded_slashes: EncodedSlashes::Keep, ..NONE };
+const FOLDED: PathRules = PathRules { fold: Fold { case: true, trailing_slash: true, params: true }, ..NONE };
 
 pub fn run(bytes: &[u8]) {
     let Ok(raw) = std::str::from_utf8(bytes) else { return };

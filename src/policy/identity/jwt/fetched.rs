@@ -10,7 +10,7 @@ use arc_swap::ArcSwapOption;
 use http::Uri;
 
 use super::algorithm::Algorithm;
-use super::keys::{self, Key, Skipped};
+use super::keys::{self, Key, SkippedKeys};
 use super::problems::KeyProblem;
 
 /// The keys of one identity behind a URL.
@@ -39,7 +39,7 @@ impl FetchedKeys {
     ///
     /// # Errors
     /// It is no set, or none of its keys can be used. Nothing changes then.
-    pub fn replace(&self, jwks: &[u8]) -> Result<Option<Skipped>, KeyProblem> {
+    pub fn replace(&self, jwks: &[u8]) -> Result<Option<SkippedKeys>, KeyProblem> {
         let (keys, skipped) = keys::build_fetched(jwks, &self.algorithms)?;
         self.keys.store(Some(Arc::new(keys)));
         self.is_wanted.store(false, Ordering::Relaxed);

@@ -50,7 +50,7 @@ impl fmt::Debug for KeyMaterial {
 
 /// Members of a JWK set that are not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedKeys {
     /// Which of the keys, as listed, the set is.
     pub index: usize,
     /// The number of members that are not used.
@@ -59,7 +59,7 @@ pub struct Skipped {
     shown: Vec<(usize, KeyProblem)>,
 }
 
-impl fmt::Display for Skipped {
+impl fmt::Display for SkippedKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.count == 1 {
             "a key of the JWK set is not used"
@@ -125,7 +125,10 @@ impl From<Algorithm> for jsonwebtoken::Algorithm {
 }
 
 /// All keys of a verifier, in order, and what was skipped of its sets.
-pub(super) fn build(materials: &[KeyMaterial], algorithms: &[Algorithm]) -> Result<(Vec<Key>, Vec<Skipped>), KeyError> {
+pub(super) fn build(
+    materials: &[KeyMaterial],
+    algorithms: &[Algorithm],
+) -> Result<(Vec<Key>, Vec<SkippedKeys>), KeyError> {
     let (mut keys, mut skipped) = (Vec::new(), Vec::new());
     for (index, material) in materials.iter().enumerate() {
         let at = |problem| KeyError { index, problem };
@@ -140,7 +143,7 @@ pub(super) fn build(materials: &[KeyMaterial], algorithms: &[Algorithm]) -> Resu
             }
             KeyMaterial::Jwks(json) => {
                 let set = add_set(&mut keys, json, algorithms, KeyProblem::is_no_key).map_err(at)?;
-                skipped.extend((set.count > 0).then_some(Skipped { index, ..set }));
+                skipped.extend((set.count > 0).then_some(SkippedKeys { index, ..set }));
             }
         }
     }
@@ -148,7 +151,7 @@ pub(super) fn build(materials: &[KeyMaterial], algorithms: &[Algorithm]) -> Resu
 }
 
 /// The keys of a set that was fetched, and what was skipped of it.
-pub(super) fn build_fetched(json: &[u8], algorithms: &[Algorithm]) -> Result<(Vec<Key>, Skipped), KeyProblem> {
+pub(super) fn build_fetched(json: &[u8], algorithms: &[Algorithm]) -> Result<(Vec<Key>, SkippedKeys), KeyProblem> {
     let mut keys = Vec::new();
     let skipped = add_set(&mut keys, json, algorithms, |_| true)?;
     Ok((keys, skipped))
@@ -185,14 +188,14 @@ fn add_set(
     json: &[u8],
     algorithms: &[Algorithm],
     may_skip: impl Fn(&KeyProblem) -> bool,
-) -> Result<Skipped, KeyProblem> {
+) -> Result<SkippedKeys, KeyProblem> {
     #[derive(Deserialize)]
     struct Set {
         keys: Vec<serde_json::Value>,
     }
     let set: Set = serde_json::from_slice(json).map_err(|_| KeyProblem::Jwks)?;
     let before = keys.len();
-    let mut skipped = Skipped { index: 0, count: 0, shown: Vec::new() };
+    let mut skipped = SkippedKeys { index: 0, count: 0, shown: Vec::new() };
     for (place, member) in set.keys.into_iter().enumerate() {
         let read = read_jwk(member, algorithms).and_then(|key| key.map_or(Ok(()), |key| add(keys, key)));
         let Err(problem) = read else { continue };

@@ -19,6 +19,6 @@ mod tests;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use fetched::FetchedKeys;
-pub use keys::{KeyMaterial, Skipped};
+pub use keys::{KeyMaterial, SkippedKeys};
 pub use problems::{KeyError, KeyProblem, TOKEN_BYTES_MAX, TokenError};
 pub use verifier::{Claimed, Verified, Verifier, VerifierSpec};

@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 use super::algorithm::Algorithm;
 use super::claims::{self, Claims};
 use super::fetched::FetchedKeys;
-use super::keys::{self, Key, KeyMaterial, Skipped};
+use super::keys::{self, Key, KeyMaterial, SkippedKeys};
 use super::problems::{KeyError, TOKEN_BYTES_MAX, TokenError};
 use crate::time::{Timestamp, saturating_ns};
 
@@ -44,7 +44,7 @@ pub struct Verifier {
     plan_claim: Option<Box<str>>,
     algorithms: Vec<Algorithm>,
     keys: Vec<Key>,
-    skipped: Vec<Skipped>,
+    skipped: Vec<SkippedKeys>,
     fetched: Option<Arc<FetchedKeys>>,
     issuer: Option<Box<str>>,
     audience: Option<Box<str>>,
@@ -72,7 +72,7 @@ pub struct Claimed {
 
 /// The JOSE header, as far as it matters; what else it offers (`jku`, `jwk`, `x5u`) is the token's own word.
 #[derive(Deserialize)]
-struct Header<'t> {
+struct JoseHeader<'t> {
     #[serde(borrow)]
     alg: Cow<'t, str>,
     kid: Option<String>,
@@ -112,7 +112,7 @@ impl Verifier {
     }
 
     /// What was skipped of its JWK sets.
-    pub fn skipped(&self) -> &[Skipped] {
+    pub fn skipped(&self) -> &[SkippedKeys] {
         &self.skipped
     }
 
@@ -145,7 +145,7 @@ impl Verifier {
     }
 
     fn verify_signature(&self, parts: &Parts<'_>, header: &str) -> Result<(), TokenError> {
-        let header: Header<'_> = serde_json::from_str(header).map_err(|_| TokenError::Malformed)?;
+        let header: JoseHeader<'_> = serde_json::from_str(header).map_err(|_| TokenError::Malformed)?;
         if header.crit.0 {
             return Err(TokenError::Malformed);
         }

@@ -5,11 +5,11 @@ use prometheus::{
 };
 
 /// Makes metrics and registers them.
-pub(super) struct Maker {
+pub(super) struct MetricFactory {
     pub(super) registry: Registry,
 }
 
-impl Maker {
+impl MetricFactory {
     pub(super) fn register<C: prometheus::core::Collector + Clone + 'static>(
         &self,
         metric: C,

@@ -2,7 +2,7 @@
 
 /// Who a request turned out to be from, for one identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who<'a> {
+pub enum Principal<'a> {
     /// A value, from a header.
     Bytes(&'a [u8]),
     /// Several values, joined to one.
