@@ -97,9 +97,9 @@ fn one_that_ends_at_any_step_changes_nothing() {
         early.send("GET /early HTTP/1.1\r\nhost: h\r\n\r\n");
         drop(end);
         assert_eq!(early.answer().status, 200, "step {step}");
-        goes_on(&weir, &place, 99 - 3 * step as u64 - 1);
-        // Until then the next one would be refused: one takeover at a time.
+        // Before this line connections may be told to close, and another takeover is refused.
         weir.wait_for_lines("this one goes on", step + 1);
+        goes_on(&weir, &place, 99 - 3 * step as u64 - 1);
     }
     let next = place.start();
     next.wait_for_line("\"took over\"");
