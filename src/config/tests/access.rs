@@ -231,7 +231,7 @@ from = "header:x-plan""#), @r#"
     2 | require = [{ path = "/pro/{*rest}", plan = "premium" }, { path = "/x" }, { plan = [""] }, 5, { path = "y", plan = ["a", "a"], plans =...
       |                                                         ^^^^^^^^^^^^^^^
       |
-      = help: expected non-empty list of strings (name of a plan). The plans that do; without any of them, 403.
+      = help: expected non-empty list of strings (name of a plan). Plans that may use them; other requests get 403.
 
     error: `access.require.path` is missing
      --> weir.toml:2:74
@@ -239,7 +239,7 @@ from = "header:x-plan""#), @r#"
     2 | require = [{ path = "/pro/{*rest}", plan = "premium" }, { path = "/x" }, { plan = [""] }, 5, { path = "y", plan = ["a", "a"], plans =...
       |                                                                          ^^^^^^^^^^^^^^^
       |
-      = help: expected non-empty list of strings (path pattern). Paths that only some plans open.
+      = help: expected non-empty list of strings (path pattern). Paths that only some plans may use.
 
     error: `access.require.plan`: must not be empty
      --> weir.toml:2:84
@@ -316,7 +316,7 @@ fn where_plans_are() {
     1 | [plans]
       | ^^^^^^^
       |
-      = help: expected string (`IDENTITY.CLAIM` or `header:NAME`). Where the name of a request's plan is: another claim of the token of an identity, or a header.
+      = help: expected string (`IDENTITY.CLAIM` or `header:NAME`). Source of the plan's name: another claim of the token of an identity, or a header.
     "#);
     insta::assert_snapshot!(said(r#"[plans]
 from = "plan""#), @r#"

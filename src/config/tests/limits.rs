@@ -23,7 +23,7 @@ fn limits() {
     1 | [[limit]]
       | ^^^^^^^^^
       |
-      = help: expected list of strings (part of a key). Whose budget: `ip`, `path`, `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, `cookie:NAME`; `[]` for one budget shared by all.
+      = help: expected list of strings (part of a key). Owner of a budget: `ip`, `path`, `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, `cookie:NAME`; `[]` for one budget for all.
 
     error: `limit.rate` is missing
      --> weir.toml:1:1
@@ -31,7 +31,7 @@ fn limits() {
     1 | [[limit]]
       | ^^^^^^^^^
       |
-      = help: expected rate, or list of 1 to 4 rates. COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of several all must admit. `concurrency` has `max` instead.
+      = help: expected rate, or list of 1 to 4 rates. COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of several rates all must admit. `concurrency` has `max` instead.
     "#);
     insta::assert_snapshot!(said(r#"[[limit]]
 name = "a b"

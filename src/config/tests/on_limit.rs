@@ -53,7 +53,7 @@ ban = {}"#), @r#"
     15 | ban = {}
        |       ^^
        |
-       = help: expected string (rate). Refusals by this limit within a time that ban a key from it.
+       = help: expected string (rate). Rate of refusals by this limit that bans a key.
 
     error: `limit.ban.for` is missing
       --> weir.toml:15:7
@@ -61,7 +61,7 @@ ban = {}"#), @r#"
     15 | ban = {}
        |       ^^
        |
-       = help: expected duration. How long everything of the key is refused with 403; each further ban is twice as long.
+       = help: expected duration. Time for which requests of the key under this limit are 403; each further ban is twice as long.
     "#);
     let rule = |text: &str| {
         let config = format!("{UPSTREAM}[[limit]]\nname = \"a\"\nkey = []\nrate = \"5/s\"\nban = {{ {text} }}\n");

@@ -196,7 +196,7 @@ plans = { a = { max = 3 } }"#), @r#"
     1 | [[limit]]
       | ^^^^^^^^^
       |
-      = help: expected rate, or list of 1 to 4 rates. COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of several all must admit. `concurrency` has `max` instead.
+      = help: expected rate, or list of 1 to 4 rates. COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of several rates all must admit. `concurrency` has `max` instead.
 
     error: `limit.align`: `frist` is none of `calendar`, `first`
      --> weir.toml:5:9
@@ -527,7 +527,7 @@ cost = { query = "" }"#), @r#"
     5 | cost = { query = "" }
       |        ^^^^^^^^^^^^^^
       |
-      = help: expected whole number from 1. The most units that one request can say.
+      = help: expected whole number from 1. Most units that one request can name.
 
     error: `limit.cost.query`: must not be empty
      --> weir.toml:5:18

@@ -116,7 +116,7 @@ proxy_protocol = { form = ["10.0.0.0/8"] }"#), @r#"
     2 | proxy_protocol = { form = [************] }
       |                  ^^^^^^^^^^^^^^^^^^^^^^^^^
       |
-      = help: expected non-empty list of strings (address or network). Peers that begin each connection with a PROXY header, version 1 or 2; it says whose connection it is.
+      = help: expected non-empty list of strings (address or network). Peers that begin each connection with a PROXY header, version 1 or 2, which names the client.
 
     error: unknown key `form` in `[server.proxy_protocol]`
      --> weir.toml:2:20
@@ -198,7 +198,7 @@ fn upstreams() {
     1 | [server]
       | ^
       |
-      = help: expected string (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The service behind Weir, if there is one in one place.
+      = help: expected string (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The address of the service, if there is one service at one address.
     "#);
     insta::assert_snapshot!(said(r#"[upstream]
 host = "preserve""#), @r#"
@@ -208,7 +208,7 @@ host = "preserve""#), @r#"
     1 | [upstream]
       | ^^^^^^^^^^
       |
-      = help: expected string (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The service behind Weir, if there is one in one place.
+      = help: expected string (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The address of the service, if there is one service at one address.
     "#);
     insta::assert_snapshot!(said(r#"[upstream]
 url = "ftp://h""#), @r#"

@@ -57,7 +57,7 @@ fn what_cannot_be_kept() {
     1 | [snapshot]
       | ^^^^^^^^^^
       |
-      = help: expected string (file). Where the state of limits is kept between runs, with the secret of their keys.
+      = help: expected string (file). File with the state of limits, and with the secret that keys are hashed under.
 
     error: `snapshot.interval`: must be longer than zero
      --> weir.toml:2:12

@@ -85,7 +85,7 @@ fn certificates_that_are_none() {
     1 | [server.tls]
       | ^^^^^^^^^^^^
       |
-      = help: expected non-empty list of tables (`cert` and `key` each). What is shown to clients, by the host they ask for; the first to those who ask for another.
+      = help: expected non-empty list of tables (`cert` and `key` each). Certificates for clients, chosen by the requested host; the first for any other host.
     "#);
     insta::assert_snapshot!(said("[server]\ntls = { certificates = [] }"), @r#"
     error: `server.tls.certificates`: without a certificate there is no TLS

@@ -83,7 +83,7 @@ fn upstreams_that_are_wrong() {
     1 | [upstreams.a]
       | ^^^^^^^^^^^^^
       |
-      = help: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]`, `unix:/path`, or `srv+http://_service._tcp.name`). The places where this service runs; `srv+http://` and `srv+https://` are those that the DNS knows.
+      = help: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]`, `unix:/path`, or `srv+http://_service._tcp.name`). Addresses of the service; `srv+http://` and `srv+https://` take them from SRV records.
     "#);
     insta::assert_snapshot!(said("[upstreams.\"a b\"]\nendpoints = []"), @r#"
     error: `upstreams`: `a b` is not 1 to 64 of `A-Z a-z 0-9 _ -`
@@ -139,7 +139,7 @@ fn upstreams_that_are_wrong() {
     1 | [upstreams.a]
       | ^^^^^^^^^^^^^
       |
-      = help: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]`, `unix:/path`, or `srv+http://_service._tcp.name`). The places where this service runs; `srv+http://` and `srv+https://` are those that the DNS knows.
+      = help: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]`, `unix:/path`, or `srv+http://_service._tcp.name`). Addresses of the service; `srv+http://` and `srv+https://` take them from SRV records.
 
     error: unknown key `endpoint` in `[upstreams.NAME]`
      --> weir.toml:2:1
@@ -186,7 +186,7 @@ fn routes_that_lead_nowhere() {
     6 | [[route]]
       | ^^^^^^^^^
       |
-      = help: expected string (name of an upstream). Where its requests go; the first route that matches counts, and without any it is 404.
+      = help: expected string (name of an upstream). Upstream of its requests. The first route that matches counts; a request without a route is 404.
 
     error: unknown key `paht` in `[route.match]`
      --> weir.toml:7:11
@@ -359,7 +359,7 @@ fn checks_and_ejection() {
     3 | health = { interval = "0s", unhealthy_after = 0 }
       |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       |
-      = help: expected string (path, also with a query). What each endpoint is asked for; an answer from 200 to 399 is well.
+      = help: expected string (path, also with a query). Target of the checks; a status from 200 to 399 is good.
 
     error: `upstreams.NAME.health.interval`: must be longer than zero
      --> weir.toml:3:23
