@@ -22,7 +22,7 @@ use crate::net::buffer::Buffers;
 use crate::net::listener::{BACKLOG, LOCAL_PEER, Listener};
 use crate::net::socket::Socket;
 use crate::time;
-use crate::upstream::{Hands, Own, SWEEP_EVERY, WorkerBell};
+use crate::upstream::{SWEEP_EVERY, WorkerNotify, WorkerRequests, WorkerResources};
 
 /// How long accepting pauses when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -37,17 +37,19 @@ pub fn run(listeners: Vec<Listener>, shared: Arc<Shared>, stage: watch::Receiver
 
 async fn serve(listeners: Vec<Listener>, shared: Arc<Shared>, mut stage: watch::Receiver<Stage>) -> io::Result<()> {
     let buffers = Rc::<Buffers>::default();
-    let bell = WorkerBell::default();
+    let wanted = WorkerNotify::default();
     let (broken_answers, untaken_answers) = (shared.metrics.broken_answers(), shared.metrics.untaken_answers());
-    let hands = Hands::new(&shared.ceiling);
-    let own = Own { broken_answers, untaken_answers, buffers: Rc::clone(&buffers), worker: Arc::clone(&bell), hands };
-    let views = Views::new(Arc::clone(&shared.current), own);
+    let requests = WorkerRequests::new(&shared.ceiling);
+    let (worker_buffers, notify) = (Rc::clone(&buffers), Arc::clone(&wanted));
+    let resources =
+        WorkerResources { broken_answers, untaken_answers, buffers: worker_buffers, worker: notify, requests };
+    let views = Views::new(Arc::clone(&shared.current), resources);
     let worker = Rc::new(Worker::new(shared, views, buffers));
     for listener in listeners {
         let listener = Accepting::new(listener)?;
         spawn_local(accept(Rc::clone(&worker), listener, stage.clone()));
     }
-    spawn_local(sweep(Rc::clone(&worker), bell));
+    spawn_local(sweep(Rc::clone(&worker), wanted));
     let _ = stage.wait_for(|stage| matches!(stage, Stage::Draining | Stage::Stopped)).await;
     tokio::select! {
         () = worker.all_ended() => {}
@@ -137,7 +139,7 @@ fn serve_one(worker: &Rc<Worker>, socket: Socket, peer: SocketAddr, stage: &watc
     });
 }
 
-async fn sweep(worker: Rc<Worker>, bell: WorkerBell) {
+async fn sweep(worker: Rc<Worker>, wanted: WorkerNotify) {
     let (mut tasks, mut untaken) = (0, 0);
     let mut ticks = interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -155,7 +157,9 @@ async fn sweep(worker: Rc<Worker>, bell: WorkerBell) {
                 metrics.set_untaken_bytes(worker.untaken.bytes(), &mut untaken);
                 metrics.set_tasks(Handle::current().metrics().num_alive_tasks(), &mut tasks);
             }
-            () = bell.notified() => worker.views.view().upstreams.iter().for_each(|upstream| upstream.shed()),
+            () = wanted.notified() => {
+                worker.views.view().upstreams.iter().for_each(|upstream| upstream.release_connections());
+            }
         }
     }
 }

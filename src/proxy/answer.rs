@@ -11,7 +11,7 @@ use crate::http1::encode::{Encoder, write_field};
 use crate::http1::hop::{self, Named};
 use crate::http1::{Framing, ResponseHead};
 use crate::respond::{self, Disposition, HeaderSink, Profiles};
-use crate::upstream::location::{self, Back};
+use crate::upstream::location::{self, LocationRewrite};
 
 /// What of a request decides how its answers look, kept until they are written.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ pub(super) struct Upstream<'a> {
     pub(super) budgets: Budgets<'a>,
     pub(super) profiles: Profiles,
     /// How places that it names are changed back, and what the endpoint is called.
-    pub(super) back: Option<(&'a Back, &'a str)>,
+    pub(super) back: Option<(&'a LocationRewrite, &'a str)>,
 }
 
 impl<'a> Upstream<'a> {

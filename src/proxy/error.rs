@@ -39,7 +39,7 @@ pub(super) fn exchange_error(failure: &ExchangeError, log: &ProblemLog) -> Descr
         ExchangeError::Connect(_) => (ProblemKind::BadGateway, "the upstream cannot be reached"),
         ExchangeError::Broken(_) => (ProblemKind::BadGateway, "the upstream broke off"),
         ExchangeError::Malformed(_) => (ProblemKind::BadGateway, "the upstream's answer cannot be read"),
-        ExchangeError::Unsayable => (ProblemKind::Malformed, "the upstream's protocol has no way to say it"),
+        ExchangeError::Unencodable => (ProblemKind::Malformed, "the upstream's protocol has no way to say it"),
         ExchangeError::Switched => {
             (ProblemKind::BadGateway, "the upstream switched protocols, and not as it was asked to")
         }

@@ -19,8 +19,8 @@ use crate::http1::hop::{self, Named};
 use crate::net::peer::Peer;
 use crate::policy::client_ip::AddressHeader;
 use crate::policy::forwarded;
-use crate::upstream::location::Back;
-use crate::upstream::{Exchange, Lease, Sent};
+use crate::upstream::location::LocationRewrite;
+use crate::upstream::{Checkout, Exchange, RequestTraits};
 
 /// The key of a WebSocket handshake (RFC 6455, section 11.3.1).
 const KEY: &[u8] = b"sec-websocket-key";
@@ -72,14 +72,14 @@ struct Forwarded<'a> {
 }
 
 impl Life<'_> {
-    /// Begins the exchange with the upstream on the connection of `lease`.
-    pub(super) fn begin(&self, lease: Lease, request: &Request<'_>, admitted: &Admitted<'_, '_>) -> Exchange {
-        self.was_queued.set(lease.was_queued);
+    /// Begins the exchange with the upstream on the connection of `checkout`.
+    pub(super) fn begin(&self, checkout: Checkout, request: &Request<'_>, admitted: &Admitted<'_, '_>) -> Exchange {
+        self.was_queued.set(checkout.was_queued);
         let settings = &self.view.current.settings;
         let &Admitted { ref path, ref query, authority, believed, client, upstream, rewrite, ref upgrade, .. } =
             admitted;
         let Peer { ip, text, is_tls, .. } = self.peer;
-        let sent = Sent {
+        let sent = RequestTraits {
             is_head: request.method == Method::HEAD,
             has_body: !request.is_bodyless(),
             max_body: admitted.max_body,
@@ -88,9 +88,9 @@ impl Life<'_> {
             may_switch: upgrade.is_some(),
             has_own_host: upstream.rewrites_host() || authority.is_empty(),
         };
-        let mut wanted = admitted.wanted.clone();
-        wanted.is_alone |= hop::authenticates_connection(request.fields);
-        let exchange = Exchange::new(upstream, lease, sent, wanted, &settings.timeouts, |out, host| {
+        let mut requirements = admitted.requirements.clone();
+        requirements.is_exclusive |= hop::authenticates_connection(request.fields);
+        let exchange = Exchange::new(upstream, checkout, sent, requirements, &settings.timeouts, |out, host| {
             let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, believed, client };
             let path = rewrite.map_or(("", &**path), |rewrite| rewrite.apply(path));
             let own_host = Some(host).filter(|_| sent.has_own_host);
@@ -100,7 +100,9 @@ impl Life<'_> {
         });
         match rewrite.filter(|rewrite| rewrite.locations) {
             None => exchange,
-            Some(rewrite) => exchange.turning(Back { rewrite: Arc::clone(rewrite), authority: authority.into() }),
+            Some(rewrite) => {
+                exchange.with_locations(LocationRewrite { rewrite: Arc::clone(rewrite), authority: authority.into() })
+            }
         }
     }
 }

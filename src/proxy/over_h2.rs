@@ -41,7 +41,7 @@ use crate::net::deadline::Deadline;
 use crate::net::peer::Peer;
 use crate::net::stream::Stream as ByteStream;
 use crate::time;
-use crate::upstream::{Arrived, BodyFault, Exchange, ExchangeError, Source, spend};
+use crate::upstream::{BodyFault, Exchange, ExchangeError, ResponseEvent, Source, spend};
 
 /// How often a client is asked whether it is still there, and how long it has to say so.
 const PING: Duration = Duration::from_secs(20);
@@ -235,13 +235,13 @@ async fn forward<'v>(
     tally: &mut Tally<'_>,
     passed: &mut Passed<'v>,
 ) -> Result<Forwarded, Stop<'v>> {
-    let connected = match admitted.upstream.take(&admitted.wanted) {
-        Ok(lease) => Ok(lease),
-        Err(place) => tally.connected(admitted.upstream.connect(&admitted.wanted, place)).await,
+    let connected = match admitted.upstream.check_out(&admitted.requirements) {
+        Ok(checkout) => Ok(checkout),
+        Err(place) => tally.connected(admitted.upstream.connect(&admitted.requirements, place)).await,
     };
     let received = match connected {
-        Ok(lease) => {
-            receive(life.begin(lease, request, admitted), &mut body, admitted.upgrade.as_deref(), passed).await
+        Ok(checkout) => {
+            receive(life.begin(checkout, request, admitted), &mut body, admitted.upgrade.as_deref(), passed).await
         }
         Err(failure) => Err(failure),
     };
@@ -281,11 +281,13 @@ async fn receive(
         passed.identified.charged.commit(exchange.is_touched());
         match arrived? {
             // To whoever sent a CONNECT, any 2xx means that there is a tunnel.
-            Arrived::Head if upgrade.is_some() && exchange.has_succeeded() => return Err(ExchangeError::Ignored),
-            Arrived::Head => return Ok(exchange),
-            Arrived::Nothing => exchange.reopen().await?,
-            Arrived::Interim => {}
-            Arrived::Switch => return upgrade::confirm(upgrade, &exchange).map(|_| exchange),
+            ResponseEvent::Final if upgrade.is_some() && exchange.has_succeeded() => {
+                return Err(ExchangeError::Ignored);
+            }
+            ResponseEvent::Final => return Ok(exchange),
+            ResponseEvent::Retry => exchange.reopen().await?,
+            ResponseEvent::Interim => {}
+            ResponseEvent::Switch => return upgrade::confirm(upgrade, &exchange).map(|_| exchange),
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::policy::{Facts, Stage};
 use crate::respond::{Answer, ProblemKind};
 use crate::telemetry::Outcome;
 use crate::time::Timestamp;
-use crate::upstream::{Endpoints, Wanted};
+use crate::upstream::{Endpoints, Requirements};
 
 /// What was found out about a request that may be forwarded.
 pub(super) struct Admitted<'r, 'v> {
@@ -50,7 +50,7 @@ pub(super) struct Admitted<'r, 'v> {
     /// The change of protocol that it asks for and may have.
     pub(super) upgrade: Option<Box<Upgrade<'v>>>,
     /// What it needs of a connection.
-    pub(super) wanted: Wanted,
+    pub(super) requirements: Requirements,
 }
 
 /// Where a request goes, and how.
@@ -116,14 +116,14 @@ impl<'v> Life<'v> {
         let way = self.both_stages(&mut check, request).await?;
         let Way { upstream, rewrite, upgrades, max_body } = way;
         let upgrade = request.upgrade(upgrades);
-        let wanted = Wanted {
+        let requirements = Requirements {
             affinity: upstream.affinity(&facts),
-            is_alone: upgrade.is_some() || upstream.proxy_protocol().is_some(),
+            is_exclusive: upgrade.is_some() || upstream.proxy_protocol().is_some(),
             preamble: upstream.proxy_protocol().map(|version| self.peer.header(version)),
             client: self.peer.client.clone(),
         };
         let client = facts.client_ip;
-        Ok(Admitted { path, query, authority, believed, client, upstream, rewrite, max_body, upgrade, wanted })
+        Ok(Admitted { path, query, authority, believed, client, upstream, rewrite, max_body, upgrade, requirements })
     }
 
     /// Gives the way that it goes.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::gate::{Cause, Refusal};
 use crate::telemetry::{AccessLine, AccessLog, Metrics, Outcome};
 use crate::time;
-use crate::upstream::{ExchangeError, Lease};
+use crate::upstream::{Checkout, ExchangeError};
 
 /// A request in progress, refused unless something else becomes of it.
 pub(super) struct Tally<'m> {
@@ -97,10 +97,10 @@ impl<'m> Tally<'m> {
     /// no room in the queue for connections is refused.
     pub(super) async fn connected(
         &mut self,
-        lease: impl Future<Output = Result<Lease, impl Into<ExchangeError>>>,
-    ) -> Result<Lease, ExchangeError> {
+        checkout: impl Future<Output = Result<Checkout, impl Into<ExchangeError>>>,
+    ) -> Result<Checkout, ExchangeError> {
         let forwarded = std::mem::replace(&mut self.outcome, Outcome::Abandoned);
-        let connected = lease.await.map_err(Into::into);
+        let connected = checkout.await.map_err(Into::into);
         let is_refused = matches!(connected, Err(ExchangeError::Busy));
         self.outcome = if is_refused { Outcome::Refused } else { forwarded };
         connected

@@ -79,7 +79,7 @@ impl<'v> Upgrade<'v> {
 pub(super) fn confirm<'v>(upgrade: Option<&Upgrade<'v>>, exchange: &Exchange) -> Result<&'v str, ExchangeError> {
     let fields = exchange.response().map_or(Fields::NONE, |(_, _, fields)| fields);
     let confirmed = upgrade.filter(|upgrade| upgrade.is_confirmed_by(fields));
-    exchange.judge_switch(confirmed.is_some());
+    exchange.record_switch(confirmed.is_some());
     confirmed.map(|upgrade| upgrade.protocol).ok_or(ExchangeError::Switched)
 }
 

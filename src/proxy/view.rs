@@ -11,7 +11,7 @@ use crate::gate::Live;
 use crate::net::Timeouts;
 use crate::telemetry::{AccessLog, Metrics};
 use crate::upstream::settings::Upstream;
-use crate::upstream::{Ceiling, Endpoints, Own, UpstreamState};
+use crate::upstream::{Ceiling, Endpoints, UpstreamState, WorkerResources};
 
 /// What a reload replaces, for all workers at once.
 #[derive(Debug)]
@@ -55,14 +55,14 @@ pub(super) struct View {
 #[derive(Debug)]
 pub(super) struct Views {
     newest: Arc<ArcSwap<Current>>,
-    own: Own,
+    resources: WorkerResources,
     view: RefCell<Rc<View>>,
 }
 
 impl Views {
-    pub(super) fn new(newest: Arc<ArcSwap<Current>>, own: Own) -> Self {
-        let view = RefCell::new(Rc::new(View::new(newest.load_full(), None, &own)));
-        Self { newest, own, view }
+    pub(super) fn new(newest: Arc<ArcSwap<Current>>, resources: WorkerResources) -> Self {
+        let view = RefCell::new(Rc::new(View::new(newest.load_full(), None, &resources)));
+        Self { newest, resources, view }
     }
 
     /// The view as of now.
@@ -70,9 +70,9 @@ impl Views {
         let mut view = self.view.borrow_mut();
         let newest = self.newest.load();
         if !Arc::ptr_eq(&newest, &view.current) {
-            let next = Rc::new(View::new(Arc::clone(&newest), Some(&view), &self.own));
+            let next = Rc::new(View::new(Arc::clone(&newest), Some(&view), &self.resources));
             for upstream in &view.upstreams {
-                upstream.close_but(&next.upstreams);
+                upstream.close_unused(&next.upstreams);
             }
             *view = next;
         }
@@ -82,7 +82,7 @@ impl Views {
 
 impl View {
     /// Pools of endpoints that stay go on.
-    fn new(current: Arc<Current>, before: Option<&View>, own: &Own) -> Self {
+    fn new(current: Arc<Current>, before: Option<&View>, resources: &WorkerResources) -> Self {
         let Settings { upstreams, timeouts, .. } = &current.settings;
         let upstream = |(settings, state): (&Upstream, &UpstreamState)| {
             let before =
@@ -91,7 +91,7 @@ impl View {
                 return Rc::clone(before);
             }
             let before = before.map(Rc::as_ref);
-            Rc::new(Endpoints::new(settings, state, timeouts.connect, before, own))
+            Rc::new(Endpoints::new(settings, state, timeouts.connect, before, resources))
         };
         let upstreams = upstreams.iter().zip(&current.upstreams).map(upstream).collect();
         Self { timeouts: Rc::new(timeouts.clone()), upstreams, current }

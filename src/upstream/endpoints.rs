@@ -1,18 +1,16 @@
-//! One upstream as one worker has it: a pool for each endpoint, and whose turn it is.
+//! One upstream in one worker: a pool for each endpoint, and the choice of the endpoint that gets a request.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::balance::{self, Candidate, Candidates};
-use super::ceiling::Hands;
-use super::connection::ConnectError;
-use super::ejection::Share;
-use super::lease::{Lease, Line, Origin, Wanted};
-use super::pool::{Pool, PoolSpec};
-use super::queue::{Queue, Slot, WorkerBell};
-use super::room::{Room, has_room};
+use super::balance::choose::{self, Candidate, Candidates};
+use super::balance::ejection::TrafficFraction;
+use super::pool::checkout::{Checkout, PoolHandle, PooledConnection, Requirements};
+use super::pool::endpoint_pool::{Pool, PoolSpec};
+use super::pool::queue::{Queue, WorkerNotify};
+use super::pool::usage::WorkerRequests;
 use super::settings::{Balance, Cap, Upstream};
 use super::state::{EndpointState, UpstreamState};
 use crate::net::Protocol;
@@ -29,46 +27,41 @@ pub(crate) struct Endpoints {
     connect_timeout: Duration,
     /// In the order of the configuration; at least one.
     pools: Vec<Rc<Pool>>,
-    /// Some are places of a service, of which the DNS says how much they get.
-    is_ranked: bool,
-    /// Whose turn it is.
+    /// Some endpoints come from SRV records and have a priority and a weight.
+    has_preference: bool,
+    /// The index at which round robin continues.
     turn: Cell<usize>,
-    /// The state of a random generator.
-    chance: Cell<u64>,
+    /// The state of the random generator.
+    random_state: Cell<u64>,
     queue: Arc<Queue>,
-    worker: WorkerBell,
-    hands: Rc<Hands>,
+    worker: WorkerNotify,
+    worker_requests: Rc<WorkerRequests>,
     broken_answers: Counter,
     untaken_answers: Counter,
     buffers: Rc<Buffers>,
 }
 
-/// What a worker gives to all of them.
+/// What a worker's upstreams share.
 #[derive(Debug)]
-pub(crate) struct Own {
+pub(crate) struct WorkerResources {
     pub(crate) broken_answers: Counter,
     pub(crate) untaken_answers: Counter,
     pub(crate) buffers: Rc<Buffers>,
-    pub(crate) worker: WorkerBell,
-    pub(crate) hands: Rc<Hands>,
+    pub(crate) worker: WorkerNotify,
+    pub(crate) requests: Rc<WorkerRequests>,
 }
 
-/// Endpoints that one request is tried on. Each may take as long as a connection may take to open.
-const TRIES_MAX: usize = 3;
-
-type Tried = smallvec::SmallVec<[usize; TRIES_MAX]>;
-
 impl Endpoints {
-    /// Those of `settings`, with the pools of `before` that stay as they are.
+    /// One worker's pools for the endpoints in `state`. Pools of `before` whose settings stay are kept.
     pub(crate) fn new(
         settings: &Upstream,
         state: &UpstreamState,
         connect_timeout: Duration,
         before: Option<&Self>,
-        own: &Own,
+        resources: &WorkerResources,
     ) -> Self {
         let queue = &state.queue;
-        queue.register(&own.worker);
+        queue.register(&resources.worker);
         let known = before.map_or(&[][..], |before| &before.pools);
         let pool = |state: &Arc<EndpointState>| {
             let &Upstream { max_idle, idle_timeout, protocol, .. } = settings;
@@ -77,27 +70,27 @@ impl Endpoints {
             if let Some(same) = known.iter().find(|pool| pool.spec == spec && Arc::ptr_eq(&pool.state, state)) {
                 return Rc::clone(same);
             }
-            let (worker, buffers) = (Arc::clone(&own.worker), Rc::clone(&own.buffers));
+            let (worker, buffers) = (Arc::clone(&resources.worker), Rc::clone(&resources.buffers));
             Rc::new(Pool::new(spec, Arc::clone(state), Arc::clone(queue), worker, buffers))
         };
         let pools = state.endpoints.iter().map(pool).collect();
         Self {
             settings: settings.clone(),
             connect_timeout,
-            is_ranked: state.endpoints.iter().any(|state| state.is_ranked()),
+            has_preference: state.endpoints.iter().any(|state| state.has_preference()),
             pools,
             turn: Cell::new(before.map_or(0, |before| before.turn.get())),
-            chance: Cell::new(seed()),
+            random_state: Cell::new(seed()),
             queue: Arc::clone(queue),
-            worker: Arc::clone(&own.worker),
-            hands: Rc::clone(&own.hands),
-            broken_answers: own.broken_answers.clone(),
-            untaken_answers: own.untaken_answers.clone(),
-            buffers: Rc::clone(&own.buffers),
+            worker: Arc::clone(&resources.worker),
+            worker_requests: Rc::clone(&resources.requests),
+            broken_answers: resources.broken_answers.clone(),
+            untaken_answers: resources.untaken_answers.clone(),
+            buffers: Rc::clone(&resources.buffers),
         }
     }
 
-    /// Whether nothing of it would be different.
+    /// Whether [`Endpoints::new`] with these arguments would make an equal value.
     pub(crate) fn is_same(&self, settings: &Upstream, state: &UpstreamState, connect_timeout: Duration) -> bool {
         let mut states = self.pools.iter().map(|pool| &pool.state);
         self.settings == *settings
@@ -106,12 +99,12 @@ impl Endpoints {
             && states.next().is_none()
     }
 
-    /// Its name in the configuration.
+    /// The name in the configuration; none for `[upstream]`.
     pub(crate) fn name(&self) -> Option<&str> {
         self.settings.name.as_deref()
     }
 
-    /// What decides where a request goes, if anything of it does.
+    /// The hash that selects the endpoint of a request; 0 unless the upstream balances by hash.
     pub(crate) fn affinity(&self, facts: &Facts<'_>) -> u64 {
         match &self.settings.balance {
             Balance::Hash(part) => affinity::affinity(part, facts),
@@ -119,22 +112,22 @@ impl Endpoints {
         }
     }
 
-    /// Whether clients' `Host` is replaced by the endpoint's.
+    /// Whether the endpoint's host replaces the client's `Host`.
     pub(crate) fn rewrites_host(&self) -> bool {
         self.settings.rewrite_host
     }
 
-    /// With which header connections begin, if with any.
+    /// The version of the PROXY header with which connections begin; none if they begin without.
     pub(crate) fn proxy_protocol(&self) -> Option<Version> {
         self.settings.proxy_protocol
     }
 
-    /// What clients may change to, where their route says nothing else.
+    /// The protocols to which clients may change, unless their route names others.
     pub(crate) fn upgrades(&self) -> &Upgrades {
         &self.settings.upgrades
     }
 
-    /// How many connections each endpoint may have.
+    /// The bounds on connections and on the queue.
     pub(super) fn cap(&self) -> &Cap {
         &self.settings.cap
     }
@@ -148,243 +141,166 @@ impl Endpoints {
         &self.queue
     }
 
-    pub(super) fn hands(&self) -> &Rc<Hands> {
-        &self.hands
+    pub(super) fn worker_requests(&self) -> &Rc<WorkerRequests> {
+        &self.worker_requests
     }
 
-    pub(super) fn worker(&self) -> &WorkerBell {
+    pub(super) fn worker(&self) -> &WorkerNotify {
         &self.worker
     }
 
-    /// How many endpoints there are.
-    pub(super) fn len(&self) -> usize {
-        self.pools.len()
+    pub(super) fn pools(&self) -> &[Rc<Pool>] {
+        &self.pools
     }
 
-    pub(super) fn pool(&self, index: usize) -> &Rc<Pool> {
-        &self.pools[index]
-    }
-
-    /// The memory of the worker's connections.
+    /// The buffers of the worker's connections.
     pub(super) fn buffers(&self) -> &Buffers {
         &self.buffers
     }
 
-    /// An idle connection as it is wanted, or else the place of the endpoint that gets the request; none if it has to
-    /// wait for one.
-    pub(crate) fn take(&self, wanted: &Wanted) -> Result<Lease, Option<usize>> {
-        if self.queue.has_waiters() {
-            return Err(None);
-        }
-        let index = if self.pools.len() > 1 && self.has_bound() {
-            self.choose_among(wanted.affinity, &[]).ok_or(None)?
-        } else {
-            self.choose(wanted.affinity, &[])
-        };
-        let in_hand = self.begin(wanted).ok_or(Some(index))?;
-        self.idle(index, wanted).map(|lease| lease.counted(in_hand)).ok_or(Some(index))
+    /// Records the outcome of a request at its endpoint.
+    pub(super) fn record(&self, handle: &PoolHandle, reached: EndpointResult) {
+        self.record_at(&handle.pool, reached);
     }
 
-    /// A new connection to the endpoint at `first`, or if that cannot be reached, one to another.
-    pub(crate) async fn connect(&self, wanted: &Wanted, first: Option<usize>) -> Result<Lease, ConnectError> {
-        // Boxed, because it is rare and larger than all else that a request does.
-        Box::pin(async {
-            let (in_hand, has_waited) = self.turn(wanted).await?;
-            let lease = self.connect_beside(wanted, first, Tried::new()).await?;
-            let was_queued = has_waited || lease.was_queued;
-            Ok(lease.counted(in_hand).queued(was_queued))
-        })
-        .await
-    }
-
-    /// A connection on which a request goes out once more, to another endpoint than the one at `index` if there is one.
-    pub(super) async fn connect_elsewhere(&self, wanted: &Wanted, index: usize) -> Result<Lease, ConnectError> {
-        let tried: Tried = Some(index).filter(|_| self.has_others()).into_iter().collect();
-        let next = self.choose(wanted.affinity, &tried);
-        Box::pin(self.connect_beside(wanted, Some(next), tried)).await
-    }
-
-    async fn connect_beside(
-        &self,
-        wanted: &Wanted,
-        mut first: Option<usize>,
-        mut tried: Tried,
-    ) -> Result<Lease, ConnectError> {
-        loop {
-            let place = first.take();
-            let room = if self.queue.has_waiters() {
-                None // nobody is passed by
-            } else {
-                place.and_then(|index| self.open_at(index, wanted)).or_else(|| self.room(wanted, &tried))
-            };
-            let was_queued = room.is_none();
-            let room = match room {
-                Some(room) => room,
-                None => self.wait(wanted, &tried).await?,
-            };
-            let (index, connected) = match room {
-                Room::Idle(lease) => return Ok(lease.queued(was_queued)),
-                Room::New(index, slot) => (index, self.line(index, slot, wanted).await),
-                Room::Soon(index, opening) => (index, self.pools[index].seat_on(&opening).await),
-            };
-            let error = match connected {
-                Ok(Some(line)) => return Ok(self.lease(line, index).queued(was_queued)),
-                Ok(None) => continue,
-                Err(error) => error,
-            };
-            let pool = &self.pools[index];
-            self.count(pool, EndpointResult::Failed);
-            tried.push(index);
-            if tried.len() >= TRIES_MAX.min(self.pools.len()) {
-                return Err(error);
-            }
-            tracing::debug!(endpoint = %pool.spec.endpoint, ?error, "cannot connect; trying another endpoint");
-        }
-    }
-
-    /// A line on a new connection to the endpoint at `index`, which holds `slot`. None if others were faster.
-    async fn line(&self, index: usize, slot: Slot, wanted: &Wanted) -> Result<Option<Line>, ConnectError> {
-        let pool = &self.pools[index];
-        if pool.is_shared() {
-            return pool.seat_on(&pool.open_trunk(slot)).await;
-        }
-        pool.connect(slot, wanted.preamble.as_deref()).await.map(|connection| Some(Line::H1(connection)))
-    }
-
-    /// What became of a request at the endpoint of `origin`.
-    pub(super) fn judge(&self, origin: &Origin, reached: EndpointResult) {
-        self.count(&origin.pool, reached);
-    }
-
-    fn count(&self, pool: &Pool, reached: EndpointResult) {
+    pub(super) fn record_at(&self, pool: &Pool, reached: EndpointResult) {
         pool.state.count(reached, self.settings.eject);
     }
 
-    /// An idle connection to the endpoint at `index`, if one will do.
-    pub(super) fn idle(&self, index: usize, wanted: &Wanted) -> Option<Lease> {
-        if wanted.is_alone {
+    /// An open connection to the endpoint at `index` that meets the requirements.
+    pub(super) fn open_connection(&self, index: usize, requirements: &Requirements) -> Option<Checkout> {
+        if requirements.is_exclusive {
             return None;
         }
         let pool = &self.pools[index];
-        let line = if pool.is_shared() { pool.seat().map(Line::H2) } else { pool.take().map(Line::H1) };
-        line.map(|line| self.lease(line, index))
-    }
-
-    fn lease(&self, line: Line, index: usize) -> Lease {
-        Lease::new(line, &self.pools[index], index, self.is_counted())
-    }
-
-    /// Whether it matters how many requests an endpoint has in hand.
-    fn is_counted(&self) -> bool {
-        matches!(self.settings.balance, Balance::LeastConnections | Balance::P2c)
-    }
-
-    /// The place of the endpoint that gets the next request, but those that were tried; there is another.
-    fn choose(&self, affinity: u64, tried: &[usize]) -> usize {
-        if self.pools.len() == 1 { 0 } else { self.choose_among(affinity, tried).unwrap_or(0) }
-    }
-
-    /// The same, if any of them has room.
-    #[inline(never)]
-    pub(super) fn choose_among(&self, affinity: u64, tried: &[usize]) -> Option<usize> {
-        let candidate = |(place, pool): (usize, &Rc<Pool>)| {
-            let state = &pool.state;
-            Candidate { place, in_flight: state.in_flight(), id: state.id, rank: state.rank() }
+        let connection = if pool.is_shared() {
+            pool.stream().map(PooledConnection::H2)
+        } else {
+            pool.take().map(PooledConnection::H1)
         };
-        let untried = || self.pools.iter().enumerate().filter(|(place, _)| !tried.contains(place));
-        let mut candidates: Candidates = untried().filter(|(_, pool)| self.is_in(pool)).map(candidate).collect();
+        connection.map(|connection| self.checked_out(connection, index))
+    }
+
+    pub(super) fn checked_out(&self, connection: PooledConnection, index: usize) -> Checkout {
+        let is_counted = matches!(self.settings.balance, Balance::LeastConnections | Balance::P2c);
+        Checkout::new(connection, &self.pools[index], index, is_counted)
+    }
+
+    /// The index of the endpoint that gets the next request, other than those at `attempted`.
+    pub(super) fn choose(&self, affinity: u64, attempted: &[usize]) -> usize {
+        if self.pools.len() == 1 { 0 } else { self.choose_among(affinity, attempted).unwrap_or(0) }
+    }
+
+    /// The index of the endpoint that gets the next request, other than those at `attempted`. None if no endpoint has
+    /// capacity.
+    #[inline(never)]
+    pub(super) fn choose_among(&self, affinity: u64, attempted: &[usize]) -> Option<usize> {
+        let candidate = |(index, pool): (usize, &Rc<Pool>)| {
+            let state = &pool.state;
+            Candidate { index, in_flight: state.in_flight(), id: state.id, preference: state.preference() }
+        };
+        let others = || self.pools.iter().enumerate().filter(|(index, _)| !attempted.contains(index));
+        let mut candidates: Candidates = others().filter(|(_, pool)| self.takes_part(pool)).map(candidate).collect();
         if candidates.is_empty() {
-            // If all are out, something else is wrong, or nothing could be worse.
-            candidates = untried().map(candidate).collect();
+            // If all endpoints are out, a request to any of them cannot make it worse.
+            candidates = others().map(candidate).collect();
         }
-        if self.is_ranked {
-            balance::keep_first(&mut candidates);
+        if self.has_preference {
+            choose::retain_lowest_priority(&mut candidates);
         }
-        if self.has_bound() {
-            candidates.retain(|candidate| has_room(&self.pools[candidate.place], self.cap()));
+        if self.is_bounded() {
+            candidates.retain(|candidate| self.pools[candidate.index].has_capacity(self.cap()));
         }
         let turn = self.turn.get();
         let chosen = match self.settings.balance {
-            Balance::RoundRobin if self.is_ranked => balance::by_weight(&candidates, turn, self.random()),
-            Balance::RoundRobin => balance::in_turn(&candidates, turn),
-            Balance::LeastConnections => balance::least_loaded(&candidates, turn),
-            Balance::P2c => balance::of_two(&candidates, self.random()),
-            Balance::Hash(_) => balance::suited(&candidates, affinity),
+            Balance::RoundRobin if self.has_preference => choose::by_weight(&candidates, turn, self.random()),
+            Balance::RoundRobin => choose::round_robin(&candidates, turn),
+            Balance::LeastConnections => choose::least_loaded(&candidates, turn),
+            Balance::P2c => choose::less_loaded_of_two(&candidates, self.random()),
+            Balance::Hash(_) => choose::rendezvous(&candidates, affinity),
         };
-        let place = chosen?;
-        self.turn.set(place + 1);
-        Some(place)
+        let index = chosen?;
+        self.turn.set(index + 1);
+        Some(index)
     }
 
-    /// Whether an endpoint may be out of connections while others are not.
-    fn has_bound(&self) -> bool {
+    /// Whether its endpoints have `max_connections`, so that one may be full while another is not.
+    pub(super) fn is_bounded(&self) -> bool {
         self.cap().max_connections.is_some()
     }
 
-    /// Whether an endpoint takes part; by chance, if it has only part of its share.
-    fn is_in(&self, pool: &Pool) -> bool {
-        match pool.state.share(self.settings.eject) {
-            Share::All => true,
-            Share::Of256(part) => self.random() >> 56 < part,
-            Share::Nothing => false,
+    /// Whether an endpoint is a candidate. It is one at random if it gets only part of its traffic.
+    fn takes_part(&self, pool: &Pool) -> bool {
+        match pool.state.traffic(self.settings.eject) {
+            TrafficFraction::Full => true,
+            TrafficFraction::Of256(part) => self.random() >> 56 < part,
+            TrafficFraction::Nothing => false,
         }
     }
 
-    /// A number that nobody can foresee who need not; by `SplitMix64`.
+    /// A random number by `SplitMix64`.
     fn random(&self) -> u64 {
-        self.chance.set(self.chance.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
-        balance::mixed(self.chance.get())
+        self.random_state.set(self.random_state.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
+        choose::mix(self.random_state.get())
     }
 
-    /// Whether there is another endpoint than the one in hand.
+    /// Whether there are several endpoints.
     pub(super) fn has_others(&self) -> bool {
         self.pools.len() > 1
     }
 
-    /// An answer broke off on a connection that was taken from here.
+    /// Counts a response that the upstream broke off.
     pub(super) fn count_broken(&self, cause: &str) {
         tracing::debug!(cause, "the upstream broke off within its answer");
         self.broken_answers.inc();
     }
 
-    /// A client did not take an answer in time.
+    /// Counts a response that the client did not read in time.
     pub(super) fn count_untaken(&self) {
-        tracing::debug!("the client did not take its answer in time");
+        tracing::debug!("the client did not read its answer in time");
         self.untaken_answers.inc();
     }
 
-    /// Closes idle connections that requests of other workers wait for.
-    pub(crate) fn shed(&self) {
-        let wanted = self.queue.waiting_beside(&self.worker);
-        let idle = self.pools.iter().flat_map(|pool| std::iter::from_fn(|| pool.shed()));
-        idle.take(wanted).for_each(drop);
-        let idle = self.pools.iter().flat_map(|pool| std::iter::from_fn(|| pool.shed_idle()));
-        idle.take(self.queue.ceiling.short_count()).for_each(drop);
+    /// Closes connections for waiters of other workers and of other upstreams.
+    pub(crate) fn release_connections(&self) {
+        let waiting = self.queue.waiting_elsewhere(&self.worker);
+        self.close_up_to(waiting, Pool::close_one);
+        self.close_up_to(self.queue.ceiling.waiting(), Pool::close_one_idle);
     }
 
-    /// Closes what is idle and not in `next`, and from now on all that is put back there.
-    pub(crate) fn close_but(&self, next: &[Rc<Self>]) {
-        let stays = |pool: &Rc<Pool>| next.iter().any(|one| one.pools.iter().any(|other| Rc::ptr_eq(other, pool)));
+    /// Calls `close` on the pools in their order until it has closed `count` connections or no pool has any more.
+    fn close_up_to(&self, count: usize, close: impl Fn(&Pool) -> bool) {
+        let mut closed = 0;
+        for pool in &self.pools {
+            while closed < count && close(pool) {
+                closed += 1;
+            }
+        }
+    }
+
+    /// Closes the pools that no upstream of `next` uses.
+    pub(crate) fn close_unused(&self, next: &[Rc<Self>]) {
+        let stays = |pool: &Rc<Pool>| next.iter().any(|next| next.pools.iter().any(|other| Rc::ptr_eq(other, pool)));
         for pool in self.pools.iter().filter(|pool| !stays(pool)) {
             pool.close();
         }
     }
 
-    /// Closes what has been idle for too long; to be called every [`SWEEP_EVERY`](super::SWEEP_EVERY).
+    /// Closes connections that have been idle for too long. To be called every [`SWEEP_EVERY`](super::SWEEP_EVERY).
     pub(crate) fn sweep(&self) {
         for pool in &self.pools {
             pool.sweep();
         }
-        self.shed();
-        // Endpoints may have come back, or a reload may have raised the bound.
+        self.release_connections();
+        // Endpoints may have recovered, or a reload may have raised the bound.
         self.queue.wake_front();
     }
 }
 
-/// Different for each worker, so that they do not pick in step.
+/// A random seed, so that workers do not choose in step.
 fn seed() -> u64 {
     let mut seed = [0; 8];
-    // Without it choices are less random, and no worse.
+    // Without entropy the choices are less random but still valid.
     let _ = getrandom::fill(&mut seed);
     u64::from_le_bytes(seed)
 }

@@ -1,6 +1,6 @@
-//! Active checks: asks each endpoint every so often whether it is well, from the control runtime.
+//! Active health checks: sends each endpoint a GET at an interval, on the control runtime.
 //!
-//! An endpoint is well until checks say otherwise, so that a start or a reload does not wait for them.
+//! An endpoint is healthy until checks say otherwise, so that a start or a reload does not wait for them.
 
 use std::future::poll_fn;
 use std::io::{self, Write as _};
@@ -11,10 +11,11 @@ use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::directory::Directory;
+use super::exchange::h2_head;
+use super::h2::connection;
+use super::pool::stream::EndpointStream;
 use super::settings::{Health, Upstream};
 use super::state::EndpointState;
-use super::transport::Transport;
-use super::{head_h2, trunk};
 use crate::fields::Spans;
 use crate::http1;
 use crate::net::Protocol;
@@ -22,63 +23,63 @@ use crate::net::buffer::Out;
 use crate::net::proxy_protocol::{self, Version};
 use crate::net::tls::ClientTls;
 
-/// Checks on one endpoint, for as long as this is kept.
-struct Checks {
+/// The task that checks one endpoint; it ends when this is dropped.
+struct HealthTask {
     state: Arc<EndpointState>,
-    way: Way,
+    settings: CheckSettings,
     task: AbortHandle,
 }
 
-/// How an endpoint is asked.
+/// How an endpoint is checked.
 #[derive(Clone, PartialEq)]
-struct Way {
+struct CheckSettings {
     health: Health,
     tls: Option<ClientTls>,
     protocol: Protocol,
-    /// Connections to it begin with a header, also this one.
+    /// The version of the PROXY header with which the connection begins.
     proxy_protocol: Option<Version>,
 }
 
-impl Way {
-    /// None if it is not asked.
+impl CheckSettings {
+    /// None if the upstream has no checks.
     fn of(settings: &Upstream) -> Option<Self> {
         let &Upstream { ref health, ref tls, protocol, proxy_protocol, .. } = settings;
         Some(Self { health: health.clone()?, tls: tls.clone(), protocol, proxy_protocol })
     }
 }
 
-impl Drop for Checks {
+impl Drop for HealthTask {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// Checks whatever is configured to be checked, and goes on as configured after each reload; until dropped.
+/// Runs all configured checks, also after each reload, until dropped.
 pub(crate) async fn check_health(directory: Arc<impl Directory>) {
     let mut changes = directory.changes();
-    let mut running: Vec<Checks> = Vec::new();
+    let mut running: Vec<HealthTask> = Vec::new();
     loop {
         let in_force = directory.in_force();
         let upstreams = in_force.settings.iter().zip(&in_force.states);
-        let wanted: Vec<_> = upstreams
-            .filter_map(|(settings, state)| Some((Way::of(settings)?, &state.endpoints)))
-            .flat_map(|(way, endpoints)| endpoints.iter().map(move |state| (way.clone(), state)))
+        let configured: Vec<_> = upstreams
+            .filter_map(|(settings, state)| Some((CheckSettings::of(settings)?, &state.endpoints)))
+            .flat_map(|(settings, endpoints)| endpoints.iter().map(move |state| (settings.clone(), state)))
             .collect();
-        let is_same = |one: &Checks, state| Arc::ptr_eq(&one.state, state);
-        for one in &running {
-            if wanted.iter().all(|(_, state)| !is_same(one, state)) {
-                one.state.set_healthy(true); // nobody would notice that it is well again
+        let checks = |task: &HealthTask, state| Arc::ptr_eq(&task.state, state);
+        for task in &running {
+            if configured.iter().all(|(_, state)| !checks(task, state)) {
+                task.state.set_healthy(true); // no later check could do that
             }
         }
-        running.retain(|one| {
-            let mut wanted = wanted.iter();
-            wanted.any(|(way, state)| is_same(one, state) && one.way == *way)
+        running.retain(|task| {
+            let mut configured = configured.iter();
+            configured.any(|(settings, state)| checks(task, state) && task.settings == *settings)
         });
-        for (way, state) in wanted {
-            if running.iter().all(|one| !is_same(one, state)) {
+        for (settings, state) in configured {
+            if running.iter().all(|task| !checks(task, state)) {
                 let state = Arc::clone(state);
-                let task = tokio::spawn(check(Arc::clone(&state), way.clone())).abort_handle();
-                running.push(Checks { state, way, task });
+                let task = tokio::spawn(check(Arc::clone(&state), settings.clone())).abort_handle();
+                running.push(HealthTask { state, settings, task });
             }
         }
         drop(in_force);
@@ -88,53 +89,53 @@ pub(crate) async fn check_health(directory: Arc<impl Directory>) {
     }
 }
 
-/// Checks one endpoint for ever.
-async fn check(state: Arc<EndpointState>, way: Way) {
-    let health = &way.health;
+/// Checks one endpoint repeatedly and never returns.
+async fn check(state: Arc<EndpointState>, settings: CheckSettings) {
+    let health = &settings.health;
     let mut ticks = interval(health.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut streak = 0;
     loop {
         ticks.tick().await;
-        let failure = ask(&state, &way).await.err();
-        // What contradicts the present state, in a row.
+        let failure = probe(&state, &settings).await.err();
+        // The number of results in a row that contradict the present state.
         streak = if failure.is_none() == state.is_healthy() { 0 } else { streak + 1 };
-        let enough = if failure.is_none() { health.healthy_after } else { health.unhealthy_after };
-        if streak >= enough {
+        let threshold = if failure.is_none() { health.healthy_after } else { health.unhealthy_after };
+        if streak >= threshold {
             streak = 0;
             let endpoint = &state.endpoint;
             match &failure {
-                None => tracing::info!(%endpoint, "an endpoint is well again"),
-                Some(error) => tracing::warn!(%endpoint, %error, "an endpoint is not well"),
+                None => tracing::info!(%endpoint, "an endpoint is healthy again"),
+                Some(error) => tracing::warn!(%endpoint, %error, "an endpoint is unhealthy"),
             }
             state.set_healthy(failure.is_none());
         }
     }
 }
 
-/// Asks once. Any status from 200 to 399 is well.
-async fn ask(state: &EndpointState, way: &Way) -> io::Result<()> {
-    let status = timeout(way.health.timeout, status(state, way));
-    match status.await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time"))?? {
+/// Checks once. Errs unless the status is between 200 and 399.
+async fn probe(state: &EndpointState, settings: &CheckSettings) -> io::Result<()> {
+    let status = timeout(settings.health.timeout, status(state, settings));
+    match status.await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time"))?? {
         200..=399 => Ok(()),
-        status => Err(io::Error::other(format!("it answered {status}"))),
+        status => Err(io::Error::other(format!("the status is {status}"))),
     }
 }
 
-async fn status(state: &EndpointState, way: &Way) -> io::Result<u16> {
-    let preamble = way.proxy_protocol.map(proxy_protocol::local);
-    let mut socket = Transport::open(&state.endpoint, state.resolved, way.tls.as_ref(), preamble).await?;
+async fn status(state: &EndpointState, settings: &CheckSettings) -> io::Result<u16> {
+    let preamble = settings.proxy_protocol.map(proxy_protocol::local);
+    let mut stream = EndpointStream::open(&state.endpoint, state.resolved, settings.tls.as_ref(), preamble).await?;
     let mut out = Out::default();
-    let (host, path) = (&state.endpoint.host, &way.health.path);
+    let (host, path) = (&state.endpoint.host, &settings.health.path);
     write!(out.bytes(), "GET {path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: weir\r\nconnection: close\r\n\r\n")?;
-    if way.protocol == Protocol::H2 {
-        let request = head_h2::request(out.bytes(), state.endpoint.scheme()).ok_or(io::ErrorKind::InvalidInput)?;
-        return trunk::ask(socket, request).await;
+    if settings.protocol == Protocol::H2 {
+        let request = h2_head::request(out.bytes(), state.endpoint.scheme()).ok_or(io::ErrorKind::InvalidInput)?;
+        return connection::probe(stream, request).await;
     }
-    poll_fn(|cx| socket.poll_send(cx, &mut out)).await?;
+    poll_fn(|cx| stream.poll_send(cx, &mut out)).await?;
     let (mut read, mut spans) = (Vec::new(), Spans::default());
     loop {
-        if socket.read_buf(&mut read).await? == 0 {
+        if stream.read_buf(&mut read).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         while let Some(head) = http1::parse(&mut read, false, &mut spans).map_err(io::Error::other)? {

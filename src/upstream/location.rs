@@ -11,7 +11,7 @@ use crate::policy::route::Rewrite;
 
 /// How paths are changed back.
 #[derive(Clone, Debug)]
-pub(crate) struct Back {
+pub(crate) struct LocationRewrite {
     pub(crate) rewrite: Arc<Rewrite>,
     /// The host and port that the client asks.
     pub(crate) authority: Box<str>,
@@ -26,17 +26,17 @@ pub(crate) fn is_location(name: &[u8]) -> bool {
     }
 }
 
-impl Back {
+impl LocationRewrite {
     /// Gives each place that these fields of an answer name to `put`, changed back. `host` is what the endpoint is called.
     pub(crate) fn each<'f>(&self, fields: Fields<'f>, host: &str, mut put: impl FnMut(&'f [u8], &[u8])) {
         for (name, value) in fields.iter().filter(|(name, _)| is_location(name)) {
-            let turned = str::from_utf8(value).ok().and_then(|value| self.turned(value, host));
-            put(name, turned.as_deref().map_or(value, str::as_bytes));
+            let rewritten = str::from_utf8(value).ok().and_then(|value| self.rewritten(value, host));
+            put(name, rewritten.as_deref().map_or(value, str::as_bytes));
         }
     }
 
     /// None if it stays as it is.
-    fn turned(&self, value: &str, host: &str) -> Option<String> {
+    fn rewritten(&self, value: &str, host: &str) -> Option<String> {
         let (origin, rest) = split(value)?;
         let kept = match origin {
             None => "",
@@ -53,14 +53,14 @@ impl Back {
 }
 
 /// The first part of a URL.
-struct Origin<'v> {
+struct UrlOrigin<'v> {
     /// With its scheme, if it has one, and `//`.
     text: &'v str,
     authority: &'v str,
 }
 
 /// The origin, if there is one, and what follows it; none if it is a path that is relative, or another scheme's.
-fn split(value: &str) -> Option<(Option<Origin<'_>>, &str)> {
+fn split(value: &str) -> Option<(Option<UrlOrigin<'_>>, &str)> {
     let start = ["//", "http://", "https://"]
         .into_iter()
         .find(|start| value.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start)));
@@ -68,16 +68,16 @@ fn split(value: &str) -> Option<(Option<Origin<'_>>, &str)> {
     let authority = &value[start.len()..];
     let len = authority.find(['/', '?', '#']).unwrap_or(authority.len());
     let (text, rest) = value.split_at(start.len() + len);
-    Some((Some(Origin { text, authority: &authority[..len] }), rest))
+    Some((Some(UrlOrigin { text, authority: &authority[..len] }), rest))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn turned(strip: &str, add: &str, value: &str) -> Option<String> {
+    fn rewritten(strip: &str, add: &str, value: &str) -> Option<String> {
         let rewrite = Arc::new(Rewrite { strip: strip.into(), add: add.into(), ..Rewrite::default() });
-        Back { rewrite, authority: "shop.test".into() }.turned(value, "app:8000")
+        LocationRewrite { rewrite, authority: "shop.test".into() }.rewritten(value, "app:8000")
     }
 
     #[test]
@@ -111,7 +111,7 @@ mod tests {
             ("/v1", "/api", "ftp://shop.test/api", None),
             ("/v1", "/api", "mailto:a@b", None),
         ] {
-            assert_eq!(turned(strip, add, value).as_deref(), expected, "{value}");
+            assert_eq!(rewritten(strip, add, value).as_deref(), expected, "{value}");
         }
     }
 }

@@ -1,52 +1,42 @@
-//! The services behind: connections to their endpoints, each worker's pools of them, and one exchange on one of them.
+//! The client side of the proxy: connections to the endpoints of each service, and one exchange on one of them.
 //!
-//! A connection has no task of its own. Whoever has it in hand drives it: the exchange until the head of the
-//! response is there, then the response's body. That saves two hops through the scheduler for each request.
-//! In the pool nobody drives it; that it was closed meanwhile is seen when it is taken out.
+//! Reading order: `settings` (one configured service), `state` (what all workers know of its endpoints), `endpoints` and
+//! `acquire` (one worker chooses an endpoint and gets a connection), `pool`, `h2`, `exchange` (request out, response back).
+//! `health` and `dns` run on the control runtime.
+//!
+//! An HTTP/1 connection has no task of its own. The exchange that has checked it out polls it until the response head has
+//! arrived, then the response body polls it. That saves two passes through the scheduler for each request. Nothing polls
+//! an idle connection; the next checkout notices that the service has closed it.
 
-pub mod settings;
-
-mod balance;
-mod ceiling;
 mod directory;
-mod ejection;
-mod endpoints;
-mod health;
-mod lease;
-pub(crate) mod location;
-mod names;
-mod pool;
-mod queue;
-mod resolve;
-mod room;
+pub mod settings;
 mod state;
 
-mod connection;
-mod transport;
-mod trunk;
-mod trunks;
+mod acquire;
+mod endpoints;
+
+mod balance;
+mod pool;
+
+mod h2;
 
 mod exchange;
-mod head_h2;
-mod outcome;
-mod patience;
-mod stream_h2;
-mod upload;
-mod way;
-mod way_h1;
-mod way_h2;
+pub(crate) mod location;
 
-pub use ceiling::Ceiling;
-pub(crate) use ceiling::Hands;
+mod dns;
+mod health;
+
+pub use balance::ejection::Eject;
 pub(crate) use directory::{Directory, InForce};
-pub use ejection::Eject;
-pub(crate) use endpoints::{Endpoints, Own};
-pub(crate) use exchange::Exchange;
+pub(crate) use dns::resolve::resolve_names;
+pub(crate) use endpoints::{Endpoints, WorkerResources};
+pub(crate) use exchange::outcome::{ExchangeError, ResponseEvent};
+pub(crate) use exchange::run::Exchange;
+pub(crate) use exchange::upload::{BodyFault, RequestTraits, Source, spend};
 pub(crate) use health::check_health;
-pub(crate) use lease::{Lease, SwitchedEnd, Wanted};
-pub(crate) use outcome::{Arrived, ExchangeError};
-pub(crate) use pool::SWEEP_EVERY;
-pub(crate) use queue::WorkerBell;
-pub(crate) use resolve::resolve_names;
+pub use pool::ceiling::Ceiling;
+pub(crate) use pool::checkout::{Checkout, Requirements, UpgradedConnection};
+pub(crate) use pool::endpoint_pool::SWEEP_EVERY;
+pub(crate) use pool::queue::WorkerNotify;
+pub(crate) use pool::usage::WorkerRequests;
 pub(crate) use state::UpstreamState;
-pub(crate) use upload::{BodyFault, Sent, Source, spend};

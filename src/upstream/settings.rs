@@ -1,4 +1,4 @@
-//! The configuration of a service: where it runs, how it is spoken to, and what its connections may cost.
+//! The configuration of a service: its endpoints, its protocol, and the bounds on its connections.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::uri::{Authority, Scheme};
 
-use super::Eject;
+use super::balance::ejection::Eject;
 use crate::net::Protocol;
 use crate::net::proxy_protocol::Version;
 use crate::net::tls::{ClientTls, ServerName};
@@ -16,33 +16,33 @@ use crate::policy::upgrades::Upgrades;
 /// A service behind Weir.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
-    /// Unique among the upstreams; none for that of `[upstream]`.
+    /// Unique among the upstreams; none for `[upstream]`.
     pub name: Option<Box<str>>,
-    /// Where it runs; at least one place, none twice.
+    /// At least one; no duplicates.
     pub endpoints: Vec<Endpoint>,
-    /// How those are met that speak TLS; there if any of them does.
+    /// The TLS settings; present if any endpoint uses TLS.
     pub tls: Option<ClientTls>,
-    /// What is spoken with them.
+    /// The HTTP version of its connections.
     pub protocol: Protocol,
-    /// Which of them gets a request.
+    /// How an endpoint is chosen for a request.
     pub balance: Balance,
-    /// How they are asked whether they are well; none if they are not.
+    /// The active health checks; none if there are none.
     pub health: Option<Health>,
-    /// When one that keeps failing is passed by; none if it never is.
+    /// When an endpoint that keeps failing is ejected; none if never.
     pub eject: Option<Eject>,
-    /// Whether `Host` becomes [`Endpoint::host`]; else the client's is kept.
+    /// Whether [`Endpoint::host`] replaces the client's `Host`.
     pub rewrite_host: bool,
-    /// When names are looked up.
+    /// When names of endpoints are looked up.
     pub resolve: Resolve,
-    /// How many connections each endpoint may have, and what waits for one.
+    /// The bounds on connections and on the queue.
     pub cap: Cap,
-    /// Idle connections kept by each worker to each endpoint; none for as many as were in use at once.
+    /// Idle connections of each worker to each endpoint; none for as many as were in use at once.
     pub max_idle: Option<usize>,
-    /// How long a connection is kept idle.
+    /// How long a connection may be idle.
     pub idle_timeout: Duration,
-    /// With which header each connection begins, if with any.
+    /// The version of the PROXY header with which each connection begins; none for no header.
     pub proxy_protocol: Option<Version>,
-    /// What its clients may change to, where their route says nothing else.
+    /// The protocols to which clients may change, unless their route names others.
     pub upgrades: Upgrades,
 }
 
@@ -51,66 +51,66 @@ pub struct Upstream {
 pub enum Resolve {
     /// By the system, for each connection.
     Off,
-    /// By the DNS, as often as what it said was good for.
+    /// By the DNS, when the time to live of the last answer has passed.
     Ttl,
-    /// So often: by the system, but places of a service by the DNS.
+    /// At this interval: hosts by the system, services (SRV) by the DNS.
     Every(Duration),
 }
 
-/// Which endpoint gets a request.
+/// How an endpoint is chosen for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Balance {
     /// One after another.
     RoundRobin,
-    /// The one with the fewest requests in hand.
+    /// The endpoint with the fewest active requests.
     LeastConnections,
-    /// The less loaded of two that chance picks.
+    /// The less loaded of two random endpoints.
     P2c,
-    /// The same for requests that are alike in this.
+    /// One endpoint for all requests with an equal value of this.
     Hash(KeyPart),
 }
 
-/// How many connections an endpoint may have, over all workers, and who may wait for one.
+/// The bounds on the connections of an upstream and on its queue, over all workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap {
-    /// Of each endpoint, idle ones included; none for as many as all upstreams may have together.
+    /// Connections of each endpoint, idle ones included; none for the bound of the process alone.
     pub max_connections: Option<usize>,
-    /// Requests that wait at once, over all endpoints.
+    /// Requests that may wait for a connection, over all endpoints.
     pub max_queued: usize,
-    /// How long one waits.
+    /// How long a request may wait.
     pub queue_timeout: Duration,
 }
 
 impl Cap {
-    /// Connections that an endpoint may have.
+    /// The number of connections that an endpoint may have.
     pub(crate) fn most(&self) -> usize {
         self.max_connections.unwrap_or(usize::MAX)
     }
 }
 
-/// How endpoints are asked whether they are well.
+/// Active health checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
     /// The target of the request.
     pub path: Box<str>,
-    /// Between two.
+    /// The time between two checks.
     pub interval: Duration,
-    /// For a connection and the head of its answer.
+    /// The timeout of one check: connecting and the response head.
     pub timeout: Duration,
-    /// Good answers in a row after which an endpoint is well again.
+    /// Successes in a row after which an endpoint is healthy again.
     pub healthy_after: u16,
-    /// Failures in a row after which it is not.
+    /// Failures in a row after which an endpoint is unhealthy.
     pub unhealthy_after: u16,
 }
 
-/// One of the places where a service runs.
+/// One address at which a service runs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// Where to connect.
     pub address: Address,
-    /// What it is called in `Host`, with its port.
+    /// Its host and port, for `Host`.
     pub host: Box<str>,
-    /// The name that its certificate has to have, if it speaks TLS.
+    /// The name that its certificate must have; none if it does not use TLS.
     pub server_name: Option<ServerName>,
 }
 
@@ -121,21 +121,21 @@ pub enum Address {
     Tcp(Authority),
     /// A Unix socket.
     Unix(PathBuf),
-    /// The name of a service, of which the DNS knows the places (RFC 2782).
+    /// The name of a service, whose addresses are in SRV records (RFC 2782).
     Srv(Box<str>),
 }
 
-/// The ports of URLs that name none.
+/// The default ports of URLs.
 const HTTP_PORT: u16 = 80;
 const HTTPS_PORT: u16 = 443;
 
 impl Endpoint {
-    /// By which scheme it is spoken to.
+    /// The scheme of its URLs.
     pub(crate) fn scheme(&self) -> Scheme {
         if self.server_name.is_some() { Scheme::HTTPS } else { Scheme::HTTP }
     }
 
-    /// The port to connect to, if it has one.
+    /// The TCP port to connect to.
     pub(crate) fn port(&self) -> u16 {
         let usual = if self.server_name.is_some() { HTTPS_PORT } else { HTTP_PORT };
         match &self.address {

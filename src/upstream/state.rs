@@ -1,6 +1,6 @@
-//! What all workers know of an endpoint.
+//! The state of upstreams and endpoints that all workers share.
 //!
-//! It belongs to the name of the upstream and the address of the endpoint, and outlives reloads.
+//! It is identified by the name of the upstream and the address of the endpoint, and survives reloads.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use tokio::time::Instant;
 
-use super::ceiling::Ceiling;
-use super::ejection::{Eject, Ejection, Share};
-use super::names::{Place, Rank};
-use super::queue::Queue;
+use super::balance::ejection::{Eject, Ejection, TrafficFraction};
+use super::dns::address::{Preference, ResolvedAddress};
+use super::pool::ceiling::Ceiling;
+use super::pool::queue::Queue;
 use super::settings::{Address, Endpoint, Resolve, Upstream};
 use crate::policy::affinity;
 use crate::telemetry::{EndpointMetrics, EndpointResult, Metrics};
@@ -19,33 +19,33 @@ use crate::time;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct EndpointState {
+pub(crate) struct EndpointState {
     /// As configured.
     pub(super) endpoint: Endpoint,
-    /// One of the addresses of its name, once they are known.
+    /// The address that a lookup of its name returned; none before the first answer, or if it needs no lookup.
     pub(super) resolved: Option<SocketAddr>,
     /// A hash of its address.
     pub(super) id: u64,
-    /// Priority and weight among the places of a service, as one word.
-    rank: AtomicU32,
-    /// Requests in hand; counted only where that matters.
+    /// Priority and weight of its SRV record, as the word of a [`Preference`].
+    preference: AtomicU32,
+    /// Active requests; counted only if the balancing needs the count.
     in_flight: AtomicUsize,
-    /// Connections to it.
+    /// Open connections to it.
     open: AtomicUsize,
-    /// What the checks say.
+    /// The result of the health checks.
     is_healthy: AtomicBool,
-    /// The word of an [`Ejection`], in time since `since`.
+    /// The word of an [`Ejection`], in time since `created`.
     ejection: AtomicU64,
-    since: Instant,
+    created: Instant,
     metrics: EndpointMetrics,
 }
 
-/// What is known of the endpoints of one upstream, in the order of the configuration, each address of a name by itself.
+/// The endpoints of one upstream in the order of the configuration. Each address of a name is an endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct UpstreamState {
     pub(super) name: Option<Box<str>>,
     pub(super) endpoints: Vec<Arc<EndpointState>>,
-    /// Who waits for a connection.
+    /// The requests that wait for a connection.
     pub(super) queue: Arc<Queue>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct UpstreamState {
 const UNNAMED: &str = "upstream";
 
 impl UpstreamState {
-    /// That of each of `upstreams`; what is known of endpoints that were in `before` stays known.
+    /// The state of each of `upstreams`. Endpoints that are also in `before` keep their state.
     pub(crate) fn of_all(
         upstreams: &[Upstream],
         before: &[Self],
@@ -73,7 +73,7 @@ impl UpstreamState {
         let queue = before.map(|state| Arc::clone(&state.queue));
         let queue = queue.unwrap_or_else(|| Arc::new(Queue::new(metrics.upstream(label), Arc::clone(ceiling))));
         let states = |endpoint: &Endpoint| {
-            // If names are only looked up when connecting, what was looked up before counts no more.
+            // If the system resolves names for each connection, earlier lookups are obsolete.
             let stays = |state: &&Arc<EndpointState>| upstream.resolve != Resolve::Off || state.resolved.is_none();
             let same = known.iter().filter(|state| state.endpoint == *endpoint).filter(stays);
             let mut same: Vec<_> = same.map(Arc::clone).collect();
@@ -92,48 +92,48 @@ impl UpstreamState {
     }
 }
 
-/// All of `before`, but that the name of `endpoint` has these places; none if it has these addresses already. What is
-/// known of an address that stays is kept; a rank that changes does so for all at once.
+/// A copy of `before` in which the name of `endpoint` has these addresses; none if it has them already. An address that
+/// stays keeps its state. A changed preference takes effect in `before` too.
 pub(super) fn with_addresses(
     before: &[UpstreamState],
     upstream: &str,
     endpoint: &Endpoint,
-    places: &[Place],
+    addresses: &[ResolvedAddress],
     metrics: &Metrics,
 ) -> Option<Vec<UpstreamState>> {
     let mut all = before.to_vec();
     let state = all.iter_mut().find(|state| state.name.as_deref() == Some(upstream))?;
     let known = &state.endpoints;
     let is_ours = |state: &Arc<EndpointState>| state.endpoint == *endpoint;
-    let place = known.iter().position(is_ours)?;
-    let resolved = |place: &Place| {
-        let same = known.iter().find(|state| is_ours(state) && state.resolved == Some(place.address));
-        let new = || Arc::new(EndpointState::new(upstream, endpoint, Some(place.address), metrics));
-        let state = same.map_or_else(new, Arc::clone);
-        state.rank.store(place.rank.word(), Ordering::Relaxed);
+    let index = known.iter().position(is_ours)?;
+    let endpoint_state = |new: &ResolvedAddress| {
+        let same = known.iter().find(|state| is_ours(state) && state.resolved == Some(new.address));
+        let create = || Arc::new(EndpointState::new(upstream, endpoint, Some(new.address), metrics));
+        let state = same.map_or_else(create, Arc::clone);
+        state.preference.store(new.preference.to_word(), Ordering::Relaxed);
         state
     };
-    let addresses: Vec<_> = places.iter().map(resolved).collect();
-    if known.iter().filter(|state| is_ours(state)).map(Arc::as_ptr).eq(addresses.iter().map(Arc::as_ptr)) {
+    let states: Vec<_> = addresses.iter().map(endpoint_state).collect();
+    if known.iter().filter(|state| is_ours(state)).map(Arc::as_ptr).eq(states.iter().map(Arc::as_ptr)) {
         return None;
     }
     state.endpoints.retain(|state| !is_ours(state));
-    state.endpoints.splice(place..place, addresses);
+    state.endpoints.splice(index..index, states);
     Some(all)
 }
 
-/// Shows no more what has been `before` and is not in `next`.
+/// Removes the metrics of upstreams and endpoints that are in `before` and not in `next`.
 fn forget(before: &[UpstreamState], next: &[UpstreamState], metrics: &Metrics) {
-    for gone in before {
-        let name = gone.label();
+    for removed in before {
+        let name = removed.label();
         let next = next.iter().find(|state| state.label() == name);
         if next.is_none() {
             metrics.remove_upstream(name);
         }
-        let is_gone = |known: &&Arc<EndpointState>| {
+        let is_removed = |known: &&Arc<EndpointState>| {
             next.is_none_or(|next| next.endpoints.iter().all(|state| state.endpoint != known.endpoint))
         };
-        for state in gone.endpoints.iter().filter(is_gone) {
+        for state in removed.endpoints.iter().filter(is_removed) {
             metrics.remove_endpoint(name, &state.endpoint.to_string());
         }
     }
@@ -148,93 +148,94 @@ impl EndpointState {
         Self {
             resolved,
             id: affinity::text(id.as_bytes()),
-            rank: AtomicU32::new(Rank::default().word()),
+            preference: AtomicU32::new(Preference::default().to_word()),
             in_flight: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             is_healthy: AtomicBool::new(true),
             ejection: AtomicU64::new(0),
-            since: time::instant_now(),
+            created: time::instant_now(),
             metrics,
             endpoint: endpoint.clone(),
         }
     }
 
-    /// Counts what became of a request, and draws the conclusions of `rule`.
+    /// Counts the outcome of a request, and applies `rule`.
     pub(super) fn count(&self, reached: EndpointResult, rule: Option<Eject>) {
         self.metrics.cells.count(reached);
         let Some(rule) = rule else { return };
         match reached {
-            // Nothing to forget: the usual case, which writes nothing.
+            // No failures to reset: the usual case, which writes nothing.
             EndpointResult::Answered if self.ejection().answered() == self.ejection() => {}
             EndpointResult::Answered => _ = self.update(|ejection| (ejection.answered(), false)),
             EndpointResult::Failed => {
                 let now_ms = self.now_ms();
                 if self.update(|ejection| ejection.failed(rule, now_ms)) {
                     self.metrics.ejections.inc();
-                    tracing::warn!(endpoint = %self.endpoint, "an endpoint keeps failing and is passed by");
+                    tracing::warn!(endpoint = %self.endpoint, "an endpoint keeps failing and is ejected");
                 }
             }
         }
     }
 
-    /// Changes how it fares by `next`, and gives what that says beside it.
+    /// Replaces the ejection by the first result of `next`, and returns the second.
     fn update(&self, next: impl Fn(Ejection) -> (Ejection, bool)) -> bool {
         let mut before = self.ejection.load(Ordering::Relaxed);
         loop {
-            let (after, said) = next(Ejection::of(before));
-            match self.ejection.compare_exchange_weak(before, after.word(), Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return said,
+            let (after, result) = next(Ejection::from_word(before));
+            match self.ejection.compare_exchange_weak(before, after.to_word(), Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return result,
                 Err(now) => before = now,
             }
         }
     }
 
     fn ejection(&self) -> Ejection {
-        Ejection::of(self.ejection.load(Ordering::Relaxed))
+        Ejection::from_word(self.ejection.load(Ordering::Relaxed))
     }
 
-    /// What share of its requests it gets. No clock is read for one that has never been out.
-    pub(super) fn share(&self, rule: Option<Eject>) -> Share {
+    /// The part of its usual traffic that it gets. Reads no clock if it was never ejected.
+    pub(super) fn traffic(&self, rule: Option<Eject>) -> TrafficFraction {
         let ejection = self.ejection();
         match rule {
-            _ if !self.is_healthy() => Share::Nothing,
-            Some(rule) if ejection.was_out() => ejection.share(rule, self.now_ms()),
-            _ => Share::All,
+            _ if !self.is_healthy() => TrafficFraction::Nothing,
+            Some(rule) if ejection.was_ejected() => ejection.traffic(rule, self.now_ms()),
+            _ => TrafficFraction::Full,
         }
     }
 
     fn now_ms(&self) -> u64 {
-        time::saturating_ns(time::instant_now().saturating_duration_since(self.since)) / 1_000_000
+        time::saturating_ns(time::instant_now().saturating_duration_since(self.created)) / 1_000_000
     }
 
-    /// What the checks said last.
+    /// The last result of the health checks; true if there are none.
     pub(super) fn is_healthy(&self) -> bool {
         self.is_healthy.load(Ordering::Relaxed)
     }
 
-    /// What they say now.
+    /// Sets the result of the health checks.
     pub(super) fn set_healthy(&self, is_healthy: bool) {
         if self.is_healthy.swap(is_healthy, Ordering::Relaxed) != is_healthy {
             self.metrics.healthy.add(if is_healthy { 1 } else { -1 });
         }
     }
 
-    /// Its priority and its weight.
-    pub(super) fn rank(&self) -> Rank {
-        Rank::of(self.rank.load(Ordering::Relaxed))
+    /// Its priority and weight.
+    pub(super) fn preference(&self) -> Preference {
+        Preference::from_word(self.preference.load(Ordering::Relaxed))
     }
 
-    /// Whether its rank means something: it is a place of a service.
-    pub(super) fn is_ranked(&self) -> bool {
+    /// Whether it comes from an SRV record and so has a preference.
+    pub(super) fn has_preference(&self) -> bool {
         matches!(self.endpoint.address, Address::Srv(_))
     }
 
-    /// Requests that it has in hand.
+    /// Its active requests.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Whether one more connection may be opened, which it then counts as; see [`Slot`](super::queue::Slot).
+    /// Counts one more connection. Returns false if it has `at_most` already; see
+    /// [`ConnectionPermit`](super::pool::permit::ConnectionPermit).
     pub(super) fn open(&self, at_most: usize) -> bool {
         let more = |open: usize| Some(open + 1).filter(|open| *open <= at_most);
         let is_open = self.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok();
@@ -244,23 +245,23 @@ impl EndpointState {
         is_open
     }
 
-    /// A connection was closed.
+    /// Ends the count of one connection.
     pub(super) fn close(&self) {
         self.open.fetch_sub(1, Ordering::SeqCst);
         self.metrics.connections.dec();
     }
 
     /// Whether it has fewer connections than this.
-    pub(super) fn has_room(&self, at_most: usize) -> bool {
+    pub(super) fn has_capacity(&self, at_most: usize) -> bool {
         self.open.load(Ordering::SeqCst) < at_most
     }
 
-    /// A request goes to it.
+    /// Counts one more active request.
     pub(super) fn begin(&self) {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request that went to it has ended.
+    /// Ends the count of one active request.
     pub(super) fn end(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
@@ -268,6 +269,6 @@ impl EndpointState {
 
 impl Drop for EndpointState {
     fn drop(&mut self) {
-        self.set_healthy(false); // others may be shown under the same name
+        self.set_healthy(false); // other endpoints may have the same metric labels
     }
 }

@@ -93,7 +93,7 @@ fn if_all_are_out_all_are_asked() {
     let weir = Weir::with(&format!("{both}{NEVER}"));
     until("both are out", || {
         statuses(&weir, 1);
-        weir.lines().iter().filter(|line| line.contains("is passed by")).count() == 2
+        weir.lines().iter().filter(|line| line.contains("is ejected")).count() == 2
     });
     let before = two.received().len();
     assert_eq!(statuses(&weir, 6), vec![503; 6], "what the service says, not Weir");
@@ -126,7 +126,7 @@ fn checks_take_an_endpoint_out_and_bring_it_back() {
         asked(&fragile) > 0
     });
 
-    // Without checks nobody would notice that it is well again, so it counts as such.
+    // Without checks no result could make the endpoint healthy again, so it counts as healthy.
     is_well.store(false, Ordering::SeqCst);
     until("it is out", || healthy() == 0.0);
     replace(&weir.config_file(), &Weir::text(&text("")));

@@ -218,11 +218,11 @@ impl Body for AnswerBody {
                 };
                 if has_more || relay.broken.is_none() {
                     *untaken = (len > 0).then(|| in_flight.hold(len));
-                    shared.due.set(has_more.then(|| time::instant_now() + relay.exchange.time_to_take(len)));
+                    shared.due.set(has_more.then(|| time::instant_now() + relay.exchange.read_time(len)));
                 }
                 shared.waits.replace(Some(cx.waker().clone()).filter(|_| upload.is_some() && polled.is_pending()));
                 if has_more && watch.is_none() {
-                    let (idle, total_at) = (relay.exchange.time_to_take(0), relay.exchange.total_at());
+                    let (idle, total_at) = (relay.exchange.read_time(0), relay.exchange.total_at());
                     *watch = Some(spawn_local(watch_over(Rc::downgrade(shared), idle, total_at)));
                 }
                 polled

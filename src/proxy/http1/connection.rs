@@ -31,7 +31,7 @@ use crate::http1::{Head, HeadFault};
 use crate::net::deadline::Deadline;
 use crate::net::peer::Peer;
 use crate::time;
-use crate::upstream::{Arrived, Exchange, ExchangeError};
+use crate::upstream::{Exchange, ExchangeError, ResponseEvent};
 
 /// How long a client that is still sending is listened to after its last answer.
 const LINGER: Duration = Duration::from_secs(2);
@@ -194,17 +194,17 @@ impl Session<'_> {
         *asked = Asked::by(&request);
         let admitted = life.admit(&request, *asked, Some(&mut *wire), tally, passed).await?;
         let upgrade = admitted.upgrade.as_deref();
-        let connected = match admitted.upstream.take(&admitted.wanted) {
-            Ok(lease) => Ok(lease),
+        let connected = match admitted.upstream.check_out(&admitted.requirements) {
+            Ok(checkout) => Ok(checkout),
             Err(place) => tokio::select! {
                 biased;
-                connected = tally.connected(admitted.upstream.connect(&admitted.wanted, place)) => connected,
+                connected = tally.connected(admitted.upstream.connect(&admitted.requirements, place)) => connected,
                 () = wire.gone() => return Err(Stop::Abandoned),
             },
         };
         let received = match connected {
-            Ok(lease) => {
-                let exchange = exchange.insert(life.begin(lease, &request, &admitted));
+            Ok(checkout) => {
+                let exchange = exchange.insert(life.begin(checkout, &request, &admitted));
                 if request.expects_continue() {
                     wire.expect_continue();
                 }
@@ -353,9 +353,9 @@ async fn receive<'v>(
         let arrived = arrived.await;
         passed.identified.charged.commit(exchange.is_touched());
         match arrived? {
-            Arrived::Head => return Ok(None),
-            Arrived::Switch => return upgrade::confirm(upgrade, exchange).map(Some).map_err(Failed::Exchange),
-            Arrived::Nothing => {
+            ResponseEvent::Final => return Ok(None),
+            ResponseEvent::Switch => return upgrade::confirm(upgrade, exchange).map(Some).map_err(Failed::Exchange),
+            ResponseEvent::Retry => {
                 let reopened = tokio::select! {
                     biased;
                     reopened = exchange.reopen() => reopened,
@@ -363,7 +363,7 @@ async fn receive<'v>(
                 };
                 reopened.map_err(Failed::Exchange)?;
             }
-            Arrived::Interim => write_interim(wire, exchange, asked),
+            ResponseEvent::Interim => write_interim(wire, exchange, asked),
         }
     }
 }

@@ -17,12 +17,12 @@ use crate::net::deadline::Deadline;
 use crate::net::end::End;
 use crate::telemetry::Gauge;
 use crate::time;
-use crate::upstream::SwitchedEnd;
+use crate::upstream::UpgradedConnection;
 
 /// What is left of a request that became something else.
 #[derive(Debug)]
 pub(super) struct Switched {
-    pub(super) upstream: SwitchedEnd,
+    pub(super) upstream: UpgradedConnection,
     /// What the upstream has said already.
     pub(super) said: Buffer,
     /// What is settled at the end.

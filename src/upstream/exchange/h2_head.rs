@@ -9,7 +9,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Uri, Version};
 
 /// That of `head`, which Weir wrote; none if there is no way to say it.
-pub(super) fn request(head: &[u8], scheme: Scheme) -> Option<Request<()>> {
+pub(crate) fn request(head: &[u8], scheme: Scheme) -> Option<Request<()>> {
     // All values share it.
     let bytes = Bytes::copy_from_slice(head);
     let mut lines = lines(&bytes);
@@ -42,22 +42,30 @@ pub(super) fn request(head: &[u8], scheme: Scheme) -> Option<Request<()>> {
     Some(request)
 }
 
+/// Puts another host into a head that names one.
+pub(crate) fn replace_host(head: &mut Vec<u8>, host: &str) {
+    let Some(line) = memchr::memmem::find(head, b"\r\nhost: ") else { return };
+    let start = line + b"\r\nhost: ".len();
+    let Some(len) = memchr::memchr(b'\r', &head[start..]) else { return };
+    head.splice(start..start + len, host.bytes());
+}
+
 /// What HTTP/2 says by frames (RFC 9113, section 8.2.2).
 fn is_for_h1(name: &[u8]) -> bool {
     [&b"connection"[..], b"transfer-encoding", b"upgrade"].iter().any(|other| name.eq_ignore_ascii_case(other))
 }
 
-type Place = std::ops::Range<usize>;
+type Span = std::ops::Range<usize>;
 
-fn lines(bytes: &[u8]) -> impl Iterator<Item = Place> {
+fn lines(bytes: &[u8]) -> impl Iterator<Item = Span> {
     let ends = memchr::memmem::find_iter(bytes, b"\r\n");
     ends.scan(0, |start, end| Some(std::mem::replace(start, end + 2)..end))
 }
 
 /// What lies before and behind the first `at` in a place.
-fn split(bytes: &[u8], place: Place, at: u8) -> Option<(Place, Place)> {
-    let len = memchr::memchr(at, &bytes[place.clone()])?;
-    Some((place.start..place.start + len, place.start + len + 1..place.end))
+fn split(bytes: &[u8], span: Span, at: u8) -> Option<(Span, Span)> {
+    let len = memchr::memchr(at, &bytes[span.clone()])?;
+    Some((span.start..span.start + len, span.start + len + 1..span.end))
 }
 
 #[cfg(test)]

@@ -12,16 +12,16 @@ use bytes::Bytes;
 use h2::SendStream;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::upload::Carrier;
+use super::upload::BodySink;
 use crate::fields::FieldBuf;
 use crate::http1::hop;
 
 /// Bytes of a body that are kept to be sent again.
-const KEPT_MAX: usize = 64 * 1024;
+const REPLAY_BYTES_MAX: usize = 64 * 1024;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(crate) struct OutgoingBody {
     /// None before it begins, and once it has ended.
     stream: Option<SendStream<Bytes>>,
     /// The request has begun.
@@ -33,16 +33,16 @@ pub(super) struct Outgoing {
     /// The trailers, once the last piece is there; seldom any.
     end: Option<HeaderMap>,
     /// All pieces so far; none if they are too many, or are needed no more.
-    kept: Option<Kept>,
+    kept: Option<ReplayBuffer>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct ReplayBuffer {
     pieces: Vec<Bytes>,
     len: usize,
 }
 
-impl Default for Outgoing {
+impl Default for OutgoingBody {
     fn default() -> Self {
         Self {
             stream: None,
@@ -50,30 +50,30 @@ impl Default for Outgoing {
             next: Vec::new(),
             pieces: VecDeque::new(),
             end: None,
-            kept: Some(Kept::default()),
+            kept: Some(ReplayBuffer::default()),
         }
     }
 }
 
-impl Outgoing {
+impl OutgoingBody {
     /// The head has gone out on `stream`.
-    pub(super) fn begin(&mut self, stream: SendStream<Bytes>, has_body: bool) {
+    pub(crate) fn begin(&mut self, stream: SendStream<Bytes>, has_body: bool) {
         self.has_begun = true;
         self.stream = Some(stream).filter(|_| has_body);
     }
 
     /// Whether nothing that was taken waits to be sent.
-    pub(super) fn has_flushed(&self) -> bool {
+    pub(crate) fn has_flushed(&self) -> bool {
         self.next.is_empty() && self.pieces.is_empty() && (self.end.is_none() || self.stream.is_none())
     }
 
     /// Whether all that was taken can be sent again.
-    pub(super) fn can_rewind(&self) -> bool {
+    pub(crate) fn can_rewind(&self) -> bool {
         self.kept.is_some()
     }
 
     /// Makes all that was taken what is still to be sent. Says whether anything was.
-    pub(super) fn rewind(&mut self) -> bool {
+    pub(crate) fn rewind(&mut self) -> bool {
         self.take_piece();
         let kept = self.kept.as_ref().map_or(&[][..], |kept| &kept.pieces);
         self.pieces = kept.iter().cloned().collect();
@@ -82,17 +82,17 @@ impl Outgoing {
     }
 
     /// Whether the last piece is there.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.end.is_some()
     }
 
     /// It will not be sent again.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.kept = None;
     }
 
     /// Sends nothing more.
-    pub(super) fn let_go(&mut self) {
+    pub(crate) fn let_go(&mut self) {
         self.stream = None;
     }
 
@@ -103,7 +103,7 @@ impl Outgoing {
         let piece = Bytes::from(std::mem::take(&mut self.next));
         if let Some(kept) = &mut self.kept {
             kept.len += piece.len();
-            if kept.len <= KEPT_MAX { kept.pieces.push(piece.clone()) } else { self.kept = None }
+            if kept.len <= REPLAY_BYTES_MAX { kept.pieces.push(piece.clone()) } else { self.kept = None }
         }
         self.pieces.push_back(piece);
     }
@@ -143,7 +143,7 @@ impl Outgoing {
     }
 }
 
-impl Carrier for Outgoing {
+impl BodySink for OutgoingBody {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.take_piece();
         self.poll_pieces(cx).map_err(io::Error::other)

@@ -10,13 +10,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::endpoints::Endpoints;
-use super::lease::{Lease, Origin, SwitchedEnd, Wanted};
-use super::location::Back;
-use super::outcome::{self, Arrived, ExchangeError, broken, closed};
-use super::patience::Patience;
-use super::upload::{BodyFault, Sent, Source, Upload};
-use super::way::{Lost, Progress, Way};
+use super::deadlines::Deadlines;
+use super::error::{Progress, TransportError, closed};
+use super::outcome::{self, ExchangeError, ResponseEvent};
+use super::transport::Transport;
+use super::upload::{BodyFault, RequestTraits, Source, Upload};
 use crate::fields::{FieldBuf, Fields};
 use crate::http1::ResponseHead;
 use crate::http1::encode::Encoder;
@@ -27,23 +25,26 @@ use crate::net::deadline::Deadline;
 use crate::net::pace::Pace;
 use crate::telemetry::EndpointResult;
 use crate::time;
+use crate::upstream::endpoints::Endpoints;
+use crate::upstream::location::LocationRewrite;
+use crate::upstream::pool::checkout::{Checkout, PoolHandle, Requirements, UpgradedConnection};
 
 /// A request on its way and its response.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     upstream: Rc<Endpoints>,
-    way: Way,
+    transport: Transport,
     /// None once it was given back.
-    origin: Option<Origin>,
+    handle: Option<PoolHandle>,
     /// The connection that broke off had been used before.
     was_idle: bool,
     /// The request has gone out once more.
     was_repeated: bool,
     upload: Upload,
-    request: Sent,
+    request: RequestTraits,
     /// How places that the answer names are changed back.
-    back: Option<Box<Back>>,
-    wanted: Wanted,
+    back: Option<Box<LocationRewrite>>,
+    requirements: Requirements,
     head: Option<ResponseHead>,
     /// The response broke off.
     is_broken: bool,
@@ -54,63 +55,66 @@ pub(crate) struct Exchange {
     moved_at: Instant,
     /// How fast the response is taken.
     taking: Pace,
-    patience: Patience,
+    deadlines: Deadlines,
 }
 
 impl Exchange {
-    /// One on the line of `lease`, which `write` puts the request's head on, as HTTP/1 has it; it is told what the
+    /// One on the line of `checkout`, which `write` puts the request's head on, as HTTP/1 has it; it is told what the
     /// endpoint is called.
     pub(crate) fn new(
         upstream: &Rc<Endpoints>,
-        lease: Lease,
-        request: Sent,
-        wanted: Wanted,
+        checkout: Checkout,
+        request: RequestTraits,
+        requirements: Requirements,
         timeouts: &Timeouts,
         write: impl FnOnce(&mut Vec<u8>, &str) -> Encoder,
     ) -> Self {
-        let Lease { line, origin, .. } = lease;
-        let (way, encoder) = Way::new(line, &origin, request, upstream.buffers(), write);
+        let Checkout { connection, handle, .. } = checkout;
+        let (transport, encoder) = Transport::new(connection, &handle, request, upstream.buffers(), write);
         let now = time::instant_now();
         Self {
             upstream: Rc::clone(upstream),
-            way,
-            origin: Some(origin),
+            transport,
+            handle: Some(handle),
             was_idle: false,
             was_repeated: false,
             upload: Upload::new(request, encoder),
             request,
             back: None,
-            wanted,
+            requirements,
             head: None,
             is_broken: false,
             body_bytes: 0,
             handed_over: now,
             moved_at: now,
             taking: Pace::default(),
-            patience: Patience::of(timeouts, now),
+            deadlines: Deadlines::new(timeouts, now),
         }
     }
 
     /// The same, and how places that the answer names are changed back.
-    pub(crate) fn turning(self, back: Back) -> Self {
+    pub(crate) fn with_locations(self, back: LocationRewrite) -> Self {
         Self { back: Some(Box::new(back)), ..self }
     }
 
     /// How places that the answer names are changed back, and what the endpoint is called.
-    pub(crate) fn back(&self) -> Option<(&Back, &str)> {
-        Some((self.back.as_deref()?, self.origin.as_ref()?.host()))
+    pub(crate) fn back(&self) -> Option<(&LocationRewrite, &str)> {
+        Some((self.back.as_deref()?, self.handle.as_ref()?.host()))
     }
 
     /// Sends the same once more, on another connection.
     pub(crate) async fn reopen(&mut self) -> Result<(), ExchangeError> {
         self.was_repeated = true;
         // Given up first: there may be no other connection left.
-        let Some(Origin { index, in_hand, .. }) = self.origin.take() else { return Err(broken(closed())) };
-        let head = self.way.take_head();
-        let Lease { line, mut origin, .. } = self.upstream.connect_elsewhere(&self.wanted, index).await?;
-        origin.in_hand = in_hand;
-        self.way.reopen(head, line, &origin, self.request, &mut self.upload);
-        self.origin = Some(origin);
+        let Some(PoolHandle { index, active, .. }) = self.handle.take() else {
+            return Err(ExchangeError::Broken(closed()));
+        };
+        let head = self.transport.take_head();
+        let Checkout { connection, mut handle, .. } =
+            self.upstream.connect_elsewhere(&self.requirements, index).await?;
+        handle.active = active;
+        self.transport.reopen(head, connection, &handle, self.request, &mut self.upload);
+        self.handle = Some(handle);
         self.moved_at = time::instant_now();
         self.handed_over = self.moved_at;
         Ok(())
@@ -128,7 +132,7 @@ impl Exchange {
 
     /// When the response must have ended.
     pub(crate) fn total_at(&self) -> Option<Instant> {
-        self.patience.total_at
+        self.deadlines.total_at
     }
 
     /// Whether the client has cut its request short, or had it cut, so that the upstream waits for nothing.
@@ -138,12 +142,12 @@ impl Exchange {
 
     /// Whether the whole request has been taken and sent.
     pub(crate) fn is_sent(&self) -> bool {
-        self.upload.has_ended() && self.way.has_flushed()
+        self.upload.has_ended() && self.transport.has_flushed()
     }
 
     /// Whether there is nothing more to send.
     pub(crate) fn has_sent(&self) -> bool {
-        self.origin.is_none() || (self.upload.is_over() && (!self.upload.has_ended() || self.way.has_flushed()))
+        self.handle.is_none() || (self.upload.is_over() && (!self.upload.has_ended() || self.transport.has_flushed()))
     }
 
     /// Sends what can be sent, and looks for the head of the response.
@@ -152,7 +156,7 @@ impl Exchange {
         cx: &mut Context<'_>,
         source: &mut impl Source,
         deadline: &mut Deadline,
-    ) -> Poll<Result<Arrived, ExchangeError>> {
+    ) -> Poll<Result<ResponseEvent, ExchangeError>> {
         self.drop_interim();
         self.send(cx, source);
         match self.upload.fault() {
@@ -165,48 +169,48 @@ impl Exchange {
             return Poll::Ready(arrived);
         }
         let (allowed, error) = if self.upload.awaits_client {
-            (self.patience.body_idle, ExchangeError::ClientTimeout)
+            (self.deadlines.body_idle, ExchangeError::ClientTimeout)
         } else {
-            (self.patience.response_head, ExchangeError::UpstreamTimeout)
+            (self.deadlines.response_head, ExchangeError::UpstreamTimeout)
         };
-        let at = self.patience.end(self.moved_at, allowed);
-        let rate = self.patience.min_send.filter(|_| self.upload.awaits_client);
+        let at = self.deadlines.end(self.moved_at, allowed);
+        let rate = self.deadlines.min_send.filter(|_| self.upload.awaits_client);
         ready!(self.upload.pace.poll(cx, deadline, at, rate));
         let overdue = Err(error);
         self.judge(&overdue);
-        self.way.abandon(!self.upload.awaits_client);
+        self.transport.abandon(!self.upload.awaits_client);
         Poll::Ready(overdue)
     }
 
     /// Counts what became of the request at its endpoint.
-    fn judge(&self, arrived: &Result<Arrived, ExchangeError>) {
+    fn judge(&self, arrived: &Result<ResponseEvent, ExchangeError>) {
         let status = self.head.as_ref().map_or(0, |head| head.status);
-        if let (Some(origin), Some(reached)) = (&self.origin, outcome::reached(arrived, status, self.was_idle)) {
-            self.upstream.judge(origin, reached);
+        if let (Some(handle), Some(reached)) = (&self.handle, outcome::reached(arrived, status, self.was_idle)) {
+            self.upstream.record(handle, reached);
         }
     }
 
-    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<Arrived, ExchangeError>> {
-        let polled = self.way.poll_head(cx, self.request, &self.upload, self.upstream.buffers());
+    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseEvent, ExchangeError>> {
+        let polled = self.transport.poll_head(cx, self.request, &self.upload, self.upstream.buffers());
         let lost = match ready!(polled) {
             Ok(head) => return Poll::Ready(self.arrived(head)),
             Err(lost) => lost,
         };
         Poll::Ready(match lost {
-            Lost::Malformed(fault) => Err(ExchangeError::Malformed(fault)),
-            Lost::Unsayable => Err(ExchangeError::Unsayable),
-            Lost::Broken(lost) => {
+            TransportError::Malformed(fault) => Err(ExchangeError::Malformed(fault)),
+            TransportError::Unencodable => Err(ExchangeError::Unencodable),
+            TransportError::Disconnected(lost) => {
                 self.was_idle = lost.was_idle;
-                let may_help = lost.may_help || self.was_idle || self.upstream.has_others();
-                if may_help && lost.may_repeat && !self.was_repeated {
-                    return Poll::Ready(Ok(Arrived::Nothing));
+                let may_help = lost.may_succeed || self.was_idle || self.upstream.has_others();
+                if may_help && lost.may_retry && !self.was_repeated {
+                    return Poll::Ready(Ok(ResponseEvent::Retry));
                 }
-                Err(broken(lost.error))
+                Err(ExchangeError::Broken(lost.error))
             }
         })
     }
 
-    fn arrived(&mut self, head: ResponseHead) -> Result<Arrived, ExchangeError> {
+    fn arrived(&mut self, head: ResponseHead) -> Result<ResponseEvent, ExchangeError> {
         let status = head.status;
         if status == 101 && !self.request.may_switch {
             return Err(ExchangeError::Switched);
@@ -215,27 +219,28 @@ impl Exchange {
             self.upload.go_on();
         }
         // The final head cannot make up for what an interim one said.
-        self.wanted.is_alone |= status < 200 && !head.keeps_alive;
+        self.requirements.is_exclusive |= status < 200 && !head.keeps_alive;
         // What follows on the connection may be answered as if it came from this client.
-        self.wanted.is_alone |= self.way.head(&head).is_some_and(|(_, fields)| hop::challenges_connection(fields));
+        self.requirements.is_exclusive |=
+            self.transport.head(&head).is_some_and(|(_, fields)| hop::challenges_connection(fields));
         self.head = Some(head);
         Ok(match status {
-            101 => Arrived::Switch,
-            ..200 => Arrived::Interim,
-            _ => Arrived::Head,
+            101 => ResponseEvent::Switch,
+            ..200 => ResponseEvent::Interim,
+            _ => ResponseEvent::Final,
         })
     }
 
     fn drop_interim(&mut self) {
         if let Some(head) = self.head.take_if(|head| head.status < 200) {
-            self.way.drop_head(head.len);
+            self.transport.drop_head(head.len);
         }
     }
 
     /// The head that has arrived, its reason and its fields. To be looked at before the body is asked for.
     pub(crate) fn response(&self) -> Option<(&ResponseHead, &[u8], Fields<'_>)> {
         let head = self.head.as_ref()?;
-        let (reason, fields) = self.way.head(head)?;
+        let (reason, fields) = self.transport.head(head)?;
         Some((head, reason, fields))
     }
 
@@ -245,32 +250,32 @@ impl Exchange {
     }
 
     /// What the 101 that has come turned out to be says of the endpoint.
-    pub(crate) fn judge_switch(&self, is_agreed: bool) {
-        if let Some(origin) = &self.origin {
-            self.upstream.judge(origin, if is_agreed { EndpointResult::Answered } else { EndpointResult::Failed });
+    pub(crate) fn record_switch(&self, is_agreed: bool) {
+        if let Some(handle) = &self.handle {
+            self.upstream.record(handle, if is_agreed { EndpointResult::Answered } else { EndpointResult::Failed });
         }
     }
 
     /// Gives HTTP up: the connection, and what has come after the head.
-    pub(crate) fn switch(mut self) -> Option<(SwitchedEnd, Buffer)> {
-        let (head, origin) = (self.head.take()?, self.origin.take()?);
-        let Way::H1(mut way) = self.way else { return None };
-        let mut connection = way.connection.take()?;
+    pub(crate) fn switch(mut self) -> Option<(UpgradedConnection, Buffer)> {
+        let (head, handle) = (self.head.take()?, self.handle.take()?);
+        let Transport::H1(mut transport) = self.transport else { return None };
+        let mut connection = transport.connection.take()?;
         connection.input.consume(head.len);
-        Some(SwitchedEnd::new(*connection, origin))
+        Some(UpgradedConnection::new(*connection, handle))
     }
 
     /// The body follows from now on.
     pub(crate) fn begin_body(&mut self) {
         if let Some(head) = &self.head {
-            self.way.drop_head(head.len);
+            self.transport.drop_head(head.len);
         }
         self.give_back_if_done();
     }
 
     /// Whether the response has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        self.way.has_ended()
+        self.transport.has_ended()
     }
 
     /// Whether the response broke off before its end.
@@ -280,7 +285,7 @@ impl Exchange {
 
     /// The fields after the body, once that has ended.
     pub(crate) fn trailers(&self) -> Option<&FieldBuf> {
-        self.way.trailers()
+        self.transport.trailers()
     }
 
     /// Bytes of the body that have been taken so far.
@@ -290,7 +295,7 @@ impl Exchange {
 
     /// How long the rest of the body is, if that is known.
     pub(crate) fn left(&self) -> Option<u64> {
-        self.way.left()
+        self.transport.left()
     }
 
     /// Writes what has come of the response's body to `out`, until there is enough. `false`: that was the end.
@@ -301,7 +306,7 @@ impl Exchange {
         encoder: &Encoder,
     ) -> Poll<Result<bool, &'static str>> {
         let mut progress = Progress::default();
-        let polled = self.way.poll_body(cx, out, encoder, self.upstream.buffers(), &mut progress);
+        let polled = self.transport.poll_body(cx, out, encoder, self.upstream.buffers(), &mut progress);
         self.body_bytes += progress.bytes;
         if progress.has_moved {
             self.moved_at = time::instant_now();
@@ -316,33 +321,33 @@ impl Exchange {
 
     /// Ready once nothing has moved for too long, or the whole took too long; that is the upstream's fault.
     pub(crate) fn poll_overdue(&mut self, cx: &mut Context<'_>, deadline: &mut Deadline) -> Poll<&'static str> {
-        ready!(deadline.poll(cx, self.patience.end(self.moved_at, self.patience.body_idle)));
-        self.way.abandon(true);
+        ready!(deadline.poll(cx, self.deadlines.end(self.moved_at, self.deadlines.body_idle)));
+        self.transport.abandon(true);
         Poll::Ready(self.give_up("it did not finish in time"))
     }
 
     /// The same while it is the client for whom we wait, who may also be too slow.
     pub(crate) fn poll_untaken(&mut self, cx: &mut Context<'_>, deadline: &mut Deadline) -> Poll<()> {
-        let at = self.patience.end(self.moved_at, self.patience.body_idle);
-        self.taking.poll(cx, deadline, at, self.patience.min_read)
+        let at = self.deadlines.end(self.moved_at, self.deadlines.body_idle);
+        self.taking.poll(cx, deadline, at, self.deadlines.min_read)
     }
 
     /// The client did not take the answer.
     pub(crate) fn give_up_untaken(&mut self) {
-        self.way.abandon(false);
-        self.origin = None;
+        self.transport.abandon(false);
+        self.handle = None;
         self.upstream.count_untaken();
     }
 
     /// How long the client may take for a piece of the response.
-    pub(crate) fn time_to_take(&self, bytes: usize) -> Duration {
-        self.patience.time_to_take(bytes)
+    pub(crate) fn read_time(&self, bytes: usize) -> Duration {
+        self.deadlines.read_time(bytes)
     }
 
     /// The answer does not come to its end.
     pub(crate) fn give_up(&mut self, cause: &'static str) -> &'static str {
-        self.way.abandon(false);
-        self.origin = None;
+        self.transport.abandon(false);
+        self.handle = None;
         self.is_broken = true;
         self.upstream.count_broken(cause);
         cause
@@ -361,20 +366,20 @@ impl Exchange {
 
     /// Moves the request on as far as it goes now.
     pub(crate) fn send(&mut self, cx: &mut Context<'_>, source: &mut impl Source) {
-        if self.way.send(cx, &mut self.upload, source) {
+        if self.transport.send(cx, &mut self.upload, source) {
             self.moved_at = time::instant_now();
         }
     }
 
     /// The connection can be used again once both bodies have ended.
     fn give_back_if_done(&mut self) {
-        if !self.way.has_ended() {
+        if !self.transport.has_ended() {
             return;
         }
-        let may_keep = self.is_sent() && !self.wanted.is_alone;
+        let may_keep = self.is_sent() && !self.requirements.is_exclusive;
         let keeps_alive = may_keep && self.head.as_ref().is_some_and(|head| head.keeps_alive);
-        if let Some(origin) = self.origin.take() {
-            self.way.give_back(&origin, keeps_alive);
+        if let Some(handle) = self.handle.take() {
+            self.transport.give_back(&handle, keeps_alive);
         }
     }
 }

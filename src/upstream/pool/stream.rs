@@ -9,21 +9,21 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
-use super::settings::{Address, Endpoint};
 use crate::net::buffer::Out;
 use crate::net::socket::Socket;
 use crate::net::tls::ClientTls;
+use crate::upstream::settings::{Address, Endpoint};
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) enum Transport {
+pub(crate) enum EndpointStream {
     Plain(Socket),
     Tls(Box<TlsStream<Socket>>),
 }
 
-impl Transport {
-    /// Connects; to the address that is `resolved` from a name, if there is one. Sends `preamble` before all else.
-    pub(super) async fn open(
+impl EndpointStream {
+    /// Connects to `resolved`, or else to the address or name of `endpoint`. Sends `preamble` first, before TLS.
+    pub(crate) async fn open(
         endpoint: &Endpoint,
         resolved: Option<SocketAddr>,
         tls: Option<&ClientTls>,
@@ -35,30 +35,30 @@ impl Transport {
         }
         match (&endpoint.server_name, tls) {
             (Some(name), Some(tls)) => Ok(Self::Tls(Box::new(tls.connect(name, socket).await?))),
-            // Never in the clear what was to be sealed.
-            (Some(_), None) => Err(io::Error::other("there is no TLS to services")),
+            // Never sends plain text where TLS is configured.
+            (Some(_), None) => Err(io::Error::other("no TLS is configured for services")),
             (None, _) => Ok(Self::Plain(socket)),
         }
     }
 
-    /// Fails where there is TLS and the service did not agree on HTTP/2.
-    pub(super) fn agreed_on_h2(&self) -> io::Result<()> {
+    /// Errs if the connection uses TLS and the service did not agree on HTTP/2 by ALPN.
+    pub(crate) fn require_h2(&self) -> io::Result<()> {
         match self {
             Self::Tls(tls) if !ClientTls::agreed_on_h2(tls) => {
-                Err(io::Error::other("it did not agree on HTTP/2 by ALPN"))
+                Err(io::Error::other("the service did not agree on HTTP/2 by ALPN"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether nothing has come, also no end. Without TLS it costs no system call unless the socket has reported
-    /// something.
-    pub(super) fn is_silent(&mut self) -> bool {
+    /// Whether neither a byte nor the end of the stream has arrived. Without TLS this costs no system call unless the
+    /// socket has reported an event.
+    pub(crate) fn is_silent(&mut self) -> bool {
         match self {
             Self::Plain(socket) => {
                 socket.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
             }
-            // A ticket may have come, which is nothing to us.
+            // A session ticket may have arrived; it is not data.
             Self::Tls(tls) => {
                 let mut cx = Context::from_waker(std::task::Waker::noop());
                 Pin::new(&mut **tls).poll_read(&mut cx, &mut ReadBuf::new(&mut [0])).is_pending()
@@ -66,8 +66,8 @@ impl Transport {
         }
     }
 
-    /// Sends what is taken of `out`; ready when nothing is left.
-    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>, out: &mut Out) -> Poll<io::Result<()>> {
+    /// Sends bytes of `out`; ready when all are sent.
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, out: &mut Out) -> Poll<io::Result<()>> {
         let tls = match self {
             Self::Plain(socket) => return out.poll_write(cx, socket),
             Self::Tls(tls) => &mut **tls,
@@ -87,19 +87,19 @@ async fn socket(endpoint: &Endpoint, resolved: Option<SocketAddr>) -> io::Result
         (Address::Unix(path), _) => return UnixStream::connect(path).await.map(Socket::Unix),
         (_, Some(resolved)) => TcpStream::connect(resolved).await?,
         (Address::Srv(_), None) => {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "its places are not known yet"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the addresses of the service are not known yet"));
         }
         (Address::Tcp(authority), None) => {
             let host = authority.host().trim_start_matches('[').trim_end_matches(']');
             TcpStream::connect((host, endpoint.port())).await?
         }
     };
-    // Latency before packet count; a failure to set it costs only that.
+    // Low latency matters more than few packets. A failure is harmless.
     let _ = stream.set_nodelay(true);
     Ok(Socket::Tcp(stream))
 }
 
-impl AsyncWrite for Transport {
+impl AsyncWrite for EndpointStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
@@ -140,7 +140,7 @@ impl AsyncWrite for Transport {
     }
 }
 
-impl AsyncRead for Transport {
+impl AsyncRead for EndpointStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(socket) => Pin::new(socket).poll_read(cx, into),

@@ -1,51 +1,58 @@
 //! One request over HTTP/1: on a connection of its own, which nobody drives but the request.
 
+use std::io;
 use std::task::{Context, Poll, ready};
 
-use super::connection::Connection;
-use super::lease::Origin;
-use super::outcome::closed;
-use super::upload::{Sent, Upload};
-use super::way::replace_host;
-use super::way::{Broken, Cause, Lost, PIECE_MAX, Progress};
+use super::error::{Cause, Disconnect, PIECE_MAX, Progress, TransportError, closed};
+use super::h2_head::replace_host;
+use super::upload::{BodySink, RequestTraits, Upload};
+use crate::fields::FieldBuf;
 use crate::http1::encode::Encoder;
 use crate::http1::{self, Decoder, ResponseHead, Step};
 use crate::net::buffer::{Buffers, Out};
+use crate::upstream::pool::checkout::PoolHandle;
+use crate::upstream::pool::connection::H1Connection;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct WayH1 {
+pub(crate) struct H1Transport {
     /// None once it was given back.
-    pub(super) connection: Option<Box<Connection>>,
-    pub(super) decoder: Decoder,
+    pub(crate) connection: Option<Box<H1Connection>>,
+    pub(crate) decoder: Decoder,
 }
 
-impl WayH1 {
+impl H1Transport {
     /// One on a connection that has the head of the request.
-    pub(super) fn new(connection: Box<Connection>) -> Self {
+    pub(crate) fn new(connection: Box<H1Connection>) -> Self {
         Self { connection: Some(connection), decoder: Decoder::none() }
     }
 
     /// Puts the same head on another connection.
-    pub(super) fn reopen(&mut self, head: Out, mut connection: Box<Connection>, origin: &Origin, request: Sent) {
+    pub(crate) fn reopen(
+        &mut self,
+        head: Out,
+        mut connection: Box<H1Connection>,
+        handle: &PoolHandle,
+        request: RequestTraits,
+    ) {
         connection.out = head;
         connection.out.rewind();
         if request.has_own_host {
-            replace_host(connection.out.bytes(), origin.host());
+            replace_host(connection.out.bytes(), handle.host());
         }
         self.connection = Some(connection);
     }
 
-    pub(super) fn poll_head(
+    pub(crate) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
-        request: Sent,
+        request: RequestTraits,
         upload: &Upload,
         buffers: &Buffers,
-    ) -> Poll<Result<ResponseHead, Lost>> {
-        let Some(connection) = &mut self.connection else { return Poll::Ready(Err(Lost::gone())) };
+    ) -> Poll<Result<ResponseHead, TransportError>> {
+        let Some(connection) = &mut self.connection else { return Poll::Ready(Err(TransportError::closed())) };
         loop {
-            let Connection { input, spans, .. } = &mut **connection;
+            let H1Connection { input, spans, .. } = &mut **connection;
             if !input.is_empty() {
                 match http1::parse(input.unread_mut(), request.is_head, spans) {
                     Ok(Some(head)) => {
@@ -53,7 +60,7 @@ impl WayH1 {
                         return Poll::Ready(Ok(head));
                     }
                     Ok(None) => {}
-                    Err(fault) => return Poll::Ready(Err(Lost::Malformed(fault))),
+                    Err(fault) => return Poll::Ready(Err(TransportError::Malformed(fault))),
                 }
             }
             let error = match ready!(connection.input.poll_fill(cx, &mut connection.stream, buffers)) {
@@ -61,17 +68,17 @@ impl WayH1 {
                 Ok(0) => closed(),
                 Err(error) => error,
             };
-            return Poll::Ready(Err(Lost::Broken(Broken {
+            return Poll::Ready(Err(TransportError::Disconnected(Disconnect {
                 error,
                 // A fresh connection that breaks off says something about its endpoint, an old one need not.
                 was_idle: connection.idle_since.take().is_some(),
-                may_repeat: (request.may_repeat || !upload.is_touched) && connection.input.is_empty(),
-                may_help: false,
+                may_retry: (request.may_repeat || !upload.is_touched) && connection.input.is_empty(),
+                may_succeed: false,
             })));
         }
     }
 
-    pub(super) fn poll_body(
+    pub(crate) fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
@@ -112,4 +119,22 @@ impl WayH1 {
             }
         }
     }
+}
+
+impl BodySink for H1Connection {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_send(cx, &mut self.out)
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.out.is_untouched()
+    }
+
+    fn next_piece(&mut self) -> &mut Vec<u8> {
+        self.out.clear();
+        self.out.bytes()
+    }
+
+    /// The framing of the last piece contains the end and the trailers.
+    fn end(&mut self, _trailers: Option<&FieldBuf>) {}
 }

@@ -10,26 +10,25 @@ use h2::{Reason, RecvStream};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, StatusCode};
 
-use super::head_h2;
-use super::lease::Origin;
-use super::stream_h2::Outgoing;
-use super::trunk::Seat;
-use super::upload::{Sent, Upload};
-use super::way::replace_host;
-use super::way::{Broken, Cause, Lost, PIECE_MAX, Progress};
+use super::error::{Cause, Disconnect, PIECE_MAX, Progress, TransportError};
+use super::h2_body::OutgoingBody;
+use super::h2_head::{self, replace_host};
+use super::upload::{RequestTraits, Upload};
 use crate::fields::{FieldBuf, Fields};
 use crate::http1::encode::Encoder;
 use crate::http1::{self, FIELDS_MAX, Framing, ResponseFault, ResponseHead};
+use crate::upstream::pool::checkout::PoolHandle;
+use crate::upstream::pool::streams::StreamPermit;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct WayH2 {
+pub(crate) struct H2Transport {
     /// None once it was given back.
-    seat: Option<Seat>,
+    permit: Option<StreamPermit>,
     /// As HTTP/1 has it, to be sent again if it must.
     head: Vec<u8>,
     /// What of the request is still to be sent.
-    pub(super) out: Outgoing,
+    pub(crate) out: OutgoingBody,
     /// Until the head of the response is there.
     response: Option<ResponseFuture>,
     body: Option<RecvStream>,
@@ -40,16 +39,16 @@ pub(super) struct WayH2 {
     left: Option<u64>,
     has_ended: bool,
     /// Why the request did not even begin.
-    fault: Option<Lost>,
+    fault: Option<TransportError>,
 }
 
-impl WayH2 {
-    /// One on a stream of the connection of `seat`.
-    pub(super) fn new(seat: Seat, head: Vec<u8>, request: Sent) -> Self {
+impl H2Transport {
+    /// One on a stream of the connection of `permit`.
+    pub(crate) fn new(permit: StreamPermit, head: Vec<u8>, request: RequestTraits) -> Self {
         let mut way = Self {
-            seat: None,
+            permit: None,
             head,
-            out: Outgoing::default(),
+            out: OutgoingBody::default(),
             response: None,
             body: None,
             fields: FieldBuf::default(),
@@ -58,47 +57,62 @@ impl WayH2 {
             has_ended: false,
             fault: None,
         };
-        way.begin(seat, request);
+        way.begin(permit, request);
         way
     }
 
-    fn begin(&mut self, seat: Seat, request: Sent) {
-        let Some(head) = head_h2::request(&self.head, seat.scheme()) else {
-            self.fault = Some(Lost::Unsayable);
+    fn begin(&mut self, permit: StreamPermit, request: RequestTraits) {
+        let Some(head) = h2_head::request(&self.head, permit.scheme()) else {
+            self.fault = Some(TransportError::Unencodable);
             return;
         };
-        match seat.send(head, !request.has_body) {
+        match permit.send(head, !request.has_body) {
             Ok((response, stream)) => {
                 self.response = Some(response);
                 self.out.begin(stream, request.has_body);
-                self.seat = Some(seat);
+                self.permit = Some(permit);
             }
             // It has closed since it was chosen.
             Err(error) => {
                 let error = io::Error::other(error);
-                self.fault = Some(Lost::Broken(Broken { error, was_idle: true, may_repeat: true, may_help: true }));
+                self.fault = Some(TransportError::Disconnected(Disconnect {
+                    error,
+                    was_idle: true,
+                    may_retry: true,
+                    may_succeed: true,
+                }));
             }
         }
     }
 
     /// Sends the same once more.
-    pub(super) fn reopen(&mut self, seat: Seat, origin: &Origin, request: Sent, upload: &mut Upload) {
+    pub(crate) fn reopen(
+        &mut self,
+        permit: StreamPermit,
+        handle: &PoolHandle,
+        request: RequestTraits,
+        upload: &mut Upload,
+    ) {
         if request.has_own_host {
-            replace_host(&mut self.head, origin.host());
+            replace_host(&mut self.head, handle.host());
         }
         if self.out.rewind() {
             upload.resume(self.out.is_whole());
         } else {
             upload.restart(request);
         }
-        self.begin(seat, request);
+        self.begin(permit, request);
     }
 
-    pub(super) fn poll_head(&mut self, cx: &mut Context<'_>, request: Sent) -> Poll<Result<ResponseHead, Lost>> {
+    pub(crate) fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: RequestTraits,
+    ) -> Poll<Result<ResponseHead, TransportError>> {
         if let Some(fault) = self.fault.take() {
             return Poll::Ready(Err(fault));
         }
-        let Some(response) = &mut self.response else { return Poll::Ready(Err(Lost::gone())) };
+        let Some(response) = &mut self.response else { return Poll::Ready(Err(TransportError::closed())) };
         let came = match response.poll_informational(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Some(Ok(interim))) => {
@@ -118,7 +132,7 @@ impl WayH2 {
         })
     }
 
-    fn interim(&mut self, status: StatusCode, headers: &HeaderMap) -> Result<ResponseHead, Lost> {
+    fn interim(&mut self, status: StatusCode, headers: &HeaderMap) -> Result<ResponseHead, TransportError> {
         self.take_fields(headers)?;
         Ok(head(status, Framing::Length(0)))
     }
@@ -128,8 +142,8 @@ impl WayH2 {
         status: StatusCode,
         headers: &HeaderMap,
         body: RecvStream,
-        request: Sent,
-    ) -> Result<ResponseHead, Lost> {
+        request: RequestTraits,
+    ) -> Result<ResponseHead, TransportError> {
         self.take_fields(headers)?;
         self.out.forget();
         let announced = content_length(headers)?.filter(|_| status != StatusCode::NO_CONTENT);
@@ -147,41 +161,41 @@ impl WayH2 {
         Ok(ResponseHead { length, ..head(status, framing) })
     }
 
-    fn take_fields(&mut self, headers: &HeaderMap) -> Result<(), Lost> {
+    fn take_fields(&mut self, headers: &HeaderMap) -> Result<(), TransportError> {
         if headers.len() > FIELDS_MAX {
-            return Err(Lost::Malformed(ResponseFault("too many fields")));
+            return Err(TransportError::Malformed(ResponseFault("too many fields")));
         }
         self.fields = FieldBuf::from(headers);
         Ok(())
     }
 
     /// What a stream that ended without a head says.
-    fn lost(&self, error: h2::Error, request: Sent) -> Lost {
+    fn lost(&self, error: h2::Error, request: RequestTraits) -> TransportError {
         // Its own bounds and rules; what the upstream did is only told by name.
         if error.is_library() && error.is_reset() {
-            return Lost::Malformed(match error.reason() {
+            return TransportError::Malformed(match error.reason() {
                 Some(Reason::REFUSED_STREAM) => ResponseFault("the head is too large"),
                 _ => ResponseFault("a head or a body that HTTP/2 does not allow"),
             });
         }
         // RFC 9113, sections 6.8 and 8.7: nothing of it was processed.
         let is_untaken = error.is_remote() && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM));
-        let was_used = self.seat.as_ref().is_some_and(Seat::was_used);
+        let was_used = self.permit.as_ref().is_some_and(StreamPermit::was_used);
         let is_of_connection = is_untaken || !error.is_reset();
-        Lost::Broken(Broken {
+        TransportError::Disconnected(Disconnect {
             was_idle: was_used && is_of_connection,
-            may_repeat: if is_untaken { self.out.can_rewind() } else { request.may_repeat && is_of_connection },
-            may_help: is_untaken,
+            may_retry: if is_untaken { self.out.can_rewind() } else { request.may_repeat && is_of_connection },
+            may_succeed: is_untaken,
             error: io::Error::other(error),
         })
     }
 
     /// The fields of the head that came last.
-    pub(super) fn fields(&self) -> Fields<'_> {
+    pub(crate) fn fields(&self) -> Fields<'_> {
         self.fields.fields()
     }
 
-    pub(super) fn poll_body(
+    pub(crate) fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
@@ -224,25 +238,25 @@ impl WayH2 {
         Poll::Ready(Ok(false))
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
     /// The fields after the body, once that has ended.
-    pub(super) fn trailers(&self) -> Option<&FieldBuf> {
+    pub(crate) fn trailers(&self) -> Option<&FieldBuf> {
         Some(&self.trailers).filter(|trailers| !trailers.is_empty())
     }
 
     /// How long the rest of the body is, if that was said.
-    pub(super) fn left(&self) -> Option<u64> {
+    pub(crate) fn left(&self) -> Option<u64> {
         if self.has_ended { Some(0) } else { self.left }
     }
 
     /// Lets go of the stream, which is reset if it has not ended both ways. `is_late`: nothing came on it in time, so
     /// that its connection may be dead.
-    pub(super) fn let_go(&mut self, is_late: bool) {
-        if let Some(seat) = self.seat.take().filter(|_| is_late) {
-            seat.doubt();
+    pub(crate) fn let_go(&mut self, is_late: bool) {
+        if let Some(permit) = self.permit.take().filter(|_| is_late) {
+            permit.request_ping();
         }
         self.out.let_go();
         (self.response, self.body) = (None, None);
@@ -254,11 +268,11 @@ fn head(status: StatusCode, framing: Framing) -> ResponseHead {
 }
 
 /// The one length that the fields announce.
-fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Lost> {
+fn content_length(headers: &HeaderMap) -> Result<Option<u64>, TransportError> {
     let mut all = None;
     for value in headers.get_all(CONTENT_LENGTH) {
         let length = http1::length(value.as_bytes()).filter(|length| all.is_none_or(|before| before == *length));
-        all = Some(length.ok_or(Lost::Malformed(ResponseFault("content-length")))?);
+        all = Some(length.ok_or(TransportError::Malformed(ResponseFault("content-length")))?);
     }
     Ok(all)
 }

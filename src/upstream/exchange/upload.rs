@@ -33,7 +33,7 @@ pub(crate) trait Source {
 }
 
 /// What a request goes out on.
-pub(super) trait Carrier {
+pub(crate) trait BodySink {
     /// Sends what is taken of what is to be sent; ready when nothing is left.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
@@ -65,7 +65,7 @@ pub(crate) fn spend(left: &mut u64, len: usize) -> Result<(), BodyFault> {
 /// What matters of a request once its head is written.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own
-pub(crate) struct Sent {
+pub(crate) struct RequestTraits {
     /// It is HEAD.
     pub(crate) is_head: bool,
     /// It has a body.
@@ -84,22 +84,22 @@ pub(crate) struct Sent {
 
 /// A request on its way.
 #[derive(Debug)]
-pub(super) struct Upload {
+pub(crate) struct Upload {
     encoder: Encoder,
-    stage: Stage,
+    state: BodyState,
     /// Bytes of the body that may still come.
     left: u64,
     /// How fast it comes.
-    pub(super) pace: Pace,
+    pub(crate) pace: Pace,
     /// The last piece that was asked for has not come from the client.
-    pub(super) awaits_client: bool,
+    pub(crate) awaits_client: bool,
     /// Bytes of it may have reached the upstream.
-    pub(super) is_touched: bool,
+    pub(crate) is_touched: bool,
 }
 
 /// How the body fares.
 #[derive(Debug)]
-enum Stage {
+enum BodyState {
     /// It waits for the upstream to ask for it.
     Expected(Pin<Box<Sleep>>),
     Running,
@@ -109,12 +109,12 @@ enum Stage {
     Cut(BodyFault),
 }
 
-impl Stage {
+impl BodyState {
     /// Before anything of `request` was sent.
-    fn of(request: Sent) -> Self {
+    fn of(request: RequestTraits) -> Self {
         match request {
-            Sent { has_body: false, .. } => Self::Ended,
-            Sent { expects_continue: true, .. } => Self::Expected(Box::pin(sleep(CONTINUE_PATIENCE))),
+            RequestTraits { has_body: false, .. } => Self::Ended,
+            RequestTraits { expects_continue: true, .. } => Self::Expected(Box::pin(sleep(CONTINUE_PATIENCE))),
             _ => Self::Running,
         }
     }
@@ -122,10 +122,10 @@ impl Stage {
 
 impl Upload {
     /// Of a request whose head is on its connection.
-    pub(super) fn new(request: Sent, encoder: Encoder) -> Self {
+    pub(crate) fn new(request: RequestTraits, encoder: Encoder) -> Self {
         Self {
             encoder,
-            stage: Stage::of(request),
+            state: BodyState::of(request),
             left: request.max_body,
             pace: Pace::default(),
             awaits_client: false,
@@ -134,47 +134,47 @@ impl Upload {
     }
 
     /// Begins anew; nothing of the body has been asked for.
-    pub(super) fn restart(&mut self, request: Sent) {
-        (self.stage, self.left) = (Stage::of(request), request.max_body);
+    pub(crate) fn restart(&mut self, request: RequestTraits) {
+        (self.state, self.left) = (BodyState::of(request), request.max_body);
         (self.awaits_client, self.is_touched) = (false, false);
     }
 
     /// Begins anew with what has been taken of the body, which is all of it if `is_whole`.
-    pub(super) fn resume(&mut self, is_whole: bool) {
-        self.stage = if is_whole { Stage::Ended } else { Stage::Running };
+    pub(crate) fn resume(&mut self, is_whole: bool) {
+        self.state = if is_whole { BodyState::Ended } else { BodyState::Running };
         (self.awaits_client, self.is_touched) = (false, false);
     }
 
     /// Whether all of it has been taken.
-    pub(super) fn has_ended(&self) -> bool {
-        matches!(self.stage, Stage::Ended)
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.state, BodyState::Ended)
     }
 
     /// Why it will never come to its end, if that is the client's doing.
-    pub(super) fn fault(&self) -> Option<BodyFault> {
-        match self.stage {
-            Stage::Cut(fault) => Some(fault),
+    pub(crate) fn fault(&self) -> Option<BodyFault> {
+        match self.state {
+            BodyState::Cut(fault) => Some(fault),
             _ => None,
         }
     }
 
     /// Whether nothing more of it will be taken from the client.
-    pub(super) fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Ended | Stage::Refused | Stage::Cut(_))
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state, BodyState::Ended | BodyState::Refused | BodyState::Cut(_))
     }
 
     /// The upstream has asked for the body.
-    pub(super) fn go_on(&mut self) {
-        if let Stage::Expected(_) = self.stage {
-            self.stage = Stage::Running;
+    pub(crate) fn go_on(&mut self) {
+        if let BodyState::Expected(_) = self.state {
+            self.state = BodyState::Running;
         }
     }
 
     /// Moves on as far as it goes now. Says whether anything of the body moved.
-    pub(super) fn send(&mut self, cx: &mut Context<'_>, carrier: &mut impl Carrier, source: &mut impl Source) -> bool {
+    pub(crate) fn send(&mut self, cx: &mut Context<'_>, carrier: &mut impl BodySink, source: &mut impl Source) -> bool {
         let mut has_moved = false;
         self.awaits_client = false;
-        if matches!(self.stage, Stage::Refused | Stage::Cut(_)) {
+        if matches!(self.state, BodyState::Refused | BodyState::Cut(_)) {
             return has_moved;
         }
         loop {
@@ -188,16 +188,16 @@ impl Upload {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => {
                     tracing::debug!(%error, "the upstream takes no more of a request");
-                    self.stage = Stage::Refused;
+                    self.state = BodyState::Refused;
                     return has_moved;
                 }
             }
-            if let Stage::Expected(patience) = &mut self.stage
+            if let BodyState::Expected(patience) = &mut self.state
                 && patience.as_mut().poll(cx).is_ready()
             {
-                self.stage = Stage::Running;
+                self.state = BodyState::Running;
             }
-            if !matches!(self.stage, Stage::Running) {
+            if !matches!(self.state, BodyState::Running) {
                 return has_moved;
             }
             let left = self.left;
@@ -211,9 +211,9 @@ impl Upload {
                 Poll::Ready(Ok(true)) => has_moved = true,
                 Poll::Ready(Ok(false)) => {
                     carrier.end(source.trailers());
-                    (self.stage, has_moved) = (Stage::Ended, true);
+                    (self.state, has_moved) = (BodyState::Ended, true);
                 }
-                Poll::Ready(Err(fault)) => self.stage = Stage::Cut(fault),
+                Poll::Ready(Err(fault)) => self.state = BodyState::Cut(fault),
             }
         }
     }

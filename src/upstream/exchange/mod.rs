@@ -1,0 +1,12 @@
+//! One request to an endpoint and its response, over HTTP/1 or HTTP/2.
+
+mod deadlines;
+pub(crate) mod error;
+mod h1;
+mod h2;
+mod h2_body;
+pub(crate) mod h2_head;
+pub(crate) mod outcome;
+pub(crate) mod run;
+mod transport;
+pub(crate) mod upload;

@@ -1,0 +1,142 @@
+//! A checked-out connection: what the request requires of it, which pool it belongs to, and what it counts as.
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tokio::io::AsyncWrite;
+
+use super::connection::H1Connection;
+use super::endpoint_pool::Pool;
+use super::permit::ConnectionPermit;
+use super::stream::EndpointStream;
+use super::streams::StreamPermit;
+use super::usage::ActiveRequest;
+use crate::net::buffer::{Buffer, Buffers, Out};
+use crate::net::clients::Entered;
+use crate::net::end::End;
+
+/// What a request requires of its connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Requirements {
+    /// A hash that selects the endpoint if the upstream balances by hash; else 0.
+    pub(crate) affinity: u64,
+    /// The connection must be new and serve no other request: its PROXY header names one client, or the request may
+    /// change its protocol. If this becomes true during the exchange, the connection is not used again.
+    pub(crate) is_exclusive: bool,
+    /// The PROXY header with which the connection begins, before TLS.
+    pub(crate) preamble: Option<Rc<[u8]>>,
+    /// The client of the request; none if it is not counted.
+    pub(crate) client: Option<Rc<Entered>>,
+}
+
+/// The connection or stream on which a request goes out.
+#[derive(Debug)]
+pub(crate) enum PooledConnection {
+    /// A connection that serves one request at a time.
+    H1(Box<H1Connection>),
+    /// One stream of a shared connection.
+    H2(StreamPermit),
+}
+
+/// A checked-out connection.
+#[derive(Debug)]
+pub(crate) struct Checkout {
+    pub(crate) connection: PooledConnection,
+    pub(crate) handle: PoolHandle,
+    /// The request had to wait for the connection.
+    pub(crate) was_queued: bool,
+}
+
+/// The pool of a checked-out connection, and what its request counts as until this is dropped.
+#[derive(Debug)]
+pub(crate) struct PoolHandle {
+    pub(crate) pool: Rc<Pool>,
+    /// The index of the pool in its upstream.
+    pub(crate) index: usize,
+    /// Counts at the endpoint; none if the balancing does not need the count.
+    in_flight: Option<InFlight>,
+    /// Counts at the client and the worker.
+    pub(crate) active: Option<ActiveRequest>,
+}
+
+impl Checkout {
+    /// A connection of `pool`, which is at `index` in its upstream. `is_counted`: the balancing counts requests.
+    pub(crate) fn new(connection: PooledConnection, pool: &Rc<Pool>, index: usize, is_counted: bool) -> Self {
+        let in_flight = is_counted.then(|| InFlight::new(pool));
+        let handle = PoolHandle { pool: Rc::clone(pool), index, in_flight, active: None };
+        Self { connection, handle, was_queued: false }
+    }
+
+    /// Keeps the count of its request until the connection is checked in.
+    pub(crate) fn counted(mut self, active: ActiveRequest) -> Self {
+        self.handle.active = Some(active);
+        self
+    }
+
+    /// Sets whether the request had to wait for the connection.
+    pub(crate) fn queued(self, was_queued: bool) -> Self {
+        Self { was_queued, ..self }
+    }
+}
+
+impl PoolHandle {
+    /// The endpoint's host and port, for `Host` where the client's is not passed on.
+    pub(crate) fn host(&self) -> &str {
+        &self.pool.spec.endpoint.host
+    }
+}
+
+/// Counts one request at its endpoint until dropped.
+#[derive(Debug)]
+struct InFlight(Rc<Pool>);
+
+impl InFlight {
+    fn new(pool: &Rc<Pool>) -> Self {
+        pool.state.begin();
+        Self(Rc::clone(pool))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.state.end();
+    }
+}
+
+/// A connection that has changed from HTTP to another protocol. It never returns to its pool, but counts at its endpoint
+/// until it is closed.
+#[derive(Debug)]
+pub(crate) struct UpgradedConnection {
+    stream: EndpointStream,
+    _permit: ConnectionPermit,
+    _in_flight: Option<InFlight>,
+    _active: Option<ActiveRequest>,
+}
+
+impl UpgradedConnection {
+    /// The connection as bytes, and the bytes that have already arrived.
+    pub(crate) fn new(connection: H1Connection, handle: PoolHandle) -> (Self, Buffer) {
+        let H1Connection { stream, input, permit, .. } = connection;
+        (Self { stream, _permit: permit, _in_flight: handle.in_flight, _active: handle.active }, input)
+    }
+}
+
+impl End for UpgradedConnection {
+    fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut Buffer, buffers: &Buffers) -> Poll<io::Result<usize>> {
+        let filled = input.poll_fill(cx, &mut self.stream, buffers);
+        if filled.is_pending() {
+            input.release(buffers);
+        }
+        filled
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut Out, _buffers: &Buffers) -> Poll<io::Result<()>> {
+        self.stream.poll_send(cx, out)
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>, _buffers: &Buffers) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

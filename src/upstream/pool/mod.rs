@@ -1,0 +1,11 @@
+//! Connections to one endpoint, and the bounds on their number.
+
+pub(crate) mod ceiling;
+pub(crate) mod checkout;
+pub(crate) mod connection;
+pub(crate) mod endpoint_pool;
+pub(crate) mod permit;
+pub(crate) mod queue;
+pub(crate) mod stream;
+pub(crate) mod streams;
+pub(crate) mod usage;
