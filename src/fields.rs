@@ -1,15 +1,15 @@
-//! Header fields as they came: names and values in one piece of memory, found by looking at each.
+//! Header fields in the order in which they were received.
 //!
-//! A request has a dozen fields, so that looking at all of them is cheaper than a map that must be built first. A
-//! filter of 64 bits says of most names that are asked for that they are not there.
+//! The names and values lie in one buffer; a lookup compares each name. A request has a dozen fields, so that a linear
+//! search costs less than a map. A filter of 64 bits answers most lookups of absent names.
 //!
-//! Not here: what may stand in a name or a value; whoever reads the bytes sees to that.
+//! Not here: which bytes a name or a value may have; the parsers check that.
 
 use std::ops::Range;
 
 use http::HeaderMap;
 
-/// The value without SP and HTAB at its ends (OWS of RFC 9110, section 5.6.3).
+/// Returns the value without SP and HTAB at both ends (OWS of RFC 9110, section 5.6.3).
 pub fn trim_ows(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
         value = rest;
@@ -17,8 +17,8 @@ pub fn trim_ows(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// The whole number that `1*DIGIT` spells, at most `u64::MAX`. `None` for any other text, so also for a sign, white space
-/// or no digit at all.
+/// The whole number that `1*DIGIT` spells, saturated at `u64::MAX`. `None` for any other text: a sign, white space, no
+/// digit.
 pub fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
@@ -27,34 +27,34 @@ pub fn decimal(text: &[u8]) -> Option<u64> {
     Some(text.iter().fold(0, append))
 }
 
-/// Where one field lies in the bytes of its head.
+/// The position of one field in the bytes of its head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     name: u32,
     value: u32,
     value_len: u32,
-    /// Behind the line.
+    /// Offset of the byte after the field line.
     end: u32,
     name_len: u16,
 }
 
-/// Where the fields of a head lie, in the order in which they came.
+/// The positions of all fields of a head, in the order received.
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
     all: Vec<Span>,
-    /// One bit for each kind of name that is there.
+    /// A filter: one bit for each kind of name that is present.
     seen: u64,
-    /// A line is not `name: value` and CR LF, with one space and no other white space.
-    is_ragged: bool,
+    /// A line differs from `name: value` CR LF, with one space and no other white space.
+    needs_rewrite: bool,
 }
 
 impl Spans {
-    /// Adds a field whose name and value lie here, and whose line ends before `end`. Offsets and lengths that do not
-    /// fit are cut, which cannot happen to a head of less than 4 GiB with names below 64 KiB.
+    /// Adds a field whose name and value have these positions, and whose line ends before `end`. Offsets and lengths
+    /// that do not fit are cut. A head of less than 4 GiB with names below 64 KiB always fits.
     pub fn push(&mut self, bytes: &[u8], name: Range<usize>, value: Range<usize>, end: usize) {
         let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let is_between = |range, expected: &[u8]| bytes.get(range) == Some(expected);
-        self.is_ragged |= !is_between(name.end..value.start, b": ") || !is_between(value.end..end, b"\r\n");
+        self.needs_rewrite |= !is_between(name.end..value.start, b": ") || !is_between(value.end..end, b"\r\n");
         self.seen |= bit(bytes.get(name.clone()).unwrap_or(&[]));
         self.all.push(Span {
             name: narrow(name.start),
@@ -65,25 +65,25 @@ impl Spans {
         });
     }
 
-    /// How many there are.
+    /// Number of fields.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Forgets all of them, and keeps the memory.
+    /// Removes all fields and keeps the memory.
     pub fn clear(&mut self) {
         self.all.clear();
-        (self.seen, self.is_ragged) = (0, false);
+        (self.seen, self.needs_rewrite) = (0, false);
     }
 
-    /// The fields themselves; `bytes` are those that the offsets count in.
+    /// The fields; `bytes` is the buffer that the offsets refer to.
     pub fn of<'b>(&'b self, bytes: &'b [u8]) -> Fields<'b> {
-        Fields { bytes, spans: &self.all, seen: self.seen, is_ragged: self.is_ragged }
+        Fields { bytes, spans: &self.all, seen: self.seen, needs_rewrite: self.needs_rewrite }
     }
 }
 
@@ -93,24 +93,24 @@ pub struct Fields<'b> {
     bytes: &'b [u8],
     spans: &'b [Span],
     seen: u64,
-    is_ragged: bool,
+    needs_rewrite: bool,
 }
 
 impl<'b> Fields<'b> {
-    /// None at all.
-    pub const NONE: Fields<'static> = Fields { bytes: &[], spans: &[], seen: 0, is_ragged: false };
+    /// No fields.
+    pub const NONE: Fields<'static> = Fields { bytes: &[], spans: &[], seen: 0, needs_rewrite: false };
 
-    /// How many there are.
+    /// Number of fields.
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// All names as they were written, and values without white space around them.
+    /// All names as received, with their values without surrounding white space.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&'b [u8], &'b [u8])> + use<'b> {
         let bytes = self.bytes;
         self.spans.iter().map(move |span| (span.name(bytes), span.value(bytes)))
@@ -133,19 +133,19 @@ impl<'b> Fields<'b> {
         self.first(name).is_some()
     }
 
-    /// Writes the lines of those fields whose names are to be kept: one space before the value, CR LF after it.
-    pub fn write_lines(&self, out: &mut Vec<u8>, mut is_kept: impl FnMut(&[u8]) -> bool) {
-        if self.is_ragged {
-            for (name, value) in self.iter().filter(|(name, _)| is_kept(name)) {
+    /// Writes the lines of the fields whose names are wanted: one space before the value, CR LF after it.
+    pub fn write_lines(&self, out: &mut Vec<u8>, mut is_wanted: impl FnMut(&[u8]) -> bool) {
+        if self.needs_rewrite {
+            for (name, value) in self.iter().filter(|(name, _)| is_wanted(name)) {
                 for piece in [name, b": ", value, b"\r\n"] {
                     out.extend_from_slice(piece);
                 }
             }
             return;
         }
-        // What lies together is copied together.
+        // Adjacent lines are copied at once.
         let mut run = 0..0;
-        for span in self.spans.iter().filter(|span| is_kept(span.name(self.bytes))) {
+        for span in self.spans.iter().filter(|span| is_wanted(span.name(self.bytes))) {
             if run.end != span.name {
                 out.extend_from_slice(slice(self.bytes, run.start, run.end - run.start));
                 run.start = span.name;
@@ -155,8 +155,8 @@ impl<'b> Fields<'b> {
         out.extend_from_slice(slice(self.bytes, run.start, run.end - run.start));
     }
 
-    /// The members of the comma-separated list that all fields `name` make, without white space around them (RFC
-    /// 9110, section 5.6.1).
+    /// The members of the comma-separated list in all fields `name`, without surrounding white space (RFC 9110, section
+    /// 5.6.1).
     pub fn members<'n>(&self, name: &'n str) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
         self.all(name).flat_map(|line| line.split(|&byte| byte == b',')).map(<[u8]>::trim_ascii)
     }
@@ -182,7 +182,7 @@ fn is_named(name: &[u8], lower: &[u8]) -> bool {
     name.len() == lower.len() && name.eq_ignore_ascii_case(lower)
 }
 
-/// The bit of a name: from its length and its ends, in either case.
+/// The filter bit of a name: a hash of its length, its first and its last byte, without regard to case.
 #[inline]
 fn bit(name: &[u8]) -> u64 {
     let (Some(first), Some(last)) = (name.first(), name.last()) else { return 1 };
@@ -190,7 +190,7 @@ fn bit(name: &[u8]) -> u64 {
     1 << (mixed & 63)
 }
 
-/// Fields with memory of their own.
+/// Fields that own their memory.
 #[derive(Clone, Debug, Default)]
 pub struct FieldBuf {
     bytes: Vec<u8>,
@@ -198,8 +198,8 @@ pub struct FieldBuf {
 }
 
 impl FieldBuf {
-    /// Adds a field. SP and HTAB around its value are removed, as they are over HTTP/1: HTTP/2 may carry them
-    /// (RFC 9113, section 8.2.1).
+    /// Adds a field. SP and HTAB at both ends of the value are removed, as over HTTP/1: HTTP/2 may carry them (RFC
+    /// 9113, section 8.2.1).
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         let value = trim_ows(value);
         let start = self.bytes.len();
@@ -210,12 +210,12 @@ impl FieldBuf {
         self.spans.push(&self.bytes, start..start + name.len(), value_at..value_at + value.len(), end);
     }
 
-    /// What was added.
+    /// The fields that were added.
     pub fn fields(&self) -> Fields<'_> {
         self.spans.of(&self.bytes)
     }
 
-    /// Whether nothing was.
+    /// Whether no field was added.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
@@ -228,12 +228,12 @@ impl From<&HeaderMap> for FieldBuf {
 }
 
 impl FieldBuf {
-    /// The fields whose names are to be kept.
-    pub fn of(headers: &HeaderMap, is_kept: impl Fn(&[u8]) -> bool) -> Self {
+    /// The fields of `headers` whose names are wanted.
+    pub fn of(headers: &HeaderMap, is_wanted: impl Fn(&[u8]) -> bool) -> Self {
         let lens = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + b": \r\n".len());
         let mut fields = Self { bytes: Vec::with_capacity(lens.sum()), spans: Spans::default() };
         fields.spans.all.reserve_exact(headers.len());
-        for (name, value) in headers.iter().filter(|(name, _)| is_kept(name.as_str().as_bytes())) {
+        for (name, value) in headers.iter().filter(|(name, _)| is_wanted(name.as_str().as_bytes())) {
             fields.push(name.as_str().as_bytes(), value.as_bytes());
         }
         fields
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_end_otherwise_are_written_anew() {
+    fn lines_in_another_form_are_rewritten() {
         let bytes = b"a:1\nb: 2 \r\nc:3\r\n";
         let mut spans = Spans::default();
         spans.push(bytes, 0..1, 2..3, 4);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn white_space_around_a_value_is_neither_read_nor_written() {
+    fn white_space_around_a_value_is_removed() {
         for line in ["a: 1\r\n", "a:1\r\n", "a:  1\r\n", "a:\t1\r\n", "a: 1 \r\n", "a: 1\t \r\n"] {
             let at = line.find('1').unwrap_or(0);
             let mut spans = Spans::default();

@@ -23,16 +23,16 @@ use super::takeover::{Estate, Giver, Handed, Previous, Successors};
 use super::{App, AppError, start_workers, systemd};
 use crate::admin::{Admin, NewestLive};
 use crate::net::{Listen, Listener, SocketFile};
-use crate::proxy::{self, Shared, Stage};
+use crate::proxy::{self, Lifecycle, SharedState};
 use crate::telemetry::LogGuard;
 use crate::upstream;
 
 /// What it takes to run, while workers do.
 pub(super) struct Control {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     places: Vec<Listen>,
     workers: usize,
-    stage: watch::Sender<Stage>,
+    stage: watch::Sender<Lifecycle>,
     endings: mpsc::Receiver<()>,
     grace: Duration,
     operators: Option<(Listener, Listen, SocketAddr, Arc<Operators>)>,
@@ -59,7 +59,7 @@ impl Control {
         let place = listeners.operators.as_ref().map(|bound| (bound.place.clone(), bound.address()));
         let open = listeners.open(workers).map_err(AppError::system("use the sockets"))?;
         let Open { by_worker, operators: socket, takeover, offered, files } = open;
-        let (stage, stages) = watch::channel(Stage::Running);
+        let (stage, stages) = watch::channel(Lifecycle::Running);
         let endings = start_workers(by_worker, &shared, &stages)?;
         let writes: Writes = Arc::new(tokio::sync::Mutex::new(true));
         let (handed, handings) = watch::channel(Handed::Not);
@@ -161,7 +161,7 @@ impl Control {
     /// Answers operators on this runtime.
     fn serve_operators(&mut self, ready: &Arc<AtomicBool>) -> Result<Option<JoinHandle<()>>, AppError> {
         let Some((socket, place, address, operators)) = self.operators.take() else { return Ok(None) };
-        let newest = Map::new(Arc::clone(&self.shared.current), |current: &proxy::Current| &*current.live);
+        let newest = Map::new(Arc::clone(&self.shared.current), |current: &proxy::RunningConfig| &*current.live);
         let admin = Admin {
             metrics: Arc::clone(&self.shared.metrics),
             gate: Arc::clone(&self.shared.gate),
@@ -221,7 +221,7 @@ impl Beside {
 }
 
 /// Sweeps for ever.
-async fn housekeeping(shared: &Shared, logs: Option<&LogGuard>) {
+async fn housekeeping(shared: &SharedState, logs: Option<&LogGuard>) {
     let mut ticks = interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut tasks = 0;

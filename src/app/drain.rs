@@ -11,13 +11,13 @@ use tokio::time::timeout;
 
 use super::systemd;
 use super::takeover::Handed;
-use crate::proxy::{Shared, Stage};
+use crate::proxy::{Lifecycle, SharedState};
 
 /// What it takes to stop.
 pub(super) struct Drain {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedState>,
     pub(super) ready: Arc<AtomicBool>,
-    pub(super) stage: watch::Sender<Stage>,
+    pub(super) stage: watch::Sender<Lifecycle>,
     /// Closes when the last worker has ended.
     pub(super) endings: mpsc::Receiver<()>,
     pub(super) grace: Duration,
@@ -51,7 +51,7 @@ impl Drain {
         // Together: what pauses and goes on does so in one step too.
         self.stage.send_modify(|stage| {
             self.shared.draining.store(true, Ordering::Release);
-            *stage = Stage::Draining;
+            *stage = Lifecycle::Draining;
         });
         on_end();
         let is_done = tokio::select! {
@@ -62,7 +62,7 @@ impl Drain {
             tracing::warn!(waiting = self.shared.gate.waiting(), "the grace period is over");
             self.shared.gate.close();
             let _ = timeout(LAST_WORDS, self.endings.recv()).await;
-            self.stage.send_replace(Stage::Stopped);
+            self.stage.send_replace(Lifecycle::Stopped);
             let _ = timeout(LAST_WORDS, self.endings.recv()).await;
         }
         tracing::info!("stopped");

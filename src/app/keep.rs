@@ -16,7 +16,7 @@ use super::AppError;
 use super::takeover::Previous;
 use crate::config::Config;
 use crate::policy::Policy;
-use crate::proxy::Shared;
+use crate::proxy::SharedState;
 use crate::store::snapshot::{Restored, RestoredLimit, Secret, Settings, Snapshot, SnapshotError, file, restore};
 use crate::time::{self, Clock, Timestamp};
 
@@ -112,7 +112,7 @@ impl Keeper {
     }
 
     /// Writes from now on, until it is told to stop, or another process is to.
-    pub(super) fn start(self, shared: Arc<Shared>, writes: Writes) -> Keeping {
+    pub(super) fn start(self, shared: Arc<SharedState>, writes: Writes) -> Keeping {
         let Self { settings, secret, found } = self;
         let path = settings.path.display().to_string();
         match found {
@@ -157,7 +157,7 @@ impl Keeping {
 async fn keep(
     settings: Settings,
     secret: Secret,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     writes: Writes,
     mut stopped: oneshot::Receiver<()>,
 ) {
@@ -191,7 +191,7 @@ async fn keep(
     }
 }
 
-fn write(path: &Path, secret: &Secret, shared: &Shared) -> io::Result<u64> {
+fn write(path: &Path, secret: &Secret, shared: &SharedState) -> io::Result<u64> {
     file::replace(path, |to| {
         let mut snapshot = Snapshot::begin(to, secret, shared.gate.clock().now(), time::system_now())?;
         shared.gate.save(&mut snapshot)?;

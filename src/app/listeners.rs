@@ -109,7 +109,7 @@ impl Bound {
 
     /// Binds a Unix socket anew if the process that it came from has removed its file at its end.
     fn mend(&mut self) -> Result<(), AppError> {
-        let is_lost = self.file.as_ref().is_some_and(|file| !file.is_there());
+        let is_lost = self.file.as_ref().is_some_and(|file| !file.is_unchanged());
         if let (Listen::Unix(path), true) = (&self.place, is_lost) {
             let bound = net::bind_unix(path, self.mode);
             let (socket, file) = bound.map_err(|error| AppError::Listen(self.place.clone(), error))?;
@@ -143,7 +143,7 @@ impl Bound {
         let more = workers.saturating_sub(self.sockets.len());
         if let (Some(Listener::Tcp(first)), Listen::Tcp(address)) = (self.sockets.first(), &self.place)
             && SockRef::from(first).reuse_port().unwrap_or(false)
-            && let Ok(sockets) = net::bind_beside(*address, more)
+            && let Ok(sockets) = net::bind_additional(*address, more)
         {
             self.sockets.extend(sockets.into_iter().map(Listener::Tcp));
         }
@@ -203,7 +203,7 @@ impl Listeners {
         };
         let files: Vec<_> = all().filter_map(|bound| bound.file.clone()).collect();
         for file in &files {
-            file.own();
+            file.take_ownership();
         }
         let mut by_worker: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
         for bound in &self.requests {

@@ -31,8 +31,8 @@ use tokio::sync::{mpsc, watch};
 use crate::admin::Overrides;
 use crate::config::{Config, Diagnostics};
 use crate::gate::Gate;
-use crate::net::{Clients, Listen, Listener};
-use crate::proxy::{self, Shared, Stage};
+use crate::net::{ClientUsage, Listen, Listener};
+use crate::proxy::{self, Lifecycle, SharedState};
 use crate::respond::ProblemKind;
 use crate::store::snapshot::Secret;
 use crate::telemetry::{LogGuard, Metrics};
@@ -83,7 +83,7 @@ impl error::Error for AppError {}
 
 /// Sockets bound and state built; nothing runs yet.
 pub struct App {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     listeners: Listeners,
     places: Vec<Listen>,
     operators: Arc<Operators>,
@@ -147,8 +147,8 @@ impl App {
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);
         let reloads = watch::Sender::new(());
-        let clients = Arc::<Clients>::default();
-        let shared = Arc::new(Shared {
+        let clients = Arc::<ClientUsage>::default();
+        let shared = Arc::new(SharedState {
             gate,
             metrics,
             current,
@@ -212,8 +212,8 @@ impl App {
 /// Starts a thread for each worker. What this gives closes when the last of them has ended.
 fn start_workers(
     by_worker: Vec<Vec<Listener>>,
-    shared: &Arc<Shared>,
-    stages: &watch::Receiver<Stage>,
+    shared: &Arc<SharedState>,
+    stages: &watch::Receiver<Lifecycle>,
 ) -> Result<mpsc::Receiver<()>, AppError> {
     let (ended, endings) = mpsc::channel(1);
     for (index, listeners) in by_worker.into_iter().enumerate() {

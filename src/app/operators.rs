@@ -7,23 +7,23 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio_rustls::TlsAcceptor;
 
 use crate::admin::{self, Accept, Access, Admin, Override, Overrides};
-use crate::net::tls::Tls;
+use crate::net::tls::ServerTls;
 
 /// What the admin listener goes by now.
 pub(super) struct Operators {
     pub(super) access: Arc<ArcSwap<Access>>,
     /// What was set at run time, and where changes of it go.
     pub(super) overrides: Overrides,
-    tls: ArcSwapOption<Tls>,
+    tls: ArcSwapOption<ServerTls>,
 }
 
 impl Operators {
-    pub(super) fn new(access: Access, tls: Option<Tls>, overrides: Overrides) -> Self {
+    pub(super) fn new(access: Access, tls: Option<ServerTls>, overrides: Overrides) -> Self {
         Self { access: Arc::new(ArcSwap::from_pointee(access)), overrides, tls: ArcSwapOption::from(tls.map(Arc::new)) }
     }
 
     /// Takes over what is new. Whether there is TLS at all stays as it was.
-    pub(super) fn reload(&self, access: Access, tls: Option<Tls>, set: Vec<Override>) {
+    pub(super) fn reload(&self, access: Access, tls: Option<ServerTls>, set: Vec<Override>) {
         self.access.store(Arc::new(access));
         self.overrides.set.store(Arc::new(set));
         if let (Some(tls), true) = (tls, self.tls.load().is_some()) {

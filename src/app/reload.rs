@@ -24,8 +24,8 @@ use crate::admin::{Change, ChangeError, Edit, Override};
 use crate::config::{self, Changed, Config, Diagnostics, Finding, Severity, Sources};
 use crate::gate::Gate;
 use crate::net::Listen;
-use crate::proxy::settings::Fixed;
-use crate::proxy::{Current, Shared};
+use crate::proxy::settings::StartupSettings;
+use crate::proxy::{RunningConfig, SharedState};
 use crate::store::snapshot::{self, file};
 use crate::telemetry;
 use crate::telemetry::Metrics;
@@ -43,9 +43,9 @@ pub(super) fn install(
     config: Config,
     metrics: &Metrics,
     ceiling: &Arc<Ceiling>,
-    before: Option<&Current>,
+    before: Option<&RunningConfig>,
     is_alike: bool,
-) -> Current {
+) -> RunningConfig {
     metrics.overrides_left_out.set(i64::try_from(config.run_time.left_out_count).unwrap_or(i64::MAX));
     for (identity, _) in config.policy.fetched_keys() {
         metrics.show_jwks(identity);
@@ -54,13 +54,13 @@ pub(super) fn install(
         Some(before) => gate.install_with(config.policy, config.hold, Arc::clone(&before.live.tokens)),
         None => gate.install(config.policy, config.hold, config.max_tokens),
     };
-    Current::new(live, config.proxy, config.log.access, metrics, ceiling, before)
+    RunningConfig::new(live, config.proxy, config.log.access, metrics, ceiling, before)
 }
 
 /// What stays as it was at the start.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
-    fixed: Fixed,
+    fixed: StartupSettings,
     admin: (Option<Listen>, bool),
     snapshot: Option<snapshot::Settings>,
     log: telemetry::LogSettings,
@@ -144,7 +144,7 @@ impl AsIs {
 pub(super) struct Reloader {
     source: PathBuf,
     kept: Kept,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     /// What was tried last, whether or not it was taken over.
     tried: Sources,
     /// What was taken over last.
@@ -160,7 +160,7 @@ impl Reloader {
     pub(super) fn new(
         source: PathBuf,
         as_is: AsIs,
-        shared: Arc<Shared>,
+        shared: Arc<SharedState>,
         beside: Beside,
         changes: mpsc::Receiver<Change>,
     ) -> Self {
@@ -286,7 +286,7 @@ impl Reloader {
         let set = std::mem::take(&mut config.run_time.overrides);
         self.beside.operators.reload(config.admin.access.clone(), config.admin_tls.clone(), set);
         self.beside.jwks.adopt(&config.policy);
-        let Shared { gate, metrics, current, ceiling, reloads, .. } = &*self.shared;
+        let SharedState { gate, metrics, current, ceiling, reloads, .. } = &*self.shared;
         current.store(Arc::new(install(gate, config, metrics, ceiling, Some(&before), is_alike)));
         reloads.send_replace(());
         metrics.reloaded(gate.clock().now());
@@ -324,7 +324,7 @@ fn make(source: &Path, edits: &[Edit]) -> Result<(Box<Config>, Vec<Option<Value>
 }
 
 /// If nothing of TLS has changed, clients can still resume the sessions they had.
-fn keep_sessions(mut config: Config, current: &Current) -> Config {
+fn keep_sessions(mut config: Config, current: &RunningConfig) -> Config {
     if config.proxy.tls == current.settings.tls {
         config.proxy.tls.clone_from(&current.settings.tls);
     }

@@ -1,21 +1,21 @@
-//! Where a body ends and what of it is data, however its head frames it (RFC 9112, section 6).
+//! The framing of a body, and a decoder that separates data from framing (RFC 9112, section 6).
 
-use super::chunked::{Chunked, Step};
+use super::chunked::{BodyStep, Chunked};
 use super::limits::Underscores;
 use crate::fields::FieldBuf;
 
-/// How long the body after a head is (RFC 9112, 6.3).
+/// The framing of a body (RFC 9112, section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// So many bytes.
+    /// A number of bytes.
     Length(u64),
-    /// Chunks, to the last one.
+    /// Chunks, until the last one.
     Chunked,
-    /// All that comes, to the end of the connection; never of a request.
+    /// All bytes until the end of the connection; never of a request.
     UntilEnd,
 }
 
-/// Follows one body.
+/// The position in one body.
 #[derive(Debug)]
 pub struct Decoder(State);
 
@@ -28,12 +28,12 @@ enum State {
 }
 
 impl Decoder {
-    /// Of no body.
+    /// A decoder of no body.
     pub const fn none() -> Self {
         Self(State::Length(0))
     }
 
-    /// Of a request's body, with so many trailer fields at most.
+    /// A decoder of a request body, with at most `max_headers` trailer fields.
     pub fn of_request(framing: Framing, max_headers: usize, underscores: Underscores) -> Self {
         Self(match framing {
             Framing::Length(left) => State::Length(left),
@@ -42,7 +42,7 @@ impl Decoder {
         })
     }
 
-    /// Of a response's body.
+    /// A decoder of a response body.
     pub fn of_response(framing: Framing) -> Self {
         match framing {
             Framing::Chunked => Self(State::Chunked(Box::new(Chunked::lenient()))),
@@ -50,13 +50,13 @@ impl Decoder {
         }
     }
 
-    /// Whether nothing more will come.
+    /// Whether the body has ended.
     pub fn has_ended(&self) -> bool {
         matches!(self.0, State::Length(0) | State::Ended(_))
     }
 
-    /// How many bytes are still to come, if that was said.
-    pub fn left(&self) -> Option<u64> {
+    /// Number of bytes still to come, if the head announced it.
+    pub fn remaining(&self) -> Option<u64> {
         match self.0 {
             State::Length(left) => Some(left),
             State::Ended(_) => Some(0),
@@ -64,20 +64,20 @@ impl Decoder {
         }
     }
 
-    /// Follows the next `bytes` to a piece of data or to the end.
-    pub fn next(&mut self, bytes: &[u8]) -> Step {
+    /// Decodes `bytes` up to a piece of data or to the end.
+    pub fn next(&mut self, bytes: &[u8]) -> BodyStep {
         match &mut self.0 {
-            State::Length(0) | State::Ended(_) => Step::End(0),
-            _ if bytes.is_empty() => Step::More,
+            State::Length(0) | State::Ended(_) => BodyStep::End(0),
+            _ if bytes.is_empty() => BodyStep::More,
             State::Length(left) => {
                 let len = usize::try_from(*left).map_or(bytes.len(), |left| left.min(bytes.len()));
                 *left -= len as u64;
-                Step::Data { skipped: 0, len }
+                BodyStep::Data { skipped: 0, len }
             }
-            State::UntilEnd => Step::Data { skipped: 0, len: bytes.len() },
+            State::UntilEnd => BodyStep::Data { skipped: 0, len: bytes.len() },
             State::Chunked(chunked) => {
                 let step = chunked.next(bytes);
-                if let Step::End(_) = step {
+                if let BodyStep::End(_) = step {
                     self.0 = State::Ended(chunked.trailers());
                 }
                 step
@@ -85,7 +85,7 @@ impl Decoder {
         }
     }
 
-    /// The connection has ended. Says whether the body may end so.
+    /// Tells that the connection has ended. Returns whether the body may end here.
     pub fn end(&mut self) -> bool {
         if let State::UntilEnd = self.0 {
             self.0 = State::Ended(FieldBuf::default());
@@ -93,7 +93,7 @@ impl Decoder {
         self.has_ended()
     }
 
-    /// The fields after the body, once it has ended.
+    /// The trailer fields, once the body has ended.
     pub fn trailers(&self) -> Option<&FieldBuf> {
         match &self.0 {
             State::Ended(trailers) if !trailers.is_empty() => Some(trailers),

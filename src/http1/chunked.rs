@@ -1,42 +1,42 @@
-//! Following a chunked body (RFC 9112, 7.1) to its end, byte by byte outside the data.
+//! Decoder of chunked bodies (RFC 9112, section 7.1).
 //!
-//! Extensions are dropped (RFC 9112, section 7.1.1). A request's body is read more strictly than a response's: white
-//! space after a size without an extension breaks it, and so do extensions that outweigh the data.
+//! Extensions are dropped (RFC 9112, section 7.1.1). Request bodies are decoded more strictly than response bodies.
+//! White space after a size without an extension is an error, and so are extensions with more bytes than the data.
 //!
-//! Not here: which trailer fields may be forwarded.
+//! Not here: which trailer fields are forwarded.
 
 use super::limits::Underscores;
 use super::syntax::{TOKEN, VALUE, is};
 use crate::fields::FieldBuf;
 
-/// Bytes of a trailer section, its empty line included.
+/// Bytes of a trailer section, with its empty line.
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
-/// Bytes of extensions: in a request beyond the bytes of data before them, in a response in one chunk.
+/// Bytes of extensions. In a request: beyond the bytes of data before them. In a response: in one chunk.
 pub const EXTENSION_BYTES_MAX: usize = 8 * 1024;
 
 /// Fields of a trailer section.
 const TRAILERS_MAX: usize = 100;
 
-/// 16 hexadecimal digits are 64 bits, so a size cannot overflow.
+/// 16 hexadecimal digits are 64 bits, so that a size cannot overflow.
 const SIZE_DIGITS_MAX: u8 = 16;
 
-/// What is expected next.
+/// The next expected part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Size {
         digits: u8,
         value: u64,
     },
-    /// White space between this size and its extension.
+    /// White space between a size and its extension.
     Space(u64),
-    /// An extension of the chunk of this size.
+    /// The extension of a chunk of this size.
     Extension(u64),
     SizeLf(u64),
     Data(u64),
     DataCr,
     DataLf,
-    /// A trailer field or the CR of the last line.
+    /// A trailer field, or the CR of the last line.
     TrailerLine,
     TrailerName,
     TrailerValue,
@@ -54,34 +54,34 @@ pub(super) struct Chunked {
     is_strict: bool,
     /// Bytes of extensions that count against the bound.
     extension_bytes: usize,
-    /// The trailer section, as far as it has come.
+    /// The bytes of the trailer section so far.
     trailers: Vec<u8>,
     trailer_count: usize,
     trailers_max: usize,
-    /// What becomes of trailer fields whose names have `_`.
+    /// Treatment of trailer fields with `_` in their names.
     underscores: Underscores,
 }
 
-/// What comes next in a body.
+/// The next part of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// So many bytes of framing, and then so many of data.
+pub enum BodyStep {
+    /// Bytes of framing, then bytes of data.
     Data {
         /// Bytes before the data.
         skipped: usize,
         /// Bytes of data.
         len: usize,
     },
-    /// All bytes were framing, and the body goes on.
+    /// All bytes are framing, and the body continues.
     More,
-    /// The body ends after so many bytes.
+    /// The body ends after this number of bytes.
     End(usize),
-    /// After so many bytes there is a framing error.
+    /// A framing error after this number of bytes.
     Broken(usize),
 }
 
 impl Chunked {
-    /// A request's, with so many trailer fields at most.
+    /// A decoder of a request body, with at most `max_headers` trailer fields.
     pub(super) fn strict(max_headers: usize, underscores: Underscores) -> Self {
         Self {
             part: NEXT_CHUNK,
@@ -94,49 +94,49 @@ impl Chunked {
         }
     }
 
-    /// A response's.
+    /// A decoder of a response body.
     pub(super) fn lenient() -> Self {
         Self { is_strict: false, ..Self::strict(TRAILERS_MAX, Underscores::Keep) }
     }
 
-    /// Follows `bytes` to the next piece of data or to the end.
-    pub(super) fn next(&mut self, bytes: &[u8]) -> Step {
+    /// Decodes `bytes` up to a piece of data or to the end.
+    pub(super) fn next(&mut self, bytes: &[u8]) -> BodyStep {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             if let Part::Data(left) = self.part {
                 let here = bytes.len() - at;
-                // Saturates where usize is narrower than the chunk.
+                // Saturates where `usize` is narrower than a size.
                 let len = usize::try_from(left).map_or(here, |left| left.min(here));
                 let left = left - len as u64;
                 self.part = if left == 0 { Part::DataCr } else { Part::Data(left) };
                 self.extension_bytes = self.extension_bytes.saturating_sub(len);
-                return Step::Data { skipped: at, len };
+                return BodyStep::Data { skipped: at, len };
             }
             let Some(part) = self.step(byte) else {
-                return Step::Broken(at);
+                return BodyStep::Broken(at);
             };
             self.part = part;
             at += 1;
             if part == Part::End {
-                return Step::End(at);
+                return BodyStep::End(at);
             }
         }
-        Step::More
+        BodyStep::More
     }
 
-    /// The fields of the trailer section, once it has come whole.
+    /// The fields of the trailer section, once it is complete.
     pub(super) fn trailers(&self) -> FieldBuf {
         let lines = self.trailers.split(|&byte| byte == b'\n').filter_map(|line| line.strip_suffix(b"\r"));
         let pairs = lines.filter_map(|line| {
             let colon = memchr::memchr(b':', line)?;
-            // What is to be refused has been.
-            let is_kept = self.underscores.keeps(&line[..colon]).unwrap_or(false);
+            // Fields that refuse the request have broken the body before.
+            let is_kept = self.underscores.allows(&line[..colon]).unwrap_or(false);
             is_kept.then(|| (&line[..colon], &line[colon + 1..]))
         });
         pairs.collect()
     }
 
-    /// What is expected after `byte`; `None` if it may not stand here.
+    /// The part after `byte`; `None` if `byte` is not allowed here.
     fn step(&mut self, byte: u8) -> Option<Part> {
         match (self.part, byte) {
             (Part::Size { digits: 1.., value }, b';' | b' ' | b'\t') => {
@@ -160,14 +160,14 @@ impl Chunked {
         }
     }
 
-    /// A byte of an extension, or of the white space before it.
+    /// Counts a byte of an extension, or of the white space before it.
     fn extension(&mut self, size: u64, has_begun: bool) -> Option<Part> {
         self.extension_bytes += 1;
         let part = if has_begun { Part::Extension(size) } else { Part::Space(size) };
         (self.extension_bytes <= EXTENSION_BYTES_MAX).then_some(part)
     }
 
-    /// RFC 9112, 7.1.2: field lines as in a head.
+    /// RFC 9112, section 7.1.2: field lines as in a head.
     fn trailer(&mut self, byte: u8) -> Option<Part> {
         if self.trailers.len() >= TRAILER_BYTES_MAX {
             return None;

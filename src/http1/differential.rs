@@ -1,4 +1,4 @@
-//! Requests as they are read here, as httparse reads them, and as a real hyper server reads what was taken.
+//! Compares this parser with httparse, and with a real hyper server that reads the accepted bytes.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use super::tests::{LIMITS, Phase, Run, run};
 #[derive(Debug, PartialEq, Eq)]
 struct Message {
     method: String,
-    /// `None`: `http::Uri` refuses it, so that hyper does too.
+    /// `None` if `http::Uri` refuses it; then hyper refuses it, too.
     uri: Option<Uri>,
     http_10: bool,
     fields: Vec<(String, Vec<u8>)>,
@@ -39,12 +39,12 @@ fn fields_of(parsed: &[httparse::Header<'_>]) -> Vec<(String, Vec<u8>)> {
     fields
 }
 
-/// A plain reader: all complete messages of `stream`, and the one that it breaks off in.
+/// A plain reader: all complete messages of `stream`, and the last incomplete one.
 fn read_all(stream: &[u8]) -> Vec<Message> {
     read_all_until(stream).into_iter().map(|(message, _)| message).collect()
 }
 
-/// The same, with the offset where each message ends.
+/// All messages of [`read_all`], with the offset where each ends.
 fn read_all_until(stream: &[u8]) -> Vec<(Message, usize)> {
     let mut messages = Vec::new();
     let mut left = stream;
@@ -59,7 +59,7 @@ fn read_all_until(stream: &[u8]) -> Vec<(Message, usize)> {
     messages
 }
 
-/// What the plain reader sees of what was released, if it ends each message where the guard did.
+/// The messages of the plain reader in the released bytes. Asserts that both readers agree on the ends.
 fn accounted(run: &Run) -> Vec<Message> {
     let messages = read_all_until(&run.released);
     for (message, end) in &messages {
@@ -125,7 +125,7 @@ fn read_chunks<'a>(message: &mut Message, mut rest: &'a [u8]) -> Option<&'a [u8]
     }
 }
 
-/// Whether `seen` is what the plain reader saw, but for an end that broke off.
+/// Asserts that `seen` equals the messages of the plain reader, except for a last message that breaks off.
 fn assert_prefix(seen: &[Message], of: &[Message], label: &str) {
     assert!(seen.len() <= of.len(), "{label}: {seen:?} in {of:?}");
     for (seen, of) in seen.iter().zip(of) {
@@ -156,7 +156,7 @@ fn piece() -> impl Strategy<Value = String> {
     ]
 }
 
-/// What a mutation puts in: what framing turns on.
+/// Bytes that a mutation inserts: those that framing depends on.
 fn splinter() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         proptest::sample::select(&b"\r\n \t:;,0123af/?#\x00\x7f\xe4"[..]).prop_map(|byte| vec![byte]),
@@ -186,7 +186,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
     #[test]
-    fn what_is_taken_reads_the_same_to_httparse(
+    fn httparse_reads_accepted_bytes_alike(
         stream in stream(),
         cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..6),
     ) {
@@ -210,7 +210,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
 
     #[test]
-    fn what_is_taken_of_any_stream_reads_the_same_to_hyper(stream in stream(), cut in any::<proptest::sample::Index>()) {
+    fn hyper_reads_accepted_bytes_of_any_stream_alike(stream in stream(), cut in any::<proptest::sample::Index>()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(compare(&stream, &[cut.index(stream.len())]));
     }
@@ -237,7 +237,7 @@ async fn record(request: Request<Incoming>) -> Message {
     message
 }
 
-/// What a service behind hyper sees of `bytes`.
+/// The messages that a service behind hyper receives.
 async fn serve(bytes: &[u8]) -> Vec<Message> {
     let (mut client, server) = tokio::io::duplex(64 * 1024);
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -254,7 +254,7 @@ async fn serve(bytes: &[u8]) -> Vec<Message> {
         .max_buf_size(8192)
         .serve_connection(TokioIo::new(server), service);
     let writing = async {
-        // The server may have closed: after a fault, or HTTP/1.0.
+        // The server may have closed, after a fault or HTTP/1.0.
         let _ = client.write_all(bytes).await;
         let _ = client.shutdown().await;
     };
@@ -282,7 +282,7 @@ async fn compare(stream: &[u8], cuts: &[usize]) {
 }
 
 #[tokio::test]
-async fn what_is_taken_reads_the_same_to_hyper() {
+async fn hyper_reads_accepted_bytes_alike() {
     const GET: &str = "GET /g?x=%20 HTTP/1.1\r\nHost: h\r\n\r\n";
     const POST: &str = "POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\na\r\n";
     const PUT: &str = "PUT /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -316,7 +316,7 @@ async fn what_is_taken_reads_the_same_to_hyper() {
 }
 
 #[tokio::test]
-async fn limits_are_within_those_of_hyper() {
+async fn limits_are_within_the_limits_of_hyper() {
     let target = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(LIMITS.max_uri_bytes - 1));
     let fields = format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "A:\r\n".repeat(LIMITS.max_headers - 1));
     let trailer = "b".repeat(super::TRAILER_BYTES_MAX - "A:\r\n\r\n".len());

@@ -1,30 +1,30 @@
-//! How a body is written on HTTP/1: as it is, or in chunks with trailers.
+//! Writer of bodies: as raw bytes, or as chunks with trailers.
 
 use crate::fields::{FieldBuf, Fields};
 
-use super::hop::{self, Names};
+use super::hop::{self, NameSet};
 
-/// Frames one body.
+/// The framing of one written body.
 #[derive(Debug)]
 pub(crate) enum Encoder {
-    /// The bytes as they are: the head says how many, or the end of the connection does.
+    /// Raw bytes: the head has their number, or the connection ends after them.
     Raw,
-    /// In chunks. Trailer fields pass if they were announced by these names, in a comma-separated list.
+    /// Chunks. Trailer fields are written if `announced` lists their names, separated by commas.
     Chunked {
-        /// None if whoever reads did not say that it takes trailers, or none were announced.
+        /// None if the receiver did not accept trailers, or no trailers were announced.
         announced: Option<Box<[u8]>>,
     },
 }
 
 impl Encoder {
-    /// In chunks, for someone who takes the trailers that these fields announce if `takes_trailers`.
+    /// Chunks, with the trailers that `fields` announce if the receiver accepts trailers.
     pub(crate) fn chunked(fields: Fields<'_>, takes_trailers: bool) -> Self {
         let mut names = fields.all("trailer").filter(|_| takes_trailers).peekable();
         let announced = names.peek().is_some().then(|| names.collect::<Vec<_>>().join(&b','));
         Self::Chunked { announced: announced.map(Vec::into_boxed_slice) }
     }
 
-    /// Writes a piece of data, which is not empty.
+    /// Writes a piece of data, which must not be empty.
     pub(crate) fn data(&self, out: &mut Vec<u8>, data: &[u8]) {
         match self {
             Self::Raw => out.extend_from_slice(data),
@@ -37,12 +37,12 @@ impl Encoder {
         }
     }
 
-    /// Writes the end.
+    /// Writes the end of the body.
     pub(crate) fn end(&self, out: &mut Vec<u8>, trailers: Option<&FieldBuf>) {
         let Self::Chunked { announced } = self else { return };
         out.extend_from_slice(b"0\r\n");
         if let (Some(announced), Some(trailers)) = (announced, trailers) {
-            let announced: Names<'_> = announced.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
+            let announced: NameSet<'_> = announced.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
             for (name, value) in trailers.fields().iter() {
                 if announced.contains(name) && hop::may_trail(name) {
                     write_field(out, name, value);
@@ -53,7 +53,7 @@ impl Encoder {
     }
 }
 
-/// Writes a header line.
+/// Writes a field line.
 pub(crate) fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");

@@ -1,9 +1,9 @@
-//! The strict reading of one request head, line by line, as bytes arrive.
+//! Strict parser of one request head, line by line.
 //!
-//! Each line is looked at once, when its LF has come, however the bytes were cut. Nothing is copied: what is kept
-//! of the head is where its parts lie, and what decides the framing of its body.
+//! Each line is parsed once, when its LF has arrived. Nothing is copied: the result holds the positions of the parts,
+//! and the framing of the body.
 //!
-//! Not here: the body, and the meaning of any field but Host, Content-Length and Transfer-Encoding.
+//! Not here: the body, and the meaning of fields other than Host, Content-Length and Transfer-Encoding.
 
 use std::ops::Range;
 
@@ -11,36 +11,36 @@ use memchr::{memchr, memchr_iter};
 
 use super::body::Framing;
 use super::limits::{HeadFault, Limits, MEMBERS_MAX};
-use super::syntax::{NAME_BYTES_MAX, TOKEN, is, is_method, is_value, length, trim_start};
+use super::syntax::{NAME_BYTES_MAX, TOKEN, is, is_method, is_value, parse_length, trim_start};
 use super::target::is_target;
 use crate::fields::{Spans, trim_ows};
 
-/// Empty lines that may stand before a request line (RFC 9112, 2.2).
+/// Empty lines that may come before a request line (RFC 9112, section 2.2).
 const LEADING_LINES_MAX: u8 = 2;
 
-/// A head that is complete and clean; offsets count from the first byte of the message.
+/// A complete and valid head. Offsets count from the first byte of the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// Bytes, with the empty lines before it and the one that ends it.
+pub struct RequestHead {
+    /// Length in bytes, with empty lines before it and the empty line at its end.
     pub len: usize,
-    /// How its body ends.
+    /// The framing of the body.
     pub framing: Framing,
-    /// Where the method lies.
+    /// Position of the method.
     pub method: Range<usize>,
-    /// Where the target lies.
+    /// Position of the target.
     pub target: Range<usize>,
-    /// HTTP/1.1; else HTTP/1.0.
+    /// Whether the version is HTTP/1.1; else it is HTTP/1.0.
     pub is_http_11: bool,
 }
 
-/// The reading of one head; offsets count from the first byte of the message.
+/// The state of the parser. Offsets count from the first byte of the message.
 #[derive(Debug, Default)]
-pub struct HeadScan {
-    /// Where the request line begins.
+pub struct HeadParser {
+    /// Start of the request line.
     origin: usize,
-    /// Where the first line that was not read yet begins.
+    /// Start of the first line that is not parsed yet.
     line: usize,
-    /// No LF stands from `line` up to here.
+    /// There is no LF between `line` and this offset.
     searched: usize,
     leading_lines: u8,
     in_fields: bool,
@@ -54,10 +54,10 @@ pub struct HeadScan {
     fields: Spans,
 }
 
-impl HeadScan {
-    /// Reads on. `bytes` is the message from its first byte, at least as long as in the call before.
-    /// `None`: the head is incomplete, and clean so far.
-    pub fn advance(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<Head>, HeadFault> {
+impl HeadParser {
+    /// Continues. `bytes` starts with the first byte of the message, and is at least as long as in the last call.
+    /// `None` if the head is incomplete and valid so far.
+    pub fn advance(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<RequestHead>, HeadFault> {
         while let Some(at) = memchr(b'\n', &bytes[self.searched..]) {
             let (start, end) = (self.line, self.searched + at);
             self.line = end + 1;
@@ -90,7 +90,7 @@ impl HeadScan {
         Ok(None)
     }
 
-    /// Makes ready for the next head, with `memory` for its fields. Gives those of the last one.
+    /// Prepares for the next head, with `memory` for its fields. Returns the fields of the last head.
     pub fn restart(&mut self, mut memory: Spans) -> Spans {
         memory.clear();
         let fields = std::mem::replace(&mut self.fields, memory);
@@ -103,7 +103,7 @@ impl HeadScan {
         !self.in_fields && self.origin == len
     }
 
-    /// Forgets the empty lines read so far, but not how many they were.
+    /// Drops the empty lines, but remembers their number.
     pub fn drop_leading_lines(&mut self) {
         let memory = std::mem::take(&mut self.fields);
         *self = Self { fields: memory, leading_lines: self.leading_lines, ..Self::default() };
@@ -118,7 +118,7 @@ impl HeadScan {
         Ok(())
     }
 
-    /// RFC 9112, 3: `method SP request-target SP HTTP-version`, one SP each.
+    /// RFC 9112, section 3: `method SP request-target SP HTTP-version`, with one SP each.
     fn request_line(&mut self, line: &[u8], start: usize) -> Result<(), HeadFault> {
         let method_len = memchr(b' ', line).ok_or(HeadFault::Malformed("request line"))?;
         let (method, rest) = (&line[..method_len], &line[method_len + 1..]);
@@ -143,7 +143,7 @@ impl HeadScan {
         Ok(())
     }
 
-    /// RFC 9112, 5: `field-name ":" OWS field-value OWS`, on one line.
+    /// RFC 9112, section 5: `field-name ":" OWS field-value OWS`, on one line.
     fn field(&mut self, bytes: &[u8], place: Range<usize>, limits: &Limits) -> Result<(), HeadFault> {
         let line = without_cr(&bytes[place.clone()])?;
         if self.fields.len() >= limits.max_headers {
@@ -162,7 +162,7 @@ impl HeadScan {
         if !is_value(value) {
             return Err(HeadFault::Malformed("field value"));
         }
-        if !limits.underscores.keeps(name)? {
+        if !limits.underscores.allows(name)? {
             return Ok(());
         }
         let trimmed = trim_ows(value);
@@ -191,20 +191,20 @@ impl HeadScan {
         Ok(())
     }
 
-    /// RFC 9112, 6.3 allows repeated identical values; not everyone behind us agrees on what they are.
+    /// RFC 9112, section 6.3 allows equal values. Readers differ in what they call equal.
     fn content_length(&mut self, value: &[u8]) -> Result<(), HeadFault> {
         match self.framing {
             Some(Framing::Chunked | Framing::UntilEnd) => Err(BOTH),
             Some(Framing::Length(_)) => Err(HeadFault::AmbiguousFraming("more than one content-length")),
             None => {
-                let length = length(value).ok_or(HeadFault::Malformed("content-length"))?;
+                let length = parse_length(value).ok_or(HeadFault::Malformed("content-length"))?;
                 self.framing = Some(Framing::Length(length));
                 Ok(())
             }
         }
     }
 
-    /// RFC 9112, 6.1: `chunked` must be last, and we know no other coding; HTTP/1.0 knows none.
+    /// RFC 9112, section 6.1: `chunked` must be last, and Weir supports no other coding. HTTP/1.0 has none.
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), HeadFault> {
         match self.framing {
             _ if !self.http_11 => Err(HeadFault::AmbiguousFraming("transfer-encoding in HTTP/1.0")),
@@ -220,12 +220,12 @@ impl HeadScan {
         }
     }
 
-    /// RFC 9112, 3.2: a request without Host is an error, but in HTTP/1.0.
-    fn finish(&self) -> Result<Head, HeadFault> {
+    /// RFC 9112, section 3.2: a request without Host is an error, except in HTTP/1.0.
+    fn finish(&self) -> Result<RequestHead, HeadFault> {
         if self.http_11 && !self.has_host {
             return Err(HeadFault::Malformed("missing host"));
         }
-        Ok(Head {
+        Ok(RequestHead {
             len: self.line,
             framing: self.framing.unwrap_or(Framing::Length(0)),
             method: self.method.clone(),
@@ -240,11 +240,11 @@ fn is_bounded_list(name: &[u8]) -> bool {
     [&b"te"[..], b"upgrade", b"trailer", b"connection"].iter().any(|list| name.eq_ignore_ascii_case(list))
 }
 
-/// RFC 9112, 6.1: probably an attempt to smuggle.
+/// RFC 9112, section 6.1: probably request smuggling.
 const BOTH: HeadFault = HeadFault::AmbiguousFraming("transfer-encoding and content-length");
 
-/// What can be said of a request line before its end has come. `line` may be cut anywhere, and `eol` is 1
-/// if its LF has come. The order here and in the callers keeps a fault the same for every cut.
+/// Finds the faults of a request line that may be incomplete. `eol` is 1 if its LF has arrived. The order of the checks
+/// here and in the callers makes the result independent of the boundaries of reads.
 fn early_faults(line: &[u8], eol: usize, limits: &Limits) -> Result<(), HeadFault> {
     let Some(&first) = line.first() else {
         return Err(HeadFault::Malformed("bare LF"));
@@ -253,7 +253,7 @@ fn early_faults(line: &[u8], eol: usize, limits: &Limits) -> Result<(), HeadFaul
         return Err(HeadFault::Malformed("method"));
     }
     if line.len() > limits.max_uri_bytes {
-        // A longer line is a fault of its own before the bytes beyond the limit have come.
+        // Only bytes within the limit count: more may not have arrived yet.
         let seen = &line[..line.len().min(limits.max_head_bytes.saturating_add(1))];
         let target = memchr(b' ', seen).map_or(&[][..], |sp| &seen[sp + 1..]);
         let in_reach = target.get(..=limits.max_uri_bytes);
@@ -267,7 +267,7 @@ fn early_faults(line: &[u8], eol: usize, limits: &Limits) -> Result<(), HeadFaul
     Ok(())
 }
 
-/// RFC 9112, 2.2: a recipient may take a bare LF for a line end. We do not.
+/// RFC 9112, section 2.2 allows a bare LF as the end of a line. Weir refuses it.
 fn without_cr(line: &[u8]) -> Result<&[u8], HeadFault> {
     line.strip_suffix(b"\r").ok_or(HeadFault::Malformed("bare LF"))
 }

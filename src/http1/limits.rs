@@ -1,43 +1,44 @@
-//! Bounds of a request head, and the faults that refuse it.
+//! Limits of a request head, and the faults for which a head is refused.
 
-/// The longest target that `http::Uri` takes.
+/// The longest target that `http::Uri` accepts.
 const URI_BYTES_MAX: usize = u16::MAX as usize - 1;
 
-/// Members of the lists in a request that say how its connection and its trailers are meant: Connection, TE, Trailer and
-/// Upgrade together. Beyond: [`HeadFault::TooLarge`]. Clients send a handful.
+/// The most members of the lists in Connection, TE, Trailer and Upgrade together; above it [`HeadFault::TooLarge`].
+/// Clients send a handful.
 pub(crate) const MEMBERS_MAX: usize = 256;
 
-/// What one request head may spend.
+/// Limits of one request head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes from the method to the empty line, both included. Beyond: [`HeadFault::TooLarge`].
+    /// Bytes from the method to the empty line, both included; above it [`HeadFault::TooLarge`].
     pub max_head_bytes: usize,
-    /// Field lines. Beyond: [`HeadFault::TooLarge`].
+    /// Field lines; above it [`HeadFault::TooLarge`].
     pub max_headers: usize,
-    /// Bytes of the target; at most 65 534. Beyond: [`HeadFault::UriTooLong`].
+    /// Bytes of the target, at most 65 534; above it [`HeadFault::UriTooLong`].
     pub max_uri_bytes: usize,
-    /// What becomes of fields whose names have `_`.
+    /// Treatment of fields with `_` in their names.
     pub underscores: Underscores,
 }
 
-/// What becomes of request fields whose names have `_`. CGI and WSGI make one variable of `X-Name` and `X_Name`, so that
-/// a client could write what a service takes for the word of a proxy.
+/// Treatment of request fields with `_` in their names. CGI and WSGI make one variable of `X-Name` and `X_Name`. So a
+/// client could forge a field that a service trusts, because proxies write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Underscores {
-    /// They are left out.
+    /// Such fields are removed.
     Drop,
-    /// They are fields like any other.
+    /// Such fields are forwarded.
     Keep,
-    /// The request is malformed.
+    /// The request is refused as malformed.
     Refuse,
 }
 
 impl Underscores {
-    /// Whether the field of this name stays.
+    /// Whether a field of this name is forwarded.
     ///
     /// # Errors
-    /// The request is to be refused because of it.
-    pub(crate) fn keeps(self, name: &[u8]) -> Result<bool, HeadFault> {
+    ///
+    /// If the request must be refused because of the name.
+    pub(crate) fn allows(self, name: &[u8]) -> Result<bool, HeadFault> {
         match self {
             Self::Keep => Ok(true),
             _ if !name.contains(&b'_') => Ok(true),
@@ -48,25 +49,25 @@ impl Underscores {
 }
 
 impl Limits {
-    /// These limits, lowered to what the `http` crate can represent.
+    /// These limits, lowered to those of the `http` crate.
     pub(super) fn clamped(self) -> Self {
         Self { max_uri_bytes: self.max_uri_bytes.min(URI_BYTES_MAX), ..self }
     }
 }
 
-/// Why a head is refused; each closes the connection.
+/// The reason why a head is refused. The connection closes after each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadFault {
-    /// 400: not HTTP/1.x as RFC 9112 writes it. A short, fixed reason.
+    /// 400: not HTTP/1.x as in RFC 9112. With a short, constant reason.
     Malformed(&'static str),
-    /// 400: two readers could disagree about where the body ends. A short, fixed reason.
+    /// 400: two readers could disagree on the end of the body. With a short, constant reason.
     AmbiguousFraming(&'static str),
     /// 431: too many bytes or fields.
     TooLarge,
     /// 414: the target is too long.
     UriTooLong,
-    /// 408: the head did not come in time.
+    /// 408: the head was not complete in time.
     Timeout,
-    /// 405: Weir is no tunnel.
+    /// 405: Weir does not support CONNECT over HTTP/1.
     ConnectRefused,
 }

@@ -1,13 +1,13 @@
-//! HTTP/1 as Weir reads it: pure, without sockets, clocks or async.
+//! Sans-IO reader and writer of HTTP/1: no sockets, no clocks, no async.
 //!
-//! A proxy must see the same messages as whoever is behind it. So requests are read strictly: where two readers could
-//! take a different view of a boundary, the request is refused ([`HeadFault`]) or its body breaks. Only what was
-//! checked here is sent on, and it is written anew from its parts.
+//! A proxy and the service behind it must see the same messages. So requests are parsed strictly: where two readers
+//! could disagree on a boundary, the request is refused ([`HeadFault`]) or its body is broken. Only checked parts are
+//! sent on, in a new head.
 //!
-//! - How the bytes were cut into reads never changes the outcome.
+//! - The result never depends on the boundaries of reads.
 //! - Memory is bounded by one head and one read.
 //!
-//! Not here: sockets and deadlines, whether Host agrees with the target, what a path means, the answers.
+//! Not here: sockets and deadlines, the agreement of Host and target, the meaning of a path, responses of Weir.
 
 mod body;
 mod chunked;
@@ -28,12 +28,12 @@ mod differential;
 mod tests;
 
 pub use body::{Decoder, Framing};
-pub use chunked::{EXTENSION_BYTES_MAX, Step, TRAILER_BYTES_MAX};
-pub use head::{Head, HeadScan};
+pub use chunked::{BodyStep, EXTENSION_BYTES_MAX, TRAILER_BYTES_MAX};
+pub use head::{HeadParser, RequestHead};
 pub(crate) use limits::MEMBERS_MAX;
 pub use limits::{HeadFault, Limits, Underscores};
-pub use reader::{Next, Requests};
+pub use reader::{HeadStep, RequestReader};
 pub(crate) use response::FIELDS_MAX;
-pub use response::{RESPONSE_HEAD_BYTES_MAX, ResponseFault, ResponseHead, parse};
-pub(crate) use syntax::{is_method, length};
+pub use response::{RESPONSE_HEAD_BYTES_MAX, ResponseFault, ResponseHead, parse_response};
+pub(crate) use syntax::{is_method, parse_length};
 pub(crate) use target::{is_text, origin_len};

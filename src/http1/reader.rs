@@ -1,62 +1,62 @@
-//! The requests of one connection, one after another: a head, then its body, then the next head.
+//! The requests of one connection: a head, its body, the next head.
 
 use super::body::Decoder;
-use super::chunked::Step;
-use super::head::{Head, HeadScan};
+use super::chunked::BodyStep;
+use super::head::{HeadParser, RequestHead};
 use super::limits::{HeadFault, Limits};
 use crate::fields::Spans;
 
-/// Follows the messages of one connection.
+/// The position in the messages of one connection.
 #[derive(Debug)]
-pub struct Requests {
+pub struct RequestReader {
     limits: Limits,
-    scan: HeadScan,
+    scan: HeadParser,
     body: Decoder,
 }
 
-/// What the bytes that have come hold of the next head.
+/// The state of the next head in the bytes received.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// All of it, and it is clean.
-    Head(Head),
-    /// A part of it.
-    InHead,
-    /// None of it. So many bytes are empty lines, to be dropped: some clients send one after a body.
+pub enum HeadStep {
+    /// A complete and valid head.
+    Head(RequestHead),
+    /// A part of a head.
+    Incomplete,
+    /// No part of a head. This number of bytes are empty lines, to be dropped: some clients send one after a body.
     Idle(usize),
-    /// It is refused, and nothing that follows can be read.
+    /// The head is refused, and nothing after it can be parsed.
     Fault(HeadFault),
 }
 
-impl Requests {
-    /// Of a connection on which nothing has come yet.
+impl RequestReader {
+    /// A reader of a connection without bytes so far.
     pub fn new(limits: Limits) -> Self {
-        Self { limits: limits.clamped(), scan: HeadScan::default(), body: Decoder::none() }
+        Self { limits: limits.clamped(), scan: HeadParser::default(), body: Decoder::none() }
     }
 
-    /// Looks for the next head in what has come and was not taken. Until it is whole or refused the bytes stay. To be
-    /// called once the body before it has ended.
-    pub fn head(&mut self, unread: &[u8]) -> Next {
+    /// Parses the next head in the bytes that are not consumed. The bytes stay until the head is complete or refused.
+    /// To be called after the end of the body before it.
+    pub fn head(&mut self, unread: &[u8]) -> HeadStep {
         match self.scan.advance(unread, &self.limits) {
             Ok(Some(head)) => {
                 self.body = Decoder::of_request(head.framing, self.limits.max_headers, self.limits.underscores);
-                Next::Head(head)
+                HeadStep::Head(head)
             }
             Ok(None) if self.scan.only_leading_lines(unread.len()) => {
                 self.scan.drop_leading_lines();
-                Next::Idle(unread.len())
+                HeadStep::Idle(unread.len())
             }
-            Ok(None) => Next::InHead,
-            Err(fault) => Next::Fault(fault),
+            Ok(None) => HeadStep::Incomplete,
+            Err(fault) => HeadStep::Fault(fault),
         }
     }
 
-    /// Gives up where the fields of the last head lie, in exchange for memory for the next ones.
+    /// Returns the positions of the fields of the last head, and takes memory for the next one.
     pub fn take_fields(&mut self, memory: Spans) -> Spans {
         self.scan.restart(memory)
     }
 
-    /// Follows the body of the last head.
-    pub fn body(&mut self, unread: &[u8]) -> Step {
+    /// Decodes the body of the last head.
+    pub fn body(&mut self, unread: &[u8]) -> BodyStep {
         self.body.next(unread)
     }
 

@@ -1,99 +1,103 @@
-//! The reading of a response's head.
+//! Parser of a response head.
 //!
-//! The upstream is the operator's own, so harmless faults are accepted: bare LF, any reason, folded lines, a repeated
-//! Content-Length, extensions of chunks. A response whose body may end in two places is refused.
+//! The operator runs the upstream, so harmless faults are accepted: bare LF, any reason, folded lines, a repeated
+//! Content-Length, chunk extensions. A response with an ambiguous end of its body is refused.
 
 use std::ops::Range;
 
 use memchr::memchr;
 
 use super::body::Framing;
-use super::syntax::{NAME_BYTES_MAX, TOKEN, is, is_value, length, trim_start};
+use super::syntax::{NAME_BYTES_MAX, TOKEN, is, is_value, parse_length, trim_start};
 use crate::fields::{Spans, decimal, trim_ows};
 
-/// Bytes of a response's head.
+/// Bytes of a response head.
 pub const RESPONSE_HEAD_BYTES_MAX: usize = 128 * 1024;
-/// Fields of a response's head. Some services set a cookie or a link for each of their parts.
+/// Fields of a response head. Some services set a cookie or a link for each of their parts.
 pub(crate) const FIELDS_MAX: usize = 2048;
 
-/// A head that is complete and clean.
+/// A complete and valid head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
-    /// Bytes, with the empty line that ends it.
+    /// Length in bytes, with the empty line at its end.
     pub len: usize,
     /// Three digits.
     pub status: u16,
-    /// Where the reason lies; may be empty.
+    /// Position of the reason; may be empty.
     pub reason: Range<usize>,
-    /// How its body ends.
+    /// The framing of the body.
     pub framing: Framing,
-    /// The Content-Length to send on, if any: also that of a body which does not follow, as after HEAD.
+    /// The Content-Length to forward. After HEAD it announces a body that does not follow.
     pub length: Option<u64>,
-    /// Whether the connection can be used again after the body.
+    /// Whether the connection can be reused after the body.
     pub keeps_alive: bool,
 }
 
-/// What is wrong with a response; for the log.
+/// The fault of a response, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseFault(pub &'static str);
 
 impl std::fmt::Display for ResponseFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the response is not HTTP as it should be: {}", self.0)
+        write!(f, "the response is not valid HTTP: {}", self.0)
     }
 }
 
 impl std::error::Error for ResponseFault {}
 
-/// Reads the head of a response at the start of `bytes`, to a HEAD request if `to_head`. `None`: it is incomplete. The
-/// places of the fields go to `spans`. Line ends within folded fields become spaces (RFC 9112, section 5.2).
-pub fn parse(bytes: &mut [u8], to_head: bool, spans: &mut Spans) -> Result<Option<ResponseHead>, ResponseFault> {
+/// Parses the head at the start of `bytes`; `to_head` if the request was HEAD. `None` if it is incomplete. The
+/// positions of the fields go to `spans`. Line ends in folded fields become spaces (RFC 9112, section 5.2).
+pub fn parse_response(
+    bytes: &mut [u8],
+    to_head: bool,
+    spans: &mut Spans,
+) -> Result<Option<ResponseHead>, ResponseFault> {
     let mut at = 0;
     let Some(line) = next_line(bytes, &mut at)? else { return Ok(None) };
     let (is_http_11, status) = status_line(&bytes[line.clone()])?;
     let reason = (line.start + STATUS_LINE_LEN + 1).min(line.end)..line.end;
-    let mut facts = Facts::default();
+    let mut seen = HeadFields::default();
     spans.clear();
     loop {
         let Some(line) = next_field_line(bytes, &mut at)? else { return Ok(None) };
         if line.is_empty() {
             break;
         }
-        field(bytes, line, at, spans, &mut facts)?;
+        field(bytes, line, at, spans, &mut seen)?;
         if spans.len() > FIELDS_MAX {
             return Err(ResponseFault("too many fields"));
         }
     }
-    if facts.is_chunked && !is_http_11 {
+    if seen.is_chunked && !is_http_11 {
         return Err(ResponseFault("transfer-encoding in HTTP/1.0"));
     }
-    let framing = match (status, facts.length) {
+    let framing = match (status, seen.length) {
         (100..200 | 204 | 304, _) => Framing::Length(0),
         _ if to_head => Framing::Length(0),
-        // RFC 9112, section 6.3: transfer-encoding overrides content-length, which is not sent on.
-        _ if facts.is_chunked => Framing::Chunked,
+        // RFC 9112, section 6.3: transfer-encoding overrides content-length, which is not forwarded.
+        _ if seen.is_chunked => Framing::Chunked,
         (_, Some(length)) => Framing::Length(length),
         (_, None) => Framing::UntilEnd,
     };
-    // Two framings at once: the upstream may mean the other one.
-    let is_certain = framing != Framing::UntilEnd && !(facts.is_chunked && facts.length.is_some());
-    // A body that must not follow may come late, and would be read as the next response.
-    let may_follow = matches!(status, 100..200 | 204 | 304) && (facts.is_chunked || facts.length > Some(0));
-    let keeps_alive = is_certain && !may_follow && !facts.says_close && (is_http_11 || facts.says_keep_alive);
+    // With two framings, the upstream may mean the other one.
+    let is_certain = framing != Framing::UntilEnd && !(seen.is_chunked && seen.length.is_some());
+    // A forbidden body may come late, and would be read as the next response.
+    let may_follow = matches!(status, 100..200 | 204 | 304) && (seen.is_chunked || seen.length > Some(0));
+    let keeps_alive = is_certain && !may_follow && !seen.says_close && (is_http_11 || seen.says_keep_alive);
     // RFC 9110, section 8.6, and RFC 9112, section 6.3.
-    let length = facts.length.filter(|_| !facts.is_chunked && !matches!(status, 100..200 | 204));
+    let length = seen.length.filter(|_| !seen.is_chunked && !matches!(status, 100..200 | 204));
     Ok(Some(ResponseHead { len: at, status, reason, framing, length, keeps_alive }))
 }
 
 #[derive(Default)]
-struct Facts {
+struct HeadFields {
     says_close: bool,
     says_keep_alive: bool,
     is_chunked: bool,
     length: Option<u64>,
 }
 
-/// Where the next field lies, without its end; `at` moves behind it. Folded lines become one.
+/// The position of the next field without its line end; `at` moves to the line after it. Folded lines become one.
 fn next_field_line(bytes: &mut [u8], at: &mut usize) -> Result<Option<Range<usize>>, ResponseFault> {
     let Some(mut line) = next_line(bytes, at)? else { return Ok(None) };
     while !line.is_empty() {
@@ -115,7 +119,7 @@ fn incomplete<T>(bytes: &[u8]) -> Result<Option<T>, ResponseFault> {
     if is_too_long { Err(ResponseFault("the head is too large")) } else { Ok(None) }
 }
 
-/// Where the next line lies, without its end; `at` moves behind it.
+/// The position of the next line without its end; `at` moves to the line after it.
 fn next_line(bytes: &[u8], at: &mut usize) -> Result<Option<Range<usize>>, ResponseFault> {
     let start = *at;
     let Some(len) = memchr(b'\n', &bytes[start..]) else { return incomplete(bytes) };
@@ -124,7 +128,7 @@ fn next_line(bytes: &[u8], at: &mut usize) -> Result<Option<Range<usize>>, Respo
     Ok(Some(start..if end > start && bytes[end - 1] == b'\r' { end - 1 } else { end }))
 }
 
-/// `HTTP/1.1 200`.
+/// Length of `HTTP/1.1 200`.
 const STATUS_LINE_LEN: usize = 12;
 
 fn status_line(line: &[u8]) -> Result<(bool, u16), ResponseFault> {
@@ -144,12 +148,12 @@ fn status_line(line: &[u8]) -> Result<(bool, u16), ResponseFault> {
 
 fn field(
     bytes: &[u8],
-    place: Range<usize>,
+    range: Range<usize>,
     end: usize,
     spans: &mut Spans,
-    facts: &mut Facts,
+    seen: &mut HeadFields,
 ) -> Result<(), ResponseFault> {
-    let line = &bytes[place.clone()];
+    let line = &bytes[range.clone()];
     let name_len = line.iter().position(|&byte| !is(byte, TOKEN)).unwrap_or(line.len());
     let (name, rest) = line.split_at(name_len);
     let value = match rest {
@@ -157,29 +161,29 @@ fn field(
         _ => return Err(ResponseFault("field")),
     };
     let trimmed = trim_ows(value);
-    let value_start = place.end - trim_start(value).len();
-    spans.push(bytes, place.start..place.start + name_len, value_start..value_start + trimmed.len(), end);
+    let value_start = range.end - trim_start(value).len();
+    spans.push(bytes, range.start..range.start + name_len, value_start..value_start + trimmed.len(), end);
     match name_len {
-        10 if name.eq_ignore_ascii_case(b"connection") => connection(trimmed, facts),
+        10 if name.eq_ignore_ascii_case(b"connection") => connection(trimmed, seen),
         14 if name.eq_ignore_ascii_case(b"content-length") => {
-            facts.length = Some(content_length(trimmed, facts.length)?);
+            seen.length = Some(content_length(trimmed, seen.length)?);
         }
         17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
-            if facts.is_chunked || !trimmed.eq_ignore_ascii_case(b"chunked") {
+            if seen.is_chunked || !trimmed.eq_ignore_ascii_case(b"chunked") {
                 return Err(ResponseFault("transfer-encoding"));
             }
-            facts.is_chunked = true;
+            seen.is_chunked = true;
         }
         _ => {}
     }
     Ok(())
 }
 
-/// RFC 9112, section 6.3: a list, or several fields, of one number is that number.
+/// RFC 9112, section 6.3: a list or several fields of one number count as that number.
 fn content_length(value: &[u8], before: Option<u64>) -> Result<u64, ResponseFault> {
     let mut all = before;
     for member in value.split(|&byte| byte == b',').map(trim_ows) {
-        let length = length(member).ok_or(ResponseFault("content-length"))?;
+        let length = parse_length(member).ok_or(ResponseFault("content-length"))?;
         if all.is_some_and(|before| before != length) {
             return Err(ResponseFault("more than one content-length"));
         }
@@ -188,13 +192,13 @@ fn content_length(value: &[u8], before: Option<u64>) -> Result<u64, ResponseFaul
     all.ok_or(ResponseFault("content-length"))
 }
 
-fn connection(value: &[u8], facts: &mut Facts) {
+fn connection(value: &[u8], seen: &mut HeadFields) {
     if value == b"keep-alive" {
-        return facts.says_keep_alive = true; // what most say who say anything
+        return seen.says_keep_alive = true; // the usual value
     }
     for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
-        facts.says_close |= option.eq_ignore_ascii_case(b"close");
-        facts.says_keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+        seen.says_close |= option.eq_ignore_ascii_case(b"close");
+        seen.says_keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
     }
 }
 
@@ -204,7 +208,7 @@ mod tests {
     use super::*;
 
     fn parse_text(text: &str, to_head: bool) -> Result<Option<ResponseHead>, ResponseFault> {
-        parse(&mut text.as_bytes().to_vec(), to_head, &mut Spans::default())
+        parse_response(&mut text.as_bytes().to_vec(), to_head, &mut Spans::default())
     }
 
     const CLOSE: bool = false;
@@ -225,9 +229,9 @@ mod tests {
             ("HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n", Chunked, KEEP),
             ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 5\r\n", Length(5), KEEP),
             ("HTTP/1.1 200 OK\r\ncontent-length: 5 ,05\r\nContent-Length: 005\r\n", Length(5), KEEP),
-            // Both: chunks count, and the connection is not trusted with another request.
+            // Both: chunks count, and the connection is not reused.
             ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n", Chunked, CLOSE),
-            // A body that must not follow may come late.
+            // A forbidden body may come late.
             ("HTTP/1.1 204 No Content\r\ncontent-length: 5\r\n", Length(0), CLOSE),
             ("HTTP/1.1 204 No Content\r\ntransfer-encoding: chunked\r\n", Length(0), CLOSE),
             ("HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n", Length(0), CLOSE),
@@ -238,7 +242,7 @@ mod tests {
             ("HTTP/1.1 304 Not Modified\r\ncontent-length: 0\r\n", Length(0), KEEP),
             ("HTTP/1.1 304 Not Modified\r\n", Length(0), KEEP),
             ("HTTP/1.1 103 Early Hints\r\n", Length(0), KEEP),
-            // Folded.
+            // Obsolete folding.
             ("HTTP/1.1 200 OK\r\ncontent-length:\r\n\t5\r\nx: y\n z\r\n", Length(5), KEEP),
             ("HTTP/1.1 200 OK\r\nx: y\r\n \r\ntransfer-encoding: \r\n chunked\r\n", Chunked, KEEP),
         ];
@@ -256,17 +260,17 @@ mod tests {
     }
 
     #[test]
-    fn takes_status_reason_and_fields_apart() {
+    fn status_reason_and_fields_are_separated() {
         let mut bytes = *b"HTTP/1.1 418 I'm a \xe2\x98\x95\r\nX-A: \t b \r\nx-empty:\r\n\r\n";
         let mut spans = Spans::default();
-        let head = parse(&mut bytes, false, &mut spans).unwrap().unwrap();
+        let head = parse_response(&mut bytes, false, &mut spans).unwrap().unwrap();
         assert_eq!((head.status, &bytes[head.reason]), (418, &b"I'm a \xe2\x98\x95"[..]));
         let fields: Vec<_> = spans.of(&bytes).iter().collect();
         assert_eq!(fields, [(&b"X-A"[..], &b"b"[..]), (b"x-empty", b"")]);
     }
 
     #[test]
-    fn refuses_what_is_in_doubt() {
+    fn ambiguous_responses_are_refused() {
         for lines in [
             "HTTP/2 200 OK\r\n",
             "HTTP/1.2 200 OK\r\n",
@@ -305,10 +309,10 @@ mod tests {
     }
 
     #[test]
-    fn unfolds_lines_in_place() {
+    fn folded_lines_are_joined_in_place() {
         let mut bytes = *b"HTTP/1.1 200 OK\r\nx: a\r\n b\n\tc\r\n \r\ny: d\r\n\r\n e";
         let mut spans = Spans::default();
-        parse(&mut bytes, false, &mut spans).unwrap().unwrap();
+        parse_response(&mut bytes, false, &mut spans).unwrap().unwrap();
         let fields: Vec<_> = spans.of(&bytes).iter().collect();
         assert_eq!(fields, [(&b"x"[..], &b"a   b \tc"[..]), (b"y", b"d")]);
         assert!(bytes.ends_with(b"\r\n\r\n e"));

@@ -1,13 +1,13 @@
-//! Bytes that may stand in the parts of a message (RFC 9110, section 5.6).
+//! The syntax of the parts of a message: bytes of tokens and values, methods, lengths (RFC 9110).
 
 use crate::fields::decimal;
 
-/// What `http::HeaderName` takes, and an offset of [`Spans`].
+/// The bound of `http::HeaderName`, and of an offset of [`Spans`](crate::fields::Spans).
 pub(super) const NAME_BYTES_MAX: usize = u16::MAX as usize;
 
-/// tchar (RFC 9110, 5.6.2).
+/// tchar (RFC 9110, section 5.6.2).
 pub(super) const TOKEN: u8 = 1;
-/// field-vchar, SP and HTAB (RFC 9110, 5.5); no other control, no DEL.
+/// field-vchar, SP and HTAB (RFC 9110, section 5.5); no other control character, no DEL.
 pub(super) const VALUE: u8 = 2;
 
 const CLASSES: [u8; 256] = classes();
@@ -42,10 +42,10 @@ pub(super) fn is(byte: u8, classes: u8) -> bool {
     CLASSES[byte as usize] & classes != 0
 }
 
-/// Whether all of `bytes` are in [`VALUE`]: eight at a time as long as none of those could be another.
+/// Whether all of `bytes` are in [`VALUE`]. Eight bytes at once, unless one of them is in doubt.
 pub(super) fn is_value(bytes: &[u8]) -> bool {
     const LOW: u64 = 0x0101_0101_0101_0101;
-    // Whether a byte may be below 0x20, or may be 0x7f; exact enough for nearly all values.
+    // Whether a byte may be below 0x20 or equal to 0x7f. Nearly no valid value is in doubt.
     let is_doubtful = |word: u64| {
         let no_del = word ^ (0x7f * LOW);
         (word.wrapping_sub(0x20 * LOW) & !word | no_del.wrapping_sub(LOW) & !no_del) & (0x80 * LOW) != 0
@@ -62,7 +62,8 @@ const fn is_value_byte(byte: u8) -> bool {
 /// Digits of a Content-Length: those of `i64::MAX`.
 const LENGTH_DIGITS_MAX: usize = 19;
 
-/// RFC 9110, 9.1, and no lower-case letters: services that make them upper-case would see a method that no limit saw.
+/// Whether `method` is a token (RFC 9110, section 9.1) without lower-case letters. Some services convert to upper case,
+/// and would see a method that no limit matched.
 pub(crate) fn is_method(method: &[u8]) -> bool {
     !method.is_empty() && method.iter().all(|&byte| is(byte, TOKEN) && !byte.is_ascii_lowercase())
 }
@@ -74,8 +75,8 @@ pub(super) fn trim_start(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// RFC 9110, 8.6: `1*DIGIT`, bounded so that it fits a signed 64-bit integer anywhere.
-pub(crate) fn length(digits: &[u8]) -> Option<u64> {
+/// Parses `1*DIGIT` (RFC 9110, section 8.6). None above `i64::MAX`, which every reader can represent.
+pub(crate) fn parse_length(digits: &[u8]) -> Option<u64> {
     if digits.len() > LENGTH_DIGITS_MAX {
         return None;
     }

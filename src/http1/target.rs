@@ -1,11 +1,12 @@
 //! The target of a request line (RFC 9112, section 3.2).
 //!
-//! Clients send more bytes than RFC 3986 allows, such as raw UTF-8 and quotes. They pass here: the path normaliser and
-//! `escaped_query` escape them. White space and control characters never pass, and no `#`, which begins a fragment.
+//! Clients send more bytes than RFC 3986 allows, such as raw UTF-8 and quotes. They are accepted here: the path
+//! normaliser and `escaped_query` escape them. White space, control characters and `#`, which begins a fragment, are
+//! refused.
 
 use http::Uri;
 
-/// Whether `target` has a form for `method`; authority-form is for CONNECT only.
+/// Whether `target` has a form that `method` allows; the authority form is for CONNECT only.
 pub(super) fn is_target(method: &[u8], target: &[u8]) -> bool {
     match target {
         [b'/', ..] => is_text(target),
@@ -17,12 +18,12 @@ pub(super) fn is_target(method: &[u8], target: &[u8]) -> bool {
     }
 }
 
-/// Whether all of `bytes` may stand in a target, before they are escaped.
+/// Whether all of `bytes` may be in a target, before they are escaped.
 pub(crate) fn is_text(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| matches!(byte, b'!' | b'"' | b'$'..=b'~' | 0x80..)) && str::from_utf8(bytes).is_ok()
 }
 
-/// The length of the scheme and the authority of an absolute target.
+/// Length of the scheme and the authority of an absolute target.
 pub(crate) fn origin_len(target: &[u8]) -> usize {
     let Some(colon) = memchr::memmem::find(target, b"://") else { return target.len() };
     let start = colon + 3;

@@ -1,13 +1,13 @@
-//! One row per attack, each cut in every place: the outcome must not depend on the cuts.
+//! Attacks on the parser, one in each row, each cut at every offset. The result must not depend on the cuts.
 
 use super::HeadFault::{self, AmbiguousFraming, ConnectRefused, Malformed, TooLarge, UriTooLong};
-use super::{EXTENSION_BYTES_MAX, Limits, Next, Requests, Step, TRAILER_BYTES_MAX, Underscores};
+use super::{BodyStep, EXTENSION_BYTES_MAX, HeadStep, Limits, RequestReader, TRAILER_BYTES_MAX, Underscores};
 use crate::fields::{Fields, Spans};
 
 pub(super) const LIMITS: Limits =
     Limits { max_head_bytes: 256, max_headers: 6, max_uri_bytes: 64, underscores: Underscores::Keep };
 
-/// Where a stream stands.
+/// The position in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Between messages.
@@ -16,11 +16,11 @@ pub(super) enum Phase {
     InBody,
     /// After a fault.
     Done,
-    /// A body is malformed.
+    /// In a malformed body.
     Broken,
 }
 
-/// A request as it was read.
+/// A request as it was parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) method: Vec<u8>,
@@ -31,12 +31,12 @@ pub(super) struct Request {
     pub(super) trailers: Vec<(String, Vec<u8>)>,
 }
 
-/// What came of a stream.
+/// The result of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    /// The client's own bytes that were taken as messages.
+    /// Bytes of the client that belong to accepted messages.
     pub(super) released: Vec<u8>,
-    /// Where in them each message ended.
+    /// Offsets in `released` at which messages end.
     pub(super) ends: Vec<usize>,
     pub(super) requests: Vec<Request>,
     pub(super) fault: Option<(u64, HeadFault)>,
@@ -50,9 +50,9 @@ pub(super) fn sorted(fields: Fields<'_>) -> Vec<(String, Vec<u8>)> {
     fields
 }
 
-/// Reads `stream`, cut before each of `cuts`, as a connection would.
+/// Parses `stream`, cut before each of `cuts`, as a connection would.
 pub(super) fn run(limits: Limits, stream: &[u8], cuts: &[usize]) -> Run {
-    let mut reader = Requests::new(limits);
+    let mut reader = RequestReader::new(limits);
     let mut run = Run { released: Vec::new(), ends: Vec::new(), requests: Vec::new(), fault: None, phase: Phase::Idle };
     let (mut held, mut from) = (Vec::new(), 0);
     for &cut in cuts.iter().chain([&stream.len()]) {
@@ -67,11 +67,11 @@ pub(super) fn run(limits: Limits, stream: &[u8], cuts: &[usize]) -> Run {
 }
 
 impl Run {
-    /// Whether more can be read of what is held.
-    fn step(&mut self, reader: &mut Requests, held: &mut Vec<u8>) -> bool {
+    /// One step; returns whether there may be another one.
+    fn step(&mut self, reader: &mut RequestReader, held: &mut Vec<u8>) -> bool {
         match self.phase {
             Phase::Idle | Phase::InHead => match reader.head(held) {
-                Next::Head(head) => {
+                HeadStep::Head(head) => {
                     let spans = reader.take_fields(Spans::default());
                     self.requests.push(Request {
                         method: held[head.method].to_vec(),
@@ -87,23 +87,23 @@ impl Run {
                     }
                     true
                 }
-                Next::InHead => {
+                HeadStep::Incomplete => {
                     self.phase = Phase::InHead;
                     false
                 }
-                Next::Idle(len) => {
+                HeadStep::Idle(len) => {
                     self.phase = Phase::Idle;
                     held.drain(..len);
                     true
                 }
-                Next::Fault(fault) => {
+                HeadStep::Fault(fault) => {
                     self.fault = Some((self.requests.len() as u64, fault));
                     self.phase = Phase::Done;
                     false
                 }
             },
             Phase::InBody => match reader.body(held) {
-                Step::Data { skipped, len } => {
+                BodyStep::Data { skipped, len } => {
                     self.requests.last_mut().unwrap().body.extend_from_slice(&held[skipped..skipped + len]);
                     self.release(held, skipped + len);
                     if reader.decoder().has_ended() {
@@ -111,16 +111,16 @@ impl Run {
                     }
                     true
                 }
-                Step::More => {
+                BodyStep::More => {
                     self.release(held, held.len());
                     false
                 }
-                Step::End(len) => {
+                BodyStep::End(len) => {
                     self.release(held, len);
                     self.end(reader);
                     true
                 }
-                Step::Broken(len) => {
+                BodyStep::Broken(len) => {
                     self.release(held, len);
                     self.phase = Phase::Broken;
                     false
@@ -134,7 +134,7 @@ impl Run {
         self.released.extend(held.drain(..len));
     }
 
-    fn end(&mut self, reader: &Requests) {
+    fn end(&mut self, reader: &RequestReader) {
         self.ends.push(self.released.len());
         if let Some(trailers) = reader.decoder().trailers() {
             self.requests.last_mut().unwrap().trailers = sorted(trailers.fields());
@@ -144,11 +144,11 @@ impl Run {
 }
 
 enum Expect {
-    /// All of it is released and the stream ends in this phase.
+    /// All bytes are released, and the stream ends in this phase.
     Pass(Phase),
-    /// The request with this ordinal is refused, those before it are released.
+    /// The request with this ordinal is refused; the requests before it are released.
     Refuse(u64, HeadFault),
-    /// The body breaks after so many bytes of the stream.
+    /// The body is broken after this number of bytes of the stream.
     Break(usize),
 }
 use Expect::{Break, Pass, Refuse};
@@ -203,7 +203,7 @@ fn check_all(rows: &[(&str, &[u8], Expect)]) {
     }
 }
 
-/// Rows of what follows `post`.
+/// Rows of field lines and body after the start of a POST request.
 fn check_posts(rows: &[(&str, &str, Expect)]) {
     for (name, rest, expect) in rows {
         check(name, &post(rest), expect);
@@ -440,7 +440,7 @@ fn empty_lines_after_a_message_do_not_begin_the_next() {
 }
 
 #[test]
-fn what_is_read_is_what_was_sent() {
+fn requests_are_parsed_as_they_were_sent() {
     let stream = post("X-A:  b \t\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nT: 1\r\nU:\r\n\r\n");
     for cuts in [vec![], (1..stream.len()).collect()] {
         let run = run(LIMITS, &stream, &cuts);
@@ -452,7 +452,7 @@ fn what_is_read_is_what_was_sent() {
 }
 
 #[test]
-fn bytes_behind_an_upgrade_are_no_request() {
+fn bytes_after_an_upgrade_are_no_request() {
     let one = post("Upgrade: x\r\n\r\n");
     let run = run(LIMITS, &[&one[..], b"\x01\x02"].concat(), &[]);
     assert_eq!((run.phase, run.released), (Phase::Done, one));

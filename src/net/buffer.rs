@@ -1,4 +1,4 @@
-//! Memory for what is read and written, shared by the connections of a worker: an idle one holds none.
+//! Buffers for input and output, shared by the connections of a worker. An idle connection holds none.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -9,56 +9,56 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 
-/// Most messages fit.
+/// Capacity of a new buffer, in bytes. Most messages fit.
 const SIZE: usize = 4 * 1024;
-/// What a buffer grows to while a body goes through it.
+/// Capacity that a buffer grows to while a body passes through it, in bytes.
 const SIZE_MAX: usize = 64 * 1024;
-/// Less room than this is not worth a read.
-const ROOM_MIN: usize = 512;
-/// Buffers that are kept for reuse; beyond, they are freed.
-const KEPT_MAX: usize = 512;
-/// What is sealed at once fits, with what TLS adds to it.
+/// Free bytes below which a buffer grows before the next read.
+const READ_MIN: usize = 512;
+/// Buffers in the pool; further ones are freed.
+const POOLED_MAX: usize = 512;
+/// Bytes of a buffer for TLS records: one full write with the overhead of TLS.
 const SEALED_SIZE: usize = SIZE_MAX + 1024;
-/// The same for buffers of that size. A socket that takes what it is given needs one, and only for a moment.
-const SEALED_KEPT_MAX: usize = 4;
+/// Buffers for TLS records in the pool. A socket that accepts all of a write needs one for a moment.
+const SEALED_POOLED_MAX: usize = 4;
 
-/// Buffers that nobody uses at the moment.
+/// The pool of unused buffers of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
-    kept: RefCell<Vec<Vec<u8>>>,
+    pool: RefCell<Vec<Vec<u8>>>,
     sealed: RefCell<Vec<Vec<u8>>>,
 }
 
 impl Buffers {
-    /// An empty one.
+    /// Returns an empty buffer.
     pub(crate) fn take(&self) -> Vec<u8> {
-        self.kept.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(SIZE))
+        self.pool.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(SIZE))
     }
 
-    /// One for TLS records, full of whatever was last in it, so that it need not be cleared each time.
+    /// Returns a buffer for TLS records. It is full of old bytes, so that it need not be cleared each time.
     pub(crate) fn take_sealed(&self) -> Vec<u8> {
         self.sealed.borrow_mut().pop().unwrap_or_else(|| vec![0; SEALED_SIZE])
     }
 
-    /// Takes one for TLS records back.
+    /// Takes a buffer for TLS records back.
     pub(crate) fn put_sealed(&self, bytes: Vec<u8>) {
-        let mut kept = self.sealed.borrow_mut();
-        if bytes.len() == SEALED_SIZE && kept.len() < SEALED_KEPT_MAX {
-            kept.push(bytes);
+        let mut pool = self.sealed.borrow_mut();
+        if bytes.len() == SEALED_SIZE && pool.len() < SEALED_POOLED_MAX {
+            pool.push(bytes);
         }
     }
 
-    /// Takes one back. One that has grown, or has no memory of its own, is dropped.
+    /// Takes a buffer back. A buffer that has grown, or has no memory, is freed.
     pub(crate) fn put(&self, mut bytes: Vec<u8>) {
-        let mut kept = self.kept.borrow_mut();
-        if (SIZE..=2 * SIZE).contains(&bytes.capacity()) && kept.len() < KEPT_MAX {
+        let mut pool = self.pool.borrow_mut();
+        if (SIZE..=2 * SIZE).contains(&bytes.capacity()) && pool.len() < POOLED_MAX {
             bytes.clear();
-            kept.push(bytes);
+            pool.push(bytes);
         }
     }
 }
 
-/// What was read from a socket and is not taken yet.
+/// Bytes that were read from a socket and are not consumed yet.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
@@ -66,17 +66,17 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// What is not taken yet.
+    /// The bytes that are not consumed yet.
     pub(crate) fn unread(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
-    /// The same, to be changed in place.
+    /// The bytes that are not consumed yet, for changes in place.
     pub(crate) fn unread_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..]
     }
 
-    /// Adds what did not come from a socket.
+    /// Appends bytes that did not come from the socket.
     pub(crate) fn extend(&mut self, bytes: &[u8], buffers: &Buffers) {
         if !self.has_memory() {
             self.bytes = buffers.take();
@@ -88,23 +88,23 @@ impl Buffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Whether all of it is taken.
+    /// Whether all bytes are consumed.
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.bytes.len()
     }
 
-    /// Takes `len` bytes.
+    /// Consumes `len` bytes.
     pub(crate) fn consume(&mut self, len: usize) {
         self.start = (self.start + len).min(self.bytes.len());
     }
 
-    /// Whether it has memory of its own.
+    /// Whether it holds memory.
     pub(crate) fn has_memory(&self) -> bool {
         self.bytes.capacity() > 0
     }
 
-    /// Takes the next `len` bytes with the memory they are in. Gives that, and where they begin. What follows them
-    /// moves to another buffer.
+    /// Consumes the next `len` bytes together with their memory. Returns the memory and the offset of the bytes in it.
+    /// The bytes after them move to another buffer.
     pub(crate) fn split(&mut self, len: usize, buffers: &Buffers) -> (Vec<u8>, usize) {
         let (start, end) = (self.start, (self.start + len).min(self.bytes.len()));
         let mut rest = Vec::new();
@@ -116,7 +116,7 @@ impl Buffer {
         (std::mem::replace(&mut self.bytes, rest), start)
     }
 
-    /// Gives the memory back if nothing is in it.
+    /// Gives the memory back to the pool if all bytes are consumed.
     pub(crate) fn release(&mut self, buffers: &Buffers) {
         if self.is_empty() && self.has_memory() {
             self.start = 0;
@@ -124,7 +124,7 @@ impl Buffer {
         }
     }
 
-    /// Reads once; 0 at the end of the stream. Grows when the last read filled it.
+    /// Reads once; 0 at the end of the stream. The buffer grows if the last read filled it.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -139,69 +139,69 @@ impl Buffer {
             self.bytes.drain(..self.start);
             self.start = 0;
         }
-        if self.bytes.capacity() - self.bytes.len() < ROOM_MIN || (was_filled && self.bytes.capacity() < SIZE_MAX) {
-            self.bytes.reserve(self.bytes.capacity() + ROOM_MIN);
+        if self.bytes.capacity() - self.bytes.len() < READ_MIN || (was_filled && self.bytes.capacity() < SIZE_MAX) {
+            self.bytes.reserve(self.bytes.capacity() + READ_MIN);
         }
-        // Stateless: it can be made anew for each poll.
+        // The future has no state, so each poll may create a new one.
         pin!(stream.read_buf(&mut self.bytes)).poll(cx)
     }
 }
 
-/// What is to be written to a socket.
+/// Bytes that wait to be written to a socket.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
     bytes: Vec<u8>,
     sent: usize,
 }
 
-/// Beyond this much, nothing more is read to be written.
+/// Pending bytes at which no more input is read.
 pub(crate) const PENDING_MAX: usize = SIZE_MAX;
 
 impl Out {
-    /// Where to append.
+    /// The buffer to append to.
     pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Bytes that wait to be written.
+    /// Number of bytes that wait to be written.
     pub(crate) fn pending(&self) -> usize {
         self.bytes.len() - self.sent
     }
 
-    /// The same, themselves.
+    /// The bytes that wait to be written.
     pub(crate) fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
     }
 
-    /// The next `len` bytes have been taken to be written.
+    /// Marks the next `len` bytes as written.
     pub(crate) fn advance(&mut self, len: usize) {
         self.sent = (self.sent + len).min(self.bytes.len());
     }
 
-    /// Whether none of it was written.
+    /// Whether no byte was written.
     pub(crate) fn is_untouched(&self) -> bool {
         self.sent == 0
     }
 
-    /// Begins anew with the same bytes.
+    /// Starts again at the first byte.
     pub(crate) fn rewind(&mut self) {
         self.sent = 0;
     }
 
-    /// Forgets everything, and keeps the memory if it is not much.
+    /// Removes all bytes, and keeps the memory if it is at most [`PENDING_MAX`].
     pub(crate) fn clear(&mut self) {
         self.sent = 0;
         if self.bytes.capacity() > PENDING_MAX { self.bytes = Vec::new() } else { self.bytes.clear() }
     }
 
-    /// Makes room, from `buffers` if it has no memory.
+    /// Takes memory from `buffers` if it holds none.
     pub(crate) fn prepare(&mut self, buffers: &Buffers) {
         if self.bytes.capacity() == 0 {
             self.bytes = buffers.take();
         }
     }
 
-    /// Gives the memory back if nothing is in it.
+    /// Gives the memory back to the pool if no byte waits.
     pub(crate) fn release(&mut self, buffers: &Buffers) {
         if self.pending() == 0 && self.bytes.capacity() > 0 {
             self.sent = 0;
@@ -209,7 +209,8 @@ impl Out {
         }
     }
 
-    /// Writes what the socket takes; ready when nothing is left. What was written stays until [`Out::clear`].
+    /// Writes until the socket accepts no more; ready when all bytes are written. They stay in memory until
+    /// [`Out::clear`].
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, stream: &impl Writable) -> Poll<io::Result<()>> {
         while self.sent < self.bytes.len() {
             match stream.try_write(&self.bytes[self.sent..]) {
@@ -225,12 +226,12 @@ impl Out {
     }
 }
 
-/// What bytes are written to: a socket.
+/// A socket with non-blocking writes.
 pub(crate) trait Writable {
-    /// Writes what it takes now.
+    /// Writes as many bytes as the socket accepts now, and returns their number.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Ready when it may take more.
+    /// Ready when the socket may accept more.
     fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 

@@ -1,8 +1,7 @@
-//! One timer that serves deadline after deadline.
+//! A timer that serves one deadline after another.
 //!
-//! Most deadlines move on before they are reached. So the timer is left where it is when a deadline moves
-//! later: it fires early, finds that it did, and is armed anew. A busy connection touches the timer wheel
-//! about once a deadline's length, not once a message.
+//! Most deadlines move before they expire. A deadline that moves later leaves the timer as it is: the timer fires early
+//! and is armed again. A busy connection touches the timer wheel once per length of a deadline, not once per message.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -13,14 +12,14 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::time;
 
-/// A reusable timer for one task; idle until first polled.
+/// A reusable timer for one task; idle until the first poll.
 #[derive(Debug, Default)]
 pub(crate) struct Deadline {
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl Deadline {
-    /// Ready once `at` has passed. `at` may differ from call to call; the task may not.
+    /// Ready once `at` has passed. `at` may differ from call to call; the task must not.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, at: Instant) -> Poll<()> {
         let (sleep, is_armed) = match &mut self.sleep {
             Some(sleep) => (sleep, true),
@@ -29,9 +28,9 @@ impl Deadline {
         if sleep.deadline() > at {
             sleep.as_mut().reset(at);
         } else if is_armed && !sleep.is_elapsed() {
-            return Poll::Pending; // it will wake the task, who then looks again
+            return Poll::Pending; // the timer will wake the task, which polls again
         }
-        // Unconstrained: a task without budget would not arm the timer, and nothing here would notice.
+        // Unconstrained: a task without budget would not arm the timer, and no error would show it.
         while pin!(unconstrained(sleep.as_mut())).poll(cx).is_ready() {
             if time::instant_now() >= at {
                 return Poll::Ready(());

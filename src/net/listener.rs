@@ -1,5 +1,4 @@
-//! Sockets to accept on, all from one process: for each address one for every worker (`SO_REUSEPORT`), for each path
-//! one that all workers share.
+//! Listening sockets of one process: one for each worker and address (`SO_REUSEPORT`), one for each Unix path.
 
 use std::fs::Permissions;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -12,21 +11,21 @@ use std::{fmt, fs, io};
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
-/// Connections that the kernel completes before they are accepted.
+/// Length of the queue of connections that the kernel completed and no worker accepted.
 pub(crate) const BACKLOG: i32 = 4096;
 
-/// Bytes of a path that the kernel takes for a socket, without the zero behind it.
+/// Bytes of the path of a Unix socket, without the terminating zero.
 pub const SOCKET_PATH_MAX: usize = 107;
 
-/// Who is at the other end of a Unix socket, which has no address: somebody on this host.
+/// The peer address of every Unix connection: a process on this host.
 pub(crate) const LOCAL_PEER: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 
-/// Where connections come in.
+/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Listen {
     /// Address and port.
     Tcp(SocketAddr),
-    /// The file that stands for a Unix socket.
+    /// Path of a Unix socket.
     Unix(PathBuf),
 }
 
@@ -39,32 +38,36 @@ impl fmt::Display for Listen {
     }
 }
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// On an address.
+    /// On an IP address.
     Tcp(TcpListener),
-    /// On a path.
+    /// On a Unix path.
     Unix(UnixListener),
 }
 
 impl Listener {
-    /// One that another process has bound, and what it is bound to. One that does not listen is an error.
-    pub fn of_other(socket: OwnedFd) -> io::Result<(Listen, Self)> {
+    /// Adopts a socket that another process has bound, and returns its address.
+    ///
+    /// # Errors
+    ///
+    /// If it does not listen, or is a Unix socket without a path.
+    pub fn from_fd(socket: OwnedFd) -> io::Result<(Listen, Self)> {
         let about = SockRef::from(&socket);
         if !about.is_listener()? {
-            return Err(io::Error::other("a socket that does not listen"));
+            return Err(io::Error::other("the socket does not listen"));
         }
         about.set_nonblocking(true)?;
         let address = about.local_addr()?;
         if let Some(address) = address.as_socket() {
             return Ok((Listen::Tcp(address), Self::Tcp(socket.into())));
         }
-        let path = address.as_pathname().ok_or_else(|| io::Error::other("a Unix socket without a file"))?;
+        let path = address.as_pathname().ok_or_else(|| io::Error::other("the Unix socket has no path"))?;
         Ok((Listen::Unix(path.to_owned()), Self::Unix(socket.into())))
     }
 
-    /// Another handle of the same socket.
+    /// A second handle of the socket.
     pub fn try_clone(&self) -> io::Result<Self> {
         match self {
             Self::Tcp(socket) => socket.try_clone().map(Self::Tcp),
@@ -82,63 +85,63 @@ impl AsFd for Listener {
     }
 }
 
-/// The file of a Unix socket. Removed when this is dropped, if it is still the same one and was not left to another.
+/// The file of a Unix socket. Removed on drop, unless it was replaced or belongs to another process.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    identity: Identity,
-    is_left: AtomicBool,
+    identity: FileIdentity,
+    is_disowned: AtomicBool,
 }
 
 impl SocketFile {
-    /// That of a socket which another process has bound and may leave to this one; it gets `mode`. Until it is its
-    /// [own](Self::own) it stays.
-    pub fn of_other(path: &Path, mode: u32) -> io::Result<Self> {
+    /// The file of a socket that another process has bound. It gets `mode`, and is removed on drop only after
+    /// [`take_ownership`](Self::take_ownership).
+    pub fn inherited(path: &Path, mode: u32) -> io::Result<Self> {
         fs::set_permissions(path, Permissions::from_mode(mode))?;
         let file = Self::at(path)?;
-        file.leave();
+        file.disown();
         Ok(file)
     }
 
     fn at(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), identity: identity(path)?, is_left: AtomicBool::new(false) })
+        Ok(Self { path: path.to_owned(), identity: identity(path)?, is_disowned: AtomicBool::new(false) })
     }
 
-    /// Whether it is still the same one.
-    pub fn is_there(&self) -> bool {
+    /// Whether the file at the path is still the one that was bound.
+    pub fn is_unchanged(&self) -> bool {
         identity(&self.path).is_ok_and(|now| now == self.identity)
     }
 
-    /// Leaves it to whoever has the socket.
-    pub fn leave(&self) {
-        self.is_left.store(true, Ordering::Release);
+    /// Leaves the file to another process: it is not removed on drop.
+    pub fn disown(&self) {
+        self.is_disowned.store(true, Ordering::Release);
     }
 
-    /// Leaves it to nobody.
-    pub fn own(&self) {
-        self.is_left.store(false, Ordering::Release);
+    /// Takes the file over: it is removed on drop.
+    pub fn take_ownership(&self) {
+        self.is_disowned.store(false, Ordering::Release);
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if !self.is_left.load(Ordering::Acquire) && self.is_there() {
+        if !self.is_disowned.load(Ordering::Acquire) && self.is_unchanged() {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Device, number, and when it was made: numbers are used again.
-type Identity = (u64, u64, i64, i64);
+/// Device, inode and time of change. Inodes are reused, so the time is needed.
+type FileIdentity = (u64, u64, i64, i64);
 
-fn identity(path: &Path) -> io::Result<Identity> {
+fn identity(path: &Path) -> io::Result<FileIdentity> {
     fs::symlink_metadata(path).map(|found| (found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
 }
 
-/// Sockets on `address` for `workers` workers, the first of which says which port it is if `address` says 0.
+/// Binds `workers` sockets on `address`. The first one has the actual port if `address` has port 0.
 ///
-/// The first is bound alone and only then opened to the others, so that an address that another process
-/// listens on is an error, even if that process would share it.
+/// The first socket is bound exclusively, and shares its address afterwards. So an address on which another process
+/// listens is an error, even if that process would share it.
 pub fn bind(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>> {
     let first = socket(address)?;
     first.bind(&address.into())?;
@@ -146,19 +149,19 @@ pub fn bind(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>>
     let bound = first.local_addr()?;
     let mut sockets = vec![first];
     for _ in 1..workers {
-        sockets.push(beside(&bound, address)?);
+        sockets.push(shared_socket(&bound, address)?);
     }
     sockets.into_iter().map(listen).collect()
 }
 
-/// So many more sockets on `address`, where this user has some that share it.
-pub fn bind_beside(address: SocketAddr, more: usize) -> io::Result<Vec<TcpListener>> {
+/// Binds `more` sockets on `address`, which this user already shares.
+pub fn bind_additional(address: SocketAddr, more: usize) -> io::Result<Vec<TcpListener>> {
     let bound = address.into();
-    let sockets = (0..more).map(|_| beside(&bound, address)).collect::<io::Result<Vec<_>>>()?;
+    let sockets = (0..more).map(|_| shared_socket(&bound, address)).collect::<io::Result<Vec<_>>>()?;
     sockets.into_iter().map(listen).collect()
 }
 
-fn beside(bound: &SockAddr, address: SocketAddr) -> io::Result<Socket> {
+fn shared_socket(bound: &SockAddr, address: SocketAddr) -> io::Result<Socket> {
     let socket = socket(address)?;
     socket.set_reuse_port(true)?;
     socket.bind(bound)?;
@@ -173,19 +176,22 @@ fn listen(socket: Socket) -> io::Result<TcpListener> {
 
 fn socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // A restart must not wait for old connections to time out.
+    // A restart must not wait until old connections time out.
     socket.set_reuse_address(true)?;
     Ok(socket)
 }
 
-/// A socket on `path`, whose file has `mode`. A file that a process left behind makes way; one
-/// on which somebody listens, or that is no socket, is an error.
+/// Binds a socket on `path`, whose file gets `mode`. A stale socket file is replaced.
+///
+/// # Errors
+///
+/// If a process listens on `path`, or `path` is not a socket.
 pub fn bind_unix(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
     remove_stale(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     let file = SocketFile::at(path)?;
-    // Before anybody can connect.
+    // Before a client can connect.
     fs::set_permissions(path, Permissions::from_mode(mode))?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
@@ -199,12 +205,12 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     if !found.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket"));
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file is not a socket"));
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // It listens, or nobody can tell.
+        // A process listens, or the result is unknown.
         Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
         Err(error) => Err(error),
     }
@@ -216,58 +222,58 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_that_nobody_listens_on_makes_way() {
+    fn a_stale_socket_file_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("weir.sock");
-        drop(UnixListener::bind(&path).unwrap()); // leaves its file
+        drop(UnixListener::bind(&path).unwrap()); // the file stays
         let (socket, file) = bind_unix(&path, 0o640).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o640);
         let kind = bind_unix(&path, 0o640).map_err(|error| error.kind()).err();
-        assert_eq!(kind, Some(io::ErrorKind::AddrInUse), "somebody listens");
+        assert_eq!(kind, Some(io::ErrorKind::AddrInUse), "a process listens");
         assert!(UnixStream::connect(&path).is_ok());
         drop((socket, file));
         assert!(!path.exists());
     }
 
     #[test]
-    fn a_file_that_is_left_stays_until_it_is_owned() {
+    fn a_disowned_file_stays_until_it_is_owned_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("weir.sock");
         let (socket, file) = bind_unix(&path, 0o640).unwrap();
-        let (place, other) = Listener::of_other(socket.try_clone().unwrap().into()).unwrap();
+        let (place, other) = Listener::from_fd(socket.try_clone().unwrap().into()).unwrap();
         assert_eq!(place, Listen::Unix(path.clone()));
-        let taken = SocketFile::of_other(&path, 0o600).unwrap();
+        let taken = SocketFile::inherited(&path, 0o600).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
-        drop(SocketFile::of_other(&path, 0o600).unwrap());
-        assert!(taken.is_there() && path.exists(), "who was given it and fails leaves it");
-        file.leave();
+        drop(SocketFile::inherited(&path, 0o600).unwrap());
+        assert!(taken.is_unchanged() && path.exists(), "a failed takeover leaves the file");
+        file.disown();
         drop((socket, file));
         assert!(UnixStream::connect(&path).is_ok() && path.exists());
-        taken.own();
+        taken.take_ownership();
         drop((other, taken));
         assert!(!path.exists());
     }
 
     #[test]
-    fn only_what_listens_is_taken() {
+    fn only_listening_sockets_are_adopted() {
         let stream = UnixStream::pair().unwrap().0;
-        assert!(Listener::of_other(stream.into()).is_err());
+        assert!(Listener::from_fd(stream.into()).is_err());
         let sockets = bind((Ipv4Addr::LOCALHOST, 0).into(), 2).unwrap();
         let first = sockets.first().unwrap();
         let address = first.local_addr().unwrap();
-        let (place, _) = Listener::of_other(first.try_clone().unwrap().into()).unwrap();
+        let (place, _) = Listener::from_fd(first.try_clone().unwrap().into()).unwrap();
         assert_eq!(place, Listen::Tcp(address));
-        assert_eq!(bind_beside(address, 3).unwrap().len(), 3);
+        assert_eq!(bind_additional(address, 3).unwrap().len(), 3);
     }
 
     #[test]
-    fn nothing_but_a_socket_is_removed() {
+    fn only_sockets_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("precious");
         fs::write(&path, "data").unwrap();
         assert!(bind_unix(&path, 0o600).is_err());
         assert_eq!(fs::read(&path).unwrap(), b"data");
-        // Nor what a link points to, or the link.
+        // A symbolic link and its target stay, too.
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(bind_unix(&link, 0o600).is_err());
@@ -275,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_took_its_place_stays() {
+    fn a_replaced_file_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("weir.sock");
         let (first, file) = bind_unix(&path, 0o600).unwrap();

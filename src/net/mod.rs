@@ -1,11 +1,11 @@
-//! Connections: listeners, sockets, their buffers, TLS, the PROXY protocol, deadlines, and what each client has open.
+//! Connections: listeners, sockets, buffers, TLS, the PROXY protocol, deadlines, and the usage of each client.
 //!
-//! Not here: HTTP, and what becomes of a connection.
+//! Not here: HTTP, and the requests on a connection.
 
 pub(crate) mod buffer;
-pub(crate) mod clients;
+pub(crate) mod client_usage;
 pub(crate) mod deadline;
-pub(crate) mod end;
+pub(crate) mod duplex;
 pub(crate) mod listener;
 pub(crate) mod pace;
 pub(crate) mod peer;
@@ -16,8 +16,8 @@ pub(crate) mod stream;
 mod timeouts;
 pub mod tls;
 
-pub use clients::Clients;
-pub use listener::{Listen, Listener, SOCKET_PATH_MAX, SocketFile, bind, bind_beside, bind_unix};
+pub use client_usage::ClientUsage;
+pub use listener::{Listen, Listener, SOCKET_PATH_MAX, SocketFile, bind, bind_additional, bind_unix};
 pub use pace::MinRate;
 pub use protocol::Protocol;
 pub use timeouts::Timeouts;

@@ -1,42 +1,42 @@
-//! Who is at the other end of a client's connection.
+//! The peer of a client's connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
-use super::clients::Entered;
+use super::client_usage::ClientHandle;
 use super::proxy_protocol::{self, Version};
 use crate::policy::Certificate;
 
-/// Who is at the other end of a connection.
+/// The peer of a client's connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    /// IPv4 if it is one.
+    /// Its address; IPv4-mapped addresses are IPv4.
     pub(crate) ip: IpAddr,
-    /// The same, as X-Forwarded-For has it.
+    /// The address as text, for X-Forwarded-For.
     pub(crate) text: Box<str>,
-    /// Where it connects from.
+    /// Address and port that it connects from.
     pub(crate) address: SocketAddr,
-    /// What it connected to, if that was asked for when it did.
-    pub(crate) local: Option<SocketAddr>,
-    /// Whether it speaks TLS.
+    /// Address and port that it connected to; only if an upstream needs them.
+    pub(crate) local_address: Option<SocketAddr>,
+    /// Whether it uses TLS.
     pub(crate) is_tls: bool,
-    /// What its certificate says of it, if it has shown one.
+    /// The identity in its verified client certificate, if it has one.
     pub(crate) certificate: Option<Box<Certificate>>,
-    /// What it counts as; none if it passes on what others ask for.
-    pub(crate) client: Option<Rc<Entered>>,
+    /// Counts its requests; none for a trusted proxy, which forwards the requests of others.
+    pub(crate) client: Option<Rc<ClientHandle>>,
 }
 
 impl Peer {
-    /// What it connected to; nowhere in particular if that is not known.
-    fn to(&self) -> SocketAddr {
+    /// The address that it connected to, or the unspecified address.
+    fn destination(&self) -> SocketAddr {
         let unknown = if self.ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        self.local.unwrap_or(SocketAddr::new(unknown, 0))
+        self.local_address.unwrap_or(SocketAddr::new(unknown, 0))
     }
 
-    /// What tells a service that a connection is this one's.
+    /// The PROXY header that announces this peer to a service.
     pub(crate) fn header(&self, version: Version) -> Rc<[u8]> {
         let mut header = Vec::new();
-        proxy_protocol::write(&mut header, version, self.address, self.to());
+        proxy_protocol::write(&mut header, version, self.address, self.destination());
         header.into()
     }
 }

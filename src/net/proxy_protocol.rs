@@ -1,9 +1,9 @@
-//! The header in which a proxy before us says whose connection it passes on, by `HAProxy`'s PROXY protocol.
+//! `HAProxy`'s PROXY protocol: a header before a connection with the address of its client.
 //!
-//! Versions 1 and 2, read strictly: how the bytes were cut never changes the outcome, and what is wrong is a fault as
-//! soon as it can be seen. Of version 2 only the addresses are looked at, not what may follow them.
+//! Versions 1 and 2, parsed strictly. The result does not depend on the boundaries of reads, and an error is found at
+//! its first byte. Of version 2 only the addresses are used, not the extensions after them.
 //!
-//! Not here: whose word is taken.
+//! Not here: which peers may send a header.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -13,29 +13,29 @@ use crate::fields::decimal;
 
 /// Bytes of a header of version 1, with its line end.
 pub const V1_BYTES_MAX: usize = 107;
-/// Bytes of one of version 2. It could say that it has sixteen times as many; addresses have 52, and what follows
-/// them some hundred.
+/// Bytes of a header of version 2. The format allows 65 551; the addresses need 52 at most, and usual extensions some
+/// hundred.
 pub const V2_BYTES_MAX: usize = 4096;
 
 const V1_BEGIN: &[u8] = b"PROXY ";
 const V2_BEGIN: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// With version, command, family and length.
+/// Bytes before the addresses: signature, version and command, family, length.
 const V2_FIXED: usize = V2_BEGIN.len() + 4;
 
-/// A header that is complete and clean.
+/// A complete and valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
-    /// The client that it speaks of. None if it speaks for the proxy itself, or the address is of no kind that we know.
+    /// Address of the client. None if the proxy connects for itself, or the family of the address is not supported.
     pub source: Option<SocketAddr>,
 }
 
-/// What is wrong with a header; for the log.
+/// The fault of a header, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderFault(pub &'static str);
 
-/// Reads the header that `bytes` begin with. `None`: it has not come whole, and is clean so far.
+/// Parses the header at the start of `bytes`. `None` if it is incomplete and valid so far.
 pub fn parse(bytes: &[u8]) -> Result<Option<Header>, HeaderFault> {
     let begins = |begin: &[u8]| begin.starts_with(&bytes[..bytes.len().min(begin.len())]);
     if begins(V1_BEGIN) {
@@ -47,25 +47,25 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Header>, HeaderFault> {
     }
 }
 
-/// `PROXY TCP4 192.0.2.1 192.0.2.2 4711 80`, or `PROXY UNKNOWN` and whatever follows.
+/// `PROXY TCP4 192.0.2.1 192.0.2.2 4711 80`, or `PROXY UNKNOWN` and any text.
 fn parse_v1(bytes: &[u8]) -> Result<Option<Header>, HeaderFault> {
     let seen = &bytes[..bytes.len().min(V1_BYTES_MAX)];
     let Some(end) = memchr::memchr(b'\n', seen) else {
         return if seen.len() < V1_BYTES_MAX { Ok(None) } else { Err(HeaderFault("the line is too long")) };
     };
     let line = seen[..end].strip_suffix(b"\r").and_then(|line| str::from_utf8(line).ok());
-    let line = line.filter(|line| !line.contains('\r')).ok_or(HeaderFault("the line"))?;
+    let line = line.filter(|line| !line.contains('\r')).ok_or(HeaderFault("the line is not text"))?;
     let mut words = line.split(' ').skip(1);
     let source = match words.next() {
         Some("UNKNOWN") => None,
         Some("TCP4") => Some(v1_source::<Ipv4Addr>(words)?),
         Some("TCP6") => Some(v1_source::<Ipv6Addr>(words)?),
-        _ => return Err(HeaderFault("the kind of address")),
+        _ => return Err(HeaderFault("the address family is unknown")),
     };
     Ok(Some(Header { len: end + 1, source }))
 }
 
-/// Both addresses and both ports must be there and hold.
+/// All four words must be valid.
 fn v1_source<'a, A>(mut words: impl Iterator<Item = &'a str>) -> Result<SocketAddr, HeaderFault>
 where
     A: std::str::FromStr + Into<IpAddr>,
@@ -75,16 +75,17 @@ where
     if words.next().is_some() {
         return Err(HeaderFault("too many words"));
     }
-    let ip = |text: &str| text.parse::<A>().map_err(|_| HeaderFault("an address"));
+    let ip = |text: &str| text.parse::<A>().map_err(|_| HeaderFault("an address is invalid"));
     let (source, _) = (ip(source)?, ip(destination)?);
     let (port, _) = (v1_port(port)?, v1_port(other_port)?);
     Ok(SocketAddr::new(source.into(), port))
 }
 
-/// Digits without a sign or a zero before them.
+/// Digits without a sign or a leading zero.
 fn v1_port(text: &str) -> Result<u16, HeaderFault> {
     let is_clean = text == "0" || !text.starts_with('0');
-    decimal(text.as_bytes()).and_then(|port| u16::try_from(port).ok()).filter(|_| is_clean).ok_or(HeaderFault("a port"))
+    let port = decimal(text.as_bytes()).and_then(|port| u16::try_from(port).ok());
+    port.filter(|_| is_clean).ok_or(HeaderFault("a port is invalid"))
 }
 
 fn parse_v2(bytes: &[u8]) -> Result<Option<Header>, HeaderFault> {
@@ -92,7 +93,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<Header>, HeaderFault> {
         None => return Ok(None),
         Some(0x20) => true,
         Some(0x21) => false,
-        Some(_) => return Err(HeaderFault("version or command")),
+        Some(_) => return Err(HeaderFault("the version or the command is unknown")),
     };
     let Some(&[family, high, low]) = bytes.get(V2_FIXED - 3..V2_FIXED).and_then(|rest| rest.first_chunk::<3>()) else {
         return Ok(None);
@@ -101,17 +102,17 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<Header>, HeaderFault> {
     if len > V2_BYTES_MAX {
         return Err(HeaderFault("the header is too long"));
     }
-    // The proxy speaks for itself; the rest is to be skipped, whatever it is.
+    // The proxy connects for itself; the rest is skipped.
     let size = match family {
         _ if is_local => 0,
         UNSPECIFIED => 0,
         TCP4 => 12,
         TCP6 => 36,
         UNIX => 216,
-        _ => return Err(HeaderFault("the kind of address")),
+        _ => return Err(HeaderFault("the address family is unknown")),
     };
     if len - V2_FIXED < size {
-        return Err(HeaderFault("too short for its addresses"));
+        return Err(HeaderFault("the header is too short for its addresses"));
     }
     let Some(header) = bytes.get(..len) else { return Ok(None) };
     let source = if is_local { None } else { v2_source(family, &header[V2_FIXED..]) };
@@ -133,16 +134,16 @@ fn v2_source(family: u8, addresses: &[u8]) -> Option<SocketAddr> {
     }
 }
 
-/// Which header is written.
+/// The version of a header to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// A line of text.
+    /// One line of text.
     V1,
-    /// Bytes.
+    /// Binary.
     V2,
 }
 
-/// Writes the header of a connection between these. If only one of them is IPv4, it is written as IPv6.
+/// Writes the header of a connection between two addresses. If only one is IPv4, it is written as IPv6.
 pub(crate) fn write(out: &mut Vec<u8>, version: Version, source: SocketAddr, destination: SocketAddr) {
     let ports = (source.port(), destination.port());
     match (version, source.ip(), destination.ip()) {
@@ -153,7 +154,7 @@ pub(crate) fn write(out: &mut Vec<u8>, version: Version, source: SocketAddr, des
     }
 }
 
-/// The header of a connection that is nobody's but our own.
+/// The header of a connection that Weir opens for itself.
 pub(crate) fn local(version: Version) -> &'static [u8] {
     match version {
         Version::V1 => b"PROXY UNKNOWN\r\n",
@@ -168,7 +169,7 @@ fn mapped(ip: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// Writing to memory does not fail.
+/// A write to memory does not fail.
 fn write_v1(out: &mut Vec<u8>, kind: &str, from: impl Display, to: impl Display, ports: (u16, u16)) {
     let _ = write!(out, "PROXY {kind} {from} {to} {} {}\r\n", ports.0, ports.1);
 }
@@ -191,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    /// However the bytes are cut, the outcome is the same, and bytes behind the header are none of its business.
+    /// Parses all prefixes: the result does not depend on the boundaries of reads, nor on the bytes after the header.
     fn read(bytes: &[u8]) -> Result<Option<Header>, HeaderFault> {
         let whole = parse(bytes);
         for cut in 0..bytes.len() {
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn lines() {
+    fn valid_lines() {
         let rows = [
             ("PROXY TCP4 192.0.2.1 192.0.2.2 4711 80\r\n", Some("192.0.2.1:4711")),
             ("PROXY TCP6 2001:db8::1 ::1 65535 0\r\n", Some("[2001:db8::1]:65535")),
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_wrong() {
+    fn invalid_lines() {
         for line in [
             "GET / HTTP/1.1\r\n",
             "proxy TCP4 192.0.2.1 192.0.2.2 1 2\r\n",
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes() {
+    fn valid_blocks() {
         let (v4, v6) = ([192, 0, 2, 1, 192, 0, 2, 2, 0x12, 0x67, 0, 80], [0xfd; 36]);
         let with_more = [&v4[..], &[4, 0, 1, 0]].concat();
         let long = vec![0; V2_BYTES_MAX - V2_FIXED];
@@ -278,7 +279,7 @@ mod tests {
             (0x21, UNSPECIFIED, b"", None),
             (0x21, UNSPECIFIED, &long, None),
             (0x21, UNIX, &[1; 216], None),
-            // It speaks for itself: nothing of the rest counts.
+            // The proxy connects for itself: the rest is ignored.
             (0x20, UNSPECIFIED, b"", None),
             (0x20, TCP4, &v4, None),
             (0x20, TCP4, b"", None),
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_wrong() {
+    fn invalid_blocks() {
         let rows: &[(u8, u8, &[u8])] = &[
             (0x11, TCP4, &[0; 12]),
             (0x31, TCP4, &[0; 12]),
@@ -322,9 +323,9 @@ mod tests {
             let _ = read(&[begin, &bytes].concat());
         }
 
-        /// What is written is read, here and by another implementation.
+        /// Another implementation reads the written header.
         #[test]
-        fn what_is_written(source: SocketAddr, destination: SocketAddr, is_v1: bool) {
+        fn written_headers_are_read(source: SocketAddr, destination: SocketAddr, is_v1: bool) {
             let mut bytes = Vec::new();
             write(&mut bytes, if is_v1 { Version::V1 } else { Version::V2 }, source, destination);
             let header = read(&bytes).unwrap().unwrap();
@@ -337,13 +338,13 @@ mod tests {
             prop_assert!(len == bytes.len() && is_same(other.source, source) && is_same(other.destination, destination));
         }
 
-        /// What another implementation writes is read.
+        /// A header of another implementation is read.
         #[test]
-        fn what_others_write(source: SocketAddr, destination: SocketAddr, is_v1: bool) {
+        fn headers_of_others_are_read(source: SocketAddr, destination: SocketAddr, is_v1: bool) {
             let header = ProxyHeader::with_address(ProxiedAddress::stream(source, destination));
             let mut bytes = [0; 512];
             let len = if is_v1 { header.encode_to_slice_v1(&mut bytes) } else { header.encode_to_slice_v2(&mut bytes) };
-            // It does not write what has no common family.
+            // It writes nothing for two families.
             if let Ok(len) = len {
                 let source = SocketAddr::new(source.ip(), source.port());
                 prop_assert_eq!(read(&bytes[..len]), Ok(Some(Header { len, source: Some(source) })));

@@ -1,6 +1,6 @@
-//! A connection's socket: TCP, or a Unix socket on this host.
+//! The socket of a connection: TCP, or a Unix socket.
 //!
-//! A closed set, so that it costs a branch.
+//! A closed set of types, so that a call costs a branch.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use super::buffer::Writable;
 
-/// Bytes that the system may have of an answer that it could not send yet. It asks for more at half of that.
+/// Unsent bytes that the kernel accepts for a socket. It reports space again at half of that.
 const UNSENT_MAX: u32 = 64 * 1024;
 
-/// See the [module](self).
+/// The socket of a connection.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(TcpStream),
@@ -26,22 +26,22 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Latency before packet count; a failure to set it costs only that.
+    /// Turns Nagle's algorithm off. A failure costs latency only, so it is ignored.
     pub(crate) fn set_nodelay(&self) {
         if let Self::Tcp(socket) = self {
             let _ = socket.set_nodelay(true);
         }
     }
 
-    /// The system takes no more while so much waits to be sent (`TCP_NOTSENT_LOWAT`). What is sent and not acknowledged
-    /// is not counted, so that no connection gets slower.
+    /// Bounds the unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`). Bytes in flight do not count, so that no connection
+    /// gets slower.
     pub(crate) fn bound_unsent(&self) {
         if let Self::Tcp(socket) = self {
             let _ = SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_MAX);
         }
     }
 
-    /// Its address on this side, if it has one.
+    /// The local address, if there is one.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(socket) => socket.local_addr().ok(),
@@ -49,7 +49,7 @@ impl Socket {
         }
     }
 
-    /// Ready when there may be something to read.
+    /// Ready when there may be bytes to read.
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(socket) => socket.poll_read_ready(cx),
@@ -57,7 +57,7 @@ impl Socket {
         }
     }
 
-    /// Waits for something to read.
+    /// Waits until there may be bytes to read.
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(socket) => socket.readable().await,
@@ -65,7 +65,7 @@ impl Socket {
         }
     }
 
-    /// Waits for what is asked for.
+    /// Waits for `interest`.
     pub(crate) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         match self {
             Self::Tcp(socket) => socket.ready(interest).await,
@@ -73,7 +73,7 @@ impl Socket {
         }
     }
 
-    /// Reads what is there already.
+    /// Reads the bytes that are available, and returns their number.
     pub(crate) fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(socket) => socket.try_read(into),
@@ -81,7 +81,7 @@ impl Socket {
         }
     }
 
-    /// The same, into memory that may grow.
+    /// Reads the bytes that are available into growable memory, and returns their number.
     pub(crate) fn try_read_buf(&self, into: &mut impl BufMut) -> io::Result<usize> {
         match self {
             Self::Tcp(socket) => socket.try_read_buf(into),
@@ -89,7 +89,7 @@ impl Socket {
         }
     }
 
-    /// Writes what it takes now.
+    /// Writes as many bytes as the socket accepts now, and returns their number.
     pub(crate) fn try_write_vectored(&self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Tcp(socket) => socket.try_write_vectored(slices),
@@ -97,7 +97,7 @@ impl Socket {
         }
     }
 
-    /// Both directions, so that one can be waited for while the other is read.
+    /// Both directions, so that a task can wait on one while it reads the other.
     pub(crate) fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
         match self {
             Self::Tcp(socket) => {
@@ -184,7 +184,7 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// The half of a [`Socket`] that is read.
+/// The read half of a [`Socket`].
 #[derive(Debug)]
 pub(crate) enum ReadHalf<'s> {
     Tcp(tcp::ReadHalf<'s>),
@@ -192,7 +192,7 @@ pub(crate) enum ReadHalf<'s> {
 }
 
 impl ReadHalf<'_> {
-    /// Ready when there may be something to read.
+    /// Ready when there may be bytes to read.
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(half) => half.as_ref().poll_read_ready(cx),
@@ -210,7 +210,7 @@ impl AsyncRead for ReadHalf<'_> {
     }
 }
 
-/// What is read may have to be answered at once.
+/// TLS may have to answer a record at once.
 impl Writable for ReadHalf<'_> {
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
@@ -227,7 +227,7 @@ impl Writable for ReadHalf<'_> {
     }
 }
 
-/// The other half, which is waited for.
+/// The write half of a [`Socket`], used only to wait.
 #[derive(Debug)]
 pub(crate) enum WriteHalf<'s> {
     Tcp(tcp::WriteHalf<'s>),
@@ -235,7 +235,7 @@ pub(crate) enum WriteHalf<'s> {
 }
 
 impl WriteHalf<'_> {
-    /// Waits for what is asked for.
+    /// Waits for `interest`.
     pub(crate) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         match self {
             Self::Tcp(half) => half.ready(interest).await,

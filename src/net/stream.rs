@@ -1,6 +1,6 @@
-//! A client's connection as bytes, with TLS or without.
+//! The byte stream of a client's connection, with TLS or without.
 //!
-//! A closed set, so that without TLS it costs a branch.
+//! A closed set of types, so that it costs a branch without TLS.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -14,7 +14,7 @@ use super::buffer::{Buffer, Buffers, Out};
 use super::socket::Socket;
 use super::tls::TlsStream;
 
-/// See the [module](self).
+/// The byte stream of a client's connection.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Plain(Socket),
@@ -22,7 +22,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// What is under it.
+    /// The socket below the stream.
     pub(crate) fn socket(&self) -> &Socket {
         match self {
             Self::Plain(socket) => socket,
@@ -30,7 +30,7 @@ impl Stream {
         }
     }
 
-    /// Reads once, with a buffer only if there is something to read; 0 at the end of the stream.
+    /// Reads once; 0 at the end of the stream. Takes a buffer only if there are bytes to read.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -53,7 +53,7 @@ impl Stream {
         filled
     }
 
-    /// Sends what the socket takes; ready when nothing is left.
+    /// Writes until the socket accepts no more; ready when all of `out` is written.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -66,7 +66,7 @@ impl Stream {
         }
     }
 
-    /// Bytes that wait to be sent, beside those that are given to [`Stream::poll_write`].
+    /// Bytes that wait to be sent, without those given to [`Stream::poll_write`].
     pub(crate) fn pending(&self) -> usize {
         match self {
             Self::Plain(_) => 0,
@@ -74,20 +74,21 @@ impl Stream {
         }
     }
 
-    /// Waits until the client has closed its side or the connection is broken, whatever lies unread before that.
+    /// Waits until the client has closed its direction or the connection is broken, even if unread bytes come before
+    /// that.
     ///
-    /// Readiness for priority data is what tokio reports `EPOLLRDHUP` with, and nothing else sets it here: the
-    /// socket is not registered for such data. Over TLS a client may also say that it closes and leave the socket
-    /// open; that is seen among the first `at_most` bytes, which are taken into `input`.
+    /// tokio reports `EPOLLRDHUP` as readiness for priority data. Nothing else causes that readiness here, because the
+    /// socket is not registered for priority data. Over TLS a client may also send `close_notify` and leave the socket
+    /// open. That is seen among the first `at_most` bytes, which are read into `input`.
     pub(crate) async fn gone(&mut self, input: &mut Buffer, at_most: usize, buffers: &Buffers) {
         match self {
-            // An error means that the runtime is going away, and the client with it.
+            // An error means that the runtime ends, and the connection with it.
             Self::Plain(socket) => drop(socket.ready(Interest::PRIORITY).await),
             Self::Tls(tls) => tls.gone(input, at_most, buffers).await,
         }
     }
 
-    /// Takes what the client still sends, until it stops.
+    /// Reads and drops what the client still sends, until it stops or `at_most` has passed.
     pub(crate) async fn discard(&self, at_most: Duration, buffers: &Buffers) {
         let socket = self.socket();
         let discard = async {
@@ -104,8 +105,9 @@ impl Stream {
         let _ = timeout(at_most, discard).await;
     }
 
-    /// Ends our side in the middle of a message. TLS gets no `close_notify`, which tells the client (RFC 8446, section
-    /// 6.1). Without TLS and with `by_reset`, dropping the socket resets the connection; returns whether it will.
+    /// Ends our direction in the middle of a message. TLS sends no `close_notify`, so that the client can tell (RFC
+    /// 8446, section 6.1). Without TLS and with `by_reset`, a drop of the socket resets the connection. Returns whether
+    /// it will.
     pub(crate) fn cut(&self, by_reset: bool) -> bool {
         let socket = SockRef::from(self.socket());
         if by_reset && matches!(self, Self::Plain(_)) {
@@ -115,7 +117,7 @@ impl Stream {
         false
     }
 
-    /// Says that nothing more comes from us.
+    /// Ends our direction after a whole message.
     pub(crate) fn finish(&mut self, buffers: &Buffers) {
         if let Self::Tls(tls) = self {
             tls.close_notify(buffers);

@@ -1,28 +1,29 @@
-//! The deadlines of connections, requests and bodies.
+//! The timeouts of connections, requests and bodies.
 
 use std::time::Duration;
 
 use super::pace::MinRate;
 
-/// Deadlines; each restarts where its text says.
+/// Timeouts. Each restarts at the event that its text names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From the first byte of a request to the end of its head. Past it: 408.
+    /// From the first byte of a request to the end of its head. After that: 408.
     pub request_head: Duration,
-    /// Between requests on one connection. Past it, and before twice that: closed.
+    /// Between requests on one connection. The connection closes after that, and before twice that.
     pub keep_alive: Duration,
-    /// To connect to the upstream. Past it: 504.
+    /// To connect to the upstream. After that: 504.
     pub connect: Duration,
-    /// From the last progress of the request to the head of the response. Past it: 504; 408 if the client stalls.
+    /// From the last progress of the request to the head of the response. After that: 504; 408 if the client stalls.
     pub response_head: Duration,
-    /// Between two pieces of a body, in either direction. Past it: 408 or a broken connection.
+    /// Between two reads of a body, in either direction. After that: 408, or the connection breaks off.
     pub body_idle: Duration,
-    /// What a client has to send of a body while that is waited for, until the response begins. Below it: 408.
+    /// Rate at which a client must send a body while Weir waits for it, until the response begins. Below it: 408.
     pub min_send: Option<MinRate>,
-    /// What a client has to take of a response while there is something to take. Below it: a broken connection.
+    /// Rate at which a client must read a response. Below it the connection breaks off.
     pub min_read: Option<MinRate>,
-    /// From the hand-over to the upstream to the end of the response; `None` for no bound. Past it: 504 or a broken connection.
+    /// From the start of the exchange to the end of the response; `None` for no bound. After that: 504, or the
+    /// connection breaks off.
     pub total: Option<Duration>,
-    /// Between two bytes on an upgraded connection, in either direction. Past it: closed.
+    /// Between two bytes on an upgraded connection, in either direction. The connection closes after that.
     pub upgraded_idle: Duration,
 }

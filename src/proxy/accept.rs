@@ -1,4 +1,4 @@
-//! One thread that accepts, serves and forwards, with a runtime, listeners and an upstream pool of its own.
+//! The main loop of a worker: a thread with its own runtime, listeners and connection pools.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,27 +15,39 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::connection;
-use super::lifecycle::Stage;
-use super::view::Views;
-use super::worker::{Open, Shared, Worker};
+use super::lifecycle::Lifecycle;
+use super::running_config::ConfigWatch;
+use super::worker::{OpenConnection, SharedState, Worker};
 use crate::net::buffer::Buffers;
 use crate::net::listener::{BACKLOG, LOCAL_PEER, Listener};
 use crate::net::socket::Socket;
 use crate::time;
 use crate::upstream::{SWEEP_EVERY, WorkerNotify, WorkerRequests, WorkerResources};
 
-/// How long accepting pauses when descriptors have run out.
+/// Pause between attempts to accept after an error, such as a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How often that is logged meanwhile.
-const SAID_EVERY: Duration = Duration::from_secs(1);
+/// Least time between two log lines about that.
+const LOG_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs a worker on this thread until it has drained or is stopped.
-pub fn run(listeners: Vec<Listener>, shared: Arc<Shared>, stage: watch::Receiver<Stage>) -> io::Result<()> {
+/// Runs a worker on this thread until it has drained, or is stopped.
+///
+/// # Errors
+///
+/// If the runtime or a listener cannot be created.
+pub fn run(
+    listeners: Vec<Listener>,
+    shared: Arc<SharedState>,
+    lifecycle: watch::Receiver<Lifecycle>,
+) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    runtime.block_on(serve(listeners, shared, stage))
+    runtime.block_on(serve(listeners, shared, lifecycle))
 }
 
-async fn serve(listeners: Vec<Listener>, shared: Arc<Shared>, mut stage: watch::Receiver<Stage>) -> io::Result<()> {
+async fn serve(
+    listeners: Vec<Listener>,
+    shared: Arc<SharedState>,
+    mut lifecycle: watch::Receiver<Lifecycle>,
+) -> io::Result<()> {
     let buffers = Rc::<Buffers>::default();
     let wanted = WorkerNotify::default();
     let (broken_answers, untaken_answers) = (shared.metrics.broken_answers(), shared.metrics.untaken_answers());
@@ -43,28 +55,28 @@ async fn serve(listeners: Vec<Listener>, shared: Arc<Shared>, mut stage: watch::
     let (worker_buffers, notify) = (Rc::clone(&buffers), Arc::clone(&wanted));
     let resources =
         WorkerResources { broken_answers, untaken_answers, buffers: worker_buffers, worker: notify, requests };
-    let views = Views::new(Arc::clone(&shared.current), resources);
+    let views = ConfigWatch::new(Arc::clone(&shared.current), resources);
     let worker = Rc::new(Worker::new(shared, views, buffers));
     for listener in listeners {
-        let listener = Accepting::new(listener)?;
-        spawn_local(accept(Rc::clone(&worker), listener, stage.clone()));
+        let listener = AsyncListener::new(listener)?;
+        spawn_local(accept(Rc::clone(&worker), listener, lifecycle.clone()));
     }
     spawn_local(sweep(Rc::clone(&worker), wanted));
-    let _ = stage.wait_for(|stage| matches!(stage, Stage::Draining | Stage::Stopped)).await;
+    let _ = lifecycle.wait_for(|lifecycle| matches!(lifecycle, Lifecycle::Draining | Lifecycle::Stopped)).await;
     tokio::select! {
         () = worker.all_ended() => {}
-        _ = stage.wait_for(|stage| *stage == Stage::Stopped) => {}
+        _ = lifecycle.wait_for(|lifecycle| *lifecycle == Lifecycle::Stopped) => {}
     }
     Ok(())
 }
 
-/// A [`Listener`] on this worker's runtime.
-enum Accepting {
+/// A [`Listener`] on the runtime of this worker.
+enum AsyncListener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-impl Accepting {
+impl AsyncListener {
     fn new(listener: Listener) -> io::Result<Self> {
         match listener {
             Listener::Tcp(listener) => TcpListener::from_std(listener).map(Self::Tcp),
@@ -84,14 +96,14 @@ impl Accepting {
     }
 }
 
-async fn accept(worker: Rc<Worker>, listener: Accepting, mut stage: watch::Receiver<Stage>) {
-    let (mut was_handed_over, mut said) = (false, None::<Instant>);
+async fn accept(worker: Rc<Worker>, listener: AsyncListener, mut lifecycle: watch::Receiver<Lifecycle>) {
+    let (mut was_handed_over, mut logged_at) = (false, None::<Instant>);
     loop {
         let accepted = tokio::select! {
             biased;
-            now = now_in(&mut stage, |stage| stage != Stage::Running) => {
-                was_handed_over |= now == Stage::HandingOver;
-                if now_in(&mut stage, |stage| stage != Stage::HandingOver).await == Stage::Running {
+            now = wait_for(&mut lifecycle, |lifecycle| lifecycle != Lifecycle::Running) => {
+                was_handed_over |= now == Lifecycle::HandingOver;
+                if wait_for(&mut lifecycle, |lifecycle| lifecycle != Lifecycle::HandingOver).await == Lifecycle::Running {
                     was_handed_over = false;
                     continue;
                 }
@@ -100,42 +112,42 @@ async fn accept(worker: Rc<Worker>, listener: Accepting, mut stage: watch::Recei
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((socket, peer)) => serve_one(&worker, socket, peer, &stage),
-            // One connection went away before it was accepted.
+            Ok((socket, peer)) => serve_one(&worker, socket, peer, &lifecycle),
+            // The client closed before the connection was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 let now = time::instant_now();
-                if said.is_none_or(|said| now.saturating_duration_since(said) >= SAID_EVERY) {
+                if logged_at.is_none_or(|logged_at| now.saturating_duration_since(logged_at) >= LOG_EVERY) {
                     tracing::error!(%error, "cannot accept connections");
-                    said = Some(now);
+                    logged_at = Some(now);
                 }
                 sleep(ACCEPT_PAUSE).await;
             }
         }
     }
     if !was_handed_over {
-        // The kernel would reset those that have connected and wait to be accepted.
+        // The kernel would reset connections that wait to be accepted.
         for _ in 0..BACKLOG {
             let Poll::Ready(Ok((socket, peer))) = poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await else {
                 return;
             };
-            serve_one(&worker, socket, peer, &stage);
+            serve_one(&worker, socket, peer, &lifecycle);
         }
     }
 }
 
-/// Waits until the stage is one of those, and says which. Nobody who could change it any more: the last.
-async fn now_in(stage: &mut watch::Receiver<Stage>, is_it: impl Fn(Stage) -> bool) -> Stage {
-    stage.wait_for(|stage| is_it(*stage)).await.map_or(Stage::Stopped, |stage| *stage)
+/// Waits for a lifecycle state with `is_it`, and returns it. Without a controller it returns `Stopped`.
+async fn wait_for(lifecycle: &mut watch::Receiver<Lifecycle>, is_it: impl Fn(Lifecycle) -> bool) -> Lifecycle {
+    lifecycle.wait_for(|lifecycle| is_it(*lifecycle)).await.map_or(Lifecycle::Stopped, |lifecycle| *lifecycle)
 }
 
-fn serve_one(worker: &Rc<Worker>, socket: Socket, peer: SocketAddr, stage: &watch::Receiver<Stage>) {
-    let Some(open) = Open::new(worker) else { return worker.shared.metrics.connections_refused.inc() };
-    let (worker, stage) = (Rc::clone(worker), stage.clone());
-    // Called within: a future that is captured takes its room twice.
+fn serve_one(worker: &Rc<Worker>, socket: Socket, peer: SocketAddr, lifecycle: &watch::Receiver<Lifecycle>) {
+    let Some(open) = OpenConnection::new(worker) else { return worker.shared.metrics.connections_refused.inc() };
+    let (worker, lifecycle) = (Rc::clone(worker), lifecycle.clone());
+    // Called inside: a captured future is stored twice.
     spawn_local(async move {
         let _open = open;
-        connection::serve(worker, socket, peer, stage).await;
+        connection::serve(worker, socket, peer, lifecycle).await;
     });
 }
 
@@ -146,10 +158,10 @@ async fn sweep(worker: Rc<Worker>, wanted: WorkerNotify) {
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                let (view, metrics) = (worker.views.view(), &worker.shared.metrics);
-                view.upstreams.iter().for_each(|upstream| upstream.sweep());
+                let (config, metrics) = (worker.config.current(), &worker.shared.metrics);
+                config.upstreams.iter().for_each(|upstream| upstream.sweep());
                 worker.shared.ceiling.sweep();
-                let most = view.current.settings.bounds.max_untaken_bytes / worker.shared.ceiling.workers();
+                let most = config.running.settings.bounds.max_untaken_bytes / worker.shared.ceiling.workers();
                 let ended = worker.untaken.sweep(most);
                 if ended > 0 {
                     metrics.untaken_overflow().inc_by(ended);
@@ -157,9 +169,7 @@ async fn sweep(worker: Rc<Worker>, wanted: WorkerNotify) {
                 metrics.set_untaken_bytes(worker.untaken.bytes(), &mut untaken);
                 metrics.set_tasks(Handle::current().metrics().num_alive_tasks(), &mut tasks);
             }
-            () = wanted.notified() => {
-                worker.views.view().upstreams.iter().for_each(|upstream| upstream.release_connections());
-            }
+            () = wanted.notified() => { worker.config.current().upstreams.iter().for_each(|upstream| upstream.release_connections()); }
         }
     }
 }

@@ -1,42 +1,42 @@
-//! The heads of answers as the client gets them: the upstream's, and Weir's own.
+//! Writers of response heads: of the upstream's responses, and of Weir's own.
 
 use http::header::{HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT};
 use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::date::Date;
-use super::request::{Protocol, Request};
+use super::request::{HttpVersion, Request};
 use crate::fields::Fields;
 use crate::gate::{Budgets, Standing};
 use crate::http1::encode::{Encoder, write_field};
-use crate::http1::hop::{self, Named};
+use crate::http1::hop::{self, ConnectionOptions};
 use crate::http1::{Framing, ResponseHead};
 use crate::respond::{self, Disposition, HeaderSink, Profiles};
 use crate::upstream::location::{self, LocationRewrite};
 
-/// What of a request decides how its answers look, kept until they are written.
+/// The properties of a request that decide the form of its response.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
-pub(super) struct Asked {
-    pub(super) protocol: Protocol,
+#[allow(clippy::struct_excessive_bools)] // independent properties
+pub(super) struct ResponseForm {
+    pub(super) version: HttpVersion,
     pub(super) is_head: bool,
-    /// It comes from a script in a browser.
+    /// It has an Origin, so that a script in a browser may have sent it.
     has_origin: bool,
     pub(super) is_grpc: bool,
     takes_trailers: bool,
-    /// The client wants the connection kept.
+    /// The client wants to keep the connection.
     pub(super) keeps_alive: bool,
 }
 
-impl Asked {
-    /// What this request says of it.
-    pub(super) fn by(request: &Request<'_>) -> Self {
+impl ResponseForm {
+    /// The traits of `request`.
+    pub(super) fn of(request: &Request<'_>) -> Self {
         let fields = request.fields;
-        let keeps_alive = match request.protocol {
-            Protocol::Http10 => hop::connection_says(fields, b"keep-alive"),
+        let keeps_alive = match request.version {
+            HttpVersion::Http10 => hop::connection_says(fields, b"keep-alive"),
             _ => !hop::connection_says(fields, b"close"),
         };
         Self {
-            protocol: request.protocol,
+            version: request.version,
             is_head: request.method == Method::HEAD,
             has_origin: fields.contains("origin"),
             is_grpc: respond::is_grpc(&request.method, fields),
@@ -45,10 +45,10 @@ impl Asked {
         }
     }
 
-    /// Of a request that cannot be read.
-    pub(super) fn nothing() -> Self {
+    /// The traits of a request whose head is refused.
+    pub(super) fn unreadable() -> Self {
         Self {
-            protocol: Protocol::Http11,
+            version: HttpVersion::Http11,
             is_head: false,
             has_origin: false,
             is_grpc: false,
@@ -58,25 +58,26 @@ impl Asked {
     }
 }
 
-/// The head of an answer from the upstream.
-pub(super) struct Upstream<'a> {
+/// The head of a response from the upstream.
+pub(super) struct UpstreamResponse<'a> {
     pub(super) head: &'a ResponseHead,
-    /// Of which head it is.
+    /// The bytes of the reason in `head`.
     pub(super) reason: &'a [u8],
     pub(super) fields: Fields<'a>,
-    /// Where the client stands.
+    /// The standing of the client at the tightest limit.
     pub(super) standing: Option<&'a Standing<'a>>,
-    /// What is listed of that.
+    /// The budgets to list.
     pub(super) budgets: Budgets<'a>,
     pub(super) profiles: Profiles,
-    /// How places that it names are changed back, and what the endpoint is called.
+    /// The rewrite of locations, and the name of the endpoint.
     pub(super) back: Option<(&'a LocationRewrite, &'a str)>,
 }
 
-impl<'a> Upstream<'a> {
-    /// Which of the upstream's fields go on, by name: all but what is for its connection, or is written anew.
+impl<'a> UpstreamResponse<'a> {
+    /// Whether a field of the upstream is forwarded, by name. Hop-by-hop fields, and those that Weir writes, are not.
     fn passes(&self) -> impl Fn(&[u8]) -> bool + use<'a> {
-        let (named, profiles, is_limited) = (Named::by(self.fields), self.profiles, self.standing.is_some());
+        let (named, profiles, is_limited) =
+            (ConnectionOptions::of(self.fields), self.profiles, self.standing.is_some());
         let is_turned = self.back.is_some();
         move |name| {
             !(hop::is_hop_by_hop(name)
@@ -87,16 +88,16 @@ impl<'a> Upstream<'a> {
         }
     }
 
-    fn write_limits(&self, asked: Asked, sink: &mut impl HeaderSink) {
+    fn write_limits(&self, form: ResponseForm, sink: &mut impl HeaderSink) {
         if let Some(standing) = self.standing {
             respond::limit_headers(sink, self.profiles, standing, &self.budgets, Disposition::Forwarded);
         }
-        if asked.has_origin {
+        if form.has_origin {
             respond::expose(sink, self.profiles);
         }
     }
 
-    /// Writes the status line, the fields of the upstream that go on, and the length as it was understood.
+    /// Writes the status line, the forwarded fields, and the parsed length.
     fn write_begin(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"HTTP/1.1 ");
         out.extend_from_slice(itoa::Buffer::new().format(self.head.status).as_bytes());
@@ -112,49 +113,55 @@ impl<'a> Upstream<'a> {
         }
     }
 
-    /// Writes it for HTTP/1 as the agreement to change to `protocol`.
-    pub(super) fn write_switch(&self, out: &mut Vec<u8>, asked: Asked, protocol: &str, date: &Date) {
+    /// Writes the head for HTTP/1 as a switch to `protocol`.
+    pub(super) fn write_switch(&self, out: &mut Vec<u8>, form: ResponseForm, protocol: &str, date: &Date) {
         self.write_begin(out);
         if !self.fields.contains("date") {
             date.write(out);
         }
         out.extend_from_slice(b"connection: upgrade\r\n");
         write_field(out, b"upgrade", protocol.as_bytes());
-        self.write_limits(asked, out);
+        self.write_limits(form, out);
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Writes it for HTTP/1, and says how the body is to be written. `keeps_alive` becomes false if the end of the
-    /// connection is the end of the body.
-    pub(super) fn write_h1(&self, out: &mut Vec<u8>, asked: Asked, date: &Date, keeps_alive: &mut bool) -> Encoder {
+    /// Writes the head for HTTP/1, and returns the encoder of the body. Sets `keeps_alive` to false if the end of the
+    /// connection ends the body.
+    pub(super) fn write_h1(
+        &self,
+        out: &mut Vec<u8>,
+        form: ResponseForm,
+        date: &Date,
+        keeps_alive: &mut bool,
+    ) -> Encoder {
         self.write_begin(out);
         let has_length = matches!(self.head.framing, Framing::Length(_));
-        let encoder = if has_length || asked.protocol == Protocol::Http10 {
+        let encoder = if has_length || form.version == HttpVersion::Http10 {
             *keeps_alive &= has_length;
             Encoder::Raw
         } else {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");
-            Encoder::chunked(self.fields, asked.takes_trailers)
+            Encoder::chunked(self.fields, form.takes_trailers)
         };
         if !self.fields.contains("date") {
             date.write(out);
         }
-        write_connection(out, asked, *keeps_alive);
-        self.write_limits(asked, out);
+        write_connection(out, form, *keeps_alive);
+        self.write_limits(form, out);
         out.extend_from_slice(b"\r\n");
         encoder
     }
 
-    /// The agreement to become a tunnel for HTTP/2 (RFC 8441, section 5).
-    pub(super) fn write_tunnel<B>(&self, body: B, asked: Asked) -> Response<B> {
-        let mut response = self.write_h2(body, asked);
+    /// The head for HTTP/2 of a response that accepts a tunnel (RFC 8441, section 5).
+    pub(super) fn write_tunnel<B>(&self, body: B, form: ResponseForm) -> Response<B> {
+        let mut response = self.write_h2(body, form);
         *response.status_mut() = StatusCode::OK;
         response.headers_mut().remove(SEC_WEBSOCKET_ACCEPT);
         response
     }
 
-    /// Writes it for HTTP/2, around `body`.
-    pub(super) fn write_h2<B>(&self, body: B, asked: Asked) -> Response<B> {
+    /// The head for HTTP/2, with `body`.
+    pub(super) fn write_h2<B>(&self, body: B, form: ResponseForm) -> Response<B> {
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::from_u16(self.head.status).unwrap_or(StatusCode::BAD_GATEWAY);
         let headers = response.headers_mut();
@@ -173,16 +180,16 @@ impl<'a> Upstream<'a> {
         if let Some((back, host)) = self.back {
             back.each(self.fields, host, append);
         }
-        self.write_limits(asked, headers);
+        self.write_limits(form, headers);
         response
     }
 }
 
-/// Writes an answer of our own for HTTP/1, with its body.
+/// Writes a response of Weir for HTTP/1, with its body.
 pub(super) fn write_own_h1(
     out: &mut Vec<u8>,
     own: &respond::Answer<'_>,
-    asked: Asked,
+    form: ResponseForm,
     profiles: Profiles,
     date: &Date,
     keeps_alive: bool,
@@ -194,12 +201,12 @@ pub(super) fn write_own_h1(
     out.extend_from_slice(status.canonical_reason().unwrap_or("").as_bytes());
     out.extend_from_slice(b"\r\n");
     own.write_headers(out, profiles);
-    if asked.has_origin {
+    if form.has_origin {
         respond::expose(out, profiles);
     }
     date.write(out);
-    write_connection(out, asked, keeps_alive);
-    // The length is known once the body is written: it is put where it was left out.
+    write_connection(out, form, keeps_alive);
+    // The length is inserted once the body is written.
     out.extend_from_slice(b"content-length: ");
     let length_at = out.len();
     out.extend_from_slice(b"\r\n\r\n");
@@ -207,23 +214,23 @@ pub(super) fn write_own_h1(
     own.write_body(out);
     let mut digits = itoa::Buffer::new();
     let digits = digits.format(out.len() - body_at);
-    if asked.is_head {
+    if form.is_head {
         out.truncate(body_at);
     }
     out.splice(length_at..length_at, digits.bytes());
 }
 
-/// Writes an answer of our own for HTTP/2.
-pub(super) fn write_own_h2(own: &respond::Answer<'_>, asked: Asked, profiles: Profiles) -> Response<Vec<u8>> {
+/// A response of Weir for HTTP/2, with its body.
+pub(super) fn write_own_h2(own: &respond::Answer<'_>, form: ResponseForm, profiles: Profiles) -> Response<Vec<u8>> {
     let mut body = Vec::new();
     own.write_body(&mut body);
     let mut headers = HeaderMap::new();
     own.write_headers(&mut headers, profiles);
-    if asked.has_origin {
+    if form.has_origin {
         respond::expose(&mut headers, profiles);
     }
     headers.put("content-length", itoa::Buffer::new().format(body.len()));
-    if asked.is_head {
+    if form.is_head {
         body.clear();
     }
     let mut response = Response::new(body);
@@ -232,9 +239,9 @@ pub(super) fn write_own_h2(own: &respond::Answer<'_>, asked: Asked, profiles: Pr
     response
 }
 
-/// Writes an interim answer (RFC 9110, section 15.2).
+/// Writes an interim response (RFC 9110, section 15.2).
 pub(super) fn write_interim(out: &mut Vec<u8>, status: u16, reason: &[u8], fields: Fields<'_>) {
-    let named = Named::by(fields);
+    let named = ConnectionOptions::of(fields);
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
     out.push(b' ');
@@ -245,11 +252,11 @@ pub(super) fn write_interim(out: &mut Vec<u8>, status: u16, reason: &[u8], field
     out.extend_from_slice(b"\r\n");
 }
 
-/// Says what becomes of the connection, if that is not what the client takes for granted.
-fn write_connection(out: &mut Vec<u8>, asked: Asked, keeps_alive: bool) {
+/// Writes Connection if it differs from the default of the version.
+fn write_connection(out: &mut Vec<u8>, form: ResponseForm, keeps_alive: bool) {
     if !keeps_alive {
         out.extend_from_slice(b"connection: close\r\n");
-    } else if asked.protocol == Protocol::Http10 {
+    } else if form.version == HttpVersion::Http10 {
         out.extend_from_slice(b"connection: keep-alive\r\n");
     }
 }

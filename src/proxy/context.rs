@@ -1,13 +1,13 @@
-//! What all phases of a request go by, whichever protocol it came by.
+//! The context of a request in all its phases, for every protocol.
 
 use std::borrow::Cow;
 use std::cell::Cell;
 
 use tokio::time::Instant;
 
+use super::admission::Admission;
 use super::error;
-use super::passed::Passed;
-use super::view::View;
+use super::running_config::WorkerConfig;
 use super::worker::Worker;
 use crate::http1::HeadFault;
 use crate::net::peer::Peer;
@@ -15,40 +15,40 @@ use crate::respond::{Answer, ProblemKind};
 use crate::time;
 use crate::upstream::ExchangeError;
 
-/// A request that is not forwarded: with an answer, or without because nobody is left to read it.
-pub(super) enum Stop<'v> {
+/// A request that is not forwarded: answered by Weir, or abandoned by its client.
+pub(super) enum NotForwarded<'v> {
     Answer(Box<Answer<'v>>),
     Abandoned,
 }
 
-impl<'v> From<Answer<'v>> for Stop<'v> {
+impl<'v> From<Answer<'v>> for NotForwarded<'v> {
     fn from(answer: Answer<'v>) -> Self {
         Self::Answer(Box::new(answer))
     }
 }
 
-/// What all phases of a request go by.
-pub(super) struct Life<'v> {
+/// The context of a request.
+pub(super) struct RequestContext<'v> {
     pub(super) worker: &'v Worker,
-    pub(super) view: &'v View,
+    pub(super) config: &'v WorkerConfig,
     pub(super) peer: &'v Peer,
     pub(super) began: Instant,
-    /// It had to wait for a limit.
+    /// It waited for a limit.
     pub(super) waited: Cell<bool>,
-    /// It had to wait for a connection.
+    /// It waited for a connection.
     pub(super) was_queued: Cell<bool>,
-    /// It had to wait for the upstream.
+    /// It waited for the upstream.
     pub(super) was_sent: Cell<bool>,
 }
 
-impl<'v> Life<'v> {
-    /// That of a request which has just come.
-    pub(super) fn new(worker: &'v Worker, view: &'v View, peer: &'v Peer, began: Instant) -> Self {
+impl<'v> RequestContext<'v> {
+    /// The context of a request that began at `began`.
+    pub(super) fn new(worker: &'v Worker, config: &'v WorkerConfig, peer: &'v Peer, began: Instant) -> Self {
         let [waited, was_queued, was_sent] = [const { Cell::new(false) }; 3];
-        Self { worker, view, peer, began, waited, was_queued, was_sent }
+        Self { worker, config, peer, began, waited, was_queued, was_sent }
     }
 
-    /// The head of a response has come.
+    /// Measures the head of a response that arrived at `arrived`.
     pub(super) fn measure(&self, handed_over: Instant, arrived: Instant, was_held: bool) {
         let metrics = &self.worker.shared.metrics;
         if !was_held && !self.was_queued.get() {
@@ -57,23 +57,23 @@ impl<'v> Life<'v> {
         metrics.upstream_duration.observe(arrived.saturating_duration_since(handed_over));
     }
 
-    /// There is no response.
-    pub(super) fn failed(&self, failure: &ExchangeError, passed: &Passed<'v>, is_grpc: bool) -> Stop<'v> {
+    /// The response to a request whose exchange failed.
+    pub(super) fn failed(&self, failure: &ExchangeError, admission: &Admission<'v>, is_grpc: bool) -> NotForwarded<'v> {
         let (kind, detail) = error::exchange_error(failure, &self.worker.problems);
         self.count(kind);
         self.was_sent.set(true);
-        let budgets = passed.budgets(self.view.current.settings.profiles);
-        Answer::new(kind, detail, is_grpc).standing(passed.standing(), budgets).into()
+        let budgets = admission.budgets(self.config.running.settings.profiles);
+        Answer::new(kind, detail, is_grpc).standing(admission.standing(), budgets).into()
     }
 
-    /// An answer to a head that is refused.
-    pub(super) fn refuse(&self, fault: HeadFault) -> Stop<'v> {
+    /// The response to a refused head.
+    pub(super) fn refuse(&self, fault: HeadFault) -> NotForwarded<'v> {
         let (kind, detail) = error::head_fault(fault);
-        self.stop(kind, detail)
+        self.problem(kind, detail)
     }
 
-    /// An answer to someone of whom nothing is known yet, not even that they speak gRPC.
-    pub(super) fn stop(&self, kind: ProblemKind, detail: impl Into<Cow<'static, str>>) -> Stop<'v> {
+    /// The response to a request that is not parsed far enough to know whether it is gRPC.
+    pub(super) fn problem(&self, kind: ProblemKind, detail: impl Into<Cow<'static, str>>) -> NotForwarded<'v> {
         self.count(kind);
         Answer::new(kind, detail, false).into()
     }
@@ -82,7 +82,7 @@ impl<'v> Life<'v> {
         self.worker.shared.metrics.problems.with_label_values(&[kind.label()]).inc();
     }
 
-    /// About now, for deadlines that begin with an answer of our own. Most are made as soon as they are asked for.
+    /// An instant near now, for deadlines after a response of Weir. It reads no clock if the request did not wait.
     pub(super) fn lately(&self) -> Instant {
         if self.waited.get() || self.was_sent.get() { time::instant_now() } else { self.began }
     }

@@ -1,11 +1,11 @@
-//! The Date header (RFC 9110, section 6.6.1), written once a second.
+//! The Date field (RFC 9110, section 6.6.1), formatted once a second.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::time::Timestamp;
 
-/// The line for the present second.
+/// The field line of the current second.
 #[derive(Debug, Default)]
 pub(super) struct Date {
     second: Cell<u64>,
@@ -13,7 +13,7 @@ pub(super) struct Date {
 }
 
 impl Date {
-    /// Brings it up to `now`.
+    /// Updates the line to `now`.
     pub(super) fn set(&self, now: Timestamp) {
         let second = now.as_secs();
         if self.second.replace(second) != second {
@@ -22,7 +22,7 @@ impl Date {
         }
     }
 
-    /// Writes it.
+    /// Appends the line to `out`.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.line.borrow().as_bytes());
     }

@@ -1,4 +1,4 @@
-//! The head of a request as the upstream gets it, written from the parts of the client's.
+//! The head of a request for the upstream, written from the parts of the client's head.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -7,76 +7,81 @@ use std::sync::Arc;
 use http::Method;
 use smallvec::SmallVec;
 
-use super::context::Life;
-use super::request::{Protocol, Request};
-use super::service::Admitted;
+use super::context::RequestContext;
+use super::request::{HttpVersion, Request};
+use super::service::RoutedRequest;
 use super::settings::Settings;
 use super::upgrade::Upgrade;
 use crate::fields::Fields;
 use crate::http1::Framing;
 use crate::http1::encode::{Encoder, write_field};
-use crate::http1::hop::{self, Named};
+use crate::http1::hop::{self, ConnectionOptions};
 use crate::net::peer::Peer;
 use crate::policy::client_ip::AddressHeader;
 use crate::policy::forwarded;
 use crate::upstream::location::LocationRewrite;
 use crate::upstream::{Checkout, Exchange, RequestTraits};
 
-/// The key of a WebSocket handshake (RFC 6455, section 11.3.1).
+/// The field with the key of a WebSocket handshake (RFC 6455, section 11.3.1).
 const KEY: &[u8] = b"sec-websocket-key";
 
-/// Who sent the request to us.
+/// The peer that sent the request, and the client behind it.
 struct Sender<'a> {
-    /// Its address, IPv4 if it is one.
+    /// Address of the peer; IPv4-mapped addresses are IPv4.
     peer: IpAddr,
-    /// The same as text.
+    /// The address as text.
     peer_text: &'a str,
-    /// Whether it speaks TLS.
+    /// Whether the peer uses TLS.
     is_tls: bool,
-    /// Where what it says about those before it is believed, if anywhere.
+    /// The field in which a trusted proxy names its client; none of other peers.
     believed: Option<AddressHeader>,
-    /// Whom it stands for.
+    /// Address of the client: of the peer, or of the client behind a trusted proxy.
     client: IpAddr,
 }
 
 impl Sender<'_> {
-    /// The scheme that it came by.
+    /// The scheme of the request.
     fn proto(&self) -> &'static [u8] {
         if self.is_tls { b"https" } else { b"http" }
     }
 
-    /// Whether its X-Forwarded-* are believed.
+    /// Whether its X-Forwarded-* are forwarded.
     fn keeps_x(&self) -> bool {
         self.believed == Some(AddressHeader::XForwardedFor)
     }
 
-    /// Whom it stands for, if that is somebody else.
+    /// The client, if it differs from the peer.
     fn behind(&self) -> Option<IpAddr> {
         Some(self.client).filter(|client| *client != self.peer)
     }
 }
 
-/// What was found out about a request and goes into its head.
-struct Forwarded<'a> {
-    /// The path as the upstream sees it, in two parts.
+/// The parts of the head that differ from the client's head.
+struct HeadParts<'a> {
+    /// The path for the upstream, in two parts.
     path: (&'a str, &'a str),
     /// The escaped query, without `?`.
     query: Option<&'a str>,
-    /// What stands in `Host` if it is not what the client sent.
+    /// The value of `Host`, if it is not the client's.
     own_host: Option<&'a str>,
-    /// The host and port as sent; empty if there are none.
+    /// Host and port as sent; empty if there are none.
     authority: &'a str,
-    /// The change of protocol that it asks for.
+    /// The requested change of protocol.
     upgrade: Option<&'a Upgrade<'a>>,
     sender: Sender<'a>,
 }
 
-impl Life<'_> {
+impl RequestContext<'_> {
     /// Begins the exchange with the upstream on the connection of `checkout`.
-    pub(super) fn begin(&self, checkout: Checkout, request: &Request<'_>, admitted: &Admitted<'_, '_>) -> Exchange {
+    pub(super) fn begin(
+        &self,
+        checkout: Checkout,
+        request: &Request<'_>,
+        admitted: &RoutedRequest<'_, '_>,
+    ) -> Exchange {
         self.was_queued.set(checkout.was_queued);
-        let settings = &self.view.current.settings;
-        let &Admitted { ref path, ref query, authority, believed, client, upstream, rewrite, ref upgrade, .. } =
+        let settings = &self.config.running.settings;
+        let &RoutedRequest { ref path, ref query, authority, believed, client, upstream, rewrite, ref upgrade, .. } =
             admitted;
         let Peer { ip, text, is_tls, .. } = self.peer;
         let sent = RequestTraits {
@@ -94,9 +99,9 @@ impl Life<'_> {
             let sender = Sender { peer: *ip, peer_text: text, is_tls: *is_tls, believed, client };
             let path = rewrite.map_or(("", &**path), |rewrite| rewrite.apply(path));
             let own_host = Some(host).filter(|_| sent.has_own_host);
-            let forwarded =
-                Forwarded { path, query: query.as_deref(), own_host, authority, upgrade: upgrade.as_deref(), sender };
-            write_head(out, request, &forwarded, settings)
+            let parts =
+                HeadParts { path, query: query.as_deref(), own_host, authority, upgrade: upgrade.as_deref(), sender };
+            write_head(out, request, &parts, settings)
         });
         match rewrite.filter(|rewrite| rewrite.locations) {
             None => exchange,
@@ -107,9 +112,9 @@ impl Life<'_> {
     }
 }
 
-/// Writes the head to `out` and says how the body is to be written after it.
-fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forwarded: &Forwarded<'_>, settings: &Settings) -> Encoder {
-    let Forwarded { path: (start, rest), query, own_host, authority, upgrade, sender } = forwarded;
+/// Writes the head to `out`, and returns the encoder of the body.
+fn write_head(out: &mut Vec<u8>, request: &Request<'_>, parts: &HeadParts<'_>, settings: &Settings) -> Encoder {
+    let HeadParts { path: (start, rest), query, own_host, authority, upgrade, sender } = parts;
     out.extend_from_slice(request.method.as_str().as_bytes());
     out.push(b' ');
     out.extend_from_slice(start.as_bytes());
@@ -121,14 +126,14 @@ fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forwarded: &Forwarded<'_
     out.extend_from_slice(b" HTTP/1.1\r\n");
     write_field(out, b"host", own_host.unwrap_or(authority).as_bytes());
 
-    let named = Named::by(request.fields);
+    let named = ConnectionOptions::of(request.fields);
     let has_key = upgrade.is_some_and(|upgrade| upgrade.key.is_some());
     let is_key = |name: &[u8]| has_key && name.eq_ignore_ascii_case(KEY);
-    let (protocol, keeps_x) = (request.protocol, sender.keeps_x());
+    let (version, keeps_x) = (request.version, sender.keeps_x());
     request.fields.write_lines(out, |name| {
-        !hop::is_hop_by_hop(name) && !is_ours(name, protocol, keeps_x) && !named.contains(name) && !is_key(name)
+        !hop::is_hop_by_hop(name) && !is_ours(name, version, keeps_x) && !named.contains(name) && !is_key(name)
     });
-    if protocol == Protocol::Http2 {
+    if version == HttpVersion::Http2 {
         join_cookies(out, request.fields);
     }
     if let Some(Upgrade { protocol, key, .. }) = upgrade {
@@ -145,7 +150,7 @@ fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forwarded: &Forwarded<'_
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");
             Encoder::chunked(request.fields, true)
         }
-        // The number, not its spelling: another reader may take `010` for 8.
+        // The number, not its spelling: another reader may parse `010` as 8.
         Framing::Length(length) if length > 0 || request.fields.contains("content-length") => {
             write_field(out, b"content-length", itoa::Buffer::new().format(length).as_bytes());
             Encoder::Raw
@@ -157,14 +162,14 @@ fn write_head(out: &mut Vec<u8>, request: &Request<'_>, forwarded: &Forwarded<'_
     encoder
 }
 
-/// What is not copied, because it is written anew or must not come from a stranger.
+/// Whether a field is not copied: Weir writes it, or does not trust it.
 #[inline]
-fn is_ours(name: &[u8], protocol: Protocol, keeps_x: bool) -> bool {
+fn is_ours(name: &[u8], version: HttpVersion, keeps_x: bool) -> bool {
     let is = |lower: &[u8]| name.eq_ignore_ascii_case(lower);
     match name.len() {
         4 => is(b"host"),
-        6 if protocol == Protocol::Http2 => is(b"cookie"),
-        6 if protocol == Protocol::Http10 => is(b"expect"), // RFC 9110, section 10.1.1
+        6 if version == HttpVersion::Http2 => is(b"cookie"),
+        6 if version == HttpVersion::Http10 => is(b"expect"), // RFC 9110, section 10.1.1
         9 => is(b"forwarded"),
         14 => is(b"content-length"),
         15 => is(b"x-forwarded-for"),
@@ -174,7 +179,7 @@ fn is_ours(name: &[u8], protocol: Protocol, keeps_x: bool) -> bool {
     }
 }
 
-/// Makes one line of the several that HTTP/2 may split cookies into (RFC 9113, section 8.2.3).
+/// Joins the cookie fields that HTTP/2 may split (RFC 9113, section 8.2.3).
 fn join_cookies(out: &mut Vec<u8>, fields: Fields<'_>) {
     let mut lines = fields.all("cookie");
     if let Some(first) = lines.next() {
@@ -188,8 +193,8 @@ fn join_cookies(out: &mut Vec<u8>, fields: Fields<'_>) {
     }
 }
 
-/// Tells the upstream whom it serves. What nobody believes is replaced, not continued: also of a trusted proxy, which
-/// passes on as it came what it does not write itself.
+/// Writes X-Forwarded-* and Forwarded. Values that are not trusted are replaced, not continued. A trusted proxy
+/// forwards unchanged what it does not write itself, so its other fields are replaced, too.
 fn write_forwarded(out: &mut Vec<u8>, fields: Fields<'_>, authority: &str, sender: &Sender<'_>, rfc7239: bool) {
     out.extend_from_slice(b"x-forwarded-for: ");
     let keeps_x = sender.keeps_x();
@@ -219,8 +224,8 @@ fn write_forwarded(out: &mut Vec<u8>, fields: Fields<'_>, authority: &str, sende
     }
 }
 
-/// The members of X-Forwarded-For, ready for one more. Only the client can have written bytes that are not ASCII, so
-/// such a member is dropped; what proxies added to its line stays.
+/// Writes the members of X-Forwarded-For, ready for one more. Only the client can have written bytes that are not
+/// ASCII. Such a member is dropped; what proxies added to the field stays.
 fn write_x_members(out: &mut Vec<u8>, fields: Fields<'_>) {
     for member in fields.members("x-forwarded-for").filter(|member| !member.is_empty() && member.is_ascii()) {
         out.extend_from_slice(member);
@@ -228,7 +233,7 @@ fn write_x_members(out: &mut Vec<u8>, fields: Fields<'_>) {
     }
 }
 
-/// The well-formed elements of Forwarded, ready for one more.
+/// Writes the well-formed elements of Forwarded, ready for one more.
 fn write_elements(out: &mut Vec<u8>, fields: Fields<'_>) {
     for line in fields.all("forwarded") {
         let from_the_right: SmallVec<[&[u8]; 8]> = forwarded::well_formed(line).collect();
@@ -239,7 +244,7 @@ fn write_elements(out: &mut Vec<u8>, fields: Fields<'_>) {
     }
 }
 
-/// Our element (RFC 7239, section 4): IPv6 addresses and hosts are quoted. Writing to memory does not fail.
+/// Writes Weir's element (RFC 7239, section 4). IPv6 addresses and hosts are quoted. A write to memory does not fail.
 fn write_element(out: &mut Vec<u8>, sender: &Sender<'_>, host: &str) {
     write_node(out, sender.peer);
     if !host.is_empty() {

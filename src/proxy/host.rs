@@ -1,16 +1,20 @@
-//! Which host a request is for, said once and without doubt (RFC 9112, section 3.2; RFC 9113, section 8.3.1).
+//! The host of a request, decided in one place (RFC 9112, section 3.2; RFC 9113, section 8.3.1).
 
-use super::request::{Protocol, Request};
+use super::request::{HttpVersion, Request};
 pub(super) use crate::policy::host::host;
 use crate::policy::host::is_authority;
 
-/// What is wrong with a request's host; the text is for the client.
+/// The fault of a host; the text is sent to the client.
 pub(super) type BadHost = &'static str;
 
-/// The host and port as sent; empty if an HTTP/1.0 request names none.
+/// The host and port of a request, as sent. Empty if an HTTP/1.0 request has none.
 ///
-/// Over HTTP/1 that of an absolute target counts and `Host` does not (RFC 9112, section 3.2.2). Matching, keys and the
-/// service all get this one, so that no two readers behind this point can differ. Over HTTP/2 the two must agree.
+/// Over HTTP/1 the authority of an absolute target replaces `Host` (RFC 9112, section 3.2.2). Over HTTP/2 the two must
+/// be equal. Matching, keys and the service get the same value, so that no two readers can differ.
+///
+/// # Errors
+///
+/// If there is no host, more than one, an invalid one, or two that differ.
 pub(super) fn authority<'b>(request: &Request<'b>) -> Result<&'b str, BadHost> {
     let mut lines = request.fields.all("host");
     let line = lines.next().map(|value| str::from_utf8(value).map_err(|_| BAD_BYTES)).transpose()?;
@@ -23,20 +27,20 @@ pub(super) fn authority<'b>(request: &Request<'b>) -> Result<&'b str, BadHost> {
     let target = request.target;
     let authority = match (line, target.authority) {
         (Some(line), Some(authority))
-            if request.protocol == Protocol::Http2 && !are_equal(line, authority, target.scheme) =>
+            if request.version == HttpVersion::Http2 && !are_equal(line, authority, target.scheme) =>
         {
-            return Err("the host is not that of the target");
+            return Err("the host differs from that of the target");
         }
         (_, Some(authority)) | (Some(authority), None) => authority,
-        (None, None) if request.protocol == Protocol::Http10 => return Ok(""),
+        (None, None) if request.version == HttpVersion::Http10 => return Ok(""),
         (None, None) => return Err("no host"),
     };
     if is_authority(authority) { Ok(authority) } else { Err(BAD_BYTES) }
 }
 
-const BAD_BYTES: BadHost = "the host has characters that no host has";
+const BAD_BYTES: BadHost = "the host has invalid characters";
 
-/// Whether two authorities of this scheme are the same (RFC 9110, section 4.2.3).
+/// Whether two authorities of this scheme are equal (RFC 9110, section 4.2.3).
 fn are_equal(one: &str, other: &str, scheme: Option<&str>) -> bool {
     let default_port = if scheme == Some("https") { ":443" } else { ":80" };
     let [one, other] = [one, other].map(|authority| {

@@ -1,40 +1,40 @@
-//! The lifecycle of a worker, and the points in it that connections wait for.
+//! The lifecycle of the workers, and the events in it that connections wait for.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// Where a worker is in its life.
+/// The state of all workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Accepting.
+pub enum Lifecycle {
+    /// Accepting connections.
     Running,
-    /// Leaving new connections where they are while another process is given all there is. Connections end as they do
-    /// when draining. What follows is draining, or running again.
+    /// Not accepting, while a successor receives the listeners. Connections end as while draining. Draining follows, or
+    /// running again.
     HandingOver,
-    /// Finishing what runs.
+    /// Finishing the open requests.
     Draining,
-    /// Dropping what still runs.
+    /// Dropping the open requests.
     Stopped,
 }
 
-/// Waits until draining has begun. A worker that nobody controls any more drains too.
-pub(super) async fn draining(stage: &mut watch::Receiver<Stage>) {
-    let _ = stage.wait_for(|stage| *stage != Stage::Running).await;
+/// Waits until draining begins. A worker without a controller drains, too.
+pub(super) async fn draining(lifecycle: &mut watch::Receiver<Lifecycle>) {
+    let _ = lifecycle.wait_for(|lifecycle| *lifecycle != Lifecycle::Running).await;
 }
 
-/// How long a connection without a request stays open once draining has begun. A request that is on its way would meet
-/// a closed connection, and its client could not know whether it was served; so it is answered, and told to close.
-const LAST_CALL: Duration = Duration::from_secs(1);
+/// Time that an idle connection stays open after draining began. A request in flight would meet a closed connection,
+/// and its client could not know whether it was served. So it is answered, with `Connection: close`.
+const IDLE_DRAIN: Duration = Duration::from_secs(1);
 
-/// Waits until no request is expected any more from a client that is silent.
-pub(super) async fn last_call(stage: &mut watch::Receiver<Stage>) {
+/// Waits until an idle connection may be closed.
+pub(super) async fn idle_drained(lifecycle: &mut watch::Receiver<Lifecycle>) {
     loop {
-        draining(stage).await;
-        // Boxed, so that a connection takes the room only now.
-        Box::pin(sleep(LAST_CALL)).await;
-        if *stage.borrow() != Stage::Running {
+        draining(lifecycle).await;
+        // Boxed, so that a connection needs the memory only now.
+        Box::pin(sleep(IDLE_DRAIN)).await;
+        if *lifecycle.borrow() != Lifecycle::Running {
             return;
         }
     }

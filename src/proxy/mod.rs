@@ -1,11 +1,15 @@
-//! The data path: accepts connections, takes requests through the gate, and forwards them.
+//! The data path: accepts connections, passes requests through the gate, and forwards them.
 //!
-//! Each worker is one thread with a runtime of its own. What workers share is behind [`Shared`]: the gate,
-//! the newest configuration and the metrics. Not here: which limits there are, and what a refusal says.
+//! Each worker is one thread with its own runtime. [`SharedState`] holds what workers share: the gate, the running
+//! configuration and the metrics.
+//!
+//! Not here: the limits, and the texts of refusals.
 
 pub mod settings;
 
 mod accept;
+mod access_record;
+mod admission;
 mod answer;
 mod connection;
 mod context;
@@ -17,17 +21,15 @@ mod host;
 mod http1;
 mod lifecycle;
 mod over_h2;
-mod passed;
 mod request;
+mod running_config;
 mod service;
-mod tally;
 mod tunnel;
 mod untaken;
 mod upgrade;
-mod view;
 mod worker;
 
 pub use accept::run;
-pub use lifecycle::Stage;
-pub use view::Current;
-pub use worker::Shared;
+pub use lifecycle::Lifecycle;
+pub use running_config::RunningConfig;
+pub use worker::SharedState;

@@ -19,16 +19,16 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
 use tokio::task::spawn_local;
 
-use super::answer::{self, Asked, Upstream};
-use super::context::{Life, Stop};
+use super::access_record::AccessRecord;
+use super::admission::Admission;
+use super::answer::{self, ResponseForm, UpstreamResponse};
+use super::context::{NotForwarded, RequestContext};
 use super::h2::{self, AnswerBody, FrameIo, InFlight, StreamEnd, Streams};
-use super::lifecycle::{Stage, draining};
-use super::passed::Passed;
-use super::request::{Protocol, Request, Target};
-use super::service::Admitted;
+use super::lifecycle::{Lifecycle, draining};
+use super::request::{HttpVersion, Request, Target};
+use super::service::RoutedRequest;
 use super::settings::{Bounds, Settings};
-use super::tally::Tally;
-use super::tunnel::{self, Client, Counted, Patience, Switched};
+use super::tunnel::{self, GaugeGuard, TunnelClient, TunnelTimeouts, UpgradedExchange};
 use super::upgrade::{self, Upgrade};
 use super::worker::Worker;
 use crate::fields::FieldBuf;
@@ -65,12 +65,12 @@ pub(super) async fn serve(
     peer: Peer,
     first: Buffer,
     bounds: Bounds,
-    mut stage: watch::Receiver<Stage>,
+    mut stage: watch::Receiver<Lifecycle>,
 ) {
     let streams = Streams::new(bounds.max_requests, &worker.untaken);
-    let view = worker.views.view();
+    let view = worker.config.current();
     let timeouts = Rc::clone(&view.timeouts);
-    let takes_connect = upgrade::takes_connect(&view.current.settings);
+    let takes_connect = upgrade::takes_connect(&view.running.settings);
     drop(view);
     let io = FrameIo::new(stream, first, timeouts, Rc::clone(&streams), Rc::clone(&worker.buffers));
     let peer_text = peer.text.clone();
@@ -144,7 +144,7 @@ impl Come {
         let connect = wanted.and_then(|wanted| Upgrade::connect(wanted.as_str(), settings));
         let method = if connect.is_some() { Method::GET } else { method };
         let underscores = settings.bounds.underscores;
-        let fields = FieldBuf::of(&headers, |name| underscores.keeps(name) == Ok(true));
+        let fields = FieldBuf::of(&headers, |name| underscores.allows(name) == Ok(true));
         let body = StreamBody::new(body, underscores);
         let fault = h2::fault(&method, &uri, &headers, &settings.bounds);
         Self { method, uri, fields, body, stream, connect, fault }
@@ -159,17 +159,17 @@ fn serve_one(
     request: HttpRequest<Incoming>,
 ) -> impl Future<Output = Result<Response<AnswerBody>, Abandoned>> {
     let began = time::instant_now();
-    let view = worker.views.view();
-    let mut come = Come::of(request, &view.current.settings);
+    let view = worker.config.current();
+    let mut come = Come::of(request, &view.running.settings);
     async move {
-        let mut tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, peer.ip);
-        let life = Life::new(&worker, &view, &peer, began);
-        let settings = &view.current.settings;
-        let (protocol, target, framing) = (Protocol::Http2, Target::of(&come.uri), come.body.framing());
+        let mut tally = AccessRecord::new(&worker.shared.metrics, view.running.access_log, began, peer.ip);
+        let life = RequestContext::new(&worker, &view, &peer, began);
+        let settings = &view.running.settings;
+        let (version, target, framing) = (HttpVersion::Http2, Target::of(&come.uri), come.body.framing());
         let (method, connect) = (come.method.clone(), come.connect.take());
-        let request = Request { protocol, method, target, fields: come.fields.fields(), framing, connect };
-        let asked = if come.fault.is_some() { Asked::nothing() } else { Asked::by(&request) };
-        let mut passed = Passed::default();
+        let request = Request { version, method, target, fields: come.fields.fields(), framing, connect };
+        let asked = if come.fault.is_some() { ResponseForm::unreadable() } else { ResponseForm::of(&request) };
+        let mut passed = Admission::default();
         let admitted = match come.fault.take() {
             Some(fault) => Err(life.refuse(fault)),
             None => life.admit(&request, asked, None, &mut tally, &mut passed).await,
@@ -186,7 +186,7 @@ fn serve_one(
                 answer.map(|(exchange, body, bill)| AnswerBody::upstream(exchange, body, bill, in_flight.answered()))
             }
             Ok(Forwarded::Tunnel(response, switched)) => {
-                let (patience, buffers) = (Patience::of(&view.timeouts), Rc::clone(&worker.buffers));
+                let (patience, buffers) = (TunnelTimeouts::of(&view.timeouts), Rc::clone(&worker.buffers));
                 let counted = in_flight.another();
                 spawn_local(async move {
                     tunnel(come.stream, switched, patience, buffers).await;
@@ -194,11 +194,11 @@ fn serve_one(
                 });
                 response.map(|()| AnswerBody::own(Bytes::new(), in_flight.answered()))
             }
-            Err(Stop::Answer(own)) => {
+            Err(NotForwarded::Answer(own)) => {
                 let response = answer::write_own_h2(&own, asked, settings.profiles);
                 response.map(|bytes| AnswerBody::own(Bytes::from(bytes), in_flight.answered()))
             }
-            Err(Stop::Abandoned) => return Err(std::io::ErrorKind::ConnectionAborted.into()),
+            Err(NotForwarded::Abandoned) => return Err(std::io::ErrorKind::ConnectionAborted.into()),
         };
         tally.answered(response.status().as_u16());
         Ok(response)
@@ -211,14 +211,15 @@ enum Forwarded {
     /// The head of its answer, and where the rest comes from.
     Answer(Response<(Exchange, StreamBody, Option<Bill>)>),
     /// The stream is a tunnel from now on.
-    Tunnel(Response<()>, Box<Switched>),
+    Tunnel(Response<()>, Box<UpgradedExchange>),
 }
 
 /// Moves what is no HTTP any more, once the answer has gone out.
-async fn tunnel(stream: OnUpgrade, switched: Box<Switched>, patience: Patience, buffers: Rc<Buffers>) {
+async fn tunnel(stream: OnUpgrade, switched: Box<UpgradedExchange>, patience: TunnelTimeouts, buffers: Rc<Buffers>) {
     match stream.await {
         Ok(stream) => {
-            let mut client = Client { end: StreamEnd::new(stream), said: Buffer::default(), owed: Out::default() };
+            let mut client =
+                TunnelClient { stream: StreamEnd::new(stream), received: Buffer::default(), unsent: Out::default() };
             tunnel::run(&mut client, *switched, &buffers, patience).await;
         }
         Err(error) => tracing::debug!(%error, "the client left before its stream became a tunnel"),
@@ -227,14 +228,14 @@ async fn tunnel(stream: OnUpgrade, switched: Box<Switched>, patience: Patience, 
 
 /// From the admission of a request to the head of its response.
 async fn forward<'v>(
-    life: &Life<'v>,
+    life: &RequestContext<'v>,
     request: &Request<'_>,
-    admitted: &Admitted<'_, '_>,
+    admitted: &RoutedRequest<'_, '_>,
     mut body: StreamBody,
-    asked: Asked,
-    tally: &mut Tally<'_>,
-    passed: &mut Passed<'v>,
-) -> Result<Forwarded, Stop<'v>> {
+    asked: ResponseForm,
+    tally: &mut AccessRecord<'_>,
+    passed: &mut Admission<'v>,
+) -> Result<Forwarded, NotForwarded<'v>> {
     let connected = match admitted.upstream.check_out(&admitted.requirements) {
         Ok(checkout) => Ok(checkout),
         Err(place) => tally.connected(admitted.upstream.connect(&admitted.requirements, place)).await,
@@ -247,19 +248,19 @@ async fn forward<'v>(
     };
     let mut exchange = received.map_err(|failure| life.failed(&failure, passed, asked.is_grpc))?;
     life.measure(exchange.handed_over(), time::instant_now(), passed.was_held);
-    let Some((head, reason, fields)) = exchange.response() else { return Err(Stop::Abandoned) };
-    let (mut standing, profiles) = (passed.standing(), life.view.current.settings.profiles);
+    let Some((head, reason, fields)) = exchange.response() else { return Err(NotForwarded::Abandoned) };
+    let (mut standing, profiles) = (passed.standing(), life.config.running.settings.profiles);
     let mut bill = passed.identified.charged.bill();
     if let Some(bill) = &mut bill {
         standing = bill.answered(head.status, fields, standing);
     }
     let (budgets, back) = (passed.budgets(profiles), exchange.back());
-    let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
+    let upstream = UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
     if head.status == SWITCHING {
         let response = upstream.write_tunnel((), asked);
-        let Some((upstream, said)) = exchange.switch() else { return Err(Stop::Abandoned) };
-        let counted = Counted::new(&life.worker.shared.metrics.upgraded);
-        let switched = Switched { upstream, said, bill, counted };
+        let Some((upstream, received)) = exchange.switch() else { return Err(NotForwarded::Abandoned) };
+        let counted = GaugeGuard::new(&life.worker.shared.metrics.upgraded);
+        let switched = UpgradedExchange { upstream, received, bill, counted };
         return Ok(Forwarded::Tunnel(response, Box::new(switched)));
     }
     let response = upstream.write_h2((), asked);
@@ -272,7 +273,7 @@ async fn receive(
     mut exchange: Exchange,
     body: &mut StreamBody,
     upgrade: Option<&Upgrade<'_>>,
-    passed: &mut Passed<'_>,
+    passed: &mut Admission<'_>,
 ) -> Result<Exchange, ExchangeError> {
     let mut deadline = Deadline::default();
     loop {
@@ -341,10 +342,10 @@ impl Source for StreamBody {
                         self.body = None;
                         if let Some(trailers) = frame.trailers_ref() {
                             let underscores = self.underscores;
-                            if trailers.keys().any(|name| underscores.keeps(name.as_str().as_bytes()).is_err()) {
+                            if trailers.keys().any(|name| underscores.allows(name.as_str().as_bytes()).is_err()) {
                                 return Poll::Ready(Err(BodyFault::Broken));
                             }
-                            let fields = FieldBuf::of(trailers, |name| underscores.keeps(name) == Ok(true));
+                            let fields = FieldBuf::of(trailers, |name| underscores.allows(name) == Ok(true));
                             self.trailers = Some(Box::new(fields));
                         }
                         encoder.end(out, self.trailers());

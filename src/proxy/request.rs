@@ -1,34 +1,35 @@
-//! A request as the data path sees it, whichever protocol it came by.
+//! A request as the data path sees it, for every protocol.
 
 use http::{Method, Uri};
 
 use super::upgrade::Upgrade;
 use crate::fields::Fields;
-use crate::http1::{self, Framing, Head, hop};
+use crate::http1::{self, Framing, RequestHead, hop};
 use crate::policy::upgrades::Upgrades;
 
-/// The protocol that a request came by.
+/// The HTTP version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum HttpVersion {
     Http10,
     Http11,
     Http2,
 }
 
-/// What is asked for. Borrowed from the bytes that came.
+/// A request, borrowed from the bytes received.
 #[derive(Clone, Debug)]
 pub(super) struct Request<'b> {
-    pub(super) protocol: Protocol,
+    pub(super) version: HttpVersion,
     pub(super) method: Method,
     pub(super) target: Target<'b>,
     pub(super) fields: Fields<'b>,
-    /// How its body ends, as it is sent on.
+    /// The framing of its body, as forwarded.
     pub(super) framing: Framing,
-    /// What an extended CONNECT asks for (RFC 8441), if it may; then the rest is that of a GET.
+    /// The protocol of an extended CONNECT (RFC 8441), if it is supported. The rest of the request is then that of a
+    /// GET.
     pub(super) connect: Option<Box<Upgrade<'static>>>,
 }
 
-/// A request target, taken apart.
+/// The parts of a request target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target<'b> {
     /// As sent; `/` if an absolute target has none.
@@ -37,13 +38,13 @@ pub(super) struct Target<'b> {
     pub(super) query: Option<&'b str>,
     /// Of an absolute target, or `:authority`.
     pub(super) authority: Option<&'b str>,
-    /// The scheme of that.
+    /// The scheme of an absolute target, or `:scheme`.
     pub(super) scheme: Option<&'b str>,
 }
 
 impl<'b> Request<'b> {
-    /// The request of an HTTP/1 head in `bytes`. The origin of an absolute target is kept in `uri`.
-    pub(super) fn of_h1(head: &Head, bytes: &'b [u8], fields: Fields<'b>, uri: &'b mut Uri) -> Option<Self> {
+    /// The request of an HTTP/1 head in `bytes`. `uri` keeps the scheme and the authority of an absolute target.
+    pub(super) fn of_h1(head: &RequestHead, bytes: &'b [u8], fields: Fields<'b>, uri: &'b mut Uri) -> Option<Self> {
         let text = str::from_utf8(bytes.get(head.target.clone())?).ok()?;
         let target = if text.starts_with('/') || text == "*" {
             Target::in_origin_form(text)
@@ -55,7 +56,7 @@ impl<'b> Request<'b> {
             Target { path, query, ..Target::of(uri) }
         };
         Some(Self {
-            protocol: if head.is_http_11 { Protocol::Http11 } else { Protocol::Http10 },
+            version: if head.is_http_11 { HttpVersion::Http11 } else { HttpVersion::Http10 },
             method: method(bytes.get(head.method.clone())?)?,
             target,
             fields,
@@ -64,15 +65,15 @@ impl<'b> Request<'b> {
         })
     }
 
-    /// The first change of protocol that it asks for and may have; none if it must go on as any other request.
+    /// The first requested change of protocol that is allowed. None if the request must be forwarded like any other.
     #[inline]
     pub(super) fn upgrade<'v>(&self, allowed: &'v Upgrades) -> Option<Box<Upgrade<'v>>> {
-        if allowed.is_empty() { None } else { self.connect.clone().or_else(|| self.asked_upgrade(allowed)) }
+        if allowed.is_empty() { None } else { self.connect.clone().or_else(|| self.requested_upgrade(allowed)) }
     }
 
-    /// A body could be taken for the new protocol, and the other way round; so a request with one changes nothing.
-    fn asked_upgrade<'v>(&self, allowed: &'v Upgrades) -> Option<Box<Upgrade<'v>>> {
-        let may = self.protocol == Protocol::Http11 && self.is_bodyless();
+    /// A request with a body changes nothing: its body could be parsed as the new protocol, and the reverse.
+    fn requested_upgrade<'v>(&self, allowed: &'v Upgrades) -> Option<Box<Upgrade<'v>>> {
+        let may = self.version == HttpVersion::Http11 && self.is_bodyless();
         if !may || !hop::connection_says(self.fields, b"upgrade") {
             return None;
         }
@@ -80,16 +81,16 @@ impl<'b> Request<'b> {
         Upgrade::new(protocol, &self.method, self.fields).map(Box::new)
     }
 
-    /// Whether it is a CONNECT to what may not be had here, so that it is no request at all.
+    /// Whether it is an extended CONNECT to a protocol that is not allowed. It cannot be forwarded as another request.
     pub(super) fn is_refused_connect(&self, allowed: &Upgrades) -> bool {
         self.connect.as_ref().is_some_and(|connect| allowed.find(connect.protocol.as_bytes()).is_none())
     }
 
-    /// Whether the client waits to be told to send its body. HTTP/1.0 has no such expectation (RFC 9110, section
-    /// 10.1.1).
+    /// Whether the client waits for 100 Continue before it sends the body. HTTP/1.0 has no such expectation (RFC 9110,
+    /// section 10.1.1).
     pub(super) fn expects_continue(&self) -> bool {
         let is_wanted = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
-        !self.is_bodyless() && self.protocol != Protocol::Http10 && self.fields.first("expect").is_some_and(is_wanted)
+        !self.is_bodyless() && self.version != HttpVersion::Http10 && self.fields.first("expect").is_some_and(is_wanted)
     }
 
     /// Whether it has no body.
@@ -100,7 +101,7 @@ impl<'b> Request<'b> {
 
 fn method(name: &[u8]) -> Option<Method> {
     if name == b"GET" {
-        return Some(Method::GET); // most are
+        return Some(Method::GET); // the usual method
     }
     Method::from_bytes(name).ok()
 }
@@ -136,7 +137,7 @@ mod tests {
 
     fn request(fields: &FieldBuf) -> Request<'_> {
         Request {
-            protocol: Protocol::Http11,
+            version: HttpVersion::Http11,
             method: Method::GET,
             target: Target { path: "/", query: None, authority: None, scheme: None },
             fields: fields.fields(),
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_goes_on_if_it_may() {
+    fn allowed_upgrades_are_forwarded() {
         let websocket = format!("connection: Upgrade | upgrade: WebSocket | {KEY}");
         let twice = format!("{websocket} | {KEY}");
         let short = websocket.replace("==", "");
@@ -164,12 +165,12 @@ mod tests {
             (&listed, &["websocket", "x/1"], Some("x/1")),
             (&websocket.replace("connection: Upgrade", "connection: close"), &["websocket"], None),
             (&websocket.replace("connection: Upgrade | ", ""), &["websocket"], None),
-            // Not the handshake that it says it is.
+            // No valid handshake.
             ("connection: upgrade | upgrade: websocket", &["websocket"], None),
             (&twice, &["websocket"], None),
             (&short, &["websocket"], None),
             (&not_base64, &["websocket"], None),
-            // The version is part of the name.
+            // The version is a part of the name.
             ("connection: upgrade | upgrade: x/2", &["x/1", "x"], None),
             ("connection: upgrade | upgrade: X/1", &["x/1"], Some("x/1")),
         ];
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn some_requests_change_nothing() {
+    fn some_requests_cannot_upgrade() {
         let (fields, allowed) =
             (fields(&format!("connection: upgrade | upgrade: websocket | {KEY}")), allowed(&["websocket"]));
         let is_upgrade = |change: &dyn Fn(&mut Request<'_>)| {
@@ -192,8 +193,8 @@ mod tests {
         assert!(is_upgrade(&|_| {}));
         assert!(!is_upgrade(&|request| request.framing = Framing::Length(1)));
         assert!(!is_upgrade(&|request| request.framing = Framing::Chunked));
-        assert!(!is_upgrade(&|request| request.protocol = Protocol::Http10));
-        assert!(!is_upgrade(&|request| request.protocol = Protocol::Http2));
+        assert!(!is_upgrade(&|request| request.version = HttpVersion::Http10));
+        assert!(!is_upgrade(&|request| request.version = HttpVersion::Http2));
         assert!(!is_upgrade(&|request| request.method = Method::POST));
     }
 
@@ -208,7 +209,7 @@ mod tests {
         assert!(Upgrade::handshake("x").is_none() && Upgrade::handshake("WebSocket").is_none());
     }
 
-    /// It cannot go on as any other request, as an upgrade that is not allowed does.
+    /// Unlike an upgrade, it cannot be forwarded as another request.
     #[test]
     fn a_connect_is_refused_where_it_is_not_allowed() {
         let (fields, websocket) = (FieldBuf::default(), allowed(&["x", "websocket"]));

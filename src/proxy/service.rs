@@ -1,6 +1,6 @@
-//! The life of a request up to its admission, whichever protocol it came by.
+//! The service of a request up to its admission: its parts, access lists, routes, and both stages of the gate.
 //!
-//! Not here: reading it, sending it on, and writing its answer.
+//! Not here: parsing, forwarding, and writing the response.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use http::Method;
 
-use super::answer::Asked;
-use super::context::{Life, Stop};
+use super::access_record::AccessRecord;
+use super::admission::Admission;
+use super::answer::ResponseForm;
+use super::context::{NotForwarded, RequestContext};
 use super::error;
 use super::host;
 use super::http1::wire::Wire;
-use super::passed::Passed;
 use super::request::Request;
-use super::tally::Tally;
 use super::upgrade::Upgrade;
 use crate::gate::{Pass, Refusal, Shut, Step, Unkeyed};
 use crate::http1::Framing;
@@ -33,68 +33,68 @@ use crate::telemetry::Outcome;
 use crate::time::Timestamp;
 use crate::upstream::{Endpoints, Requirements};
 
-/// What was found out about a request that may be forwarded.
-pub(super) struct Admitted<'r, 'v> {
+/// A request that is admitted and has a destination.
+pub(super) struct RoutedRequest<'r, 'v> {
     pub(super) path: Cow<'r, str>,
     /// Escaped, without `?`.
     pub(super) query: Option<Cow<'r, str>>,
     pub(super) authority: &'r str,
-    /// Where its peer is believed whom it stands for, if anywhere.
+    /// The field in which its peer, a trusted proxy, names the client.
     pub(super) believed: Option<AddressHeader>,
     pub(super) client: IpAddr,
-    /// Where it goes.
+    /// The upstream that serves it.
     pub(super) upstream: &'v Rc<Endpoints>,
     pub(super) rewrite: Option<&'v Arc<Rewrite>>,
-    /// Bytes that its body may have.
+    /// The most bytes of its body.
     pub(super) max_body: u64,
-    /// The change of protocol that it asks for and may have.
+    /// The requested change of protocol, if it is allowed.
     pub(super) upgrade: Option<Box<Upgrade<'v>>>,
-    /// What it needs of a connection.
+    /// Its requirements for a connection.
     pub(super) requirements: Requirements,
 }
 
-/// Where a request goes, and how.
-struct Way<'v> {
+/// The destination of a request.
+struct Destination<'v> {
     upstream: &'v Rc<Endpoints>,
     rewrite: Option<&'v Arc<Rewrite>>,
-    /// What its client may change to.
+    /// The protocols that its client may change to.
     upgrades: &'v Upgrades,
     max_body: u64,
 }
 
 /// A request at the gate.
-struct Check<'a, 'f, 'm, 'v> {
+struct GateInput<'a, 'f, 'm, 'v> {
     facts: &'a Facts<'f>,
     is_grpc: bool,
-    /// Where a client is noticed that leaves while it waits.
+    /// The connection of an HTTP/1 client, to notice that it leaves.
     wire: Option<&'a mut Wire>,
-    tally: &'a mut Tally<'m>,
-    passed: &'a mut Passed<'v>,
+    record: &'a mut AccessRecord<'m>,
+    admission: &'a mut Admission<'v>,
 }
 
-/// What a CONNECT is told.
-const NO_TUNNEL: &str = "this is no tunnel";
+/// The detail of a refused CONNECT.
+const NO_CONNECT: &str = "CONNECT is not supported";
 
-impl<'v> Life<'v> {
-    /// Takes the request through both stages of the gate. A client on `wire` that leaves while it waits is noticed;
-    /// one on HTTP/2 takes this future with it.
+impl<'v> RequestContext<'v> {
+    /// Passes the request through access lists, routes and both stages of the gate. If a client on `wire` leaves while
+    /// it waits, the request ends. Over HTTP/2 the caller drops this future instead.
     pub(super) async fn admit<'r>(
         &self,
         request: &Request<'r>,
-        asked: Asked,
+        form: ResponseForm,
         wire: Option<&mut Wire>,
-        tally: &mut Tally<'_>,
-        passed: &mut Passed<'v>,
-    ) -> Result<Admitted<'r, 'v>, Stop<'v>> {
-        tally.asked(&request.method, request.target.path);
+        record: &mut AccessRecord<'_>,
+        admission: &mut Admission<'v>,
+    ) -> Result<RoutedRequest<'r, 'v>, NotForwarded<'v>> {
+        record.requested(&request.method, request.target.path);
         if request.method == Method::CONNECT {
-            return Err(self.stop(ProblemKind::MethodRefused, NO_TUNNEL));
+            return Err(self.problem(ProblemKind::MethodRefused, NO_CONNECT));
         }
-        let policy = &self.view.current.live.policy;
+        let policy = &self.config.running.live.policy;
         let path = policy.paths.normalise(request.target.path);
-        let path = path.map_err(|error| self.stop(ProblemKind::BadPath, error.to_string()))?;
+        let path = path.map_err(|error| self.problem(ProblemKind::BadPath, error.to_string()))?;
         let query = request.target.query.map(escaped_query);
-        let authority = host::authority(request).map_err(|detail| self.stop(ProblemKind::BadHost, detail))?;
+        let authority = host::authority(request).map_err(|detail| self.problem(ProblemKind::BadHost, detail))?;
         let client_ip = &policy.client_ip;
         let believed = client_ip.is_trusted(self.peer.ip).then_some(client_ip.header);
         let mut facts = Facts {
@@ -108,13 +108,12 @@ impl<'v> Life<'v> {
             certificate: self.peer.certificate.as_deref(),
         };
         let gate = &self.worker.shared.gate;
-        // Over HTTP/2 a body may come without a field that says so.
+        // Over HTTP/2 a body may come without a field that announces it.
         facts.is_free_preflight =
             request.is_bodyless() && gate.frees_preflight(policy, &facts, gate.clock().at(self.began));
-        tally.identified(facts.client_ip, facts.host, &path);
-        let mut check = Check { facts: &facts, is_grpc: asked.is_grpc, wire, tally, passed };
-        let way = self.both_stages(&mut check, request).await?;
-        let Way { upstream, rewrite, upgrades, max_body } = way;
+        record.identified(facts.client_ip, facts.host, &path);
+        let mut input = GateInput { facts: &facts, is_grpc: form.is_grpc, wire, record, admission };
+        let Destination { upstream, rewrite, upgrades, max_body } = self.both_stages(&mut input, request).await?;
         let upgrade = request.upgrade(upgrades);
         let requirements = Requirements {
             affinity: upstream.affinity(&facts),
@@ -123,86 +122,112 @@ impl<'v> Life<'v> {
             client: self.peer.client.clone(),
         };
         let client = facts.client_ip;
-        Ok(Admitted { path, query, authority, believed, client, upstream, rewrite, max_body, upgrade, requirements })
+        Ok(RoutedRequest {
+            path,
+            query,
+            authority,
+            believed,
+            client,
+            upstream,
+            rewrite,
+            max_body,
+            upgrade,
+            requirements,
+        })
     }
 
-    /// Gives the way that it goes.
-    async fn both_stages(&self, check: &mut Check<'_, '_, '_, 'v>, request: &Request<'_>) -> Result<Way<'v>, Stop<'v>> {
-        let (facts, is_grpc) = (check.facts, check.is_grpc);
+    /// Decides both stages, and returns the destination.
+    async fn both_stages(
+        &self,
+        input: &mut GateInput<'_, '_, '_, 'v>,
+        request: &Request<'_>,
+    ) -> Result<Destination<'v>, NotForwarded<'v>> {
+        let (facts, is_grpc) = (input.facts, input.is_grpc);
         let clock = self.worker.shared.gate.clock();
         let now = clock.at(self.began);
-        let policy = &self.view.current.live.policy;
+        let policy = &self.config.running.live.policy;
         let access = policy.access.as_deref();
         let mut is_free = match access {
             Some(access) => self.arrive(access, facts, is_grpc)?,
             None => false,
         };
         if !is_free && policy.has_arrival() {
-            // In the place of what comes after it, so that those who wait are smaller.
-            self.pass(check, Stage::Arrival, now).await?;
-            check.passed.arrived(self.view.current.settings.profiles);
+            // Into the field of the identified stage, so that waiting requests are smaller.
+            self.pass(input, Stage::Arrival, now).await?;
+            input.admission.finish_arrival(self.config.running.settings.profiles);
         }
-        // After the stage that counts every request, and before anything is charged that has to do with services.
-        let way = self.way(facts, request, is_grpc)?;
+        // After the stage that counts all requests, before charges that concern services.
+        let destination = self.destination(facts, request, is_grpc)?;
         let now = if self.waited.get() { clock.now() } else { now };
         if let Some(access) = access.filter(|access| access.looks_beyond_arrival()) {
             is_free |= self.enter(access, facts, is_grpc, now)?;
         }
         if !is_free {
-            self.pass(check, Stage::Identified, now).await?;
+            self.pass(input, Stage::Identified, now).await?;
         }
-        check.passed.was_held = self.waited.get();
-        check.tally.outcome = if check.passed.was_held { Outcome::Held } else { Outcome::Forwarded };
-        Ok(way)
+        input.admission.was_held = self.waited.get();
+        input.record.outcome = if input.admission.was_held { Outcome::Held } else { Outcome::Forwarded };
+        Ok(destination)
     }
 
-    /// The way of the first route that takes the request, or of all if there are no routes.
-    fn way(&self, facts: &Facts<'_>, request: &Request<'_>, is_grpc: bool) -> Result<Way<'v>, Stop<'v>> {
-        let (view, mut route) = (self.view, None);
-        if let Some(routes) = &view.current.settings.routes {
+    /// The destination of the first matching route, or of all requests if there are no routes.
+    fn destination(
+        &self,
+        facts: &Facts<'_>,
+        request: &Request<'_>,
+        is_grpc: bool,
+    ) -> Result<Destination<'v>, NotForwarded<'v>> {
+        let (config, mut route) = (self.config, None);
+        if let Some(routes) = &config.running.settings.routes {
             route = Some(routes.find(facts).ok_or_else(|| {
                 self.count(ProblemKind::NoRoute);
-                Answer::new(ProblemKind::NoRoute, "no route leads anywhere for this request", is_grpc)
+                Answer::new(ProblemKind::NoRoute, "no route matches the request", is_grpc)
             })?);
         }
-        let upstream = &view.upstreams[route.map_or(0, |route| route.upstream)];
+        let upstream = &config.upstreams[route.map_or(0, |route| route.upstream)];
         let upgrades = route.and_then(|route| route.upgrades.as_ref()).unwrap_or_else(|| upstream.upgrades());
         if request.is_refused_connect(upgrades) {
-            return Err(self.stop(ProblemKind::MethodRefused, NO_TUNNEL));
+            return Err(self.problem(ProblemKind::MethodRefused, NO_CONNECT));
         }
         let max_body = route.and_then(|route| route.max_body_bytes);
-        let max_body = max_body.unwrap_or(view.current.settings.bounds.max_body_bytes);
+        let max_body = max_body.unwrap_or(config.running.settings.bounds.max_body_bytes);
         if matches!(request.framing, Framing::Length(len) if len > max_body) {
             self.count(ProblemKind::BodyTooLarge);
             return Err(Answer::new(ProblemKind::BodyTooLarge, error::BODY_TOO_LARGE, is_grpc).into());
         }
-        Ok(Way { upstream, rewrite: route.and_then(|route| route.rewrite.as_ref()), upgrades, max_body })
+        Ok(Destination { upstream, rewrite: route.and_then(|route| route.rewrite.as_ref()), upgrades, max_body })
     }
 
-    /// Whether its address or its path frees the request from all limits.
-    fn arrive(&self, access: &Access, facts: &Facts<'_>, is_grpc: bool) -> Result<bool, Stop<'v>> {
+    /// Whether the access lists exempt its address or its path from all limits.
+    fn arrive(&self, access: &Access, facts: &Facts<'_>, is_grpc: bool) -> Result<bool, NotForwarded<'v>> {
         access.on_arrival(facts.client_ip, facts.path).map_err(|ground| self.denied(ground, is_grpc))
     }
 
-    /// Whether who it is from frees the request from the limits of the identified stage.
-    fn enter(&self, access: &'v Access, facts: &Facts<'_>, is_grpc: bool, now: Timestamp) -> Result<bool, Stop<'v>> {
-        let entered = self.worker.shared.gate.enter(&self.view.current.live, access, facts, now);
+    /// Whether the access lists exempt its identity from the limits of the identified stage.
+    fn enter(
+        &self,
+        access: &'v Access,
+        facts: &Facts<'_>,
+        is_grpc: bool,
+        now: Timestamp,
+    ) -> Result<bool, NotForwarded<'v>> {
+        let entered = self.worker.shared.gate.enter(&self.config.running.live, access, facts, now);
         entered.map_err(|shut| match shut {
             Shut::Denied(ground) => self.denied(ground, is_grpc),
             Shut::Unidentified(missing) => self.unkeyed(missing.into(), is_grpc),
         })
     }
 
-    fn denied(&self, ground: DenialReason<'_>, is_grpc: bool) -> Stop<'v> {
+    fn denied(&self, ground: DenialReason<'_>, is_grpc: bool) -> NotForwarded<'v> {
         self.count(ProblemKind::Denied);
         Answer::denied(ground, is_grpc).into()
     }
 
-    fn unkeyed(&self, unkeyed: Unkeyed<'_>, is_grpc: bool) -> Stop<'v> {
+    fn unkeyed(&self, unkeyed: Unkeyed<'_>, is_grpc: bool) -> NotForwarded<'v> {
         let answer = match unkeyed {
             Unkeyed::Unidentified(missing) => Answer::unidentified(&missing, is_grpc),
             Unkeyed::Several(part) => {
-                Answer::new(ProblemKind::SeveralValues, self.view.current.live.policy.several(part), is_grpc)
+                Answer::new(ProblemKind::SeveralValues, self.config.running.live.policy.several(part), is_grpc)
             }
         };
         self.count(answer.kind());
@@ -210,67 +235,73 @@ impl<'v> Life<'v> {
     }
 
     /// Decides one stage, and waits if it must.
-    async fn pass(&self, check: &mut Check<'_, '_, '_, 'v>, stage: Stage, now: Timestamp) -> Result<(), Stop<'v>> {
-        let Check { facts, is_grpc, wire, tally, passed: so_far } = check;
+    async fn pass(
+        &self,
+        input: &mut GateInput<'_, '_, '_, 'v>,
+        stage: Stage,
+        now: Timestamp,
+    ) -> Result<(), NotForwarded<'v>> {
+        let GateInput { facts, is_grpc, wire, record, admission } = input;
         let (facts, is_grpc, wire) = (*facts, *is_grpc, wire.as_deref_mut());
         let gate = &self.worker.shared.gate;
-        let live = &self.view.current.live;
-        let passed = match gate.admit_into(&mut so_far.identified, (live, stage), facts, || facts.head_bytes(), now) {
+        let live = &self.config.running.live;
+        let passed = match gate.admit_into(&mut admission.identified, (live, stage), facts, || facts.head_bytes(), now)
+        {
             Ok(None) => return Ok(()),
             Ok(Some(Step::Pass(passed))) => Ok(*passed),
             Ok(Some(Step::Refuse(refusal))) => Err(*refusal),
-            // Boxed, so that those who need not wait are smaller.
+            // Boxed, so that requests which do not wait are smaller.
             Ok(Some(Step::Wait(waiting))) => {
                 let held_by = waiting.held_by();
-                self.held(held_by, wait(Box::pin(waiting.wait()), wire), tally).await?
+                self.held(held_by, wait(Box::pin(waiting.wait()), wire), record).await?
             }
             Ok(Some(Step::Delay(delayed))) => {
                 let held_by = delayed.held_by();
-                self.held(held_by, wait(Box::pin(delayed.wait()), wire), tally).await?
+                self.held(held_by, wait(Box::pin(delayed.wait()), wire), record).await?
             }
             Err(unkeyed) => return Err(self.unkeyed(unkeyed, is_grpc)),
         };
         match passed {
-            Ok(passed) => so_far.identified = passed,
+            Ok(passed) => admission.identified = passed,
             Err(refusal) => {
-                tally.rejected(&refusal);
-                return Err(Answer::refusal(so_far.refused(refusal), is_grpc).into());
+                record.rejected(&refusal);
+                return Err(Answer::refusal(admission.complete_refusal(refusal), is_grpc).into());
             }
         }
         Ok(())
     }
 
-    /// Waits for a turn, and takes note of it.
+    /// Waits for a turn, and records the wait.
     async fn held(
         &self,
         held_by: &'v str,
-        turn: Pin<Box<dyn Future<Output = Turn<'v>> + '_>>,
-        tally: &mut Tally<'_>,
-    ) -> Turn<'v> {
-        tally.outcome = Outcome::Abandoned;
-        tally.waits(held_by);
+        turn: Pin<Box<dyn Future<Output = WaitResult<'v>> + '_>>,
+        record: &mut AccessRecord<'_>,
+    ) -> WaitResult<'v> {
+        record.outcome = Outcome::Abandoned;
+        record.hold_started(held_by);
         self.waited.set(true);
         let passed = turn.await?;
-        tally.waited();
-        tally.outcome = Outcome::Refused; // until something else becomes of it
+        record.hold_ended();
+        record.outcome = Outcome::Refused; // until another outcome is set
         Ok(passed)
     }
 }
 
-/// How a wait ended.
-type Turn<'v> = Result<Result<Pass<'v>, Refusal<'v>>, Stop<'v>>;
+/// The result of a wait.
+type WaitResult<'v> = Result<Result<Pass<'v>, Refusal<'v>>, NotForwarded<'v>>;
 
-/// Waits until the request passes, is refused after all, or has nobody left to answer.
+/// Waits until the request passes, is refused, or its client leaves.
 fn wait<'w, 'v: 'w>(
     turn: Pin<Box<dyn Future<Output = Result<Pass<'v>, Refusal<'v>>> + 'w>>,
     wire: Option<&'w mut Wire>,
-) -> Pin<Box<dyn Future<Output = Turn<'v>> + 'w>> {
+) -> Pin<Box<dyn Future<Output = WaitResult<'v>> + 'w>> {
     let Some(wire) = wire else { return Box::pin(async { Ok(turn.await) }) };
     Box::pin(async {
         tokio::select! {
             biased;
             passed = turn => Ok(passed),
-            () = wire.gone() => Err(Stop::Abandoned),
+            () = wire.gone() => Err(NotForwarded::Abandoned),
         }
     })
 }

@@ -1,4 +1,4 @@
-//! What the data path is told: by the command at start, and by each reload.
+//! Settings of the data path: those of the start, and those of each reload.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,73 +8,73 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::http1::Underscores;
-use crate::net::tls::Tls;
+use crate::net::tls::ServerTls;
 use crate::net::{Listen, Timeouts};
 use crate::policy::route::Routes;
 use crate::respond::Profiles;
 use crate::upstream::settings::Upstream;
 
-/// What only a restart changes.
+/// Settings that only a restart changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fixed {
-    /// Where to accept; at least one place.
+pub struct StartupSettings {
+    /// Addresses to accept on; at least one.
     pub listen: Vec<Listen>,
     /// Permissions of the files of Unix sockets.
     pub unix_mode: u32,
-    /// Where the next process asks to take over, if it may: the file of a Unix socket.
+    /// Path of the Unix socket on which a successor asks to take over, if it may.
     pub takeover: Option<PathBuf>,
-    /// Threads, each with a listener and an upstream pool of its own.
+    /// Number of threads, each with its own listeners and connection pools.
     pub workers: usize,
-    /// Connections open at once, over all workers; none for what the descriptors suffice for.
+    /// The most open connections of all workers; none for as many as the descriptors allow.
     pub max_connections: Option<usize>,
-    /// How long what runs may go on after a signal to stop.
+    /// Time that open requests may take after a signal to stop.
     pub shutdown_grace: Duration,
 }
 
-/// What a reload changes, for requests that arrive after it.
+/// Settings that a reload changes, for requests that arrive after it.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Peers that say with a PROXY header whose connection they pass on.
+    /// Peers that send a PROXY header before each connection.
     pub proxied_from: Box<[IpNet]>,
-    /// What clients that connect are met with; none for plain TCP.
-    pub tls: Option<Tls>,
-    /// Where requests can go; at least one.
+    /// TLS for clients; none for plain TCP.
+    pub tls: Option<ServerTls>,
+    /// The upstreams; at least one.
     pub upstreams: Vec<Upstream>,
-    /// Who is asked for their names; those whom the system asks, if this is empty.
+    /// The name servers that resolve their names; those of the system if empty.
     pub name_servers: Arc<[SocketAddr]>,
-    /// Which of them a request goes to; none if all go to the first.
+    /// The routes to upstreams; none if all requests go to the first.
     pub routes: Option<Arc<Routes>>,
-    /// Deadlines.
+    /// Timeouts.
     pub timeouts: Timeouts,
-    /// What one client or one connection may spend.
+    /// Bounds of one client or connection.
     pub bounds: Bounds,
     /// Whether `Forwarded` (RFC 7239) is sent beside X-Forwarded-*.
     pub forwarded: bool,
-    /// Which limit headers clients get.
+    /// The limit headers in responses.
     pub profiles: Profiles,
 }
 
-/// What one connection may spend.
+/// Bounds of one client or connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes of a request's head (431).
+    /// Bytes of a request head (431).
     pub max_head_bytes: usize,
-    /// Headers of a request (431).
+    /// Header fields of a request (431).
     pub max_headers: usize,
-    /// Bytes of a request's target (414).
+    /// Bytes of a request target (414).
     pub max_uri_bytes: usize,
-    /// Bytes of a request's body, where its route says nothing else; `u64::MAX` for no bound (413).
+    /// Bytes of a request body, unless its route has another bound; `u64::MAX` for none (413).
     pub max_body_bytes: u64,
-    /// Requests on a connection; after the last it is closed.
+    /// Requests on a connection, which closes after the last.
     pub max_requests: u32,
     /// Connections of one client.
     pub max_per_ip: usize,
-    /// Requests of one client that upstreams have in hand or that wait for that (429).
+    /// Requests of one client in flight to upstreams, or waiting for that (429).
     pub max_requests_per_ip: usize,
-    /// Bytes of answers that wait for their clients, over all of them.
+    /// Bytes of responses that wait for their clients, of all clients together.
     pub max_untaken_bytes: usize,
-    /// HTTP/2 streams open at once on a connection.
+    /// Open HTTP/2 streams of a connection.
     pub max_h2_streams: u32,
-    /// What becomes of fields whose names have `_`.
+    /// Treatment of fields with `_` in their names.
     pub underscores: Underscores,
 }

@@ -1,7 +1,9 @@
-//! The change of a connection to another protocol (RFC 9110, section 7.8), as it is asked for and agreed to.
+//! The change of a connection to another protocol (RFC 9110, section 7.8): request and agreement.
 //!
-//! What a client asks for is sent on only if the configuration allows it. What the upstream answers is believed only
-//! if it fits that. Not here: the bytes that flow afterwards.
+//! A request is forwarded as an upgrade only if the configuration allows the protocol. The 101 of the upstream is
+//! accepted only if it matches the request.
+//!
+//! Not here: the bytes after the change.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine;
@@ -14,28 +16,28 @@ use crate::http1::hop;
 use crate::upstream::{Exchange, ExchangeError};
 
 const WEBSOCKET: &str = "websocket";
-/// What a server adds to the key of a handshake (RFC 6455, section 1.3).
+/// The suffix that a server appends to the key of a handshake (RFC 6455, section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// Bytes of a key, and how long they are in base64.
+/// Bytes of a key, and its length in base64.
 const NONCE_LEN: usize = 16;
 const KEY_LEN: usize = 24;
-/// Base64 of a SHA-1.
+/// Length of a SHA-1 in base64.
 const ACCEPT_LEN: usize = 28;
 
-/// A change of protocol that goes on to the upstream.
+/// A change of protocol that is forwarded to the upstream.
 #[derive(Clone, Debug)]
 pub(super) struct Upgrade<'v> {
-    /// As the configuration names it.
+    /// The name of the protocol in the configuration.
     pub(super) protocol: &'v str,
-    /// What the upstream must say if it is a WebSocket.
+    /// The required value of Sec-WebSocket-Accept, if it is a WebSocket.
     pub(super) accept: Option<[u8; ACCEPT_LEN]>,
-    /// The key of the handshake, if that is ours and not the client's.
+    /// The key of the handshake, if Weir made it.
     pub(super) key: Option<[u8; KEY_LEN]>,
 }
 
 impl Upgrade<'static> {
-    /// What an extended CONNECT asks for (RFC 8441, section 4), with a handshake of our own: HTTP/2 has none.
-    /// None if it cannot be had anywhere; whether its route allows it is seen later.
+    /// The protocol of an extended CONNECT (RFC 8441, section 4). HTTP/2 has no handshake, so Weir makes one. None if
+    /// no route allows the protocol; whether the route of the request does is checked later.
     pub(super) fn connect(protocol: &str, settings: &Settings) -> Option<Box<Self>> {
         if takes_connect(settings) { Self::handshake(protocol) } else { None }
     }
@@ -51,7 +53,7 @@ impl Upgrade<'static> {
     }
 }
 
-/// Whether clients that speak HTTP/2 are told that they may ask.
+/// Whether HTTP/2 clients may send an extended CONNECT.
 pub(super) fn takes_connect(settings: &Settings) -> bool {
     let name = WEBSOCKET.as_bytes();
     settings.upstreams.iter().any(|upstream| upstream.upgrades.find(name).is_some())
@@ -59,14 +61,13 @@ pub(super) fn takes_connect(settings: &Settings) -> bool {
 }
 
 impl<'v> Upgrade<'v> {
-    /// The change to `protocol` that a request with these fields asks for. None if it asks for a WebSocket without a
-    /// handshake.
+    /// The change to `protocol` in a request with these fields. None if it is a WebSocket without a valid handshake.
     pub(super) fn new(protocol: &'v str, method: &Method, fields: Fields<'_>) -> Option<Self> {
         let accept = if protocol == WEBSOCKET { Some(accept_of(method, fields)?) } else { None };
         Some(Self { protocol, accept, key: None })
     }
 
-    /// Whether these fields of a 101 agree to it.
+    /// Whether the fields of a 101 agree to this change.
     fn is_confirmed_by(&self, fields: Fields<'_>) -> bool {
         let is = |found: &[u8], wanted: &[u8]| found.eq_ignore_ascii_case(wanted);
         hop::connection_says(fields, b"upgrade")
@@ -75,7 +76,11 @@ impl<'v> Upgrade<'v> {
     }
 }
 
-/// Holds the 101 that has come against what was asked for. Gives the protocol if it fits.
+/// Checks the 101 of the exchange against the request, and returns the protocol.
+///
+/// # Errors
+///
+/// If the 101 does not match.
 pub(super) fn confirm<'v>(upgrade: Option<&Upgrade<'v>>, exchange: &Exchange) -> Result<&'v str, ExchangeError> {
     let fields = exchange.response().map_or(Fields::NONE, |(_, _, fields)| fields);
     let confirmed = upgrade.filter(|upgrade| upgrade.is_confirmed_by(fields));
@@ -87,7 +92,7 @@ fn is_only<'b>(mut all: impl Iterator<Item = &'b [u8]>, is_it: impl Fn(&[u8]) ->
     all.next().is_some_and(is_it) && all.next().is_none()
 }
 
-/// The answer to the one key of a handshake; none if there is no handshake (RFC 6455, section 4.2.1).
+/// The answer to the key of a handshake; none if the handshake is invalid (RFC 6455, section 4.2.1).
 fn accept_of(method: &Method, fields: Fields<'_>) -> Option<[u8; ACCEPT_LEN]> {
     let mut keys = fields.all("sec-websocket-key");
     let key = keys
@@ -120,9 +125,9 @@ mod tests {
         lines.map(|(name, value)| (name, value.trim())).collect()
     }
 
-    /// With the example of RFC 6455, section 1.3.
+    /// The example of RFC 6455, section 1.3.
     #[test]
-    fn an_answer_must_fit() {
+    fn a_101_must_match() {
         let asked = fields(&format!("connection: upgrade | upgrade: websocket | {KEY}"));
         let upgrade = Upgrade::new("websocket", &Method::GET, asked.fields()).unwrap();
         let good = format!("connection: Upgrade | upgrade: WebSocket | {ACCEPT}");

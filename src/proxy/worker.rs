@@ -1,4 +1,4 @@
-//! What workers share, and what the connections of one worker share.
+//! The state of all workers, and the state of one worker that its connections share.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,79 +10,79 @@ use tokio::sync::{Notify, watch};
 
 use super::date::Date;
 use super::error::ProblemLog;
+use super::running_config::{ConfigWatch, RunningConfig};
 use super::untaken::Untaken;
-use super::view::{Current, Views};
 use crate::gate::Gate;
 use crate::net::buffer::Buffers;
-use crate::net::clients::Clients;
+use crate::net::client_usage::ClientUsage;
 use crate::telemetry::Metrics;
 use crate::upstream::{Ceiling, Directory, InForce, UpstreamState};
 
-/// What all workers share.
+/// The state that all workers share.
 #[derive(Debug)]
-pub struct Shared {
-    /// Decides.
+pub struct SharedState {
+    /// The gate of all requests.
     pub gate: Arc<Gate>,
-    /// Counts.
+    /// All metrics.
     pub metrics: Arc<Metrics>,
-    /// The newest policy and settings.
-    pub current: Arc<ArcSwap<Current>>,
-    /// Told when there is a newer one, for whoever does not look by itself.
+    /// The running configuration.
+    pub current: Arc<ArcSwap<RunningConfig>>,
+    /// Notified of each reload, for tasks that do not check before each request.
     pub reloads: watch::Sender<()>,
-    /// Connections open now.
+    /// Open connections.
     pub connections: AtomicUsize,
-    /// How many there may be.
+    /// The most open connections.
     pub max_connections: usize,
-    /// How many each client has.
-    pub clients: Arc<Clients>,
-    /// How many connections to all upstreams there may be.
+    /// The connections and requests of each client.
+    pub clients: Arc<ClientUsage>,
+    /// The bound of connections to all upstreams.
     pub ceiling: Arc<Ceiling>,
-    /// Whether the present requests are the last ones. Set before the stage changes.
+    /// Whether connections must end after their request. Set before the lifecycle changes.
     pub draining: AtomicBool,
 }
 
-impl Directory for Shared {
+impl Directory for SharedState {
     fn changes(&self) -> watch::Receiver<()> {
         self.reloads.subscribe()
     }
 
     fn in_force(&self) -> InForce {
-        let Current { settings, upstreams, .. } = &**self.current.load();
+        let RunningConfig { settings, upstreams, .. } = &**self.current.load();
         let name_servers = Arc::clone(&settings.name_servers);
         InForce { settings: settings.upstreams.clone(), states: upstreams.clone(), name_servers }
     }
 
-    /// To be called on the runtime that reloads: nothing here waits, so no reload comes in between.
+    /// To be called on the runtime that reloads. Nothing waits here, so that no reload comes in between.
     fn replace_states(&self, states: Vec<UpstreamState>) {
         let before = self.current.load_full();
-        let Current { live, settings, access_log, .. } = &*before;
+        let RunningConfig { live, settings, access_log, .. } = &*before;
         let (live, settings) = (Arc::clone(live), settings.clone());
-        self.current.store(Arc::new(Current { live, settings, access_log: *access_log, upstreams: states }));
+        self.current.store(Arc::new(RunningConfig { live, settings, access_log: *access_log, upstreams: states }));
         self.reloads.send_replace(());
     }
 }
 
-/// What the connections of one worker share.
+/// The state of one worker, shared by its connections.
 #[derive(Debug)]
 pub(super) struct Worker {
-    pub(super) shared: Arc<Shared>,
-    pub(super) views: Views,
+    pub(super) shared: Arc<SharedState>,
+    pub(super) config: ConfigWatch,
     pub(super) problems: ProblemLog,
     pub(super) buffers: Rc<Buffers>,
     pub(super) date: Date,
-    /// Answers whose clients are waited for.
+    /// Responses that wait for their clients.
     pub(super) untaken: Rc<Untaken>,
-    /// Told whenever a connection ends.
+    /// Notified when a connection ends.
     ended: Notify,
     open: Cell<usize>,
 }
 
 impl Worker {
     /// A worker without connections.
-    pub(super) fn new(shared: Arc<Shared>, views: Views, buffers: Rc<Buffers>) -> Self {
+    pub(super) fn new(shared: Arc<SharedState>, config: ConfigWatch, buffers: Rc<Buffers>) -> Self {
         Self {
             shared,
-            views,
+            config,
             problems: ProblemLog::default(),
             buffers,
             date: Date::default(),
@@ -92,7 +92,7 @@ impl Worker {
         }
     }
 
-    /// Whether connections end after the request in hand.
+    /// Whether connections must end after their current request.
     pub(super) fn is_draining(&self) -> bool {
         self.shared.draining.load(Ordering::Relaxed)
     }
@@ -105,11 +105,11 @@ impl Worker {
     }
 }
 
-/// A connection that is counted as open.
-pub(super) struct Open(Rc<Worker>);
+/// An open connection, counted until it is dropped.
+pub(super) struct OpenConnection(Rc<Worker>);
 
-impl Open {
-    /// None if there are too many already.
+impl OpenConnection {
+    /// Counts a connection; none if there are too many.
     pub(super) fn new(worker: &Rc<Worker>) -> Option<Self> {
         let shared = &worker.shared;
         if shared.connections.fetch_add(1, Ordering::Relaxed) >= shared.max_connections {
@@ -122,7 +122,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         let worker = &self.0;
         worker.shared.connections.fetch_sub(1, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use super::pool::checkout::{Checkout, PooledConnection, Requirements};
 use super::pool::connection::ConnectError;
 use super::pool::permit::ConnectionPermit;
 use super::pool::usage::ActiveRequest;
-use crate::net::clients::Entered;
+use crate::net::client_usage::ClientHandle;
 use crate::telemetry::EndpointResult;
 use crate::time;
 
@@ -212,7 +212,7 @@ impl Endpoints {
         if client.is_some_and(|client| client.has_waiters()) { None } else { self.begin_next(client) }
     }
 
-    fn begin_next(&self, client: Option<&Rc<Entered>>) -> Option<ActiveRequest> {
+    fn begin_next(&self, client: Option<&Rc<ClientHandle>>) -> Option<ActiveRequest> {
         ActiveRequest::new(client, self.worker_requests(), self.is_shared())
     }
 
@@ -225,7 +225,7 @@ impl Endpoints {
         let client = requirements.client.as_ref();
         let Some(waiting) = client.and_then(|client| client.wait()) else { return Err(ConnectError::TooMany) };
         // Ended requests of other clients raise the allowance too.
-        let _waiter = (!self.is_shared()).then(|| AllowanceWaiter::new(&self.queue().ceiling, waiting.bell()));
+        let _waiter = (!self.is_shared()).then(|| AllowanceWaiter::new(&self.queue().ceiling, waiting.notify()));
         let until = time::instant_now() + self.cap().queue_timeout;
         loop {
             if let Some(active) = self.begin_next(client) {

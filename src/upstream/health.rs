@@ -138,7 +138,7 @@ async fn status(state: &EndpointState, settings: &CheckSettings) -> io::Result<u
         if stream.read_buf(&mut read).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        while let Some(head) = http1::parse(&mut read, false, &mut spans).map_err(io::Error::other)? {
+        while let Some(head) = http1::parse_response(&mut read, false, &mut spans).map_err(io::Error::other)? {
             if head.status >= 200 {
                 return Ok(head.status);
             }

@@ -170,7 +170,7 @@ fn only_what_a_dead_process_left_makes_way() {
     fs::write(folder.path().join("weir.toml"), config(&upstream, "", "")).unwrap();
     fs::write(folder.path().join("weir.sock"), "no socket").unwrap();
     let said = String::from_utf8(fails(folder.path()).stderr).unwrap();
-    assert!(said.contains("no socket"), "{said}");
+    assert!(said.contains("not a socket"), "{said}");
     assert_eq!(fs::read(folder.path().join("weir.sock")).unwrap(), b"no socket");
 }
 

@@ -13,7 +13,7 @@ use http::Uri;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::policy::Policy;
-use crate::proxy::Shared;
+use crate::proxy::SharedState;
 use crate::time::Timestamp;
 use fetch::Trust;
 
@@ -102,7 +102,7 @@ impl Jwks {
     }
 
     /// Fetches what is due for as long as it is polled.
-    pub(super) async fn run(self: Arc<Self>, shared: Arc<Shared>) {
+    pub(super) async fn run(self: Arc<Self>, shared: Arc<SharedState>) {
         let trust = Trust::default();
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -113,7 +113,7 @@ impl Jwks {
     }
 
     /// Fetches what is due at `now`.
-    async fn look(&self, shared: &Shared, trust: &Trust, now: Timestamp) {
+    async fn look(&self, shared: &SharedState, trust: &Trust, now: Timestamp) {
         let live = Arc::clone(&shared.current.load());
         let wanted: Vec<(&str, Uri)> = {
             let mut known = self.lock();
@@ -139,7 +139,7 @@ impl Jwks {
     }
 
     /// Puts keys in force under the newest policy, and says whether they are other than before.
-    fn take(&self, shared: &Shared, url: &Uri, jwks: Vec<u8>) -> Result<bool, String> {
+    fn take(&self, shared: &SharedState, url: &Uri, jwks: Vec<u8>) -> Result<bool, String> {
         let mut known = self.lock();
         let current = shared.current.load();
         let is_new = known.get(url).is_none_or(|known| known.jwks.as_deref() != Some(&jwks));

@@ -101,7 +101,7 @@ impl Issuer {
     }
 }
 
-fn shared(config: config::Config) -> Shared {
+fn shared(config: config::Config) -> SharedState {
     let metrics = Arc::new(Metrics::new("", "").unwrap());
     let gate = Arc::new(Gate::new(Clock::start(), [7; 16], Arc::clone(&metrics)));
     let ceiling = Arc::new(Ceiling::new(1, 1));
@@ -109,11 +109,11 @@ fn shared(config: config::Config) -> Shared {
     let (connections, draining) = (AtomicUsize::new(0), AtomicBool::new(false));
     let reloads = watch::Sender::new(());
     let (max_connections, clients) = (1, Arc::default());
-    Shared { gate, metrics, current, reloads, connections, max_connections, clients, ceiling, draining }
+    SharedState { gate, metrics, current, reloads, connections, max_connections, clients, ceiling, draining }
 }
 
 /// What a token with this `kid` is told; its signature is wrong in any case.
-fn told(shared: &Shared, kid: &str) -> String {
+fn told(shared: &SharedState, kid: &str) -> String {
     use base64::Engine as _;
     let encode = |text: String| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text);
     let head = encode(format!("{{\"alg\":\"EdDSA\",\"kid\":\"{kid}\"}}"));

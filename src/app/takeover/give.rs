@@ -16,7 +16,7 @@ use crate::app::keep::Writes;
 use crate::app::systemd;
 use crate::gate::Delta;
 use crate::net::{Listen, Listener, SocketFile};
-use crate::proxy::{Shared, Stage};
+use crate::proxy::{Lifecycle, SharedState};
 use crate::store::snapshot::{Secret, Snapshot};
 use crate::time;
 
@@ -32,10 +32,10 @@ pub(in crate::app) struct Offered {
 pub(in crate::app) struct Estate {
     /// None once there is nothing to give any more.
     pub(in crate::app) offered: Mutex<Arc<[Offered]>>,
-    pub(in crate::app) shared: Arc<Shared>,
+    pub(in crate::app) shared: Arc<SharedState>,
     pub(in crate::app) secret: Secret,
     pub(in crate::app) jwks: Arc<Jwks>,
-    pub(in crate::app) stage: watch::Sender<Stage>,
+    pub(in crate::app) stage: watch::Sender<Lifecycle>,
     pub(in crate::app) writes: Writes,
     pub(in crate::app) handed: watch::Sender<Handed>,
 }
@@ -128,7 +128,7 @@ impl Estate {
     }
 
     fn is_ending(&self) -> bool {
-        !matches!(*self.stage.borrow(), Stage::Running | Stage::HandingOver)
+        !matches!(*self.stage.borrow(), Lifecycle::Running | Lifecycle::HandingOver)
     }
 
     /// Says why nothing is given. The connection stays open if this process is about to end, or if the other cannot be told:
@@ -185,7 +185,7 @@ impl Estate {
 
     fn give_sockets(&self, channel: &mut Channel, all: &[Offered]) -> io::Result<()> {
         for (group, offered) in all.iter().enumerate() {
-            let has_file = offered.file.as_ref().is_some_and(|file| file.is_there());
+            let has_file = offered.file.as_ref().is_some_and(|file| file.is_unchanged());
             let (purpose, configured) = (offered.purpose, offered.configured.to_string());
             let about = Message::Socket { group, purpose, configured, has_file };
             for socket in &offered.sockets {
@@ -202,9 +202,9 @@ impl Estate {
     fn pause(&self) -> io::Result<Paused<'_>> {
         let draining = &self.shared.draining;
         let is_paused = self.stage.send_if_modified(|stage| {
-            let was_running = *stage == Stage::Running;
+            let was_running = *stage == Lifecycle::Running;
             if was_running {
-                *stage = Stage::HandingOver;
+                *stage = Lifecycle::HandingOver;
                 draining.store(true, Ordering::Release);
             }
             was_running
@@ -248,7 +248,7 @@ impl Paused<'_> {
     /// The files of these sockets are the other's now: the end of this process must not remove them.
     fn leave_files<'o>(&mut self, offered: impl Iterator<Item = &'o Offered>) {
         self.left.extend(offered.filter_map(|offered| offered.file.clone()));
-        self.left.iter().for_each(|file| file.leave());
+        self.left.iter().for_each(|file| file.disown());
     }
 
     /// It does not go on. Gives what is charged from now on.
@@ -263,13 +263,13 @@ impl Drop for Paused<'_> {
         if self.told.is_none() {
             return;
         }
-        self.left.iter().for_each(|file| file.own());
+        self.left.iter().for_each(|file| file.take_ownership());
         self.estate.shared.gate.unsubscribe_deltas();
         let draining = &self.estate.shared.draining;
         self.estate.stage.send_if_modified(|stage| {
-            let was_paused = *stage == Stage::HandingOver;
+            let was_paused = *stage == Lifecycle::HandingOver;
             if was_paused {
-                *stage = Stage::Running;
+                *stage = Lifecycle::Running;
                 draining.store(false, Ordering::Release);
             }
             was_paused

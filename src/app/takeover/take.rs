@@ -12,7 +12,7 @@ use crate::gate::Delta;
 use crate::limit::Key;
 use crate::net::{Listen, Listener, SocketFile};
 use crate::policy::Policy;
-use crate::proxy::Shared;
+use crate::proxy::SharedState;
 use crate::store::snapshot::{Restored, restore};
 use crate::time::{Clock, Timestamp};
 
@@ -105,7 +105,7 @@ impl Predecessor {
         loop {
             match channel.hear()? {
                 Heard::Message(Message::Socket { group, purpose, configured, has_file }, Some(socket)) => {
-                    let (bound, socket) = Listener::of_other(socket)?;
+                    let (bound, socket) = Listener::from_fd(socket)?;
                     add(
                         &mut groups,
                         Group { number: group, purpose, configured, bound, has_file, sockets: vec![socket] },
@@ -129,7 +129,7 @@ impl Predecessor {
         let Some(index) = self.groups.iter().position(is_it) else { return Ok(None) };
         let Group { number, bound, has_file, sockets, .. } = self.groups.remove(index);
         let file = match &bound {
-            Listen::Unix(path) if has_file => match SocketFile::of_other(path, mode) {
+            Listen::Unix(path) if has_file => match SocketFile::inherited(path, mode) {
                 Ok(file) => Some(file),
                 // The other has ended since, and removed it. The place is bound anew.
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -184,7 +184,7 @@ impl Predecessor {
     }
 
     /// Says that requests are accepted here, and charges from then on what the other still does.
-    pub(in crate::app) fn serving(mut self, shared: Arc<Shared>) {
+    pub(in crate::app) fn serving(mut self, shared: Arc<SharedState>) {
         let About { pid, version } = &self.about;
         if self.is_gone || self.channel.say(&Message::Serving).is_err() {
             let has_state = self.has_state;

@@ -9,7 +9,7 @@ use crate::config::files::is_same;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::net::Listen;
-use crate::net::tls::Tls;
+use crate::net::tls::ServerTls;
 use crate::policy::host::{host, is_authority};
 
 /// Where operators ask; none if nowhere. `own` is where clients connect.
@@ -29,7 +29,10 @@ pub(super) fn listen(table: &Table<'_>, own: Option<&[Located<Listen>]>) -> Opti
 }
 
 /// What they must show there.
-pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<Listen>>>) -> Option<(Settings, Option<Tls>)> {
+pub(super) fn admin(
+    table: &Table<'_>,
+    listen: Option<&Located<Option<Listen>>>,
+) -> Option<(Settings, Option<ServerTls>)> {
     let hosts = table.list("hosts", admin_host);
     let is_insecure = table.switch("insecure");
     let tls_table = table.table("tls");

@@ -44,7 +44,7 @@ use crate::{admin as operators, gate, net, policy, proxy, store, telemetry};
 #[derive(Debug)]
 pub struct Config {
     /// Fixed at start.
-    pub fixed: proxy::settings::Fixed,
+    pub fixed: proxy::settings::StartupSettings,
     /// The data path.
     pub proxy: proxy::settings::Settings,
     /// What is decided.
@@ -58,7 +58,7 @@ pub struct Config {
     /// What they may do.
     pub admin: operators::Settings,
     /// What its clients are met with.
-    pub admin_tls: Option<net::tls::Tls>,
+    pub admin_tls: Option<net::tls::ServerTls>,
     /// Where the state of limits is kept, fixed at start.
     pub snapshot: Option<store::snapshot::Settings>,
     /// Overrides set at run time.

@@ -11,7 +11,7 @@ use crate::http1::Underscores;
 use crate::net::Listen;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::path::{EncodedSlashes, Fold, PathRules, Slashes};
-use crate::proxy::settings::{Bounds, Fixed};
+use crate::proxy::settings::{Bounds, StartupSettings};
 
 /// Reads how paths are read, for all patterns that follow.
 pub(super) fn paths(server: &Table<'_>) {
@@ -34,13 +34,13 @@ pub(super) fn fixed(
     server: &Table<'_>,
     listen: Option<&[Located<Listen>]>,
     takeover: Option<Option<Located<PathBuf>>>,
-) -> Option<Fixed> {
+) -> Option<StartupSettings> {
     let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let workers = server.count("workers").map_or_else(cpus, Located::into_inner);
     let max_connections = server.count("max_connections");
     let shutdown_grace = server.duration("shutdown_grace");
     let unix_mode = server.parsed("unix_mode", units::mode);
-    Some(Fixed {
+    Some(StartupSettings {
         listen: listen?.iter().map(|place| place.get_ref().clone()).collect(),
         unix_mode: unix_mode?.into_inner(),
         takeover: takeover?.map(Located::into_inner),

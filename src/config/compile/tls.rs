@@ -6,10 +6,10 @@ use crate::config::diagnostics::Problem;
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
 use crate::net::Protocol;
-use crate::net::tls::{CertificateProblem, ClientAuth, ClientTls, ServerCertificate, ServerName, Tls};
+use crate::net::tls::{CertificateProblem, ClientAuth, ClientTls, ServerCertificate, ServerName, ServerTls};
 
 /// None if there is no such table, or if something is wrong with it, which is noted.
-pub(super) fn tls(table: &Table<'_>) -> Option<Tls> {
+pub(super) fn tls(table: &Table<'_>) -> Option<ServerTls> {
     if !table.is_present() || table.is_broken() {
         return None;
     }
@@ -24,7 +24,7 @@ pub(super) fn tls(table: &Table<'_>) -> Option<Tls> {
         }
         None
     };
-    let tls = Tls::new(certificates?, clients);
+    let tls = ServerTls::new(certificates?, clients);
     tls.map_err(|what| table.context.note(Problem::new(table.span(), format!("`{}`: {what}", table.path())))).ok()
 }
 

@@ -1,4 +1,4 @@
-//! Certificates with their keys, and what both sides of TLS share: the provider and the names of protocols.
+//! Certificates with their keys. Also what both sides of TLS share: the provider and the names of protocols.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock};
@@ -11,34 +11,35 @@ use rustls::{Error, InconsistentKeys};
 
 use super::names;
 
-/// Names of protocols (RFC 7301, RFC 9113).
+/// Names of protocols for ALPN (RFC 7301, RFC 9113).
 pub(super) const ALPN_H2: &[u8] = b"h2";
 pub(super) const ALPN_HTTP_11: &[u8] = b"http/1.1";
 pub(super) const ALPN_HTTP_10: &[u8] = b"http/1.0";
 
 pub(super) static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
 
-/// A certificate with its chain and key.
+/// A certificate with its chain and private key.
 pub struct ServerCertificate {
     pub(super) key: Arc<CertifiedKey>,
     pub(super) names: Vec<String>,
     pub(super) made_from: u64,
 }
 
-/// What is wrong with a certificate or its key.
+/// The fault of a certificate or of its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateProblem {
-    /// With the file of the certificate.
+    /// In the file of the certificate.
     Certificate(String),
-    /// With that of the key.
+    /// In the file of the key.
     Key(String),
 }
 
 impl ServerCertificate {
-    /// From the text of both files: the certificate first, what signed it after it.
+    /// Reads the text of both files. The certificate comes first in its file, its issuers follow.
     ///
     /// # Errors
-    /// If one of them is not that, or the key is another's.
+    ///
+    /// If a file has no certificate or key in PEM, or the key belongs to another certificate.
     pub fn new(chain: &[u8], key: &[u8]) -> Result<Self, CertificateProblem> {
         let made_from = digest(&(chain, key));
         let chain = certificates(chain).map_err(CertificateProblem::Certificate)?;
@@ -64,7 +65,7 @@ impl ServerCertificate {
 
 const NO_CERTIFICATE: &str = "no certificate in PEM";
 
-/// All certificates of a file, at least one.
+/// All certificates of a file; at least one.
 pub(super) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     all.ok().filter(|all| !all.is_empty()).ok_or_else(|| NO_CERTIFICATE.into())

@@ -1,6 +1,6 @@
-//! TLS to services: whom they have to be signed by, and what we show them.
+//! TLS to services: the trusted authorities, and Weir's own certificate.
 //!
-//! Unlike clients' sessions these keep buffers of their own: there are only as many as there are connections to services.
+//! These sessions have buffers of their own, unlike the sessions of clients: connections to services are few.
 
 use std::fmt;
 use std::io;
@@ -18,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 use super::super::protocol::Protocol;
 use super::certificate::{ALPN_H2, ALPN_HTTP_11, PROVIDER, ServerCertificate, certificates, digest};
 
-/// How services are met. Clones are the same.
+/// The configuration of TLS to services. Clones are cheap and equal.
 #[derive(Clone)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
@@ -26,12 +26,12 @@ pub struct ClientTls {
     made_from: u64,
 }
 
-/// The name that a service's certificate has to have.
+/// The name that the certificate of a service must have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerName(pki_types::ServerName<'static>);
 
 impl ServerName {
-    /// A host name or an address; none if it is neither.
+    /// A host name or an IP address. None if `host` is neither.
     pub fn new(host: &str) -> Option<Self> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         pki_types::ServerName::try_from(host.to_owned()).ok().map(Self)
@@ -39,11 +39,12 @@ impl ServerName {
 }
 
 impl ClientTls {
-    /// One that believes in those who sign with `authorities`, a file of certificates, or else in whom the system
-    /// believes; and shows `own`, if there is one. It asks for `protocol` and no other.
+    /// Trusts the certificates in the file `authorities`, or those of the system. Shows the certificate `own` if a
+    /// service asks for one. Offers `protocol` only.
     ///
     /// # Errors
-    /// If the file holds none, or the system has none.
+    ///
+    /// If the file has no certificate, or the system has none.
     pub fn new(authorities: Option<&[u8]>, own: Option<ServerCertificate>, protocol: Protocol) -> Result<Self, String> {
         let made_from = digest(&(authorities, own.as_ref().map(|own| own.made_from), protocol));
         let builder = ClientConfig::builder_with_provider(Arc::clone(&PROVIDER))
@@ -57,7 +58,7 @@ impl ClientTls {
             builder.with_root_certificates(roots)
         } else {
             let system = Verifier::new(Arc::clone(&PROVIDER));
-            let system = system.map_err(|error| format!("the system's certificates cannot be read: {error}"))?;
+            let system = system.map_err(|error| format!("the certificates of the system cannot be read: {error}"))?;
             builder.dangerous().with_custom_certificate_verifier(Arc::new(system))
         };
         let mut config = match own {
@@ -71,12 +72,12 @@ impl ClientTls {
         Ok(Self { config: Arc::new(config), made_from })
     }
 
-    /// Whether a service agreed on HTTP/2.
+    /// Whether the service agreed on HTTP/2.
     pub(crate) fn agreed_on_h2<S>(session: &TlsStream<S>) -> bool {
         session.get_ref().1.alpn_protocol() == Some(ALPN_H2)
     }
 
-    /// Shakes hands with a service of this name.
+    /// Performs the handshake with the service `name`.
     pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         name: &ServerName,
@@ -86,7 +87,7 @@ impl ClientTls {
     }
 }
 
-/// Whether they were made from the same.
+/// Whether both were made from equal files and options.
 impl PartialEq for ClientTls {
     fn eq(&self, other: &Self) -> bool {
         self.made_from == other.made_from

@@ -1,8 +1,9 @@
-//! TLS in front: certificates and how one is chosen, whose clients are let in, and the session on a socket. TLS to
-//! services is in `client`.
+//! TLS of clients: certificates and their choice, client certificates, and the session on a socket. TLS to services is
+//! in `client`.
 //!
-//! The library's provider is called by name instead of installed for the process: then there is nothing to forget.
-//! Not here: reading files, and what an identity is used for.
+//! The crypto provider is passed explicitly. So no code has to install it for the process.
+//!
+//! Not here: reading files, and the use of identities.
 
 mod certificate;
 mod client;
@@ -13,5 +14,5 @@ mod session;
 
 pub use certificate::{CertificateProblem, ServerCertificate};
 pub use client::{ClientTls, ServerName};
-pub use server::{ClientAuth, Tls};
+pub use server::{ClientAuth, ServerTls};
 pub(crate) use session::{HandshakeError, TlsStream};

@@ -1,6 +1,6 @@
-//! Names in certificates: which hosts one of ours is for, and who a client's says it is.
+//! Names in certificates: the hosts of a server certificate, and the identity of a client certificate.
 //!
-//! Whether a client's certificate holds has been found out before.
+//! Client certificates are verified before they come here.
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
@@ -9,7 +9,7 @@ use x509_parser::prelude::FromDer;
 
 use crate::policy::Certificate;
 
-/// The hosts that a certificate names, in lower case, `*.` included; none if it is no certificate.
+/// The hosts of a certificate, in lower case, `*.` included. None if `der` is not a certificate.
 pub(super) fn of_server(der: &CertificateDer<'_>) -> Option<Vec<String>> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let dns = |name: &GeneralName<'_>| match name {
@@ -19,7 +19,7 @@ pub(super) fn of_server(der: &CertificateDer<'_>) -> Option<Vec<String>> {
     Some(alternative_names(&certificate).iter().filter_map(dns).collect())
 }
 
-/// What a client's certificate says of it; none if it is no certificate.
+/// The identity of a client certificate. None if `der` is not a certificate.
 pub(super) fn of_client(der: &CertificateDer<'_>) -> Option<Certificate> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let texts = |names: &mut dyn Iterator<Item = &str>| names.filter(|name| !name.is_empty()).map(Into::into).collect();

@@ -1,4 +1,4 @@
-//! Records on their way to a client's socket, in a buffer of the worker.
+//! TLS records that wait to be sent to a client, in a buffer of the worker.
 
 use std::io;
 
@@ -6,31 +6,31 @@ use rustls::unbuffered::{EncodeError, EncryptError, InsufficientSizeError};
 
 use super::super::buffer::{Buffers, Writable};
 
-/// Less than this is moved to memory of its size.
+/// Bytes below which records move to memory of their size.
 const SMALL: usize = 16 * 1024;
 
-/// Records that are to be sent.
+/// TLS records that wait to be sent.
 #[derive(Default)]
 pub(super) struct Sealed {
-    /// All of it can be written to.
+    /// Its whole length can be written to.
     bytes: Vec<u8>,
     start: usize,
     end: usize,
 }
 
-/// What a writer of records says when the room was too small for them.
-pub(super) trait TooSmall {
+/// An error of rustls that may ask for a larger buffer.
+pub(super) trait RequiredSize {
     fn required(&self) -> Option<usize>;
 }
 
-impl TooSmall for EncodeError {
+impl RequiredSize for EncodeError {
     fn required(&self) -> Option<usize> {
         let Self::InsufficientSize(InsufficientSizeError { required_size }) = self else { return None };
         Some(*required_size)
     }
 }
 
-impl TooSmall for EncryptError {
+impl RequiredSize for EncryptError {
     fn required(&self) -> Option<usize> {
         let Self::InsufficientSize(InsufficientSizeError { required_size }) = self else { return None };
         Some(*required_size)
@@ -38,13 +38,13 @@ impl TooSmall for EncryptError {
 }
 
 impl Sealed {
-    /// What has not been sent.
+    /// The bytes that wait to be sent.
     pub(super) fn unsent(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// Appends what `write` writes, in more room if it says so. Says whether it did.
-    pub(super) fn put<E: TooSmall>(
+    /// Appends the records of `write`, in a larger buffer if it asks for one. Returns whether it succeeded.
+    pub(super) fn put<E: RequiredSize>(
         &mut self,
         buffers: &Buffers,
         mut write: impl FnMut(&mut [u8]) -> Result<usize, E>,
@@ -53,7 +53,7 @@ impl Sealed {
             self.bytes = buffers.take_sealed();
         }
         let mut written = write(&mut self.bytes[self.end..]);
-        if let Some(required) = written.as_ref().err().and_then(TooSmall::required) {
+        if let Some(required) = written.as_ref().err().and_then(RequiredSize::required) {
             self.bytes.resize(self.end + required, 0);
             written = write(&mut self.bytes[self.end..]);
         }
@@ -61,7 +61,7 @@ impl Sealed {
         written.is_ok()
     }
 
-    /// While it waits for the client, a little takes little memory.
+    /// Moves a few bytes to little memory while the client does not read.
     fn shrink(&mut self, buffers: &Buffers) {
         let len = self.end - self.start;
         if len < SMALL && self.bytes.len() > 2 * SMALL {
@@ -71,7 +71,7 @@ impl Sealed {
         }
     }
 
-    /// Sends what the socket takes, and says whether that was all.
+    /// Sends until the socket accepts no more. Returns whether all is sent.
     pub(super) fn try_send(&mut self, socket: &impl Writable, buffers: &Buffers) -> io::Result<bool> {
         while self.start < self.end {
             match socket.try_write(self.unsent()) {

@@ -1,4 +1,4 @@
-//! TLS in front of clients: which certificate is shown, and whose clients are let in.
+//! TLS of clients: the choice of the certificate, and the clients that are accepted.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,15 +12,15 @@ use rustls::{RootCertStore, ServerConfig};
 
 use super::certificate::{ALPN_H2, ALPN_HTTP_10, ALPN_HTTP_11, PROVIDER, ServerCertificate, certificates, digest};
 
-/// What clients are met with. Clones are the same.
+/// The configuration of TLS for clients. Clones are cheap and equal.
 #[derive(Clone)]
-pub struct Tls {
+pub struct ServerTls {
     config: Arc<ServerConfig>,
     /// A digest of the files and options that it was made from.
     made_from: u64,
 }
 
-/// Whose certificates clients must, or may, show.
+/// The authorities of client certificates, and whether a certificate is required.
 pub struct ClientAuth {
     roots: Arc<RootCertStore>,
     is_required: bool,
@@ -28,11 +28,12 @@ pub struct ClientAuth {
 }
 
 impl ClientAuth {
-    /// From the text of the file of those who sign clients' certificates. If they are not required, clients may also
-    /// show none.
+    /// Reads the file of the authorities that sign client certificates. If `is_required` is false, clients may have no
+    /// certificate.
     ///
     /// # Errors
-    /// If it is not that.
+    ///
+    /// If the file has no certificate in PEM.
     pub fn new(authorities: &[u8], is_required: bool) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(authorities)? {
@@ -43,11 +44,12 @@ impl ClientAuth {
     }
 }
 
-impl Tls {
-    /// One with these certificates, of which the first is for whoever names no host that another is for.
+impl ServerTls {
+    /// Serves these certificates. The first one is for clients that name no host, or an unknown host.
     ///
     /// # Errors
-    /// If the library refuses them, which it has no reason to.
+    ///
+    /// If rustls refuses the configuration.
     pub fn new(certificates: Vec<ServerCertificate>, clients: Option<ClientAuth>) -> Result<Self, String> {
         let parts: Vec<_> = certificates.iter().map(|certificate| certificate.made_from).collect();
         let made_from = digest(&(parts, clients.as_ref().map(|clients| clients.made_from)));
@@ -64,44 +66,44 @@ impl Tls {
         };
         let mut config = builder.with_cert_resolver(Arc::new(Resolver::new(certificates)));
         config.alpn_protocols = [ALPN_H2, ALPN_HTTP_11, ALPN_HTTP_10].map(<[u8]>::to_vec).to_vec();
-        // Sessions are kept by clients, sealed, so that any worker can resume them. There is no early data: it can be
-        // replayed.
+        // Clients keep their sessions in sealed tickets, so that every worker can resume them. Early data is off,
+        // because it can be replayed.
         config.ticketer = aws_lc_rs::Ticketer::new().map_err(|error| error.to_string())?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.max_early_data_size = 0;
         Ok(Self { config: Arc::new(config), made_from })
     }
 
-    /// For a new session of those who speak HTTP/1 only.
+    /// The configuration of a session that speaks HTTP/1 only.
     pub fn http1_config(&self) -> Arc<ServerConfig> {
         let mut config = ServerConfig::clone(&self.config);
         config.alpn_protocols = [ALPN_HTTP_11, ALPN_HTTP_10].map(<[u8]>::to_vec).to_vec();
         Arc::new(config)
     }
 
-    /// For a new session.
+    /// The configuration of a new session.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)
     }
 }
 
-/// Whether they were made from the same. If so, either can go on with the other's sessions.
-impl PartialEq for Tls {
+/// Whether both were made from equal files and options. If so, each can resume the sessions of the other.
+impl PartialEq for ServerTls {
     fn eq(&self, other: &Self) -> bool {
         self.made_from == other.made_from
     }
 }
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tls")
+        f.write_str("ServerTls")
     }
 }
 
 /// Chooses the certificate by the host that the client names.
 struct Resolver {
     certificates: Vec<Arc<CertifiedKey>>,
-    /// Those for a host, by their index, in the order they are listed; `*.` stands for one label.
+    /// Certificates of a host, as indices in the order of the configuration; `*.` stands for one label.
     by_name: HashMap<String, Vec<usize>>,
 }
 
@@ -116,7 +118,7 @@ impl Resolver {
         Self { certificates: certificates.into_iter().map(|certificate| certificate.key).collect(), by_name }
     }
 
-    /// The places of those for `host`: its own before those of all beside it.
+    /// The indices of the certificates for `host`: exact names before wildcards.
     fn of_host(&self, host: &str) -> impl Iterator<Item = usize> {
         let host = host.to_ascii_lowercase();
         let wildcard = host.split_once('.').map(|(_, parent)| format!("*.{parent}"));
@@ -126,7 +128,7 @@ impl Resolver {
 }
 
 impl ResolvesServerCert for Resolver {
-    /// The first that the client can verify, among those for its host, or else among all.
+    /// The first certificate with a signature scheme that the client supports: of the host first, then of all.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let named = hello.server_name().into_iter().flat_map(|host| self.of_host(host));
         let mut all = named.chain(0..self.certificates.len()).filter_map(|index| self.certificates.get(index));

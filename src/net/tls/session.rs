@@ -1,7 +1,8 @@
-//! TLS over a client's socket.
+//! A TLS session on a client's socket.
 //!
-//! Records are opened and sealed in buffers of the worker, so that an idle connection holds none. Not here: which
-//! certificate is shown, and what the bytes mean.
+//! Records are opened and sealed in buffers of the worker, so that an idle connection holds none.
+//!
+//! Not here: the choice of the certificate, and the meaning of the bytes.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -22,10 +23,10 @@ use super::names;
 use super::sealed::Sealed;
 use crate::policy::Certificate;
 
-/// Bytes of handshake messages that may be unread because they are not whole; as rustls has it where it keeps them.
+/// Bytes of incomplete handshake messages; the bound that rustls has for its own buffers.
 const UNOPENED_MAX: usize = 64 * 1024;
 
-/// A socket, and the TLS session on it.
+/// A socket with a TLS session.
 pub(crate) struct TlsStream {
     socket: Socket,
     session: Session,
@@ -33,23 +34,23 @@ pub(crate) struct TlsStream {
 
 struct Session {
     tls: UnbufferedServerConnection,
-    /// Records that have come and are not whole.
+    /// Bytes of incomplete records.
     records: Buffer,
     sealed: Sealed,
-    /// What came with the end of the handshake.
+    /// Plain bytes that came with the end of the handshake.
     early: Buffer,
-    /// Nothing more comes from the client.
+    /// The client sends no more.
     has_ended: bool,
-    /// The client broke the protocol. The library must not be asked for anything any more but its alert.
+    /// The client violated the protocol. The session may only send its alert.
     is_broken: bool,
 }
 
-/// Why there is no session.
+/// The reason why there is no session.
 #[derive(Debug)]
 pub(crate) enum HandshakeError {
-    /// The client went away without a word, as those do who only look whether somebody listens.
-    Nothing,
-    /// Whatever else it was.
+    /// The client closed the connection without a byte, as port scans and health checks do.
+    NoData,
+    /// Any other reason.
     Failed(io::Error),
 }
 
@@ -60,7 +61,7 @@ impl fmt::Debug for TlsStream {
 }
 
 impl TlsStream {
-    /// Shakes hands; `records` have come already.
+    /// Performs the handshake; `records` were received already.
     pub(crate) async fn accept(
         socket: Socket,
         records: Buffer,
@@ -74,13 +75,13 @@ impl TlsStream {
         let mut is_silent = stream.session.records.is_empty();
         if !is_silent {
             let opened = stream.session.open_early(buffers);
-            // There may be an alert.
+            // An alert may wait to be sent.
             poll_fn(|cx| stream.poll_flush(cx, buffers)).await.map_err(HandshakeError::Failed)?;
             opened.map_err(|error| HandshakeError::Failed(broken(error)))?;
         }
         while stream.session.tls.is_handshaking() {
             match poll_fn(|cx| stream.poll_handshake(cx, buffers)).await {
-                Ok(0) if is_silent => return Err(HandshakeError::Nothing),
+                Ok(0) if is_silent => return Err(HandshakeError::NoData),
                 Ok(0) => return Err(HandshakeError::Failed(io::ErrorKind::UnexpectedEof.into())),
                 Ok(_) => is_silent = false,
                 Err(error) => return Err(HandshakeError::Failed(error)),
@@ -95,17 +96,17 @@ impl TlsStream {
         self.session.tls.alpn_protocol() == Some(ALPN_H2)
     }
 
-    /// What the client's certificate says of it, if it has shown one that holds.
+    /// The identity in the verified certificate of the client, if it has one.
     pub(crate) fn certificate(&self) -> Option<Certificate> {
         names::of_client(self.session.tls.peer_certificates()?.first()?)
     }
 
-    /// What is under it.
+    /// The socket below the session.
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// Reads until there is something for `plain`, and says how much; 0 at the end of the stream.
+    /// Reads until there are plain bytes, and returns their number; 0 at the end of the stream.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -127,7 +128,7 @@ impl TlsStream {
         self.session.sealed.unsent().len()
     }
 
-    /// Sends what is sealed; ready when nothing of it is left.
+    /// Sends the sealed bytes; ready when none is left.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>, buffers: &Buffers) -> Poll<io::Result<()>> {
         let Self { socket, session: Session { sealed, .. } } = self;
         while !sealed.try_send(socket, buffers)? {
@@ -136,15 +137,14 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Seals as much of `plain` as goes out at once, and says how much that is. What was sealed before must have
-    /// been sent.
+    /// Seals as much of `plain` as is sent at once, and returns its length. All sealed bytes must have been sent.
     pub(crate) fn seal(&mut self, plain: &[u8], buffers: &Buffers) -> io::Result<usize> {
         let len = plain.len().min(PENDING_MAX);
         self.session.seal(Some(&plain[..len]), buffers)?;
         Ok(len)
     }
 
-    /// Seals and sends what the socket takes; ready when nothing is left.
+    /// Seals and sends until the socket accepts no more; ready when all of `out` is sent.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -161,7 +161,7 @@ impl TlsStream {
         }
     }
 
-    /// Tells the client that nothing more comes, as far as the socket takes that at once.
+    /// Sends `close_notify`, as far as the socket accepts it at once.
     pub(crate) fn close_notify(&mut self, buffers: &Buffers) {
         let Self { socket, session } = self;
         if session.seal(None, buffers).is_ok() {
@@ -169,8 +169,8 @@ impl TlsStream {
         }
     }
 
-    /// Waits until the client has said that it closes, has closed its side of the socket, or the connection is
-    /// broken. Meanwhile up to about `at_most` bytes are taken into `input`; beyond that only the socket tells.
+    /// Waits until the client sends `close_notify`, closes its direction of the socket, or the connection is broken. Up
+    /// to about `at_most` bytes are read into `input`; after that only the socket is watched.
     pub(crate) async fn gone(&mut self, input: &mut Buffer, at_most: usize, buffers: &Buffers) {
         let Self { socket, session } = self;
         let (mut read, write) = socket.split();
@@ -220,7 +220,7 @@ impl Session {
         Poll::Ready(Ok(0))
     }
 
-    /// Reads once and opens what has come; 0 at the end of the stream. Holds no buffer while there is nothing to read.
+    /// Reads once and opens the records; 0 at the end of the stream. Holds no buffer while there is nothing to read.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -242,7 +242,7 @@ impl Session {
             return Poll::Ready(Ok(0));
         }
         let opened = self.open(plain, buffers);
-        // An answer to a handshake message or an alert. What does not go out now does before anything else.
+        // Replies to a handshake message or an alert. What is not sent now goes before all else.
         self.sealed.try_send(socket, buffers)?;
         opened.map_err(broken)?;
         if self.records.unread().len() >= UNOPENED_MAX {
@@ -251,7 +251,7 @@ impl Session {
         Poll::Ready(Ok(len))
     }
 
-    /// Opens what had come before the session began.
+    /// Opens the bytes that came before the session began.
     fn open_early(&mut self, buffers: &Buffers) -> Result<(), rustls::Error> {
         let mut early = std::mem::take(&mut self.early);
         let opened = self.open(&mut early, buffers);
@@ -259,7 +259,7 @@ impl Session {
         opened
     }
 
-    /// Opens all whole records.
+    /// Opens all complete records.
     fn open(&mut self, plain: &mut Buffer, buffers: &Buffers) -> Result<(), rustls::Error> {
         let Self { tls, records, sealed, has_ended, is_broken, .. } = self;
         let mut failed = None;
@@ -281,7 +281,7 @@ impl Session {
                 Ok(ConnectionState::TransmitTlsData(transmit)) => transmit.done(),
                 Ok(ConnectionState::PeerClosed) => *has_ended = true,
                 Ok(_) => is_done = true,
-                // There may be an alert to send.
+                // An alert may wait to be sent.
                 Err(error) => is_done = failed.replace(error).is_some(),
             }
             records.consume(discard);
@@ -293,14 +293,14 @@ impl Session {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Seals these bytes, or else that nothing more comes.
+    /// Seals `plain`, or `close_notify` if it is `None`.
     fn seal(&mut self, plain: Option<&[u8]>, buffers: &Buffers) -> io::Result<()> {
         let Self { tls, records, sealed, .. } = self;
         if self.is_broken {
             return Err(io::ErrorKind::NotConnected.into());
         }
         loop {
-            // Nothing that is whole is left there, so nothing is opened here.
+            // No complete record is left, so that none is opened here.
             let status = tls.process_tls_records(records.unread_mut());
             let discard = status.discard;
             let is_done = match status.state {
@@ -310,7 +310,7 @@ impl Session {
                         None => state.queue_close_notify(room),
                     });
                     if !is_sealed {
-                        return Err(io::Error::other("the keys are used up"));
+                        return Err(io::Error::other("the limit of the session key is reached"));
                     }
                     true
                 }

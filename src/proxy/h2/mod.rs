@@ -37,11 +37,11 @@ pub(super) fn fault(method: &Method, uri: &Uri, headers: &HeaderMap, bounds: &Bo
     if !http1::is_method(method.as_str().as_bytes()) {
         return Some(HeadFault::Malformed("method"));
     }
-    if let Some(fault) = headers.keys().find_map(|name| bounds.underscores.keeps(name.as_str().as_bytes()).err()) {
+    if let Some(fault) = headers.keys().find_map(|name| bounds.underscores.allows(name.as_str().as_bytes()).err()) {
         return Some(fault);
     }
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
-    if lengths.next().is_some_and(|value| http1::length(value.as_bytes()).is_none()) {
+    if lengths.next().is_some_and(|value| http1::parse_length(value.as_bytes()).is_none()) {
         // hyper takes an empty one for 0.
         return Some(HeadFault::Malformed("content-length"));
     }

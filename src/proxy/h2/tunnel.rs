@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWrite;
 
 use crate::net::buffer::{Buffer, Buffers, Out};
-use crate::net::end::End;
+use crate::net::duplex::Duplex;
 
 /// What flows in the DATA frames of a stream.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl StreamEnd {
     }
 }
 
-impl End for StreamEnd {
+impl Duplex for StreamEnd {
     fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut Buffer, buffers: &Buffers) -> Poll<io::Result<usize>> {
         let filled = input.poll_fill(cx, &mut self.0, buffers);
         if filled.is_pending() {

@@ -1,4 +1,4 @@
-//! Requests over HTTP/1: one after another, each answered before the next is looked at.
+//! An HTTP/1 connection: requests one after another, each answered before the next one is parsed.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -11,237 +11,243 @@ use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
-use super::super::answer::{self, Asked, Upstream};
-use super::super::context::{Life, Stop};
-use super::super::lifecycle::{Stage, last_call};
-use super::super::passed::Passed;
-use super::super::request::{Protocol, Request};
-use super::super::tally::Tally;
-use super::super::tunnel::{self, Client, Counted, Ended, Patience, Switched};
+use super::super::access_record::AccessRecord;
+use super::super::admission::Admission;
+use super::super::answer::{self, ResponseForm, UpstreamResponse};
+use super::super::context::{NotForwarded, RequestContext};
+use super::super::lifecycle::{Lifecycle, idle_drained};
+use super::super::request::{HttpVersion, Request};
+use super::super::running_config::WorkerConfig;
+use super::super::tunnel::{self, GaugeGuard, TunnelClient, TunnelEnd, TunnelTimeouts, UpgradedExchange};
 use super::super::untaken::Hold;
 use super::super::upgrade::{self, Upgrade};
-use super::super::view::View;
 use super::super::worker::Worker;
-use super::relay::{Unfinished, poll_relay};
+use super::relay::{RelayError, poll_relay};
 use super::wire::Wire;
-use super::wire::close::CutEnd;
-use super::wire::head::{HeadBytes, Said};
+use super::wire::close::Truncation;
+use super::wire::head::{HeadBytes, NextRequest};
 use crate::http1::encode::Encoder;
-use crate::http1::{Head, HeadFault};
+use crate::http1::{HeadFault, RequestHead};
 use crate::net::deadline::Deadline;
 use crate::net::peer::Peer;
 use crate::time;
 use crate::upstream::{Exchange, ExchangeError, ResponseEvent};
 
-/// How long a client that is still sending is listened to after its last answer.
+/// Time that Weir reads from a client after its last response.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Serves a connection on which `first` has been read, since `since`, until it ends.
+/// Serves a connection that began at `since`, until it ends.
 pub(in crate::proxy) async fn serve(
     worker: &Rc<Worker>,
     wire: Wire,
     peer: &Peer,
     since: Instant,
     max_requests: u32,
-    mut stage: watch::Receiver<Stage>,
+    mut lifecycle: watch::Receiver<Lifecycle>,
 ) {
     let (memory, deadline) = (HeadBytes::default(), Deadline::default());
-    let mut session = Session { worker, peer, wire, memory, deadline, requests_left: max_requests };
-    let mut timeouts = Rc::clone(&worker.views.view().timeouts);
-    let (mut idle_since, mut ends) = (since, pin!(last_call(&mut stage)));
-    let (mut listens, mut was_called) = (false, false);
+    let mut connection = H1Connection { worker, peer, wire, memory, deadline, requests_remaining: max_requests };
+    let mut timeouts = Rc::clone(&worker.config.current().timeouts);
+    let (mut idle_since, mut ends) = (since, pin!(idle_drained(&mut lifecycle)));
+    let (mut is_registered, mut is_draining) = (false, false);
     loop {
-        let said = poll_fn(|cx| {
-            let Session { wire, memory, deadline, .. } = &mut session;
-            if let Poll::Ready(said) = wire.poll_said(cx, memory, idle_since, &timeouts, deadline) {
-                return Poll::Ready(said);
+        let next = poll_fn(|cx| {
+            let H1Connection { wire, memory, deadline, .. } = &mut connection;
+            if let Poll::Ready(next) = wire.poll_next_request(cx, memory, idle_since, &timeouts, deadline) {
+                return Poll::Ready(next);
             }
-            // Asked once, it wakes this task: asking every time would cost every request.
-            was_called |= worker.is_draining();
-            if !listens || was_called {
-                listens = true;
-                // Unconstrained: a task without budget would not be put among those to be woken.
+            // Polled once it wakes this task; polling it each time would cost every request.
+            is_draining |= worker.is_draining();
+            if !is_registered || is_draining {
+                is_registered = true;
+                // Unconstrained: a task without budget would not be registered.
                 let has_ended = pin!(unconstrained(ends.as_mut())).poll(cx).is_ready();
-                if has_ended && wire.is_silent() {
-                    return Poll::Ready(Said::Nothing);
+                if has_ended && wire.is_input_empty() {
+                    return Poll::Ready(NextRequest::Closed);
                 }
             }
             Poll::Pending
         });
-        let after = match said.await {
-            Said::Head(head) => {
-                let view = worker.views.view();
-                if !Rc::ptr_eq(&timeouts, &view.timeouts) {
-                    timeouts = Rc::clone(&view.timeouts);
+        let after = match next.await {
+            NextRequest::Head(head) => {
+                let config = worker.config.current();
+                if !Rc::ptr_eq(&timeouts, &config.timeouts) {
+                    timeouts = Rc::clone(&config.timeouts);
                 }
-                session.request(&view, &head).await
+                connection.request(&config, &head).await
             }
-            Said::Fault(fault) => session.fault(fault).await,
-            Said::Nothing => break,
+            NextRequest::Fault(fault) => connection.fault(fault).await,
+            NextRequest::Closed => break,
         };
         match after {
-            After::Next(since) => {
+            AfterResponse::Next(since) => {
                 idle_since = since;
-                session.requests_left -= 1;
+                connection.requests_remaining -= 1;
             }
-            After::End => break,
-            After::Cut(end) => return session.wire.cut(end, LINGER).await,
-            After::Break => return,
-            // Boxed, so that the usual connection is smaller.
-            After::Switch(switched) => {
-                return Box::pin(tunnel(session.wire, *switched, Patience::of(&timeouts))).await;
+            AfterResponse::Linger => break,
+            AfterResponse::Truncate(end) => return connection.wire.cut(end, LINGER).await,
+            AfterResponse::Close => return,
+            // Boxed, so that connections without a tunnel are smaller.
+            AfterResponse::Tunnel(switched) => {
+                return Box::pin(tunnel(connection.wire, *switched, TunnelTimeouts::of(&timeouts))).await;
             }
         }
     }
-    session.wire.linger(LINGER).await;
+    connection.wire.linger(LINGER).await;
 }
 
-/// Moves what is no HTTP any more. The rest of the session is gone by then; this may take long.
-async fn tunnel(wire: Wire, switched: Switched, patience: Patience) {
+/// Runs the tunnel. The rest of the connection is dropped before, because this may take long.
+async fn tunnel(wire: Wire, switched: UpgradedExchange, timeouts: TunnelTimeouts) {
     let buffers = wire.buffers();
-    let (end, said, owed) = wire.into_parts();
-    let mut client = Client { end, said, owed };
-    if tunnel::run(&mut client, switched, &buffers, patience).await == Ended::Whole {
-        client.end.discard(LINGER, &buffers).await;
+    let (stream, received, unsent) = wire.into_parts();
+    let mut client = TunnelClient { stream, received, unsent };
+    if tunnel::run(&mut client, switched, &buffers, timeouts).await == TunnelEnd::Complete {
+        client.stream.discard(LINGER, &buffers).await;
     }
 }
 
-/// What becomes of the connection.
-enum After {
-    /// Another request may come; this one was answered at about this instant.
+/// The state of the connection after a response.
+enum AfterResponse {
+    /// Another request may follow. The response was complete at about this instant.
     Next(Instant),
-    /// The client may still be sending.
-    End,
-    /// The response ended too early, and the client must see that.
-    Cut(CutEnd),
-    /// Nobody is left: closed at once.
-    Break,
-    /// It speaks another protocol from now on.
-    Switch(Box<Switched>),
+    /// Close after the client has stopped sending.
+    Linger,
+    /// Close so that the client sees that the response is truncated.
+    Truncate(Truncation),
+    /// Close at once: the client left.
+    Close,
+    /// Continue as a tunnel.
+    Tunnel(Box<UpgradedExchange>),
 }
 
-/// A connection and the request in hand.
-struct Session<'w> {
+/// A connection and its current request.
+struct H1Connection<'w> {
     worker: &'w Rc<Worker>,
     peer: &'w Peer,
     wire: Wire,
     memory: HeadBytes,
     deadline: Deadline,
-    /// Requests that may still come, the one in hand included.
-    requests_left: u32,
+    /// The most requests still to come, with the current one.
+    requests_remaining: u32,
 }
 
-/// What becomes known of the request in hand.
-struct Progress<'w, 'v> {
-    asked: Asked,
-    tally: Tally<'w>,
-    passed: Passed<'v>,
+/// The state of the current request.
+struct RequestState<'w, 'v> {
+    form: ResponseForm,
+    record: AccessRecord<'w>,
+    admission: Admission<'v>,
 }
 
-impl Session<'_> {
-    /// Whether a request that wants it may be followed by another.
-    fn keeps_alive(&self, asked: Asked) -> bool {
-        asked.keeps_alive && self.requests_left > 1 && !self.worker.is_draining()
+impl H1Connection<'_> {
+    /// Whether the connection stays open after a request with these traits.
+    fn keeps_alive(&self, form: ResponseForm) -> bool {
+        form.keeps_alive && self.requests_remaining > 1 && !self.worker.is_draining()
     }
 
-    /// Answers the request whose head is in memory.
-    async fn request(&mut self, view: &View, head: &Head) -> After {
+    /// Serves the request whose head is in `memory`.
+    async fn request(&mut self, config: &WorkerConfig, head: &RequestHead) -> AfterResponse {
         let worker = self.worker;
         let began = time::instant_now();
         worker.date.set(worker.shared.gate.clock().at(began));
-        let tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, self.peer.ip);
-        let life = Life::new(worker, view, self.peer, began);
-        let mut progress = Progress { asked: Asked::nothing(), tally, passed: Passed::default() };
+        let record = AccessRecord::new(&worker.shared.metrics, config.running.access_log, began, self.peer.ip);
+        let context = RequestContext::new(worker, config, self.peer, began);
+        let mut state = RequestState { form: ResponseForm::unreadable(), record, admission: Admission::default() };
         let mut exchange = None;
-        // What is large is made where it stays.
-        match self.forward(&life, head, &mut progress, &mut exchange).await {
-            Ok(None) => self.relay(&life, &mut exchange, progress).await,
-            Ok(Some(protocol)) => self.switch(&life, exchange, progress, protocol),
-            Err(stop) => {
-                let Progress { asked, tally, passed } = progress;
-                drop((passed, exchange)); // what is given back is there before the client comes again
-                self.stop(&life, stop, asked, tally).await
+        // Large values are built in place.
+        match self.forward(&context, head, &mut state, &mut exchange).await {
+            Ok(None) => self.relay(&context, &mut exchange, state).await,
+            Ok(Some(protocol)) => self.switch(&context, exchange, state, protocol),
+            Err(not_forwarded) => {
+                let RequestState { form, record, admission } = state;
+                drop((admission, exchange)); // refunds happen before the client sends again
+                self.answer_itself(&context, not_forwarded, form, record).await
             }
         }
     }
 
-    /// Answers a head that is refused.
-    async fn fault(&mut self, fault: HeadFault) -> After {
+    /// Answers a refused head.
+    async fn fault(&mut self, fault: HeadFault) -> AfterResponse {
         let (worker, began) = (self.worker, time::instant_now());
         worker.date.set(worker.shared.gate.clock().at(began));
-        let view = worker.views.view();
-        let tally = Tally::new(&worker.shared.metrics, view.current.access_log, began, self.peer.ip);
-        let life = Life::new(worker, &view, self.peer, began);
-        let stop = life.refuse(fault);
-        self.stop(&life, stop, Asked::nothing(), tally).await
+        let config = worker.config.current();
+        let record = AccessRecord::new(&worker.shared.metrics, config.running.access_log, began, self.peer.ip);
+        let context = RequestContext::new(worker, &config, self.peer, began);
+        let not_forwarded = context.refuse(fault);
+        self.answer_itself(&context, not_forwarded, ResponseForm::unreadable(), record).await
     }
 
-    /// From the head of the request to the head of the response, with which it leaves `exchange`. Gives the protocol
-    /// if that is an agreement to change it.
+    /// Serves the request up to the head of the response, which is then in `exchange`. Returns the protocol if the
+    /// response switches protocols.
     async fn forward<'v>(
         &mut self,
-        life: &Life<'v>,
-        head: &Head,
-        progress: &mut Progress<'_, 'v>,
+        context: &RequestContext<'v>,
+        head: &RequestHead,
+        state: &mut RequestState<'_, 'v>,
         exchange: &mut Option<Exchange>,
-    ) -> Result<Option<&'v str>, Stop<'v>> {
+    ) -> Result<Option<&'v str>, NotForwarded<'v>> {
         let Self { wire, memory, deadline, .. } = self;
-        let Progress { asked, tally, passed } = progress;
+        let RequestState { form, record, admission } = state;
         let mut uri = Uri::default();
         let Some(request) = Request::of_h1(head, memory.bytes(), memory.fields(), &mut uri) else {
-            return Err(life.refuse(HeadFault::Malformed("target")));
+            return Err(context.refuse(HeadFault::Malformed("target")));
         };
-        *asked = Asked::by(&request);
-        let admitted = life.admit(&request, *asked, Some(&mut *wire), tally, passed).await?;
+        *form = ResponseForm::of(&request);
+        let admitted = context.admit(&request, *form, Some(&mut *wire), record, admission).await?;
         let upgrade = admitted.upgrade.as_deref();
         let connected = match admitted.upstream.check_out(&admitted.requirements) {
             Ok(checkout) => Ok(checkout),
             Err(place) => tokio::select! {
                 biased;
-                connected = tally.connected(admitted.upstream.connect(&admitted.requirements, place)) => connected,
-                () = wire.gone() => return Err(Stop::Abandoned),
+                connected = record.connected(admitted.upstream.connect(&admitted.requirements, place)) => connected,
+                () = wire.gone() => return Err(NotForwarded::Abandoned),
             },
         };
         let received = match connected {
             Ok(checkout) => {
-                let exchange = exchange.insert(life.begin(checkout, &request, &admitted));
+                let exchange = exchange.insert(context.begin(checkout, &request, &admitted));
                 if request.expects_continue() {
                     wire.expect_continue();
                 }
                 wire.give_back(memory);
-                receive(wire, exchange, *asked, upgrade, passed, deadline).await
+                receive(wire, exchange, *form, upgrade, admission, deadline).await
             }
-            Err(failure) => Err(Failed::Exchange(failure)),
+            Err(failure) => Err(ReceiveError::Exchange(failure)),
         };
         received.map_err(|failed| match failed {
-            Failed::Gone => Stop::Abandoned,
-            Failed::Exchange(failure) => life.failed(&failure, passed, asked.is_grpc),
+            ReceiveError::Gone => NotForwarded::Abandoned,
+            ReceiveError::Exchange(failure) => context.failed(&failure, admission, form.is_grpc),
         })
     }
 
-    /// Sends the response on.
-    async fn relay(&mut self, life: &Life<'_>, exchange: &mut Option<Exchange>, progress: Progress<'_, '_>) -> After {
-        let Progress { asked, mut tally, mut passed } = progress;
+    /// Relays the response.
+    async fn relay(
+        &mut self,
+        context: &RequestContext<'_>,
+        exchange: &mut Option<Exchange>,
+        state: RequestState<'_, '_>,
+    ) -> AfterResponse {
+        let RequestState { form, mut record, mut admission } = state;
         let arrived_at = time::instant_now();
-        let Some(exchange) = exchange else { return After::Break };
-        life.measure(exchange.handed_over(), arrived_at, passed.was_held);
-        let mut keeps_alive = self.keeps_alive(asked);
+        let Some(exchange) = exchange else { return AfterResponse::Close };
+        context.measure(exchange.handed_over(), arrived_at, admission.was_held);
+        let mut keeps_alive = self.keeps_alive(form);
         let Self { wire, deadline, worker, .. } = self;
-        let mut bill = passed.identified.charged.bill();
+        let mut bill = admission.identified.charged.bill();
         let encoder = {
-            let Some((head, reason, fields)) = exchange.response() else { return After::Break };
-            let profiles = life.view.current.settings.profiles;
-            let mut standing = passed.standing();
+            let Some((head, reason, fields)) = exchange.response() else { return AfterResponse::Close };
+            let profiles = context.config.running.settings.profiles;
+            let mut standing = admission.standing();
             if let Some(bill) = &mut bill {
                 standing = bill.answered(head.status, fields, standing);
             }
-            let (budgets, back) = (passed.budgets(profiles), exchange.back());
-            let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
-            tally.answered(head.status);
+            let (budgets, back) = (admission.budgets(profiles), exchange.back());
+            let upstream =
+                UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
+            record.answered(head.status);
             wire.begin_response();
-            upstream.write_h1(wire.out(), asked, &worker.date, &mut keeps_alive)
+            upstream.write_h1(wire.out(), form, &worker.date, &mut keeps_alive)
         };
-        drop((tally, passed));
+        drop((record, admission));
         exchange.begin_body();
         let (mut waited, mut hold) = (false, Hold::new(&worker.untaken));
         let relayed = poll_fn(|cx| {
@@ -249,7 +255,7 @@ impl Session<'_> {
             waited |= polled.is_pending();
             if polled.is_pending() && hold.poll(cx, exchange.body_bytes(), wire.pending()).is_ready() {
                 exchange.give_up_untaken();
-                return Poll::Ready(Err(Unfinished::Abandoned));
+                return Poll::Ready(Err(RelayError::Abandoned));
             }
             polled
         });
@@ -259,122 +265,131 @@ impl Session<'_> {
         }
         match relayed {
             Ok(()) => {}
-            Err(Unfinished::Abandoned) => return After::Break,
-            Err(Unfinished::Cut) => {
+            Err(RelayError::Abandoned) => return AfterResponse::Close,
+            Err(RelayError::Truncated) => {
                 let is_until_end = matches!(encoder, Encoder::Raw) && exchange.left().is_none();
-                return After::Cut(if is_until_end { CutEnd::Reset } else { CutEnd::Closed });
+                return AfterResponse::Truncate(if is_until_end { Truncation::Reset } else { Truncation::Closed });
             }
         }
         if !keeps_alive || !(wire.has_read_all() || wire.skip_body()) {
-            return After::End;
+            return AfterResponse::Linger;
         }
-        After::Next(if waited { time::instant_now() } else { arrived_at })
+        AfterResponse::Next(if waited { time::instant_now() } else { arrived_at })
     }
 
-    /// Sends the agreement to another protocol on, and leaves what follows to a tunnel.
+    /// Writes the 101, and prepares the tunnel.
     fn switch(
         &mut self,
-        life: &Life<'_>,
+        context: &RequestContext<'_>,
         exchange: Option<Exchange>,
-        progress: Progress<'_, '_>,
+        state: RequestState<'_, '_>,
         protocol: &str,
-    ) -> After {
-        let Progress { asked, mut tally, mut passed } = progress;
-        let Some(exchange) = exchange else { return After::Break };
-        life.measure(exchange.handed_over(), time::instant_now(), passed.was_held);
-        let mut bill = passed.identified.charged.bill();
+    ) -> AfterResponse {
+        let RequestState { form, mut record, mut admission } = state;
+        let Some(exchange) = exchange else { return AfterResponse::Close };
+        context.measure(exchange.handed_over(), time::instant_now(), admission.was_held);
+        let mut bill = admission.identified.charged.bill();
         {
-            let Some((head, reason, fields)) = exchange.response() else { return After::Break };
-            let profiles = life.view.current.settings.profiles;
-            let mut standing = passed.standing();
+            let Some((head, reason, fields)) = exchange.response() else { return AfterResponse::Close };
+            let profiles = context.config.running.settings.profiles;
+            let mut standing = admission.standing();
             if let Some(bill) = &mut bill {
                 standing = bill.answered(head.status, fields, standing);
             }
-            let (budgets, back) = (passed.budgets(profiles), exchange.back());
-            let upstream = Upstream { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
-            tally.answered(head.status);
-            upstream.write_switch(self.wire.out(), asked, protocol, &self.worker.date);
+            let (budgets, back) = (admission.budgets(profiles), exchange.back());
+            let upstream =
+                UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
+            record.answered(head.status);
+            upstream.write_switch(self.wire.out(), form, protocol, &self.worker.date);
         }
-        let Some((upstream, said)) = exchange.switch() else { return After::Break };
-        let counted = Counted::new(&self.worker.shared.metrics.upgraded);
-        After::Switch(Box::new(Switched { upstream, said, bill, counted }))
+        let Some((upstream, received)) = exchange.switch() else { return AfterResponse::Close };
+        let counted = GaugeGuard::new(&self.worker.shared.metrics.upgraded);
+        AfterResponse::Tunnel(Box::new(UpgradedExchange { upstream, received, bill, counted }))
     }
 
-    /// Answers in place of the upstream.
-    async fn stop(&mut self, life: &Life<'_>, stop: Stop<'_>, asked: Asked, mut tally: Tally<'_>) -> After {
-        let Stop::Answer(own) = stop else { return After::Break };
-        let keeps_alive = self.keeps_alive(asked) && !own.closes();
+    /// Writes a response of Weir.
+    async fn answer_itself(
+        &mut self,
+        context: &RequestContext<'_>,
+        not_forwarded: NotForwarded<'_>,
+        form: ResponseForm,
+        mut record: AccessRecord<'_>,
+    ) -> AfterResponse {
+        let NotForwarded::Answer(own) = not_forwarded else { return AfterResponse::Close };
+        let keeps_alive = self.keeps_alive(form) && !own.closes();
         let Self { wire, memory, deadline, worker, .. } = self;
         wire.give_back(memory);
         let keeps_alive = keeps_alive && wire.skip_body();
-        let profiles = life.view.current.settings.profiles;
-        answer::write_own_h1(wire.out(), &own, asked, profiles, &worker.date, keeps_alive);
-        tally.answered(own.status().as_u16());
-        drop(tally);
-        let answered_at = life.lately();
-        let by = answered_at + life.view.timeouts.body_idle;
+        let profiles = context.config.running.settings.profiles;
+        answer::write_own_h1(wire.out(), &own, form, profiles, &worker.date, keeps_alive);
+        record.answered(own.status().as_u16());
+        drop(record);
+        let answered_at = context.lately();
+        let by = answered_at + context.config.timeouts.body_idle;
         let flushed = poll_fn(|cx| match wire.poll_flush(cx) {
             Poll::Ready(flushed) => Poll::Ready(flushed.is_ok()),
             Poll::Pending => deadline.poll(cx, by).map(|()| false),
         });
         match (flushed.await, keeps_alive) {
-            (false, _) => After::Break,
-            (true, true) => After::Next(answered_at),
-            (true, false) => After::End,
+            (false, _) => AfterResponse::Close,
+            (true, true) => AfterResponse::Next(answered_at),
+            (true, false) => AfterResponse::Linger,
         }
     }
 }
 
-/// Why there is no response.
-enum Failed {
+/// The reason why there is no response.
+enum ReceiveError {
     /// The client left.
     Gone,
     Exchange(ExchangeError),
 }
 
-/// Sends the request and waits for the head of the response.
+/// Sends the request, and waits for the head of the response.
 async fn receive<'v>(
     wire: &mut Wire,
     exchange: &mut Exchange,
-    asked: Asked,
+    form: ResponseForm,
     upgrade: Option<&Upgrade<'v>>,
-    passed: &mut Passed<'_>,
+    admission: &mut Admission<'_>,
     deadline: &mut Deadline,
-) -> Result<Option<&'v str>, Failed> {
+) -> Result<Option<&'v str>, ReceiveError> {
     loop {
-        passed.identified.charged.commit(true);
+        admission.identified.charged.commit(true);
         let arrived = poll_fn(|cx| {
             let polled = exchange.poll_head(cx, wire, deadline);
             if polled.is_pending() && wire.poll_gone(cx).is_ready() {
-                return Poll::Ready(Err(Failed::Gone));
+                return Poll::Ready(Err(ReceiveError::Gone));
             }
-            polled.map_err(Failed::Exchange)
+            polled.map_err(ReceiveError::Exchange)
         });
         let arrived = arrived.await;
-        passed.identified.charged.commit(exchange.is_touched());
+        admission.identified.charged.commit(exchange.is_touched());
         match arrived? {
             ResponseEvent::Final => return Ok(None),
-            ResponseEvent::Switch => return upgrade::confirm(upgrade, exchange).map(Some).map_err(Failed::Exchange),
+            ResponseEvent::Switch => {
+                return upgrade::confirm(upgrade, exchange).map(Some).map_err(ReceiveError::Exchange);
+            }
             ResponseEvent::Retry => {
                 let reopened = tokio::select! {
                     biased;
                     reopened = exchange.reopen() => reopened,
-                    () = wire.gone() => return Err(Failed::Gone),
+                    () = wire.gone() => return Err(ReceiveError::Gone),
                 };
-                reopened.map_err(Failed::Exchange)?;
+                reopened.map_err(ReceiveError::Exchange)?;
             }
-            ResponseEvent::Interim => write_interim(wire, exchange, asked),
+            ResponseEvent::Interim => write_interim(wire, exchange, form),
         }
     }
 }
 
-/// Passes an interim answer on to those who can read it (RFC 9110, section 15.2). A 100 they get when their body is
-/// first asked for. Whoever reads none of them gets no more.
-fn write_interim(wire: &mut Wire, exchange: &Exchange, asked: Asked) {
+/// Forwards an interim response to HTTP/1.1 clients (RFC 9110, section 15.2). Weir sends 100 itself, when the body is
+/// first needed. A client that does not read gets no more interim responses.
+fn write_interim(wire: &mut Wire, exchange: &Exchange, form: ResponseForm) {
     let Some((head, reason, fields)) = exchange.response() else { return };
-    if asked.protocol == Protocol::Http11 && head.status != 100 && !wire.is_full() {
+    if form.version == HttpVersion::Http11 && head.status != 100 && !wire.is_full() {
         answer::write_interim(wire.out(), head.status, reason, fields);
-        // What is not taken now goes before the answer.
+        // The rest goes before the final response.
         let _ = wire.poll_flush(&mut Context::from_waker(std::task::Waker::noop()));
     }
 }

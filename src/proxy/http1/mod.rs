@@ -1,4 +1,4 @@
-//! Clients that speak HTTP/1: the connection, its bytes, and the way of a response to the client.
+//! HTTP/1 clients: the connection, its bytes, and the relay of a response.
 
 pub(super) mod connection;
 mod relay;

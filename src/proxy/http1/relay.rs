@@ -1,4 +1,4 @@
-//! A response on its way to a client over HTTP/1, and what is left of its request.
+//! The relay of a response to an HTTP/1 client, and of the rest of its request.
 
 use std::task::{Context, Poll, ready};
 
@@ -7,23 +7,23 @@ use crate::http1::encode::Encoder;
 use crate::net::deadline::Deadline;
 use crate::upstream::Exchange;
 
-/// Why a response did not reach its end.
+/// The reason why a response is incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unfinished {
-    /// The upstream broke off. The client has everything that came before.
-    Cut,
+pub(super) enum RelayError {
+    /// The upstream closed too early. The client got all bytes before that.
+    Truncated,
     /// The client left, or does not read the response.
     Abandoned,
 }
 
-/// Moves both bodies on. After the upstream breaks off, everything that came from it is sent first.
+/// Moves both bodies. If the upstream closes too early, its last bytes are sent first.
 pub(super) fn poll_relay(
     cx: &mut Context<'_>,
     wire: &mut Wire,
     exchange: &mut Exchange,
     encoder: &Encoder,
     deadline: &mut Deadline,
-) -> Poll<Result<(), Unfinished>> {
+) -> Poll<Result<(), RelayError>> {
     let mut has_more = !exchange.has_ended() && !exchange.is_broken();
     loop {
         if !exchange.is_sent() {
@@ -43,11 +43,11 @@ pub(super) fn poll_relay(
         let before = wire.pending();
         let is_flushed = match wire.poll_flush(cx) {
             Poll::Ready(Ok(())) => true,
-            Poll::Ready(Err(_)) => return Poll::Ready(Err(Unfinished::Abandoned)),
+            Poll::Ready(Err(_)) => return Poll::Ready(Err(RelayError::Abandoned)),
             Poll::Pending => false,
         };
         if is_flushed && !has_more {
-            return Poll::Ready(if exchange.is_broken() { Err(Unfinished::Cut) } else { Ok(()) });
+            return Poll::Ready(if exchange.is_broken() { Err(RelayError::Truncated) } else { Ok(()) });
         }
         if before > wire.pending() {
             exchange.taken(before - wire.pending());
@@ -59,20 +59,20 @@ pub(super) fn poll_relay(
             continue;
         }
         if is_flushed && wire.poll_gone(cx).is_ready() {
-            return Poll::Ready(Err(Unfinished::Abandoned));
+            return Poll::Ready(Err(RelayError::Abandoned));
         }
-        // Whoever waits for a request that has no end answers nothing more.
+        // An upstream that waits for the rest of a truncated request sends nothing more.
         if is_flushed && exchange.is_cut() {
             exchange.give_up("its request was cut off");
-            return Poll::Ready(Err(Unfinished::Cut));
+            return Poll::Ready(Err(RelayError::Truncated));
         }
-        // A client that takes nothing is not the upstream's fault.
+        // The upstream is not to blame for a client that does not read.
         if is_flushed {
             ready!(exchange.poll_overdue(cx, deadline));
-            return Poll::Ready(Err(Unfinished::Cut));
+            return Poll::Ready(Err(RelayError::Truncated));
         }
         ready!(exchange.poll_untaken(cx, deadline));
         exchange.give_up_untaken();
-        return Poll::Ready(Err(Unfinished::Abandoned));
+        return Poll::Ready(Err(RelayError::Abandoned));
     }
 }

@@ -1,101 +1,101 @@
-//! One direction of a tunnel: reads, writes, and tells the other side of the end.
+//! One direction of a tunnel: reads, writes, and forwards the end.
 
 use std::task::{Context, Poll, ready};
 
 use crate::net::buffer::{Buffer, Buffers, Out, PENDING_MAX};
-use crate::net::end::End;
+use crate::net::duplex::Duplex;
 
-/// Which side of a way broke off.
+/// The side of a direction that broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Broke {
+pub(super) enum BrokenSide {
     Source,
     Sink,
 }
 
-/// One direction.
+/// One direction of a tunnel.
 #[derive(Debug, Default)]
-pub(super) struct Way {
+pub(super) struct Direction {
     input: Buffer,
     out: Out,
-    stage: Stage,
-    /// Bytes read and written so far, and the end; tells whether anything moves.
-    pub(super) moved: u64,
-    /// Bytes that came from the source.
-    pub(super) taken: u64,
+    state: DirectionState,
+    /// Bytes read and written, and one for the end; changes on any progress.
+    pub(super) progress: u64,
+    /// Bytes read from the source.
+    pub(super) bytes_read: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum DirectionState {
     #[default]
     Open,
-    /// The source has ended, which the sink has to be told.
+    /// The source has ended, and the sink is not told yet.
     Ending,
-    Over(Option<Broke>),
+    Over(Option<BrokenSide>),
 }
 
-impl Way {
-    /// One that begins with what was read already, after what waits to be written.
+impl Direction {
+    /// A direction with input that was read before, and output that waits.
     pub(super) fn new(input: Buffer, out: Out) -> Self {
         Self { input, out, ..Self::default() }
     }
 
-    /// Moves on as far as it goes now. Ready once nothing more goes this way.
+    /// Moves all bytes that can move now. Ready when the direction is over.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut impl End,
-        to: &mut impl End,
+        from: &mut impl Duplex,
+        to: &mut impl Duplex,
         buffers: &Buffers,
-    ) -> Poll<Result<(), Broke>> {
+    ) -> Poll<Result<(), BrokenSide>> {
         loop {
-            if let Stage::Over(broke) = self.stage {
+            if let DirectionState::Over(broke) = self.state {
                 return Poll::Ready(broke.map_or(Ok(()), Err));
             }
             let before = self.out.pending();
             let written = to.poll_write(cx, &mut self.out, buffers);
-            self.moved += (before - self.out.pending()) as u64;
+            self.progress += (before - self.out.pending()) as u64;
             if ready!(written).is_err() {
-                self.stage = Stage::Over(Some(Broke::Sink));
+                self.state = DirectionState::Over(Some(BrokenSide::Sink));
                 continue;
             }
             self.out.clear();
             self.out.release(buffers);
-            if self.stage == Stage::Ending {
+            if self.state == DirectionState::Ending {
                 let finished = ready!(to.poll_finish(cx, buffers));
-                self.stage = Stage::Over(finished.is_err().then_some(Broke::Sink));
+                self.state = DirectionState::Over(finished.is_err().then_some(BrokenSide::Sink));
                 continue;
             }
-            ready!(self.poll_take(cx, from, buffers));
+            ready!(self.poll_read(cx, from, buffers));
         }
     }
 
-    /// Reads what there is, up to a bound.
-    fn poll_take(&mut self, cx: &mut Context<'_>, from: &mut impl End, buffers: &Buffers) -> Poll<()> {
-        self.hand_on(buffers);
-        while self.stage == Stage::Open && self.out.pending() < PENDING_MAX {
+    /// Reads available bytes, up to [`PENDING_MAX`] of output.
+    fn poll_read(&mut self, cx: &mut Context<'_>, from: &mut impl Duplex, buffers: &Buffers) -> Poll<()> {
+        self.copy_input(buffers);
+        while self.state == DirectionState::Open && self.out.pending() < PENDING_MAX {
             match from.poll_read(cx, &mut self.input, buffers) {
-                Poll::Ready(Ok(0)) => (self.stage, self.moved) = (Stage::Ending, self.moved + 1),
-                Poll::Ready(Ok(len)) => self.moved += len as u64,
-                Poll::Ready(Err(_)) => self.stage = Stage::Over(Some(Broke::Source)),
+                Poll::Ready(Ok(0)) => (self.state, self.progress) = (DirectionState::Ending, self.progress + 1),
+                Poll::Ready(Ok(len)) => self.progress += len as u64,
+                Poll::Ready(Err(_)) => self.state = DirectionState::Over(Some(BrokenSide::Source)),
                 Poll::Pending if self.out.pending() == 0 => return Poll::Pending,
                 Poll::Pending => return Poll::Ready(()),
             }
-            self.hand_on(buffers);
+            self.copy_input(buffers);
         }
         Poll::Ready(())
     }
 
     pub(super) fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Over(_))
+        matches!(self.state, DirectionState::Over(_))
     }
 
-    fn hand_on(&mut self, buffers: &Buffers) {
+    fn copy_input(&mut self, buffers: &Buffers) {
         let len = self.input.unread().len();
         if len > 0 {
             self.out.prepare(buffers);
             self.out.bytes().extend_from_slice(self.input.unread());
             self.input.consume(len);
-            self.taken += len as u64;
+            self.bytes_read += len as u64;
         }
     }
 }

@@ -1,7 +1,9 @@
-//! What flows between a client and the upstream once they speak another protocol than HTTP.
+//! The bytes between a client and an upstream after a change of protocol.
 //!
-//! Each way reads only after what it read before has been written, so that whoever is slow slows the other side
-//! down. Each ends on its own. Not here: what the bytes mean.
+//! Each direction reads only after its last bytes were written, so that a slow side slows the other one. Each direction
+//! ends on its own.
+//!
+//! Not here: the meaning of the bytes.
 
 mod direction;
 
@@ -9,135 +11,135 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use self::direction::{Broke, Way};
+use self::direction::{BrokenSide, Direction};
 use crate::gate::Bill;
 use crate::net::Timeouts;
 use crate::net::buffer::{Buffer, Buffers, Out};
 use crate::net::deadline::Deadline;
-use crate::net::end::End;
+use crate::net::duplex::Duplex;
 use crate::telemetry::Gauge;
 use crate::time;
 use crate::upstream::UpgradedConnection;
 
-/// What is left of a request that became something else.
+/// An exchange that changed to another protocol.
 #[derive(Debug)]
-pub(super) struct Switched {
+pub(super) struct UpgradedExchange {
     pub(super) upstream: UpgradedConnection,
-    /// What the upstream has said already.
-    pub(super) said: Buffer,
-    /// What is settled at the end.
+    /// Bytes that the upstream has sent already.
+    pub(super) received: Buffer,
+    /// Settled at the end.
     pub(super) bill: Option<Bill>,
-    pub(super) counted: Counted,
+    pub(super) counted: GaugeGuard,
 }
 
-/// A connection that is counted as upgraded.
+/// A gauge that is raised until this is dropped.
 #[derive(Debug)]
-pub(super) struct Counted(Gauge);
+pub(super) struct GaugeGuard(Gauge);
 
-impl Counted {
+impl GaugeGuard {
     pub(super) fn new(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
-/// A client, what it has said already, and what it has not been told yet.
+/// A client, with its unconsumed input and its unsent output.
 #[derive(Debug)]
-pub(super) struct Client<C> {
-    pub(super) end: C,
-    pub(super) said: Buffer,
-    pub(super) owed: Out,
+pub(super) struct TunnelClient<C> {
+    pub(super) stream: C,
+    pub(super) received: Buffer,
+    pub(super) unsent: Out,
 }
 
-/// How a tunnel ended.
+/// The end of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// Both have said all they had to say, or the upstream takes no more; the client may still be sending.
-    Whole,
-    /// A side broke off, or nothing has moved for too long.
+pub(super) enum TunnelEnd {
+    /// Both sides ended, or the upstream reads no more. The client may still be sending.
+    Complete,
+    /// A side broke off, or no byte moved for too long.
     Broken,
 }
 
-/// How long nothing may move.
+/// Time without progress after which a tunnel ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct TunnelTimeouts {
     idle: Duration,
-    /// Once a side has ended: nobody is told any more if it goes away for good.
+    /// After one side has ended: a lost client would no longer be noticed.
     half_closed: Duration,
 }
 
-impl Patience {
+impl TunnelTimeouts {
     pub(super) fn of(timeouts: &Timeouts) -> Self {
         let idle = timeouts.upgraded_idle;
         Self { idle, half_closed: idle.min(timeouts.body_idle) }
     }
 }
 
-/// Moves bytes until both sides have ended, one breaks off, or nothing has moved for too long. Then settles.
-pub(super) async fn run<C: End>(
-    client: &mut Client<C>,
-    switched: Switched,
+/// Moves bytes until both sides end, one breaks off, or a timeout expires. Then settles.
+pub(super) async fn run<C: Duplex>(
+    client: &mut TunnelClient<C>,
+    switched: UpgradedExchange,
     buffers: &Buffers,
-    patience: Patience,
-) -> Ended {
-    let Switched { mut upstream, said, mut bill, counted } = switched;
-    let up = Way::new(std::mem::take(&mut client.said), Out::default());
-    let down = Way::new(said, std::mem::take(&mut client.owed));
-    let (ended, taken) = flow(&mut client.end, &mut upstream, up, down, buffers, patience).await;
+    timeouts: TunnelTimeouts,
+) -> TunnelEnd {
+    let UpgradedExchange { mut upstream, received, mut bill, counted } = switched;
+    let up = Direction::new(std::mem::take(&mut client.received), Out::default());
+    let down = Direction::new(received, std::mem::take(&mut client.unsent));
+    let (ended, taken) = flow(&mut client.stream, &mut upstream, up, down, buffers, timeouts).await;
     if let Some(bill) = &mut bill {
         bill.sent(taken);
     }
-    // Counted until its endpoint has it no more.
+    // The request counts until its endpoint has released it.
     drop((upstream, bill, counted));
     ended
 }
 
-/// Gives how it ended, and how many bytes the upstream has said.
+/// Returns the end of the tunnel, and the bytes received from the upstream.
 async fn flow(
-    client: &mut impl End,
-    upstream: &mut impl End,
-    mut up: Way,
-    mut down: Way,
+    client: &mut impl Duplex,
+    upstream: &mut impl Duplex,
+    mut up: Direction,
+    mut down: Direction,
     buffers: &Buffers,
-    patience: Patience,
-) -> (Ended, u64) {
+    timeouts: TunnelTimeouts,
+) -> (TunnelEnd, u64) {
     let (mut deadline, mut moved_at, mut moved) = (Deadline::default(), time::instant_now(), 0);
     let ended = poll_fn(|cx| {
         let polled = poll_both(cx, &mut up, &mut down, client, upstream, buffers);
         if let Poll::Ready(ended) = polled {
             return Poll::Ready(ended);
         }
-        if up.moved + down.moved != moved {
-            (moved, moved_at) = (up.moved + down.moved, time::instant_now());
+        if up.progress + down.progress != moved {
+            (moved, moved_at) = (up.progress + down.progress, time::instant_now());
         }
         let is_half_closed = up.is_over() || down.is_over();
-        let at = moved_at + if is_half_closed { patience.half_closed } else { patience.idle };
-        deadline.poll(cx, at).map(|()| Ended::Broken)
+        let at = moved_at + if is_half_closed { timeouts.half_closed } else { timeouts.idle };
+        deadline.poll(cx, at).map(|()| TunnelEnd::Broken)
     });
     let ended = ended.await;
-    (ended, down.taken)
+    (ended, down.bytes_read)
 }
 
 fn poll_both(
     cx: &mut Context<'_>,
-    up: &mut Way,
-    down: &mut Way,
-    client: &mut impl End,
-    upstream: &mut impl End,
+    up: &mut Direction,
+    down: &mut Direction,
+    client: &mut impl Duplex,
+    upstream: &mut impl Duplex,
     buffers: &Buffers,
-) -> Poll<Ended> {
+) -> Poll<TunnelEnd> {
     let upward = up.poll(cx, client, upstream, buffers);
     let downward = down.poll(cx, upstream, client, buffers);
     match (upward, downward) {
-        (Poll::Ready(Err(Broke::Source)), _) | (_, Poll::Ready(Err(_))) => Poll::Ready(Ended::Broken),
-        // An upstream that takes no more may still have said something.
-        (Poll::Ready(_), Poll::Ready(Ok(()))) => Poll::Ready(Ended::Whole),
+        (Poll::Ready(Err(BrokenSide::Source)), _) | (_, Poll::Ready(Err(_))) => Poll::Ready(TunnelEnd::Broken),
+        // An upstream that reads no more may still have sent bytes.
+        (Poll::Ready(_), Poll::Ready(Ok(()))) => Poll::Ready(TunnelEnd::Complete),
         _ => Poll::Pending,
     }
 }
@@ -154,7 +156,7 @@ mod tests {
     use super::*;
     use crate::net::buffer::PENDING_MAX;
 
-    impl End for DuplexStream {
+    impl Duplex for DuplexStream {
         fn poll_read(
             &mut self,
             cx: &mut Context<'_>,
@@ -180,24 +182,24 @@ mod tests {
     const IDLE: Duration = Duration::from_mins(1);
 
     const HALF_CLOSED: Duration = Duration::from_secs(5);
-    const PATIENCE: Patience = Patience { idle: IDLE, half_closed: HALF_CLOSED };
-    /// Just soon enough.
+    const TIMEOUTS: TunnelTimeouts = TunnelTimeouts { idle: IDLE, half_closed: HALF_CLOSED };
+    /// Just before the timeout.
     const PAUSE: Duration = Duration::from_secs(59);
     const HALF_PAUSE: Duration = Duration::from_secs(4);
 
-    /// Runs `test` with the far ends of a client and of an upstream, and says how the tunnel ended.
-    async fn between(size: usize, test: impl AsyncFnOnce(DuplexStream, DuplexStream)) -> (Ended, u64) {
+    /// Runs `test` with the far sides of a client and of an upstream. Returns the end of the tunnel.
+    async fn between(size: usize, test: impl AsyncFnOnce(DuplexStream, DuplexStream)) -> (TunnelEnd, u64) {
         let (client, mut near) = duplex(size);
         let (upstream, mut far) = duplex(size);
-        // Drops its ends when it is over.
+        // Drops the near sides at its end.
         let tunnel = async move {
-            flow(&mut near, &mut far, Way::default(), Way::default(), &Buffers::default(), PATIENCE).await
+            flow(&mut near, &mut far, Direction::default(), Direction::default(), &Buffers::default(), TIMEOUTS).await
         };
         tokio::join!(tunnel, test(client, upstream)).0
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_way_ends_on_its_own() {
+    async fn each_direction_ends_on_its_own() {
         let ended = between(64, async |mut client, mut upstream| {
             client.write_all(b"ping").await.unwrap();
             client.shutdown().await.unwrap();
@@ -210,12 +212,12 @@ mod tests {
             client.read_to_string(&mut said).await.unwrap();
             assert_eq!(said, "pong!");
         });
-        assert_eq!(ended.await, (Ended::Whole, 5));
+        assert_eq!(ended.await, (TunnelEnd::Complete, 5));
     }
 
-    /// An hour of an exchange every 59 seconds, then silence.
+    /// An hour with a byte every 59 seconds, then silence.
     #[tokio::test(start_paused = true)]
-    async fn silence_ends_it_and_nothing_else() {
+    async fn only_silence_ends_a_tunnel() {
         let began = time::instant_now();
         let ended = between(64, async |mut client, mut upstream| {
             for turn in 0..60 {
@@ -228,13 +230,13 @@ mod tests {
             let _ = client.read_u8().await;
             drop(upstream);
         });
-        assert_eq!(ended.await, (Ended::Broken, 30));
+        assert_eq!(ended.await, (TunnelEnd::Broken, 30));
         assert_eq!(began.elapsed(), PAUSE * 60 + IDLE);
     }
 
-    /// Nobody would notice that the client is gone for good.
+    /// A lost client would not be noticed.
     #[tokio::test(start_paused = true)]
-    async fn a_side_that_has_ended_is_not_waited_for_as_long() {
+    async fn a_half_closed_tunnel_has_a_shorter_timeout() {
         let began = time::instant_now();
         let ended = between(64, async |mut client, mut upstream| {
             tokio::time::sleep(PAUSE).await;
@@ -248,13 +250,13 @@ mod tests {
             assert_eq!(rest, b"xxx");
             drop(upstream);
         });
-        assert_eq!(ended.await, (Ended::Broken, 3));
+        assert_eq!(ended.await, (TunnelEnd::Broken, 3));
         assert_eq!(began.elapsed(), PAUSE + HALF_PAUSE * 3 + HALF_CLOSED);
     }
 
-    /// A side that takes nothing stops the other one; what was said before is not lost.
+    /// A side that does not read stops the other one, and no byte is lost.
     #[tokio::test(start_paused = true)]
-    async fn who_is_slow_slows_the_other_down() {
+    async fn a_slow_side_slows_the_other_one() {
         const LEN: usize = 4 * 1024 * 1024;
         let ended = between(1024, async |mut client, mut upstream| {
             let mut sent = 0;
@@ -276,12 +278,12 @@ mod tests {
             assert!(got.len() == LEN && got.iter().all(|byte| *byte == 7));
             drop(upstream);
         });
-        assert_eq!(ended.await, (Ended::Whole, 0));
+        assert_eq!(ended.await, (TunnelEnd::Complete, 0));
     }
 
-    /// What an upstream says last reaches the client, although it takes nothing any more.
+    /// The last bytes of an upstream reach the client, although the upstream reads no more.
     #[tokio::test(start_paused = true)]
-    async fn an_upstream_that_takes_no_more_is_heard() {
+    async fn the_last_bytes_of_an_upstream_are_delivered() {
         let ended = between(64, async |mut client, mut upstream| {
             upstream.write_all(b"bye").await.unwrap();
             drop(upstream);
@@ -290,6 +292,6 @@ mod tests {
             client.read_to_end(&mut said).await.unwrap();
             assert_eq!(said, b"bye");
         });
-        assert_eq!(ended.await, (Ended::Whole, 3));
+        assert_eq!(ended.await, (TunnelEnd::Complete, 3));
     }
 }

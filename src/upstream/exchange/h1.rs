@@ -8,7 +8,7 @@ use super::h2_head::replace_host;
 use super::upload::{BodySink, RequestTraits, Upload};
 use crate::fields::FieldBuf;
 use crate::http1::encode::Encoder;
-use crate::http1::{self, Decoder, ResponseHead, Step};
+use crate::http1::{self, BodyStep, Decoder, ResponseHead};
 use crate::net::buffer::{Buffers, Out};
 use crate::upstream::pool::checkout::PoolHandle;
 use crate::upstream::pool::connection::H1Connection;
@@ -54,7 +54,7 @@ impl H1Transport {
         loop {
             let H1Connection { input, spans, .. } = &mut **connection;
             if !input.is_empty() {
-                match http1::parse(input.unread_mut(), request.is_head, spans) {
+                match http1::parse_response(input.unread_mut(), request.is_head, spans) {
                     Ok(Some(head)) => {
                         self.decoder = Decoder::of_response(head.framing);
                         return Poll::Ready(Ok(head));
@@ -90,7 +90,7 @@ impl H1Transport {
         let Some(connection) = &mut self.connection else { return Poll::Ready(Ok(false)) };
         loop {
             match self.decoder.next(connection.input.unread()) {
-                Step::Data { skipped, len } => {
+                BodyStep::Data { skipped, len } => {
                     encoder.data(out, &connection.input.unread()[skipped..skipped + len]);
                     connection.input.consume(skipped + len);
                     progress.bytes += len as u64;
@@ -98,13 +98,13 @@ impl H1Transport {
                         return Poll::Ready(Ok(true));
                     }
                 }
-                Step::End(len) => {
+                BodyStep::End(len) => {
                     connection.input.consume(len);
                     encoder.end(out, self.decoder.trailers());
                     return Poll::Ready(Ok(false));
                 }
-                Step::Broken(_) => return Poll::Ready(Err("the framing of a chunk")),
-                Step::More => {
+                BodyStep::Broken(_) => return Poll::Ready(Err("the framing of a chunk")),
+                BodyStep::More => {
                     connection.input.consume(connection.input.unread().len());
                     if out.len() > before {
                         return Poll::Ready(Ok(true));

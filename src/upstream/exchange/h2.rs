@@ -271,7 +271,7 @@ fn head(status: StatusCode, framing: Framing) -> ResponseHead {
 fn content_length(headers: &HeaderMap) -> Result<Option<u64>, TransportError> {
     let mut all = None;
     for value in headers.get_all(CONTENT_LENGTH) {
-        let length = http1::length(value.as_bytes()).filter(|length| all.is_none_or(|before| before == *length));
+        let length = http1::parse_length(value.as_bytes()).filter(|length| all.is_none_or(|before| before == *length));
         all = Some(length.ok_or(TransportError::Malformed(ResponseFault("content-length")))?);
     }
     Ok(all)

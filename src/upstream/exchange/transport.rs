@@ -161,7 +161,7 @@ impl Transport {
     /// How long the rest of the body is, if that is known.
     pub(crate) fn left(&self) -> Option<u64> {
         match self {
-            Self::H1(transport) => transport.decoder.left(),
+            Self::H1(transport) => transport.decoder.remaining(),
             Self::H2(transport) => transport.left(),
         }
     }

@@ -14,8 +14,8 @@ use super::stream::EndpointStream;
 use super::streams::StreamPermit;
 use super::usage::ActiveRequest;
 use crate::net::buffer::{Buffer, Buffers, Out};
-use crate::net::clients::Entered;
-use crate::net::end::End;
+use crate::net::client_usage::ClientHandle;
+use crate::net::duplex::Duplex;
 
 /// What a request requires of its connection.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Requirements {
     /// The PROXY header with which the connection begins, before TLS.
     pub(crate) preamble: Option<Rc<[u8]>>,
     /// The client of the request; none if it is not counted.
-    pub(crate) client: Option<Rc<Entered>>,
+    pub(crate) client: Option<Rc<ClientHandle>>,
 }
 
 /// The connection or stream on which a request goes out.
@@ -123,7 +123,7 @@ impl UpgradedConnection {
     }
 }
 
-impl End for UpgradedConnection {
+impl Duplex for UpgradedConnection {
     fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut Buffer, buffers: &Buffers) -> Poll<io::Result<usize>> {
         let filled = input.poll_fill(cx, &mut self.stream, buffers);
         if filled.is_pending() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::ceiling::Ceiling;
-use crate::net::clients::Entered;
+use crate::net::client_usage::ClientHandle;
 
 /// The counter of one worker.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct WorkerRequests {
 /// A request that counts as active until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ActiveRequest {
-    client: Option<Rc<Entered>>,
+    client: Option<Rc<ClientHandle>>,
     /// None if the request shares its connection.
     worker: Option<Rc<WorkerRequests>>,
 }
@@ -36,7 +36,7 @@ impl WorkerRequests {
 impl ActiveRequest {
     /// Counts a request of `client`; none if the client is not counted. Returns none if the request has to wait.
     /// `is_shared`: it shares its connection, so it uses no file descriptor of its own.
-    pub(crate) fn new(client: Option<&Rc<Entered>>, worker: &Rc<WorkerRequests>, is_shared: bool) -> Option<Self> {
+    pub(crate) fn new(client: Option<&Rc<ClientHandle>>, worker: &Rc<WorkerRequests>, is_shared: bool) -> Option<Self> {
         if let Some(client) = client
             && !client.begin(|client_active| is_shared || worker.ceiling.allows(client_active))
         {
@@ -74,16 +74,16 @@ mod tests {
 
     use super::super::ceiling::AllowanceWaiter;
     use super::*;
-    use crate::net::clients::{Clients, Waiting};
+    use crate::net::client_usage::{ClientUsage, RequestWaiter};
 
     /// The connections that remain when so many clients have all that they can get. They ask in turn or one after another.
     fn remaining(max: usize, count: u8, in_turn: bool) -> usize {
         let worker_requests = WorkerRequests::new(&Arc::new(Ceiling::new(max, 2)));
-        let known = Arc::<Clients>::default();
+        let known = Arc::<ClientUsage>::default();
         let client = |n| Rc::new(known.enter([10, 0, 0, n].into(), 1, usize::MAX).unwrap());
         let clients: Vec<_> = (0..count).map(client).collect();
         let mut had = Vec::new();
-        let mut ask = |client: &Rc<Entered>| {
+        let mut ask = |client: &Rc<ClientHandle>| {
             let begun = ActiveRequest::new(Some(client), &worker_requests, false);
             let begins = begun.is_some() && worker_requests.ceiling.open();
             had.extend(begun.filter(|_| begins));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     /// Whether `waiting` has been notified.
-    fn is_woken(waiting: &Waiting<'_>) -> bool {
+    fn is_woken(waiting: &RequestWaiter<'_>) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         pin!(waiting.woken()).poll(&mut cx).is_ready()
     }
@@ -127,7 +127,7 @@ mod tests {
     fn ended_requests_of_other_clients_wake_waiting_requests_in_turn() {
         let ceiling = Arc::new(Ceiling::new(100, 1));
         let worker_requests = WorkerRequests::new(&ceiling);
-        let known = Arc::<Clients>::default();
+        let known = Arc::<ClientUsage>::default();
         let [a, b] = [1, 2].map(|n| Rc::new(known.enter([10, 0, 0, n].into(), 1, 9).unwrap()));
         let begin = |client| ActiveRequest::new(client, &worker_requests, false);
         let _held = [&a, &b].map(|client| begin(Some(client)).unwrap());
@@ -136,7 +136,7 @@ mod tests {
         assert!(begin(Some(&a)).is_none());
 
         let [first, second] = [&a, &b].map(|client| client.wait().unwrap());
-        let waiters = [&first, &second].map(|waiting| AllowanceWaiter::new(&ceiling, waiting.bell()));
+        let waiters = [&first, &second].map(|waiting| AllowanceWaiter::new(&ceiling, waiting.notify()));
         let woken = || [&first, &second].map(is_woken);
         assert_eq!(woken(), [false, false]);
         others.pop();
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn requests_on_shared_connections_are_bounded_only_by_their_client() {
         let worker_requests = WorkerRequests::new(&Arc::new(Ceiling::new(1, 1)));
-        let client = Rc::new(Arc::<Clients>::default().enter([0; 4].into(), 1, 3).unwrap());
+        let client = Rc::new(Arc::<ClientUsage>::default().enter([0; 4].into(), 1, 3).unwrap());
         let begun: Vec<_> = (0..5).map_while(|_| ActiveRequest::new(Some(&client), &worker_requests, true)).collect();
         assert_eq!(begun.len(), 3);
         assert!(ActiveRequest::new(None, &worker_requests, true).is_some());

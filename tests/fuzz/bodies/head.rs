@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use http::{Method, Uri};
 use weir::fields::Spans;
 use weir::gate::{Gate, Live, Step};
-use weir::http1::{Framing, HeadFault, Limits, Next, Requests, Underscores};
+use weir::http1::{Framing, HeadFault, HeadStep, Limits, RequestReader, Underscores};
 use weir::policy::host::{host, is_authority};
 use weir::policy::{Facts, Stage, path};
 use weir::telemetry::Metrics;
@@ -48,20 +48,20 @@ type Read = Option<Result<(usize, Vec<u8>, Vec<u8>, Framing, Spans, usize), Head
 
 /// Reads `bytes` as they come in pieces of `step`.
 fn read(bytes: &[u8], step: usize) -> Read {
-    let mut requests = Requests::new(LIMITS);
+    let mut requests = RequestReader::new(LIMITS);
     let (mut start, mut end) = (0, 0);
     while end < bytes.len() {
         end = bytes.len().min(end + step);
         match requests.head(&bytes[start..end]) {
-            Next::Head(head) => {
+            HeadStep::Head(head) => {
                 let message = &bytes[start..];
                 let (method, target) = (message[head.method.clone()].to_vec(), message[head.target.clone()].to_vec());
                 let fields = requests.take_fields(Spans::default());
                 return Some(Ok((start + head.len, method, target, head.framing, fields, start)));
             }
-            Next::Fault(fault) => return Some(Err(fault)),
-            Next::Idle(dropped) => start += dropped,
-            Next::InHead => {}
+            HeadStep::Fault(fault) => return Some(Err(fault)),
+            HeadStep::Idle(dropped) => start += dropped,
+            HeadStep::Incomplete => {}
         }
     }
     None

@@ -1,29 +1,29 @@
-//! The end of a client's connection: after the last response, and in the middle of one.
+//! The end of a wire: after the last response, or in the middle of one.
 
 use std::time::Duration;
 
 use super::Wire;
 
-/// How a client sees that a response is not whole.
+/// How a client learns that a response is truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::proxy) enum CutEnd {
+pub(in crate::proxy) enum Truncation {
     /// The connection closes before the announced length, or before the last chunk.
     Closed,
-    /// The end of the connection would be the end of the body, so it is reset instead.
+    /// The connection is reset, because its end would be the end of the body.
     Reset,
 }
 
 impl Wire {
-    /// After the last answer: closes our side, and takes what the client still sends, so that the kernel does not
-    /// answer it with a reset that destroys the answer on its way (RFC 9112, section 9.6).
+    /// Closes our direction after the last response, and reads what the client still sends. Otherwise the kernel would
+    /// answer it with a reset, which destroys the response in flight (RFC 9112, section 9.6).
     pub(in crate::proxy) async fn linger(&mut self, at_most: Duration) {
         self.stream.finish(&self.buffers);
         self.discard(at_most).await;
     }
 
-    /// After a response that is not whole: closes our side so that the client can tell.
-    pub(in crate::proxy) async fn cut(&mut self, end: CutEnd, at_most: Duration) {
-        if !self.stream.cut(end == CutEnd::Reset) {
+    /// Closes our direction in the middle of a response, so that the client can tell.
+    pub(in crate::proxy) async fn cut(&mut self, end: Truncation, at_most: Duration) {
+        if !self.stream.cut(end == Truncation::Reset) {
             self.discard(at_most).await;
         }
     }

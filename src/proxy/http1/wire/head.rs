@@ -1,4 +1,4 @@
-//! Heads of requests, taken from a client's connection.
+//! Request heads on a wire.
 
 use std::task::{Context, Poll, ready};
 
@@ -6,12 +6,12 @@ use tokio::time::Instant;
 
 use super::{Expectation, Wire};
 use crate::fields::{Fields, Spans};
-use crate::http1::{Head, HeadFault, Next};
+use crate::http1::{HeadFault, HeadStep, RequestHead};
 use crate::net::Timeouts;
 use crate::net::deadline::Deadline;
 use crate::time;
 
-/// A head as it came, with memory of its own.
+/// The bytes of a head, with their memory.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct HeadBytes {
     bytes: Vec<u8>,
@@ -20,50 +20,50 @@ pub(in crate::proxy) struct HeadBytes {
 }
 
 impl HeadBytes {
-    /// From the first byte of the message.
+    /// The bytes from the start of the message.
     pub(in crate::proxy) fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
-    /// Its fields.
+    /// The fields of the head.
     pub(in crate::proxy) fn fields(&self) -> Fields<'_> {
         self.spans.of(self.bytes())
     }
 }
 
-/// What a client says next.
+/// The next event on an idle connection.
 #[derive(Debug)]
-pub(in crate::proxy) enum Said {
-    /// A request; its bytes are where they were asked to be put.
-    Head(Head),
-    /// Something that cannot be answered as a request.
+pub(in crate::proxy) enum NextRequest {
+    /// A request; its bytes are in the memory that was given.
+    Head(RequestHead),
+    /// A refused head.
     Fault(HeadFault),
-    /// Nothing more.
-    Nothing,
+    /// The client closed, or was idle for too long.
+    Closed,
 }
 
 impl Wire {
-    /// The next head, put into `memory`. A client that has been idle since `since` for longer than it may says
-    /// nothing more.
-    pub(in crate::proxy) fn poll_said(
+    /// Reads the next head into `memory`. A client that has been idle since `since` for longer than its timeout counts
+    /// as closed.
+    pub(in crate::proxy) fn poll_next_request(
         &mut self,
         cx: &mut Context<'_>,
         memory: &mut HeadBytes,
         since: Instant,
         timeouts: &Timeouts,
         deadline: &mut Deadline,
-    ) -> Poll<Said> {
+    ) -> Poll<NextRequest> {
         loop {
             let mut is_idle = self.input.is_empty();
             if !is_idle {
                 match self.requests.head(self.input.unread()) {
-                    Next::Head(head) => {
+                    HeadStep::Head(head) => {
                         self.take_head(head.len, memory);
-                        return Poll::Ready(Said::Head(head));
+                        return Poll::Ready(NextRequest::Head(head));
                     }
-                    Next::Fault(fault) => return Poll::Ready(Said::Fault(fault)),
-                    Next::InHead => {}
-                    Next::Idle(len) => {
+                    HeadStep::Fault(fault) => return Poll::Ready(NextRequest::Fault(fault)),
+                    HeadStep::Incomplete => {}
+                    HeadStep::Idle(len) => {
                         self.input.consume(len);
                         is_idle = true;
                     }
@@ -71,7 +71,7 @@ impl Wire {
             }
             match self.poll_fill(cx) {
                 Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(_) => return Poll::Ready(Said::Nothing),
+                Poll::Ready(_) => return Poll::Ready(NextRequest::Closed),
                 Poll::Pending => {
                     let at = if is_idle {
                         since + timeouts.keep_alive
@@ -79,7 +79,11 @@ impl Wire {
                         *self.head_since.get_or_insert_with(time::instant_now) + timeouts.request_head
                     };
                     ready!(deadline.poll(cx, at));
-                    return Poll::Ready(if is_idle { Said::Nothing } else { Said::Fault(HeadFault::Timeout) });
+                    return Poll::Ready(if is_idle {
+                        NextRequest::Closed
+                    } else {
+                        NextRequest::Fault(HeadFault::Timeout)
+                    });
                 }
             }
         }
@@ -94,7 +98,7 @@ impl Wire {
         memory.spans = self.requests.take_fields(std::mem::take(&mut memory.spans));
     }
 
-    /// The head in `memory` is not needed any more.
+    /// Frees the memory of a head.
     pub(in crate::proxy) fn give_back(&self, memory: &mut HeadBytes) {
         self.buffers.put(std::mem::take(&mut memory.bytes));
     }

@@ -1,4 +1,4 @@
-//! One side of a tunnel: bytes in both directions, without the meaning of HTTP.
+//! A byte stream in both directions, read and written through shared buffers.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -7,18 +7,18 @@ use super::buffer::{Buffer, Buffers, Out};
 use super::stream::Stream;
 
 /// One side of a tunnel.
-pub(crate) trait End {
-    /// Reads once, with a buffer only if there is something to read; 0 at the end of the stream.
+pub(crate) trait Duplex {
+    /// Reads once; 0 at the end of the stream. Takes a buffer only if there are bytes to read.
     fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut Buffer, buffers: &Buffers) -> Poll<io::Result<usize>>;
 
-    /// Sends what it takes; ready when nothing is left.
+    /// Writes until no more is accepted; ready when all of `out` is written.
     fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut Out, buffers: &Buffers) -> Poll<io::Result<()>>;
 
-    /// Says that nothing more comes from us. To be called until it is ready.
+    /// Ends our direction of the stream. To be called until it is ready.
     fn poll_finish(&mut self, cx: &mut Context<'_>, buffers: &Buffers) -> Poll<io::Result<()>>;
 }
 
-impl End for Stream {
+impl Duplex for Stream {
     fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut Buffer, buffers: &Buffers) -> Poll<io::Result<usize>> {
         self.poll_fill(cx, input, buffers)
     }

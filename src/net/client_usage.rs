@@ -1,0 +1,204 @@
+//! Per-client usage: the connections and the requests in flight of each client.
+//!
+//! A connection looks up its client once, under a lock. A request then changes one atomic counter.
+//!
+//! Not here: the division of capacity among clients.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Number of locks; workers seldom meet at one of them.
+const SHARDS: usize = 16;
+
+/// The usage of all clients that have a connection. A lock is held for one lookup in a map.
+#[derive(Debug, Default)]
+pub struct ClientUsage {
+    shards: [Mutex<HashMap<IpAddr, ClientEntry>>; SHARDS],
+    hasher: RandomState,
+}
+
+/// The number of connections of one client, and its counters.
+#[derive(Debug)]
+struct ClientEntry {
+    connections: usize,
+    client: Arc<ClientCounters>,
+}
+
+/// Counters that all connections of one client share.
+#[derive(Debug, Default)]
+struct ClientCounters {
+    /// Requests in flight to upstreams.
+    in_flight: AtomicUsize,
+    /// Requests that wait until fewer are in flight.
+    waiting: AtomicUsize,
+    /// Notified when a waiting request may find capacity.
+    freed: Arc<Notify>,
+}
+
+/// One connection of a client, counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ClientHandle {
+    clients: Arc<ClientUsage>,
+    ip: IpAddr,
+    client: Arc<ClientCounters>,
+    /// The most requests of the client, in flight or waiting.
+    max_requests: usize,
+}
+
+/// A request that waits until its client has fewer in flight.
+#[derive(Debug)]
+pub(crate) struct RequestWaiter<'e>(&'e ClientCounters);
+
+impl ClientUsage {
+    /// Counts a connection of the client at `ip`. None if the client has `max_connections` already.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        ip: IpAddr,
+        max_connections: usize,
+        max_requests: usize,
+    ) -> Option<ClientHandle> {
+        let client = match self.shard(ip).entry(ip) {
+            Entry::Occupied(entry) if entry.get().connections >= max_connections => return None,
+            Entry::Occupied(entry) => {
+                let entry = entry.into_mut();
+                entry.connections += 1;
+                Arc::clone(&entry.client)
+            }
+            Entry::Vacant(place) => {
+                let client = Arc::<ClientCounters>::default();
+                place.insert(ClientEntry { connections: 1, client: Arc::clone(&client) });
+                client
+            }
+        };
+        Some(ClientHandle { clients: Arc::clone(self), ip, client, max_requests })
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // only the low bits matter
+    fn shard(&self, ip: IpAddr) -> MutexGuard<'_, HashMap<IpAddr, ClientEntry>> {
+        let index = self.hasher.hash_one(ip) as usize % SHARDS;
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClientHandle {
+    /// Counts one more request if `fits` accepts the number in flight before it. [`ClientHandle::end`] must follow.
+    pub(crate) fn begin(&self, fits: impl FnOnce(usize) -> bool) -> bool {
+        let before = self.client.in_flight.fetch_add(1, Ordering::Relaxed);
+        let begins = before < self.max_requests && fits(before);
+        if !begins {
+            self.client.in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
+        begins
+    }
+
+    /// Counts the end of a request.
+    pub(crate) fn end(&self) {
+        // `SeqCst`, as in `wait`: either the new waiter sees this end, or this end sees the waiter.
+        self.client.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Whether requests of the client wait.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.client.waiting.load(Ordering::SeqCst) > 0
+    }
+
+    /// Lets the oldest waiter try again.
+    pub(crate) fn wake(&self) {
+        if self.has_waiters() {
+            self.client.freed.notify_one();
+        }
+    }
+
+    /// Adds a waiter. None if the client has its most requests already.
+    pub(crate) fn wait(&self) -> Option<RequestWaiter<'_>> {
+        let ClientCounters { in_flight, waiting, .. } = &*self.client;
+        let before = waiting.fetch_add(1, Ordering::SeqCst);
+        let place = RequestWaiter(&self.client);
+        (before + in_flight.load(Ordering::SeqCst) < self.max_requests).then_some(place)
+    }
+}
+
+impl Drop for ClientHandle {
+    fn drop(&mut self) {
+        let mut shard = self.clients.shard(self.ip);
+        if let Entry::Occupied(mut entry) = shard.entry(self.ip) {
+            entry.get_mut().connections -= 1;
+            if entry.get().connections == 0 {
+                entry.remove();
+            }
+        }
+    }
+}
+
+impl RequestWaiter<'_> {
+    /// Notified when the waiter should try again.
+    pub(crate) fn notify(&self) -> &Arc<Notify> {
+        &self.0.freed
+    }
+
+    /// Waits for the next notification; one since the last wait counts.
+    pub(crate) async fn woken(&self) {
+        self.0.freed.notified().await;
+    }
+}
+
+impl Drop for RequestWaiter<'_> {
+    fn drop(&mut self) {
+        // The notification may serve the next waiter.
+        if self.0.waiting.fetch_sub(1, Ordering::SeqCst) > 1 {
+            self.0.freed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    fn is_woken(place: &RequestWaiter<'_>) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        pin!(place.woken()).poll(&mut cx).is_ready()
+    }
+
+    #[test]
+    fn connections_are_counted_by_client_until_they_close() {
+        let clients = Arc::<ClientUsage>::default();
+        let [a, b] = [IpAddr::from([192, 0, 2, 1]), IpAddr::from([0; 16])];
+        let entered: Vec<_> = [a, a, b].map(|ip| clients.enter(ip, 2, 1).unwrap()).into();
+        assert!(clients.enter(a, 2, 1).is_none());
+        let again = clients.enter(b, 2, 1).unwrap();
+        drop(entered);
+        assert!(clients.enter(a, 1, 1).is_some());
+        drop(again);
+        assert!(clients.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
+    }
+
+    #[test]
+    fn requests_of_all_connections_of_a_client_count_together() {
+        let clients = Arc::<ClientUsage>::default();
+        let [one, other] = [(); 2].map(|()| clients.enter([0; 4].into(), 9, 3).unwrap());
+        assert!(one.begin(|before| before == 0) && other.begin(|before| before == 1));
+        assert!(!one.begin(|_| false), "other clients use the capacity");
+        let place = one.wait().unwrap();
+        assert!(other.wait().is_none(), "two are in flight and one waits");
+        assert!(other.has_waiters() && is_woken(&place), "a refused waiter wakes the next one");
+        assert!(!is_woken(&place));
+        other.end();
+        assert!(is_woken(&place) && one.begin(|before| before == 1));
+        drop(place);
+        assert!(!one.has_waiters());
+        assert!(other.begin(|_| true) && !other.begin(|_| true), "the client has its most requests");
+    }
+}
