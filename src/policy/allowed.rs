@@ -1,39 +1,39 @@
-//! What a limit allows whom: its usual rule, that of a plan, or that of one key.
+//! The amount that a limit allows: usually, for a plan, or for one key.
 
 use crate::limit::Algorithm;
 
-/// Which of a limit's rules a request goes by.
+/// The rule of a limit that decides a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variant {
-    /// The limit's own.
+    /// The usual rule of the limit.
     #[default]
     Usual,
-    /// That of the plan at this place of [`Allowed::plans`].
+    /// The rule of the plan at this index of [`Allowed::plans`].
     Plan(u16),
-    /// That of the key at this place of [`Allowed::overrides`].
+    /// The rule of the key at this index of [`Allowed::overrides`].
     Override(u16),
 }
 
-/// How much a limit allows.
+/// The amount that a limit allows.
 #[derive(Clone, Debug)]
 pub struct Allowed {
-    /// To everyone else.
+    /// The rule of all other requests.
     pub usual: Algorithm,
-    /// To those who have a plan, by its name. `None` is no limit at all.
+    /// The rules of plans, by name. `None` is unlimited.
     pub plans: Vec<(Box<str>, Option<Algorithm>)>,
-    /// To single keys, by their text; before any plan.
+    /// The rules of single keys, by their text; they take precedence over plans. `None` is unlimited.
     pub overrides: Vec<(Box<str>, Option<Algorithm>)>,
-    /// From this place of `overrides` on they were set at run time.
+    /// The index in `overrides` from which on overrides were set at run time.
     pub set_from: usize,
 }
 
 impl Allowed {
-    /// The same to everyone.
+    /// One rule for all requests.
     pub fn to_all(usual: Algorithm) -> Self {
         Self { usual, plans: Vec::new(), overrides: Vec::new(), set_from: usize::MAX }
     }
 
-    /// The rule of a variant; `None` is no limit at all. A variant that is gone has become the usual one.
+    /// The rule of a variant; `None` is unlimited. An index that no longer exists selects the usual rule.
     #[inline]
     pub fn rule(&self, variant: Variant) -> Option<&Algorithm> {
         let special = match variant {
@@ -44,17 +44,17 @@ impl Allowed {
         special.map_or(Some(&self.usual), |(_, rule)| rule.as_ref())
     }
 
-    /// Whether a variant is that of a key for which it was set at run time.
+    /// Whether a variant is an override that was set at run time.
     pub fn is_set(&self, variant: Variant) -> bool {
         matches!(variant, Variant::Override(place) if usize::from(place) >= self.set_from)
     }
 
-    /// Whether it is not the same for everyone.
+    /// Whether the limit has rules for plans or for single keys.
     pub fn is_special(&self) -> bool {
         !(self.plans.is_empty() && self.overrides.is_empty())
     }
 
-    /// The variant of a plan; the usual one if the limit does not know it.
+    /// The variant of a plan; the usual variant if the limit has no rule for the plan.
     pub fn plan(&self, name: &str) -> Variant {
         let place = self.plans.iter().position(|(known, _)| **known == *name);
         place.and_then(|place| u16::try_from(place).ok()).map_or(Variant::Usual, Variant::Plan)

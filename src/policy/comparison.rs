@@ -1,4 +1,4 @@
-//! Comparisons of two limits: whether one never refuses because of the other, or bounds the keys that the other cannot.
+//! Comparisons of two limits: whether one shadows the other, and whether one bounds the keys of the other.
 
 use super::cost::Cost;
 use super::keys::part::KeyPart;
@@ -6,14 +6,14 @@ use super::limit::{Limit, Mode, OnLimit, Stage};
 use crate::limit::OnFull;
 
 impl Limit {
-    /// Whether this limit admits no request that `other` refuses. `false` also if that is not known.
+    /// Whether this limit refuses every request that `other` refuses. `false` also if that is unknown.
     pub fn shadows(&self, other: &Self) -> bool {
         let refuses_all_beyond = self.mode == Mode::Enforce
             && !matches!(self.on_limit, OnLimit::Delay(_))
             && self.on_full != OnFull::Allow
             && !self.allowed.is_special()
             && self.after.is_none();
-        // A coarser key is charged for at least as much.
+        // A key with fewer parts is charged for at least as many requests.
         let is_charged_as_much = self.key.iter().all(|part| other.key.contains(part))
             && match (&self.cost, &other.cost) {
                 (Cost::Units(own), Cost::Units(other)) => own >= other,
@@ -30,8 +30,8 @@ impl Limit {
             && self.allowed.usual.is_within(&other.allowed.usual)
     }
 
-    /// Whether this limit bounds the requests of each client address that `other` sees, whatever else they hold. A limit
-    /// that only delays does not, and one that counts some outcomes bounds only limits that count the same.
+    /// Whether this limit bounds the requests of each client address that `other` limits. A limit that only delays
+    /// bounds nothing. A limit that counts some outcomes bounds only limits that count the same outcomes.
     pub fn bounds_addresses_of(&self, other: &Self) -> bool {
         let counts = |limit: &Self| limit.after.as_ref().and_then(|after| after.counts.clone());
         self.mode == Mode::Enforce

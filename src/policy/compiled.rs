@@ -1,4 +1,4 @@
-//! The compiled policy: all that is decided about requests, prepared for lookups.
+//! The compiled policy: limits, identities and access lists, prepared for lookups.
 
 use http::Method;
 
@@ -15,54 +15,54 @@ use super::matching::path;
 use super::plan::PlanSource;
 use crate::limit::Algorithm;
 
-/// Everything that is decided about requests, as the configuration says it.
+/// All rules for requests, as configured.
 #[derive(Debug)]
 pub struct Policy {
     pub(super) limits: Vec<Limit>,
-    /// In the order of `limits`.
+    /// The traits of each limit, in the order of `limits`.
     pub(super) traits: Vec<LimitTraits>,
-    /// Of the limits of each stage, but of those that are off.
+    /// The matcher of each stage. It leaves out limits that are off.
     pub(super) matchers: [Matcher; 2],
-    /// Who a request says it is from; named by [`KeyPart::Identity`] through its index here.
+    /// The identities; [`KeyPart::Identity`] has an index into them.
     pub identities: Vec<Identity>,
-    /// Whose address counts as the client's.
+    /// The rules for the client's address.
     pub client_ip: ClientIpRules,
-    /// How many CORS preflights of a client address are free of most limits; `None` if none is.
+    /// The rate of free CORS preflights for each client address; `None` if limits charge all of them.
     pub free_preflights: Option<Algorithm>,
-    /// How paths are read.
+    /// The rules for reading paths.
     pub paths: path::PathRules,
-    /// Who is shut out, who is free of limits, and what needs a plan.
+    /// The access lists.
     pub access: Option<Box<Access>>,
-    /// Where a request's plan is found.
+    /// The source of the plan of a request.
     pub plans: Option<PlanSource>,
 }
 
-/// What is known of a limit before any request.
+/// Properties of a limit that do not depend on a request.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitTraits {
-    /// It looks at nothing but the path.
+    /// The limit matches by the path alone.
     path_only: bool,
-    /// Two limits for which this is the same number have the same key for one request.
+    /// Limits with equal numbers have equal keys for each request.
     pub keyed_as: usize,
-    /// It may ask for more than to be charged: it holds, delays or bans, or is not the same for all.
+    /// The limit holds, delays or bans, or has rules for plans or single keys.
     pub is_unusual: bool,
 }
 
 /// A limit that applies to a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Applied<'p> {
-    /// Its place in [`Policy::limits`].
+    /// The index in [`Policy::limits`].
     pub index: usize,
     /// The limit.
     pub limit: &'p Limit,
-    /// What is known of it anyway.
+    /// The traits of the limit.
     pub traits: &'p LimitTraits,
-    /// The pattern of its `match.path` that matched, as written; empty if it has none.
+    /// The pattern of `match.path` that matched, as written; empty without `match.path`.
     pub route: &'p str,
 }
 
 impl Policy {
-    /// A policy over `limits`, in the order they are written.
+    /// A policy with `limits` in this order.
     pub fn new(limits: Vec<Limit>, identities: Vec<Identity>, client_ip: ClientIpRules) -> Self {
         let traits = (0..limits.len()).map(|index| LimitTraits::of(&limits, index)).collect();
         let matchers = [Stage::Arrival, Stage::Identified].map(|stage| matcher(&limits, stage));
@@ -70,12 +70,12 @@ impl Policy {
         Self { limits, traits, matchers, identities, client_ip, free_preflights, paths, access, plans }
     }
 
-    /// Sets the rate per client address up to which CORS preflights are free; `None` charges all of them.
+    /// Sets the rate of free CORS preflights for each client address; `None` charges all of them.
     pub fn with_free_preflights(self, free_preflights: Option<Algorithm>) -> Self {
         Self { free_preflights, ..self }
     }
 
-    /// Sets the rules by which paths are read.
+    /// Sets the rules for reading paths.
     pub fn with_paths(self, paths: path::PathRules) -> Self {
         Self { paths, ..self }
     }
@@ -85,18 +85,18 @@ impl Policy {
         Self { access: access.map(Box::new), plans, ..self }
     }
 
-    /// A policy whose answers list the rates of all limits, or of none.
+    /// Sets for all limits whether responses list their rates.
     pub fn with_listed(mut self, is_listed: bool) -> Self {
         self.limits.iter_mut().for_each(|limit| limit.is_listed = is_listed);
         self
     }
 
-    /// All limits, also those that are off.
+    /// All limits, also limits that are off.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }
 
-    /// The keys of identities that are fetched while this is in force, with the name of the identity.
+    /// The fetched keys of identities, each with the name of its identity.
     pub fn fetched_keys(&self) -> impl Iterator<Item = (&str, &FetchedKeys)> {
         self.identities.iter().filter_map(|identity| match &identity.source {
             IdentitySource::Jwt { verifier, .. } => Some((&*identity.name, verifier.fetched()?)),
@@ -104,18 +104,18 @@ impl Policy {
         })
     }
 
-    /// The limit of this name, as one that applies whatever its path.
+    /// The limit of this name, as if it applied to a request.
     pub fn named(&self, name: &str) -> Option<Applied<'_>> {
         let index = self.limits.iter().position(|limit| *limit.name == *name)?;
         Some(Applied { index, limit: self.limits.get(index)?, traits: self.traits.get(index)?, route: "" })
     }
 
-    /// Whether any limit is decided at arrival.
+    /// Whether the arrival stage has limits.
     pub fn has_arrival(&self) -> bool {
         !self.matchers[Stage::Arrival as usize].is_empty()
     }
 
-    /// Calls `each` with every limit of `stage` that applies to the request, in no particular order.
+    /// Calls `each` with every limit of `stage` that applies to the request, in no defined order.
     #[inline]
     pub fn for_each_applied<'p>(&'p self, stage: Stage, facts: &Facts<'_>, mut each: impl FnMut(Applied<'p>)) {
         self.matchers[stage as usize].for_each_path_match(facts.path, |index, route| {
@@ -129,8 +129,8 @@ impl Policy {
         });
     }
 
-    /// Whether `limit` does not apply to a free CORS preflight. Limits of the arrival stage and limits that name OPTIONS
-    /// apply. Concurrency limits apply too, unless they would answer 401: a preflight has no credentials.
+    /// Whether a free CORS preflight is exempt from `limit`. Limits of the arrival stage and limits that name OPTIONS
+    /// charge it. Concurrency limits charge it too, unless they would answer 401: a preflight has no credentials.
     #[cold]
     pub(super) fn frees(&self, limit: &Limit, preflight: &Facts<'_>) -> bool {
         let names_options = || limit.matches.methods.contains(&Method::OPTIONS) || limit.cost.names_options(preflight);
@@ -138,7 +138,7 @@ impl Policy {
         limit.stage == Stage::Identified && !names_options() && !is_held()
     }
 
-    /// Whether `limit` needs an identity without which requests are rejected.
+    /// Whether `limit` rejects requests without an identity.
     fn rejects_anonymous(&self, limit: &Limit) -> bool {
         let rejects =
             |index: &usize| self.identities.get(*index).is_some_and(|one| one.on_missing == OnMissing::Reject);
@@ -148,7 +148,7 @@ impl Policy {
     }
 }
 
-/// The limits of `stage` by path, but those that are off.
+/// The limits of `stage` by path, without limits that are off.
 fn matcher(limits: &[Limit], stage: Stage) -> Matcher {
     let is_decided = |limit: &Limit| limit.stage == stage && limit.mode != Mode::Off;
     let decided = limits.iter().enumerate().filter(|(_, limit)| is_decided(limit));
@@ -160,7 +160,7 @@ impl LimitTraits {
         let limit = &limits[index];
         let Match { hosts, methods, headers, .. } = &limit.matches;
         let path_only = hosts.is_empty() && methods.is_empty() && headers.is_empty() && limit.except.is_empty();
-        // Two limits may match the same request by different patterns.
+        // Two limits may match one request by different patterns.
         let has_own_key = limit.key.contains(&KeyPart::Route);
         let alike = limits[..index].iter().position(|other| !has_own_key && other.key == limit.key);
         let is_unusual = limit.allowed.is_special() || limit.ban.is_some() || limit.on_limit != OnLimit::Reject;

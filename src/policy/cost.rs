@@ -1,4 +1,4 @@
-//! How many units a request takes, before anything is known of its answer.
+//! The cost of a request in units, as far as it is known before the response.
 
 use http::{HeaderName, Method};
 
@@ -7,43 +7,43 @@ use super::matching::pattern::PathPattern;
 use super::matching::values::{all_in_query, compared};
 use crate::fields::decimal;
 
-/// Units of a request.
+/// The rule for the cost of a request.
 #[derive(Clone, Debug)]
 pub enum Cost {
-    /// Always so many.
+    /// A constant number of units.
     Units(u64),
-    /// By what is asked for: those of the first line that fits, else the default.
+    /// The units of the first line that fits the request, otherwise `default`.
     Table {
-        /// Lines, in order.
+        /// The lines, in order.
         lines: Vec<CostLine>,
-        /// If none fits.
+        /// The units if no line fits.
         default: u64,
     },
     /// A number that the client or a proxy in front of Weir sends, from 1 to `max`. The request takes `default` if the
     /// value is missing or empty, and `max` if the value is any other text: a service may read a number in `+1000` or
     /// `1_000`. Of several values the highest counts, so that a client cannot lower the number of a proxy.
     FromRequest {
-        /// Where it is said.
+        /// The place of the number.
         by: CostSource,
-        /// At most.
+        /// The largest number of units.
         max: u64,
-        /// Otherwise.
+        /// The units without a value.
         default: u64,
     },
 }
 
-/// One line of a table of costs.
+/// One line of a cost table.
 #[derive(Clone, Debug)]
 pub struct CostLine {
-    /// The paths it is for; empty for all.
+    /// The paths that fit; empty for all.
     pub paths: Vec<PathPattern>,
-    /// The methods it is for; empty for all.
+    /// The methods that fit; empty for all.
     pub methods: Vec<Method>,
-    /// Units.
+    /// The units of requests that fit.
     pub units: u64,
 }
 
-/// Who says what a request costs.
+/// The place in a request of its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CostSource {
     /// A header.
@@ -62,7 +62,7 @@ impl Cost {
         }
     }
 
-    /// The most that a request can take.
+    /// The largest cost of a request.
     pub fn max(&self) -> u64 {
         match self {
             Self::Units(units) => *units,
@@ -71,7 +71,7 @@ impl Cost {
         }
     }
 
-    /// Whether a line that names OPTIONS is for the request's path.
+    /// Whether a line that names OPTIONS fits the path of the request.
     pub(super) fn names_options(&self, facts: &Facts<'_>) -> bool {
         let names = |line: &CostLine| line.methods.contains(&Method::OPTIONS) && line.has_path(facts);
         matches!(self, Self::Table { lines, .. } if lines.iter().any(names))
@@ -81,7 +81,8 @@ impl Cost {
         match self {
             Self::Units(units) => *units,
             Self::Table { lines, default } => {
-                // A service answers HEAD wherever it answers GET: it costs as much, unless a line names it.
+                // A service answers HEAD wherever it answers GET. So HEAD costs as much as GET, unless a line names
+                // HEAD.
                 let names_head = |line: &CostLine| line.methods.contains(&Method::HEAD) && line.has_path(facts);
                 let or_get = *facts.method == Method::HEAD && !lines.iter().any(names_head);
                 let fits = |line: &&CostLine| line.has_method(facts.method, or_get) && line.has_path(facts);
@@ -107,7 +108,7 @@ impl CostLine {
         self.paths.is_empty() || self.paths.iter().any(|path| path.matches(facts.path))
     }
 
-    /// Whether it is for `method`, or for GET if `or_get`.
+    /// Whether the line fits `method`, or GET if `or_get`.
     fn has_method(&self, method: &Method, or_get: bool) -> bool {
         let methods = &self.methods;
         methods.is_empty() || methods.contains(method) || or_get && methods.contains(&Method::GET)

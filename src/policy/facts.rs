@@ -1,4 +1,4 @@
-//! The request as policy sees it: borrowed, and already normalised.
+//! A request as policy sees it: borrowed and normalised.
 
 use std::net::IpAddr;
 
@@ -7,12 +7,12 @@ use http::Method;
 use super::identity::certificates::Certificate;
 use crate::fields::Fields;
 
-/// What matching and keying may look at.
+/// The facts about a request that matching and keys use.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The method, as sent.
     pub method: &'a Method,
-    /// The host, lower-cased, without its port.
+    /// The host in lower case, without its port.
     pub host: &'a str,
     /// The path after [`crate::policy::path::normalise`].
     pub path: &'a str,
@@ -20,23 +20,22 @@ pub struct Facts<'a> {
     pub query: Option<&'a str>,
     /// The headers, as sent.
     pub headers: Fields<'a>,
-    /// The client's address, IPv4 if it is one.
+    /// The client's address. An IPv4-mapped address is given as IPv4.
     pub client_ip: IpAddr,
-    /// Whether it is a CORS preflight within the rate that is free.
+    /// Whether the request is a CORS preflight within the free rate.
     pub is_free_preflight: bool,
-    /// The certificate that the connection was opened with, if there was one.
+    /// The client certificate of the connection, if there is one.
     pub certificate: Option<&'a Certificate>,
 }
 
 impl Facts<'_> {
-    /// What the request's head takes of memory, about, in bytes.
+    /// The approximate memory of the request head, in bytes.
     pub fn head_bytes(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
         self.path.len() + self.query.map_or(0, str::len) + headers
     }
 
-    /// Whether the head is that of a CORS preflight, which has neither credentials nor a body (Fetch standard, section
-    /// 4.8).
+    /// Whether the request is a CORS preflight without credentials and body (Fetch standard, section 4.8).
     pub fn is_cors_preflight(&self) -> bool {
         *self.method == Method::OPTIONS
             && ["origin", "access-control-request-method"].iter().all(|name| self.headers.contains(name))

@@ -13,82 +13,82 @@ use super::settle::AfterResponse;
 use crate::limit::slow_down::SlowDown;
 use crate::limit::{OnFull, Retry, ban};
 
-/// One named allowance.
+/// A compiled `[[limit]]`.
 #[derive(Clone, Debug)]
 pub struct Limit {
-    /// Unique in its policy; printable ASCII without `"` and `\`.
+    /// The name, unique in its policy: printable ASCII without `"` and `\`.
     pub name: Box<str>,
-    /// When it is decided.
+    /// The stage at which the limit is decided.
     pub stage: Stage,
-    /// Whether it is decided at all, and whether that has consequences.
+    /// Whether the limit is enforced.
     pub mode: Mode,
-    /// Which requests it sees.
+    /// The requests that the limit applies to.
     pub matches: Match,
-    /// Client networks that it does not see.
+    /// Client networks that are exempt.
     pub except: Vec<IpNet>,
-    /// Whose budget is charged; empty for one bucket shared by all.
+    /// The parts of the key; empty for one bucket that all requests share.
     pub key: Vec<KeyPart>,
-    /// How much.
+    /// The amount that the limit allows.
     pub allowed: Allowed,
-    /// Units that a request takes.
+    /// The cost of a request.
     pub cost: Cost,
-    /// What becomes of a charge once the answer is known; `None` if it stays.
+    /// The rules for a charge once the response is known; `None` if the charge stays.
     pub after: Option<Arc<AfterResponse>>,
-    /// What happens beyond it.
+    /// The action for requests that the limit does not admit.
     pub on_limit: OnLimit,
-    /// When keys that go on are refused everything, and for how long.
+    /// The ban of keys that are refused too often; `None` if there is none.
     pub ban: Option<ban::Rule>,
-    /// Keys that are remembered exactly.
+    /// The maximum number of keys that are counted exactly.
     pub max_keys: usize,
-    /// What happens to other keys then.
+    /// The treatment of further keys.
     pub on_full: OnFull,
-    /// Whether its state outlives the process, if there is a place to keep it.
+    /// Whether snapshots contain the state of the limit.
     pub persist: bool,
-    /// Whether answers list its rates one by one.
+    /// Whether responses list each rate of the limit.
     pub is_listed: bool,
 }
 
-/// When a limit is decided.
+/// The stage at which a limit is decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stage {
-    /// Before identity is verified: every request is charged, also those refused later.
+    /// Before identities are verified. Requests that are refused later are charged too.
     Arrival,
-    /// With all others of this stage, once identity is known.
+    /// Once identities are known, together with all other limits of this stage.
     #[default]
     Identified,
 }
 
-/// Whether a limit has consequences.
+/// Whether a limit is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// It does.
+    /// The limit is enforced.
     #[default]
     Enforce,
-    /// It is charged and counted, and never refuses.
+    /// The limit charges and counts requests, and never refuses them.
     Shadow,
-    /// It is not decided.
+    /// The limit is not decided.
     Off,
 }
 
-/// What happens to a request beyond a limit.
+/// The action for a request that a limit does not admit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLimit {
-    /// 429 at once.
+    /// The request is refused with 429 at once.
     #[default]
     Reject,
-    /// It waits for its turn.
+    /// The request waits in a queue.
     Hold(HoldRule),
-    /// It passes, but later.
+    /// The request is forwarded after a delay.
     Delay(DelayRule),
 }
 
 impl OnLimit {
-    /// Whether requests wait for their turn.
+    /// Whether requests wait in a queue.
     pub fn is_hold(&self) -> bool {
         matches!(self, Self::Hold(_))
     }
 
-    /// Whether a request that may pass at `retry` waits for that, if nobody waits before it.
+    /// Whether a request that could be admitted at `retry` waits until then, if no request waits before it.
     pub fn waits(&self, retry: Retry) -> bool {
         match (self, retry) {
             (Self::Reject, _) | (Self::Hold(_), Retry::Never) => false,
@@ -98,26 +98,26 @@ impl OnLimit {
     }
 }
 
-/// How much later requests beyond a limit pass, and how many may be late.
+/// The delay of requests over a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayRule {
-    /// By how much.
+    /// The length of the delay.
     pub slow_down: SlowDown,
-    /// Requests delayed on one key.
+    /// The maximum number of delayed requests on one key.
     pub max_waiting: usize,
 }
 
-/// How long and how many may wait on one limit.
+/// The bounds of the wait queue of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldRule {
-    /// Nanoseconds; `None` waits until there is budget or the client leaves.
+    /// The maximum wait in nanoseconds; `None` for no maximum.
     pub max_wait_ns: Option<u64>,
-    /// Requests waiting on one key.
+    /// The maximum number of waiting requests on one key.
     pub max_waiting: usize,
 }
 
 impl Limit {
-    /// Whether everything but the path of a request matches.
+    /// Whether all conditions but the path are met, and the client is not exempt.
     #[inline(never)]
     pub(super) fn applies_beyond_path(&self, facts: &Facts<'_>) -> bool {
         self.matches.matches_beyond_path(facts) && !self.except.iter().any(|net| net.contains(&facts.client_ip))

@@ -1,4 +1,4 @@
-//! Why a limit does not apply to a request, told by the tests that matching itself is made of.
+//! The reasons why a limit does not apply to a request, found by the conditions that matching uses.
 
 use std::fmt;
 
@@ -10,22 +10,22 @@ use super::facts::Facts;
 use super::limit::{Limit, Mode};
 use super::matching::conditions::has_header;
 
-/// One reason why a limit does not apply.
+/// A reason why a limit does not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// It is off.
+    /// The mode of the limit is off.
     Off,
-    /// The request is a CORS preflight, which is free.
+    /// The request is a free CORS preflight.
     Preflight,
-    /// None of its patterns matches the path.
+    /// No pattern matches the path.
     Path,
-    /// The method is not among its methods.
+    /// The limit does not list the method.
     Method,
-    /// The host is not among its hosts.
+    /// The limit does not list the host.
     Host,
-    /// This header is not as it must be.
+    /// The condition for this header is not met.
     Header(HeaderName),
-    /// The client is in this network, which it does not see.
+    /// The client is in this exempt network.
     Except(IpNet),
 }
 
@@ -37,14 +37,14 @@ impl fmt::Display for Mismatch {
             Self::Path => f.write_str("match.path has no pattern for this path"),
             Self::Method => f.write_str("match.method does not have this method"),
             Self::Host => f.write_str("match.host does not have this host"),
-            Self::Header(name) => write!(f, "match.header: {name} is not as it must be"),
+            Self::Header(name) => write!(f, "match.header: {name} does not have the required value"),
             Self::Except(net) => write!(f, "except.ip has the client in {net}"),
         }
     }
 }
 
 impl Policy {
-    /// Limit number `index`, if it applies to the request; else every reason why it does not.
+    /// The limit with this index, if it applies to the request; otherwise all reasons why it does not.
     pub fn applies(&self, index: usize, facts: &Facts<'_>) -> Result<Applied<'_>, Vec<Mismatch>> {
         let Some((limit, traits)) = self.limits.get(index).zip(self.traits.get(index)) else {
             return Err(Vec::new());
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_is_said() {
+    fn all_reasons_are_listed() {
         let policy = policy();
         let none = FieldBuf::default();
         let facts = Facts {
@@ -148,14 +148,14 @@ mod tests {
         match.path has no pattern for this path; match.method does not have this method
         match.path has no pattern for this path; match.method does not have this method
         match.path has no pattern for this path; match.host does not have this host
-        match.header: x-a is not as it must be
-        match.path has no pattern for this path; match.header: x-a is not as it must be
+        match.header: x-a does not have the required value
+        match.path has no pattern for this path; match.header: x-a does not have the required value
         "#);
     }
 
     proptest! {
         #[test]
-        fn agrees_with_matching(
+        fn reasons_agree_with_matching(
             method in prop::sample::select(vec![Method::GET, Method::PUT, Method::OPTIONS]),
             host in "[hi]",
             path in prop::sample::select(vec!["/a", "/b/", "/a/1", "/c", "*"]),

@@ -1,7 +1,7 @@
-//! Which limits apply to a request, and whose budgets they charge.
+//! The limits that apply to a request, and the keys that they charge.
 //!
-//! A [`Policy`] is immutable, built by `config` and swapped whole. Nothing here keeps state, reads a clock,
-//! takes a lock, does I/O or logs.
+//! A [`Policy`] is immutable: `config` builds it, and a reload replaces it. This module has no state, clock, lock, I/O
+//! or log.
 
 pub mod access;
 mod allowed;

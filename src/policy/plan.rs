@@ -1,6 +1,6 @@
-//! Which plan a request has: a name that gives a limit other numbers, or opens a path.
+//! The plan of a request: a name that gives a limit other numbers, or opens a path.
 //!
-//! Not here: what a plan changes. Looking a token up, and verifying it, is for the gate.
+//! Not here: the effects of a plan, and the verification of tokens (gate).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use http::HeaderName;
 
 use crate::fields::Fields;
 
-/// Where the name of a request's plan is found.
+/// The source of the plan of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanSource {
-    /// In another claim of the token that the identity with this index comes from.
+    /// A claim of the token of the identity with this index.
     Claim(usize),
-    /// In a header, trusted as it stands.
+    /// A header, trusted without a check.
     Header(HeaderName),
 }
 
-/// The name of a request's plan; never empty.
+/// The name of the plan of a request; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan<'f> {
-    /// From a verified token.
+    /// A claim of a verified token.
     Claim(Arc<str>),
-    /// From a header.
+    /// A value of a header.
     Header(&'f str),
 }
 
@@ -39,8 +39,8 @@ impl Deref for Plan<'_> {
 }
 
 impl<'f> Plan<'f> {
-    /// The plan in this header, without white space around it: none if it is not text, or if there are several, of which
-    /// one may be the client's own.
+    /// The plan in this header, without white space around it. None if the value is not UTF-8, or if there are several
+    /// values: one of them may be the client's own.
     pub fn in_header(headers: Fields<'f>, name: &HeaderName) -> Option<Self> {
         let mut values = headers.all(name.as_str());
         let value = str::from_utf8(values.next()?).ok()?.trim();

@@ -1,46 +1,46 @@
-//! What a request turns out to have cost, once its answer is known.
+//! The correction of a charge when the response is known.
 
 use http::HeaderName;
 
-/// What happens to a charge after the request was sent.
+/// The rules for a charge after the request was forwarded.
 #[derive(Clone, Debug)]
 pub struct AfterResponse {
-    /// Only these outcomes count; any other is given back. `None`: all count.
+    /// The outcomes that count; the charge of any other is refunded. `None` if all count.
     pub counts: Option<StatusSet>,
-    /// How the charge is corrected; `None`: it stays as it is.
+    /// The correction of the charge; `None` if there is none.
     pub settle: Option<Settle>,
 }
 
-/// How a charge is corrected to what the request cost in truth.
+/// The correction of a charge to the real cost of the request.
 #[derive(Clone, Debug)]
 pub struct Settle {
-    /// Where the truth comes from.
+    /// The source of the real cost.
     pub by: SettleBy,
-    /// With [`SettleBy::ElapsedMs`]: how often it is corrected while the request runs, in nanoseconds.
+    /// The interval of corrections while the request runs, in nanoseconds; for [`SettleBy::ElapsedMs`].
     pub every_ns: Option<u64>,
-    /// Units that a key may owe beyond its limit.
+    /// The maximum debt of a key, in units.
     pub max_debt: u64,
 }
 
-/// Where the true cost comes from.
+/// The source of the real cost.
 #[derive(Clone, Debug)]
 pub enum SettleBy {
     /// Milliseconds from the admission to the end of the response.
     ElapsedMs,
     /// A number in this header of the response; without it the charge stays.
     Header(HeaderName),
-    /// Bytes of the response's body.
+    /// Bytes of the response body.
     ResponseBytes,
-    /// By the response's status: the units of the first set that has it; in none, the charge stays.
+    /// The units of the first set that contains the response status; without such a set the charge stays.
     Status(Vec<(StatusSet, u64)>),
 }
 
-/// Statuses, as ranges that include both ends.
+/// Ranges of statuses, both ends included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusSet(pub Vec<(u16, u16)>);
 
 impl StatusSet {
-    /// Whether a status is in it.
+    /// Whether a range contains the status.
     pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|(from, to)| (*from..=*to).contains(&status))
     }

@@ -1,10 +1,10 @@
-//! What tests of several files share.
+//! Helpers for tests of several files.
 #![allow(clippy::unwrap_used)]
 
 use super::{Allowed, Cost, Limit, Match, Mode, OnLimit, PathPattern, Stage};
 use crate::limit::{Algorithm, OnFull, Quota, Rate};
 
-/// A limit that sees `paths`, and is ordinary otherwise.
+/// A limit with these paths and otherwise ordinary settings.
 pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {
     let paths = paths.iter().map(|path| PathPattern::parse(path).unwrap()).collect();
     Limit {

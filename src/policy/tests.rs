@@ -1,4 +1,4 @@
-//! Which limits a policy applies to a request.
+//! The limits that a policy applies to a request.
 #![allow(clippy::unwrap_used)]
 
 use std::net::IpAddr;
@@ -34,7 +34,7 @@ impl MatchedRequest {
         }
     }
 
-    /// `name=route` of every limit that applies, in the order of the configuration.
+    /// `name=route` of every limit that applies, in configuration order.
     fn meets(&self, stage: Stage, limits: &[Limit]) -> String {
         let client_ip = ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
         let policy = Policy::new(limits.to_vec(), Vec::new(), client_ip);
@@ -58,7 +58,7 @@ impl MatchedRequest {
 }
 
 #[test]
-fn the_most_specific_pattern_of_a_limit_counts() {
+fn the_most_specific_pattern_counts() {
     let all = ["/{*rest}", "/{a}/{b}", "/{a}/y", "/x/{b}", "/x/{*rest}", "/x/y", "/x", "/{a}", "/", "/x/y/"];
     for (patterns, path, route) in [
         (&all[..], "/", "/"),
@@ -73,10 +73,10 @@ fn the_most_specific_pattern_of_a_limit_counts() {
         (&all, "/x/z/z", "/x/{*rest}"),
         (&all, "/z/z/z", "/{*rest}"),
         (&all, "/z/", "/{*rest}"),
-        // Leftmost first: the literal wins, although what follows it is less specific.
+        // Leftmost first: the literal wins, although the rest of its pattern is less specific.
         (&["/{a}/y", "/x/{*rest}"], "/x/y", "/x/{*rest}"),
         (&["/{a}/y/z", "/x/{b}/z"], "/x/y/z", "/x/{b}/z"),
-        // A branch that leads nowhere is left again.
+        // The search returns from a branch without a match.
         (&["/x/y/z", "/{a}/y/w"], "/x/y/w", "/{a}/y/w"),
         (&["/x/y/z", "/x/{*rest}"], "/x/y/w", "/x/{*rest}"),
     ] {
@@ -89,7 +89,7 @@ fn the_most_specific_pattern_of_a_limit_counts() {
 }
 
 #[test]
-fn the_rest_may_be_missing_where_the_last_slash_does_not_count() {
+fn the_rest_may_be_missing_if_trailing_slashes_are_folded() {
     let fold = path::Fold { trailing_slash: true, ..Default::default() };
     let rules = path::PathRules { fold, ..Default::default() };
     let folded = |mut limit: Limit| {
@@ -160,7 +160,7 @@ fn every_limit_that_matches_applies_once() {
 }
 
 #[test]
-fn beyond_the_path() {
+fn methods_hosts_and_headers() {
     let name = || HeaderName::from_static("x-plan");
     let with = |matches| [Limit { matches, ..limit("l", &[]) }];
     let methods = with(Match { methods: vec![Method::GET, Method::PUT], ..Match::default() });
@@ -215,7 +215,7 @@ fn stages_modes_exceptions_and_preflights() {
     assert_eq!(request.meets(Stage::Arrival, &limits), "early=");
 }
 
-/// How specific a pattern is for a path, smallest first; `None` if it does not match. The slow, plain way.
+/// The specificity of a pattern for a path, smallest first; `None` if it does not match. A simple model.
 fn rank(pattern: &str, path: &str) -> Option<Vec<u8>> {
     let (mut pattern, mut path) = (pattern.split('/').skip(1), path.split('/').skip(1));
     let mut ranks = Vec::new();
@@ -235,7 +235,7 @@ fn rank(pattern: &str, path: &str) -> Option<Vec<u8>> {
 
 proptest! {
     #[test]
-    fn the_trie_agrees_with_trying_every_pattern(
+    fn the_trie_agrees_with_a_linear_search(
         limits in prop::collection::vec(prop::collection::vec("(/(a|b|\\{x\\})){0,3}/(a|b|\\{x\\}|\\{\\*rest\\})?", 1..4), 1..5),
         path in "(/[ab]){0,4}/[abc]?",
     ) {

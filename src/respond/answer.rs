@@ -1,4 +1,4 @@
-//! An answer of Weir's own: problem+json (RFC 9457), or trailers only to a gRPC client.
+//! A response of Weir's own: problem+json (RFC 9457), or trailers only for a gRPC client.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use crate::limit::Retry;
 use crate::policy::access::DenialReason;
 use crate::policy::jwt::TokenError;
 
-/// What is answered, before it is written. The headers that frame it and `connection` are the writer's.
+/// A response of Weir's own before it is encoded. Its writer adds the framing headers and `connection`.
 #[derive(Debug)]
 pub struct Answer<'a> {
     kind: ProblemKind,
@@ -23,14 +23,14 @@ pub struct Answer<'a> {
     violated: SmallVec<[&'a str; 2]>,
     is_grpc: bool,
     retry_after_s: Option<u64>,
-    /// What a gRPC client is told of that.
+    /// The retry advice for a gRPC client.
     pushback: Option<Pushback>,
     challenge: Option<&'static str>,
     standing: Option<(Standing<'a>, Disposition)>,
     budgets: Budgets<'a>,
 }
 
-/// When a gRPC client may try again. It does so by itself if its service configuration has a retry policy for the status.
+/// When a gRPC client may retry. It retries by itself if its service configuration has a retry policy for the status.
 #[derive(Clone, Copy, Debug)]
 enum Pushback {
     AfterMs(u64),
@@ -50,15 +50,15 @@ impl Pushback {
     }
 }
 
-/// What is told to people; holds nothing secret.
+/// The detail for people; it contains no secret.
 #[derive(Debug)]
 enum Detail {
     Text(Cow<'static, str>),
-    /// Beyond limits, for this reason. Put into words when it is written.
+    /// The reason why limits refuse the request, formatted when the response is encoded.
     Beyond(Cause),
 }
 
-/// Whether a request speaks gRPC, so that its answer must too.
+/// Whether a request is gRPC, so that its response must be gRPC too.
 pub fn is_grpc(method: &Method, headers: Fields<'_>) -> bool {
     let is_grpc_type = |value: &[u8]| {
         let kind = value.strip_prefix(b"application/grpc");
@@ -68,7 +68,7 @@ pub fn is_grpc(method: &Method, headers: Fields<'_>) -> bool {
 }
 
 impl<'a> Answer<'a> {
-    /// A problem of this kind.
+    /// A problem of this kind, with its detail.
     pub fn new(kind: ProblemKind, detail: impl Into<Cow<'static, str>>, is_grpc: bool) -> Self {
         Self {
             kind,
@@ -83,10 +83,10 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The answer to a request beyond its limits: 429, or 503 to one that waited until the end.
+    /// The response to a request that limits refuse: 429, or 503 during shutdown.
     pub fn refusal(refusal: Refusal<'a>, is_grpc: bool) -> Self {
         let retry_after_s = match refusal.retry {
-            // When others end, which may be soon.
+            // Until other requests end, which may be soon.
             Retry::ON_RELEASE => Some(1),
             Retry::AfterNs(ns) => Some(ns.div_ceil(1_000_000_000).max(1)),
             Retry::Never => None,
@@ -109,12 +109,12 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The answer to a request without the identity it needs: 401; or 503, if nobody can know whether it has it.
+    /// The response to a request without a valid identity: 401, or 503 if the keys for the check are missing.
     pub fn unidentified(missing: &Unidentified<'_>, is_grpc: bool) -> Self {
         if missing.why == Why::Token(TokenError::NoKeys) {
             return Self::new(ProblemKind::KeysMissing, missing.to_string(), is_grpc);
         }
-        // RFC 6750, section 3: the error code only if there was a token.
+        // RFC 6750, section 3: the error code only if the request had a token.
         let challenge = missing.wants_bearer.then_some(match missing.why {
             Why::Missing => "Bearer",
             Why::Several => "Bearer error=\"invalid_request\"",
@@ -123,35 +123,35 @@ impl<'a> Answer<'a> {
         Self { challenge, ..Self::new(ProblemKind::Unidentified, missing.to_string(), is_grpc) }
     }
 
-    /// Which row of the table it is.
+    /// The row of the problem table.
     pub fn kind(&self) -> ProblemKind {
         self.kind
     }
 
-    /// The answer to a request that is shut out: 403. It names what the client knows already, and the plans that
-    /// would do.
+    /// The response to a request that an access list denies: 403. The detail has only what the client knows, and the
+    /// plans that would open the path.
     pub fn denied(ground: DenialReason<'_>, is_grpc: bool) -> Self {
         Self::new(ProblemKind::Denied, ground.to_string(), is_grpc)
     }
 
-    /// Adds where the client stands, although no limit refused it.
+    /// Adds the limit headers to a response that no limit caused.
     pub fn standing(mut self, standing: Option<Standing<'a>>, budgets: Budgets<'a>) -> Self {
         self.standing = standing.map(|standing| (standing, Disposition::Forwarded));
         self.budgets = budgets;
         self
     }
 
-    /// The status; 200 to a gRPC client, which reads another one.
+    /// The status; 200 for a gRPC client, which reads `grpc-status`.
     pub fn status(&self) -> StatusCode {
         if self.is_grpc { StatusCode::OK } else { self.kind.status() }
     }
 
-    /// Whether the connection ends with it, on HTTP/1.
+    /// Whether the response closes an HTTP/1 connection.
     pub fn closes(&self) -> bool {
         self.kind.closes()
     }
 
-    /// Writes its headers.
+    /// Writes the headers.
     pub fn write_headers(&self, sink: &mut impl HeaderSink, profiles: Profiles) {
         if self.is_grpc {
             sink.put("content-type", "application/grpc");
@@ -178,13 +178,13 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Writes its body.
+    /// Writes the body.
     pub fn write_body(&self, body: &mut Vec<u8>) {
         if self.is_grpc {
             return;
         }
         let is_quota = self.kind == ProblemKind::Limited;
-        // Whole, as it nearly always is; the rest is put together.
+        // A constant for the most frequent response; the rest is put together.
         body.extend_from_slice(if is_quota { QUOTA_EXCEEDED } else { b"{\"type\":\"about:blank\",\"title\":\"" });
         if !is_quota {
             let status = self.kind.status();
@@ -209,7 +209,7 @@ impl<'a> Answer<'a> {
         body.push(b'}');
     }
 
-    /// The limits that refuse the request, by the names of their rates in `RateLimit-Policy`.
+    /// The names in `RateLimit-Policy` of the rates that refuse the request.
     fn violated_policies(&self) -> Vec<Cow<'a, str>> {
         let items = self.budgets.iter().flat_map(Budget::items).filter(|item| item.remaining.denied.is_some());
         let items: Vec<_> = items.collect();
@@ -220,7 +220,7 @@ impl<'a> Answer<'a> {
         policies.collect()
     }
 
-    /// Writing to memory does not fail.
+    /// Writes the detail. Writing to memory does not fail.
     fn write_detail(&self, text: &mut Vec<u8>) {
         let cause = match &self.detail {
             Detail::Text(detail) => return text.extend_from_slice(detail.as_bytes()),
@@ -248,11 +248,11 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// The type: draft-ietf-httpapi-ratelimit-headers-10, section 5.1.
+/// The problem type of draft-ietf-httpapi-ratelimit-headers-10, section 5.1.
 const QUOTA_EXCEEDED: &[u8] = b"{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
     \"title\":\"Quota exceeded\",\"status\":429";
 
-/// Writes strings of JSON, with commas in between.
+/// Writes JSON strings with commas between them.
 fn write_names(body: &mut Vec<u8>, names: &[impl AsRef<str>]) {
     for (index, name) in names.iter().enumerate() {
         body.extend_from_slice(if index == 0 { b"\"" } else { b",\"" });
@@ -263,7 +263,7 @@ fn write_names(body: &mut Vec<u8>, names: &[impl AsRef<str>]) {
     }
 }
 
-/// Makes what stands from `from` on fit for a JSON string (RFC 8259, section 7). Most needs nothing.
+/// Escapes the text from `from` on for a JSON string (RFC 8259, section 7). Most texts need no escape.
 fn escape(json: &mut Vec<u8>, from: usize) {
     let needs_it = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
     if !json[from..].iter().any(needs_it) {
@@ -281,7 +281,7 @@ fn escape(json: &mut Vec<u8>, from: usize) {
     }
 }
 
-/// Percent-encoded as the gRPC protocol wants it: everything but printable ASCII, and `%`.
+/// Percent-encodes all bytes but printable ASCII, and `%`, as the gRPC protocol requires.
 fn grpc_message(text: &[u8]) -> String {
     let mut encoded = String::with_capacity(text.len());
     for &byte in text {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grpc_client_is_told_when_to_try_again() {
+    fn grpc_pushback() {
         for (retry, expected) in [
             (Retry::AfterNs(1), Some("1")),
             (Retry::AfterNs(2_000_000_001), Some("2001")),

@@ -1,4 +1,4 @@
-//! Where the client stands, in headers.
+//! The limit headers of a response.
 
 use std::fmt::Write as _;
 
@@ -6,14 +6,14 @@ use super::HeaderSink;
 use crate::gate::{Budget, BudgetItem, Standing};
 use crate::limit::{Decision, Retry};
 
-/// Which limit headers clients get.
+/// The header profiles that clients get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profiles {
-    /// X-RateLimit-Limit (the burst), -Remaining, and -Reset (unix seconds when full again, rounded up).
+    /// X-RateLimit-Limit (the burst), -Remaining, and -Reset (unix seconds when the budget is whole, rounded up).
     pub x_ratelimit: bool,
     /// `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10).
     pub ietf: bool,
-    /// X-Ratelimit-Remaining on all but 429; on 429 -Retry, -Limit and -Reset, in seconds.
+    /// X-Ratelimit-Remaining on all statuses but 429; on 429 -Retry, -Limit and -Reset, in seconds.
     pub wildberries: bool,
 }
 
@@ -32,19 +32,19 @@ const IETF: &str = "ratelimit";
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Whether the answer refuses the request.
+/// Whether the request was forwarded or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// It was sent on.
+    /// The request was forwarded.
     Forwarded,
-    /// It was not.
+    /// The request was refused.
     Refused {
-        /// Whole seconds after which it could pass; none if it never can.
+        /// Whole seconds until a retry could be admitted; none if it never can.
         retry_after_s: Option<u64>,
     },
 }
 
-/// Writes where the client stands; in the profile `ietf`, with each of its `budgets`.
+/// Writes the headers of `standing`; the profile `ietf` also lists each of the `budgets`.
 pub fn limit_headers(
     sink: &mut impl HeaderSink,
     profiles: Profiles,
@@ -53,7 +53,7 @@ pub fn limit_headers(
     verdict: Disposition,
 ) {
     let burst = standing.burst;
-    // What is in flight comes back when it ends, and nobody knows when.
+    // A concurrency limit resets when its requests end, at an unknown time.
     let reset_ns = Some(standing.reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);
     if profiles.x_ratelimit {
         number(sink, LIMIT, burst);
@@ -81,7 +81,7 @@ pub fn limit_headers(
     }
 }
 
-/// Writes an item for each rate of each budget (RFC 9651, section 3.1). Of `RateLimit` the tightest comes first.
+/// Writes an item for each rate of each budget (RFC 9651, section 3.1). The tightest rate comes first in `RateLimit`.
 fn ietf(sink: &mut impl HeaderSink, budgets: &[Budget<'_>], verdict: Disposition) {
     let items: Vec<_> = budgets.iter().flat_map(Budget::items).collect();
     let tightest =
@@ -105,7 +105,7 @@ fn ietf(sink: &mut impl HeaderSink, budgets: &[Budget<'_>], verdict: Disposition
     sink.put(IETF, &limit);
 }
 
-/// Seconds until there are more units of the tightest rate; to a refused client, until the request could pass.
+/// Seconds until the tightest rate has more units; for a refused request, seconds until a retry could be admitted.
 fn first_reset_s(item: &BudgetItem<'_>, verdict: Disposition) -> Option<u64> {
     match verdict {
         Disposition::Refused { retry_after_s } => retry_after_s,
@@ -141,12 +141,12 @@ fn write_name(list: &mut String, item: &BudgetItem<'_>) {
     let _ = write!(list, "{comma}\"{}\"", item.policy());
 }
 
-/// The largest integer of a structured field has 15 digits (RFC 9651, section 3.3.1).
+/// At most the largest integer of a structured field, which has 15 digits (RFC 9651, section 3.3.1).
 fn integer(value: u64) -> u64 {
     value.min(999_999_999_999_999)
 }
 
-/// Whether [`limit_headers`] may write a header of this name, so that the upstream's own of that name is not sent on.
+/// Whether [`limit_headers`] may write this header. The upstream's header of this name is then not forwarded.
 pub fn is_limit_header(profiles: Profiles, name: &[u8]) -> bool {
     let is_x = || [LIMIT, REMAINING, RESET].iter().any(|x| name.eq_ignore_ascii_case(x.as_bytes()));
     match name.len() {
@@ -156,12 +156,12 @@ pub fn is_limit_header(profiles: Profiles, name: &[u8]) -> bool {
     }
 }
 
-/// A number as a header.
+/// Writes a number as a header.
 pub(super) fn number(sink: &mut impl HeaderSink, name: &'static str, value: u64) {
     sink.put(name, itoa::Buffer::new().format(value));
 }
 
-/// Lets scripts of a browser see the limit headers (Fetch standard, section 3.2.5).
+/// Exposes the limit headers to browser scripts (Fetch standard, section 3.2.5).
 pub fn expose(sink: &mut impl HeaderSink, profiles: Profiles) {
     const X: &str = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After";
     const IETF: &str = "RateLimit-Policy, RateLimit, Retry-After";

@@ -1,6 +1,6 @@
-//! A verdict as an answer: status, headers, body.
+//! A verdict as a response: status, headers, body.
 //!
-//! Not here: sending it (proxy), and why it came about (gate).
+//! Not here: sending the response (proxy), and the reason for the verdict (gate).
 
 mod answer;
 mod headers;

@@ -1,32 +1,32 @@
-//! The one table of what Weir answers itself, by kind.
+//! The table of all responses that Weir makes itself, by kind.
 //!
-//! Not here: what such an answer looks like.
+//! Not here: their encoding.
 
 use http::StatusCode;
 use tracing::Level;
 
-/// What kind of answer; the rows of the table.
+/// The kind of a problem; each kind is a row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
-    /// Not HTTP as it should be.
+    /// Invalid HTTP.
     Malformed,
-    /// A message whose end is not certain.
+    /// A message whose end is ambiguous.
     AmbiguousFraming,
-    /// `Host` is missing, double, or not what the target says.
+    /// `Host` is missing, repeated, or differs from the target.
     BadHost,
     /// A path that cannot be normalised.
     BadPath,
-    /// A header, parameter or cookie that says whose budget it takes is there several times.
+    /// A header, parameter or cookie of a key has several values.
     SeveralValues,
-    /// An identity is missing or does not hold.
+    /// An identity is missing or invalid.
     Unidentified,
-    /// The keys that would show whether an identity holds are not there.
+    /// The keys that verify an identity are missing.
     KeysMissing,
-    /// `[access]` shuts it out.
+    /// An access list denies the request.
     Denied,
-    /// Refused so often that everything is refused for a time.
+    /// A banned key.
     Banned,
-    /// No route leads anywhere.
+    /// No route matches.
     NoRoute,
     /// CONNECT, which only a forward proxy serves.
     MethodRefused,
@@ -36,34 +36,34 @@ pub enum ProblemKind {
     BodyTooLarge,
     /// The target is too long.
     UriTooLong,
-    /// Beyond a limit.
+    /// Refused by a limit.
     Limited,
-    /// The client has too many requests at once.
+    /// The client has too many requests in flight.
     ClientBusy,
-    /// The head is too large.
+    /// The request head is too large.
     HeadTooLarge,
-    /// The upstream cannot be reached, or broke off.
+    /// The upstream is unreachable, or broke off.
     BadGateway,
-    /// The upstream has as many requests as it may have.
+    /// The upstream has `max_connections` in use and a full queue.
     UpstreamBusy,
-    /// Weir is going away.
+    /// Weir shuts down.
     ShuttingDown,
-    /// The upstream took too long.
+    /// The upstream did not respond in time.
     GatewayTimeout,
 }
 
 struct ProblemRow {
     status: StatusCode,
-    /// google.rpc.Code, by the gRPC mapping of HTTP statuses where the request got that far.
+    /// google.rpc.Code, by the gRPC mapping of HTTP statuses.
     grpc: &'static str,
     level: Level,
     label: &'static str,
-    /// Whether the connection is closed, because what follows on it cannot be trusted or is unwanted.
+    /// Whether the connection is closed, because the rest of its data cannot be trusted or is unwanted.
     close: bool,
 }
 
 impl ProblemKind {
-    /// The kinds that `weir_problems_total` counts: all but refusals by limits.
+    /// The kinds that `weir_problems_total` counts: all but those of limits.
     pub const COUNTED: [Self; 18] = [
         Self::Malformed,
         Self::AmbiguousFraming,
@@ -119,28 +119,28 @@ impl ProblemKind {
         self.row().status
     }
 
-    /// The severity it is logged with.
+    /// The log level of the problem.
     pub fn level(self) -> Level {
         self.row().level
     }
 
-    /// Its status to a gRPC client: google.rpc.Code.
+    /// The google.rpc.Code for a gRPC client.
     pub(super) fn grpc_status(self) -> &'static str {
         self.row().grpc
     }
 
-    /// Whether the connection ends with it, on HTTP/1.
+    /// Whether the response closes an HTTP/1 connection.
     pub fn closes(self) -> bool {
         self.row().close
     }
 
-    /// After how many seconds a request like this may pass, where that does not depend on the request.
+    /// Seconds until a retry, for kinds in which they do not depend on the request.
     pub(super) fn retry_after_s(self) -> Option<u64> {
-        // Keys that are missing are fetched at about this rate.
+        // Missing keys are fetched at about this rate.
         matches!(self, Self::ClientBusy | Self::UpstreamBusy | Self::KeysMissing).then_some(1)
     }
 
-    /// Its label in metrics.
+    /// The label of the kind in metrics.
     pub fn label(self) -> &'static str {
         self.row().label
     }
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_is_counted_but_refusals_by_limits() {
+    fn all_kinds_but_those_of_limits_are_counted() {
         let of_limits = [ProblemKind::Banned, ProblemKind::Limited, ProblemKind::ShuttingDown];
         let kinds = ProblemKind::GatewayTimeout as usize + 1; // the last one
         let mut counted: Vec<_> = ProblemKind::COUNTED.iter().chain(&of_limits).map(|kind| *kind as usize).collect();

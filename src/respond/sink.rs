@@ -1,10 +1,10 @@
-//! Where headers are written to: the text of an HTTP/1 head, or a map for HTTP/2.
+//! The destination of headers: the text of an HTTP/1 head, or a map for HTTP/2.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Takes headers one by one.
+/// Receives headers.
 pub trait HeaderSink {
-    /// Adds a header. `name` is in lower case; `value` is fit for a header, or is left out.
+    /// Adds a header. `name` is in lower case. A `value` that is invalid in a header is left out.
     fn put(&mut self, name: &'static str, value: &str);
 }
 

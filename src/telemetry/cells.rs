@@ -1,8 +1,8 @@
-//! What every request counts, in cells of which each thread has its own, summed when they are scraped.
+//! Counters in cells. Each thread has cells of its own, and a scrape adds them up.
 //!
-//! A shared counter costs a cache line that moves between cores on every request, and an atomic addition even
-//! when it does not. A cell with one writer costs neither. Threads beyond the first [`ALONE`] share one set of
-//! cells, and pay for it. Not here: how they look to Prometheus (`scrape.rs`).
+//! A shared counter costs a transfer of a cache line between cores on every request, and an atomic addition even
+//! without the transfer. A cell with one writer costs neither. Threads beyond the first [`ALONE`] share one set of
+//! cells and pay for it. Not here: the form of these counters for Prometheus (`scrape.rs`).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use std::time::Duration;
 use super::Outcome;
 use crate::time::saturating_ns;
 
-/// What a limit said to a request.
+/// The result of one limit for a request, as `weir_limit_decisions_total` counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitDecision {
-    /// It let it pass, at once or after a wait.
+    /// The limit admits the request, at once or after a wait.
     Admitted,
-    /// It made it wait.
+    /// The request waits.
     Held,
-    /// It refused it.
+    /// The limit refuses the request.
     Rejected,
-    /// It would have refused it, were it not in shadow mode.
+    /// A limit in shadow mode would refuse the request.
     ShadowRejected,
-    /// It would have made it wait, were it not in shadow mode.
+    /// A limit in shadow mode would hold the request.
     ShadowHeld,
 }
 
-/// All of them, in their order.
+/// All results in the order of their discriminants, with their labels.
 pub(super) const LIMIT_DECISIONS: [(LimitDecision, &str); 5] = [
     (LimitDecision::Admitted, "admitted"),
     (LimitDecision::Held, "held"),
@@ -36,10 +36,10 @@ pub(super) const LIMIT_DECISIONS: [(LimitDecision, &str); 5] = [
     (LimitDecision::ShadowHeld, "shadow_held"),
 ];
 
-/// Upper bounds of the parts that may remain, in percent.
+/// Upper bounds of the buckets of the headroom, in percent.
 const HEADROOM_PERCENT: [u64; 6] = [0, 10, 25, 50, 75, 90];
 
-/// The bucket of each percent: every decision needs it. A power of two of them, so that an index need not be checked.
+/// The bucket of each percent, looked up by every decision. The length is a power of two, so an index needs no check.
 const HEADROOM_BUCKET: [u8; 128] = {
     let (mut buckets, mut percent, mut bucket) = ([0; 128], 0, 0);
     while percent < buckets.len() {
@@ -52,11 +52,11 @@ const HEADROOM_BUCKET: [u8; 128] = {
     buckets
 };
 
-/// The cells of one limit.
+/// The counters of one limit.
 #[derive(Clone, Debug)]
 pub struct LimitCells(CellsByThread<LIMIT_CELLS>);
 
-/// Decisions; what remained, with a bucket for all above; the percents that remained, added up.
+/// The results, the buckets of the headroom, a bucket above all bounds, and the sum of the percents.
 const LIMIT_CELLS: usize = LIMIT_DECISIONS.len() + HEADROOM_PERCENT.len() + 2;
 
 impl LimitCells {
@@ -64,12 +64,12 @@ impl LimitCells {
         Self(CellsByThread::new())
     }
 
-    /// Counts a decision of which nothing else is known.
+    /// Counts a result without a headroom.
     pub fn count(&self, decided: LimitDecision) {
         self.0.of_thread().add(decided as usize, 1);
     }
 
-    /// Counts a decision and what remained at it, in percent of the burst, at most 100.
+    /// Counts a result and its headroom, in percent of the burst, at most 100.
     #[inline]
     pub fn decided(&self, decided: LimitDecision, percent: u64) {
         let of_thread = self.0.of_thread();
@@ -79,18 +79,18 @@ impl LimitCells {
         of_thread.add(LIMIT_CELLS - 1, percent);
     }
 
-    /// How often this was decided.
+    /// The number of times that this result was counted.
     pub fn counted(&self, decided: LimitDecision) -> u64 {
         self.0.sum(decided as usize)
     }
 
-    /// What remained, as parts of 1.
+    /// The headroom, as a part of 1.
     pub(super) fn headroom(&self) -> HistogramSnapshot {
         self.0.observed(LIMIT_DECISIONS.len(), &HEADROOM_PERCENT, 100.0)
     }
 }
 
-/// What became of all requests.
+/// The counters of the outcomes of requests.
 #[derive(Clone, Debug)]
 pub(super) struct OutcomeCells(CellsByThread<{ Outcome::ALL.len() }>);
 
@@ -109,20 +109,20 @@ impl OutcomeCells {
     }
 }
 
-/// What became of a request at an endpoint.
+/// The result of a request at an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointResult {
-    /// It answered; not with 502, 503 or 504.
+    /// The endpoint sent a response with a status other than 502, 503 and 504.
     Answered,
-    /// It could not be reached, broke off, or gave no answer of its own.
+    /// The endpoint was unreachable, broke off, or sent 502, 503 or 504.
     Failed,
 }
 
-/// All of them, in their order.
+/// All results in the order of their discriminants, with their labels.
 pub(super) const ENDPOINT_RESULTS: [(EndpointResult, &str); 2] =
     [(EndpointResult::Answered, "answered"), (EndpointResult::Failed, "failed")];
 
-/// The cells of one endpoint.
+/// The counters of one endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointCells(CellsByThread<{ ENDPOINT_RESULTS.len() }>);
 
@@ -141,57 +141,57 @@ impl EndpointCells {
     }
 }
 
-/// Upper bounds of durations.
+/// The number of upper bounds of a histogram.
 const DURATION_BOUNDS: usize = 12;
 
-/// How long something took each time, without labels.
+/// A histogram of durations, without labels.
 #[derive(Clone, Debug)]
 pub struct DurationHistogram {
-    /// A bucket for each bound and one above; nanoseconds, added up.
+    /// A bucket for each bound, a bucket above all bounds, and the sum in nanoseconds.
     cells: CellsByThread<{ DURATION_BOUNDS + 2 }>,
     bounds_ns: [u64; DURATION_BOUNDS],
 }
 
 impl DurationHistogram {
-    /// None yet, to be sorted by these upper bounds in nanoseconds.
+    /// An empty histogram with these upper bounds in nanoseconds.
     pub(super) fn new(bounds_ns: [u64; DURATION_BOUNDS]) -> Self {
         Self { cells: CellsByThread::new(), bounds_ns }
     }
 
-    /// Counts one.
+    /// Adds a duration.
     #[inline]
     pub fn observe(&self, duration: Duration) {
         self.cells.of_thread().observe(0, &self.bounds_ns, saturating_ns(duration));
     }
 
-    /// In seconds.
+    /// The histogram in seconds.
     pub(super) fn observed(&self) -> HistogramSnapshot {
         self.cells.observed(0, &self.bounds_ns, 1e9)
     }
 }
 
-/// A histogram, as Prometheus has it.
+/// The values of a histogram at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct HistogramSnapshot {
-    /// Upper bounds, and how many were at most that.
+    /// Each upper bound, and the number of values up to it.
     pub(super) buckets: Vec<(f64, u64)>,
     pub(super) count: u64,
     pub(super) sum: f64,
 }
 
-/// Threads that have cells for themselves; the first to count, which are the workers.
+/// The number of threads that have cells of their own: the first threads that count, which are the workers.
 const ALONE: usize = 15;
 
-/// `N` cells of each thread. The last of them are for all threads that come later.
+/// `N` cells for each thread. All later threads share the last set.
 #[derive(Clone, Debug)]
 struct CellsByThread<const N: usize>(Arc<[Cells<N>; ALONE + 1]>);
 
-/// Apart from those of other threads by two cache lines, because processors fetch them in pairs.
+/// Cells two cache lines apart from those of other threads, because processors fetch lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Cells<const N: usize>([AtomicU64; N]);
 
-/// The cells of this thread, and whether nobody else writes to them.
+/// The cells of the current thread, and whether no other thread writes to them.
 struct ThreadCells<'c> {
     cells: &'c [AtomicU64],
     is_alone: bool,
@@ -212,7 +212,7 @@ impl<const N: usize> CellsByThread<N> {
         self.0.iter().map(|Cells(cells)| cells[cell].load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
     }
 
-    /// The histogram whose cells begin at `first`, with `unit` of its values for 1.
+    /// The histogram whose cells begin at `first`. `unit` of its stored values are 1.
     fn observed(&self, first: usize, bounds: &[u64], unit: f64) -> HistogramSnapshot {
         let mut count = 0;
         let mut bucket = |(index, bound): (usize, &u64)| {
@@ -226,7 +226,7 @@ impl<const N: usize> CellsByThread<N> {
 }
 
 impl ThreadCells<'_> {
-    /// Adds to a cell; by a plain store if no addition of another thread can be lost.
+    /// Adds to a cell. A plain store is enough if no other thread writes to it.
     #[inline]
     fn add(&self, cell: usize, amount: u64) {
         let cell = &self.cells[cell];
@@ -237,7 +237,7 @@ impl ThreadCells<'_> {
         }
     }
 
-    /// Adds to the histogram whose cells begin at `first`: one for each bound, one above, and one for the sum.
+    /// Adds to the histogram whose cells begin at `first`: a cell for each bound, one above them, and one for the sum.
     #[inline]
     fn observe(&self, first: usize, bounds: &[u64], value: u64) {
         let bucket: usize = bounds.iter().map(|bound| usize::from(value > *bound)).sum(); // without a branch
@@ -246,7 +246,7 @@ impl ThreadCells<'_> {
     }
 }
 
-/// Threads are numbered in the order in which they first count.
+/// The number of the current thread. Threads are numbered in the order in which they first count.
 #[inline]
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -261,7 +261,7 @@ fn thread_number() -> usize {
     })
 }
 
-#[allow(clippy::cast_precision_loss)] // Prometheus has no other numbers
+#[allow(clippy::cast_precision_loss)] // Prometheus has floats alone
 pub(super) fn as_float(count: u64) -> f64 {
     count as f64
 }
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_falls_below_its_bound_or_on_it() {
+    fn bounds_of_buckets_are_inclusive() {
         let durations =
             DurationHistogram::new([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1_000_000_000].map(|bound| bound * 100));
         for ns in [0, 100, 101, 1200, 100_000_000_000, 100_000_000_001] {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn headroom_is_a_part_of_one() {
+    fn headroom_is_a_ratio() {
         let cells = LimitCells::new();
         for percent in [0, 1, 10, 90, 91, 100] {
             cells.decided(LimitDecision::Admitted, percent);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn no_count_of_many_threads_is_lost() {
+    fn counts_of_many_threads_add_up() {
         let cells = OutcomeCells::new();
         let count = || (0..1000).for_each(|_| cells.count(Outcome::Forwarded));
         std::thread::scope(|scope| (0..2 * ALONE).for_each(|_| _ = scope.spawn(count)));

@@ -1,10 +1,10 @@
-//! Makes metrics and registers them.
+//! Creates metrics and registers them.
 
 use prometheus::{
     Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
-/// Makes metrics and registers them.
+/// Creates metrics and registers them.
 pub(super) struct MetricFactory {
     pub(super) registry: Registry,
 }

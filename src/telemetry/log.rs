@@ -1,7 +1,7 @@
-//! Logs: text on a terminal, JSON elsewhere, written by a thread of their own through a bounded channel.
+//! The log: text on a terminal, JSON elsewhere. A separate thread writes it, behind a bounded channel.
 //!
-//! Lines that find the channel full, or that cannot be written, are dropped and counted; no request waits for
-//! them. What a stranger sent is logged as a string field, which both formats write with control characters escaped.
+//! If the channel is full or a line cannot be written, the line is dropped and counted; no request waits for the log.
+//! Text from clients is logged as a string field. Both formats escape control characters in such fields.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::net::IpAddr;
@@ -14,30 +14,30 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{fmt, registry};
 
-/// What is logged, and how.
+/// The settings of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
-    /// How a line is written.
+    /// The format of a line.
     pub format: LogFormat,
-    /// The least severe level that is written.
+    /// The least severe level that is logged.
     pub level: tracing::Level,
-    /// Which requests get a line.
+    /// The requests that are logged.
     pub access: AccessLog,
 }
 
-/// How a log line is written.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// Text on a terminal, JSON elsewhere.
     #[default]
     Auto,
-    /// For people.
+    /// Text.
     Text,
-    /// One object a line.
+    /// One JSON object a line.
     Json,
 }
 
-/// Which requests get a line.
+/// The requests that are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessLog {
     /// None.
@@ -45,22 +45,22 @@ pub enum AccessLog {
     Off,
     /// All.
     All,
-    /// Those that Weir did not forward.
+    /// Requests that Weir did not forward.
     Refused,
 }
 
-/// Keeps the writing thread alive; on drop what is in the channel is written.
+/// Keeps the log thread alive. Its drop writes the lines that are in the channel.
 pub struct LogGuard {
     _worker: WorkerGuard,
     errors: ErrorCounter,
     unwritten: Arc<AtomicU64>,
 }
 
-/// Writes lines, each by one call. Counts those that cannot be written, as on a full disk.
+/// Writes each line by one call, and counts lines that cannot be written, for example on a full disk.
 struct LineWriter<W> {
     to: W,
     unwritten: Arc<AtomicU64>,
-    /// Whether the last line was written in part.
+    /// Whether the last line was written only in part.
     is_cut: bool,
 }
 
@@ -95,18 +95,18 @@ impl<W: Write> Write for LineWriter<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let _ = self.to.flush(); // what it had to write has been counted
+        let _ = self.to.flush(); // `write` has counted lost lines
         Ok(())
     }
 }
 
-/// Lines that may be on their way to standard error at once.
+/// The capacity of the channel, in lines.
 const LINES_MAX: usize = 16_384;
 
-/// What access lines are filtered by: they are asked for by themselves, whatever the level.
+/// The target of access lines, which are enabled by `AccessLog` and not by the level.
 const ACCESS_TARGET: &str = "access";
 
-/// Starts logging to standard error. Fails if the process logs already.
+/// Starts the log on standard error.
 pub fn start_logs(settings: &LogSettings) -> Result<LogGuard, tracing::subscriber::SetGlobalDefaultError> {
     let is_terminal = io::stderr().is_terminal();
     let unwritten = Arc::new(AtomicU64::new(0));
@@ -116,7 +116,7 @@ pub fn start_logs(settings: &LogSettings) -> Result<LogGuard, tracing::subscribe
         .thread_name("weir-log")
         .finish(LineWriter { to: io::stderr(), unwritten: Arc::clone(&unwritten), is_cut: false });
     let guard = LogGuard { _worker: worker, errors: writer.error_counter(), unwritten };
-    // What libraries say is left out: at the lower levels they repeat what strangers sent.
+    // Events of libraries are left out: at the lower levels they contain text from clients.
     let filter = Targets::new()
         .with_target(env!("CARGO_CRATE_NAME"), LevelFilter::from_level(settings.level))
         .with_target(ACCESS_TARGET, LevelFilter::INFO);
@@ -135,32 +135,32 @@ pub fn start_logs(settings: &LogSettings) -> Result<LogGuard, tracing::subscribe
 }
 
 impl LogGuard {
-    /// Lines lost so far.
+    /// The number of lines lost so far.
     pub fn dropped(&self) -> u64 {
         self.errors.dropped_lines() as u64 + self.unwritten.load(Ordering::Relaxed)
     }
 }
 
-/// One request in the access log. Never the query and never a header: both may hold secrets.
+/// The access log line of one request. It has no query and no header, because both may contain secrets.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessLine<'a> {
     /// The client's address.
     pub client: IpAddr,
     /// The method.
     pub method: &'a str,
-    /// The host, as matched.
+    /// The host, in the form that limits match.
     pub host: &'a str,
-    /// The path, normalised; if it could not be, as sent.
+    /// The normalised path; the path as sent if it cannot be normalised.
     pub path: &'a str,
-    /// The status of the answer.
+    /// The status of the response.
     pub status: u16,
-    /// What became of it.
+    /// The outcome of the request.
     pub verdict: &'static str,
-    /// The limit that held or refused it, if any.
+    /// The limit that held or refused the request; empty if no limit did.
     pub limit: &'a str,
-    /// From its parsed head to the head of its answer.
+    /// The time from the parsed request head to the response head.
     pub duration: Duration,
-    /// How much of that it was held.
+    /// The part of `duration` during which the request was held.
     pub held: Duration,
 }
 
@@ -188,19 +188,19 @@ impl AccessLine<'_> {
 mod tests {
     use super::*;
 
-    /// A disk with so much room.
+    /// A writer that fails when its capacity is used up.
     struct BoundedWriter {
         written: Vec<u8>,
-        room: usize,
+        capacity: usize,
     }
 
     impl Write for BoundedWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            if self.room == 0 {
+            if self.capacity == 0 {
                 return Err(ErrorKind::StorageFull.into());
             }
-            let taken = bytes.len().min(self.room);
-            self.room -= taken;
+            let taken = bytes.len().min(self.capacity);
+            self.capacity -= taken;
             self.written.extend_from_slice(&bytes[..taken]);
             Ok(taken)
         }
@@ -211,15 +211,15 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_find_no_room_are_counted() {
+    fn lines_that_cannot_be_written_are_counted() {
         let unwritten = Arc::new(AtomicU64::new(0));
-        let to = BoundedWriter { written: Vec::new(), room: 9 };
+        let to = BoundedWriter { written: Vec::new(), capacity: 9 };
         let mut lines = LineWriter { to, unwritten: Arc::clone(&unwritten), is_cut: false };
         for line in ["first\n", "second\n", "third\n"] {
             lines.write_all(line.as_bytes()).unwrap();
         }
         assert_eq!(unwritten.load(Ordering::Relaxed), 2);
-        lines.to.room = 100;
+        lines.to.capacity = 100;
         lines.write_all(b"fourth\n").unwrap();
         lines.write_all(b"fifth\n").unwrap();
         assert_eq!(String::from_utf8_lossy(&lines.to.written), "first\nsec\nfourth\nfifth\n");

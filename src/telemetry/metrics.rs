@@ -1,4 +1,4 @@
-//! Prometheus metrics. Handles with labels are resolved when a policy is installed, never per request.
+//! The Prometheus metrics. Handles with labels are resolved when a policy is installed, never for a request.
 
 use prometheus::{
     Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
@@ -12,26 +12,26 @@ use super::scrape::Scrape;
 use super::upstreams::{EndpointMetrics, EndpointVecs, UpstreamMetrics};
 use crate::time::Timestamp;
 
-/// What became of a request, as `weir_requests_total{verdict}` counts it.
+/// The outcome of a request, as `weir_requests_total{verdict}` counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Sent to the upstream at once.
+    /// Forwarded at once.
     Forwarded,
-    /// Sent to the upstream after a wait.
+    /// Forwarded after a wait.
     Held,
     /// Refused by a limit.
     Rejected,
-    /// Refused for another reason: malformed, not identified, shutting down.
+    /// Refused for another reason: malformed, without an identity, or during shutdown.
     Refused,
-    /// Gone before it had an answer.
+    /// The client left before the response.
     Abandoned,
 }
 
 impl Outcome {
-    /// All of them, in their order.
+    /// All outcomes in the order of their discriminants.
     pub(super) const ALL: [Self; 5] = [Self::Forwarded, Self::Held, Self::Rejected, Self::Refused, Self::Abandoned];
 
-    /// Its label.
+    /// The label of the outcome.
     pub fn label(self) -> &'static str {
         match self {
             Self::Forwarded => "forwarded",
@@ -43,54 +43,54 @@ impl Outcome {
     }
 }
 
-/// All metrics of a process.
+/// All metrics of the process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     limits: LimitVecs,
     endpoints: EndpointVecs,
     scrape: Scrape,
-    /// What Weir adds to a request that did not wait, from its parsed head to its hand-over.
+    /// The time that Weir adds to a request that does not wait, from its parsed head to the start of forwarding.
     pub overhead: DurationHistogram,
-    /// From the hand-over of a request to the head of its response.
+    /// The time from the start of forwarding to the response head.
     pub upstream_duration: DurationHistogram,
-    /// Requests that Weir answered itself for another reason than a limit, by the kind of problem.
+    /// Responses that Weir made itself, except those of limits, by kind of problem.
     pub problems: IntCounterVec,
-    /// Connections open now.
+    /// Open connections.
     pub connections: IntGauge,
-    /// Those of them, and HTTP/2 streams, that speak another protocol now.
+    /// Open connections and HTTP/2 streams that were upgraded to another protocol.
     pub upgraded: IntGauge,
-    /// Connections closed unserved because there were too many.
+    /// Connections closed unserved at `server.max_connections`.
     pub connections_refused: IntCounter,
-    /// Those closed because their client had too many.
+    /// Connections closed unserved because their client has too many.
     pub client_connections_refused: IntCounter,
-    /// Connections that got no TLS session, but those that said nothing and went.
+    /// Failed TLS handshakes, except those of clients that sent nothing.
     pub tls_handshakes_failed: IntCounter,
-    /// Connections closed because their PROXY header was wrong or late.
+    /// Connections closed because their PROXY header was invalid or late.
     pub proxy_headers_refused: IntCounter,
-    /// Requests not held because too many or too much is waiting already.
+    /// Requests refused because the wait queue was full.
     pub hold_overflow: IntCounter,
-    /// CORS preflights that limits charge, and those that are free.
+    /// CORS preflights: those that limits charge, and those that are free.
     pub preflights: [IntCounter; 2],
-    /// Admin connections that made way for newer ones.
+    /// Admin connections closed in favour of newer ones.
     pub admin_connections_displaced: IntCounter,
     untaken_bytes: IntGauge,
     tasks: IntGauge,
     /// Requests that ended in a panic.
     pub panics: IntCounter,
-    /// Log lines lost because the channel was full.
+    /// Log lines dropped because the channel was full.
     pub log_lines_dropped: IntCounter,
-    /// 1 if the last reload went well.
+    /// 1 if the last reload succeeded.
     pub reload_successful: IntGauge,
-    /// Unix seconds of the last reload that went well.
+    /// Unix seconds of the last successful reload.
     pub reload_timestamp: Gauge,
     /// Overrides set at run time that do not fit the configuration.
     pub overrides_left_out: IntGauge,
     jwks_fetches: IntCounterVec,
     jwks_timestamp: GaugeVec,
-    /// 1 if this process went on from a snapshot.
+    /// 1 if this process restored a snapshot.
     pub snapshot_restored: IntGauge,
-    /// 1 if the last snapshot could be written.
+    /// 1 if the last snapshot was written.
     pub snapshot_successful: IntGauge,
     snapshot_timestamp: Gauge,
     snapshot_bytes: IntGauge,
@@ -110,32 +110,32 @@ struct LimitVecs {
 /// The metrics of one limit.
 #[derive(Clone, Debug)]
 pub struct LimitMetrics {
-    /// Its decisions, and what remained at each.
+    /// The counters of its decisions.
     pub cells: LimitCells,
-    /// Seconds that requests waited, however it ended.
+    /// Seconds that requests waited, whatever the result.
     pub hold_duration: Histogram,
-    /// Requests waiting now.
+    /// Requests that wait now.
     pub held_now: IntGauge,
-    /// Keys remembered.
+    /// Keys in memory.
     pub keys: IntGauge,
-    /// Keys forgotten because they were as good as new.
+    /// Keys evicted because their budget was whole again.
     pub evicted_idle: IntCounter,
-    /// Decisions made by the overflow.
+    /// Decisions by the overflow, past `max_keys`.
     pub overflow: IntCounter,
-    /// Bans begun.
+    /// Started bans.
     pub bans: IntCounter,
-    /// Keys banned now.
+    /// Banned keys.
     pub banned_keys: IntGauge,
 }
 
 const ABANDONED_STREAMS: &str = "abandoned_streams";
 const UNTAKEN_OVERFLOW: &str = "untaken_overflow";
 
-/// 10 ms to 1 h: what people wait.
+/// Bounds from 10 ms to 1 h, the range of waits.
 const HOLD_BUCKETS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 600.0, 3600.0];
 
 impl Metrics {
-    /// All metrics, registered. `version` and `revision` go into `weir_build_info`.
+    /// Creates and registers all metrics. `version` and `revision` are labels of `weir_build_info`.
     pub fn new(version: &str, revision: &str) -> Result<Self, prometheus::Error> {
         let make = MetricFactory { registry: Registry::new() };
         let build = make.gauges("weir_build_info", "1, with the version that runs.", &["version", "revision"])?;
@@ -207,14 +207,14 @@ impl Metrics {
         })
     }
 
-    /// Shows these values of `kind` from the start, so that the first problem of a kind is an increase.
+    /// Creates the series of these kinds at 0, so that the first problem of a kind is an increase.
     pub fn show_problems<'k>(&self, kinds: impl Iterator<Item = &'k str>) {
         for kind in kinds.chain(["broken_answer", "untaken_answer", UNTAKEN_OVERFLOW, ABANDONED_STREAMS]) {
             self.problems.with_label_values(&[kind]);
         }
     }
 
-    /// Shows the metrics of snapshots. To be called once.
+    /// Registers the metrics of snapshots. Call it once.
     pub fn show_snapshots(&self) -> Result<(), prometheus::Error> {
         let [restored, successful, bytes] =
             [&self.snapshot_restored, &self.snapshot_successful, &self.snapshot_bytes].map(IntGauge::clone);
@@ -224,7 +224,7 @@ impl Metrics {
         self.registry.register(Box::new(self.snapshot_timestamp.clone()))
     }
 
-    /// Shows the fetches of an identity's keys, before the first of them.
+    /// Creates the series of the key fetches of an identity at 0.
     pub fn show_jwks(&self, identity: &str) {
         for result in ["ok", "failed"] {
             self.jwks_fetches.with_label_values(&[identity, result]);
@@ -232,8 +232,8 @@ impl Metrics {
         self.jwks_timestamp.with_label_values(&[identity]);
     }
 
-    /// The keys of an identity were asked for at `now`.
-    #[allow(clippy::cast_precision_loss)] // seconds, as above
+    /// Counts a fetch of the keys of an identity at `now`.
+    #[allow(clippy::cast_precision_loss)] // seconds, exact to the year 285 million
     pub fn jwks_fetched(&self, identity: &str, is_good: bool, now: Timestamp) {
         let result = if is_good { "ok" } else { "failed" };
         self.jwks_fetches.with_label_values(&[identity, result]).inc();
@@ -242,49 +242,49 @@ impl Metrics {
         }
     }
 
-    /// A snapshot of `bytes` was written at `now`.
-    #[allow(clippy::cast_precision_loss)] // seconds, as above
+    /// Records that a snapshot of `bytes` bytes was written at `now`.
+    #[allow(clippy::cast_precision_loss)] // seconds, exact to the year 285 million
     pub fn snapshot_written(&self, bytes: u64, now: Timestamp) {
         self.snapshot_successful.set(1);
         self.snapshot_timestamp.set(now.as_secs() as f64);
         self.snapshot_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// A configuration was taken over at `now`.
+    /// Records a successful reload at `now`.
     #[allow(clippy::cast_precision_loss)] // seconds, exact to the year 285 million
     pub fn reloaded(&self, now: Timestamp) {
         self.reload_successful.set(1);
         self.reload_timestamp.set(now.as_secs() as f64);
     }
 
-    /// Answers of a worker hold so many bytes now, and held `before` when it last said so.
+    /// Sets the bytes of untaken responses of one worker. `before` is the last value of this worker.
     pub fn set_untaken_bytes(&self, now: usize, before: &mut usize) {
         let as_gauge = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
         self.untaken_bytes.add(as_gauge(now) - as_gauge(std::mem::replace(before, now)));
     }
 
-    /// A runtime has so many tasks now, and had `before` when it last said so.
+    /// Sets the number of tasks of one runtime. `before` is the last value of this runtime.
     pub fn set_tasks(&self, now: usize, before: &mut usize) {
         let as_gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.tasks.add(as_gauge(now) - as_gauge(std::mem::replace(before, now)));
     }
 
-    /// Answers of the upstream that broke off after they had begun.
+    /// The counter of upstream responses that broke off after their head.
     pub fn broken_answers(&self) -> IntCounter {
         self.problems.with_label_values(&["broken_answer"])
     }
 
-    /// HTTP/2 connections closed because their client left too many streams.
+    /// The counter of HTTP/2 connections closed because their client reset too many streams.
     pub fn abandoned_streams(&self) -> IntCounter {
         self.problems.with_label_values(&[ABANDONED_STREAMS])
     }
 
-    /// Connections closed because answers that nobody took held too much memory.
+    /// The counter of connections closed because untaken responses used too much memory.
     pub fn untaken_overflow(&self) -> IntCounter {
         self.problems.with_label_values(&[UNTAKEN_OVERFLOW])
     }
 
-    /// Answers that their clients did not take in time.
+    /// The counter of responses that their clients did not take in time.
     pub fn untaken_answers(&self) -> IntCounter {
         self.problems.with_label_values(&["untaken_answer"])
     }
@@ -295,7 +295,7 @@ impl Metrics {
         self.scrape.outcomes.count(outcome);
     }
 
-    /// The metrics of the limit `name`; the same series for the same name.
+    /// The metrics of the limit `name`. Equal names have the same series.
     pub fn limit(&self, name: &str) -> LimitMetrics {
         LimitMetrics {
             cells: self.scrape.limit(name),
@@ -309,22 +309,22 @@ impl Metrics {
         }
     }
 
-    /// The metrics of an endpoint; the same series for the same names.
+    /// The metrics of an endpoint. Equal names have the same series.
     pub fn endpoint(&self, upstream: &str, endpoint: &str) -> EndpointMetrics {
         self.endpoints.endpoint(upstream, endpoint, self.scrape.endpoint(upstream, endpoint))
     }
 
-    /// The metrics of the upstream `name`; the same series for the same name.
+    /// The metrics of the upstream `name`. Equal names have the same series.
     pub fn upstream(&self, name: &str) -> UpstreamMetrics {
         self.endpoints.upstream(name)
     }
 
-    /// Shows an upstream no more.
+    /// Removes the series of an upstream.
     pub fn remove_upstream(&self, name: &str) {
         self.endpoints.remove_upstream(name);
     }
 
-    /// Shows an endpoint no more.
+    /// Removes the series of an endpoint.
     pub fn remove_endpoint(&self, upstream: &str, endpoint: &str) {
         self.scrape.remove_endpoint(upstream, endpoint);
         self.endpoints.remove_endpoint(upstream, endpoint);
@@ -337,7 +337,7 @@ impl Metrics {
         Ok(text)
     }
 
-    /// All metrics in the `OpenMetrics` text format. Counters began at 0 at `started`.
+    /// All metrics in the `OpenMetrics` text format. `started` is the time at which all counters were 0.
     pub fn render_openmetrics(&self, started: Timestamp) -> String {
         openmetrics::encode(&self.registry.gather(), started)
     }

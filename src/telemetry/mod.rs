@@ -1,6 +1,6 @@
-//! What operators see of the inside: metric handles and logs.
+//! What operators see of the process: metrics and logs.
 //!
-//! Labels come from the configuration only, never from a client. Not here: serving /metrics (admin).
+//! Label values come from the configuration, never from a client. Not here: the HTTP endpoint /metrics (admin).
 
 mod cells;
 mod factory;

@@ -1,7 +1,7 @@
 //! The `OpenMetrics` text format, version 1.0.0, without exemplars.
 //!
-//! Beside the Prometheus format it has `_created`, the start of each counter and histogram. Counters have no `_total` in
-//! the name of their family, and bounds of buckets are written as floats.
+//! Compared with the Prometheus format it adds `_created`, the start of each counter and histogram. Names of counter
+//! families have no `_total`, and bounds of buckets are written as floats.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use prometheus::proto::{Metric, MetricFamily, MetricType};
 
 use crate::time::Timestamp;
 
-/// Its content type.
+/// The content type of the format.
 pub const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Families as text. All counters began at 0 at `created`.
+/// Encodes families. All counters were 0 at `created`.
 pub(super) fn encode(families: &[MetricFamily], created: Timestamp) -> String {
     let mut text = String::new();
     for family in families {
@@ -71,7 +71,7 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('\n', "\\n").replace('"', "\\\"")
 }
 
-/// A number as the format wants bounds written: with a point or an exponent of two digits.
+/// A bound in the form that the format requires: with a point, or with an exponent of two digits.
 fn float(number: f64) -> String {
     if number != 0.0 && number.abs() < 1e-4 {
         let text = format!("{number:e}");
@@ -83,7 +83,7 @@ fn float(number: f64) -> String {
     format!("{number:?}")
 }
 
-/// Unix seconds with milliseconds.
+/// A timestamp as unix seconds with milliseconds.
 struct Seconds(Timestamp);
 
 impl std::fmt::Display for Seconds {
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_its_series() {
+    fn each_metric_type_has_its_series() {
         let registry = Registry::new();
         let counters = IntCounterVec::new(Opts::new("a_total", "Help with \"quotes\" and \\."), &["l"]).unwrap();
         counters.with_label_values(&["x\"\n"]).inc_by(3);

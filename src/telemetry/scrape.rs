@@ -1,4 +1,4 @@
-//! The cells of all threads, as Prometheus sees them.
+//! The sums of the cells of all threads, as a Prometheus collector.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use super::cells::{
     as_float,
 };
 
-/// What every request counts.
+/// The counters that every request changes.
 #[derive(Clone, Debug)]
 pub(super) struct Scrape {
     descriptions: [Desc; 6],
@@ -20,15 +20,15 @@ pub(super) struct Scrape {
     pub(super) overhead: DurationHistogram,
     pub(super) upstream: DurationHistogram,
     by_limit: Arc<Mutex<HashMap<String, LimitCells>>>,
-    /// By the names of upstream and endpoint.
+    /// Keyed by the names of upstream and endpoint.
     by_endpoint: ByEndpoint,
 }
 
 type ByEndpoint = Arc<Mutex<Vec<([String; 2], EndpointCells)>>>;
 
-/// 10 us to 1 s: what a proxy adds.
+/// 10 µs to 1 s, the range of Weir's overhead.
 const OVERHEAD_BOUNDS_US: [u64; 12] = [10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000, 1_000_000];
-/// 1 ms to 1 min: what a service takes.
+/// 1 ms to 1 min, the range of upstream durations.
 const UPSTREAM_BOUNDS_US: [u64; 12] =
     [1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000, 15_000_000, 60_000_000];
 
@@ -41,14 +41,18 @@ impl Scrape {
         let durations = |bounds_us: [u64; 12]| DurationHistogram::new(bounds_us.map(|us| us * 1000));
         Ok(Self {
             descriptions: [
-                describe("weir_requests_total", "Requests by what became of them.", &["verdict"])?,
-                describe("weir_overhead_seconds", "What Weir adds to requests that did not wait.", &[])?,
-                describe("weir_upstream_duration_seconds", "From the hand-over to the head of the response.", &[])?,
+                describe("weir_requests_total", "Requests by verdict.", &["verdict"])?,
+                describe("weir_overhead_seconds", "Time that Weir adds to requests that do not wait.", &[])?,
+                describe(
+                    "weir_upstream_duration_seconds",
+                    "Time from the start of forwarding to the response head.",
+                    &[],
+                )?,
                 describe("weir_limit_decisions_total", "Decisions of each limit.", &["limit", "decision"])?,
                 describe("weir_limit_headroom_ratio", "Remaining / burst at decision time.", &["limit"])?,
                 describe(
                     "weir_endpoint_requests_total",
-                    "Requests sent to each endpoint, by what became of them.",
+                    "Requests sent to each endpoint, by result.",
                     &["upstream", "endpoint", "result"],
                 )?,
             ],
@@ -60,7 +64,7 @@ impl Scrape {
         })
     }
 
-    /// The cells of the limit `name`; the same for the same name.
+    /// The cells of the limit `name`. Equal names have the same cells.
     pub(super) fn limit(&self, name: &str) -> LimitCells {
         let mut by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
         by_limit.entry(name.to_owned()).or_insert_with(LimitCells::new).clone()
@@ -68,7 +72,7 @@ impl Scrape {
 }
 
 impl Scrape {
-    /// The cells of an endpoint; the same for the same names.
+    /// The cells of an endpoint. Equal names have the same cells.
     pub(super) fn endpoint(&self, upstream: &str, endpoint: &str) -> EndpointCells {
         let mut by_endpoint = self.by_endpoint.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, cells)) = by_endpoint.iter().find(|(known, _)| *known == [upstream, endpoint]) {
@@ -79,7 +83,7 @@ impl Scrape {
         cells
     }
 
-    /// Shows it no more.
+    /// Removes the cells of an endpoint.
     pub(super) fn remove_endpoint(&self, upstream: &str, endpoint: &str) {
         let mut by_endpoint = self.by_endpoint.lock().unwrap_or_else(PoisonError::into_inner);
         by_endpoint.retain(|(known, _)| *known != [upstream, endpoint]);

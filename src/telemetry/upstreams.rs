@@ -8,13 +8,13 @@ use super::factory::MetricFactory;
 /// The metrics of one endpoint of an upstream.
 #[derive(Clone, Debug)]
 pub struct EndpointMetrics {
-    /// Requests that were sent to it.
+    /// Requests that were sent to the endpoint.
     pub cells: EndpointCells,
-    /// Addresses of it, but those of which checks say that they are not well.
+    /// Addresses of the endpoint, except those whose health checks fail.
     pub healthy: IntGauge,
-    /// How often it was out because it kept failing.
+    /// Ejections, each after repeated failures.
     pub ejections: IntCounter,
-    /// Connections to it.
+    /// Open connections to the endpoint.
     pub connections: IntGauge,
 }
 
@@ -23,9 +23,9 @@ pub struct EndpointMetrics {
 pub struct UpstreamMetrics {
     /// Requests that wait for a connection.
     pub queued: IntGauge,
-    /// Requests that found the queue full.
+    /// Requests refused because the queue was full.
     pub queue_full: IntCounter,
-    /// Requests that waited for too long.
+    /// Requests refused because no connection became free in time.
     pub queue_timeout: IntCounter,
 }
 
@@ -74,7 +74,7 @@ impl EndpointVecs {
     }
 
     pub(super) fn remove_upstream(&self, name: &str) {
-        // That there is no such series is no error.
+        // A missing series is no error.
         let _ = self.queued.remove_label_values(&[name]);
         for reason in ["full", "timeout"] {
             let _ = self.queue_refused.remove_label_values(&[name, reason]);
@@ -82,7 +82,7 @@ impl EndpointVecs {
     }
 
     pub(super) fn remove_endpoint(&self, upstream: &str, endpoint: &str) {
-        // That there is no such series is no error.
+        // A missing series is no error.
         let _ = self.healthy.remove_label_values(&[upstream, endpoint]);
         let _ = self.ejections.remove_label_values(&[upstream, endpoint]);
         let _ = self.connections.remove_label_values(&[upstream, endpoint]);

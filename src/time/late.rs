@@ -1,4 +1,4 @@
-//! For tests: timers that fire late, by random spans of time.
+//! Timers that fire late by random spans of time, for tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,12 +22,12 @@ impl Lateness {
 }
 
 impl Clock {
-    /// A clock that starts at `date`, so that a test knows where windows of the calendar begin.
+    /// A clock that starts at `date`, so that a test knows where calendar windows begin.
     pub(crate) fn starting_at(date: Timestamp) -> Self {
         Self { unix_ns_at_start: date.as_ns(), ..Self::start() }
     }
 
-    /// A copy whose timers fire up to `ns_max` nanoseconds late, each by a span that follows from `seed`.
+    /// A copy of the clock whose timers fire up to `ns_max` nanoseconds late. The spans follow from `seed`.
     pub(crate) fn with_late_timers(self, seed: u64, ns_max: u64) -> Self {
         let lateness = Box::leak(Box::new(Lateness { state: AtomicU64::new(seed), ns_max }));
         Self { lateness: Some(lateness), ..self }

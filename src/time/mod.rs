@@ -1,11 +1,11 @@
-//! When: the one place that reads a clock.
+//! The clock: the only module that reads the time.
 //!
-//! A [`Timestamp`] is unix nanoseconds taken as "unix time at start plus elapsed monotonic time", so it
-//! never runs backwards and still means a date. Pure code takes one as an argument.
+//! A [`Timestamp`] is unix time in nanoseconds. It is the unix time at the start plus the elapsed monotonic time, so it
+//! never runs backwards and still is a date. Pure code takes a timestamp as an argument.
 //!
-//! Not here: timers (they belong to whoever waits) and calendar arithmetic.
+//! Not here: timers (each caller arms its own) and calendar arithmetic.
 
-#![allow(clippy::disallowed_methods)] // the one place that may
+#![allow(clippy::disallowed_methods)] // the only module that may read a clock
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,10 +22,10 @@ pub(crate) use late::Lateness;
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The epoch itself, earlier than every reading of a [`Clock`].
+    /// The unix epoch, earlier than every reading of a [`Clock`].
     pub const ZERO: Timestamp = Timestamp(0);
 
-    /// From nanoseconds since the unix epoch.
+    /// The timestamp that is `ns` nanoseconds after the unix epoch.
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
@@ -45,36 +45,36 @@ impl Timestamp {
         self.0 / 1_000_000_000
     }
 
-    /// This instant moved `ns` nanoseconds later, saturating.
+    /// This timestamp plus `ns` nanoseconds, at most the largest timestamp.
     pub const fn saturating_add_ns(self, ns: u64) -> Self {
         Self(self.0.saturating_add(ns))
     }
 
-    /// This instant moved `ns` nanoseconds earlier, saturating at the epoch.
+    /// This timestamp minus `ns` nanoseconds, at least the epoch.
     pub const fn saturating_sub_ns(self, ns: u64) -> Self {
         Self(self.0.saturating_sub(ns))
     }
 
-    /// Nanoseconds from `earlier` to this instant; 0 if `earlier` is later.
+    /// Nanoseconds from `earlier` to this timestamp; 0 if `earlier` is later.
     pub const fn ns_since(self, earlier: Timestamp) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// Reads the time. Copies of one clock agree with each other.
+/// A clock. All copies of a clock agree with each other.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     unix_ns_at_start: u64,
     start: Instant,
-    /// By how much timers are armed too late; not at all by default.
+    /// The delay that is added to each timer; none by default.
     #[cfg(test)]
     lateness: Option<&'static Lateness>,
 }
 
 impl Clock {
-    /// Starts a clock at the system's present date.
+    /// Starts a clock at the current date of the system.
     ///
-    /// It reads tokio's clock, so it stands still inside a runtime whose time is paused.
+    /// The clock reads the time of tokio, so it stands still in a runtime whose time is paused.
     pub fn start() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Self {
@@ -85,23 +85,23 @@ impl Clock {
         }
     }
 
-    /// When the clock was started.
+    /// The time when the clock was started.
     pub const fn started(&self) -> Timestamp {
         Timestamp(self.unix_ns_at_start)
     }
 
-    /// The present.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         self.at(Instant::now())
     }
 
-    /// The timestamp of an instant already read.
+    /// The timestamp of an instant.
     pub fn at(&self, instant: Instant) -> Timestamp {
         let elapsed = instant.saturating_duration_since(self.start);
         Timestamp(self.unix_ns_at_start.saturating_add(saturating_ns(elapsed)))
     }
 
-    /// The instant of a timestamp, for arming a timer; one before the clock's start gives the start.
+    /// The instant of a timestamp, for arming a timer; the start of the clock for an earlier timestamp.
     pub fn instant(&self, at: Timestamp) -> Instant {
         #[cfg(test)]
         let at = at.saturating_add_ns(self.lateness.map_or(0, Lateness::next_ns));
@@ -110,20 +110,20 @@ impl Clock {
     }
 }
 
-/// What a timer is armed with for an instant that no `Instant` can express: 30 years, as tokio does.
+/// The span to a timer whose instant no `Instant` can express: 30 years, as in tokio.
 const FAR_FUTURE: Duration = Duration::from_hours(24 * 365 * 30);
 
-/// The monotonic clock, for measuring durations that no decision depends on.
+/// The current instant of the monotonic clock, for durations that no decision depends on.
 pub fn instant_now() -> Instant {
     Instant::now()
 }
 
-/// The system's date as it is now, which may have been set since a [`Clock`] was started.
+/// The current date of the system. An operator may have set it since a [`Clock`] was started.
 pub fn system_now() -> Timestamp {
     Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, saturating_ns))
 }
 
-/// Seconds of the system's date, for whatever needs to be done only so often.
+/// The current date of the system in whole seconds, for work that is done only once in a while.
 pub fn coarse_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

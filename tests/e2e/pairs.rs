@@ -292,7 +292,7 @@ fn what_is_repeated_is_named_and_not_charged() {
     let mut get = |fields: &str| client.send(format!("GET /header HTTP/1.1\r\nhost: a\r\n{fields}\r\n")).answer();
     let answer = get("x-key: secret\r\nx-key: b\r\n");
     let problem: Value = serde_json::from_slice(&answer.body).unwrap();
-    assert_eq!((answer.status, &problem["detail"]), (400, &"header:x-key is there several times".into()));
+    assert_eq!((answer.status, &problem["detail"]), (400, &"header:x-key has several values".into()));
     assert_eq!(get("x-key: secret\r\n").status, 200);
     // A limit that is only tried refuses nobody.
     assert_eq!(get("x-key: c\r\nx-try: a\r\nx-try: b\r\n").status, 200);

@@ -277,7 +277,7 @@ async fn a_part_that_is_there_several_times_is_refused_before_anything_is_charge
         headers: [("x-a", "3"), ("x-a", "4")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
     };
     let told = gate.explain(&live, &question, gate.clock.now()).unwrap();
-    assert_eq!((&*told.decision, &*told.why), ("several_values", "header:x-a is there several times"));
+    assert_eq!((&*told.decision, &*told.why), ("several_values", "header:x-a has several values"));
     let once = headers(&["x-a=1"]);
     assert_eq!(passes(gate, &live, Stage::Identified, &facts(&once)), Ok(true));
     assert_eq!(passes(gate, &live, Stage::Identified, &facts(&once)), Ok(false));

@@ -13,59 +13,59 @@ use crate::policy::matching::matcher::Matcher;
 use crate::policy::matching::pattern::PathPattern;
 use crate::policy::matching::values::as_read;
 
-/// `[access]`.
+/// The compiled `[access]` section.
 #[derive(Debug)]
 pub struct Access {
     v4: Ranges,
     v6: Ranges,
     paths: Matcher,
-    /// By the index of an identity in the policy; only those that an entry names.
+    /// The entries of identities, by the index of the identity in the policy.
     identities: Vec<(usize, IdentityEntries)>,
     require: Vec<Requirement>,
     required_at: Matcher,
 }
 
-/// What is said of the values of one identity.
+/// The entries for the values of one identity.
 #[derive(Debug, Default)]
 struct IdentityEntries {
-    /// By the exact value.
+    /// Entries by the exact value.
     exact: HashMap<Box<[u8]>, AccessRule>,
-    /// Those that are denied, as a service may read them: see [`as_read`].
+    /// Denied values in the form of [`as_read`].
     denied: HashSet<Box<[u8]>>,
 }
 
-/// All entries, as written. No two say opposite things of the same network, path or value.
+/// All entries as configured. No two entries have opposite rules for one network, path or value.
 #[derive(Debug, Default)]
 pub struct AccessSpec {
-    /// Networks of clients.
+    /// Entries for client networks.
     pub networks: Vec<(IpNet, AccessRule)>,
-    /// Paths.
+    /// Entries for paths.
     pub paths: Vec<(PathPattern, AccessRule)>,
-    /// Values of the identity with this index in the policy.
+    /// Entries for values of the identity with this index in the policy.
     pub identities: Vec<(usize, Box<str>, AccessRule)>,
-    /// What needs a plan.
+    /// Paths that need a plan.
     pub require: Vec<Requirement>,
 }
 
-/// Paths that only requests with a certain plan may ask for.
+/// Paths that only requests with certain plans may use.
 #[derive(Clone, Debug)]
 pub struct Requirement {
-    /// Any of these.
+    /// The paths; any of them.
     pub paths: Vec<PathPattern>,
-    /// Names of plans, any of which will do.
+    /// The plans; any of them is enough.
     pub plans: Vec<Box<str>>,
 }
 
-/// What shuts a request out.
+/// The reason why a request is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DenialReason<'p> {
-    /// Its client's address.
+    /// The client's address is denied.
     Address,
-    /// Its path.
+    /// The path is denied.
     Path,
-    /// The identity of this name.
+    /// A value of the identity of this name is denied.
     Identity(&'p str),
-    /// It has none of these plans.
+    /// The request has none of these plans.
     Plan(&'p [Box<str>]),
 }
 
@@ -81,14 +81,14 @@ impl fmt::Display for DenialReason<'_> {
 }
 
 impl Requirement {
-    /// Whether a request with this plan, or none, may go on.
+    /// Whether a request with this plan, or without a plan, meets the requirement.
     pub fn is_met_by(&self, plan: Option<&str>) -> bool {
         plan.is_some_and(|plan| self.plans.iter().any(|name| **name == *plan))
     }
 }
 
 impl Access {
-    /// Prepares the entries for look-ups.
+    /// Prepares the entries for lookups.
     pub fn new(spec: AccessSpec) -> Self {
         let mut v4 = Vec::<(Ipv4Net, AccessRule)>::new();
         let mut v6 = Vec::<(Ipv6Net, AccessRule)>::new();
@@ -98,7 +98,7 @@ impl Access {
                 IpNet::V6(network) => v6.push((network.trunc(), rule)),
             }
         }
-        // A network stands before those that it holds.
+        // A network precedes the networks that it contains.
         v4.sort_unstable_by_key(|(network, _)| *network);
         v6.sort_unstable_by_key(|(network, _)| *network);
         let v4 = v4.iter().map(|(net, rule)| {
@@ -129,7 +129,7 @@ impl Access {
         }
     }
 
-    /// What is said of the client's address, IPv4 if it is one.
+    /// The rule for a client's address. An IPv4-mapped address is given as IPv4.
     pub fn by_address(&self, ip: IpAddr) -> Option<AccessRule> {
         match ip {
             IpAddr::V4(ip) => self.v4.at(upper(ip)),
@@ -137,7 +137,7 @@ impl Access {
         }
     }
 
-    /// What is said of the normalised path.
+    /// The rule for a normalised path.
     pub fn by_path(&self, path: &str) -> Option<AccessRule> {
         let mut first = None;
         self.paths.for_each_path_match(path, |rule, _| {
@@ -146,7 +146,7 @@ impl Access {
         first
     }
 
-    /// What is said of address and path together: whether the request is freed from limits, or why it is shut out.
+    /// Whether address and path exempt the request from limits.
     pub fn on_arrival(&self, ip: IpAddr, path: &str) -> Result<bool, DenialReason<'static>> {
         let (by_address, by_path) = (self.by_address(ip), self.by_path(path));
         match (by_address, by_path) {
@@ -156,17 +156,17 @@ impl Access {
         }
     }
 
-    /// Whether anything but address and path matters.
+    /// Whether the lists have entries for identities or plans.
     pub fn looks_beyond_arrival(&self) -> bool {
         !self.identities.is_empty() || !self.require.is_empty()
     }
 
-    /// The indices of the identities that entries name.
+    /// The indices of the identities that have entries.
     pub fn identities(&self) -> impl Iterator<Item = usize> {
         self.identities.iter().map(|(index, _)| *index)
     }
 
-    /// What is said of someone by the identity with this index. An address that stands in for one is not looked up.
+    /// The rule for a principal of the identity with this index. An address in place of an identity has no rule.
     pub fn by_identity(&self, index: usize, who: &Principal<'_>) -> Option<AccessRule> {
         let (_, values) = self.identities.iter().find(|(known, _)| *known == index)?;
         match who {
@@ -177,7 +177,7 @@ impl Access {
         }
     }
 
-    /// What the normalised path needs; all of it.
+    /// The requirements of a normalised path.
     pub fn required(&self, path: &str) -> Required<'_> {
         let mut required = Required::new();
         self.required_at.for_each_path_match(path, |place, _| required.push(&self.require[place]));
@@ -193,23 +193,23 @@ impl IdentityEntries {
         self.exact.insert(value.into_boxed_bytes(), rule);
     }
 
-    /// What is said of a value that the client wrote: it is denied if a service may read it as one that is, and allowed
-    /// only as it stands.
+    /// The rule for a value that a client sent. It is denied if a service may read it as a denied value, and allowed
+    /// only if it is exactly an allowed value.
     fn of_header(&self, value: &[u8]) -> Option<AccessRule> {
         let is_denied = !self.denied.is_empty() && self.denied.contains(&*as_read(value));
         if is_denied { Some(AccessRule::Deny) } else { self.exact.get(value).copied() }
     }
 }
 
-/// An IPv4 address as the upper bits of one of IPv6, whose upper half is looked for first.
+/// An IPv4 address as the upper bits of a range start. Searches compare the upper half first.
 fn upper(ip: Ipv4Addr) -> u128 {
     u128::from(ip.to_bits()) << 96
 }
 
-/// What one path needs.
+/// The requirements of one path.
 pub type Required<'p> = smallvec::SmallVec<[&'p Requirement; 2]>;
 
-/// The IPv4 network inside one of IPv4-mapped IPv6 addresses (RFC 4291, 2.5.5.2), as clients' addresses are unmapped.
+/// The IPv4 network for a network of IPv4-mapped addresses (RFC 4291, 2.5.5.2); other networks unchanged.
 pub fn canonical(network: IpNet) -> IpNet {
     let IpNet::V6(v6) = network else { return network };
     let v4 = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96));

@@ -1,11 +1,10 @@
-//! Who is shut out whatever the limits say, who is let through whatever they say, and what needs a plan.
+//! Access lists: requests that are denied, requests that are exempt from limits, and paths that need a plan.
 //!
-//! Of networks that hold an address the longest prefix counts, of patterns that match a path the most specific.
-//! What the address, the path and the identities say is then put together: one that denies is enough to shut a
-//! request out, else one that allows is enough to free it from limits. A look-up of an address is a binary search,
-//! so its cost hardly grows with the number of networks.
+//! The longest prefix decides for an address, and the most specific pattern for a path. Then the rules for the address,
+//! the path and the identities are combined: one denial denies the request, otherwise one permission exempts it from
+//! limits. A lookup of an address is a binary search, so its cost hardly grows with the number of networks.
 //!
-//! Not here: finding out who a request is from, and which plan it has (gate).
+//! Not here: the identity and the plan of a request (gate).
 
 mod lists;
 mod ranges;

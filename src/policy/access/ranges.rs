@@ -1,23 +1,24 @@
-//! What is said of every address there is: ranges without gaps, each with the rule of the longest prefix that holds it.
+//! The rule of every address: ranges without gaps, each with the rule of the longest prefix that contains it.
 
 use super::rule::AccessRule;
 
-/// Ranges of addresses, each from its start to the next one's.
+/// Ranges of addresses. Each range ends at the start of the next.
 #[derive(Debug)]
 pub(super) struct Ranges {
-    /// The upper halves of the starts, in order; the first range starts at 0. A search for a word has no branch that
-    /// could be foreseen wrongly, and one for two words has: that takes four times as long.
+    /// The upper halves of the range starts, in order; the first range starts at 0. A search for one word has no branch
+    /// to mispredict. A search for two words has one, and takes four times as long.
     high: Box<[u64]>,
     low: Box<[u64]>,
     rules: Box<[Option<AccessRule>]>,
 }
 
 impl Ranges {
-    /// From networks: the first address, the one after the last (none where addresses end), and the rule. They are in
-    /// the order of their first addresses, and each stands before those that it holds.
+    /// Builds ranges from networks: the first address, the address after the last (none at the end of the address
+    /// space) and the rule. Networks are in the order of their first addresses, and each precedes the networks that it
+    /// contains.
     pub(super) fn of(networks: impl Iterator<Item = (u128, Option<u128>, AccessRule)>) -> Self {
         let mut ranges = vec![(0, None)];
-        // Networks that hold the place that has been reached, the innermost last.
+        // The networks around the current address, the innermost last.
         let mut open: Vec<(Option<u128>, AccessRule)> = Vec::new();
         for (start, end, rule) in networks {
             close(&mut open, &mut ranges, |end| end <= start);
@@ -30,7 +31,7 @@ impl Ranges {
         Self { high: half(1), low: half(0), rules: ranges.iter().map(|(_, rule)| *rule).collect() }
     }
 
-    /// What is said of an address.
+    /// The rule of an address.
     pub(super) fn at(&self, address: u128) -> Option<AccessRule> {
         let [low, high] = halves(address);
         let behind = self.high.partition_point(|start| *start <= high);
@@ -41,7 +42,7 @@ impl Ranges {
         self.among(high, low, behind)
     }
 
-    /// The same where some ranges before the one at `behind` start with `high`.
+    /// The rule of an address if several ranges before `behind` start with `high`.
     fn among(&self, high: u64, low: u64, behind: usize) -> Option<AccessRule> {
         let place = if self.low.get(behind.wrapping_sub(1)).is_some_and(|start| *start <= low) {
             behind
@@ -53,7 +54,7 @@ impl Ranges {
     }
 }
 
-/// Ends the networks that end where `is_over` says so; what goes on is the network around them.
+/// Closes the networks whose end fulfils `is_over`. The enclosing network continues.
 fn close(
     open: &mut Vec<(Option<u128>, AccessRule)>,
     ranges: &mut Vec<(u128, Option<AccessRule>)>,
@@ -64,14 +65,14 @@ fn close(
     }
 }
 
-/// Begins a range; what began at the same address was empty.
+/// Begins a range, and removes an empty range at the same start.
 fn begin(ranges: &mut Vec<(u128, Option<AccessRule>)>, start: u128, rule: Option<AccessRule>) {
     ranges.pop_if(|(last, _)| *last == start);
     ranges.push((start, rule));
 }
 
-/// The lower and the upper word.
-#[allow(clippy::cast_possible_truncation)] // that is what a half is
+/// The lower and the upper word of a number.
+#[allow(clippy::cast_possible_truncation)] // the cast selects a half
 fn halves(number: u128) -> [u64; 2] {
     [number as u64, (number >> 64) as u64]
 }

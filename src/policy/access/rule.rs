@@ -1,10 +1,10 @@
-//! The effect of an entry of an access list.
+//! The rule of an access list entry.
 
-/// What an entry says.
+/// The rule of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessRule {
-    /// No limit applies.
+    /// The request is exempt from limits.
     Allow,
-    /// 403.
+    /// The request is denied with 403.
     Deny,
 }

@@ -1,4 +1,4 @@
-//! Who is shut out and who is freed, row by row, and against the slow, plain way.
+//! Rows of denied and exempt requests, and a comparison with a linear search.
 #![allow(clippy::unwrap_used)]
 
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ fn requirement(paths: &[&str], plans: &[&str]) -> Requirement {
 }
 
 #[test]
-fn the_longest_prefix_counts() {
+fn the_longest_prefix_decides() {
     use AccessRule::{Allow, Deny};
     let access = networks(&[
         ("10.0.0.0/8", Deny),
@@ -55,7 +55,7 @@ fn the_longest_prefix_counts() {
         ("2001:db8:1::1", Some(Allow)),
         ("2001:db8:1::7", Some(Deny)),
         ("2001:db9::", None),
-        // Mapped addresses are those of IPv4, and a client's address is one.
+        // IPv4-mapped addresses are IPv4 addresses.
         ("192.0.2.255", Some(Deny)),
         ("192.0.3.0", None),
         ("::", None),
@@ -66,7 +66,7 @@ fn the_longest_prefix_counts() {
 }
 
 #[test]
-fn a_prefix_of_nothing_holds_every_address_of_its_family() {
+fn a_prefix_of_length_zero_contains_its_address_family() {
     for (network, v4, v6) in [("0.0.0.0/0", true, false), ("::/0", false, true), ("::ffff:0.0.0.0/96", true, false)] {
         let access = networks(&[(network, AccessRule::Deny)]);
         let is_denied = |ip: &str| access.by_address(ip.parse().unwrap()).is_some();
@@ -75,7 +75,7 @@ fn a_prefix_of_nothing_holds_every_address_of_its_family() {
 }
 
 #[test]
-fn the_most_specific_path_counts() {
+fn the_most_specific_path_decides() {
     use AccessRule::{Allow, Deny};
     let paths =
         patterns(&[("/internal/{*rest}", Deny), ("/internal/health", Allow), ("/{any}/open", Allow), ("/a/{x}", Deny)]);
@@ -99,7 +99,7 @@ fn the_most_specific_path_counts() {
 }
 
 #[test]
-fn one_that_denies_is_enough_then_one_that_allows() {
+fn a_denial_precedes_a_permission() {
     use AccessRule::{Allow, Deny};
     let access = Access::new(AccessSpec {
         networks: vec![("192.0.2.0/24".parse().unwrap(), Deny), ("203.0.113.0/24".parse().unwrap(), Allow)],
@@ -143,7 +143,7 @@ fn identities_by_value() {
         (2, Principal::Bytes(b"77"), None),
         (2, Principal::Bytes(b""), None),
         (2, Principal::Bytes(b"\xFF"), None),
-        // What a service may take for a value that is denied is denied; only the value itself is allowed.
+        // A value that a service may read as a denied value is denied; only the exact value is allowed.
         (2, Principal::Bytes(b" 7"), Some(AccessRule::Deny)),
         (2, Principal::Bytes(b"\xA07\x85"), Some(AccessRule::Deny)),
         (2, Principal::Bytes(b"8\xA0"), None),
@@ -161,7 +161,7 @@ fn identities_by_value() {
 }
 
 #[test]
-fn all_that_a_path_requires_must_be_there() {
+fn every_requirement_of_a_path_must_be_met() {
     let require = vec![
         requirement(&["/pro/{*rest}", "/reports"], &["premium", "internal"]),
         requirement(&["/pro/admin"], &["internal"]),
@@ -186,7 +186,7 @@ fn rule() -> impl Strategy<Value = AccessRule> {
     prop::sample::select(&RULES[..])
 }
 
-/// Networks that overlap: few bits differ.
+/// Networks that overlap, because they differ in few bits.
 fn network() -> impl Strategy<Value = IpNet> {
     let v4 = (any::<[bool; 4]>(), 0_u8..=32).prop_map(|(bits, prefix)| {
         let [a, b, c, d] = bits.map(u8::from);
@@ -201,7 +201,7 @@ fn network() -> impl Strategy<Value = IpNet> {
 
 proptest! {
     #[test]
-    fn the_ranges_agree_with_trying_every_network(
+    fn ranges_agree_with_a_linear_search(
         entries in prop::collection::hash_map(network(), rule(), 0..40),
         near in prop::collection::vec(network(), 1..20),
     ) {
@@ -210,7 +210,7 @@ proptest! {
             ..AccessSpec::default()
         });
         for ip in near.iter().chain(entries.keys()).flat_map(|network| [network.addr(), network.broadcast()]) {
-            // A client's address is IPv4 if it is one.
+            // Client addresses are unmapped.
             let ip = ip.to_canonical();
             let holding = entries.iter().filter(|(network, _)| network.contains(&ip));
             let longest = holding.max_by_key(|(network, _)| network.prefix_len()).map(|(_, rule)| *rule);

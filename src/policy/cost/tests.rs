@@ -1,6 +1,6 @@
-//! Requests, and the units that they take.
+//! Requests and their costs.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used)] // a failed setup fails the test
 
 use super::*;
 use crate::fields::FieldBuf;
@@ -48,7 +48,7 @@ fn the_first_line_that_fits_counts() {
 }
 
 #[test]
-fn a_request_says_a_whole_number_within_bounds() {
+fn a_request_sets_its_cost_within_bounds() {
     let by_header =
         Cost::FromRequest { by: CostSource::Header(HeaderName::from_static("x-cost")), max: 500, default: 4 };
     let by_query = Cost::FromRequest { by: CostSource::Query("cost".into()), max: 500, default: 4 };
@@ -68,7 +68,7 @@ fn a_request_says_a_whole_number_within_bounds() {
         ("", 4),
         (" ", 4),
         (" 42", 42),
-        // A service may read a number here, so the request takes the most.
+        // A service may read a number here, so the request takes `max`.
         ("-", 500),
         ("--5", 500),
         ("1.5", 500),

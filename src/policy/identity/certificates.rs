@@ -1,29 +1,30 @@
 //! Names in client certificates.
 
-/// Names in a client's certificate, which has been verified. Each list is in its order, without empty ones.
+/// The names in a verified client certificate. Each list is in the order of the certificate, without empty names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certificate {
     /// Common names of the subject.
     pub subject_cn: Vec<Box<str>>,
-    /// DNS names among the alternative ones, in lower case.
+    /// DNS names of the subject alternative names, in lower case.
     pub san_dns: Vec<Box<str>>,
-    /// URIs among the alternative ones.
+    /// URIs of the subject alternative names.
     pub san_uri: Vec<Box<str>>,
 }
 
-/// Which name in a client's certificate is an identity. A certificate with several of its kind is refused.
+/// The kind of name in a client certificate that is the identity. A certificate with several names of the kind is
+/// refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateName {
     /// The common name of the subject.
     SubjectCn,
-    /// The DNS name among the alternative ones.
+    /// The DNS name of the subject alternative names.
     SanDns,
-    /// The URI among the alternative ones.
+    /// The URI of the subject alternative names.
     SanUri,
 }
 
 impl CertificateName {
-    /// All names of its kind.
+    /// All names of this kind in a certificate.
     pub fn of(self, certificate: &Certificate) -> &[Box<str>] {
         match self {
             Self::SubjectCn => &certificate.subject_cn,

@@ -1,12 +1,12 @@
-//! Whose address: the peer's, or the one that trusted proxies say is behind it.
+//! The client's address: the peer's address, or the address that trusted proxies report.
 //!
-//! `X-Forwarded-For` grows to the right, one entry per proxy, so only its right end is written by those we
-//! trust; whatever stands left of the first untrusted address is the client's own invention.
+//! Each proxy appends an entry to `X-Forwarded-For`, so trusted proxies write its right end. The first untrusted
+//! address from the right is the client. The client itself may have written everything left of it.
 //!
-//! `Forwarded` does too. One of the two is believed, not both: a proxy adds to the one that it knows and passes on the
-//! other as its client wrote it.
+//! `Forwarded` grows likewise. Only one of the two headers is read: a proxy adds to the header that it knows, and
+//! forwards the other as its client wrote it.
 //!
-//! Not here: what an element of `Forwarded` looks like (`forwarded`), and the PROXY protocol (`proxy`).
+//! Not here: the syntax of `Forwarded` (`forwarded`), and the PROXY protocol (`net`).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -18,35 +18,37 @@ use crate::fields::Fields;
 const X_FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED: &str = "forwarded";
 
-/// The header by which trusted proxies say whom they serve.
+/// The header in which trusted proxies report the client's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddressHeader {
-    /// The one that most write.
+    /// `X-Forwarded-For`, which most proxies write.
     #[default]
     XForwardedFor,
-    /// That of RFC 7239.
+    /// `Forwarded` of RFC 7239.
     Forwarded,
 }
 
-/// Entries that are looked at. A chain of trusted proxies is a few hops long; what is
-/// beyond this is an attempt to make us read.
+/// The number of entries that are read. A chain of trusted proxies has a few hops; a longer header only wastes
+/// time.
 const HOPS_MAX: usize = 64;
 
-/// Whose word about the client's address is taken.
+/// The rules for the client's address.
 #[derive(Clone, Debug)]
 pub struct ClientIpRules {
-    /// Proxies whose word is taken.
+    /// Networks of trusted proxies.
     pub trusted: Vec<IpNet>,
-    /// Where they give it; the other header is nobody's word.
+    /// The header that trusted proxies write; the other header is not read.
     pub header: AddressHeader,
-    /// Bits of an IPv6 address that name a client.
+    /// The prefix length of the IPv6 network that counts as one client.
     pub ipv6_prefix: u8,
 }
 
 impl ClientIpRules {
-    /// The client's address, IPv4 if it is one: the first from the right that is not a trusted proxy.
+    /// The client's address: the first address from the right that is no trusted proxy. IPv4-mapped addresses become
+    /// IPv4.
     ///
-    /// If all are trusted it is the leftmost. An entry that is no address ends the walk at the hop that wrote it.
+    /// If all addresses are trusted, the result is the leftmost. An invalid entry ends the search at the hop that wrote
+    /// it.
     pub fn client_ip(&self, peer: IpAddr, headers: Fields<'_>) -> IpAddr {
         let last = unmap(peer);
         if !self.is_trusted(last) {
@@ -65,7 +67,7 @@ impl ClientIpRules {
         }
     }
 
-    /// The first of `hops` that is not trusted, or the last good one; `first` was before all of them.
+    /// The first untrusted address of `hops`, or the last valid one; `first` precedes all of them.
     fn walk(&self, first: IpAddr, hops: impl Iterator<Item = Option<IpAddr>>) -> IpAddr {
         let mut last = first;
         for hop in hops.take(HOPS_MAX) {
@@ -78,14 +80,14 @@ impl ClientIpRules {
         last
     }
 
-    /// Whether `peer` is one of the trusted proxies.
+    /// Whether `peer` is a trusted proxy.
     pub fn is_trusted(&self, peer: IpAddr) -> bool {
         let peer = unmap(peer);
         self.trusted.iter().any(|net| net.contains(&peer))
     }
 }
 
-/// The network that counts as one client: an IPv4 address is one, an IPv6 address goes by its first bits.
+/// The network that counts as one client: an IPv4 address, or the first bits of an IPv6 address.
 pub fn network(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
     match unmap(ip) {
         IpAddr::V6(ip) => IpAddr::V6(v6_network(ip, ipv6_prefix)),
@@ -93,13 +95,13 @@ pub fn network(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
     }
 }
 
-/// The network of an IPv6 address whose prefix has this many bits, at most 128.
+/// The network of an IPv6 address with a prefix of this length, at most 128.
 pub(crate) fn v6_network(ip: Ipv6Addr, prefix: u8) -> Ipv6Addr {
     let mask = u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0);
     Ipv6Addr::from_bits(ip.to_bits() & mask)
 }
 
-/// The IPv4 address inside an IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2); any other as it is.
+/// The IPv4 address in an IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2); any other address unchanged.
 pub fn unmap(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
 }
@@ -137,16 +139,16 @@ mod tests {
     }
 
     #[test]
-    fn walks() {
+    fn addresses_by_x_forwarded_for() {
         let rows: &[(&str, &[&str], &str)] = &[
-            // An untrusted peer is the client, whatever it says.
+            // An untrusted peer is the client, whatever its headers.
             ("192.0.2.1", &["198.51.100.1"], "192.0.2.1"),
             ("::ffff:192.0.2.1", &["198.51.100.1"], "192.0.2.1"),
             ("2001:db8::1", &[], "2001:db8::1"),
-            // A trusted peer without the header is the client itself.
+            // A trusted peer without the header is the client.
             ("10.0.0.1", &[], "10.0.0.1"),
             ("::ffff:10.0.0.1", &[], "10.0.0.1"),
-            // From the right, past trusted hops.
+            // The search goes from the right, past trusted hops.
             ("10.0.0.1", &["198.51.100.1"], "198.51.100.1"),
             ("::ffff:10.0.0.1", &["198.51.100.1"], "198.51.100.1"),
             ("fd00::1", &["2001:db8::7"], "2001:db8::7"),
@@ -156,7 +158,7 @@ mod tests {
             // Lines join in order.
             ("10.0.0.1", &["6.6.6.6", "198.51.100.1"], "198.51.100.1"),
             ("10.0.0.1", &["6.6.6.6, 198.51.100.1", "10.0.0.2, 10.0.0.3"], "198.51.100.1"),
-            // All trusted: the leftmost.
+            // If all hops are trusted, the leftmost is the client.
             ("10.0.0.1", &["10.0.0.4, 10.0.0.3", "10.0.0.2"], "10.0.0.4"),
             // Ports, brackets, white space, mapped addresses.
             ("10.0.0.1", &["198.51.100.1:55"], "198.51.100.1"),
@@ -165,7 +167,7 @@ mod tests {
             ("10.0.0.1", &["\t 198.51.100.1 \t,  10.0.0.2:1 "], "198.51.100.1"),
             ("10.0.0.1", &["::ffff:198.51.100.1"], "198.51.100.1"),
             ("10.0.0.1", &["[::ffff:198.51.100.1]:9"], "198.51.100.1"),
-            // What is no address ends the walk at the last good hop.
+            // An invalid entry ends the search at the last valid hop.
             ("10.0.0.1", &["unknown"], "10.0.0.1"),
             ("10.0.0.1", &["6.6.6.6, unknown"], "10.0.0.1"),
             ("10.0.0.1", &["6.6.6.6, _hidden, 10.0.0.2"], "10.0.0.2"),
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn walks_over_forwarded() {
+    fn addresses_by_forwarded() {
         let rows: &[(&str, &[&str], &str)] = &[
             ("192.0.2.1", &["for=198.51.100.1"], "192.0.2.1"),
             ("10.0.0.1", &[], "10.0.0.1"),
@@ -198,13 +200,13 @@ mod tests {
             ("10.0.0.1", &["for=\"[2001:db8::7]:80\""], "2001:db8::7"),
             ("10.0.0.1", &["for=\"[::ffff:198.51.100.1]\""], "198.51.100.1"),
             ("10.0.0.1", &["for=10.0.0.4, for=\"[fd00::1]\""], "10.0.0.4"),
-            // What says nothing of an address ends the walk.
+            // An element without an address ends the search.
             ("10.0.0.1", &["for=6.6.6.6, for=unknown"], "10.0.0.1"),
             ("10.0.0.1", &["for=6.6.6.6, for=_hidden, for=10.0.0.2"], "10.0.0.2"),
             ("10.0.0.1", &["for=6.6.6.6, proto=https, for=10.0.0.2"], "10.0.0.2"),
             ("10.0.0.1", &["for=6.6.6.6,, for=10.0.0.2"], "10.0.0.2"),
             ("10.0.0.1", &["for=6.6.6.6, for=10.0.0.3;for=10.0.0.4"], "10.0.0.1"),
-            // A client that leaves a mark open, on the same line or on one before it.
+            // A client leaves a quotation mark open, on the same line or on an earlier one.
             ("10.0.0.1", &["for=\", for=198.51.100.1"], "198.51.100.1"),
             ("10.0.0.1", &["for=\"", "for=198.51.100.1"], "198.51.100.1"),
             ("10.0.0.1", &["for=\"6.6.6.6, for=198.51.100.1, for=\"[fd00::1]\""], "198.51.100.1"),
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn one_header_is_believed() {
+    fn only_the_configured_header_is_read() {
         let both: FieldBuf =
             [("x-forwarded-for", "198.51.100.1"), ("forwarded", "for=198.51.100.2")].into_iter().collect();
         for (rules, client) in [(rules(), "198.51.100.1"), (by_forwarded(), "198.51.100.2")] {
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_at_so_many_entries() {
+    fn the_number_of_entries_is_bounded() {
         for (trusted_hops, client) in [(HOPS_MAX - 1, "6.6.6.6"), (HOPS_MAX, "10.0.0.9")] {
             let line = format!("6.6.6.6{}", ",10.0.0.9".repeat(trusted_hops));
             let found = rules().client_ip("10.0.0.1".parse().unwrap(), headers(&[line.as_bytes()]).fields());
@@ -269,9 +271,9 @@ mod tests {
             prop_assert_eq!(rules().client_ip(peer, headers(&[&line]).fields()), unmap(peer));
         }
 
-        /// What a client writes in front of the entry of a trusted proxy changes nothing.
+        /// Text left of the entry of a trusted proxy does not change the result.
         #[test]
-        fn the_left_end_is_not_believed(client in any::<IpAddr>(), forged in "[ -~]{0,40}") {
+        fn text_left_of_a_trusted_entry_is_ignored(client in any::<IpAddr>(), forged in "[ -~]{0,40}") {
             prop_assume!(!rules().is_trusted(client));
             let line = format!("{forged},{client}");
             prop_assert_eq!(rules().client_ip("10.0.0.1".parse().unwrap(), headers(&[line.as_bytes()]).fields()), unmap(client));

@@ -1,19 +1,19 @@
 //! Elements of `Forwarded` (RFC 7239, section 4), read from the right.
 //!
-//! Each proxy adds its element at the right end. What stands left of those that we trust was perhaps written by the
-//! client, who may leave a quotation mark open; so an element ends where it does for one who reads from the right, and
-//! nothing to its left changes it.
+//! Each proxy appends its element at the right end. The client may have written everything left of the trusted
+//! elements, and may have left a quotation mark open there. So the parser reads from the right, and no text changes an
+//! element to its right.
 //!
-//! Not here: whose elements are believed (`client_ip`).
+//! Not here: which elements are trusted (`client_ip`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use smallvec::SmallVec;
 
-/// The longest node that is one: an IPv6 address in brackets, and a port.
+/// The bytes of the longest valid node: an IPv6 address in brackets, and a port.
 const NODE_BYTES_MAX: usize = 64;
 
-/// The elements of a line, from the right.
+/// The elements of a line, from right to left.
 pub(super) fn elements(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(line);
     std::iter::from_fn(move || {
@@ -24,7 +24,7 @@ pub(super) fn elements(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The last comma that stands in no quoted string, to one who comes from the right.
+/// The last comma outside quoted strings, for a reader from the right.
 fn last_comma(line: &[u8]) -> Option<usize> {
     let mut is_quoted = false;
     for (at, &byte) in line.iter().enumerate().rev() {
@@ -37,32 +37,31 @@ fn last_comma(line: &[u8]) -> Option<usize> {
     None
 }
 
-/// Whether an odd number of backslashes stands before this byte. They are looked at once for each quotation mark, and
-/// no two marks share any.
+/// Whether an odd number of backslashes precedes this byte. The backslashes before one quotation mark are counted once,
+/// and no two marks share a backslash.
 fn is_escaped(line: &[u8], at: usize) -> bool {
     line[..at].iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
 }
 
-/// Whom an element is `for`, if it says so by an address; not if it is `unknown` or obfuscated, or nothing that the
-/// RFC allows.
+/// The address in the `for` parameter of an element. `None` if it is `unknown`, obfuscated or invalid.
 pub(super) fn address(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     read(element, &mut found)?;
     node(str::from_utf8(&found?).ok()?)
 }
 
-/// The well-formed elements of a line, from the right. The others would keep a reader from those to their right: one
-/// with an open quotation mark, or with bytes that are not ASCII.
+/// The well-formed elements of a line, from right to left. An element with an open quotation mark or with bytes beyond
+/// ASCII would hide the elements to its right from other readers.
 pub fn well_formed(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let is_kept = |element: &&[u8]| !element.is_empty() && element.is_ascii() && read(element, &mut None).is_some();
     elements(line).map(<[u8]>::trim_ascii).filter(is_kept)
 }
 
-/// Reads an element, and puts the value of `for` into `found`. `None`: it is malformed.
+/// Parses an element and stores the value of `for` in `found`. `None` if the element is malformed.
 fn read(element: &[u8], found: &mut Option<Value>) -> Option<()> {
     let mut rest = element.trim_ascii();
     while !rest.is_empty() {
-        // A pair may be missing between semicolons, as elements of lists may be.
+        // A pair may be empty, like an element of a list.
         if let Some(after) = rest.strip_prefix(b";") {
             rest = after.trim_ascii_start();
             continue;
@@ -86,7 +85,7 @@ fn read(element: &[u8], found: &mut Option<Value>) -> Option<()> {
 
 type Value = SmallVec<[u8; NODE_BYTES_MAX]>;
 
-/// A quoted string and what follows it.
+/// A quoted string and the text after it.
 fn quoted(text: &[u8]) -> Option<(Value, &[u8])> {
     let (mut value, mut at) = (Value::new(), 1);
     loop {
@@ -102,8 +101,8 @@ fn quoted(text: &[u8]) -> Option<(Value, &[u8])> {
     }
 }
 
-/// A value without quotes and what follows it. Beside tokens this takes addresses with a port and in brackets, which
-/// should be quoted and often are not.
+/// A value without quotes and the text after it. It accepts tokens, and also addresses with a port or in brackets,
+/// which should be quoted and often are not.
 fn bare(text: &[u8]) -> Option<(Value, &[u8])> {
     let end = text.iter().position(|byte| matches!(byte, b';' | b' ' | b'\t')).unwrap_or(text.len());
     let (value, after) = text.split_at(end);
@@ -111,12 +110,12 @@ fn bare(text: &[u8]) -> Option<(Value, &[u8])> {
     (!value.is_empty() && value.iter().all(|&byte| is_value(byte))).then(|| (Value::from_slice(value), after))
 }
 
-/// RFC 9110, section 5.6.2.
+/// Whether a byte may stand in a token (RFC 9110, section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// The address of a node (RFC 7239, section 6): IPv4, or IPv6 in brackets, each with a port or without.
+/// The address of a node (RFC 7239, section 6): IPv4, or IPv6 in brackets, with or without a port.
 fn node(text: &str) -> Option<IpAddr> {
     if text.len() > NODE_BYTES_MAX {
         return None;
@@ -131,7 +130,7 @@ fn node(text: &str) -> Option<IpAddr> {
     is_port(port).then_some(ip)
 }
 
-/// Nothing, or a colon and a port: up to five digits, or an obfuscated one.
+/// Whether the text is empty, or a colon and a port: up to five digits, or an obfuscated port.
 fn is_port(text: &str) -> bool {
     let Some(port) = text.strip_prefix(':') else { return text.is_empty() };
     let is_obfuscated = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whom_an_element_is_for() {
+    fn addresses_of_elements() {
         for (element, expected) in [
             ("for=192.0.2.60", Some("192.0.2.60")),
             ("For=192.0.2.60;proto=http;by=203.0.113.43", Some("192.0.2.60")),
@@ -162,10 +161,10 @@ mod tests {
             ("host=\"a,b;for=9.9.9.9\";for=192.0.2.1", Some("192.0.2.1")),
             ("host=\"a\\\";for=9.9.9.9\";for=192.0.2.1", Some("192.0.2.1")),
             (";;for=192.0.2.1;", Some("192.0.2.1")),
-            // Not as the RFC has it, but as it is written.
+            // Invalid in the RFC, but frequent.
             ("for=192.0.2.43:80", Some("192.0.2.43")),
             ("for=[2001:db8::1]", Some("2001:db8::1")),
-            // Nobody in particular.
+            // No address.
             ("for=unknown", None),
             ("for=\"unknown:80\"", None),
             ("for=_hidden", None),
@@ -173,7 +172,7 @@ mod tests {
             ("proto=http;by=203.0.113.43", None),
             ("", None),
             (";", None),
-            // Nothing that can be believed.
+            // Malformed.
             ("for=192.0.2.1;for=192.0.2.2", None),
             ("for=192.0.2.1;FOR=192.0.2.1", None),
             ("for", None),
@@ -211,7 +210,7 @@ mod tests {
             ("for=\"a\\\",b\",c", &["c", "for=\"a\\\",b\""]),
             ("for=\"a,\\\"b\",c", &["c", "for=\"a,\\\"b\""]),
             ("for=\"a,b\\\\\",c", &["c", "for=\"a,b\\\\\""]),
-            // A mark that the client left open changes nothing of what was added behind it.
+            // An open quotation mark of the client does not change later elements.
             ("for=\", for=192.0.2.1", &[" for=192.0.2.1", "for=\""]),
             ("for=\", for=\"[::1]\", c=\"d,e\"", &[" c=\"d,e\"", " for=\"[::1]\"", "for=\""]),
             ("\\\", c", &[" c", "\\\""]),
@@ -237,9 +236,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands left of a comma, the element behind it is the same.
+        /// Text left of a comma does not change the element after it.
         #[test]
-        fn the_left_end_changes_nothing(left in "[ -~]{0,40}", ip in any::<IpAddr>(), port in prop::option::of(any::<u16>())) {
+        fn text_to_the_left_does_not_change_an_element(left in "[ -~]{0,40}", ip in any::<IpAddr>(), port in prop::option::of(any::<u16>())) {
             let mut node = if ip.is_ipv4() { ip.to_string() } else { format!("[{ip}]") };
             if let Some(port) = port {
                 node = format!("{node}:{port}");
@@ -255,9 +254,9 @@ mod tests {
             }
         }
 
-        /// Every byte of a line is in one element, or is a comma between two.
+        /// Every byte of a line belongs to an element or is a comma between two.
         #[test]
-        fn nothing_is_lost(line in "[\"\\\\,a;=]{0,20}") {
+        fn elements_cover_the_line(line in "[\"\\\\,a;=]{0,20}") {
             let mut all: Vec<_> = elements(line.as_bytes()).collect();
             all.reverse();
             prop_assert_eq!(all.join(&b','), line.as_bytes());

@@ -1,6 +1,6 @@
-//! Who a request is from: its client's address and its identities.
+//! The identity of a request: its client's address, and the identities that the configuration declares.
 //!
-//! Not here: verifying an identity for a request, and caching verified tokens (gate).
+//! Not here: the verification for a request, and the cache of verified tokens (gate).
 
 pub(super) mod certificates;
 pub mod client_ip;

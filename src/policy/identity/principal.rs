@@ -1,16 +1,16 @@
-//! The identity of a request.
+//! The principal of a request.
 
-/// Who a request turned out to be from, for one identity.
+/// The principal of a request for one identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Principal<'a> {
-    /// A value, from a header.
+    /// A value of a header or a certificate.
     Bytes(&'a [u8]),
-    /// Several values, joined to one.
+    /// Several header values, joined as one list.
     Joined(std::sync::Arc<[u8]>),
-    /// A value, from a verified claim.
+    /// A value of a verified claim.
     Claim(std::sync::Arc<str>),
-    /// Nobody in particular.
+    /// No value; all such requests share one principal.
     Anonymous,
-    /// Nobody; its address stands in.
+    /// No value; the client's address is used.
     Ip,
 }

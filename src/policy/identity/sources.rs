@@ -6,40 +6,40 @@ use super::certificates::CertificateName;
 use super::jwt::Verifier;
 use crate::policy::matching::values::Repeated;
 
-/// One `[identity.NAME]`.
+/// A compiled `[identity.NAME]`.
 #[derive(Debug)]
 pub struct Identity {
-    /// Its name in the configuration, for messages.
+    /// The name in the configuration, for messages.
     pub name: Box<str>,
-    /// Where it comes from.
+    /// The source of its value.
     pub source: IdentitySource,
-    /// What a request without it gets. One that is present and wrong is always refused.
+    /// The treatment of requests without the identity. Requests with an invalid one are always refused.
     pub on_missing: OnMissing,
 }
 
-/// Where an identity comes from.
+/// The source of an identity.
 #[derive(Debug)]
 pub enum IdentitySource {
-    /// The value of a header, trusted as it stands, and which if there are several.
+    /// The value of a header, trusted without a check, and the treatment of several values.
     Header(HeaderName, Repeated),
-    /// A name in the certificate that the client opened its connection with.
+    /// A name in the client certificate of the connection.
     Certificate(CertificateName),
     /// A claim of a verified JSON Web Token.
     Jwt {
-        /// The header that carries it; in `authorization` after `Bearer `, elsewhere bare.
+        /// The header of the token; in `authorization` after `Bearer `, in other headers alone.
         header: HeaderName,
         /// Keys, algorithms and the claim.
         verifier: Box<Verifier>,
     },
 }
 
-/// What a request without an identity gets.
+/// The treatment of requests without an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnMissing {
-    /// 401.
+    /// The request is refused with 401.
     Reject,
-    /// One bucket shared by all such requests.
+    /// All such requests share one bucket.
     Anonymous,
-    /// A bucket of its client's address.
+    /// The client's address is used.
     Ip,
 }

@@ -1,7 +1,7 @@
 //! The hash of a key: 128 bits of SipHash-1-3 under a secret.
 //!
-//! The text of a key is not stored. Without the secret nobody can search for two keys that collide. By chance, a billion
-//! keys collide with probability 2^-69.
+//! The text of a key is not stored. Without the secret nobody can search for two keys that collide. By chance, a
+//! billion keys collide with probability 2^-69.
 //!
 //! The hash is the standard one of Aumasson and Bernstein (2012) with 128 bits of output, so other programs can compute
 //! it. Its message is the concatenation of all parts. No part is the beginning of another part:
@@ -33,7 +33,7 @@ use crate::policy::matching::values::{AmbiguousValue, as_read, compared, in_cook
 /// The secret under which keys are hashed.
 #[derive(Clone, Copy)]
 pub struct KeySecret {
-    /// A hasher that has the secret and has read nothing.
+    /// A hasher that has the secret and no message yet.
     empty: SipHasher13,
 }
 
@@ -72,11 +72,11 @@ impl KeySecret {
         u32::try_from(message.key().first >> 32).unwrap_or(0)
     }
 
-    /// The key that `parts` of a request make. `route` is the pattern that matched its path, and `who` has one entry for
-    /// each identity of the policy.
+    /// The key of a request from its `parts`. `route` is the matched pattern. `who` has one entry for each identity of
+    /// the policy.
     ///
     /// # Errors
-    /// The part that has several values, if its limit refuses that.
+    /// The part that has several values, if its limit refuses several values.
     #[inline]
     pub fn key<'p>(
         &self,
@@ -86,7 +86,7 @@ impl KeySecret {
         ipv6_prefix: u8,
         who: &[Principal<'_>],
     ) -> Result<Key, &'p KeyPart> {
-        // Most limits have such a key, so its hash stays in registers.
+        // Most limits have such a key. Its hash stays in registers.
         if let ([KeyPart::Ip], IpAddr::V4(ip)) = (parts, facts.client_ip) {
             let hash = self.empty.hash(&ipv4(ip));
             return Ok(Key { first: hash.h1, second: hash.h2 });
@@ -167,7 +167,7 @@ impl KeySecret {
     }
 }
 
-/// The first byte of each part.
+/// The first bytes of parts.
 mod tag {
     pub(super) const ABSENT: u8 = 0;
     pub(super) const TEXT: u8 = 1;
@@ -177,7 +177,7 @@ mod tag {
     pub(super) const FINGERPRINT: u8 = 5;
 }
 
-/// The message of a hash, which is written part by part.
+/// The message to hash, written part by part.
 struct Message {
     hasher: SipHasher13,
 }
@@ -187,7 +187,7 @@ impl Message {
         self.hasher.write(bytes);
     }
 
-    /// A tag and a number.
+    /// Writes a tag and a number.
     fn write_numbered(&mut self, tag: u8, number: usize) {
         self.write(&[tag]);
         self.write(&(number as u64).to_le_bytes());
@@ -202,7 +202,7 @@ impl Message {
         self.write(bytes);
     }
 
-    /// The value of a query parameter or a cookie.
+    /// Writes the value of a query parameter or a cookie.
     fn write_value(&mut self, value: Option<&[u8]>) {
         match value {
             Some(value) => self.write_text(compared(value)),
@@ -242,7 +242,7 @@ mod tests {
     use crate::policy::Repeated;
     use http::{HeaderName, Method};
 
-    /// A request, as `key` may look at it.
+    /// The facts of a request that `key` uses.
     #[derive(Clone, Debug)]
     struct KeyedRequest {
         ip: &'static str,
@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    /// Snapshots hold keys, so a key must stay the same from version to version.
+    /// Snapshots contain keys, so keys must not change between versions.
     #[test]
     fn keys_of_addresses_are_pinned() {
         for (ip, prefix, first) in [
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_do_not_run_into_each_other() {
+    fn parts_do_not_merge() {
         let of = |path, host| KeyedRequest { path, host, ..NOTHING };
         let parts = [KeyPart::Path, KeyPart::Host];
         for (left, right, equal) in [
@@ -376,7 +376,7 @@ mod tests {
             (of("/ab", "c"), of("/a", "bc"), false),
             (of("/ab", ""), of("", "/ab"), false),
             (of("", ""), of("\0", ""), false),
-            // Nor if a value imitates what stands between parts.
+            // A value that imitates the separator does not merge two parts.
             (of("/a\u{1}b", "c"), of("/a", "b\u{1}c"), false),
         ] {
             check(&parts, &left, &right, equal);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_are_joined_count_with_all_values_in_order() {
+    fn joined_headers_count_with_all_values_in_order() {
         let of = |headers: &[(&'static str, &'static [u8])]| KeyedRequest { headers: headers.to_vec(), ..NOTHING };
         let [a, b] = ["x-a", "x-b"].map(|name| KeyPart::Header(HeaderName::from_static(name), Repeated::Join));
         for (left, right, equal) in [
@@ -458,7 +458,7 @@ mod tests {
             (of(&[b"k=1"]), of(&[b"k=\"1"]), false),
             (of(&[b"k=\""]), of(&[b"k="]), false),
             (of(&[b"k=a+b"]), of(&[b"k=a%20b"]), false),
-            // Bytes that are no text do not hide the cookie beside them.
+            // Bytes that are not UTF-8 do not hide the cookie beside them.
             (of(&[b"k=1"]), of(&[b"a=\xFF; k=1"]), true),
             (of(&[b"k=\xFF"]), of(&[b"k=\xFE"]), false),
         ] {
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_counts_and_does_not_show() {
+    fn the_secret_changes_keys_and_is_not_printed() {
         let [one, two] = [[1; 16], [2; 16]].map(KeySecret::new);
         assert_ne!(one.token(0, b"x"), two.token(0, b"x"));
         assert_eq!(one.token(0, b"x"), one.token(0, b"x"));
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn opaque_bytes_are_no_key_of_a_request() {
+    fn token_hashes_differ_from_keys() {
         assert_ne!(KeySecret::new([7; 16]).token(0, b""), key_of(&[], 64, &NOTHING));
     }
 }

@@ -7,13 +7,13 @@ use crate::policy::matching::values::Repeated;
 /// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KeyPart {
-    /// The client's address; IPv6 by its network.
+    /// The client's address; an IPv6 address counts by its network.
     Ip,
     /// The normalised path, without the query.
     Path,
-    /// The pattern that matched.
+    /// The pattern that matched the path.
     Route,
-    /// The host, lower-cased, without its port.
+    /// The host in lower case, without its port.
     Host,
     /// The method.
     Method,
@@ -28,7 +28,7 @@ pub enum KeyPart {
 }
 
 impl KeyPart {
-    /// What it is if it is there several times; none if it cannot be.
+    /// The treatment of several values; none if the part cannot have several.
     pub fn several_mut(&mut self) -> Option<&mut Repeated> {
         match self {
             Self::Header(_, several) | Self::Query(_, several) | Self::Cookie(_, several) => Some(several),

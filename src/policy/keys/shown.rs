@@ -1,9 +1,8 @@
-//! A key as people read it: the texts of its parts, in which no secret can be read.
+//! Keys in readable form, without secrets.
 //!
-//! The path, the address and the claim of a verified token are shown as they are. What a client sent in a header or a
-//! query may be the key to its account: of that no more than four characters are shown, and a fingerprint
-//! ([`KeySecret::fingerprint`]) to tell two of them apart. Of cookies and of the headers that carry credentials the
-//! fingerprint alone is shown.
+//! Paths, addresses and claims of verified tokens are shown whole. A header or a query parameter may be a credential of
+//! the client. So at most four of its characters are shown, and a fingerprint ([`KeySecret::fingerprint`]) that
+//! distinguishes two values. Cookies and headers for credentials are shown as fingerprints alone.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -20,15 +19,15 @@ use crate::policy::identity::principal::Principal;
 use crate::policy::identity::sources::IdentitySource;
 use crate::policy::matching::values::{as_read, compared, in_cookie, in_header, in_query};
 
-/// Bytes that a part is shown in at most.
+/// The maximum length of the text of one part, in bytes.
 pub const SHOWN_BYTES_MAX: usize = 128;
 
-/// What stands for a part that the request does not have.
+/// The text of a part that the request does not have.
 const ABSENT: &str = "(none)";
 const PREFIX_CHARS_MAX: usize = 4;
 
 impl Policy {
-    /// The name of a part of a key, as the configuration writes it.
+    /// The name of a part, as in the configuration.
     pub fn part_name<'p>(&'p self, part: &'p KeyPart) -> Cow<'p, str> {
         match part {
             KeyPart::Ip => "ip".into(),
@@ -43,13 +42,13 @@ impl Policy {
         }
     }
 
-    /// What is said of a request that has this part of a key several times.
+    /// The message for a request with several values of this part.
     pub fn several(&self, part: &KeyPart) -> String {
-        format!("{} is there several times", self.part_name(part))
+        format!("{} has several values", self.part_name(part))
     }
 
-    /// The text of each part of a request's key, in their order; each of at most [`SHOWN_BYTES_MAX`] bytes, in which
-    /// control characters, `|`, `\` and what is not UTF-8 are written as `\xNN`. `who` has one entry for each identity.
+    /// The text of each part of a request's key, in order. Each has at most [`SHOWN_BYTES_MAX`] bytes. Control
+    /// characters, `|`, `\` and invalid UTF-8 are written as `\xNN`. `who` has one entry for each identity.
     pub fn shown<'s>(
         &'s self,
         secret: &'s KeySecret,
@@ -86,8 +85,8 @@ impl Policy {
         })
     }
 
-    /// One part of a key that somebody named in writing, with no more of a secret than [`Policy::shown`] has. What can be
-    /// none is whole.
+    /// The text of one part that an operator names. Like [`Policy::shown`] it shows no secret. Parts that cannot be
+    /// secret are shown whole.
     pub fn shown_text(&self, secret: &KeySecret, part: &KeyPart, text: &str) -> String {
         match part {
             KeyPart::Ip | KeyPart::Path | KeyPart::Route | KeyPart::Host | KeyPart::Method => text.to_owned(),
@@ -118,7 +117,7 @@ impl Policy {
 }
 
 impl KeySecret {
-    /// What may be shown of a text that may be a secret: its first characters, at most half of them, and a fingerprint.
+    /// A possible secret in readable form: its first characters, at most half of them, and a fingerprint.
     pub fn masked(&self, value: &[u8]) -> String {
         masked(self, value)
     }
@@ -193,7 +192,7 @@ mod tests {
 
     const SECRET: [u8; 16] = [7; 16];
 
-    /// What a request with these headers is shown as, under a key of one part.
+    /// The text of a key with one part for a request with these headers.
     fn shown(part: KeyPart, headers: &[(&str, &[u8])], query: Option<&str>, who: &[Principal<'_>]) -> String {
         let identity = |name: &str, header: HeaderName| Identity {
             name: name.into(),
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_can_be_read() {
+    fn secrets_are_masked() {
         let hash = |text: &str| format!("#{:08x}", KeySecret::new(SECRET).fingerprint(text.as_bytes()));
         let header = |name: &'static str| KeyPart::Header(HeaderName::from_static(name), Repeated::Reject);
         let secret: &[u8] = b"sk-0123456789";
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_named_as_they_are_configured() {
+    fn parts_have_their_configured_names() {
         let identities = vec![Identity {
             name: "seller".into(),
             source: IdentitySource::Header(COOKIE, Repeated::Reject),
@@ -282,7 +281,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_short_and_printable(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn texts_are_short_and_printable(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let shown = escaped(&bytes);
             prop_assert!(shown.len() <= SHOWN_BYTES_MAX);
             prop_assert!(!shown.contains(|c: char| c.is_control() || c == '|'));

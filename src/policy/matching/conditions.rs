@@ -1,4 +1,4 @@
-//! The conditions under which a limit or a route takes a request: path, host, method and headers.
+//! The conditions of a limit or a route: path, host, method and headers.
 
 use http::{HeaderName, HeaderValue, Method};
 
@@ -6,7 +6,7 @@ use super::pattern::PathPattern;
 use super::values::compared;
 use crate::policy::facts::Facts;
 
-/// Which requests a limit sees: in each list any entry will do, an empty list excludes nothing.
+/// The conditions of a limit or a route. One entry of each list must fit; an empty list fits every request.
 #[derive(Clone, Debug, Default)]
 pub struct Match {
     /// Patterns of the normalised path.
@@ -15,25 +15,25 @@ pub struct Match {
     pub hosts: Vec<HostPattern>,
     /// Methods.
     pub methods: Vec<Method>,
-    /// Headers, all of which must be as said.
+    /// Headers; all of them must fit.
     pub headers: Vec<(HeaderName, HeaderTest)>,
 }
 
-/// A host, or every host below one.
+/// A host, or all hosts below a domain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostPattern {
     /// Exactly this host, in lower case.
     Exact(Box<str>),
-    /// `*.example.com`: any host that ends in this text (`.example.com`) and is longer.
+    /// `*.example.com`: a host that ends in this text (`.example.com`) and is longer.
     Below(Box<str>),
 }
 
-/// What a header must be.
+/// The condition for a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderTest {
-    /// Present, with any value.
+    /// The header is present.
     Present,
-    /// Present with exactly this value among its values.
+    /// One of the values of the header is this value.
     Is(HeaderValue),
 }
 
@@ -50,7 +50,7 @@ impl Match {
         self.hosts.is_empty() || self.hosts.iter().any(|host| host.matches(facts.host))
     }
 
-    /// Whether it takes every request that `later` takes.
+    /// Whether these conditions fit every request that `later` fits. `false` also if that is unknown.
     pub fn covers(&self, later: &Self) -> bool {
         let is_implied = |(name, test): &_| {
             later.headers.iter().any(|(other, as_said)| other == name && (as_said == test || is_presence(test)))
@@ -62,7 +62,7 @@ impl Match {
     }
 }
 
-/// Whether a header of the request is as said.
+/// Whether a header of the request fits.
 pub(crate) fn has_header((name, test): &(HeaderName, HeaderTest), facts: &Facts<'_>) -> bool {
     match test {
         HeaderTest::Present => facts.headers.contains(name.as_str()),
@@ -74,7 +74,7 @@ pub(crate) fn has_header((name, test): &(HeaderName, HeaderTest), facts: &Facts<
 }
 
 impl HostPattern {
-    /// Whether every host that `other` matches is matched.
+    /// Whether this pattern matches every host that `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (_, Self::Exact(host)) => self.matches(host),
@@ -95,7 +95,7 @@ fn is_presence(test: &HeaderTest) -> bool {
     *test == HeaderTest::Present
 }
 
-/// Whether all of `narrow` lies in `wide`; an empty list is everything.
+/// Whether `wide` covers all of `narrow`; an empty list covers everything.
 fn within<T>(narrow: &[T], wide: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
     wide.is_empty() || !narrow.is_empty() && narrow.iter().all(|one| wide.iter().any(|other| covers(other, one)))
 }

@@ -1,8 +1,8 @@
-//! Which limits a request meets: a trie over path segments, then host, method and headers.
+//! The limits and routes that match a path: a trie over path segments.
 //!
-//! The trie finds the limits of a path in one walk, so the cost grows with the path and not with the number
-//! of limits. Of several patterns of one limit the most specific counts: literal before `{name}` before
-//! `{*rest}`, leftmost first.
+//! The trie finds all matches of a path in one walk. So the cost grows with the path and not with the number of limits.
+//! If several patterns of a limit match, the most specific one counts: literal before `{name}` before `{*rest}`,
+//! leftmost first.
 
 use std::collections::HashMap;
 
@@ -11,16 +11,16 @@ use smallvec::SmallVec;
 use super::conditions::Match;
 use super::pattern::{PathPattern, Segment};
 
-/// The limits of one stage of a policy by path.
+/// A set of numbered entries, found by path.
 #[derive(Debug, Default)]
 pub(crate) struct Matcher {
-    /// Those without a path.
+    /// Entries without a path.
     everywhere: Vec<PathMatch<'static>>,
     root: Node,
     has_paths: bool,
 }
 
-/// One that sees a path, and the pattern that matched, as written; empty if it has none.
+/// An entry that matches, and its pattern as written; empty if the entry has no path.
 #[derive(Clone, Copy, Debug)]
 struct PathMatch<'m> {
     number: usize,
@@ -33,11 +33,11 @@ struct Node {
     one: Option<Box<Node>>,
     here: Vec<Leaf>,
     rest: Vec<Leaf>,
-    /// Those of `rest` that also see a path that ends here.
+    /// The entries of `rest` that also match a path that ends here.
     rest_or_end: Vec<Leaf>,
 }
 
-/// A pattern ends here.
+/// The end of a pattern.
 #[derive(Clone, Debug)]
 struct Leaf {
     limit: usize,
@@ -45,7 +45,7 @@ struct Leaf {
 }
 
 impl Matcher {
-    /// Of anything that sees such requests, each with its number.
+    /// A matcher of numbered conditions.
     pub(crate) fn of<'p>(all: impl Iterator<Item = (usize, &'p Match)> + Clone) -> Self {
         let everywhere = all.clone().filter(|(_, matches)| matches.paths.is_empty());
         let everywhere = everywhere.map(|(number, _)| PathMatch { number, route: "" }).collect();
@@ -55,8 +55,7 @@ impl Matcher {
         }
     }
 
-    /// Of anything that goes by paths alone, each pattern with the number of what it belongs to. What has the most
-    /// specific pattern is found first.
+    /// A matcher of numbered path patterns. The entry with the most specific pattern is found first.
     pub(crate) fn over<'p>(paths: impl IntoIterator<Item = (usize, &'p PathPattern)>) -> Self {
         let mut matcher = Self::default();
         for (index, pattern) in paths {
@@ -66,12 +65,12 @@ impl Matcher {
         matcher
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     pub(crate) fn is_empty(&self) -> bool {
         self.everywhere.is_empty() && !self.has_paths
     }
 
-    /// Calls `each` once for every limit whose paths include `path`, with the pattern as written.
+    /// Calls `each` once for every entry that matches `path`, with its pattern as written.
     #[inline]
     pub(crate) fn for_each_path_match<'m>(&'m self, path: &str, mut each: impl FnMut(usize, &'m str)) {
         let with_paths;
@@ -81,7 +80,7 @@ impl Matcher {
         } else {
             &self.everywhere
         };
-        // One loop: from two the compiler would call what is to be done for each.
+        // One loop, so that the compiler inlines `each`.
         for one in found {
             each(one.number, one.route);
         }
@@ -114,7 +113,7 @@ impl Node {
         }
     }
 
-    /// Walks the most specific branch first, so the first leaf of a limit is the one that counts.
+    /// Walks the most specific branch first, so the first leaf of an entry counts.
     fn collect<'m>(&'m self, path: Option<&str>, found: &mut PathMatches<'m>) {
         let Some(path) = path else {
             add(found, &self.here);

@@ -1,6 +1,6 @@
-//! Which requests a limit, a route or a list entry takes, and the values that requests have.
+//! The conditions of limits, routes and access lists, and the values of requests that they compare.
 //!
-//! Not here: the limits and routes themselves.
+//! Not here: limits and routes.
 
 pub(super) mod conditions;
 pub(super) mod escapes;

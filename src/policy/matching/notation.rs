@@ -1,23 +1,23 @@
-//! Path patterns in the notations of other software, and how they are written here.
+//! Path patterns in the notations of other software, and their translations.
 //!
-//! A glob, a regular expression or a parameter of a web framework would match nothing as literal text, so a limit or a
-//! list would silently be void. Not here: reading patterns.
+//! As literal text, a glob, a regular expression or a parameter of a web framework would match nothing. A limit or a
+//! list would then have no effect, without a message. Not here: parsing patterns.
 
-/// What shows that a literal segment is meant in another notation.
+/// The character that shows that a literal segment is in another notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// `*` anywhere.
     Star,
     /// `:` at the start of a segment.
     Colon,
-    /// `+` behind a dot, at the end of a segment.
+    /// `+` after a dot, at the end of a segment.
     Plus,
     /// `$` at the end of the pattern.
     Dollar,
 }
 
 impl Mark {
-    /// That of a segment; `is_last` says whether none follows.
+    /// The mark of a segment, if it has one. `is_last` says that the segment is the last.
     pub fn of(segment: &str, is_last: bool) -> Option<Self> {
         match segment.as_bytes() {
             _ if segment.contains('*') => Some(Self::Star),
@@ -38,7 +38,7 @@ impl Mark {
         }
     }
 
-    /// How a pattern says the character itself.
+    /// The escape that a pattern needs for the character itself.
     pub fn escape(self) -> &'static str {
         match self {
             Self::Star => "%2A",
@@ -49,18 +49,18 @@ impl Mark {
     }
 }
 
-/// What a segment stands for.
+/// The kind of a segment in another notation.
 enum SegmentKind {
     Literal,
     One(String),
     Rest(String),
 }
 
-/// The pattern that `text` probably means, if it is in another notation.
+/// The pattern that `text` probably means, if `text` is in another notation.
 pub(crate) fn translated(text: &str) -> Option<String> {
     let regex = text.trim_start_matches(['^', '~', ' ']);
     let regex = regex.strip_suffix('$').map_or(regex, |text| text.strip_suffix("/?").unwrap_or(text));
-    // A slash within brackets separates nothing.
+    // A slash in brackets separates no segments.
     let regex = regex.replace("[^/]", "[^]").replace("\\/", "/");
     let inner = regex.strip_prefix('/').unwrap_or(&regex);
     let segments: Vec<&str> = inner.split('/').collect();
@@ -78,7 +78,7 @@ pub(crate) fn translated(text: &str) -> Option<String> {
     (ours != text).then_some(ours)
 }
 
-/// What stands in `text` between `open` and `close`.
+/// The text between `open` and `close`.
 fn within<'t>(text: &'t str, open: &str, close: &str) -> Option<&'t str> {
     text.strip_prefix(open)?.strip_suffix(close)
 }
@@ -116,7 +116,7 @@ fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// A parameter whose name is what `text` begins with.
+/// A parameter whose name is at the start of `text`.
 fn named(text: &str, is_rest: bool) -> SegmentKind {
     let end = text.bytes().position(|byte| !is_of_name(byte)).unwrap_or(text.len());
     let name = match &text[..end] {

@@ -1,13 +1,14 @@
-//! The one path normaliser: what is forwarded, and what limits match and keys are made of.
+//! The path normaliser. Weir forwards the normalised path; limits match and count its folded form.
 //!
-//! Two ways to write one resource must not give two buckets, and two resources must not share one.
+//! Two spellings of one resource must not have two buckets, and two resources must not share one.
 //!
 //! | In the path | Becomes | Because |
 //! |---|---|---|
 //! | an escaped unreserved character, `%7E` | the character, `~` | RFC 3986, 6.2.2.2: they are equivalent |
 //! | any other escape, `%3a` | upper case, `%3A` | 6.2.2.1; the delimiter itself would mean something else (2.2) |
 //! | `//` | `/`, or kept if told so | file systems and most frameworks merge them |
-//! | a segment `.`, `..`, `%2e`, `.;x`, `..;x` | removed, as in 5.2.4 | servlet containers drop `;x` first, then see `..` |
+//! | a segment `.`, `..`, `%2e`, `.;x`, `..;x` | removed, as in 5.2.4 | servlet containers drop `;x` first, then see
+//! `..` |
 //! | `..` above the root | `/` | 5.2.4 clamps; nothing is above the root |
 //! | a character that a path cannot hold, raw non-ASCII | its escape, `%C3%A9` | 3.3 has no other way to write it |
 //! | `%2F`, `%5C`, a raw backslash | refused | servers disagree whether it separates segments |
@@ -17,10 +18,10 @@
 //! | `%` without two hex digits | refused | it means something else to everyone |
 //! | no `/` at the front | refused, but for `*` alone | RFC 9112, 3.2.1 and 3.2.4 |
 //!
-//! Slashes are merged before dot segments are removed, so `/a//../b` is `/b`, as it is to a file system. If they are
-//! kept it is `/a/b`, as in 5.2.4.
+//! Slashes are merged before dot segments are removed, so `/a//../b` is `/b`, as in a file system. With `Slashes::Keep`
+//! it is `/a/b`, as in 5.2.4.
 //!
-//! What limits match and keys are made of is this path in one spelling more: see [`Fold`].
+//! Limits and keys use this path in one more form: see [`Fold`].
 //!
 //! [`escaped_query`] escapes the query and changes nothing else in it.
 //!
@@ -36,18 +37,18 @@ use super::escapes::{hex_value, push_escape};
 pub use super::query::escaped_query;
 pub use fold::Fold;
 
-/// Why a path is refused.
+/// The reason why a path is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathError {
-    /// It does not begin with `/`.
+    /// The path does not begin with `/`.
     NoSlash,
-    /// `%` without two hex digits.
+    /// `%` is not followed by two hexadecimal digits.
     Escape,
-    /// A control character, raw or escaped.
+    /// The path has a control character, raw or escaped.
     Control,
-    /// An escaped `/`, or a backslash, raw or escaped.
+    /// The path has an escaped `/`, or a backslash, raw or escaped.
     Separator,
-    /// `.` or `..` beside an escaped `/` that is kept.
+    /// A segment has `.` or `..` beside an escaped `/` that is kept.
     Dots,
 }
 
@@ -65,13 +66,13 @@ impl fmt::Display for PathError {
 
 impl error::Error for PathError {}
 
-/// What becomes of several slashes in a row.
+/// The treatment of several slashes in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Slashes {
-    /// One.
+    /// They become one slash.
     #[default]
     Merge,
-    /// They stay: for services that tell `/a//b` from `/a/b`.
+    /// They stay, for services that distinguish `/a//b` from `/a/b`.
     Keep,
 }
 
@@ -81,25 +82,25 @@ pub enum EncodedSlashes {
     /// The path is refused.
     #[default]
     Refuse,
-    /// It stays, as a character of its segment: for services that do not decode it before they route.
+    /// It stays as a character of its segment, for services that route before they decode it.
     Keep,
 }
 
-/// How the paths of requests are read.
+/// The rules for reading paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathRules {
-    /// What becomes of several slashes in a row.
+    /// The treatment of several slashes in a row.
     pub slashes: Slashes,
     /// The treatment of `%2F`.
     pub encoded_slashes: EncodedSlashes,
-    /// Which spellings are one for matching and keys.
+    /// The spellings that are equal for matching and keys.
     pub fold: Fold,
 }
 
 impl PathRules {
-    /// The one way to write `raw`, the path of an origin-form target without its query. It is forwarded like this.
+    /// The normal form of `raw`, the path of an origin-form target without its query. Weir forwards this form.
     ///
-    /// Borrowed, after one scan, if `raw` is that way already.
+    /// Borrowed, after one scan, if `raw` is in normal form.
     pub fn normalise(self, raw: &str) -> Result<Cow<'_, str>, PathError> {
         if self.is_normal(raw.as_bytes()) || raw == "*" {
             return Ok(Cow::Borrowed(raw));
@@ -107,12 +108,12 @@ impl PathRules {
         self.rewrite(raw).map(Cow::Owned)
     }
 
-    /// What a normalised path is matched and keyed by.
+    /// The form of a normalised path for matching and keys.
     pub fn fold(self, normal: &str) -> Cow<'_, str> {
         self.fold.path(normal, self.slashes == Slashes::Merge)
     }
 
-    /// What `raw` is matched and keyed by.
+    /// The form of `raw` for matching and keys.
     pub fn matched(self, raw: &str) -> Result<String, PathError> {
         let normal = self.normalise(raw)?;
         Ok(self.fold(&normal).into_owned())
@@ -128,7 +129,7 @@ impl PathRules {
             })
     }
 
-    /// Whether no dot segment follows a slash, and no `/` that is to be merged with it.
+    /// Whether neither a dot segment nor a slash to be merged follows.
     fn is_normal_segment_start(self, tail: &[u8]) -> bool {
         match tail {
             [b'/', ..] => self.slashes == Slashes::Keep,
@@ -147,7 +148,7 @@ impl PathRules {
             }
     }
 
-    /// The byte behind `%`, `high`, `low`, if a path may hold it.
+    /// The byte that `%`, `high` and `low` stand for, if a path may contain it.
     fn escaped(self, high: u8, low: u8) -> Result<u8, PathError> {
         let byte = hex_value(high).zip(hex_value(low)).map(|(high, low)| high << 4 | low).ok_or(PathError::Escape)?;
         match class(byte) {
@@ -212,7 +213,7 @@ pub fn normalise(raw: &str) -> Result<Cow<'_, str>, PathError> {
     PathRules::default().normalise(raw)
 }
 
-/// What a raw byte is to a path.
+/// The class of a raw byte in a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// Unreserved in RFC 3986, 2.3.
@@ -223,7 +224,7 @@ enum Class {
     Percent,
     Backslash,
     Control,
-    /// Only ever escaped.
+    /// Always escaped.
     Foreign,
 }
 
@@ -253,7 +254,7 @@ fn class(byte: u8) -> Class {
     CLASSES[usize::from(byte)]
 }
 
-/// Whether `.` or `..` stands before the end of a segment, its parameters or an escaped slash.
+/// Whether `tail` begins with `.` or `..` before the end of a segment, its parameters or an escaped slash.
 fn begins_with_dots(tail: &[u8]) -> bool {
     match tail {
         [b'.', b'.', after @ ..] | [b'.', after @ ..] => {
@@ -267,7 +268,7 @@ fn is_kept_escaped(byte: u8) -> bool {
     class(byte) != Class::Unreserved
 }
 
-/// Where a segment leads.
+/// The direction in which a segment leads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Depth {
     Down,
@@ -276,7 +277,7 @@ enum Depth {
 }
 
 impl Depth {
-    /// That of a segment in canonical escapes.
+    /// The direction of a segment with canonical escapes.
     fn of(segment: &str, slashes: Slashes) -> Result<Self, PathError> {
         if segment.contains(ENCODED_SLASH)
             && segment.split(ENCODED_SLASH).any(|part| matches!(without_params(part), "." | ".."))
@@ -304,7 +305,7 @@ mod tests {
     use super::*;
 
     const KEPT: PathRules = PathRules { slashes: Slashes::Keep, ..NONE };
-    /// By default, but with escaped slashes.
+    /// The default rules, with escaped slashes.
     const ENCODED: PathRules = PathRules { encoded_slashes: EncodedSlashes::Keep, ..NONE };
     const NONE: PathRules = PathRules {
         slashes: Slashes::Merge,
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn slashes_may_stay() {
+    fn slashes_are_kept_on_request() {
         for (raw, normal) in [
             ("/", "/"),
             ("//", "//"),
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn escaped_slashes_may_stay() {
+    fn escaped_slashes_are_kept_on_request() {
         for (raw, normal) in [
             ("/a%2Fb", "/a%2Fb"),
             ("/a%2fb%2F", "/a%2Fb%2F"),
@@ -459,7 +460,7 @@ mod tests {
         }
     }
 
-    /// Paths dense in what the rules are about.
+    /// Random paths of the characters that the rules treat specially.
     fn path() -> impl Strategy<Value = String> {
         let piece = prop_oneof![
             Just("/".to_owned()),
@@ -476,7 +477,7 @@ mod tests {
         prop::collection::vec(piece, 0..16).prop_map(|pieces| format!("/{}", pieces.concat()))
     }
 
-    /// What a server sees that decodes escapes once, without interpreting segments.
+    /// The path in a server that decodes escapes once and does not interpret segments.
     fn decoded(path: &str) -> Vec<u8> {
         let bytes = path.as_bytes();
         let mut out = Vec::new();
@@ -514,7 +515,7 @@ mod tests {
             }
         }
 
-        /// Slashes that stay are the only difference, and are there again when it is normalised again.
+        /// Kept slashes are the only difference, and a second normalisation keeps them too.
         #[test]
         fn kept_slashes_are_normal_too(raw in path()) {
             if let Ok(kept) = KEPT.normalise(&raw) {
@@ -533,7 +534,7 @@ mod tests {
             }
         }
 
-        /// The quick scan and the rewriting agree on what is normal.
+        /// The scan and the rewriting agree on the normal form.
         #[test]
         fn borrowed_means_unchanged(raw in path()) {
             for rules in [NONE, KEPT, ENCODED] {
@@ -557,7 +558,7 @@ mod tests {
             }
         }
 
-        /// Without dots and double slashes nothing but spelling changes, so no two resources merge.
+        /// Without dots and double slashes only the spelling changes, so no two resources merge.
         #[test]
         fn only_the_spelling_changes(segments in prop::collection::vec("[a-zA-Z :;@é%é]{1,6}", 1..4)) {
             let raw = format!("/{}", segments.join("/").replace('%', "%25"));

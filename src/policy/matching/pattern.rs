@@ -5,44 +5,44 @@ use std::{error, fmt};
 use super::notation::{self, Mark};
 use super::path::{self, EncodedSlashes, Fold};
 
-/// A path pattern, checked.
+/// A checked path pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathPattern {
     text: Box<str>,
     segments: Vec<Segment>,
 }
 
-/// One segment of a pattern.
+/// A segment of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Segment {
     /// Exactly this text.
     Literal(Box<str>),
     /// Any one segment that is not empty.
     One,
-    /// Everything from here on, also nothing; only at the end. With `or_end` also the path that ends before it.
+    /// The rest of the path, possibly empty; only at the end. With `or_end` it also matches a path that ends before it.
     Rest { or_end: bool },
 }
 
 const REST: Segment = Segment::Rest { or_end: false };
 
-/// Why a text is no pattern.
+/// The reason why a text is no pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatternError {
-    /// It does not begin with `/`.
+    /// The text does not begin with `/`.
     NoSlash,
     /// `{*rest}` is not the last segment.
     RestNotLast,
-    /// Braces that do not enclose a whole segment and a name.
+    /// Braces do not enclose a whole segment and a name.
     Braces,
-    /// It could never match, because paths are normalised: this is what it would have to be.
+    /// The pattern can never match, because paths are normalised. The text is the normal form.
     NotNormal(String),
-    /// No path can be like this.
+    /// No path has this form.
     NoPath,
-    /// It has `%2F`, and paths with it are refused.
+    /// The pattern has `%2F`, and paths with it are refused.
     EncodedSlash,
-    /// It has `;` parameters, which are not looked at: this is what it would have to be.
+    /// The pattern has `;` parameters, which are ignored. The text is the pattern without them.
     Params(String),
-    /// A literal that would match as it stands, and is far more often meant in another notation.
+    /// A literal segment that is probably in another notation.
     Foreign(Mark),
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for PatternError {
 impl error::Error for PatternError {}
 
 impl PathPattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         let Some(inner) = text.strip_prefix('/') else { return Err(PatternError::NoSlash) };
         let mut segments = Vec::new();
@@ -95,10 +95,10 @@ impl PathPattern {
         }
     }
 
-    /// The pattern for paths that are read and folded by `rules`.
+    /// The pattern for paths that `rules` read and fold.
     ///
     /// # Errors
-    /// It has what no such path has: parameters or an escaped slash.
+    /// The pattern has parameters or an escaped slash, and folded paths have neither.
     pub fn folded(self, rules: path::PathRules) -> Result<Self, PatternError> {
         let Fold { trailing_slash, params, .. } = rules.fold;
         if rules.encoded_slashes == EncodedSlashes::Refuse && self.text.contains(path::ENCODED_SLASH) {
@@ -123,17 +123,17 @@ impl PathPattern {
         Ok(Self { text: self.text, segments })
     }
 
-    /// The pattern that a text probably means which is none.
+    /// The pattern that an invalid text probably means.
     pub fn suggestion(text: &str) -> Option<String> {
         notation::translated(text).filter(|ours| Self::parse(ours).is_ok())
     }
 
-    /// As written.
+    /// The pattern as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether a normalised path is like this.
+    /// Whether the pattern matches a normalised path.
     pub fn matches(&self, path: &str) -> bool {
         let Some(mut left) = path.strip_prefix('/').map(Some) else { return false };
         for segment in &self.segments {
@@ -152,7 +152,7 @@ impl PathPattern {
         left.is_none()
     }
 
-    /// Whether every path that `other` matches is matched.
+    /// Whether the pattern matches every path that `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
         let mut theirs = other.segments.iter();
         for segment in &self.segments {
@@ -171,19 +171,19 @@ impl PathPattern {
         theirs.next().is_none()
     }
 
-    /// Whether every path is matched.
+    /// Whether the pattern matches every path.
     pub fn matches_all(&self) -> bool {
         matches!(self.segments[..], [Segment::Rest { .. }])
     }
 
-    /// Whether it begins with these segments, all literal; `prefix` is a path without a slash at its end.
+    /// Whether the pattern begins with these segments, all literal; `prefix` is a path without a slash at its end.
     pub fn starts_with(&self, prefix: &str) -> bool {
         let is_literal = |(segment, text): (&Segment, &str)| matches!(segment, Segment::Literal(own) if **own == *text);
         let wanted = prefix.split('/').skip(1);
         self.segments.len() >= wanted.clone().count() && self.segments.iter().zip(wanted).all(is_literal)
     }
 
-    /// What it matches, in text: two patterns of one shape match the same paths.
+    /// A text that is equal for two patterns that match the same paths.
     pub fn shape(&self) -> String {
         let segment = |segment: &Segment| match segment {
             Segment::Literal(text) => text.to_string(),
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads() {
+    fn valid_patterns() {
         let literal = |text: &str| Segment::Literal(text.into());
         for (text, segments) in [
             ("/", vec![literal("")]),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses() {
+    fn invalid_patterns() {
         let not_normal = |normal: &str| PatternError::NotNormal(normal.into());
         for (text, error) in [
             ("", PatternError::NoSlash),
@@ -359,7 +359,7 @@ mod tests {
             (slash, "/login/", "/login", true),
             (slash, "/users/{id}", "/users/7/", true),
             (slash, "/users/{id}", "/users/", false),
-            // `/users` and `/users/` are one, and the pattern has the latter.
+            // `/users` and `/users/` are equal, and the pattern has a slash at its end.
             (slash, "/users/{*rest}", "/users", true),
             (slash, "/users/{*rest}", "/users/7/", true),
             (slash, "/{*rest}", "/", true),
@@ -381,7 +381,7 @@ mod tests {
     }
 
     proptest! {
-        /// A pattern without braces matches itself, so it is a path that the normaliser leaves alone.
+        /// A pattern without braces matches itself, so the normaliser does not change it.
         #[test]
         fn a_literal_pattern_is_a_normal_path(text in "/[a-c./%26;* é]{0,12}") {
             if let Ok(pattern) = PathPattern::parse(&text) {

@@ -1,14 +1,14 @@
-//! The bytes of a query that must be escaped (RFC 3986, 3.4).
+//! Escapes for the bytes that a query must not contain (RFC 3986, 3.4).
 //!
-//! Servers and libraries differ about raw bytes: some refuse them, some read UTF-8, some Latin-1. Escaped bytes have one
-//! meaning to all of them. Existing escapes, valid or not, stay as they are. So do `[` and `]`, which names of
-//! parameters have in practice. Not here: refusing control characters and white space, as the readers of heads do.
+//! Servers and libraries differ about raw bytes: some refuse them, some read UTF-8, some Latin-1. All read escapes
+//! alike. Existing escapes, valid or not, stay unchanged. So do `[` and `]`, which are frequent in names of parameters.
+//! Not here: refusing control characters and white space (the readers of heads).
 
 use std::borrow::Cow;
 
 use super::escapes::push_escape;
 
-/// The query with escapes in the place of raw bytes that no query can have. Borrowed, after one scan, if there are none.
+/// The query with its invalid raw bytes escaped. Borrowed, after one scan, if there are none.
 pub fn escaped_query(raw: &str) -> Cow<'_, str> {
     let Some(first) = raw.bytes().position(must_escape) else { return Cow::Borrowed(raw) };
     let mut out = String::with_capacity(raw.len() + raw.len() / 2);
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_no_query_has_are_escaped() {
+    fn invalid_bytes_are_escaped() {
         for (raw, escaped) in [
             ("q=é", "q=%C3%A9"),
             ("é=voilà&b=€", "%C3%A9=voil%C3%A0&b=%E2%82%AC"),
@@ -55,7 +55,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_escaped_query_stays(raw in any::<String>()) {
+        fn escaping_twice_changes_nothing(raw in any::<String>()) {
             let escaped = escaped_query(&raw);
             prop_assert!(escaped.bytes().all(|byte| byte.is_ascii_graphic()));
             prop_assert!(matches!(escaped_query(&escaped), Cow::Borrowed(_)));

@@ -1,10 +1,10 @@
-//! What a request says in a header, a query parameter or a cookie: which bytes of it count, and which of several values.
+//! The values of headers, query parameters and cookies: their normal form, and the treatment of several values.
 //!
-//! Two spellings that a service takes for one value must be one value here. Servers do not agree on the white space
-//! around a field value. All strip SP and HTAB before it. Those that decode it as Latin-1 and strip that text, such as
-//! Python's wsgiref, also remove the bytes 0x85 (NEL) and 0xA0 (NBSP). Applications that decode it as UTF-8 remove
-//! `C2 85` and `C2 A0`. What is forwarded has no SP and HTAB at its ends; what is compared has none of the others
-//! either. Two values that differ in such bytes only share a bucket. That is safe; two buckets for one value are not.
+//! Two spellings that a service reads as one value must be one value here. Servers differ about white space around a
+//! field value. All strip SP and HTAB. Servers that decode the value as Latin-1 and strip the text, such as Python's
+//! wsgiref, also remove the bytes 0x85 (NEL) and 0xA0 (NBSP). Applications that decode it as UTF-8 remove `C2 85` and
+//! `C2 A0`. Forwarded values have no SP and HTAB at their ends; compared values have none of the other bytes either.
+//! Two values that differ only in such bytes share a bucket. That is safe; two buckets for one value would not be.
 
 use std::borrow::Cow;
 
@@ -14,28 +14,28 @@ use smallvec::SmallVec;
 use super::escapes::hex_value;
 use crate::fields::Fields;
 
-/// A value of a parameter or a cookie, decoded.
+/// The decoded value of a parameter or a cookie.
 pub(crate) type Text = SmallVec<[u8; 64]>;
 
-/// What a request is whose header is there several times.
+/// The treatment of a header, parameter or cookie with several values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Repeated {
-    /// Refused.
+    /// The request is refused.
     Reject,
-    /// By the first of them.
+    /// The first value counts.
     First,
-    /// By the last.
+    /// The last value counts.
     Last,
-    /// By all, as one list (RFC 9110, section 5.3).
+    /// All values count, as one list (RFC 9110, section 5.3).
     Join,
 }
 
-/// There are several values, and that is to be refused.
+/// The request has several values, or servers read its value differently, and the configuration does not choose one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AmbiguousValue;
 
-/// The value as it is compared: without any byte at its ends that a service may strip. 0xC2 is one of them because what
-/// follows it in `C2 85` and `C2 A0` may be stripped alone.
+/// The value without the bytes at its ends that a service may strip. They include 0xC2, because a service may strip
+/// only the second byte of `C2 85` and `C2 A0`.
 pub fn compared(mut value: &[u8]) -> &[u8] {
     while let [b'\t'..=b'\r' | b' ' | 0x85 | 0xA0 | 0xC2, rest @ ..]
     | [rest @ .., b'\t'..=b'\r' | b' ' | 0x85 | 0xA0 | 0xC2] = value
@@ -45,11 +45,11 @@ pub fn compared(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// What stands between the members of a list.
+/// The separator of list members.
 pub(crate) const LIST: u8 = b',';
 
-/// All members of the lists that `lines` are, joined by comma and space (RFC 9110, sections 5.3 and 5.6.1): without empty
-/// ones, and each as it is compared.
+/// The members of all lists in `lines`, joined by comma and space (RFC 9110, sections 5.3 and 5.6.1). Empty members are
+/// left out, and each member is stripped by [`compared`].
 pub(crate) fn list<'f>(lines: impl IntoIterator<Item = &'f [u8]>) -> Vec<u8> {
     joined(lines.into_iter().flat_map(|line| line.split(|&byte| byte == LIST)))
 }
@@ -59,16 +59,16 @@ fn joined<'f>(values: impl IntoIterator<Item = &'f [u8]>) -> Vec<u8> {
     values.collect::<SmallVec<[_; 8]>>().join(&b", "[..])
 }
 
-/// The value of a header or an identity as a service may read it: a list without empty members, and each member as it is
-/// compared. Keys and access lists use this form, so that two spellings of one value are one value to both.
+/// The value of a header or an identity for keys and access lists: a list without empty members, each stripped by
+/// [`compared`]. So both treat two spellings of one value alike.
 pub(crate) fn as_read(value: &[u8]) -> Cow<'_, [u8]> {
     if value.contains(&LIST) { list([value]).into() } else { compared(value).into() }
 }
 
-/// The value of a header, if it is there.
+/// The value of a header, if it is present.
 ///
 /// # Errors
-/// It is there several times, and `several` does not say which counts.
+/// The header has several values, and `several` is [`Repeated::Reject`].
 pub fn in_header<'f>(
     fields: Fields<'f>,
     name: &HeaderName,
@@ -86,31 +86,31 @@ pub fn in_header<'f>(
     }))
 }
 
-/// The value of a query parameter, if it is there, as a form decoder reads it.
+/// The value of a query parameter, if it is present, decoded as a form.
 ///
 /// # Errors
-/// It, or one that some service takes for it, is there several times, and `several` does not say which counts.
+/// Several parameters have this name or a name that some service reads as this one, and `several` refuses that.
 pub(crate) fn in_query(query: Option<&str>, name: &str, several: Repeated) -> Result<Option<Text>, AmbiguousValue> {
     let query = query.unwrap_or("").as_bytes();
     if several == Repeated::Reject {
-        // Some servers end a parameter at `;` too.
+        // Some servers also end a parameter at `;`.
         let pairs = query.split(|&byte| matches!(byte, b'&' | b';'));
         refuse_several(pairs.map(|pair| Decoded::form(split(pair).0)), name)?;
     }
     Ok(one_of(named_in_query(query, name), several))
 }
 
-/// The value of a cookie, if it is there, without quotes and escapes.
+/// The value of a cookie, if it is present, without quotes and escapes.
 ///
 /// # Errors
-/// It, or one that some service takes for it, is there several times, and `several` does not say which counts.
+/// Several cookies have this name or a name that some service reads as this one, and `several` refuses that.
 pub(crate) fn in_cookie(fields: Fields<'_>, name: &str, several: Repeated) -> Result<Option<Text>, AmbiguousValue> {
     let lines = || fields.all("cookie");
     if lines().any(|line| is_split_in_quotes(line, name)) {
         return Err(AmbiguousValue);
     }
     if several == Repeated::Reject {
-        // Python takes white space for the end of a cookie too.
+        // Python also ends a cookie at white space.
         let pairs = lines().flat_map(|line| line.split(|byte| b"; \t".contains(byte)));
         refuse_several(pairs.map(|pair| Decoded::escapes(split(pair).0)), name)?;
     }
@@ -119,10 +119,10 @@ pub(crate) fn in_cookie(fields: Fields<'_>, name: &str, several: Repeated) -> Re
     Ok(one_of(named.map(|(_, value)| Decoded::cookie(value)), several))
 }
 
-/// Whether quotes with a `;` between them concern the cookie `name`: as its value, or because it stands between them.
+/// Whether the cookie `name` has a quoted value with `;`, or stands in such a value.
 ///
-/// Servers disagree about such a line. `http.cookies` of Python and werkzeug read one quoted value, and `cookie` of Node,
-/// Go and PHP end a value at each `;`. A client could choose a key that its service does not see.
+/// Servers disagree about such a line. `http.cookies` of Python and werkzeug read one quoted value. `cookie` of Node,
+/// Go and PHP end the value at each `;`. A client could choose a key that its service does not see.
 fn is_split_in_quotes(line: &[u8], name: &str) -> bool {
     const ENDS: &[u8] = b"; \t";
     let is_own = |pair: &[u8]| is_alike(Decoded::escapes(split(pair).0), name);
@@ -147,7 +147,7 @@ fn is_split_in_quotes(line: &[u8], name: &str) -> bool {
     false
 }
 
-/// The length of the text before the quotation mark that ends it; `None` if no mark does.
+/// The length of a quoted text, without its final quotation mark; `None` without such a mark.
 fn quoted_len(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -159,15 +159,15 @@ fn quoted_len(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// The values of all query parameters that some service takes for `name`, as a form decoder reads them.
+/// The values of all query parameters that some service reads as `name`, decoded as a form.
 pub(crate) fn all_in_query(query: Option<&str>, name: &str) -> impl Iterator<Item = Text> {
     let pairs = query.unwrap_or("").as_bytes().split(|byte| b"&;".contains(byte)).map(split);
     let alike = pairs.filter(move |(found, _)| is_alike(Decoded::form(found), name));
     alike.map(|(_, value)| Decoded::form(value).collect())
 }
 
-/// The values of a query parameter, up to a `;`: some servers end a parameter there, and what follows must make no
-/// other value of it.
+/// The values of a query parameter, each up to a `;`. Some servers end a parameter there, so the text after it must not
+/// change the value.
 fn named_in_query<'q>(query: &'q [u8], name: &str) -> impl DoubleEndedIterator<Item = Decoded<'q>> {
     let pairs = query.split(|&byte| byte == b'&').map(|pair| split(until(pair, b";")));
     let named = pairs.filter(move |(found, _)| Decoded::form(found).eq(name.bytes()));
@@ -179,7 +179,7 @@ fn until<'t>(text: &'t [u8], ends: &[u8]) -> &'t [u8] {
     text.split(|byte| ends.contains(byte)).next().unwrap_or_default()
 }
 
-/// Name and value of `name=value`, as they are compared; a pair without `=` has an empty value.
+/// Name and value of `name=value`, both stripped by [`compared`]. A pair without `=` has an empty value.
 fn split(pair: &[u8]) -> (&[u8], &[u8]) {
     let equals = memchr::memchr(b'=', pair).unwrap_or(pair.len());
     (compared(&pair[..equals]), compared(pair.get(equals + 1..).unwrap_or_default()))
@@ -205,29 +205,29 @@ fn refuse_several<'t>(names: impl Iterator<Item = Decoded<'t>>, name: &str) -> R
     }
 }
 
-/// Whether some service takes one name for the other: without regard to case (ASP.NET), or as a name of a variable that
-/// ends at `[`, begins after spaces and has `_` in the place of a space and a dot (PHP).
+/// Whether some service reads `found` as `name`. ASP.NET ignores case. PHP ends a name at `[`, skips spaces before it,
+/// and replaces spaces and dots by `_`.
 fn is_alike<'t>(found: impl Iterator<Item = u8> + 't, name: &str) -> bool {
     let folded = |byte: u8| if matches!(byte, b' ' | b'.') { b'_' } else { byte.to_ascii_lowercase() };
     let variable = found.skip_while(|&byte| byte == b' ').take_while(|&byte| !matches!(byte, b'[' | 0));
     variable.map(folded).eq(name.bytes().take_while(|&byte| byte != b'[').map(folded))
 }
 
-/// Bytes as a server reads them. One value can be written with escapes in many ways, and were they different
-/// keys, a client could take a fresh bucket with each.
+/// The bytes of a value, decoded like in a server. Escapes give one value many spellings. If each had its own key, a
+/// client could take a new bucket with each.
 #[derive(Clone)]
 struct Decoded<'t> {
     rest: &'t [u8],
     syntax: Syntax,
 }
 
-/// Which escapes there are beside those with `%`.
+/// The escapes of a text in addition to `%`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Syntax {
     Escapes,
     /// `application/x-www-form-urlencoded` (URL standard, section 5).
     Form,
-    /// A quoted value of a cookie, with `\` before a byte or its three octal digits.
+    /// The quoted value of a cookie, with `\` before a byte or before three octal digits.
     Quoted,
 }
 
@@ -240,8 +240,8 @@ impl<'t> Decoded<'t> {
         Self { rest, syntax: Syntax::Form }
     }
 
-    /// A value may stand in quotes (RFC 6265, section 4.1.1), which many servers drop; Python reads escapes between them.
-    /// Without quotes white space ends it, as it does for Python.
+    /// The value of a cookie. Many servers remove quotes around it (RFC 6265, section 4.1.1), and Python decodes
+    /// escapes in quotes. Without quotes the value ends at white space, as in Python.
     fn cookie(value: &'t [u8]) -> Self {
         match value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")) {
             Some(rest) => Self { rest, syntax: Syntax::Quoted },
@@ -249,7 +249,7 @@ impl<'t> Decoded<'t> {
         }
     }
 
-    /// The byte that an escape stands for, and what follows it.
+    /// The byte that an escape stands for, and the text after the escape.
     fn escaped(&self) -> Option<(u8, &'t [u8])> {
         match (self.rest, self.syntax) {
             ([b'%', high, low, tail @ ..], _) => Some((hex_value(*high)? << 4 | hex_value(*low)?, tail)),
@@ -295,7 +295,7 @@ mod tests {
             (b"\xA0abc", b"\xA0abc", b"abc"),
             (b"abc\x85 ", b"abc\x85", b"abc"),
             (b"\xC2\xA0abc\xC2\x85", b"\xC2\xA0abc\xC2\x85", b"abc"),
-            // Latin-1 leaves the first byte of the last character.
+            // In Latin-1 the first byte of the last character remains.
             (b"abc\xC2", b"abc\xC2", b"abc"),
             ("voilà".as_bytes(), "voilà".as_bytes(), b"voil\xC3"),
             (b"a\xA0b", b"a\xA0b", b"a\xA0b"),
@@ -355,7 +355,7 @@ mod tests {
             (Some("k.x=1&k.x=1"), Reject, Err(AmbiguousValue)),
             (Some("k.x=1&k.x"), Reject, Err(AmbiguousValue)),
             (Some("k.x=1&%6b.x=2"), Reject, Err(AmbiguousValue)),
-            // One that some service takes for it.
+            // A name that some service reads as this one.
             (Some("k.x=1&K.X=2"), Reject, Err(AmbiguousValue)),
             (Some("k.x=1&k_x=2"), Reject, Err(AmbiguousValue)),
             (Some("k.x=1&k+x=2"), Reject, Err(AmbiguousValue)),
@@ -363,7 +363,7 @@ mod tests {
             (Some("k.x=1&k.x[]=2"), Reject, Err(AmbiguousValue)),
             (Some("k.x=1&k.x%00a=2"), Reject, Err(AmbiguousValue)),
             (Some("a=;k.x=1&k.x=2"), Reject, Err(AmbiguousValue)),
-            // What some servers take for the next parameter makes no other value.
+            // The text after `;` does not change the value.
             (Some("k.x=1;a=2"), Reject, Ok(Some("1"))),
             (Some("k.x=1;a=2&k.x=3;a"), Join, Ok(Some("1, 3"))),
             (Some("k.x=1&K.X=2"), First, Ok(Some("1"))),
@@ -410,7 +410,7 @@ mod tests {
             // Python reads `a;b`, and Node `\"a`.
             (&["k=\"a;b\""], First, Err(AmbiguousValue)),
             (&["k=\"\\141;b\""], Last, Err(AmbiguousValue)),
-            // All read these alike, or not at all.
+            // Servers read these alike, or not at all.
             (&["k=\"a; j=1"], First, Ok(Some("\"a"))),
             (&["x=\"a; k=1"], First, Ok(Some("1"))),
             (&["x=\"a; y=b\"; k=1"], First, Ok(Some("1"))),
@@ -424,7 +424,7 @@ mod tests {
         }
     }
 
-    /// As Python reads a field: all of Latin-1, and white space as Unicode has it.
+    /// The value in Python: decoded as Latin-1, without Unicode white space at its ends.
     fn strip_latin1(value: &[u8]) -> Vec<u8> {
         let text: String = value.iter().map(|&byte| char::from(byte)).collect();
         text.trim().chars().filter_map(|char| u8::try_from(char).ok()).collect()
@@ -432,7 +432,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_services_strip_does_not_count(
+        fn stripped_bytes_do_not_change_a_value(
             before in prop::collection::vec(prop::sample::select(&b"\t \x85\xA0"[..]), 0..4),
             value in prop::collection::vec(prop::sample::select(&b"ab\t \x85\xA0\xC2\xC3"[..]), 0..6),
             after in prop::collection::vec(prop::sample::select(&b"\t \x85\xA0"[..]), 0..4),
@@ -446,7 +446,7 @@ mod tests {
             }
         }
 
-        /// However a value is escaped, it is the same.
+        /// All escaped spellings of a value are equal.
         #[test]
         fn escapes_do_not_matter(value in "[a-z&=%+;é]{0,12}", escaped in any::<u64>()) {
             let spelt: String = value.bytes().enumerate().map(|(at, byte)| {
@@ -459,7 +459,7 @@ mod tests {
         }
 
         #[test]
-        fn any_query_and_cookie_are_read(text in prop::collection::vec(prop_oneof![0x20_u8..0x7F, 0x80_u8..], 0..40)) {
+        fn any_query_and_cookie_cause_no_panic(text in prop::collection::vec(prop_oneof![0x20_u8..0x7F, 0x80_u8..], 0..40)) {
             let query = String::from_utf8_lossy(&text);
             let headers: FieldBuf = [("cookie", &text)].into_iter().collect();
             for several in [Reject, First, Last, Join] {

@@ -1,7 +1,7 @@
-//! What keeps the requests of one client, or about one thing, at one endpoint: a part of a key, hashed.
+//! Endpoint affinity: requests with one client address, or one value of a key part, go to one endpoint.
 //!
-//! Unlike those of limits, this hash has no secret: every Weir sends the same requests to the same endpoint, also after
-//! a restart. Whoever may write the header it is made of can choose an endpoint, and nothing else.
+//! This hash has no secret, unlike the hash of keys: every Weir sends such requests to the same endpoint, also after a
+//! restart. A client that chooses the hashed value can choose an endpoint, and nothing else.
 
 use std::net::IpAddr;
 
@@ -11,8 +11,8 @@ use crate::policy::facts::Facts;
 use crate::policy::keys::part::KeyPart;
 use crate::policy::matching::values::{Repeated, as_read, compared, in_cookie, in_header, in_query};
 
-/// The hash of what `part` is in a request; of several values, the first. A request without one has the hash of its
-/// client's address, so that such requests do not all go to one endpoint.
+/// The hash of the value of `part`, or of its first value. Without a value it is the hash of the client's address, so
+/// that such requests do not all go to one endpoint.
 pub fn affinity(part: &KeyPart, facts: &Facts<'_>) -> u64 {
     const FIRST: Repeated = Repeated::First;
     let hash = |value: &[u8]| text(compared(value));
@@ -29,7 +29,7 @@ pub fn affinity(part: &KeyPart, facts: &Facts<'_>) -> u64 {
     found.ok().flatten().unwrap_or_else(|| address(facts))
 }
 
-/// The hash of a text, equal in every process: the first 64 bits of SipHash-1-3-128 under a fixed key.
+/// The hash of a text, equal in every process: the first 64 bits of SipHash-1-3-128 with a fixed key.
 pub fn text(bytes: &[u8]) -> u64 {
     SipHasher13::new_with_key(b"weir's endpoints").hash(bytes).h1
 }
@@ -37,7 +37,7 @@ pub fn text(bytes: &[u8]) -> u64 {
 fn address(facts: &Facts<'_>) -> u64 {
     match facts.client_ip {
         IpAddr::V4(ip) => text(&ip.octets()),
-        // A host may take any address within its network (RFC 4291, section 2.5.1).
+        // A host may use any address of its network (RFC 4291, section 2.5.1).
         IpAddr::V6(ip) => text(&ip.octets()[..8]),
     }
 }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_goes_to_the_same_place() {
+    fn equal_values_have_equal_hashes() {
         let header = KeyPart::Header(HeaderName::from_static("x-user"), Repeated::First);
         let (query, cookie) =
             (KeyPart::Query("user".into(), Repeated::First), KeyPart::Cookie("user".into(), Repeated::First));
@@ -97,9 +97,9 @@ mod tests {
         );
     }
 
-    /// Another Weir, of another version, sends the same requests to the same endpoint.
+    /// Hashes are equal in all versions, so that several Weirs agree.
     #[test]
-    fn hashes_are_the_same_for_ever() {
+    fn hashes_are_pinned() {
         assert_eq!(text(b""), 17_122_903_869_460_495_372);
         assert_eq!(text(b"http://10.0.0.1:8000"), 9_182_797_108_058_936_313);
     }

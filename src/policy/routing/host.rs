@@ -1,18 +1,18 @@
-//! A host and its port as text: whether it is one, and the form in which hosts are compared.
+//! Hosts and ports as text: their syntax, and the form in which hosts are compared.
 //!
-//! Not here: which of several a request means.
+//! Not here: the choice between several hosts in a request.
 
 use std::borrow::Cow;
 
 use crate::fields::decimal;
 
-/// The host alone, lower-cased, without port and final dot.
+/// The host in lower case, without port and final dot.
 pub fn host(authority: &str) -> Cow<'_, str> {
     let bytes = authority.as_bytes();
     let digits = bytes.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let colon = (bytes.len() - digits).checked_sub(1).filter(|&at| bytes[at] == b':');
     let host = colon.map_or(authority, |at| &authority[..at]);
-    let host = host.strip_suffix('.').unwrap_or(host); // the same name, written to its root
+    let host = host.strip_suffix('.').unwrap_or(host); // a final dot names the root of the DNS
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(host.to_ascii_lowercase())
     } else {
@@ -22,8 +22,8 @@ pub fn host(authority: &str) -> Cow<'_, str> {
 
 /// Whether this is `uri-host [ ":" port ]` (RFC 3986, section 3.2), without user information.
 ///
-/// Narrower than `reg-name`: an escape would be a second spelling of a host, and `,` and `;` separate things in
-/// the headers that tell the upstream of it.
+/// Stricter than `reg-name`: an escape would be a second spelling of a host, and `,` and `;` are separators in the
+/// headers that tell the upstream the host.
 pub fn is_authority(text: &str) -> bool {
     let bytes = text.as_bytes();
     let host_len = if let [b'[', rest @ ..] = bytes {

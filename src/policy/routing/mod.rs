@@ -1,4 +1,4 @@
-//! Where a request goes: its host, its route, and the endpoint that its affinity selects.
+//! The destination of a request: its host, its route, and the endpoint that its affinity selects.
 
 pub mod affinity;
 pub mod host;

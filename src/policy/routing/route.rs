@@ -1,6 +1,6 @@
-//! Where a request goes: the first route that matches, in the order they are written.
+//! The route of a request: the first match in configuration order.
 //!
-//! Routes look at the same things as limits, by the same trie over paths. Not here: what an upstream is.
+//! Routes have the same conditions as limits and use the same trie. Not here: upstreams.
 
 use std::sync::Arc;
 
@@ -10,49 +10,49 @@ use crate::policy::matching::conditions::Match;
 use crate::policy::matching::matcher::Matcher;
 use crate::policy::matching::path;
 
-/// All `[[route]]`, in the order they are written.
+/// All `[[route]]` tables in configuration order.
 #[derive(Debug)]
 pub struct Routes {
     routes: Vec<Route>,
     matcher: Matcher,
 }
 
-/// One `[[route]]`.
+/// A compiled `[[route]]`.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Which requests it takes, if no route before it does.
+    /// The requests of the route, unless an earlier route takes them.
     pub matches: Match,
-    /// The index of the upstream that they go to.
+    /// The index of the upstream.
     pub upstream: usize,
-    /// What becomes of their paths.
+    /// The change of paths for the upstream; none if paths stay.
     pub rewrite: Option<Arc<Rewrite>>,
-    /// What its clients may change to; none if its upstream says so.
+    /// The protocols that its clients may upgrade to; `None` for those of the upstream.
     pub upgrades: Option<Upgrades>,
-    /// How long the bodies of its requests may be; none if as long as anyone's.
+    /// The maximum length of request bodies in bytes; `None` for that of the server.
     pub max_body_bytes: Option<u64>,
 }
 
-/// How a path changes on its way to the upstream.
+/// The change of a path for the upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rewrite {
-    /// Whole segments at the start of the path that are left out: a normalised path without a slash at its end.
+    /// The start of the path that is removed, in whole segments: a normalised path without a slash at its end.
     pub strip: Box<str>,
-    /// What stands in their place, of the same shape.
+    /// The text that is added in its place, of the same form.
     pub add: Box<str>,
-    /// Whether places that answers name are changed back.
+    /// Whether locations in responses are changed back.
     pub locations: bool,
-    /// How `strip` and paths are read.
+    /// The rules for reading `strip` and paths.
     pub paths: path::PathRules,
 }
 
 impl Routes {
-    /// These, in this order.
+    /// Routes in configuration order.
     pub fn new(routes: Vec<Route>) -> Self {
         let matcher = Matcher::of(routes.iter().enumerate().map(|(index, route)| (index, &route.matches)));
         Self { routes, matcher }
     }
 
-    /// The first that takes the request.
+    /// The first route that takes the request.
     pub fn find(&self, facts: &Facts<'_>) -> Option<&Route> {
         let mut first = usize::MAX;
         self.matcher.for_each_path_match(facts.path, |index, _| {
@@ -63,7 +63,7 @@ impl Routes {
         self.routes.get(first)
     }
 
-    /// Whether clients of any of them may change to this protocol, beside what their upstreams say.
+    /// Whether any route lets its clients upgrade to this protocol.
     pub fn allow_upgrade(&self, protocol: &[u8]) -> bool {
         let allows = |route: &Route| route.upgrades.as_ref().is_some_and(|all| all.find(protocol).is_some());
         self.routes.iter().any(allows)
@@ -71,7 +71,7 @@ impl Routes {
 }
 
 impl Rewrite {
-    /// A normalised path as the upstream sees it, in two parts of which at least one is not empty.
+    /// The path for the upstream, in two parts of which at least one is not empty.
     pub fn apply<'p>(&'p self, path: &'p str) -> (&'p str, &'p str) {
         match self.rest(path) {
             Some("") if self.add.is_empty() => ("", "/"),
@@ -80,7 +80,8 @@ impl Rewrite {
         }
     }
 
-    /// What follows the segments that are left out, in whichever spelling the path has them.
+    /// The rest of a path after the removed segments, in any spelling of them. `None` if the path does not start with
+    /// them.
     fn rest<'p>(&self, path: &'p str) -> Option<&'p str> {
         let is_whole = |rest: &&str| rest.is_empty() || rest.starts_with('/');
         if let Some(rest) = path.strip_prefix(&*self.strip).filter(is_whole) {
@@ -105,7 +106,7 @@ impl Rewrite {
         (self.paths.fold(start) == self.paths.fold(&self.strip)).then_some(rest)
     }
 
-    /// A path of the upstream's as the client has to ask for it, in two parts; none if no path of the client's becomes it.
+    /// The path for the client of a path of the upstream, in two parts. `None` if no client path becomes it.
     pub fn undo<'p>(&'p self, path: &'p str) -> Option<(&'p str, &'p str)> {
         let rest = path.strip_prefix(&*self.add)?;
         match rest {
@@ -129,8 +130,8 @@ mod tests {
     use crate::policy::{HeaderTest, HostPattern, PathPattern};
 
     #[test]
-    fn a_rewrite_and_its_undoing() {
-        // what is stripped, what is added, a path, what the upstream sees, what the client asks for that as
+    fn rewrites_and_their_inverse() {
+        // strip, add, the client's path, the path for the upstream, the path for the client
         for (strip, add, path, applied, undone) in [
             ("", "", "/a", "/a", Some("/a")),
             ("/v1", "", "/v1/a", "/a", Some("/v1/a")),
@@ -174,7 +175,7 @@ mod tests {
         (name.parse().unwrap(), test)
     }
 
-    /// The number of the route that takes `GET host path` with a header `x: 1`.
+    /// The index of the route that takes `GET host path` with a header `x: 1`.
     fn taken(routes: &[&str], host: &str, path: &str) -> Option<usize> {
         let route = |(upstream, text): (usize, &&str)| Route {
             matches: matching(text),
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_route_that_matches_counts() {
+    fn the_first_match_takes_the_request() {
         let routes = ["/a/{*rest} a.test", "/a/b", "/a/{*rest} - POST", "/{x} *.test", "- b.test,c.test", "- - - x=1"];
         for (host, path, index) in [
             ("a.test", "/a/b", 0),
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_change_by_whole_segments() {
+    fn rewrites_change_whole_segments() {
         for (strip, add, path, seen) in [
             ("/v1", "", "/v1/a/b", "/a/b"),
             ("/v1", "", "/v1", "/"),
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stripped_may_be_spelled_otherwise() {
+    fn a_removed_prefix_may_have_another_spelling() {
         let fold = path::Fold { case: true, trailing_slash: true, params: true };
         let paths = path::PathRules { fold, ..path::PathRules::default() };
         let rewrite = Rewrite { strip: "/V1/a".into(), add: "/x".into(), locations: true, paths };
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_that_leaves_nothing_is_known() {
+    fn a_covering_route_is_detected() {
         for (earlier, later, covered) in [
             ("-", "-", true),
             ("-", "/a a.test GET x=1", true),
@@ -297,9 +298,9 @@ mod tests {
     }
 
     proptest! {
-        /// What a covering route leaves is nothing: no path that the later one matches is missed by the earlier one.
+        /// An earlier route that covers a later one matches all paths of the later one.
         #[test]
-        fn a_pattern_that_covers_another_matches_all_that_it_does(
+        fn a_covering_pattern_matches_all_paths_of_the_covered(
             wide in "(/([ab]|\\{x\\}|)){1,3}(/\\{\\*r\\})?",
             narrow in "(/([ab]|\\{x\\}|)){1,3}(/\\{\\*r\\})?",
             path in "(/[abc]?){1,4}",

@@ -1,11 +1,12 @@
 //! What passes to a service that speaks HTTP/2, and back.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
+use tokio::sync::Notify;
 
 use super::{alone, mirror};
 use crate::support::{Call, Cert, Channel, Client, H2Service, NEVER, Taking, Weir, over_h2, send_all};
@@ -211,15 +212,25 @@ fn large_bodies_pass_and_a_client_that_takes_nothing_stops_nobody_else() {
     assert!(weir.resident() < 160 * 1024 * 1024, "{}", weir.resident());
 }
 
-/// The client sends all before it takes anything, and the service answers meanwhile.
+/// The client sends its whole body before it reads the answer, and the service answers meanwhile.
 #[test]
-fn both_ways_run_on_their_own() {
-    let service = H2Service::start(|mut call: Call| async move {
-        let mut stream = call.begin(Response::builder());
-        let sending = async { send_all(&mut stream, vec![1; LARGE / 8].into(), false).await };
-        let (sent, (body, _)) = tokio::join!(sending, call.read());
-        assert!(sent);
-        let _ = stream.send_data(Bytes::from(body.len().to_string()), true);
+fn the_body_does_not_wait_for_the_answer() {
+    let all_read = Arc::new(Notify::new());
+    let notify = Arc::clone(&all_read);
+    let service = H2Service::start(move |mut call: Call| {
+        let notify = Arc::clone(&notify);
+        async move {
+            let mut stream = call.begin(Response::builder());
+            let sending = async { send_all(&mut stream, vec![1; LARGE / 8].into(), false).await };
+            let reading = async {
+                let (body, _) = call.read().await;
+                notify.notify_one();
+                body.len()
+            };
+            let (sent, len) = tokio::join!(sending, reading);
+            assert!(sent);
+            let _ = stream.send_data(Bytes::from(len.to_string()), true);
+        }
     });
     let weir = alone(&service, "", "[timeouts]\nbody_idle = \"10s\"\n");
     over_h2(weir.address(), async |mut client, _| {
@@ -230,8 +241,8 @@ fn both_ways_run_on_their_own() {
             frames.send(Frame::data(vec![2; LARGE / 64].into())).unwrap();
         }
         drop(frames);
-        service.wait_until(|_| weir.resident() > 0);
-        tokio::time::sleep(Duration::from_millis(200)).await; // the answer is not taken, and nobody waits for it
+        // The service reads the whole body while the client takes nothing of the answer.
+        all_read.notified().await;
         let body = answer.collect().await.unwrap().to_bytes();
         assert_eq!(&body[LARGE / 8..], LARGE.to_string().as_bytes());
     });

@@ -7,22 +7,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use h2::Reason;
 use http::{Request, Response};
 use http_body_util::{Empty, Full};
+use tokio::sync::watch;
 
 use super::{alone, mirror};
 use crate::ops::until;
 use crate::support::{Call, Client, H2Service, NEVER, Taking, Weir, over_h2};
 
-/// A service whose calls end only once this is true.
-fn slow(taking: Taking) -> (H2Service, Arc<AtomicBool>) {
-    let may_end = Arc::<AtomicBool>::default();
-    let ends = Arc::clone(&may_end);
+/// A service whose calls end only once `true` is sent.
+fn slow(taking: Taking) -> (H2Service, watch::Sender<bool>) {
+    let (may_end, ends) = watch::channel(false);
     let service = H2Service::start_by(taking, move |call: Call| {
-        let ends = Arc::clone(&ends);
+        let mut ends = ends.clone();
         async move {
-            while !ends.load(Ordering::SeqCst) {
-                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            if ends.wait_for(|may_end| *may_end).await.is_ok() {
+                mirror(call).await;
             }
-            mirror(call).await;
         }
     });
     (service, may_end)
@@ -47,7 +46,7 @@ fn no_connection_has_more_streams_than_its_service_allows() {
     for connection in 1..=3 {
         assert_eq!(service.called().iter().filter(|called| called.connection == connection).count(), 2);
     }
-    may_end.store(true, Ordering::SeqCst);
+    may_end.send_replace(true);
     assert!(clients.iter_mut().all(|client| client.answer().status == 200));
     // What is free is used before another one is opened.
     for client in &mut clients {
@@ -81,7 +80,7 @@ fn the_bound_on_connections_holds_and_requests_wait() {
         weir.wait_for_metric("weir_upstream_queued{upstream=\"a\"}", |queued| queued == f64::from(turn));
     }
     assert_eq!(ask(&weir, "/beyond").answer().status, 503);
-    may_end.store(true, Ordering::SeqCst);
+    may_end.send_replace(true);
     for client in &mut clients {
         assert_eq!(client.answer().status, 200);
     }
@@ -123,7 +122,7 @@ fn the_least_loaded_gets_the_next() {
         assert_eq!(ask(&weir, "/").answer().status, 200);
     }
     assert_eq!((slow.called().len(), fast.called().len()), (1, 5));
-    may_end.store(true, Ordering::SeqCst);
+    may_end.send_replace(true);
     assert_eq!(held.answer().status, 200);
 }
 

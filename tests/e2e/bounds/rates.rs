@@ -64,8 +64,9 @@ fn a_body_that_trickles_over_http2_is_408() {
     over_h2(weir.address(), async |mut client, _| {
         let (frames, body) = tokio::sync::mpsc::unbounded_channel();
         let drip = tokio::spawn(async move {
+            let mut pace = tokio::time::interval(Duration::from_millis(5));
             while frames.send(Frame::data(Bytes::from_static(b"x"))).is_ok() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                pace.tick().await;
             }
         });
         let answer = client.send(Request::post("http://weir.test/a"), Channel(body)).await.unwrap();
@@ -134,13 +135,11 @@ fn an_answer_that_is_sipped_over_http2_is_cut_off() {
     let weir = start(&upstream);
     over_h2(weir.address(), async |mut client, _| {
         let mut answer = client.send(Request::get("http://weir.test/"), Empty::new()).await.unwrap();
-        // What has come already, and then nothing more.
+        // The client reads one frame and nothing after it.
         assert!(answer.body_mut().frame().await.unwrap().is_ok());
-        while weir.metric(UNTAKEN) == 0.0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        upstream.wait_until(|upstream| upstream.connections() == 0);
+        weir.wait_for_metric(UNTAKEN, |count| count > 0.0);
     });
-    upstream.wait_until(|upstream| upstream.connections() == 0);
 }
 
 #[test]

@@ -17,10 +17,10 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The names that [`FromStr`] knows.
+    /// All names that [`FromStr`] accepts.
     pub const ALL_NAMES: [&str; 4] = ["HS256", "RS256", "ES256", "EdDSA"];
 
-    /// As tokens and configurations write it.
+    /// The name in tokens and configurations.
     pub fn name(self) -> &'static str {
         let [hs256, rs256, es256, eddsa] = Self::ALL_NAMES;
         match self {

@@ -1,7 +1,7 @@
-//! The payload of a token: the registered claims that are checked, and those that name the client and its plan.
+//! The payload of a token: the registered claims that Weir checks, and the claims of the client and the plan.
 //!
-//! Everything else is skipped without being kept. A claim that comes twice makes the payload malformed: which
-//! one counts would depend on the reader (RFC 7519, 4).
+//! All other claims are skipped without a copy. A repeated claim makes the payload malformed, because readers differ in
+//! the claim that counts (RFC 7519, 4).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,13 +13,13 @@ use serde::{Deserialize, Deserializer};
 
 use crate::time::{Timestamp, saturating_ns};
 
-/// Bytes of the longest text that names a client or a plan.
+/// Bytes of the longest name of a client or a plan.
 const VALUE_BYTES_MAX: usize = 256;
 
 /// The names of the claims that name the client and its plan.
 type Named<'n> = [Option<&'n str>; 2];
 
-/// The claims that matter.
+/// The claims that Weir reads.
 #[derive(Debug, Default)]
 pub(super) struct Claims<'t> {
     names: Named<'t>,
@@ -27,11 +27,11 @@ pub(super) struct Claims<'t> {
     pub(super) nbf: Option<Value<'t>>,
     pub(super) iss: Option<Value<'t>>,
     pub(super) aud: Option<Value<'t>>,
-    /// Those of `names` that are none of the above, at the first place where they are named.
+    /// The claims in `names` that are none of the above, by their index in `names`.
     others: [Option<Value<'t>>; 2],
 }
 
-/// The value of a claim, as far as it can matter.
+/// The value of a claim, as far as Weir needs it.
 #[derive(Debug)]
 pub(super) enum Value<'t> {
     Text(Cow<'t, str>),
@@ -43,7 +43,7 @@ pub(super) enum Value<'t> {
 }
 
 impl<'t> Claims<'t> {
-    /// Reads a payload in which `names` matter too; `None` if it is not an object of distinct claims.
+    /// Parses a payload and also keeps the claims in `names`. `None` if the payload is no object of distinct claims.
     pub(super) fn parse(json: &'t str, names: Named<'t>) -> Option<Self> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let claims = Wanted { names }.deserialize(&mut deserializer).ok()?;
@@ -51,7 +51,7 @@ impl<'t> Claims<'t> {
         Some(claims)
     }
 
-    /// The claim that is named at this place.
+    /// The claim with this index in `names`.
     pub(super) fn named(&self, place: usize) -> Option<&Value<'t>> {
         let name = self.names[place]?;
         match name {
@@ -79,7 +79,7 @@ impl<'t> Claims<'t> {
 }
 
 impl Value<'_> {
-    /// A `NumericDate` (RFC 7519, 2): seconds since the epoch, perhaps with a fraction.
+    /// A `NumericDate` (RFC 7519, 2): seconds since the epoch, possibly with a fraction.
     pub(super) fn date(&self) -> Option<Timestamp> {
         let since_epoch = match *self {
             Self::Positive(seconds) => Duration::from_secs(seconds),
@@ -98,7 +98,7 @@ impl Value<'_> {
         }
     }
 
-    /// The client's name, or an integer in decimal.
+    /// The name of the client: text, or an integer in decimal.
     pub(super) fn client(&self) -> Option<Arc<str>> {
         match self {
             Self::Text(_) => self.name(),
@@ -154,7 +154,7 @@ impl<'de> Visitor<'de> for Wanted<'de> {
     }
 }
 
-/// The name of a claim, borrowed unless it is written with escapes.
+/// The name of a claim, borrowed unless it has escapes.
 #[derive(Deserialize)]
 struct Name<'t>(#[serde(borrow)] Cow<'t, str>);
 

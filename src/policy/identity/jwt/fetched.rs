@@ -1,6 +1,6 @@
-//! Keys that are not known when the configuration is read, because they stand behind a URL.
+//! Keys that are fetched from a URL.
 //!
-//! It is the one thing in a policy that changes: the set is replaced whole, by whoever fetches it. Not here: fetching.
+//! They are the only part of a policy that changes: a fetch replaces the whole set. Not here: the fetch.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use super::algorithm::Algorithm;
 use super::keys::{self, Key, SkippedKeys};
 use super::problems::KeyProblem;
 
-/// The keys of one identity behind a URL.
+/// The fetched keys of one identity.
 pub struct FetchedKeys {
     url: Uri,
-    /// Without HS256: who can read the URL could sign.
+    /// Without HS256: a reader of the URL could sign tokens with a secret in it.
     algorithms: Vec<Algorithm>,
     keys: ArcSwapOption<Vec<Key>>,
     is_wanted: AtomicBool,
 }
 
 impl FetchedKeys {
-    /// None yet, of those at `url` that are for `algorithms`; nothing if only HS256 is among them.
+    /// An empty set for the keys at `url` that are for `algorithms`. `None` if HS256 is the only algorithm.
     pub fn new(url: Uri, algorithms: &[Algorithm]) -> Option<Arc<Self>> {
         let algorithms: Vec<_> = algorithms.iter().copied().filter(|one| *one != Algorithm::Hs256).collect();
         let none = Self { url, algorithms, keys: ArcSwapOption::empty(), is_wanted: AtomicBool::new(false) };
         (!none.algorithms.is_empty()).then(|| Arc::new(none))
     }
 
-    /// Where they are.
+    /// The URL of the keys.
     pub fn url(&self) -> &Uri {
         &self.url
     }
 
-    /// Replaces the keys by those of a set. Returns what was skipped of it, if anything was.
+    /// Replaces the keys by those of a JWK set. Returns the members that were skipped, if there are any.
     ///
     /// # Errors
-    /// It is no set, or none of its keys can be used. Nothing changes then.
+    /// The text is no JWK set, or none of its keys is usable. The former keys then stay.
     pub fn replace(&self, jwks: &[u8]) -> Result<Option<SkippedKeys>, KeyProblem> {
         let (keys, skipped) = keys::build_fetched(jwks, &self.algorithms)?;
         self.keys.store(Some(Arc::new(keys)));
@@ -46,19 +46,19 @@ impl FetchedKeys {
         Ok((skipped.count > 0).then_some(skipped))
     }
 
-    /// Whether a token has named a key that was not there at the last [`FetchedKeys::replace`].
+    /// Whether a token named an unknown key since the last [`FetchedKeys::replace`].
     pub fn is_wanted(&self) -> bool {
         self.is_wanted.load(Ordering::Relaxed)
     }
 
-    /// Looks through the keys; none if they have never been fetched.
+    /// Calls `look` with the keys. `None` if they were never fetched.
     pub(super) fn look<T>(&self, look: impl FnOnce(&[Key]) -> T) -> Option<T> {
         self.keys.load().as_deref().map(|keys| look(keys))
     }
 
-    /// Notes that a token names a key that is not there.
+    /// Records that a token names an unknown key.
     pub(super) fn want(&self) {
-        // Looked at first, so that a flood of such tokens writes to no shared line.
+        // The load first: a flood of such tokens then writes to no shared cache line.
         if !self.is_wanted.load(Ordering::Relaxed) {
             self.is_wanted.store(true, Ordering::Relaxed);
         }

@@ -1,11 +1,11 @@
-//! Keys, from a shared secret, PEM (RFC 7468) or a JWK set (RFC 7517). Each verifies one algorithm.
+//! Verification keys from a shared secret, PEM (RFC 7468) or a JWK set (RFC 7517). Each key verifies one algorithm.
 //!
-//! A key that is wrong is refused when it is loaded, not when a token comes. Of a set, a member that is no key for
-//! tokens is skipped. A member that must not be trusted is skipped too if the set was fetched: the operator cannot
-//! change it. In a file it is an error.
+//! An invalid key is refused when it is loaded, not when a token arrives. A member of a set that is no key for tokens
+//! is skipped. An unsafe member of a fetched set is skipped too, because the operator cannot change the set. In a file
+//! it is an error.
 //!
-//! The crate's provider is called by name instead of installed for the process: then there is nothing to
-//! forget, and a second provider among the dependencies changes nothing.
+//! The provider of the crate is called by name and not installed for the process. So a second provider among the
+//! dependencies changes nothing.
 
 use std::fmt;
 
@@ -21,13 +21,13 @@ use super::strength::{check_ed25519, check_p256, check_rsa};
 /// Characters of 32 bytes in base64url (RFC 7518, 6.2.1.2).
 const P256_COORDINATE_CHARS: usize = 43;
 
-/// Members of a set that a warning describes; it counts the others.
+/// The number of skipped members that a warning describes; it only counts the others.
 const SKIPPED_SHOWN_MAX: usize = 8;
 
 /// The start of each key or certificate in PEM (RFC 7468, 2).
 const PEM_BEGIN: &[u8] = b"-----BEGIN ";
 
-/// A key as the configuration has it.
+/// A key as configured.
 #[derive(Clone)]
 pub enum KeyMaterial {
     /// A secret shared with the issuer, for HS256.
@@ -48,14 +48,14 @@ impl fmt::Debug for KeyMaterial {
     }
 }
 
-/// Members of a JWK set that are not used.
+/// The members of a JWK set that are not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedKeys {
-    /// Which of the keys, as listed, the set is.
+    /// The index of the set among the configured keys.
     pub index: usize,
     /// The number of members that are not used.
     pub count: usize,
-    /// The first of them: their place in the set, from 1, and what is wrong.
+    /// The first skipped members: their place in the set, from 1, and the problem.
     shown: Vec<(usize, KeyProblem)>,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for SkippedKeys {
     }
 }
 
-/// A key, checked.
+/// A checked key.
 #[derive(Debug)]
 pub(super) struct Key {
     algorithm: Algorithm,
@@ -85,7 +85,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Whether a token with this header may have been signed by it. A key without `kid` may have any.
+    /// Whether this key may have signed a token with this header. A key without `kid` fits any `kid`.
     pub(super) fn fits(&self, algorithm: Algorithm, kid: Option<&str>) -> bool {
         let same_kid = self.kid.as_deref().zip(kid).is_none_or(|(own, named)| own == named);
         self.algorithm == algorithm && same_kid
@@ -97,7 +97,7 @@ impl Key {
         verifier.is_ok_and(|verifier| verifier.verify(signed, signature).is_ok())
     }
 
-    /// Checks that `key` is a safe one for `algorithm`.
+    /// Checks that `key` is safe for `algorithm`.
     fn new(algorithm: Algorithm, kid: Option<Box<str>>, key: DecodingKey) -> Result<Self, KeyProblem> {
         match (algorithm, key.kind()) {
             (Algorithm::Rs256, material) => check_rsa(material)?,
@@ -124,7 +124,7 @@ impl From<Algorithm> for jsonwebtoken::Algorithm {
     }
 }
 
-/// All keys of a verifier, in order, and what was skipped of its sets.
+/// All keys of a verifier in order, and the skipped members of its sets.
 pub(super) fn build(
     materials: &[KeyMaterial],
     algorithms: &[Algorithm],
@@ -150,7 +150,7 @@ pub(super) fn build(
     if keys.is_empty() { Err(KeyError { index: 0, problem: KeyProblem::NoKeys }) } else { Ok((keys, skipped)) }
 }
 
-/// The keys of a set that was fetched, and what was skipped of it.
+/// The keys of a fetched set, and its skipped members.
 pub(super) fn build_fetched(json: &[u8], algorithms: &[Algorithm]) -> Result<(Vec<Key>, SkippedKeys), KeyProblem> {
     let mut keys = Vec::new();
     let skipped = add_set(&mut keys, json, algorithms, |_| true)?;
@@ -182,7 +182,7 @@ fn add(keys: &mut Vec<Key>, key: Key) -> Result<(), KeyProblem> {
     Ok(())
 }
 
-/// Adds the keys of a set that are for `algorithms`. Another member is skipped if `may_skip`, else it is an error.
+/// Adds the keys of a set that are for `algorithms`. Any other member is skipped if `may_skip`, and otherwise an error.
 fn add_set(
     keys: &mut Vec<Key>,
     json: &[u8],
@@ -216,10 +216,10 @@ fn add_set(
     Err(problem.unwrap_or(KeyProblem::NoUsableJwk))
 }
 
-/// The crate's readers each refuse a PEM of another type, but RSA's takes any PKCS#1; so that one comes last.
+/// Reads a PEM. The crate's reader for RSA accepts any PKCS#1, so it comes last; the others refuse other types.
 fn read_pem(pem: &[u8]) -> Result<(Algorithm, DecodingKey), KeyProblem> {
-    // The crate's readers read the first key alone. Several may also be a certificate and those that signed it, whose
-    // keys sign no tokens; so Weir does not choose.
+    // The crate's readers read only the first key. Several blocks may be a certificate and its issuers, whose keys sign
+    // no tokens. So Weir does not choose.
     let count = memchr::memmem::find_iter(pem, PEM_BEGIN).count();
     if count > 1 {
         return Err(KeyProblem::SeveralPem(count));
@@ -244,7 +244,7 @@ fn read_jwk(member: serde_json::Value, algorithms: &[Algorithm]) -> Result<Optio
     Key::new(algorithm, jwk.common.key_id.as_deref().map(Into::into), key).map(Some)
 }
 
-/// The algorithm that a JWK is for, by its type.
+/// The algorithm that fits the type of a JWK.
 fn algorithm_of(jwk: &Jwk) -> Option<Algorithm> {
     match &jwk.algorithm {
         AlgorithmParameters::OctetKey(_) => Some(Algorithm::Hs256),
@@ -263,11 +263,11 @@ fn is_for(jwk: &Jwk, algorithm: Algorithm) -> bool {
         && common.key_operations.as_ref().is_none_or(|named| named.contains(&KeyOperations::Verify))
 }
 
-/// Reads the parameters of a JWK. Zeros before an RSA number are dropped: issuers write them, and the library
-/// refuses every signature then.
+/// Reads the parameters of a JWK. Leading zeros of RSA numbers are removed: issuers write them, and the library then
+/// refuses every signature.
 fn decoding_key(jwk: &Jwk) -> Option<DecodingKey> {
     if let AlgorithmParameters::EllipticCurve(key) = &jwk.algorithm {
-        // Only the length of both together is left in the point.
+        // The point has only the length of both coordinates together.
         let is_full = |text: &str| text.len() == P256_COORDINATE_CHARS;
         if !is_full(&key.x) || !is_full(&key.y) {
             return None;

@@ -1,8 +1,7 @@
-//! Who a JSON Web Token says it is from, once its signature is verified (RFC 7519, RFC 7515, RFC 8725).
+//! Identities from JSON Web Tokens with verified signatures (RFC 7519, RFC 7515, RFC 8725).
 //!
-//! The algorithm is decided by the configuration and by the type of each key, never by the token: the token
-//! may only name one of those listed, and each key verifies exactly one (RFC 8725, 3.1). Times are checked
-//! against the `now` of the caller.
+//! The configuration and the type of each key decide the algorithm, never the token: the token may only name a
+//! configured algorithm, and each key verifies exactly one (RFC 8725, 3.1). The caller passes the time in `now`.
 //!
 //! Not here: fetching keys, caching verified tokens, encrypted tokens, extensions named by `crit`.
 

@@ -4,47 +4,48 @@ use std::{error, fmt};
 
 use super::algorithm::Algorithm;
 
-/// Bytes of the longest token that is looked at; servers accept header fields of about this size.
+/// Bytes of the longest token that is verified; servers accept header fields of about this size.
 pub const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
-/// Keys of one verifier. A token without `kid` is tried against all that fit, so this bounds its work.
+/// The maximum number of keys of a verifier. It bounds the work for a token without `kid`, which is tried with all
+/// keys.
 pub(super) const KEYS_MAX: usize = 64;
 
-/// RFC 7518, 3.2: a key as long as the hash, or longer.
+/// RFC 7518, 3.2: a key is at least as long as the hash.
 pub(super) const SECRET_BYTES_MIN: usize = 32;
 
-/// RFC 7518, 3.3 demands the lower bound; above the upper one verifying is a burden.
+/// RFC 7518, 3.3 requires the lower bound. Above the upper bound verification is too slow.
 pub(super) const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
-/// What is wrong with the keys of a verifier.
+/// The problem of one of the keys of a verifier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyError {
-    /// Which of the keys, as listed.
+    /// The index of the key as configured.
     pub index: usize,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: KeyProblem,
 }
 
-/// What is wrong with a key.
+/// The problem of a key or a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyProblem {
-    /// There is none.
+    /// There is no key.
     NoKeys,
-    /// There are more than a verifier takes.
+    /// There are more keys than a verifier accepts.
     TooMany,
-    /// It is not a public key in PEM.
+    /// The text is no public key in PEM.
     Pem,
     /// The PEM holds this many keys or certificates.
     SeveralPem(usize),
-    /// It is not a JWK set.
+    /// The text is no JWK set.
     Jwks,
     /// No key of the set fits the algorithms.
     NoUsableJwk,
-    /// It is for an algorithm that is not in the list.
+    /// The key is for an algorithm that is not configured.
     Unlisted(Algorithm),
-    /// It is not a key of its algorithm.
+    /// The key is invalid for its algorithm.
     Invalid(Algorithm),
-    /// The secret is shorter than RFC 7518, 3.2 demands.
+    /// The secret is shorter than RFC 7518, 3.2 requires.
     ShortSecret,
     /// The RSA modulus has this many bits.
     RsaBits(usize),
@@ -58,14 +59,14 @@ pub enum KeyProblem {
     DuplicateKid(String),
     /// The member of the set is not a JWK.
     Jwk,
-    /// The type or the curve of the JWK is for none of Weir's algorithms.
+    /// The type or the curve of the JWK fits none of Weir's algorithms.
     OtherType,
-    /// The `use`, `key_ops` or `alg` of the JWK say that it verifies no such token.
+    /// The `use`, `key_ops` or `alg` of the JWK excludes the verification of tokens.
     OtherUse,
 }
 
 impl KeyProblem {
-    /// Whether a member of a set with this problem is no key that tokens could be verified with.
+    /// Whether a member of a set with this problem is no key for tokens.
     pub(super) fn is_no_key(&self) -> bool {
         matches!(self, Self::Jwk | Self::OtherType | Self::OtherUse | Self::Invalid(_))
     }
@@ -113,37 +114,37 @@ impl fmt::Display for KeyError {
 
 impl error::Error for KeyError {}
 
-/// Why a token is refused.
+/// The reason why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenError {
-    /// More than [`TOKEN_BYTES_MAX`].
+    /// The token is longer than [`TOKEN_BYTES_MAX`].
     TooLong,
-    /// Not three parts of base64url with JSON objects in them, or one that `crit` says we must not accept.
+    /// The token is not three parts of base64url with JSON objects, or has `crit`.
     Malformed,
-    /// Signed with an algorithm that is not in the list.
+    /// The algorithm of the token is not configured.
     Algorithm,
-    /// No key has its `kid` and its algorithm.
+    /// No key has the `kid` and the algorithm of the token.
     UnknownKey,
-    /// Keys are still to be fetched, so nobody knows whether it is good.
+    /// The keys were not fetched yet, so the token cannot be verified.
     NoKeys,
-    /// No key verifies its signature.
+    /// No key verifies the signature.
     Signature,
-    /// `exp` is past, or is no number.
+    /// `exp` is in the past, or no number.
     Expired,
-    /// `nbf` is to come, or is no number.
+    /// `nbf` is in the future, or no number.
     NotYetValid,
-    /// There is no `exp`.
+    /// `exp` is missing.
     MissingExp,
-    /// `iss` is not as configured.
+    /// `iss` differs from the configured issuer.
     Issuer,
-    /// `aud` is not as configured.
+    /// `aud` does not contain the configured audience.
     Audience,
-    /// The claim that names the client is missing, or neither text nor an integer.
+    /// The claim of the client is missing, or neither text nor an integer.
     Claim,
 }
 
 impl TokenError {
-    /// A word for metrics and logs.
+    /// The label in metrics and logs.
     pub fn label(self) -> &'static str {
         self.texts().0
     }
@@ -154,7 +155,7 @@ impl TokenError {
             Self::Malformed => ("malformed", "the token is malformed"),
             Self::Algorithm => ("algorithm", "the token's algorithm is not accepted"),
             Self::UnknownKey => ("unknown_key", "the token's key is not known"),
-            Self::NoKeys => ("no_keys", "the keys that tokens are verified with cannot be had now"),
+            Self::NoKeys => ("no_keys", "the keys that verify tokens are not available"),
             Self::Signature => ("signature", "the token's signature is wrong"),
             Self::Expired => ("expired", "the token has expired"),
             Self::NotYetValid => ("not_yet_valid", "the token is not valid yet"),

@@ -1,7 +1,7 @@
-//! Checks of public keys. A weak key verifies tokens that its owner never signed; a broken one verifies none.
+//! Checks of public keys. A weak key verifies forged tokens; a broken key verifies no token.
 //!
-//! The crypto library reads each key as it does to verify a signature, so its checks apply when the key is loaded.
-//! It does not check the order of Ed25519 keys; a table does.
+//! The crypto library parses each key as for a verification, so its checks apply when a key is loaded. It does not
+//! check the order of Ed25519 keys; a table does.
 
 use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::signature::{
@@ -19,9 +19,10 @@ const P256_POINT_BYTES: usize = 65;
 /// RFC 8032, 5.1.5.
 const ED25519_BYTES: usize = 32;
 
-/// The y coordinates of all points of Ed25519 whose order is 1, 2, 4 or 8, in little-endian order, without the sign of x.
+/// The y coordinates of all points of Ed25519 whose order is 1, 2, 4 or 8, in little-endian order, without the sign of
+/// x.
 ///
-/// The last two are 0 and 1 with the prime of the field added; the other coordinates have no second encoding below 2^255.
+/// The last two are 0 and 1 plus the prime of the field. The other coordinates have no second encoding below 2^255.
 const SMALL_ORDER_Y: [[u8; ED25519_BYTES]; 7] = [
     y_of(0x00, 0x00, 0x00),
     y_of(0x01, 0x00, 0x00),
@@ -56,7 +57,7 @@ pub(super) fn check_rsa(key: &DecodingKeyKind) -> Result<(), KeyProblem> {
             (&of_der.0, &of_der.1)
         }
     };
-    // Before the library reads it: what it does with a modulus of a megabyte is not known.
+    // Before the library reads the modulus: its cost for a modulus of a megabyte is unknown.
     let bits = bits(n);
     if !RSA_BITS.contains(&bits) {
         return Err(KeyProblem::RsaBits(bits));
@@ -76,7 +77,7 @@ pub(super) fn check_p256(point: &[u8]) -> Result<(), KeyProblem> {
 
 /// Checks the length and the order of an Ed25519 key.
 ///
-/// Under a key of small order anybody can sign: the product of such a point and any number has 8 values at most.
+/// Anybody can sign for a key of small order: the product of such a point and any number has at most 8 values.
 pub(super) fn check_ed25519(key: &[u8]) -> Result<(), KeyProblem> {
     let mut y: [u8; ED25519_BYTES] = key.try_into().map_err(|_| KeyProblem::Invalid(Algorithm::EdDsa))?;
     // The highest bit is the sign of x.
@@ -84,7 +85,7 @@ pub(super) fn check_ed25519(key: &[u8]) -> Result<(), KeyProblem> {
     if SMALL_ORDER_Y.contains(&y) { Err(KeyProblem::SmallOrder) } else { Ok(()) }
 }
 
-/// The length of a big-endian number.
+/// The length of a big-endian number in bits.
 fn bits(number: &[u8]) -> usize {
     let zeros = number.iter().take_while(|&&byte| byte == 0).count();
     let number = &number[zeros..];

@@ -1,4 +1,4 @@
-//! Tokens of every kind, made in the test or wrong in one place.
+//! Valid tokens, and tokens with one error each.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -30,7 +30,7 @@ const RSA_PUBLIC: &[u8] = fixture!("rsa-a.public.pem");
 const EC_PUBLIC: &[u8] = fixture!("ec-p256.public.pem");
 const ED_PUBLIC: &[u8] = fixture!("ed25519.public.pem");
 
-/// Who signs.
+/// The signer of a token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Signer {
     Hmac(&'static [u8]),
@@ -144,7 +144,7 @@ fn a_plan_is_text_in_another_claim() {
         assert_eq!(plan(claim, claims.clone()), Ok(expected.map(str::to_owned)), "{claims}");
     }
     assert_eq!(plan("plan", json!({ "plan": "premium" })), Err(TokenError::Claim));
-    // Without it, nobody looks.
+    // Without the option the claim is not checked.
     let token = Signer::Hmac(SECRET).sign_raw("{\"alg\":\"HS256\"}", r#"{"sellerId":1,"plan":"a","plan":"b"}"#);
     let verifier = Verifier::new(hmac_spec()).unwrap();
     assert_eq!(verifier.verify(token.as_bytes(), Timestamp::ZERO).unwrap().claimed.plan, None);
@@ -195,7 +195,7 @@ fn every_algorithm_from_every_material() {
 
 #[test]
 fn the_token_does_not_choose_its_algorithm() {
-    // The public key's text as an HMAC secret: the classic.
+    // The public key as an HMAC secret, the classic attack.
     let confused = Signer::Hmac(RSA_PUBLIC).sign(None, &seller());
     let none =
         format!("{}.{}.", URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#), URL_SAFE_NO_PAD.encode(r#"{"sellerId":"s-1"}"#));
@@ -213,7 +213,7 @@ fn the_token_does_not_choose_its_algorithm() {
 }
 
 #[test]
-fn kids() {
+fn a_token_selects_keys_by_kid() {
     let a = || Signer::RsaA.jwk(&json!({ "kid": "a" }));
     let b = || Signer::RsaB.jwk(&json!({ "kid": "b" }));
     let bare_b = || Signer::RsaB.jwk(&json!({}));
@@ -299,7 +299,7 @@ fn keys_of_a_set_that_are_for_something_else_are_skipped() {
 }
 
 #[test]
-fn nothing_shows_a_secret() {
+fn debug_output_has_no_secret() {
     let spec = hmac_spec();
     let shown = format!("{spec:?} {:?}", Verifier::new(spec.clone()).unwrap());
     let bytes = format!("{SECRET:?}");
@@ -349,7 +349,7 @@ fn times() {
 }
 
 #[test]
-fn expires_at_the_nanosecond_it_says() {
+fn a_token_expires_to_the_nanosecond() {
     let token = Signer::Hmac(SECRET).sign(None, &json!({ "sellerId": 1, "exp": 100 }));
     let verifier = Verifier::new(hmac_spec()).unwrap();
     let end = Timestamp::from_ns(110_000_000_000);
@@ -413,9 +413,9 @@ fn issuer_audience_and_client() {
     }
 }
 
-/// Header, payload, and the outcome; all signed well.
+/// Header, payload and the outcome of tokens with a valid signature.
 #[test]
-fn shapes() {
+fn malformed_tokens_are_refused() {
     let deep = format!(r#"{{"sellerId":"s-1","aud":{}{}}}"#, "[".repeat(1000), "]".repeat(1000));
     for (header, payload, expected) in [
         (r#"{"alg":"HS256"}"#, r#"{"sellerId":"s-1"}"#, Ok(())),
@@ -443,7 +443,7 @@ fn shapes() {
 }
 
 #[test]
-fn lengths_and_cuts() {
+fn long_and_cut_tokens_are_refused() {
     let good = Signer::Hmac(SECRET).sign(None, &seller());
     for end in 0..good.len() {
         assert!(verify(hmac_spec(), &good[..end]).is_err(), "{end}");
@@ -451,7 +451,7 @@ fn lengths_and_cuts() {
     for bad in ["", ".", "..", "...", "a.b.c", &format!("{good}."), &format!("{good}="), &format!(" {good}")] {
         assert_eq!(verify(hmac_spec(), bad), Err(TokenError::Malformed), "{bad}");
     }
-    // The last character of a signature of 32 bytes has two bits to spare: only zeros are accepted.
+    // The last character of a signature of 32 bytes has two spare bits, which must be zero.
     let spare = (b'A'..=b'z').filter(|last| {
         let mut token = good.clone().into_bytes();
         *token.last_mut().unwrap() = *last;
@@ -499,7 +499,7 @@ proptest! {
         prop_assert_eq!(all_verifier().verify(&token, Timestamp::ZERO).is_ok(), is_same);
     }
 
-    /// Text in the places of the claims that matter never panics.
+    /// Any text in the claims that Weir reads causes no panic.
     #[test]
     fn any_claims_do_not_panic(exp in any::<f64>(), nbf in any::<i64>(), value in any::<String>()) {
         let token = Signer::Hmac(SECRET).sign(None, &json!({ "exp": exp, "nbf": nbf, "sellerId": value }));
@@ -507,7 +507,7 @@ proptest! {
     }
 }
 
-/// A set with the public half of the Ed25519 key under this name.
+/// A JWK set with the public half of the Ed25519 key under this `kid`.
 fn set_of(kid: &str) -> String {
     let mut jwk = Jwk::from_encoding_key(&Signer::Ed.key(), Signer::Ed.algorithm()).unwrap();
     jwk.common.key_id = Some(kid.to_owned());
@@ -515,7 +515,7 @@ fn set_of(kid: &str) -> String {
 }
 
 #[test]
-fn fetched_keys_are_asked_after_those_that_are_known() {
+fn configured_keys_precede_fetched_keys() {
     let now = Timestamp::from_ns(NOW_S * 1_000_000_000);
     let url: http::Uri = "https://issuer.example/keys".parse().unwrap();
     assert!(FetchedKeys::new(url.clone(), &[Algorithm::Hs256]).is_none());
@@ -540,7 +540,7 @@ fn fetched_keys_are_asked_after_those_that_are_known() {
     fetched.replace(set_of("b").as_bytes()).unwrap();
     assert_eq!((told(&mine), told(&other)), (Err(TokenError::UnknownKey), Ok(())));
 
-    // A secret that is fetched is none.
+    // A fetched secret is no key.
     let x = URL_SAFE_NO_PAD.encode(SECRET);
     let oct = json!({ "keys": [{ "kty": "oct", "k": x }] }).to_string();
     assert_eq!(fetched.replace(oct.as_bytes()).unwrap_err(), KeyProblem::NoUsableJwk);

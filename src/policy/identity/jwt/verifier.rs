@@ -16,28 +16,28 @@ use super::keys::{self, Key, KeyMaterial, SkippedKeys};
 use super::problems::{KeyError, TOKEN_BYTES_MAX, TokenError};
 use crate::time::{Timestamp, saturating_ns};
 
-/// What a [`Verifier`] is made of.
+/// The settings of a [`Verifier`].
 #[derive(Clone, Debug)]
 pub struct VerifierSpec {
     /// The claim that names the client: text or an integer.
     pub claim: String,
     /// The algorithms that a token may use.
     pub algorithms: Vec<Algorithm>,
-    /// The keys that may have signed it.
+    /// The configured keys.
     pub keys: Vec<KeyMaterial>,
-    /// More of them, which are not known yet.
+    /// The keys behind a URL.
     pub fetched: Option<Arc<FetchedKeys>>,
-    /// What `iss` must be; `None` for anything.
+    /// The required `iss`; `None` accepts any.
     pub issuer: Option<String>,
-    /// What `aud` must be or include; `None` for anything.
+    /// The required member of `aud`; `None` accepts any.
     pub audience: Option<String>,
     /// Whether a token without `exp` is refused.
     pub require_exp: bool,
-    /// How far the issuer's clock may be from ours.
+    /// The accepted difference between the clocks of the issuer and of Weir.
     pub leeway: Duration,
 }
 
-/// Verifies tokens.
+/// A verifier of tokens.
 #[derive(Debug)]
 pub struct Verifier {
     claim: Box<str>,
@@ -52,25 +52,25 @@ pub struct Verifier {
     leeway_ns: u64,
 }
 
-/// What a good token says.
+/// A verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// Who it is from, and its plan.
+    /// The client and its plan.
     pub claimed: Claimed,
-    /// When it stops to be good, leeway included.
+    /// The expiry of the token, leeway included.
     pub expires: Option<Timestamp>,
 }
 
-/// What a good token says of its client.
+/// The claims of a verified token about its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
-    /// The claim that names the client; an integer in decimal.
+    /// The claim of the client; an integer in decimal.
     pub value: Arc<str>,
-    /// The claim that names its plan, if that is asked for and is text.
+    /// The claim of the plan, if it is configured and is text.
     pub plan: Option<Arc<str>>,
 }
 
-/// The JOSE header, as far as it matters; what else it offers (`jku`, `jwk`, `x5u`) is the token's own word.
+/// The JOSE header. Other members (`jku`, `jwk`, `x5u`) are not read, because the token itself offers them.
 #[derive(Deserialize)]
 struct JoseHeader<'t> {
     #[serde(borrow)]
@@ -80,7 +80,7 @@ struct JoseHeader<'t> {
     crit: Present,
 }
 
-/// Whether a member is there at all, even as `null`.
+/// Whether a member is present, even as `null`.
 #[derive(Default)]
 struct Present(bool);
 
@@ -111,22 +111,22 @@ impl Verifier {
         })
     }
 
-    /// What was skipped of its JWK sets.
+    /// The skipped members of its JWK sets.
     pub fn skipped(&self) -> &[SkippedKeys] {
         &self.skipped
     }
 
-    /// Its keys that are fetched.
+    /// Its fetched keys.
     pub fn fetched(&self) -> Option<&FetchedKeys> {
         self.fetched.as_deref()
     }
 
-    /// Takes the name of a plan from this claim too. A token without it is as good as any other.
+    /// Sets the claim that names the plan. The claim is optional in tokens.
     pub fn set_plan_claim(&mut self, claim: &str) {
         self.plan_claim = Some(claim.into());
     }
 
-    /// What `token` says, if it is good at `now`.
+    /// Verifies `token` at the time `now`.
     pub fn verify(&self, token: &[u8], now: Timestamp) -> Result<Verified, TokenError> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenError::TooLong);
@@ -178,7 +178,7 @@ impl Verifier {
         }
     }
 
-    /// Checks `exp` and `nbf` (RFC 7519, 4.1.4 and 4.1.5); gives the end of the token's life.
+    /// Checks `exp` and `nbf` (RFC 7519, 4.1.4 and 4.1.5). Returns the expiry with leeway.
     fn check_times(&self, claims: &Claims<'_>, now: Timestamp) -> Result<Option<Timestamp>, TokenError> {
         let expires = match &claims.exp {
             Some(exp) => Some(exp.date().ok_or(TokenError::Expired)?.saturating_add_ns(self.leeway_ns)),
@@ -215,7 +215,7 @@ struct Parts<'t> {
     header: &'t [u8],
     payload: &'t [u8],
     signature: &'t [u8],
-    /// Header and payload with the dot between them.
+    /// Header and payload with the dot between them, the signed bytes.
     signed: &'t [u8],
 }
 
@@ -234,7 +234,7 @@ impl<'t> Parts<'t> {
     }
 }
 
-/// Decodes a part that is JSON into `out`. The parser does not look at text that it skips, so UTF-8 is checked here.
+/// Decodes a part that is JSON into `out`. The JSON parser does not check text that it skips, so UTF-8 is checked here.
 fn decode_text<'o>(part: &[u8], out: &'o mut Vec<u8>) -> Result<&'o str, TokenError> {
     out.clear();
     decode(part, out)?;

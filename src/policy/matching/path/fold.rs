@@ -1,6 +1,6 @@
-//! One spelling for all that a service takes for one path.
+//! One spelling for all paths that a service treats as equal.
 //!
-//! Matching and keys go by the folded path; what is forwarded stays as the client spelled it, after normalisation.
+//! Matching and keys use the folded path. Weir forwards the normalised path in the spelling of the client.
 //!
 //! | In the normalised path | Folded | When |
 //! |---|---|---|
@@ -9,26 +9,26 @@
 //! | `A`, and `%C3%89` for É | `a` and `%C3%A9` | `case` |
 //! | a slash at the end | nothing, but for `/` alone | `trailing_slash` |
 //!
-//! Parameters go first, as in servlet containers, where `%3B` begins none.
+//! Parameters are removed first, as in servlet containers, where `%3B` begins no parameter.
 
 use std::borrow::Cow;
 
 use crate::policy::matching::escapes::escape;
 
-/// Which spellings are one.
+/// The differences that are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fold {
     /// Upper and lower case.
     pub case: bool,
     /// With and without a slash at the end.
     pub trailing_slash: bool,
-    /// With and without `;` parameters.
+    /// The presence of `;` parameters.
     pub params: bool,
 }
 
 impl Fold {
-    /// The folded form of a normalised path. Several slashes that are left by parameters become one if `merges`.
-    /// Borrowed, after one scan, if it is folded already.
+    /// The folded form of a normalised path. Slashes around removed parameters are merged if `merges`. Borrowed, after
+    /// one scan, if the path is in folded form.
     pub(super) fn path(self, path: &str, merges: bool) -> Cow<'_, str> {
         let mut folded = Cow::Borrowed(path);
         if self.params && memchr::memchr(b';', path.as_bytes()).is_some() {
@@ -47,7 +47,7 @@ impl Fold {
         folded
     }
 
-    /// A text of a normalised path, without its parameters, in one spelling; `None` if that is the text itself.
+    /// The folded form of a text of a normalised path without parameters; `None` if it is the text itself.
     pub fn text(self, text: &str) -> Option<String> {
         let is_escaped = memchr::memchr(b'%', text.as_bytes()).is_some();
         let has_case = self.case && text.bytes().any(|byte| byte.is_ascii_uppercase());
@@ -62,7 +62,7 @@ impl Fold {
     }
 }
 
-/// In lower case, but for the digits of escapes.
+/// The text in lower case, except for the digits of escapes.
 fn lower_ascii(text: &str) -> String {
     let mut digits = 0_u8;
     let lower = |char: char| {
@@ -85,13 +85,13 @@ fn without_params(path: &str, merges: bool) -> String {
     out
 }
 
-/// Whether a path can hold this byte as it is, beside the unreserved ones (RFC 3986, 3.3).
+/// Whether a path may contain this delimiter unescaped (RFC 3986, 3.3).
 fn is_delimiter(byte: u8) -> bool {
     matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@')
 }
 
-/// With escaped delimiters as the characters and, if `case` is folded, escaped letters beyond ASCII in lower case.
-/// `None` if there are neither.
+/// Replaces escaped delimiters by the characters and, if `case`, escaped letters beyond ASCII by lower case. `None` if
+/// there are neither.
 fn decode(text: &str, case: bool) -> Option<String> {
     let mut out: Option<String> = None;
     let (mut at, mut copied) = (0, 0);
@@ -115,8 +115,8 @@ fn decode(text: &str, case: bool) -> Option<String> {
     Some(out)
 }
 
-/// The escaped character at the start of `text`: how long it is, and its lower case if that is another. Characters
-/// that share an upper case, such as `k` and the Kelvin sign, share a lower case too.
+/// The length of the escaped character at the start of `text`, and its lower case if that differs. Characters with one
+/// upper case, such as `k` and the Kelvin sign, have one lower case here.
 fn lower(text: &[u8]) -> (usize, Option<String>) {
     let mut bytes = [0; 4];
     let mut count = 0;
@@ -136,7 +136,7 @@ fn lower(text: &[u8]) -> (usize, Option<String>) {
     (3, None)
 }
 
-/// The only one of them.
+/// The only item of an iterator.
 fn one(mut all: impl Iterator<Item = char>) -> Option<char> {
     all.next().filter(|_| all.next().is_none())
 }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_in_one_spelling_is_borrowed() {
+    fn a_folded_path_is_borrowed() {
         for (how, path) in
             [(NONE, "/a/%20/;b"), (NONE, "/A"), (SLASH, "/a/b"), (SLASH, "/a/b/"), (CASE, "/a/b;c"), (ALL, "/a/b/")]
         {
@@ -200,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_folded_path_stays(path in "(/|a|B|;|%C3%89|%3A|%E2%84%AA|%FF|%20|%2F){0,12}", case: bool, trailing_slash: bool) {
+        fn folding_twice_changes_nothing(path in "(/|a|B|;|%C3%89|%3A|%E2%84%AA|%FF|%20|%2F){0,12}", case: bool, trailing_slash: bool) {
             let how = Fold { case, trailing_slash, params: false };
             let path = format!("/{path}");
             let once = how.path(&path, true).into_owned();

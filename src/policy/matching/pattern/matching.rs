@@ -1,6 +1,6 @@
-//! Paths, and the patterns that match them.
+//! Patterns, and the paths that they match.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used)] // a failed setup fails the test
 
 use super::PathPattern;
 

@@ -1,4 +1,4 @@
-//! Keys that must not be trusted, and tokens that are forged with them.
+//! Unsafe keys, and tokens that are forged with them.
 
 use aws_lc_rs::signature::{ED25519, VerificationAlgorithm as _};
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ fn armoured(label: &str, der: &[u8]) -> KeyMaterial {
     pem(format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(der)).as_bytes())
 }
 
-/// The content of the one block of a PEM file.
+/// The content of the only block of a PEM file.
 fn der(pem: &[u8]) -> Vec<u8> {
     let lines = str::from_utf8(pem).unwrap().lines();
     STANDARD.decode(lines.filter(|line| !line.starts_with('-')).collect::<String>()).unwrap()
@@ -24,7 +24,7 @@ fn decoded(jwk: &Value, name: &str) -> Vec<u8> {
     URL_SAFE_NO_PAD.decode(jwk[name].as_str().unwrap()).unwrap()
 }
 
-/// What a verifier with these keys of a file is refused for.
+/// The problem of a verifier with this key.
 fn refused(algorithm: &str, material: KeyMaterial) -> KeyProblem {
     Verifier::new(spec(&[algorithm], vec![material])).unwrap_err().problem
 }
@@ -35,7 +35,7 @@ fn key_of_32_bytes(first: u8, middle: u8, last: u8) -> [u8; 32] {
     key
 }
 
-/// All encodings of the points of small order: the eight, and six that are not canonical.
+/// All encodings of points of small order: eight canonical and six others.
 fn small_order_keys() -> Vec<[u8; 32]> {
     let hex = |text: &str| -> [u8; 32] {
         let byte = |at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap();
@@ -57,8 +57,8 @@ fn small_order_keys() -> Vec<[u8; 32]> {
     positive.into_iter().chain(negative).collect()
 }
 
-/// A token that verifies under a key of small order, made without any private key; `None` if the library itself
-/// refuses the key.
+/// A token that verifies under a key of small order, made without a private key. `None` if the library refuses the
+/// key.
 fn forged(key: &[u8; 32], kid: &str) -> Option<String> {
     // R is the neutral element and S is 0. That verifies if the hash of R, key and message is a multiple of the order.
     let signature = [key_of_32_bytes(1, 0, 0), [0; 32]].concat();
@@ -158,7 +158,7 @@ fn rsa_keys_with_bad_numbers_are_refused() {
         let found = Verifier::new(spec(&["RS256"], vec![armoured("RSA PUBLIC KEY", &pkcs1(n, e))]));
         assert_eq!(found.is_ok(), is_good, "e = {e}");
     }
-    // Zeros before the numbers are no reason to refuse what they verify.
+    // Leading zeros of the numbers do not invalidate signatures.
     let padded = json!({ "n": encoded(&[&[0], &n[..]].concat()), "e": encoded(&[&[0], &e[..]].concat()) });
     let token = Signer::RsaA.sign(None, &seller());
     assert_eq!(verify(spec(&["RS256"], vec![jwks(&[Signer::RsaA.jwk(&padded)])]), &token).as_deref(), Ok("s-1"));
@@ -189,7 +189,7 @@ fn ec_points_off_the_curve_are_refused() {
     }
     let public = der(EC_PUBLIC);
     assert_eq!(refused("ES256", armoured("PUBLIC KEY", &flipped(&public))), KeyProblem::OffCurve);
-    // The end of the structure is the point: its tag and coordinates. The neutral element and half a point are none.
+    // The structure ends with the point: its tag and coordinates. The neutral element and half a point are no keys.
     let mut compressed = public.clone();
     let tag = public.len() - 65;
     compressed[tag] = 2;
@@ -207,14 +207,14 @@ fn a_pem_file_holds_one_key() {
     ] {
         assert_eq!(refused("RS256", material), KeyProblem::SeveralPem(count));
     }
-    // Text around the key is no key (RFC 7468, 5.2).
+    // Text around the key makes it invalid (RFC 7468, 5.2).
     let described = pem(&[b"Subject: a\n", RSA_PUBLIC, b"\nend\n"].concat());
     assert_eq!(verify(spec(&["RS256"], vec![described]), &Signer::RsaA.sign(None, &seller())).as_deref(), Ok("s-1"));
 }
 
-/// Members of a set beside a good key, whether they are refused in a file, and what a warning says of them.
+/// Members of a set beside a valid key: whether a file with them is refused, and the text of the warning.
 #[test]
-fn odd_members_of_a_set_are_skipped() {
+fn unusable_members_of_a_set_are_skipped() {
     let good = Signer::RsaB.jwk(&json!({ "kid": "good" }));
     let rsa = |more: Value| Signer::RsaA.jwk(&more);
     let no_jwk = "not a JWK";
@@ -278,7 +278,7 @@ fn a_warning_about_a_set_is_bounded() {
     assert_eq!(shown(2).as_deref(), Some("keys of the JWK set are not used: key 1: not a JWK; key 2: not a JWK"));
     let long = shown(1000).unwrap();
     assert!(long.ends_with("key 8: not a JWK; and 992 more"), "{long}");
-    // A key for an algorithm that is not listed was left out by the list of algorithms.
+    // A key for an algorithm that is not configured was left out by its algorithm.
     let two = vec![jwks(&[good.clone(), Signer::Ec.jwk(&json!({ "use": "enc" }))])];
     assert_eq!(Verifier::new(spec(&["RS256"], two)).unwrap().skipped(), []);
 }
@@ -303,7 +303,7 @@ fn keys_of_several_types_may_share_a_kid() {
     }
 }
 
-/// Bytes that are not UTF-8 in a header or a payload that is signed well.
+/// A header or a payload that is not UTF-8, with a valid signature.
 #[test]
 fn text_that_is_not_utf8_is_refused() {
     for bad in [&b"\xff"[..], b"\xc3", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"] {
