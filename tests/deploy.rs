@@ -78,7 +78,7 @@ fn the_unit_runs_what_is_there() {
         service["LimitNOFILE"].parse::<usize>().unwrap()
             > 2 * config.fixed.max_connections.unwrap_or(CONNECTIONS_USUAL)
     );
-    assert!(tcp(config.admin_listen.as_ref().unwrap()).ip().is_loopback());
+    assert!(tcp(config.admin.listen.as_ref().unwrap()).ip().is_loopback());
     for (key, value) in [("DynamicUser", "yes"), ("CapabilityBoundingSet", ""), ("ProtectSystem", "strict")] {
         assert_eq!(service[key], value);
     }
@@ -131,7 +131,7 @@ fn the_containers_have_what_they_need_and_no_more() {
     assert!(descriptors > 2 * config.fixed.max_connections.unwrap_or(CONNECTIONS_USUAL));
     // The image's health check asks where operators are answered, its command reads where the file is.
     let image = std::fs::read_to_string("Dockerfile").unwrap();
-    assert_eq!(config.admin_listen.unwrap().to_string(), "127.0.0.1:9901");
+    assert_eq!(config.admin.listen.unwrap().to_string(), "127.0.0.1:9901");
     assert!(image.contains("HEALTHCHECK") && image.contains("--chown=65532:65532 /state /var/lib/weir"));
     assert!(image.contains(weir["configs"][0]["target"].as_str().unwrap()));
 }
@@ -150,7 +150,7 @@ fn kubernetes_finds_every_port_and_every_file() {
         .map(|port| (port["name"].as_str().unwrap(), port["containerPort"].as_u64().unwrap()))
         .collect();
     let expected =
-        [("admin", tcp(config.admin_listen.as_ref().unwrap()).port()), ("http", tcp(&config.fixed.listen[0]).port())];
+        [("admin", tcp(config.admin.listen.as_ref().unwrap()).port()), ("http", tcp(&config.fixed.listen[0]).port())];
     assert_eq!(ports, expected.map(|(name, port)| (name, u64::from(port))).into());
     for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
         assert_eq!((&weir[probe]["httpGet"]["path"], &weir[probe]["httpGet"]["port"]), (&path.into(), &"admin".into()));

@@ -9,9 +9,9 @@ mod connections;
 mod explain;
 mod exposition;
 mod guard;
+mod key;
 mod overrides;
 mod spend;
-mod token;
 mod top;
 
 use std::convert::Infallible;
@@ -40,48 +40,39 @@ use tokio::time::timeout;
 use tower::Service;
 
 use crate::gate::{Gate, Live};
+use crate::policy::bearer::BearerToken;
 use crate::telemetry::{Metrics, OPENMETRICS_TYPE};
 use answer::{Answer, problem, text};
 use connections::{Activity, Connections};
 use exposition::Format;
 
-pub use overrides::{Change, ChangeError, Edit, Outcome, Override, Overrides};
-pub use token::{TOKEN_BYTES_MIN, Token};
+pub use overrides::{Change, Outcome, Overrides};
 
-/// What the admin listener is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Whether it speaks TLS.
-    pub has_tls: bool,
-    /// Who may ask. This alone changes on reload.
-    pub access: Access,
-}
-
-/// What a request must have.
+/// The conditions that a request must meet. They change on reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Names by which it may be asked, in lower case, beside its address.
+    /// Names by which the listener may be called, in lower case, beside its address.
     pub hosts: Box<[Box<str>]>,
-    /// What everyone shows but probes; none if nothing is asked for.
-    pub token: Option<Token>,
+    /// The token that every request but probes must show; none if none is required.
+    pub token: Option<BearerToken>,
 }
 
-/// Answers operators.
+/// The service behind the admin listener.
 #[derive(Clone, Debug)]
 pub struct Admin {
-    /// What /metrics shows.
+    /// The metrics that /metrics shows.
     pub metrics: Arc<Metrics>,
-    /// Whose gauges are brought up to date for it.
+    /// The gate. Its gauges are updated for each scrape.
     pub gate: Arc<Gate>,
-    /// What it decides by now.
+    /// The policy in force, with its state.
     pub live: NewestLive,
-    /// What /readyz says.
+    /// Whether /readyz answers 200.
     pub ready: Arc<AtomicBool>,
-    /// Where it listens.
+    /// The listener's address.
     pub address: SocketAddr,
-    /// Who may ask.
+    /// The conditions that a request must meet.
     pub access: Arc<ArcSwap<Access>>,
-    /// What was set at run time.
+    /// Overrides set at run time.
     pub overrides: Overrides,
 }
 
@@ -266,15 +257,15 @@ impl Admin {
             return overrides::list(&self.overrides, &self.gate, &self.live.load(), head.uri.query());
         }
         match body::read(body).await {
-            Ok(asked) if path == "/v1/overrides" => {
-                let wanted = overrides::Wanted::read(&self.gate, &self.live.load(), &asked);
-                match wanted {
-                    Ok(wanted) => wanted.set(&self.overrides).await,
+            Ok(body) if path == "/v1/overrides" => {
+                let edits = overrides::EditRequest::read(&self.gate, &self.live.load(), &body);
+                match edits {
+                    Ok(edits) => edits.apply(&self.overrides).await,
                     Err((status, detail)) => problem(status, &detail),
                 }
             }
-            Ok(asked) if path == "/v1/explain" => explain::answer(&self.gate, &self.live.load(), &asked),
-            Ok(asked) => spend::answer(&self.gate, &self.live.load(), &asked),
+            Ok(body) if path == "/v1/explain" => explain::answer(&self.gate, &self.live.load(), &body),
+            Ok(body) => spend::answer(&self.gate, &self.live.load(), &body),
             Err(refusal) => refusal,
         }
     }

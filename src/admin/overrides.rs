@@ -1,10 +1,9 @@
-//! `/v1/overrides`: other numbers for single keys, set while Weir runs.
+//! `/v1/overrides`: lists overrides that were set at run time, and sets them.
 //!
-//! Here is the HTTP and JSON around it. What a change becomes is for whoever owns the configuration: it is handed there,
-//! and answered once it is in force and on disk.
+//! This file has the HTTP and JSON. The owner of the configuration makes the changes: it receives each [`Change`], and
+//! answers when the change is in force and on disk.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,226 +16,170 @@ use tokio::time::timeout;
 
 use super::answer::{self, Answer, problem};
 use super::body::{self, BATCH_MAX};
-use super::spend;
+use super::key;
 use crate::gate::{Gate, KeyError, Live};
+use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
 
-/// Changes that may wait for those before them.
+/// Changes that may wait for an earlier change.
 const WAITING_MAX: usize = 16;
-/// Far longer than a file takes to be read and written.
+/// Far longer than it takes to read and write the file.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One override that was set at run time.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Override {
-    /// The limit's name.
-    pub limit: Box<str>,
-    /// The text of the key.
-    pub text: Box<str>,
-    /// What it allows, as the configuration would say it.
-    pub to: Value,
-    /// Why it is left out, if it is.
-    pub why_not: Option<Box<str>>,
-}
-
-/// What is to be set for one key.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Edit {
-    /// The limit's name.
-    pub limit: String,
-    /// The text of the key.
-    pub text: String,
-    /// What it is to be allowed; none to remove what was set.
-    pub to: Option<Value>,
-}
-
-/// What was set before each edit, or why none of them was made.
-pub type Outcome = Result<Vec<Option<Value>>, ChangeError>;
+/// For each edit the allowance before it, or why no edit was made.
+pub type Outcome = Result<Vec<Option<Value>>, OverrideError>;
 
 /// Edits that are made together or not at all.
 #[derive(Debug)]
 pub struct Change {
-    /// In the order in which they are made.
-    pub edits: Vec<Edit>,
-    /// Whoever asks waits here for some time.
+    /// The edits, in the order in which they are made.
+    pub edits: Vec<OverrideEdit>,
+    /// Receives the outcome. It is closed after a timeout.
     pub answer: oneshot::Sender<Outcome>,
 }
 
-/// Why nothing was changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChangeError {
-    /// There is no file to keep it in.
-    NoFile,
-    /// What is on disk must be mended first.
-    Mend(String),
-    /// An edit, by its place, or all of them do not fit the configuration.
-    Unfit(Option<usize>, String),
-    /// The file cannot be written.
-    Write(String),
-    /// Nobody has said in time what has become of it.
-    Late,
-}
-
-impl ChangeError {
-    fn status(&self) -> StatusCode {
-        match self {
-            Self::NoFile | Self::Mend(_) => StatusCode::CONFLICT,
-            Self::Unfit(..) => StatusCode::BAD_REQUEST,
-            Self::Write(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Late => StatusCode::SERVICE_UNAVAILABLE,
-        }
+/// The HTTP status of an error.
+fn status(error: &OverrideError) -> StatusCode {
+    match error {
+        OverrideError::NoFile | OverrideError::InvalidOnDisk(_) => StatusCode::CONFLICT,
+        OverrideError::Invalid { .. } => StatusCode::BAD_REQUEST,
+        OverrideError::Write(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        OverrideError::Timeout => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 
-impl fmt::Display for ChangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoFile => {
-                f.write_str("nothing can be set at run time: `admin.overrides` names no file to keep it in")
-            }
-            Self::Mend(what) => f.write_str(what),
-            Self::Unfit(_, why) => f.write_str(why),
-            Self::Late => f.write_str("this takes too long; it may be in force later, or not"),
-            Self::Write(error) => {
-                write!(f, "nothing is changed: the file of `admin.overrides` cannot be written: {error}")
-            }
-        }
-    }
-}
-
-/// What is set, and where changes of it go.
+/// The overrides in force, and the channel for changes of them.
 #[derive(Clone, Debug)]
 pub struct Overrides {
-    /// What the configuration in force has of them.
-    pub set: Arc<ArcSwap<Vec<Override>>>,
+    /// The overrides of the configuration in force.
+    pub current: Arc<ArcSwap<Vec<Override>>>,
     changes: mpsc::Sender<Change>,
 }
 
 impl Overrides {
-    /// Beginning with `set`, and where changes come out. If nobody takes them there, nothing can be changed.
-    pub fn new(set: Vec<Override>) -> (Self, mpsc::Receiver<Change>) {
-        let (changes, asked) = mpsc::channel(WAITING_MAX);
-        (Self { set: Arc::new(ArcSwap::from_pointee(set)), changes }, asked)
+    /// Begins with `current`. Returns the receiver of changes; without a receiver, overrides cannot be changed.
+    pub fn new(current: Vec<Override>) -> (Self, mpsc::Receiver<Change>) {
+        let (changes, receiver) = mpsc::channel(WAITING_MAX);
+        (Self { current: Arc::new(ArcSwap::from_pointee(current)), changes }, receiver)
     }
 
-    /// Makes edits, which takes as long as files take.
-    async fn change(&self, edits: Vec<Edit>) -> Outcome {
-        let (answer, answered) = oneshot::channel();
+    /// Sends edits, and waits for their outcome.
+    async fn change(&self, edits: Vec<OverrideEdit>) -> Outcome {
+        let (answer, outcome) = oneshot::channel();
         let made = async {
             match self.changes.send(Change { edits, answer }).await {
-                Ok(()) => answered.await.unwrap_or(Err(ChangeError::Late)),
-                Err(_) => Err(ChangeError::NoFile),
+                Ok(()) => outcome.await.unwrap_or(Err(OverrideError::Timeout)),
+                Err(_) => Err(OverrideError::NoFile),
             }
         };
-        timeout(TIMEOUT, made).await.unwrap_or(Err(ChangeError::Late))
+        timeout(TIMEOUT, made).await.unwrap_or(Err(OverrideError::Timeout))
     }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct EditBody {
     limit: String,
-    /// A map; that it is none is not said by repeating it.
+    /// An object. It is read as any value, because the error of `serde` would repeat it.
     key: Value,
-    /// Not an option: what is absent must not pass for `null`.
+    /// Not an `Option`: an absent field must not mean `null`.
     to: Value,
 }
 
-/// What one edit is, and how its key is shown.
-type Read = (Edit, Value);
+/// An edit, and its key as it is shown.
+type ShownEdit = (OverrideEdit, Value);
 
-/// What is set, of all limits or of the one that is asked for.
+/// All overrides, or those of one limit with the query `limit=NAME`.
 pub(super) fn list(overrides: &Overrides, gate: &Gate, live: &Live, query: Option<&str>) -> Answer {
     let limit = match query.unwrap_or("").split_once('=') {
         Some(("limit", name)) => Some(name),
         None if query.unwrap_or("").is_empty() => None,
-        _ => return problem(StatusCode::BAD_REQUEST, "only limit=NAME can be asked for"),
+        _ => return problem(StatusCode::BAD_REQUEST, "the only parameter is limit=NAME"),
     };
-    let set = overrides.set.load();
-    let of_limit: Vec<_> = set.iter().filter(|set| limit.is_none_or(|limit| *set.limit == *limit)).collect();
-    let is_known = |limit: &str| live.policy.limits().iter().any(|known| *known.name == *limit);
-    if limit.is_some_and(|limit| of_limit.is_empty() && !is_known(limit)) {
+    let current = overrides.current.load();
+    let of_limit: Vec<_> = current.iter().filter(|one| limit.is_none_or(|limit| *one.limit == *limit)).collect();
+    let has_limit = |limit: &str| live.policy.limits().iter().any(|known| *known.name == *limit);
+    if limit.is_some_and(|limit| of_limit.is_empty() && !has_limit(limit)) {
         return problem(StatusCode::NOT_FOUND, &KeyError::UnknownLimit.to_string());
     }
-    let value = |set: &&Override| {
-        let Override { limit, text, to, why_not } = set;
-        let key = shown(gate, live, limit, text);
-        match why_not {
-            None => json!({ "limit": limit, "key": key, "to": to }),
-            Some(why) => json!({ "limit": limit, "key": key, "to": to, "left_out": true, "why": why }),
+    let value = |one: &&Override| {
+        let Override { limit, key, allowance, rejection } = one;
+        let key = shown_key(gate, live, limit, key);
+        match rejection {
+            None => json!({ "limit": limit, "key": key, "to": allowance }),
+            Some(why) => json!({ "limit": limit, "key": key, "to": allowance, "left_out": true, "why": why }),
         }
     };
     answer::json(StatusCode::OK, &of_limit.iter().map(value).collect())
 }
 
-/// A key as people read it: by its parts; or, if it cannot be a key of this limit, masked whole.
-fn shown(gate: &Gate, live: &Live, limit: &str, text: &str) -> Value {
+/// The parts of a key by their names, without secrets; a masked text if it cannot be a key of this limit.
+fn shown_key(gate: &Gate, live: &Live, limit: &str, text: &str) -> Value {
     match gate.shown_key(live, limit, text) {
         Ok(parts) => parts.into_iter().map(|(name, text)| (name, Value::String(text))).collect(),
         Err(masked) => Value::String(masked),
     }
 }
 
-/// What an array or a single object asks for, so that no policy is held while it is waited for.
-pub(super) struct Wanted {
+/// The edits of one request. They do not borrow the policy, so that no policy is kept alive while they wait.
+pub(super) struct EditRequest {
     is_array: bool,
-    all: Vec<Read>,
+    edits: Vec<ShownEdit>,
 }
 
-impl Wanted {
-    /// Or what is wrong with the first one that is wrong.
-    pub(super) fn read(gate: &Gate, live: &Live, asked: &Value) -> Result<Self, (StatusCode, String)> {
-        let Value::Array(all) = asked else {
-            return Ok(Self { is_array: false, all: vec![one(gate, live, asked)?] });
+impl EditRequest {
+    /// Reads one edit or an array of edits. The error is that of the first invalid edit.
+    pub(super) fn read(gate: &Gate, live: &Live, body: &Value) -> Result<Self, (StatusCode, String)> {
+        let Value::Array(all) = body else {
+            return Ok(Self { is_array: false, edits: vec![edit(gate, live, body)?] });
         };
         if all.len() > BATCH_MAX {
             return Err((StatusCode::BAD_REQUEST, format!("more than {BATCH_MAX} changes")));
         }
         let mut keys = HashSet::new();
-        let mut placed = |(at, asked)| {
-            let at_its_place = |(status, detail)| (status, format!("[{at}]: {detail}"));
-            let read = one(gate, live, asked).map_err(at_its_place)?;
-            let is_new = keys.insert((read.0.limit.clone(), read.0.text.clone()));
-            let again = || (StatusCode::BAD_REQUEST, "this key of the limit is there already".to_owned());
-            if is_new { Ok(read) } else { Err(at_its_place(again())) }
-        };
-        Ok(Self { is_array: true, all: all.iter().enumerate().map(&mut placed).collect::<Result<_, _>>()? })
+        let mut edits = Vec::with_capacity(all.len());
+        for (index, body) in all.iter().enumerate() {
+            let at_index = |(status, detail)| (status, format!("[{index}]: {detail}"));
+            let (edit, key) = edit(gate, live, body).map_err(at_index)?;
+            if !keys.insert((edit.limit.clone(), edit.key.clone())) {
+                return Err(at_index((StatusCode::BAD_REQUEST, "an earlier change has this key of the limit".into())));
+            }
+            edits.push((edit, key));
+        }
+        Ok(Self { is_array: true, edits })
     }
 
-    /// Sets it, all or nothing.
-    pub(super) async fn set(self, overrides: &Overrides) -> Answer {
-        let edits: Vec<_> = self.all.iter().map(|(edit, _)| edit.clone()).collect();
-        let was = match overrides.change(edits).await {
-            Ok(was) => was,
-            Err(ChangeError::Unfit(Some(at), why)) if self.is_array => {
-                return problem(StatusCode::BAD_REQUEST, &format!("[{at}]: {why}"));
+    /// Makes all edits or none.
+    pub(super) async fn apply(self, overrides: &Overrides) -> Answer {
+        let edits: Vec<_> = self.edits.iter().map(|(edit, _)| edit.clone()).collect();
+        let before = match overrides.change(edits).await {
+            Ok(before) => before,
+            Err(OverrideError::Invalid { index: Some(index), reason }) if self.is_array => {
+                return problem(StatusCode::BAD_REQUEST, &format!("[{index}]: {reason}"));
             }
-            Err(error) => return problem(error.status(), &error.to_string()),
+            Err(error) => return problem(status(&error), &error.to_string()),
         };
-        let told = self
-            .all
-            .into_iter()
-            .zip(was)
-            .map(|((edit, key), was)| json!({ "limit": edit.limit, "key": key, "to": edit.to, "was": was }));
-        let mut told: Vec<Value> = told.collect();
-        let told = if self.is_array { Value::Array(told) } else { told.pop().unwrap_or_default() };
-        answer::json(StatusCode::OK, &told)
+        let edits = self.edits.into_iter().zip(before);
+        let value = |((edit, key), before): (ShownEdit, Option<Value>)| json!({ "limit": edit.limit, "key": key, "to": edit.allowance, "was": before });
+        let mut values: Vec<Value> = edits.map(value).collect();
+        let body = if self.is_array { Value::Array(values) } else { values.pop().unwrap_or_default() };
+        answer::json(StatusCode::OK, &body)
     }
 }
 
-fn one(gate: &Gate, live: &Live, asked: &Value) -> Result<Read, (StatusCode, String)> {
+fn edit(gate: &Gate, live: &Live, body: &Value) -> Result<ShownEdit, (StatusCode, String)> {
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
-    let Asked { limit, key, to } = body::object(asked).map_err(bad)?;
+    let EditBody { limit, key, to } = body::object(body).map_err(bad)?;
     let Value::Object(key) = key else {
         return Err(bad("key: an object of the parts of the key by their names".into()));
     };
-    let key = spend::texts(key).map_err(bad)?;
+    let key = key::texts(key).map_err(bad)?;
     let text = gate.key_text(live, &limit, &key).map_err(|error| match error {
         KeyError::UnknownLimit => (StatusCode::NOT_FOUND, error.to_string()),
         _ => bad(error.to_string()),
     })?;
-    let key = shown(gate, live, &limit, &text);
-    let to = Some(to).filter(|to| !to.is_null());
-    Ok((Edit { limit, text, to }, key))
+    let shown = shown_key(gate, live, &limit, &text);
+    let allowance = Some(to).filter(|to| !to.is_null());
+    Ok((OverrideEdit { limit, key: text, allowance }, shown))
 }
 
 #[cfg(test)]
@@ -247,14 +190,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_ever() {
+    async fn a_change_has_a_timeout() {
         let (overrides, mut changes) = Overrides::new(Vec::new());
-        // Nobody takes it, also not while others wait before it.
+        // No receiver takes them, and the last waits for room in the channel.
         let many = (0..=WAITING_MAX).map(|_| overrides.change(Vec::new()));
         for outcome in futures(many).await {
-            assert_eq!(outcome, Err(ChangeError::Late));
+            assert_eq!(outcome, Err(OverrideError::Timeout));
         }
-        // Who has waited that long is not there any more.
+        // After the timeout no caller waits for the answer.
         for _ in 0..WAITING_MAX {
             assert!(changes.recv().await.unwrap().answer.is_closed());
         }
@@ -263,9 +206,9 @@ mod tests {
         });
         assert_eq!(outcome, Ok(vec![None]));
         let (outcome, ()) = tokio::join!(overrides.change(Vec::new()), async { drop(changes.recv().await) });
-        assert_eq!(outcome, Err(ChangeError::Late));
+        assert_eq!(outcome, Err(OverrideError::Timeout));
         drop(changes);
-        assert_eq!(overrides.change(Vec::new()).await, Err(ChangeError::NoFile));
+        assert_eq!(overrides.change(Vec::new()).await, Err(OverrideError::NoFile));
     }
 
     /// All of them at once.

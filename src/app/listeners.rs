@@ -174,7 +174,7 @@ impl Listeners {
         let requests = requests
             .map(|place| Bound::new(Purpose::Requests, place, mode, workers, inherited))
             .collect::<Result<_, _>>()?;
-        let operators = config.admin_listen.as_ref();
+        let operators = config.admin.listen.as_ref();
         let operators = operators.map(|place| Bound::new(Purpose::Operators, place, mode, 1, inherited)).transpose()?;
         let takeover = config.fixed.takeover.as_deref().map(|path: &Path| Listen::Unix(path.to_owned()));
         let takeover =

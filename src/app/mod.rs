@@ -44,7 +44,7 @@ use jwks::Jwks;
 use keep::{Beginning, Keeper};
 use listeners::{Inherited, Listeners};
 use operators::Operators;
-use reload::{AsIs, Beside, Reloader};
+use reload::{Followers, Installed, Reloader};
 use takeover::Previous;
 
 /// Why Weir does not run; one line each.
@@ -113,7 +113,7 @@ impl App {
         let mut listeners = Listeners::bind(&config, &mut inherited)?;
         let mut previous = inherited.previous;
         let (overrides, changes) = Overrides::new(config.run_time.overrides.clone());
-        let operators = Arc::new(Operators::new(config.admin.access.clone(), config.admin_tls.clone(), overrides));
+        let operators = Arc::new(Operators::new(reload::admin_access(&config), config.admin.tls.clone(), overrides));
         let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), revision);
         let metrics = Arc::new(metrics.map_err(AppError::system("register the metrics"))?);
@@ -139,7 +139,7 @@ impl App {
         let (workers, grace) = (config.fixed.workers, config.fixed.shutdown_grace);
         let wanted_connections = config.fixed.max_connections;
         let shares = Shares::take(workers, wanted_connections);
-        let as_is = AsIs::of(&config);
+        let installed = Installed::of(&config);
         let warnings = config.warnings.clone();
         let ceiling = Arc::new(Ceiling::new(shares.upstreams, workers));
         let current = reload::install(&gate, config, &metrics, &ceiling, None, false);
@@ -159,8 +159,8 @@ impl App {
             ceiling,
             draining,
         });
-        let beside = Beside { operators: Arc::clone(&operators), jwks: Arc::clone(&jwks) };
-        let reloader = source.map(|source| Reloader::new(source, as_is, Arc::clone(&shared), beside, changes));
+        let followers = Followers { operators: Arc::clone(&operators), jwks: Arc::clone(&jwks) };
+        let reloader = source.map(|source| Reloader::new(source, installed, Arc::clone(&shared), followers, changes));
         Ok(Self {
             shared,
             places: listeners.places(),

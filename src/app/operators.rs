@@ -1,4 +1,4 @@
-//! The admin listener as the configuration has it: what a reload changes of it, and its sockets with TLS or without.
+//! The admin listener: the settings that a reload changes, and its connections with or without TLS.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio_rustls::TlsAcceptor;
 
-use crate::admin::{self, Accept, Access, Admin, Override, Overrides};
+use crate::admin::{self, Accept, Access, Admin, Overrides};
 use crate::net::tls::ServerTls;
+use crate::policy::overrides::Override;
 
-/// What the admin listener goes by now.
+/// The settings of the admin listener that a reload changes.
 pub(super) struct Operators {
     pub(super) access: Arc<ArcSwap<Access>>,
-    /// What was set at run time, and where changes of it go.
     pub(super) overrides: Overrides,
     tls: ArcSwapOption<ServerTls>,
 }
@@ -22,21 +22,21 @@ impl Operators {
         Self { access: Arc::new(ArcSwap::from_pointee(access)), overrides, tls: ArcSwapOption::from(tls.map(Arc::new)) }
     }
 
-    /// Takes over what is new. Whether there is TLS at all stays as it was.
-    pub(super) fn reload(&self, access: Access, tls: Option<ServerTls>, set: Vec<Override>) {
+    /// Replaces the settings. Whether there is TLS at all cannot change.
+    pub(super) fn reload(&self, access: Access, tls: Option<ServerTls>, overrides: Vec<Override>) {
         self.access.store(Arc::new(access));
-        self.overrides.set.store(Arc::new(set));
+        self.overrides.current.store(Arc::new(overrides));
         if let (Some(tls), true) = (tls, self.tls.load().is_some()) {
             self.tls.store(Some(Arc::new(tls)));
         }
     }
 
-    /// Serves for as long as it is polled.
+    /// Serves until the future is dropped.
     pub(super) async fn serve<L: Accept>(self: Arc<Self>, listener: L, admin: Admin) {
         if self.tls.load().is_none() {
             return admin::serve(listener, admin, |stream| ready(Ok(stream))).await;
         }
-        let shake_hands = move |stream: L::Stream| {
+        let handshake = move |stream: L::Stream| {
             let config = self.tls.load().as_ref().map(|tls| tls.http1_config());
             async move {
                 match config {
@@ -45,6 +45,6 @@ impl Operators {
                 }
             }
         };
-        admin::serve(listener, admin, shake_hands).await;
+        admin::serve(listener, admin, handshake).await;
     }
 }

@@ -1,8 +1,8 @@
-//! Takes over a changed configuration, or keeps the one in force and says why.
+//! Reloads the configuration, and installs it if it is valid. If it is not, the one in force stays.
 //!
-//! On SIGHUP the files are read in any case; on a change in their folders, and every few seconds for file
-//! systems that announce none, only if their contents differ from what was tried last. Overrides that operators set
-//! go this way too: so nobody else decides what is in force, and in which order.
+//! On SIGHUP the files are always read. On a change in their folders, and every few seconds for file systems that
+//! report no changes, they are read only if their contents differ from the last attempt. Overrides that operators set
+//! are installed here too, so that one task alone decides what is in force, and in which order.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -20,10 +20,11 @@ use super::files::FileWatch;
 use super::jwks::Jwks;
 use super::operators::Operators;
 use super::systemd;
-use crate::admin::{Change, ChangeError, Edit, Override};
+use crate::admin::{Access, Change};
 use crate::config::{self, Changed, Config, Diagnostics, Finding, Severity, Sources};
 use crate::gate::Gate;
 use crate::net::Listen;
+use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
 use crate::proxy::settings::StartupSettings;
 use crate::proxy::{RunningConfig, SharedState};
 use crate::store::snapshot::{self, file};
@@ -31,54 +32,54 @@ use crate::telemetry;
 use crate::telemetry::Metrics;
 use crate::upstream::Ceiling;
 
-/// How long a file is left alone after a change, so that it is not read half written.
+/// The pause between a change of a file and its reading, so that no half-written file is read.
 const SETTLE: Duration = Duration::from_millis(50);
-/// How often files are compared with what was read, whether or not a change was announced.
+/// The interval at which files are compared with what was read, even if no change was reported.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// What a configuration becomes that is in force. If it `is_alike` the one before but for overrides, tokens that were
-/// verified need not be verified again.
+/// Installs a configuration in the gate, and returns it as workers use it. If `only_overrides` differ from the
+/// configuration before, verified tokens stay cached.
 pub(super) fn install(
     gate: &Gate,
     config: Config,
     metrics: &Metrics,
     ceiling: &Arc<Ceiling>,
     before: Option<&RunningConfig>,
-    is_alike: bool,
+    only_overrides: bool,
 ) -> RunningConfig {
-    metrics.overrides_left_out.set(i64::try_from(config.run_time.left_out_count).unwrap_or(i64::MAX));
+    metrics.overrides_left_out.set(i64::try_from(config.run_time.rejected_count).unwrap_or(i64::MAX));
     for (identity, _) in config.policy.fetched_keys() {
         metrics.show_jwks(identity);
     }
-    let live = match before.filter(|_| is_alike) {
+    let live = match before.filter(|_| only_overrides) {
         Some(before) => gate.install_with(config.policy, config.hold, Arc::clone(&before.live.tokens)),
         None => gate.install(config.policy, config.hold, config.max_tokens),
     };
     RunningConfig::new(live, config.proxy, config.log.access, metrics, ceiling, before)
 }
 
-/// What stays as it was at the start.
+/// The settings that only a restart can change.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct RestartOnly {
     fixed: StartupSettings,
     admin: (Option<Listen>, bool),
     snapshot: Option<snapshot::Settings>,
     log: telemetry::LogSettings,
 }
 
-impl Kept {
+impl RestartOnly {
     pub(super) fn of(config: &Config) -> Self {
         Self {
             fixed: config.fixed.clone(),
-            admin: (config.admin_listen.clone(), config.admin.has_tls),
+            admin: (config.admin.listen.clone(), config.admin.tls.is_some()),
             snapshot: config.snapshot.clone(),
             log: config.log.clone(),
         }
     }
 
-    /// The tables in which `new` asks for what only a restart can give.
-    fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
-        let log = |kept: &Self| (kept.log.format, kept.log.level);
+    /// The tables whose settings differ in `new`.
+    fn changed_tables(&self, new: &Self) -> Vec<&'static str> {
+        let log = |settings: &Self| (settings.log.format, settings.log.level);
         let tables = [
             ("server", self.fixed != new.fixed),
             ("admin", self.admin != new.admin),
@@ -89,95 +90,96 @@ impl Kept {
     }
 }
 
-/// What goes by the configuration beside the data path.
-pub(super) struct Beside {
+/// The conditions for requests of operators that a configuration has.
+pub(super) fn admin_access(config: &Config) -> Access {
+    Access { hosts: config.admin.hosts.clone(), token: config.admin.token.clone() }
+}
+
+/// Parts of Weir beside the data path that follow the configuration.
+pub(super) struct Followers {
     pub(super) operators: Arc<Operators>,
     pub(super) jwks: Arc<Jwks>,
 }
 
-/// A configuration in force, as far as the next one is compared with it.
-pub(super) struct AsIs {
-    kept: Kept,
+/// The parts of a configuration in force that the next one is compared with.
+pub(super) struct Installed {
+    restart_only: RestartOnly,
     sources: Sources,
-    /// Where overrides are kept.
-    file: Option<PathBuf>,
-    /// The same with what is in it, if that could be read.
-    set: Option<(PathBuf, String)>,
-    left_out: LeftOut,
+    /// The file of overrides.
+    overrides_file: Option<PathBuf>,
+    /// The file of overrides and its text; none if it could not be read.
+    overrides_text: Option<(PathBuf, String)>,
+    rejected: RejectedOverrides,
 }
 
-/// Which overrides set at run time are left out, and what is wrong with them. It is logged when it changes.
-struct LeftOut {
+/// The overrides that are left out, and the problems with them. They are logged when they change.
+struct RejectedOverrides {
     overrides: Vec<Override>,
     problems: Option<Diagnostics>,
 }
 
-impl LeftOut {
+impl RejectedOverrides {
     fn of(config: &Config) -> Self {
         let all = config.run_time.overrides.iter();
-        let overrides = all.filter(|set| set.why_not.is_some()).cloned().collect();
-        Self { overrides, problems: config.run_time.left_out.clone() }
+        let overrides = all.filter(|one| one.rejection.is_some()).cloned().collect();
+        Self { overrides, problems: config.run_time.problems.clone() }
     }
 
-    /// Whether it is the same, wherever in the file that stands.
+    /// Whether overrides and problems are equal, except for their positions in the file.
     fn is_like(&self, other: &Self) -> bool {
         let titles = |of: &Self| of.problems.iter().flat_map(Diagnostics::iter).map(str::to_owned).collect::<Vec<_>>();
         self.overrides == other.overrides && titles(self) == titles(other)
     }
 
-    fn tell(&self) {
+    fn log(&self) {
         if let Some(problems) = &self.problems {
             tracing::error!("overrides set at run time are left out, because they do not fit\n{problems}");
         }
     }
 }
 
-impl AsIs {
+impl Installed {
     pub(super) fn of(config: &Config) -> Self {
-        let (sources, file) = (config.sources.clone(), config.run_time.file.clone());
-        let set = file.clone().zip(config.run_time.text().map(str::to_owned));
-        Self { kept: Kept::of(config), sources, file, set, left_out: LeftOut::of(config) }
+        let (sources, overrides_file) = (config.sources.clone(), config.run_time.file.clone());
+        let overrides_text = overrides_file.clone().zip(config.run_time.text().map(str::to_owned));
+        let (restart_only, rejected) = (RestartOnly::of(config), RejectedOverrides::of(config));
+        Self { restart_only, sources, overrides_file, overrides_text, rejected }
     }
 }
 
-/// Reloads one file, and what it refers to, for as long as Weir runs.
+/// Reloads one configuration file, and the files that it names, as long as Weir runs.
 pub(super) struct Reloader {
     source: PathBuf,
-    kept: Kept,
     shared: Arc<SharedState>,
-    /// What was tried last, whether or not it was taken over.
-    tried: Sources,
-    /// What was taken over last.
-    in_force: Sources,
-    left_out: LeftOut,
-    /// The file of overrides whose text is in force, and that text.
-    set: Option<(PathBuf, String)>,
-    beside: Beside,
+    followers: Followers,
     changes: mpsc::Receiver<Change>,
+    /// The files of the last attempt, valid or not.
+    tried: Sources,
+    /// The configuration in force.
+    installed: Installed,
 }
 
 impl Reloader {
     pub(super) fn new(
         source: PathBuf,
-        as_is: AsIs,
+        installed: Installed,
         shared: Arc<SharedState>,
-        beside: Beside,
+        followers: Followers,
         changes: mpsc::Receiver<Change>,
     ) -> Self {
-        let AsIs { kept, sources, file, set, left_out } = as_is;
-        // What earlier processes left beside it is in nobody's way if it stays.
-        let _ = file.map(|file| file::clear(&file));
-        Self { source, kept, shared, tried: sources.clone(), in_force: sources, left_out, set, beside, changes }
+        // Temporary files of earlier processes do no harm if they stay.
+        let _ = installed.overrides_file.as_deref().map(file::clear);
+        Self { source, shared, followers, changes, tried: installed.sources.clone(), installed }
     }
 
     /// Watches, reloads and makes changes until dropped.
     pub(super) async fn run(mut self, mut hangups: Hangups) {
-        self.left_out.tell();
+        self.installed.rejected.log();
         let mut watch = FileWatch::new(self.tried.paths());
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let asked = tokio::select! {
+            let is_forced = tokio::select! {
                 _ = hangups.0.recv() => true,
                 () = watch.changed() => { sleep(SETTLE).await; false }
                 _ = looks.tick() => false,
@@ -187,7 +189,7 @@ impl Reloader {
                     continue;
                 }
             };
-            if asked || self.tried.have_changed() {
+            if is_forced || self.tried.have_changed() {
                 systemd::tell_reloading();
                 self.reload();
                 watch = FileWatch::new(self.tried.paths());
@@ -200,9 +202,9 @@ impl Reloader {
         match config::load(&self.source) {
             Ok(config) => {
                 let (read, warnings) = (config.sources.clone(), config.warnings.clone());
-                self.adopt(self.keep_overrides(config));
+                self.install(self.with_readable_overrides(config));
                 self.tried = read;
-                self.tell_reloaded();
+                self.log_reloaded();
                 log_findings(&warnings);
             }
             Err(diagnostics) => {
@@ -215,21 +217,21 @@ impl Reloader {
         }
     }
 
-    /// The same configuration with the overrides in force, if nothing can be read of the file that has them: what is
-    /// broken, or half written, lifts no override.
-    fn keep_overrides(&self, config: Config) -> Config {
-        let Some((file, text)) = &self.set else { return config };
+    /// If the file of overrides cannot be read, returns the configuration with the overrides in force instead: a
+    /// broken or half-written file removes no override.
+    fn with_readable_overrides(&self, config: Config) -> Config {
+        let Some((file, text)) = &self.installed.overrides_text else { return config };
         if config.run_time.text().is_some() || config.run_time.file.as_ref() != Some(file) {
             return config;
         }
         match config::load_with(&self.source, text) {
-            Ok(kept) => Config { run_time: kept.run_time.as_wrong_as(config.run_time), ..kept },
+            Ok(with_text) => Config { run_time: with_text.run_time.with_problems_of(config.run_time), ..with_text },
             Err(_) => config,
         }
     }
 
-    /// Makes what is on disk, with these overrides set, what is in force. Whoever has gone meanwhile does not know what
-    /// became of it, so that nothing is done for them.
+    /// Installs the configuration on disk with edited overrides. A change whose caller no longer waits is not made,
+    /// because the caller could not learn of it.
     async fn change(&mut self, change: Change) {
         let Change { edits, answer } = change;
         if answer.is_closed() {
@@ -240,67 +242,68 @@ impl Reloader {
             *by_limit.entry(edit.limit.clone()).or_default() += 1;
         }
         let source = self.source.clone();
-        let made = spawn_blocking(move || make(&source, &edits)).await;
-        let outcome = match made.unwrap_or_else(|error| Err(ChangeError::Write(error.to_string()))) {
-            Ok((config, was)) => {
-                if !self.adopt(*config) {
-                    self.tell_reloaded();
+        let made = spawn_blocking(move || write_change(&source, &edits)).await;
+        let outcome = match made.unwrap_or_else(|error| Err(OverrideError::Write(error.to_string()))) {
+            Ok((config, before)) => {
+                if !self.install(*config) {
+                    self.log_reloaded();
                 }
                 for (limit, changes) in by_limit {
                     tracing::info!(limit, changes, "overrides set at run time");
                 }
-                Ok(was)
+                Ok(before)
             }
             Err(error) => {
-                if let ChangeError::Write(why) = &error {
-                    tracing::error!(error = why, "overrides cannot be set: their file cannot be written");
+                if let OverrideError::Write(reason) = &error {
+                    tracing::error!(error = reason, "overrides cannot be set: their file cannot be written");
                 }
                 Err(error)
             }
         };
-        let _ = answer.send(outcome); // who asked may have gone
+        let _ = answer.send(outcome); // the caller may not wait any more
     }
 
-    fn tell_reloaded(&self) {
+    fn log_reloaded(&self) {
         let limits = self.shared.current.load().live.policy.limits().len();
         tracing::info!(limits, "reloaded");
     }
 
-    /// Puts a configuration in force. Says whether it is the one before but for overrides.
-    fn adopt(&mut self, config: Config) -> bool {
-        let restart = self.kept.needs_restart(&Kept::of(&config));
+    /// Puts a configuration in force. Returns whether only overrides differ from the one before.
+    fn install(&mut self, config: Config) -> bool {
+        let before = self.shared.current.load_full();
+        let mut config = with_tls_sessions(config, &before);
+        let new = Installed::of(&config);
+        let restart = self.installed.restart_only.changed_tables(&new.restart_only);
         if !restart.is_empty() {
             tracing::warn!(tables = ?restart, "changed, but stays as it was until a restart");
         }
-        let before = self.shared.current.load_full();
-        let mut config = keep_sessions(config, &before);
-        let AsIs { sources, file, set: text, left_out, .. } = AsIs::of(&config);
-        // Nobody is verified by what is said of overrides. Keys that are fetched may change in between.
-        let is_alike = file.as_ref().is_some_and(|file| self.in_force.differ_only_in(&sources, file))
+        // Overrides do not affect the verification of tokens. Fetched keys may have changed in between.
+        let file = new.overrides_file.as_ref();
+        let only_overrides = file.is_some_and(|file| self.installed.sources.differ_only_in(&new.sources, file))
             && config.policy.fetched_keys().next().is_none();
-        self.set = text;
-        let before_set = self.beside.operators.overrides.set.load().len();
-        if let Some(file) = file.filter(|file| before_set > 0 && !file.exists()) {
-            tracing::warn!(file = %file.display(), overrides = before_set, "the file of overrides is gone, and they with it");
+        let overrides_before = self.followers.operators.overrides.current.load().len();
+        if let Some(file) = file.filter(|file| overrides_before > 0 && !file.exists()) {
+            let overrides = overrides_before;
+            tracing::warn!(file = %file.display(), overrides, "the file of overrides is gone, and its overrides with it");
         }
-        let set = std::mem::take(&mut config.run_time.overrides);
-        self.beside.operators.reload(config.admin.access.clone(), config.admin_tls.clone(), set);
-        self.beside.jwks.adopt(&config.policy);
+        let overrides = std::mem::take(&mut config.run_time.overrides);
+        self.followers.operators.reload(admin_access(&config), config.admin.tls.clone(), overrides);
+        self.followers.jwks.adopt(&config.policy);
         let SharedState { gate, metrics, current, ceiling, reloads, .. } = &*self.shared;
-        current.store(Arc::new(install(gate, config, metrics, ceiling, Some(&before), is_alike)));
+        current.store(Arc::new(install(gate, config, metrics, ceiling, Some(&before), only_overrides)));
         reloads.send_replace(());
         metrics.reloaded(gate.clock().now());
-        self.tried = sources.clone();
-        self.in_force = sources;
-        if !self.left_out.is_like(&left_out) {
-            left_out.tell();
+        if !self.installed.rejected.is_like(&new.rejected) {
+            new.rejected.log();
         }
-        self.left_out = left_out;
-        is_alike
+        self.tried = new.sources.clone();
+        // These stay what they were when the process started.
+        self.installed = Installed { restart_only: self.installed.restart_only.clone(), ..new };
+        only_overrides
     }
 }
 
-/// Logs each problem with its place.
+/// Logs each problem with file, line and column.
 pub(super) fn log_findings(problems: &Diagnostics) {
     let (findings, more) = problems.findings();
     for Finding { severity, code, title, file, at } in findings {
@@ -315,23 +318,24 @@ pub(super) fn log_findings(problems: &Diagnostics) {
     }
 }
 
-/// Compiles the configuration at `source` with these edits, and then writes them.
-fn make(source: &Path, edits: &[Edit]) -> Result<(Box<Config>, Vec<Option<Value>>), ChangeError> {
-    let Changed { config, file, text, was } = config::change(source, edits)?;
+/// Compiles the configuration at `source` with edited overrides, and then writes their file. Returns the configuration,
+/// and for each edit the allowance before it.
+fn write_change(source: &Path, edits: &[OverrideEdit]) -> Result<(Box<Config>, Vec<Option<Value>>), OverrideError> {
+    let Changed { config, file, text, before } = config::change(source, edits)?;
     let written = file::replace(&file, |to| to.write_all(text.as_bytes()));
-    written.map_err(|error| ChangeError::Write(error.to_string()))?;
-    Ok((Box::new(config), was))
+    written.map_err(|error| OverrideError::Write(error.to_string()))?;
+    Ok((Box::new(config), before))
 }
 
-/// If nothing of TLS has changed, clients can still resume the sessions they had.
-fn keep_sessions(mut config: Config, current: &RunningConfig) -> Config {
+/// If the TLS settings are unchanged, uses those in force, so that clients can resume their sessions.
+fn with_tls_sessions(mut config: Config, current: &RunningConfig) -> Config {
     if config.proxy.tls == current.settings.tls {
         config.proxy.tls.clone_from(&current.settings.tls);
     }
     config
 }
 
-/// SIGHUP, from when this is made on.
+/// Receives SIGHUP from its creation on.
 pub(super) struct Hangups(Signal);
 
 impl Hangups {

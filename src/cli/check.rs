@@ -21,7 +21,7 @@ pub(super) fn check(file: &Path, strict: bool) -> ExitCode {
     if !config.warnings.is_empty() {
         complain(&config.warnings, FAILURE);
     }
-    match config.run_time.left_out {
+    match config.run_time.problems {
         _ if strict && !warned.is_empty() => {
             complain(&format_args!("\nweir: {file}: invalid{warned}, because of --strict"), INVALID_CONFIGURATION)
         }

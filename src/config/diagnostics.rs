@@ -18,26 +18,8 @@ const SHOWN_MAX: usize = 20;
 pub struct Diagnostics {
     name: String,
     source: String,
-    /// Another file, which stands behind the first as spans count.
-    behind: Option<Box<Behind>>,
     problems: Vec<Problem>,
     sources: Sources,
-}
-
-/// A second file.
-#[derive(Clone, Debug)]
-pub(super) struct Behind {
-    pub(super) name: String,
-    pub(super) source: String,
-    /// Where it begins.
-    pub(super) from: usize,
-}
-
-/// The file that a span is in, and the span within it.
-struct Place<'d> {
-    name: &'d str,
-    source: &'d str,
-    span: Range<usize>,
 }
 
 /// Whether a configuration with a problem can be used.
@@ -138,12 +120,7 @@ impl Diagnostics {
     /// Problems with `source`, which must not hold any secret.
     pub(super) fn new(name: &str, source: String, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(Problem::start);
-        Self { name: name.into(), source, behind: None, problems, sources: Sources::default() }
-    }
-
-    /// The same with a second file, which must not hold any secret either.
-    pub(super) fn with(self, behind: Behind) -> Self {
-        Self { behind: Some(Box::new(behind)), ..self }
+        Self { name: name.into(), source, problems, sources: Sources::default() }
     }
 
     pub(super) fn read_from(self, sources: Sources) -> Self {
@@ -174,21 +151,10 @@ impl Diagnostics {
     pub fn findings(&self) -> (Vec<Finding<'_>>, usize) {
         let shown = self.problems.iter().take(SHOWN_MAX).map(|problem| {
             let &Problem { severity, code, ref title, .. } = problem;
-            let place = problem.span.as_ref().map(|span| self.place(span));
-            let at = place.as_ref().map(Place::line_and_column);
-            let file = place.map_or(&*self.name, |place| place.name);
-            Finding { severity, code, title, file, at }
+            let at = problem.span.as_ref().map(|span| self.line_and_column(span));
+            Finding { severity, code, title, file: &self.name, at }
         });
         (shown.collect(), self.problems.len().saturating_sub(SHOWN_MAX))
-    }
-
-    fn place(&self, span: &Range<usize>) -> Place<'_> {
-        let (name, source, from) = match &self.behind {
-            Some(behind) if span.start >= behind.from => (&behind.name, &behind.source, behind.from),
-            _ => (&self.name, &self.source, 0),
-        };
-        let span = on_one_line(source, &(span.start - from..span.end.saturating_sub(from)));
-        Place { name, source, span }
     }
 
     fn render(&self, problem: &Problem) -> String {
@@ -199,46 +165,38 @@ impl Diagnostics {
         let Some(span) = &problem.span else {
             return Renderer::plain().render(&[annotate_snippets::Group::with_title(title)]);
         };
-        let place = self.place(span);
-        let also = problem.also.as_ref().map(|(span, how)| (self.place(span), *how));
-        let (also, elsewhere) = match also {
-            Some((other, how)) if std::ptr::eq(other.source, place.source) => (Some((other.span, how)), None),
-            other => (None, other),
-        };
         let label = (!problem.label.is_empty()).then_some(problem.label.as_str());
-        let mut group = title.element(place.snippet(AnnotationKind::Primary, label, also));
-        if let Some((place, how)) = elsewhere {
-            group = group.element(place.snippet(AnnotationKind::Context, Some(how), None));
-        }
+        let mut group = title.element(self.snippet(span, label, problem.also.as_ref()));
         if let Some(help) = &problem.help {
             group = group.element(Level::HELP.message(normalize_untrusted_str(help)));
         }
         Renderer::plain().render(&[group])
     }
-}
 
-impl<'d> Place<'d> {
-    /// Both from 1; a column counts characters.
-    fn line_and_column(&self) -> (usize, usize) {
-        let before = &self.source[..self.span.start];
+    /// Line and column of the start of `span`, both from 1; a column counts characters.
+    fn line_and_column(&self, span: &Range<usize>) -> (usize, usize) {
+        let before = &self.source[..on_one_line(&self.source, span).start];
         let line = before.rfind('\n').map_or(before, |at| &before[at + 1..]);
         (before.matches('\n').count() + 1, line.chars().count() + 1)
     }
 
-    /// The line of it, and perhaps of another span in the same file.
-    fn snippet(
-        &self,
-        kind: AnnotationKind,
+    /// The lines of `span`, and of another span if there is one.
+    fn snippet<'d>(
+        &'d self,
+        span: &Range<usize>,
         label: Option<&'d str>,
-        also: Option<(Range<usize>, &'d str)>,
+        also: Option<&(Range<usize>, &'static str)>,
     ) -> Snippet<'d, annotate_snippets::Annotation<'d>> {
-        let shown = whole_lines(self.source, &self.span, also.as_ref().map(|(span, _)| span));
+        let source = self.source.as_str();
+        let span = on_one_line(source, span);
+        let also = also.map(|(span, how)| (on_one_line(source, span), *how));
+        let shown = whole_lines(source, &span, also.as_ref().map(|(span, _)| span));
         let local = |span: &Range<usize>| span.start - shown.start..span.end - shown.start;
-        let line = self.source[..shown.start].matches('\n').count() + 1;
-        let snippet = Snippet::source(&self.source[shown.clone()])
+        let line = source[..shown.start].matches('\n').count() + 1;
+        let snippet = Snippet::source(&source[shown.clone()])
             .line_start(line)
-            .path(self.name)
-            .annotation(kind.span(local(&self.span)).label(label));
+            .path(self.name.as_str())
+            .annotation(AnnotationKind::Primary.span(local(&span)).label(label));
         match also {
             Some((span, how)) => snippet.annotation(AnnotationKind::Context.span(local(&span)).label(how)),
             None => snippet,

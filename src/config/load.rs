@@ -1,57 +1,164 @@
-//! Reads a configuration from a file or a text.
+//! Compiles a configuration from a file or a text, with the overrides that were set at run time.
 
+use std::ops::Range;
 use std::path::Path;
 
-use toml::de::DeTable;
+use toml::Spanned;
+use toml::de::{DeTable, Error};
 
-use super::compile::Config;
+use super::compile::{self, Config};
 use super::diagnostics::{Diagnostics, Problem};
 use super::files::read_file;
-use super::overrides::{self, Main};
+use super::overrides::{self, OverrideFile, OverrideSet};
+use super::reader::context::Context;
 use super::reader::syntax;
+use super::redact;
 use super::sources::Sources;
 
 /// Reads and compiles the file at `path`, with the environment of this process.
 ///
 /// # Errors
-/// Everything that is wrong with it, also that it cannot be read.
+/// All problems of the configuration, also that it cannot be read.
 pub fn load(path: &Path) -> Result<Config, Diagnostics> {
     load_from(path, None)
 }
 
-/// The same as if `overrides` were what `admin.overrides` names.
+/// Reads and compiles the file at `path`, as if the file of `admin.overrides` had the text `overrides`.
 ///
 /// # Errors
-/// As those of [`load`].
+/// All problems of the configuration, also that it cannot be read.
 pub fn load_with(path: &Path, overrides: &str) -> Result<Config, Diagnostics> {
     load_from(path, Some(overrides))
 }
 
 fn load_from(path: &Path, overrides: Option<&str>) -> Result<Config, Diagnostics> {
-    let name = path.display().to_string();
-    let read = read_file(path);
-    let mut sources = Sources::default();
-    sources.add(path, read.as_deref().ok());
-    let whole = |title| Diagnostics::new(&name, String::new(), vec![Problem::whole(title)]).read_from(sources.clone());
-    let bytes = read.map_err(whole)?;
-    let text = syntax::text(bytes).map_err(|what| whole(format!("`{name}` {what}")))?;
-    let (document, errors) = DeTable::parse_recoverable(&text);
-    let (dir, env) = (path.parent().unwrap_or(Path::new("")), |name: &str| std::env::var(name).ok());
-    let (text, document, errors, name) = (&*text, document.get_ref(), &*errors, &*name);
-    overrides::compile(Main { text, document, errors, name, dir, env: &env, own: Some(path), sources }, overrides)
+    let text = ConfigText::read(path)?;
+    let (table, errors) = text.parse();
+    let env = |name: &str| std::env::var(name).ok();
+    let document = Document::new(&text, table.get_ref(), &errors, &env);
+    let overrides = overrides.zip(document.overrides_path());
+    document.compile(overrides.map(|(text, path)| OverrideFile::with_text(path, text)))
 }
 
-/// Compiles `text`, which is shown as `name` in messages. Files in it are relative to `dir`.
+/// Compiles `text`, which messages call `name`. Relative paths in it are relative to `dir`.
 ///
 /// # Errors
-/// Everything that is wrong with it, in the order of its text.
+/// All problems of the configuration, in the order of its text.
 pub fn compile(
     text: &str,
     name: &str,
     dir: &Path,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Config, Diagnostics> {
-    let (document, errors) = DeTable::parse_recoverable(text);
-    let (document, sources) = (document.get_ref(), Sources::default());
-    overrides::compile(Main { text, document, errors: &errors, name, dir, env, own: None, sources }, None)
+    let text = ConfigText { text: text.to_owned(), name: name.to_owned(), dir, own: None, sources: Sources::default() };
+    let (table, errors) = text.parse();
+    Document::new(&text, table.get_ref(), &errors, env).compile(None)
+}
+
+/// The text of a configuration, and where it is from.
+pub(super) struct ConfigText<'p> {
+    text: String,
+    name: String,
+    dir: &'p Path,
+    /// The file that the text is from, if it is from one.
+    own: Option<&'p Path>,
+    sources: Sources,
+}
+
+impl<'p> ConfigText<'p> {
+    /// Reads the file at `path`.
+    pub(super) fn read(path: &'p Path) -> Result<Self, Diagnostics> {
+        let name = path.display().to_string();
+        let read = read_file(path);
+        let mut sources = Sources::default();
+        sources.add(path, read.as_deref().ok());
+        let unreadable =
+            |title| Diagnostics::new(&name, String::new(), vec![Problem::whole(title)]).read_from(sources.clone());
+        let bytes = read.map_err(unreadable)?;
+        let text = syntax::text(bytes).map_err(|reason| unreadable(format!("`{name}` {reason}")))?;
+        Ok(Self { text, dir: path.parent().unwrap_or(Path::new("")), own: Some(path), sources, name })
+    }
+
+    /// The text as TOML, as far as it is TOML.
+    pub(super) fn parse(&self) -> (Spanned<DeTable<'_>>, Vec<Error>) {
+        DeTable::parse_recoverable(&self.text)
+    }
+}
+
+/// A configuration as TOML.
+pub(super) struct Document<'a> {
+    text: &'a ConfigText<'a>,
+    table: &'a DeTable<'a>,
+    errors: &'a [Error],
+    env: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl<'a> Document<'a> {
+    pub(super) fn new(
+        text: &'a ConfigText<'a>,
+        table: &'a DeTable<'a>,
+        errors: &'a [Error],
+        env: &'a dyn Fn(&str) -> Option<String>,
+    ) -> Self {
+        Self { text, table, errors, env }
+    }
+
+    /// The file of overrides, if the configuration names one.
+    pub(super) fn overrides_path(&self) -> Option<std::path::PathBuf> {
+        overrides::path_in(self.table, self.text.dir, self.text.own)
+    }
+
+    /// Compiles with `overrides`; without them, with the file that the configuration names.
+    pub(super) fn compile(&self, overrides: Option<OverrideFile>) -> Result<Config, Diagnostics> {
+        let context = Context::new(self.text.dir, self.env, self.text.own);
+        let mut sources = self.text.sources.clone();
+        let Some(file) = overrides.or_else(|| self.overrides_path().map(OverrideFile::read)) else {
+            context.sources.replace(sources);
+            return self.compile_with(&context, &OverrideSet::empty(context.for_overrides()));
+        };
+        sources.add(&file.path, file.bytes.as_deref());
+        context.sources.replace(sources);
+        let (table, errors) = DeTable::parse_recoverable(file.text().unwrap_or_default());
+        let set = OverrideSet::read(context.for_overrides(), &file, table.get_ref(), &errors);
+        let config = self.compile_with(&context, &set)?;
+        let names: Vec<&str> = config.policy.limits().iter().map(|limit| &*limit.name).collect();
+        set.reject_unknown_limits(&names);
+        let run_time = set.finish(&file, table.get_ref());
+        Ok(Config { run_time, ..config })
+    }
+
+    fn compile_with(&self, context: &Context<'_>, overrides: &OverrideSet<'_>) -> Result<Config, Diagnostics> {
+        let config = compile::config(context, self.table, overrides);
+        let (warnings, errors) = context.problems.take().into_iter().partition(Problem::is_warning);
+        let problems = syntax::merge(&self.text.text, self.errors, errors);
+        let (secrets, sources) = (context.secrets.take(), context.sources.take());
+        match config {
+            // The text is copied only if there are warnings.
+            Some(config) if problems.is_empty() && warnings.is_empty() => Ok(Config { sources, ..config }),
+            Some(config) if problems.is_empty() => {
+                Ok(Config { sources, warnings: self.diagnostics(&secrets, warnings), ..config })
+            }
+            // A section that compiles to nothing notes why. An empty list of problems must not pass for success.
+            _ if problems.is_empty() => {
+                let problem = Problem::new(0..0, "this configuration cannot be compiled");
+                Err(self.diagnostics(&secrets, vec![problem]).read_from(sources))
+            }
+            // Beside errors, warnings are left out: they may be consequences.
+            _ => Err(self.diagnostics(&secrets, problems).read_from(sources)),
+        }
+    }
+
+    /// `problems` with the text of the configuration, without its secrets.
+    fn diagnostics(&self, secrets: &[Range<usize>], problems: Vec<Problem>) -> Diagnostics {
+        let text = &self.text.text;
+        let mut secrets = secrets.to_vec();
+        secrets.extend(redact::userinfos(text));
+        secrets.extend(redact::private_keys(text));
+        secrets.extend(redact::words_of_identities(text, self.errors.is_empty()));
+        if !self.errors.is_empty() {
+            // No section has read, and hidden, the parts that the parser dropped.
+            secrets.extend(redact::after_secrets(text));
+        }
+        Diagnostics::new(&self.text.name, redact::strike_out(text, &secrets), problems)
+    }
 }

@@ -3,6 +3,7 @@
 //! A configuration compiles whole or not at all, and all of its problems are reported at once. Nothing here watches
 //! files, logs or decides about requests.
 
+mod change;
 mod load;
 
 mod schema;
@@ -21,10 +22,11 @@ mod sources;
 #[cfg(test)]
 mod tests;
 
-pub use compile::Config;
+pub use change::{Changed, change};
 pub use compile::limit::DEFAULT_LIMIT;
+pub use compile::{AdminSettings, Config};
 pub use diagnostics::{Diagnostics, Finding, Severity};
 pub use load::{compile, load, load_with};
-pub use overrides::{Changed, RunTime, change};
+pub use overrides::RunTimeOverrides;
 pub use schema::{Kind, Opt, Preset, options, options_markdown};
 pub use sources::Sources;

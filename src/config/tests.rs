@@ -118,7 +118,7 @@ fn what_is_not_written_has_its_default() {
     assert_eq!(limit.max_keys, 1_000_000);
     assert_eq!(config.fixed.listen, [Listen::Tcp("127.0.0.1:8080".parse().unwrap())]);
     assert!(config.fixed.workers >= 1);
-    assert_eq!(config.admin_listen, Some(Listen::Tcp("127.0.0.1:9901".parse().unwrap())));
+    assert_eq!(config.admin.listen, Some(Listen::Tcp("127.0.0.1:9901".parse().unwrap())));
     let Timeouts { total, min_send, min_read, .. } = config.proxy.timeouts;
     let rate = MinRate { bytes_per_s: 240, window: Duration::from_secs(30) };
     assert_eq!((total, min_send, min_read), (None, Some(rate), Some(rate)));

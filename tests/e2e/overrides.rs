@@ -357,7 +357,11 @@ fn what_cannot_be_set() {
         ("{".to_owned(), 400, "no JSON"),
         ("5".to_owned(), 400, "expected an object"),
         ("[[\"sellers\",{\"query:who\":\"a\"},\"1/h\"]]".to_owned(), 400, "[0]: expected an object"),
-        (json!([of("a", "garbage"), of("a", "1/h")]).to_string(), 400, "[1]: this key of the limit is there already"),
+        (
+            json!([of("a", "garbage"), of("a", "1/h")]).to_string(),
+            400,
+            "[1]: an earlier change has this key of the limit",
+        ),
         (key("keys", json!({ "header:x-key": "a\r\nb" })), 400, "`header:x-key` cannot have this value"),
         (key("keys", json!({ "header:x-key": " a" })), 400, "`header:x-key` cannot have this value"),
     ] {

@@ -3,14 +3,27 @@
 use super::identity::secret_of;
 use super::tls;
 use super::warnings::of_folder;
-use crate::admin::{Access, Settings, TOKEN_BYTES_MIN, Token};
 use crate::config::diagnostics::Problem;
 use crate::config::files::is_same;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::net::Listen;
 use crate::net::tls::ServerTls;
+use crate::policy::bearer::{BearerToken, TOKEN_BYTES_MIN};
 use crate::policy::host::{host, is_authority};
+
+/// The admin listener.
+#[derive(Clone, Debug)]
+pub struct AdminSettings {
+    /// Its address; none if there is no admin listener. Fixed at start.
+    pub listen: Option<Listen>,
+    /// Its certificates; none without TLS. Whether there are any is fixed at start.
+    pub tls: Option<ServerTls>,
+    /// Names by which it may be called, in lower case, beside its address.
+    pub hosts: Box<[Box<str>]>,
+    /// The token that requests must show; none if none is required.
+    pub token: Option<BearerToken>,
+}
 
 /// Where operators ask; none if nowhere. `own` is where clients connect.
 pub(super) fn listen(table: &Table<'_>, own: Option<&[Located<Listen>]>) -> Option<Located<Option<Listen>>> {
@@ -29,10 +42,7 @@ pub(super) fn listen(table: &Table<'_>, own: Option<&[Located<Listen>]>) -> Opti
 }
 
 /// What they must show there.
-pub(super) fn admin(
-    table: &Table<'_>,
-    listen: Option<&Located<Option<Listen>>>,
-) -> Option<(Settings, Option<ServerTls>)> {
+pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<Listen>>>) -> Option<AdminSettings> {
     let hosts = table.list("hosts", admin_host);
     let is_insecure = table.switch("insecure");
     let tls_table = table.table("tls");
@@ -62,7 +72,7 @@ pub(super) fn admin(
     let hosts = hosts?.into_iter().map(Located::into_inner).collect();
     let token = token.map_or(Some(None), |token| token.map(Some))?;
     is_insecure?;
-    Some((Settings { has_tls: tls.is_some(), access: Access { hosts, token } }, tls))
+    Some(AdminSettings { listen: address.get_ref().clone(), tls, hosts, token })
 }
 
 /// That overrides can be kept where they are to be.
@@ -79,9 +89,9 @@ pub(super) fn overrides(table: &Table<'_>) {
     }
 }
 
-fn token(table: &Table<'_>) -> Option<Token> {
+fn token(table: &Table<'_>) -> Option<BearerToken> {
     let (span, bytes) = secret_of(table, "token")?;
-    let token = Token::new(&bytes);
+    let token = BearerToken::new(&bytes);
     if token.is_none() {
         let what = format!("this token is shorter than {TOKEN_BYTES_MIN} bytes, or has others than visible ASCII");
         table.context.note(Problem::new(span, what));

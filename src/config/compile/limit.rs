@@ -10,11 +10,14 @@ use http::Method;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::allowed::{self, Keyed};
+use super::allowed;
 use super::on_limit::{self, Beyond, Word};
+use super::override_key::Keyed;
+use super::overrides::{self, Target};
 use super::rule::Scheme;
 use super::warnings::of_everyone;
 use super::{cost, key, matching, settle, snapshot};
+use crate::config::overrides::OverrideSet;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::policy::{Limit, Mode, Stage};
@@ -30,12 +33,17 @@ hold = { max_wait = "forever", max_waiting = 1000 }
 
 /// All limits if none has a problem. `identities` are the names that keys may use; `ipv6_prefix` is what of an
 /// address counts.
-pub(super) fn limits(root: &Table<'_>, identities: &[String], ipv6_prefix: u8) -> Option<Vec<Limit>> {
+pub(super) fn limits(
+    root: &Table<'_>,
+    identities: &[String],
+    ipv6_prefix: u8,
+    overrides: &OverrideSet<'_>,
+) -> Option<Vec<Limit>> {
     if is_none(root.get("limit")) {
         let document = DeTable::parse(DEFAULT_LIMIT).ok()?;
-        return written(&Table::root(root.context, document.get_ref()), &[], ipv6_prefix);
+        return written(&Table::root(root.context, document.get_ref()), &[], ipv6_prefix, overrides);
     }
-    written(root, identities, ipv6_prefix)
+    written(root, identities, ipv6_prefix, overrides)
 }
 
 /// Whether this value of `limit` leaves it to the default: there is none, or an empty list.
@@ -43,9 +51,15 @@ pub(in crate::config) fn is_none(limit: Option<&Spanned<DeValue<'_>>>) -> bool {
     limit.is_none_or(|limits| limits.get_ref().as_array().is_some_and(|limits| limits.is_empty()))
 }
 
-fn written(root: &Table<'_>, identities: &[String], ipv6_prefix: u8) -> Option<Vec<Limit>> {
+fn written(
+    root: &Table<'_>,
+    identities: &[String],
+    ipv6_prefix: u8,
+    overrides: &OverrideSet<'_>,
+) -> Option<Vec<Limit>> {
     let mut names = Names::new();
-    let around = Around { identities, ipv6_prefix, has_snapshot: root.has("snapshot"), has_plans: root.has("plans") };
+    let (has_snapshot, has_plans) = (root.has("snapshot"), root.has("plans"));
+    let around = Around { identities, ipv6_prefix, has_snapshot, has_plans, overrides };
     let read = |table: &Table<'_>| limit(table, &around, &mut names);
     let limits: Vec<_> = root.tables("limit").iter().map(read).collect();
     limits.into_iter().collect()
@@ -60,13 +74,15 @@ struct Around<'a> {
     has_snapshot: bool,
     /// Whether anything says which plan a request has.
     has_plans: bool,
+    /// Those set at run time, of all limits.
+    overrides: &'a OverrideSet<'a>,
 }
 
 /// Where each name was first given.
 type Names = HashMap<String, Range<usize>>;
 
 fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Limit> {
-    let &Around { identities, ipv6_prefix, has_snapshot, has_plans } = around;
+    let &Around { identities, ipv6_prefix, has_snapshot, has_plans, overrides: set } = around;
     let name = name(table, names);
     let stage = table.choice("stage", &[("arrival", Stage::Arrival), ("identified", Stage::Identified)]);
     let mode = table.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
@@ -95,19 +111,23 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
         table.fault("algorithm", span, Fault::new(what));
     }
     let max_keys = table.count("max_keys");
-    let (beyond, allowed) = (beyond?, allowed?);
-    let on_full = beyond.on_full(table, &allowed);
+    let (name, beyond, mut allowed, cost) = (name?, beyond?, allowed?, cost?);
+    beyond.check_on_full(table, &allowed);
+    let is_sketched = beyond.is_sketched();
+    let target = Target { name: &name, scheme: &scheme, keyed: &keyed, cost: &cost, is_sketched };
+    overrides::apply(set, &target, &mut allowed);
+    let on_full = beyond.on_full(&allowed);
     let Beyond { on_limit, ban, .. } = beyond;
     let persist = snapshot::persist(table, &allowed, ban.as_ref(), has_snapshot);
     Some(Limit {
-        name: name?.into(),
+        name: name.into(),
         stage: stage?,
         mode: mode?,
         matches,
         except: except.into_iter().map(Located::into_inner).collect(),
         key: key?,
         allowed,
-        cost: cost?,
+        cost,
         after: after?,
         on_limit,
         ban,

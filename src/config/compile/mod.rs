@@ -24,6 +24,8 @@ mod key;
 pub(in crate::config) mod limit;
 mod matching;
 mod on_limit;
+mod override_key;
+mod overrides;
 mod rule;
 mod settle;
 
@@ -31,14 +33,16 @@ mod warnings;
 
 use toml::de::DeTable;
 
+pub use admin::AdminSettings;
+
 use crate::config::diagnostics::Diagnostics;
-use crate::config::overrides::RunTime;
+use crate::config::overrides::{OverrideSet, RunTimeOverrides};
 use crate::config::reader::context::Context;
 use crate::config::reader::{Table, units};
 use crate::config::sources::Sources;
 use crate::policy::Policy;
 use crate::proxy::settings::Settings;
-use crate::{admin as operators, gate, net, policy, proxy, store, telemetry};
+use crate::{gate, policy, proxy, store, telemetry};
 
 /// A configuration, compiled.
 #[derive(Debug)]
@@ -53,16 +57,12 @@ pub struct Config {
     pub hold: gate::HoldCaps,
     /// Verified tokens remembered.
     pub max_tokens: usize,
-    /// Where operators are answered, if they are; fixed at start.
-    pub admin_listen: Option<net::Listen>,
-    /// What they may do.
-    pub admin: operators::Settings,
-    /// What its clients are met with.
-    pub admin_tls: Option<net::tls::ServerTls>,
+    /// The admin listener.
+    pub admin: AdminSettings,
     /// Where the state of limits is kept, fixed at start.
     pub snapshot: Option<store::snapshot::Settings>,
     /// Overrides set at run time.
-    pub run_time: RunTime,
+    pub run_time: RunTimeOverrides,
     /// Parts that are valid and probably not meant.
     pub warnings: Diagnostics,
     /// Logs; only the access log changes on reload.
@@ -71,7 +71,11 @@ pub struct Config {
     pub sources: Sources,
 }
 
-pub(in crate::config) fn config(context: &Context<'_>, document: &DeTable<'_>) -> Option<Config> {
+pub(in crate::config) fn config(
+    context: &Context<'_>,
+    document: &DeTable<'_>,
+    overrides: &OverrideSet<'_>,
+) -> Option<Config> {
     let root = Table::root(context, document);
     let server = root.table("server");
     let listen = server.list("listen", |text| units::listen(text, context.dir));
@@ -104,8 +108,7 @@ pub(in crate::config) fn config(context: &Context<'_>, document: &DeTable<'_>) -
     let snapshot = snapshot::snapshot(&root.table("snapshot"), &admin_table);
     let log = log::log(&root.table("log"));
 
-    let policy = policy(&root, &server, &headers, tls_table.has("client_ca"));
-    let admin = admin?;
+    let policy = policy(&root, &server, &headers, tls_table.has("client_ca"), overrides);
 
     Some(Config {
         fixed: fixed?,
@@ -123,11 +126,9 @@ pub(in crate::config) fn config(context: &Context<'_>, document: &DeTable<'_>) -
         policy: policy?.with_listed(is_listed),
         hold: hold?,
         max_tokens: max_tokens?.into_inner(),
-        admin_listen: admin_listen?.into_inner(),
-        admin: admin.0,
-        admin_tls: admin.1,
+        admin: admin?,
         snapshot: snapshot?,
-        run_time: RunTime::default(),
+        run_time: RunTimeOverrides::default(),
         warnings: Diagnostics::default(),
         log: log?,
         sources: Sources::default(),
@@ -135,14 +136,20 @@ pub(in crate::config) fn config(context: &Context<'_>, document: &DeTable<'_>) -
 }
 
 /// Identities, plans, lists and limits. `shows_certificates` says whether clients may show any.
-fn policy(root: &Table<'_>, server: &Table<'_>, headers: &Table<'_>, shows_certificates: bool) -> Option<Policy> {
+fn policy(
+    root: &Table<'_>,
+    server: &Table<'_>,
+    headers: &Table<'_>,
+    shows_certificates: bool,
+    overrides: &OverrideSet<'_>,
+) -> Option<Policy> {
     let client_ip = server::client_ip(server);
     let free_preflights = headers::free_preflights(headers);
     let (names, identities) = identity::identities(&root.table("identity"), shows_certificates);
     let (plans, identities) = access::plans(root, &names, identities);
     let access = access::access(root, &names);
     let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
-    let limits = limit::limits(root, &names, ipv6_prefix);
+    let limits = limit::limits(root, &names, ipv6_prefix, overrides);
     let policy = Policy::new(limits?, identities?, client_ip?)
         .with_free_preflights(free_preflights?)
         .with_paths(root.context.paths.get())

@@ -51,15 +51,27 @@ const ON_FULL: [(&str, OnFull); 4] =
     [("sketch", OnFull::Sketch), ("shared", OnFull::Shared), ("reject", OnFull::Reject), ("allow", OnFull::Allow)];
 
 impl Beyond {
-    /// What happens to new keys of a limit with these rules at `max_keys`.
-    pub(super) fn on_full(&self, table: &Table<'_>, allowed: &Allowed) -> OnFull {
-        let can_sketch = matches!(allowed.usual, Algorithm::TokenBucket(_)) && !allowed.is_special();
-        if let (Some(OnFull::Sketch), Some(value), false) = (self.on_full, table.get("on_full"), can_sketch) {
-            let fault = Fault::new("`sketch` is for token buckets of which every key has the same");
+    /// Notes `sketch` of a limit whose keys cannot share a sketch.
+    pub(super) fn check_on_full(&self, table: &Table<'_>, allowed: &Allowed) {
+        if let (Some(value), true, false) = (table.get("on_full"), self.is_sketched(), can_sketch(allowed)) {
+            let fault = Fault::new("`sketch` is for token buckets with the same rule for every key");
             table.fault("on_full", value.span(), fault.help(Some("leave it out: it is `shared` then".into())));
         }
-        self.on_full.unwrap_or(if can_sketch { OnFull::Sketch } else { OnFull::Shared })
     }
+
+    /// Whether `on_full = "sketch"` is written.
+    pub(super) fn is_sketched(&self) -> bool {
+        matches!(self.on_full, Some(OnFull::Sketch))
+    }
+
+    /// What happens to new keys of a limit with these rules at `max_keys`.
+    pub(super) fn on_full(&self, allowed: &Allowed) -> OnFull {
+        self.on_full.unwrap_or(if can_sketch(allowed) { OnFull::Sketch } else { OnFull::Shared })
+    }
+}
+
+fn can_sketch(allowed: &Allowed) -> bool {
+    matches!(allowed.usual, Algorithm::TokenBucket(_)) && !allowed.is_special()
 }
 
 fn on_limit(table: &Table<'_>, what: Option<Word>, queue: Option<u64>) -> Option<OnLimit> {

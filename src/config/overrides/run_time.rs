@@ -1,40 +1,38 @@
-//! What was set at run time, and what of it is left out.
+//! The overrides in a configuration, as the rest of Weir sees them.
 
 use std::path::PathBuf;
 
-use crate::admin::Override;
 use crate::config::diagnostics::Diagnostics;
+use crate::policy::overrides::Override;
 
-/// What was set at run time.
+/// Overrides set at run time, those that are left out too.
 #[derive(Debug, Default)]
-pub struct RunTime {
-    /// The file that says it; none if nothing can be set.
+pub struct RunTimeOverrides {
+    /// The file that has them; none if the configuration names no file.
     pub file: Option<PathBuf>,
-    /// What it says, in its order.
+    /// All overrides, in the order of the file.
     pub overrides: Vec<Override>,
-    /// What is wrong with those that are left out.
-    pub left_out: Option<Diagnostics>,
-    /// How many are; one if the file as a whole cannot be read.
-    pub left_out_count: usize,
-    /// The file's text, if it is TOML.
+    /// Why some are left out.
+    pub problems: Option<Diagnostics>,
+    /// How many are left out; 1 if the file as a whole cannot be read.
+    pub rejected_count: usize,
+    /// The file's text; none if it cannot be read.
     pub(super) text: Option<String>,
 }
 
-impl RunTime {
-    /// The text of the file; none if there is none that could be read.
+impl RunTimeOverrides {
+    /// The text of the file; none if it cannot be read.
     pub fn text(&self) -> Option<&str> {
         self.text.as_deref()
     }
 
-    /// The same, of which as much is wrong as with `other`.
-    pub fn as_wrong_as(self, other: Self) -> Self {
-        Self { left_out: other.left_out, left_out_count: other.left_out_count, ..self }
+    /// These overrides with the problems of `other`.
+    pub fn with_problems_of(self, other: Self) -> Self {
+        Self { problems: other.problems, rejected_count: other.rejected_count, ..self }
     }
-}
 
-impl RunTime {
-    /// What is set for this key of a limit, if anything is.
-    pub(super) fn find(&self, limit: &str, text: &str) -> Option<&Override> {
-        self.overrides.iter().find(|set| *set.limit == *limit && *set.text == *text)
+    /// The override of one key, if there is one.
+    pub(in crate::config) fn find(&self, limit: &str, key: &str) -> Option<&Override> {
+        self.overrides.iter().find(|found| *found.limit == *limit && *found.key == *key)
     }
 }

@@ -24,39 +24,25 @@ pub(in crate::config) struct Context<'a> {
     pub(in crate::config) has_underscores: Cell<bool>,
     /// The configuration's own file, if it is in one.
     pub(in crate::config) own: Option<&'a Path>,
-    /// What of the text was set at run time.
-    pub(in crate::config) set: Option<SetAtRunTime>,
-}
-
-/// Overrides that stand behind the configuration's own text.
-pub(in crate::config) struct SetAtRunTime {
-    /// Where they begin.
-    pub(in crate::config) from: usize,
-    /// Those of limits that have several windows without them.
-    pub(in crate::config) several: Vec<Range<usize>>,
+    /// Whether keys of tables may be secrets, so that no message repeats them.
+    pub(in crate::config) hides_keys: bool,
 }
 
 impl<'a> Context<'a> {
-    /// For a configuration in the file `own`, if it is in one, with what was `set` at run time behind its text.
+    /// For a configuration; `own` is its file, if it was read from one.
     pub(in crate::config) fn new(
         dir: &'a Path,
         env: &'a dyn Fn(&str) -> Option<String>,
         own: Option<&'a Path>,
-        set: Option<SetAtRunTime>,
     ) -> Self {
         let (problems, secrets, sources) = (RefCell::default(), RefCell::default(), RefCell::default());
         let (paths, has_underscores) = (Cell::default(), Cell::new(true));
-        Self { dir, env, problems, secrets, sources, paths, has_underscores, own, set }
+        Self { dir, env, problems, secrets, sources, paths, has_underscores, own, hides_keys: false }
     }
 
-    /// Whether what stands there was set at run time.
-    pub(in crate::config) fn is_set(&self, place: &Range<usize>) -> bool {
-        self.set.as_ref().is_some_and(|set| place.start >= set.from)
-    }
-
-    /// Whether an override that stands there is of a limit that has several windows without it.
-    pub(in crate::config) fn has_several(&self, place: &Range<usize>) -> bool {
-        self.set.as_ref().is_some_and(|set| set.several.contains(place))
+    /// For the file of overrides beside that configuration.
+    pub(in crate::config) fn for_overrides(&self) -> Self {
+        Self { hides_keys: true, ..Self::new(self.dir, self.env, None) }
     }
 
     pub(in crate::config) fn note(&self, problem: Problem) {

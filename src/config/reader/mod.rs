@@ -50,6 +50,11 @@ impl<'a> Table<'a> {
         Self::open(context, String::new(), document, 0..0)
     }
 
+    /// A table that is absent.
+    pub(in crate::config) fn absent(context: &'a Context<'a>, path: &str) -> Self {
+        Self { context, path: path.into(), entries: Entries::Absent, span: 0..0 }
+    }
+
     fn open(context: &'a Context<'a>, path: String, entries: &'a DeTable<'a>, span: Range<usize>) -> Self {
         let table = Self { context, path, entries: Entries::Some(entries), span };
         let known = schema::keys_of(&table.path);
@@ -74,8 +79,7 @@ impl<'a> Table<'a> {
         let suggestion = nearest(key, known.iter().copied()).map(str::to_owned).or_else(|| self.elsewhere(key));
         let help = did_you_mean(suggestion.as_deref());
         let help = help.unwrap_or_else(|| format!("{place} can have {}", known.join(", ")));
-        // Unquoted, the text of a key may have become several.
-        let key = if self.context.is_set(&span) { String::new() } else { format!(" `{key}`") };
+        let key = if self.context.hides_keys { String::new() } else { format!(" `{key}`") };
         self.context.note(Problem::new(span, format!("unknown key{key} in {place}")).code("unknown_key").help(help));
     }
 

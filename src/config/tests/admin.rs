@@ -24,7 +24,7 @@ fn what_may_be_reached_from_where() {
         assert_eq!(compiled.is_ok(), is_right, "{lines}: {:?}", compiled.err());
     }
     let config = compile(&format!("{UPSTREAM}[admin]\n{token}\n")).unwrap();
-    assert!(config.admin.access.token.is_some() && !config.admin.has_tls);
+    assert!(config.admin.token.is_some() && config.admin.tls.is_none());
     assert!(!format!("{config:?}").contains("0123456789"));
 }
 

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{UPSTREAM, bucket, said};
-use crate::admin::{ChangeError, Edit, Override};
-use crate::config::{self, Config, DEFAULT_LIMIT, Diagnostics, RunTime};
+use crate::config::{self, Config, DEFAULT_LIMIT, Diagnostics, RunTimeOverrides};
 use crate::limit::Algorithm;
+use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -57,11 +57,11 @@ impl Place {
         config::load(&self.path("weir.toml"))
     }
 
-    fn change(&self, edits: &[(&str, &str, Value)]) -> Result<config::Changed, ChangeError> {
-        let edit = |(limit, text, to): &(&str, &str, Value)| Edit {
+    fn change(&self, edits: &[(&str, &str, Value)]) -> Result<config::Changed, OverrideError> {
+        let edit = |(limit, text, to): &(&str, &str, Value)| OverrideEdit {
             limit: (*limit).to_owned(),
-            text: (*text).to_owned(),
-            to: Some(to.clone()).filter(|to| !to.is_null()),
+            key: (*text).to_owned(),
+            allowance: Some(to.clone()).filter(|to| !to.is_null()),
         };
         config::change(&self.path("weir.toml"), &edits.iter().map(edit).collect::<Vec<_>>())
     }
@@ -83,14 +83,14 @@ fn allowed(config: &Config, limit: &str) -> Vec<(String, Option<Algorithm>, bool
 fn left_out(limits: &str, set: &str) -> (usize, String) {
     let place = Place::new(limits, set);
     let config = place.load().unwrap();
-    let problems = config.run_time.left_out.as_ref().map(ToString::to_string).unwrap_or_default();
+    let problems = config.run_time.problems.as_ref().map(ToString::to_string).unwrap_or_default();
     assert!(!problems.contains("hunter2"), "{problems}");
-    let said = config.run_time.overrides.iter().filter(|set| set.why_not.is_some()).count();
-    assert!(said <= config.run_time.left_out_count);
-    for set in config.run_time.overrides.iter().filter(|set| set.why_not.is_none()) {
-        assert!(allowed(&config, &set.limit).iter().any(|(text, _, is_set)| **text == *set.text && *is_set), "{set:?}");
+    let said = config.run_time.overrides.iter().filter(|set| set.rejection.is_some()).count();
+    assert!(said <= config.run_time.rejected_count);
+    for set in config.run_time.overrides.iter().filter(|set| set.rejection.is_none()) {
+        assert!(allowed(&config, &set.limit).iter().any(|(text, _, is_set)| **text == *set.key && *is_set), "{set:?}");
     }
-    (config.run_time.left_out_count, place.said(&problems))
+    (config.run_time.rejected_count, place.said(&problems))
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn what_is_set_goes_before_what_is_written() {
     );
     let config = place.load().unwrap();
     let text = |text: &str| text.to_owned();
-    assert!(config.run_time.left_out.is_none(), "{:?}", config.run_time.left_out);
+    assert!(config.run_time.problems.is_none(), "{:?}", config.run_time.problems);
     assert_eq!(
         allowed(&config, "clients"),
         [
@@ -125,7 +125,7 @@ fn what_is_set_goes_before_what_is_written() {
     assert!(!emptied.sources.differ_only_in(&config.sources, &place.path("weir.toml")));
     fs::remove_file(place.path("set.toml")).unwrap();
     let absent = place.load().unwrap();
-    assert_eq!((absent.run_time.left_out_count, absent.run_time.overrides.len()), (0, 0));
+    assert_eq!((absent.run_time.rejected_count, absent.run_time.overrides.len()), (0, 0));
     assert!(absent.sources.paths().any(|path| path == place.path("set.toml")));
 }
 
@@ -134,7 +134,7 @@ fn the_default_limit_can_have_them_too() {
     let place = Place::new("[admin]\noverrides = 'set.toml'\n", "[per-path]\n'/a' = '5/min'\n'b' = '5/min'\n");
     let config = place.load().unwrap();
     assert_eq!(allowed(&config, "per-path"), [("/a".to_owned(), Some(bucket(5, 60 * SECOND, 5)), true)]);
-    assert_eq!(config.run_time.left_out_count, 1);
+    assert_eq!(config.run_time.rejected_count, 1);
 }
 
 #[test]
@@ -210,25 +210,20 @@ fn what_does_not_fit_is_left_out() {
       = help: an override is for one address, written like "192.0.2.7"
     "#);
     insta::assert_snapshot!(left_out(LIMITS, "[keys]\nhunter2 = '5/s'\nhunter22 = '1/s'\n").1, @r#"
-    error: `limit.cost`: a cost of 2 can never pass: the burst of an override is 1
-      --> weir.toml:15:8
-       |
-    15 | cost = 2
-       |        ^
-       |
-      ::: set.toml:3:1
-       |
-     3 | ******** = '1/s'
-       | -------- this override
+    error: `limit.cost`: a cost of 2 can never pass: the burst of this override is 1
+     --> set.toml:3:1
+      |
+    3 | ******** = '1/s'
+      | ^^^^^^^^
     "#);
     insta::assert_snapshot!(left_out(LIMITS, "[clients]\n'192.0.2.9' = ['5/s', '9/h']\n[several]\n'192.0.2.9' = ['5/s', '9/h']\n").1, @r#"
-    error: `limit.overrides.NAME`: one rate only: with several all keys of this limit would begin anew
+    error: `limit.overrides.NAME`: one rate only: with several rates all keys of this limit would begin anew
      --> set.toml:2:1
       |
     2 | *********** = ['5/s', '9/h']
       | ^^^^^^^^^^^
       |
-      = help: they can be set where the limit, a plan or an override in the configuration has several
+      = help: several rates are possible if the limit, a plan or an override in the configuration has several
     "#);
     insta::assert_snapshot!(left_out(LIMITS, "hunter2 = 'hunter2'\n[clients]\n'192.0.2.9' = '5/s'\n").1, @r#"
     error: expected a table of overrides for each limit
@@ -245,7 +240,7 @@ fn what_does_not_fit_is_left_out() {
 fn a_byte_order_mark_is_no_part_of_the_text() {
     let place = Place::of(&format!("\u{feff}{UPSTREAM}{LIMITS}"), "\u{feff}[clients]\n'192.0.2.2' = '5/s'\n");
     let config = place.load().unwrap();
-    assert!(config.run_time.left_out.is_none(), "{:?}", config.run_time.left_out);
+    assert!(config.run_time.problems.is_none(), "{:?}", config.run_time.problems);
     assert_eq!(allowed(&config, "clients")[1], ("192.0.2.2".to_owned(), Some(bucket(5, SECOND, 5)), true));
     let changed = place.change(&[("clients", "192.0.2.3", json!("6/s"))]).unwrap();
     assert!(
@@ -276,7 +271,7 @@ fn a_path_has_the_slashes_that_requests_have() {
         let written = format!("{DEFAULT_LIMIT}overrides = {{ '/q/a' = '1/s' }}\n");
         for limits in ["", &written] {
             let place = Place::new(&format!("[admin]\noverrides = 'set.toml'\n{server}{limits}"), set);
-            assert_eq!(place.load().unwrap().run_time.left_out_count, left_out_count, "{server}{limits}");
+            assert_eq!(place.load().unwrap().run_time.rejected_count, left_out_count, "{server}{limits}");
         }
         let itself = Place::new(&format!("{server}{}", written.replace("/q/a", "/q//a")), "");
         assert_eq!(itself.load().is_err(), server.is_empty());
@@ -288,7 +283,7 @@ fn a_path_has_escaped_slashes_if_they_are_kept() {
     let set = "[per-path]\n'/p%2Fa' = '5/min'\n'/p%2fa' = '5/min'\n'/p%2F..' = '5/min'\n";
     for (server, left_out_count) in [("", 3), ("encoded_slashes = 'refuse'\n", 3), ("encoded_slashes = 'keep'\n", 2)] {
         let place = Place::new(&format!("[admin]\noverrides = 'set.toml'\n[server]\n{server}"), set);
-        assert_eq!(place.load().unwrap().run_time.left_out_count, left_out_count, "{server}");
+        assert_eq!(place.load().unwrap().run_time.rejected_count, left_out_count, "{server}");
     }
 }
 
@@ -301,7 +296,7 @@ fn a_path_is_written_as_it_is_matched() {
         ("{ ignore_case = true, ignore_trailing_slash = true, ignore_params = true }", 4),
     ] {
         let place = Place::new(&format!("[admin]\noverrides = 'set.toml'\n[server]\npaths = {paths}\n"), set);
-        assert_eq!(place.load().unwrap().run_time.left_out_count, left_out_count, "{paths}");
+        assert_eq!(place.load().unwrap().run_time.rejected_count, left_out_count, "{paths}");
     }
     insta::assert_snapshot!(said("[server.paths]\nignore_case = true\n[[limit]]\nname = 'a'\nkey = 'path'\nrate = '1/s'\noverrides = { '/Users' = '2/s' }\n"), @r#"
     error: `limit.overrides.NAME`: no path is `/Users`: paths are normalised before they are counted
@@ -332,9 +327,9 @@ fn no_key_is_ever_shown() {
             let said = match place.load() {
                 Ok(Config { run_time, .. }) => {
                     // Some texts are such a key.
-                    let Some(why_not) = run_time.overrides[0].why_not.as_deref() else { continue };
+                    let Some(why_not) = run_time.overrides[0].rejection.as_deref() else { continue };
                     assert!(why_not.contains(why), "{key} {text}: {why_not}");
-                    format!("{why_not}{}", run_time.left_out.unwrap())
+                    format!("{why_not}{}", run_time.problems.unwrap())
                 }
                 Err(problems) => problems.to_string(),
             };
@@ -385,11 +380,11 @@ fn nor_one_that_became_several() {
         "[keys]\nsk = '5/x' # hunter2\n",
     ] {
         let place = Place::new(LIMITS, set);
-        let RunTime { overrides, left_out, .. } = place.load().unwrap().run_time;
-        let said = left_out.unwrap_or_else(|| panic!("{set}")).to_string();
+        let RunTimeOverrides { overrides, problems, .. } = place.load().unwrap().run_time;
+        let said = problems.unwrap_or_else(|| panic!("{set}")).to_string();
         assert!(!said.contains("hunter2"), "{set}{said}");
-        for Override { to, why_not, .. } in overrides {
-            assert!(!format!("{to} {why_not:?}").contains("hunter2"), "{set}{to} {why_not:?}");
+        for Override { allowance, rejection, .. } in overrides {
+            assert!(!format!("{allowance} {rejection:?}").contains("hunter2"), "{set}{allowance} {rejection:?}");
         }
     }
     insta::assert_snapshot!(left_out(LIMITS, "[keys]\nsk.hunter2 = '1/s'\n").1, @r#"
@@ -424,18 +419,21 @@ fn what_the_limit_cannot_have_is_left_out_for_it_alone() {
     let (count, said) = left_out(&limits, "[clients]\n'192.0.2.9' = '5/s'\n[keys]\nhunter2 = '5/s'\nb = '6/s'\n");
     assert_eq!(count, 2);
     insta::assert_snapshot!(said, @r#"
-    error: `limit.on_full`: `sketch` is for token buckets of which every key has the same
-      --> weir.toml:13:11
-       |
-    13 | on_full = "sketch"
-       |           ^^^^^^^^
-       |
-      ::: set.toml:4:1
-       |
-     4 | ******* = '5/s'
-       | ------- does not go with this
-       |
-       = help: leave it out: it is `shared` then
+    error: `limit.on_full`: `sketch` is for token buckets with the same rule for every key
+     --> set.toml:4:1
+      |
+    4 | ******* = '5/s'
+      | ^^^^^^^
+      |
+      = help: leave `on_full` out: it is `shared` then
+
+    error: `limit.on_full`: `sketch` is for token buckets with the same rule for every key
+     --> set.toml:5:1
+      |
+    5 | * = '6/s'
+      | ^
+      |
+      = help: leave `on_full` out: it is `shared` then
     "#);
 }
 
@@ -459,12 +457,12 @@ fn a_file_that_cannot_be_read_is_left_out_whole() {
     "#);
     let place = Place::new(LIMITS, "");
     fs::write(place.path("set.toml"), b"[clients]\n'\xFF' = '1/s'").unwrap();
-    assert_eq!(place.load().unwrap().run_time.left_out_count, 1);
-    assert!(matches!(place.change(&[("clients", "::1", json!("1/s"))]), Err(ChangeError::Mend(_))));
+    assert_eq!(place.load().unwrap().run_time.rejected_count, 1);
+    assert!(matches!(place.change(&[("clients", "::1", json!("1/s"))]), Err(OverrideError::InvalidOnDisk(_))));
     fs::remove_file(place.path("set.toml")).unwrap();
     fs::create_dir(place.path("set.toml")).unwrap();
     let config = place.load().unwrap();
-    insta::assert_snapshot!(place.said(&config.run_time.left_out.unwrap().to_string()), @r#"
+    insta::assert_snapshot!(place.said(&config.run_time.problems.unwrap().to_string()), @r#"
     error: `set.toml` is a directory, not a file: a Weir that starts has no override of it until this is mended; one that runs keeps what it has
     "#);
 }
@@ -477,7 +475,7 @@ fn the_configuration_s_own_problems_are_its_own() {
     assert_eq!(problems.len(), 1);
     assert!(problems.to_string().contains("unknown unit `fortnight`") && !problems.to_string().contains("set.toml"));
     assert!(problems.sources().paths().any(|path| path == place.path("set.toml")));
-    assert!(matches!(place.change(&[("clients", "::1", json!("1/s"))]), Err(ChangeError::Mend(_))));
+    assert!(matches!(place.change(&[("clients", "::1", json!("1/s"))]), Err(OverrideError::InvalidOnDisk(_))));
 }
 
 #[test]
@@ -495,7 +493,7 @@ fn the_file_is_one_of_its_own() {
     }
     let none = Place::new("", "[clients]\n");
     assert!(none.load().unwrap().run_time.file.is_none());
-    assert_eq!(none.change(&[("per-path", "/a", json!("1/s"))]).unwrap_err(), ChangeError::NoFile);
+    assert_eq!(none.change(&[("per-path", "/a", json!("1/s"))]).unwrap_err(), OverrideError::NoFile);
 }
 
 #[test]
@@ -514,7 +512,7 @@ fn edits_become_a_file() {
         ])
         .unwrap();
     let was = [None, None, None, Some(json!("9/s")), None, Some(json!({ "rate": "5/s", "burst": 7 }))];
-    assert_eq!(changed.was, was);
+    assert_eq!(changed.before, was);
     insta::assert_snapshot!(changed.text, @r#"
     # Overrides set at run time. Weir writes this file; edits by hand are taken over like those of the
     # configuration, but for comments.
@@ -542,7 +540,7 @@ fn edits_become_a_file() {
     fs::write(&changed.file, &changed.text).unwrap();
     assert!(!changed.config.sources.have_changed());
     let again = place.change(&[("keys", "a \"b\"\n", Value::Null), ("several", "::1", Value::Null)]).unwrap();
-    assert_eq!(again.was, [Some(json!("unlimited")), Some(json!(["5/s", "50/h"]))]);
+    assert_eq!(again.before, [Some(json!("unlimited")), Some(json!(["5/s", "50/h"]))]);
     assert!(!again.text.contains("keys") && again.text.contains("gone"), "{}", again.text);
 }
 
@@ -568,7 +566,7 @@ fn edits_that_do_not_fit() {
     ] {
         let edits = [("clients", "192.0.2.9", json!("1/s")), (limit, text, to.clone())];
         match place.change(&edits).unwrap_err() {
-            ChangeError::Unfit(at, found) => {
+            OverrideError::Invalid { index: at, reason: found } => {
                 assert!(found.contains(why) && !found.contains("hunter2"), "{to}: {found}");
                 assert!(at.is_none_or(|at| at == 1), "{to}: {at:?}");
             }
@@ -577,7 +575,7 @@ fn edits_that_do_not_fit() {
     }
     let of_keys = Place::new(LIMITS, "").change(&[("keys", "hunter2", json!("1/s"))]).unwrap_err();
     assert!(
-        matches!(of_keys, ChangeError::Unfit(Some(0), why) if why.contains("can never pass") && !why.contains("hunter2"))
+        matches!(of_keys, OverrideError::Invalid { index: Some(0), reason: why } if why.contains("can never pass") && !why.contains("hunter2"))
     );
 }
 
@@ -599,7 +597,7 @@ fn there_is_an_end_to_what_is_said() {
 fn there_is_an_end_to_looking_for_what_does_not_fit() {
     let many = (0..70_000).map(|at| format!("k{at} = '5/s'")).collect::<Vec<_>>().join("\n");
     let config = Place::new(LIMITS, &format!("[clients]\n'192.0.2.9' = '5/s'\n[keys]\n{many}")).load().unwrap();
-    assert_eq!((config.run_time.left_out_count, allowed(&config, "clients").len()), (70_000, 3));
+    assert_eq!((config.run_time.rejected_count, allowed(&config, "clients").len()), (70_000, 3));
 }
 
 proptest! {
@@ -607,7 +605,7 @@ proptest! {
     fn no_text_stops_a_start(text in "(\\[clients\\]|\\[keys\\]|'192.0.2.1'|\"::1\"|'5/s'|rate|[\\[\\]{}=,.'\"#\n\r é1-])*") {
         let place = Place::new(LIMITS, "");
         let config = config::load_with(&place.path("weir.toml"), &text).unwrap();
-        let said = config.run_time.left_out.map(|problems| problems.to_string());
-        prop_assert_eq!(said.is_some(), config.run_time.left_out_count > 0);
+        let said = config.run_time.problems.map(|problems| problems.to_string());
+        prop_assert_eq!(said.is_some(), config.run_time.rejected_count > 0);
     }
 }

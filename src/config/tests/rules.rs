@@ -808,13 +808,13 @@ name = "a"
 key = []
 rate = "5/min"
 overrides = { x = "5/s" }"#), @r#"
-    error: `limit.overrides.NAME`: an override is for one key, and with `key = []` all share one
+    error: `limit.overrides.NAME`: an override is for one key, and with `key = []` all requests share one
      --> weir.toml:5:15
       |
     5 | overrides = { x = "5/s" }
       |               ^
       |
-      = help: say it in the limit itself
+      = help: write the numbers in the limit itself
     "#);
     insta::assert_snapshot!(said(r#"[[limit]]
 name = "a"

@@ -1,4 +1,4 @@
-//! The token that operators show, where one is asked for.
+//! A bearer token: one shared secret that a client shows in `Authorization` (RFC 6750).
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use subtle::ConstantTimeEq;
 
-/// A secret that is shown after `Bearer ` (RFC 6750).
+/// The shared secret. Its `Debug` form does not show it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(Box<[u8]>);
+pub struct BearerToken(Box<[u8]>);
 
-/// As many bytes as nobody guesses, if they are random.
+/// The shortest token, in bytes: 128 random bits cannot be guessed.
 pub const TOKEN_BYTES_MIN: usize = 16;
 
-impl Token {
-    /// One of at least [`TOKEN_BYTES_MIN`] bytes that a header can have.
+impl BearerToken {
+    /// Returns `None` if `bytes` are fewer than [`TOKEN_BYTES_MIN`], or not all visible ASCII.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let is_visible = bytes.iter().all(u8::is_ascii_graphic);
         (bytes.len() >= TOKEN_BYTES_MIN && is_visible).then(|| Self(bytes.into()))
     }
 
-    /// Whether a request shows it, in its only `Authorization`. How long that takes says nothing of the token but its
-    /// length.
-    pub(super) fn is_shown(&self, headers: &HeaderMap) -> bool {
+    /// Whether the only `Authorization` of a request has this token. The time that this takes depends on the length of
+    /// the token only.
+    pub fn is_shown(&self, headers: &HeaderMap) -> bool {
         let mut shown = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (shown.next(), shown.next()) else { return false };
         let Some((scheme, rest)) = value.as_bytes().split_at_checked(BEARER.len()) else { return false };
@@ -32,9 +32,9 @@ impl Token {
 
 const BEARER: &[u8] = b"Bearer ";
 
-impl fmt::Debug for Token {
+impl fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token")
+        f.write_str("BearerToken")
     }
 }
 
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn only_the_token_is_the_token() {
-        let token = Token::new(b"0123456789abcdef").unwrap();
+        let token = BearerToken::new(b"0123456789abcdef").unwrap();
         for (lines, is_shown) in [
             (&["Bearer 0123456789abcdef"][..], true),
             (&["bearer  0123456789abcdef"], true),
@@ -62,9 +62,9 @@ mod tests {
             let headers = lines.iter().map(|line| (AUTHORIZATION, line.parse().unwrap())).collect();
             assert_eq!(token.is_shown(&headers), is_shown, "{lines:?}");
         }
-        assert_eq!(format!("{token:?}"), "Token");
+        assert_eq!(format!("{token:?}"), "BearerToken");
         for bytes in [&b"0123456789abcde"[..], b"", b"0123456789abc def", b"0123456789abcdef\n", &[200; 20]] {
-            assert!(Token::new(bytes).is_none());
+            assert!(BearerToken::new(bytes).is_none());
         }
     }
 }

@@ -1,0 +1,143 @@
+//! The text of a key that an override is for.
+//!
+//! Texts become keys only in `gate`; that they can is checked here.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::ops::Range;
+
+use super::matching;
+use crate::config::diagnostics::{Problem, did_you_mean, nearest};
+use crate::config::reader::Table;
+use crate::config::reader::units::Fault;
+use crate::limit::Key;
+use crate::policy::{HostPattern, KeyPart, KeySecret, PathPattern, path};
+
+/// How the keys of a limit are made.
+pub(super) struct Keyed<'k> {
+    /// The parts of the key; none if one has a problem.
+    pub(super) parts: Option<&'k [KeyPart]>,
+    /// The values of `route`.
+    pub(super) routes: &'k [PathPattern],
+    pub(super) ipv6_prefix: u8,
+    pub(super) paths: path::PathRules,
+}
+
+impl Keyed<'_> {
+    /// The key of a text, by which two texts are compared: under any secret they are the same key, or they are not.
+    pub(super) fn key_of(&self, text: &str) -> Option<Key> {
+        KeySecret::new([0; 16]).key_of_text(self.parts?, text, self.ipv6_prefix)
+    }
+}
+
+/// Notes texts that are no key of this limit, and keys that are there twice.
+pub(super) fn check_all(table: &Table<'_>, keyed: &Keyed<'_>) {
+    let named = table.named();
+    if keyed.parts.is_none_or(|parts| parts.iter().any(may_be_secret)) {
+        for (text, _) in &named {
+            table.context.hide(text.span());
+        }
+    }
+    let mut known: HashMap<Key, Range<usize>> = HashMap::new();
+    for (text, _) in named {
+        if let Err(fault) = check_text(text.get_ref(), keyed, true) {
+            table.fault("NAME", text.span(), fault);
+            if keyed.parts.is_some_and(<[_]>::is_empty) {
+                return;
+            }
+            continue;
+        }
+        let Some(key) = keyed.key_of(text.get_ref()) else { continue };
+        match known.get(&key) {
+            Some(other) => note_same_key(table, text.span(), other.clone()),
+            None => _ = known.insert(key, text.span()),
+        }
+    }
+}
+
+/// Notes that the key at `span` is that at `first`.
+pub(super) fn note_same_key(table: &Table<'_>, span: Range<usize>, first: Range<usize>) {
+    let title = format!("`{}`: this is the same key again", table.path_of("NAME"));
+    table.context.note(Problem::new(span, title).also(first, "first here"));
+}
+
+/// Whether its value may be what somebody proves with who they are.
+fn may_be_secret(part: &KeyPart) -> bool {
+    matches!(part, KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) | KeyPart::Identity(_))
+}
+
+/// What is wrong with a text, which is repeated only if it may be shown: one that was set at run time may be a secret
+/// of what the key of the limit was then.
+pub(super) fn check_text(text: &str, keyed: &Keyed<'_>, is_shown: bool) -> Result<(), Fault> {
+    let Some(parts) = keyed.parts else { return Ok(()) };
+    if parts.is_empty() {
+        let fault = Fault::new("an override is for one key, and with `key = []` all requests share one");
+        return Err(fault.help(Some("write the numbers in the limit itself".to_owned())));
+    }
+    if let [part] = parts {
+        return check_part(text, part, keyed).map_err(|fault| if is_shown { fault } else { unrepeated(part) });
+    }
+    let texts: Vec<_> = text.split('|').collect();
+    if texts.len() != parts.len() {
+        let what = format!("this has {} parts, and the key of this limit has {}", texts.len(), parts.len());
+        return Err(Fault::new(what).help(Some("the parts are joined by `|`, in the order of `key`".to_owned())));
+    }
+    let is_shown = is_shown && !parts.iter().any(may_be_secret);
+    for (index, (text, part)) in texts.iter().zip(parts).enumerate() {
+        check_part(text, part, keyed).map_err(|fault| {
+            // Parts may have been mixed up, so none is repeated.
+            let hidden = || Fault::new(format!("no request has such a part {} of its key", index + 1));
+            if is_shown { fault } else { hidden() }
+        })?;
+    }
+    Ok(())
+}
+
+/// What can be said of a text that is no such part, without the text.
+fn unrepeated(part: &KeyPart) -> Fault {
+    let (what, help) = match part {
+        KeyPart::Ip => ("this is not an address", Some(ONE_ADDRESS)),
+        KeyPart::Path => ("no path is like this", Some("paths are normalised before they are counted")),
+        KeyPart::Route => ("this is none of `match.path`", None),
+        KeyPart::Host => ("this is not a host", Some("an override is for one host, in lower case")),
+        KeyPart::Method => ("this is not a method", Some("methods are in upper case")),
+        KeyPart::Identity(_) | KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) => {
+            ("no request has such a key", None)
+        }
+    };
+    Fault::new(what).help(help.map(str::to_owned))
+}
+
+/// How the text of an address is written.
+const ONE_ADDRESS: &str = "an override is for one address, written like \"192.0.2.7\"";
+
+/// What no request could have is no part of a key.
+fn check_part(text: &str, part: &KeyPart, keyed: &Keyed<'_>) -> Result<(), Fault> {
+    let routes = keyed.routes;
+    match part {
+        KeyPart::Ip if text.parse::<IpAddr>().is_err() => {
+            Err(Fault::new(format!("`{text}` is not an address")).help(Some(ONE_ADDRESS.to_owned())))
+        }
+        KeyPart::Path => match keyed.paths.matched(text) {
+            Ok(normal) if *normal == *text => Ok(()),
+            Ok(normal) => {
+                let what = format!("no path is `{text}`: paths are normalised before they are counted");
+                Err(Fault::new(what).help(did_you_mean(Some(&normal))))
+            }
+            Err(_) => Err(Fault::new(format!("no path can be `{text}`"))),
+        },
+        KeyPart::Route if !routes.iter().any(|route| route.as_str() == text) => {
+            let help = did_you_mean(nearest(text, routes.iter().map(PathPattern::as_str)));
+            Err(Fault::new(format!("`{text}` is none of `match.path`")).help(help))
+        }
+        KeyPart::Host => match matching::host(text)? {
+            HostPattern::Exact(host) if *host == *text => Ok(()),
+            HostPattern::Exact(host) => {
+                Err(Fault::new(format!("hosts are in lower case, not `{text}`")).help(did_you_mean(Some(&host))))
+            }
+            HostPattern::Below(_) => Err(Fault::new("an override is for one host")),
+        },
+        KeyPart::Method => matching::method(text).map(drop),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,67 @@
+//! Overrides that operators set at run time: other numbers of a limit for one key.
+//!
+//! Plain data that `config` checks and applies, `admin` shows, and `app` passes between them. What an override makes of
+//! a limit is in [`Allowed`](super::Allowed).
+
+use std::{error, fmt};
+
+use serde_json::Value;
+
+/// One override set at run time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Override {
+    /// The name of the limit.
+    pub limit: Box<str>,
+    /// The text of the key.
+    pub key: Box<str>,
+    /// What the limit allows to this key, as the configuration would write it.
+    pub allowance: Value,
+    /// Why the override does not apply; `None` if it applies.
+    pub rejection: Option<Box<str>>,
+}
+
+/// A change of one override.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OverrideEdit {
+    /// The name of the limit.
+    pub limit: String,
+    /// The text of the key.
+    pub key: String,
+    /// The new allowance; `None` removes the override.
+    pub allowance: Option<Value>,
+}
+
+/// Why no edit of a change was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OverrideError {
+    /// The configuration names no file for overrides.
+    NoFile,
+    /// The configuration on disk, or the file of overrides, is invalid.
+    InvalidOnDisk(String),
+    /// An edit does not fit the configuration.
+    Invalid {
+        /// The index of the edit; `None` if the edits do not fit together.
+        index: Option<usize>,
+        /// Why it does not fit.
+        reason: String,
+    },
+    /// The file of overrides cannot be written.
+    Write(String),
+    /// The change was not completed in time.
+    Timeout,
+}
+
+impl fmt::Display for OverrideError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoFile => f.write_str("overrides cannot be set at run time: `admin.overrides` names no file"),
+            Self::InvalidOnDisk(reason) | Self::Invalid { reason, .. } => f.write_str(reason),
+            Self::Write(error) => {
+                write!(f, "nothing is changed: the file of `admin.overrides` cannot be written: {error}")
+            }
+            Self::Timeout => f.write_str("the change takes too long; it may still be applied later"),
+        }
+    }
+}
+
+impl error::Error for OverrideError {}
