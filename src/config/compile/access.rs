@@ -10,7 +10,7 @@ use http::HeaderName;
 
 use super::identity::request_header;
 use super::matching::path_pattern;
-use super::warnings::of_everyone;
+use super::warnings::{Bypass, of_everyone};
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
@@ -87,11 +87,12 @@ fn identity(name: &str, names: &[String]) -> Result<usize, Fault> {
     })
 }
 
-/// `[access]`, if it is there. What could not be read is noted and left out: nothing is compiled then.
-pub(super) fn access(root: &Table<'_>, identities: &[String]) -> Option<Access> {
+/// Compiles `[access]`, if it is there. Entries that cannot be read are noted and left out; the configuration is invalid
+/// then.
+pub(super) fn access(root: &Table<'_>, identities: &[String]) -> (Option<Access>, Bypass) {
     let table = root.table("access");
     if !table.is_present() {
-        return None;
+        return (None, Bypass::default());
     }
     let mut spec = AccessSpec::default();
     let (mut networks, mut paths, mut values) = (Seen::new(), Seen::new(), Seen::new());
@@ -124,7 +125,8 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> Option<Access> 
     }
     spec.require = require(&table, root.has("plans"));
     warn_of_spellings(root, &table);
-    Some(Access::new(spec))
+    let bypass = Bypass::of(&spec);
+    (Some(Access::new(spec)), bypass)
 }
 
 /// Warns of paths that are shut if nothing says which spellings the services take for the same path.

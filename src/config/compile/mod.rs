@@ -147,7 +147,7 @@ fn policy(
     let free_preflights = headers::free_preflights(headers);
     let (names, identities) = identity::identities(&root.table("identity"), shows_certificates);
     let (plans, identities) = access::plans(root, &names, identities);
-    let access = access::access(root, &names);
+    let (access, bypass) = access::access(root, &names);
     let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
     let limits = limit::limits(root, &names, ipv6_prefix, overrides);
     let policy = Policy::new(limits?, identities?, client_ip?)
@@ -156,6 +156,7 @@ fn policy(
         .with_access(access, plans?);
     warnings::of_unused_identities(root, &names, &policy);
     warnings::of_shadowed(root, policy.limits());
+    warnings::of_void_limits(root, policy.limits(), &bypass);
     warnings::of_invented_keys(root, &policy);
     Some(policy)
 }

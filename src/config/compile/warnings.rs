@@ -14,8 +14,8 @@ use crate::config::diagnostics::Problem;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::policy::KeyPart;
-use crate::policy::access::canonical;
-use crate::policy::{IdentitySource, Limit, Mode, PathPattern, PlanSource, Policy};
+use crate::policy::access::{AccessSpec, Rule, canonical};
+use crate::policy::{HostPattern, IdentitySource, Limit, Match, Mode, PathPattern, PlanSource, Policy};
 
 /// Warns of networks that hold every address, with what follows from that.
 pub(super) fn of_everyone(
@@ -94,14 +94,56 @@ pub(super) fn of_shadowed(root: &Table<'_>, limits: &[Limit]) {
     }
 }
 
+/// The requests that `[access]` denies or exempts, so that no limit decides about them. An entry that is reported as
+/// `allows_everything` is not among them.
+#[derive(Default)]
+pub(super) struct Bypass {
+    /// Whether these are all requests.
+    has_all: bool,
+    paths: Vec<PathPattern>,
+}
+
+impl Bypass {
+    pub(super) fn of(spec: &AccessSpec) -> Self {
+        let networks = spec.networks.iter().map(|(network, rule)| (canonical(*network), *rule));
+        let networks = networks.filter(|(network, rule)| *rule == Rule::Deny || network.prefix_len() > 0);
+        let networks = IpNet::aggregate(&networks.map(|(network, _)| network).collect());
+        let is_every = |network: &IpNet, is_v4| network.prefix_len() == 0 && matches!(network, IpNet::V4(_)) == is_v4;
+        let has_every_address = [true, false].iter().all(|is_v4| networks.iter().any(|one| is_every(one, *is_v4)));
+        let paths = spec.paths.iter().filter(|(path, rule)| *rule == Rule::Deny || !path.matches_all());
+        let paths: Vec<_> = paths.map(|(path, _)| path.clone()).collect();
+        Self { has_all: has_every_address || paths.iter().any(PathPattern::matches_all), paths }
+    }
+}
+
+/// Warns of limits that decide about no request, because `[access]` denies or exempts all requests that they match.
+pub(super) fn of_void_limits(root: &Table<'_>, limits: &[Limit], bypass: &Bypass) {
+    let names = names_of(root);
+    if names.len() != limits.len() {
+        return; // the default limit, which is in no text
+    }
+    let paths = Match { paths: bypass.paths.clone(), ..Match::default() };
+    let is_bypassed = |limit: &Limit| bypass.has_all || !paths.paths.is_empty() && paths.covers(&limit.matches);
+    for (limit, name) in limits.iter().zip(names).filter(|(limit, _)| limit.mode != Mode::Off && is_bypassed(limit)) {
+        let title = format!("limit `{}` never applies: `[access]` denies or exempts all of its requests", limit.name);
+        let help =
+            "limits do not see requests that `[access]` decides about; remove the limit or the entries".to_owned();
+        root.context.note(Problem::warning("void_limit", name, title).help(help));
+    }
+}
+
 /// Warns of limits whose keys clients can invent, unless a limit by address bounds the same requests.
 pub(super) fn of_invented_keys(root: &Table<'_>, policy: &Policy) {
     let (names, limits) = (names_of(root), policy.limits());
     if names.len() != limits.len() {
         return; // the default limit, which is in no text
     }
-    let is_invented = |part: &&KeyPart| match part {
+    let is_exact = |host: &HostPattern| matches!(host, HostPattern::Exact(_));
+    let is_invented = |limit: &Limit, part: &KeyPart| match part {
         KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) => true,
+        // A client may send any host and any method, unless the limit matches some only.
+        KeyPart::Host => !limit.matches.hosts.iter().all(is_exact) || limit.matches.hosts.is_empty(),
+        KeyPart::Method => limit.matches.methods.is_empty(),
         KeyPart::Identity(index) => {
             let identity = policy.identities.get(*index);
             identity.is_some_and(|identity| matches!(identity.source, IdentitySource::Header(..)))
@@ -112,7 +154,7 @@ pub(super) fn of_invented_keys(root: &Table<'_>, policy: &Policy) {
     let by_address = ByPath::new(limits, is_by_address);
     let first: Vec<_> = (0..limits.len()).filter(|index| is_by_address(&limits[*index])).take(COMPARED_MAX).collect();
     for (limit, name) in limits.iter().zip(names).filter(|(limit, _)| limit.mode == Mode::Enforce) {
-        let Some(part) = limit.key.iter().find(is_invented) else { continue };
+        let Some(part) = limit.key.iter().find(|part| is_invented(limit, part)) else { continue };
         let mut others = by_address.near(limit).chain(first.iter().copied());
         if others.any(|other| limits[other].bounds_addresses_of(limit)) {
             continue;

@@ -161,7 +161,7 @@ fn a_key_that_clients_can_invent() {
         ("['device', 'shop']", true),
         ("['device']", false),
         ("['ip']", false),
-        ("['path', 'host', 'method']", false),
+        ("['path', 'host', 'method']", true),
         ("[]", false),
     ] {
         assert_eq!(is_warned(&[&rate(&format!("key = {key}"))]), expected, "{key}");
@@ -208,6 +208,54 @@ fn a_key_that_clients_can_invent() {
     let pairs: Vec<_> = pairs.iter().map(String::as_str).collect();
     assert!(!is_warned(&pairs));
     assert!(is_warned(&pairs[..pairs.len() - 1]));
+}
+
+#[test]
+fn hosts_and_methods_can_be_invented_unless_they_are_listed() {
+    for (key, expected) in [
+        ("['path', 'host']", true),
+        ("['method']", true),
+        ("['path']", false),
+        ("['host', 'method']\nmatch = { host = 'a.example', method = ['GET', 'PUT'] }", false),
+        ("['host']\nmatch.host = ['a.example', '*.a.example']", true),
+        ("['host']\nmatch.method = 'GET'", true),
+        ("['method']\nmatch.host = 'a.example'", true),
+    ] {
+        let codes =
+            warned(&format!("upstream.url = 'http://a'\n{}", limit("a", &format!("rate = '5/s'\nkey = {key}"))));
+        assert_eq!(codes.iter().any(|(code, _)| *code == "invented_key"), expected, "{key}");
+    }
+}
+
+#[test]
+fn a_limit_that_access_makes_void() {
+    let is_warned = |access: &str, rest: &str| {
+        let text = format!("server.paths = {{}}\n[upstream]\nurl = 'http://a'\n[access]\n{access}\n");
+        let text = format!("{text}{}", limit("a", &format!("key = ['ip']\nrate = '1/s'\n{rest}")));
+        warned(&text).iter().any(|(code, at)| *code == "void_limit" && at.is_some())
+    };
+    for (access, rest, expected) in [
+        ("deny.path = '/{*all}'", "", true),
+        ("deny.path = '/a'", "", false),
+        ("deny.path = '/a'", "match.path = '/a'", true),
+        ("allow.path = '/a'", "match.path = '/a'", true),
+        ("allow.path = '/a'", "match = { path = '/a', method = 'GET' }", true),
+        ("allow.path = '/a'", "match.path = '/a'\nmode = 'shadow'", true),
+        ("allow.path = '/a'", "match.path = '/a'\nmode = 'off'", false),
+        ("deny.path = '/a'", "match.path = ['/a', '/b']", false),
+        ("deny.path = '/a'\nallow.path = '/b'", "match.path = ['/a', '/b']", true),
+        ("deny.path = '/a/{*rest}'\nallow.path = '/a/b'", "match.path = '/a/{id}'", true),
+        ("deny.path = '/a/{id}'", "match.path = '/a/{*rest}'", false),
+        ("deny.ip = '0.0.0.0/0'", "", false),
+        ("deny.ip = ['0.0.0.0/0', '::/0']\nallow.ip = '192.0.2.0/24'", "", true),
+        ("deny.ip = ['0.0.0.0/1', '::/0']\nallow.ip = '128.0.0.0/1'", "", true),
+        ("deny.ip = ['0.0.0.0/2', '::/0']\nallow.ip = '128.0.0.0/1'", "", false),
+        // These are reported as `allows_everything`.
+        ("allow.ip = ['0.0.0.0/0', '::/0']", "", false),
+        ("allow.path = '/{*all}'", "", false),
+    ] {
+        assert_eq!(is_warned(access, rest), expected, "{access} {rest}");
+    }
 }
 
 #[test]
