@@ -12,6 +12,8 @@
 mod rules;
 #[path = "tidy/source.rs"]
 mod source;
+#[path = "tidy/tree.rs"]
+mod tree;
 
 use std::collections::HashSet;
 use std::fs;
@@ -36,6 +38,11 @@ fn the_tree_is_tidy() {
     for source in &sources {
         violations.extend(check_file(source, &test_modules));
     }
+    let is_built = |source: &&Source| {
+        let only_tests = (1..=source.module.len()).any(|depth| test_modules.contains(&source.module[..depth]));
+        source.path.starts_with("src/") && source.path != "src/main.rs" && !only_tests
+    };
+    violations.extend(tree::check_tree(&sources.iter().filter(is_built).collect::<Vec<_>>()));
     report_sizes(&sources);
     violations.sort();
     let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
@@ -237,4 +244,81 @@ fn the_top_level_is_closed() {
 #[test]
 fn what_is_not_rust_is_said() {
     assert!(Source::parse("src/a.rs", "fn f( {").err().is_some_and(|message| message.starts_with("src/a.rs")));
+}
+
+/// Checks the rules about several files and about names: each expectation is a path and a part of the message.
+#[track_caller]
+fn check_tree(files: &[(&str, &str)], expected: &[(&str, &str)]) {
+    let parse = |(path, text): &(&str, &str)| Source::parse(path, text).unwrap();
+    let roots = [("src/lib.rs", ""), ("src/gate/mod.rs", "")];
+    let roots = roots.iter().filter(|(path, _)| files.iter().all(|(other, _)| other != path));
+    let sources: Vec<_> = roots.chain(files).map(parse).collect();
+    let mut found = tree::check_strictly(&sources.iter().collect::<Vec<_>>());
+    found.sort();
+    let same = found.len() == expected.len()
+        && found.iter().zip(expected).all(|(found, (path, part))| found.path == *path && found.message.contains(part));
+    assert!(same, "{files:?}\nexpected {expected:?}\nfound {found:#?}");
+}
+
+#[test]
+fn files_import_no_file_that_imports_them() {
+    let (a, b, parent) = ("src/gate/a.rs", "src/gate/b.rs", "src/gate/mod.rs");
+    check_tree(&[(a, "use super::b::B;"), (b, "use std::fmt;")], &[]);
+    check_tree(&[(a, "use super::b::B;"), (b, "use crate::gate::a::A;")], &[(a, "b.rs"), (b, "a.rs")]);
+    check_tree(&[(a, "use super::b::B;"), (b, "#[cfg(test)] mod tests { use crate::gate::a::A; }")], &[]);
+    check_tree(&[(a, "use super::b; fn f() { b::g() }"), (b, "fn f() -> super::a::A {}")], &[(a, "b.rs"), (b, "a.rs")]);
+    check_tree(&[(a, "use super::b;"), (b, "use super::a::A;")], &[]);
+    let c = "src/gate/c.rs";
+    let through =
+        [(a, "use super::b::B;"), (b, "use super::{c::{self, C}};"), (c, "use super::a as it; fn f(x: it::A) {}")];
+    check_tree(&through, &[(a, "b.rs"), (b, "c.rs"), (c, "a.rs")]);
+    // A parent may declare and re-export its children, and a child then import what another child defines.
+    let exports = "mod a; mod b; pub use a::A; pub(crate) use b::{B as C};";
+    check_tree(&[(parent, exports), (a, "use super::C;"), (b, "")], &[]);
+    check_tree(&[(parent, exports), (a, "use super::C;"), (b, "use crate::gate::A;")], &[(a, "b.rs"), (b, "a.rs")]);
+    check_tree(&[(parent, exports), (a, "use super::Gate;"), (b, "")], &[]);
+    for uses in ["mod a; use a::A; struct Gate;", "mod a; pub use a::A; struct Gate(A);", "mod a; struct Gate(a::A);"] {
+        check_tree(&[(parent, uses), (a, "")], &[]);
+        check_tree(&[(parent, uses), (a, "use super::Gate;")], &[(a, "mod.rs"), (parent, "a.rs")]);
+        check_tree(&[(parent, uses), (a, "use super::*;")], &[(a, "mod.rs"), (parent, "a.rs")]);
+    }
+}
+
+#[test]
+fn a_name_is_one_type_in_a_module() {
+    let (a, b) = ("src/gate/a.rs", "src/gate/b.rs");
+    check_tree(&[(a, "struct One;"), (b, "enum One {}")], &[(b, "One: src/gate/a.rs has")]);
+    check_tree(&[(a, "pub trait One {}"), (b, "type One = u8;")], &[(b, "One")]);
+    check_tree(&[(a, "struct One;"), ("src/limit/b.rs", "struct One;")], &[]);
+    check_tree(
+        &[(a, "struct One; impl T for One { type Error = u8; }"), (b, "trait T { type Error; } enum Error {}")],
+        &[],
+    );
+    check_tree(&[(a, "fn f() -> impl Iterator<Item = u8> { x } struct Item;"), (b, "struct One;")], &[]);
+    check_tree(&[(a, "struct One;"), (b, "#[cfg(test)] mod tests { struct One; }")], &[]);
+}
+
+#[test]
+fn retired_words_name_nothing() {
+    let a = "src/gate/a.rs";
+    check_tree(&[(a, "struct Trunk; fn open_trunk() {}")], &[(a, "Trunk"), (a, "open_trunk")]);
+    check_tree(&[(a, "struct KeptCharge; fn told() {}")], &[(a, "KeptCharge"), (a, "told")]);
+    check_tree(&[("src/gate/way_h1.rs", "")], &[("src/gate/way_h1.rs", "way_h1")]);
+    check_tree(&[(a, "struct Place; fn request_line() {} fn line() {}")], &[(a, "Place"), (a, "line")]);
+    check_tree(&[(a, "fn always() {} fn in_place() {} fn keep_alive() {} struct Outcome;")], &[]);
+    check_tree(
+        &[("src/policy/a.rs", "enum Stage {}"), ("src/proxy/b.rs", "enum Stage {}")],
+        &[("src/proxy/b.rs", "Stage")],
+    );
+}
+
+#[test]
+fn docs_and_heads_of_functions() {
+    let a = "src/gate/a.rs";
+    check_tree(&[(a, "/// The same, for two.\nfn f() {}")], &[(a, "The same")]);
+    check_tree(&[(a, "/// Two of them.\n/// The same as one.\nfn f() {}\n// The same.\n")], &[]);
+    check_tree(&[(a, "pub(in super::super) fn f() {} pub(in crate::gate) fn g() {}")], &[(a, "super::super")]);
+    check_tree(&[(a, "fn f(a: A, b: B, c: C, d: D, e: E, f: F, g: G) {}")], &[(a, "f has 7 parameters")]);
+    check_tree(&[(a, "impl S { fn f(&mut self, a: A, b: HashMap<K, V>, c: C, d: D, e: E, f: F,) -> A; }")], &[]);
+    check_tree(&[(a, "fn f<T: Fn(A, B) -> C>(a: impl Fn(A, B) -> C, b: (A, B), c: [A; 2], d: D, e: E, f: F) {}")], &[]);
 }

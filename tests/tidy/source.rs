@@ -52,6 +52,28 @@ pub struct Function {
     pub lines: usize,
 }
 
+/// A name that a `use` binds.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Import {
+    /// Where it stands.
+    pub line: usize,
+    /// The name; `*` for all.
+    pub name: String,
+    /// The path. One that begins with `self` or `super` begins with `crate` here; another is as written.
+    pub path: Vec<String>,
+    /// Whether it is re-exported, by `pub` or `pub(...)`.
+    pub is_public: bool,
+}
+
+/// The head of a function.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FunctionHead {
+    pub name: String,
+    pub line: usize,
+    /// Without `self`.
+    pub parameters: usize,
+}
+
 impl Source {
     /// Reads a file; the error says why it is not Rust.
     pub fn parse(path: &str, text: &str) -> Result<Self, String> {
@@ -65,6 +87,119 @@ impl Source {
     /// The lines at which the tokens `wanted` stand one after the other.
     pub fn find<'a>(&'a self, wanted: &'a [&str]) -> impl Iterator<Item = usize> + 'a {
         (0..self.tokens.len()).filter(|&at| is(&self.tokens[at..], wanted)).map(|at| self.tokens[at].line)
+    }
+
+    /// The tokens before the tests.
+    fn code(&self) -> &[Token] {
+        let tests = self.tests_from.unwrap_or(usize::MAX);
+        &self.tokens[..self.tokens.partition_point(|token| token.line < tests)]
+    }
+
+    /// All names that `use` binds outside tests, those of its own inline modules too.
+    pub fn imports(&self) -> Vec<Import> {
+        let tokens = self.code();
+        let mut found = Vec::new();
+        let mut scope = Scope::new(&self.module);
+        for at in 0..tokens.len() {
+            scope.enter(tokens, at);
+            if tokens[at].text == "use" {
+                let before = at.checked_sub(1).map_or("", |at| tokens[at].text.as_str());
+                let is_public = before == "pub" || before == ")";
+                add_imports(tokens, at + 1, (Vec::new(), is_public), &scope.path, &mut found);
+            }
+        }
+        found
+    }
+
+    /// All paths outside `use` and tests, with their lines. One that begins with `self` or `super` begins with `crate`
+    /// here; one that begins with another name is as written.
+    pub fn paths(&self) -> Vec<(Vec<String>, usize)> {
+        let tokens = self.code();
+        let mut found = Vec::new();
+        let mut scope = Scope::new(&self.module);
+        let mut at = 0;
+        while at < tokens.len() {
+            scope.enter(tokens, at);
+            if tokens[at].text == "use" {
+                at += tokens[at..].iter().position(|token| token.text == ";").unwrap_or(0);
+            }
+            let before = at.checked_sub(1).map_or("", |at| tokens[at].text.as_str());
+            let starts = is_name(text_at(tokens, at)) && text_at(tokens, at + 1) == "::";
+            if starts && before != "::" && before != "in" {
+                let mut path = vec![tokens[at].text.clone()];
+                let mut next = at + 1;
+                while text_at(tokens, next) == "::" && is_name(text_at(tokens, next + 1)) {
+                    path.push(tokens[next + 1].text.clone());
+                    next += 2;
+                }
+                found.push((from_crate(path, &scope.path), tokens[at].line));
+            }
+            at += 1;
+        }
+        found
+    }
+
+    /// How often a name stands outside `use`, tests and longer paths.
+    pub fn uses_of_name(&self, name: &str) -> usize {
+        let tokens = self.code();
+        let mut count = 0;
+        let mut at = 0;
+        while at < tokens.len() {
+            if tokens[at].text == "use" {
+                at += tokens[at..].iter().position(|token| token.text == ";").unwrap_or(0);
+            }
+            let before = at.checked_sub(1).map_or("", |at| tokens[at].text.as_str());
+            count += usize::from(tokens[at].text == name && before != "::" && before != ".");
+            at += 1;
+        }
+        count
+    }
+
+    /// The types that are declared outside tests, with their lines. Associated types are not among them.
+    pub fn types(&self) -> Vec<(String, usize)> {
+        let tokens = self.code();
+        let mut found = Vec::new();
+        // For every open brace, whether it is of an `impl` or a `trait`.
+        let mut braces: Vec<bool> = Vec::new();
+        let mut is_head = false;
+        for at in 0..tokens.len() {
+            match tokens[at].text.as_str() {
+                "impl" | "trait" if braces.last() != Some(&true) && text_at(tokens, at + 1) != "::" => {
+                    let before = at.checked_sub(1).map_or("", |at| tokens[at].text.as_str());
+                    is_head |= ["", "}", ";", "]", "pub", ")", "unsafe"].contains(&before);
+                }
+                "{" => braces.push(std::mem::take(&mut is_head)),
+                ";" => is_head = false,
+                "}" => drop(braces.pop()),
+                _ => {}
+            }
+            let is_declared = match tokens[at].text.as_str() {
+                "struct" | "enum" | "trait" => true,
+                "type" => braces.last() != Some(&true),
+                "union" => text_at(tokens, at + 2) == "{",
+                _ => false,
+            };
+            let name = text_at(tokens, at + 1);
+            if is_declared && name.starts_with(char::is_uppercase) {
+                found.push((name.to_owned(), tokens[at].line));
+            }
+        }
+        found
+    }
+
+    /// All functions outside tests, those without a body too.
+    pub fn function_heads(&self) -> Vec<FunctionHead> {
+        let tokens = self.code();
+        let head = |at: usize| {
+            let name = text_at(tokens, at + 1);
+            if tokens[at].text != "fn" || !is_name(name) {
+                return None;
+            }
+            let open = (at..tokens.len()).find(|&at| tokens[at].text == "(")?;
+            let parameters = parameters(&tokens[open + 1..closing(tokens, open)]);
+            Some(FunctionHead { name: name.to_owned(), line: tokens[at].line, parameters })
+        };
+        (0..tokens.len()).filter_map(head).collect()
     }
 
     /// The names of the modules in files of their own that are only built for tests.
@@ -184,6 +319,84 @@ fn resolve_group(tokens: &[Token], mut at: usize, base: &[String], found: &mut V
         at += usize::from(text_at(tokens, at) == ",");
     }
     at + 1
+}
+
+/// Adds the names that a `use` binds from `at` on; `before` is the path so far, and whether it is public. Gives the end.
+fn add_imports(
+    tokens: &[Token],
+    mut at: usize,
+    before: (Vec<String>, bool),
+    module: &[String],
+    found: &mut Vec<Import>,
+) -> usize {
+    let (mut path, is_public) = before;
+    loop {
+        match text_at(tokens, at) {
+            "{" => {
+                at += 1;
+                while !["", "}"].contains(&text_at(tokens, at)) {
+                    at = add_imports(tokens, at, (path.clone(), is_public), module, found);
+                    at += usize::from(text_at(tokens, at) == ",");
+                }
+                return at + 1;
+            }
+            "::" => at += 1,
+            "self" if !path.is_empty() => at += 1, // `{self}` binds the path so far
+            name if is_name(name) || name == "*" => {
+                path.push(name.to_owned());
+                at += 1;
+            }
+            _ => break,
+        }
+        if text_at(tokens, at) == "as" {
+            let name = text_at(tokens, at + 1).to_owned();
+            let line = tokens[at].line;
+            found.push(Import { line, name, path: from_crate(path, module), is_public });
+            return at + 2;
+        }
+    }
+    let line = tokens.get(at).map_or(0, |token| token.line);
+    let name = path.last().cloned().unwrap_or_default();
+    found.push(Import { line, name, path: from_crate(path, module), is_public });
+    at
+}
+
+/// A path that begins with `crate` if it began with `self` or `super` within `module`.
+fn from_crate(path: Vec<String>, module: &[String]) -> Vec<String> {
+    if !path.first().is_some_and(|first| first == "self" || first == "super") {
+        return path;
+    }
+    let supers = path.iter().take_while(|name| *name == "self" || *name == "super");
+    let up = supers.clone().filter(|name| *name == "super").count();
+    let rest = path.iter().skip(supers.count());
+    let base = module[..module.len().saturating_sub(up)].iter();
+    ["crate".to_owned()].iter().chain(base).chain(rest).cloned().collect()
+}
+
+/// The number of parameters in `tokens`, without `self`.
+fn parameters(tokens: &[Token]) -> usize {
+    let (mut depth, mut count, mut is_empty, mut has_self) = (0_i32, 0, true, false);
+    for (at, token) in tokens.iter().enumerate() {
+        let arrow = at > 0 && tokens[at - 1].text == "-";
+        match token.text.as_str() {
+            "(" | "[" | "{" | "<" => depth += 1,
+            ")" | "]" | "}" => depth -= 1,
+            ">" if !arrow => depth -= 1,
+            "self" if depth == 0 && count == 0 => has_self = true,
+            "," if depth == 0 => {
+                count += usize::from(!is_empty);
+                is_empty = true;
+                continue;
+            }
+            _ => {}
+        }
+        is_empty = false;
+    }
+    count + usize::from(!is_empty) - usize::from(has_self)
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
 fn flatten(stream: TokenStream, out: &mut Vec<Token>) {

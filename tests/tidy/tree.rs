@@ -1,0 +1,459 @@
+//! Rules about several files at once, and about names: import cycles, types of one name, retired words.
+//!
+//! **An import cycle.** A file imports another if its code names an item that is defined there: in a `use`, by a path,
+//! or through a module that a `use` names. A name that a file re-exports counts as the file that defines it. These do
+//! not count: a `mod` line; a `pub use` from a file's own child modules whose names the file does not use itself; tests.
+//! So a child may import its parent, or the parent its child, but not both.
+
+use std::collections::{HashMap, HashSet};
+
+use super::rules::Violation;
+use super::source::Source;
+
+/// What does not hold yet: for each rule the top-level modules, or the names in them, that break it. A row that is not needed any more is a violation, so the lists only get shorter.
+const NOT_YET: &[(&str, &[&str])] = &[
+    (CYCLE, &["app", "cli", "gate", "limit", "proxy", "store", "telemetry", "upstream"]),
+    (
+        TYPE_TWICE,
+        &[
+            "cli::Asked",
+            "config::Compiled",
+            "config::Entry",
+            "config::Kind",
+            "gate::Item",
+            "limit::Receipt",
+            "limit::Rule",
+            "limit::State",
+            "limit::Windows",
+            "policy::Value",
+            "proxy::Forwarded",
+            "proxy::Shared",
+            "proxy::Stage",
+            "proxy::Way",
+            "store::Crowd",
+            "upstream::Line",
+            "upstream::Origin",
+            "upstream::Place",
+            "upstream::Way",
+        ],
+    ),
+    (
+        RETIRED,
+        &[
+            "app::Beside",
+            "app::Estate",
+            "app::Given",
+            "app::Giver",
+            "app::Heard",
+            "app::Known",
+            "app::Passed",
+            "app::keep",
+            "app::known",
+            "app::left",
+            "cli::Asked",
+            "cli::Means",
+            "cli::Place",
+            "cli::What",
+            "config::Beyond",
+            "config::Held",
+            "config::Line",
+            "config::beyond",
+            "config::line",
+            "config::named",
+            "config::place",
+            "config::said",
+            "gate::Asked",
+            "gate::Case",
+            "gate::Line",
+            "gate::Room",
+            "gate::Shut",
+            "gate::Told",
+            "gate::Took",
+            "gate::Way",
+            "gate::Whos",
+            "gate::behind",
+            "gate::beyond",
+            "gate::case",
+            "gate::charge_told",
+            "gate::is_kept",
+            "gate::keep",
+            "gate::line",
+            "gate::named",
+            "gate::passed",
+            "gate::room",
+            "gate::said",
+            "gate::shut",
+            "gate::stage",
+            "gate::told",
+            "http1::Named",
+            "http1::left",
+            "limit::Left",
+            "limit::count_given_back",
+            "limit::given_back",
+            "limit::left",
+            "net::Known",
+            "net::beside",
+            "net::bind_beside",
+            "policy::Foreknown",
+            "policy::Named",
+            "policy::SaidBy",
+            "policy::is_kept_escaped",
+            "policy::named",
+            "policy::place",
+            "proxy::Asked",
+            "proxy::Come",
+            "proxy::Line",
+            "proxy::Passed",
+            "proxy::Place",
+            "proxy::Said",
+            "proxy::Stage",
+            "proxy::Tally",
+            "proxy::Way",
+            "proxy::asked",
+            "proxy::asked_upgrade",
+            "proxy::behind",
+            "proxy::held",
+            "proxy::passed",
+            "proxy::poll_said",
+            "proxy::tally",
+            "proxy::way",
+            "store::Crowd",
+            "store::Held",
+            "store::Kept",
+            "store::Known",
+            "store::crowd",
+            "store::given_back",
+            "store::given_out",
+            "store::kept",
+            "store::left",
+            "store::place",
+            "upstream::Beside",
+            "upstream::Hands",
+            "upstream::Heard",
+            "upstream::Kept",
+            "upstream::Line",
+            "upstream::Lost",
+            "upstream::Place",
+            "upstream::Room",
+            "upstream::Said",
+            "upstream::Seat",
+            "upstream::Sought",
+            "upstream::Stage",
+            "upstream::Trunk",
+            "upstream::Way",
+            "upstream::WayH1",
+            "upstream::WayH2",
+            "upstream::beside",
+            "upstream::connect_beside",
+            "upstream::connect_trunk",
+            "upstream::hands",
+            "upstream::has_seat",
+            "upstream::keep",
+            "upstream::left",
+            "upstream::line",
+            "upstream::lost",
+            "upstream::open_trunk",
+            "upstream::room",
+            "upstream::seat",
+            "upstream::seat_on",
+            "upstream::shed_idle_trunk",
+            "upstream::shed_trunk",
+            "upstream::sought",
+            "upstream::trunk",
+            "upstream::waiting_beside",
+            "upstream::wake_beside",
+            "upstream::way",
+            "upstream::way_h1",
+            "upstream::way_h2",
+        ],
+    ),
+    (THE_SAME, &["admin", "config", "gate", "limit", "net", "policy", "proxy", "store", "upstream"]),
+    (DEEP_VISIBILITY, &["proxy"]),
+    (MANY_PARAMETERS, &["proxy::forward"]),
+];
+
+const CYCLE: &str = "import cycle";
+const TYPE_TWICE: &str = "two types of one name";
+const RETIRED: &str = "retired word";
+const THE_SAME: &str = "doc comment that begins with `The same`";
+const DEEP_VISIBILITY: &str = "`pub(in super::super)`";
+const MANY_PARAMETERS: &str = "many parameters";
+
+const PARAMETERS_MAX: usize = 6;
+
+/// Words that stand in no name of a type, a function or a file. `docs/contributing/glossary.md` has the terms to use.
+const RETIRED_WORDS: &[&str] = &[
+    "asked",
+    "beside",
+    "crowd",
+    "estate",
+    "foreknown",
+    "given",
+    "giver",
+    "hands",
+    "heard",
+    "kept",
+    "said",
+    "seat",
+    "shut",
+    "sought",
+    "tally",
+    "told",
+    "took",
+    "trunk",
+    "way",
+    "whos",
+];
+
+/// Words that are no such name by themselves.
+const RETIRED_NAMES: &[&str] = &[
+    "behind", "beyond", "case", "come", "held", "keep", "known", "left", "line", "lost", "means", "named", "passed",
+    "place", "room", "stage", "what",
+];
+
+/// The stage of a limit is a term of `policy`.
+const STAGE_HOME: &str = "policy";
+
+/// Something that breaks a rule, as [`NOT_YET`] names it.
+struct Finding {
+    rule: &'static str,
+    subject: String,
+    violation: Violation,
+}
+
+/// Checks all files of `src` that are built outside tests, but for the rows of [`NOT_YET`].
+pub fn check_tree(sources: &[&Source]) -> Vec<Violation> {
+    excused(find_all(sources), NOT_YET)
+}
+
+/// Checks files without any exception.
+pub fn check_strictly(sources: &[&Source]) -> Vec<Violation> {
+    excused(find_all(sources), &[])
+}
+
+fn find_all(sources: &[&Source]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    cycles(sources, &mut found);
+    types_twice(sources, &mut found);
+    for source in sources {
+        retired_words(source, &mut found);
+        the_same(source, &mut found);
+        deep_visibilities(source, &mut found);
+        many_parameters(source, &mut found);
+    }
+    found
+}
+
+/// The violations that no row of `not_yet` names, and the rows that name nothing.
+fn excused(found: Vec<Finding>, not_yet: &[(&str, &[&str])]) -> Vec<Violation> {
+    let rows: Vec<(&str, &str)> =
+        not_yet.iter().flat_map(|(rule, subjects)| subjects.iter().map(move |subject| (*rule, *subject))).collect();
+    let mut used = HashSet::new();
+    let mut violations = Vec::new();
+    for Finding { rule, subject, violation } in found {
+        match rows.iter().find(|(of, known)| *of == rule && *known == subject) {
+            Some(row) => _ = used.insert(*row),
+            None => violations.push(violation),
+        }
+    }
+    for (rule, subject) in rows.iter().filter(|row| !used.contains(*row)) {
+        let message = format!("NOT_YET: remove `{subject}`: it is no {rule} any more");
+        violations.push(Violation { path: "tests/tidy/tree.rs".into(), line: 1, message });
+    }
+    violations
+}
+
+/// The top-level module that a file is in.
+fn top(source: &Source) -> &str {
+    source.module.first().map_or("lib", String::as_str)
+}
+
+fn finding(rule: &'static str, subject: String, source: &Source, line: usize, message: String) -> Finding {
+    Finding { rule, subject, violation: Violation { path: source.path.clone(), line, message } }
+}
+
+/// Which file defines what.
+struct Tree<'s> {
+    sources: &'s [&'s Source],
+    /// Modules in files of their own, by index into `sources`.
+    by_module: HashMap<&'s [String], usize>,
+    /// For each file the names that its `use` lines bind, with their full paths.
+    bound: Vec<HashMap<String, Vec<String>>>,
+}
+
+/// Where a path leads.
+enum Target {
+    /// An item of the file with this index.
+    Item(usize),
+    Module,
+    /// Another crate.
+    Outside,
+}
+
+impl<'s> Tree<'s> {
+    fn new(sources: &'s [&'s Source]) -> Self {
+        let by_module = sources.iter().enumerate().map(|(index, source)| (&*source.module, index)).collect();
+        let mut tree = Self { sources, by_module, bound: Vec::new() };
+        for (index, source) in sources.iter().enumerate() {
+            let imports = source.imports().into_iter();
+            let full = |path: Vec<String>| tree.full_path(index, path, &HashMap::new());
+            tree.bound.push(imports.filter_map(|import| Some((import.name, full(import.path)?))).collect());
+        }
+        tree
+    }
+
+    /// A path from the crate root; none if it leads outside. `bound` are the names that `use` binds in the file.
+    fn full_path(&self, file: usize, path: Vec<String>, bound: &HashMap<String, Vec<String>>) -> Option<Vec<String>> {
+        let first = path.first()?;
+        if first == "crate" {
+            return Some(path.get(1..)?.to_vec());
+        }
+        let child: Vec<String> = self.sources[file].module.iter().chain([first]).cloned().collect();
+        if self.by_module.contains_key(&*child) {
+            return Some(child.into_iter().chain(path.into_iter().skip(1)).collect());
+        }
+        Some(bound.get(first)?.iter().cloned().chain(path.into_iter().skip(1)).collect())
+    }
+
+    fn resolve(&self, path: &[String], depth: usize) -> Target {
+        let mut at = 0;
+        while let Some(name) = path.get(at).filter(|_| self.by_module.contains_key(&path[..=at])) {
+            debug_assert!(!name.is_empty());
+            at += 1;
+        }
+        let Some(name) = path.get(at) else { return Target::Module };
+        let Some(file) = self.by_module.get(&path[..at]) else { return Target::Outside };
+        match self.bound.get(*file).and_then(|bound| bound.get(name)) {
+            Some(bound) if depth > 0 => self.resolve(&[bound, &path[at + 1..]].concat(), depth - 1),
+            _ => Target::Item(*file),
+        }
+    }
+
+    /// The files that a file imports, each with a line that does.
+    fn imports_of(&self, file: usize) -> HashMap<usize, usize> {
+        let source = self.sources[file];
+        let mut imported = HashMap::new();
+        let mut add = |path: &[String], line: usize, is_export: bool| {
+            if let Target::Item(other) = self.resolve(path, 16) {
+                let is_child = self.sources[other].module.starts_with(&source.module);
+                if other != file && !(is_export && is_child) && !self.sources[other].module.is_empty() {
+                    imported.entry(other).or_insert(line);
+                }
+            }
+        };
+        for import in source.imports() {
+            let is_export = import.is_public && source.uses_of_name(&import.name) == 0;
+            if let Some(path) = self.full_path(file, import.path, &HashMap::new()) {
+                add(&path, import.line, is_export);
+            }
+        }
+        for (path, line) in source.paths() {
+            if let Some(path) = self.full_path(file, path, &self.bound[file]) {
+                add(&path, line, false);
+            }
+        }
+        imported
+    }
+}
+
+fn cycles(sources: &[&Source], found: &mut Vec<Finding>) {
+    let tree = Tree::new(sources);
+    let imports: Vec<_> = (0..sources.len()).map(|file| tree.imports_of(file)).collect();
+    let reached: Vec<HashSet<usize>> = (0..sources.len())
+        .map(|file| {
+            let mut reached = HashSet::new();
+            let mut open: Vec<usize> = imports[file].keys().copied().collect();
+            while let Some(next) = open.pop() {
+                if reached.insert(next) {
+                    open.extend(imports[next].keys());
+                }
+            }
+            reached
+        })
+        .collect();
+    for (file, source) in sources.iter().enumerate().filter(|(file, _)| reached[*file].contains(file)) {
+        let mut others: Vec<_> = imports[file].iter().filter(|(other, _)| reached[**other].contains(&file)).collect();
+        others.sort_unstable();
+        let line = others.iter().map(|(_, line)| **line).min().unwrap_or(1);
+        let others: Vec<_> =
+            others.iter().map(|(other, line)| format!("{} (line {line})", sources[**other].path)).collect();
+        let message = format!("an import cycle: imports {}, which lead back here", others.join(", "));
+        found.push(finding(CYCLE, top(source).to_owned(), source, line, message));
+    }
+}
+
+/// Types count once for each top-level module; associated types do not count.
+fn types_twice(sources: &[&Source], found: &mut Vec<Finding>) {
+    let mut first: HashMap<(&str, String), &str> = HashMap::new();
+    for source in sources {
+        let top = top(source);
+        for (name, line) in source.types() {
+            match first.get(&(top, name.clone())) {
+                Some(other) => {
+                    let message = format!("{name}: {other} has a type of this name too");
+                    found.push(finding(TYPE_TWICE, format!("{top}::{name}"), source, line, message));
+                }
+                None => _ = first.insert((top, name), &source.path),
+            }
+        }
+    }
+}
+
+fn retired_words(source: &Source, found: &mut Vec<Finding>) {
+    let functions = source.function_heads().into_iter().map(|function| (function.name, function.line));
+    let file = source.module.last().map(|name| (name.clone(), 1));
+    for (name, line) in source.types().into_iter().chain(functions).chain(file) {
+        let words: Vec<String> = words(&name).collect();
+        let is_retired = words.iter().any(|word| RETIRED_WORDS.contains(&word.as_str()))
+            || words.len() == 1
+                && RETIRED_NAMES.contains(&words[0].as_str())
+                && !(words[0] == "stage" && top(source) == STAGE_HOME);
+        if is_retired {
+            let message = format!("{name} has a retired word; see docs/contributing/glossary.md");
+            found.push(finding(RETIRED, format!("{}::{name}", top(source)), source, line, message));
+        }
+    }
+}
+
+/// The words of a name in snake case or camel case, in lower case.
+fn words(name: &str) -> impl Iterator<Item = String> {
+    let mut words: Vec<String> = vec![String::new()];
+    for letter in name.chars() {
+        if (letter == '_' || letter.is_uppercase()) && words.last().is_some_and(|word| !word.is_empty()) {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| letter != '_') {
+            word.extend(letter.to_lowercase());
+        }
+    }
+    words.into_iter()
+}
+
+fn the_same(source: &Source, found: &mut Vec<Finding>) {
+    let mut is_inside = false;
+    for (index, line) in source.text.lines().enumerate() {
+        let doc = line.trim_start().strip_prefix("///").or_else(|| line.trim_start().strip_prefix("//!"));
+        if !is_inside && doc.is_some_and(|doc| doc.trim_start().starts_with("The same")) {
+            let message = "a doc comment says what the item is; it does not begin with `The same`".to_owned();
+            found.push(finding(THE_SAME, top(source).to_owned(), source, index + 1, message));
+        }
+        is_inside = doc.is_some_and(|doc| !doc.trim().is_empty());
+    }
+}
+
+fn deep_visibilities(source: &Source, found: &mut Vec<Finding>) {
+    for line in source.find(&["pub", "(", "in", "super", "::", "super"]) {
+        let message = "no `pub(in super::super)`: write the path from `crate`".to_owned();
+        found.push(finding(DEEP_VISIBILITY, top(source).to_owned(), source, line, message));
+    }
+}
+
+fn many_parameters(source: &Source, found: &mut Vec<Finding>) {
+    for function in source.function_heads() {
+        if function.parameters > PARAMETERS_MAX {
+            let (name, count) = (function.name, function.parameters);
+            let message = format!("{name} has {count} parameters, {PARAMETERS_MAX} are allowed");
+            found.push(finding(MANY_PARAMETERS, format!("{}::{name}", top(source)), source, function.line, message));
+        }
+    }
+}
