@@ -14,7 +14,7 @@ use crate::config::diagnostics::Problem;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::policy::KeyPart;
-use crate::policy::access::{AccessSpec, Rule, canonical};
+use crate::policy::access::{AccessRule, AccessSpec, canonical};
 use crate::policy::{HostPattern, IdentitySource, Limit, Match, Mode, PathPattern, PlanSource, Policy};
 
 /// Warns of networks that hold every address, with what follows from that.
@@ -106,11 +106,11 @@ pub(super) struct Bypass {
 impl Bypass {
     pub(super) fn of(spec: &AccessSpec) -> Self {
         let networks = spec.networks.iter().map(|(network, rule)| (canonical(*network), *rule));
-        let networks = networks.filter(|(network, rule)| *rule == Rule::Deny || network.prefix_len() > 0);
+        let networks = networks.filter(|(network, rule)| *rule == AccessRule::Deny || network.prefix_len() > 0);
         let networks = IpNet::aggregate(&networks.map(|(network, _)| network).collect());
         let is_every = |network: &IpNet, is_v4| network.prefix_len() == 0 && matches!(network, IpNet::V4(_)) == is_v4;
         let has_every_address = [true, false].iter().all(|is_v4| networks.iter().any(|one| is_every(one, *is_v4)));
-        let paths = spec.paths.iter().filter(|(path, rule)| *rule == Rule::Deny || !path.matches_all());
+        let paths = spec.paths.iter().filter(|(path, rule)| *rule == AccessRule::Deny || !path.matches_all());
         let paths: Vec<_> = paths.map(|(path, _)| path.clone()).collect();
         Self { has_all: has_every_address || paths.iter().any(PathPattern::matches_all), paths }
     }
