@@ -133,13 +133,13 @@ mod tests {
             is_free_preflight: false,
             certificate: None,
         };
-        let said: Vec<String> = (0..policy.limits().len())
+        let texts: Vec<String> = (0..policy.limits().len())
             .map(|index| match policy.applies(index, &facts) {
                 Ok(applied) => format!("{} applies", applied.limit.name),
                 Err(why) => why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
             })
             .collect();
-        insta::assert_snapshot!(said.join("\n"), @r#"
+        insta::assert_snapshot!(texts.join("\n"), @r#"
         all applies
         match.path has no pattern for this path
         its mode is off
@@ -177,9 +177,9 @@ mod tests {
                 policy.for_each_applied(stage, &facts, |applied| met.push((applied.index, applied.route)));
             }
             met.sort_unstable();
-            let told = (0..policy.limits().len()).filter_map(|index| policy.applies(index, &facts).ok());
-            let told: Vec<_> = told.map(|applied| (applied.index, applied.route)).collect();
-            prop_assert_eq!(told, met);
+            let found = (0..policy.limits().len()).filter_map(|index| policy.applies(index, &facts).ok());
+            let found: Vec<_> = found.map(|applied| (applied.index, applied.route)).collect();
+            prop_assert_eq!(found, met);
         }
     }
 }

@@ -138,7 +138,7 @@ impl Metrics {
     /// Creates and registers all metrics. `version` and `revision` are labels of `weir_build_info`.
     pub fn new(version: &str, revision: &str) -> Result<Self, prometheus::Error> {
         let make = MetricFactory { registry: Registry::new() };
-        let build = make.gauges("weir_build_info", "1, with the version that runs.", &["version", "revision"])?;
+        let build = make.gauges("weir_build_info", "1, with the running version.", &["version", "revision"])?;
         build.with_label_values(&[version, revision]).set(1);
         let scrape = make.register(Scrape::new()?)?;
         let preflights = make.counters("weir_preflights_total", "CORS preflights, charged or free.", &["verdict"])?;
@@ -151,12 +151,11 @@ impl Metrics {
             scrape,
             problems: make.counters(
                 "weir_problems_total",
-                "Answers that Weir made itself, but those of limits, by kind; and answers that broke off.",
+                "Answers that Weir made itself, except those of limits, by kind; and answers that broke off.",
                 &["kind"],
             )?,
             connections: make.gauge("weir_connections", "Client connections open now.")?,
-            upgraded: make
-                .gauge("weir_upgraded_connections", "Connections that speak another protocol than HTTP now.")?,
+            upgraded: make.gauge("weir_upgraded_connections", "Connections upgraded to another protocol.")?,
             connections_refused: make
                 .counter("weir_connections_refused_total", "Connections closed unserved at the bound.")?,
             client_connections_refused: make.counter(
@@ -165,8 +164,10 @@ impl Metrics {
             )?,
             tls_handshakes_failed: make
                 .counter("weir_tls_handshakes_failed_total", "Connections without a TLS session.")?,
-            proxy_headers_refused: make
-                .counter("weir_proxy_headers_refused_total", "Connections closed for want of a good PROXY header.")?,
+            proxy_headers_refused: make.counter(
+                "weir_proxy_headers_refused_total",
+                "Connections closed because of an invalid or late PROXY header.",
+            )?,
             hold_overflow: make
                 .counter("weir_hold_overflow_total", "Requests refused because too much was waiting.")?,
             admin_connections_displaced: make.counter(
@@ -179,21 +180,21 @@ impl Metrics {
             panics: make.counter("weir_panics_total", "Connections that ended in a panic.")?,
             log_lines_dropped: make.counter("weir_log_lines_dropped_total", "Log lines lost at the bound.")?,
             reload_successful: make
-                .gauge("weir_config_last_reload_successful", "1 if the last reload went well, else 0.")?,
+                .gauge("weir_config_last_reload_successful", "1 if the last reload succeeded, else 0.")?,
             reload_timestamp: make
-                .float_gauge("weir_config_last_reload_timestamp_seconds", "When the last good reload was.")?,
+                .float_gauge("weir_config_last_reload_timestamp_seconds", "When the last successful reload was.")?,
             overrides_left_out: make
                 .gauge("weir_overrides_left_out", "Overrides set at run time that do not fit the configuration.")?,
             jwks_fetches: make.counters(
                 "weir_jwks_fetches_total",
-                "Times that keys behind a URL were asked for.",
+                "Fetches of keys behind a URL.",
                 &["identity", "result"],
             )?,
             jwks_timestamp: make.register(GaugeVec::new(
                 Opts::new("weir_jwks_last_success_timestamp_seconds", "When keys behind a URL were last fetched."),
                 &["identity"],
             )?)?,
-            snapshot_restored: IntGauge::new("weir_snapshot_restored", "1 if limits went on from a snapshot.")?,
+            snapshot_restored: IntGauge::new("weir_snapshot_restored", "1 if this process restored a snapshot.")?,
             snapshot_successful: IntGauge::new(
                 "weir_snapshot_last_successful",
                 "1 if the last snapshot was written, else 0.",

@@ -42,13 +42,17 @@ impl EndpointVecs {
     pub(super) fn new(make: &MetricFactory) -> Result<Self, prometheus::Error> {
         let labels = ["upstream", "endpoint"];
         Ok(Self {
-            healthy: make.gauges("weir_endpoint_healthy", "Addresses of each endpoint that are well.", &labels)?,
-            ejections: make.counters("weir_endpoint_ejections_total", "Times it kept failing and was out.", &labels)?,
+            healthy: make.gauges("weir_endpoint_healthy", "Healthy addresses of each endpoint.", &labels)?,
+            ejections: make.counters(
+                "weir_endpoint_ejections_total",
+                "Ejections of each endpoint after repeated failures.",
+                &labels,
+            )?,
             connections: make.gauges("weir_endpoint_connections", "Connections to each endpoint.", &labels)?,
             queued: make.gauges("weir_upstream_queued", "Requests that wait for a connection.", &["upstream"])?,
             queue_refused: make.counters(
                 "weir_upstream_queue_refused_total",
-                "Requests that got no connection, because the queue was full or in time.",
+                "Requests without a connection, because the queue was full or the wait too long.",
                 &["upstream", "reason"],
             )?,
         })

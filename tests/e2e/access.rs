@@ -1,4 +1,4 @@
-//! Who is let through, who is shut out, and what only some plans open.
+//! Requests that are exempt or denied, and paths that need a plan.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -24,7 +24,7 @@ fn start(upstream: &Upstream, rest: &str) -> Weir {
     Weir::start_in_env(folder, &[("JWT_SECRET", SECRET)])
 }
 
-/// A token that is good for a minute.
+/// A token that expires in a minute.
 fn token(mut claims: Value) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     claims["exp"] = json!(now + 60);
@@ -51,13 +51,13 @@ fn detail(answer: &Answer) -> String {
 }
 
 #[test]
-fn networks_and_paths_shut_out_or_free() {
+fn networks_and_paths_deny_or_exempt() {
     let access = "[access]\n\
         deny = { ip = [\"198.51.100.0/24\", \"2001:db8::/32\"], path = [\"/internal/{*rest}\"] }\n\
         allow = { ip = [\"198.51.100.7\", \"203.0.113.7\"], path = [\"/internal/health\"] }\n";
     let upstream = Upstream::start();
     let weir = start(&upstream, &format!("{LIMITS}{access}"));
-    // Each is asked twice: who is free is never limited, and who is shut out is not either.
+    // Two requests of each: exempt and denied requests are never limited.
     for (ip, path, statuses, why) in [
         ("198.51.100.1", "/", [403, 403], "this address is denied"),
         ("198.51.100.1", "/internal/health", [403, 403], "this address is denied"),
@@ -89,14 +89,14 @@ fn networks_and_paths_shut_out_or_free() {
 }
 
 #[test]
-fn only_trusted_proxies_say_whose_address_it_is() {
+fn only_trusted_proxies_set_the_address() {
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, &format!("{NEVER}[access]\ndeny = {{ ip = \"127.0.0.0/8\" }}"));
     assert_eq!(get(&weir, "/", &from("192.0.2.1")).status, 403);
 }
 
 #[test]
-fn identities_shut_out_or_free() {
+fn identities_deny_or_exempt() {
     let access = "[access]\ndeny = { identity = { seller = [\"13\"] }, path = \"/closed\" }\n\
         allow = { identity = { seller = [\"7\"] }, ip = \"203.0.113.7\" }\n";
     let inner = "[[limit]]\nname = \"inner\"\nkey = [\"ip\"]\nrate = \"1/h\"\n";
@@ -105,16 +105,16 @@ fn identities_shut_out_or_free() {
     let seller = |id: i64| bearer(json!({ "sellerId": id }));
     let rows = [
         ("192.0.2.1", "/", seller(13), [403, 403]),
-        // It outweighs an address that is allowed.
+        // The denial precedes the permission of the address.
         ("203.0.113.7", "/", seller(13), [403, 403]),
         ("192.0.2.2", "/", seller(7), [200, 200]),
         ("192.0.2.2", "/closed", seller(7), [403, 403]),
         ("192.0.2.3", "/", seller(8), [200, 429]),
         ("203.0.113.7", "/", seller(8), [200, 200]),
-        // Without a token one is on no list, whatever `on_missing` says.
+        // A request without a token is on no list, whatever `on_missing` is.
         ("192.0.2.4", "/", String::new(), [200, 429]),
         ("192.0.2.5", "/", "Authorization: Basic dTpw\r\n".to_owned(), [200, 429]),
-        // One that does not hold is refused wherever tokens are looked at.
+        // An invalid token is refused wherever a token is read.
         ("192.0.2.6", "/", "Authorization: Bearer x\r\n".to_owned(), [401, 401]),
     ];
     for (ip, path, headers, statuses) in &rows {
@@ -126,7 +126,7 @@ fn identities_shut_out_or_free() {
 }
 
 #[test]
-fn an_identity_that_is_allowed_has_arrived_like_any_other() {
+fn arrival_limits_charge_allowed_identities() {
     let access = "[identity.key]\nheader = \"x-key\"\n[access]\nallow = { identity = { key = \"k\" } }\n";
     let upstream = Upstream::start();
     let weir = start(&upstream, &format!("{LIMITS}{access}"));
@@ -138,7 +138,7 @@ fn an_identity_that_is_allowed_has_arrived_like_any_other() {
 }
 
 #[test]
-fn one_that_waited_on_arrival_and_is_denied_then_is_refused() {
+fn a_request_held_at_arrival_can_be_denied_later() {
     let access = "[identity.key]\nheader = \"x-key\"\n[access]\ndeny = { identity = { key = \"k\" } }\n";
     let outer = "[[limit]]\nname = \"outer\"\nstage = \"arrival\"\nkey = []\nrate = \"1/500ms\"\non_limit = \"hold\"\n";
     let upstream = Upstream::start();
@@ -151,7 +151,7 @@ fn one_that_waited_on_arrival_and_is_denied_then_is_refused() {
 }
 
 #[test]
-fn what_is_only_for_subscribers() {
+fn paths_that_need_a_plan() {
     let access = "[access]\nallow = { ip = \"203.0.113.7\" }\n\
         require = [{ path = \"/pro/{*rest}\", plan = [\"premium\", \"internal\"] }, { path = \"/pro/x\", plan = \"internal\" }]\n\
         [plans]\nfrom = \"seller.plan\"\n";
@@ -167,7 +167,7 @@ fn what_is_only_for_subscribers() {
             ("/pro/a", from("203.0.113.7"), without),
             ("/pro/a", "Authorization: Bearer x\r\n".to_owned(), 401),
             ("/pro/a", with(json!("premium")), 200),
-            // From memory.
+            // From the cache.
             ("/pro/a", with(json!("premium")), 200),
             ("/pro/a", with(json!("internal")), 200),
             ("/pro/a", with(json!("free")), 403),
@@ -181,7 +181,7 @@ fn what_is_only_for_subscribers() {
         }
         let answer = get(&weir, "/pro/a", &with(json!("free")));
         assert_eq!(detail(&answer), "this path needs the plan premium or internal");
-        // A browser cannot identify itself when it asks whether it may ask.
+        // A browser sends no credentials with a preflight.
         let preflight =
             "OPTIONS /pro/a HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\nAccess-Control-Request-Method: PUT\r\n\r\n";
         assert_eq!(Client::connect(weir.address()).send(preflight).answer().status, 200);
@@ -189,7 +189,7 @@ fn what_is_only_for_subscribers() {
 }
 
 #[test]
-fn a_plan_in_a_header_is_taken_as_it_stands() {
+fn a_plan_in_a_header_is_trusted() {
     let access = "[access]\nrequire = [{ path = \"/pro\", plan = \"premium\" }]\n[plans]\nfrom = \"header:x-plan\"\n";
     let upstream = Upstream::start();
     let weir = start(&upstream, &format!("{NEVER}{access}"));
@@ -205,7 +205,7 @@ fn a_plan_in_a_header_is_taken_as_it_stands() {
 }
 
 #[test]
-fn grpc_is_denied_in_its_own_words() {
+fn denials_in_grpc() {
     let upstream = Upstream::start();
     let weir = start(&upstream, &format!("{NEVER}[access]\ndeny = {{ path = \"/p.S/{{method}}\" }}"));
     let head = "POST /p.S/M HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc\r\nContent-Length: 0\r\n\r\n";
@@ -216,7 +216,7 @@ fn grpc_is_denied_in_its_own_words() {
 }
 
 #[test]
-fn http_2_is_treated_alike() {
+fn denials_over_http2() {
     let access = "[access]\ndeny = { path = \"/internal/{*rest}\", identity = { seller = \"13\" } }\n\
         allow = { path = \"/free\" }\nrequire = [{ path = \"/pro\", plan = \"premium\" }]\n[plans]\nfrom = \"seller.plan\"\n";
     let upstream = Upstream::start();
@@ -246,7 +246,7 @@ fn http_2_is_treated_alike() {
 }
 
 #[test]
-fn a_connection_goes_on_after_a_denial_and_a_reload_changes_who_is_denied() {
+fn a_denial_keeps_the_connection_and_a_reload_changes_the_lists() {
     let upstream = Upstream::start();
     let access = |path: &str| format!("{NEVER}[access]\ndeny = {{ path = \"{path}\" }}");
     let weir = start(&upstream, &access("/a"));
@@ -258,7 +258,7 @@ fn a_connection_goes_on_after_a_denial_and_a_reload_changes_who_is_denied() {
 }
 
 #[test]
-fn ten_thousand_networks_are_no_burden() {
+fn ten_thousand_networks() {
     let networks: Vec<_> =
         (0..10_000_u32).map(|n| format!("\"{}/24\"", std::net::Ipv4Addr::from_bits(0x0B00_0000 | n << 9))).collect();
     let upstream = Upstream::start();

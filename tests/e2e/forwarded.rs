@@ -1,4 +1,4 @@
-//! Whom trusted proxies say that they serve, in one of two headers.
+//! The client's address from trusted proxies, in one of two headers.
 
 use crate::support::{Client, NEVER, Upstream, Weir};
 
@@ -12,19 +12,19 @@ fn ask(weir: &Weir, lines: &str) -> u16 {
 }
 
 #[test]
-fn the_budget_is_that_of_the_client_behind_them() {
+fn the_client_behind_trusted_proxies_is_charged() {
     let upstream = Upstream::start();
     let weir = Weir::start_with(&upstream, &format!("{TRUSTED}\n{BY_FORWARDED}"), PER_IP);
     for (lines, status) in [
         ("Forwarded: for=192.0.2.1\r\n", 200),
         ("Forwarded: for=192.0.2.1\r\n", 429),
-        // Another port, other forms, other hops: the same client.
+        // Other ports, forms and hops: the same client.
         ("Forwarded: For=\"192.0.2.1:4711\";proto=https, for=10.0.0.9\r\n", 429),
         ("Forwarded: for=6.6.6.6\r\nForwarded: for=\"[::ffff:192.0.2.1]\", for=10.0.0.9\r\n", 429),
         ("Forwarded: for=\", for=192.0.2.1\r\n", 429),
         ("Forwarded: for=\"[2001:db8::1]:80\"\r\n", 200),
         ("Forwarded: for=\"[2001:db8::2]\"\r\n", 429),
-        // Nobody is said: the proxy itself, whatever stands to the left of that, or in the other header.
+        // No address: the proxy itself is the client, whatever else the headers contain.
         ("Forwarded: for=_hidden\r\n", 200),
         ("Forwarded: for=192.0.2.77, for=unknown\r\n", 429),
         ("X-Forwarded-For: 192.0.2.78\r\n", 429),
@@ -35,7 +35,7 @@ fn the_budget_is_that_of_the_client_behind_them() {
 }
 
 #[test]
-fn the_header_that_is_not_believed_is_not_passed_on() {
+fn the_other_header_is_not_forwarded() {
     let names = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded"];
     let sent = "X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: b\r\n\
                 Forwarded: for=\"[2001:db8::1]\";proto=https\r\n";
@@ -63,9 +63,9 @@ fn the_header_that_is_not_believed_is_not_passed_on() {
     }
 }
 
-/// One bad member or line must not take away what the proxies add.
+/// A malformed member or line does not hide the entries of proxies.
 #[test]
-fn bad_members_are_dropped_and_the_list_stays() {
+fn malformed_members_are_dropped() {
     let upstream = Upstream::start();
     let by_x = Weir::start_with(&upstream, TRUSTED, NEVER);
     let by_forwarded = Weir::start_with(&upstream, &format!("forwarded = true\n{TRUSTED}\n{BY_FORWARDED}"), NEVER);

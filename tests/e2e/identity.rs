@@ -1,4 +1,4 @@
-//! Whose budget it is.
+//! Identities from headers and tokens, and their budgets.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -31,7 +31,7 @@ fn sign(algorithm: Algorithm, key: &EncodingKey, claims: &Value) -> String {
     jsonwebtoken::encode(&Header::new(algorithm), claims, key).unwrap()
 }
 
-/// A token for a seller that is good for a minute.
+/// A token of a seller that expires in a minute.
 fn hs256(seller: &str) -> String {
     let claims = json!({ "sellerId": seller, "exp": in_seconds(60) });
     sign(Algorithm::HS256, &EncodingKey::from_secret(SECRET.as_bytes()), &claims)
@@ -60,8 +60,8 @@ fn bearer(weir: &Weir, token: &str) -> u16 {
 }
 
 #[test]
-fn a_header_has_its_own_budget_and_on_missing_says_what_happens_without() {
-    // Twice with a, once with b, thrice without.
+fn a_header_has_its_own_budget_and_on_missing_applies_without_it() {
+    // Two requests with a, one with b, three without.
     for (on_missing, statuses) in [
         ("reject", [200, 429, 200, 401, 401]),
         ("anonymous", [200, 429, 200, 200, 429]),
@@ -74,13 +74,13 @@ fn a_header_has_its_own_budget_and_on_missing_says_what_happens_without() {
         assert_eq!(asked.map(|headers| get(&weir, headers).status), statuses, "{on_missing}");
         let several = get(&weir, "X-Api-Key: c\r\nX-Api-Key: d\r\n");
         assert_eq!((several.status, several.header("www-authenticate")), (401, None));
-        // The anonymous and those known by address cannot be met by naming a key.
+        // No header value can name the bucket of anonymous requests or of an address.
         assert_eq!(get(&weir, "X-Api-Key: 127.0.0.1\r\n").status, 200);
     }
 }
 
 #[test]
-fn several_values_of_a_header_are_read_as_it_is_said() {
+fn several_values_of_a_header_follow_the_option() {
     let lines = |values: &[&str]| values.iter().flat_map(|value| ["X-Api-Key: ", value, "\r\n"]).collect::<String>();
     for (several, rows) in [
         ("reject", &[(&["a"][..], 200), (&["a", "b"], 401), (&["a", "a"], 401), (&["", "a"], 401)][..]),
@@ -121,7 +121,7 @@ fn secrets_come_from_the_environment_or_from_a_file() {
 }
 
 #[test]
-fn public_keys_come_as_pem_or_as_a_set() {
+fn public_keys_are_read_from_pem_or_a_set() {
     let upstream = Upstream::start();
     let (known, unknown) = (rsa("rsa-a.private.pem"), rsa("rsa-b.private.pem"));
     let jwk = Jwk::from_encoding_key(&known, Algorithm::RS256).unwrap();
@@ -137,7 +137,7 @@ fn public_keys_come_as_pem_or_as_a_set() {
         let statuses = [token(&known, 1), token(&known, 1), token(&known, 2)].map(|token| bearer(&weir, &token));
         assert_eq!(statuses, [200, 429, 200], "{key}");
         assert_eq!(bearer(&weir, &token(&unknown, 3)), 401);
-        // The public key is no secret: signing with it as if it were one does not help.
+        // The public key used as an HMAC secret does not sign valid tokens.
         let forged = EncodingKey::from_secret(files[1].1.as_bytes());
         let forged = sign(Algorithm::HS256, &forged, &json!({ "sellerId": 4, "exp": in_seconds(60) }));
         assert_eq!(bearer(&weir, &forged), 401);
@@ -145,7 +145,7 @@ fn public_keys_come_as_pem_or_as_a_set() {
 }
 
 #[test]
-fn a_token_that_does_not_hold_is_401_and_reaches_nobody() {
+fn an_invalid_token_is_401_and_is_not_forwarded() {
     let upstream = Upstream::start();
     let weir = start(&upstream, &jwt("HS256", "secret = { env = \"JWT_SECRET\" }"), &[]);
     let key = EncodingKey::from_secret(SECRET.as_bytes());
@@ -197,7 +197,7 @@ fn a_token_that_is_not_utf8_is_401() {
     assert_eq!(upstream.received().len(), 1);
 }
 
-/// A key of a file, and what `weir check` says of it beside its place.
+/// A key in a file, and the text of `weir check` beside its place.
 #[test]
 fn unsafe_keys_are_errors_with_their_place() {
     let jwk = |algorithm: Algorithm, name: &str, more: Value| {
@@ -237,7 +237,7 @@ fn unsafe_keys_are_errors_with_their_place() {
     }
 }
 
-/// Runs `weir` with a command and a configuration; gives its exit code and what it complains of.
+/// Runs `weir` with a command and a configuration. Returns its exit code and its messages.
 fn command_with(command: &str, config: &std::path::Path) -> (Option<i32>, String) {
     let mut weir = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = weir.args(command.split(' ')).arg(config).output().unwrap();
@@ -245,7 +245,7 @@ fn command_with(command: &str, config: &std::path::Path) -> (Option<i32>, String
 }
 
 #[test]
-fn odd_keys_of_a_set_are_warnings() {
+fn unusable_keys_of_a_set_are_warnings() {
     let upstream = Upstream::start();
     let known = rsa("rsa-a.private.pem");
     let good = Jwk::from_encoding_key(&known, Algorithm::RS256).unwrap();
@@ -268,14 +268,14 @@ fn odd_keys_of_a_set_are_warnings() {
 }
 
 #[test]
-fn a_token_that_was_good_is_refused_once_it_has_expired() {
+fn an_expired_token_is_refused() {
     let upstream = Upstream::start();
     let rest = jwt("HS256", "secret = { env = \"JWT_SECRET\" }").replace("1/h", "1000000/s");
     let weir = start(&upstream, &rest, &[]);
     let key = EncodingKey::from_secret(SECRET.as_bytes());
     let token = sign(Algorithm::HS256, &key, &json!({ "sellerId": "1", "exp": in_seconds(2) }));
     assert_eq!(bearer(&weir, &token), 200);
-    // Remembered or not, it ends with its last second.
+    // A cached token expires in the same second.
     let expired = crate::support::poll(|| (bearer(&weir, &token) == 401).then_some(in_seconds(0)));
     assert!(expired >= in_seconds(0) - 1);
 }
@@ -296,7 +296,7 @@ fn sellers_have_budgets_whatever_their_address() {
 }
 
 #[test]
-fn what_is_refused_for_its_identity_is_charged_on_arrival() {
+fn arrival_limits_charge_requests_without_an_identity() {
     let upstream = Upstream::start();
     let arrival = "[[limit]]\nname = \"outer\"\nstage = \"arrival\"\nkey = [\"ip\"]\nrate = \"3/h\"\n";
     let rest = jwt("HS256", "secret = { env = \"JWT_SECRET\" }") + arrival;

@@ -1,4 +1,4 @@
-//! Keys behind a URL: when tokens hold, and what becomes of them when the URL fails.
+//! Keys behind a URL: verification of tokens, and failures of the URL.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::ops::{count_lines, until};
 use crate::support::{Answer, Cert, Client, Upstream, Weir};
 
-/// A set with the key of [`token`] under this name.
+/// A set with the key of [`token`] under this `kid`.
 fn jwks(kid: &str) -> String {
     let pem = include_str!("../fixtures/keys/ed25519.public.pem");
     let der = STANDARD.decode(pem.lines().filter(|line| !line.starts_with('-')).collect::<String>()).unwrap();
@@ -75,7 +75,7 @@ fn ask(weir: &Weir, token: &str) -> Answer {
 }
 
 #[test]
-fn until_there_are_keys_nobody_is_called_a_stranger() {
+fn tokens_are_503_until_keys_are_fetched() {
     let issuer = Issuer::saying(BROKEN);
     let weir = Weir::start(&Upstream::start(), &limits(&issuer.url()));
     let line = weir.wait_for_line("keys cannot be fetched");
@@ -84,7 +84,7 @@ fn until_there_are_keys_nobody_is_called_a_stranger() {
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
     assert_eq!(answer.header("www-authenticate"), None);
     assert!(answer.text().contains("are not available"), "{}", answer.text());
-    // Who shows no token, or one that cannot hold, needs no keys.
+    // A request without a token, or with a malformed one, needs no keys.
     assert_eq!(Client::connect(weir.address()).get("/").status, 401);
     assert_eq!(ask(&weir, "a.b.c").status, 401);
     assert!(weir.metric("weir_problems_total{kind=\"keys_missing\"}") >= 1.0);
@@ -100,7 +100,7 @@ fn until_there_are_keys_nobody_is_called_a_stranger() {
 }
 
 #[test]
-fn keys_that_are_known_outlive_a_broken_url_and_reloads() {
+fn fetched_keys_survive_failed_fetches_and_reloads() {
     let issuer = Issuer::saying(&ok(&jwks("a")));
     let weir = Weir::start(&Upstream::start(), &limits(&issuer.url()));
     weir.wait_for_line("keys fetched");
@@ -111,7 +111,7 @@ fn keys_that_are_known_outlive_a_broken_url_and_reloads() {
         until("a reload", || count_lines(&weir, "\"reloaded\"") == reloads);
         assert_eq!(ask(&weir, &token("a")).status, 200);
     }
-    // Made-up keys are strangers, and cause nothing for a minute.
+    // Tokens with invented keys are refused, and cause no fetch for a minute.
     for number in 0..50 {
         assert_eq!(ask(&weir, &token(&format!("made-up-{number}"))).status, 401);
     }
@@ -119,7 +119,7 @@ fn keys_that_are_known_outlive_a_broken_url_and_reloads() {
 }
 
 #[test]
-fn what_is_no_set_of_keys_changes_nothing() {
+fn an_invalid_set_changes_nothing() {
     let moved = format!("HTTP/1.1 302 Found\r\nlocation: /other\r\ncontent-length: {}\r\n\r\n{}", 2, "{}");
     let long = ok(&format!("{{\"keys\":[],\"x\":\"{}\"}}", "x".repeat(2 << 20)));
     for (answer, why) in [
@@ -139,7 +139,7 @@ fn what_is_no_set_of_keys_changes_nothing() {
     }
 }
 
-/// A set whose key `weak` is the neutral element of Ed25519, for which anybody can sign, beside a good one and an odd one.
+/// A set with the neutral element of Ed25519 as `weak`, for which anybody can sign, beside a valid and an unusable key.
 fn set_with_a_weak_key() -> String {
     let mut set: serde_json::Value = serde_json::from_str(&jwks("good")).unwrap();
     let mut neutral = [0; 32];
@@ -151,7 +151,7 @@ fn set_with_a_weak_key() -> String {
     set.to_string()
 }
 
-/// A token that no private key has signed: it verifies under the neutral element, whatever it says.
+/// A token without a signature by a private key: it verifies under the neutral element.
 fn forged() -> String {
     let header = URL_SAFE_NO_PAD.encode(json!({ "alg": "EdDSA", "kid": "weak" }).to_string());
     let payload = URL_SAFE_NO_PAD.encode(json!({ "sub": "forged", "exp": 4_000_000_000_u64 }).to_string());
@@ -161,7 +161,7 @@ fn forged() -> String {
 }
 
 #[test]
-fn unsafe_and_odd_keys_of_a_set_are_skipped_and_forgeries_refused() {
+fn unsafe_and_unusable_keys_are_skipped_and_forgeries_refused() {
     let issuer = Issuer::saying(&ok(&set_with_a_weak_key()));
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, &limits(&issuer.url()));
@@ -173,7 +173,7 @@ fn unsafe_and_odd_keys_of_a_set_are_skipped_and_forgeries_refused() {
     assert_eq!(upstream.received().len(), served);
 }
 
-/// A server of keys over TLS; the flag says that somebody got so far as to ask.
+/// A server of keys over TLS. The flag is set when a client completes a handshake and asks.
 fn tls_issuer(cert: &Cert) -> (SocketAddr, Arc<AtomicBool>) {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
@@ -200,7 +200,7 @@ fn tls_issuer(cert: &Cert) -> (SocketAddr, Arc<AtomicBool>) {
 }
 
 #[test]
-fn the_url_must_be_who_it_says() {
+fn the_certificate_of_the_url_is_verified() {
     let (ours, other) = (Cert::of_hosts(&["localhost"]), Cert::of_hosts(&["localhost"]));
     let elsewhere = Cert::of_hosts(&["issuer.example"]);
     for (shown, trusted, is_good) in [(&ours, &ours, true), (&ours, &other, false), (&elsewhere, &elsewhere, false)] {

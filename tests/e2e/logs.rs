@@ -1,4 +1,4 @@
-//! The access log, and what no log may ever say.
+//! The access log, and the secrets that no log may contain.
 
 use std::io::Read;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -17,10 +17,10 @@ fn log(access: &str, level: &str) -> String {
     format!("[log]\nformat = \"json\"\naccess = \"{access}\"\nlevel = \"{level}\"\n")
 }
 
-/// One request an hour, refused beyond.
+/// A limit of one request an hour.
 const ONE: &str = "[[limit]]\nname = \"one\"\nkey = [\"path\"]\nrate = \"1/h\"\n";
 
-/// The access lines so far; every line must be a JSON object.
+/// The access lines so far. Every line must be a JSON object.
 fn access_lines(weir: &Weir) -> Vec<Value> {
     let lines: Vec<Value> = weir.lines().iter().map(|line| serde_json::from_str(line).expect(line)).collect();
     lines.into_iter().filter(|line| line["message"] == "request").collect()
@@ -32,7 +32,7 @@ fn wait_for_access(weir: &Weir, count: usize) -> Vec<Value> {
     access_lines(weir)
 }
 
-/// Ends a Weir and gives all that it has logged.
+/// Stops a Weir and returns its whole log.
 fn all_lines(weir: &Weir) -> Vec<Value> {
     weir.signal("TERM");
     weir.wait_for_line("\"stopped\"");
@@ -59,7 +59,7 @@ fn all_writes_a_line_for_each_request() {
 }
 
 #[test]
-fn who_leaves_while_held_has_a_line_too() {
+fn a_client_that_leaves_while_held_has_a_line() {
     let hold = "[[limit]]\nname = \"hold\"\nkey = []\nrate = \"1/h\"\non_limit = \"hold\"\n";
     let weir = Weir::start(&Upstream::start(), &format!("{}{hold}", log("refused", "info")));
     assert_eq!(Client::connect(weir.address()).get("/a").status, 200);
@@ -75,7 +75,7 @@ fn who_leaves_while_held_has_a_line_too() {
 }
 
 #[test]
-fn refused_leaves_out_what_was_forwarded_and_off_says_nothing() {
+fn refused_omits_forwarded_requests_and_off_omits_all() {
     for (access, paths) in [("refused", vec!["/a", "/b"]), ("off", vec![])] {
         let weir = Weir::start(&Upstream::start(), &format!("{}{ONE}", log(access, "info")));
         let mut client = Client::connect(weir.address());
@@ -96,7 +96,7 @@ fn access_lines_do_not_depend_on_the_level() {
 }
 
 #[test]
-fn what_strangers_send_stays_within_its_field() {
+fn text_of_clients_stays_within_its_field() {
     let weir = Weir::start(&Upstream::start(), &log("all", "debug"));
     let requests: [&[u8]; 9] = [
         b"GET /%0a%0dlevel%22 HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -122,7 +122,7 @@ fn what_strangers_send_stays_within_its_field() {
 }
 
 #[test]
-fn no_line_holds_a_query_a_token_or_a_secret() {
+fn no_line_has_a_query_a_token_or_a_secret() {
     const SECRET: &str = "hunter2-hunter2-hunter2-hunter2!";
     let claims = json!({ "sub": "hunter2-subject", "exp": 4_000_000_000_u64 });
     let token =
@@ -161,7 +161,7 @@ fn no_line_holds_a_query_a_token_or_a_secret() {
     }
 }
 
-/// Asks on HTTP/2 and gives how often.
+/// Sends requests on HTTP/2 and returns their number.
 fn ask_by_h2(weir: &Weir, token: &str) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -186,7 +186,7 @@ fn ask_by_h2(weir: &Weir, token: &str) -> usize {
 /// The type of a frame (RFC 9113, section 6.4).
 const RST_STREAM: u8 = 3;
 
-/// Asks on HTTP/2 for a path with a space in it, which does not get as far as an access line.
+/// Sends a request on HTTP/2 for a path with a space. It is refused before it has an access line.
 fn ask_malformed_by_h2(weir: &Weir) {
     let path = b"/ ?key=hunter2";
     // RFC 7541: GET and http by index, then :path and :authority as literals.
@@ -206,7 +206,7 @@ fn ask_malformed_by_h2(weir: &Weir) {
 }
 
 #[test]
-fn a_log_on_a_full_disk_is_counted_and_stops_nothing() {
+fn lines_lost_on_a_full_disk_are_counted() {
     let (upstream, folder) = (Upstream::start(), tempfile::tempdir().unwrap());
     let [front, admin] = ["front.sock", "admin.sock"].map(|name| folder.path().join(name));
     let text = Weir::config(&upstream, "", &log("all", "info"));
@@ -236,15 +236,15 @@ fn a_log_on_a_full_disk_is_counted_and_stops_nothing() {
 }
 
 #[test]
-fn text_is_for_people() {
+fn the_text_format() {
     let said = quiet("format = \"text\"\naccess = \"all\"");
     let line = said.lines().find(|line| line.contains("path=")).unwrap();
     assert!(line.contains(" INFO ") && line.contains("path=\"/quiet\"") && !line.contains('\u{1b}'), "{line}");
     assert!(said.lines().any(|line| line.ends_with("stopped")), "{said}");
 }
 
-/// What a Weir logs that gets one request and is stopped. It does not say where it listens in a way that the
-/// harness reads, so it is given a port that was free a moment ago, and another one if that is taken by now.
+/// The log of a Weir that gets one request and is stopped. The harness cannot read its listening address from a text
+/// log. So the test chooses a free port, and another one if that port is taken meanwhile.
 fn quiet(log: &str) -> String {
     let upstream = Upstream::start();
     loop {

@@ -1,4 +1,4 @@
-//! What operators are shown: every metric, its labels and its values.
+//! All metrics with their labels and values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("weir_upstream_queued", "gauge", &["upstream"]),
 ];
 
-/// A family as the exposition has it.
+/// A family of the exposition.
 #[derive(Debug, Default)]
 struct Family {
     kind: String,
@@ -54,7 +54,7 @@ struct Family {
     series: BTreeMap<String, f64>,
 }
 
-/// Reads the text format, version 0.0.4, and panics at anything that is not.
+/// Parses the text format, version 0.0.4, and panics if it is invalid.
 fn parse(text: &str) -> BTreeMap<String, Family> {
     let mut families = BTreeMap::<String, Family>::new();
     let (mut current, mut helped) = (String::new(), String::new());
@@ -161,7 +161,7 @@ fn known_traffic(weir: &Weir) {
 }
 
 #[test]
-fn every_metric_is_there_with_exactly_its_labels() {
+fn every_metric_has_exactly_its_labels() {
     let weir = Weir::start(&Upstream::start(), LIMITS);
     let names =
         |weir: &Weir| scrape(weir).into_values().flat_map(|family| family.series.into_keys()).collect::<Vec<_>>();
@@ -249,7 +249,7 @@ fn openmetrics_has_the_same_values() {
 }
 
 #[test]
-fn clients_add_no_series() {
+fn clients_cannot_add_series() {
     let limits = "[[limit]]\nname = \"all\"\nkey = [\"path\", \"host\", \"method\", \"header:x-a\"]\nrate = \"1/h\"";
     let weir = Weir::start(&Upstream::start(), limits);
     let series = |weir: &Weir| scrape(weir).values().map(|family| family.series.len()).sum::<usize>();
@@ -289,7 +289,7 @@ fn a_limit_that_a_reload_adds_has_all_its_series() {
 }
 
 #[test]
-fn the_admin_listener_only_shows() {
+fn the_admin_listener_is_read_only() {
     let weir = Weir::start(&Upstream::start(), "");
     let mut client = Client::connect(weir.admin());
     let mut ask = |method: &str, target: &str| {

@@ -1,4 +1,4 @@
-//! Two requests that a service takes for the same share a bucket, over HTTP/1 and HTTP/2; two that differ do not.
+//! Pairs of requests over HTTP/1 and HTTP/2: requests that a service reads alike share a bucket, and no others.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use crate::support::{Client, H2Client, Kind, NEVER, Server, Upstream, Weir, over_h2};
 
-/// What one client sends: the method, the target and the fields. `V` is the value that both requests are about.
-type Said<'a> = (&'a str, &'a str, &'a [(&'a str, &'a [u8])]);
+/// A request: the method, the target and the fields. `V` stands for the value that both requests of a pair have.
+type Sent<'a> = (&'a str, &'a str, &'a [(&'a str, &'a [u8])]);
 
 /// Both requests, and whether they share a bucket.
-type Row<'a> = (Said<'a>, Said<'a>, bool);
+type Row<'a> = (Sent<'a>, Sent<'a>, bool);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
@@ -19,7 +19,7 @@ enum Protocol {
     H2,
 }
 
-const WAYS: [(Protocol, Protocol); 4] = [
+const PROTOCOLS: [(Protocol, Protocol); 4] = [
     (Protocol::H1, Protocol::H1),
     (Protocol::H1, Protocol::H2),
     (Protocol::H2, Protocol::H1),
@@ -175,7 +175,7 @@ const ROWS: &[Row<'_>] = &[
     (("GET", "/path/V", NO_FIELDS), ("GET", "/path/V.", NO_FIELDS), false),
     (("GET", "/path/Vé", NO_FIELDS), ("GET", "/path/V%c3%A9", NO_FIELDS), true),
     (("GET", "/path/Vé", NO_FIELDS), ("GET", "/path/Ve", NO_FIELDS), false),
-    // What a limit matches.
+    // Conditions of a limit.
     (("GET", "/get/V", NO_FIELDS), ("HEAD", "/get/V", NO_FIELDS), true),
     (("HEAD", "/get/V", NO_FIELDS), ("GET", "/get/V", NO_FIELDS), true),
     (("GET", "/get/V", NO_FIELDS), ("DELETE", "/get/V", NO_FIELDS), false),
@@ -189,8 +189,8 @@ const ROWS: &[Row<'_>] = &[
     (("GET", "/kind/V", &[("x-kind", b"bot")]), ("GET", "/kind/V", &[("x-kind", b"robot")]), false),
 ];
 
-/// Each is refused by a limit with the default `several`.
-const REPEATED: &[Said<'_>] = &[
+/// Requests that a limit refuses with 400.
+const AMBIGUOUS: &[Sent<'_>] = &[
     ("GET", "/header", &[("x-key", b"a"), ("X-Key", b"b")]),
     ("GET", "/header", &[("x-key", b"a"), ("x-key", b"a")]),
     ("GET", "/query?key=a&key=b", NO_FIELDS),
@@ -200,22 +200,22 @@ const REPEATED: &[Said<'_>] = &[
     ("GET", "/query?a=b;key=a&key=b", NO_FIELDS),
     ("GET", "/cookie", &[("cookie", b"key=a; key=b")]),
     ("GET", "/cookie", &[("cookie", b"key=a"), ("cookie", b"c=d; key=b")]),
-    // A `;` within quotes, with any `several`: servers disagree where the value ends.
+    // `;` within quotes, with any `several`: servers disagree about the end of the value.
     ("GET", "/cookie", &[("cookie", b"c=\"; key=a\"")]),
     ("GET", "/first", &[("cookie", b"c=\"; key=a; d=\"; key=b")]),
     ("GET", "/last", &[("cookie", b"key=b; c=\"; key=a\"")]),
     ("GET", "/joined", &[("cookie", b"key=\"a;b\"")]),
 ];
 
-/// Both ways to a Weir.
-struct Ways<'w> {
+/// Clients of one Weir over both protocols.
+struct Clients<'w> {
     weir: &'w Weir,
     h2: H2Client,
 }
 
-impl Ways<'_> {
-    /// The status of the answer, and what the service says that it saw.
-    async fn ask(&mut self, by: Protocol, (method, target, fields): Said<'_>, value: &str) -> (u16, Option<String>) {
+impl Clients<'_> {
+    /// The status of the answer, and the values that the service read.
+    async fn ask(&mut self, by: Protocol, (method, target, fields): Sent<'_>, value: &str) -> (u16, Option<String>) {
         let put = |bytes: &[u8]| bytes.split(|&byte| byte == b'V').collect::<Vec<_>>().join(value.as_bytes());
         let target = String::from_utf8(put(target.as_bytes())).unwrap();
         match by {
@@ -241,11 +241,11 @@ impl Ways<'_> {
         }
     }
 
-    async fn share(&mut self, by: (Protocol, Protocol), one: Said<'_>, other: Said<'_>, value: &str) -> bool {
+    async fn share(&mut self, by: (Protocol, Protocol), one: Sent<'_>, other: Sent<'_>, value: &str) -> bool {
         let (first, _) = self.ask(by.0, one, value).await;
         let (second, _) = self.ask(by.1, other, value).await;
         match (first, second) {
-            // An absent value shares one bucket, which an earlier pair may have emptied.
+            // An absent value has one bucket, which an earlier pair may have emptied.
             (200 | 429, 429) => true,
             (200 | 429, 200) => false,
             other => panic!("{one:?} {other:?}"),
@@ -260,31 +260,31 @@ fn fresh() -> String {
 }
 
 #[test]
-fn what_a_service_takes_for_the_same_shares_a_bucket() {
+fn equal_requests_share_a_bucket() {
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, LIMITS);
     over_h2(weir.address(), async |h2, _| {
-        let mut ways = Ways { weir: &weir, h2 };
+        let mut clients = Clients { weir: &weir, h2 };
         let mut wrong = Vec::new();
         for &(one, other, expected) in ROWS {
-            for by in WAYS {
-                if ways.share(by, one, other, &fresh()).await != expected {
+            for by in PROTOCOLS {
+                if clients.share(by, one, other, &fresh()).await != expected {
                     wrong.push(format!("{by:?} {one:?} {other:?}: {}", !expected));
                 }
             }
         }
         assert!(wrong.is_empty(), "{} pairs:\n{}", wrong.len(), wrong.join("\n"));
-        for &said in REPEATED {
+        for &said in AMBIGUOUS {
             for by in [Protocol::H1, Protocol::H2] {
-                assert_eq!(ways.ask(by, said, "").await.0, 400, "{by:?} {said:?}");
+                assert_eq!(clients.ask(by, said, "").await.0, 400, "{by:?} {said:?}");
             }
         }
     });
-    assert!(weir.metric("weir_problems_total{kind=\"several_values\"}") >= REPEATED.len() as f64);
+    assert!(weir.metric("weir_problems_total{kind=\"several_values\"}") >= AMBIGUOUS.len() as f64);
 }
 
 #[test]
-fn what_is_repeated_is_named_and_not_charged() {
+fn a_repeated_value_is_named_and_not_charged() {
     let upstream = Upstream::start();
     let limit = "[[limit]]\nname = \"tried\"\nkey = [\"header:x-try\"]\nrate = \"1/h\"\nmode = \"shadow\"\n";
     let weir = Weir::start(&upstream, &format!("{LIMITS}{limit}"));
@@ -294,20 +294,20 @@ fn what_is_repeated_is_named_and_not_charged() {
     let problem: Value = serde_json::from_slice(&answer.body).unwrap();
     assert_eq!((answer.status, &problem["detail"]), (400, &"header:x-key has several values".into()));
     assert_eq!(get("x-key: secret\r\n").status, 200);
-    // A limit that is only tried refuses nobody.
+    // A limit in shadow mode refuses nothing.
     assert_eq!(get("x-key: c\r\nx-try: a\r\nx-try: b\r\n").status, 200);
     assert_eq!(upstream.received().len(), 2);
 }
 
 #[test]
-fn white_space_around_values_is_not_sent_on() {
+fn white_space_around_values_is_not_forwarded() {
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, NEVER);
     let fields: &[(&str, &[u8])] = &[("x-a", b" \t1 "), ("x-b", b"\xA02\xA0"), ("x-c", b"3\t"), ("x-d", b" ")];
     over_h2(weir.address(), async |h2, _| {
-        let mut ways = Ways { weir: &weir, h2 };
+        let mut clients = Clients { weir: &weir, h2 };
         for by in [Protocol::H1, Protocol::H2] {
-            assert_eq!(ways.ask(by, ("GET", "/", fields), "").await.0, 200);
+            assert_eq!(clients.ask(by, ("GET", "/", fields), "").await.0, 200);
             let head = upstream.received().pop().unwrap().head;
             let lines: Vec<_> = head.lines().filter(|line| line.starts_with("x-")).take(4).collect();
             assert_eq!(lines, ["x-a: 1", "x-b: \u{FFFD}2\u{FFFD}", "x-c: 3", "x-d: "], "{by:?}");
@@ -326,9 +326,9 @@ fn names_with_underscores_are_dropped_kept_or_refused() {
         let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nx_b: 1\r\ncontent-length: 0\r\n\r\n");
         let weir = Weir::start_with(&upstream, option, NEVER);
         over_h2(weir.address(), async |h2, _| {
-            let mut ways = Ways { weir: &weir, h2 };
+            let mut clients = Clients { weir: &weir, h2 };
             for by in [Protocol::H1, Protocol::H2] {
-                assert_eq!(ways.ask(by, ("GET", "/", fields), "").await.0, status, "{option} {by:?}");
+                assert_eq!(clients.ask(by, ("GET", "/", fields), "").await.0, status, "{option} {by:?}");
                 let Some(received) = upstream.received().pop() else { continue };
                 let names: Vec<_> = received.head.lines().filter_map(|line| Some(line.split_once(':')?.0)).collect();
                 let sent = names.iter().filter(|name| fields.iter().any(|(field, _)| field == *name));
@@ -336,7 +336,7 @@ fn names_with_underscores_are_dropped_kept_or_refused() {
             }
         });
         if status == 200 {
-            // What the service answers is its own.
+            // Fields of the answer are not checked.
             assert_eq!(Client::connect(weir.address()).get("/").header("x_b"), Some("1"));
         } else {
             assert!(upstream.received().is_empty());
@@ -344,8 +344,8 @@ fn names_with_underscores_are_dropped_kept_or_refused() {
     }
 }
 
-/// How one value may be written in each place, for services that read it as they do.
-const SPELLINGS: &[(&str, &[Said<'_>])] = &[
+/// Spellings of one value in each place, as far as services decode them.
+const SPELLINGS: &[(&str, &[Sent<'_>])] = &[
     (
         "header",
         &[
@@ -396,7 +396,7 @@ const SPELLINGS: &[(&str, &[Said<'_>])] = &[
     ),
 ];
 
-/// Services that say what they read in `x-seen`, as applications do.
+/// Services that return the values that they read in `x-seen`.
 const NODE: &str = r#"
 require("node:http").createServer((request, response) => {
     const query = new URL(request.url, "http://a").searchParams.get("key");
@@ -420,23 +420,23 @@ def answer(environ, start_response):
 "#;
 
 #[test]
-fn what_real_services_read_as_the_same_shares_a_bucket() {
+fn spellings_that_real_services_read_alike_share_a_bucket() {
     for (kind, text) in [(Kind::Node, NODE), (Kind::Gunicorn, PYTHON)] {
         let server = Server::running(kind, text);
         let upstream = format!("[upstream]\nurl = \"unix:{}\"\n", server.socket().display());
         let weir = Weir::with(&format!("{upstream}{LIMITS}"));
         over_h2(weir.address(), async |h2, _| {
-            let mut ways = Ways { weir: &weir, h2 };
+            let mut clients = Clients { weir: &weir, h2 };
             for &(place, spellings) in SPELLINGS {
                 let mut read = Vec::new();
                 for by in [Protocol::H1, Protocol::H2] {
                     for &said in spellings {
                         let value = fresh();
-                        // No limit is met there.
+                        // No limit matches this path.
                         let target = said.1.replacen(place, "read", 1);
-                        let seen = ways.ask(by, (said.0, &target, said.2), &value).await.1.unwrap();
+                        let seen = clients.ask(by, (said.0, &target, said.2), &value).await.1.unwrap();
                         let marked = seen.replace(&hex(&value), "-");
-                        // A service may find nothing at all.
+                        // A service may find no value.
                         if marked.contains('-') {
                             read.push((by, said, marked));
                         }
@@ -445,7 +445,7 @@ fn what_real_services_read_as_the_same_shares_a_bucket() {
                 let mut alike = 0;
                 for (by, one, seen) in &read {
                     for (other_by, other, _) in read.iter().filter(|(_, _, also)| also == seen) {
-                        let share = ways.share((*by, *other_by), *one, *other, &fresh()).await;
+                        let share = clients.share((*by, *other_by), *one, *other, &fresh()).await;
                         assert!(share, "{kind:?} reads as one: {by:?} {one:?} and {other_by:?} {other:?}");
                         alike += usize::from(one != other);
                     }

@@ -1,4 +1,4 @@
-//! Paths that a service takes for the same are one path to limits, lists, routes and keys, and reach it as sent.
+//! Paths that a service treats as equal are one path to limits, lists, routes and keys, and are forwarded as sent.
 
 use crate::routes::{route, upstream};
 use crate::support::{Client, H2Service, NEVER, Upstream, Weir, over_h2};
@@ -9,7 +9,7 @@ fn get(weir: &Weir, path: &str) -> u16 {
     Client::connect(weir.address()).get(path).status
 }
 
-/// Spellings of `/login`, if everything is ignored.
+/// Spellings of `/login` with all options.
 const SPELLINGS: [&str; 8] =
     ["/login", "/LOGIN", "/login/", "/%4cogin", "/Login;a=b", "/login/;c/", "//loGin//", "/;x/login"];
 
@@ -37,7 +37,7 @@ fn spellings_share_a_bucket_and_are_forwarded_as_sent() {
 }
 
 #[test]
-fn lists_see_all_spellings() {
+fn lists_match_all_spellings() {
     let access = "[access]\ndeny.path = [\"/login\", \"/Users/{*rest}\", \"/items:purge\"]\nallow.path = \"/users/me\"\n\
         require = [{ path = \"/pro/{id}\", plan = \"pro\" }]\n[plans]\nfrom = \"header:x-plan\"\n";
     let service = Upstream::start();
@@ -49,7 +49,7 @@ fn lists_see_all_spellings() {
     for path in ["/users/ME/", "/other", "/login/x"] {
         assert_eq!(get(&weir, path), 200, "{path}");
     }
-    // Without the options only what every framework decodes is the same.
+    // Without options, only spellings that every framework decodes are equal.
     let plain = Weir::start(&service, access);
     for (path, status) in
         [("/login", 403), ("/%6cogin", 403), ("/items%3apurge", 403), ("/LOGIN", 200), ("/users/7", 200)]
@@ -59,7 +59,7 @@ fn lists_see_all_spellings() {
 }
 
 #[test]
-fn routes_take_all_spellings_and_strip_what_was_sent() {
+fn routes_match_all_spellings_and_strip_the_prefix() {
     let (api, web) = (Upstream::start(), Upstream::start());
     let routes = route("path = \"/Api/{*rest}\"", "api", "rewrite = { strip = \"/api\", add = \"/v1\" }");
     let config =
@@ -72,7 +72,7 @@ fn routes_take_all_spellings_and_strip_what_was_sent() {
     assert_eq!(web.targets(), ["/apis"]);
 }
 
-/// Targets, and their form as the service gets them.
+/// Targets, and their form at the service.
 const RAW: [(&str, &str); 4] = [
     ("/é?q=é", "/%C3%A9?q=%C3%A9"),
     ("/a{b}\"|?q=\\^`{|}", "/a%7Bb%7D%22%7C?q=%5C%5E%60%7B%7C%7D"),
@@ -126,7 +126,7 @@ fn raw_bytes_are_escaped_where_routes_rewrite() {
 }
 
 #[test]
-fn escaped_slashes_are_kept_for_services_that_want_them() {
+fn escaped_slashes_are_kept_on_request() {
     let access = "[access]\ndeny.path = [\"/admin/{*rest}\", \"/api/secret%2Fa\"]\n\
         [[limit]]\nname = \"project\"\nkey = [\"path\"]\nrate = \"2/h\"\nmatch = { path = \"/projects/{id}\" }\n";
     let service = Upstream::start();
@@ -139,7 +139,7 @@ fn escaped_slashes_are_kept_for_services_that_want_them() {
         ("/projects/group%2Fother", 200),
         ("/api/secret%2fa", 403),
         ("/api/secret/a", 200),
-        // Opaque: only a service that decodes it takes this for a path below `/admin/`.
+        // Only a service that decodes it reads this as a path below `/admin/`.
         ("/admin%2Fkeys", 200),
         ("/admin/keys%2Fa", 403),
         ("/a%2F..", 400),

@@ -5,8 +5,8 @@
 use super::*;
 use crate::fields::FieldBuf;
 
-fn units(cost: &Cost, method: &Method, path: &str, query: Option<&str>, said: Option<&str>) -> u64 {
-    let headers: FieldBuf = said.map(|said| ("x-cost", said)).into_iter().collect();
+fn units(cost: &Cost, method: &Method, path: &str, query: Option<&str>, value: Option<&str>) -> u64 {
+    let headers: FieldBuf = value.map(|value| ("x-cost", value)).into_iter().collect();
     cost.units(&Facts {
         method,
         host: "h",
@@ -56,7 +56,7 @@ fn a_request_sets_its_cost_within_bounds() {
         (by_header.max(), Cost::FromRequest { by: CostSource::Query("c".into()), max: 3, default: 4 }.max()),
         (500, 4)
     );
-    for (said, expected) in [
+    for (value, expected) in [
         ("1", 1),
         ("42", 42),
         ("042", 42),
@@ -80,8 +80,8 @@ fn a_request_sets_its_cost_within_bounds() {
         ("\u{661}\u{662}", 500),
         ("1, 1000", 500),
     ] {
-        assert_eq!(units(&by_header, &Method::GET, "/", None, Some(said)), expected, "{said}");
-        assert_eq!(units(&by_query, &Method::GET, "/", Some(&format!("a=1&cost={said}")), None), expected, "{said}");
+        assert_eq!(units(&by_header, &Method::GET, "/", None, Some(value)), expected, "{value}");
+        assert_eq!(units(&by_query, &Method::GET, "/", Some(&format!("a=1&cost={value}")), None), expected, "{value}");
     }
     // A form decoder reads `+` as a space.
     assert_eq!(units(&by_header, &Method::GET, "/", None, Some("+7")), 500);
@@ -123,13 +123,13 @@ fn of_several_values_the_highest_counts() {
         [(["7", "1"], 7), (["1", "7"], 7), (["1", "1000"], 100), (["1", "x"], 100), (["", "6"], 6), (["0", "-1"], 1)]
     {
         let headers: FieldBuf = values.iter().map(|value| ("x-cost", value)).collect();
-        let asked = values.map(|value| format!("cost={value}")).join("&");
+        let parameters = values.map(|value| format!("cost={value}")).join("&");
         let facts = Facts {
             is_free_preflight: false,
             method: &Method::GET,
             host: "h",
             path: "/",
-            query: Some(&asked),
+            query: Some(&parameters),
             headers: headers.fields(),
             client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
             certificate: None,

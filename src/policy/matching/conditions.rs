@@ -53,7 +53,7 @@ impl Match {
     /// Whether these conditions fit every request that `later` fits. `false` also if that is unknown.
     pub fn covers(&self, later: &Self) -> bool {
         let is_implied = |(name, test): &_| {
-            later.headers.iter().any(|(other, as_said)| other == name && (as_said == test || is_presence(test)))
+            later.headers.iter().any(|(other, other_test)| other == name && (other_test == test || is_presence(test)))
         };
         within(&later.paths, &self.paths, PathPattern::covers)
             && within(&later.hosts, &self.hosts, HostPattern::covers)

@@ -523,22 +523,22 @@ fn configured_keys_precede_fetched_keys() {
     let keys = vec![KeyMaterial::Secret(SECRET.to_vec())];
     let verifier =
         Verifier::new(VerifierSpec { fetched: Some(Arc::clone(&fetched)), ..spec(&["HS256", "EdDSA"], keys) }).unwrap();
-    let told = |token: &str| verifier.verify(token.as_bytes(), now).map(drop);
+    let result = |token: &str| verifier.verify(token.as_bytes(), now).map(drop);
     let [known, mine, other] = [
         Signer::Hmac(SECRET).sign(None, &seller()),
         Signer::Ed.sign(Some("a"), &seller()),
         Signer::Ed.sign(Some("b"), &seller()),
     ];
-    assert_eq!((told(&known), told(&mine)), (Ok(()), Err(TokenError::NoKeys)));
+    assert_eq!((result(&known), result(&mine)), (Ok(()), Err(TokenError::NoKeys)));
     assert!(!fetched.is_wanted(), "they are fetched anyway");
 
     fetched.replace(set_of("a").as_bytes()).unwrap();
-    assert_eq!((told(&known), told(&mine), told(&other)), (Ok(()), Ok(()), Err(TokenError::UnknownKey)));
+    assert_eq!((result(&known), result(&mine), result(&other)), (Ok(()), Ok(()), Err(TokenError::UnknownKey)));
     assert!(fetched.is_wanted());
     assert!(fetched.replace(b"{}").is_err() && fetched.is_wanted());
-    assert_eq!(told(&mine), Ok(()), "what is no set changes nothing");
+    assert_eq!(result(&mine), Ok(()), "what is no set changes nothing");
     fetched.replace(set_of("b").as_bytes()).unwrap();
-    assert_eq!((told(&mine), told(&other)), (Err(TokenError::UnknownKey), Ok(())));
+    assert_eq!((result(&mine), result(&other)), (Err(TokenError::UnknownKey), Ok(())));
 
     // A fetched secret is no key.
     let x = URL_SAFE_NO_PAD.encode(SECRET);

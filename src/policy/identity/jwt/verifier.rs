@@ -165,8 +165,8 @@ impl Verifier {
             }
             Err(refused)
         };
-        let told = try_all(&self.keys);
-        let (Err(refused), Some(fetched)) = (told, &self.fetched) else { return told };
+        let result = try_all(&self.keys);
+        let (Err(refused), Some(fetched)) = (result, &self.fetched) else { return result };
         match fetched.look(try_all) {
             None => Err(TokenError::NoKeys),
             Some(Err(TokenError::UnknownKey)) if refused == TokenError::UnknownKey => {
@@ -174,7 +174,7 @@ impl Verifier {
                 Err(TokenError::UnknownKey)
             }
             Some(Err(TokenError::UnknownKey)) => Err(refused),
-            Some(told) => told,
+            Some(result) => result,
         }
     }
 

@@ -259,8 +259,8 @@ fn unusable_members_of_a_set_are_skipped() {
             assert!(error.is_some_and(|(index, what)| index == 1 && what.starts_with(why)), "{odd}");
             continue;
         };
-        let [told] = verifier.skipped() else { panic!("{odd}: one set is not used whole") };
-        assert_eq!((told.index, told.to_string()), (1, skipped));
+        let [skipped_keys] = verifier.skipped() else { panic!("{odd}: one set is not used whole") };
+        assert_eq!((skipped_keys.index, skipped_keys.to_string()), (1, skipped));
         let token = Signer::RsaB.sign(Some("good"), &seller());
         assert!(verifier.verify(token.as_bytes(), Timestamp::ZERO).is_ok(), "{odd}");
     }
