@@ -35,7 +35,8 @@ fn is_source_path(code: &str, modules: &[String]) -> bool {
     let is_path = code.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte));
     let first = code.split('/').next().unwrap();
     let is_known = ROOTS.iter().any(|root| code.starts_with(root)) || modules.iter().any(|module| module == first);
-    is_path && code.contains('/') && (code.ends_with(".rs") || is_known)
+    let is_rust = Path::new(code).extension().is_some_and(|extension| extension == "rs");
+    is_path && code.contains('/') && (is_rust || is_known)
 }
 
 #[test]
