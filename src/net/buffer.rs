@@ -183,11 +183,6 @@ impl Out {
         self.sent == 0
     }
 
-    /// Starts again at the first byte.
-    pub(crate) fn rewind(&mut self) {
-        self.sent = 0;
-    }
-
     /// Removes all bytes, and keeps the memory if it is at most [`PENDING_MAX`].
     pub(crate) fn clear(&mut self) {
         self.sent = 0;

@@ -23,6 +23,7 @@ use super::access_record::AccessRecord;
 use super::admission::Admission;
 use super::answer::{self, ResponseForm, UpstreamResponse};
 use super::context::{NotForwarded, RequestContext};
+use super::forward::ForwardedHead;
 use super::h2::{self, AnswerBody, FrameIo, InFlight, StreamEnd, Streams};
 use super::lifecycle::{Lifecycle, draining};
 use super::request::{HttpVersion, Request, Target};
@@ -230,7 +231,7 @@ async fn tunnel(stream: OnUpgrade, switched: Box<UpgradedExchange>, patience: Tu
 async fn forward<'v>(
     life: &RequestContext<'v>,
     request: &Request<'_>,
-    admitted: &RoutedRequest<'_, '_>,
+    admitted: &RoutedRequest<'_, 'v>,
     mut body: StreamBody,
     asked: ResponseForm,
     tally: &mut AccessRecord<'_>,
@@ -242,7 +243,8 @@ async fn forward<'v>(
     };
     let received = match connected {
         Ok(checkout) => {
-            receive(life.begin(checkout, request, admitted), &mut body, admitted.upgrade.as_deref(), passed).await
+            let head = life.head(request, admitted);
+            receive(life.begin(checkout, &head, admitted), &mut body, &head, passed).await
         }
         Err(failure) => Err(failure),
     };
@@ -254,7 +256,7 @@ async fn forward<'v>(
     if let Some(bill) = &mut bill {
         standing = bill.answered(head.status, fields, standing);
     }
-    let (budgets, back) = (passed.budgets(profiles), exchange.back());
+    let (budgets, back) = (passed.budgets(profiles), exchange.locations());
     let upstream = UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
     if head.status == SWITCHING {
         let response = upstream.write_tunnel((), asked);
@@ -272,7 +274,7 @@ async fn forward<'v>(
 async fn receive(
     mut exchange: Exchange,
     body: &mut StreamBody,
-    upgrade: Option<&Upgrade<'_>>,
+    head: &ForwardedHead<'_, '_>,
     passed: &mut Admission<'_>,
 ) -> Result<Exchange, ExchangeError> {
     let mut deadline = Deadline::default();
@@ -282,13 +284,13 @@ async fn receive(
         passed.identified.charged.commit(exchange.is_touched());
         match arrived? {
             // To whoever sent a CONNECT, any 2xx means that there is a tunnel.
-            ResponseEvent::Final if upgrade.is_some() && exchange.has_succeeded() => {
+            ResponseEvent::Final if head.upgrade.is_some() && exchange.has_succeeded() => {
                 return Err(ExchangeError::Ignored);
             }
             ResponseEvent::Final => return Ok(exchange),
-            ResponseEvent::Retry => exchange.reopen().await?,
+            ResponseEvent::Retry => exchange.reopen(head).await?,
             ResponseEvent::Interim => {}
-            ResponseEvent::Switch => return upgrade::confirm(upgrade, &exchange).map(|_| exchange),
+            ResponseEvent::Switch => return upgrade::confirm(head.upgrade, &exchange).map(|_| exchange),
         }
     }
 }

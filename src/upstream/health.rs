@@ -3,7 +3,7 @@
 //! An endpoint is healthy until checks say otherwise, so that a start or a reload does not wait for them.
 
 use std::future::poll_fn;
-use std::io::{self, Write as _};
+use std::io;
 use std::sync::Arc;
 
 use tokio::io::AsyncReadExt;
@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::directory::Directory;
-use super::exchange::h2_head;
+use super::exchange::head::{self, OwnHead};
 use super::h2::connection;
 use super::pool::stream::EndpointStream;
 use super::settings::{Health, Upstream};
@@ -125,13 +125,13 @@ async fn probe(state: &EndpointState, settings: &CheckSettings) -> io::Result<()
 async fn status(state: &EndpointState, settings: &CheckSettings) -> io::Result<u16> {
     let preamble = settings.proxy_protocol.map(proxy_protocol::local);
     let mut stream = EndpointStream::open(&state.endpoint, state.resolved, settings.tls.as_ref(), preamble).await?;
-    let mut out = Out::default();
-    let (host, path) = (&state.endpoint.host, &settings.health.path);
-    write!(out.bytes(), "GET {path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: weir\r\nconnection: close\r\n\r\n")?;
+    let (host, head) = (&*state.endpoint.host, OwnHead { target: &settings.health.path });
     if settings.protocol == Protocol::H2 {
-        let request = h2_head::request(out.bytes(), state.endpoint.scheme()).ok_or(io::ErrorKind::InvalidInput)?;
+        let request = head::encode_h2(&head, host, state.endpoint.scheme()).ok_or(io::ErrorKind::InvalidInput)?;
         return connection::probe(stream, request).await;
     }
+    let mut out = Out::default();
+    head::encode_h1(out.bytes(), &head, host);
     poll_fn(|cx| stream.poll_send(cx, &mut out)).await?;
     let (mut read, mut spans) = (Vec::new(), Spans::default());
     loop {

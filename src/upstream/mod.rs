@@ -30,6 +30,7 @@ pub use balance::ejection::Eject;
 pub(crate) use directory::{Directory, InForce};
 pub(crate) use dns::resolve::resolve_names;
 pub(crate) use endpoints::{Endpoints, WorkerResources};
+pub(crate) use exchange::head::{FieldWriter, RequestHead};
 pub(crate) use exchange::outcome::{ExchangeError, ResponseEvent};
 pub(crate) use exchange::run::Exchange;
 pub(crate) use exchange::upload::{BodyFault, RequestTraits, Source, spend};

@@ -195,6 +195,6 @@ fn a_name_is_looked_up_and_its_addresses_used() {
 #[test]
 fn a_name_that_nobody_knows_is_a_bad_gateway() {
     let weir = Weir::with(&format!("[upstreams.a]\nendpoints = [\"http://nobody.invalid\"]\n{NEVER}"));
-    weir.wait_for_line("what was known stays");
+    weir.wait_for_line("the last known addresses stay");
     assert_eq!(Client::connect(weir.address()).get("/").status, 502);
 }

@@ -55,7 +55,7 @@ fn addresses_are_followed_as_long_as_they_are_good_for() {
     drop((first, second));
 }
 
-/// Whatever goes wrong, what was known stays.
+/// Whatever goes wrong, the last known addresses stay.
 #[test]
 fn what_is_known_outlives_its_server() {
     let (dns, app) = (Dns::start(), on(LOCAL, 0));

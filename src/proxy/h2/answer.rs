@@ -181,7 +181,7 @@ impl Relay {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.exchange.left().map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.exchange.remaining().map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 

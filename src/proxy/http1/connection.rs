@@ -15,12 +15,13 @@ use super::super::access_record::AccessRecord;
 use super::super::admission::Admission;
 use super::super::answer::{self, ResponseForm, UpstreamResponse};
 use super::super::context::{NotForwarded, RequestContext};
+use super::super::forward::ForwardedHead;
 use super::super::lifecycle::{Lifecycle, idle_drained};
 use super::super::request::{HttpVersion, Request};
 use super::super::running_config::WorkerConfig;
 use super::super::tunnel::{self, GaugeGuard, TunnelClient, TunnelEnd, TunnelTimeouts, UpgradedExchange};
 use super::super::untaken::Hold;
-use super::super::upgrade::{self, Upgrade};
+use super::super::upgrade;
 use super::super::worker::Worker;
 use super::relay::{RelayError, poll_relay};
 use super::wire::Wire;
@@ -193,7 +194,6 @@ impl H1Connection<'_> {
         };
         *form = ResponseForm::of(&request);
         let admitted = context.admit(&request, *form, Some(&mut *wire), record, admission).await?;
-        let upgrade = admitted.upgrade.as_deref();
         let connected = match admitted.upstream.check_out(&admitted.requirements) {
             Ok(checkout) => Ok(checkout),
             Err(place) => tokio::select! {
@@ -204,12 +204,14 @@ impl H1Connection<'_> {
         };
         let received = match connected {
             Ok(checkout) => {
-                let exchange = exchange.insert(context.begin(checkout, &request, &admitted));
+                let head = context.head(&request, &admitted);
+                let exchange = exchange.insert(context.begin(checkout, &head, &admitted));
                 if request.expects_continue() {
                     wire.expect_continue();
                 }
+                let received = receive(wire, exchange, *form, &head, admission, deadline).await;
                 wire.give_back(memory);
-                receive(wire, exchange, *form, upgrade, admission, deadline).await
+                received
             }
             Err(failure) => Err(ReceiveError::Exchange(failure)),
         };
@@ -240,7 +242,7 @@ impl H1Connection<'_> {
             if let Some(bill) = &mut bill {
                 standing = bill.answered(head.status, fields, standing);
             }
-            let (budgets, back) = (admission.budgets(profiles), exchange.back());
+            let (budgets, back) = (admission.budgets(profiles), exchange.locations());
             let upstream =
                 UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
             record.answered(head.status);
@@ -267,7 +269,7 @@ impl H1Connection<'_> {
             Ok(()) => {}
             Err(RelayError::Abandoned) => return AfterResponse::Close,
             Err(RelayError::Truncated) => {
-                let is_until_end = matches!(encoder, Encoder::Raw) && exchange.left().is_none();
+                let is_until_end = matches!(encoder, Encoder::Raw) && exchange.remaining().is_none();
                 return AfterResponse::Truncate(if is_until_end { Truncation::Reset } else { Truncation::Closed });
             }
         }
@@ -296,7 +298,7 @@ impl H1Connection<'_> {
             if let Some(bill) = &mut bill {
                 standing = bill.answered(head.status, fields, standing);
             }
-            let (budgets, back) = (admission.budgets(profiles), exchange.back());
+            let (budgets, back) = (admission.budgets(profiles), exchange.locations());
             let upstream =
                 UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
             record.answered(head.status);
@@ -350,7 +352,7 @@ async fn receive<'v>(
     wire: &mut Wire,
     exchange: &mut Exchange,
     form: ResponseForm,
-    upgrade: Option<&Upgrade<'v>>,
+    head: &ForwardedHead<'_, 'v>,
     admission: &mut Admission<'_>,
     deadline: &mut Deadline,
 ) -> Result<Option<&'v str>, ReceiveError> {
@@ -368,12 +370,12 @@ async fn receive<'v>(
         match arrived? {
             ResponseEvent::Final => return Ok(None),
             ResponseEvent::Switch => {
-                return upgrade::confirm(upgrade, exchange).map(Some).map_err(ReceiveError::Exchange);
+                return upgrade::confirm(head.upgrade, exchange).map(Some).map_err(ReceiveError::Exchange);
             }
             ResponseEvent::Retry => {
                 let reopened = tokio::select! {
                     biased;
-                    reopened = exchange.reopen() => reopened,
+                    reopened = exchange.reopen(head) => reopened,
                     () = wire.gone() => return Err(ReceiveError::Gone),
                 };
                 reopened.map_err(ReceiveError::Exchange)?;

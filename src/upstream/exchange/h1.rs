@@ -1,48 +1,31 @@
-//! One request over HTTP/1: on a connection of its own, which nobody drives but the request.
+//! One exchange over HTTP/1, on a connection of its own. Only the exchange polls the connection.
 
 use std::io;
 use std::task::{Context, Poll, ready};
 
 use super::error::{Cause, Disconnect, PIECE_MAX, Progress, TransportError, closed};
-use super::h2_head::replace_host;
 use super::upload::{BodySink, RequestTraits, Upload};
 use crate::fields::FieldBuf;
 use crate::http1::encode::Encoder;
 use crate::http1::{self, BodyStep, Decoder, ResponseHead};
-use crate::net::buffer::{Buffers, Out};
-use crate::upstream::pool::checkout::PoolHandle;
+use crate::net::buffer::Buffers;
 use crate::upstream::pool::connection::H1Connection;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct H1Transport {
-    /// None once it was given back.
+    /// None once it has been given back.
     pub(crate) connection: Option<Box<H1Connection>>,
     pub(crate) decoder: Decoder,
 }
 
 impl H1Transport {
-    /// One on a connection that has the head of the request.
+    /// An exchange on a connection whose `out` has the request head.
     pub(crate) fn new(connection: Box<H1Connection>) -> Self {
         Self { connection: Some(connection), decoder: Decoder::none() }
     }
 
-    /// Puts the same head on another connection.
-    pub(crate) fn reopen(
-        &mut self,
-        head: Out,
-        mut connection: Box<H1Connection>,
-        handle: &PoolHandle,
-        request: RequestTraits,
-    ) {
-        connection.out = head;
-        connection.out.rewind();
-        if request.has_own_host {
-            replace_host(connection.out.bytes(), handle.host());
-        }
-        self.connection = Some(connection);
-    }
-
+    /// Polls for the next response head. Errs if the connection ends or the head is malformed.
     pub(crate) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -51,6 +34,10 @@ impl H1Transport {
         buffers: &Buffers,
     ) -> Poll<Result<ResponseHead, TransportError>> {
         let Some(connection) = &mut self.connection else { return Poll::Ready(Err(TransportError::closed())) };
+        if upload.has_ended() {
+            // A retry encodes the head again, so the sent bytes are not needed while the upstream works.
+            connection.out.release(buffers);
+        }
         loop {
             let H1Connection { input, spans, .. } = &mut **connection;
             if !input.is_empty() {
@@ -70,14 +57,15 @@ impl H1Transport {
             };
             return Poll::Ready(Err(TransportError::Disconnected(Disconnect {
                 error,
-                // A fresh connection that breaks off says something about its endpoint, an old one need not.
+                // The end of a new connection is a failure of its endpoint; an idle one may close at any time.
                 was_idle: connection.idle_since.take().is_some(),
-                may_retry: (request.may_repeat || !upload.is_touched) && connection.input.is_empty(),
+                may_retry: (request.may_retry || !upload.is_touched) && connection.input.is_empty(),
                 may_succeed: false,
             })));
         }
     }
 
+    /// As [`Transport::poll_body`](super::transport::Transport::poll_body).
     pub(crate) fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -103,7 +91,7 @@ impl H1Transport {
                     encoder.end(out, self.decoder.trailers());
                     return Poll::Ready(Ok(false));
                 }
-                BodyStep::Broken(_) => return Poll::Ready(Err("the framing of a chunk")),
+                BodyStep::Broken(_) => return Poll::Ready(Err("a chunk has wrong framing")),
                 BodyStep::More => {
                     connection.input.consume(connection.input.unread().len());
                     if out.len() > before {

@@ -1,4 +1,4 @@
-//! One request over HTTP/2: on a stream of a connection that it shares.
+//! One exchange over HTTP/2, on a stream of a shared connection.
 
 use std::future::Future;
 use std::io;
@@ -12,57 +12,53 @@ use http::{HeaderMap, StatusCode};
 
 use super::error::{Cause, Disconnect, PIECE_MAX, Progress, TransportError};
 use super::h2_body::OutgoingBody;
-use super::h2_head::{self, replace_host};
+use super::head::{self, RequestHead};
 use super::upload::{RequestTraits, Upload};
 use crate::fields::{FieldBuf, Fields};
 use crate::http1::encode::Encoder;
 use crate::http1::{self, FIELDS_MAX, Framing, ResponseFault, ResponseHead};
-use crate::upstream::pool::checkout::PoolHandle;
 use crate::upstream::pool::streams::StreamPermit;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct H2Transport {
-    /// None once it was given back.
+    /// None once the stream has ended.
     permit: Option<StreamPermit>,
-    /// As HTTP/1 has it, to be sent again if it must.
-    head: Vec<u8>,
-    /// What of the request is still to be sent.
+    /// The body of the request.
     pub(crate) out: OutgoingBody,
-    /// Until the head of the response is there.
+    /// None once the response head has arrived.
     response: Option<ResponseFuture>,
     body: Option<RecvStream>,
-    /// Those of the head that came last.
+    /// The fields of the last response head.
     fields: FieldBuf,
     trailers: FieldBuf,
-    /// How long the rest of the body is, if that was said.
-    left: Option<u64>,
+    /// The remaining bytes of the body; none if unknown.
+    remaining: Option<u64>,
     has_ended: bool,
-    /// Why the request did not even begin.
+    /// Why the request could not begin.
     fault: Option<TransportError>,
 }
 
 impl H2Transport {
-    /// One on a stream of the connection of `permit`.
-    pub(crate) fn new(permit: StreamPermit, head: Vec<u8>, request: RequestTraits) -> Self {
-        let mut way = Self {
+    /// Begins the request on a new stream; `host` is that of the endpoint.
+    pub(crate) fn new(permit: StreamPermit, head: &impl RequestHead, host: &str, request: RequestTraits) -> Self {
+        let mut transport = Self {
             permit: None,
-            head,
             out: OutgoingBody::default(),
             response: None,
             body: None,
             fields: FieldBuf::default(),
             trailers: FieldBuf::default(),
-            left: None,
+            remaining: None,
             has_ended: false,
             fault: None,
         };
-        way.begin(permit, request);
-        way
+        transport.begin(permit, head, host, request);
+        transport
     }
 
-    fn begin(&mut self, permit: StreamPermit, request: RequestTraits) {
-        let Some(head) = h2_head::request(&self.head, permit.scheme()) else {
+    fn begin(&mut self, permit: StreamPermit, head: &impl RequestHead, host: &str, request: RequestTraits) {
+        let Some(head) = head::encode_h2(head, host, permit.scheme()) else {
             self.fault = Some(TransportError::Unencodable);
             return;
         };
@@ -72,38 +68,33 @@ impl H2Transport {
                 self.out.begin(stream, request.has_body);
                 self.permit = Some(permit);
             }
-            // It has closed since it was chosen.
+            // The connection has closed since it was chosen.
             Err(error) => {
                 let error = io::Error::other(error);
-                self.fault = Some(TransportError::Disconnected(Disconnect {
-                    error,
-                    was_idle: true,
-                    may_retry: true,
-                    may_succeed: true,
-                }));
+                let disconnect = Disconnect { error, was_idle: true, may_retry: true, may_succeed: true };
+                self.fault = Some(TransportError::Disconnected(disconnect));
             }
         }
     }
 
-    /// Sends the same once more.
+    /// Sends the request again on another stream, with the part of the body that was already taken from the client.
     pub(crate) fn reopen(
         &mut self,
         permit: StreamPermit,
-        handle: &PoolHandle,
+        head: &impl RequestHead,
+        host: &str,
         request: RequestTraits,
         upload: &mut Upload,
     ) {
-        if request.has_own_host {
-            replace_host(&mut self.head, handle.host());
-        }
         if self.out.rewind() {
             upload.resume(self.out.is_whole());
         } else {
             upload.restart(request);
         }
-        self.begin(permit, request);
+        self.begin(permit, head, host, request);
     }
 
+    /// Polls for the next response head. Errs if the stream ends or the head is malformed.
     pub(crate) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -113,7 +104,7 @@ impl H2Transport {
             return Poll::Ready(Err(fault));
         }
         let Some(response) = &mut self.response else { return Poll::Ready(Err(TransportError::closed())) };
-        let came = match response.poll_informational(cx) {
+        let result = match response.poll_informational(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Some(Ok(interim))) => {
                 let (parts, ()) = interim.into_parts();
@@ -123,12 +114,12 @@ impl H2Transport {
             Poll::Ready(None) => ready!(Pin::new(response).poll(cx)),
         };
         self.response = None;
-        Poll::Ready(match came {
+        Poll::Ready(match result {
             Ok(response) => {
                 let (parts, body) = response.into_parts();
                 self.final_head(parts.status, &parts.headers, body, request)
             }
-            Err(error) => Err(self.lost(error, request)),
+            Err(error) => Err(self.stream_error(error, request)),
         })
     }
 
@@ -151,11 +142,11 @@ impl H2Transport {
         self.has_ended = is_bodyless || body.is_end_stream();
         let framing = match announced {
             _ if self.has_ended => Framing::Length(0),
-            Some(length) => Framing::Length(length), // the library holds the body against it
+            Some(length) => Framing::Length(length), // the library checks the body against it
             None => Framing::Chunked,
         };
-        self.left = if let Framing::Length(length) = framing { Some(length) } else { None };
-        // HTTP/1 needs to be told that a response has no body.
+        self.remaining = if let Framing::Length(length) = framing { Some(length) } else { None };
+        // An HTTP/1 client needs an explicit length of 0.
         let length = announced.or((self.has_ended && !is_bodyless).then_some(0));
         self.body = Some(body);
         Ok(ResponseHead { length, ..head(status, framing) })
@@ -169,32 +160,34 @@ impl H2Transport {
         Ok(())
     }
 
-    /// What a stream that ended without a head says.
-    fn lost(&self, error: h2::Error, request: RequestTraits) -> TransportError {
-        // Its own bounds and rules; what the upstream did is only told by name.
+    /// The meaning of a stream that ended without a response head.
+    fn stream_error(&self, error: h2::Error, request: RequestTraits) -> TransportError {
+        // The library has reset the stream: the response violates its bounds or the protocol.
         if error.is_library() && error.is_reset() {
             return TransportError::Malformed(match error.reason() {
                 Some(Reason::REFUSED_STREAM) => ResponseFault("the head is too large"),
                 _ => ResponseFault("a head or a body that HTTP/2 does not allow"),
             });
         }
-        // RFC 9113, sections 6.8 and 8.7: nothing of it was processed.
-        let is_untaken = error.is_remote() && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM));
+        // The upstream has not processed the request (RFC 9113, sections 6.8 and 8.7).
+        let is_unprocessed =
+            error.is_remote() && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM));
         let was_used = self.permit.as_ref().is_some_and(StreamPermit::was_used);
-        let is_of_connection = is_untaken || !error.is_reset();
+        let is_of_connection = is_unprocessed || !error.is_reset();
         TransportError::Disconnected(Disconnect {
             was_idle: was_used && is_of_connection,
-            may_retry: if is_untaken { self.out.can_rewind() } else { request.may_repeat && is_of_connection },
-            may_succeed: is_untaken,
+            may_retry: if is_unprocessed { self.out.can_rewind() } else { request.may_retry && is_of_connection },
+            may_succeed: is_unprocessed,
             error: io::Error::other(error),
         })
     }
 
-    /// The fields of the head that came last.
+    /// The fields of the last response head.
     pub(crate) fn fields(&self) -> Fields<'_> {
         self.fields.fields()
     }
 
+    /// As [`Transport::poll_body`](super::transport::Transport::poll_body).
     pub(crate) fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -204,14 +197,14 @@ impl H2Transport {
     ) -> Poll<Result<bool, Cause>> {
         let before = out.len();
         while !self.has_ended {
-            let Some(body) = &mut self.body else { return Poll::Ready(Err("the stream was given up")) };
+            let Some(body) = &mut self.body else { return Poll::Ready(Err("the stream has been ended")) };
             match body.poll_data(cx) {
                 Poll::Ready(Some(Ok(data))) => {
                     progress.has_moved = true;
                     progress.bytes += data.len() as u64;
-                    // What is written on is not held any more, so that the upstream may send as much again.
+                    // The data has been copied, so the upstream may send as much again.
                     let _ = body.flow_control().release_capacity(data.len());
-                    self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
+                    self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(data.len() as u64));
                     if !data.is_empty() {
                         encoder.data(out, &data);
                     }
@@ -242,23 +235,23 @@ impl H2Transport {
         self.has_ended
     }
 
-    /// The fields after the body, once that has ended.
+    /// The trailer fields, once the body has ended.
     pub(crate) fn trailers(&self) -> Option<&FieldBuf> {
         Some(&self.trailers).filter(|trailers| !trailers.is_empty())
     }
 
-    /// How long the rest of the body is, if that was said.
-    pub(crate) fn left(&self) -> Option<u64> {
-        if self.has_ended { Some(0) } else { self.left }
+    /// The remaining bytes of the body; none if unknown.
+    pub(crate) fn remaining(&self) -> Option<u64> {
+        if self.has_ended { Some(0) } else { self.remaining }
     }
 
-    /// Lets go of the stream, which is reset if it has not ended both ways. `is_late`: nothing came on it in time, so
-    /// that its connection may be dead.
-    pub(crate) fn let_go(&mut self, is_late: bool) {
+    /// Ends the stream: it is reset unless both directions have ended. `is_late`: no byte arrived in time, so the
+    /// connection may be dead and sends a ping.
+    pub(crate) fn end_stream(&mut self, is_late: bool) {
         if let Some(permit) = self.permit.take().filter(|_| is_late) {
             permit.request_ping();
         }
-        self.out.let_go();
+        self.out.end_stream();
         (self.response, self.body) = (None, None);
     }
 }
@@ -267,12 +260,13 @@ fn head(status: StatusCode, framing: Framing) -> ResponseHead {
     ResponseHead { len: 0, status: status.as_u16(), reason: 0..0, framing, length: None, keeps_alive: true }
 }
 
-/// The one length that the fields announce.
+/// The length that the fields announce. Errs if several fields differ.
 fn content_length(headers: &HeaderMap) -> Result<Option<u64>, TransportError> {
-    let mut all = None;
+    let mut announced = None;
     for value in headers.get_all(CONTENT_LENGTH) {
-        let length = http1::parse_length(value.as_bytes()).filter(|length| all.is_none_or(|before| before == *length));
-        all = Some(length.ok_or(TransportError::Malformed(ResponseFault("content-length")))?);
+        let length =
+            http1::parse_length(value.as_bytes()).filter(|length| announced.is_none_or(|before| before == *length));
+        announced = Some(length.ok_or(TransportError::Malformed(ResponseFault("content-length")))?);
     }
-    Ok(all)
+    Ok(announced)
 }

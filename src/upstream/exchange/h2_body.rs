@@ -1,8 +1,8 @@
-//! The half of an HTTP/2 stream that goes out.
+//! The request body on an HTTP/2 stream.
 //!
-//! It asks for no more of a body than one piece, and gives the library no more than the upstream takes. Until a
-//! response has come it keeps what it has sent, up to a bound: an upstream that goes away says of some requests that
-//! it has not looked at them.
+//! It takes one piece of the body at a time from the client, and gives the library as much as the upstream's windows
+//! allow. Until the response head arrives it keeps the sent bytes, up to a bound: an upstream that closes the connection
+//! may report that it has not processed the request, which can then be sent again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,24 +16,24 @@ use super::upload::BodySink;
 use crate::fields::FieldBuf;
 use crate::http1::hop;
 
-/// Bytes of a body that are kept to be sent again.
+/// Bytes of a body that are kept for a retry.
 const REPLAY_BYTES_MAX: usize = 64 * 1024;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct OutgoingBody {
-    /// None before it begins, and once it has ended.
+    /// None before the stream begins, and after the body has ended.
     stream: Option<SendStream<Bytes>>,
-    /// The request has begun.
+    /// The stream has begun.
     has_begun: bool,
-    /// Where the next piece is put.
+    /// The next piece, which the client may still extend.
     next: Vec<u8>,
-    /// What is still to be sent of the body.
+    /// Pieces to be sent.
     pieces: VecDeque<Bytes>,
-    /// The trailers, once the last piece is there; seldom any.
+    /// The trailers, once the last piece is known; often empty.
     end: Option<HeaderMap>,
-    /// All pieces so far; none if they are too many, or are needed no more.
-    kept: Option<ReplayBuffer>,
+    /// All pieces so far; none if they exceed the bound, or no retry is possible any more.
+    replay: Option<ReplayBuffer>,
 }
 
 #[derive(Debug, Default)]
@@ -50,49 +50,49 @@ impl Default for OutgoingBody {
             next: Vec::new(),
             pieces: VecDeque::new(),
             end: None,
-            kept: Some(ReplayBuffer::default()),
+            replay: Some(ReplayBuffer::default()),
         }
     }
 }
 
 impl OutgoingBody {
-    /// The head has gone out on `stream`.
+    /// Begins with `stream`, on which the request head was sent.
     pub(crate) fn begin(&mut self, stream: SendStream<Bytes>, has_body: bool) {
         self.has_begun = true;
         self.stream = Some(stream).filter(|_| has_body);
     }
 
-    /// Whether nothing that was taken waits to be sent.
+    /// Whether all bytes taken from the client have been sent.
     pub(crate) fn has_flushed(&self) -> bool {
         self.next.is_empty() && self.pieces.is_empty() && (self.end.is_none() || self.stream.is_none())
     }
 
-    /// Whether all that was taken can be sent again.
+    /// Whether all bytes taken from the client can be sent again.
     pub(crate) fn can_rewind(&self) -> bool {
-        self.kept.is_some()
+        self.replay.is_some()
     }
 
-    /// Makes all that was taken what is still to be sent. Says whether anything was.
+    /// Prepares to send all taken bytes again. Returns whether there are any.
     pub(crate) fn rewind(&mut self) -> bool {
         self.take_piece();
-        let kept = self.kept.as_ref().map_or(&[][..], |kept| &kept.pieces);
-        self.pieces = kept.iter().cloned().collect();
+        let replay = self.replay.as_ref().map_or(&[][..], |replay| &replay.pieces);
+        self.pieces = replay.iter().cloned().collect();
         self.has_begun = false;
         !self.pieces.is_empty() || self.end.is_some()
     }
 
-    /// Whether the last piece is there.
+    /// Whether the last piece is known.
     pub(crate) fn is_whole(&self) -> bool {
         self.end.is_some()
     }
 
-    /// It will not be sent again.
+    /// Discards the bytes kept for a retry.
     pub(crate) fn forget(&mut self) {
-        self.kept = None;
+        self.replay = None;
     }
 
     /// Sends nothing more.
-    pub(crate) fn let_go(&mut self) {
+    pub(crate) fn end_stream(&mut self) {
         self.stream = None;
     }
 
@@ -101,9 +101,9 @@ impl OutgoingBody {
             return;
         }
         let piece = Bytes::from(std::mem::take(&mut self.next));
-        if let Some(kept) = &mut self.kept {
-            kept.len += piece.len();
-            if kept.len <= REPLAY_BYTES_MAX { kept.pieces.push(piece.clone()) } else { self.kept = None }
+        if let Some(replay) = &mut self.replay {
+            replay.len += piece.len();
+            if replay.len <= REPLAY_BYTES_MAX { replay.pieces.push(piece.clone()) } else { self.replay = None }
         }
         self.pieces.push_back(piece);
     }
@@ -162,7 +162,7 @@ impl BodySink for OutgoingBody {
     }
 }
 
-/// What of the fields after a body goes on.
+/// The trailer fields that may be passed on.
 fn header_map(trailers: &FieldBuf) -> HeaderMap {
     let pair = |(name, value): (&[u8], &[u8])| {
         let name = HeaderName::from_bytes(name).ok()?;

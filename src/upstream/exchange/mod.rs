@@ -5,7 +5,7 @@ pub(crate) mod error;
 mod h1;
 mod h2;
 mod h2_body;
-pub(crate) mod h2_head;
+pub(crate) mod head;
 pub(crate) mod outcome;
 pub(crate) mod run;
 mod transport;

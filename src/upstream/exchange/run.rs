@@ -1,8 +1,7 @@
-//! One request out, one response back.
+//! One request to an endpoint and its response.
 //!
-//! Both bodies may run at once: whoever waits for the response also sends the request's body. Nothing is read that
-//! cannot be written yet. Dropping an exchange tells the upstream: over HTTP/1 its connection closes, over HTTP/2 its
-//! stream is reset.
+//! Both bodies may move at once: polling for the response also sends the request body. No byte is read before there is
+//! space to write it. Dropping an exchange cancels it: an HTTP/1 connection closes, an HTTP/2 stream is reset.
 
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -12,6 +11,7 @@ use tokio::time::Instant;
 
 use super::deadlines::Deadlines;
 use super::error::{Progress, TransportError, closed};
+use super::head::RequestHead;
 use super::outcome::{self, ExchangeError, ResponseEvent};
 use super::transport::Transport;
 use super::upload::{BodyFault, RequestTraits, Source, Upload};
@@ -29,91 +29,91 @@ use crate::upstream::endpoints::Endpoints;
 use crate::upstream::location::LocationRewrite;
 use crate::upstream::pool::checkout::{Checkout, PoolHandle, Requirements, UpgradedConnection};
 
-/// A request on its way and its response.
+/// A request that has its connection, and its response.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     upstream: Rc<Endpoints>,
     transport: Transport,
-    /// None once it was given back.
+    /// None once the connection has been given back.
     handle: Option<PoolHandle>,
-    /// The connection that broke off had been used before.
+    /// Another request had used the connection that ended.
     was_idle: bool,
-    /// The request has gone out once more.
-    was_repeated: bool,
+    /// The request has been sent again.
+    was_retried: bool,
     upload: Upload,
     request: RequestTraits,
-    /// How places that the answer names are changed back.
-    back: Option<Box<LocationRewrite>>,
+    /// How `Location` fields of the response are rewritten, if at all.
+    locations: Option<Box<LocationRewrite>>,
     requirements: Requirements,
     head: Option<ResponseHead>,
-    /// The response broke off.
+    /// The response has ended early.
     is_broken: bool,
-    /// Bytes of the response's body so far.
+    /// Bytes of the response body so far.
     body_bytes: u64,
+    /// When the connection got the request.
     handed_over: Instant,
-    /// When something last moved.
+    /// When bytes last moved.
     moved_at: Instant,
-    /// How fast the response is taken.
-    taking: Pace,
+    /// How fast the client reads the response.
+    reading: Pace,
     deadlines: Deadlines,
 }
 
 impl Exchange {
-    /// One on the line of `checkout`, which `write` puts the request's head on, as HTTP/1 has it; it is told what the
-    /// endpoint is called.
+    /// Begins the request with `head` on the connection of `checkout`.
     pub(crate) fn new(
         upstream: &Rc<Endpoints>,
         checkout: Checkout,
+        head: &impl RequestHead,
         request: RequestTraits,
         requirements: Requirements,
         timeouts: &Timeouts,
-        write: impl FnOnce(&mut Vec<u8>, &str) -> Encoder,
     ) -> Self {
         let Checkout { connection, handle, .. } = checkout;
-        let (transport, encoder) = Transport::new(connection, &handle, request, upstream.buffers(), write);
+        let (transport, encoder) = Transport::new(connection, &handle, head, request);
         let now = time::instant_now();
         Self {
             upstream: Rc::clone(upstream),
             transport,
             handle: Some(handle),
             was_idle: false,
-            was_repeated: false,
+            was_retried: false,
             upload: Upload::new(request, encoder),
             request,
-            back: None,
+            locations: None,
             requirements,
             head: None,
             is_broken: false,
             body_bytes: 0,
             handed_over: now,
             moved_at: now,
-            taking: Pace::default(),
+            reading: Pace::default(),
             deadlines: Deadlines::new(timeouts, now),
         }
     }
 
-    /// The same, and how places that the answer names are changed back.
-    pub(crate) fn with_locations(self, back: LocationRewrite) -> Self {
-        Self { back: Some(Box::new(back)), ..self }
+    /// Sets how `Location` fields of the response are rewritten.
+    pub(crate) fn with_locations(self, locations: LocationRewrite) -> Self {
+        Self { locations: Some(Box::new(locations)), ..self }
     }
 
-    /// How places that the answer names are changed back, and what the endpoint is called.
-    pub(crate) fn back(&self) -> Option<(&LocationRewrite, &str)> {
-        Some((self.back.as_deref()?, self.handle.as_ref()?.host()))
+    /// How `Location` fields of the response are rewritten, and the host of the endpoint.
+    pub(crate) fn locations(&self) -> Option<(&LocationRewrite, &str)> {
+        Some((self.locations.as_deref()?, self.handle.as_ref()?.host()))
     }
 
-    /// Sends the same once more, on another connection.
-    pub(crate) async fn reopen(&mut self) -> Result<(), ExchangeError> {
-        self.was_repeated = true;
-        // Given up first: there may be no other connection left.
+    /// Sends the request again with `head`, on another connection.
+    pub(crate) async fn reopen(&mut self, head: &impl RequestHead) -> Result<(), ExchangeError> {
+        self.was_retried = true;
+        // The connection is closed first: its permit may be the last one.
         let Some(PoolHandle { index, active, .. }) = self.handle.take() else {
             return Err(ExchangeError::Broken(closed()));
         };
-        let head = self.transport.take_head();
+        self.transport.abandon(false);
         let Checkout { connection, mut handle, .. } =
             self.upstream.connect_elsewhere(&self.requirements, index).await?;
         handle.active = active;
-        self.transport.reopen(head, connection, &handle, self.request, &mut self.upload);
+        self.transport.reopen(connection, &handle, head, self.request, &mut self.upload);
         self.handle = Some(handle);
         self.moved_at = time::instant_now();
         self.handed_over = self.moved_at;
@@ -125,32 +125,32 @@ impl Exchange {
         self.upload.is_touched
     }
 
-    /// When the request was handed to the connection.
+    /// When the connection got the request.
     pub(crate) fn handed_over(&self) -> Instant {
         self.handed_over
     }
 
-    /// When the response must have ended.
+    /// When the response must have ended; none if there is no such bound.
     pub(crate) fn total_at(&self) -> Option<Instant> {
         self.deadlines.total_at
     }
 
-    /// Whether the client has cut its request short, or had it cut, so that the upstream waits for nothing.
+    /// Whether the request body ended early because of the client.
     pub(crate) fn is_cut(&self) -> bool {
         self.upload.fault().is_some()
     }
 
-    /// Whether the whole request has been taken and sent.
+    /// Whether the whole request has been sent.
     pub(crate) fn is_sent(&self) -> bool {
         self.upload.has_ended() && self.transport.has_flushed()
     }
 
-    /// Whether there is nothing more to send.
+    /// Whether no further byte of the request will be sent.
     pub(crate) fn has_sent(&self) -> bool {
         self.handle.is_none() || (self.upload.is_over() && (!self.upload.has_ended() || self.transport.has_flushed()))
     }
 
-    /// Sends what can be sent, and looks for the head of the response.
+    /// Sends as much of the request as possible, and polls for the response head.
     pub(crate) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -164,9 +164,9 @@ impl Exchange {
             Some(BodyFault::TooLarge) => return Poll::Ready(Err(ExchangeError::BodyTooLarge)),
             None => {}
         }
-        if let Poll::Ready(arrived) = self.poll_response(cx) {
-            self.judge(&arrived);
-            return Poll::Ready(arrived);
+        if let Poll::Ready(event) = self.poll_response(cx) {
+            self.record(&event);
+            return Poll::Ready(event);
         }
         let (allowed, error) = if self.upload.awaits_client {
             (self.deadlines.body_idle, ExchangeError::ClientTimeout)
@@ -177,40 +177,40 @@ impl Exchange {
         let rate = self.deadlines.min_send.filter(|_| self.upload.awaits_client);
         ready!(self.upload.pace.poll(cx, deadline, at, rate));
         let overdue = Err(error);
-        self.judge(&overdue);
+        self.record(&overdue);
         self.transport.abandon(!self.upload.awaits_client);
         Poll::Ready(overdue)
     }
 
-    /// Counts what became of the request at its endpoint.
-    fn judge(&self, arrived: &Result<ResponseEvent, ExchangeError>) {
+    /// Records the outcome at the endpoint.
+    fn record(&self, event: &Result<ResponseEvent, ExchangeError>) {
         let status = self.head.as_ref().map_or(0, |head| head.status);
-        if let (Some(handle), Some(reached)) = (&self.handle, outcome::reached(arrived, status, self.was_idle)) {
+        if let (Some(handle), Some(reached)) = (&self.handle, outcome::reached(event, status, self.was_idle)) {
             self.upstream.record(handle, reached);
         }
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseEvent, ExchangeError>> {
         let polled = self.transport.poll_head(cx, self.request, &self.upload, self.upstream.buffers());
-        let lost = match ready!(polled) {
-            Ok(head) => return Poll::Ready(self.arrived(head)),
-            Err(lost) => lost,
+        let error = match ready!(polled) {
+            Ok(head) => return Poll::Ready(self.head_arrived(head)),
+            Err(error) => error,
         };
-        Poll::Ready(match lost {
+        Poll::Ready(match error {
             TransportError::Malformed(fault) => Err(ExchangeError::Malformed(fault)),
             TransportError::Unencodable => Err(ExchangeError::Unencodable),
-            TransportError::Disconnected(lost) => {
-                self.was_idle = lost.was_idle;
-                let may_help = lost.may_succeed || self.was_idle || self.upstream.has_others();
-                if may_help && lost.may_retry && !self.was_repeated {
+            TransportError::Disconnected(disconnect) => {
+                self.was_idle = disconnect.was_idle;
+                let may_succeed = disconnect.may_succeed || self.was_idle || self.upstream.has_others();
+                if may_succeed && disconnect.may_retry && !self.was_retried {
                     return Poll::Ready(Ok(ResponseEvent::Retry));
                 }
-                Err(ExchangeError::Broken(lost.error))
+                Err(ExchangeError::Broken(disconnect.error))
             }
         })
     }
 
-    fn arrived(&mut self, head: ResponseHead) -> Result<ResponseEvent, ExchangeError> {
+    fn head_arrived(&mut self, head: ResponseHead) -> Result<ResponseEvent, ExchangeError> {
         let status = head.status;
         if status == 101 && !self.request.may_switch {
             return Err(ExchangeError::Switched);
@@ -218,9 +218,9 @@ impl Exchange {
         if status == 100 {
             self.upload.go_on();
         }
-        // The final head cannot make up for what an interim one said.
+        // An interim head may close the connection, whatever the final head says.
         self.requirements.is_exclusive |= status < 200 && !head.keeps_alive;
-        // What follows on the connection may be answered as if it came from this client.
+        // The service may treat later requests on the connection as those of this client.
         self.requirements.is_exclusive |=
             self.transport.head(&head).is_some_and(|(_, fields)| hop::challenges_connection(fields));
         self.head = Some(head);
@@ -237,26 +237,26 @@ impl Exchange {
         }
     }
 
-    /// The head that has arrived, its reason and its fields. To be looked at before the body is asked for.
+    /// The head that has arrived, its reason phrase and its fields. Only valid until the body is polled.
     pub(crate) fn response(&self) -> Option<(&ResponseHead, &[u8], Fields<'_>)> {
         let head = self.head.as_ref()?;
         let (reason, fields) = self.transport.head(head)?;
         Some((head, reason, fields))
     }
 
-    /// Whether the head that has arrived is that of a 2xx.
+    /// Whether the status of the response is 2xx.
     pub(crate) fn has_succeeded(&self) -> bool {
         self.head.as_ref().is_some_and(|head| (200..300).contains(&head.status))
     }
 
-    /// What the 101 that has come turned out to be says of the endpoint.
+    /// Records a 101 at the endpoint: whether it agrees to the protocol that the request asked for.
     pub(crate) fn record_switch(&self, is_agreed: bool) {
         if let Some(handle) = &self.handle {
             self.upstream.record(handle, if is_agreed { EndpointResult::Answered } else { EndpointResult::Failed });
         }
     }
 
-    /// Gives HTTP up: the connection, and what has come after the head.
+    /// The connection after a 101, and the bytes that arrived after the head.
     pub(crate) fn switch(mut self) -> Option<(UpgradedConnection, Buffer)> {
         let (head, handle) = (self.head.take()?, self.handle.take()?);
         let Transport::H1(mut transport) = self.transport else { return None };
@@ -265,7 +265,7 @@ impl Exchange {
         Some(UpgradedConnection::new(*connection, handle))
     }
 
-    /// The body follows from now on.
+    /// Discards the head. The body follows.
     pub(crate) fn begin_body(&mut self) {
         if let Some(head) = &self.head {
             self.transport.drop_head(head.len);
@@ -278,27 +278,27 @@ impl Exchange {
         self.transport.has_ended()
     }
 
-    /// Whether the response broke off before its end.
+    /// Whether the response has ended early.
     pub(crate) fn is_broken(&self) -> bool {
         self.is_broken
     }
 
-    /// The fields after the body, once that has ended.
+    /// The trailer fields, once the body has ended.
     pub(crate) fn trailers(&self) -> Option<&FieldBuf> {
         self.transport.trailers()
     }
 
-    /// Bytes of the body that have been taken so far.
+    /// Bytes of the response body so far.
     pub(crate) fn body_bytes(&self) -> u64 {
         self.body_bytes
     }
 
-    /// How long the rest of the body is, if that is known.
-    pub(crate) fn left(&self) -> Option<u64> {
-        self.transport.left()
+    /// The remaining bytes of the body; none if unknown.
+    pub(crate) fn remaining(&self) -> Option<u64> {
+        self.transport.remaining()
     }
 
-    /// Writes what has come of the response's body to `out`, until there is enough. `false`: that was the end.
+    /// Appends received bytes of the response body to `out`. Returns false at the end of the body. Errs if it ends early.
     pub(crate) fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -319,32 +319,32 @@ impl Exchange {
         Poll::Ready(Ok(false))
     }
 
-    /// Ready once nothing has moved for too long, or the whole took too long; that is the upstream's fault.
+    /// Ready when the upstream has sent no byte for too long, or the whole exchange takes too long.
     pub(crate) fn poll_overdue(&mut self, cx: &mut Context<'_>, deadline: &mut Deadline) -> Poll<&'static str> {
         ready!(deadline.poll(cx, self.deadlines.end(self.moved_at, self.deadlines.body_idle)));
         self.transport.abandon(true);
-        Poll::Ready(self.give_up("it did not finish in time"))
+        Poll::Ready(self.give_up("the response did not end in time"))
     }
 
-    /// The same while it is the client for whom we wait, who may also be too slow.
+    /// Ready when the client has read no byte for too long, or reads too slowly.
     pub(crate) fn poll_untaken(&mut self, cx: &mut Context<'_>, deadline: &mut Deadline) -> Poll<()> {
         let at = self.deadlines.end(self.moved_at, self.deadlines.body_idle);
-        self.taking.poll(cx, deadline, at, self.deadlines.min_read)
+        self.reading.poll(cx, deadline, at, self.deadlines.min_read)
     }
 
-    /// The client did not take the answer.
+    /// Ends the exchange because the client did not read the response.
     pub(crate) fn give_up_untaken(&mut self) {
         self.transport.abandon(false);
         self.handle = None;
         self.upstream.count_untaken();
     }
 
-    /// How long the client may take for a piece of the response.
+    /// How long the client may take to read so many bytes of the response.
     pub(crate) fn read_time(&self, bytes: usize) -> Duration {
         self.deadlines.read_time(bytes)
     }
 
-    /// The answer does not come to its end.
+    /// Ends the exchange because the response ended early. Returns `cause`.
     pub(crate) fn give_up(&mut self, cause: &'static str) -> &'static str {
         self.transport.abandon(false);
         self.handle = None;
@@ -353,33 +353,33 @@ impl Exchange {
         cause
     }
 
-    /// The client has taken so many bytes of the response.
+    /// Records that the client has read so many bytes of the response.
     pub(crate) fn taken(&mut self, bytes: usize) {
         self.moved_at = time::instant_now();
-        self.taking.moved(bytes as u64);
+        self.reading.moved(bytes as u64);
     }
 
-    /// The client has taken all there is.
+    /// Records that the client has read all bytes so far.
     pub(crate) fn all_taken(&mut self) {
-        self.taking.rest();
+        self.reading.rest();
     }
 
-    /// Moves the request on as far as it goes now.
+    /// Sends as much of the request as is possible now.
     pub(crate) fn send(&mut self, cx: &mut Context<'_>, source: &mut impl Source) {
         if self.transport.send(cx, &mut self.upload, source) {
             self.moved_at = time::instant_now();
         }
     }
 
-    /// The connection can be used again once both bodies have ended.
+    /// Gives the connection back once the response has ended.
     fn give_back_if_done(&mut self) {
         if !self.transport.has_ended() {
             return;
         }
-        let may_keep = self.is_sent() && !self.requirements.is_exclusive;
-        let keeps_alive = may_keep && self.head.as_ref().is_some_and(|head| head.keeps_alive);
+        let is_reusable = self.is_sent() && !self.requirements.is_exclusive;
+        let is_reusable = is_reusable && self.head.as_ref().is_some_and(|head| head.keeps_alive);
         if let Some(handle) = self.handle.take() {
-            self.transport.give_back(&handle, keeps_alive);
+            self.transport.give_back(&handle, is_reusable);
         }
     }
 }

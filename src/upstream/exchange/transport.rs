@@ -1,82 +1,74 @@
-//! How a request travels to its endpoint and its response back: over HTTP/1 or over HTTP/2.
+//! The transport of one exchange: an HTTP/1 connection or an HTTP/2 stream.
 //!
-//! Not here: when a request goes out once more, and how long anything may take.
+//! Not here: retries and timeouts.
 
 use std::task::{Context, Poll};
 
 use super::error::{Cause, Progress, TransportError};
 use super::h1::H1Transport;
 use super::h2::H2Transport;
+use super::head::{self, RequestHead};
 use super::upload::{RequestTraits, Source, Upload};
 use crate::fields::{FieldBuf, Fields};
 use crate::http1::ResponseHead;
 use crate::http1::encode::Encoder;
-use crate::net::buffer::{Buffers, Out};
+use crate::net::buffer::Buffers;
 use crate::upstream::pool::checkout::{PoolHandle, PooledConnection};
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) enum Transport {
     H1(H1Transport),
-    /// Boxed: it is larger.
+    /// Boxed, because it is larger.
     H2(Box<H2Transport>),
 }
 
 impl Transport {
-    /// One along `connection`. `write` puts the request's head on it.
+    /// Begins the request with `head` on `connection`. Also returns how the body is framed.
     pub(crate) fn new(
         connection: PooledConnection,
         handle: &PoolHandle,
+        head: &impl RequestHead,
         request: RequestTraits,
-        buffers: &Buffers,
-        write: impl FnOnce(&mut Vec<u8>, &str) -> Encoder,
     ) -> (Self, Encoder) {
         match connection {
             PooledConnection::H1(mut connection) => {
-                connection.out.prepare(buffers);
-                let encoder = write(connection.out.bytes(), handle.host());
+                connection.out.prepare(handle.pool.buffers());
+                let encoder = head::encode_h1(connection.out.bytes(), head, handle.host());
                 (Self::H1(H1Transport::new(connection)), encoder)
             }
             PooledConnection::H2(permit) => {
-                let mut head = Vec::new();
-                write(&mut head, handle.host());
-                (Self::H2(Box::new(H2Transport::new(permit, head, request))), Encoder::Raw)
+                let transport = H2Transport::new(permit, head, handle.host(), request);
+                (Self::H2(Box::new(transport)), Encoder::Raw)
             }
         }
     }
 
-    /// Lets go of the connection, and keeps the head that is on it.
-    pub(crate) fn take_head(&mut self) -> Out {
-        match self {
-            Self::H1(transport) => transport.connection.take().map(|connection| connection.out).unwrap_or_default(),
-            Self::H2(transport) => {
-                transport.let_go(false);
-                Out::default() // it has a head of its own
-            }
-        }
-    }
-
-    /// Puts the same on another connection, with the head that was [taken](Self::take_head).
+    /// Sends the request again, with `head` on another connection.
     pub(crate) fn reopen(
         &mut self,
-        head: Out,
         connection: PooledConnection,
         handle: &PoolHandle,
+        head: &impl RequestHead,
         request: RequestTraits,
         upload: &mut Upload,
     ) {
         match (self, connection) {
-            (Self::H1(transport), PooledConnection::H1(connection)) => {
-                transport.reopen(head, connection, handle, request);
+            (Self::H1(transport), PooledConnection::H1(mut connection)) => {
+                connection.out.prepare(handle.pool.buffers());
+                head::encode_h1(connection.out.bytes(), head, handle.host());
+                *transport = H1Transport::new(connection);
                 upload.restart(request);
             }
-            (Self::H2(transport), PooledConnection::H2(permit)) => transport.reopen(permit, handle, request, upload),
-            // An upstream speaks one protocol; without a connection the request is broken off.
+            (Self::H2(transport), PooledConnection::H2(permit)) => {
+                transport.reopen(permit, head, handle.host(), request, upload);
+            }
+            // All connections of an upstream have one protocol. Without a connection the request fails.
             _ => {}
         }
     }
 
-    /// Moves the request on as far as it goes now. Says whether anything of its body moved.
+    /// Sends as much of the request as is possible now. Returns whether bytes of its body moved.
     pub(crate) fn send(&mut self, cx: &mut Context<'_>, upload: &mut Upload, source: &mut impl Source) -> bool {
         match self {
             Self::H1(transport) => {
@@ -86,7 +78,7 @@ impl Transport {
         }
     }
 
-    /// Whether nothing that was taken of the request waits to be sent.
+    /// Whether all bytes taken from the client have been sent.
     pub(crate) fn has_flushed(&self) -> bool {
         match self {
             Self::H1(transport) => transport.connection.as_ref().is_none_or(|connection| connection.out.pending() == 0),
@@ -94,7 +86,7 @@ impl Transport {
         }
     }
 
-    /// Looks for the head of the response, also an interim one.
+    /// Polls for the next response head, interim or final.
     pub(crate) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -108,15 +100,15 @@ impl Transport {
         }
     }
 
-    /// The head of `len` bytes is not needed any more.
+    /// Discards a response head of `len` bytes.
     pub(crate) fn drop_head(&mut self, len: usize) {
         if let Self::H1(H1Transport { connection: Some(connection), .. }) = self {
             connection.input.consume(len);
         }
     }
 
-    /// The reason and the fields of the head that has come.
-    pub(crate) fn head<'w>(&'w self, head: &ResponseHead) -> Option<(&'w [u8], Fields<'w>)> {
+    /// The reason phrase and the fields of the last response head.
+    pub(crate) fn head<'t>(&'t self, head: &ResponseHead) -> Option<(&'t [u8], Fields<'t>)> {
         match self {
             Self::H1(transport) => {
                 let connection = transport.connection.as_ref()?;
@@ -127,7 +119,8 @@ impl Transport {
         }
     }
 
-    /// Writes what has come of the body to `out`, until there is enough. `false`: that was the end.
+    /// Appends received bytes of the response body to `out`, up to about [`PIECE_MAX`](super::error::PIECE_MAX). Returns
+    /// false at the end of the body. Errs if the body ends early.
     pub(crate) fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -150,7 +143,7 @@ impl Transport {
         }
     }
 
-    /// The fields after the body, once that has ended.
+    /// The trailer fields, once the body has ended.
     pub(crate) fn trailers(&self) -> Option<&FieldBuf> {
         match self {
             Self::H1(transport) => transport.decoder.trailers(),
@@ -158,36 +151,36 @@ impl Transport {
         }
     }
 
-    /// How long the rest of the body is, if that is known.
-    pub(crate) fn left(&self) -> Option<u64> {
+    /// The remaining bytes of the body; none if unknown.
+    pub(crate) fn remaining(&self) -> Option<u64> {
         match self {
             Self::H1(transport) => transport.decoder.remaining(),
-            Self::H2(transport) => transport.left(),
+            Self::H2(transport) => transport.remaining(),
         }
     }
 
-    /// Gives up what it goes by. `is_late`: because nothing came in time.
+    /// Closes the connection, or ends the stream. `is_late`: because no byte arrived in time.
     pub(crate) fn abandon(&mut self, is_late: bool) {
         match self {
             Self::H1(transport) => transport.connection = None,
-            Self::H2(transport) => transport.let_go(is_late),
+            Self::H2(transport) => transport.end_stream(is_late),
         }
     }
 
-    /// Lets go of what it goes by, which is as it was before if `may_keep`.
-    pub(crate) fn give_back(&mut self, handle: &PoolHandle, may_keep: bool) {
+    /// Returns the connection to its pool, or closes it unless `is_reusable`; ends a stream.
+    pub(crate) fn give_back(&mut self, handle: &PoolHandle, is_reusable: bool) {
         match self {
             Self::H1(transport) => {
-                if let Some(connection) = transport.connection.take().filter(|_| may_keep) {
+                if let Some(connection) = transport.connection.take().filter(|_| is_reusable) {
                     handle.pool.put(connection);
                 }
             }
-            Self::H2(transport) => transport.let_go(false),
+            Self::H2(transport) => transport.end_stream(false),
         }
     }
 }
 
-/// HTTP/2 has none, HTTP/1 has a place for one.
+/// The usual reason phrase of a status. HTTP/2 has none, and HTTP/1 may have one.
 fn reason(status: u16) -> &'static [u8] {
     let status = http::StatusCode::from_u16(status).ok();
     status.and_then(|status| status.canonical_reason()).unwrap_or_default().as_bytes()

@@ -1,4 +1,4 @@
-//! The half of an exchange that goes out: the head of a request, and its body as that comes.
+//! The outgoing half of an exchange: the request head, and the body as it arrives from the client.
 
 use std::future::Future;
 use std::io;
@@ -12,14 +12,14 @@ use crate::fields::FieldBuf;
 use crate::http1::encode::Encoder;
 use crate::net::pace::Pace;
 
-/// How long an upstream may take to ask for the body of a request that says `Expect: 100-continue`. Then it is sent
+/// How long a request with `Expect: 100-continue` waits for the upstream to ask for its body. After that the body is sent
 /// anyway, as RFC 9110, section 10.1.1, allows.
-const CONTINUE_PATIENCE: Duration = Duration::from_secs(1);
+const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where the body of a request comes from.
+/// The source of a request body: the client.
 pub(crate) trait Source {
-    /// Writes what has come of the body to `out`, as `encoder` frames it, and takes its length from `left`. `false`: that
-    /// was the end.
+    /// Appends received bytes of the body to `out`, framed by `encoder`, and subtracts their number from `left`. Returns
+    /// false at the end of the body.
     fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -28,100 +28,98 @@ pub(crate) trait Source {
         left: &mut u64,
     ) -> Poll<Result<bool, BodyFault>>;
 
-    /// The fields after the body, once that has ended.
+    /// The trailer fields, once the body has ended.
     fn trailers(&self) -> Option<&FieldBuf>;
 }
 
-/// What a request goes out on.
+/// The destination of a request body: a connection or a stream.
 pub(crate) trait BodySink {
-    /// Sends what is taken of what is to be sent; ready when nothing is left.
+    /// Sends queued bytes; ready when all are sent.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Whether none of it can have reached the upstream.
+    /// Whether no byte can have reached the upstream.
     fn is_untouched(&self) -> bool;
 
-    /// Where the next piece of the body is put. What was there before is gone.
+    /// An empty buffer for the next piece of the body.
     fn next_piece(&mut self) -> &mut Vec<u8>;
 
-    /// The last piece is there.
+    /// Marks the last piece.
     fn end(&mut self, trailers: Option<&FieldBuf>);
 }
 
-/// Why a client's body is not sent on to its end.
+/// Why a client's body is not passed on completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyFault {
-    /// It broke off, or its framing did.
+    /// It ended early or has wrong framing.
     Broken,
-    /// It is longer than it may be.
+    /// It is longer than allowed.
     TooLarge,
 }
 
-/// Takes a piece of a body from what is `left` of its bound.
+/// Subtracts the length of a piece from the remaining bytes `left`. Errs if the piece exceeds them.
 pub(crate) fn spend(left: &mut u64, len: usize) -> Result<(), BodyFault> {
     *left = left.checked_sub(len as u64).ok_or(BodyFault::TooLarge)?;
     Ok(())
 }
 
-/// What matters of a request once its head is written.
+/// Properties of a request that the exchange needs beside its head.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 pub(crate) struct RequestTraits {
-    /// It is HEAD.
+    /// The method is HEAD.
     pub(crate) is_head: bool,
-    /// It has a body.
+    /// The request has a body.
     pub(crate) has_body: bool,
-    /// Bytes that the body may have; what is longer is cut off there.
+    /// The largest allowed body, in bytes. A longer body ends the exchange.
     pub(crate) max_body: u64,
-    /// The body waits for a 100.
+    /// The client waits for a 100 before it sends the body.
     pub(crate) expects_continue: bool,
-    /// It may go out twice: it is safe and has no body (RFC 9110, section 9.2.2).
-    pub(crate) may_repeat: bool,
-    /// It asks for another protocol.
+    /// It may be sent twice: its method is safe and it has no body (RFC 9110, section 9.2.2).
+    pub(crate) may_retry: bool,
+    /// It asks for a change of protocol.
     pub(crate) may_switch: bool,
-    /// `Host` is the endpoint's, not the client's.
-    pub(crate) has_own_host: bool,
 }
 
-/// A request on its way.
+/// The progress of one request body.
 #[derive(Debug)]
 pub(crate) struct Upload {
     encoder: Encoder,
     state: BodyState,
-    /// Bytes of the body that may still come.
+    /// Remaining bytes that the body may have.
     left: u64,
-    /// How fast it comes.
+    /// How fast it arrives.
     pub(crate) pace: Pace,
-    /// The last piece that was asked for has not come from the client.
+    /// The client has not sent the next piece yet.
     pub(crate) awaits_client: bool,
-    /// Bytes of it may have reached the upstream.
+    /// Bytes of the request may have reached the upstream.
     pub(crate) is_touched: bool,
 }
 
-/// How the body fares.
+/// The state of the body.
 #[derive(Debug)]
 enum BodyState {
-    /// It waits for the upstream to ask for it.
+    /// It waits until the upstream asks for it.
     Expected(Pin<Box<Sleep>>),
     Running,
     Ended,
-    /// The upstream takes no more; it may still answer.
+    /// The upstream takes no more bytes; it may still answer.
     Refused,
     Cut(BodyFault),
 }
 
 impl BodyState {
-    /// Before anything of `request` was sent.
+    /// The state before any byte of `request` was sent.
     fn of(request: RequestTraits) -> Self {
         match request {
             RequestTraits { has_body: false, .. } => Self::Ended,
-            RequestTraits { expects_continue: true, .. } => Self::Expected(Box::pin(sleep(CONTINUE_PATIENCE))),
+            RequestTraits { expects_continue: true, .. } => Self::Expected(Box::pin(sleep(CONTINUE_TIMEOUT))),
             _ => Self::Running,
         }
     }
 }
 
 impl Upload {
-    /// Of a request whose head is on its connection.
+    /// The body of a request whose head is on its connection.
     pub(crate) fn new(request: RequestTraits, encoder: Encoder) -> Self {
         Self {
             encoder,
@@ -133,24 +131,24 @@ impl Upload {
         }
     }
 
-    /// Begins anew; nothing of the body has been asked for.
+    /// Begins again; no byte of the body has been taken from the client.
     pub(crate) fn restart(&mut self, request: RequestTraits) {
         (self.state, self.left) = (BodyState::of(request), request.max_body);
         (self.awaits_client, self.is_touched) = (false, false);
     }
 
-    /// Begins anew with what has been taken of the body, which is all of it if `is_whole`.
+    /// Begins again with the bytes already taken from the client; `is_whole`: they are the whole body.
     pub(crate) fn resume(&mut self, is_whole: bool) {
         self.state = if is_whole { BodyState::Ended } else { BodyState::Running };
         (self.awaits_client, self.is_touched) = (false, false);
     }
 
-    /// Whether all of it has been taken.
+    /// Whether the whole body has been taken from the client.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.state, BodyState::Ended)
     }
 
-    /// Why it will never come to its end, if that is the client's doing.
+    /// The client's fault that ended the body early, if any.
     pub(crate) fn fault(&self) -> Option<BodyFault> {
         match self.state {
             BodyState::Cut(fault) => Some(fault),
@@ -158,28 +156,28 @@ impl Upload {
         }
     }
 
-    /// Whether nothing more of it will be taken from the client.
+    /// Whether no further byte will be taken from the client.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.state, BodyState::Ended | BodyState::Refused | BodyState::Cut(_))
     }
 
-    /// The upstream has asked for the body.
+    /// Lets the body begin: the upstream has asked for it.
     pub(crate) fn go_on(&mut self) {
         if let BodyState::Expected(_) = self.state {
             self.state = BodyState::Running;
         }
     }
 
-    /// Moves on as far as it goes now. Says whether anything of the body moved.
-    pub(crate) fn send(&mut self, cx: &mut Context<'_>, carrier: &mut impl BodySink, source: &mut impl Source) -> bool {
+    /// Sends as much as is possible now. Returns whether bytes of the body moved.
+    pub(crate) fn send(&mut self, cx: &mut Context<'_>, sink: &mut impl BodySink, source: &mut impl Source) -> bool {
         let mut has_moved = false;
         self.awaits_client = false;
         if matches!(self.state, BodyState::Refused | BodyState::Cut(_)) {
             return has_moved;
         }
         loop {
-            let written = carrier.poll_send(cx);
-            self.is_touched |= !carrier.is_untouched();
+            let written = sink.poll_send(cx);
+            self.is_touched |= !sink.is_untouched();
             match written {
                 Poll::Pending => {
                     self.pace.rest();
@@ -192,8 +190,8 @@ impl Upload {
                     return has_moved;
                 }
             }
-            if let BodyState::Expected(patience) = &mut self.state
-                && patience.as_mut().poll(cx).is_ready()
+            if let BodyState::Expected(timeout) = &mut self.state
+                && timeout.as_mut().poll(cx).is_ready()
             {
                 self.state = BodyState::Running;
             }
@@ -201,7 +199,7 @@ impl Upload {
                 return has_moved;
             }
             let left = self.left;
-            let polled = source.poll_body(cx, carrier.next_piece(), &self.encoder, &mut self.left);
+            let polled = source.poll_body(cx, sink.next_piece(), &self.encoder, &mut self.left);
             self.pace.moved(left - self.left);
             match polled {
                 Poll::Pending => {
@@ -210,7 +208,7 @@ impl Upload {
                 }
                 Poll::Ready(Ok(true)) => has_moved = true,
                 Poll::Ready(Ok(false)) => {
-                    carrier.end(source.trailers());
+                    sink.end(source.trailers());
                     (self.state, has_moved) = (BodyState::Ended, true);
                 }
                 Poll::Ready(Err(fault)) => self.state = BodyState::Cut(fault),

@@ -64,6 +64,11 @@ impl Pool {
         Self { spec, state, queue, worker, idle, h2: H2Connections::default(), sweeps, is_closed, buffers }
     }
 
+    /// The buffers of the worker's connections.
+    pub(crate) fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
     /// Whether requests share its connections.
     pub(crate) fn is_shared(&self) -> bool {
         self.spec.protocol == Protocol::H2
