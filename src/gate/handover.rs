@@ -62,7 +62,7 @@ impl Gate {
     /// largest debt or its capacity, whichever is more. Nothing is charged if the limit does not exist, or has no rule
     /// for the key.
     pub fn apply_delta(&self, live: &Live, delta: &Delta) {
-        let Some(applied) = live.policy.named(&delta.limit) else { return };
+        let Some(applied) = live.policy.by_name(&delta.limit) else { return };
         let state = &live.states[applied.index];
         let Some(rule) = applied.limit.allowed.rule(live.variant(&applied, delta.key, delta.plan.as_deref())) else {
             return;

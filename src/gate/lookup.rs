@@ -50,7 +50,7 @@ impl Gate {
     /// # Errors
     /// Why no override can name the key.
     pub fn key_text(&self, live: &Live, limit: &str, named: &[(String, String)]) -> Result<String, KeyError> {
-        let Applied { index, limit, .. } = live.policy.named(limit).ok_or(KeyError::UnknownLimit)?;
+        let Applied { index, limit, .. } = live.policy.by_name(limit).ok_or(KeyError::UnknownLimit)?;
         let texts = texts(live, index, named)?;
         match &*texts {
             [] => return Err(KeyError::OneForAll),
@@ -76,7 +76,7 @@ impl Gate {
     /// The masked text, if no key of the limit has it.
     pub fn shown_key(&self, live: &Live, limit: &str, text: &str) -> Result<Vec<(String, String)>, String> {
         let masked = || self.secret.masked(text.as_bytes());
-        let Applied { index, limit, .. } = live.policy.named(limit).ok_or_else(masked)?;
+        let Applied { index, limit, .. } = live.policy.by_name(limit).ok_or_else(masked)?;
         let parts = &limit.key;
         let texts: Vec<&str> = if parts.len() > 1 { text.split('|').collect() } else { vec![text] };
         let is_normal = |(part, text): (&KeyPart, &&str)| match part {

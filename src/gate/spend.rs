@@ -71,7 +71,7 @@ impl Gate {
     /// The problem with `spend`. Nothing is charged then.
     pub fn spend(&self, live: &Live, spend: Spend<'_>, now: Timestamp) -> Result<Balance, SpendError> {
         let policy = &live.policy;
-        let applied = policy.named(spend.limit).ok_or(KeyError::UnknownLimit)?;
+        let applied = policy.by_name(spend.limit).ok_or(KeyError::UnknownLimit)?;
         let (index, limit) = (applied.index, applied.limit);
         let state = &live.states[index];
         let extra = i64::try_from(spend.units).ok().filter(|_| (1..=UNITS_MAX).contains(&spend.units));

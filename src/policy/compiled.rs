@@ -105,7 +105,7 @@ impl Policy {
     }
 
     /// The limit of this name, as if it applied to a request.
-    pub fn named(&self, name: &str) -> Option<Applied<'_>> {
+    pub fn by_name(&self, name: &str) -> Option<Applied<'_>> {
         let index = self.limits.iter().position(|limit| *limit.name == *name)?;
         Some(Applied { index, limit: self.limits.get(index)?, traits: self.traits.get(index)?, route: "" })
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::Outcome;
+use super::outcome::Outcome;
 use crate::time::saturating_ns;
 
 /// The result of one limit for a request, as `weir_limit_decisions_total` counts it.

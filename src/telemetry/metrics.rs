@@ -8,40 +8,10 @@ use prometheus::{
 use super::cells::{DurationHistogram, LimitCells};
 use super::factory::MetricFactory;
 use super::openmetrics;
+use super::outcome::Outcome;
 use super::scrape::Scrape;
 use super::upstreams::{EndpointMetrics, EndpointVecs, UpstreamMetrics};
 use crate::time::Timestamp;
-
-/// The outcome of a request, as `weir_requests_total{verdict}` counts it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Forwarded at once.
-    Forwarded,
-    /// Forwarded after a wait.
-    Held,
-    /// Refused by a limit.
-    Rejected,
-    /// Refused for another reason: malformed, without an identity, or during shutdown.
-    Refused,
-    /// The client left before the response.
-    Abandoned,
-}
-
-impl Outcome {
-    /// All outcomes in the order of their discriminants.
-    pub(super) const ALL: [Self; 5] = [Self::Forwarded, Self::Held, Self::Rejected, Self::Refused, Self::Abandoned];
-
-    /// The label of the outcome.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Forwarded => "forwarded",
-            Self::Held => "held",
-            Self::Rejected => "rejected",
-            Self::Refused => "refused",
-            Self::Abandoned => "abandoned",
-        }
-    }
-}
 
 /// All metrics of the process.
 #[derive(Debug)]

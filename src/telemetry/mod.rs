@@ -7,6 +7,7 @@ mod factory;
 mod log;
 mod metrics;
 mod openmetrics;
+mod outcome;
 mod scrape;
 mod upstreams;
 
@@ -16,5 +17,6 @@ pub use prometheus::{IntCounter as Counter, IntGauge as Gauge};
 
 pub use openmetrics::OPENMETRICS_TYPE;
 
-pub use metrics::{LimitMetrics, Metrics, Outcome};
+pub use metrics::{LimitMetrics, Metrics};
+pub use outcome::Outcome;
 pub use upstreams::{EndpointMetrics, UpstreamMetrics};

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{self, MetricType};
 
-use super::Outcome;
 use super::cells::{
     DurationHistogram, ENDPOINT_RESULTS, EndpointCells, HistogramSnapshot, LIMIT_DECISIONS, LimitCells, OutcomeCells,
     as_float,
 };
+use super::outcome::Outcome;
 
 /// The counters that every request changes.
 #[derive(Clone, Debug)]

@@ -58,7 +58,7 @@ pub fn well_formed(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Parses an element and stores the value of `for` in `found`. `None` if the element is malformed.
-fn read(element: &[u8], found: &mut Option<Value>) -> Option<()> {
+fn read(element: &[u8], found: &mut Option<ParameterValue>) -> Option<()> {
     let mut rest = element.trim_ascii();
     while !rest.is_empty() {
         // A pair may be empty, like an element of a list.
@@ -83,11 +83,11 @@ fn read(element: &[u8], found: &mut Option<Value>) -> Option<()> {
     Some(())
 }
 
-type Value = SmallVec<[u8; NODE_BYTES_MAX]>;
+type ParameterValue = SmallVec<[u8; NODE_BYTES_MAX]>;
 
 /// A quoted string and the text after it.
-fn quoted(text: &[u8]) -> Option<(Value, &[u8])> {
-    let (mut value, mut at) = (Value::new(), 1);
+fn quoted(text: &[u8]) -> Option<(ParameterValue, &[u8])> {
+    let (mut value, mut at) = (ParameterValue::new(), 1);
     loop {
         match *text.get(at)? {
             b'"' => return Some((value, &text[at + 1..])),
@@ -103,11 +103,11 @@ fn quoted(text: &[u8]) -> Option<(Value, &[u8])> {
 
 /// A value without quotes and the text after it. It accepts tokens, and also addresses with a port or in brackets,
 /// which should be quoted and often are not.
-fn bare(text: &[u8]) -> Option<(Value, &[u8])> {
+fn bare(text: &[u8]) -> Option<(ParameterValue, &[u8])> {
     let end = text.iter().position(|byte| matches!(byte, b';' | b' ' | b'\t')).unwrap_or(text.len());
     let (value, after) = text.split_at(end);
     let is_value = |byte: u8| is_token(byte) || matches!(byte, b':' | b'[' | b']');
-    (!value.is_empty() && value.iter().all(|&byte| is_value(byte))).then(|| (Value::from_slice(value), after))
+    (!value.is_empty() && value.iter().all(|&byte| is_value(byte))).then(|| (ParameterValue::from_slice(value), after))
 }
 
 /// Whether a byte may stand in a token (RFC 9110, section 5.6.2).

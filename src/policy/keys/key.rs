@@ -72,8 +72,8 @@ impl KeySecret {
         u32::try_from(message.key().first >> 32).unwrap_or(0)
     }
 
-    /// The key of a request from its `parts`. `route` is the matched pattern. `who` has one entry for each identity of
-    /// the policy.
+    /// The key of a request from its `parts`. `route` is the matched pattern. `principals` has one entry for each
+    /// identity of the policy.
     ///
     /// # Errors
     /// The part that has several values, if its limit refuses several values.
@@ -84,14 +84,14 @@ impl KeySecret {
         route: &str,
         facts: &Facts<'_>,
         ipv6_prefix: u8,
-        who: &[Principal<'_>],
+        principals: &[Principal<'_>],
     ) -> Result<Key, &'p KeyPart> {
         // Most limits have such a key. Its hash stays in registers.
         if let ([KeyPart::Ip], IpAddr::V4(ip)) = (parts, facts.client_ip) {
             let hash = self.empty.hash(&ipv4(ip));
             return Ok(Key { first: hash.h1, second: hash.h2 });
         }
-        self.key_of_parts(parts, route, facts, ipv6_prefix, who)
+        self.key_of_parts(parts, route, facts, ipv6_prefix, principals)
     }
 
     #[inline(never)]
@@ -101,7 +101,7 @@ impl KeySecret {
         route: &str,
         facts: &Facts<'_>,
         ipv6_prefix: u8,
-        who: &[Principal<'_>],
+        principals: &[Principal<'_>],
     ) -> Result<Key, &'p KeyPart> {
         let mut message = self.message();
         for part in parts {
@@ -112,7 +112,7 @@ impl KeySecret {
                 KeyPart::Route => message.write_text(route.as_bytes()),
                 KeyPart::Host => message.write_text(facts.host.as_bytes()),
                 KeyPart::Method => message.write_text(facts.method.as_str().as_bytes()),
-                KeyPart::Identity(index) => match who.get(*index).unwrap_or(&Principal::Anonymous) {
+                KeyPart::Identity(index) => match principals.get(*index).unwrap_or(&Principal::Anonymous) {
                     Principal::Bytes(bytes) => message.write_text(&as_read(bytes)),
                     Principal::Joined(bytes) => message.write_text(&as_read(bytes)),
                     Principal::Claim(claim) => message.write_text(&as_read(claim.as_bytes())),
@@ -252,7 +252,7 @@ mod tests {
         method: Method,
         query: Option<&'static str>,
         headers: Vec<(&'static str, &'static [u8])>,
-        who: Vec<Principal<'static>>,
+        principals: Vec<Principal<'static>>,
     }
 
     const NOTHING: KeyedRequest = KeyedRequest {
@@ -263,7 +263,7 @@ mod tests {
         method: Method::GET,
         query: None,
         headers: Vec::new(),
-        who: Vec::new(),
+        principals: Vec::new(),
     };
 
     fn key_of(parts: &[KeyPart], prefix: u8, request: &KeyedRequest) -> Key {
@@ -278,7 +278,7 @@ mod tests {
             is_free_preflight: false,
             certificate: None,
         };
-        KeySecret::new([7; 16]).key(parts, request.route, &facts, prefix, &request.who).unwrap()
+        KeySecret::new([7; 16]).key(parts, request.route, &facts, prefix, &request.principals).unwrap()
     }
 
     fn check(parts: &[KeyPart], left: &KeyedRequest, right: &KeyedRequest, equal: bool) {
@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    /// The value is from another implementation of SipHash.
+    /// The value is from another implementation of `SipHash`.
     #[test]
     fn the_hash_of_several_texts_is_standard() {
         let parts = [KeyPart::Host, KeyPart::Path];
@@ -349,9 +349,14 @@ mod tests {
                 assert_eq!(named, Some(key_of(&header, 64, &with_header(value))));
                 assert_eq!(named == other, equal);
                 let joined: std::sync::Arc<[u8]> = spelling.into();
-                for who in [Principal::Bytes(spelling), Principal::Joined(joined)] {
-                    let with_identity = |who| KeyedRequest { who: vec![who], ..NOTHING };
-                    check(&[KeyPart::Identity(0)], &with_identity(Principal::Bytes(value)), &with_identity(who), equal);
+                for principal in [Principal::Bytes(spelling), Principal::Joined(joined)] {
+                    let with_identity = |principal| KeyedRequest { principals: vec![principal], ..NOTHING };
+                    check(
+                        &[KeyPart::Identity(0)],
+                        &with_identity(Principal::Bytes(value)),
+                        &with_identity(principal),
+                        equal,
+                    );
                 }
             }
         }
@@ -468,7 +473,8 @@ mod tests {
 
     #[test]
     fn identities() {
-        let of = |ip, who: &[Principal<'static>]| KeyedRequest { ip, who: who.to_vec(), ..NOTHING };
+        let of =
+            |ip, principals: &[Principal<'static>]| KeyedRequest { ip, principals: principals.to_vec(), ..NOTHING };
         let (one, two) = ("192.0.2.1", "192.0.2.2");
         for (left, right, equal) in [
             (of(one, &[Principal::Bytes(b"a")]), of(two, &[Principal::Bytes(b"a")]), true),

@@ -48,13 +48,13 @@ impl Policy {
     }
 
     /// The text of each part of a request's key, in order. Each has at most [`SHOWN_BYTES_MAX`] bytes. Control
-    /// characters, `|`, `\` and invalid UTF-8 are written as `\xNN`. `who` has one entry for each identity.
+    /// characters, `|`, `\` and invalid UTF-8 are written as `\xNN`. `principals` has one entry for each identity.
     pub fn shown<'s>(
         &'s self,
         secret: &'s KeySecret,
         applied: &Applied<'s>,
         facts: &'s Facts<'_>,
-        who: &'s [Principal<'_>],
+        principals: &'s [Principal<'_>],
     ) -> impl Iterator<Item = String> + 's {
         let (route, absent) = (applied.route, || ABSENT.to_owned());
         applied.limit.key.iter().map(move |part| match part {
@@ -63,7 +63,7 @@ impl Policy {
             KeyPart::Route => escaped(route.as_bytes()),
             KeyPart::Host => escaped(facts.host.as_bytes()),
             KeyPart::Method => escaped(facts.method.as_str().as_bytes()),
-            KeyPart::Identity(index) => match who.get(*index).unwrap_or(&Principal::Anonymous) {
+            KeyPart::Identity(index) => match principals.get(*index).unwrap_or(&Principal::Anonymous) {
                 Principal::Claim(claim) => escaped(claim.as_bytes()),
                 Principal::Bytes(bytes) => self.shown_identity(secret, *index, bytes),
                 Principal::Joined(bytes) => self.shown_identity(secret, *index, bytes),
@@ -193,7 +193,7 @@ mod tests {
     const SECRET: [u8; 16] = [7; 16];
 
     /// The text of a key with one part for a request with these headers.
-    fn shown(part: KeyPart, headers: &[(&str, &[u8])], query: Option<&str>, who: &[Principal<'_>]) -> String {
+    fn shown(part: KeyPart, headers: &[(&str, &[u8])], query: Option<&str>, principals: &[Principal<'_>]) -> String {
         let identity = |name: &str, header: HeaderName| Identity {
             name: name.into(),
             source: IdentitySource::Header(header, Repeated::Reject),
@@ -219,7 +219,7 @@ mod tests {
             certificate: None,
         };
         let applied = policy.applies(0, &facts).unwrap();
-        policy.shown(&KeySecret::new(SECRET), &applied, &facts, who).collect::<Vec<_>>().join("|")
+        policy.shown(&KeySecret::new(SECRET), &applied, &facts, principals).collect::<Vec<_>>().join("|")
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
         let secret: &[u8] = b"sk-0123456789";
         let masked = format!("sk-0..{}", hash("sk-0123456789"));
         let claim = |text: &str| [Principal::Claim(Arc::from(text))];
-        for (part, headers, query, who, expected) in [
+        for (part, headers, query, principals, expected) in [
             (KeyPart::Ip, &[][..], None, &[][..], "2001:db8::/64".to_owned()),
             (KeyPart::Path, &[], None, &[], "/a".to_owned()),
             (header("x-api-key"), &[("X-Api-Key", secret)], None, &[], masked.clone()),
@@ -252,7 +252,11 @@ mod tests {
             (KeyPart::Identity(0), &[], None, &[Principal::Anonymous], ABSENT.to_owned()),
             (KeyPart::Identity(0), &[], None, &[Principal::Ip], "2001:db8::/64".to_owned()),
         ] {
-            assert_eq!(shown(part.clone(), headers, query, who), expected, "{part:?} {headers:?} {query:?} {who:?}");
+            assert_eq!(
+                shown(part.clone(), headers, query, principals),
+                expected,
+                "{part:?} {headers:?} {query:?} {principals:?}"
+            );
         }
     }
 

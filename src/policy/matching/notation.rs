@@ -92,21 +92,21 @@ fn kind_of(segment: &str) -> SegmentKind {
     if let Some(name) = optional.strip_prefix('{') {
         let name = name.trim_end_matches('}');
         let is_rest = name.starts_with('*') || name.ends_with("...") || name.ends_with(":path");
-        return named(name.trim_start_matches('*'), is_rest);
+        return parameter(name.trim_start_matches('*'), is_rest);
     }
     if let Some(inner) = within(optional, "<", ">") {
         let (kind, name) = inner.split_once(':').unwrap_or(("", inner));
-        return named(name, kind == "path");
+        return parameter(name, kind == "path");
     }
     let bracketed = within(optional, "[[", "]]").or_else(|| within(optional, "[", "]"));
     if let Some(name) = bracketed.filter(|name| name.trim_start_matches('.').bytes().all(is_of_name)) {
-        return named(name.trim_start_matches('.'), name.starts_with("..."));
+        return parameter(name.trim_start_matches('.'), name.starts_with("..."));
     }
     if let Some(name) = optional.strip_prefix(':') {
-        return named(name, name.ends_with(['*', '+']) || name.ends_with("(.*)"));
+        return parameter(name, name.ends_with(['*', '+']) || name.ends_with("(.*)"));
     }
     if let Some(name) = optional.strip_prefix('*').filter(|name| name.bytes().all(is_of_name)) {
-        return named(name, true);
+        return parameter(name, true);
     }
     let is_expression = segment.contains(['*', '\\', '[', '|', '<', '>', '{', '}']) || segment.ends_with(".+");
     if is_expression { SegmentKind::One("name".to_owned()) } else { SegmentKind::Literal }
@@ -117,7 +117,7 @@ fn is_of_name(byte: u8) -> bool {
 }
 
 /// A parameter whose name is at the start of `text`.
-fn named(text: &str, is_rest: bool) -> SegmentKind {
+fn parameter(text: &str, is_rest: bool) -> SegmentKind {
     let end = text.bytes().position(|byte| !is_of_name(byte)).unwrap_or(text.len());
     let name = match &text[..end] {
         "" if is_rest => "rest",

@@ -143,7 +143,7 @@ impl PathRules {
         is_upper
             && match self.escaped(high, low) {
                 Ok(b'/') => !begins_with_dots(after),
-                Ok(byte) => is_kept_escaped(byte),
+                Ok(byte) => stays_escaped(byte),
                 Err(_) => false,
             }
     }
@@ -192,7 +192,7 @@ impl PathRules {
                 Class::Percent => {
                     let (high, low) = bytes.next().zip(bytes.next()).ok_or(PathError::Escape)?;
                     match self.escaped(high, low)? {
-                        byte if is_kept_escaped(byte) => push_escape(out, byte),
+                        byte if stays_escaped(byte) => push_escape(out, byte),
                         byte => out.push(char::from(byte)),
                     }
                 }
@@ -264,7 +264,7 @@ fn begins_with_dots(tail: &[u8]) -> bool {
     }
 }
 
-fn is_kept_escaped(byte: u8) -> bool {
+fn stays_escaped(byte: u8) -> bool {
     class(byte) != Class::Unreserved
 }
 

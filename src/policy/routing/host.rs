@@ -41,7 +41,7 @@ pub fn is_authority(text: &str) -> bool {
     };
     match &bytes[host_len..] {
         [] | [b':'] => true,
-        [b':', digits @ ..] => decimal(digits).is_some_and(|port| port <= u64::from(u16::MAX)),
+        [b':', digits @ ..] => decimal(digits).is_some_and(|port| u16::try_from(port).is_ok()),
         _ => false,
     }
 }

@@ -48,7 +48,7 @@ impl PendingConnection {
         let _waiting = WaitGuard::new(self);
         loop {
             if let Some(result) = &*self.result.borrow() {
-                return result.as_ref().map(|()| ()).map_err(OpenError::to_connect_error);
+                return result.as_ref().copied().map_err(OpenError::to_connect_error);
             }
             // No notification is lost between the check and this await: both run on one thread.
             self.done.notified().await;

@@ -17,34 +17,34 @@ use crate::time::{Timestamp, saturating_ns};
 const VALUE_BYTES_MAX: usize = 256;
 
 /// The names of the claims that name the client and its plan.
-type Named<'n> = [Option<&'n str>; 2];
+type ClaimNames<'n> = [Option<&'n str>; 2];
 
 /// The claims that Weir reads.
 #[derive(Debug, Default)]
 pub(super) struct Claims<'t> {
-    names: Named<'t>,
-    pub(super) exp: Option<Value<'t>>,
-    pub(super) nbf: Option<Value<'t>>,
-    pub(super) iss: Option<Value<'t>>,
-    pub(super) aud: Option<Value<'t>>,
+    names: ClaimNames<'t>,
+    pub(super) exp: Option<ClaimValue<'t>>,
+    pub(super) nbf: Option<ClaimValue<'t>>,
+    pub(super) iss: Option<ClaimValue<'t>>,
+    pub(super) aud: Option<ClaimValue<'t>>,
     /// The claims in `names` that are none of the above, by their index in `names`.
-    others: [Option<Value<'t>>; 2],
+    others: [Option<ClaimValue<'t>>; 2],
 }
 
 /// The value of a claim, as far as Weir needs it.
 #[derive(Debug)]
-pub(super) enum Value<'t> {
+pub(super) enum ClaimValue<'t> {
     Text(Cow<'t, str>),
     Positive(u64),
     Negative(i64),
     Fraction(f64),
-    List(Vec<Value<'t>>),
+    List(Vec<ClaimValue<'t>>),
     Other,
 }
 
 impl<'t> Claims<'t> {
     /// Parses a payload and also keeps the claims in `names`. `None` if the payload is no object of distinct claims.
-    pub(super) fn parse(json: &'t str, names: Named<'t>) -> Option<Self> {
+    pub(super) fn parse(json: &'t str, names: ClaimNames<'t>) -> Option<Self> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let claims = Wanted { names }.deserialize(&mut deserializer).ok()?;
         deserializer.end().ok()?;
@@ -52,33 +52,33 @@ impl<'t> Claims<'t> {
     }
 
     /// The claim with this index in `names`.
-    pub(super) fn named(&self, place: usize) -> Option<&Value<'t>> {
-        let name = self.names[place]?;
+    pub(super) fn configured(&self, index: usize) -> Option<&ClaimValue<'t>> {
+        let name = self.names[index]?;
         match name {
             "exp" => self.exp.as_ref(),
             "nbf" => self.nbf.as_ref(),
             "iss" => self.iss.as_ref(),
             "aud" => self.aud.as_ref(),
-            _ => self.others[self.place(name)?].as_ref(),
+            _ => self.others[self.index_of(name)?].as_ref(),
         }
     }
 
-    fn place(&self, name: &str) -> Option<usize> {
+    fn index_of(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|known| *known == Some(name))
     }
 
-    fn slot(&mut self, name: &str) -> Option<&mut Option<Value<'t>>> {
+    fn slot(&mut self, name: &str) -> Option<&mut Option<ClaimValue<'t>>> {
         match name {
             "exp" => Some(&mut self.exp),
             "nbf" => Some(&mut self.nbf),
             "iss" => Some(&mut self.iss),
             "aud" => Some(&mut self.aud),
-            name => self.place(name).map(|place| &mut self.others[place]),
+            name => self.index_of(name).map(|place| &mut self.others[place]),
         }
     }
 }
 
-impl Value<'_> {
+impl ClaimValue<'_> {
     /// A `NumericDate` (RFC 7519, 2): seconds since the epoch, possibly with a fraction.
     pub(super) fn date(&self) -> Option<Timestamp> {
         let since_epoch = match *self {
@@ -121,7 +121,7 @@ impl Value<'_> {
 }
 
 struct Wanted<'n> {
-    names: Named<'n>,
+    names: ClaimNames<'n>,
 }
 
 impl<'de> DeserializeSeed<'de> for Wanted<'de> {
@@ -158,7 +158,7 @@ impl<'de> Visitor<'de> for Wanted<'de> {
 #[derive(Deserialize)]
 struct Name<'t>(#[serde(borrow)] Cow<'t, str>);
 
-impl<'de> Deserialize<'de> for Value<'de> {
+impl<'de> Deserialize<'de> for ClaimValue<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(AnyValue)
     }
@@ -167,50 +167,50 @@ impl<'de> Deserialize<'de> for Value<'de> {
 struct AnyValue;
 
 impl<'de> Visitor<'de> for AnyValue {
-    type Value = Value<'de>;
+    type Value = ClaimValue<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value")
     }
 
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Value<'de>, E> {
-        Ok(Value::Text(Cow::Borrowed(text)))
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<ClaimValue<'de>, E> {
+        Ok(ClaimValue::Text(Cow::Borrowed(text)))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Value<'de>, E> {
-        Ok(Value::Text(Cow::Owned(text.to_owned())))
+    fn visit_str<E>(self, text: &str) -> Result<ClaimValue<'de>, E> {
+        Ok(ClaimValue::Text(Cow::Owned(text.to_owned())))
     }
 
-    fn visit_u64<E>(self, number: u64) -> Result<Value<'de>, E> {
-        Ok(Value::Positive(number))
+    fn visit_u64<E>(self, number: u64) -> Result<ClaimValue<'de>, E> {
+        Ok(ClaimValue::Positive(number))
     }
 
-    fn visit_i64<E>(self, number: i64) -> Result<Value<'de>, E> {
-        Ok(Value::Negative(number))
+    fn visit_i64<E>(self, number: i64) -> Result<ClaimValue<'de>, E> {
+        Ok(ClaimValue::Negative(number))
     }
 
-    fn visit_f64<E>(self, number: f64) -> Result<Value<'de>, E> {
-        Ok(Value::Fraction(number))
+    fn visit_f64<E>(self, number: f64) -> Result<ClaimValue<'de>, E> {
+        Ok(ClaimValue::Fraction(number))
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Value<'de>, E> {
-        Ok(Value::Other)
+    fn visit_bool<E>(self, _: bool) -> Result<ClaimValue<'de>, E> {
+        Ok(ClaimValue::Other)
     }
 
-    fn visit_unit<E>(self) -> Result<Value<'de>, E> {
-        Ok(Value::Other)
+    fn visit_unit<E>(self) -> Result<ClaimValue<'de>, E> {
+        Ok(ClaimValue::Other)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value<'de>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<ClaimValue<'de>, A::Error> {
         let mut values = Vec::new();
         while let Some(value) = seq.next_element()? {
             values.push(value);
         }
-        Ok(Value::List(values))
+        Ok(ClaimValue::List(values))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value<'de>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ClaimValue<'de>, A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Value::Other)
+        Ok(ClaimValue::Other)
     }
 }

@@ -139,8 +139,8 @@ impl Verifier {
         let claims = Claims::parse(payload, named).ok_or(TokenError::Malformed)?;
         let expires = self.check_times(&claims, now)?;
         self.check_parties(&claims)?;
-        let value = claims.named(0).and_then(claims::Value::client).ok_or(TokenError::Claim)?;
-        let plan = claims.named(1).and_then(claims::Value::name);
+        let value = claims.configured(0).and_then(claims::ClaimValue::client).ok_or(TokenError::Claim)?;
+        let plan = claims.configured(1).and_then(claims::ClaimValue::name);
         Ok(Verified { claimed: Claimed { value, plan }, expires })
     }
 
@@ -198,7 +198,8 @@ impl Verifier {
     }
 
     fn check_parties(&self, claims: &Claims<'_>) -> Result<(), TokenError> {
-        let is = |claim: &Option<claims::Value<'_>>, text: &str| claim.as_ref().is_some_and(|value| value.is(text));
+        let is =
+            |claim: &Option<claims::ClaimValue<'_>>, text: &str| claim.as_ref().is_some_and(|value| value.is(text));
         if self.issuer.as_deref().is_some_and(|issuer| !is(&claims.iss, issuer)) {
             return Err(TokenError::Issuer);
         }
