@@ -21,9 +21,8 @@ use super::refusal::Cause;
 use super::state::{Gate, Live};
 use crate::fields::FieldBuf;
 use crate::limit::{Algorithm, Decision, Retry};
-use crate::policy::Principal;
 use crate::policy::path::escaped_query;
-use crate::policy::{Facts, Limit, Mode, Stage, Variant, client_ip, host};
+use crate::policy::{Facts, Limit, Mode, Principal, Stage, Variant, client_ip, host};
 use crate::time::Timestamp;
 
 /// A request that is only asked about.
@@ -247,14 +246,13 @@ impl Gate {
         }
         checks.peek(now);
         let denying = || checks.charges().iter().filter(|check| is_denied(check));
-        let mut violated = before.violated.clone();
-        violated.extend(denying().map(name));
+        let violated: Vec<_> = before.violated.iter().cloned().chain(denying().map(name)).collect();
         if violated.len() == before.violated.len() {
             let late: Vec<_> = checks.charges().iter().filter(|check| is_delayed(check)).map(name).collect();
             if late.is_empty() {
                 return before;
             }
-            let violated = before.violated.into_iter().chain(late).collect();
+            let violated = violated.into_iter().chain(late).collect();
             return Verdict { decision: "delayed", why: "beyond limits that delay".to_owned(), violated, ..before };
         }
         let retry = denying().filter_map(|check| check.decision().denied).max();

@@ -128,10 +128,8 @@ impl Metrics {
             upgraded: make.gauge("weir_upgraded_connections", "Connections upgraded to another protocol.")?,
             connections_refused: make
                 .counter("weir_connections_refused_total", "Connections closed unserved at the bound.")?,
-            client_connections_refused: make.counter(
-                "weir_client_connections_refused_total",
-                "Connections closed unserved because their client had too many.",
-            )?,
+            client_connections_refused: make
+                .counter("weir_client_connections_refused_total", "Connections closed at the bound of a client.")?,
             tls_handshakes_failed: make
                 .counter("weir_tls_handshakes_failed_total", "Connections without a TLS session.")?,
             proxy_headers_refused: make.counter(

@@ -71,11 +71,9 @@ const NOT_YET: &[(&str, &[&str])] = &[
             "store::given_out",
             "store::kept",
             "store::place",
-            "upstream::left",
-            "upstream::lost",
         ],
     ),
-    (THE_SAME, &["admin", "config", "limit", "store", "upstream"]),
+    (THE_SAME, &["admin", "config", "limit", "store"]),
     (DEEP_VISIBILITY, &["proxy"]),
     (MANY_PARAMETERS, &["proxy::forward"]),
 ];
