@@ -1,10 +1,11 @@
-//! The control runtime: what is done beside the workers, from their start to their end.
+//! The control runtime: starts the workers, and does all other work until they have ended.
 
 use std::ffi::OsString;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use arc_swap::access::Map;
@@ -13,21 +14,43 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::drain::{Drain, LAST_WORDS, Stops};
+use super::drain::{Drain, REFUSAL_TIMEOUT, StopSignals};
+use super::error::AppError;
 use super::jwks::Jwks;
-use super::keep::{Keeper, Writes};
-use super::listeners::Open;
+use super::listeners::{Listeners, Open};
 use super::operators::Operators;
 use super::reload::{Hangups, Reloader};
-use super::takeover::{Estate, Giver, Handed, Previous, Successors};
-use super::{App, AppError, start_workers, systemd};
+use super::snapshots::{SnapshotWriter, WriteLock};
+use super::systemd;
+use super::takeover::{Handover, HandoverProgress, HandoverServer, Previous, Successors};
 use crate::admin::{Admin, NewestLive};
 use crate::net::{Listen, Listener, SocketFile};
 use crate::proxy::{self, Lifecycle, SharedState};
+use crate::store::snapshot::Secret;
 use crate::telemetry::LogGuard;
 use crate::upstream;
 
-/// What it takes to run, while workers do.
+/// The parts of a process that is ready to run.
+pub(super) struct Built {
+    pub(super) shared: Arc<SharedState>,
+    pub(super) listeners: Listeners,
+    pub(super) places: Vec<Listen>,
+    pub(super) operators: Arc<Operators>,
+    pub(super) jwks: Arc<Jwks>,
+    pub(super) grace: Duration,
+    pub(super) workers: usize,
+    /// None if there is no file to reload.
+    pub(super) reloader: Option<Reloader>,
+    pub(super) secret: Secret,
+    /// None if no snapshots are written.
+    pub(super) snapshots: Option<SnapshotWriter>,
+    /// The process that this one takes over from.
+    pub(super) previous: Previous,
+    /// The command line of a successor; empty if none is started.
+    pub(super) command: Vec<OsString>,
+}
+
+/// The running process, beside its workers.
 pub(super) struct Control {
     shared: Arc<SharedState>,
     places: Vec<Listen>,
@@ -38,11 +61,11 @@ pub(super) struct Control {
     operators: Option<(Listener, Listen, SocketAddr, Arc<Operators>)>,
     jwks: Arc<Jwks>,
     reloader: Option<Reloader>,
-    keeper: Option<Keeper>,
-    writes: Writes,
+    snapshots: Option<SnapshotWriter>,
+    write_lock: WriteLock,
     previous: Previous,
-    giver: Option<(Arc<Giver>, Listener)>,
-    handed: watch::Receiver<Handed>,
+    handover: Option<(Arc<HandoverServer>, Listener)>,
+    progress: watch::Receiver<HandoverProgress>,
     command: Vec<OsString>,
     /// Kept until the end.
     _files: Vec<Arc<SocketFile>>,
@@ -52,25 +75,32 @@ pub(super) struct Control {
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 impl Control {
-    /// Starts the workers of `app`.
-    pub(super) fn start(app: App) -> Result<Self, AppError> {
-        let App { shared, listeners, places, operators, jwks, grace, workers, .. } = app;
-        let App { reloader, secret, keeper, previous, command, .. } = app;
-        let place = listeners.operators.as_ref().map(|bound| (bound.place.clone(), bound.address()));
+    /// Starts the workers.
+    pub(super) fn start(built: Built) -> Result<Self, AppError> {
+        let Built { shared, mut listeners, places, operators, jwks, grace, workers, .. } = built;
+        let Built { reloader, secret, snapshots, mut previous, command, .. } = built;
+        if let Previous::Running(predecessor) = &mut previous {
+            let was_gone = predecessor.is_gone();
+            predecessor.confirm().map_err(AppError::TakeOver)?;
+            if predecessor.is_gone() && !was_gone {
+                listeners.mend()?;
+            }
+        }
+        let place = listeners.operators.as_ref().map(|bound| (bound.address.clone(), bound.socket_address()));
         let open = listeners.open(workers).map_err(AppError::system("use the sockets"))?;
         let Open { by_worker, operators: socket, takeover, offered, files } = open;
         let (stage, stages) = watch::channel(Lifecycle::Running);
         let endings = start_workers(by_worker, &shared, &stages)?;
-        let writes: Writes = Arc::new(tokio::sync::Mutex::new(true));
-        let (handed, handings) = watch::channel(Handed::Not);
-        let estate = Estate {
+        let write_lock: WriteLock = Arc::new(tokio::sync::Mutex::new(true));
+        let (progress, progress_receiver) = watch::channel(HandoverProgress::Pending);
+        let handover = Handover {
             offered: Mutex::new(offered),
             shared: Arc::clone(&shared),
             secret,
             jwks: Arc::clone(&jwks),
             stage: stage.clone(),
-            writes: Arc::clone(&writes),
-            handed,
+            write_lock: Arc::clone(&write_lock),
+            progress,
         };
         Ok(Self {
             shared,
@@ -82,11 +112,11 @@ impl Control {
             operators: socket.zip(place).map(|(socket, (place, address))| (socket, place, address, operators)),
             jwks,
             reloader,
-            keeper,
-            writes,
+            snapshots,
+            write_lock,
             previous,
-            giver: takeover.map(|socket| (Giver::new(estate), socket)),
-            handed: handings,
+            handover: takeover.map(|socket| (HandoverServer::new(handover), socket)),
+            progress: progress_receiver,
             command,
             _files: files,
         })
@@ -96,10 +126,10 @@ impl Control {
     pub(super) async fn run(
         mut self,
         logs: Option<&LogGuard>,
-        beside: impl Future<Output = ()>,
+        companion: impl Future<Output = ()>,
     ) -> Result<(), AppError> {
-        // Before anybody is told that Weir is there and may send some.
-        let stops = Stops::new().map_err(AppError::system("take signals"))?;
+        // Signals are taken before any other process learns that Weir runs.
+        let stops = StopSignals::new().map_err(AppError::system("take signals"))?;
         let ready = Arc::new(AtomicBool::new(true));
         self.take_signals()?;
         let admin = self.serve_operators(&ready)?;
@@ -110,37 +140,40 @@ impl Control {
             tracing::info!(%address, workers = self.workers, "listening");
         }
         tokio::spawn(Arc::clone(&self.jwks).run(Arc::clone(&shared)));
-        match std::mem::replace(&mut self.previous, Previous::Nobody) {
-            Previous::Nobody => {}
+        match std::mem::replace(&mut self.previous, Previous::None) {
+            Previous::None => {}
             Previous::Ended => tracing::warn!(
                 "the last process has ended without handing over; limits go on from the snapshot, or begin anew"
             ),
             Previous::Running(predecessor) => predecessor.serving(Arc::clone(&shared)),
         }
-        let keeping = self.keeper.take().map(|keeper| keeper.start(Arc::clone(&shared), Arc::clone(&self.writes)));
-        let giver = self.giver.take().map(|(giver, socket)| answer_successors(giver, socket)).transpose()?;
-        systemd::tell_ready();
-        let (stage, endings, handed) = (self.stage, self.endings, self.handed.clone());
-        let beside_workers = Beside { admin, giver, handed: self.handed.clone() };
-        let drain = Drain { shared: Arc::clone(&shared), ready, stage, endings, grace: self.grace, stops, handed };
+        let snapshots = self.snapshots.take();
+        let snapshots = snapshots.map(|writer| writer.start(Arc::clone(&shared), Arc::clone(&self.write_lock)));
+        let handover = self.handover.take().map(|(server, socket)| answer_successors(server, socket)).transpose()?;
+        systemd::notify_ready();
+        let (stage, endings, progress) = (self.stage, self.endings, self.progress.clone());
+        let control_listeners = ControlListeners { admin, handover, progress: self.progress.clone() };
+        let drain = Drain { shared: Arc::clone(&shared), ready, stage, endings, grace: self.grace, stops, progress };
         let ended = tokio::select! {
-            drained = drain.run(|| beside_workers.end()) => {
+            drained = drain.run(|| control_listeners.end()) => {
                 drained.map_err(AppError::system("take signals"))
             }
             () = housekeeping(&shared, logs) => Ok(()),
-            () = async { beside.await; std::future::pending().await } => Ok(()),
+            () = async { companion.await; std::future::pending().await } => Ok(()),
         };
-        // A hand-over that is under way comes to its end first.
-        let _ = timeout(LAST_WORDS, self.writes.lock()).await;
-        if *self.handed.borrow() != Handed::Not {
+        // A handover that is under way ends first.
+        let _ = timeout(REFUSAL_TIMEOUT, self.write_lock.lock()).await;
+        if *self.progress.borrow() != HandoverProgress::Pending {
             let lost = shared.gate.unsubscribe_deltas();
             if lost > 0 {
                 tracing::warn!(lost, "charges that the process which took over does not know of");
             }
-            let _ = timeout(LAST_WORDS, self.handed.wait_for(|handed| *handed == Handed::Told)).await;
+            let _ =
+                timeout(REFUSAL_TIMEOUT, self.progress.wait_for(|progress| *progress == HandoverProgress::ChargesSent))
+                    .await;
         }
-        if let Some(keeping) = keeping {
-            keeping.finish().await;
+        if let Some(snapshots) = snapshots {
+            snapshots.finish().await;
         }
         ended
     }
@@ -148,7 +181,7 @@ impl Control {
     fn take_signals(&mut self) -> Result<(), AppError> {
         if !self.command.is_empty() {
             let command = std::mem::take(&mut self.command);
-            let successors = Successors::new(command, self.giver.is_some(), self.handed.clone());
+            let successors = Successors::new(command, self.handover.is_some(), self.progress.clone());
             tokio::spawn(successors.map_err(AppError::system("take signals"))?.run());
         }
         if let Some(reloader) = self.reloader.take() {
@@ -187,40 +220,64 @@ impl Control {
     }
 }
 
-/// Answers processes that would take over.
-fn answer_successors(giver: Arc<Giver>, socket: Listener) -> Result<(Arc<Giver>, JoinHandle<()>), AppError> {
+/// Answers successors, processes that want to take over.
+fn answer_successors(
+    server: Arc<HandoverServer>,
+    socket: Listener,
+) -> Result<(Arc<HandoverServer>, JoinHandle<()>), AppError> {
     let Listener::Unix(socket) = socket else {
         return Err(AppError::System("use server.takeover", "it is no Unix socket".into()));
     };
     let socket = tokio::net::UnixListener::from_std(socket).map_err(AppError::system("use server.takeover"))?;
-    Ok((Arc::clone(&giver), tokio::spawn(giver.run(socket))))
+    Ok((Arc::clone(&server), tokio::spawn(server.run(socket))))
 }
 
-/// What accepts connections beside the workers.
-struct Beside {
+/// The tasks of the control runtime that accept connections.
+struct ControlListeners {
     admin: Option<JoinHandle<()>>,
-    giver: Option<(Arc<Giver>, JoinHandle<()>)>,
-    handed: watch::Receiver<Handed>,
+    handover: Option<(Arc<HandoverServer>, JoinHandle<()>)>,
+    progress: watch::Receiver<HandoverProgress>,
 }
 
-impl Beside {
-    /// Draining begins. Operators are answered to the end, and processes that would take over are told to wait for it,
-    /// unless another process does so now.
+impl ControlListeners {
+    /// Begins the end. Operators are answered until the process ends, and successors are told to wait for its end. If a
+    /// successor has taken over, both tasks end at once.
     fn end(self) {
-        let Self { admin, giver, mut handed } = self;
-        let (giver, serving) = giver.unzip();
-        if let Some(giver) = giver {
-            giver.close();
+        let Self { admin, handover, mut progress } = self;
+        let (server, serving) = handover.unzip();
+        if let Some(server) = server {
+            server.close();
         }
         tokio::spawn(async move {
-            if handed.wait_for(|handed| *handed >= Handed::Over).await.is_ok() {
+            if progress.wait_for(|progress| *progress >= HandoverProgress::HandedOver).await.is_ok() {
                 admin.iter().chain(&serving).for_each(JoinHandle::abort);
             }
         });
     }
 }
 
-/// Sweeps for ever.
+/// Starts a thread for each worker. The returned channel closes when the last worker has ended.
+fn start_workers(
+    by_worker: Vec<Vec<Listener>>,
+    shared: &Arc<SharedState>,
+    stages: &watch::Receiver<Lifecycle>,
+) -> Result<mpsc::Receiver<()>, AppError> {
+    let (ended, endings) = mpsc::channel(1);
+    for (index, listeners) in by_worker.into_iter().enumerate() {
+        let (shared, stages, ended) = (Arc::clone(shared), stages.clone(), ended.clone());
+        let work = move || {
+            let _ended = ended; // dropped when the thread ends, however it does
+            if let Err(error) = proxy::run(listeners, shared, stages) {
+                tracing::error!(%error, "a worker failed");
+            }
+        };
+        let thread = thread::Builder::new().name(format!("weir-worker-{index}")).spawn(work);
+        thread.map_err(AppError::system("start a worker"))?;
+    }
+    Ok(endings)
+}
+
+/// Sweeps idle keys and tokens, and updates metrics, until dropped.
 async fn housekeeping(shared: &SharedState, logs: Option<&LogGuard>) {
     let mut ticks = interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

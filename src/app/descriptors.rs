@@ -19,14 +19,14 @@ const UPSTREAMS_MOST: usize = 65_536;
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shares {
+pub(super) struct DescriptorBudget {
     /// Of clients; at least one.
     pub(super) clients: usize,
     /// To all upstreams together; at least one.
     pub(super) upstreams: usize,
 }
 
-impl Shares {
+impl DescriptorBudget {
     /// Raises the soft limit to the hard one, and shares out what there is. `wanted` is what the configuration says.
     pub(super) fn take(workers: usize, wanted: Option<usize>) -> Self {
         let limit = getrlimit(Resource::Nofile);
@@ -67,8 +67,8 @@ mod tests {
             (65_536, 4, Some(30_000), 30_000, 35_376),
             (usize::MAX, 1024, None, 10_000, 65_536),
         ] {
-            let shares = Shares::of(descriptors, workers, wanted);
-            assert_eq!(shares, Shares { clients, upstreams }, "{descriptors} {workers} {wanted:?}");
+            let shares = DescriptorBudget::of(descriptors, workers, wanted);
+            assert_eq!(shares, DescriptorBudget { clients, upstreams }, "{descriptors} {workers} {wanted:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The end: stop accepting, finish what runs, refuse who still waits, leave.
+//! Draining: stops accepting, finishes running requests, and refuses waiting requests after the grace period.
 
 use std::io;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::systemd;
-use super::takeover::Handed;
+use super::takeover::HandoverProgress;
 use crate::proxy::{Lifecycle, SharedState};
 
-/// What it takes to stop.
+/// The parts that draining needs.
 pub(super) struct Drain {
     pub(super) shared: Arc<SharedState>,
     pub(super) ready: Arc<AtomicBool>,
@@ -21,34 +21,34 @@ pub(super) struct Drain {
     /// Closes when the last worker has ended.
     pub(super) endings: mpsc::Receiver<()>,
     pub(super) grace: Duration,
-    pub(super) stops: Stops,
-    /// Changes when another process has taken over.
-    pub(super) handed: watch::Receiver<Handed>,
+    pub(super) stops: StopSignals,
+    /// Changes when a successor has taken over.
+    pub(super) progress: watch::Receiver<HandoverProgress>,
 }
 
-/// How long refusals to those who still waited have to be written.
-pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The time in which refusals of waiting requests must be written.
+pub(super) const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Drain {
-    /// Waits for SIGTERM or SIGINT, or until another process has taken over, and then drains; a further signal cuts that
-    /// short.
+    /// Waits for SIGTERM or SIGINT, or until a successor has taken over, and then drains. A further signal ends the grace
+    /// period.
     ///
-    /// `on_end` is called once it begins.
+    /// Calls `on_end` when draining begins.
     pub(super) async fn run(mut self, on_end: impl FnOnce()) -> io::Result<()> {
-        let is_asked = tokio::select! {
+        let is_signalled = tokio::select! {
             () = self.stops.next() => true,
-            () = handed_over(&mut self.handed) => false,
+            () = handed_over(&mut self.progress) => false,
             _ = self.endings.recv() => {
                 tracing::error!("no worker is left");
                 return Err(io::Error::other("no worker is left"));
             }
         };
         tracing::info!(grace = ?self.grace, waiting = self.shared.gate.waiting(), "draining");
-        if is_asked {
-            systemd::tell_stopping();
+        if is_signalled {
+            systemd::notify_stopping();
         }
         self.ready.store(false, Ordering::Release);
-        // Together: what pauses and goes on does so in one step too.
+        // Both change in one step, as they do when a handover pauses and resumes.
         self.stage.send_modify(|stage| {
             self.shared.draining.store(true, Ordering::Release);
             *stage = Lifecycle::Draining;
@@ -61,28 +61,28 @@ impl Drain {
         if !is_done {
             tracing::warn!(waiting = self.shared.gate.waiting(), "the grace period is over");
             self.shared.gate.close();
-            let _ = timeout(LAST_WORDS, self.endings.recv()).await;
+            let _ = timeout(REFUSAL_TIMEOUT, self.endings.recv()).await;
             self.stage.send_replace(Lifecycle::Stopped);
-            let _ = timeout(LAST_WORDS, self.endings.recv()).await;
+            let _ = timeout(REFUSAL_TIMEOUT, self.endings.recv()).await;
         }
         tracing::info!("stopped");
         Ok(())
     }
 }
 
-async fn handed_over(handed: &mut watch::Receiver<Handed>) {
-    if handed.wait_for(|handed| *handed >= Handed::Over).await.is_err() {
+async fn handed_over(progress: &mut watch::Receiver<HandoverProgress>) {
+    if progress.wait_for(|progress| *progress >= HandoverProgress::HandedOver).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// SIGTERM and SIGINT, from when this is made on.
-pub(super) struct Stops {
+/// Receives SIGTERM and SIGINT from its creation on.
+pub(super) struct StopSignals {
     term: Signal,
     int: Signal,
 }
 
-impl Stops {
+impl StopSignals {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
     }

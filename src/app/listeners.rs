@@ -1,4 +1,4 @@
-//! Where connections come in: sockets bound before anything runs, or had from another process.
+//! Listening sockets: bound before anything runs, or inherited from systemd or a predecessor.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,60 +9,61 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
-use super::AppError;
-use super::systemd::Passed;
-use super::takeover::{Given, Offered, Predecessor, Previous, Purpose};
+use super::error::AppError;
+use super::systemd::ActivatedSockets;
+use super::takeover::{InheritedSockets, Offered, Predecessor, Previous, Purpose};
 use crate::config::Config;
 use crate::net;
 use crate::net::{Listen, Listener, SocketFile};
 
-/// Sockets that need not be bound.
+/// Sockets that need not be bound, because another process has bound them.
 pub(super) struct Inherited {
-    passed: Passed,
+    activated: ActivatedSockets,
     pub(super) previous: Previous,
 }
 
 impl Inherited {
-    /// Those that came with the process, and of the process that it takes over from.
+    /// The sockets of systemd, and those of the process that this one takes over from.
     pub(super) fn find(config: &Config) -> Result<Self, AppError> {
-        let passed = Passed::of_process().map_err(AppError::system("take the sockets that were passed"))?;
+        let activated =
+            ActivatedSockets::of_process().map_err(AppError::system("take the sockets that were passed"))?;
         let previous = match &config.fixed.takeover {
             Some(path) => Predecessor::meet(path).map_err(AppError::TakeOver)?,
-            None => Previous::Nobody,
+            None => Previous::None,
         };
-        Ok(Self { passed, previous })
+        Ok(Self { activated, previous })
     }
 
-    fn take(&mut self, purpose: Purpose, place: &Listen, mode: u32) -> io::Result<Option<Given>> {
+    fn take(&mut self, purpose: Purpose, place: &Listen, mode: u32) -> io::Result<Option<InheritedSockets>> {
         if let Previous::Running(predecessor) = &mut self.previous
             && let Some(given) = predecessor.take(purpose, place, mode)?
         {
             return Ok(Some(given));
         }
-        let passed = self.passed.take(place);
-        Ok(passed.map(|socket| Given { sockets: vec![socket], place: place.clone(), file: None }))
+        let activated = self.activated.take(place);
+        Ok(activated.map(|socket| InheritedSockets { sockets: vec![socket], address: place.clone(), file: None }))
     }
 
-    /// That none was passed for nothing.
+    /// Errs if a socket of systemd is not used.
     pub(super) fn check_used(&self) -> Result<(), AppError> {
-        let Some(place) = self.passed.left() else { return Ok(()) };
+        let Some(place) = self.activated.unused() else { return Ok(()) };
         let what = format!("neither server.listen nor admin.listen has {place}");
         Err(AppError::System("use a socket that was passed", what.into()))
     }
 }
 
-/// The sockets of one place.
+/// The sockets of one address.
 pub(super) struct Bound {
     purpose: Purpose,
-    /// As the configuration has it.
+    /// The address as it is configured.
     configured: Listen,
-    /// With the port that was chosen.
-    pub(super) place: Listen,
-    /// Of the file, if it is a Unix socket.
+    /// The address with the port that the system chose.
+    pub(super) address: Listen,
+    /// The mode of the file, for a Unix socket.
     mode: u32,
     /// At least one.
     sockets: Vec<Listener>,
-    /// To be kept for as long as Weir runs.
+    /// Kept as long as Weir runs.
     file: Option<Arc<SocketFile>>,
 }
 
@@ -91,57 +92,62 @@ impl Bound {
         workers: usize,
         inherited: &mut Inherited,
     ) -> io::Result<Self> {
-        let Given { sockets, place, file } = match (inherited.take(purpose, configured, mode)?, configured) {
+        let InheritedSockets { sockets, address, file } = match (inherited.take(purpose, configured, mode)?, configured)
+        {
             (Some(given), _) => given,
             (None, Listen::Tcp(address)) => {
                 let sockets = net::bind(*address, workers)?;
                 let bound = sockets.first().map_or(Ok(*address), std::net::TcpListener::local_addr)?;
                 let sockets = sockets.into_iter().map(Listener::Tcp).collect();
-                Given { sockets, place: Listen::Tcp(bound), file: None }
+                InheritedSockets { sockets, address: Listen::Tcp(bound), file: None }
             }
             (None, Listen::Unix(path)) => {
                 let (socket, file) = net::bind_unix(path, mode)?;
-                Given { sockets: vec![Listener::Unix(socket)], place: configured.clone(), file: Some(file) }
+                InheritedSockets {
+                    sockets: vec![Listener::Unix(socket)],
+                    address: configured.clone(),
+                    file: Some(file),
+                }
             }
         };
-        Ok(Self { purpose, configured: configured.clone(), place, mode, sockets, file: file.map(Arc::new) })
+        Ok(Self { purpose, configured: configured.clone(), address, mode, sockets, file: file.map(Arc::new) })
     }
 
-    /// Binds a Unix socket anew if the process that it came from has removed its file at its end.
+    /// Binds a Unix socket again if its predecessor has removed the file.
     fn mend(&mut self) -> Result<(), AppError> {
         let is_lost = self.file.as_ref().is_some_and(|file| !file.is_unchanged());
-        if let (Listen::Unix(path), true) = (&self.place, is_lost) {
+        if let (Listen::Unix(path), true) = (&self.address, is_lost) {
             let bound = net::bind_unix(path, self.mode);
-            let (socket, file) = bound.map_err(|error| AppError::Listen(self.place.clone(), error))?;
+            let (socket, file) = bound.map_err(|error| AppError::Listen(self.address.clone(), error))?;
             (self.sockets, self.file) = (vec![Listener::Unix(socket)], Some(Arc::new(file)));
         }
         Ok(())
     }
 
-    /// A handle of one of its sockets.
+    /// A handle of one socket.
     fn handle(&self) -> io::Result<Listener> {
         self.sockets.first().ok_or(io::ErrorKind::NotFound)?.try_clone()
     }
 
-    /// The address by which it may be asked; of a Unix socket that of this host.
-    pub(super) fn address(&self) -> SocketAddr {
-        match self.place {
+    /// The address for the `Host` check; for a Unix socket, the loopback address.
+    pub(super) fn socket_address(&self) -> SocketAddr {
+        match self.address {
             Listen::Tcp(address) => address,
             Listen::Unix(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         }
     }
 
-    /// Handles of all, for another process.
+    /// Handles of all sockets, for a successor.
     fn offer(&self) -> io::Result<Offered> {
         let sockets = self.sockets.iter().map(Listener::try_clone).collect::<io::Result<Vec<_>>>()?;
         let (purpose, configured, file) = (self.purpose, self.configured.clone(), self.file.clone());
         Ok(Offered { purpose, configured, sockets, file })
     }
 
-    /// Binds as many more as workers lack, if they may be shared so; else workers share those that there are.
+    /// Binds one more socket for each worker without one, if the sockets have `SO_REUSEPORT`. Otherwise workers share sockets.
     fn grow(&mut self, workers: usize) {
         let more = workers.saturating_sub(self.sockets.len());
-        if let (Some(Listener::Tcp(first)), Listen::Tcp(address)) = (self.sockets.first(), &self.place)
+        if let (Some(Listener::Tcp(first)), Listen::Tcp(address)) = (self.sockets.first(), &self.address)
             && SockRef::from(first).reuse_port().unwrap_or(false)
             && let Ok(sockets) = net::bind_additional(*address, more)
         {
@@ -150,24 +156,24 @@ impl Bound {
     }
 }
 
-/// All sockets there are.
+/// All listening sockets.
 pub(super) struct Listeners {
     pub(super) requests: Vec<Bound>,
-    /// Where operators are answered, if they are.
+    /// The admin listener.
     pub(super) operators: Option<Bound>,
-    /// Where the next process asks for all this, if one may.
+    /// The socket for successors.
     takeover: Option<Bound>,
 }
 
-/// How long an address may stay taken after the process that had it was killed: the kernel closes its sockets one by one.
+/// Attempts to bind an address after its process was killed: the kernel closes the sockets one by one.
 const BIND_ATTEMPTS_MAX: usize = 500;
 const BIND_EVERY: Duration = Duration::from_millis(10);
 
-/// Who may take over is its owner.
+/// Only the owner may take over.
 const TAKEOVER_MODE: u32 = 0o600;
 
 impl Listeners {
-    /// All that `config` asks for, or none. What is inherited is not bound again.
+    /// Binds the sockets of `config` that are not inherited.
     pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<Self, AppError> {
         let (workers, mode) = (config.fixed.workers, config.fixed.unix_mode);
         let requests = config.fixed.listen.iter();
@@ -183,17 +189,17 @@ impl Listeners {
         Ok(Self { requests, operators, takeover })
     }
 
-    /// After the end of the process that these came from.
+    /// Binds removed Unix sockets again, after the end of the predecessor.
     pub(super) fn mend(&mut self) -> Result<(), AppError> {
         self.requests.iter_mut().chain(&mut self.operators).chain(&mut self.takeover).try_for_each(Bound::mend)
     }
 
-    /// Places for requests, with the ports that were chosen.
+    /// The addresses for requests, with the ports that the system chose.
     pub(super) fn places(&self) -> Vec<Listen> {
-        self.requests.iter().map(|bound| bound.place.clone()).collect()
+        self.requests.iter().map(|bound| bound.address.clone()).collect()
     }
 
-    /// Hands them out. Nothing can fail here but for want of descriptors.
+    /// Shares the sockets out. Errs only if there are too few file descriptors.
     pub(super) fn open(mut self, workers: usize) -> io::Result<Open> {
         self.requests.iter_mut().for_each(|bound| bound.grow(workers));
         let all = || self.requests.iter().chain(&self.operators).chain(&self.takeover);
@@ -220,17 +226,17 @@ impl Listeners {
     }
 }
 
-/// All sockets, each where it is used.
+/// All sockets by their use.
 pub(super) struct Open {
-    /// For each worker those on which it accepts. If there are more than workers, as after a process with more of them,
-    /// some workers have several: what waits in a socket that is closed is lost.
+    /// The sockets of each worker. After a predecessor with more workers, some workers have several sockets: closing a
+    /// socket would lose the connections in its backlog.
     pub(super) by_worker: Vec<Vec<Listener>>,
-    /// Where operators are answered.
+    /// The admin listener.
     pub(super) operators: Option<Listener>,
-    /// Where another process asks.
+    /// The socket for successors.
     pub(super) takeover: Option<Listener>,
-    /// What it may have.
+    /// The sockets that a successor may inherit.
     pub(super) offered: Arc<[Offered]>,
-    /// Of Unix sockets; to be kept for as long as Weir runs.
+    /// The files of Unix sockets, kept as long as Weir runs.
     pub(super) files: Vec<Arc<SocketFile>>,
 }

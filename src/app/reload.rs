@@ -190,10 +190,10 @@ impl Reloader {
                 }
             };
             if is_forced || self.tried.have_changed() {
-                systemd::tell_reloading();
+                systemd::notify_reloading();
                 self.reload();
                 watch = FileWatch::new(self.tried.paths());
-                systemd::tell_ready();
+                systemd::notify_ready();
             }
         }
     }

@@ -1,7 +1,7 @@
-//! What a service manager that speaks systemd's protocols passes on, and is told.
+//! systemd's protocols: socket activation (`LISTEN_FDS`) and state notification (`NOTIFY_SOCKET`).
 //!
-//! Sockets come as `LISTEN_FDS` says, and go to the places of the configuration that they are bound to. Without such a
-//! manager nothing here does anything.
+//! An activated socket serves the address of the configuration that it is bound to. Without systemd this file does
+//! nothing.
 
 use std::io;
 use std::net::TcpListener;
@@ -13,41 +13,41 @@ use socket2::SockRef;
 
 use crate::net::{Listen, Listener};
 
-/// Sockets that came with the process and have not been taken.
+/// Sockets that systemd passed to the process, and that are not used yet.
 #[derive(Debug, Default)]
-pub(super) struct Passed(Vec<(Listen, Listener)>);
+pub(super) struct ActivatedSockets(Vec<(Listen, Listener)>);
 
-impl Passed {
-    /// Those of this process; to be asked for before it has threads.
+impl ActivatedSockets {
+    /// Takes the sockets of this process. Call it before the first thread starts.
     pub(super) fn of_process() -> io::Result<Self> {
-        // The crate would also take what was meant for a parent that did not clear its environment.
+        // The crate does not check the process id, so it would take the sockets of a parent process.
         let is_ours = |pid: String| pid.parse() == Ok(std::process::id());
         if !std::env::var("LISTEN_PID").is_ok_and(is_ours) {
             return Ok(Self::default());
         }
         let mut all = ListenFd::from_env();
-        (0..all.len()).map(|index| place_and_socket(&mut all, index)).collect::<io::Result<Vec<_>>>().map(Self)
+        (0..all.len()).map(|index| address_and_socket(&mut all, index)).collect::<io::Result<Vec<_>>>().map(Self)
     }
 
-    /// The one that is bound to `place`.
+    /// Takes the socket that is bound to `place`.
     pub(super) fn take(&mut self, place: &Listen) -> Option<Listener> {
         let index = self.0.iter().position(|(bound, _)| bound == place)?;
         Some(self.0.swap_remove(index).1)
     }
 
-    /// The place of one that nobody has taken.
-    pub(super) fn left(&self) -> Option<&Listen> {
+    /// The address of a socket that is not used.
+    pub(super) fn unused(&self) -> Option<&Listen> {
         self.0.first().map(|(place, _)| place)
     }
 }
 
-fn place_and_socket(all: &mut ListenFd, index: usize) -> io::Result<(Listen, Listener)> {
+fn address_and_socket(all: &mut ListenFd, index: usize) -> io::Result<(Listen, Listener)> {
     let gone = || io::Error::from(io::ErrorKind::NotFound);
-    let passed = match all.take_unix_listener(index) {
+    let socket = match all.take_unix_listener(index) {
         Ok(socket) => unix(socket.ok_or_else(gone)?)?,
         Err(_) => tcp(all.take_tcp_listener(index)?.ok_or_else(gone)?)?,
     };
-    Ok(passed)
+    Ok(socket)
 }
 
 fn tcp(socket: TcpListener) -> io::Result<(Listen, Listener)> {
@@ -69,30 +69,30 @@ fn check(socket: &SockRef<'_>) -> io::Result<()> {
     socket.set_nonblocking(true)
 }
 
-/// Requests are accepted, under the newest configuration that is valid.
-pub(super) fn tell_ready() {
-    tell(&[NotifyState::Ready]);
+/// Says that requests are accepted.
+pub(super) fn notify_ready() {
+    notify(&[NotifyState::Ready]);
 }
 
-/// The configuration is read again; ready is to follow.
-pub(super) fn tell_reloading() {
+/// Says that the configuration is being read; [`notify_ready`] follows.
+pub(super) fn notify_reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(error) => tracing::warn!(%error, "cannot tell the service manager the time"),
     }
 }
 
-/// This process is the service from now on. Only the one that was is believed.
-pub(super) fn tell_main(pid: u32) {
-    tell(&[NotifyState::MainPid(pid)]);
+/// Says that the process `pid` is the service from now on. systemd believes only the present main process.
+pub(super) fn notify_main(pid: u32) {
+    notify(&[NotifyState::MainPid(pid)]);
 }
 
-/// The end has begun.
-pub(super) fn tell_stopping() {
-    tell(&[NotifyState::Stopping]);
+/// Says that the process is stopping.
+pub(super) fn notify_stopping() {
+    notify(&[NotifyState::Stopping]);
 }
 
-fn tell(state: &[NotifyState<'_>]) {
+fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!(%error, "cannot tell the service manager");
     }

@@ -1,4 +1,4 @@
-//! Asks the admin listener of a running Weir.
+//! A client of the admin listener of a running Weir.
 
 use std::error::Error;
 use std::fmt;
@@ -20,14 +20,14 @@ use crate::app::exchange::exchange;
 use crate::net::Protocol;
 use crate::net::tls::{CertificateProblem, ClientTls, ServerCertificate, ServerName};
 
-/// Where it listens.
+/// The address of an admin listener.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum AdminAddress {
     Tcp { authority: Authority, is_tls: bool },
     Unix(PathBuf),
 }
 
-impl FromStr for Place {
+impl FromStr for AdminAddress {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -39,22 +39,23 @@ impl FromStr for Place {
             (_, Some(rest)) => (false, rest, Some(80)),
             _ => (false, text, None),
         };
-        let authority: Authority = rest.trim_end_matches('/').parse().map_err(|_| NO_PLACE)?;
+        let authority: Authority = rest.trim_end_matches('/').parse().map_err(|_| BAD_ADDRESS)?;
         if authority.as_str().contains('@') {
-            return Err(NO_PLACE);
+            return Err(BAD_ADDRESS);
         }
         let authority = match (authority.port_u16(), usual) {
             (Some(_), _) => authority,
-            (None, Some(port)) => format!("{authority}:{port}").parse().map_err(|_| NO_PLACE)?,
-            (None, None) => return Err(NO_PLACE),
+            (None, Some(port)) => format!("{authority}:{port}").parse().map_err(|_| BAD_ADDRESS)?,
+            (None, None) => return Err(BAD_ADDRESS),
         };
         Ok(Self::Tcp { authority, is_tls })
     }
 }
 
-const NO_PLACE: &str = "neither a host and a port, nor a URL of http or https without a path, nor `unix:` and a path";
+const BAD_ADDRESS: &str =
+    "neither a host and a port, nor a URL of http or https without a path, nor `unix:` and a path";
 
-impl fmt::Display for Place {
+impl fmt::Display for AdminAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp { authority, is_tls: false } => write!(f, "{authority}"),
@@ -64,9 +65,9 @@ impl fmt::Display for Place {
     }
 }
 
-/// Whom to believe there, and what to show.
+/// The TLS settings and the token for the admin listener.
 #[derive(Debug, Args)]
-pub(super) struct Means {
+pub(super) struct Credentials {
     /// Certificates in PEM that sign that of the admin listener, in the place of those that the system believes.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
@@ -86,10 +87,10 @@ const TOKEN_VARIABLE: &str = "WEIR_ADMIN_TOKEN";
 /// An explanation has a few hundred bytes for each limit.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-type Asked<T> = Result<T, Box<dyn Error>>;
+type ClientResult<T> = Result<T, Box<dyn Error>>;
 
-impl Means {
-    fn token(&self) -> Asked<Option<HeaderValue>> {
+impl Credentials {
+    fn token(&self) -> ClientResult<Option<HeaderValue>> {
         let token = match &self.token_file {
             Some(file) => Some(fs::read_to_string(file).map_err(|error| format!("the token: {error}"))?),
             None => std::env::var(TOKEN_VARIABLE).ok(),
@@ -102,7 +103,7 @@ impl Means {
         Ok(shown)
     }
 
-    fn tls(&self) -> Asked<ClientTls> {
+    fn tls(&self) -> ClientResult<ClientTls> {
         let read = |file: &Path| fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()));
         let authorities = self.ca.as_deref().map(read).transpose()?;
         let own = match (&self.cert, &self.key) {
@@ -125,17 +126,19 @@ impl Means {
 
 /// Sends a request and reads its answer, all within `at_most`. `head` has method, path and what else it needs.
 pub(super) fn ask(
-    place: &Place,
-    means: &Means,
+    place: &AdminAddress,
+    credentials: &Credentials,
     head: http::request::Builder,
     body: Vec<u8>,
     at_most: Duration,
-) -> Asked<(StatusCode, Bytes)> {
+) -> ClientResult<(StatusCode, Bytes)> {
     let mut request = head.body(Full::<Bytes>::from(body))?;
-    request.headers_mut().extend(means.token()?.map(|shown| (header::AUTHORIZATION, shown)));
+    request.headers_mut().extend(credentials.token()?.map(|shown| (header::AUTHORIZATION, shown)));
     let tls = match place {
-        Place::Tcp { is_tls: true, .. } => Some(means.tls()?),
-        _ if means.is_about_tls() => return Err(format!("--ca and --cert are for https, which {place} is not").into()),
+        AdminAddress::Tcp { is_tls: true, .. } => Some(credentials.tls()?),
+        _ if credentials.is_about_tls() => {
+            return Err(format!("--ca and --cert are for https, which {place} is not").into());
+        }
         _ => None,
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -144,19 +147,19 @@ pub(super) fn ask(
 }
 
 async fn connect(
-    place: &Place,
+    place: &AdminAddress,
     tls: Option<ClientTls>,
     mut request: Request<Full<Bytes>>,
-) -> Asked<(StatusCode, Bytes)> {
+) -> ClientResult<(StatusCode, Bytes)> {
     let failed = |error: std::io::Error| format!("{place} does not answer: {error}");
     let unfinished = |error: String| format!("{place}: {error}").into();
     let authority = match place {
-        Place::Unix(path) => {
+        AdminAddress::Unix(path) => {
             request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
             let stream = UnixStream::connect(path).await.map_err(failed)?;
             return exchange(stream, request, ANSWER_BYTES_MAX).await.map_err(unfinished);
         }
-        Place::Tcp { authority, .. } => authority,
+        AdminAddress::Tcp { authority, .. } => authority,
     };
     request.headers_mut().insert(header::HOST, authority.as_str().parse()?);
     let stream = TcpStream::connect(authority.as_str()).await.map_err(failed)?;
@@ -190,7 +193,7 @@ mod tests {
             ("", None),
         ];
         for (text, shown) in rows {
-            let place = text.parse::<Place>().ok().map(|place| place.to_string());
+            let place = text.parse::<AdminAddress>().ok().map(|place| place.to_string());
             assert_eq!(place.as_deref(), shown, "{text}");
         }
     }

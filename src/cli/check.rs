@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::{FAILURE, INVALID_CONFIGURATION, complain, invalid, say};
+use super::output::{FAILURE, INVALID_CONFIGURATION, complain, invalid, say};
 use crate::config;
 
 /// Shows errors, or warnings and the verdict. With `strict`, a warning makes the configuration invalid.

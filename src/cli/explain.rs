@@ -10,24 +10,24 @@ use std::time::Duration;
 use clap::Args;
 use http::{Request, header};
 
-use super::ask::{Means, Place, ask};
-use super::{fail, invalid, say};
+use super::ask::{AdminAddress, Credentials, ask};
+use super::output::{fail, invalid, say};
 use crate::config;
 use crate::gate::{BudgetExplained, Explanation, Gate, LimitExplained, Question};
 use crate::telemetry::Metrics;
 use crate::time::Clock;
 
 #[derive(Debug, Args)]
-pub(super) struct Asked {
+pub(super) struct ExplainArgs {
     /// The configuration file; nothing has been spent. Not read with --admin.
     #[arg(long, value_name = "FILE", required_unless_present = "admin")]
     config: Option<PathBuf>,
     /// Ask the running Weir whose admin listener this is, as a host and a port, a URL, or `unix:` and a path; by what is
     /// spent there now.
     #[arg(long, value_name = "URL")]
-    admin: Option<Place>,
+    admin: Option<AdminAddress>,
     #[command(flatten)]
-    means: Means,
+    credentials: Credentials,
     /// The request's method.
     #[arg(long, default_value = "GET")]
     method: String,
@@ -59,12 +59,12 @@ fn header_line(line: &str) -> Result<(String, String), &'static str> {
 /// Less than anybody waits for an explanation.
 const AT_MOST: Duration = Duration::from_secs(10);
 
-pub(super) fn explain(asked: Asked) -> ExitCode {
-    let Asked { config, admin, means, method, path, host, ip, header: mut headers, token, json } = asked;
+pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
+    let ExplainArgs { config, admin, credentials, method, path, host, ip, header: mut headers, token, json } = asked;
     headers.extend(token.map(|token| ("authorization".to_owned(), format!("Bearer {token}"))));
     let question = Question { method, path, host, ip, headers };
     let explained = match (admin, config) {
-        (Some(admin), _) => ask_running(&admin, &means, &question),
+        (Some(admin), _) => ask_running(&admin, &credentials, &question),
         (None, Some(file)) => match by_file(&file, &question) {
             Ok(explained) => explained,
             Err(invalid) => return invalid,
@@ -98,9 +98,9 @@ fn by_file(file: &Path, question: &Question) -> Result<Explained, ExitCode> {
     Ok(explain())
 }
 
-fn ask_running(admin: &Place, means: &Means, question: &Question) -> Explained {
+fn ask_running(admin: &AdminAddress, credentials: &Credentials, question: &Question) -> Explained {
     let head = Request::post("/v1/explain").header(header::CONTENT_TYPE, "application/json");
-    let (status, body) = ask(admin, means, head, serde_json::to_vec(question)?, AT_MOST)?;
+    let (status, body) = ask(admin, credentials, head, serde_json::to_vec(question)?, AT_MOST)?;
     if status.is_success() {
         return Ok(serde_json::from_slice(&body)?);
     }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use http::Request;
 
-use super::ask::{Means, Place, ask};
-use super::fail;
+use super::ask::{AdminAddress, Credentials, ask};
+use super::output::fail;
 
 /// Less than the interval at which anybody checks.
 const AT_MOST: Duration = Duration::from_secs(3);
 
-pub(super) fn healthcheck(admin: &Place, means: &Means) -> ExitCode {
-    match ask(admin, means, Request::get("/healthz"), Vec::new(), AT_MOST) {
+pub(super) fn healthcheck(admin: &AdminAddress, credentials: &Credentials) -> ExitCode {
+    match ask(admin, credentials, Request::get("/healthz"), Vec::new(), AT_MOST) {
         Ok((status, _)) if status.is_success() => ExitCode::SUCCESS,
         Ok((status, _)) => fail(&format_args!("{admin} answers {status}")),
         Err(error) => fail(&error),

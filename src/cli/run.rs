@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::{fail, invalid};
+use super::output::{fail, invalid};
 use crate::app::App;
 use crate::config;
 use crate::telemetry::start_logs;

@@ -337,7 +337,7 @@ fn what_cannot_be_set() {
     let key = |limit: &str, key: Value| json!({ "limit": limit, "key": key, "to": "1/h" }).to_string();
     for (body, status, words) in [
         (key("none", json!({})), 404, "there is no such limit"),
-        (key("all", json!({})), 400, "all share the one budget"),
+        (key("all", json!({})), 400, "share the one budget"),
         (key("sellers", json!({})), 400, "`query:who` is missing"),
         (key("sellers", json!({ "query:who": "a", "ip": "::1" })), 400, "has no `ip`"),
         (key("paths", two("/path/a", "a|b")), 400, "`query:who` has a `|`"),

@@ -1,4 +1,4 @@
-//! Keeps the keys behind URLs up to date, apart from all requests.
+//! Fetches the key sets of `jwks_url` periodically, apart from requests.
 //!
 //! What was fetched last stays in force until something good takes its place, however long that takes; also over
 //! reloads. When to fetch is arithmetic ([`Schedule`]); how is in `fetch`.
@@ -32,11 +32,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub(super) struct Jwks {
     /// Locked for a look, never while something is fetched, and by no request.
-    known: Mutex<HashMap<Uri, Known>>,
+    known: Mutex<HashMap<Uri, FetchedSet>>,
 }
 
 #[derive(Default)]
-struct Known {
+struct FetchedSet {
     jwks: Option<Arc<[u8]>>,
     schedule: Schedule,
 }
@@ -72,7 +72,7 @@ impl Schedule {
 
 impl Jwks {
     /// What was fetched last, by its URL.
-    pub(super) fn known(&self) -> Vec<(String, String)> {
+    pub(super) fn fetched(&self) -> Vec<(String, String)> {
         let text = |jwks: &Arc<[u8]>| String::from_utf8(jwks.to_vec()).ok();
         let known = self.lock();
         known.iter().filter_map(|(url, known)| Some((url.to_string(), text(known.jwks.as_ref()?)?))).collect()
@@ -84,7 +84,7 @@ impl Jwks {
         for (url, jwks) in fetched {
             let Ok(url) = url.parse() else { continue };
             let schedule = Schedule { has_keys: true, ..Schedule::default() };
-            known.insert(url, Known { jwks: Some(jwks.into_bytes().into()), schedule });
+            known.insert(url, FetchedSet { jwks: Some(jwks.into_bytes().into()), schedule });
         }
     }
 
@@ -158,7 +158,7 @@ impl Jwks {
         Ok(is_new)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Uri, Known>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Uri, FetchedSet>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,7 +8,8 @@
 //! | binds what is missing, builds all there is to build | serves as ever |
 //! | says that it is prepared | begins no more connections, notes what is charged, sends the state of all limits |
 //! | has read the state | names it to the service manager as the main process |
-//! | accepts | drains, and tells of each charge that it still makes |
+//! | asks whether it may serve | agrees, and cannot resume any more |
+//! | accepts | drains, and sends each charge that it still makes |
 //!
 //! **Whoever fails, one goes on.** Up to the last row the old process has all it needs: if the other ends, errs or takes
 //! longer than ten seconds for a step, it accepts again. If the old process ends first, at whatever message, the new one
@@ -23,12 +24,12 @@
 //!
 //! Not here: what is in the state (`store::snapshot`), and how what runs is finished (`drain`).
 
-mod again;
 mod give;
+mod successors;
 mod take;
 mod wire;
 
-pub(super) use again::Successors;
-pub(super) use give::{Estate, Giver, Handed, Offered};
-pub(super) use take::{Given, Predecessor, Previous};
+pub(super) use give::{Handover, HandoverProgress, HandoverServer, Offered};
+pub(super) use successors::Successors;
+pub(super) use take::{InheritedSockets, Predecessor, Previous};
 pub(super) use wire::Purpose;

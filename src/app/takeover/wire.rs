@@ -1,8 +1,7 @@
-//! What two processes say to each other, over a Unix socket that also carries sockets.
+//! The protocol of a takeover, over a Unix socket that also carries sockets.
 //!
-//! A frame is its kind in a byte, its length in four (little-endian), and so many bytes: a message in JSON, or a piece of
-//! the state. With a message there may be one socket. Fields that are not known are left out of account, so that a later
-//! version can say more.
+//! A frame is one byte for its kind, four for its length (little-endian), and the payload: a message in JSON, or a piece
+//! of the state. A message may carry one socket. Unknown fields are ignored, so that later versions can add fields.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -19,42 +18,44 @@ use rustix::net::{
 use rustix::process::Uid;
 use serde::{Deserialize, Serialize};
 
-/// Which of these messages there are. A process that speaks another takes nothing over.
-pub(super) const PROTOCOL: u32 = 1;
+/// The version of the protocol. Processes with different versions do not hand over.
+pub(super) const PROTOCOL: u32 = 2;
 
-/// How long either side waits for the next word of the other.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// The time in which each side must send its next message.
+pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is said, in about this order.
+/// The messages, in about this order.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
-    /// By both: who speaks.
+    /// By both: version and protocol.
     Hello { protocol: u32, version: String },
-    /// Nothing is given, or taken. If the old process is shutting down (`is_ending`), it keeps the connection open until
+    /// The handover is refused. If the old process is shutting down (`is_ending`), it keeps the connection open until
     /// it has ended.
     Refused {
         why: String,
         #[serde(default)]
         is_ending: bool,
     },
-    /// A socket comes with this. Those of one group are of one place.
+    /// Carries a socket. The sockets of one group have one address.
     Socket { group: usize, purpose: Purpose, configured: String, has_file: bool },
-    /// What was fetched from a URL, so that tokens can be checked from the first request on.
+    /// A fetched key set, so that tokens can be verified from the first request on.
     Keys { url: String, jwks: String },
-    /// Nothing more to prepare with.
+    /// All sockets and keys are sent.
     Prepare,
-    /// By the new one: it needs nothing but the state, and has use for these groups.
+    /// By the new one: it needs only the state, and uses these groups.
     Prepared { groups: Vec<usize> },
-    /// The state has been sent whole.
+    /// The whole state is sent.
     StateEnd,
     /// By the new one: it has the state.
     Taken,
-    /// The sockets are its own from here on.
+    /// The new one owns the sockets.
     Yours,
-    /// By the new one: it accepts.
+    /// By the new one: it is about to accept.
     Serving,
-    /// A charge that the old one has made since.
+    /// By the old one: it accepts no more, and cannot resume. Only now may the new one accept.
+    Committed,
+    /// A charge that the old one makes after that.
     Charged { limit: String, key: (u64, u64), plan: Option<String>, units: i64 },
 }
 
@@ -67,9 +68,9 @@ pub(in crate::app) enum Purpose {
     Takeover,
 }
 
-/// What is heard.
+/// A received frame.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum Received {
     Message(Message, Option<OwnedFd>),
     /// A piece of the state.
     Piece(Vec<u8>),
@@ -81,20 +82,20 @@ const PIECE: u8 = 2;
 const FRAME_BYTES_MAX: usize = 8 << 20;
 const PIECE_BYTES: usize = 256 << 10;
 
-/// One of the two ends.
+/// One end of the connection.
 #[derive(Debug)]
 pub(super) struct Channel {
     stream: UnixStream,
-    /// Whether a frame was not sent whole. What follows it would be taken for the rest of it.
+    /// Whether a frame was sent in part. A further frame would be read as its rest.
     is_cut: bool,
 }
 
 impl Channel {
-    /// Over `stream`, if whoever is at its other end may: the same user, or root.
+    /// Uses `stream`, if the peer has the same user or is root.
     pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(STEP_TIMEOUT))?;
+        stream.set_write_timeout(Some(STEP_TIMEOUT))?;
         let peer = socket_peercred(&stream)?.uid;
         if may_take_part(peer, rustix::process::geteuid()) {
             Ok(Self { stream, is_cut: false })
@@ -105,32 +106,32 @@ impl Channel {
 
     /// Waits until the other process closes the connection.
     pub(super) fn wait_for_end(&mut self) {
-        if self.wait_forever().is_ok() {
+        if self.clear_timeout().is_ok() {
             let mut ignored = [0; 256];
             while self.stream.read(&mut ignored).is_ok_and(|read| read > 0) {}
         }
     }
 
-    /// The process at the other end, as the kernel says.
+    /// The process id of the peer, by the kernel.
     pub(super) fn peer(&self) -> io::Result<u32> {
         Ok(socket_peercred(&self.stream)?.pid.as_raw_nonzero().get().unsigned_abs())
     }
 
-    /// Waits for the other's next word for as long as there is one at the other end.
-    pub(super) fn wait_forever(&self) -> io::Result<()> {
+    /// Waits for messages without a timeout from now on.
+    pub(super) fn clear_timeout(&self) -> io::Result<()> {
         self.stream.set_read_timeout(None)
     }
 
-    pub(super) fn say(&mut self, message: &Message) -> io::Result<()> {
-        self.send(MESSAGE, &serde_json::to_vec(message)?, None)
+    pub(super) fn send(&mut self, message: &Message) -> io::Result<()> {
+        self.send_kind(MESSAGE, &serde_json::to_vec(message)?, None)
     }
 
-    /// Says something and gives a socket with it.
-    pub(super) fn give(&mut self, message: &Message, socket: BorrowedFd<'_>) -> io::Result<()> {
-        self.send(MESSAGE, &serde_json::to_vec(message)?, Some(socket))
+    /// Sends a message with a socket.
+    pub(super) fn send_with_socket(&mut self, message: &Message, socket: BorrowedFd<'_>) -> io::Result<()> {
+        self.send_kind(MESSAGE, &serde_json::to_vec(message)?, Some(socket))
     }
 
-    fn send(&mut self, kind: u8, payload: &[u8], socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn send_kind(&mut self, kind: u8, payload: &[u8], socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
         if self.is_cut {
             return Err(ErrorKind::BrokenPipe.into());
         }
@@ -151,7 +152,7 @@ impl Channel {
         if let Some(sockets) = &sockets
             && !control.push(SendAncillaryMessage::ScmRights(sockets))
         {
-            return Err(io::Error::other("no room for a socket"));
+            return Err(io::Error::other("the socket does not fit the message"));
         }
         let sent = retry_on_intr(|| sendmsg(&self.stream, &[IoSlice::new(&frame)], &mut control, SendFlags::NOSIGNAL))?;
         self.stream.write_all(frame.get(sent..).unwrap_or_default())
@@ -159,16 +160,25 @@ impl Channel {
 
     /// The next message or piece of the other process. A refusal by a process that is shutting down counts as its end, and
     /// is waited for. [`is_gone`] tells whether an error means that the other process has ended.
-    pub(super) fn hear(&mut self) -> io::Result<Heard> {
-        let heard = self.hear_any()?;
-        if let Heard::Message(Message::Refused { is_ending: true, .. }, _) = heard {
+    pub(super) fn receive(&mut self) -> io::Result<Received> {
+        let heard = self.receive_any()?;
+        if let Received::Message(Message::Refused { is_ending: true, .. }, _) = heard {
             self.wait_for_end();
             return Err(ErrorKind::UnexpectedEof.into());
         }
         Ok(heard)
     }
 
-    fn hear_any(&mut self) -> io::Result<Heard> {
+    fn receive_any(&mut self) -> io::Result<Received> {
+        self.receive_frame().map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                io::Error::new(ErrorKind::TimedOut, format!("it has not answered for {} s", STEP_TIMEOUT.as_secs()))
+            }
+            _ => error,
+        })
+    }
+
+    fn receive_frame(&mut self) -> io::Result<Received> {
         let mut head = [0; 5];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -188,49 +198,49 @@ impl Channel {
         let [kind, length @ ..] = head;
         let length = usize::try_from(u32::from_le_bytes(length)).map_err(io::Error::other)?;
         if length > FRAME_BYTES_MAX {
-            return Err(io::Error::other("it says more than it may"));
+            return Err(io::Error::other("a frame is too long"));
         }
         let mut payload = vec![0; length];
         self.stream.read_exact(&mut payload)?;
         match kind {
-            MESSAGE => Ok(Heard::Message(serde_json::from_slice(&payload)?, socket)),
-            PIECE => Ok(Heard::Piece(payload)),
-            _ => Err(io::Error::other("it says something unknown")),
+            MESSAGE => Ok(Received::Message(serde_json::from_slice(&payload)?, socket)),
+            PIECE => Ok(Received::Piece(payload)),
+            _ => Err(io::Error::other("a frame has an unknown kind")),
         }
     }
 
-    /// What the other says next, if that is not a refusal. Its words are the error then.
-    pub(super) fn hear_message(&mut self) -> io::Result<Message> {
-        match self.hear()? {
-            Heard::Message(Message::Refused { why, .. }, _) => Err(io::Error::other(why)),
-            Heard::Message(message, _) => Ok(message),
-            Heard::Piece(_) => Err(unexpected()),
+    /// The next message. A refusal is an error with its reason.
+    pub(super) fn receive_message(&mut self) -> io::Result<Message> {
+        match self.receive()? {
+            Received::Message(Message::Refused { why, .. }, _) => Err(io::Error::other(why)),
+            Received::Message(message, _) => Ok(message),
+            Received::Piece(_) => Err(unexpected()),
         }
     }
 }
 
-/// Root could do all of this to any process; nobody else may to another user's.
+/// Whether a process of `peer` may take over: root could do so anyway, and no other user may.
 fn may_take_part(peer: Uid, own: Uid) -> bool {
     peer.is_root() || peer == own
 }
 
-/// It does not keep to the order.
+/// The error for a message out of order.
 pub(super) fn unexpected() -> io::Error {
-    io::Error::other("it says something that is not its turn")
+    io::Error::other("a message is out of order")
 }
 
-/// Whether the other has ended, and not only failed to answer.
+/// Whether an error means that the peer has ended.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
 
-/// Sends what is written to it as pieces.
-pub(super) struct Pieces<'c>(pub(super) &'c mut Channel);
+/// Sends written bytes as pieces of the state.
+pub(super) struct StateWriter<'c>(pub(super) &'c mut Channel);
 
-impl Write for Pieces<'_> {
+impl Write for StateWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let piece = bytes.get(..PIECE_BYTES).unwrap_or(bytes);
-        self.0.send(PIECE, piece, None)?;
+        self.0.send_kind(PIECE, piece, None)?;
         Ok(piece.len())
     }
 
@@ -239,38 +249,38 @@ impl Write for Pieces<'_> {
     }
 }
 
-/// Reads the pieces that come, up to the end of the state.
-pub(super) struct Joined<'c> {
+/// Reads the pieces of the state up to its end.
+pub(super) struct StateReader<'c> {
     channel: &'c mut Channel,
     piece: Vec<u8>,
     read: usize,
     has_ended: bool,
-    /// Why no more comes: whoever reads may take that for the end of the state.
+    /// Why no more pieces come; a reader might take that for the end of the state.
     failed: Option<io::Error>,
 }
 
-impl<'c> Joined<'c> {
+impl<'c> StateReader<'c> {
     pub(super) fn new(channel: &'c mut Channel) -> Self {
         Self { channel, piece: Vec::new(), read: 0, has_ended: false, failed: None }
     }
 
-    /// Why reading failed, if it was for want of pieces.
+    /// The error of the connection, if reading failed for one.
     pub(super) fn failed(self) -> Option<io::Error> {
         self.failed
     }
 
     fn next(&mut self) -> io::Result<()> {
-        match self.channel.hear()? {
-            Heard::Piece(piece) => (self.piece, self.read) = (piece, 0),
-            Heard::Message(Message::StateEnd, _) => self.has_ended = true,
-            Heard::Message(Message::Refused { why, .. }, _) => return Err(io::Error::other(why)),
-            Heard::Message(..) => return Err(unexpected()),
+        match self.channel.receive()? {
+            Received::Piece(piece) => (self.piece, self.read) = (piece, 0),
+            Received::Message(Message::StateEnd, _) => self.has_ended = true,
+            Received::Message(Message::Refused { why, .. }, _) => return Err(io::Error::other(why)),
+            Received::Message(..) => return Err(unexpected()),
         }
         Ok(())
     }
 }
 
-impl Read for Joined<'_> {
+impl Read for StateReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while self.read == self.piece.len() && !self.has_ended {
             if let Err(error) = self.next() {
@@ -307,19 +317,19 @@ mod tests {
             configured: "127.0.0.1:0".to_owned(),
             has_file: false,
         };
-        one.give(&about, socket.as_fd()).unwrap();
-        one.say(&Message::Prepare).unwrap();
-        let Heard::Message(Message::Socket { group: 3, purpose: Purpose::Operators, .. }, Some(given)) =
-            other.hear().unwrap()
+        one.send_with_socket(&about, socket.as_fd()).unwrap();
+        one.send(&Message::Prepare).unwrap();
+        let Received::Message(Message::Socket { group: 3, purpose: Purpose::Operators, .. }, Some(given)) =
+            other.receive().unwrap()
         else {
             unreachable!("it was another")
         };
         assert_eq!(TcpListener::from(given).local_addr().unwrap(), socket.local_addr().unwrap());
-        assert!(matches!(other.hear().unwrap(), Heard::Message(Message::Prepare, None)));
-        one.say(&Message::Refused { why: "no".to_owned(), is_ending: false }).unwrap();
-        assert_eq!(other.hear_message().unwrap_err().to_string(), "no");
+        assert!(matches!(other.receive().unwrap(), Received::Message(Message::Prepare, None)));
+        one.send(&Message::Refused { why: "no".to_owned(), is_ending: false }).unwrap();
+        assert_eq!(other.receive_message().unwrap_err().to_string(), "no");
         drop(one);
-        assert!(is_gone(&other.hear().unwrap_err()));
+        assert!(is_gone(&other.receive().unwrap_err()));
         assert_eq!(other.peer().unwrap(), std::process::id());
     }
 
@@ -330,14 +340,14 @@ mod tests {
             let state: Vec<u8> = (0_u32..).map(|number| number.to_le_bytes()[0]).take(length).collect();
             let sent = state.clone();
             let sending = std::thread::spawn(move || {
-                Pieces(&mut one).write_all(&sent).unwrap();
-                one.say(&Message::StateEnd).unwrap();
-                one.say(&Message::Yours).unwrap();
+                StateWriter(&mut one).write_all(&sent).unwrap();
+                one.send(&Message::StateEnd).unwrap();
+                one.send(&Message::Yours).unwrap();
             });
             let mut read = Vec::new();
-            Joined::new(&mut other).read_to_end(&mut read).unwrap();
+            StateReader::new(&mut other).read_to_end(&mut read).unwrap();
             assert!(read == state, "{length}");
-            assert!(matches!(other.hear_message(), Ok(Message::Yours)));
+            assert!(matches!(other.receive_message(), Ok(Message::Yours)));
             sending.join().unwrap();
         }
     }
@@ -345,10 +355,10 @@ mod tests {
     #[test]
     fn a_refusal_at_shutdown_is_an_end_that_is_waited_for() {
         let (mut one, mut other) = ends();
-        one.say(&Message::Refused { why: "it is shutting down".to_owned(), is_ending: true }).unwrap();
+        one.send(&Message::Refused { why: "it is shutting down".to_owned(), is_ending: true }).unwrap();
         let (heard, waits) = std::sync::mpsc::channel();
-        let waiting = std::thread::spawn(move || heard.send(is_gone(&other.hear().unwrap_err())));
-        // Shorter than PATIENCE: only the end of the other process is waited for.
+        let waiting = std::thread::spawn(move || heard.send(is_gone(&other.receive().unwrap_err())));
+        // Shorter than STEP_TIMEOUT: only the end of the other process is waited for.
         assert!(waits.recv_timeout(Duration::from_millis(20)).is_err());
         drop(one);
         assert!(waits.recv().unwrap());
@@ -363,7 +373,7 @@ mod tests {
             let (mut one, mut other) = ends();
             one.stream.write_all(bytes).unwrap();
             drop(one);
-            assert!(other.hear().is_err(), "{bytes:?}");
+            assert!(other.receive().is_err(), "{bytes:?}");
         }
     }
 

@@ -14,8 +14,8 @@ use jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER;
 use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::json;
 
-use super::fail;
 use crate::app::{App, AppError};
+use crate::cli::output::fail;
 use crate::config;
 use crate::net::Listen;
 use crate::telemetry::{LogGuard, start_logs};
@@ -91,8 +91,8 @@ fn guide(app: &App, secret: &Secret) -> Result<String, Box<dyn Error>> {
         address.map_or_else(String::new, |address| format!("http://{}", reachable(address)))
     };
     Ok(GUIDE
-        .replace("$URL", &url(app.places().iter().find_map(tcp)))
-        .replace("$ADMIN", &url(app.admin_place().and_then(tcp)))
+        .replace("$URL", &url(app.addresses().iter().find_map(tcp)))
+        .replace("$ADMIN", &url(app.admin_address().and_then(tcp)))
         .replace("$TOKEN_7", &secret.token(7)?)
         .replace("$TOKEN_8", &secret.token(8)?))
 }

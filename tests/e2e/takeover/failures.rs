@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use super::{Place, fails, left, status};
 use crate::support::{Client, PATIENCE, Weir};
 
+/// The protocol that Weir speaks.
+const PROTOCOL: u32 = 2;
 const BUDGET: &str = "[[limit]]\nname = \"spent\"\nkey = []\nrate = \"100/day\"\n";
 
 /// One end of what two processes say, as tests say it.
@@ -83,12 +85,20 @@ fn one_that_ends_at_any_step_changes_nothing() {
     let weir = place.start();
     let steps: [fn(&mut End); 6] = [
         |_| {},
-        |end| _ = end.hello(1),
-        |end| _ = end.hello(1).until("prepare"),
-        |end| _ = end.hello(1).until("prepare").say(&prepared()),
-        |end| _ = end.hello(1).until("prepare").say(&prepared()).until("state_end"),
+        |end| _ = end.hello(PROTOCOL),
+        |end| _ = end.hello(PROTOCOL).until("prepare"),
+        |end| _ = end.hello(PROTOCOL).until("prepare").say(&prepared()),
+        |end| _ = end.hello(PROTOCOL).until("prepare").say(&prepared()).until("state_end"),
         // It was told that all is its own, and never accepts.
-        |end| _ = end.hello(1).until("prepare").say(&prepared()).until("state_end").say(&json!("taken")).until("yours"),
+        |end| {
+            _ = end
+                .hello(PROTOCOL)
+                .until("prepare")
+                .say(&prepared())
+                .until("state_end")
+                .say(&json!("taken"))
+                .until("yours")
+        },
     ];
     for (step, go) in steps.into_iter().enumerate() {
         let mut end = End::connect(&place);
@@ -109,15 +119,26 @@ fn one_that_ends_at_any_step_changes_nothing() {
 
 #[test]
 fn one_that_hangs_is_not_waited_for() {
+    hangs(|end| _ = end.hello(PROTOCOL).until("prepare").say(&prepared()).until("state_end"));
+}
+
+#[test]
+fn nor_is_one_that_hangs_when_it_has_everything() {
+    hangs(|end| {
+        end.hello(PROTOCOL).until("prepare").say(&prepared()).until("state_end").say(&json!("taken")).until("yours");
+    });
+}
+
+fn hangs(go: fn(&mut End)) {
     let place = Place::new(BUDGET);
     let weir = place.start();
     let mut end = End::connect(&place);
-    end.hello(1).until("prepare").say(&prepared()).until("state_end");
+    go(&mut end);
     let mut early = Client::connect(weir.address());
     early.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n");
     // It neither leaves nor goes on.
     assert_eq!(early.answer().status, 200);
-    assert!(!end.refusal().is_empty());
+    assert!(end.refusal().contains("it has not answered for 10 s"));
     assert_eq!(end.hear(), None);
     goes_on(&weir, &place, 98);
 }
@@ -127,11 +148,11 @@ fn only_one_at_a_time_takes_over() {
     let place = Place::new(BUDGET);
     let weir = place.start();
     let mut end = End::connect(&place);
-    end.hello(1).until("prepare");
+    end.hello(PROTOCOL).until("prepare");
     let said = fails(&place.config(""), 1);
     let expected = "weir: cannot take over from the process that runs, which goes on: another process is taking over";
     assert!(said.starts_with(expected), "{said}");
-    assert_eq!(End::connect(&place).hello(1).refusal(), "another process is taking over already");
+    assert_eq!(End::connect(&place).hello(PROTOCOL).refusal(), "another process is taking over already");
     drop(end);
     weir.wait_for_line("this one goes on");
     goes_on(&weir, &place, 99);
@@ -160,7 +181,7 @@ fn another_way_to_speak_is_refused_by_both() {
     let place = Place::new(BUDGET);
     let weir = place.start();
     let mut end = End::connect(&place);
-    end.hello(2);
+    end.hello(PROTOCOL + 1);
     let why = end.refusal();
     assert!(why.contains("another way"), "{why}");
     goes_on(&weir, &place, 99);
@@ -172,8 +193,8 @@ fn another_way_to_speak_is_refused_by_both() {
     std::thread::scope(|scope| {
         let old = scope.spawn(|| {
             let mut end = End(listener.accept().unwrap().0);
-            assert_eq!(end.hear().unwrap()["hello"]["protocol"], 1);
-            end.hello(2);
+            assert_eq!(end.hear().unwrap()["hello"]["protocol"], PROTOCOL);
+            end.hello(PROTOCOL + 1);
             end.hear()
         });
         let said = fails(&config, 1);
@@ -194,7 +215,7 @@ fn if_the_old_one_dies_midway_the_new_one_starts() {
         let mut end = End(listener.accept().unwrap().0);
         end.hear().unwrap();
         std::fs::remove_file(&socket).unwrap();
-        end.hello(1).say(&json!("prepare"));
+        end.hello(PROTOCOL).say(&json!("prepare"));
         end.hear().unwrap()
     });
     let weir = Weir::start_as(&config);

@@ -15,7 +15,7 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-use super::{Place, left, status};
+use super::{Place, fails, left, status};
 use crate::ops::until;
 use crate::support::{Client, PATIENCE, Weir};
 
@@ -170,6 +170,43 @@ fn a_weir_answers_if_the_old_one_is_killed_at_any_message() {
 fn a_weir_answers_if_the_old_one_is_stopped_at_any_message() {
     let frames = (0..100).take_while(|frames| succeeds(*frames, "TERM")).count();
     assert!((10..100).contains(&frames), "{frames}");
+}
+
+/// The successor freezes when it has everything, and asks only after the old process has resumed.
+#[test]
+fn a_successor_that_is_too_late_does_not_serve() {
+    let place = Place::new(BUDGET);
+    let old = Weir::start_as(&config(&place, ANY, &place.socket()));
+    let addresses = [old.address(), old.admin()];
+    let old = Mutex::new(old);
+    let at = place.folder.path().join("relay.sock");
+    let listener = UnixListener::bind(&at).unwrap();
+    let (old_process, socket) = (&old, place.socket());
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let new = listener.accept().unwrap().0;
+            drop(listener); // the successor binds this path
+            let old_end = UnixStream::connect(socket).unwrap();
+            let (mut from_new, mut to_old) = (new.try_clone().unwrap(), old_end.try_clone().unwrap());
+            let (mut from_old, mut to_new) = (old_end, new);
+            scope.spawn(move || {
+                while let Some(frame) = Frame::read(&mut from_old) {
+                    frame.write(&mut to_new);
+                }
+            });
+            while let Some(frame) = Frame::read(&mut from_new) {
+                if frame.bytes.ends_with(b"\"serving\"") {
+                    old_process.lock().unwrap().wait_for_line("this one goes on");
+                }
+                frame.write(&mut to_old);
+            }
+        });
+        let said = fails(&config(&place, addresses, &at), 1);
+        assert!(said.contains("cannot take over from the process that runs, which goes on"), "{said}");
+    });
+    let old = old.into_inner().unwrap();
+    answers(&old, &place, addresses);
+    assert_eq!(left(&old, "/"), Some(97));
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Keeps the state of limits in a file: read at the start, written every so often and at the end.
+//! Snapshots of the state of limits: one is read at the start, and written periodically and at the end.
 //!
-//! Nothing here stops a start or a request. What goes wrong is logged, counted, and tried again.
+//! No error here stops a start or a request. Errors are logged and counted, and the next snapshot is tried.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};
@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::AppError;
+use super::error::AppError;
 use super::takeover::Previous;
 use crate::config::Config;
 use crate::policy::Policy;
@@ -20,54 +20,54 @@ use crate::proxy::SharedState;
 use crate::store::snapshot::{Restored, RestoredLimit, Secret, Settings, Snapshot, SnapshotError, file, restore};
 use crate::time::{self, Clock, Timestamp};
 
-/// Locked while a snapshot is written; false once that is the business of another process.
-pub(super) type Writes = Arc<Mutex<bool>>;
+/// Locked while a snapshot is written. The value is false once a successor writes the snapshots.
+pub(super) type WriteLock = Arc<Mutex<bool>>;
 
-/// What limits begin with.
-pub(super) struct Beginning {
-    /// What keys are hashed under.
+/// The state of limits at the start.
+pub(super) struct InitialState {
+    /// The secret under which keys are hashed.
     pub(super) secret: Secret,
-    /// The limits of which something is known.
+    /// The limits that have state.
     pub(super) limits: Vec<RestoredLimit>,
-    /// If state is kept.
-    pub(super) keeper: Option<Keeper>,
+    /// Writes snapshots; none if the configuration has no `[snapshot]`.
+    pub(super) snapshots: Option<SnapshotWriter>,
 }
 
-impl Beginning {
-    /// With what the process that is taken over from gives, or with what is on disk, or with nothing.
+impl InitialState {
+    /// Takes the state from the predecessor, or else from the snapshot on disk, or else begins without state.
     pub(super) fn of(config: &Config, previous: &mut Previous, clock: Clock) -> Result<Self, AppError> {
         let settings = config.snapshot.clone();
-        let handed = match previous {
+        let inherited = match previous {
             Previous::Running(predecessor) => {
                 predecessor.take_state(clock, &config.policy).map_err(AppError::TakeOver)?
             }
-            Previous::Nobody | Previous::Ended => None,
+            Previous::None | Previous::Ended => None,
         };
-        if let Some(Restored { secret, limits, .. }) = handed {
-            let keeper = settings.map(|settings| Keeper::handed(settings, secret));
-            return Ok(Self { secret, limits, keeper });
+        if let Some(Restored { secret, limits, .. }) = inherited {
+            let snapshots = settings.map(|settings| SnapshotWriter::inherited(settings, secret));
+            return Ok(Self { secret, limits, snapshots });
         }
         let mut secret = [0; 16];
         getrandom::fill(&mut secret).map_err(AppError::system("draw a random secret"))?;
-        let opened = settings.map(|settings| Keeper::open(settings, secret, &config.policy, clock.now()));
-        let (keeper, limits) = opened.unzip();
-        let secret = keeper.as_ref().map_or(secret, Keeper::secret);
-        Ok(Self { secret, limits: limits.unwrap_or_default(), keeper })
+        let opened = settings.map(|settings| SnapshotWriter::open(settings, secret, &config.policy, clock.now()));
+        let (snapshots, limits) = opened.unzip();
+        let secret = snapshots.as_ref().map_or(secret, SnapshotWriter::secret);
+        Ok(Self { secret, limits: limits.unwrap_or_default(), snapshots })
     }
 }
 
-/// Where the state is kept, and what was found there.
-pub(super) struct Keeper {
+/// Writes the snapshots of a process.
+pub(super) struct SnapshotWriter {
     settings: Settings,
     secret: Secret,
     found: Found,
 }
 
-/// What was found at the start. It is logged later: there are no logs yet.
+/// The result of reading the snapshot. It is logged later, when the log is open.
 enum Found {
     Nothing,
-    /// Another process was taken over from, so that nothing was read.
-    Handed,
+    /// The state came from a predecessor, so no snapshot was read.
+    Inherited,
     Restored {
         limits: usize,
         age: Duration,
@@ -78,8 +78,8 @@ enum Found {
     },
 }
 
-impl Keeper {
-    /// Reads what is there, as it is at `now`. Without it, keys are hashed under `secret`.
+impl SnapshotWriter {
+    /// Reads the snapshot, if there is one, as of `now`. `secret` is used if there is none.
     pub(super) fn open(
         settings: Settings,
         secret: Secret,
@@ -101,23 +101,23 @@ impl Keeper {
         (Self { settings, secret, found }, limits)
     }
 
-    /// Goes on where another process has been, under its secret.
-    pub(super) fn handed(settings: Settings, secret: Secret) -> Self {
-        Self { settings, secret, found: Found::Handed }
+    /// Continues the snapshots of a predecessor, with its secret.
+    pub(super) fn inherited(settings: Settings, secret: Secret) -> Self {
+        Self { settings, secret, found: Found::Inherited }
     }
 
-    /// What keys are hashed under.
+    /// The secret under which keys are hashed.
     pub(super) fn secret(&self) -> Secret {
         self.secret
     }
 
-    /// Writes from now on, until it is told to stop, or another process is to.
-    pub(super) fn start(self, shared: Arc<SharedState>, writes: Writes) -> Keeping {
+    /// Starts to write, until the returned handle is finished or a successor writes.
+    pub(super) fn start(self, shared: Arc<SharedState>, write_lock: WriteLock) -> RunningWriter {
         let Self { settings, secret, found } = self;
         let path = settings.path.display().to_string();
         match found {
             Found::Nothing => tracing::info!(path, "no snapshot yet: limits begin anew"),
-            Found::Handed => tracing::info!(path, "limits go on from the process that was taken over from"),
+            Found::Inherited => tracing::info!(path, "limits go on from the process that was taken over from"),
             Found::Restored { limits, age } => {
                 shared.metrics.snapshot_restored.set(1);
                 tracing::info!(path, limits, ?age, "limits go on from the snapshot");
@@ -134,18 +134,18 @@ impl Keeper {
             tracing::warn!(path, %error, "cannot look for what earlier processes left beside the snapshot");
         }
         let (stop, stopped) = oneshot::channel();
-        Keeping { stop, task: tokio::spawn(keep(settings, secret, shared, writes, stopped)) }
+        RunningWriter { stop, task: tokio::spawn(write_periodically(settings, secret, shared, write_lock, stopped)) }
     }
 }
 
-/// What is kept is being written.
-pub(super) struct Keeping {
+/// The task that writes snapshots.
+pub(super) struct RunningWriter {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-impl Keeping {
-    /// Writes for the last time. Nothing else is being written then.
+impl RunningWriter {
+    /// Writes a last snapshot, and waits for it.
     pub(super) async fn finish(self) {
         let _ = self.stop.send(());
         if let Err(error) = self.task.await {
@@ -154,11 +154,11 @@ impl Keeping {
     }
 }
 
-async fn keep(
+async fn write_periodically(
     settings: Settings,
     secret: Secret,
     shared: Arc<SharedState>,
-    writes: Writes,
+    write_lock: WriteLock,
     mut stopped: oneshot::Receiver<()>,
 ) {
     let mut ticks = interval(settings.every);
@@ -168,7 +168,7 @@ async fn keep(
             _ = &mut stopped => true,
             _ = ticks.tick() => false,
         };
-        let may_write = writes.lock().await;
+        let may_write = write_lock.lock().await;
         if !*may_write {
             return;
         }
@@ -199,7 +199,7 @@ fn write(path: &Path, secret: &Secret, shared: &SharedState) -> io::Result<u64> 
     })
 }
 
-/// What is at `path`; none if nothing is.
+/// Reads the snapshot at `path`; none if there is no file.
 fn read(
     path: &Path,
     now: Timestamp,
