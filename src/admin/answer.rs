@@ -23,7 +23,7 @@ pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
     answer(status, "application/problem+json", format!("{}\n", problem_value(status, detail)).into())
 }
 
-/// The same as a value.
+/// The body of a problem (RFC 9457) as JSON.
 pub(super) fn problem_value(status: StatusCode, detail: &str) -> Value {
     let title = status.canonical_reason().unwrap_or("Error");
     json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail })

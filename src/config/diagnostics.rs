@@ -1,4 +1,4 @@
-//! Errors and warnings about a configuration, shown where it is written.
+//! Errors and warnings about a configuration, with excerpts of its text.
 //!
 //! Finding problems is not done here, nor which text is secret: the source arrives with secrets struck out. A check adds
 //! a warning by `Table::warn`, or by [`Problem::warning`] and `Context::note`.
@@ -10,7 +10,7 @@ use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet, normalize_untr
 
 use super::sources::Sources;
 
-/// More problems than these are counted only: each is searched for in the whole text, and nobody reads so many.
+/// The most problems that are shown; others are counted. Each shown one costs a search of the whole text.
 const SHOWN_MAX: usize = 20;
 
 /// Errors, or warnings, about a configuration, in the order it is written.
@@ -25,10 +25,10 @@ pub struct Diagnostics {
 /// Whether a configuration with a problem can be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Severity {
-    /// It cannot.
+    /// The configuration cannot be used.
     #[default]
     Error,
-    /// It can, but probably does not mean what its author wants.
+    /// The configuration can be used, but probably has a mistake.
     Warning,
 }
 
@@ -61,9 +61,9 @@ pub(super) struct Problem {
     pub(super) label: String,
     /// What to do about it.
     pub(super) help: Option<String>,
-    /// Another place that has to do with it, and how.
+    /// A related position, and its relation.
     pub(super) also: Option<(Range<usize>, &'static str)>,
-    /// Whether it is about something that is absent, and so means nothing once text could not be read.
+    /// Whether it is about an absent part. It is dropped if text could not be read, because the part may be there.
     pub(super) absence: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Secrets out of what is shown of a configuration.
+//! Removes secrets from the text that messages show.
 //!
 //! Which values are secrets is known to whoever reads them; here they are struck out, together with what
 //! looks like a secret in text that could not be read as TOML.
@@ -36,7 +36,7 @@ pub(super) fn userinfos(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// What is within a private key in PEM, or all after its beginning.
+/// The content of private keys in PEM; of one without an end, all text after its beginning.
 pub(super) fn private_keys(text: &str) -> Vec<Range<usize>> {
     let begins = text.match_indices("PRIVATE KEY-----");
     let within = |(at, begin): (usize, &str)| {

@@ -1,4 +1,4 @@
-//! Which files a configuration was read from, and whether they read otherwise now.
+//! The files that a configuration was read from, and whether they have changed.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::files::read_file;
 
-/// The files that were read, or could not be, each with a digest of what was found.
+/// The files of one reading, each with a digest of its content, or of its absence.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     files: Vec<(PathBuf, u64)>,
@@ -25,13 +25,13 @@ impl Sources {
         self.files.iter().map(|(path, _)| path.as_path())
     }
 
-    /// Whether the same was found in all of them but the one at `path`.
+    /// Whether all files but the one at `path` have equal contents.
     pub fn differ_only_in(&self, other: &Self, path: &Path) -> bool {
         let rest = |of: &Self| of.files.iter().filter(|(known, _)| known != path).cloned().collect::<Vec<_>>();
         rest(self) == rest(other)
     }
 
-    /// Whether any of them has another content now, has gone, or has come. Reads all of them.
+    /// Whether a file was changed, removed or created. Reads all files.
     pub fn have_changed(&self) -> bool {
         self.files.iter().any(|(path, found)| digest(read_file(path).ok().as_deref()) != *found)
     }

@@ -104,13 +104,13 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> (Option<Access>
         }
         for network in listed {
             let name = network.get_ref().to_string();
-            let entry = Entry { name: Some(&name), rule, span: network.span() };
+            let entry = AccessEntry { name: Some(&name), rule, span: network.span() };
             if entry.is_first(&entries, "ip", access::canonical(*network.get_ref()), &mut networks) {
                 spec.networks.push((network.into_inner(), rule));
             }
         }
         for path in entries.long_list("path", |text| path_pattern(&entries, text)) {
-            let entry = Entry { name: Some(path.get_ref().as_str()), rule, span: path.span() };
+            let entry = AccessEntry { name: Some(path.get_ref().as_str()), rule, span: path.span() };
             if rule == AccessRule::Allow && path.get_ref().matches_all() {
                 let fault = Fault::new("this is every path: no limit applies to any request");
                 entries.warn("path", path.span(), "allows_everything", fault);
@@ -165,7 +165,7 @@ fn identity_values(
             }
         };
         for value in values {
-            let entry = Entry { name: None, rule, span: value.span() };
+            let entry = AccessEntry { name: None, rule, span: value.span() };
             let about = (index, value.into_inner());
             if entry.is_first(&table, name.get_ref(), about.clone(), seen) {
                 all.push(about);
@@ -208,14 +208,14 @@ fn value(text: &str) -> Result<Box<str>, Fault> {
 type Seen<T> = HashMap<T, (AccessRule, Range<usize>)>;
 
 /// An entry.
-struct Entry<'n> {
+struct AccessEntry<'n> {
     /// None if it must not be shown.
     name: Option<&'n str>,
     rule: AccessRule,
     span: Range<usize>,
 }
 
-impl Entry<'_> {
+impl AccessEntry<'_> {
     /// Whether nothing is said of `about` yet; notes it if there is.
     fn is_first<T: Eq + Hash>(&self, table: &Table<'_>, key: &str, about: T, seen: &mut Seen<T>) -> bool {
         let Some((said, first)) = seen.get(&about) else {

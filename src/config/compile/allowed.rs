@@ -1,6 +1,6 @@
-//! What a limit allows whom: its own rule, and those of plans and of single keys.
+//! The allowances of a limit: its own rule, and the rules of plans and of single keys.
 //!
-//! Which plan a request has is not known here, and texts of keys become keys only in `gate`; that they can is checked.
+//! The texts of keys become keys in `gate`; `override_key` checks that they can.
 
 use std::ops::Range;
 
@@ -17,49 +17,50 @@ use crate::config::schema::{self, UNLIMITED};
 use crate::limit::Algorithm;
 use crate::policy::Allowed;
 
-/// As many exceptions as `policy` can tell apart.
+/// The most plans or overrides of a limit: `policy` numbers them in 16 bits.
 pub(super) const EXCEPTIONS_MAX: usize = 1 << 16;
 
-/// What a limit allows, as far as it could be read.
-pub(super) struct Compiled {
-    /// None if any of it has a problem.
+/// The allowances of a limit.
+pub(super) struct CompiledAllowed {
+    /// None if one has an error.
     pub(super) allowed: Option<Allowed>,
-    /// What each rule can hold at most, and how that is called.
-    pub(super) held: Vec<Held>,
+    /// The capacity of each rule.
+    pub(super) capacities: Vec<Capacity>,
 }
 
-/// What one rule can hold at most.
-pub(super) struct Held {
-    /// Where it is written, if it is an override.
+/// The most units that one rule can hold.
+pub(super) struct Capacity {
+    /// The position of the rule, if it is an override.
     pub(super) place: Option<Range<usize>>,
     pub(super) capacity: u64,
-    /// Such as `the burst`.
+    /// A name for messages, such as `the burst`.
     pub(super) name: String,
 }
 
-/// A rule for some; `Some(None)` is no limit, and `None` one that has a problem.
+/// A name and the rule for it: `Some(None)` is no limit, and `None` a rule with an error.
 type Exception = (Box<str>, Option<Option<Algorithm>>);
 
-pub(super) fn compile(table: &Table<'_>, scheme: &Scheme, keyed: &Keyed<'_>) -> Compiled {
+pub(super) fn compile(table: &Table<'_>, scheme: &Scheme, keyed: &Keyed<'_>) -> CompiledAllowed {
     let usual = scheme.rule(table);
     let plans = exceptions(&table.table("plans"), "plans", scheme);
     let overrides_table = table.table("overrides");
     override_key::check_all(&overrides_table, keyed);
     let overrides = exceptions(&overrides_table, "overrides", scheme);
 
-    let mut held: Vec<_> = usual.iter().map(|rule| Held::new(rule, "")).collect();
+    let mut capacities: Vec<_> = usual.iter().map(|rule| Capacity::new(rule, "")).collect();
     for (name, rule) in plans.iter().filter_map(|(name, rule)| Some((name, rule.as_ref()?.as_ref()?))) {
-        held.push(Held::new(rule, &format!(" of plan `{name}`")));
+        capacities.push(Capacity::new(rule, &format!(" of plan `{name}`")));
     }
-    for ((_, rule), (text, _)) in overrides.iter().zip(overrides_table.named()) {
-        // Its text may be a credential.
+    for ((_, rule), (text, _)) in overrides.iter().zip(overrides_table.entries()) {
+        // The text may be a credential, so it has no name.
         let rules = rule.iter().flatten();
-        held.extend(rules.map(|rule| Held { place: Some(text.span()), ..Held::new(rule, " of an override") }));
+        capacities
+            .extend(rules.map(|rule| Capacity { place: Some(text.span()), ..Capacity::new(rule, " of an override") }));
     }
-    Compiled { allowed: alike(usual, plans, overrides), held }
+    CompiledAllowed { allowed: alike(usual, plans, overrides), capacities }
 }
 
-impl Held {
+impl Capacity {
     pub(super) fn new(rule: &Algorithm, of: &str) -> Self {
         let noun = match rule {
             Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => "burst",
@@ -71,8 +72,8 @@ impl Held {
     }
 }
 
-/// All rules of a limit, of one kind: where one has several windows the others are several of one, because the
-/// states of all keys lie in one table.
+/// Gives all rules of a limit one form. If one rule has several windows, the others become lists of one window, because
+/// the states of all keys are in one table.
 fn alike(usual: Option<Algorithm>, plans: Vec<Exception>, overrides: Vec<Exception>) -> Option<Allowed> {
     let whole = |exceptions: Vec<Exception>| -> Option<Vec<_>> {
         exceptions.into_iter().map(|(name, rule)| Some((name, rule?))).collect()
@@ -91,7 +92,7 @@ fn alike(usual: Option<Algorithm>, plans: Vec<Exception>, overrides: Vec<Excepti
     Some(allowed)
 }
 
-/// Makes a rule several windows, of which there is one.
+/// Turns a rule into a list of one window.
 pub(super) fn make_several(rule: &mut Algorithm) {
     if !matches!(rule, Algorithm::Several(_)) {
         *rule = Algorithm::Several([rule.clone()].into());
@@ -99,7 +100,7 @@ pub(super) fn make_several(rule: &mut Algorithm) {
 }
 
 fn exceptions(table: &Table<'_>, key: &str, scheme: &Scheme) -> Vec<Exception> {
-    let named = table.named();
+    let named = table.entries();
     if let Some((name, _)) = named.get(EXCEPTIONS_MAX) {
         let problem = Problem::new(name.span(), format!("a limit has at most {EXCEPTIONS_MAX} {key}"));
         table.context.note(problem);
@@ -129,7 +130,7 @@ pub(super) fn exception<'a>(
     }
 }
 
-/// A rate; of what is none, it may be that the word was meant.
+/// Parses a rate. An error suggests `unlimited` if the text is like it.
 fn rate_or_word(text: &str) -> Result<WrittenRate, Fault> {
     time_units::rate(text).map_err(|fault| match nearest(text, [UNLIMITED]) {
         Some(UNLIMITED) if text == UNLIMITED => Fault::new("`unlimited` stands alone, not in a list"),

@@ -1,10 +1,10 @@
-//! What a request takes: a number, a table by path and method, or what a header or a parameter says.
+//! `cost` of a limit: a number, a table by path and method, or the number in a header or a parameter.
 
 use std::ops::Range;
 
 use http::Method;
 
-use super::allowed::Held;
+use super::allowed::Capacity;
 use super::identity::request_header;
 use super::matching::{method, path_pattern};
 use crate::config::diagnostics::Problem;
@@ -13,13 +13,13 @@ use crate::config::reader::{Located, Table};
 use crate::config::schema;
 use crate::policy::{Cost, CostLine, CostSource, PathPattern};
 
-/// The cost of a limit, none of which may exceed what any of its rules can hold.
-pub(super) fn compile(table: &Table<'_>, held: &[Held]) -> Option<Cost> {
+/// Compiles the cost. No cost may exceed a capacity of the limit's rules.
+pub(super) fn compile(table: &Table<'_>, capacities: &[Capacity]) -> Option<Cost> {
     if table.get("cost").is_none_or(|value| value.get_ref().as_table().is_none()) {
-        return units(table, "cost", held).map(Cost::Units);
+        return units(table, "cost", capacities).map(Cost::Units);
     }
     let cost = table.table("cost");
-    let default = units(&cost, "default", held);
+    let default = units(&cost, "default", capacities);
     let sources = ["paths", "header", "query"].map(|key| cost.get(key).map(|value| (key, value.span())));
     let mut given = sources.into_iter().flatten();
     let (first, second) = (given.next(), given.next());
@@ -34,10 +34,10 @@ pub(super) fn compile(table: &Table<'_>, held: &[Held]) -> Option<Cost> {
             if let Some(value) = cost.get("max") {
                 cost.fault("max", value.span(), Fault::new("belongs to `header` and `query`"));
             }
-            let lines = lines(&cost, held);
+            let lines = cost_lines(&cost, capacities);
             Some(Cost::Table { lines: lines?, default: default? })
         }
-        Some(_) => said(&cost, default, held),
+        Some(_) => from_request(&cost, default, capacities),
         None => {
             let problem = Problem::new(cost.span(), "`limit.cost` has none of `paths`, `header` and `query`");
             let help = Some("what is the same for all requests is written `cost = 5`".to_owned());
@@ -47,10 +47,10 @@ pub(super) fn compile(table: &Table<'_>, held: &[Held]) -> Option<Cost> {
     }
 }
 
-/// A number of units that can pass.
-fn units(table: &Table<'_>, key: &str, held: &[Held]) -> Option<u64> {
+/// Reads a number of units, and notes it if it exceeds a capacity.
+fn units(table: &Table<'_>, key: &str, capacities: &[Capacity]) -> Option<u64> {
     let units = table.count(key)?;
-    for Held { place, capacity, name } in held.iter().filter(|held| held.capacity < *units.get_ref()) {
+    for Capacity { place, capacity, name } in capacities.iter().filter(|one| one.capacity < *units.get_ref()) {
         let (path, cost) = (table.path_of(key), units.get_ref());
         let title = format!("`{path}`: a cost of {cost} can never pass: {name} is {capacity}");
         let problem = Problem::new(units.span(), title);
@@ -62,18 +62,18 @@ fn units(table: &Table<'_>, key: &str, held: &[Held]) -> Option<u64> {
     Some(units.into_inner())
 }
 
-fn said(cost: &Table<'_>, default: Option<u64>, held: &[Held]) -> Option<Cost> {
+fn from_request(cost: &Table<'_>, default: Option<u64>, capacities: &[Capacity]) -> Option<Cost> {
     let header = cost.parsed("header", |name| request_header(cost.context, name));
     let header = header.map(|name| CostSource::Header(name.into_inner()));
     let query = cost.text("query").map(|name| CostSource::Query(name.into_inner().into()));
-    let max = units(cost, "max", held);
+    let max = units(cost, "max", capacities);
     if let (false, Some(option)) = (cost.has("max"), schema::find("limit.cost.max")) {
         cost.note_missing(option);
     }
     Some(Cost::FromRequest { by: header.or(query)?, max: max?, default: default? })
 }
 
-fn lines(cost: &Table<'_>, held: &[Held]) -> Option<Vec<CostLine>> {
+fn cost_lines(cost: &Table<'_>, capacities: &[Capacity]) -> Option<Vec<CostLine>> {
     let tables = cost.tables("paths");
     if let Some(value) = cost.get("paths").filter(|_| tables.is_empty()) {
         // Anything but a list is noted already.
@@ -85,7 +85,7 @@ fn lines(cost: &Table<'_>, held: &[Held]) -> Option<Vec<CostLine>> {
     let mut known: Vec<(CostLine, Range<usize>)> = Vec::new();
     let mut is_whole = true;
     for table in &tables {
-        let Some(line) = line(table, held) else {
+        let Some(line) = cost_line(table, capacities) else {
             is_whole = false;
             continue;
         };
@@ -98,20 +98,20 @@ fn lines(cost: &Table<'_>, held: &[Held]) -> Option<Vec<CostLine>> {
     is_whole.then(|| known.into_iter().map(|(line, _)| line).collect())
 }
 
-fn line(table: &Table<'_>, held: &[Held]) -> Option<CostLine> {
+fn cost_line(table: &Table<'_>, capacities: &[Capacity]) -> Option<CostLine> {
     if table.is_broken() {
         return None;
     }
     let paths: Option<Vec<Located<PathPattern>>> = table.list("path", |text| path_pattern(table, text));
     let methods: Option<Vec<Located<Method>>> = table.list("method", method);
-    let units = units(table, "units", held);
+    let units = units(table, "units", capacities);
     if !table.has("path") && !table.has("method") {
         let problem = Problem::new(table.span(), "`limit.cost.paths`: a line needs `path` or `method`");
         table.context.note(problem.help(Some("what fits all requests is `default`".to_owned())).absence());
         return None;
     }
     let line = CostLine { paths: values(paths), methods: values(methods), units: units? };
-    // What was left out because it has a problem must not seem to fit everything.
+    // An entry that was left out after an error must not widen the line.
     let is_whole = table.has("path") != line.paths.is_empty() && table.has("method") != line.methods.is_empty();
     is_whole.then_some(line)
 }
@@ -120,7 +120,7 @@ fn values<T>(list: Option<Vec<Located<T>>>) -> Vec<T> {
     list.into_iter().flatten().map(Located::into_inner).collect()
 }
 
-/// Whether every request that fits `line` fits `other`, as far as that can be seen from what is written.
+/// Whether every request that matches `line` also matches `other`. `false` if that is unknown.
 fn covers(other: &CostLine, line: &CostLine) -> bool {
     fn has_all<T: PartialEq>(wide: &[T], narrow: &[T]) -> bool {
         wide.is_empty() || (!narrow.is_empty() && narrow.iter().all(|one| wide.contains(one)))

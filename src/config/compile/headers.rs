@@ -9,7 +9,7 @@ use crate::config::reader::{Located, Table};
 use crate::limit::{Algorithm, Quota, Rate};
 use crate::respond::Profiles;
 
-/// None within if all preflights are charged.
+/// The rate of free preflights of one client; the inner option is none if all preflights are charged.
 #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
 pub(super) fn free_preflights(headers: &Table<'_>) -> Option<Option<Algorithm>> {
     let key = "free_preflights";

@@ -1,4 +1,4 @@
-//! `[hold]`: how many requests may wait in all, and of one client.
+//! `[hold]`: bounds on all waiting requests, and on those of one client.
 
 use crate::config::reader::Table;
 use crate::gate::HoldCaps;

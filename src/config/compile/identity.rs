@@ -1,6 +1,6 @@
 //! `[identity.NAME]`: where an identity comes from, and the keys that tokens are verified with.
 //!
-//! No secret leaves this module but inside a verifier: what is wrong with one is said without it.
+//! Secrets leave this module only inside a verifier. Messages never repeat them.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::config::reader::{Located, Table};
 use crate::policy::jwt::{Algorithm, FetchedKeys, KeyMaterial, Verifier, VerifierSpec};
 use crate::policy::{CertificateName, Identity, IdentitySource, OnMissing, Repeated};
 
-/// What a part of a key is called when it is no identity.
+/// The parts of a key that are no identity.
 pub(super) const BUILT_IN_PARTS: [&str; 5] = ["ip", "path", "route", "host", "method"];
 
 /// RFC 7518, section 3.2: a key of HS256 has at least the length of its hash.
@@ -23,7 +23,7 @@ const HS256_SECRET_BYTES_MIN: usize = 32;
 
 /// The names of all identities, and all identities if none has a problem. Both are in the order of the text.
 ///
-/// `shows_certificates` says whether clients may show any.
+/// `shows_certificates` says whether clients may send a certificate.
 pub(super) fn identities(table: &Table<'_>, shows_certificates: bool) -> (Vec<String>, Option<Vec<Identity>>) {
     let tables = table.named_tables();
     let names = tables.iter().map(|(name, _)| name.get_ref().clone()).collect();
@@ -66,7 +66,7 @@ fn identity(name: &Located<String>, table: &Table<'_>, shows_certificates: bool)
     Some(Identity { name: name.get_ref().as_str().into(), source: source?, on_missing: on_missing? })
 }
 
-/// What becomes of what is there several times.
+/// The handling of several values: the option `several`.
 pub(super) fn several(table: &Table<'_>) -> Option<Repeated> {
     let words =
         [("reject", Repeated::Reject), ("first", Repeated::First), ("last", Repeated::Last), ("join", Repeated::Join)];
@@ -101,19 +101,19 @@ fn check_name(name: &Located<String>, table: &Table<'_>) {
     table.context.note(Problem::new(name.span(), format!("`{text}` {what}")));
 }
 
-/// A header's name, in whatever case.
+/// Parses a header name, in any case.
 pub(super) fn header_name(text: &str) -> Result<HeaderName, Fault> {
     text.parse().map_err(|_| Fault::new(format!("`{text}` is not a header name")))
 }
 
-/// The name of a header that requests can have.
+/// Parses the name of a header that requests can have.
 pub(super) fn request_header(context: &Context<'_>, text: &str) -> Result<HeaderName, Fault> {
     let name = header_name(text)?;
     check_request_header(context, &name)?;
     Ok(name)
 }
 
-/// Whether a field of this name reaches the limits, and says the same to them as to the service.
+/// Errs if a field of this name never reaches the limits, or means something else to the service.
 pub(super) fn check_request_header(context: &Context<'_>, name: &HeaderName) -> Result<(), Fault> {
     if name == http::header::HOST {
         // RFC 9112 3.2.2 and RFC 9113 8.3.1: the target goes before the field, which a client can make up then.
@@ -164,7 +164,7 @@ fn algorithms(table: &Table<'_>) -> Option<Vec<Algorithm>> {
     chosen.iter().map(|name| name.get_ref().parse().ok()).collect()
 }
 
-/// Keys and where they stand.
+/// Keys with their positions.
 type KeysAt = Vec<(Range<usize>, KeyMaterial)>;
 
 /// All keys, if none has a problem, and those that are to be fetched.
@@ -249,7 +249,7 @@ fn key(table: &Table<'_>, algorithms: &[Algorithm]) -> Option<KeyMaterial> {
     }
 }
 
-/// The content of a file that an option names, which may hold a key.
+/// Reads the file that an option names. The content may be a key.
 pub(super) fn key_file(table: &Table<'_>, key: &str) -> Option<Vec<u8>> {
     let path = table.text(key)?;
     if path.get_ref().contains(['\n', '{']) || path.get_ref().contains("-----BEGIN") {
@@ -283,7 +283,7 @@ fn secret(key: &Table<'_>, algorithms: &[Algorithm]) -> Option<Vec<u8>> {
     None
 }
 
-/// What the variable or the file holds that an option names, and where that stands.
+/// Reads a secret from the variable or the file that an option names. Returns the position of the name, too.
 pub(super) fn secret_of(holder: &Table<'_>, key: &str) -> Option<(Range<usize>, Vec<u8>)> {
     check_not_literal(holder, holder.get(key)?)?;
     let table = holder.table(key);
@@ -298,7 +298,7 @@ pub(super) fn secret_of(holder: &Table<'_>, key: &str) -> Option<(Range<usize>, 
     }
 }
 
-/// Notes a secret that is written into the configuration, and keeps it from being shown.
+/// Notes a secret that is written in the configuration, and hides it from messages.
 fn check_not_literal(key: &Table<'_>, value: &toml::Spanned<toml::de::DeValue<'_>>) -> Option<()> {
     if value.get_ref().as_table().is_some() {
         return Some(());
@@ -311,7 +311,7 @@ fn check_not_literal(key: &Table<'_>, value: &toml::Spanned<toml::de::DeValue<'_
 
 fn secret_of_variable(table: &Table<'_>) -> Option<(Range<usize>, Vec<u8>)> {
     let name = table.text("env")?;
-    // What is not like a variable's name is more likely the secret itself.
+    // A text that is no variable name is probably the secret itself.
     let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if !is_name(name.get_ref()) || name.get_ref().len() > 64 {
         table.context.hide(name.span());
@@ -329,7 +329,7 @@ fn secret_of_variable(table: &Table<'_>) -> Option<(Range<usize>, Vec<u8>)> {
 fn secret_of_file(table: &Table<'_>) -> Option<(Range<usize>, Vec<u8>)> {
     let path = table.text("file")?;
     let mut bytes = read_file(table, "file", &path)?;
-    // Editors and `echo` end a file with a newline, which is not meant.
+    // Editors and `echo` end a file with a newline, which is no part of the secret.
     if bytes.ends_with(b"\n") {
         bytes.pop();
     }

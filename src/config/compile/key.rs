@@ -30,7 +30,7 @@ pub(super) fn key(
     }
     let mut parts: Vec<_> = parts.into_iter().map(Located::into_inner).collect();
     let several = match several(table)? {
-        // Nobody is refused by what is only tried.
+        // A limit in shadow mode refuses no request.
         Repeated::Reject if mode == Some(Mode::Shadow) => Repeated::First,
         several => several,
     };
@@ -44,7 +44,7 @@ pub(super) fn key(
     Some(parts)
 }
 
-/// A part of a key; the first value counts of what is there several times.
+/// Parses a part of a key. Of several values the first one counts.
 pub(super) fn part(text: &str, identities: &[String]) -> Option<KeyPart> {
     if let Some((kind, name)) = text.split_once(':') {
         return match kind {

@@ -1,6 +1,6 @@
-//! `[[limit]]`: which requests, whose budget, how much, and what happens beyond it.
+//! `[[limit]]`: one limit, put together from the files for its parts.
 //!
-//! What a limit decides is not here; `policy` and `limit` check what is theirs, and this says where it stands.
+//! The decisions of a limit are not here. `policy` and `limit` check their own values; this module adds the position.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,7 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::allowed;
-use super::on_limit::{self, Beyond, Word};
+use super::on_limit::{self, Excess, Word};
 use super::override_key::Keyed;
 use super::overrides::{self, Target};
 use super::rule::Scheme;
@@ -22,7 +22,7 @@ use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::policy::{Limit, Mode, Stage};
 
-/// What a configuration without any limit gets: every path waits for its 100 requests a minute.
+/// The limit of a configuration without limits: requests wait if their path has more than 100 requests a minute.
 pub const DEFAULT_LIMIT: &str = r#"[[limit]]
 name = "per-path"
 key = ["path"]
@@ -31,8 +31,8 @@ on_limit = "hold"
 hold = { max_wait = "forever", max_waiting = 1000 }
 "#;
 
-/// All limits if none has a problem. `identities` are the names that keys may use; `ipv6_prefix` is what of an
-/// address counts.
+/// Compiles all limits; none if one has an error. `identities` are the names that keys may use, `ipv6_prefix` is the
+/// counted prefix of an address in bits.
 pub(super) fn limits(
     root: &Table<'_>,
     identities: &[String],
@@ -46,7 +46,7 @@ pub(super) fn limits(
     written(root, identities, ipv6_prefix, overrides)
 }
 
-/// Whether this value of `limit` leaves it to the default: there is none, or an empty list.
+/// Whether the default limit applies: `limit` is absent or an empty list.
 pub(in crate::config) fn is_none(limit: Option<&Spanned<DeValue<'_>>>) -> bool {
     limit.is_none_or(|limits| limits.get_ref().as_array().is_some_and(|limits| limits.is_empty()))
 }
@@ -65,20 +65,20 @@ fn written(
     limits.into_iter().collect()
 }
 
-/// What a limit goes by beside itself.
+/// Facts about the rest of the configuration that a limit needs.
 struct Around<'a> {
     /// Names that keys may use.
     identities: &'a [String],
-    /// What of an address counts.
+    /// The counted prefix of an IPv6 address, in bits.
     ipv6_prefix: u8,
     has_snapshot: bool,
-    /// Whether anything says which plan a request has.
+    /// Whether requests can have a plan.
     has_plans: bool,
-    /// Those set at run time, of all limits.
+    /// The overrides of all limits that were set at run time.
     overrides: &'a OverrideSet<'a>,
 }
 
-/// Where each name was first given.
+/// The position of the first use of each name.
 type Names = HashMap<String, Range<usize>>;
 
 fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Limit> {
@@ -93,17 +93,17 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     let except = except_table.list("ip", units::network).unwrap_or_default();
     of_everyone(&except_table, "ip", &except, "exempts_everyone", "this limit applies to no request");
     let key = key::key(table, identities, stage, mode, match_table.has("path"));
-    let beyond = on_limit::word(table);
-    let scheme = Scheme::of(table, beyond.map(|word| word == Word::Hold));
-    // Texts of keys are held against all parts or none.
+    let word = on_limit::word(table);
+    let scheme = Scheme::of(table, word.map(|word| word == Word::Hold));
+    // The texts of keys are checked against all parts of the key, or not at all.
     let written = table.get("key").map_or(0, |value| value.get_ref().as_array().map_or(1, |items| items.len()));
     let parts = key.as_deref().filter(|parts| parts.len() == written);
     let keyed = Keyed { parts, routes: &matches.paths, ipv6_prefix, paths: table.context.paths.get() };
-    let allowed::Compiled { allowed, held } = allowed::compile(table, &scheme, &keyed);
+    let allowed::CompiledAllowed { allowed, capacities } = allowed::compile(table, &scheme, &keyed);
     check_plans(table, stage, has_plans);
-    let cost = cost::compile(table, &held);
+    let cost = cost::compile(table, &capacities);
     let queue = allowed.as_ref().filter(|_| scheme.shapes()).map(|allowed| allowed.usual.capacity());
-    let beyond = on_limit::beyond(table, beyond, queue);
+    let excess = on_limit::compile(table, word, queue);
     let after = settle::after(table, stage);
     if stage == Some(Stage::Arrival) && allowed.as_ref().is_some_and(|allowed| allowed.usual.is_released()) {
         let span = table.get("algorithm").map_or(table.span(), Spanned::span);
@@ -111,13 +111,13 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
         table.fault("algorithm", span, Fault::new(what));
     }
     let max_keys = table.count("max_keys");
-    let (name, beyond, mut allowed, cost) = (name?, beyond?, allowed?, cost?);
-    beyond.check_on_full(table, &allowed);
-    let is_sketched = beyond.is_sketched();
+    let (name, excess, mut allowed, cost) = (name?, excess?, allowed?, cost?);
+    excess.check_on_full(table, &allowed);
+    let is_sketched = excess.is_sketched();
     let target = Target { name: &name, scheme: &scheme, keyed: &keyed, cost: &cost, is_sketched };
     overrides::apply(set, &target, &mut allowed);
-    let on_full = beyond.on_full(&allowed);
-    let Beyond { on_limit, ban, .. } = beyond;
+    let on_full = excess.on_full(&allowed);
+    let Excess { on_limit, ban, .. } = excess;
     let persist = snapshot::persist(table, &allowed, ban.as_ref(), has_snapshot);
     Some(Limit {
         name: name.into(),
@@ -138,7 +138,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     })
 }
 
-/// Plans that nobody could ever have would leave all to the limit's own numbers.
+/// Notes plans of a limit whose requests never have a plan.
 fn check_plans(table: &Table<'_>, stage: Option<Stage>, has_plans: bool) {
     let Some(plans) = table.get("plans") else { return };
     let fault = match stage {

@@ -9,7 +9,7 @@ use crate::config::reader::{Located, Table};
 use crate::policy::path::PathRules;
 use crate::policy::{HeaderTest, HostPattern, Match, PathPattern, PatternError};
 
-/// What could not be read is noted and left out: nothing is compiled then.
+/// Compiles a `match` table. Entries that cannot be read are noted and left out; the configuration is invalid then.
 pub(super) fn matches(table: &Table<'_>) -> Match {
     fn values<T>(list: Option<Vec<Located<T>>>) -> Vec<T> {
         list.into_iter().flatten().map(Located::into_inner).collect()
@@ -22,12 +22,12 @@ pub(super) fn matches(table: &Table<'_>) -> Match {
     }
 }
 
-/// A pattern of paths as they are matched, which `table` has somewhere.
+/// Parses a path pattern of `table`, folded like the paths of requests.
 pub(super) fn path_pattern(table: &Table<'_>, text: &str) -> Result<PathPattern, Fault> {
     folded_pattern(text, table.context.paths.get())
 }
 
-/// A pattern of paths that are folded by `rules`.
+/// Parses a path pattern, and folds it by `rules`.
 pub(super) fn folded_pattern(text: &str, rules: PathRules) -> Result<PathPattern, Fault> {
     PathPattern::parse(text).and_then(|pattern| pattern.folded(rules)).map_err(|error| {
         let suggestion = PathPattern::suggestion(text);
@@ -83,7 +83,7 @@ fn headers(table: &Table<'_>) -> Vec<(http::HeaderName, HeaderTest)> {
         let test = match value.get_ref().as_str() {
             "*" => Some(HeaderTest::Present),
             text => {
-                // It may be a credential.
+                // The value may be a credential.
                 table.context.hide(value.span());
                 HeaderValue::from_str(text).map(HeaderTest::Is).ok()
             }

@@ -51,23 +51,23 @@ pub struct Config {
     pub fixed: proxy::settings::StartupSettings,
     /// The data path.
     pub proxy: proxy::settings::Settings,
-    /// What is decided.
+    /// Limits, identities, access lists and plans.
     pub policy: policy::Policy,
-    /// How much may wait.
+    /// Bounds on waiting requests.
     pub hold: gate::HoldCaps,
-    /// Verified tokens remembered.
+    /// The most cached verified tokens.
     pub max_tokens: usize,
     /// The admin listener.
     pub admin: AdminSettings,
-    /// Where the state of limits is kept, fixed at start.
+    /// Snapshots of the state; fixed at start.
     pub snapshot: Option<store::snapshot::Settings>,
     /// Overrides set at run time.
     pub run_time: RunTimeOverrides,
-    /// Parts that are valid and probably not meant.
+    /// Warnings about the configuration.
     pub warnings: Diagnostics,
-    /// Logs; only the access log changes on reload.
+    /// Logs. Only the access log changes on reload.
     pub log: telemetry::LogSettings,
-    /// Files it was read from: itself, keys, secrets. A change of any is a reason to reload.
+    /// The files that were read: the configuration, keys, secrets. A change of one is a reason to reload.
     pub sources: Sources,
 }
 
@@ -135,7 +135,7 @@ pub(in crate::config) fn config(
     })
 }
 
-/// Identities, plans, lists and limits. `shows_certificates` says whether clients may show any.
+/// Compiles identities, plans, access lists and limits. `shows_certificates` says whether clients may send a certificate.
 fn policy(
     root: &Table<'_>,
     server: &Table<'_>,

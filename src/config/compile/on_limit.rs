@@ -1,4 +1,4 @@
-//! What happens to requests beyond a limit: `on_limit` with its tables, and `ban`.
+//! The handling of requests that exceed a limit: `on_limit` with its tables, and `ban`.
 
 use std::time::Duration;
 
@@ -12,21 +12,22 @@ use crate::policy::{Allowed, DelayRule, HoldRule, OnLimit};
 
 use Word::{Delay, Hold, Reject};
 
-/// What a limit does to what is beyond it.
-pub(super) struct Beyond {
+/// The handling of requests that exceed a limit.
+pub(super) struct Excess {
     pub(super) on_limit: OnLimit,
     pub(super) ban: Option<ban::Rule>,
-    /// None if it is not written.
+    /// None if the option is absent.
     on_full: Option<OnFull>,
 }
 
-/// What `on_limit` says.
+/// The word of `on_limit`.
 pub(super) fn word(table: &Table<'_>) -> Option<Word> {
     table.choice("on_limit", &[("reject", Reject), ("hold", Hold), ("delay", Delay)])
 }
 
-/// All of it, for this `word`; `queue` is how many units may wait if the algorithm says so.
-pub(super) fn beyond(table: &Table<'_>, word: Option<Word>, queue: Option<u64>) -> Option<Beyond> {
+/// Compiles the handling of excess for this `word`. `queue` is the number of units that may wait, if the algorithm
+/// limits it.
+pub(super) fn compile(table: &Table<'_>, word: Option<Word>, queue: Option<u64>) -> Option<Excess> {
     let on_limit = on_limit(table, word, queue);
     let ban = table.has("ban").then(|| ban(&table.table("ban")));
     if let (Some(OnLimit::Delay(_)), Some(value)) = (on_limit, table.get("ban")) {
@@ -43,14 +44,14 @@ pub(super) fn beyond(table: &Table<'_>, word: Option<Word>, queue: Option<u64>) 
         let title = "`limit.on_full`: `reject` needs `on_limit = \"reject\"`";
         table.context.note(Problem::new(value.span(), title).absence());
     }
-    Some(Beyond { on_full, on_limit: on_limit?, ban: ban.map_or(Some(None), |ban| ban.map(Some))? })
+    Some(Excess { on_full, on_limit: on_limit?, ban: ban.map_or(Some(None), |ban| ban.map(Some))? })
 }
 
 /// The words of `on_full`.
 const ON_FULL: [(&str, OnFull); 4] =
     [("sketch", OnFull::Sketch), ("shared", OnFull::Shared), ("reject", OnFull::Reject), ("allow", OnFull::Allow)];
 
-impl Beyond {
+impl Excess {
     /// Notes `sketch` of a limit whose keys cannot share a sketch.
     pub(super) fn check_on_full(&self, table: &Table<'_>, allowed: &Allowed) {
         if let (Some(value), true, false) = (table.get("on_full"), self.is_sketched(), can_sketch(allowed)) {

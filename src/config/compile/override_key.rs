@@ -32,7 +32,7 @@ impl Keyed<'_> {
 
 /// Notes texts that are no key of this limit, and keys that are there twice.
 pub(super) fn check_all(table: &Table<'_>, keyed: &Keyed<'_>) {
-    let named = table.named();
+    let named = table.entries();
     if keyed.parts.is_none_or(|parts| parts.iter().any(may_be_secret)) {
         for (text, _) in &named {
             table.context.hide(text.span());

@@ -3,7 +3,7 @@
 use std::collections::hash_map;
 use std::collections::{HashMap, HashSet};
 
-use super::allowed::{EXCEPTIONS_MAX, Held, exception, make_several};
+use super::allowed::{Capacity, EXCEPTIONS_MAX, exception, make_several};
 use super::override_key::{Keyed, check_text, note_same_key};
 use super::rule::Scheme;
 use crate::config::diagnostics::Problem;
@@ -34,7 +34,7 @@ pub(super) fn apply(set: &OverrideSet<'_>, target: &Target<'_>, allowed: &mut Al
         return reject_all(set, target.name);
     }
     let has_several = matches!(allowed.usual, Algorithm::Several(_));
-    let mut compiled: Vec<Compiled<'_>> = Vec::new();
+    let mut compiled: Vec<CompiledOverride<'_>> = Vec::new();
     for entry in set.of_limit(target.name) {
         let before = set.context.problems.borrow().len();
         let made = compile(&table, entry, target, has_several);
@@ -52,7 +52,7 @@ pub(super) fn apply(set: &OverrideSet<'_>, target: &Target<'_>, allowed: &mut Al
 }
 
 /// An override that fits its limit by itself.
-struct Compiled<'e> {
+struct CompiledOverride<'e> {
     entry: &'e Entry<'e>,
     key: Key,
     /// `None` is no limit at all.
@@ -74,7 +74,7 @@ fn compile<'e>(
     entry: &'e Entry<'e>,
     target: &Target<'_>,
     has_several: bool,
-) -> Option<Compiled<'e>> {
+) -> Option<CompiledOverride<'e>> {
     if let Err(fault) = check_text(entry.text(), target.keyed, false) {
         table.fault("NAME", entry.key.span(), fault);
         return None;
@@ -95,23 +95,23 @@ fn compile<'e>(
         _ => {}
     }
     let cost = target.cost.max();
-    if let Some(held) =
-        rule.as_ref().map(|rule| Held::new(rule, " of this override")).filter(|held| held.capacity < cost)
+    if let Some(capacity) =
+        rule.as_ref().map(|rule| Capacity::new(rule, " of this override")).filter(|one| one.capacity < cost)
     {
-        let Held { capacity, name, .. } = held;
+        let Capacity { capacity, name, .. } = capacity;
         note(format!("`limit.cost`: a cost of {cost} can never pass: {name} is {capacity}"), None);
     }
     if target.is_sketched {
         let title = "`limit.on_full`: `sketch` is for token buckets with the same rule for every key";
         note(title.to_owned(), Some("leave `on_full` out: it is `shared` then"));
     }
-    Some(Compiled { entry, key, rule })
+    Some(CompiledOverride { entry, key, rule })
 }
 
 /// Leaves out all overrides of a key that has several: it is unknown which one is meant.
-fn reject_same_keys(table: &Table<'_>, compiled: &[Compiled<'_>]) {
+fn reject_same_keys(table: &Table<'_>, compiled: &[CompiledOverride<'_>]) {
     let mut first_of: HashMap<Key, &Entry<'_>> = HashMap::new();
-    for Compiled { entry, key, .. } in compiled {
+    for CompiledOverride { entry, key, .. } in compiled {
         match first_of.entry(*key) {
             hash_map::Entry::Vacant(vacant) => _ = vacant.insert(entry),
             hash_map::Entry::Occupied(first) => {

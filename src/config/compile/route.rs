@@ -1,11 +1,11 @@
-//! `[[route]]`: which requests go to which upstream, and what becomes of their paths.
+//! `[[route]]`: the upstream of a request, and the rewriting of its path.
 //!
-//! That a route can never be reached is found here; which one takes a request is not decided here.
+//! Routes that no request can reach are noted here. `policy::route` chooses the route of a request.
 
 use std::sync::Arc;
 
 use super::matching::{folded_pattern, matches};
-use super::upstream::{Compiled, note_no_upgrades, upgrades};
+use super::upstream::{CompiledUpstreams, note_no_upgrades, upgrades};
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
@@ -14,12 +14,12 @@ use crate::policy::PathPattern;
 use crate::policy::path::PathRules;
 use crate::policy::route::{Rewrite, Route, Routes};
 
-/// Each route is compared with all before it.
+/// The most routes: each one is compared with all routes before it.
 const ROUTES_MAX: usize = 4096;
 
 /// The routes, if there are any, to the names of `compiled`; of `[upstream]` there is none.
 #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
-pub(super) fn routes(root: &Table<'_>, compiled: &Compiled) -> Option<Option<Arc<Routes>>> {
+pub(super) fn routes(root: &Table<'_>, compiled: &CompiledUpstreams) -> Option<Option<Arc<Routes>>> {
     let upstreams = &compiled.names[..];
     let tables = root.tables("route");
     if tables.is_empty() {
@@ -32,7 +32,7 @@ pub(super) fn routes(root: &Table<'_>, compiled: &Compiled) -> Option<Option<Arc
         return Some(None);
     }
     if upstreams.is_empty() {
-        // What is wrong with `[upstreams]` has been said.
+        // Errors of `[upstreams]` are noted already.
         if !root.has("upstreams") {
             let help = "everything goes to the one service of `[upstream]`; routes lead to `[upstreams.NAME]`";
             let problem = Problem::new(tables[0].span(), "`[[route]]` needs `[upstreams]`").absence();
@@ -61,7 +61,7 @@ pub(super) fn routes(root: &Table<'_>, compiled: &Compiled) -> Option<Option<Arc
     Some(Some(Arc::new(Routes::new(routes?))))
 }
 
-fn route(table: &Table<'_>, compiled: &Compiled) -> Option<Route> {
+fn route(table: &Table<'_>, compiled: &CompiledUpstreams) -> Option<Route> {
     let upstreams = &compiled.names;
     let matches_table = table.table("match");
     let matches = matches(&matches_table);
@@ -88,7 +88,7 @@ fn route(table: &Table<'_>, compiled: &Compiled) -> Option<Route> {
     Some(Route { matches, upstream, rewrite, upgrades: upgrades?, max_body_bytes: max_body_bytes? })
 }
 
-/// None within if the path stays.
+/// The rewriting of the path; the inner option is none if the path stays.
 #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
 fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Arc<Rewrite>>> {
     if !table.is_present() {

@@ -1,6 +1,6 @@
-//! How a limit counts: its algorithm, and the rules that its rates and their options make under it.
+//! The rules of a limit: its algorithm with its rates, `burst` and `max`.
 //!
-//! Whom a rule is for is said in `allowed`; what it computes, in `limit`.
+//! `allowed` assigns rules to plans and keys; `limit` computes with them.
 
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::time_units::{self, WrittenRate};
@@ -13,7 +13,7 @@ use crate::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_win
 
 /// An algorithm without its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum AlgorithmName {
     TokenBucket,
     LeakyBucket,
     FixedWindow,
@@ -23,23 +23,23 @@ enum Kind {
     Concurrency,
 }
 
-const KINDS: [(&str, Kind); 7] = [
-    ("token_bucket", Kind::TokenBucket),
-    ("leaky_bucket", Kind::LeakyBucket),
-    ("fixed_window", Kind::FixedWindow),
-    ("sliding_log", Kind::SlidingLog),
-    ("sliding_window", Kind::SlidingWindow),
-    ("sub_window", Kind::SubWindow),
-    ("concurrency", Kind::Concurrency),
+const ALGORITHMS: [(&str, AlgorithmName); 7] = [
+    ("token_bucket", AlgorithmName::TokenBucket),
+    ("leaky_bucket", AlgorithmName::LeakyBucket),
+    ("fixed_window", AlgorithmName::FixedWindow),
+    ("sliding_log", AlgorithmName::SlidingLog),
+    ("sliding_window", AlgorithmName::SlidingWindow),
+    ("sub_window", AlgorithmName::SubWindow),
+    ("concurrency", AlgorithmName::Concurrency),
 ];
 
-/// Options that only some algorithms have, and whose they are.
-const OWNERS: [(&str, &[Kind]); 5] = [
-    ("burst", &[Kind::TokenBucket, Kind::LeakyBucket]),
-    ("max", &[Kind::Concurrency]),
-    ("align", &[Kind::FixedWindow]),
-    ("time_zone", &[Kind::FixedWindow]),
-    ("sub_windows", &[Kind::SubWindow]),
+/// Options of some algorithms only, and these algorithms.
+const OWNERS: [(&str, &[AlgorithmName]); 5] = [
+    ("burst", &[AlgorithmName::TokenBucket, AlgorithmName::LeakyBucket]),
+    ("max", &[AlgorithmName::Concurrency]),
+    ("align", &[AlgorithmName::FixedWindow]),
+    ("time_zone", &[AlgorithmName::FixedWindow]),
+    ("sub_windows", &[AlgorithmName::SubWindow]),
 ];
 
 /// When fixed windows begin.
@@ -49,30 +49,30 @@ enum Align {
     First,
 }
 
-/// What all rules of one limit have in common. What could not be read is none, and noted.
+/// The common settings of all rules of a limit. A setting with an error is none.
 pub(super) struct Scheme {
-    kind: Option<Kind>,
-    /// Whether requests beyond the limit wait.
+    kind: Option<AlgorithmName>,
+    /// Whether requests that exceed the limit wait.
     holds: Option<bool>,
     align: Option<Align>,
     time_zone: Option<String>,
     sub_windows: Option<u32>,
 }
 
-impl Kind {
+impl AlgorithmName {
     fn name(self) -> &'static str {
-        KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+        ALGORITHMS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 }
 
 impl Scheme {
-    /// That of the limit `table`.
+    /// The settings of the limit `table`.
     pub(super) fn of(table: &Table<'_>, holds: Option<bool>) -> Self {
-        let kind = table.choice("algorithm", &KINDS);
+        let kind = table.choice("algorithm", &ALGORITHMS);
         let align = table.choice("align", &[("calendar", Align::Calendar), ("first", Align::First)]);
         let time_zone = table.parsed("time_zone", time_zone);
         let sub_windows = table.count("sub_windows").map(Located::into_inner);
-        let is_useless = kind == Some(Kind::FixedWindow) && align == Some(Align::First) && time_zone.is_some();
+        let is_useless = kind == Some(AlgorithmName::FixedWindow) && align == Some(Align::First) && time_zone.is_some();
         if let Some(value) = table.get("time_zone").filter(|_| is_useless) {
             let fault = Fault::new("belongs to `align = \"calendar\"`: windows from the first request have no zone");
             table.fault("time_zone", value.span(), fault);
@@ -80,9 +80,9 @@ impl Scheme {
         Self { kind, holds, align, time_zone: time_zone.map(Located::into_inner), sub_windows }
     }
 
-    /// Whether requests wait in a queue that is as long as the burst.
+    /// Whether the burst is the length of the wait queue.
     pub(super) fn shapes(&self) -> bool {
-        self.kind == Some(Kind::LeakyBucket) && self.holds == Some(true)
+        self.kind == Some(AlgorithmName::LeakyBucket) && self.holds == Some(true)
     }
 
     /// The rule that `rate`, `burst` and `max` of `table` make: those of the limit, or of one of its exceptions.
@@ -90,14 +90,14 @@ impl Scheme {
         self.note_misplaced(table);
         let owns = |option| self.kind.is_none_or(|kind| owners(option).contains(&kind));
         let max = if owns("max") { table.count("max") } else { None };
-        if self.kind == Some(Kind::Concurrency) {
+        if self.kind == Some(AlgorithmName::Concurrency) {
             if let (false, Some(option)) = (table.has("max"), schema::find(&table.path_of("max"))) {
                 table.note_missing(option);
             }
             return concurrency::Rule::new(max?.into_inner()).ok().map(Algorithm::Concurrency);
         }
         let burst = if owns("burst") { table.count("burst") } else { None };
-        // Of an algorithm that nobody knows it is not known either whether it needs a rate.
+        // After an error in `algorithm`, it is unknown whether a rate is needed.
         let rates = if self.kind.is_some() || table.has("rate") { table.list("rate", time_units::rate) } else { None };
         if burst.is_none() && owns("burst") && table.has("burst") {
             return None;
@@ -113,7 +113,7 @@ impl Scheme {
         rates: &[Located<WrittenRate>],
         burst: Option<&Located<u64>>,
     ) -> Option<Algorithm> {
-        if self.kind == Some(Kind::Concurrency) {
+        if self.kind == Some(AlgorithmName::Concurrency) {
             let span = rates.first()?.span();
             let help = Some("write it like `{ max = 100 }`".to_owned());
             table.fault(key, span, Fault::new("`concurrency` has no rate").help(help));
@@ -146,14 +146,16 @@ impl Scheme {
     ) -> Option<Algorithm> {
         let (kind, is_calendar) = (self.kind?, self.align? == Align::Calendar);
         let found = match kind {
-            Kind::FixedWindow if is_calendar => self.calendar_window(written.get_ref()).map_err(|fault| (key, fault)),
+            AlgorithmName::FixedWindow if is_calendar => {
+                self.calendar_window(written.get_ref()).map_err(|fault| (key, fault))
+            }
             _ => written.get_ref().rate().map_err(|fault| (key, fault)).and_then(|rate| match kind {
-                Kind::TokenBucket | Kind::LeakyBucket => {
+                AlgorithmName::TokenBucket | AlgorithmName::LeakyBucket => {
                     let quota = quota(rate, burst.map(|burst| *burst.get_ref())).map_err(|(of_burst, error)| {
                         (if of_burst { "burst" } else { key }, Fault::new(error.to_string()))
                     })?;
                     let rule = leaky_bucket::Rule { quota, shapes: self.shapes() };
-                    let is_token = kind == Kind::TokenBucket;
+                    let is_token = kind == AlgorithmName::TokenBucket;
                     Ok(if is_token { Algorithm::TokenBucket(quota) } else { Algorithm::LeakyBucket(rule) })
                 }
                 _ => self.window(kind, rate).map_err(|error| (key, window_fault(error))),
@@ -167,18 +169,20 @@ impl Scheme {
     }
 
     /// The rule of an algorithm that takes nothing but a rate of fixed length.
-    fn window(&self, kind: Kind, rate: Rate) -> Result<Algorithm, QuotaError> {
+    fn window(&self, kind: AlgorithmName, rate: Rate) -> Result<Algorithm, QuotaError> {
         match kind {
-            Kind::FixedWindow => fixed_window::Rule::from_first(rate).map(Algorithm::FixedWindow),
-            Kind::SlidingLog => sliding_log::Rule::new(rate).map(Algorithm::SlidingLog),
-            Kind::SubWindow => sub_window::Rule::new(rate, self.sub_windows.unwrap_or(1)).map(Algorithm::SubWindow),
+            AlgorithmName::FixedWindow => fixed_window::Rule::from_first(rate).map(Algorithm::FixedWindow),
+            AlgorithmName::SlidingLog => sliding_log::Rule::new(rate).map(Algorithm::SlidingLog),
+            AlgorithmName::SubWindow => {
+                sub_window::Rule::new(rate, self.sub_windows.unwrap_or(1)).map(Algorithm::SubWindow)
+            }
             _ => Allowance::new(rate).map(Algorithm::SlidingWindow),
         }
     }
 
     fn calendar_window(&self, written: &WrittenRate) -> Result<Algorithm, Fault> {
         let every = u32::try_from(written.every).unwrap_or(u32::MAX);
-        // A zone that does not exist is noted where it stands.
+        // An unknown zone is noted where it is read.
         let zone = self.time_zone.as_deref().unwrap_or("UTC");
         let calendar = Calendar::new(written.unit, every, zone).map_err(|error| {
             let help = "windows of any length go with `align = \"first\"`, which has no months";
@@ -191,13 +195,13 @@ impl Scheme {
     /// Notes options that another algorithm has.
     fn note_misplaced(&self, table: &Table<'_>) {
         let Some(kind) = self.kind else { return };
-        if let Some(value) = table.get("rate").filter(|_| kind == Kind::Concurrency) {
+        if let Some(value) = table.get("rate").filter(|_| kind == AlgorithmName::Concurrency) {
             let fault = Fault::new("does not belong to `concurrency`");
             let help = "it has `max`, the units that may be in flight at once".to_owned();
             table.fault("rate", value.span(), fault.help(Some(help)));
         }
         for (option, kinds) in OWNERS.iter().filter(|(_, kinds)| !kinds.contains(&kind)) {
-            // What no table of this kind has is noted as unknown.
+            // An option that this table never has is noted as unknown elsewhere.
             let known = schema::find(&table.path_of(option)).and_then(|_| table.get(option));
             let Some(value) = known else { continue };
             let names: Vec<_> = kinds.iter().map(|kind| format!("`{}`", kind.name())).collect();
@@ -205,18 +209,20 @@ impl Scheme {
             let problem = Problem::new(value.span(), format!("`{}` {what}", table.path_of(option)));
             table.context.note(problem.help(Some(match *kinds {
                 [owner] => format!("it goes with `algorithm = \"{}\"`", owner.name()),
-                _ if kind == Kind::Concurrency => "leave it out: `max` is all that can be in flight".to_owned(),
+                _ if kind == AlgorithmName::Concurrency => {
+                    "leave it out: `max` is all that can be in flight".to_owned()
+                }
                 _ => "leave it out: as many units as `rate` counts can be spent at once".to_owned(),
             })));
         }
     }
 }
 
-fn owners(option: &str) -> &'static [Kind] {
+fn owners(option: &str) -> &'static [AlgorithmName] {
     OWNERS.iter().find(|(name, _)| *name == option).map_or(&[], |(_, kinds)| kinds)
 }
 
-/// The quota of a rate, or what is wrong with it and whether that is due to the burst.
+/// The quota of a rate. The error says whether the burst is the reason.
 fn quota(rate: Rate, burst: Option<u64>) -> Result<Quota, (bool, QuotaError)> {
     let of_burst = |error| burst.is_some() && error == QuotaError::TooLong;
     Quota::new(rate, burst.unwrap_or(rate.count)).map_err(|error| (of_burst(error), error))

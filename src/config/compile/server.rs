@@ -13,7 +13,7 @@ use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::path::{EncodedSlashes, Fold, PathRules, Slashes};
 use crate::proxy::settings::{Bounds, StartupSettings};
 
-/// Reads how paths are read, for all patterns that follow.
+/// Reads the rules for paths of requests. All patterns that are read later use them.
 pub(super) fn paths(server: &Table<'_>) {
     let table = server.table("paths");
     let fold = Fold {
@@ -21,7 +21,7 @@ pub(super) fn paths(server: &Table<'_>) {
         trailing_slash: table.switch("ignore_trailing_slash").unwrap_or_default(),
         params: table.switch("ignore_params").unwrap_or_default(),
     };
-    // What is a path if slashes are merged is one if they are kept: no problem follows from another.
+    // If `merge_slashes` has an error, slashes are kept: every pattern is valid then, so no further error follows.
     let merges = server.switch("merge_slashes").unwrap_or(false);
     let slashes = if merges { Slashes::Merge } else { Slashes::Keep };
     let words = [("refuse", EncodedSlashes::Refuse), ("keep", EncodedSlashes::Keep)];
@@ -77,7 +77,7 @@ fn address_header(server: &Table<'_>) -> Option<AddressHeader> {
     server.choice(key, &headers)
 }
 
-/// None of them if there is no such table.
+/// The proxies that send PROXY headers; empty without `[proxy_protocol]`.
 pub(super) fn proxied_from(table: &Table<'_>) -> Option<Box<[IpNet]>> {
     if !table.is_present() {
         return Some(Box::default());
@@ -100,7 +100,7 @@ pub(super) fn bounds(server: &Table<'_>) -> Option<Bounds> {
     let max_h2_streams = server.count("max_h2_streams");
     let words = [("drop", Underscores::Drop), ("keep", Underscores::Keep), ("refuse", Underscores::Refuse)];
     let underscores = server.choice("underscores", &words);
-    // What could not be read must not seem to remove anything.
+    // After an error, no header counts as removed.
     server.context.has_underscores.set(!matches!(underscores, Some(Underscores::Drop | Underscores::Refuse)));
     Some(Bounds {
         max_head_bytes: max_head_bytes?,

@@ -1,4 +1,4 @@
-//! What becomes of a charge once the answer is known: `count`, `settle` and `max_debt` of a limit.
+//! Settlement of charges after the response: `count`, `settle` and `max_debt` of a limit.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::policy::{AfterResponse, Settle, SettleBy, Stage, StatusSet};
 
-/// Where the truth comes from, before its own options are read.
+/// The source of the real cost, without its options.
 #[derive(Clone, Debug, PartialEq)]
 enum By {
     ElapsedMs,
@@ -20,7 +20,7 @@ enum By {
     Header(http::HeaderName),
 }
 
-/// All of it; `None` is an error that was noted.
+/// Compiles the three options; `None` after an error, which is noted.
 #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
 pub(super) fn after(table: &Table<'_>, stage: Option<Stage>) -> Option<Option<Arc<AfterResponse>>> {
     let (counted, settled) = (table.table("count"), table.table("settle"));
@@ -108,9 +108,9 @@ fn settle(table: &Table<'_>, max_debt: u64) -> Option<Settle> {
 const BY: [(&str, usize); 3] = [("elapsed_ms", 0), ("response_bytes", 1), ("status", 2)];
 
 /// Statuses, both ends included, and units.
-type Line = (Located<(u16, u16)>, u64);
+type StatusUnits = (Located<(u16, u16)>, u64);
 
-/// `{ "4xx" = 10, "304" = 0 }`: what a single status says goes before what its class says.
+/// Reads `{ "4xx" = 10, "304" = 0 }`. A single status has precedence over its class.
 fn units(table: &Table<'_>) -> Option<Vec<(StatusSet, u64)>> {
     let Some(value) = table.get("units") else {
         let fault = Fault::new("is missing").help(Some("units = { \"4xx\" = 10, \"304\" = 0 }".to_owned()));
@@ -121,7 +121,7 @@ fn units(table: &Table<'_>) -> Option<Vec<(StatusSet, u64)>> {
         table.fault("units", value.span(), Fault::new("expected a table of statuses and units"));
         return None;
     };
-    let mut units: Vec<Option<Line>> = Vec::new();
+    let mut units: Vec<Option<StatusUnits>> = Vec::new();
     for (name, value) in entries {
         let number = match value.get_ref() {
             DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
@@ -138,6 +138,6 @@ fn units(table: &Table<'_>) -> Option<Vec<(StatusSet, u64)>> {
         units.push(range.zip(number).map(|(range, number)| (Located::new(name.span(), range), number)));
     }
     let mut units: Vec<_> = units.into_iter().collect::<Option<_>>()?;
-    units.sort_by_key(|(range, _): &Line| range.get_ref().1 - range.get_ref().0);
+    units.sort_by_key(|(range, _): &StatusUnits| range.get_ref().1 - range.get_ref().0);
     Some(units.into_iter().map(|(range, units)| (StatusSet(vec![range.into_inner()]), units)).collect())
 }

@@ -8,7 +8,8 @@ use crate::limit::{Algorithm, ban};
 use crate::policy::Allowed;
 use crate::store::snapshot::Settings;
 
-/// Where state is kept; none if it is not. `admin` names another file that is written. The outer option is whether it could be read.
+/// The file and the interval of snapshots; none without `[snapshot]`. `admin` names another file that Weir writes. The
+/// outer option is none after an error.
 #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
 pub(super) fn snapshot(table: &Table<'_>, admin: &Table<'_>) -> Option<Option<Settings>> {
     if !table.is_present() {
@@ -30,10 +31,10 @@ pub(super) fn snapshot(table: &Table<'_>, admin: &Table<'_>) -> Option<Option<Se
     Some(Some(Settings { path: file, every: every? }))
 }
 
-/// What is spent under a limit that remembers for as long as this is kept unless it says otherwise: an hour.
+/// The memory of a limit from which on its state is in snapshots by default: one hour.
 const KEPT_NS_MIN: u64 = 3600 * 1_000_000_000;
 
-/// Whether the state of a limit is kept. `has_snapshot` says whether there is a place for it.
+/// Whether the state of a limit is in snapshots. `has_snapshot` says whether there are any.
 pub(super) fn persist(table: &Table<'_>, allowed: &Allowed, ban: Option<&ban::Rule>, has_snapshot: bool) -> bool {
     let is_released = allowed.usual.is_released();
     let wanted = table.switch("persist");

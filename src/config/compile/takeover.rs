@@ -1,4 +1,4 @@
-//! `server.takeover`: where the next process asks.
+//! `server.takeover`: the socket for a successor.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::net::Listen;
 
-/// The file of its socket; none if there is none. The outer option is whether it could be read.
+/// The path of the socket; none without `takeover`. The outer option is none after an error.
 #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
 pub(super) fn takeover(server: &Table<'_>) -> Option<Option<Located<PathBuf>>> {
     if !server.has("takeover") {
@@ -28,7 +28,7 @@ fn path(server: &Table<'_>, text: &str) -> Result<PathBuf, Fault> {
     units::socket_path(server.context.path(text))
 }
 
-/// That nobody else is to listen there.
+/// Notes an error if another listener has the same socket.
 pub(super) fn check_apart(
     server: &Table<'_>,
     own: &Located<PathBuf>,

@@ -25,7 +25,7 @@ use crate::upstream::Eject;
 use crate::upstream::settings::{Address, Balance, Cap, Endpoint, Health, Resolve, Upstream};
 
 /// All upstreams.
-pub(super) struct Compiled {
+pub(super) struct CompiledUpstreams {
     /// None if one has a problem.
     pub(super) upstreams: Option<Vec<Upstream>>,
     /// Their names, also of those that have a problem.
@@ -34,10 +34,10 @@ pub(super) struct Compiled {
     pub(super) speak_h2: Vec<bool>,
 }
 
-pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Compiled {
+pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<Listen>]>) -> CompiledUpstreams {
     let (one, many) = (root.table("upstream"), root.table("upstreams"));
     if !many.is_present() {
-        return Compiled {
+        return CompiledUpstreams {
             upstreams: only(&one, listen).map(|one| vec![one]),
             names: Vec::new(),
             speak_h2: Vec::new(),
@@ -77,7 +77,7 @@ pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<Listen>]>) ->
     let upstreams: Vec<_> = tables.iter().map(read).collect();
     let is_h2 = |upstream: &Option<Upstream>| upstream.as_ref().is_some_and(|one| one.protocol == Protocol::H2);
     let speak_h2 = upstreams.iter().map(is_h2).collect();
-    Compiled { upstreams: upstreams.into_iter().collect(), names, speak_h2 }
+    CompiledUpstreams { upstreams: upstreams.into_iter().collect(), names, speak_h2 }
 }
 
 /// That of `[upstream]`.

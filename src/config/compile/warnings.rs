@@ -1,4 +1,4 @@
-//! Warnings about parts that are valid and probably not meant.
+//! Warnings: parts of a configuration that are valid, but probably a mistake.
 //!
 //! A check of one option stands where the option is compiled and calls [`Table::warn`]; the checks here need several
 //! parts of the configuration, or are needed in several places. docs/reference/command-line.md lists the codes.
@@ -17,7 +17,7 @@ use crate::policy::KeyPart;
 use crate::policy::access::{AccessRule, AccessSpec, canonical};
 use crate::policy::{HostPattern, IdentitySource, Limit, Match, Mode, PathPattern, PlanSource, Policy};
 
-/// Warns of networks that hold every address, with what follows from that.
+/// Warns of networks that contain every address, and names the consequence.
 pub(super) fn of_everyone(
     table: &Table<'_>,
     key: &str,
@@ -70,7 +70,7 @@ pub(super) fn of_unused_identities(root: &Table<'_>, names: &[String], policy: &
     }
 }
 
-/// Most limits that one is compared with, so that thousands of limits cost no more than their number.
+/// The most limits that one limit is compared with, so that the cost is linear in the number of limits.
 const COMPARED_MAX: usize = 32;
 
 /// Warns of limits that never refuse, because another one refuses first. Compares a limit with others that have a
@@ -82,7 +82,7 @@ pub(super) fn of_shadowed(root: &Table<'_>, limits: &[Limit]) {
     }
     let by_path = ByPath::new(limits, |_| true);
     for (index, limit) in limits.iter().enumerate() {
-        // Of two equal ones the later is reported.
+        // Of two equal limits the later one is reported.
         let shadows =
             |other: &usize| limits[*other].shadows(limit) && (*other < index || !limit.shadows(&limits[*other]));
         let Some(other) = by_path.near(limit).filter(|other| *other != index).find(shadows) else { continue };
@@ -194,7 +194,7 @@ fn paths(limit: &Limit) -> impl Iterator<Item = &str> {
     limit.matches.paths.iter().map(PathPattern::as_str).chain(all)
 }
 
-/// Where the names of all limits stand.
+/// The positions of the names of all limits.
 fn names_of(root: &Table<'_>) -> Vec<Range<usize>> {
     let limits = root.get("limit").and_then(|value| value.get_ref().as_array());
     let name = |limit: &toml::Spanned<toml::de::DeValue<'_>>| Some(limit.get_ref().as_table()?.get("name")?.span());

@@ -1,6 +1,6 @@
-//! What one compilation shares: where files and variables come from, and what has been noted.
+//! The context of one compilation: its files and variables, and the problems so far.
 //!
-//! It knows nothing of TOML or of options.
+//! It is independent of TOML and of options.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -11,14 +11,14 @@ use crate::config::files::read_file;
 use crate::config::sources::Sources;
 use crate::policy::path::PathRules;
 
-/// What one compilation reads from and what it has noted so far.
+/// The inputs of one compilation, and its problems so far.
 pub(in crate::config) struct Context<'a> {
     pub(in crate::config) dir: &'a Path,
     env: &'a dyn Fn(&str) -> Option<String>,
     pub(in crate::config) problems: RefCell<Vec<Problem>>,
     pub(in crate::config) secrets: RefCell<Vec<Range<usize>>>,
     pub(in crate::config) sources: RefCell<Sources>,
-    /// How paths of requests are read, and so patterns of them.
+    /// The rules for paths of requests, and so for path patterns.
     pub(in crate::config) paths: Cell<PathRules>,
     /// Whether requests keep fields whose names have `_`.
     pub(in crate::config) has_underscores: Cell<bool>,
@@ -49,7 +49,7 @@ impl<'a> Context<'a> {
         self.problems.borrow_mut().push(problem);
     }
 
-    /// Keeps a span out of everything that is shown.
+    /// Hides a span from all messages.
     pub(in crate::config) fn hide(&self, span: Range<usize>) {
         self.secrets.borrow_mut().push(span);
     }
@@ -63,7 +63,7 @@ impl<'a> Context<'a> {
         self.dir.join(path)
     }
 
-    /// The content of a file, which is remembered as one that matters.
+    /// Reads a file, and adds it to the sources of the configuration.
     pub(in crate::config) fn file(&self, path: &str) -> Result<Vec<u8>, String> {
         let path = self.dir.join(path);
         let read = read_file(&path);

@@ -19,7 +19,7 @@ impl<'a> Table<'a> {
         self.get(key).map(|value| self.strings(key, option, value, parse)).unwrap_or_default()
     }
 
-    /// The same for every key of a table whose keys the user chooses, in the order they are written.
+    /// Reads such a list for every key of a table whose keys the user chooses, in the order they are written.
     pub(in crate::config) fn named_lists<T>(
         &self,
         parse: impl Fn(&str) -> Result<T, Fault>,

@@ -1,4 +1,4 @@
-//! Tables, read key by key: every mistake is noted with its place, and reading goes on.
+//! Reads tables key by key. Each error is noted with its position, and reading continues.
 //!
 //! What a key is called, defaults to and allows is looked up in the schema; what values mean for Weir, and how
 //! options depend on each other, is for the modules that use this one. A reading that yields nothing has
@@ -35,13 +35,13 @@ pub(in crate::config) struct Table<'a> {
 #[derive(Clone, Copy)]
 enum Entries<'a> {
     Some(&'a DeTable<'a>),
-    /// Everything has its default.
+    /// All options have their defaults.
     Absent,
-    /// Something else is in its place, and noted.
+    /// The value is no table, which is noted.
     Broken,
 }
 
-/// A value and where it is written.
+/// A value with its position.
 pub(in crate::config) type Located<T> = Spanned<T>;
 
 impl<'a> Table<'a> {
@@ -71,7 +71,7 @@ impl<'a> Table<'a> {
         if self.holds_secrets() || sounds_secret(key) || is_compound {
             self.hide_all(value);
         }
-        let place = self.place();
+        let place = self.shown_name();
         if schema::is_not_yet(&self.path, key) {
             let title = format!("`{key}` in {place} is not supported in this version");
             return self.context.note(Problem::new(span, title));
@@ -95,7 +95,7 @@ impl<'a> Table<'a> {
         others.iter().all(is_within).then(|| format!("{first}.{key}"))
     }
 
-    fn place(&self) -> String {
+    fn shown_name(&self) -> String {
         match self.path.as_str() {
             "" => "the file".into(),
             "limit" | "route" => format!("`[[{}]]`", self.path),
@@ -108,7 +108,7 @@ impl<'a> Table<'a> {
         is_within || [".identity", ".tls"].iter().any(|end| self.path.ends_with(end))
     }
 
-    /// Keeps every value within `value` out of what is shown.
+    /// Hides every value within `value` from all messages.
     pub(in crate::config) fn hide_all(&self, value: &Spanned<DeValue<'_>>) {
         match value.get_ref() {
             DeValue::Table(table) => table.iter().for_each(|(_, value)| self.hide_all(value)),
@@ -127,12 +127,12 @@ impl<'a> Table<'a> {
         self.span.clone()
     }
 
-    /// Whether it is written at all.
+    /// Whether the table is present.
     pub(in crate::config) fn is_present(&self) -> bool {
         !matches!(self.entries, Entries::Absent)
     }
 
-    /// Whether something else is in its place, which is noted.
+    /// Whether the value is no table, which is noted.
     pub(in crate::config) fn is_broken(&self) -> bool {
         matches!(self.entries, Entries::Broken)
     }
@@ -153,20 +153,20 @@ impl<'a> Table<'a> {
         if self.path.is_empty() { key.into() } else { format!("{}.{key}", self.path) }
     }
 
-    /// Notes what is wrong with one of its options.
+    /// Notes an error of an option.
     pub(in crate::config) fn fault(&self, key: &str, span: Range<usize>, fault: Fault) {
         let title = format!("`{}`: {}", self.path_of(key), fault.what);
         let problem = Problem::new(span, title).code("invalid_value").help(fault.help);
         self.context.note(if fault.absence { problem.absence() } else { problem });
     }
 
-    /// Notes a warning about one of its options, with a stable name in `snake_case`.
+    /// Notes a warning about an option. `code` is its stable name in `snake_case`.
     pub(in crate::config) fn warn(&self, key: &str, span: Range<usize>, code: &'static str, fault: Fault) {
         let title = format!("`{}`: {}", self.path_of(key), fault.what);
         self.context.note(Problem::warning(code, span, title).help(fault.help));
     }
 
-    /// Notes that a value is not of the kind that is asked for.
+    /// Notes that a value has the wrong type.
     pub(in crate::config) fn mismatch(&self, key: &str, wanted: &str, value: &Spanned<DeValue<'_>>) {
         if self.holds_secrets() {
             self.hide_all(value);
@@ -184,7 +184,7 @@ impl<'a> Table<'a> {
         self.context.note(Problem::new(value.span(), title).code("wrong_type").label(format!("this is {found}")));
     }
 
-    /// A table within; absent it is one in which everything has its default.
+    /// An inner table. If it is absent, all of its options have their defaults.
     pub(in crate::config) fn table(&self, key: &str) -> Table<'a> {
         match self.get(key) {
             Some(value) => self.table_of(key, value),
@@ -216,8 +216,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// What stands in a table whose keys the user chooses, in the order it is written.
-    pub(in crate::config) fn named(&self) -> Vec<(Located<String>, &'a Spanned<DeValue<'a>>)> {
+    /// The entries of a table whose keys the user chooses, in the order they are written.
+    pub(in crate::config) fn entries(&self) -> Vec<(Located<String>, &'a Spanned<DeValue<'a>>)> {
         let Entries::Some(entries) = self.entries else { return Vec::new() };
         let mut entries: Vec<_> = entries.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
@@ -225,12 +225,12 @@ impl<'a> Table<'a> {
         entries.into_iter().map(|(key, value)| (name(key), value)).collect()
     }
 
-    /// The same, if all of it is tables.
+    /// The tables in a table whose keys the user chooses, in the order they are written.
     pub(in crate::config) fn named_tables(&self) -> Vec<(Located<String>, Table<'a>)> {
-        self.named().into_iter().map(|(name, value)| (name, self.table_of("NAME", value))).collect()
+        self.entries().into_iter().map(|(name, value)| (name, self.table_of("NAME", value))).collect()
     }
 
-    /// Reads an option, or its default in its stead. A required one that is absent is noted.
+    /// Reads an option, or else its default. Notes a required option that is absent.
     pub(in crate::config) fn read<T>(
         &self,
         key: &str,
@@ -257,7 +257,7 @@ impl<'a> Table<'a> {
         self.context.note(problem.help(format!("expected {}. {}", option.kind, option.about)));
     }
 
-    /// A string with a meaning.
+    /// Parses a string.
     pub(in crate::config) fn parsed<T>(
         &self,
         key: &str,
@@ -296,7 +296,7 @@ impl<'a> Table<'a> {
         self.read(key, |option, value| self.list_of(key, option, value, &parse)).map(Spanned::into_inner)
     }
 
-    /// The same of a value.
+    /// Reads a value as such a list.
     pub(in crate::config) fn list_of<T: Eq + Hash>(
         &self,
         key: &str,
@@ -345,7 +345,7 @@ impl<'a> Table<'a> {
         found
     }
 
-    /// Notes that something is there again.
+    /// Notes a repeated entry.
     pub(in crate::config) fn note_twice(&self, key: &str, text: &str, span: Range<usize>, first: Range<usize>) {
         let title = format!("`{}`: `{text}` is there twice", self.path_of(key));
         self.context.note(Problem::new(span, title).also(first, "first here"));

@@ -12,14 +12,14 @@ use ipnet::IpNet;
 use crate::config::diagnostics::{did_you_mean, nearest};
 use crate::net::{Listen, SOCKET_PATH_MAX};
 
-/// What is wrong with a text.
+/// An error in a text, without its position.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::config) struct Fault {
-    /// In words, to follow the name of the option.
+    /// The error, as the end of a message that begins with the name of the option.
     pub(in crate::config) what: String,
-    /// What to write instead.
+    /// A correction.
     pub(in crate::config) help: Option<String>,
-    /// Whether it may be due to something absent elsewhere.
+    /// Whether the cause may be an absent part elsewhere.
     pub(in crate::config) absence: bool,
 }
 
@@ -70,7 +70,7 @@ pub(in crate::config) fn address(text: &str) -> Result<SocketAddr, Fault> {
     })
 }
 
-/// What the path of a Unix socket is told by.
+/// The prefix of the path of a Unix socket.
 const UNIX: &str = "unix:";
 
 /// An address and a port, or `unix:` and a path, which is relative to `dir`.
@@ -84,7 +84,7 @@ pub(in crate::config) fn listen(text: &str, dir: &Path) -> Result<Listen, Fault>
     socket_path(dir.join(path)).map(Listen::Unix)
 }
 
-/// One that fits into the address of a Unix socket.
+/// Checks that a path fits the address of a Unix socket.
 pub(in crate::config) fn socket_path(path: PathBuf) -> Result<PathBuf, Fault> {
     let len = path.as_os_str().len();
     if len > SOCKET_PATH_MAX {
@@ -102,7 +102,7 @@ pub(in crate::config) fn mode(text: &str) -> Result<u32, Fault> {
         .ok_or_else(|| Fault::new(format!("`{text}` is not a mode")).help(Some("write it like \"0660\"".into())))
 }
 
-/// One of some names, each with what it stands for.
+/// Parses one of some names, and returns its value.
 pub(in crate::config) fn one_of<'n, T: Copy>(names: &'n [(&'n str, T)]) -> impl Fn(&str) -> Result<T, Fault> + 'n {
     move |text| {
         let found = names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);

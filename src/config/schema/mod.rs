@@ -17,7 +17,7 @@ pub(in crate::config) use option::UNLIMITED;
 pub use option::{Kind, Opt, Preset};
 pub(in crate::config) use options::RESOLVE;
 
-/// Keys of other versions, by table, so that they are not taken for misspellings.
+/// Keys of later versions, by table, so that they are not reported as misspellings.
 const NOT_YET: &[(&str, &[&str])] = &[("", &["tls", "store", "ban"])];
 
 /// Every option there is, in the order of documentation.

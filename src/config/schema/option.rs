@@ -7,22 +7,22 @@ use std::fmt;
 pub struct Opt {
     /// Its place: tables and key, joined by dots. `NAME` stands for a name that the user chooses.
     pub path: &'static str,
-    /// What it can be.
+    /// Its type.
     pub kind: Kind,
-    /// What it is when it is absent.
+    /// Its default.
     pub default: Preset,
-    /// What it is for, in a sentence.
+    /// Its purpose, in one sentence.
     pub about: &'static str,
 }
 
-/// What an option can be.
+/// The type of an option.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// A string.
     Text(&'static str),
     /// A list of strings, or a single one.
     List(&'static str),
-    /// The same, not empty.
+    /// A list of strings, or a single one; not empty.
     Some(&'static str),
     /// A whole number in a range, both ends included.
     Count(u64, u64),
@@ -32,11 +32,11 @@ pub enum Kind {
     Rates(usize),
     /// A rate, or `false`.
     RateOrFalse,
-    /// What a limit allows to some: rates, a table, or this word for all.
+    /// An allowance: rates, a table, or this word for no limit.
     Allowance(&'static str),
     /// Bytes in a range, both ends included.
     Size(u64, u64),
-    /// The same, or this word.
+    /// Bytes in a range, both ends included, or this word.
     SizeOr(u64, u64, &'static str),
     /// `true` or `false`.
     Switch,
@@ -56,14 +56,14 @@ pub enum Kind {
     Tables(&'static str),
 }
 
-/// What an option is when it is absent.
+/// The default of an option.
 #[derive(Clone, Copy, Debug)]
 pub enum Preset {
     /// An error.
     Required,
     /// Not a constant; in words.
     Unset(&'static str),
-    /// The same as this TOML.
+    /// This TOML.
     Toml(&'static str),
 }
 
@@ -84,7 +84,7 @@ pub(super) const fn opt(path: &'static str, kind: Kind, default: Preset, about: 
 
 pub(super) const NONE: Preset = Preset::Unset("none");
 
-/// An allowance without bound.
+/// The word for an allowance without a limit.
 pub(in crate::config) const UNLIMITED: &str = "unlimited";
 
 impl fmt::Display for Kind {
