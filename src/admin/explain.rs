@@ -1,24 +1,224 @@
-//! `POST /v1/explain`: what would become of a request now.
+//! `POST /v1/explain`: what would happen to a request now.
+
+use std::net::IpAddr;
+use std::time::Duration;
 
 use http::StatusCode;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::answer::{self, Answer, problem};
 use super::body;
-use crate::gate::{Gate, Live, Question};
+use crate::gate::{
+    BudgetExplanation, Cause, Explanation, Gate, LimitExplanation, Live, Question, Rejection, RuleSource, Verdict,
+};
+use crate::limit::Algorithm;
+use crate::policy::{Mode, Policy, Stage};
 
-/// The answer to a [`Question`]: an [`crate::gate::Explanation`].
+/// The body of a request: a request to explain.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename = "Question")]
+pub struct QuestionBody {
+    /// The method.
+    pub method: String,
+    /// The path, with the query if there is one.
+    pub path: String,
+    /// The host, with the port if there is one.
+    pub host: String,
+    /// The client's address, as trusted proxies would report it.
+    pub ip: IpAddr,
+    /// Names and values of the headers.
+    #[serde(default)]
+    pub headers: Vec<(String, String)>,
+}
+
+/// The body of an answer: what would happen to the request, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplanationBody {
+    /// The request as limits see it: method, host and path without the query.
+    pub request: String,
+    /// The client's address.
+    pub ip: IpAddr,
+    /// Every limit, in the order of the configuration.
+    pub limits: Vec<LimitBody>,
+    /// `admitted`, `held`, `delayed`, `rejected`, `denied`, `unidentified` or `several_values`.
+    pub decision: String,
+    /// The reason, as a sentence.
+    pub why: String,
+    /// The names of the limits that refuse the request, hold it or delay it.
+    pub violated: Vec<String>,
+    /// Milliseconds until the request passes, or could; `null` if it passes at once or never, or the wait is unknown.
+    pub retry_after_ms: Option<u64>,
+    /// The smallest number of units that remain, of the limits that apply and admit.
+    pub remaining: Option<u64>,
+}
+
+/// One limit, as far as it concerns the request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitBody {
+    /// The name.
+    pub limit: String,
+    /// `arrival` or `identified`.
+    pub stage: String,
+    /// `enforce`, `shadow` or `off`.
+    pub mode: String,
+    /// Why the limit does not apply; empty if it does.
+    pub why_not: Vec<String>,
+    /// The budget of the request, if the limit applies and the request gets so far.
+    pub budget: Option<BudgetBody>,
+}
+
+/// The budget that a limit would charge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetBody {
+    /// The names of the key's parts, and their texts without secrets.
+    pub key: Vec<(String, String)>,
+    /// The rule in words; `null` if the key has no limit.
+    pub rule: Option<String>,
+    /// `limit`, `plan NAME`, `override` or `override set at run time`: where the rule is configured.
+    pub from: String,
+    /// Units that the request takes.
+    pub cost: u64,
+    /// Whether the limit admits the request.
+    pub admits: bool,
+    /// Whole units that remain, after the request if it is admitted.
+    pub remaining: u64,
+    /// Units charged beyond the limit and not yet paid.
+    pub debt: u64,
+    /// Milliseconds until the key has all units again; `null` if that is unknown.
+    pub reset_after_ms: Option<u64>,
+    /// Milliseconds until the limit could admit the request; `null` if it does now or never will, or the wait is unknown.
+    pub retry_after_ms: Option<u64>,
+    /// Requests that wait on the key.
+    pub waiting: usize,
+}
+
+/// Answers a [`QuestionBody`] with an [`ExplanationBody`].
 pub(super) fn answer(gate: &Gate, live: &Live, asked: &Value) -> Answer {
-    let question: Question = match body::object(asked) {
+    let question: QuestionBody = match body::object(asked) {
         Ok(question) => question,
         Err(error) => return problem(StatusCode::BAD_REQUEST, &error),
     };
-    let explained = match gate.explain(live, &question, gate.clock().now()) {
-        Ok(explained) => explained,
+    let explained = match gate.explain(live, &question.into(), gate.clock().now()) {
+        Ok(explained) => ExplanationBody::of(explained, &live.policy),
         Err(error) => return problem(StatusCode::BAD_REQUEST, &error.to_string()),
     };
     match serde_json::to_value(explained) {
         Ok(value) => answer::json(StatusCode::OK, &value),
         Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
+}
+
+impl From<QuestionBody> for Question {
+    fn from(QuestionBody { method, path, host, ip, headers }: QuestionBody) -> Self {
+        Self { method, path, host, ip, headers }
+    }
+}
+
+impl ExplanationBody {
+    /// An explanation under `policy` as JSON.
+    pub fn of(explanation: Explanation<'_>, policy: &Policy) -> Self {
+        let Explanation { request, ip, limits, verdict, violated, retry_after_ns, remaining } = explanation;
+        let (decision, why) = verdict_text(&verdict, policy);
+        Self {
+            request,
+            ip,
+            limits: limits.into_iter().map(LimitBody::of).collect(),
+            decision: decision.to_owned(),
+            why,
+            violated: violated.into_iter().map(str::to_owned).collect(),
+            retry_after_ms: retry_after_ns.map(ms),
+            remaining,
+        }
+    }
+}
+
+/// The decision and the reason of a verdict.
+fn verdict_text(verdict: &Verdict<'_>, policy: &Policy) -> (&'static str, String) {
+    let (decision, why) = match verdict {
+        Verdict::Admitted => ("admitted", "no limit refuses it"),
+        Verdict::Freed => ("admitted", "[access] frees it from limits"),
+        Verdict::Held => ("held", "beyond limits that hold"),
+        Verdict::Delayed => ("delayed", "beyond limits that delay"),
+        Verdict::Rejected(rejection) => ("rejected", rejection_text(*rejection)),
+        Verdict::Denied(ground) => return ("denied", ground.to_string()),
+        Verdict::Unidentified(unidentified) => return ("unidentified", unidentified.to_string()),
+        Verdict::SeveralValues(part) => return ("several_values", policy.several(part)),
+    };
+    (decision, why.to_owned())
+}
+
+fn rejection_text(rejection: Rejection) -> &'static str {
+    match rejection {
+        Rejection::Cost => "it costs more than can ever be there",
+        Rejection::Cause(Cause::Limit) => "beyond a limit that rejects",
+        Rejection::Cause(Cause::WaitTooLong) => "it would wait longer than it may",
+        Rejection::Cause(Cause::QueueFull) => "too many are waiting",
+        Rejection::Cause(Cause::Banned) => "it is banned",
+        Rejection::Cause(Cause::ShuttingDown) => "Weir is shutting down",
+    }
+}
+
+impl LimitBody {
+    fn of(LimitExplanation { limit, mismatches, budget }: LimitExplanation<'_>) -> Self {
+        let stage = match limit.stage {
+            Stage::Arrival => "arrival",
+            Stage::Identified => "identified",
+        };
+        let mode = match limit.mode {
+            Mode::Enforce => "enforce",
+            Mode::Shadow => "shadow",
+            Mode::Off => "off",
+        };
+        Self {
+            limit: limit.name.to_string(),
+            stage: stage.to_owned(),
+            mode: mode.to_owned(),
+            why_not: mismatches.iter().map(ToString::to_string).collect(),
+            budget: budget.map(BudgetBody::of),
+        }
+    }
+}
+
+impl BudgetBody {
+    fn of(budget: BudgetExplanation<'_>) -> Self {
+        Self {
+            key: budget.key,
+            rule: budget.rule.map(in_words),
+            from: match budget.source {
+                RuleSource::Limit => "limit".to_owned(),
+                RuleSource::Plan(name) => format!("plan {name}"),
+                RuleSource::Override => "override".to_owned(),
+                RuleSource::RuntimeOverride => "override set at run time".to_owned(),
+            },
+            cost: budget.cost,
+            admits: budget.admits,
+            remaining: budget.remaining,
+            debt: budget.debt,
+            reset_after_ms: budget.reset_after_ns.map(ms),
+            retry_after_ms: budget.retry_after_ns.map(ms),
+            waiting: budget.waiting,
+        }
+    }
+}
+
+/// A rule as an operator reads it.
+fn in_words(rule: &Algorithm) -> String {
+    let duration = |ns| humantime::format_duration(Duration::from_nanos(ns));
+    match rule {
+        Algorithm::Several(rules) => rules.iter().map(in_words).collect::<Vec<_>>().join(", and "),
+        rule => {
+            let (name, units) = (rule.name(), rule.capacity());
+            match (rule.interval_ns(), rule.period_ns()) {
+                (0, None) => format!("{name} of {units}"),
+                (0, Some(period_ns)) => format!("{name} of {units} per {}", duration(period_ns)),
+                (interval_ns, _) => format!("{name} of {units}, one back every {}", duration(interval_ns)),
+            }
+        }
+    }
+}
+
+/// Milliseconds, rounded up.
+fn ms(ns: u64) -> u64 {
+    ns.div_ceil(1_000_000)
 }

@@ -46,6 +46,7 @@ use answer::{Answer, problem, text};
 use connections::{Activity, Connections};
 use exposition::Format;
 
+pub use explain::{BudgetBody, ExplanationBody, LimitBody, QuestionBody};
 pub use overrides::{Change, Outcome, Overrides};
 
 /// The conditions that a request must meet. They change on reload.

@@ -12,8 +12,9 @@ use http::{Request, header};
 
 use super::ask::{AdminAddress, Credentials, ask};
 use super::output::{fail, invalid, say};
+use crate::admin::{BudgetBody, ExplanationBody, LimitBody, QuestionBody};
 use crate::config;
-use crate::gate::{BudgetExplained, Explanation, Gate, LimitExplained, Question};
+use crate::gate::Gate;
 use crate::telemetry::Metrics;
 use crate::time::Clock;
 
@@ -62,7 +63,7 @@ const AT_MOST: Duration = Duration::from_secs(10);
 pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
     let ExplainArgs { config, admin, credentials, method, path, host, ip, header: mut headers, token, json } = asked;
     headers.extend(token.map(|token| ("authorization".to_owned(), format!("Bearer {token}"))));
-    let question = Question { method, path, host, ip, headers };
+    let question = QuestionBody { method, path, host, ip, headers };
     let explained = match (admin, config) {
         (Some(admin), _) => ask_running(&admin, &credentials, &question),
         (None, Some(file)) => match by_file(&file, &question) {
@@ -84,21 +85,22 @@ pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
     }
 }
 
-type Explained = Result<Explanation, Box<dyn Error>>;
+type Explained = Result<ExplanationBody, Box<dyn Error>>;
 
-fn by_file(file: &Path, question: &Question) -> Result<Explained, ExitCode> {
+fn by_file(file: &Path, question: &QuestionBody) -> Result<Explained, ExitCode> {
     let config = config::load(file).map_err(|diagnostics| invalid(&diagnostics))?;
     let explain = || {
         let mut secret = [0; 16];
         getrandom::fill(&mut secret)?;
         let gate = Gate::new(Clock::start(), secret, Arc::new(Metrics::new("", "")?));
         let live = gate.install(config.policy, config.hold, config.max_tokens);
-        Ok(gate.explain(&live, question, gate.clock().now())?)
+        let explained = gate.explain(&live, &question.clone().into(), gate.clock().now())?;
+        Ok(ExplanationBody::of(explained, &live.policy))
     };
     Ok(explain())
 }
 
-fn ask_running(admin: &AdminAddress, credentials: &Credentials, question: &Question) -> Explained {
+fn ask_running(admin: &AdminAddress, credentials: &Credentials, question: &QuestionBody) -> Explained {
     let head = Request::post("/v1/explain").header(header::CONTENT_TYPE, "application/json");
     let (status, body) = ask(admin, credentials, head, serde_json::to_vec(question)?, AT_MOST)?;
     if status.is_success() {
@@ -110,8 +112,8 @@ fn ask_running(admin: &AdminAddress, credentials: &Credentials, question: &Quest
     Err(format!("{admin} answers {status}{}", detail.unwrap_or_default()).into())
 }
 
-fn in_words(explained: &Explanation) -> String {
-    let Explanation { request, ip, limits, decision, why, violated, retry_after_ms, remaining } = explained;
+fn in_words(explained: &ExplanationBody) -> String {
+    let ExplanationBody { request, ip, limits, decision, why, violated, retry_after_ms, remaining } = explained;
     let mut lines = vec![format!("{request} from {ip}")];
     for limit in limits {
         lines.extend(limit_in_words(limit));
@@ -127,8 +129,8 @@ fn in_words(explained: &Explanation) -> String {
     lines.join("\n")
 }
 
-fn limit_in_words(told: &LimitExplained) -> Vec<String> {
-    let LimitExplained { limit, stage, mode, why_not, budget } = told;
+fn limit_in_words(explained: &LimitBody) -> Vec<String> {
+    let LimitBody { limit, stage, mode, why_not, budget } = explained;
     let head = format!("limit {limit} ({stage}, {mode})");
     if !why_not.is_empty() {
         return vec![format!("{head} does not apply: {}", why_not.join("; "))];
@@ -136,8 +138,7 @@ fn limit_in_words(told: &LimitExplained) -> Vec<String> {
     let Some(budget) = budget else {
         return vec![format!("{head} applies, but the request does not get so far")];
     };
-    let BudgetExplained { key, rule, from, cost, admits, remaining, debt, reset_after_ms, retry_after_ms, waiting } =
-        budget;
+    let BudgetBody { key, rule, from, cost, admits, remaining, debt, reset_after_ms, retry_after_ms, waiting } = budget;
     let key: Vec<String> = key.iter().map(|(part, text)| format!("{part} = {text}")).collect();
     let key = if key.is_empty() { "one for all".to_owned() } else { key.join(", ") };
     let Some(rule) = rule else {

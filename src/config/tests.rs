@@ -37,7 +37,7 @@ use crate::policy::client_ip::AddressHeader;
 use crate::policy::{
     Cost, DelayRule, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, Repeated, Stage,
 };
-use crate::store::Share;
+use crate::store::Usage;
 use crate::telemetry::{AccessLog, LogFormat};
 
 const UPSTREAM: &str = "[upstream]\nurl = \"http://127.0.0.1:9000\"\n";
@@ -144,9 +144,9 @@ fn a_full_configuration_becomes_what_it_says() {
     assert_eq!(config.proxy.timeouts.keep_alive, Duration::from_secs(75));
     assert_eq!(config.proxy.bounds.max_h2_streams, 128);
     assert!(config.proxy.profiles.x_ratelimit && config.proxy.profiles.ietf && !config.proxy.profiles.wildberries);
-    let Share { count, bytes } = config.hold.all;
+    let Usage { count, bytes } = config.hold.all;
     assert_eq!((count, bytes, config.max_tokens), (10_000, 64 << 20, 10_000));
-    assert_eq!(config.hold.per_client, Share { count: 2000, bytes: 16 << 20 });
+    assert_eq!(config.hold.per_client, Usage { count: 2000, bytes: 16 << 20 });
     assert_eq!(config.proxy.bounds.max_per_ip, 2000);
     assert_eq!((config.log.format, config.log.access), (LogFormat::Auto, AccessLog::Off));
     assert_eq!(config.policy.client_ip.trusted.len(), 2);

@@ -10,14 +10,14 @@ use crate::time::Timestamp;
 
 /// Why access control rejects a request.
 #[derive(Clone, Copy, Debug)]
-pub enum Shut<'l> {
+pub enum AccessError<'l> {
     /// A list denies the request, or its plan does not allow the path.
     Denied(DenialReason<'l>),
     /// The identity that has the plan is missing, or an identity of a list is wrong.
     Unidentified(Unidentified<'l>),
 }
 
-impl<'l> From<Unidentified<'l>> for Shut<'l> {
+impl<'l> From<Unidentified<'l>> for AccessError<'l> {
     fn from(unidentified: Unidentified<'l>) -> Self {
         Self::Unidentified(unidentified)
     }
@@ -37,14 +37,14 @@ impl Gate {
         access: &'l Access,
         facts: &Facts<'_>,
         now: Timestamp,
-    ) -> Result<bool, Shut<'l>> {
+    ) -> Result<bool, AccessError<'l>> {
         let mut request = RequestIdentities::new(self, live, facts, now);
         let mut is_allowed = false;
         for index in access.identities() {
             let found = request.find(index)?;
-            match found.and_then(|found| access.by_identity(index, &found.who)) {
+            match found.and_then(|found| access.by_identity(index, &found.principal)) {
                 Some(AccessRule::Deny) => {
-                    return Err(Shut::Denied(DenialReason::Identity(&live.policy.identities[index].name)));
+                    return Err(AccessError::Denied(DenialReason::Identity(&live.policy.identities[index].name)));
                 }
                 Some(AccessRule::Allow) => is_allowed = true,
                 None => {}
@@ -57,7 +57,7 @@ impl Gate {
         }
         let plan = request.plan()?;
         match required.into_iter().find(|one| !one.is_met_by(plan.as_deref())) {
-            Some(unmet) => Err(Shut::Denied(DenialReason::Plan(&unmet.plans))),
+            Some(unmet) => Err(AccessError::Denied(DenialReason::Plan(&unmet.plans))),
             None => Ok(is_allowed),
         }
     }

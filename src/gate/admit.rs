@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::bans;
 use super::check::{Check, Checks, is_delayed, is_denied, is_limited, select_rule};
-use super::identify::{IdentityValues, RequestIdentities, Unidentified, Unkeyed, identify};
+use super::identify::{Principals, RequestIdentities, Unidentified, Unkeyed, identify};
 use super::pass::{Pass, listed, shadowed, wake_undone};
 use super::queue::delay::Delayed;
 use super::queue::enqueue::{Candidate, HoldingLimit};
@@ -165,7 +165,7 @@ impl Gate {
         facts: &Facts<'f>,
         checks: &[Check<'l>],
         now: Timestamp,
-    ) -> Result<(IdentityValues<'f>, Option<Plan<'f>>), Unidentified<'l>> {
+    ) -> Result<(Principals<'f>, Option<Plan<'f>>), Unidentified<'l>> {
         let mut request = RequestIdentities::new(self, live, facts, now);
         let has_plans = |check: &Check<'_>| !check.check.applied.limit.allowed.plans.is_empty();
         let plan = if checks.iter().any(has_plans) { request.plan()? } else { None };

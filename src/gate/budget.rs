@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::check::Checked;
-use super::standing::told;
+use super::standing::known_wait;
 use super::state::LimitState;
 use crate::limit::tightness::Tightness;
 use crate::limit::{Algorithm, Key, Pace, Remaining};
@@ -77,7 +77,7 @@ impl<'l> BudgetItem<'l> {
     /// Whether the rate is tighter than `other`; see [`Tightness`].
     pub fn is_tighter(&self, other: &Self) -> bool {
         let tightness = |item: &Self| Tightness {
-            denied: told(item.remaining.denied),
+            denied: known_wait(item.remaining.denied),
             remaining: item.remaining.units,
             capacity: item.capacity,
         };

@@ -1,48 +1,45 @@
-//! What would become of a request now, and why. Charges nothing, counts nothing, and lets nobody wait.
+//! Explains what would happen to a request now. Charges nothing, counts nothing, and takes no place in a queue.
 //!
-//! Limits are matched, keyed and asked by the code that decides requests; only what they say is not acted upon. The
-//! bodies here are those of the operators' API, in both directions.
+//! Limits are matched, keyed and decided by the code that decides requests. Not here: the JSON of the operators' API
+//! (admin).
 
 use std::net::IpAddr;
-use std::time::Duration;
 use std::{error, fmt};
 
 use http::{HeaderName, HeaderValue, Method};
-use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::access::Shut;
+use super::access::AccessError;
 use super::admit::{Requester, holding};
 use super::check::{Check, Checks, is_delayed, is_denied, is_limited};
-use super::identify::{Unidentified, Why};
+use super::identify::{IdentityError, Unidentified};
 use super::queue::enqueue::Candidate;
 use super::queue::wait::UNKNOWN_NS;
 use super::refusal::Cause;
 use super::state::{Gate, Live};
+use super::verdict::{Rejection, Verdict};
 use crate::fields::FieldBuf;
 use crate::limit::{Algorithm, Decision, Retry};
 use crate::policy::path::escaped_query;
-use crate::policy::{Facts, Limit, Mode, Principal, Stage, Variant, client_ip, host};
+use crate::policy::{Facts, Limit, Mismatch, Mode, Principal, Stage, Variant, client_ip, host};
 use crate::time::Timestamp;
 
-/// A request that is only asked about.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A request to explain.
+#[derive(Clone, Debug)]
 pub struct Question {
-    /// Its method.
+    /// The method.
     pub method: String,
-    /// Its path, with the query if it has one.
+    /// The path, with the query if there is one.
     pub path: String,
-    /// Its host, perhaps with a port.
+    /// The host, with the port if there is one.
     pub host: String,
-    /// The client's address; that is, what trusted proxies would say it is.
+    /// The client's address, as trusted proxies would report it.
     pub ip: IpAddr,
-    /// Its headers, names and values.
-    #[serde(default)]
+    /// Names and values of the headers.
     pub headers: Vec<(String, String)>,
 }
 
-/// Why a question makes no sense; for whoever asks it.
+/// Why a question cannot be answered, as a message for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuestionError(String);
 
@@ -54,83 +51,117 @@ impl fmt::Display for QuestionError {
 
 impl error::Error for QuestionError {}
 
-/// What would become of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Explanation {
+/// What would happen to a request, and why.
+#[derive(Clone, Debug)]
+pub struct Explanation<'l> {
     /// The request as limits see it: method, host and path without the query.
     pub request: String,
     /// The client's address.
     pub ip: IpAddr,
     /// Every limit, in the order of the configuration.
-    pub limits: Vec<LimitExplained>,
-    /// `admitted`, `held`, `delayed`, `rejected`, `denied`, `unidentified` or `several_values`.
-    pub decision: String,
-    /// Why, in a sentence.
-    pub why: String,
-    /// The limits that refuse it or make it wait.
-    pub violated: Vec<String>,
-    /// Milliseconds until it passes, or could; none if it passes at once, never, or nobody knows when.
-    pub retry_after_ms: Option<u64>,
-    /// Of what applies and admits, the least that remains.
+    pub limits: Vec<LimitExplanation<'l>>,
+    /// The verdict.
+    pub verdict: Verdict<'l>,
+    /// The names of the limits that refuse the request, hold it or delay it.
+    pub violated: Vec<&'l str>,
+    /// Nanoseconds until the request passes, or could; `None` if it passes at once or never, or the wait is unknown.
+    pub retry_after_ns: Option<u64>,
+    /// The smallest number of units that remain, of the limits that apply and admit.
     pub remaining: Option<u64>,
 }
 
 /// One limit, as far as it concerns a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LimitExplained {
-    /// Its name.
-    pub limit: String,
-    /// `arrival` or `identified`.
-    pub stage: String,
-    /// `enforce`, `shadow` or `off`.
-    pub mode: String,
+#[derive(Clone, Debug)]
+pub struct LimitExplanation<'l> {
+    /// The limit.
+    pub limit: &'l Limit,
     /// Why it does not apply; empty if it does.
-    pub why_not: Vec<String>,
-    /// Whose budget it is and what is in it, if it applies and the request gets so far.
-    pub budget: Option<BudgetExplained>,
+    pub mismatches: Vec<Mismatch>,
+    /// The budget of the request, if the limit applies and the request gets so far.
+    pub budget: Option<BudgetExplanation<'l>>,
 }
 
 /// The budget that a limit would charge.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BudgetExplained {
-    /// The parts of the key and their texts, without secrets.
+#[derive(Clone, Debug)]
+pub struct BudgetExplanation<'l> {
+    /// The names of the key's parts, and their texts without secrets.
     pub key: Vec<(String, String)>,
-    /// How much there is, in words; none if the key has no limit.
-    pub rule: Option<String>,
-    /// `limit`, `plan NAME`, `override` or `override set at run time`: where that is said.
-    pub from: String,
+    /// The rule; `None` if the key has no limit.
+    pub rule: Option<&'l Algorithm>,
+    /// Where the rule is configured.
+    pub source: RuleSource<'l>,
     /// Units that the request takes.
     pub cost: u64,
-    /// Whether it admits the request.
+    /// Whether the limit admits the request.
     pub admits: bool,
-    /// Whole units left, after the request if it admits it.
+    /// Whole units that remain, after the request if it is admitted.
     pub remaining: u64,
     /// Units charged beyond the limit and not yet paid.
     pub debt: u64,
-    /// Milliseconds until all are there again; none if nobody knows.
-    pub reset_after_ms: Option<u64>,
-    /// Milliseconds until it could admit the request; none if it does, never will, or nobody knows.
-    pub retry_after_ms: Option<u64>,
+    /// Nanoseconds until the key has all units again; `None` if that is unknown.
+    pub reset_after_ns: Option<u64>,
+    /// Nanoseconds until the limit could admit the request; `None` if it does now or never will, or the wait is unknown.
+    pub retry_after_ns: Option<u64>,
     /// Requests that wait on the key.
     pub waiting: usize,
+}
+
+/// Where a rule is configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleSource<'l> {
+    /// In the limit itself.
+    Limit,
+    /// In the plan of this name.
+    Plan(&'l str),
+    /// In an override of the configuration.
+    Override,
+    /// In an override that was set at run time.
+    RuntimeOverride,
 }
 
 impl fmt::Display for Unidentified<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.why {
-            Why::Missing => write!(f, "{}: none given", self.identity),
-            Why::Several => write!(f, "{}: more than one given", self.identity),
-            Why::Token(error) => write!(f, "{}: {error}", self.identity),
+            IdentityError::Missing => write!(f, "{}: none given", self.identity),
+            IdentityError::Several => write!(f, "{}: more than one given", self.identity),
+            IdentityError::Token(error) => write!(f, "{}: {error}", self.identity),
         }
     }
 }
 
+/// The verdict of the stages so far.
+#[derive(Default)]
+struct Explained<'l> {
+    verdict: Option<Verdict<'l>>,
+    violated: Vec<&'l str>,
+    retry_after_ns: Option<u64>,
+}
+
+impl<'l> Explained<'l> {
+    fn of(verdict: Verdict<'l>) -> Self {
+        Self { verdict: Some(verdict), ..Self::default() }
+    }
+
+    fn rejected(cause: Cause, violated: Vec<&'l str>, retry_after_ns: Option<u64>) -> Self {
+        Self { verdict: Some(Verdict::Rejected(Rejection::Cause(cause))), violated, retry_after_ns }
+    }
+
+    fn is_final(&self) -> bool {
+        self.verdict.as_ref().is_some_and(Verdict::is_final)
+    }
+}
+
 impl Gate {
-    /// What would become of a request at `now`.
+    /// Explains what would happen to a request at `now`.
     ///
     /// # Errors
-    /// What is wrong with the question.
-    pub fn explain(&self, live: &Live, question: &Question, now: Timestamp) -> Result<Explanation, QuestionError> {
+    /// The problem with the question.
+    pub fn explain<'l>(
+        &self,
+        live: &'l Live,
+        question: &Question,
+        now: Timestamp,
+    ) -> Result<Explanation<'l>, QuestionError> {
         let wrong = |what: &str, why: &dyn fmt::Display| QuestionError(format!("{what}: {why}"));
         let method = Method::from_bytes(question.method.as_bytes()).map_err(|error| wrong("method", &error))?;
         let (path, query) = match question.path.split_once('?') {
@@ -158,243 +189,193 @@ impl Gate {
             certificate: None,
         };
         facts.is_free_preflight = self.would_free_preflight(&live.policy, &facts, now);
-        Ok(self.explained(live, &facts, now))
+        Ok(self.explain_facts(live, &facts, now))
     }
 
-    fn explained(&self, live: &Live, facts: &Facts<'_>, now: Timestamp) -> Explanation {
-        let limits = live.policy.limits();
-        let mut told: Vec<LimitExplained> =
-            limits.iter().enumerate().map(|(index, limit)| named(live, index, limit, facts)).collect();
-        let verdict = self.verdict(live, facts, now, &mut told);
-        let Verdict { decision, why, violated, retry_after_ms, .. } = verdict;
-        let budgets = told.iter().filter(|told| told.mode == "enforce").filter_map(|told| told.budget.as_ref());
-        let left = budgets.filter(|budget| budget.admits && budget.rule.is_some()).map(|budget| budget.remaining);
+    fn explain_facts<'l>(&self, live: &'l Live, facts: &Facts<'_>, now: Timestamp) -> Explanation<'l> {
+        let limit = |(index, limit): (usize, &'l Limit)| {
+            let mismatches = live.policy.applies(index, facts).err().unwrap_or_default();
+            LimitExplanation { limit, mismatches, budget: None }
+        };
+        let mut limits: Vec<LimitExplanation<'_>> = live.policy.limits().iter().enumerate().map(limit).collect();
+        let Explained { verdict, violated, retry_after_ns } = self.explain_stages(live, facts, now, &mut limits);
+        let enforced = limits.iter().filter(|explained| explained.limit.mode == Mode::Enforce);
+        let budgets = enforced.filter_map(|explained| explained.budget.as_ref());
+        let admitting = budgets.filter(|budget| budget.admits && budget.rule.is_some());
         Explanation {
             request: format!("{} {}{}", facts.method, facts.host, facts.path),
             ip: facts.client_ip,
-            decision: decision.to_owned(),
-            why: if why.is_empty() { "no limit refuses it".to_owned() } else { why },
+            verdict: verdict.unwrap_or(Verdict::Admitted),
             violated,
-            retry_after_ms,
-            remaining: left.min(),
-            limits: told,
+            retry_after_ns,
+            remaining: admitting.map(|budget| budget.remaining).min(),
+            limits,
         }
     }
 
-    /// Access lists and both stages, in the order in which a request meets them.
-    fn verdict(&self, live: &Live, facts: &Facts<'_>, now: Timestamp, told: &mut [LimitExplained]) -> Verdict {
-        const FREE: &str = "[access] frees it from limits";
+    /// Explains access lists and both stages, in the order in which a request meets them.
+    fn explain_stages<'l>(
+        &self,
+        live: &'l Live,
+        facts: &Facts<'_>,
+        now: Timestamp,
+        limits: &mut [LimitExplanation<'l>],
+    ) -> Explained<'l> {
         let access = live.policy.access.as_deref();
-        let free = |why: &str| Verdict { why: why.to_owned(), ..Verdict::default() };
         match access.map(|access| access.on_arrival(facts.client_ip, facts.path)) {
-            Some(Err(ground)) => return Verdict::shut("denied", &ground),
-            Some(Ok(true)) => return self.entered(live, facts, now).err().unwrap_or_else(|| free(FREE)),
+            Some(Err(ground)) => return Explained::of(Verdict::Denied(ground)),
+            Some(Ok(true)) => {
+                let rejected = self.explain_access(live, facts, now).err();
+                return Explained::of(rejected.unwrap_or(Verdict::Freed));
+            }
             Some(Ok(false)) | None => {}
         }
-        let arrived = self.stage(live, Stage::Arrival, facts, now, Verdict::default(), told);
-        if arrived.is_refused() {
+        let arrived = self.explain_stage((live, Stage::Arrival), facts, now, Explained::default(), limits);
+        if arrived.is_final() {
             return arrived;
         }
-        match self.entered(live, facts, now) {
-            Err(shut) => shut,
-            Ok(true) => free(FREE),
-            Ok(false) => self.stage(live, Stage::Identified, facts, now, arrived, told),
+        match self.explain_access(live, facts, now) {
+            Err(rejected) => Explained::of(rejected),
+            Ok(true) => Explained::of(Verdict::Freed),
+            Ok(false) => self.explain_stage((live, Stage::Identified), facts, now, arrived, limits),
         }
     }
 
-    /// Whether who asks is freed from limits; what is told to someone who is shut out.
-    fn entered(&self, live: &Live, facts: &Facts<'_>, now: Timestamp) -> Result<bool, Verdict> {
+    /// Whether access control frees the request's identity from limits.
+    ///
+    /// # Errors
+    /// The verdict if access control rejects the request.
+    fn explain_access<'l>(&self, live: &'l Live, facts: &Facts<'_>, now: Timestamp) -> Result<bool, Verdict<'l>> {
         let Some(access) = live.policy.access.as_deref().filter(|access| access.looks_beyond_arrival()) else {
             return Ok(false);
         };
         self.enter(live, access, facts, now).map_err(|shut| match shut {
-            Shut::Denied(ground) => Verdict::shut("denied", &ground),
-            Shut::Unidentified(missing) => Verdict::shut("unidentified", &missing),
+            AccessError::Denied(ground) => Verdict::Denied(ground),
+            AccessError::Unidentified(unidentified) => Verdict::Unidentified(unidentified),
         })
     }
 
-    fn stage(
+    fn explain_stage<'l>(
         &self,
-        live: &Live,
-        stage: Stage,
+        (live, stage): (&'l Live, Stage),
         facts: &Facts<'_>,
         now: Timestamp,
-        before: Verdict,
-        told: &mut [LimitExplained],
-    ) -> Verdict {
+        before: Explained<'l>,
+        limits: &mut [LimitExplanation<'l>],
+    ) -> Explained<'l> {
         let mut checks = Checks::default();
         live.find(stage, facts, &mut checks);
         let needs_identity = stage == Stage::Identified && live.needs_identity;
         let identified = needs_identity.then(|| self.identify(live, facts, checks.charges(), now)).transpose();
         let (identities, plan) = match identified {
             Ok(identified) => identified.unwrap_or_default(),
-            Err(missing) => return Verdict::shut("unidentified", &missing),
+            Err(unidentified) => return Explained::of(Verdict::Unidentified(unidentified)),
         };
         let requester = Requester { facts, identities: &identities, plan: plan.as_deref() };
         if let Err(part) = self.compute_keys(live, requester, checks.charges_mut(), now) {
-            return Verdict::shut("several_values", &live.policy.several(part));
+            return Explained::of(Verdict::SeveralValues(part));
         }
         for check in checks.charges() {
-            told[check.check.applied.index].budget = Some(self.budget(live, check, facts, &identities, now));
+            limits[check.check.applied.index].budget = Some(self.explain_budget(live, check, facts, &identities, now));
         }
         checks.retain(is_limited);
-        let banned = |check: &Check<'_>| check.check.state.banned_ns(check.check.applied.limit, check.key, now);
-        let name = |check: &Check<'_>| check.check.state.name.to_string();
-        if let Some(ban_ns) = checks.charges().iter().filter_map(banned).max() {
-            let names = checks.charges().iter().filter(|check| banned(check).is_some()).map(name);
-            return Verdict::rejected("it is banned", names.collect(), known_ms(ban_ns));
+        let banned = |check: &&Check<'l>| check.check.state.banned_ns(check.check.applied.limit, check.key, now);
+        if let Some(ban_ns) = checks.charges().iter().filter_map(|check| banned(&check)).max() {
+            let violated = names(checks.charges().iter().filter(|check| banned(check).is_some()));
+            return Explained::rejected(Cause::Banned, violated, known_ns(ban_ns));
         }
         checks.peek(now);
+        self.explain_checks(live, facts, now, before, &checks)
+    }
+
+    /// Explains the decisions of `checks`.
+    fn explain_checks<'l>(
+        &self,
+        live: &Live,
+        facts: &Facts<'_>,
+        now: Timestamp,
+        before: Explained<'l>,
+        checks: &Checks<'l>,
+    ) -> Explained<'l> {
         let denying = || checks.charges().iter().filter(|check| is_denied(check));
-        let violated: Vec<_> = before.violated.iter().cloned().chain(denying().map(name)).collect();
-        if violated.len() == before.violated.len() {
-            let late: Vec<_> = checks.charges().iter().filter(|check| is_delayed(check)).map(name).collect();
-            if late.is_empty() {
-                return before;
-            }
-            let violated = violated.into_iter().chain(late).collect();
-            return Verdict { decision: "delayed", why: "beyond limits that delay".to_owned(), violated, ..before };
+        let Explained { mut violated, retry_after_ns, .. } = before;
+        if denying().next().is_none() {
+            let delaying = names(checks.charges().iter().filter(|check| is_delayed(check)));
+            let verdict = if delaying.is_empty() { before.verdict } else { Some(Verdict::Delayed) };
+            violated.extend(delaying);
+            return Explained { verdict, violated, retry_after_ns };
         }
-        let retry = denying().filter_map(|check| check.decision().denied).max();
+        violated.extend(names(denying()));
         let Some(holding) = holding(checks.charges()) else {
-            let why = match retry {
-                Some(Retry::Never) => "it costs more than can ever be there",
-                _ => "beyond a limit that rejects",
-            };
-            return Verdict::rejected(why, violated, retry.and_then(retry_ms));
+            let retry = denying().filter_map(|check| check.decision().denied).max();
+            if retry == Some(Retry::Never) {
+                let verdict = Some(Verdict::Rejected(Rejection::Cost));
+                return Explained { verdict, violated, retry_after_ns: None };
+            }
+            return Explained::rejected(Cause::Limit, violated, retry.and_then(retry_ns));
         };
         let footprint = live.footprint(facts, facts.head_bytes());
         let candidate = Candidate { gate: self, caps: live.caps, items: SmallVec::new(), plan: None, footprint, now };
         match candidate.foresee(&holding) {
-            Ok(expected_ns) => Verdict {
-                decision: "held",
-                why: "beyond limits that hold".to_owned(),
-                violated,
-                retry_after_ms: known_ms(expected_ns).max(before.retry_after_ms),
-            },
-            Err((cause, expected_ns)) => {
-                let why = match cause {
-                    Cause::WaitTooLong => "it would wait longer than it may",
-                    Cause::QueueFull => "too many are waiting",
-                    Cause::ShuttingDown => "Weir is shutting down",
-                    Cause::Limit | Cause::Banned => "beyond a limit",
-                };
-                Verdict::rejected(why, violated, known_ms(expected_ns))
+            Ok(expected_ns) => {
+                let retry_after_ns = known_ns(expected_ns).max(retry_after_ns);
+                Explained { verdict: Some(Verdict::Held), violated, retry_after_ns }
             }
+            Err((cause, expected_ns)) => Explained::rejected(cause, violated, known_ns(expected_ns)),
         }
     }
 
-    fn budget(
+    fn explain_budget<'l>(
         &self,
         live: &Live,
-        case: &Check<'_>,
+        charge: &Check<'l>,
         facts: &Facts<'_>,
-        whos: &[Principal<'_>],
+        identities: &[Principal<'_>],
         now: Timestamp,
-    ) -> BudgetExplained {
-        let limit = case.check.applied.limit;
-        let names = limit.key.iter().map(|part| live.policy.part_name(part).into_owned());
-        let key = names.zip(live.policy.shown(&self.secret, &case.check.applied, facts, whos)).collect();
-        let from = match case.check.variant {
-            Variant::Usual => "limit".to_owned(),
-            Variant::Plan(place) => {
-                let plan = limit.allowed.plans.get(usize::from(place));
-                plan.map_or_else(String::new, |(name, _)| format!("plan {name}"))
+    ) -> BudgetExplanation<'l> {
+        let (check, limit) = (&charge.check, charge.check.applied.limit);
+        let parts = limit.key.iter().map(|part| live.policy.part_name(part).into_owned());
+        let key = parts.zip(live.policy.shown(&self.secret, &check.applied, facts, identities)).collect();
+        let source = match check.variant {
+            Variant::Usual => RuleSource::Limit,
+            Variant::Plan(index) => {
+                RuleSource::Plan(limit.allowed.plans.get(usize::from(index)).map_or("", |(name, _)| name))
             }
-            Variant::Override(_) if limit.allowed.is_set(case.check.variant) => "override set at run time".to_owned(),
-            Variant::Override(_) => "override".to_owned(),
+            Variant::Override(_) if limit.allowed.is_set(check.variant) => RuleSource::RuntimeOverride,
+            Variant::Override(_) => RuleSource::Override,
         };
-        let rule = limit.allowed.rule(case.check.variant);
-        let decision = rule.map_or(Decision { denied: None, remaining: 0, reset_after_ns: 0 }, |rule| {
-            case.check.state.table.peek(case.key, rule, case.cost, now)
-        });
-        BudgetExplained {
+        let rule = limit.allowed.rule(check.variant);
+        let (decision, debt) = match rule {
+            Some(rule) => (charge.peek(now), check.state.table.over(charge.key, rule, now)),
+            None => (Decision { denied: None, remaining: 0, reset_after_ns: 0 }, 0),
+        };
+        BudgetExplanation {
             key,
-            rule: rule.map(in_words),
-            from,
-            cost: case.cost,
-            admits: decision.is_admitted() && !case.check.is_queued,
+            rule,
+            source,
+            cost: charge.cost,
+            admits: decision.is_admitted() && !check.is_queued,
             remaining: decision.remaining,
-            debt: rule.map_or(0, |rule| case.check.state.table.over(case.key, rule, now)),
-            reset_after_ms: known_ms(decision.reset_after_ns),
-            retry_after_ms: decision.denied.and_then(retry_ms),
-            waiting: case.check.state.queues.backlog(case.key).waiting,
+            debt,
+            reset_after_ns: known_ns(decision.reset_after_ns),
+            retry_after_ns: decision.denied.and_then(retry_ns),
+            waiting: check.state.queues.backlog(charge.key).waiting,
         }
     }
 }
 
-/// What the stages say together.
-struct Verdict {
-    decision: &'static str,
-    why: String,
-    violated: Vec<String>,
-    retry_after_ms: Option<u64>,
+fn names<'c, 'l: 'c>(checks: impl Iterator<Item = &'c Check<'l>>) -> Vec<&'l str> {
+    checks.map(|check| &*check.check.state.name).collect()
 }
 
-impl Default for Verdict {
-    fn default() -> Self {
-        Self { decision: "admitted", why: String::new(), violated: Vec::new(), retry_after_ms: None }
-    }
-}
-
-impl Verdict {
-    fn shut(decision: &'static str, why: &dyn fmt::Display) -> Self {
-        Self { decision, why: why.to_string(), ..Self::default() }
-    }
-
-    fn rejected(why: &str, violated: Vec<String>, retry_after_ms: Option<u64>) -> Self {
-        Self { decision: "rejected", why: why.to_owned(), violated, retry_after_ms }
-    }
-
-    fn is_refused(&self) -> bool {
-        matches!(self.decision, "rejected" | "unidentified" | "several_values" | "denied")
-    }
-}
-
-fn named(live: &Live, index: usize, limit: &Limit, facts: &Facts<'_>) -> LimitExplained {
-    let why_not = live.policy.applies(index, facts).err().unwrap_or_default();
-    LimitExplained {
-        limit: limit.name.to_string(),
-        stage: match limit.stage {
-            Stage::Arrival => "arrival",
-            Stage::Identified => "identified",
-        }
-        .to_owned(),
-        mode: match limit.mode {
-            Mode::Enforce => "enforce",
-            Mode::Shadow => "shadow",
-            Mode::Off => "off",
-        }
-        .to_owned(),
-        why_not: why_not.iter().map(ToString::to_string).collect(),
-        budget: None,
-    }
-}
-
-/// A rule as an operator reads it.
-fn in_words(rule: &Algorithm) -> String {
-    let duration = |ns| humantime::format_duration(Duration::from_nanos(ns));
-    match rule {
-        Algorithm::Several(rules) => rules.iter().map(in_words).collect::<Vec<_>>().join(", and "),
-        rule => {
-            let (name, units) = (rule.name(), rule.capacity());
-            match (rule.interval_ns(), rule.period_ns()) {
-                (0, None) => format!("{name} of {units}"),
-                (0, Some(period_ns)) => format!("{name} of {units} per {}", duration(period_ns)),
-                (interval_ns, _) => format!("{name} of {units}, one back every {}", duration(interval_ns)),
-            }
-        }
-    }
-}
-
-fn retry_ms(retry: Retry) -> Option<u64> {
+fn retry_ns(retry: Retry) -> Option<u64> {
     match retry {
-        Retry::AfterNs(ns) => known_ms(ns),
+        Retry::AfterNs(ns) => known_ns(ns),
         Retry::Never => None,
     }
 }
 
-/// Milliseconds, rounded up; none for what stands for a time that nobody knows, or never.
-fn known_ms(ns: u64) -> Option<u64> {
-    (ns < UNKNOWN_NS - 1).then(|| ns.div_ceil(1_000_000))
+/// `ns`, unless it stands for an unknown time or never.
+fn known_ns(ns: u64) -> Option<u64> {
+    (ns < UNKNOWN_NS - 1).then_some(ns)
 }

@@ -20,7 +20,7 @@ pub struct Unidentified<'l> {
     /// The identity's name.
     pub identity: &'l str,
     /// The problem.
-    pub why: Why,
+    pub why: IdentityError,
     /// Whether the identity is expected in a bearer token.
     pub wants_bearer: bool,
 }
@@ -48,7 +48,7 @@ impl<'l> From<&'l KeyPart> for Unkeyed<'l> {
 
 /// The problem with an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum IdentityError {
     /// The request has none.
     Missing,
     /// The request has more than one.
@@ -58,7 +58,7 @@ pub enum Why {
 }
 
 /// The identities of a request, in the order of the policy. Identities that no limit needs are anonymous.
-pub(super) type IdentityValues<'f> = SmallVec<[Principal<'f>; 2]>;
+pub(super) type Principals<'f> = SmallVec<[Principal<'f>; 2]>;
 
 /// Finds the identities in the keys of `applied` limits.
 ///
@@ -67,14 +67,14 @@ pub(super) type IdentityValues<'f> = SmallVec<[Principal<'f>; 2]>;
 pub(super) fn identify<'l, 'f>(
     request: &mut RequestIdentities<'_, 'l, 'f>,
     applied: &(impl Iterator<Item = Applied<'l>> + Clone),
-) -> Result<IdentityValues<'f>, Unidentified<'l>> {
-    let mut whos = IdentityValues::new();
+) -> Result<Principals<'f>, Unidentified<'l>> {
+    let mut principals = Principals::new();
     let parts = || applied.clone().flat_map(|applied| &applied.limit.key);
     for index in 0..request.live.policy.identities.len() {
         let is_needed = parts().any(|part| *part == KeyPart::Identity(index));
-        whos.push(if is_needed { request.identity(index)? } else { Principal::Anonymous });
+        principals.push(if is_needed { request.identity(index)? } else { Principal::Anonymous });
     }
-    Ok(whos)
+    Ok(principals)
 }
 
 /// The identities of one request. Each is looked up once, when it is first needed.
@@ -90,7 +90,7 @@ pub(super) struct RequestIdentities<'a, 'l, 'f> {
 /// An identity that a request has.
 #[derive(Clone)]
 pub(super) struct Found<'f> {
-    pub(super) who: Principal<'f>,
+    pub(super) principal: Principal<'f>,
     /// The plan beside it, if plans come from this identity.
     plan: Option<Arc<str>>,
 }
@@ -120,11 +120,11 @@ impl<'a, 'l, 'f> RequestIdentities<'a, 'l, 'f> {
     /// The identity is wrong, or missing and required.
     fn identity(&mut self, index: usize) -> Result<Principal<'f>, Unidentified<'l>> {
         if let Some(found) = self.find(index)? {
-            return Ok(found.who.clone());
+            return Ok(found.principal.clone());
         }
         let identity = &self.live.policy.identities[index];
         match identity.on_missing {
-            OnMissing::Reject => Err(wrong(identity, Why::Missing)),
+            OnMissing::Reject => Err(wrong(identity, IdentityError::Missing)),
             OnMissing::Anonymous => Ok(Principal::Anonymous),
             OnMissing::Ip => Ok(Principal::Ip),
         }
@@ -148,7 +148,7 @@ impl<'a, 'l, 'f> RequestIdentities<'a, 'l, 'f> {
     }
 }
 
-fn wrong(identity: &Identity, why: Why) -> Unidentified<'_> {
+fn wrong(identity: &Identity, why: IdentityError) -> Unidentified<'_> {
     let wants_bearer =
         matches!(&identity.source, IdentitySource::Jwt { header, .. } if *header == http::header::AUTHORIZATION);
     Unidentified { identity: &identity.name, why, wants_bearer }
@@ -166,21 +166,21 @@ fn look_up<'l, 'f>(
     let (header, verifier) = match &identity.source {
         IdentitySource::Certificate(name) => return of_certificate(identity, *name, facts),
         IdentitySource::Header(header, several) => {
-            let value =
-                in_header(facts.headers, header, *several).map_err(|AmbiguousValue| wrong(identity, Why::Several))?;
+            let value = in_header(facts.headers, header, *several)
+                .map_err(|AmbiguousValue| wrong(identity, IdentityError::Several))?;
             let value = value.filter(|value| !compared(value).is_empty());
-            let who = value.map(|value| match value {
+            let principal = value.map(|value| match value {
                 Cow::Borrowed(value) => Principal::Bytes(value),
                 Cow::Owned(value) => Principal::Joined(value.into()),
             });
-            return Ok(who.map(|who| Found { who, plan: None }));
+            return Ok(principal.map(|principal| Found { principal, plan: None }));
         }
         IdentitySource::Jwt { header, verifier } => (header, verifier),
     };
     let mut values = facts.headers.all(header.as_str());
     let value = values.next();
     if values.next().is_some() {
-        return Err(wrong(identity, Why::Several));
+        return Err(wrong(identity, IdentityError::Several));
     }
     let token = match value {
         Some(value) if *header == http::header::AUTHORIZATION => bearer(value),
@@ -188,8 +188,8 @@ fn look_up<'l, 'f>(
     };
     let Some(token) = token else { return Ok(None) };
     let claimed = claims(gate, live, index, verifier, token, now);
-    let Claimed { value, plan } = claimed.map_err(|error| wrong(identity, Why::Token(error)))?;
-    Ok(Some(Found { who: Principal::Claim(value), plan }))
+    let Claimed { value, plan } = claimed.map_err(|error| wrong(identity, IdentityError::Token(error)))?;
+    Ok(Some(Found { principal: Principal::Claim(value), plan }))
 }
 
 /// The name in the certificate of the request's connection.
@@ -199,8 +199,8 @@ fn of_certificate<'l, 'f>(
     facts: &Facts<'f>,
 ) -> Result<Option<Found<'f>>, Unidentified<'l>> {
     match facts.certificate.map(|certificate| name.of(certificate)) {
-        Some([only]) => Ok(Some(Found { who: Principal::Bytes(only.as_bytes()), plan: None })),
-        Some([_, ..]) => Err(wrong(identity, Why::Several)),
+        Some([only]) => Ok(Some(Found { principal: Principal::Bytes(only.as_bytes()), plan: None })),
+        Some([_, ..]) => Err(wrong(identity, IdentityError::Several)),
         Some([]) | None => Ok(None),
     }
 }

@@ -22,6 +22,7 @@ mod access;
 mod preflight;
 
 mod explain;
+mod verdict;
 
 mod lookup;
 mod spend;
@@ -32,12 +33,12 @@ mod handover;
 mod delta;
 mod state;
 
-pub use access::Shut;
+pub use access::AccessError;
 pub use admit::Step;
 pub use budget::{Budget, BudgetItem, Budgets};
 pub use delta::Delta;
-pub use explain::{BudgetExplained, Explanation, LimitExplained, Question, QuestionError};
-pub use identify::{Unidentified, Unkeyed, Why};
+pub use explain::{BudgetExplanation, Explanation, LimitExplanation, Question, QuestionError, RuleSource};
+pub use identify::{IdentityError, Unidentified, Unkeyed};
 pub use lookup::KeyError;
 pub use pass::{Charged, Pass};
 pub use queue::capacity::HoldCaps;
@@ -49,6 +50,7 @@ pub use spend::{Balance, Spend, SpendError, UNITS_MAX};
 pub use standing::Standing;
 pub use state::{Gate, LimitState, Live};
 pub use top_keys::{HALF_LIFE_NS, TOP_KEYS, TopKey, TopKeys};
+pub use verdict::{Rejection, Verdict};
 
 #[cfg(test)]
 mod tests;

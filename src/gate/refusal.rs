@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::budget::{Budget, Budgets};
 use super::check::Checked;
-use super::standing::{Standing, told};
+use super::standing::{Standing, known_wait};
 use crate::limit::Retry;
 use crate::store::Charge;
 use crate::telemetry::LimitDecision;
@@ -61,12 +61,12 @@ impl<'l> Refusal<'l> {
             let retry = decision.denied.unwrap_or(Retry::AfterNs(0));
             let standing = Standing::new(&state.name, charge, &decision, now);
             // A known wait goes before an unknown one: a release by another request.
-            if longest.as_ref().is_none_or(|(known, _)| told(Some(retry)) > told(Some(*known))) {
+            if longest.as_ref().is_none_or(|(known, _)| known_wait(Some(retry)) > known_wait(Some(*known))) {
                 longest = Some((retry, standing));
             }
         }
         let (retry, standing) = longest.map_or((Retry::AfterNs(0), None), |(retry, standing)| (retry, Some(standing)));
-        let expected = told(expected_ns.map(Retry::AfterNs));
+        let expected = known_wait(expected_ns.map(Retry::AfterNs));
         Self { standing, violated, retry: expected.unwrap_or(retry), cause, budgets }
     }
 
@@ -76,7 +76,7 @@ impl<'l> Refusal<'l> {
         let is_beyond = matches!(self.cause, Cause::Limit | Cause::WaitTooLong | Cause::QueueFull);
         if let Some(wait) = standing.and_then(|standing| standing.wait)
             && is_beyond
-            && (told(Some(self.retry)) < Some(wait))
+            && (known_wait(Some(self.retry)) < Some(wait))
         {
             (self.standing, self.retry) = (standing, wait);
         }

@@ -37,7 +37,7 @@ impl<'l> Standing<'l> {
         let cost_ns = charged.saturating_mul(rule.interval_ns());
         let burst = rule.capacity();
         let mut standing =
-            Self { limit, burst, remaining, reset_after_ns, at, wait: told(denied), cost: charged, cost_ns };
+            Self { limit, burst, remaining, reset_after_ns, at, wait: known_wait(denied), cost: charged, cost_ns };
         if matches!(rule, Algorithm::Several(_)) || (denied.is_none() && remaining < cost.max(1)) {
             standing.look(charge);
         }
@@ -50,7 +50,7 @@ impl<'l> Standing<'l> {
     fn look<C>(&mut self, charge: &Charge<'_, C>) {
         let by_rate = charge.table().remaining(charge.key, charge.rule, charge.cost, self.at);
         for (index, (rate, found)) in charge.rule.rates().iter().zip(by_rate).enumerate() {
-            let (denied, capacity) = (told(found.denied), rate.capacity());
+            let (denied, capacity) = (known_wait(found.denied), rate.capacity());
             let tightness = Tightness { denied, remaining: found.units, capacity };
             if index == 0 || tightness.is_tighter(self.tightness()) {
                 (self.wait, self.burst, self.remaining) = (denied, capacity, found.units);
@@ -100,7 +100,7 @@ impl<'l> Standing<'l> {
     }
 }
 
-/// The wait that a client is told. A wait that ends when another request does has no known length.
-pub(super) fn told(denied: Option<Retry>) -> Option<Retry> {
+/// The wait, if its length is known. A wait that ends when another request does has no known length.
+pub(super) fn known_wait(denied: Option<Retry>) -> Option<Retry> {
     denied.filter(|retry| *retry != Retry::ON_RELEASE)
 }

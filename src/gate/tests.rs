@@ -1,6 +1,6 @@
-//! Scripts in virtual time: who asks when, and what each is told at which instant.
+//! Scripts in virtual time: requests, their instants, and the answers with their instants.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
 
 mod bans;
 mod delay;
@@ -35,12 +35,12 @@ use crate::policy::{
     Allowed, Cost, DelayRule, Facts, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource, Policy,
     Repeated, Stage,
 };
-use crate::store::Share;
+use crate::store::Usage;
 use crate::telemetry::Metrics;
 use crate::time::{Clock, Timestamp};
 
 const MS_NS: u64 = 1_000_000;
-const MANY: Share = Share { count: 1000, bytes: 1 << 20 };
+const MANY: Usage = Usage { count: 1000, bytes: 1 << 20 };
 const CAPS: HoldCaps = HoldCaps { all: MANY, per_client: MANY };
 
 fn ns(text: &str) -> u64 {
@@ -48,7 +48,7 @@ fn ns(text: &str) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap()
 }
 
-/// A limit that sees requests with the header of its name, by the header's value.
+/// A limit on requests with the header of its name. The header's value is the key.
 fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) -> Limit {
     let header: HeaderName = name.parse().unwrap();
     Limit {
@@ -72,7 +72,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
     }
 }
 
-/// The bucket of a limit, and what a request takes of it.
+/// The bucket of a limit, and the cost of a request.
 fn bucket(limit: &Limit) -> (&Quota, u64) {
     match (&limit.allowed.usual, &limit.cost) {
         (Algorithm::TokenBucket(quota), Cost::Units(units)) => (quota, *units),
@@ -128,7 +128,7 @@ fn ask(gate: &'static Gate, live: &'static Live, headers: &FieldBuf) -> Step<'st
     gate.admit(live, Stage::Identified, &facts(headers), || 100, gate.clock.now()).unwrap()
 }
 
-/// Nobody waits, nothing is counted as waiting, and no queue is left over.
+/// Asserts that no request waits, no capacity is reserved, and no queue remains.
 fn assert_at_rest(gate: &Gate, live: &Live) {
     assert!(gate.capacity.is_empty(), "capacity for waiting requests: {:?}", gate.capacity);
     let known = gate.states.lock().unwrap();
@@ -138,7 +138,7 @@ fn assert_at_rest(gate: &Gate, live: &Live) {
     }
 }
 
-/// What someone was told, and when.
+/// The answer to a request, and its instant.
 #[derive(Clone, Debug, PartialEq)]
 struct Told {
     at_ns: u64,
@@ -155,15 +155,15 @@ impl Told {
     }
 }
 
-/// Runs a script; its instants are milliseconds, and an answer may come up to one late (tokio's timers).
+/// Runs a script in milliseconds. An answer may come up to one millisecond late, because of tokio's timers.
 ///
 /// - `limit NAME COUNT PERIOD BURST reject|hold=MAX_WAIT|delay=STEP,MAX [waiting=N] [cost=N] [shadow] [off]
 ///   [ban=COUNT/PERIOD,FOR,FOR_MAX] [override=KEY,COUNT,PERIOD,BURST] [plan=NAME,COUNT,PERIOD,BURST]`
-/// - `caps REQUESTS BYTES` for what may wait; a head has 100 bytes
+/// - `caps REQUESTS BYTES`: bounds on waiting requests; a head has 100 bytes
 /// - `AT limit ...`, `AT without NAME`: a reload
-/// - `AT ask WHO LIMIT=KEY... [x-plan=NAME] [undo=AFTER]`: with `undo` the pass is dropped uncommitted, AFTER it came
-/// - `AT leave WHO` · `AT close`
-/// - `> AT WHO pass` · `> AT WHO CAUSE RETRY`: what each is told; who leaves is told nothing.
+/// - `AT ask NAME LIMIT=KEY... [x-plan=NAME] [undo=AFTER]`: with `undo` the pass is dropped uncommitted, AFTER it came
+/// - `AT leave NAME` · `AT close`
+/// - `> AT NAME pass` · `> AT NAME CAUSE RETRY`: the answers; a request that leaves gets none.
 struct Script {
     gate: &'static Gate,
     live: &'static Live,
@@ -197,13 +197,13 @@ async fn check(rows: &str) {
     for row in rows().filter_map(|row| row.strip_prefix('>')) {
         expect(&mut told, &row.split_whitespace().collect::<Vec<_>>(), row);
     }
-    assert!(told.is_empty(), "not foreseen: {told:?}");
+    assert!(told.is_empty(), "unexpected: {told:?}");
     drop(told);
     assert_at_rest(gate, script.live);
 }
 
 fn expect(told: &mut HashMap<String, Told>, cells: &[&str], row: &str) {
-    let found = told.remove(cells[1]).unwrap_or_else(|| panic!("told nothing: {row}"));
+    let found = told.remove(cells[1]).unwrap_or_else(|| panic!("no answer: {row}"));
     let due_ns = ns(cells[0]);
     assert!((due_ns..due_ns + MS_NS).contains(&found.at_ns), "{row}: {found:?}");
     assert_eq!(found.what, cells[2], "{row}");
@@ -222,7 +222,7 @@ impl Script {
                 self.limits.insert(name.into(), parse_limit(&cells[1..]));
             }
             ["caps", waiting, bytes] => {
-                let all = Share { count: waiting.parse().unwrap(), bytes: bytes.parse().unwrap() };
+                let all = Usage { count: waiting.parse().unwrap(), bytes: bytes.parse().unwrap() };
                 self.caps = HoldCaps { all, ..self.caps };
             }
             [at, "ask", who, ref words @ ..] => {

@@ -1,7 +1,7 @@
-//! The closed set: every algorithm with its numbers, and the state of a key under whichever it is.
+//! The closed set of algorithms, each with its rule, and the state of a key under any of them.
 //!
-//! A table of many keys should hold the states of its one algorithm, which are smaller: [`AnyState`] is for the
-//! rest, such as limits of several windows of different kinds, simulations and explanations.
+//! A table of many keys should hold the states of one algorithm, which are smaller. [`AnyState`] is for all other uses,
+//! such as limits with windows of different kinds, and simulations.
 
 mod order;
 mod packed;
@@ -11,7 +11,7 @@ use super::{Allowance, Decision, Quota, RemainingByRate, Retry, windows};
 use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, sub_window, token_bucket};
 use crate::time::Timestamp;
 
-/// How a limit counts, with its numbers.
+/// The algorithm of a limit, with its rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// See [`token_bucket`].
@@ -28,7 +28,7 @@ pub enum Algorithm {
     SubWindow(sub_window::Rule),
     /// See [`concurrency`].
     Concurrency(concurrency::Rule),
-    /// All of several, as in [`windows`]; at most [`windows::WINDOWS_MAX`].
+    /// Several rules at once, see [`windows`]; at most [`windows::WINDOWS_MAX`].
     Several(Box<[Algorithm]>),
 }
 
@@ -53,7 +53,7 @@ pub enum AnyState {
     Several(Several),
 }
 
-/// What a charge is known by, under any algorithm.
+/// The proof of a charge under any algorithm.
 #[derive(Clone, Debug)]
 pub enum AnyReceipt {
     /// Of [`AnyState::TokenBucket`].
@@ -74,7 +74,7 @@ pub enum AnyReceipt {
     Several(Box<[AnyReceipt]>),
 }
 
-/// The states of one key under several rules of any kind, in their order.
+/// The states of one key under several rules, in the order of the rules.
 #[derive(Clone, Debug)]
 pub struct Several {
     states: Box<[AnyState]>,
@@ -95,7 +95,7 @@ impl Algorithm {
         }
     }
 
-    /// Units that a key never seen has.
+    /// Units of a new key.
     #[inline]
     pub fn capacity(&self) -> u64 {
         match self {
@@ -117,7 +117,7 @@ impl Algorithm {
         }
     }
 
-    /// What part of the capacity `units` are: whole percents, rounded down, at most 100.
+    /// `units` as a part of the capacity: whole percents, rounded down, at most 100.
     #[inline]
     pub fn percent(&self, units: u64) -> u64 {
         match self {
@@ -126,7 +126,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether a charge lasts until it is released, when what it was made for ends.
+    /// Whether a charge lasts until the end of its request.
     #[inline]
     pub fn is_released(&self) -> bool {
         match self {
@@ -136,7 +136,7 @@ impl Algorithm {
         }
     }
 
-    /// Nanoseconds for one unit to come back, where they come back one by one; else 0.
+    /// Nanoseconds in which one unit comes back; 0 if units do not come back one by one.
     #[inline]
     pub fn interval_ns(&self) -> u64 {
         match self {
@@ -146,7 +146,7 @@ impl Algorithm {
         }
     }
 
-    /// How long `cost` units take to come back, about; 0 if that is not a matter of time.
+    /// Nanoseconds in which `cost` units come back, about; 0 if units do not come back with time.
     pub fn refill_ns(&self, cost: u64) -> u64 {
         match (self, self.interval_ns()) {
             (Self::Several(rules), _) => rules.iter().map(|rule| rule.refill_ns(cost)).max().unwrap_or(0),
@@ -155,7 +155,7 @@ impl Algorithm {
         }
     }
 
-    /// For how long something spent within the limit counts at most, in nanoseconds; 0 if that is not a matter of time.
+    /// The longest time for which spent units count, in nanoseconds; 0 if units do not come back with time.
     pub fn memory_ns(&self) -> u64 {
         match self {
             Self::TokenBucket(quota) => quota.capacity_ns().max(quota.period_ns()),
@@ -165,7 +165,7 @@ impl Algorithm {
         }
     }
 
-    /// The earliest instant, from `earliest` on, as of which a request that passes at `now` may be charged: never in a
+    /// The first instant, not before `earliest`, as of which a request that passes at `now` may be charged. It is not in a
     /// window that has ended.
     pub fn chargeable_from(&self, earliest: Timestamp, now: Timestamp) -> Timestamp {
         match self {
@@ -176,8 +176,8 @@ impl Algorithm {
         }
     }
 
-    /// The period of the rate, in nanoseconds; of several rates, of the one with the smallest capacity. None for
-    /// [`Algorithm::Concurrency`].
+    /// The period of the rate in nanoseconds; of several rates, the period of the rate with the smallest capacity. `None`
+    /// for [`Algorithm::Concurrency`].
     #[inline]
     pub fn period_ns(&self) -> Option<u64> {
         match self {
@@ -200,7 +200,7 @@ impl Algorithm {
     }
 }
 
-/// Runs `$do` on a state and the rule of its own algorithm; `$other` if they are of different ones.
+/// Evaluates `$do` with a state and a rule of the same algorithm; `$other` if the algorithms differ.
 macro_rules! matched {
     ($state:expr, $rule:expr, |$one:ident, $numbers:ident| $do:expr, else $other:expr) => {
         match ($state, $rule) {
@@ -217,7 +217,7 @@ macro_rules! matched {
     };
 }
 
-/// As [`state::State`]; a rule of another algorithm is met with a fresh state.
+/// A rule of another algorithm replaces the state by a fresh one.
 impl state::State for AnyState {
     type Rule = Algorithm;
     type Receipt = AnyReceipt;
@@ -273,7 +273,7 @@ impl state::State for AnyState {
         }
     }
 
-    /// A charge made under another algorithm gets nothing.
+    /// A charge of another algorithm gives nothing back.
     fn refund(&mut self, rule: &Algorithm, receipt: &AnyReceipt, now: Timestamp) {
         use {Algorithm as Of, AnyReceipt as From};
         match (&mut *self, rule, receipt) {

@@ -1,8 +1,8 @@
-//! Ban: a key that is refused too often is refused everything for a time.
+//! Ban: a key that was refused too often is refused everything for a time.
 //!
-//! Refusals are counted in windows of `within` that begin with the first of them. The one that makes `after`
-//! starts a ban of `for`; each further ban is twice as long as the last, up to `for_max`. What is refused because
-//! of a ban is not counted, so a client that goes on knocking is not banned for ever.
+//! Refusals are counted in windows of `within`, each of which begins with a refusal. Refusal number `after` of a window
+//! starts a ban of `for`. Each further ban is twice as long as the last, up to `for_max`. Refusals because of a ban are not
+//! counted, so a client that keeps trying is not banned for ever.
 //!
 //! Forgetting: a key that has not been banned for `for_max` after the end of its last ban begins anew with `for`.
 //!
@@ -34,22 +34,22 @@ impl Rule {
         }
     }
 
-    /// How long a ban lasts at most, in nanoseconds.
+    /// The longest ban in nanoseconds.
     pub fn longest_ns(&self) -> u64 {
         self.for_max_ns
     }
 
-    /// How long the ban after `bans` others lasts, in nanoseconds.
+    /// The length of the ban after `bans` others, in nanoseconds.
     pub fn length_ns(&self, bans: u32) -> u64 {
         let factor = 1_u64.checked_shl(bans).unwrap_or(u64::MAX);
         self.for_ns.saturating_mul(factor).min(self.for_max_ns)
     }
 }
 
-/// What is kept for one key: 40 bytes.
+/// The state of one key: 40 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// When refusals are counted anew.
+    /// The end of the window of refusals.
     window_ends: Timestamp,
     banned_until: Timestamp,
     /// When the bans so far are forgotten.
@@ -59,12 +59,12 @@ pub struct State {
 }
 
 impl State {
-    /// Nanoseconds from `now` that everything of the key is still refused; none if it is not banned.
+    /// Nanoseconds from `now` until the ban of the key ends; `None` if it is not banned.
     pub fn banned_ns(&self, now: Timestamp) -> Option<u64> {
         Some(self.banned_until.ns_since(now)).filter(|ns| *ns > 0)
     }
 
-    /// Counts a refusal by the limit. If it starts a ban, says how long that lasts in nanoseconds.
+    /// Counts a refusal by the limit. If it starts a ban, returns the length of the ban in nanoseconds.
     pub fn refused(&mut self, rule: &Rule, now: Timestamp) -> Option<u64> {
         if self.banned_ns(now).is_some() {
             return None;
@@ -80,7 +80,7 @@ impl State {
         (self.refusals >= rule.after.count()).then(|| self.ban(rule, now))
     }
 
-    /// Bans the key at once, as after too many refusals, and says for how long in nanoseconds.
+    /// Bans the key at once, as after too many refusals. Returns the length of the ban in nanoseconds.
     pub fn ban(&mut self, rule: &Rule, now: Timestamp) -> u64 {
         let length_ns = rule.length_ns(self.bans);
         self.banned_until = now.saturating_add_ns(length_ns);
@@ -90,12 +90,12 @@ impl State {
         length_ns
     }
 
-    /// Lifts a ban and forgets all before.
+    /// Lifts a ban and forgets all refusals and bans.
     pub fn pardon(&mut self) {
         *self = Self::default();
     }
 
-    /// The instant from which this state is as good as a new one.
+    /// The instant from which the key is idle.
     pub fn idle_at(&self) -> Timestamp {
         self.window_ends.max(self.forgotten_at)
     }

@@ -1,8 +1,8 @@
-//! Windows of civil time: where the second, minute, hour, day, week or month that holds an instant ends.
+//! Windows of civil time: the end of the second, minute, hour, day, week or month of an instant.
 //!
-//! Days, weeks and months begin at midnight in their time zone, so a day may last 23 or 25 hours; weeks begin on
-//! Monday. Shorter windows are counted from midnight in time that really passes, and the last one of a day ends
-//! with it. So windows never overlap and leave no gap, whatever the clocks on the wall do.
+//! Days, weeks and months begin at midnight in their time zone, so a day may last 23 or 25 hours. Weeks begin on Monday.
+//! Shorter windows are counted from midnight in elapsed time, and the last window of a day ends with the day. So windows
+//! never overlap and leave no gap when clocks change.
 //!
 //! The rules of time zones are part of the program (the IANA database of its build); nothing is read from disk.
 
@@ -14,7 +14,7 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 use crate::time::Timestamp;
 
-/// What a calendar counts in.
+/// The unit of a calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// Milliseconds.
@@ -33,7 +33,7 @@ pub enum Unit {
     Month,
 }
 
-/// Why a calendar cannot be.
+/// Why a calendar is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CalendarError {
     /// Windows of no length.
@@ -62,7 +62,7 @@ pub struct Calendar {
     unit: Unit,
     every: u32,
     zone: TimeZone,
-    /// Of every calendar that is equal to this one, and of hardly any other.
+    /// A hash: equal for equal calendars, and almost never for others.
     id: u64,
 }
 
@@ -71,7 +71,7 @@ const DAY_NS: u64 = 24 * 3600 * SECOND_NS;
 const EPOCH: Date = date(1970, 1, 1);
 /// The first Monday since the epoch.
 const FIRST_MONDAY: i32 = 4;
-/// Farther ahead the nominal length of a window is good enough.
+/// Windows that are counted exactly; further ahead the nominal length is used.
 const WINDOWS_COUNTED_MAX: u64 = 1024;
 
 impl Calendar {
@@ -106,7 +106,7 @@ impl Calendar {
         TimeZoneDatabase::bundled().available().map(|name| name.as_str().to_owned()).collect()
     }
 
-    /// FNV-1a over what the calendar is made of.
+    /// FNV-1a over the parts of the calendar.
     fn fingerprint(&self) -> u64 {
         let name = self.zone.iana_name().unwrap_or_default().bytes();
         let bytes = [self.unit as u8].into_iter().chain(self.every.to_le_bytes()).chain(name);
@@ -117,7 +117,7 @@ impl Calendar {
         self.id
     }
 
-    /// How long a window usually is, in nanoseconds; a month counts as 30 days.
+    /// The nominal length of a window in nanoseconds; a month counts as 30 days.
     pub fn nominal_ns(&self) -> u64 {
         let unit_ns = match self.unit {
             Unit::Millisecond => SECOND_NS / 1000,
@@ -131,8 +131,8 @@ impl Calendar {
         unit_ns * u64::from(self.every)
     }
 
-    /// How long the window is that holds `at`, in nanoseconds. Windows shorter than a day have their nominal length, of
-    /// which the last of a day may be only a part.
+    /// The length of the window of `at` in nanoseconds. For windows shorter than a day it is the nominal length, although
+    /// the last window of a day may be shorter.
     pub fn window_ns(&self, at: Timestamp) -> u64 {
         match self.unit {
             Unit::Millisecond | Unit::Second | Unit::Minute | Unit::Hour => self.nominal_ns(),
@@ -144,12 +144,12 @@ impl Calendar {
         }
     }
 
-    /// The midnight at which the window of days, weeks or months began that holds `at`.
+    /// The midnight at which the window of `at` began, for windows of days, weeks or months.
     fn began(&self, at: Timestamp) -> Option<Timestamp> {
         self.midnight(self.first_date(zoned(at, &self.zone)?.date(), 0)?)
     }
 
-    /// The end of the window that holds `at`, which is the beginning of the next; always later than `at`.
+    /// The end of the window of `at`, which is the beginning of the next; always later than `at`.
     pub fn end(&self, at: Timestamp) -> Timestamp {
         let end = match self.unit {
             Unit::Millisecond | Unit::Second | Unit::Minute | Unit::Hour => self.end_within_day(at),
@@ -158,9 +158,9 @@ impl Calendar {
         end.unwrap_or_else(|| at.saturating_add_ns(self.nominal_ns()))
     }
 
-    /// The end of the window that comes `more` windows after the one that ends at `end`.
+    /// The end of the window that comes `more` windows after the window that ends at `end`.
     ///
-    /// Exact for the next 1024 windows, and for those of usual length; else an estimate.
+    /// Exact for the next 1024 windows, and for windows of nominal length; else an estimate.
     pub fn end_after(&self, end: Timestamp, more: u64) -> Timestamp {
         let counted = more.min(WINDOWS_COUNTED_MAX);
         let end = (0..counted).fold(end, |end, _| self.end(end));

@@ -1,8 +1,7 @@
 //! Concurrency: at most `max` units in flight at once.
 //!
-//! A charge lasts until it is given back, when the response ends: a refund is the release. Nothing comes
-//! back with time, so a wait is unknown ([`Retry::ON_RELEASE`]), and so is the time until the key is as good as
-//! new ([`Decision::UNKNOWN_NS`]).
+//! A charge lasts until the response ends, when a refund releases it. No unit comes back with time. So the length of a
+//! wait is unknown ([`Retry::ON_RELEASE`]), and so is the time until the key is idle ([`Decision::UNKNOWN_NS`]).
 //!
 //! Bound: at no instant more than `max` units are in flight.
 
@@ -11,7 +10,7 @@ use super::state::{self, settled};
 use super::{Decision, QuotaError, Retry};
 use crate::time::Timestamp;
 
-/// The number of a concurrency limit.
+/// The rule of a concurrency limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     max: u64,
@@ -29,13 +28,13 @@ impl Rule {
     }
 }
 
-/// What is kept for one key: 8 bytes.
+/// The state of one key: 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     in_flight: u64,
 }
 
-/// What a charge is known by: its units.
+/// The proof of a charge: its units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     cost: u64,
@@ -87,7 +86,7 @@ impl state::State for State {
         self.in_flight = self.in_flight.saturating_sub(receipt.cost);
     }
 
-    /// Units that nobody will release: to be used with their counterpart only.
+    /// Units that no request will release. The caller must settle them back.
     fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, _now: Timestamp) {
         self.in_flight = settled(self.in_flight, extra, rule.max, max_debt);
     }
@@ -101,7 +100,7 @@ impl state::State for State {
     }
 }
 
-/// What is in flight ends with its process, so there is nothing to keep.
+/// Requests in flight end with their process, so nothing is stored.
 impl Packed for State {
     fn pack(&self, _: &mut Vec<u8>) {}
 

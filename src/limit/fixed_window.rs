@@ -1,14 +1,13 @@
 //! Fixed window: `count` units in each window, all of which come back at once when it ends.
 //!
-//! Windows are those of a calendar ("per day" ends at midnight there), or each begins with its key's first
-//! request and lasts `period`.
+//! Windows are those of a calendar ("per day" ends at midnight), or a window begins with the first request of its key
+//! and lasts `period`.
 //!
-//! Bound: `count` units in each window. Spans that do not keep to windows can see twice as much: all of one window
-//! at its end, and all of the next at its beginning. In a span of length `w` it is `count` for each window that
-//! the span meets, so with windows of length `p` at most `(w / p + 2) * count`, rounded down before adding.
+//! Bound: `count` units in each window. Other spans can see twice as much: all of one window at its end, and all of the
+//! next at its beginning. A span of length `w` admits `count` units for each window that it meets: with windows of length
+//! `p` at most `(w / p + 2) * count`, where the quotient is rounded down.
 //!
-//! A changed count leaves what is spent. A changed kind or length of window leaves it too, until a window of the
-//! new kind ends: nothing comes back sooner than that.
+//! A changed count keeps spent units. A changed kind or length of window keeps them until a window of the new kind ends.
 
 use bytes::BufMut;
 
@@ -17,7 +16,7 @@ use super::state::{self, settled};
 use super::{Allowance, Calendar, Decision, QuotaError, Rate, Retry};
 use crate::time::Timestamp;
 
-/// The numbers of a fixed window.
+/// The rule of a fixed window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     count: u64,
@@ -27,13 +26,13 @@ pub struct Rule {
 /// When windows begin and end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Windows {
-    /// Each begins with the first request that finds none, and lasts so many nanoseconds.
+    /// A window begins with the first request after the last window, and has this length in nanoseconds.
     FromFirst(u64),
-    /// They are the same for all keys.
+    /// Windows are the same for all keys.
     Calendar(Calendar),
 }
 
-/// Tells calendars from lengths, of which none has this bit.
+/// The bit that tells calendars from lengths.
 const IS_CALENDAR: u64 = 1 << 63;
 
 impl Rule {
@@ -69,7 +68,7 @@ impl Rule {
         }
     }
 
-    /// The length of the window that holds `now`, in nanoseconds.
+    /// The length of the window of `now`, in nanoseconds.
     pub fn window_ns(&self, now: Timestamp) -> u64 {
         match &self.windows {
             Windows::FromFirst(period_ns) => *period_ns,
@@ -85,7 +84,7 @@ impl Rule {
         }
     }
 
-    /// The end of the window `more` windows after the one that ends at `end`, requests coming without a pause.
+    /// The end of the window `more` windows after the window that ends at `end`, if requests come without a pause.
     fn end_after(&self, end: Timestamp, more: u64) -> Timestamp {
         match &self.windows {
             Windows::FromFirst(period_ns) => end.saturating_add_ns(more.saturating_mul(*period_ns)),
@@ -93,8 +92,8 @@ impl Rule {
         }
     }
 
-    /// The earliest instant that is not before `earliest` and lies in the calendar's window of `now`. A window that begins
-    /// with a request has no such bound: it is dated as that request is.
+    /// The first instant not before `earliest` in the calendar's window of `now`. A window that begins with a request has
+    /// no such bound: it has the date of that request.
     pub(super) fn first_in_window(&self, earliest: Timestamp, now: Timestamp) -> Timestamp {
         let Windows::Calendar(calendar) = &self.windows else { return earliest };
         let ends = |at: &Timestamp| Some(calendar.end(*at)).filter(|end| *end <= now);
@@ -109,7 +108,7 @@ impl Rule {
     }
 }
 
-/// What is kept for one key: 24 bytes.
+/// The state of one key: 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     ends: Timestamp,
@@ -118,7 +117,7 @@ pub struct State {
     kind: u64,
 }
 
-/// What a charge is known by.
+/// The proof of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     cost: u64,
@@ -126,7 +125,7 @@ pub struct Receipt {
 }
 
 impl State {
-    /// What is used in the window that is open at `now`; 0 if none is. The state is under the rule in force.
+    /// Units used in the window of `now`; 0 if there is no window. The state is under the rule in force.
     fn open(&self, now: Timestamp) -> u64 {
         if now < self.ends { self.used } else { 0 }
     }
@@ -147,7 +146,7 @@ impl State {
         };
     }
 
-    /// Makes `used` what is used, in a new window if none was in use.
+    /// Sets the used units, in a new window if there is none.
     fn use_up(&mut self, used: u64, rule: &Rule, now: Timestamp) {
         if used > 0 && self.open(now) == 0 {
             self.ends = rule.end(now);
@@ -216,7 +215,7 @@ impl state::State for State {
         Receipt { cost, ends: self.ends }
     }
 
-    /// Exact in any order, within the window of the charge; after it there is nothing left to give.
+    /// Exact in any order within the window of the charge. After it nothing is given back.
     fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) {
         if receipt.ends == self.ends {
             self.adopt(rule, now);

@@ -1,9 +1,9 @@
-//! What becomes of new keys once a limit remembers as many as it may.
+//! The handling of new keys at the bound on the keys of a limit.
 
-/// The ways there are. Keys that are remembered are not affected by any.
+/// The handling of new keys at the bound. Keys that are remembered are not affected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFull {
-    /// They are kept in a sketch of fixed size: refused too early if they are very many, never admitted too much.
+    /// They are counted in a sketch of fixed size: refused too early if they are very many, never admitted too much.
     /// For token buckets whose rule is the same for every key.
     Sketch,
     /// They share buckets by their hash: refused too early if they are many, never admitted too much.
@@ -11,6 +11,6 @@ pub enum OnFull {
     Shared,
     /// They are refused until a key is forgotten.
     Reject,
-    /// They pass uncounted.
+    /// They are admitted and not counted.
     Allow,
 }

@@ -1,4 +1,4 @@
-//! Whose bucket, as a number. How it is made of a request is policy's concern.
+//! The owner of a bucket, as a hash. Not here: how a request is hashed (policy).
 
 use std::hash::{Hash, Hasher};
 
@@ -6,12 +6,12 @@ use bytes::BufMut;
 
 use super::packed::{Packed, Unpacker};
 
-/// A 128-bit hash, uniform and impossible to aim at from outside.
+/// A 128-bit hash. It is uniform, and a client cannot choose its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// Its first half.
+    /// The first half.
     pub first: u64,
-    /// Its second half.
+    /// The second half.
     pub second: u64,
 }
 

@@ -1,36 +1,35 @@
 //! Leaky bucket: units run out at a constant rate, one every `interval`.
 //!
-//! As a meter it **polices**: a request that would make the bucket overflow is refused. That is the token bucket
-//! seen from the other side, with the same arithmetic and the same bound: `burst + w / interval` units in any
-//! span of length `w`.
+//! As a meter it **polices**: a request that would make the bucket overflow is refused. This is equivalent to a token
+//! bucket, with the same bound: `burst + w / interval` units in any span of length `w`.
 //!
-//! As a queue it **shapes**: requests pass one after another, each once the one before has run out. `burst` is
-//! then how many units may queue ([`Rule::fits`]); who queues is the gate's concern. Bound: a request that took
-//! `c` units is followed by the next no sooner than `c * interval` later, so in any span of length `w` the
-//! requests but the last take at most `w / interval` units. Slots are that far apart; a request may pass up to
-//! [`BACKDATE_NS_MAX`](super::BACKDATE_NS_MAX) after its slot, which delays none behind it.
+//! As a queue it **shapes**: requests pass one after another, each when the request before has run out. `burst` is then the
+//! number of units that may queue ([`Rule::fits`]). Not here: the queue itself (gate). Bound: after a request of `c` units
+//! the next passes no sooner than `c * interval` later. So in any span of length `w` all requests but the last take at
+//! most `w / interval` units. A request may pass up to [`BACKDATE_NS_MAX`](super::BACKDATE_NS_MAX) after its slot, which
+//! delays no request behind it.
 
 use super::packed::{Packed, Unpacker};
 use super::{Decision, Quota, Retry, state, token_bucket};
 use crate::time::Timestamp;
 
-/// The numbers of a leaky bucket.
+/// The rule of a leaky bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The outflow, and how many units the bucket holds.
+    /// The outflow, and the units that the bucket holds.
     pub quota: Quota,
-    /// Whether requests queue for their turn, or are refused beyond `burst`.
+    /// Whether requests queue, or are refused beyond `burst`.
     pub shapes: bool,
 }
 
 impl Rule {
-    /// Whether a request of `cost` units fits into the queue behind `ahead` units. Always, if nothing queues.
+    /// Whether a request of `cost` units fits into the queue behind `ahead` units. Always true if the bucket polices.
     pub fn fits(&self, ahead: u64, cost: u64) -> bool {
         !self.shapes || ahead.saturating_add(cost) <= self.quota.burst()
     }
 }
 
-/// What is kept for one key: 16 bytes.
+/// The state of one key: 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     bucket: token_bucket::State,
@@ -68,7 +67,7 @@ impl state::State for State {
         }
     }
 
-    /// Exact whatever those ahead cost.
+    /// Exact for all costs.
     fn wait(&self, rule: &Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {
         let quota = &rule.quota;
         if rule.shapes && cost <= quota.burst() {
@@ -109,7 +108,7 @@ impl Packed for State {
     }
 }
 
-/// One at a time: free for whatever fits into the bucket, or not at all.
+/// One request at a time: a key has all units or none.
 fn shape(quota: &Quota, deficit_ns: u64, cost: u64) -> Decision {
     let taken_ns = cost.saturating_mul(quota.interval_ns());
     let (denied, deficit_ns) = match cost {

@@ -1,13 +1,14 @@
-//! How much: the arithmetic of limits, as functions of state, quota, cost and `now`.
+//! The arithmetic of limits, as functions of state, rule, cost and `now`.
 //!
-//! A state is one small value per key. Every algorithm has a file, which states its bound, and a [`State`]. Nothing
-//! here reads a clock, takes a lock, does I/O or logs.
+//! A state is one small value per key. Every algorithm has a file, which states its bound, and a [`State`]. Nothing here
+//! reads a clock, takes a lock, does I/O or logs.
 
 mod algorithm;
 mod calendar;
 mod divisor;
 mod full;
 mod key;
+mod pace;
 mod packed;
 mod quota;
 mod remaining;
@@ -34,19 +35,20 @@ pub use algorithm::{Algorithm, AnyReceipt, AnyState, Several};
 pub use calendar::{Calendar, CalendarError, Unit};
 pub use full::OnFull;
 pub use key::Key;
-pub use packed::{Moved, Packed, Unpacker};
+pub use pace::Pace;
+pub use packed::{ClockShift, Packed, Unpacker};
 pub use quota::{Allowance, Quota, QuotaError, Rate};
-pub use remaining::{Pace, Remaining, RemainingByRate};
+pub use remaining::{Remaining, RemainingByRate};
 pub use state::State;
 
 use crate::time::Timestamp;
 
-/// The most by which the charge of a waiting request may be dated back, in nanoseconds.
+/// The largest number of nanoseconds by which the charge of a waiting request may be backdated.
 ///
-/// A timer fires after its instant, and a task runs after it is woken. A request that waited is therefore decided as of
-/// the instant at which it could pass, if that is not longer ago than this; else the delay would be lost to the rate,
-/// once for each request of a queue. So the bound of an algorithm for spans of length `w` becomes its bound for spans
-/// of `w + BACKDATE_NS_MAX`. Decisions of other requests are never dated back.
+/// A timer fires after its instant, and a task runs after its wake-up. So a request that waited is decided as of the
+/// instant at which it could pass, if that is not longer ago than this. Otherwise each request of a queue would lose
+/// some of the rate. The bound of an algorithm for spans of length `w` becomes its bound for spans of
+/// `w + BACKDATE_NS_MAX`. Decisions about other requests are never backdated.
 pub const BACKDATE_NS_MAX: u64 = 10_000_000;
 
 /// When a denied request could pass.
@@ -54,29 +56,29 @@ pub const BACKDATE_NS_MAX: u64 = 10_000_000;
 pub enum Retry {
     /// After this many nanoseconds, if nothing else is charged meanwhile; [`Retry::ON_RELEASE`] is no duration.
     AfterNs(u64),
-    /// Never: it costs more than the quota can hold.
+    /// Never: the cost exceeds the capacity.
     Never,
 }
 
 impl Retry {
-    /// Once something that is in flight is released: nobody knows when, so a timer armed with it never fires, and a
-    /// client is not told a time. To be matched before [`Retry::AfterNs`], of which it is the longest (584 years).
+    /// When a request in flight ends, which is at an unknown time. A timer armed with it never fires, and clients get no
+    /// time. It is the longest [`Retry::AfterNs`] (584 years), so it must be matched before the others.
     pub const ON_RELEASE: Self = Self::AfterNs(u64::MAX);
 }
 
-/// What one limit says about one request at one instant.
+/// The decision of one limit about one request at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// `None` if admitted, else when to come back.
+    /// When to retry; `None` if the request is admitted.
     pub denied: Option<Retry>,
-    /// Whole units left after this decision.
+    /// Whole units that remain after this decision.
     pub remaining: u64,
-    /// Nanoseconds until the key is as good as new, if nothing else is charged; or [`Decision::UNKNOWN_NS`].
+    /// Nanoseconds until the key is idle, if nothing else is charged; or [`Decision::UNKNOWN_NS`].
     pub reset_after_ns: u64,
 }
 
 impl Decision {
-    /// The `reset_after_ns` of a key that time alone will not make as good as new.
+    /// The `reset_after_ns` of a key that does not become idle by time alone.
     pub const UNKNOWN_NS: u64 = u64::MAX;
 
     /// Whether the request may pass.
@@ -84,7 +86,7 @@ impl Decision {
         self.denied.is_none()
     }
 
-    /// The instant at which the key is as good as new, for a decision made at `now`.
+    /// The instant at which the key is idle, for a decision made at `now`.
     pub fn full_at(&self, now: Timestamp) -> Timestamp {
         now.saturating_add_ns(self.reset_after_ns)
     }

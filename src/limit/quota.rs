@@ -1,14 +1,12 @@
-//! A quota: `burst` units, one of which comes back every `interval`.
+//! Quota: `burst` units, one of which comes back every `interval`. Allowance: `count` units in every window of `period`.
 //!
-//! And an allowance: `count` units in every window of `period`, none of which comes back before its time.
-//!
-//! Not here: how they are spent (one file per algorithm), and how they are written (config).
+//! Not here: how units are spent (one file per algorithm), and how quotas are written (config).
 
 use std::{error, fmt};
 
 use super::divisor::Divisor;
 
-/// An allowance as people write it: `count` units per `period`.
+/// A rate as configured: `count` units per `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Units; at least 1.
@@ -17,14 +15,14 @@ pub struct Rate {
     pub period_ns: u64,
 }
 
-/// Why a quota cannot be.
+/// Why a quota is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaError {
     /// A count, a period or a burst of zero.
     Zero,
     /// More than 10,000,000 units a second: an interval below 100 ns would be rounded by over 1 %.
     TooFast,
-    /// `burst * interval`, or a period, exceeds 2^62 ns (146 years), past which instants could not be told apart.
+    /// `burst * interval`, or a period, exceeds 2^62 ns (146 years), beyond which instants would overflow.
     TooLong,
     /// More than the algorithm can count for one key.
     TooMany,
@@ -43,7 +41,7 @@ impl fmt::Display for QuotaError {
 
 impl error::Error for QuotaError {}
 
-/// Capacity and refill of one limit, in the form the algorithms use.
+/// Capacity and refill of one limit, in the form that the algorithms use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     burst: u64,
@@ -57,9 +55,9 @@ pub struct Quota {
 const INTERVAL_NS_MIN: u64 = 100;
 const CAPACITY_NS_MAX: u64 = 1 << 62;
 
-/// An interval in half a word: its leading 26 bits, and how far they were shifted.
+/// An interval in half a word: its leading 26 bits, and the number of bits by which they were shifted.
 ///
-/// Two intervals of one tag differ by less than 3 in 10^8: less than a unit in 30 million.
+/// Two intervals with the same tag differ by less than 3 in 10^8: less than a unit in 30 million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IntervalTag(pub(super) u32);
 
@@ -72,7 +70,7 @@ impl IntervalTag {
         Self(shift << TAG_BITS | (interval_ns >> shift) as u32)
     }
 
-    /// The tag of these bits, if an interval has it.
+    /// The tag of these bits. `None` if no interval has it.
     pub(super) const fn from_bits(bits: u32) -> Option<Self> {
         if bits >> TAG_BITS <= u64::BITS - TAG_BITS { Some(Self(bits)) } else { None }
     }
@@ -111,12 +109,12 @@ impl Quota {
         }
     }
 
-    /// Units that a key never seen has.
+    /// Units of a new key.
     pub const fn burst(&self) -> u64 {
         self.burst
     }
 
-    /// Nanoseconds for one unit to come back.
+    /// Nanoseconds in which one unit comes back.
     pub const fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
@@ -131,7 +129,7 @@ impl Quota {
         self.by_interval.divide(ns)
     }
 
-    /// What part of the burst `units`, at most all of it, are: whole percents, rounded down.
+    /// `units`, which are at most the burst, as a part of it: whole percents, rounded down.
     pub const fn percent(&self, units: u64) -> u64 {
         // An interval is 100 ns at least, so this is no more than the capacity in nanoseconds.
         self.by_burst.divide(units * 100)
@@ -164,7 +162,7 @@ impl Allowance {
         }
     }
 
-    /// For numbers that have been through [`Allowance::new`] before.
+    /// An allowance of numbers that [`Allowance::new`] has accepted before.
     pub(super) const fn unchecked(count: u64, period_ns: u64) -> Self {
         Self { count, period_ns }
     }

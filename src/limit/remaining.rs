@@ -1,110 +1,28 @@
-//! What clients are told of a rule: what is left of each rate, and the pace that keeps within it.
+//! The units that remain of a rate.
 
 use smallvec::SmallVec;
 
-use super::state::State;
-use super::{Algorithm, Decision, Retry};
-use crate::time::Timestamp;
+use super::{Decision, Retry};
 
-const NS_PER_S: u64 = 1_000_000_000;
-
-/// `units` in every `window_s` seconds. A client that spreads them evenly is never refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// At least the capacity of the rate.
-    pub units: u64,
-    /// At least 1.
-    pub window_s: u64,
-}
-
-/// What is left of one rate at one instant.
+/// The units that remain of one rate at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remaining {
     /// Whole units.
     pub units: u64,
-    /// As in [`Decision`].
+    /// See [`Decision::reset_after_ns`].
     pub reset_after_ns: u64,
-    /// Why a request of the cost that was asked about would be denied; `None` if it would be admitted.
+    /// When to retry a request of the given cost; `None` if it would be admitted.
     pub denied: Option<Retry>,
-    /// When there are more units: enough for that request if it would be denied, else one more. `None` if nothing is
-    /// spent.
+    /// When there will be more units: enough for that request if it would be denied, else one more. `None` if nothing
+    /// is spent.
     pub more: Option<Retry>,
 }
 
-/// One for each rate, in their order.
+/// The units that remain of each rate, in the order of the rates.
 pub type RemainingByRate = SmallVec<[Remaining; 2]>;
-
-impl Remaining {
-    /// What is left under `rule`, for a request of `cost` units. A cost of 0 counts as 1.
-    pub fn of<S: State>(state: &S, rule: &S::Rule, cost: u64, now: Timestamp) -> Self {
-        let Decision { remaining, reset_after_ns, .. } = state.peek(rule, 0, now);
-        let denied = state.peek(rule, cost.max(1), now).denied;
-        let one_more = || state.peek(rule, remaining.saturating_add(1), now).denied;
-        let more = denied.or_else(one_more).filter(|retry| *retry != Retry::Never);
-        Self { units: remaining, reset_after_ns, denied, more }
-    }
-}
 
 impl From<Decision> for Remaining {
     fn from(Decision { denied, remaining, reset_after_ns }: Decision) -> Self {
         Self { units: remaining, reset_after_ns, denied, more: denied }
     }
-}
-
-impl Algorithm {
-    /// Its rates in the order of the configuration: those of [`Algorithm::Several`], or itself.
-    pub fn rates(&self) -> &[Self] {
-        match self {
-            Self::Several(rules) => rules,
-            one => std::slice::from_ref(one),
-        }
-    }
-
-    /// The pace of a rate at `now`; `None` for [`Algorithm::Concurrency`], which has no window.
-    pub fn pace(&self, now: Timestamp) -> Option<Pace> {
-        match self {
-            Self::TokenBucket(quota) | Self::LeakyBucket(super::leaky_bucket::Rule { quota, .. }) => {
-                // Each interval is rounded up by less than 1 ns, which the burst makes up for.
-                let window_ns = quota.capacity_ns() - (quota.burst() - 1);
-                Some(pace(quota.burst(), window_ns, quota.interval_ns().into(), 1))
-            }
-            Self::FixedWindow(rule) => Some(per_window(rule.count(), rule.window_ns(now))),
-            Self::SlidingLog(rule) => Some(per_window(rule.count(), rule.period_ns())),
-            Self::SubWindow(rule) => Some(per_window(rule.count(), rule.period_ns())),
-            Self::SlidingWindow(rule) => {
-                // The estimate is rounded up, which costs an even stream one unit in each period.
-                let evenly = rule.count().saturating_sub(1);
-                let window_ns = match evenly {
-                    0 => rule.period_ns().saturating_mul(2),
-                    evenly => scaled_up(rule.period_ns(), rule.count(), evenly),
-                };
-                Some(per_window(rule.count(), window_ns))
-            }
-            Self::Concurrency(_) => None,
-            Self::Several(rules) => rules.iter().filter_map(|rule| rule.pace(now)).max_by_key(Pace::ns_per_million),
-        }
-    }
-}
-
-impl Pace {
-    fn ns_per_million(&self) -> u128 {
-        u128::from(self.window_s) * 1_000_000_000_000_000 / u128::from(self.units.max(1))
-    }
-}
-
-fn per_window(count: u64, window_ns: u64) -> Pace {
-    pace(count, window_ns, window_ns.into(), count)
-}
-
-/// Whole seconds for at least `capacity` units, of which `units` come back in `units_ns`: that many in `window_ns`, or as
-/// many as come back in the seconds that this is rounded up to.
-fn pace(capacity: u64, window_ns: u64, units_ns: u128, units: u64) -> Pace {
-    let window_s = window_ns.div_ceil(NS_PER_S).max(1);
-    let in_window = u128::from(window_s) * u128::from(NS_PER_S) * u128::from(units) / units_ns.max(1);
-    Pace { units: capacity.max(u64::try_from(in_window).unwrap_or(u64::MAX)), window_s }
-}
-
-/// `ns * by / of`, rounded up.
-fn scaled_up(ns: u64, by: u64, of: u64) -> u64 {
-    u64::try_from((u128::from(ns) * u128::from(by)).div_ceil(u128::from(of))).unwrap_or(u64::MAX)
 }

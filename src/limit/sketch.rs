@@ -1,14 +1,14 @@
 //! Token buckets of any number of keys in fixed memory: a count-min sketch (Cormode and Muthukrishnan, 2005) of
 //! theoretical arrival times, with conservative update (Estan and Varghese, 2002).
 //!
-//! Each key has one cell in each of a few rows, which it shares with others. Its `tat` is the least of its cells;
-//! a charge raises those that are lower to what the key is then charged with, and no others.
+//! Each key has one cell in each of a few rows, and shares it with other keys. Its `tat` is the least of its cells. A charge
+//! raises the cells that are below the new `tat`, and no others.
 //!
-//! Bound: no cell of a key is ever below what a bucket of its own would be, so nothing passes that such a bucket,
-//! charged with the same, would refuse. It may refuse too early: a key whose cells are all shared with busier ones
-//! is taken for as busy as the least of them.
+//! Bound: no cell of a key is ever below the `tat` of a bucket of its own, so the sketch admits nothing that such a bucket
+//! would refuse. It may refuse too early: a key whose cells are all shared with busier keys counts as busy as the least
+//! busy of them.
 //!
-//! Nothing is locked here: one sketch is for one lock.
+//! Nothing is locked here: the caller holds one lock for a sketch.
 
 use bytes::BufMut;
 
@@ -16,26 +16,26 @@ use super::packed::{Packed, Unpacker, put_instant};
 use super::{Decision, Key, Quota, Rate, token_bucket};
 use crate::time::Timestamp;
 
-/// Cells of one key: it is mistaken for another only if all of them are shared.
+/// Cells of one key. A key is charged for others only if all of its cells are shared.
 pub const ROWS: usize = 4;
 
 /// The buckets of many keys.
 #[derive(Clone, Debug)]
 pub struct Sketch {
-    /// Row after row, each of a power of two; a `tat` in each.
+    /// A `tat` in each cell, row by row. The length of a row is a power of two.
     cells: Box<[Timestamp]>,
     width: usize,
     quota: Quota,
-    /// No cell is later.
+    /// The latest cell.
     latest: Timestamp,
-    /// Charges that have not been undone, and passes over all cells.
+    /// Counts charges that have not been undone, and passes over all cells.
     charges: u64,
 }
 
-/// What a charge is known by.
+/// The proof of a charge.
 #[derive(Clone, Copy, Debug)]
 pub struct Receipt {
-    /// What the key's cells held before.
+    /// The key's cells before the charge.
     before: [Timestamp; ROWS],
     charges: u64,
 }
@@ -66,14 +66,13 @@ impl Sketch {
         (decision, is_charged.then_some(Receipt { before, charges: self.charges }))
     }
 
-    /// The bucket that `key` is taken to have: for peeks, for waits, and to begin with where it finds a place of
-    /// its own.
+    /// The bucket of `key`, for peeks, for waits, and as the first state of a key that gets a bucket of its own.
     pub fn state(&self, key: Key) -> token_bucket::State {
         self.bucket(&self.places(key).map(|place| self.cells[place]))
     }
 
-    /// Takes note that `key` has spent as much as `state`, which is under the quota of the last decision, says. What it
-    /// has not spent any more cannot be taken note of: others may count on its cells.
+    /// Raises the cells of `key` to `state`, which is under the quota of the last decision. Cells are never lowered: other
+    /// keys may depend on them.
     pub fn raise(&mut self, key: Key, state: &token_bucket::State, now: Timestamp) {
         let tat = now.saturating_add_ns(state.deficit_ns(&self.quota, now));
         for place in self.places(key) {
@@ -83,9 +82,8 @@ impl Sketch {
         self.charges += 1;
     }
 
-    /// Takes a charge back, if all that has been charged since has been taken back; says whether it did.
-    ///
-    /// Else it cannot: others may count on the cells that it raised.
+    /// Undoes a charge, if all later charges have been undone. Returns whether it did. Otherwise other keys may depend on
+    /// the cells.
     pub fn undo(&mut self, key: Key, receipt: &Receipt) -> bool {
         if receipt.charges != self.charges {
             return false;
@@ -97,7 +95,7 @@ impl Sketch {
         true
     }
 
-    /// Carries what is spent over to the interval of `quota`, in a pass over all cells if it is another.
+    /// Carries spent units over to the interval of `quota`. If the interval differs, this is a pass over all cells.
     pub fn adopt(&mut self, quota: &Quota, now: Timestamp) {
         if self.quota.interval_ns() != quota.interval_ns() {
             for index in 0..self.cells.len() {
@@ -111,7 +109,7 @@ impl Sketch {
         self.quota = *quota;
     }
 
-    /// The instant from which every key is as good as new.
+    /// The instant from which every key is idle.
     pub fn idle_at(&self) -> Timestamp {
         self.latest
     }
@@ -126,7 +124,7 @@ impl Sketch {
         token_bucket::State::filling(tat, &self.quota)
     }
 
-    /// One place in each row, by four parts of the hash.
+    /// The index of the key's cell in each row, by four parts of the hash.
     fn places(&self, key: Key) -> [usize; ROWS] {
         let Key { first: low, second: high } = key;
         let mask = self.width as u64 - 1;
@@ -135,7 +133,7 @@ impl Sketch {
     }
 }
 
-/// What is undone is not kept: those who hold receipts are gone.
+/// The count of charges is not stored: receipts do not outlive their process.
 impl Packed for Sketch {
     fn pack(&self, bytes: &mut Vec<u8>) {
         bytes.put_u64_le(self.quota.interval_ns());

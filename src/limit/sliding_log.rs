@@ -1,11 +1,11 @@
-//! Sliding log: the times of all charges of the last `period`. Exact, and the dearest.
+//! Sliding log: the instants of all charges of the last `period`. It is exact, and the most expensive algorithm.
 //!
-//! Bound: at most `count` units in any span shorter than `period`, and no sharper one can be had.
+//! Bound: at most `count` units in any span shorter than `period`. No sharper bound is possible.
 //!
-//! Memory: 16 bytes for each instant at which something was charged within the last `period`, so at most
-//! `16 * count` for a key (twice that while its log grows). What expired within the last [`BACKDATE_NS_MAX`] stays as
-//! well, because a waiting request may be decided as of an instant before. Refused requests are not stored. An admission
-//! looks at the entries that have expired and stay; a refusal also at as many as must expire, at most `cost`.
+//! Memory: 16 bytes for each instant with a charge within the last `period`, so at most `16 * count` for a key (twice that
+//! while its log grows). Entries that expired within the last [`BACKDATE_NS_MAX`] stay too, because a waiting request may
+//! be decided as of an earlier instant. Refused requests are not stored. An admission looks at the expired entries that
+//! stay; a refusal also looks at the entries that must expire, at most `cost`.
 
 use std::collections::VecDeque;
 
@@ -16,10 +16,10 @@ use super::state::{self, settled};
 use super::{Allowance, BACKDATE_NS_MAX, Decision, QuotaError, Rate, Retry};
 use crate::time::Timestamp;
 
-/// The most units that a log may have to count: 16 MB for one key.
+/// The largest number of units: 16 MB for one key.
 pub const COUNT_MAX: u64 = 1_000_000;
 
-/// The numbers of a sliding log.
+/// The rule of a sliding log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     count: u64,
@@ -46,12 +46,12 @@ impl Rule {
     }
 }
 
-/// What is kept for one key: 48 bytes, and the log.
+/// The state of one key: 48 bytes, and the log.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// In order of time; an instant that comes after a later one counts as that.
+    /// In order of time. An instant before the newest entry counts as that of the newest.
     log: VecDeque<Entry>,
-    /// Units of all entries, also of those that have expired and stay.
+    /// Units of all entries, including expired ones.
     logged: u64,
     period_ns: u64,
 }
@@ -62,7 +62,7 @@ struct Entry {
     units: u64,
 }
 
-/// What a charge is known by.
+/// The proof of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     cost: u64,
@@ -70,7 +70,7 @@ pub struct Receipt {
 }
 
 impl State {
-    /// The entries that count no more at `now`, and their units. What has once expired stays so.
+    /// The number of entries that have expired at `now`, and their units.
     fn expired(&self, rule: &Rule, now: Timestamp) -> (usize, u64) {
         let period_ns = rule.period_ns.min(self.period_ns);
         let expired = self.log.iter().take_while(|entry| entry.at.saturating_add_ns(period_ns) <= now);
@@ -81,7 +81,7 @@ impl State {
         self.logged - self.expired(rule, now).1
     }
 
-    /// When at most `most` units are used, if nothing is charged meanwhile.
+    /// The wait until at most `most` units are used, if nothing is charged meanwhile.
     fn falls_to(&self, most: u64, rule: &Rule, now: Timestamp) -> u64 {
         let (expired, units) = self.expired(rule, now);
         let mut used = self.logged - units;
@@ -105,7 +105,7 @@ impl State {
         }
     }
 
-    /// Takes up to `units` from an entry, and the entry with its last unit; returns how many.
+    /// Removes up to `units` units from an entry, and the entry with its last unit. Returns the number of units.
     fn take(&mut self, index: usize, units: u64) -> u64 {
         let Some(entry) = self.log.get_mut(index) else { return units };
         let taken = units.min(entry.units);
@@ -127,7 +127,7 @@ impl state::State for State {
     }
 
     fn adopt(&mut self, rule: &Rule, now: Timestamp) {
-        // Under another period, what has expired must not count again.
+        // Expired entries must not count again under a longer period.
         let is_same = self.period_ns == rule.period_ns;
         let (entries, units) = self.expired(rule, if is_same { now.saturating_sub_ns(BACKDATE_NS_MAX) } else { now });
         self.period_ns = rule.period_ns;
@@ -165,7 +165,7 @@ impl state::State for State {
         if cost > rule.count {
             return Retry::Never;
         }
-        // Requests pass in rounds of as many as fit at once; each follows its like of the last round.
+        // Requests pass in rounds of as many as fit at once. Each follows its counterpart of the last round.
         let cost = cost.max(1);
         let (place, round) = (ahead.div_ceil(cost), rule.count / cost);
         let first_ns = self.falls_to(rule.count - (place % round + 1) * cost, rule, now);
@@ -184,7 +184,7 @@ impl state::State for State {
         }
     }
 
-    /// What is given back is the newest.
+    /// A negative number removes the newest units.
     fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) {
         self.adopt(rule, now);
         let used = self.used(rule, now);
@@ -208,7 +208,7 @@ impl state::State for State {
 impl Packed for State {
     fn pack(&self, bytes: &mut Vec<u8>) {
         bytes.put_u64_le(self.period_ns);
-        // No longer than `COUNT_MAX`, and what a debt adds.
+        // At most `COUNT_MAX` entries, and those of a debt.
         bytes.put_u32_le(u32::try_from(self.log.len()).unwrap_or(u32::MAX));
         for entry in self.log.iter().take(u32::MAX as usize) {
             put_instant(bytes, entry.at);

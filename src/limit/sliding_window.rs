@@ -1,12 +1,12 @@
 //! Sliding window: two counters, the older of which fades.
 //!
-//! Time is cut into windows of `period`, the same for all keys. What the last window took counts for as much of it
-//! as a span of one period that ends now still covers, as if it had come evenly:
+//! Time is cut into windows of `period`, the same for all keys. The units of the last window count in proportion to the
+//! part of it that a span of one period up to now still covers, as if they had been spent evenly:
 //! `estimate = last * (period - elapsed) / period + this`, rounded up.
 //!
 //! Bound: in any span of length `w` at most `count + w * count / period` units, as with a token bucket of that
-//! burst and rate. (If `a` units fall to one window and the next is `e` old, it has at most
-//! `count - a * (period - e) / period`; add both, and go on from window to window.)
+//! burst and rate. (If one window has `a` units and the next is `e` old, the next has at most
+//! `count - a * (period - e) / period`. The sum gives the bound, window by window.)
 
 use bytes::BufMut;
 
@@ -15,7 +15,7 @@ use super::state::{self, settled};
 use super::{Allowance, Decision, Rate, Retry};
 use crate::time::Timestamp;
 
-/// What is kept for one key: 32 bytes.
+/// The state of one key: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     began: Timestamp,
@@ -24,7 +24,7 @@ pub struct State {
     period_ns: u64,
 }
 
-/// What a charge is known by.
+/// The proof of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     cost: u64,
@@ -32,11 +32,11 @@ pub struct Receipt {
     period_ns: u64,
 }
 
-/// Farther ahead than this many windows a wait is estimated.
+/// Windows that are counted exactly for a wait; further ahead it is estimated.
 const WINDOWS_COUNTED_MAX: usize = 1024;
 
 impl State {
-    /// As it is at `now` under `rule`.
+    /// The state at `now` under `rule`.
     fn rolled(&self, rule: &Allowance, now: Timestamp) -> Self {
         if self.period_ns != rule.period_ns() {
             return self.adopted(rule, now);
@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    /// All that counts is taken for new.
+    /// The state under another period: all units that count are dated now.
     #[cold]
     fn adopted(&self, rule: &Allowance, now: Timestamp) -> Self {
         let old = Allowance::unchecked(rule.count(), self.period_ns);
@@ -79,7 +79,7 @@ impl State {
         self.this.saturating_add(scale_up(self.last, left_ns, self.period_ns))
     }
 
-    /// Nanoseconds until `cost`, which is at most `count`, has room beside the estimate.
+    /// Nanoseconds until `cost`, which is at most `count`, fits beside the estimate.
     fn retry_ns(&self, count: u64, cost: u64, now: Timestamp) -> u64 {
         let (elapsed_ns, early_ns) = (self.elapsed_ns(now), self.early_ns(now));
         if let Some(room) = (count - cost).checked_sub(self.this) {
@@ -113,7 +113,7 @@ fn narrow(wide: u128) -> u64 {
     u64::try_from(wide).unwrap_or(u64::MAX)
 }
 
-/// How old a window must be for `last` to count for at most `room`.
+/// The age of a window at which `last` counts for at most `room`.
 fn fades_at(last: u64, room: u64, period_ns: u64) -> u64 {
     if last <= room {
         return 0;
@@ -129,7 +129,7 @@ impl state::State for State {
         Self { began: Timestamp::ZERO, last: 0, this: 0, period_ns: rule.period_ns() }
     }
 
-    /// Stays in its window: a waiting request may yet be charged as of an instant of it.
+    /// Does not roll the window: a waiting request may still be charged as of an instant in it.
     fn adopt(&mut self, rule: &Allowance, now: Timestamp) {
         if self.period_ns != rule.period_ns() {
             *self = self.adopted(rule, now);
@@ -158,7 +158,7 @@ impl state::State for State {
         let mut place = ahead.div_ceil(cost);
         let mut at = now;
         for _ in 0..WINDOWS_COUNTED_MAX {
-            // Whoever has room at the last nanosecond of a window passes within it.
+            // A request that fits at the last nanosecond of a window passes within it.
             let fading = scale_up(window.last, 1, window.period_ns);
             let here = count.saturating_sub(window.this).saturating_sub(fading) / cost;
             if place < here {
@@ -182,7 +182,7 @@ impl state::State for State {
         Receipt { cost, began: self.began, period_ns: self.period_ns }
     }
 
-    /// Exact, at any time and in any order; a charge made under another period gets nothing.
+    /// Exact, at any time and in any order. A charge under another period gives nothing back.
     fn refund(&mut self, rule: &Allowance, receipt: &Receipt, now: Timestamp) {
         *self = self.rolled(rule, now);
         if receipt.period_ns != self.period_ns {
@@ -195,7 +195,7 @@ impl state::State for State {
         }
     }
 
-    /// What is given back is the newest.
+    /// A negative number removes the newest units.
     fn settle(&mut self, rule: &Allowance, extra: i64, max_debt: u64, now: Timestamp) {
         *self = self.rolled(rule, now);
         if extra < 0 {
@@ -217,7 +217,7 @@ impl state::State for State {
     }
 }
 
-/// `state` is as it is at `now`; an instant before its window counts as the beginning of that.
+/// `state` is rolled to `now`. An instant before its window counts as the beginning of the window.
 fn decide(state: &State, rule: &Allowance, cost: u64, now: Timestamp) -> Decision {
     let free = rule.count().saturating_sub(state.used(now));
     if cost <= free {
@@ -237,7 +237,7 @@ impl Packed for State {
         }
     }
 
-    /// Where the clock was set, the windows of a key are cut as they were until it is idle.
+    /// After the clock was set, a key keeps its window boundaries until it is idle.
     fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
         let (began, last, this, period_ns) = (from.instant()?, from.u64()?, from.u64()?, from.u64()?);
         Allowance::new(Rate { count: 1, period_ns }).ok()?;

@@ -1,29 +1,29 @@
-//! Slowing down: beyond the limit a request passes, but later: `step` for each unit over the limit, at most `max`.
+//! Slowing down: a request beyond the limit passes later, by `step` for each unit over the limit, at most `max`.
 //!
-//! What passes is charged as a debt. So the delay grows while a client goes on, and falls as its debt is paid. No
-//! more debt is taken on than the longest delay needs; beyond it requests pass uncounted, each after `max`.
+//! The request is charged as a debt. So the delay grows with further requests, and falls as the debt is paid. The debt is
+//! at most that of the longest delay. Beyond it requests are not charged, and each passes after `max`.
 
 use super::Decision;
 use super::state::State;
 use crate::time::Timestamp;
 
-/// How much requests beyond a limit are delayed.
+/// The delay of requests beyond a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlowDown {
     /// Nanoseconds for each unit over the limit.
     pub step_ns: u64,
-    /// Nanoseconds at most.
+    /// The longest delay in nanoseconds.
     pub max_ns: u64,
 }
 
-/// What became of a request under a limit that slows down.
+/// The result of a request under a limit that slows down.
 #[derive(Clone, Debug)]
 pub struct Slowed<R> {
-    /// Nanoseconds to delay it; 0 within the limit.
+    /// The delay in nanoseconds; 0 within the limit.
     pub delay_ns: u64,
-    /// Where the key stands after it.
+    /// The decision about the key after the charge.
     pub decision: Decision,
-    /// What was charged.
+    /// The proof of the charge.
     pub receipt: R,
 }
 
@@ -39,9 +39,9 @@ impl SlowDown {
         if self.step_ns == 0 { 0 } else { self.max_ns.div_ceil(self.step_ns) }
     }
 
-    /// Charges a request of `cost` units in any case, and says how long to delay it; 0 within the limit.
+    /// Charges a request of `cost` units although the limit may deny it.
     ///
-    /// A request that the limit could never admit is over it as any other.
+    /// A request whose cost exceeds the capacity is delayed like any other.
     pub fn admit<S: State>(&self, state: &mut S, rule: &S::Rule, cost: u64, now: Timestamp) -> Slowed<S::Receipt> {
         let decision = state.admit(rule, cost, now);
         if decision.is_admitted() {
@@ -51,7 +51,7 @@ impl SlowDown {
         let (before, over_before) = stands(state);
         state.settle(rule, i64::try_from(cost).unwrap_or(i64::MAX), self.max_debt(), now);
         let (decision, over) = stands(state);
-        // The bound on debts may have let less be charged than it costs; a part of a unit counts as none.
+        // The bound on the debt may allow less than the cost. A fraction of a unit counts as none.
         let charged = before.remaining.saturating_sub(decision.remaining) + over.saturating_sub(over_before);
         Slowed { delay_ns: self.delay_ns(over.max(1)), decision, receipt: state.receipt(charged.min(cost), now) }
     }

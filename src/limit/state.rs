@@ -1,7 +1,7 @@
-//! What all algorithms have in common: the one interface that a store of states is written against.
+//! The interface of all algorithms, against which a store of states is written.
 //!
-//! A table holds the states of one algorithm ([`State`] is generic, never a trait object), so each key costs
-//! what its own algorithm needs and no more.
+//! A table holds the states of one algorithm. [`State`] is generic and never a trait object, so a key takes no more memory
+//! than its algorithm needs.
 
 use std::fmt::Debug;
 
@@ -10,59 +10,68 @@ use smallvec::SmallVec;
 use super::{Decision, Remaining, RemainingByRate, Retry};
 use crate::time::Timestamp;
 
-/// What is kept for one key under one algorithm.
+/// The state of one key under one algorithm.
 ///
-/// All functions take the rule in force. One that differs from the rule the state was written under is
-/// adopted on the way: what is spent stays spent, and the new numbers apply at once.
+/// All functions take the rule in force. A rule that differs from that of the state is adopted first: spent units stay
+/// spent, and the new rule applies at once.
 pub trait State: Clone + Debug {
-    /// The algorithm's numbers.
+    /// The algorithm's parameters.
     type Rule;
-    /// What a charge must be known by to be given back.
+    /// The proof of a charge, with which it can be undone.
     type Receipt: Clone + Debug;
 
-    /// The state of a key never seen.
+    /// The state of a new key.
     fn fresh(rule: &Self::Rule) -> Self;
 
-    /// Carries what is spent over to `rule`.
+    /// Carries spent units over to `rule`.
     fn adopt(&mut self, rule: &Self::Rule, now: Timestamp);
 
-    /// Decides a request of `cost` units and, if admitted, charges it. A cost of 0 is admitted and takes nothing.
+    /// Decides a request of `cost` units and, if admitted, charges it. A cost of 0 is admitted and charges nothing.
     fn admit(&mut self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Decision;
 
-    /// Decides as [`State::admit`] would, charging nothing.
+    /// The decision that [`State::admit`] would make. Nothing is charged.
     fn peek(&self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Decision;
 
-    /// What is left for a request of `cost` units, for each rate.
+    /// The units that remain for a request of `cost` units, for each rate.
     fn remaining(&self, rule: &Self::Rule, cost: u64, now: Timestamp) -> RemainingByRate {
-        SmallVec::from_iter([Remaining::of(self, rule, cost, now)])
+        SmallVec::from_iter([remaining_of(self, rule, cost, now)])
     }
 
-    /// When a request of `cost` units could pass behind others that will take `ahead` units, each admitted as
-    /// early as it can be. Exact where those ahead cost the same; algorithms say where it is exact for all.
+    /// The wait of a request of `cost` units behind requests that take `ahead` units, each admitted as early as
+    /// possible. Exact if all requests cost the same; each algorithm says whether it is exact for other costs.
     fn wait(&self, rule: &Self::Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry;
 
-    /// What the charge just admitted at `now` must be known by. Only valid directly after [`State::admit`].
+    /// The proof of the charge that was just admitted at `now`. Only valid directly after [`State::admit`].
     fn receipt(&self, cost: u64, now: Timestamp) -> Self::Receipt;
 
-    /// Gives back a charge, as far as it has not come back by itself. To be called at most once for each.
+    /// Gives a charge back, as far as its units have not come back by themselves. To be called at most once a charge.
     ///
-    /// Never too much: whatever is given back, and in which order, the charges that are not stay within the
-    /// algorithm's bound. At the instant of the charge it is exact.
+    /// It never gives back too much: in any order of refunds, the other charges stay within the algorithm's bound. At the
+    /// instant of the charge it is exact.
     fn refund(&mut self, rule: &Self::Rule, receipt: &Self::Receipt, now: Timestamp);
 
-    /// Charges `extra` units whether there is room or not, or gives `-extra` back, but never above full.
+    /// Charges `extra` units whether they fit or not. A negative number gives units back, up to the capacity.
     ///
-    /// Beyond the limit at most `max_debt` units are charged; `remaining` is 0 until they are paid.
+    /// At most `max_debt` units are charged beyond the limit. `remaining` is 0 until the debt is paid.
     fn settle(&mut self, rule: &Self::Rule, extra: i64, max_debt: u64, now: Timestamp);
 
     /// Units charged beyond the limit and not yet paid, rounded up.
     fn over(&self, rule: &Self::Rule, now: Timestamp) -> u64;
 
-    /// The instant from which this state decides as [`State::fresh`] does, under any rule.
+    /// The instant from which the key is idle: it decides as [`State::fresh`] does, under any rule.
     fn idle_at(&self) -> Timestamp;
 }
 
-/// `used` with `extra` added or taken away, at most `max_debt` above `capacity` and never lowered by that bound.
+/// The units that remain under `rule` for a request of `cost` units. A cost of 0 counts as 1.
+fn remaining_of<S: State>(state: &S, rule: &S::Rule, cost: u64, now: Timestamp) -> Remaining {
+    let Decision { remaining, reset_after_ns, .. } = state.peek(rule, 0, now);
+    let denied = state.peek(rule, cost.max(1), now).denied;
+    let one_more = || state.peek(rule, remaining.saturating_add(1), now).denied;
+    let more = denied.or_else(one_more).filter(|retry| *retry != Retry::Never);
+    Remaining { units: remaining, reset_after_ns, denied, more }
+}
+
+/// `used` plus `extra`, at most `capacity + max_debt`. The bound never lowers `used`.
 pub(super) fn settled(used: u64, extra: i64, capacity: u64, max_debt: u64) -> u64 {
     if extra < 0 {
         return used.saturating_sub(extra.unsigned_abs());

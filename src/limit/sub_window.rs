@@ -1,13 +1,12 @@
-//! Sub-windows: a ring of `n` counters, each for an `n`th of the period; their sum is what is used.
+//! Sub-windows: a ring of `n` counters, each for an `n`th of the period. Their sum is the number of used units.
 //!
-//! Sub-windows are the same for all keys. The oldest is forgotten as a whole, when the newest begins.
+//! Sub-windows are the same for all keys. The oldest is forgotten as a whole when the newest begins.
 //!
-//! Bound: at most `count` units in any `n` sub-windows one after another. So in any span of up to
-//! `(n - 1) / n` of the period it is `count`; a span of a whole period meets part of one sub-window more, and can
-//! see twice as much. With `n = 1` this is the fixed window. The period is rounded up to `n` times a whole number
-//! of nanoseconds.
+//! Bound: at most `count` units in any `n` consecutive sub-windows, and so in any span of up to `(n - 1) / n` of the
+//! period. A span of a whole period meets a part of one more sub-window, and can see twice as much. With `n = 1` this is
+//! the fixed window. The period is rounded up to `n` times a whole number of nanoseconds.
 //!
-//! Memory: `8 * n` bytes for a key that has spent something. An admission takes constant time, but for the
+//! Memory: `8 * n` bytes for a key that has spent something. An admission takes constant time, plus the time for the
 //! sub-windows that have passed since the last charge, at most `n`.
 
 use bytes::BufMut;
@@ -17,13 +16,13 @@ use super::state::{self, settled};
 use super::{Allowance, Decision, QuotaError, Rate, Retry};
 use crate::time::Timestamp;
 
-/// The most sub-windows: 8 KB for one key.
+/// The largest number of sub-windows: 8 KB for one key.
 pub const SUB_WINDOWS_MAX: u32 = 1024;
 
-/// Beyond this the numbers of sub-windows that follow cannot be told.
+/// The largest number of a sub-window; beyond it the numbers of its successors would overflow.
 const NUMBER_MAX: u64 = u64::MAX - 2 * SUB_WINDOWS_MAX as u64;
 
-/// The numbers of sub-windows.
+/// The rule of sub-windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     count: u64,
@@ -55,7 +54,7 @@ impl Rule {
         self.sub_ns * self.n
     }
 
-    /// The earliest instant that is not before `earliest` and lies in the sub-window of `now`.
+    /// The first instant not before `earliest` in the sub-window of `now`.
     pub(super) fn first_in_window(&self, earliest: Timestamp, now: Timestamp) -> Timestamp {
         earliest.max(now.saturating_sub_ns(now.as_ns() % self.sub_ns))
     }
@@ -66,10 +65,10 @@ impl Rule {
     }
 }
 
-/// What is kept for one key: 40 bytes, and the ring once something is spent.
+/// The state of one key: 40 bytes, and the ring once something is spent.
 #[derive(Clone, Debug)]
 pub struct State {
-    /// What was charged in each sub-window, by its number modulo their count.
+    /// Units charged in each sub-window, by its number modulo `n`.
     ring: Box<[u64]>,
     /// The number, counted from the epoch, of the newest sub-window that was charged.
     newest: u64,
@@ -77,7 +76,7 @@ pub struct State {
     sub_ns: u64,
 }
 
-/// What a charge is known by.
+/// The proof of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     cost: u64,
@@ -105,14 +104,14 @@ impl State {
         if self.sum == 0 { number } else { number.max(self.newest) }
     }
 
-    /// Numbers of sub-windows that may have been charged and count no more in that of `number`.
+    /// Numbers of sub-windows that may have been charged, and have expired in the sub-window `number`.
     fn expired(&self, number: u64) -> std::ops::RangeInclusive<u64> {
-        // Slots of those after the newest hold the ones that are a round older.
+        // Slots after the newest hold sub-windows that are a round older.
         let passed = (number - self.newest).min(self.n());
         self.newest + 1..=self.newest + passed
     }
 
-    /// What counts in the sub-window of `number`.
+    /// Units used in the sub-window `number`.
     #[inline]
     fn used(&self, number: u64) -> u64 {
         if self.sum == 0 || number == self.newest {
@@ -141,7 +140,7 @@ impl State {
         Timestamp::from_ns((number.saturating_add(self.n())).saturating_mul(self.sub_ns))
     }
 
-    /// Drops what counts no more in the sub-window of `number`.
+    /// Drops units that have expired in the sub-window `number`.
     fn roll(&mut self, number: u64) {
         for expired in self.expired(number) {
             let slot = self.slot(expired);
@@ -150,7 +149,7 @@ impl State {
         self.newest = number;
     }
 
-    /// Charges the sub-window of `number`.
+    /// Charges the sub-window `number`.
     #[inline]
     fn charge(&mut self, rule: &Rule, units: u64, number: u64) {
         if units == 0 {
@@ -172,7 +171,7 @@ impl State {
         Self { ring, newest: number, sum: 0, sub_ns: rule.sub_ns }
     }
 
-    /// Takes up to `units` from a sub-window and gives back how many. The newest is then again one that has some.
+    /// Removes up to `units` units from a sub-window and returns their number. The newest sub-window has units after that.
     fn take(&mut self, number: u64, units: u64) -> u64 {
         let slot = self.slot(number);
         let taken = units.min(self.ring[slot]);
@@ -199,7 +198,7 @@ impl state::State for State {
 
     fn adopt(&mut self, rule: &Rule, now: Timestamp) {
         if !self.is_under(rule) {
-            // All that counts is taken for new.
+            // All units that count are dated now.
             let used = self.used(self.number(self.sub_ns, now));
             *self = Self::fresh(rule);
             self.charge(rule, used, now.as_ns() / rule.sub_ns);
@@ -231,7 +230,7 @@ impl state::State for State {
         }
         let mut state = self.clone();
         state.adopt(rule, now);
-        // Requests pass in rounds of as many as fit at once; each follows when its like of the last round expires.
+        // Requests pass in rounds of as many as fit at once. Each passes when its counterpart of the last round expires.
         let cost = cost.max(1);
         let (place, round) = (ahead.div_ceil(cost), rule.count / cost);
         let first_ns = state.falls_to(rule.count - (place % round + 1) * cost, now);
@@ -245,7 +244,7 @@ impl state::State for State {
         Receipt { cost, number: self.newest, sub_ns: self.sub_ns }
     }
 
-    /// Exact, at any time and in any order; a charge made under other sub-windows gets nothing.
+    /// Exact, at any time and in any order. A charge under other sub-windows gives nothing back.
     fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) {
         self.adopt(rule, now);
         if receipt.sub_ns == self.sub_ns && self.counts(receipt.number) {
@@ -253,7 +252,7 @@ impl state::State for State {
         }
     }
 
-    /// What is given back is the newest.
+    /// A negative number removes the newest units.
     fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) {
         self.adopt(rule, now);
         let number = self.number(rule.sub_ns, now);
@@ -278,7 +277,7 @@ impl state::State for State {
     }
 }
 
-/// `state` is under `rule`, and `number` is that of the sub-window of `now`.
+/// `state` is under `rule`, and `number` is the sub-window of `now`.
 #[inline]
 fn decide(state: &State, rule: &Rule, cost: u64, number: u64, now: Timestamp) -> Decision {
     let used = state.used(number);
@@ -317,13 +316,13 @@ impl Packed for State {
         let mut ring = Vec::with_capacity(usize::try_from(n).ok()?);
         let mut sum: u64 = 0;
         for _ in 0..n {
-            // No more than a sum can be.
+            // The sum must not overflow.
             let units = from.u64()?.min(u64::MAX - sum);
             sum += units;
             ring.push(units);
         }
         let mut state = Self { ring: ring.into_boxed_slice(), newest, sum, sub_ns };
-        // None before the epoch, so that the newest is found again by going back.
+        // No sub-window is before the epoch, so the search for the newest ends.
         let is_early = |number: usize| number as u64 > newest && state.ring[number] > 0;
         if (0..state.ring.len()).any(is_early) {
             return None;

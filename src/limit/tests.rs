@@ -1,6 +1,6 @@
-//! Rows in which time is a column, run by any algorithm; vectors that all of them share; what they have in common.
+//! Rows with time as a column for any algorithm, shared vectors, and properties of all algorithms.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
 
 mod packed;
 pub(crate) mod properties;
@@ -23,7 +23,7 @@ pub(in crate::limit) fn ns(text: &str) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap()
 }
 
-/// A time since the start, or a date as in `2024-03-31T01:59:59+01:00`.
+/// A time since the start, or a date such as `2024-03-31T01:59:59+01:00`.
 pub(in crate::limit) fn at(text: &str) -> Timestamp {
     if text.contains('T') {
         let at: jiff::Timestamp = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -38,7 +38,7 @@ pub(in crate::limit) fn rate(text: &str) -> Rate {
     Rate { count: count.parse().unwrap(), period_ns: ns(period) }
 }
 
-/// The limits of a test, as rows write them; several are joined by `+`.
+/// A rule in the notation of rows; several rates are joined by `+`.
 pub(crate) fn algorithm(text: &str) -> Algorithm {
     if text.contains('+') {
         return Algorithm::Several(text.split('+').map(algorithm).collect());
@@ -89,10 +89,10 @@ pub(in crate::limit) fn retry(text: &str) -> Option<Retry> {
 /// Runs rows against one key under `rule`:
 ///
 /// - `rule ALGORITHM ...`: the rule from here on
-/// - `AT COST DECISION REMAINING RESET RETRY`: a request, of which a peek says the same; a reset of `?` is unknown
+/// - `AT COST DECISION REMAINING RESET RETRY`: a request, whose peek agrees; a reset of `?` is unknown
 /// - `AT refund N`: gives back the `N`th of all charges so far, from 1
 /// - `AT settle EXTRA MAX_DEBT`
-/// - `AT wait AHEAD COST RETRY`: when one behind others could pass
+/// - `AT wait AHEAD COST RETRY`: the wait of a request behind others
 pub(in crate::limit) fn check(rule: &str, rows: &str) {
     let first = rule;
     let mut rule = algorithm(rule);

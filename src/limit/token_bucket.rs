@@ -6,24 +6,21 @@
 //!
 //! Bound: in any span of length `w` a key is admitted at most `burst + w / interval` units.
 //!
-//! A state carries the interval it was written under. First met under another one, its deficit is converted
-//! so that the number of spent units stays the same: a changed rate neither refills nor drains a bucket, and
-//! from then on units come back at the new rate. A lowered burst leaves a debt that is paid first.
+//! A state has the interval under which it was written. Under another interval its deficit is converted, so that the
+//! number of spent units stays the same. A changed rate neither refills nor drains a bucket; from then on units come back
+//! at the new rate. A lowered burst leaves a debt that is paid first.
 //!
-//! **Refunds.** A charge `k` left the bucket to be full at `F`. Removing it is right as far as the deficit never
-//! fell below what is removed: otherwise what it took has come back by itself, and others may have it. As long as
-//! nothing else is removed, `tat >= F` holds ever after, so `F - now` bounds the deficit from below. Something
-//! else that is removed moves `F` by as much. So the state counts the units given back, a receipt says how many
-//! there were when it was written, and `F - given back since - now` is the bound. A charge that lies on top
-//! (`tat == F`) is taken off without being counted: nothing stands on it that would move.
+//! **Refunds.** A charge left the bucket to be full at `F`. It may be removed as far as the deficit never fell below its
+//! units since: otherwise they have come back by themselves, and other requests may have them. As long as nothing else is
+//! removed, `tat >= F` holds, so `F - now` bounds the deficit from below. Another removal moves `F` by its units. So the
+//! state counts the units given back, a receipt has that count at its time, and `F - given back since - now` is the bound.
+//! The removal of the newest charge (`tat == F`) is not counted: no later charge would move.
 //!
-//! A bucket is idle, and its count begins anew, when no receipt can have a bound that is still to come:
-//! `F <= tat + given back` for each of them.
+//! A bucket is idle, and its count begins anew, when `F <= tat + given back` is past for every receipt.
 //!
-//! That is never too much, in any order, and exact for charges undone at once in the order they were made, or in
-//! the reverse one. In a mixed order, or later, it may be too little, by what the bound is short of. Exactness in
-//! every order would need as many numbers as there are charges outstanding: how far each can be undone depends
-//! on the lowest deficit since.
+//! A refund is never too much, in any order. It is exact for charges that are undone at once, in the order of the charges
+//! or in reverse. In a mixed order, or later, it may be too little. Exactness in every order would need a number for each
+//! outstanding charge, because its refund depends on the lowest deficit since.
 
 use bytes::BufMut;
 
@@ -33,42 +30,42 @@ use super::state;
 use crate::limit::{Decision, Quota, Retry};
 use crate::time::Timestamp;
 
-/// What is kept for one key: 16 bytes.
+/// The state of one key: 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     tat: Timestamp,
     interval: IntervalTag,
-    /// Units given back so far from below others; wraps.
-    given_back: u32,
+    /// Units given back so far from below later charges; wraps.
+    refunded: u32,
 }
 
-/// What a charge is known by: 24 bytes.
+/// The proof of a charge: 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     cost: u64,
     full_at: Timestamp,
     interval: IntervalTag,
-    given_back: u32,
+    refunded: u32,
 }
 
-/// What a bucket says to a request, in two registers.
+/// The raw answer of a bucket, in two registers; [`Answer::decision`] computes the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     is_admitted: bool,
-    given_back: u32,
+    refunded: u32,
     /// Nanoseconds until the bucket is full, after the request.
     deficit_ns: u64,
 }
 
 impl Answer {
-    /// That of a bucket which admitted a request, and is full after so many nanoseconds.
-    pub fn admitted(deficit_ns: u64, given_back: u32) -> Self {
-        Self { is_admitted: true, given_back, deficit_ns }
+    /// The answer of a bucket that admitted a request, and is full after `deficit_ns`.
+    pub fn admitted(deficit_ns: u64, refunded: u32) -> Self {
+        Self { is_admitted: true, refunded, deficit_ns }
     }
 
-    /// Units given back so far from below others, which a receipt is worth less by.
-    pub fn given_back(self) -> u32 {
-        self.given_back
+    /// Units given back so far from below later charges. They lower the refund of a receipt.
+    pub fn refunded(self) -> u32 {
+        self.refunded
     }
 
     /// Whether the request may pass.
@@ -76,39 +73,39 @@ impl Answer {
         self.is_admitted
     }
 
-    /// What the charge is known by, if it was made, of `cost` units at `now`.
+    /// The proof of the charge of `cost` units at `now`, if it was made.
     pub fn receipt(self, quota: &Quota, cost: u64, now: Timestamp) -> Receipt {
         let full_at = now.saturating_add_ns(self.deficit_ns);
-        Receipt { cost, full_at, interval: quota.interval_tag(), given_back: self.given_back }
+        Receipt { cost, full_at, interval: quota.interval_tag(), refunded: self.refunded }
     }
 }
 
 impl State {
-    /// The state of a key never seen.
+    /// The state of a new key.
     pub const fn fresh(quota: &Quota) -> Self {
-        Self { tat: Timestamp::ZERO, interval: quota.interval_tag(), given_back: 0 }
+        Self { tat: Timestamp::ZERO, interval: quota.interval_tag(), refunded: 0 }
     }
 
-    /// The instant from which this state decides as [`State::fresh`] does, under any quota, and from which no
-    /// receipt is worth anything. It is full at this instant or before.
+    /// The instant from which the key is idle: it decides as [`State::fresh`] does, under any quota, and no receipt gives
+    /// anything back. The bucket is full at this instant or before.
     pub const fn idle_at(&self) -> Timestamp {
-        if self.given_back == 0 {
+        if self.refunded == 0 {
             return self.tat;
         }
-        self.tat.saturating_add_ns(self.interval.interval_ns_ceil().saturating_mul(self.given_back as u64))
+        self.tat.saturating_add_ns(self.interval.interval_ns_ceil().saturating_mul(self.refunded as u64))
     }
 
-    /// Itself as two words.
+    /// The state as two words.
     #[inline]
     pub const fn to_words(&self) -> [u64; 2] {
-        [self.tat.as_ns(), (self.interval.0 as u64) << 32 | self.given_back as u64]
+        [self.tat.as_ns(), (self.interval.0 as u64) << 32 | self.refunded as u64]
     }
 
-    /// From what [`State::to_words`] made of one.
+    /// The state of the words of [`State::to_words`].
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // the halves of a word
     pub const fn from_words([tat_ns, rest]: [u64; 2]) -> Self {
-        Self { tat: Timestamp::from_ns(tat_ns), interval: IntervalTag((rest >> 32) as u32), given_back: rest as u32 }
+        Self { tat: Timestamp::from_ns(tat_ns), interval: IntervalTag((rest >> 32) as u32), refunded: rest as u32 }
     }
 
     /// Nanoseconds until full under `quota`; more than its capacity while in debt.
@@ -121,7 +118,7 @@ impl State {
         convert(deficit, self.interval.interval_ns(), quota.interval_ns())
     }
 
-    /// Carries what is spent over to the interval of `quota`: from `now` on units come back at its rate.
+    /// Carries spent units over to the interval of `quota`. From `now` on units come back at its rate.
     #[inline]
     pub fn adopt(&mut self, quota: &Quota, now: Timestamp) {
         if self.interval != quota.interval_tag() {
@@ -135,33 +132,33 @@ impl State {
         Self { tat, ..Self::fresh(quota) }
     }
 
-    /// Charges whatever leaves it full at `full_at`.
+    /// Charges units so that the bucket is full at `full_at`.
     pub(super) fn fill_until(&mut self, full_at: Timestamp, now: Timestamp) {
-        if self.given_back != 0 && self.idle_at() <= now {
-            self.given_back = 0;
+        if self.refunded != 0 && self.idle_at() <= now {
+            self.refunded = 0;
         }
         self.tat = full_at;
     }
 
-    /// Decides a request of `cost` units and, if admitted, charges it. No more than has to be done under a lock:
-    /// what the answer means is worked out by [`Answer::decision`].
+    /// Decides a request of `cost` units and, if admitted, charges it. Does only the work that needs a lock;
+    /// [`Answer::decision`] does the rest.
     #[inline]
     pub fn charge(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Answer {
         self.adopt(quota, now);
         let mut answer = self.answer(quota, cost, now);
         if answer.is_admitted {
             self.fill_until(now.saturating_add_ns(answer.deficit_ns), now);
-            answer.given_back = self.given_back;
+            answer.refunded = self.refunded;
         }
         answer
     }
 
-    /// As [`State::charge`], worked out.
+    /// Decides a request of `cost` units and, if admitted, charges it.
     pub fn admit(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
         self.charge(quota, cost, now).decision(quota, cost)
     }
 
-    /// Decides a request of `cost` units as [`State::admit`] would, charging nothing.
+    /// The decision that [`State::admit`] would make. Nothing is charged.
     pub fn peek(&self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
         self.answer(quota, cost, now).decision(quota, cost)
     }
@@ -173,47 +170,46 @@ impl State {
         let is_admitted = needed_ns <= quota.capacity_ns().saturating_sub(deficit_ns);
         // If admitted the sum is at most the capacity.
         let deficit_ns = if is_admitted { deficit_ns + needed_ns } else { deficit_ns };
-        Answer { is_admitted, given_back: self.given_back, deficit_ns }
+        Answer { is_admitted, refunded: self.refunded, deficit_ns }
     }
 
-    /// Nanoseconds from `now` until `units` have been admitted one after another, each as early as it can be.
+    /// Nanoseconds from `now` until `units` have been admitted one after another, each as early as possible.
     ///
-    /// Exact for the last of a queue whose costs add up to `units`, each of them at most `burst`.
+    /// Exact for the last request of a queue whose costs add up to `units`, each of them at most `burst`.
     pub fn wait_ns(&self, quota: &Quota, units: u64, now: Timestamp) -> u64 {
         let needed = u128::from(units) * u128::from(quota.interval_ns()) + u128::from(self.deficit_ns(quota, now));
         u64::try_from(needed.saturating_sub(u128::from(quota.capacity_ns()))).unwrap_or(u64::MAX)
     }
 
-    /// Gives back `cost` units, after whose charge the bucket was to be full at `full_at`, as if nothing else had been
-    /// given back since.
+    /// Gives back `cost` units, after whose charge the bucket was full at `full_at`. Nothing else was given back since.
     #[cfg(test)]
     fn refund(&mut self, cost: u64, full_at: Timestamp, now: Timestamp) {
-        let Self { interval, given_back, .. } = *self;
-        self.take_back(&Receipt { cost, full_at, interval, given_back }, interval.interval_ns(), now);
+        let Self { interval, refunded, .. } = *self;
+        self.take_back(&Receipt { cost, full_at, interval, refunded }, interval.interval_ns(), now);
     }
 
-    /// Gives back a charge that was made under an interval of so many nanoseconds.
+    /// Gives back a charge that was made under an interval of `interval_ns`.
     pub fn take_back(&mut self, receipt: &Receipt, interval_ns: u64, now: Timestamp) {
         self.give_back(receipt, interval_ns, now);
     }
 
-    /// A charge made under another interval gets nothing: the instants do not compare.
+    /// A charge under another interval gives nothing back: its instants do not compare.
     fn give_back(&mut self, receipt: &Receipt, interval_ns: u64, now: Timestamp) {
         if receipt.interval != self.interval {
             return;
         }
-        let since = u64::from(self.given_back.wrapping_sub(receipt.given_back));
+        let since = u64::from(self.refunded.wrapping_sub(receipt.refunded));
         let full_at = receipt.full_at.saturating_sub_ns(since.saturating_mul(interval_ns));
         let owed_ns = interval_ns.saturating_mul(receipt.cost).min(full_at.ns_since(now));
         if full_at != self.tat {
-            self.count_given_back(owed_ns.div_ceil(interval_ns.max(1)));
+            self.count_refunded(owed_ns.div_ceil(interval_ns.max(1)));
         }
         self.tat = self.tat.saturating_sub_ns(owed_ns);
     }
 
-    fn count_given_back(&mut self, units: u64) {
-        // More than can be told apart counts as much as can be.
-        self.given_back = self.given_back.wrapping_add(u32::try_from(units).unwrap_or(u32::MAX));
+    fn count_refunded(&mut self, units: u64) {
+        // A number that is too large counts as the largest.
+        self.refunded = self.refunded.wrapping_add(u32::try_from(units).unwrap_or(u32::MAX));
     }
 }
 
@@ -237,7 +233,7 @@ impl state::State for State {
         self.peek(quota, cost, now)
     }
 
-    /// Exact whatever those ahead cost.
+    /// Exact for all costs.
     fn wait(&self, quota: &Quota, ahead: u64, cost: u64, now: Timestamp) -> Retry {
         if cost > quota.burst() {
             return Retry::Never;
@@ -246,7 +242,7 @@ impl state::State for State {
     }
 
     fn receipt(&self, cost: u64, _now: Timestamp) -> Receipt {
-        Receipt { cost, full_at: self.tat, interval: self.interval, given_back: self.given_back }
+        Receipt { cost, full_at: self.tat, interval: self.interval, refunded: self.refunded }
     }
 
     fn refund(&mut self, quota: &Quota, receipt: &Receipt, now: Timestamp) {
@@ -264,8 +260,8 @@ impl state::State for State {
             _ => deficit_ns.saturating_sub(units_ns),
         };
         self.fill_until(now.saturating_add_ns(settled_ns), now);
-        // Those who hold receipts must not get what was given back here once more.
-        self.count_given_back(deficit_ns.saturating_sub(settled_ns).div_ceil(interval_ns));
+        // A receipt must not give these units back again.
+        self.count_refunded(deficit_ns.saturating_sub(settled_ns).div_ceil(interval_ns));
     }
 
     fn over(&self, quota: &Quota, now: Timestamp) -> u64 {
@@ -281,16 +277,16 @@ impl Packed for State {
     fn pack(&self, bytes: &mut Vec<u8>) {
         put_instant(bytes, self.tat);
         bytes.put_u32_le(self.interval.0);
-        bytes.put_u32_le(self.given_back);
+        bytes.put_u32_le(self.refunded);
     }
 
     fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
-        Some(Self { tat: from.instant()?, interval: IntervalTag::from_bits(from.u32()?)?, given_back: from.u32()? })
+        Some(Self { tat: from.instant()?, interval: IntervalTag::from_bits(from.u32()?)?, refunded: from.u32()? })
     }
 }
 
-/// `deficit` under `from` as it is under `to`, rounded up. The tag says the former a little too short, so that units become
-/// up to 3 in 10^8 more, and never fewer.
+/// A deficit under one interval converted to another, rounded up. A tag rounds the first interval down, so up to 3 in 10^8
+/// units are added, and none is lost.
 #[cold]
 fn convert(deficit_ns: u64, from_interval_ns: u64, to_interval_ns: u64) -> u64 {
     let scaled = (u128::from(deficit_ns) * u128::from(to_interval_ns)).div_ceil(u128::from(from_interval_ns.max(1)));
@@ -298,7 +294,7 @@ fn convert(deficit_ns: u64, from_interval_ns: u64, to_interval_ns: u64) -> u64 {
 }
 
 impl Answer {
-    /// What it means for a request of `cost` units under `quota`.
+    /// The decision about a request of `cost` units under `quota`.
     #[inline]
     pub fn decision(self, quota: &Quota, cost: u64) -> Decision {
         let Self { is_admitted, deficit_ns, .. } = self;

@@ -1,31 +1,31 @@
-//! Heavy hitters: the keys that come most often, in fixed memory (Space-Saving; Metwally, Agrawal and El Abbadi,
+//! Heavy hitters: the most frequent keys, in fixed memory (Space-Saving; Metwally, Agrawal and El Abbadi,
 //! "Efficient Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005).
 //!
-//! Of all keys `capacity` are counted. A key that is not takes the place, and the count, of the one that has come
-//! least; that count is its error.
+//! `capacity` keys are counted. A new key replaces the key with the lowest count and takes over that count, which is its
+//! error.
 //!
 //! Bounds, after `total` offers: for a counted key `count - error <= true count <= count`; `error` is at most
-//! `total / capacity`; each key that came more than `total / capacity` times is counted. An offer takes time
+//! `total / capacity`; each key that was offered more than `total / capacity` times is counted. An offer takes time
 //! logarithmic in `capacity`.
 //!
-//! Counts can be halved from time to time, and with them all that is said of them, rounded down; an `error` is rounded up,
-//! so that it may be one more than that.
+//! Counts can be halved from time to time. The bounds are then halved and rounded down; an `error` is rounded up, so it may
+//! be larger by one.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::Key;
 
-/// Bytes of a key's text that are kept.
+/// Bytes of a key's text that are stored.
 pub const TEXT_BYTES_MAX: usize = 256;
 
-/// The keys that come most often.
+/// Counts of the most frequent keys.
 #[derive(Debug)]
 pub struct Top {
-    /// A key's place in `slots`.
+    /// The index of each key in `slots`.
     places: HashMap<Key, usize>,
     slots: Vec<Slot>,
-    /// Places in `slots` as a binary heap: no count is larger than those of its two children.
+    /// Indices into `slots` as a binary heap: no count is larger than the counts of its two children.
     heap: Vec<usize>,
     capacity: usize,
     total: u64,
@@ -37,35 +37,35 @@ struct Slot {
     text: Box<str>,
     count: u64,
     error: u64,
-    /// Its place in `heap`.
+    /// The index in `heap`.
     rank: usize,
 }
 
-/// One key, as far as it is known.
+/// A counted key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hitter<'t> {
-    /// Its hash.
+    /// The hash of the key.
     pub key: Key,
-    /// Its text, as it was first offered, cut to [`TEXT_BYTES_MAX`].
+    /// The text of its first offer, cut to [`TEXT_BYTES_MAX`].
     pub text: &'t str,
-    /// At most so often it came.
+    /// An upper bound on its offers.
     pub count: u64,
-    /// `count - error` times at least.
+    /// `count - error` is a lower bound.
     pub error: u64,
 }
 
 impl Top {
-    /// Counts `capacity` keys; at least one.
+    /// A counter of `capacity` keys, at least one.
     pub fn new(capacity: usize) -> Self {
         Self { places: HashMap::new(), slots: Vec::new(), heap: Vec::new(), capacity: capacity.max(1), total: 0 }
     }
 
-    /// Counts one occurrence of a key. `text` is copied only if the key takes a place.
+    /// Counts one occurrence of a key. `text` is copied only if the key gets a slot.
     pub fn offer(&mut self, key: Key, text: &str) {
         self.offer_with(key, || text);
     }
 
-    /// The same; `text` is asked for only if the key takes a place.
+    /// Counts one occurrence of a key. `text` is called only if the key gets a slot.
     pub fn offer_with<T: AsRef<str>>(&mut self, key: Key, text: impl FnOnce() -> T) {
         self.total = self.total.saturating_add(1);
         if let Some(&place) = self.places.get(&key) {
@@ -87,7 +87,7 @@ impl Top {
         }
     }
 
-    /// The `n` keys with the largest counts, largest first.
+    /// The `n` keys with the highest counts, highest first.
     pub fn top<'t>(&'t self, n: usize) -> Vec<Hitter<'t>> {
         let mut slots: Vec<&Slot> = self.slots.iter().collect();
         slots.sort_unstable_by_key(|slot| (Reverse(slot.count), slot.error, slot.key));
@@ -95,7 +95,7 @@ impl Top {
         slots.into_iter().take(n).map(hitter).collect()
     }
 
-    /// Offers so far, halved as counts were.
+    /// The number of offers, halved as counts were.
     pub fn total(&self) -> u64 {
         self.total
     }
@@ -105,14 +105,14 @@ impl Top {
         self.slots.is_empty()
     }
 
-    /// Halves all counts, so that who comes now is before who came long ago. Forgets keys of which nothing is left.
+    /// Halves all counts, so that recent offers weigh more than old ones. Removes keys whose count is 0.
     pub fn halve(&mut self) {
         for slot in &mut self.slots {
             slot.count /= 2;
             slot.error = slot.error.div_ceil(2).min(slot.count);
         }
         self.slots.retain(|slot| slot.count > 0);
-        self.slots.sort_unstable_by_key(|slot| slot.count); // what is sorted is a heap
+        self.slots.sort_unstable_by_key(|slot| slot.count); // a sorted list is a heap
         self.slots.iter_mut().enumerate().for_each(|(place, slot)| slot.rank = place);
         self.heap = (0..self.slots.len()).collect();
         self.places = self.slots.iter().map(|slot| (slot.key, slot.rank)).collect();
@@ -149,7 +149,7 @@ impl Top {
     }
 }
 
-/// At most [`TEXT_BYTES_MAX`] bytes, whole characters.
+/// The first [`TEXT_BYTES_MAX`] bytes, cut between characters.
 fn cut(text: &str) -> Box<str> {
     let end = (0..=text.len().min(TEXT_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end));
     text[..end.unwrap_or(0)].into()

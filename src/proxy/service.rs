@@ -20,7 +20,7 @@ use super::host;
 use super::http1::wire::Wire;
 use super::request::Request;
 use super::upgrade::Upgrade;
-use crate::gate::{Pass, Refusal, Shut, Step, Unkeyed};
+use crate::gate::{AccessError, Pass, Refusal, Step, Unkeyed};
 use crate::http1::Framing;
 use crate::policy::access::{Access, DenialReason};
 use crate::policy::client_ip::AddressHeader;
@@ -213,8 +213,8 @@ impl<'v> RequestContext<'v> {
     ) -> Result<bool, NotForwarded<'v>> {
         let entered = self.worker.shared.gate.enter(&self.config.running.live, access, facts, now);
         entered.map_err(|shut| match shut {
-            Shut::Denied(ground) => self.denied(ground, is_grpc),
-            Shut::Unidentified(missing) => self.unkeyed(missing.into(), is_grpc),
+            AccessError::Denied(ground) => self.denied(ground, is_grpc),
+            AccessError::Unidentified(missing) => self.unkeyed(missing.into(), is_grpc),
         })
     }
 

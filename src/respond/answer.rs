@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::headers::number;
 use super::{Disposition, HeaderSink, ProblemKind, Profiles, limit_headers};
 use crate::fields::Fields;
-use crate::gate::{Budget, BudgetItem, Budgets, Cause, Refusal, Standing, Unidentified, Why};
+use crate::gate::{Budget, BudgetItem, Budgets, Cause, IdentityError, Refusal, Standing, Unidentified};
 use crate::limit::Retry;
 use crate::policy::access::DenialReason;
 use crate::policy::jwt::TokenError;
@@ -111,14 +111,14 @@ impl<'a> Answer<'a> {
 
     /// The response to a request without a valid identity: 401, or 503 if the keys for the check are missing.
     pub fn unidentified(missing: &Unidentified<'_>, is_grpc: bool) -> Self {
-        if missing.why == Why::Token(TokenError::NoKeys) {
+        if missing.why == IdentityError::Token(TokenError::NoKeys) {
             return Self::new(ProblemKind::KeysMissing, missing.to_string(), is_grpc);
         }
         // RFC 6750, section 3: the error code only if the request had a token.
         let challenge = missing.wants_bearer.then_some(match missing.why {
-            Why::Missing => "Bearer",
-            Why::Several => "Bearer error=\"invalid_request\"",
-            Why::Token(_) => "Bearer error=\"invalid_token\"",
+            IdentityError::Missing => "Bearer",
+            IdentityError::Several => "Bearer error=\"invalid_request\"",
+            IdentityError::Token(_) => "Bearer error=\"invalid_token\"",
         });
         Self { challenge, ..Self::new(ProblemKind::Unidentified, missing.to_string(), is_grpc) }
     }

@@ -1,15 +1,15 @@
-//! Who is banned by one limit, and who is on the way there.
+//! The refusals of one limit's keys, and their bans.
 //!
-//! Fed by refusals only. A request looks here only while some key is banned, which one atomic count says. A key is
-//! forgotten when its state is that of a key never refused. At the bound, refusals of new keys are not counted.
+//! Only refusals write here. A request reads only while some key is banned, which one atomic count shows. A key is
+//! forgotten when its state equals that of a key never refused. At the bound, refusals of new keys are not counted.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::{DashMap, Entry};
 
-use super::memory::{BLOCK_BYTES, in_blocks};
-use super::snapshot::{Emit, Tag, entry};
+use super::snapshot::blocks::{Emit, Tag, entry};
+use super::table::ranges::{BLOCK_BYTES, in_blocks};
 use crate::limit::{Key, Packed, Unpacker, ban};
 use crate::time::Timestamp;
 
@@ -17,16 +17,16 @@ use crate::time::Timestamp;
 #[derive(Debug, Default)]
 pub struct Bans {
     states: DashMap<Key, Refused>,
-    /// Entries of the map; its own length locks every shard.
+    /// The number of entries. The map's own length locks every shard.
     len: AtomicUsize,
-    /// Entries with a ban that has not been seen to end.
+    /// Entries whose ban was in force at the last look.
     banned: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Refused {
     state: ban::State,
-    /// It is in the count of banned keys.
+    /// Whether the count of banned keys includes it.
     is_counted: bool,
 }
 
@@ -41,7 +41,7 @@ impl Packed for Refused {
 }
 
 impl Refused {
-    /// Counts it as long as it is banned, and says whether it is.
+    /// Updates the count of banned keys, and returns whether this one is banned.
     fn count(&mut self, banned: &AtomicUsize, now: Timestamp) -> bool {
         let is_banned = self.state.banned_ns(now).is_some();
         match (self.is_counted, is_banned) {
@@ -55,7 +55,7 @@ impl Refused {
 }
 
 impl Bans {
-    /// Nanoseconds from `now` that everything of `key` is refused; none if it is not banned.
+    /// Nanoseconds from `now` until the ban of `key` ends; `None` if it is not banned.
     #[inline]
     pub fn banned_ns(&self, key: Key, now: Timestamp) -> Option<u64> {
         if self.banned.load(Ordering::Acquire) == 0 {
@@ -64,8 +64,8 @@ impl Bans {
         self.states.get(&key)?.state.banned_ns(now)
     }
 
-    /// Counts a refusal of `key`. If that bans it, says for how many nanoseconds. Beyond `max_keys` keys, those not
-    /// refused before are not counted (threads that come at once may exceed it by one each).
+    /// Counts a refusal of `key`. If that bans the key, returns the length of the ban in nanoseconds. Beyond `max_keys`
+    /// keys, refusals of new keys are not counted; each concurrent thread may exceed the bound by one.
     pub fn refused(&self, key: Key, rule: &ban::Rule, max_keys: usize, now: Timestamp) -> Option<u64> {
         let mut refused = match self.states.entry(key) {
             Entry::Occupied(entry) => entry.into_ref(),
@@ -80,24 +80,24 @@ impl Bans {
         length_ns
     }
 
-    /// Drops every key that is as good as one never refused at `now`. Locks one shard at a time.
+    /// Drops every key that is idle at `now`. Locks one shard at a time.
     pub fn sweep(&self, now: Timestamp) {
         let mut idle = 0;
         self.states.retain(|_, refused| {
-            let keep = refused.count(&self.banned, now) || refused.state.idle_at() > now;
-            idle += usize::from(!keep);
-            keep
+            let stays = refused.count(&self.banned, now) || refused.state.idle_at() > now;
+            idle += usize::from(!stays);
+            stays
         });
         self.len.fetch_sub(idle, Ordering::Relaxed);
     }
 
-    /// Packs all that is not as good as new at `now`, block by block. Locks one shard at a time.
+    /// Packs all keys that are not idle at `now`, block by block. Locks one shard at a time.
     pub(super) fn pack(&self, now: Timestamp, emit: &mut Emit<'_>) -> io::Result<()> {
         let is_known = |refused: &Refused| refused.state.idle_at() > now;
         in_blocks(&self.states, BLOCK_BYTES, is_known, |bytes| emit(Tag::Bans, bytes))
     }
 
-    /// Takes those of a block for its own that are not as good as new at `now`.
+    /// Adds the keys of a block that are not idle at `now`.
     pub(super) fn unpack(&self, from: &mut Unpacker<'_>, now: Timestamp) -> Option<()> {
         while !from.is_empty() {
             let (key, mut refused) = entry::<Refused>(from)?;
@@ -111,7 +111,7 @@ impl Bans {
         Some(())
     }
 
-    /// Keys that are banned at `now`. Looks at all of them if any is.
+    /// The number of keys that are banned at `now`. Looks at all keys if any is banned.
     pub fn banned(&self, now: Timestamp) -> usize {
         if self.banned.load(Ordering::Acquire) == 0 {
             return 0;
@@ -119,7 +119,7 @@ impl Bans {
         self.states.iter().filter(|refused| refused.state.banned_ns(now).is_some()).count()
     }
 
-    /// Whether nothing is remembered.
+    /// Whether no key is remembered.
     pub fn is_empty(&self) -> bool {
         self.len.load(Ordering::Relaxed) == 0
     }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_keys_are_remembered_than_may_be() {
+    fn the_number_of_keys_is_bounded() {
         let bans = Bans::default();
         for number in 0..100 {
             bans.refused(key(number), &rule(), 3, at(0));

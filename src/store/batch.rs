@@ -41,8 +41,8 @@ pub struct Charge<'t, C> {
     /// Whether a denial denies the request. A charge that is not enforced is made only if its limit admits it.
     pub enforced: bool,
     progress: Progress,
-    /// The part of a token bucket's receipt that the decision does not hold; see [`Answer::given_back`].
-    given_back: u32,
+    /// The part of a token bucket's receipt that the decision does not hold; see [`Answer::refunded`].
+    refunded: u32,
     decision: Decision,
     /// The caller's context.
     pub check: C,
@@ -70,7 +70,7 @@ impl<'t, C> Charge<'t, C> {
     #[inline]
     pub fn new(table: &'t Table, key: Key, rule: &'t Algorithm, cost: u64, enforced: bool, check: C) -> Self {
         let decision = Decision { denied: None, remaining: 0, reset_after_ns: 0 };
-        Self { table, key, rule, cost, enforced, progress: Progress::Open, given_back: 0, decision, check }
+        Self { table, key, rule, cost, enforced, progress: Progress::Open, refunded: 0, decision, check }
     }
 
     /// The decision of the limit at the last [`Batch::admit`] or [`Batch::peek`].
@@ -131,7 +131,7 @@ impl<'t, C> Charge<'t, C> {
         };
         self.decision = answer.decision(quota, self.cost);
         if self.decision.is_admitted() {
-            (self.progress, self.given_back) = (Progress::Bucket, answer.given_back());
+            (self.progress, self.refunded) = (Progress::Bucket, answer.refunded());
         }
     }
 
@@ -149,7 +149,7 @@ impl<'t, C> Charge<'t, C> {
     /// The receipt of a charge to a token bucket, made at `at`.
     fn bucket_receipt(&self, at: Timestamp) -> Receipt {
         let Algorithm::TokenBucket(quota) = self.rule else { return Receipt::None };
-        let answer = Answer::admitted(self.decision.reset_after_ns, self.given_back);
+        let answer = Answer::admitted(self.decision.reset_after_ns, self.refunded);
         Receipt::Bucket(answer.receipt(quota, self.cost, at), quota.interval_ns())
     }
 }

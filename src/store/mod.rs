@@ -1,27 +1,20 @@
-//! Where the state of every (limit, key) lives, and the decision over all charges of a request at once.
+//! The state of every (limit, key), and the decision over all charges of a request at once.
 //!
-//! A state outlives the policy that made it. Not here: which limits apply (policy), what they compute
-//! (limit), and who waits (gate).
+//! A state outlives the policy that made it. Not here: which limits apply (policy), their arithmetic (limit), and
+//! requests that wait (gate).
+
+mod batch;
+mod table;
 
 mod bans;
-mod batch;
-mod crowd;
-mod group;
-mod kept;
-mod map;
-mod memory;
-mod overflow;
-mod shards;
-mod sketches;
-mod slots;
-mod table;
+mod client_usage;
 mod tokens;
 
 pub mod snapshot;
 
 pub use bans::Bans;
 pub use batch::{Batch, Charge};
-pub use crowd::{Crowd, Share};
+pub use client_usage::{ClientUsage, Usage};
 pub use table::{Receipt, Table};
 pub use tokens::{MAX_TOKEN_AGE_NS, TokenCache};
 

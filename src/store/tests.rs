@@ -1,6 +1,6 @@
-//! Outcomes over several charges, the bound on keys, sweeps, and what threads see.
+//! Decisions over several charges, the bound on keys, sweeps, and threads.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
 
 mod batch;
 mod full;
@@ -46,7 +46,7 @@ fn key(number: u64) -> Key {
 /// Runs rows over limits of one unit a second:
 ///
 /// - `limit NAME BURST MAX_KEYS enforce|shadow`
-/// - `AT NAME:KEY:COST... VERDICT SAID...`, where a limit says what remains, or `!` and when to come back.
+/// - `AT NAME:KEY:COST... VERDICT DECISION...`; a decision is the remaining units, or `!` and the retry.
 fn check(rows: &str) {
     let mut limits: HashMap<&str, (Table, Algorithm, bool)> = HashMap::new();
     for row in rows.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#')) {
@@ -196,7 +196,7 @@ fn looking_at_a_key_makes_it_adopt_the_new_rate() {
     assert!(table.admit(key(1), &fast, 1, at("100ms")).is_admitted());
 }
 
-/// One step of a trace: the milliseconds since the one before, a key, a cost.
+/// Steps of a trace: milliseconds since the step before, a key, a cost.
 type Trace = Vec<(u64, u64, u64)>;
 
 fn traces() -> impl Strategy<Value = Trace> {

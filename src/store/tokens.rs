@@ -1,18 +1,17 @@
 //! Verified tokens, so that a signature is checked once and not on every request.
 //!
-//! Kept by the hash of the token, never its text. An entry lives until its token expires and at most
-//! [`MAX_TOKEN_AGE_NS`]; at the bound new tokens are verified each time until others have gone.
+//! The key of an entry is the hash of the token, never its text. An entry lives until its token expires, and at most
+//! [`MAX_TOKEN_AGE_NS`]. At the bound new tokens are verified on every request, until other entries are gone.
 
 use dashmap::DashMap;
 
 use crate::limit::Key;
 use crate::time::Timestamp;
 
-/// Five minutes: long enough to be rare beside the requests of a client, short enough that a token without
-/// `exp` does not hold its place for good.
+/// Five minutes: long enough that verifications are rare, short enough that a token without `exp` does not stay for good.
 pub const MAX_TOKEN_AGE_NS: u64 = 300 * 1_000_000_000;
 
-/// What verified tokens say, each in a `V`.
+/// The claims of verified tokens, each a `V`.
 #[derive(Debug)]
 pub struct TokenCache<V> {
     tokens: DashMap<Key, Entry<V>>,
@@ -31,13 +30,13 @@ impl<V: Clone> TokenCache<V> {
         Self { tokens: DashMap::new(), max }
     }
 
-    /// What a token says that was verified before and is still good at `now`.
+    /// The claims of a token that was verified before, if it is valid at `now`.
     pub fn find(&self, token: Key, now: Timestamp) -> Option<V> {
         let entry = self.tokens.get(&token)?;
         (entry.until > now).then(|| entry.value.clone())
     }
 
-    /// Remembers a token that was verified at `now` and is good until `expires`.
+    /// Adds a token that was verified at `now` and is valid until `expires`.
     pub fn insert(&self, token: Key, value: V, expires: Option<Timestamp>, now: Timestamp) {
         if self.tokens.len() < self.max {
             let oldest = now.saturating_add_ns(MAX_TOKEN_AGE_NS);
@@ -46,22 +45,22 @@ impl<V: Clone> TokenCache<V> {
         }
     }
 
-    /// Drops the tokens that have expired.
+    /// Drops expired tokens.
     pub fn sweep(&self, now: Timestamp) {
         self.tokens.retain(|_, entry| entry.until > now);
     }
 
-    /// Forgets all, so that each is verified anew.
+    /// Drops all tokens, so that each is verified again.
     pub fn clear(&self) {
         self.tokens.clear();
     }
 
-    /// Tokens remembered.
+    /// The number of tokens.
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
 
-    /// Whether none is remembered.
+    /// Whether there is no token.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }

@@ -144,10 +144,10 @@ fn a_file_that_is_no_good_is_set_aside() {
         ("empty", Vec::new(), "it is cut short"),
         ("half written", whole[..whole.len() / 2].to_vec(), "it is cut short"),
         ("a byte short", whole[..whole.len() - 1].to_vec(), "it is cut short"),
-        ("longer", [&whole[..], b"x"].concat(), "something follows its end"),
-        ("in the middle", flipped(whole.len() / 2), "a checksum does not hold"),
+        ("longer", [&whole[..], b"x"].concat(), "there is data after its end"),
+        ("in the middle", flipped(whole.len() / 2), "a checksum is wrong"),
         ("of another version", flipped(9), "has version 258, and only version 2 is known"),
-        ("something else", b"[server]\nlisten = []\n".to_vec(), "it does not begin as one"),
+        ("something else", b"[server]\nlisten = []\n".to_vec(), "it does not begin like a snapshot"),
     ];
     for (what, bytes, why) in cases {
         fs::write(place.file(), &bytes).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::config::reader::Table;
 use crate::gate::HoldCaps;
-use crate::store::Share;
+use crate::store::Usage;
 
 pub(super) fn hold(table: &Table<'_>) -> Option<HoldCaps> {
     let max_waiting = table.count("max_waiting");
@@ -10,7 +10,7 @@ pub(super) fn hold(table: &Table<'_>) -> Option<HoldCaps> {
     let per_client = table.count("max_waiting_per_client");
     let per_client_bytes = table.size("max_waiting_bytes_per_client");
     Some(HoldCaps {
-        all: Share { count: max_waiting?.into_inner(), bytes: max_waiting_bytes? },
-        per_client: Share { count: per_client?.into_inner(), bytes: per_client_bytes? },
+        all: Usage { count: max_waiting?.into_inner(), bytes: max_waiting_bytes? },
+        per_client: Usage { count: per_client?.into_inner(), bytes: per_client_bytes? },
     })
 }

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::policy::Facts;
 use crate::policy::client_ip::network;
-use crate::store::{Crowd, Share};
+use crate::store::{ClientUsage, Usage};
 
 /// Bounds on waiting requests over all limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldCaps {
     /// Requests of all clients, and bytes of their heads.
-    pub all: Share,
+    pub all: Usage,
     /// Requests of each client, and bytes of their heads.
-    pub per_client: Share,
+    pub per_client: Usage,
 }
 
 /// The capacity that one request takes while it waits.
@@ -35,7 +35,7 @@ impl Footprint {
 pub(in crate::gate) struct HoldCapacity {
     waiting: AtomicUsize,
     bytes: AtomicUsize,
-    clients: Crowd,
+    clients: ClientUsage,
 }
 
 /// Capacity for one waiting request, released on drop.
@@ -48,7 +48,7 @@ pub(in crate::gate) struct Reservation<'g> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         let Footprint { client, head_bytes } = self.footprint;
-        self.capacity.clients.leave(client, head_bytes);
+        self.capacity.clients.remove(client, head_bytes);
         self.capacity.waiting.fetch_sub(1, Ordering::AcqRel);
         self.capacity.bytes.fetch_sub(head_bytes, Ordering::AcqRel);
     }
@@ -69,7 +69,7 @@ impl HoldCapacity {
             self.waiting.fetch_sub(1, Ordering::AcqRel);
             return None;
         }
-        if !self.clients.enter(client, head_bytes, per_client) {
+        if !self.clients.add(client, head_bytes, per_client) {
             self.waiting.fetch_sub(1, Ordering::AcqRel);
             self.bytes.fetch_sub(head_bytes, Ordering::AcqRel);
             return None;
@@ -84,7 +84,7 @@ impl HoldCapacity {
         let bytes = self.bytes.load(Ordering::Acquire);
         self.waiting() < all.count
             && bytes.saturating_add(head_bytes) <= all.bytes
-            && self.clients.has_room(client, head_bytes, per_client)
+            && self.clients.fits(client, head_bytes, per_client)
     }
 
     /// Whether nothing is reserved, and no client is remembered.

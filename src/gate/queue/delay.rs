@@ -175,7 +175,7 @@ impl<'l> Delayed<'l> {
             let now = gate.clock.now();
             let until = self.delay.until();
             if until <= now {
-                return Ok(self.passed(now));
+                return Ok(self.take_pass(now));
             }
             if gate.is_closed() {
                 return Err(self.refused(until.ns_since(now)));
@@ -187,7 +187,7 @@ impl<'l> Delayed<'l> {
         }
     }
 
-    fn passed(&mut self, now: Timestamp) -> Pass<'l> {
+    fn take_pass(&mut self, now: Timestamp) -> Pass<'l> {
         for limit in &self.delay.limits {
             limit.state.metrics.cells.decided(LimitDecision::Admitted, 0);
         }

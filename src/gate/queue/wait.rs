@@ -164,7 +164,7 @@ impl<'l> Waiting<'l> {
         if let Some(refusal) = bans::refusal(banned) {
             return Test::Refused(refusal);
         }
-        if let Some(index) = self.behind(&limits) {
+        if let Some(index) = self.older_in_queue(&limits) {
             return Test::Blocked { index, until: None };
         }
         let mut batch: Batch<'_, WaitCheck<'l, '_>> =
@@ -217,7 +217,7 @@ impl<'l> Waiting<'l> {
     }
 
     /// The index of another of its limits in whose queue an older request waits.
-    fn behind(&self, limits: &NewestLimits) -> Option<usize> {
+    fn older_in_queue(&self, limits: &NewestLimits) -> Option<usize> {
         let has_older = |(index, limit): &&(usize, Arc<Newest>)| {
             let item = self.items[*index];
             *index != self.index

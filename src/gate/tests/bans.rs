@@ -1,4 +1,4 @@
-//! Who is refused everything, and for how long.
+//! Bans: which keys are refused everything, and for how long.
 
 #![allow(clippy::panic)]
 
@@ -43,7 +43,7 @@ async fn a_key_refused_too_often_is_refused_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ban_charges_nobody_and_lasts_over_reloads() {
+async fn a_ban_charges_no_key_and_outlives_reloads() {
     check(
         "
         limit a 1 1s 1 reject ban=1/1s,10s,1h
@@ -79,7 +79,7 @@ async fn a_ban_charges_nobody_and_lasts_over_reloads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_refused_when_its_key_is_banned() {
+async fn a_waiter_is_refused_when_its_key_is_banned() {
     check(
         "
         limit a 1 1s 1 hold=1s ban=1/1s,10s,1h

@@ -1,6 +1,6 @@
-//! Who passes later, by how much, and what ends it.
+//! Delayed requests: their delays, and the ends of delays.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::telemetry::LimitDecision;
 async fn the_delay_is_a_step_for_each_unit_over_up_to_the_most() {
     let mut script =
         "limit a 1 1h 2 delay=100ms,5s\n0s ask r1 a=k\n0s ask r2 a=k\n> 0s r1 pass\n> 0s r2 pass\n".to_owned();
-    // the throttle of a course: a tenth of a second for each request over, five seconds at most
+    // a tenth of a second for each request over the limit, five seconds at most
     for over in 1..=55_u32 {
         let delay_ms = (over * 100).min(5000);
         writeln!(script, "0s ask o{over} a=k\n> {delay_ms}ms o{over} pass").unwrap();
@@ -107,7 +107,7 @@ async fn delayed_requests_need_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_or_is_not_sent_gives_back_what_it_was_charged() {
+async fn a_delayed_request_that_leaves_or_is_not_sent_is_refunded() {
     check(
         "
         limit a 1 1h 1 delay=100ms,5s

@@ -1,4 +1,4 @@
-//! A gate that is told what another charges.
+//! A gate that applies the charges of another gate.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -10,7 +10,7 @@ use crate::limit::{Algorithm, Retry};
 use crate::policy::{AfterResponse, Allowed, Cost, Limit, OnLimit, Settle, SettleBy};
 use crate::store::snapshot::{Snapshot, restore};
 
-/// The same state in another gate.
+/// Another gate with the state of `gate`.
 fn given(gate: &Gate) -> &'static Gate {
     let now = gate.clock.now();
     let mut snapshot = Snapshot::begin(Vec::new(), &[7; 16], now, now).unwrap();
@@ -21,7 +21,7 @@ fn given(gate: &Gate) -> &'static Gate {
     next
 }
 
-/// Asks, and keeps what was charged. Says what is left, if it passes.
+/// Sends a request and commits its charges. Returns the remaining units, if it passes.
 fn left(gate: &'static Gate, live: &'static Live, words: &str) -> Option<u64> {
     match ask(gate, live, &headers(&[words])) {
         Step::Pass(mut pass) => {
@@ -47,7 +47,7 @@ async fn what_one_charges_the_other_charges_too() {
     let told = old.subscribe_deltas();
     let new = given(old);
     let live = install(new, [brief()], CAPS);
-    // Also those of limits that a snapshot on disk leaves out.
+    // Also limits that a snapshot on disk leaves out.
     assert_eq!((left(old, old_live, "a=x"), left(old, old_live, "a=y")), (Some(3), Some(4)));
     assert_eq!(hear(new, live, &told), 2);
     assert_eq!((left(new, live, "a=x"), left(new, live, "a=y")), (Some(2), Some(3)));
@@ -91,14 +91,14 @@ async fn what_both_admit_is_owed() {
         assert_eq!((left(gate, live, "a=x"), left(gate, live, "a=x")), (Some(1), Some(0)));
     }
     assert_eq!(hear(new, live, &told), 2);
-    // Two beyond the limit: it takes as long again until anything passes.
+    // Two units beyond the limit: it takes as long again until a request passes.
     tokio::time::advance(std::time::Duration::from_secs(2)).await;
     assert_eq!(left(new, live, "a=x"), None);
     tokio::time::advance(std::time::Duration::from_secs(1)).await;
     assert_eq!(left(new, live, "a=x"), Some(0));
 }
 
-/// The plan of a charge is told too, so that the other gate charges by the same numbers.
+/// A delta has the plan of its charge, so that the other gate charges by the same rule.
 #[tokio::test(start_paused = true)]
 async fn a_charge_is_told_with_its_plan() {
     let with_plans = || {

@@ -1,4 +1,4 @@
-//! Two gates, of which the second goes on where the first was.
+//! Two gates, of which the second continues with the state of the first.
 
 use super::{CAPS, ask, headers, install, limit, new_gate, ns};
 use crate::gate::{Gate, Step};
@@ -11,7 +11,7 @@ fn of(name: &str, persist: bool) -> Limit {
     Limit { persist, ..limit(name, 3, "1day", 3, OnLimit::Reject) }
 }
 
-/// What a gate keeps, as the next one finds it.
+/// A new gate with the persistent state of `gate`.
 fn next(gate: &Gate) -> &'static Gate {
     let now = gate.clock.now();
     let mut snapshot = Snapshot::begin(Vec::new(), &[7; 16], now, now).unwrap();
@@ -34,7 +34,7 @@ fn passes(gate: &'static Gate, limits: &[Limit], words: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_persists_goes_on_and_nothing_else() {
+async fn only_persistent_state_is_restored() {
     let limits = [of("kept", true), of("other", false)];
     let gate = new_gate();
     for word in ["kept=a", "other=a"] {

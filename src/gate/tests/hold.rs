@@ -1,4 +1,4 @@
-//! Who waits, for how long, and what ends it.
+//! Held requests: their waits, and the ends of waits.
 
 use std::fmt::Write;
 
@@ -27,9 +27,9 @@ async fn first_come_first_served_at_exact_instants() {
     .await;
     check(
         "
-        # instants between milliseconds: late by less than one, never early, and not adding up
+        # instants between milliseconds: late by less than one millisecond, never early, and delays do not add up
         limit a 3 1s 2 hold=forever
-        # also with a burst of 1, which nothing is left of: each counts from the slot of the one before
+        # also with a burst of 1: each slot counts from the slot before it
         limit b 3 1s 1 hold=forever
         0ms ask a0 a=k
         0ms ask a1 a=k
@@ -73,7 +73,7 @@ async fn costs_are_waited_for_in_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_barges() {
+async fn new_requests_queue_behind_waiting_ones() {
     check(
         "
         limit a 1 1s 1 hold=forever
@@ -90,7 +90,7 @@ async fn nobody_barges() {
     .await;
     check(
         "
-        # budget for the newcomer is there, but not for the one who came before
+        # there are units for the new request, but not for the request before it
         limit a 1 1s 10 hold=forever cost=6
         0s     ask r1 a=k
         0s     ask r2 a=k
@@ -105,7 +105,7 @@ async fn nobody_barges() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_gives_its_place_back() {
+async fn a_waiter_that_leaves_gives_its_place_back() {
     for (who, rest) in [("r2", "r3 r4 r5"), ("r3", "r2 r4 r5"), ("r5", "r2 r3 r4")] {
         let mut script = "
             limit a 1 1s 1 hold=forever
@@ -125,7 +125,7 @@ async fn who_leaves_gives_its_place_back() {
     }
     check(
         "
-        # everyone leaves; whoever comes later finds no queue
+        # all requests leave; a later request finds no queue
         limit a 1 1s 1 hold=forever
         0s     ask r1 a=k
         0s     ask r2 a=k
@@ -186,13 +186,13 @@ async fn beyond_a_cap_the_answer_comes_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_would_wait_too_long_knows_at_once() {
+async fn a_wait_that_is_too_long_is_refused_at_once() {
     check(
         "
         limit a 1 1s 1 hold=2s
         0s     ask r1 a=k
         0s     ask r2 a=k
-        # exactly as long as it may
+        # a wait of exactly max_wait
         0s     ask r3 a=k
         0s     ask r4 a=k
         400ms  ask r5 a=k
@@ -223,8 +223,8 @@ async fn who_would_wait_too_long_knows_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_small_delay_past_the_deadline_refuses_nobody() {
-    // A reload at half of the wait stands for a delay of Weir's own: r2 has 500 ms left, and its deadline is 1 s.
+async fn a_small_delay_past_the_deadline_refuses_no_request() {
+    // A reload at half of the wait simulates a delay of Weir's own: r2 has 500 ms left, and its deadline is 1 s.
     for (interval, told) in [("1100ms", "1050ms r2 pass"), ("1300ms", "1s r2 WaitTooLong 150ms")] {
         check(&format!(
             "
@@ -241,7 +241,7 @@ async fn a_small_delay_past_the_deadline_refuses_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_can_never_pass_does_not_wait() {
+async fn a_request_that_can_never_pass_does_not_wait() {
     check(
         "
         limit a 1 1s 1 hold=forever cost=2
@@ -273,7 +273,7 @@ async fn one_limit_holds_and_one_rejects() {
         limit r 1 1s 2 reject
         0s    ask r1 h=k r=k
         0s    ask r2 h=k r=k
-        # takes what r2 would need
+        # takes the units that r2 needs
         100ms ask r3 r=k
         > 0s     r1 pass
         > 1s     r2 pass
@@ -324,7 +324,7 @@ async fn two_limits_hold() {
     .await;
     check(
         "
-        # at its turn in b it finds a spent, and is first there
+        # at its turn in b it finds a exhausted, and becomes the front there
         limit a 1 2s 1 hold=forever
         limit b 1 3s 1 hold=forever
         0s     ask b0 b=k
@@ -357,10 +357,10 @@ async fn two_limits_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_came_first_is_first_wherever_it_moves() {
+async fn a_waiter_keeps_its_rank_in_every_queue() {
     check(
         "
-        # p comes to b later than x came to a, and both could take b's next unit at the same instant
+        # p arrives at b later than x at a, and both could take the next unit of b at the same instant
         limit a 1 3001ms 1 hold=forever
         limit b 1 3s 1 hold=forever
         limit c 1 1s 1 hold=forever
@@ -403,9 +403,9 @@ async fn crossing_keys_do_not_block_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_needs_two_limits_is_not_starved_by_those_who_need_one() {
+async fn a_waiter_of_two_limits_is_not_starved_by_waiters_of_one() {
     let mut script = "
-        # regression: a and b became free in turn, and each was gone when the other came
+        # regression: a and b became free in turn, and each was spent when the other became free
         limit a 1 1s 1 hold=forever
         limit b 1 1s 1 hold=forever
         0ms   ask a0 a=k
@@ -429,7 +429,7 @@ async fn who_needs_two_limits_is_not_starved_by_those_who_need_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_its_own_limit_does_not_hold_up_a_shared_one() {
+async fn a_waiter_of_its_own_limit_does_not_block_a_shared_one() {
     check(
         "
         limit own 1 1min 1 hold=forever
@@ -451,9 +451,9 @@ async fn who_waits_for_its_own_limit_does_not_hold_up_a_shared_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reload_applies_to_those_who_wait() {
+async fn a_reload_applies_to_waiters() {
     let rows = [
-        // what the reload says, and when r2, r3 and r4 pass: they have come at 0, it comes at 500 ms
+        // the reload at 500 ms, and the instants at which r2, r3 and r4 pass, which arrived at 0
         ("limit a 1 1s 1 hold=forever", ["1s", "2s", "3s"]),
         ("limit a 10 1s 1 hold=forever", ["550ms", "650ms", "750ms"]),
         ("limit a 1 10s 1 hold=forever", ["5500ms", "15500ms", "25500ms"]),
@@ -522,7 +522,7 @@ async fn reload_refills_nothing_and_max_wait_still_holds() {
     .await;
     check(
         "
-        # lowered so far that nobody can be served in time: each is told at its own deadline
+        # lowered so far that no request can be served in time: each is refused at its own deadline
         limit a 1 1s 1 hold=3s
         0s    ask r1 a=k
         0s    ask r2 a=k
@@ -537,7 +537,7 @@ async fn reload_refills_nothing_and_max_wait_still_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_refuses_who_waits_and_who_would() {
+async fn shutdown_refuses_waiters_and_new_requests_that_would_wait() {
     check(
         "
         limit a 1 1s 1 hold=forever
@@ -588,7 +588,7 @@ async fn pass_that_is_dropped_gives_back_once() {
     .await;
     check(
         "
-        # regression: those who wait did not learn of it
+        # regression: waiting requests did not learn of it
         limit a 1 1s 1 hold=forever
         0s    ask r1 a=k undo=100ms
         0s    ask r2 a=k
@@ -602,10 +602,10 @@ async fn pass_that_is_dropped_gives_back_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_goes_by_its_own_rule_whatever_stands_beside_it() {
+async fn a_waiter_goes_by_its_own_rule_after_reloads() {
     check(
         "
-        # y stood behind x, and the place of x is somebody else's now
+        # y stood behind x, and the index of x belongs to another key now
         limit a 1 1h 1 hold=forever override=x,1,1s,1 override=y,1,10s,1
         0s    ask y1 a=y
         0s    ask y2 a=y
@@ -628,7 +628,7 @@ async fn who_waits_goes_by_its_own_rule_whatever_stands_beside_it() {
     .await;
     check(
         "
-        # an override that comes, and one that goes while there is a plan: what came back before stays
+        # an override is added, and another is removed while there is a plan: units that came back before stay
         limit a 1 1h 1 hold=forever plan=gold,1,20s,1
         limit b 1 1h 1 hold=forever plan=gold,1,20s,1 override=y,1,5s,1
         0s    ask y1 a=y x-plan=gold
@@ -646,7 +646,7 @@ async fn who_waits_goes_by_its_own_rule_whatever_stands_beside_it() {
     .await;
     check(
         "
-        # plans that change their places
+        # plans that change their indices
         limit a 1 1h 1 hold=forever plan=free,1,30s,1 plan=gold,1,20s,1
         0s    ask y1 a=y x-plan=gold
         0s    ask y2 a=y x-plan=gold
@@ -659,7 +659,7 @@ async fn who_waits_goes_by_its_own_rule_whatever_stands_beside_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_no_limit_waits_for_nobody() {
+async fn a_request_without_a_limit_does_not_wait() {
     check(
         "
         limit a 1 1s 1 hold=forever plan=gold,unlimited override=y,unlimited
@@ -668,7 +668,7 @@ async fn who_has_no_limit_waits_for_nobody() {
         0s    ask r2 a=k
         0s    ask g1 a=k x-plan=gold
         0s    ask y1 a=y
-        # it has its turn in other queues all the same
+        # it has its turn in other queues nevertheless
         0s    ask r3 b=k
         0s    ask r4 b=k
         0s    ask r5 b=k
@@ -686,7 +686,7 @@ async fn who_has_no_limit_waits_for_nobody() {
     .await;
     check(
         "
-        # from now on it has none, also while others still wait for the old numbers
+        # from now on it has no limit, also while other requests still wait under the old rule
         limit a 1 1h 1 hold=forever
         0s    ask r1 a=k
         0s    ask r2 a=k

@@ -1,4 +1,4 @@
-//! Keys by the names of their parts: the text that names them, and what of it is shown.
+//! Keys by the names of their parts: the text of an override, and the shown parts.
 
 use http::HeaderName;
 
@@ -41,7 +41,7 @@ async fn every_key_has_its_text() {
     let good = |text: &str| -> Result<String, KeyError> { Ok(text.to_owned()) };
     for (limit, parts, text) in [
         ("ip", &[("ip", "192.0.2.7")][..], good("192.0.2.7")),
-        // That by which it is named already.
+        // The text that the configuration has already.
         ("ip", &[("ip", "2001:db8::ffff")], good("2001:db8::1")),
         ("ip", &[("ip", "192.0.2.300")], Err(BadPart("ip".into()))),
         ("two", &[("header:X-A", "k"), ("path", "//a/./b")], good("/a/b|k")),
@@ -63,7 +63,7 @@ async fn every_key_has_its_text() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_key_of_a_limit_is_masked_whole() {
+async fn a_text_that_is_no_key_is_masked_as_a_whole() {
     let gate = new_gate();
     let live = live(gate);
     let hash = |text: &str| format!("#{:08x}", gate.secret.fingerprint(text.as_bytes()));
@@ -75,7 +75,7 @@ async fn what_is_no_key_of_a_limit_is_masked_whole() {
         ("seller", secret, Ok(vec![("seller", masked(secret))])),
         ("cookie", secret, Ok(vec![("cookie:c", hash(secret))])),
         ("routed", "/a/{*rest}|GET", Ok(vec![("route", "/a/{*rest}".to_owned()), ("method", "GET".to_owned())])),
-        // What was a key of them once.
+        // A text that was a key of an older policy.
         ("ip", secret, Err(masked(secret))),
         ("two", secret, Err(masked(secret))),
         ("two", "sk-0123456789|/a", Err(masked("sk-0123456789|/a"))),

@@ -1,4 +1,4 @@
-//! Waiting requests pass at the rate of their limits, in order and within every bound, though timers fire late.
+//! Waiting requests pass at the rate of their limits, in order and within every bound, although timers fire late.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tokio::runtime::Builder;
 use tokio::time::{sleep_until, timeout};
 
-use super::{CAPS, MS_NS, Share, ask, assert_at_rest, gate_of, headers, install, limit, ns};
+use super::{CAPS, MS_NS, Usage, ask, assert_at_rest, gate_of, headers, install, limit, ns};
 use crate::gate::{HoldCaps, Step};
 use crate::limit::fixed_window::Windows;
 use crate::limit::state::State as _;
@@ -20,11 +20,11 @@ use crate::time::{Clock, Timestamp};
 /// By how much timers fire late in these tests.
 const LATE_NS_MAX: u64 = 2 * MS_NS;
 
-/// And what the millisecond ticks of the runtime add to that.
+/// The additional delay by the millisecond ticks of the runtime.
 const LATE_IN_ALL_NS_MAX: u64 = LATE_NS_MAX + MS_NS;
 
-/// More than any test lets wait.
-const ROOM: HoldCaps = HoldCaps { all: Share { count: 1 << 20, bytes: 1 << 30 }, per_client: CAPS.per_client };
+/// More requests than any test lets wait.
+const ROOM: HoldCaps = HoldCaps { all: Usage { count: 1 << 20, bytes: 1 << 30 }, per_client: CAPS.per_client };
 const EVERYBODY: HoldCaps = HoldCaps { per_client: ROOM.all, ..ROOM };
 
 /// A limit that holds requests with the header `a`.
@@ -33,7 +33,8 @@ fn holding(rule: Algorithm, cost: u64, max_wait_ns: Option<u64>) -> Limit {
     Limit { allowed: Allowed::to_all(rule), cost: Cost::Units(cost), ..limit("a", 1, "1s", 1, hold) }
 }
 
-/// When a request came and when it passed, in nanoseconds since the start; or that it was refused.
+/// The instants at which a request arrived and passed, in nanoseconds since the start; the latter is missing if it was
+/// refused.
 type Ends = Vec<(u64, Result<u64, u64>)>;
 
 /// Sends requests to one limit, each `(instant, key)` in order of time, under timers that fire late.
@@ -47,7 +48,7 @@ fn run(limit: &Limit, requests: &[(u64, u64)], seed: u64) -> Ends {
         let ends: Arc<Mutex<Ends>> = Arc::default();
         let mut tasks = Vec::new();
         for (came_ns, key) in requests {
-            // An instant of its own: the runtime's ticks are too coarse for these.
+            // An exact instant: the runtime's ticks are too coarse.
             let came = start.saturating_add_ns(*came_ns);
             sleep_until(exact.instant(came)).await;
             let came_ns = exact.now().ns_since(start);
@@ -136,7 +137,7 @@ fn due(rule: &Algorithm, requests: &[(u64, u64)]) -> Vec<u64> {
     requests.iter().map(pass).collect()
 }
 
-/// 900 requests at once, which a limit of 1000/s may keep for a second.
+/// 900 requests at once, which a limit of 1000/s may hold for a second.
 #[test]
 fn nobody_is_queued_who_is_refused_later() {
     for (rate, max_wait, came, served) in [
@@ -162,7 +163,7 @@ fn one_key(rule: &Algorithm, trace: &Trace) -> Vec<u64> {
     instants(rule, trace, start).into_iter().map(|(at, _)| at.ns_since(start)).collect()
 }
 
-/// Whether windows are the same for all keys, so that a late request may fall into a later one.
+/// Whether windows are the same for all keys, so that a late request may fall into a later window.
 fn has_grid(rule: &Algorithm) -> bool {
     matches!(rule, Algorithm::SubWindow(_)) || calendar(rule).is_some()
 }

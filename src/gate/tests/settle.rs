@@ -1,4 +1,4 @@
-//! What requests cost in the end, once their answers are known.
+//! The final costs of requests, once their answers are known.
 
 use http::HeaderName;
 
@@ -7,7 +7,7 @@ use crate::gate::{Bill, Spend};
 use crate::limit::concurrency;
 use crate::policy::{AfterResponse, Settle, SettleBy, StatusSet};
 
-/// An answer, and how many milliseconds after its request it ends.
+/// An answer, and the milliseconds from its request to its end.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     status: u16,
@@ -18,7 +18,7 @@ struct Answer {
 
 const OK: Answer = Answer { status: 200, field: None, bytes: 0, ms: 0 };
 
-/// One budget of 1000 for all requests, that does not come back during a test; each takes 2 units at first.
+/// One budget of 1000 units for all requests, which do not come back during a test. A request takes 2 units at first.
 fn settled(counts: Option<StatusSet>, by: Option<SettleBy>) -> Limit {
     let settle = by.map(|by| Settle { by, every_ns: None, max_debt: 100 });
     let every = limit("l", 1, "1h", 1000, OnLimit::Reject);
@@ -35,7 +35,7 @@ fn of(from: u16, to: u16) -> StatusSet {
     StatusSet(vec![(from, to)])
 }
 
-/// Sends a request on, and gives what is left to be settled.
+/// Forwards a request, and returns its bill.
 fn sent_on(gate: &'static Gate, live: &'static Live) -> Option<Bill> {
     let Step::Pass(mut pass) = ask(gate, live, &headers(&[])) else { panic!("there is room") };
     pass.charged.commit(true);
@@ -56,7 +56,7 @@ fn spent(gate: &Gate, live: &Live) -> u64 {
 
 /// The first request meets a new key, the second a known one; both cost the same.
 #[tokio::test(start_paused = true)]
-async fn each_request_costs_what_its_answer_says() {
+async fn each_request_costs_the_units_of_its_answer() {
     let header = || Some(SettleBy::Header(HeaderName::from_static("x-cost")));
     let cost = |cost| Answer { field: Some(cost), ..OK };
     let status = |status| Answer { status, ..OK };
@@ -99,7 +99,7 @@ async fn each_request_costs_what_its_answer_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_settled_has_no_bill() {
+async fn charges_that_are_not_settled_have_no_bill() {
     let gate = new_gate();
     let live = install(gate, [Limit { after: None, ..settled(None, None) }], CAPS);
     assert!(sent_on(gate, live).is_none() && sent_on(gate, live).is_none());
@@ -111,7 +111,7 @@ async fn what_is_not_settled_has_no_bill() {
     assert_eq!(spent(gate, live), 5, "with the unit that the first look took");
 }
 
-/// A long request is charged while it runs, and what it was charged so far comes off at its end.
+/// A long request is charged while it runs, and the units charged so far are subtracted at its end.
 #[tokio::test(start_paused = true)]
 async fn a_long_request_is_charged_as_it_runs() {
     let gate = new_gate();
@@ -120,7 +120,7 @@ async fn a_long_request_is_charged_as_it_runs() {
     long.after = Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) }));
     let live = install(gate, [long], CAPS);
     let bill = sent_on(gate, live).unwrap();
-    // Each look takes a unit.
+    // Each peek takes a unit.
     for (looks, (ms, expected)) in (0..).zip([(5, 2), (12, 10), (25, 40)]) {
         tokio::time::sleep(Duration::from_millis(ms)).await;
         assert_eq!(spent(gate, live) - looks, expected, "{ms} ms later");
@@ -130,7 +130,7 @@ async fn a_long_request_is_charged_as_it_runs() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(spent(gate, live) - 4, 42, "nothing runs any more");
 
-    // One that turns out not to have reached the upstream costs nothing.
+    // A request that did not reach the upstream costs nothing.
     let Step::Pass(pass) = ask(gate, live, &headers(&[])) else { panic!("there is room") };
     tokio::time::sleep(Duration::from_millis(25)).await;
     assert_eq!(spent(gate, live) - 5, 62);
@@ -162,7 +162,7 @@ async fn the_largest_debt_bounds_a_cost() {
     assert!(timeout(Duration::from_secs(1), waiting).await.unwrap().unwrap().is_ok());
 }
 
-/// The headers of an answer that does not count say where the client stands without it.
+/// The headers of an answer that does not count show the standing without it.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_does_not_count_gives_its_units_back_to_the_standing() {
     for (status, remaining) in [(401, 998), (200, 1000)] {
@@ -178,7 +178,7 @@ async fn an_answer_that_does_not_count_gives_its_units_back_to_the_standing() {
     }
 }
 
-/// A place among requests in flight is given back at the end of the response, or when the answer does not count.
+/// A unit of a concurrency limit is given back at the end of the response, or when the answer does not count.
 #[tokio::test(start_paused = true)]
 async fn a_request_in_flight_holds_its_place() {
     let one = Algorithm::Concurrency(concurrency::Rule::new(1).unwrap());

@@ -1,4 +1,4 @@
-//! Charges without a request: whom they meet, and how deep they go.
+//! Charges without a request: their keys, and their debts.
 
 use http::{HeaderName, Method};
 
@@ -44,7 +44,7 @@ async fn balances_over_time() {
         (0, 5, 0, 5, 1500),
         (500, 1, 0, 1, 1100),
         (600, 1, 0, 1, 1100),
-        // Deeper it does not go.
+        // The debt does not grow further.
         (600, 1_000_000, 0, 20, 3000),
         (600, UNITS_MAX, 0, 20, 3000),
         (3600, 1, 9, 0, 100),
@@ -67,7 +67,7 @@ async fn without_a_debt_nothing_goes_below_zero() {
     }
 }
 
-/// What is charged by name is charged to the bucket that the request has.
+/// A charge by name goes to the bucket of the request.
 #[tokio::test(start_paused = true)]
 async fn meets_the_key_of_requests() {
     let header = |name: &'static str| KeyPart::Header(HeaderName::from_static(name), Repeated::Reject);

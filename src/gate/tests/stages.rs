@@ -1,4 +1,4 @@
-//! What is decided when, for whom, and what is not decided at all.
+//! The stages of a decision, identities, preflights, modes and reloads.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -6,7 +6,7 @@ use http::Method;
 
 use super::{CAPS, MS_NS, ask, assert_at_rest, facts, headers, hold, install, limit, new_gate, policy};
 use crate::fields::FieldBuf;
-use crate::gate::{Cause, Gate, Live, Question, Step, Unkeyed, Why};
+use crate::gate::{Cause, Gate, IdentityError, Live, Question, Step, Unkeyed, Verdict};
 use crate::limit::concurrency;
 use crate::limit::slow_down::SlowDown;
 use crate::limit::{Algorithm, Quota, Rate, Retry};
@@ -28,8 +28,8 @@ fn identity(name: &str, on_missing: OnMissing) -> Identity {
     Identity { name: name.into(), source: IdentitySource::Header(name.parse().unwrap(), Repeated::Reject), on_missing }
 }
 
-/// Whether the request passes and is charged; or why it has no identity.
-fn passes(gate: &Gate, live: &Live, stage: Stage, facts: &Facts<'_>) -> Result<bool, Why> {
+/// Whether the request passes and is charged; or the problem with its identity.
+fn passes(gate: &Gate, live: &Live, stage: Stage, facts: &Facts<'_>) -> Result<bool, IdentityError> {
     match gate.admit(live, stage, facts, || 0, gate.clock.now()) {
         Ok(Step::Pass(mut pass)) => {
             pass.charged.commit(true);
@@ -57,9 +57,9 @@ async fn each_stage_charges_its_own_limits() {
     ];
     let live = gate.install(policy(limits, vec![identity("seller", OnMissing::Reject)]), CAPS, 10);
     let nobody = FieldBuf::default();
-    // Arrival needs no identity and charges also those who will be refused for want of one.
+    // The arrival stage needs no identity, and also charges requests that are refused later without one.
     assert_eq!(passes(gate, &live, Stage::Arrival, &facts(&nobody)), Ok(true));
-    assert_eq!(passes(gate, &live, Stage::Identified, &facts(&nobody)), Err(Why::Missing));
+    assert_eq!(passes(gate, &live, Stage::Identified, &facts(&nobody)), Err(IdentityError::Missing));
     assert_eq!(passes(gate, &live, Stage::Arrival, &facts(&nobody)), Ok(false));
     let seller = headers(&["seller=one"]);
     assert_eq!(passes(gate, &live, Stage::Identified, &facts(&seller)), Ok(true));
@@ -68,30 +68,30 @@ async fn each_stage_charges_its_own_limits() {
 }
 
 /// Requests in order: their headers, the last byte of the address, and whether they pass.
-type Row = (OnMissing, &'static [&'static str], u8, Result<bool, Why>);
+type Row = (OnMissing, &'static [&'static str], u8, Result<bool, IdentityError>);
 
 #[tokio::test(start_paused = true)]
 async fn identity_comes_from_one_header() {
     use OnMissing::{Anonymous, Ip, Reject};
-    // Each limit lets one of a kind pass.
+    // Each limit admits one request of a kind.
     #[rustfmt::skip]
     let rows: [Row; 15] = [
         (Reject, &["id=a"], 1, Ok(true)),
         (Reject, &["id=a"], 2, Ok(false)),
         (Reject, &["id=b"], 1, Ok(true)),
-        (Reject, &[], 1, Err(Why::Missing)),
-        (Reject, &["id="], 1, Err(Why::Missing)),
-        (Reject, &["id=a", "id=b"], 1, Err(Why::Several)),
+        (Reject, &[], 1, Err(IdentityError::Missing)),
+        (Reject, &["id="], 1, Err(IdentityError::Missing)),
+        (Reject, &["id=a", "id=b"], 1, Err(IdentityError::Several)),
         (Anonymous, &[], 1, Ok(true)),
         (Anonymous, &["id="], 2, Ok(false)),
         (Anonymous, &["id=a"], 1, Ok(true)),
-        (Anonymous, &["id=a", "id=a"], 1, Err(Why::Several)),
+        (Anonymous, &["id=a", "id=a"], 1, Err(IdentityError::Several)),
         (Ip, &[], 1, Ok(true)),
         (Ip, &[], 1, Ok(false)),
         (Ip, &[], 2, Ok(true)),
-        // The text of an address is not that address.
+        // The text of an address is not the address.
         (Ip, &["id=10.0.0.1"], 1, Ok(true)),
-        (Ip, &["id=", "id=x"], 3, Err(Why::Several)),
+        (Ip, &["id=", "id=x"], 3, Err(IdentityError::Several)),
     ];
     for on_missing in [Reject, Anonymous, Ip] {
         let gate = new_gate();
@@ -134,15 +134,15 @@ async fn preflights_and_excepted_networks_are_free() {
         assert_eq!(passes(gate, &live, Stage::Identified, &excepted), Ok(true));
         assert_eq!(passes(gate, &live, Stage::Identified, &preflight), Ok(true));
     }
-    // The guard at arrival sees preflights too, and an OPTIONS request alone is none.
+    // The arrival stage sees preflights too. An OPTIONS request alone is no preflight.
     assert_eq!(passes(gate, &live, Stage::Arrival, &preflight), Ok(true));
     assert_eq!(passes(gate, &live, Stage::Arrival, &preflight), Ok(false));
-    // Beyond the rate it is a request like any other.
+    // Beyond the rate a preflight is an ordinary request.
     let charged = Facts { is_free_preflight: false, ..preflight };
-    assert_eq!(passes(gate, &live, Stage::Identified, &charged), Err(Why::Missing));
+    assert_eq!(passes(gate, &live, Stage::Identified, &charged), Err(IdentityError::Missing));
     let options = headers(&["origin=https://example.com"]);
     let options = Facts { method: &Method::OPTIONS, ..facts(&options) };
-    assert_eq!(passes(gate, &live, Stage::Identified, &options), Err(Why::Missing));
+    assert_eq!(passes(gate, &live, Stage::Identified, &options), Err(IdentityError::Missing));
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,7 +181,7 @@ async fn verdicts_name_the_tightest_limit_and_all_violated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_in_shadow_mode_counts_what_it_would_do() {
+async fn a_limit_in_shadow_mode_counts_its_decisions() {
     let slow_down = SlowDown { step_ns: MS_NS, max_ns: MS_NS };
     for (on_limit, expected) in [
         (OnLimit::Reject, LimitDecision::ShadowRejected),
@@ -194,7 +194,7 @@ async fn a_limit_in_shadow_mode_counts_what_it_would_do() {
         let shadow = Limit { mode: Mode::Shadow, ..limit("s", 1, "1s", 1, on_limit) };
         let others = [limit("r", 1, "1h", 1, OnLimit::Reject), limit("h", 10, "1s", 1, hold(None))];
         let live = super::install(gate, [shadow].into_iter().chain(others), CAPS);
-        // Alone; beside one that admits, then refuses; and beside one that admits, then holds for 100 ms.
+        // Alone; beside a limit that admits, then refuses; and beside a limit that admits, then holds for 100 ms.
         for words in [&["s=k"][..], &["s=k"], &["s=k", "r=k"], &["s=k", "r=k"], &["h=k"], &["s=k", "h=k"]] {
             match super::ask(gate, live, &headers(words)) {
                 Step::Pass(mut pass) => pass.charged.commit(true),
@@ -229,7 +229,7 @@ async fn sweep_forgets_limits_that_are_gone_and_keys_that_are_idle() {
     assert!(gate.states.lock().unwrap().is_empty());
     assert_eq!(live.states[0].metrics.evicted_idle.get(), 1);
     assert_eq!(live.states[0].metrics.keys.get(), 0);
-    // Someone who was matched under the old policy waits for nothing.
+    // A request that was matched under the old policy does not wait.
     assert_eq!(passes(gate, live, Stage::Identified, &facts(&headers)), Ok(true));
     let Step::Wait(waiting) = super::ask(gate, live, &headers) else { panic!("not held") };
     waiting.wait().await.unwrap().charged.commit(true);
@@ -238,7 +238,7 @@ async fn sweep_forgets_limits_that_are_gone_and_keys_that_are_idle() {
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_the_next_request_exceeds_is_the_tightest() {
-    // The part of `little` that is left is smaller, but it has room for another request.
+    // The fraction of `little` that remains is smaller, but another request fits.
     let units = |name, burst, cost| Limit { cost: Cost::Units(cost), ..limit(name, 1, "1h", burst, OnLimit::Reject) };
     for names in [["dear", "little"], ["little", "dear"]] {
         let gate = new_gate();
@@ -277,7 +277,8 @@ async fn a_part_that_is_there_several_times_is_refused_before_anything_is_charge
         headers: [("x-a", "3"), ("x-a", "4")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
     };
     let told = gate.explain(&live, &question, gate.clock.now()).unwrap();
-    assert_eq!((&*told.decision, &*told.why), ("several_values", "header:x-a has several values"));
+    let Verdict::SeveralValues(part) = told.verdict else { panic!("{:?}", told.verdict) };
+    assert_eq!(live.policy.several(part), "header:x-a has several values");
     let once = headers(&["x-a=1"]);
     assert_eq!(passes(gate, &live, Stage::Identified, &facts(&once)), Ok(true));
     assert_eq!(passes(gate, &live, Stage::Identified, &facts(&once)), Ok(false));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
+use tokio::task::yield_now;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::{CAPS, MS_NS, ask, assert_at_rest, bucket, headers, hold, install, limit, new_gate};
@@ -16,16 +17,16 @@ use crate::limit::{BACKDATE_NS_MAX, Quota};
 use crate::policy::{Cost, Limit};
 use crate::time::Timestamp;
 
-/// A client: it comes `gap_ms` after the one before, and goes `patience_ms` later if that comes first.
+/// A client: it arrives `gap_ms` after the client before, and leaves after `patience_ms` if it has not passed by then.
 #[derive(Clone, Debug)]
 struct Client {
     gap_ms: u64,
-    /// The headers it sends: limits and keys.
+    /// Its headers: limits and keys.
     words: &'static str,
     patience_ms: Option<u64>,
-    /// It passes and gives its charge back so much later: its upstream could not be reached.
+    /// The milliseconds after which it gives its charge back, because its upstream cannot be reached.
     undo_ms: Option<u64>,
-    /// A reload that changes nothing happens before it comes.
+    /// Whether a reload that changes nothing precedes its arrival.
     reload: bool,
 }
 
@@ -44,10 +45,10 @@ fn clients(words: &'static [&'static str], gap_ms_max: u64, undone: bool) -> imp
     prop::collection::vec(client, 1..60)
 }
 
-/// Who passed, by index, in the order they did, and when.
+/// The clients that passed, by index and in order, with their instants.
 type Passed = Vec<(usize, Timestamp)>;
 
-/// Lets all clients come and go in virtual time; panics if one that stays never passes.
+/// Runs all clients in virtual time. Panics if a client that stays never passes.
 fn run(limits: &[Limit], clients: &[Client]) -> (Timestamp, Passed) {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
@@ -118,7 +119,7 @@ async fn finish(mut pass: Pass<'static>, undo_ms: Option<u64>) {
     }
 }
 
-/// Each unit of `slack` may have been given back twice. Charges of held requests may be dated back.
+/// Each unit of `slack` may have been given back twice. Charges of held requests may be backdated.
 fn assert_bound(quota: &Quota, cost: u64, slack: u64, times: &[Timestamp]) {
     for (first, from) in times.iter().enumerate() {
         let mut units = 0;
@@ -132,7 +133,7 @@ fn assert_bound(quota: &Quota, cost: u64, slack: u64, times: &[Timestamp]) {
     }
 }
 
-/// When each client of one queue should pass, by the milliseconds since the start; none if it leaves before.
+/// The milliseconds since the start at which each client of one queue should pass; none if it leaves before.
 fn foreseen(quota: &Quota, cost: u64, clients: &[Client]) -> BTreeMap<usize, u64> {
     let (interval, capacity) = (quota.interval_ns() / MS_NS, quota.capacity_ns() / MS_NS);
     let (mut now, mut turn, mut full_at) = (0, 0, 0_u64);
@@ -191,7 +192,7 @@ proptest! {
         for limit in &limits {
             let keys = by_key.iter().filter(|(key, _)| key.starts_with(&*limit.name));
             for (_, (kept, undone)) in keys {
-                // The first to be given back is exact; see `State::refund`.
+                // The first refund is exact; see `State::refund`.
                 let (quota, cost) = bucket(limit);
                 assert_bound(quota, cost, undone.saturating_sub(1) * cost, kept);
             }
@@ -203,7 +204,7 @@ proptest! {
     }
 }
 
-/// Real time: what threads do to each other, not when.
+/// Threads in real time. No instant is checked.
 #[test]
 fn two_threads_share_a_queue() {
     const EACH: usize = 250;
@@ -211,7 +212,7 @@ fn two_threads_share_a_queue() {
     let limits = [limit("a", 5000, "1s", 5, hold(None)), limit("b", 6000, "1s", 5, hold(None))];
     let live = install(gate, limits, CAPS);
     let passed = AtomicUsize::new(0);
-    // Every third needs b as well, in turn with its own key and with the other thread's; every fifth leaves.
+    // Every third request needs b as well, in turn with its own key and with the other thread's; every fifth leaves.
     let work = async |thread: usize| {
         let mut tasks = Vec::new();
         for number in 0..EACH {
@@ -230,7 +231,7 @@ fn two_threads_share_a_queue() {
                 Step::Delay(_) => panic!("nothing delays"),
             }
         }
-        sleep(Duration::from_millis(1)).await; // some of those who leave are in mid-wait
+        yield_now().await; // every task is polled, so that tasks that leave do so in mid-wait
         tasks.iter().filter(|(leaves, _)| *leaves).for_each(|(_, task)| task.abort());
         for (leaves, task) in tasks {
             let end = timeout(Duration::from_secs(30), task).await.unwrap_or_else(|_| panic!("one is stuck"));
@@ -248,9 +249,9 @@ fn two_threads_share_a_queue() {
     assert_at_rest(gate, live);
 }
 
-/// Regression: a reload took every limit away for a moment, and who waited slipped through.
+/// Regression: a reload removed every limit for a moment, and waiting requests passed.
 #[test]
-fn reload_lets_nobody_slip_through() {
+fn a_reload_admits_no_extra_request() {
     let gate = new_gate();
     let limits = [limit("a", 1, "1day", 1, hold(None))];
     let live = install(gate, limits.clone(), CAPS);

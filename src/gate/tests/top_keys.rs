@@ -1,4 +1,4 @@
-//! Whose requests are refused most: what is counted, and what is not.
+//! The keys that are refused most: which requests are counted, and which are not.
 
 use super::*;
 use crate::gate::HALF_LIFE_NS;
@@ -47,7 +47,7 @@ async fn refusals_and_holds_are_counted_and_nothing_else() {
     insta::assert_snapshot!(told(Some("x-no"), 1), @"x-no: 4 0 [aaaa 3 0]");
     assert_eq!(told(Some("x"), 1), "");
     drop(waiting);
-    // Who came long ago counts for less, and in the end for nothing.
+    // Old requests count for less, and in the end for nothing.
     gate.sweep();
     tokio::time::advance(Duration::from_nanos(HALF_LIFE_NS - 1)).await;
     gate.sweep();

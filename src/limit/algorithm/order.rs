@@ -1,11 +1,11 @@
-//! A partial order of rules: which of two can never refuse what the other admits.
+//! A partial order of rules by strictness.
 
 use super::super::fixed_window::Windows;
 use super::Algorithm;
 
 impl Algorithm {
-    /// Whether a key that is charged by both, and by this one at least as much, is always admitted by `other` if this
-    /// one admits it. `false` also if that is not known.
+    /// Whether this rule is at least as strict as `other`: if both charge a key, this one at least as much, then `other`
+    /// admits whatever this one admits. `false` also if that is unknown.
     pub fn is_within(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::TokenBucket(own), Self::TokenBucket(other)) => {
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_within_one_that_admits_more() -> Result<(), QuotaError> {
+    fn a_rule_is_within_a_rule_that_admits_more() -> Result<(), QuotaError> {
         let several = |rules: [Algorithm; 2]| Algorithm::Several(rules.into());
         for (own, other, is_within) in [
             (bucket(10, 10)?, bucket(10, 10)?, true),

@@ -1,10 +1,10 @@
-//! Any state as bytes: which it is, and what that one packs.
+//! Any state as bytes: the number of its algorithm, and the bytes of the state.
 
 use super::{AnyState, Several};
 use crate::limit::{Packed, Unpacker};
 
 impl AnyState {
-    /// Which it is, in bytes that are kept: never to be given to another.
+    /// The number of the algorithm in stored bytes. A number is never reused.
     const fn tag(&self) -> u8 {
         match self {
             Self::TokenBucket(_) => 1,
@@ -42,7 +42,7 @@ impl Packed for AnyState {
     }
 }
 
-/// Several are never within several.
+/// Unpacks a state. [`AnyState::Several`] never contains itself.
 fn unpack(from: &mut Unpacker<'_>, may_be_several: bool) -> Option<AnyState> {
     Some(match from.u8()? {
         1 => AnyState::TokenBucket(Packed::unpack(from)?),

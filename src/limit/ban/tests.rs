@@ -1,6 +1,6 @@
-//! Rows in which time is a column; and what a ban never does.
+//! Rows with time as a column, and properties of bans.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ fn rule(after: &str, length: &str, most: &str) -> Rule {
     Rule::new(rate(after), ns(length), ns(most)).unwrap()
 }
 
-/// Runs `AT refused TIMES BAN` (the last of so many refusals starts a ban, or `-`) and `AT banned LEFT`.
+/// Runs `AT refused TIMES BAN` (the last of these refusals starts a ban, or `-`) and `AT banned REMAINING`.
 fn check(rule: &Rule, rows: &str) {
     let mut state = State::default();
     let duration = |text: &str| Some(text).filter(|text| *text != "-").map(ns);

@@ -1,6 +1,6 @@
-//! Where windows end, by date; and that they neither overlap nor leave a gap.
+//! The ends of windows by date; windows neither overlap nor leave gaps.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ fn ends() {
         (Unit::Millisecond, 250, "UTC", "2024-05-05T12:00:00.3Z", "2024-05-05T12:00:00.5Z"),
         (Unit::Second, 1, "UTC", "2024-05-05T12:00:00Z", "2024-05-05T12:00:01Z"),
         (Unit::Minute, 15, "UTC", "2024-05-05T12:14:59Z", "2024-05-05T12:15:00Z"),
-        // Zones that are no whole hours away
+        // Zones whose offset is not in whole hours
         (Unit::Hour, 1, "UTC", "2024-05-05T12:20:00Z", "2024-05-05T13:00:00Z"),
         (Unit::Hour, 1, "Asia/Kathmandu", "2024-05-05T12:20:00+05:45", "2024-05-05T13:00:00+05:45"),
         // The last window of a day ends with it
@@ -73,7 +73,7 @@ fn end_after_counts_windows() {
     assert_eq!(seconds.end_after(first, 5000), first.saturating_add_ns(5_000_000_000_000));
 }
 
-/// Snapshots hold these numbers: a window is kept over a restart only if its calendar has the same one.
+/// Snapshots contain these numbers: a window survives a restart only if the number of its calendar is unchanged.
 #[test]
 fn equal_calendars_have_one_number() {
     for (unit, every, zone, id) in [

@@ -1,6 +1,6 @@
-//! Rows in which time is a column, though nothing here depends on it.
+//! Rows with time as a column, although no decision depends on time.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
 use proptest::prelude::*;
 

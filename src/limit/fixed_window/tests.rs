@@ -1,4 +1,4 @@
-//! Rows in which time is a column, or a date.
+//! Rows with time or dates as a column.
 
 use crate::limit::tests::check;
 
@@ -78,7 +78,7 @@ fn in_a_calendar() {
 }
 
 #[test]
-fn changed_rule_keeps_what_is_spent() {
+fn a_changed_rule_keeps_spent_units() {
     check(
         "fixed_window 10/1m from first",
         "

@@ -1,6 +1,6 @@
-//! Rows in which time is a column; and the spacing that shaping promises.
+//! Rows with time as a column, and the spacing of shaped requests.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
 use proptest::prelude::*;
 

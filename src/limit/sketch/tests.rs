@@ -1,6 +1,6 @@
-//! A sketch against buckets of their own.
+//! A sketch compared with buckets of single keys.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ fn quota(text: &str, burst: u64) -> Quota {
     Quota::new(rate(text), burst).unwrap()
 }
 
-/// As uniform as a hash.
+/// A hash of `number`.
 fn key(number: u64) -> Key {
     let mix = |seed: u64| {
         let mut hash = number.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -26,7 +26,7 @@ fn key(number: u64) -> Key {
 }
 
 #[test]
-fn a_key_alone_is_told_what_its_bucket_would_say() {
+fn a_single_key_gets_the_decisions_of_its_own_bucket() {
     let (slow, fast) = (quota("1/1s", 3), quota("10/1s", 3));
     let (mut sketch, mut bucket) = (Sketch::new(64, &slow), token_bucket::State::fresh(&slow));
     for (when, cost) in [("0s", 2), ("0s", 2), ("1s", 2), ("1s", 4), ("1500ms", 1), ("9s", 3), ("9s", 0)] {
@@ -59,7 +59,7 @@ fn memory_is_fixed() {
     }
 }
 
-/// Four rows keep keys apart that one row would throw together.
+/// Four rows separate keys that collide in one row.
 #[test]
 fn few_are_mistaken() {
     let quota = quota("1/1h", 1);
@@ -70,7 +70,7 @@ fn few_are_mistaken() {
 
 proptest! {
     #[test]
-    fn never_admits_what_a_bucket_of_its_own_would_not(
+    fn a_sketch_admits_nothing_that_a_bucket_of_its_own_refuses(
         requests in prop::collection::vec((0_u64..40, 0_u64..2000, 0_u64..5, any::<bool>()), 1..300), burst in 1_u64..6,
     ) {
         let quota = quota("2/1s", burst);

@@ -1,6 +1,6 @@
-//! Rows in which time is a column; and what a log keeps.
+//! Rows with time as a column, and the entries of a log.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
 use super::{COUNT_MAX, Rule, State};
 use crate::limit::state::State as _;
@@ -52,7 +52,7 @@ fn refunds_are_exact_in_any_order() {
 }
 
 #[test]
-fn changed_rule_keeps_what_is_spent() {
+fn a_changed_rule_keeps_spent_units() {
     check(
         "sliding_log 5/10s",
         "
@@ -76,7 +76,7 @@ fn memory_is_bounded_and_refusals_take_none() {
     let mut state = State::fresh(&rule);
     for step in 0..10_000 {
         state.admit(&rule, 1, at("0s").saturating_add_ns(step * 1_000_000));
-        // Those of the last 10 ms that have expired stay.
+        // Entries that expired in the last 10 ms stay.
         assert!(state.log.len() <= 50 + 10);
     }
     assert!(state.log.capacity() <= 2 * (50 + 10));

@@ -1,4 +1,4 @@
-//! Rows in which time is a column. Windows begin at whole periods since the start.
+//! Rows with time as a column. Windows begin at whole periods since the start.
 
 use crate::limit::tests::check;
 
@@ -28,7 +28,7 @@ fn last_window_fades() {
     );
 }
 
-/// 1024 windows are counted: one of 10, and 9 in each after it. The 1000 that are left count as 10 a window.
+/// 1024 windows are counted: one of 10 units, and 9 in each after it. The other 1000 units count as 10 a window.
 #[test]
 fn a_long_queue_is_estimated() {
     check(
@@ -71,7 +71,7 @@ fn refunds_count_as_their_window_does() {
 }
 
 #[test]
-fn changed_rule_keeps_what_is_spent() {
+fn a_changed_rule_keeps_spent_units() {
     check(
         "sliding_window 10/10s",
         "

@@ -1,6 +1,6 @@
-//! Delays, for every algorithm alike.
+//! Delays under every algorithm.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
 use super::SlowDown;
 use crate::limit::AnyState;
@@ -66,7 +66,7 @@ fn delay_grows_with_the_debt_and_falls_as_it_is_paid() {
 }
 
 #[test]
-fn what_was_charged_can_be_given_back() {
+fn a_delayed_charge_can_be_given_back() {
     for rule in
         ["token_bucket 1/1s burst 2", "leaky_bucket 1/1s burst 2", "sliding_log 2/10s", "fixed_window 2/10s from first"]
     {

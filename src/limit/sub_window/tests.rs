@@ -1,11 +1,11 @@
-//! Rows in which time is a column. Sub-windows begin at whole parts of periods since the start.
+//! Rows with time as a column. Sub-windows begin at whole parts of periods since the start.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
 use super::{NUMBER_MAX, Rule, SUB_WINDOWS_MAX, State};
 use crate::limit::QuotaError::{TooMany, Zero};
 use crate::limit::tests::{check, rate};
-use crate::limit::{Moved, Packed as _, Unpacker};
+use crate::limit::{ClockShift, Packed as _, Unpacker};
 
 #[test]
 fn sub_windows_are_forgotten_one_by_one() {
@@ -50,7 +50,7 @@ fn refunds_are_exact_in_any_order() {
 }
 
 #[test]
-fn changed_rule_keeps_what_is_spent() {
+fn a_changed_rule_keeps_spent_units() {
     check(
         "sub_window 10/10s in 5",
         "
@@ -89,7 +89,7 @@ fn packed_states_that_cannot_be() {
     ] {
         let ring = vec![0; 8 * n as usize];
         let bytes = [&1_000_u64.to_le_bytes()[..], &newest.to_le_bytes(), &n.to_le_bytes(), &ring].concat();
-        let state = State::unpack(&mut Unpacker::new(&bytes, Moved::default()));
+        let state = State::unpack(&mut Unpacker::new(&bytes, ClockShift::default()));
         assert_eq!(state.is_some(), is_state, "{newest} {n}");
     }
 }

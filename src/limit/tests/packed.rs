@@ -1,4 +1,4 @@
-//! What is unpacked is what was packed; damage is noticed or does no harm; a clock that was set refills nothing.
+//! Unpacked states equal packed ones; damage is noticed or harmless; a clock that was set refills nothing.
 
 use proptest::prelude::*;
 
@@ -6,10 +6,10 @@ use super::properties::{after, algorithms, instants, singles, start, tick_ns, tr
 use super::{START_NS, at, ns, rate};
 use crate::limit::sketch::Sketch;
 use crate::limit::state::State as _;
-use crate::limit::{Algorithm, AnyState, Key, Moved, Packed, Quota, Unpacker, ban, fixed_window};
+use crate::limit::{Algorithm, AnyState, ClockShift, Key, Packed, Quota, Unpacker, ban, fixed_window};
 use crate::time::Timestamp;
 
-const STILL: Moved = Moved { by_ns: 0, now: Timestamp::ZERO };
+const STILL: ClockShift = ClockShift { by_ns: 0, now: Timestamp::ZERO };
 
 fn packed(what: &impl Packed) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -17,8 +17,8 @@ fn packed(what: &impl Packed) -> Vec<u8> {
     bytes
 }
 
-/// Through bytes and back, with nothing left over.
-fn through<T: Packed>(what: &T, moved: Moved) -> T {
+/// Packs a state and unpacks it, with no bytes left over.
+fn through<T: Packed>(what: &T, moved: ClockShift) -> T {
     let bytes = packed(what);
     let mut from = Unpacker::new(&bytes, moved);
     let back = T::unpack(&mut from).unwrap();
@@ -49,7 +49,7 @@ proptest! {
         }
     }
 
-    /// Under the rule it meets then, as after a reload.
+    /// Under another rule, as after a reload.
     #[test]
     fn a_state_adopts_another_rule_as_it_would_have(old in algorithms(), new in algorithms(), trace in traces()) {
         let (state, now) = after(&old, &trace, true);
@@ -64,7 +64,7 @@ proptest! {
     ) {
         let (state, now) = after(&rule, &trace, true);
         let then = now.as_ns().checked_add_signed(set_ns).map(Timestamp::from_ns).unwrap();
-        let restored = through(&state, Moved { by_ns: set_ns, now: then });
+        let restored = through(&state, ClockShift { by_ns: set_ns, now: then });
         let (before, behind) = (state.peek(&rule, 0, now), restored.peek(&rule, 0, then));
         prop_assert!(behind.remaining <= before.remaining, "{:?} {:?}", before, behind);
         prop_assert_eq!(restored.over(&rule, then), state.over(&rule, now));
@@ -76,13 +76,13 @@ proptest! {
     }
 
     #[test]
-    fn what_is_cut_short_is_nothing(rule in algorithms(), trace in traces(), cut in any::<prop::sample::Index>()) {
+    fn truncated_bytes_are_refused(rule in algorithms(), trace in traces(), cut in any::<prop::sample::Index>()) {
         let bytes = packed(&after(&rule, &trace, true).0);
         let short = &bytes[..cut.index(bytes.len())];
         prop_assert!(AnyState::unpack(&mut Unpacker::new(short, STILL)).is_none());
     }
 
-    /// Sums over the file keep damage out; what is made on purpose must not bring a process down either.
+    /// Checksums keep damage out. Bytes that are made on purpose must not crash a process either.
     #[test]
     fn whatever_is_unpacked_can_be_asked(
         rule in algorithms(), trace in traces(), place in any::<prop::sample::Index>(), byte in any::<u8>(),
@@ -105,7 +105,7 @@ proptest! {
 
     #[test]
     fn no_bytes_are_too_odd(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let from = Unpacker::new(&bytes, Moved { by_ns: -1, now: start() });
+        let from = Unpacker::new(&bytes, ClockShift { by_ns: -1, now: start() });
         let _ = AnyState::unpack(&mut from.clone());
         let _ = Sketch::unpack(&mut from.clone());
         let _ = ban::State::unpack(&mut from.clone());
@@ -121,7 +121,7 @@ proptest! {
             sketch.admit(key(*number), &quota, *cost, start());
         }
         let then = Timestamp::from_ns(START_NS.saturating_add_signed(set_ns.into()));
-        let mut restored = through(&sketch, Moved { by_ns: set_ns.into(), now: then });
+        let mut restored = through(&sketch, ClockShift { by_ns: set_ns.into(), now: then });
         for (number, cost) in late {
             let decided = sketch.admit(key(*number), &quota, *cost, start()).0;
             prop_assert_eq!(restored.admit(key(*number), &quota, *cost, then).0, decided);
@@ -140,12 +140,12 @@ fn a_ban_goes_on() {
     assert_eq!((restored.refused(&rule, at("1h")), restored.refused(&rule, at("1h"))), (None, Some(ns("20min"))));
 
     let day_ns = i64::try_from(ns("1day")).unwrap();
-    let earlier = through(&state, Moved { by_ns: -day_ns, now: at("0s") });
+    let earlier = through(&state, ClockShift { by_ns: -day_ns, now: at("0s") });
     assert_eq!(earlier.banned_ns(at("0s").saturating_sub_ns(ns("1day"))), Some(ns("10min 1s")));
 }
 
 #[test]
-fn what_is_in_flight_ends_with_the_process() {
+fn requests_in_flight_end_with_the_process() {
     let rule = super::algorithm("concurrency 3");
     let mut state = AnyState::fresh(&rule);
     state.admit(&rule, 2, at("0s"));

@@ -1,4 +1,4 @@
-//! What holds for every algorithm, every rule and every trace.
+//! Properties of every algorithm, for every rule and every trace.
 
 use proptest::prelude::*;
 
@@ -59,7 +59,7 @@ pub(crate) fn singles() -> impl Strategy<Value = Algorithm> {
     (0..KINDS).prop_flat_map(of_kind)
 }
 
-/// Two of one algorithm.
+/// Two limits of one algorithm.
 fn pairs() -> impl Strategy<Value = (Algorithm, Algorithm)> {
     (0..KINDS).prop_flat_map(|kind| (of_kind(kind), of_kind(kind)))
 }
@@ -83,7 +83,7 @@ pub(super) fn tick_ns(rule: &Algorithm) -> u64 {
     }
 }
 
-/// Requests: the ticks since the one before, and a cost.
+/// Requests: ticks since the request before, and a cost.
 pub(crate) type Trace = Vec<(u64, u64)>;
 
 pub(crate) fn traces() -> impl Strategy<Value = Trace> {
@@ -104,7 +104,7 @@ pub(super) fn start() -> Timestamp {
     Timestamp::from_ns(START_NS)
 }
 
-/// A state after a trace, and when that was. Every seventh request is charged beyond the limit, if it may.
+/// A state after a trace, and the instant of its end. Every seventh request is charged beyond the limit, if allowed.
 pub(super) fn after(rule: &Algorithm, trace: &[(u64, u64)], may_owe: bool) -> (AnyState, Timestamp) {
     let mut state = AnyState::fresh(rule);
     let mut end = start();
@@ -151,7 +151,7 @@ pub(crate) fn bound(rule: &Algorithm, span_ns: u64) -> u64 {
     }
 }
 
-/// Fails if any span of what was admitted holds more than the rule's bound.
+/// Fails if the admitted units of any span exceed the rule's bound.
 pub(super) fn assert_bound(rule: &Algorithm, admitted: &[(Timestamp, u64)]) -> Result<(), TestCaseError> {
     for (first, (from, _)) in admitted.iter().enumerate() {
         let mut units = 0;
@@ -218,7 +218,7 @@ proptest! {
     ) {
         let (state, end) = after(&rule, &trace, true);
         let now = end.saturating_add_ns(later_ns);
-        // As the gate dates back: never into a window that has ended.
+        // As the gate backdates: never into a window that has ended.
         let as_of = rule.chargeable_from(now.saturating_sub_ns(back_ns), now).max(end);
         let mut looked = state.clone();
         looked.adopt(&rule, now);
@@ -262,7 +262,7 @@ proptest! {
     #[test]
     fn other_numbers_never_give_units((was, rule) in pairs(), trace in traces()) {
         let shapes = |rule: &Algorithm| matches!(rule, Algorithm::LeakyBucket(leaky_bucket::Rule { shapes: true, .. }));
-        // One that shapes has nothing left between two requests; a log knows what falls into a shorter period.
+        // A bucket that shapes has no units between two requests. A log knows the units of a shorter period.
         let is_shorter_log = was.name() == "sliding_log" && was.period_ns() > rule.period_ns();
         if shapes(&was) || shapes(&rule) || is_shorter_log {
             return Ok(());
@@ -273,7 +273,7 @@ proptest! {
         prop_assert!(peeked.remaining <= rule.capacity().saturating_sub(used));
         state.adopt(&rule, now);
         prop_assert_eq!(state.peek(&rule, 0, now), peeked);
-        // And it pays off under the new rule, whose retry is then true.
+        // It is paid under the new rule, whose retry is then right.
         if let Some(Retry::AfterNs(retry_ns)) = state.peek(&rule, 1, now).denied {
             prop_assert!(!state.peek(&rule, 1, now.saturating_add_ns(retry_ns - 1)).is_admitted());
             prop_assert!(state.peek(&rule, 1, now.saturating_add_ns(retry_ns)).is_admitted());

@@ -1,4 +1,4 @@
-//! What is given back: exactly at once, and never too much in any order.
+//! Refunds: exact at once, and never too much in any order.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -7,7 +7,7 @@ use super::properties::{Trace, algorithms, assert_bound, instants, start, traces
 use crate::limit::state::State as _;
 use crate::limit::{AnyReceipt, AnyState};
 
-/// Requests, and for each whether it is given back, and how many requests later.
+/// Requests; for each, whether it is given back, and after how many requests.
 type Undone = Vec<((u64, u64), Option<usize>)>;
 
 fn undone() -> impl Strategy<Value = Undone> {

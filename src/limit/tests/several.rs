@@ -1,4 +1,4 @@
-//! Limits with several rates: late charges, debts, and the window that a client is told of.
+//! Limits with several rates: late charges, debts, pace and tightness.
 
 use super::{algorithm, at};
 use crate::limit::state::State;
@@ -29,7 +29,7 @@ fn every_window_is_settled_and_the_largest_debt_counts() {
     }
 }
 
-/// A changed rule keeps what is spent under each rate, and the key is idle when the last rate says so.
+/// A changed rule keeps spent units of each rate. The key is idle when its last rate is.
 #[test]
 fn every_window_adopts_its_rule() {
     let (rule, twice) = (algorithm(RULES), algorithm("token_bucket 20/1m burst 20 + token_bucket 60/1h burst 60"));

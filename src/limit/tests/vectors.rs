@@ -1,4 +1,4 @@
-//! The same vectors for every algorithm.
+//! Vectors that every algorithm passes.
 
 use super::{START_NS, algorithm, at, check, ns};
 use crate::limit::state::State as _;
@@ -136,7 +136,7 @@ fn edges_of_u64() {
             let mut state = AnyState::fresh(rule);
             assert!(state.admit(rule, 5, now).is_admitted(), "{rule:?} at {now:?}");
             let receipt = state.receipt(5, now);
-            // At the end of time a bucket cannot be told to be empty.
+            // At the end of time a bucket cannot represent a deficit.
             assert!(now == far || state.admit(rule, 5, now).denied.is_some(), "{rule:?} at {now:?}");
             assert_eq!(state.peek(rule, u64::MAX, now).denied, Some(Retry::Never));
             assert_eq!(state.wait(rule, u64::MAX, u64::MAX, now), Retry::Never);

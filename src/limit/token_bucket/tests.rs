@@ -1,6 +1,6 @@
-//! Rows in which time is a column, and the properties that the module promises.
+//! Rows with time as a column, and properties of the module's doc.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
 
 mod properties;
 
@@ -29,7 +29,7 @@ fn quota(count: u64, period: &str, burst: u64) -> Quota {
 ///
 /// - `quota COUNT PERIOD BURST`: the quota from here on
 /// - `AT refund`: gives back the last admitted charge
-/// - `AT COST DECISION REMAINING RESET RETRY`: a request, of which a peek says the same
+/// - `AT COST DECISION REMAINING RESET RETRY`: a request, whose peek agrees
 fn check(rows: &str) {
     let mut quota_now = quota(1, "1s", 1);
     let mut state = State::fresh(&quota_now);
@@ -172,7 +172,7 @@ fn clock_that_stands_still_or_runs_back() {
 }
 
 #[test]
-fn refund_gives_back_what_has_not_come_back_by_itself() {
+fn a_refund_gives_back_units_that_have_not_come_back() {
     check(
         "
         quota 1 1s 3
@@ -206,7 +206,7 @@ fn refund_gives_back_what_has_not_come_back_by_itself() {
 }
 
 #[test]
-fn changed_rate_keeps_what_is_spent_and_applies_at_once() {
+fn a_changed_rate_keeps_spent_units_and_applies_at_once() {
     check(
         "
         # raised tenfold
@@ -301,8 +301,8 @@ fn quotas_that_cannot_be() {
     }
 }
 
-/// Regression: of several charges of one key, each undone later than the one before it was made, all were given
-/// back in full, although the second had by then come back by itself.
+/// Regression: several charges of one key were all given back in full, although the units of the second had come back
+/// by themselves.
 #[test]
 fn charges_undone_in_any_order() {
     use crate::limit::tests::check;

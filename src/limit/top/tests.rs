@@ -1,4 +1,4 @@
-//! What Space-Saving guarantees, against exact counts.
+//! The guarantees of Space-Saving, compared with exact counts.
 
 use std::collections::HashMap;
 

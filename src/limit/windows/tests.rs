@@ -74,7 +74,7 @@ proptest! {
         }
     }
 
-    /// Token buckets come free together with the slowest of them, whatever the others do.
+    /// The wait of several token buckets is that of the slowest.
     #[test]
     fn wait_is_when_the_last_of_a_queue_is_admitted(
         before in prop::collection::vec((0_u64..100_000, 0_u64..10), 1..30), costs in prop::collection::vec(1_u64..10, 1..20),

@@ -1,16 +1,14 @@
-//! A file as blocks, each of which says how long it is and vouches for all before it.
+//! A file as blocks. Each block has its length, and a checksum of the file so far.
 
 use std::io::{self, Read, Write};
 
-use super::SnapshotError;
+use super::error::{SnapshotError, VERSION};
+use crate::limit::{Key, Packed, Unpacker};
 
-/// What the first bytes of a snapshot are.
+/// The first bytes of a snapshot.
 pub(super) const MAGIC: [u8; 8] = *b"WEIRSNAP";
 
-/// To be raised with every change of what is written, also of how keys are hashed. Another is not read.
-pub(super) const VERSION: u32 = 2;
-
-/// What a block is. Numbers are never given to another.
+/// The kind of a block. A number is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(in crate::store) enum Tag {
@@ -27,7 +25,7 @@ impl Tag {
     const ALL: [Self; 7] = [Self::Start, Self::Limit, Self::Keys, Self::Sketch, Self::Shared, Self::Bans, Self::End];
 }
 
-/// What takes blocks.
+/// A receiver of blocks.
 pub(in crate::store) type Emit<'e> = dyn FnMut(Tag, &[u8]) -> io::Result<()> + 'e;
 
 /// Writes blocks.
@@ -76,7 +74,7 @@ impl<R: Read> BlockReader<R> {
     pub(super) fn new(from: R) -> Result<Self, SnapshotError> {
         let mut reader = Self { from, sum: crc32fast::Hasher::new(), payload: Vec::new() };
         if reader.array()? != MAGIC {
-            return Err(SnapshotError::Damaged("it does not begin as one"));
+            return Err(SnapshotError::Damaged("it does not begin like a snapshot"));
         }
         match u32::from_le_bytes(reader.array()?) {
             VERSION => Ok(reader),
@@ -84,7 +82,7 @@ impl<R: Read> BlockReader<R> {
         }
     }
 
-    /// The next block. Takes no more memory than the file is long, whatever it says.
+    /// The next block. Takes no more memory than the file is long, whatever length the block claims.
     pub(super) fn next(&mut self) -> Result<(Tag, &[u8]), SnapshotError> {
         let [number] = self.array()?;
         let length = u64::from(u32::from_le_bytes(self.array()?));
@@ -96,15 +94,15 @@ impl<R: Read> BlockReader<R> {
         self.sum.update(&self.payload);
         let sum = self.sum.clone().finalize();
         if u32::from_le_bytes(self.array()?) != sum {
-            return Err(SnapshotError::Damaged("a checksum does not hold"));
+            return Err(SnapshotError::Damaged("a checksum is wrong"));
         }
         let tag = Tag::ALL.into_iter().find(|tag| *tag as u8 == number);
-        Ok((tag.ok_or(SnapshotError::Damaged("it has a block of an unknown kind"))?, &self.payload))
+        Ok((tag.ok_or(SnapshotError::Damaged("a block has an unknown kind"))?, &self.payload))
     }
 
-    /// That nothing follows.
+    /// Checks that the file ends here.
     pub(super) fn end(mut self) -> Result<(), SnapshotError> {
-        if self.from.read(&mut [0])? == 0 { Ok(()) } else { Err(SnapshotError::Damaged("something follows its end")) }
+        if self.from.read(&mut [0])? == 0 { Ok(()) } else { Err(SnapshotError::Damaged("there is data after its end")) }
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], SnapshotError> {
@@ -116,4 +114,9 @@ impl<R: Read> BlockReader<R> {
         self.sum.update(&bytes);
         Ok(bytes)
     }
+}
+
+/// A key with its state.
+pub(in crate::store) fn entry<S: Packed>(from: &mut Unpacker<'_>) -> Option<(Key, S)> {
+    Some((Packed::unpack(from)?, Packed::unpack(from)?))
 }

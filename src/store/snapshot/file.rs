@@ -1,11 +1,11 @@
-//! A file that is replaced whole: whenever the machine stops, either the old or the new one is there.
+//! A file that is replaced atomically: if the machine stops, either the old or the new file is there.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Replaces the file at `path` with what `fill` writes, and says how long it is. Only its owner can read it.
+/// Replaces the file at `path` with the bytes that `fill` writes, and returns their number. Only its owner can read it.
 pub fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>) -> io::Result<u64> {
     let temp = Temp::create(path)?;
     let mut to = BufWriter::with_capacity(BUFFER_BYTES, &temp.file);
@@ -21,7 +21,7 @@ pub fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<&File>) -> io::Resu
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Removes what earlier processes left behind when they were stopped while they wrote.
+/// Removes temporary files of earlier processes that were stopped while they wrote.
 pub fn clear(path: &Path) -> io::Result<()> {
     let Some(name) = path.file_name() else { return Ok(()) };
     for entry in fs::read_dir(folder(path))? {
@@ -35,7 +35,7 @@ pub fn clear(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Moves a file that is of no use out of the way, in place of one that was before, and says where it is.
+/// Renames a damaged file, and returns its new path. Replaces a file that was renamed before.
 pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a file"));
@@ -46,7 +46,7 @@ pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// A file beside the one that is to be replaced; removed on drop, unless it was renamed.
+/// A temporary file beside the target; removed on drop, unless it was renamed.
 struct Temp<'p> {
     file: File,
     path: PathBuf,
@@ -54,7 +54,7 @@ struct Temp<'p> {
 }
 
 impl<'p> Temp<'p> {
-    /// Its name is random, so that two processes never write to one file.
+    /// Creates a file with a random name, so that two processes never write to the same file.
     fn create(target: &'p Path) -> io::Result<Self> {
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
@@ -77,13 +77,13 @@ impl<'p> Temp<'p> {
 impl Drop for Temp<'_> {
     fn drop(&mut self) {
         if !self.path.as_os_str().is_empty() {
-            // What stays is removed at the next start.
+            // A file that stays is removed at the next start.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// What `Temp::create` appends.
+/// Whether `suffix` is one that `Temp::create` appends.
 fn is_temp(suffix: &[u8]) -> bool {
     let random = suffix.strip_prefix(b".").and_then(|rest| rest.strip_suffix(b".tmp"));
     random.is_some_and(|random| random.len() == 16 && random.iter().all(u8::is_ascii_hexdigit))
@@ -99,7 +99,7 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes a new name last: it is the folder's content.
+/// Makes a new name durable: it is part of the folder.
 fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(folder(path))?.sync_all()
 }

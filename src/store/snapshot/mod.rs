@@ -1,4 +1,4 @@
-//! The state of limits in a file, from which the next process goes on.
+//! The state of limits in a file, for the next process.
 //!
 //! Layout of version 2, in which all numbers are little-endian and instants are unix nanoseconds in 8 bytes:
 //!
@@ -11,80 +11,52 @@
 //!
 //! | Kind | Payload |
 //! |---|---|
-//! | 1 start | the key secret of 16 bytes; the instant of Weir's clock, in which all other instants are; that of the system's |
-//! | 2 limit | its name (length u8, bytes); 0 if it keeps token buckets, 1 if any states u8; `max_keys` u64 |
+//! | 1 start | the key secret of 16 bytes; the instant by Weir's clock, as all other instants; the instant by the system's clock |
+//! | 2 limit | its name (length u8, bytes); 0 for token buckets, 1 for any states u8; `max_keys` u64 |
 //! | 3 keys | of the last limit: a key (u64, u64) and its state, repeated; any number of such blocks |
 //! | 4 sketch | of the last limit: 16 sketches, each its interval u64, cells in a row u32, and its cells as instants |
 //! | 5 shared | of the last limit: the number of a bucket u32 and its state, repeated |
 //! | 6 bans | of the last limit: a key and its state, repeated |
 //! | 7 end | empty, and the end of the file |
 //!
-//! What a state is, its `pack` says (`limit`). What is as good as new is left out. Keys of token buckets have lost the last
-//! two bits of their first number (`group`).
+//! The bytes of a state are those of its `pack` (`limit`). Idle keys are left out. Keys of token buckets have lost the last
+//! two bits of their first number (`table/group.rs`).
 //!
-//! **Clocks.** While Weir does not run, time passes as the system's clock says. If that was set back meanwhile, no
-//! time has passed. If it was set while Weir ran, which goes by a clock of its own, the difference between the two
-//! in the first block says by how much. Less than a second is taken for none.
+//! **Clocks.** While Weir does not run, time passes by the system's clock. If that clock was set back meanwhile, no time
+//! has passed. Weir has a clock of its own while it runs. If the system's clock was set in that time, the difference
+//! between the two instants of the first block shows by how much. Less than a second counts as nothing.
 //!
-//! A file is believed whole or not at all. Not here: where it is and what becomes of a bad one (`file`, `app`), and
-//! which limits are in it (`gate`).
+//! A file is accepted as a whole or not at all. Not here: the place of the file, and what happens to a damaged one (`file`,
+//! `app`), and which limits are in it (`gate`).
 
-mod blocks;
+pub(super) mod blocks;
+mod error;
 pub mod file;
 
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::BufMut;
 
-use super::{Bans, Table};
-use crate::limit::{Moved, OnFull, Packed, Unpacker};
+use super::bans::Bans;
+use super::table::Table;
+use crate::limit::{ClockShift, OnFull, Unpacker};
 use crate::time::Timestamp;
-use blocks::{BlockReader, BlockWriter};
+use blocks::{BlockReader, BlockWriter, Tag};
 
-pub(super) use blocks::{Emit, Tag};
+pub use error::SnapshotError;
 
-/// Why a snapshot is of no use.
-#[derive(Debug)]
-pub enum SnapshotError {
-    /// It cannot be read.
-    Read(io::Error),
-    /// It is of another version of the format.
-    Version(u32),
-    /// It is not what was written.
-    Damaged(&'static str),
-}
-
-impl fmt::Display for SnapshotError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(error) => write!(f, "cannot be read: {error}"),
-            Self::Version(version) => write!(f, "has version {version}, and only version {} is known", blocks::VERSION),
-            Self::Damaged(how) => write!(f, "is damaged: {how}"),
-        }
-    }
-}
-
-impl std::error::Error for SnapshotError {}
-
-impl From<io::Error> for SnapshotError {
-    fn from(error: io::Error) -> Self {
-        Self::Read(error)
-    }
-}
-
-/// Where and how often one is written.
+/// Where and how often a snapshot is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The file.
     pub path: PathBuf,
-    /// How often it is replaced.
+    /// The interval at which it is replaced.
     pub every: Duration,
 }
 
-/// 16 random bytes that keys are hashed under.
+/// The secret of the key hash: 16 random bytes.
 pub type Secret = [u8; 16];
 
 /// A snapshot that is being written.
@@ -94,7 +66,7 @@ pub struct Snapshot<W> {
 }
 
 impl<W: Write> Snapshot<W> {
-    /// Begins one at the instant `now`, which the system's clock calls `system`.
+    /// Begins a snapshot at `now`, which is `system` by the system's clock.
     pub fn begin(to: W, secret: &Secret, now: Timestamp, system: Timestamp) -> io::Result<Self> {
         let mut blocks = BlockWriter::new(to)?;
         let mut start = secret.to_vec();
@@ -104,7 +76,7 @@ impl<W: Write> Snapshot<W> {
         Ok(Self { blocks, now })
     }
 
-    /// Writes one limit. Locks a shard at a time, and not while it writes.
+    /// Writes one limit. Locks one shard at a time, and none while it writes.
     pub fn limit(&mut self, name: &str, table: &Table, bans: &Bans) -> io::Result<()> {
         let mut about = vec![u8::try_from(name.len()).map_err(io::Error::other)?];
         about.put_slice(name.as_bytes());
@@ -116,37 +88,40 @@ impl<W: Write> Snapshot<W> {
         bans.pack(self.now, &mut emit)
     }
 
-    /// Ends it. What it was written to is flushed.
+    /// Ends the snapshot, and flushes it.
     pub fn finish(mut self) -> io::Result<W> {
         self.blocks.block(Tag::End, &[])?;
         self.blocks.finish()
     }
 }
 
-/// What a snapshot holds.
+/// The content of a snapshot.
 #[derive(Debug)]
 pub struct Restored {
-    /// What the keys are hashed under.
+    /// The secret of the key hash.
     pub secret: Secret,
-    /// Nanoseconds since it was written, as far as is known.
+    /// Nanoseconds since it was written, by the system's clock.
     pub age_ns: u64,
-    /// The limits in it.
+    /// The limits.
     pub limits: Vec<RestoredLimit>,
 }
 
 /// One limit of a snapshot.
 #[derive(Debug)]
 pub struct RestoredLimit {
-    /// Its name.
+    /// The name.
     pub name: Box<str>,
-    /// Its keys.
+    /// The keys.
     pub table: Table,
-    /// Who is banned by it.
+    /// The bans.
     pub bans: Bans,
 }
 
-/// Reads a snapshot at the instant `now`. A limit has room for as many keys as `max_keys` says of its name, or else as
-/// it had.
+/// Reads a snapshot at `now`. `max_keys` returns the bound on the keys of a limit by its name; if it returns `None`, the
+/// limit has the bound that it had.
+///
+/// # Errors
+/// The file cannot be read, has another version, or is damaged.
 pub fn restore(
     from: impl Read,
     now: Timestamp,
@@ -155,10 +130,9 @@ pub fn restore(
     let mut blocks = BlockReader::new(from)?;
     let (tag, payload) = blocks.next()?;
     let start = Start::unpack(payload).filter(|_| tag == Tag::Start);
-    let Start { secret, written, system } =
-        start.ok_or(SnapshotError::Damaged("it does not say when it was written"))?;
+    let Start { secret, written, system } = start.ok_or(SnapshotError::Damaged("its first block is missing"))?;
     let age_ns = now.ns_since(system);
-    let moved = Moved { by_ns: moved_by(written, age_ns, now), now };
+    let moved = ClockShift { by_ns: moved_by(written, age_ns, now), now };
     let mut limits: Vec<RestoredLimit> = Vec::new();
     loop {
         let (tag, payload) = blocks.next()?;
@@ -168,16 +142,16 @@ pub fn restore(
             Tag::Limit => RestoredLimit::unpack(&mut from, &max_keys).map(|limit| limits.push(limit)),
             _ => limits.last_mut().and_then(|limit| limit.take(tag, &mut from, now)),
         };
-        read.filter(|()| from.is_empty()).ok_or(SnapshotError::Damaged("what is in it cannot be"))?;
+        read.filter(|()| from.is_empty()).ok_or(SnapshotError::Damaged("a block is malformed"))?;
     }
     blocks.end()?;
     Ok(Restored { secret, age_ns, limits })
 }
 
-/// Less than this is what a clock may be off.
+/// A smaller difference of clocks counts as nothing.
 const STEP_NS_MIN: u64 = 1_000_000_000;
 
-/// How far dates have moved if `age_ns` after `written` is `now`.
+/// By how many nanoseconds the clock was set, if `now` is `age_ns` after `written`.
 fn moved_by(written: Timestamp, age_ns: u64, now: Timestamp) -> i64 {
     let expected = written.saturating_add_ns(age_ns);
     let ahead = i64::try_from(now.ns_since(expected)).unwrap_or(i64::MAX);
@@ -195,7 +169,7 @@ struct Start {
 
 impl Start {
     fn unpack(payload: &[u8]) -> Option<Self> {
-        let mut from = Unpacker::new(payload, Moved::default());
+        let mut from = Unpacker::new(payload, ClockShift::default());
         let secret = from.bytes(16)?.try_into().ok()?;
         let start = Self { secret, written: from.instant()?, system: from.instant()? };
         from.is_empty().then_some(start)
@@ -221,11 +195,6 @@ impl RestoredLimit {
             Tag::Start | Tag::Limit | Tag::End => None,
         }
     }
-}
-
-/// A key with its state.
-pub(super) fn entry<S: Packed>(from: &mut Unpacker<'_>) -> Option<(crate::limit::Key, S)> {
-    Some((Packed::unpack(from)?, Packed::unpack(from)?))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! What is restored goes on as if nothing had been, and nothing that is not whole is restored.
+//! A restored table decides as the original does, and a damaged file is not restored.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
 
 use proptest::prelude::*;
 
@@ -45,7 +45,7 @@ fn ban_rule() -> ban::Rule {
     ban::Rule::new(rate(2, 10), 5 * SECOND_NS, 20 * SECOND_NS).unwrap()
 }
 
-/// One limit, written when Weir's clock and that of the system are so.
+/// A snapshot of one limit, written at these instants of Weir's clock and of the system's.
 fn written_by(name: &str, table: &Table, bans: &Bans, now: Timestamp, system: Timestamp) -> Vec<u8> {
     let mut snapshot = Snapshot::begin(Vec::new(), &SECRET, now, system).unwrap();
     snapshot.limit(name, table, bans).unwrap();
@@ -68,7 +68,7 @@ fn only(bytes: &[u8], now: Timestamp) -> (Table, Bans) {
     (limit.table, limit.bans)
 }
 
-/// Requests: seconds since the one before, a key, a cost.
+/// Requests: seconds since the request before, a key, a cost.
 fn traces() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
     prop::collection::vec((prop_oneof![5 => Just(0_u64), 1 => 1_u64..6], 0_u64..12, 0_u64..4), 1..80)
 }
@@ -144,14 +144,17 @@ fn a_bit_that_is_wrong_anywhere_is_noticed() {
 fn what_is_too_long_or_of_another_version_is_refused() {
     let mut longer = some();
     longer.push(0);
-    assert_eq!(read(&longer, at(0)).unwrap_err().to_string(), "is damaged: something follows its end");
+    assert_eq!(read(&longer, at(0)).unwrap_err().to_string(), "is damaged: there is data after its end");
     let mut newer = some();
     newer[8] = 3;
     assert_eq!(read(&newer, at(0)).unwrap_err().to_string(), "has version 3, and only version 2 is known");
-    assert_eq!(read(b"[server]\n    ", at(0)).unwrap_err().to_string(), "is damaged: it does not begin as one");
+    assert_eq!(
+        read(b"[server]\n    ", at(0)).unwrap_err().to_string(),
+        "is damaged: it does not begin like a snapshot"
+    );
 }
 
-/// The sums hold, and still it cannot be.
+/// The checksums are right, and the content is malformed.
 #[test]
 fn what_no_snapshot_says_is_refused() {
     use super::blocks::{BlockWriter, Tag};
@@ -187,7 +190,7 @@ fn the_layout_is_that_of_version_2() {
     let bytes = written_by("ab", &table, &bans, Timestamp::from_ns(10), Timestamp::from_ns(11));
     let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     let mut expected = [&MAGIC[..], &2_u32.to_le_bytes()].concat();
-    // Five seconds: 26 bits, and by how many they were shifted.
+    // Five seconds: 26 bits, and the shift.
     let interval = (7 << 26) | u32::try_from((5 * SECOND_NS) >> 7).unwrap();
     let blocks: [(u8, Vec<u8>); 4] = [
         (1, [&SECRET[..], &10_u64.to_le_bytes(), &11_u64.to_le_bytes()].concat()),
@@ -210,7 +213,7 @@ fn the_layout_is_that_of_version_2() {
     assert_eq!(bytes, expected);
 }
 
-/// A key that owes all of its four units, of which one comes back every five seconds.
+/// A key that has spent its four units, of which one comes back every five seconds.
 fn spent(now: u64, system: u64) -> Vec<u8> {
     let (table, bans) = (Table::new(&bucket(), 10, OnFull::Shared), Bans::default());
     table.admit(key(1), &bucket(), 4, at(now));
@@ -222,15 +225,15 @@ fn spent(now: u64, system: u64) -> Vec<u8> {
 #[test]
 fn time_passes_as_the_clock_says_unless_it_was_set_back() {
     const DAY: u64 = 86_400;
-    // Weir's clock, the system's, both when it is written; the system's then; units left, seconds of the ban left
+    // at the time of writing: Weir's clock, the system's clock; then the system's clock, remaining units, seconds of the ban
     let rows = [
         (DAY, DAY, DAY, 0, Some(5)),
         (DAY, DAY, DAY + 5, 1, None),
         (DAY, DAY, DAY + 12, 2, None),
-        // set back while nothing ran: no time has passed
+        // set back while Weir did not run: no time has passed
         (DAY, DAY, DAY - 3600, 0, Some(5)),
         (DAY, DAY, DAY - 3, 0, Some(5)),
-        // set on while it ran, or the machine slept
+        // set forward while it ran, or the machine slept
         (DAY, 2 * DAY, 2 * DAY, 0, Some(5)),
         (DAY, 2 * DAY, 2 * DAY + 5, 1, None),
         // set back while it ran
@@ -261,7 +264,7 @@ fn what_has_become_as_good_as_new_is_left_out() {
     assert_eq!(written(&table, &bans, at(3600)), written(&Table::new(&bucket(), 10, OnFull::Shared), &bans, at(3600)));
 }
 
-/// Takes so many bytes and no more.
+/// A writer that accepts a number of bytes and no more.
 struct Full(usize);
 
 impl std::io::Write for Full {

@@ -1,4 +1,4 @@
-//! What happens at the bound, in each of the ways there are.
+//! New keys at the bound, for each value of `on_full`.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::super::{Receipt, Table};
 use super::{SECOND_NS, at, ns, per_second, say};
 use crate::limit::{Algorithm, Key, OnFull, Quota, Rate};
 
-/// As uniform as a hash.
+/// A hash of `number`.
 fn key(number: u64) -> Key {
     let mix = |seed: u64| {
         let mut hash = number.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -17,7 +17,7 @@ fn key(number: u64) -> Key {
     Key { first: mix(1), second: mix(1 << 40) }
 }
 
-/// One key is remembered, under 1/s with a burst of 2; rows are `AT KEY COST SAID PEEKED`, the latter for a cost of 1.
+/// One key is remembered, under 1/s with a burst of 2. Rows are `AT KEY COST DECISION PEEK`, with a peek of cost 1.
 fn check(on_full: OnFull, rows: &str) -> Table {
     let (table, rule) = (Table::new(&per_second(1, 2), 1, on_full), per_second(1, 2));
     for row in rows.lines().map(str::trim).filter(|row| !row.is_empty()) {
@@ -30,7 +30,7 @@ fn check(on_full: OnFull, rows: &str) -> Table {
 }
 
 #[test]
-fn each_way_has_its_own_answer() {
+fn each_value_of_on_full_has_its_own_answer() {
     let counted = "
         0s   1  1  1    0
         0s   2  1  1    0
@@ -81,15 +81,15 @@ fn a_key_that_moves_out_of_a_sketch_keeps_its_debts() {
     table.sweep(at("1s"));
     assert_eq!(say(&table.admit(key(2), &rule, 1, at("1s")).decision), "0", "one unit has come back, not four");
     assert_eq!((table.len(), table.take_overflowed()), (1, 2));
-    // what is settled and what is slowed down are spent there, too
+    // settlements and delays are charged to the sketch, too
     table.settle(key(3), &rule, 5, 2, at("1s"));
     assert_eq!(
         (say(&table.peek(key(3), &rule, 1, at("1s"))).as_str(), table.over(key(3), &rule, at("1s"))),
         ("!2s", 1)
     );
-    // a new rate applies at once, and what is spent stays spent
+    // a new rate applies at once, and spent units stay spent
     assert_eq!(say(&table.admit(key(3), &per_second(2, 4), 1, at("1s")).decision), "!1s");
-    // a change of mind does not forget who owes
+    // a changed `on_full` does not forget debts
     table.set_bound(1, OnFull::Shared);
     assert_eq!(say(&table.peek(key(3), &per_second(2, 4), 1, at("1s"))), "!1s");
     table.set_bound(1, OnFull::Reject);
@@ -106,7 +106,7 @@ fn other_algorithms_share_where_they_cannot_be_sketched() {
     assert!(table.admit(key(1), &rule, 1, at("0s")).is_admitted());
 }
 
-/// A million keys that nobody has seen ask once each, within ten seconds, while one asks all the time.
+/// A million new keys send one request each, within ten seconds, while one key sends requests all the time.
 #[test]
 fn a_flood_of_new_keys_lets_no_hot_key_escape() {
     const FLOOD: u64 = 1_000_000;
@@ -132,7 +132,7 @@ fn a_flood_of_new_keys_lets_no_hot_key_escape() {
 }
 
 proptest! {
-    /// Whatever passes, a table with room for all, charged with the same, lets pass as well.
+    /// A table for all keys, charged with the same requests, admits every request that a bounded table admits.
     #[test]
     fn at_the_bound_no_more_passes_than_with_room_for_all(
         trace in prop::collection::vec((0_u64..900, 0_u64..40, 0_u64..5, 0_u8..8), 1..200),

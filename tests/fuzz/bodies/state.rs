@@ -1,7 +1,7 @@
 //! States and snapshots from bytes: what is read can be asked, and what is not whole is not read.
 
 use weir::limit::state::State;
-use weir::limit::{Algorithm, Allowance, AnyState, Moved, Packed, Quota, Rate, Unpacker};
+use weir::limit::{Algorithm, Allowance, AnyState, ClockShift, Packed, Quota, Rate, Unpacker};
 use weir::limit::{fixed_window, leaky_bucket, sliding_log, sub_window};
 use weir::store::snapshot::restore;
 use weir::time::Timestamp;
@@ -27,7 +27,7 @@ fn rules() -> [Algorithm; 7] {
 pub fn run(bytes: &[u8]) {
     let _ = restore(bytes, NOW, |_| None);
     let by_ns = bytes.first().map_or(0, |byte| (i64::from(*byte) - 128) * 3_600_000_000_000);
-    for moved in [Moved::default(), Moved { by_ns, now: NOW }] {
+    for moved in [ClockShift::default(), ClockShift { by_ns, now: NOW }] {
         let Some(state) = AnyState::unpack(&mut Unpacker::new(bytes, moved)) else { continue };
         for rule in rules() {
             let mut state = state.clone();

@@ -1,4 +1,4 @@
-//! What holds for every quota and every trace.
+//! Properties of every quota and every trace.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ fn quotas() -> impl Strategy<Value = Quota> {
         .prop_filter_map("a quota", |(count, period_ns, burst)| Quota::new(Rate { count, period_ns }, burst).ok())
 }
 
-/// Requests: the nanoseconds since the one before, in parts of `interval / 8`, and a cost.
+/// Requests: nanoseconds since the request before, in parts of `interval / 8`, and a cost.
 fn traces() -> impl Strategy<Value = Vec<(u64, u64)>> {
     prop::collection::vec((prop_oneof![Just(0_u64), 0_u64..16, 0_u64..400], 0_u64..6), 1..60)
 }
@@ -212,7 +212,7 @@ struct Charge {
 }
 
 impl Charge {
-    /// When `bucket` would be full again after this charge, whether it has room or not.
+    /// The instant at which `bucket` would be full again after this charge, whether it fits or not.
     fn replay(&self, bucket: &State, quota: &Quota) -> Timestamp {
         bucket.tat.max(self.at).saturating_add_ns(self.cost * quota.interval_ns())
     }

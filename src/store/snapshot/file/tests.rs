@@ -1,6 +1,6 @@
-//! A machine that stops at any step of a write, and files that were left behind.
+//! A machine that stops at any step of a write, and temporary files of earlier processes.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on says so
+#![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use super::{Temp, clear, replace, set_aside};
 /// The steps of a write, after each of which the machine may stop.
 const STEPS: usize = 5;
 
-/// Replaces the file at `path` by `text` up to a step, and leaves everything as it is then.
+/// Replaces the file at `path` by `text` up to a step, and stops there.
 fn stop_after(step: usize, path: &std::path::Path, text: &str) {
     let mut temp = Temp::create(path).unwrap();
     if step >= 1 {
@@ -27,7 +27,7 @@ fn stop_after(step: usize, path: &std::path::Path, text: &str) {
     if step >= 4 {
         return temp.rename().unwrap();
     }
-    mem::forget(temp); // nobody cleans up
+    mem::forget(temp); // nothing is removed
 }
 
 fn names(folder: &std::path::Path) -> Vec<String> {
@@ -83,7 +83,7 @@ fn what_cannot_be_written_leaves_nothing_behind() {
     };
     assert!(replace(&path, fails).is_err());
     assert_eq!((names(folder.path()), fs::read_to_string(&path).unwrap().as_str()), (vec!["state".into()], "old"));
-    // The name is taken by a folder: the last step fails.
+    // A folder has the name of the file: the last step fails.
     let taken = folder.path().join("taken");
     fs::create_dir_all(taken.join("within")).unwrap();
     assert!(replace(&taken, |to| to.write_all(b"new")).is_err());

@@ -1,64 +1,18 @@
-//! What a map of keys asks of the states in it, beside what all states can do.
+//! The states that a table can hold: token buckets, and any other state.
 
 use std::convert::Infallible;
-use std::fmt::Debug;
 
-use super::map::Map;
+use super::receipt::{Outcome, Receipt};
 use super::shards::Shards;
 use super::sketches::Sketches;
 use super::slots::Slots;
-use super::table::{Outcome, Receipt};
+use super::state::{SketchStates, TableState};
 use crate::limit::state::State;
 use crate::limit::token_bucket::{self, Answer};
 use crate::limit::{Algorithm, AnyReceipt, AnyState, Decision, Key, Packed, Unpacker};
 use crate::time::Timestamp;
 
-/// A state that is kept. A charge is made under a lock, and worked out after it.
-pub(super) trait Kept: State + Packed {
-    /// Where they are kept.
-    type Map: Map<Self>;
-
-    /// What is known of a charge when the lock is let go.
-    type Answer;
-
-    /// Where keys are kept that cannot be remembered.
-    type Sketches: Sketched<Self>;
-
-    /// Decides a request of `cost` units and, if admitted, charges it.
-    fn charge(&mut self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Self::Answer;
-
-    /// Whether the request may pass.
-    fn is_admitted(answer: &Self::Answer) -> bool;
-
-    /// A receipt as it is given out.
-    fn charged(receipt: Self::Receipt, rule: &Self::Rule) -> Receipt;
-
-    /// What the answer means.
-    fn outcome(answer: Self::Answer, rule: &Self::Rule, cost: u64, now: Timestamp) -> Outcome;
-}
-
-/// The states of any number of keys in fixed memory.
-pub(super) trait Sketched<S: State>: Packed + Debug {
-    /// One without any key; none if there is none for this algorithm.
-    fn new(rule: &S::Rule) -> Option<Self>;
-
-    /// Decides a request of `cost` units and, if admitted, charges it.
-    fn admit(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Outcome;
-
-    /// The state that `key` is taken to have.
-    fn state(&self, key: Key, rule: &S::Rule, now: Timestamp) -> S;
-
-    /// Changes the state of `key`, as far as more is spent.
-    fn change<T>(&self, key: Key, rule: &S::Rule, now: Timestamp, change: impl FnOnce(&mut S) -> T) -> T;
-
-    /// Whether every key is as good as new at `now`.
-    fn is_idle(&self, now: Timestamp) -> bool;
-
-    /// Decisions since this was last asked.
-    fn take_decided(&self) -> u64;
-}
-
-/// There is no sketch.
+/// The sketch of an algorithm that has none.
 impl Packed for Infallible {
     fn pack(&self, _: &mut Vec<u8>) {
         match *self {}
@@ -69,8 +23,8 @@ impl Packed for Infallible {
     }
 }
 
-/// There is no sketch.
-impl Sketched<AnyState> for Infallible {
+/// The sketch of an algorithm that has none.
+impl SketchStates<AnyState> for Infallible {
     fn new(_: &Algorithm) -> Option<Self> {
         None
     }
@@ -96,7 +50,7 @@ impl Sketched<AnyState> for Infallible {
     }
 }
 
-impl Kept for token_bucket::State {
+impl TableState for token_bucket::State {
     type Map = Slots;
     type Sketches = Sketches;
     type Answer = Answer;
@@ -112,7 +66,7 @@ impl Kept for token_bucket::State {
     }
 
     #[inline]
-    fn charged(receipt: Self::Receipt, rule: &Self::Rule) -> Receipt {
+    fn table_receipt(receipt: Self::Receipt, rule: &Self::Rule) -> Receipt {
         Receipt::Bucket(receipt, rule.interval_ns())
     }
 
@@ -128,7 +82,7 @@ impl Kept for token_bucket::State {
     }
 }
 
-impl Kept for AnyState {
+impl TableState for AnyState {
     type Map = Shards<Self>;
     type Sketches = Infallible;
     type Answer = (Decision, Option<AnyReceipt>);
@@ -143,12 +97,12 @@ impl Kept for AnyState {
         decision.is_admitted()
     }
 
-    fn charged(receipt: AnyReceipt, rule: &Self::Rule) -> Receipt {
+    fn table_receipt(receipt: AnyReceipt, rule: &Self::Rule) -> Receipt {
         Receipt::Any(Box::new((rule.clone(), receipt)))
     }
 
     fn outcome((decision, receipt): Self::Answer, rule: &Self::Rule, _cost: u64, _now: Timestamp) -> Outcome {
-        let receipt = receipt.map_or(Receipt::None, |receipt| Self::charged(receipt, rule));
+        let receipt = receipt.map_or(Receipt::None, |receipt| Self::table_receipt(receipt, rule));
         Outcome { decision, receipt }
     }
 }

@@ -1,4 +1,4 @@
-//! What is put in is found, whoever moves it about meanwhile.
+//! A key that was added is found, also while other threads move it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,16 +7,16 @@ use proptest::prelude::*;
 use super::{Group, KEYS_PER_STRIPE, SLOTS, SLOTS_PER_KEYS, STRIPES_MIN, Slots};
 use crate::limit::Key;
 use crate::limit::token_bucket::State;
-use crate::store::map::Map;
+use crate::store::table::map::Map;
 
-/// A key like any other, or one of those that all fall into one group for a long time.
+/// A key; with `crowded`, one of many keys of the same group.
 fn key(number: u64, crowded: bool) -> Key {
     let mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     Key { first: if crowded { mixed << 40 } else { mixed ^ mixed >> 32 }, second: mixed.rotate_left(23) }
 }
 
-/// A state that is a mere number.
+/// A state that holds a number.
 fn state(number: u64) -> State {
     State::from_words([number, number << 32])
 }
@@ -36,7 +36,7 @@ fn count(slots: &Slots, key: Key) -> u64 {
     })
 }
 
-/// How many keys did not find room in their group.
+/// The number of spilled keys.
 fn spilled(slots: &Slots) -> usize {
     slots.stripes.iter().map(|stripe| stripe.lock().len()).sum()
 }
@@ -51,7 +51,7 @@ fn every_key_is_found_while_the_groups_become_more() {
         let (slots, all) = (Slots::new(0), 20_000_u64);
         for added in 0..all {
             assert_eq!(count(&slots, key(added, crowded)), 1);
-            // One that came before, and one that will come.
+            // A key that was added before, and a key that will be added.
             let before = added / 2;
             assert_eq!(slots.find(key(before, crowded), |found| number(found)).ok(), Some(1), "{before} of {added}");
             assert!(slots.find(key(added + 1, crowded), |_| ()).is_err());
@@ -66,7 +66,7 @@ fn every_key_is_found_while_the_groups_become_more() {
     }
 }
 
-/// The module's doc says how many are spilled, and how much memory a key takes.
+/// The module's doc has the fraction of spilled keys, and the memory of a key.
 #[test]
 fn few_are_spilled_and_few_slots_are_empty() {
     let slots = Slots::new(100 * KEYS_PER_STRIPE);
@@ -91,18 +91,18 @@ fn as_many_groups_as_the_keys_need() {
     assert_eq!(groups(&slots), (10_000 * numerator).div_ceil(denominator * SLOTS));
 }
 
-/// The index of a group: each place has a group of its own, in no more memory than the places need.
+/// Each index has a group of its own, in no more memory than the indices need.
 #[test]
-fn each_place_has_its_group() {
+fn each_index_has_its_group() {
     let slots = Slots::new(0);
-    let places = STRIPES_MIN * 8;
-    let groups: HashSet<_> = (0..places).map(|place| std::ptr::from_ref(slots.group(place))).collect();
-    assert_eq!(groups.len(), places);
+    let indices = STRIPES_MIN * 8;
+    let groups: HashSet<_> = (0..indices).map(|index| std::ptr::from_ref(slots.group(index))).collect();
+    assert_eq!(groups.len(), indices);
     let segments = slots.segments.iter().filter_map(|segment| Some(segment.get()?.len()));
     assert_eq!(segments.collect::<Vec<_>>(), [STRIPES_MIN, STRIPES_MIN, 2 * STRIPES_MIN, 4 * STRIPES_MIN]);
 }
 
-/// Threads count the same keys while others come and go and somebody sweeps: no count is lost, none is made twice.
+/// Threads count the same keys while other keys come and go and a thread sweeps: no count is lost or made twice.
 #[test]
 fn threads_lose_no_count() {
     const KEYS: u64 = 3000;
@@ -119,7 +119,7 @@ fn threads_lose_no_count() {
                         if fast.is_none() {
                             count(slots, counted);
                         }
-                        // One that only this thread knows, to be swept.
+                        // A key of this thread only, to be swept.
                         let own = key(KEYS * (thread + 1) + (step + round * KEYS) % 20_000, false);
                         slots.entry(own, |_| (Some(state(0)), ()));
                     }
@@ -135,7 +135,7 @@ fn threads_lose_no_count() {
     assert_eq!(counts.len(), slots.len());
 }
 
-/// What is done to a key.
+/// An operation on a key.
 #[derive(Clone, Debug)]
 enum Step {
     Count,

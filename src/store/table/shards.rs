@@ -7,19 +7,19 @@ use std::io;
 use dashmap::{DashMap, Entry};
 
 use super::map::{Len, Map};
-use super::memory::in_blocks;
+use super::ranges::in_blocks;
 use crate::limit::{Key, Packed};
 
 /// States by key, behind the lock of a shard.
 #[derive(Debug)]
 pub(super) struct Shards<S> {
     states: DashMap<Key, S, BuildHasherDefault<Spread>>,
-    /// Kept beside the map because its own length locks every shard.
+    /// The map's own length locks every shard.
     len: Len,
 }
 
-/// At the bound a shard has at most about this many keys, and the largest a third more. Growing or sweeping one
-/// takes a fraction of a millisecond, and what leads to the shards (128 bytes each) stays in a processor's cache.
+/// Keys of a shard at the bound; the largest shard has a third more. To grow or sweep a shard takes a fraction of a
+/// millisecond. The headers of the shards (128 bytes each) fit into a processor's cache.
 const KEYS_PER_SHARD: usize = 16_384;
 const SHARDS_MIN: usize = 16;
 const SHARDS_MAX: usize = 1 << 14;
@@ -69,10 +69,10 @@ impl<S: Debug + Packed> Map<S> for Shards<S> {
         in_blocks(&self.states, most, wanted, emit)
     }
 
-    fn retain(&self, mut keep: impl FnMut(&S) -> bool) -> usize {
+    fn retain(&self, mut wanted: impl FnMut(&S) -> bool) -> usize {
         let mut dropped = 0;
         self.states.retain(|_, state| {
-            let stays = keep(state);
+            let stays = wanted(state);
             dropped += usize::from(!stays);
             stays
         });
@@ -81,11 +81,11 @@ impl<S: Debug + Packed> Map<S> for Shards<S> {
     }
 }
 
-/// Keys are uniform hashes already: their first half serves, with other odds for the shards.
+/// A hasher for keys, which are uniform hashes already. It gives shards unequal probabilities.
 ///
-/// A shard doubles when it is full. Were all as likely, all would double at about the same time, after which more
-/// than half of the memory lay idle. With odds from 3 to 5 among them some are full and others have just doubled,
-/// whatever the number of keys.
+/// A shard doubles when it is full. With equal probabilities all shards would double at about the same time, and more than
+/// half of the memory would be unused after that. With probabilities in a ratio of 3 to 5 some shards are full while
+/// others have just doubled.
 #[derive(Debug, Default)]
 struct Spread(u64);
 
@@ -100,8 +100,8 @@ impl Hasher for Spread {
         }
     }
 
-    /// The map takes the shard from the bits below the first seven. Of these, 24 are read as a fraction `x` and
-    /// become `x * (5 - x) / 4`, which grows at rates from 5/4 to 3/4.
+    /// The map selects the shard by the bits below the first seven. 24 of these bits, as a fraction `x`, become
+    /// `x * (5 - x) / 4`, whose slope falls from 5/4 to 3/4.
     fn write_u64(&mut self, half: u64) {
         const BITS: u32 = 24;
         const SHIFT: u32 = 64 - 7 - BITS;

@@ -1,52 +1,52 @@
-//! Token buckets of any number of keys in fixed memory, for a limit that has as many keys as it may remember.
+//! Token buckets of keys beyond the bound, in fixed memory.
 //!
-//! Each key falls into one of a few sketches by its hash, so that threads seldom meet. Not here: why a sketch never
-//! admits too much (`limit::sketch`).
+//! Each key has one of a few sketches by its hash, so that threads seldom contend. Not here: why a sketch never admits
+//! too much (`limit::sketch`).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::kept::Sketched;
-use super::table::{Outcome, Receipt};
+use super::receipt::{Outcome, Receipt};
+use super::state::SketchStates;
 use crate::limit::sketch::{self, ROWS, Sketch};
 use crate::limit::{Key, Packed, Quota, Unpacker, token_bucket};
 use crate::time::Timestamp;
 
 const SKETCHES: usize = 16;
-/// 16384 cells of 8 bytes in each: 2 MiB for a limit that overflows, nothing for others. Each row has 65536 cells in
-/// all, so that some ten thousand keys that spend at once hardly disturb each other.
+/// 16384 cells of 8 bytes in each sketch: 2 MiB for a limit that overflows, nothing for others. Each row has 65536 cells
+/// in all, so that ten thousand keys that spend at once seldom collide.
 const CELLS: usize = 1 << 14;
 
 /// The sketches of one limit. A lock guards one of them for the length of one decision, or of a pass over its cells
 /// when the rate has changed.
 #[derive(Debug)]
-pub(super) struct Sketches(Box<[Mutex<Counted>]>);
+pub(super) struct Sketches(Box<[Mutex<CountedSketch>]>);
 
 #[derive(Debug)]
-struct Counted {
+struct CountedSketch {
     sketch: Sketch,
-    /// Decisions, counted here because one counter for all would be fought for.
+    /// Decisions, counted here because threads would contend for one counter.
     decided: u64,
 }
 
 impl Sketches {
-    /// Takes a charge back, unless others in its sketch have been charged since.
+    /// Undoes a charge, unless its cells have been charged since.
     pub(super) fn undo(&self, key: Key, receipt: &sketch::Receipt) {
         self.lock(key).sketch.undo(key, receipt);
     }
 
-    fn lock(&self, key: Key) -> MutexGuard<'_, Counted> {
-        // Bits that the sketch does not look at: it takes the lower ones of each half's halves.
+    fn lock(&self, key: Key) -> MutexGuard<'_, CountedSketch> {
+        // Bits that the sketch does not use: it takes the lower bits of each quarter of the key.
         let index = (key.second >> 28) % SKETCHES as u64;
         self.0[usize::try_from(index).unwrap_or(0)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all(&self) -> impl Iterator<Item = MutexGuard<'_, Counted>> {
+    fn all(&self) -> impl Iterator<Item = MutexGuard<'_, CountedSketch>> {
         self.0.iter().map(|one| one.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Packed for Sketches {
-    /// Locks one at a time.
+    /// Locks one sketch at a time.
     fn pack(&self, bytes: &mut Vec<u8>) {
         self.all().for_each(|one| one.sketch.pack(bytes));
     }
@@ -54,15 +54,15 @@ impl Packed for Sketches {
     fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
         let one = |_| {
             let sketch = Sketch::unpack(from).filter(|sketch| sketch.width() * ROWS == CELLS)?;
-            Some(Mutex::new(Counted { sketch, decided: 0 }))
+            Some(Mutex::new(CountedSketch { sketch, decided: 0 }))
         };
         (0..SKETCHES).map(one).collect::<Option<_>>().map(Self)
     }
 }
 
-impl Sketched<token_bucket::State> for Sketches {
+impl SketchStates<token_bucket::State> for Sketches {
     fn new(quota: &Quota) -> Option<Self> {
-        let empty = |_| Mutex::new(Counted { sketch: Sketch::new(CELLS, quota), decided: 0 });
+        let empty = |_| Mutex::new(CountedSketch { sketch: Sketch::new(CELLS, quota), decided: 0 });
         Some(Self((0..SKETCHES).map(empty).collect()))
     }
 

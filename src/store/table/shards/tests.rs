@@ -1,4 +1,4 @@
-//! What is dropped, and which keys share a shard.
+//! Dropped keys, and the distribution of keys over shards.
 
 use std::hash::Hasher as _;
 

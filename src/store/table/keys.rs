@@ -1,45 +1,41 @@
 //! The keys of one limit, bounded.
 //!
-//! A key is dropped only when its state is that of a key never seen, so forgetting it changes no decision. What
-//! happens to new keys at the bound is for [`OnFull`] to say; where they are counted by a sketch or in the buckets of
-//! the [`Overflow`], they may be refused too early and never get too much.
-
-mod packed;
+//! A key is dropped only when its state equals that of a new key, so forgetting it changes no decision. [`OnFull`]
+//! selects what happens to new keys at the bound. A sketch or shared buckets may refuse them too early, and never admit
+//! too much.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 
-use super::kept::{Kept, Sketched};
 use super::map::Map;
-use super::overflow::Overflow;
-use super::table::Outcome;
+use super::receipt::Outcome;
+use super::shared::SharedBuckets;
+use super::state::{SketchStates, TableState};
 use crate::limit::{Decision, Key, OnFull, RemainingByRate, Retry, sketch, token_bucket};
 use crate::time::Timestamp;
 
-pub(super) use packed::{BLOCK_BYTES, in_blocks};
-
 /// The states of all keys of one limit.
 #[derive(Debug)]
-pub(super) struct Keys<S: Kept> {
-    states: S::Map,
+pub(super) struct Keys<S: TableState> {
+    pub(super) states: S::Map,
     at_most: AtomicUsize,
     on_full: AtomicOnFull,
-    /// One of the two at most. Once there is one it is used for good: who has spent from it still owes.
-    overflow: OnceLock<Crowd<S>>,
-    /// Decisions without a state.
+    /// Once made it stays, because keys in it have debts.
+    pub(super) overflow: OnceLock<Overflow<S>>,
+    /// Decisions that were not counted anywhere.
     uncounted: AtomicU64,
 }
 
-/// Where keys are that cannot be remembered.
+/// The states of keys beyond the bound.
 #[derive(Debug)]
-enum Crowd<S: Kept> {
+pub(super) enum Overflow<S: TableState> {
     Sketches(S::Sketches),
-    Shared(Overflow<S>),
+    Shared(SharedBuckets<S>),
 }
 
-/// An [`OnFull`] that may change.
+/// An atomic [`OnFull`].
 #[derive(Debug)]
 struct AtomicOnFull(AtomicU8);
 
@@ -55,10 +51,10 @@ impl AtomicOnFull {
     }
 }
 
-/// When to come back if there was no room for a key: idle keys are forgotten every second.
+/// The retry of a key that does not fit, in nanoseconds. Idle keys are forgotten every second.
 const FULL_RETRY_NS: u64 = 1_000_000_000;
 
-impl<S: Kept> Keys<S> {
+impl<S: TableState> Keys<S> {
     /// An empty map that remembers `max_keys` keys exactly.
     pub(super) fn new(max_keys: usize, on_full: OnFull) -> Self {
         Self {
@@ -86,27 +82,27 @@ impl<S: Kept> Keys<S> {
         self.states.len()
     }
 
-    /// Whether every key is as good as new at `now`, so that the map could as well be a new one.
+    /// Whether every key is idle at `now`.
     pub(super) fn is_idle(&self, now: Timestamp) -> bool {
         self.len() == 0
-            && self.overflow.get().is_none_or(|crowd| match crowd {
-                Crowd::Sketches(sketches) => sketches.is_idle(now),
-                Crowd::Shared(overflow) => overflow.is_idle(now),
+            && self.overflow.get().is_none_or(|overflow| match overflow {
+                Overflow::Sketches(sketches) => sketches.is_idle(now),
+                Overflow::Shared(buckets) => buckets.is_idle(now),
             })
     }
 
-    /// Whether there is no room for new keys.
+    /// Whether new keys do not fit.
     pub(super) fn is_full(&self) -> bool {
         self.len() >= self.max_keys()
     }
 
-    /// Decisions about keys without room since this was last asked.
+    /// Decisions about keys beyond the bound since the last call.
     pub(super) fn take_overflowed(&self) -> u64 {
-        let crowd = self.overflow.get().map_or(0, |crowd| match crowd {
-            Crowd::Sketches(sketches) => sketches.take_decided(),
-            Crowd::Shared(overflow) => overflow.take_decided(),
+        let counted = self.overflow.get().map_or(0, |overflow| match overflow {
+            Overflow::Sketches(sketches) => sketches.take_decided(),
+            Overflow::Shared(buckets) => buckets.take_decided(),
         });
-        crowd + self.uncounted.swap(0, Ordering::Relaxed)
+        counted + self.uncounted.swap(0, Ordering::Relaxed)
     }
 
     /// Decides a request and, if admitted, charges it.
@@ -118,7 +114,7 @@ impl<S: Kept> Keys<S> {
         }
     }
 
-    /// The same, if the key is known and found at once, as most are.
+    /// Decides as [`Keys::admit`] does, if the key is found at the first look. Most are.
     #[inline]
     pub(super) fn charge_known(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Option<S::Answer> {
         self.states.find_fast(key, |state| state.charge(rule, cost, now))
@@ -143,19 +139,19 @@ impl<S: Kept> Keys<S> {
         }
     }
 
-    /// Decides for a key that there is no room for.
+    /// Decides for a key beyond the bound.
     fn admit_beyond(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Outcome {
         if let Some(decision) = self.uncounted(rule, now) {
             self.uncounted.fetch_add(1, Ordering::Relaxed);
             return decision.into();
         }
-        match self.crowd(rule) {
-            Crowd::Sketches(sketches) => sketches.admit(key, rule, cost, now),
-            Crowd::Shared(overflow) => S::outcome(overflow.charge(key, rule, cost, now), rule, cost, now),
+        match self.overflow(rule) {
+            Overflow::Sketches(sketches) => sketches.admit(key, rule, cost, now),
+            Overflow::Shared(buckets) => S::outcome(buckets.charge(key, rule, cost, now), rule, cost, now),
         }
     }
 
-    /// What a key is told that there is no room for, if it is not counted.
+    /// The decision for a key beyond the bound, if such keys are not counted.
     fn uncounted(&self, rule: &S::Rule, now: Timestamp) -> Option<Decision> {
         let retry = Some(Retry::AfterNs(FULL_RETRY_NS));
         match self.on_full.load() {
@@ -165,21 +161,21 @@ impl<S: Kept> Keys<S> {
         }
     }
 
-    fn crowd(&self, rule: &S::Rule) -> &Crowd<S> {
+    fn overflow(&self, rule: &S::Rule) -> &Overflow<S> {
         self.overflow.get_or_init(|| {
             let wanted = self.on_full.load() == OnFull::Sketch;
             let sketches = if wanted { S::Sketches::new(rule) } else { None };
-            sketches.map_or_else(|| Crowd::Shared(Overflow::default()), Crowd::Sketches)
+            sketches.map_or_else(|| Overflow::Shared(SharedBuckets::default()), Overflow::Sketches)
         })
     }
 
-    /// What `key` would be told at `now`; nothing is charged.
+    /// The decision for `key` at `now`. Nothing is charged.
     pub(super) fn peek(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Decision {
         let uncounted = self.uncounted_now(key, rule, now);
         uncounted.unwrap_or_else(|| self.look(key, rule, now, |state| state.peek(rule, cost, now)))
     }
 
-    /// What is left to `key` at `now`, for each rate. A key that is not counted has one answer for all of them.
+    /// The units that remain for `key` at `now`, for each rate. A key that is not counted has one answer for all rates.
     pub(super) fn remaining(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> RemainingByRate {
         match self.uncounted_now(key, rule, now) {
             Some(decision) => SmallVec::from_iter([decision.into()]),
@@ -187,12 +183,12 @@ impl<S: Kept> Keys<S> {
         }
     }
 
-    /// What `key` is told if there is no room for it and it is not counted.
+    /// The decision for `key` if it is beyond the bound and not counted.
     fn uncounted_now(&self, key: Key, rule: &S::Rule, now: Timestamp) -> Option<Decision> {
         if self.is_full() && self.states.find(key, |_| ()).is_err() { self.uncounted(rule, now) } else { None }
     }
 
-    /// Looks at the state of `key`, which adopts `rule` by that.
+    /// Calls `look` with the state of `key`, after the state has adopted `rule`.
     pub(super) fn look<T>(&self, key: Key, rule: &S::Rule, now: Timestamp, look: impl FnOnce(&S) -> T) -> T {
         let look = |state: &mut S| {
             state.adopt(rule, now);
@@ -201,7 +197,7 @@ impl<S: Kept> Keys<S> {
         self.states.find(key, look).unwrap_or_else(|look| look(&mut self.unseen(key, rule, now)))
     }
 
-    /// Changes the state of `key`, which is remembered if it is not as good as new after that.
+    /// Changes the state of `key`. The key is remembered if it is not idle after that.
     pub(super) fn change<T>(&self, key: Key, rule: &S::Rule, now: Timestamp, change: impl FnOnce(&mut S) -> T) -> T {
         let changed = self.states.entry(key, |state| match state {
             Some(state) => (None, Ok(change(state))),
@@ -217,36 +213,36 @@ impl<S: Kept> Keys<S> {
             if self.uncounted(rule, now).is_some() {
                 return change(&mut S::fresh(rule));
             }
-            match self.crowd(rule) {
-                Crowd::Sketches(sketches) => sketches.change(key, rule, now, change),
-                Crowd::Shared(overflow) => overflow.with(key, rule, change),
+            match self.overflow(rule) {
+                Overflow::Sketches(sketches) => sketches.change(key, rule, now, change),
+                Overflow::Shared(buckets) => buckets.with(key, rule, change),
             }
         })
     }
 
-    /// Undoes something that was charged to `key`.
+    /// Undoes a charge to `key`.
     pub(super) fn undo(&self, key: Key, undo: impl FnOnce(&mut S)) {
-        // A key that has been forgotten is not given anything: it was as good as new, so nothing is owed.
+        // A forgotten key gets nothing: it was idle, so it owed nothing.
         if let Err(undo) = self.states.find(key, undo)
-            && let Some(Crowd::Shared(overflow)) = self.overflow.get()
+            && let Some(Overflow::Shared(buckets)) = self.overflow.get()
         {
-            overflow.undo(key, undo);
+            buckets.undo(key, undo);
         }
     }
 
-    /// Drops every key that is as good as new at `now`, and says how many. Locks a few at a time.
+    /// Drops every key that is idle at `now`, and returns their number. Locks a few keys at a time.
     pub(super) fn sweep(&self, now: Timestamp) -> usize {
         self.states.retain(|state| state.idle_at() > now)
     }
 
-    /// A key may have spent from the overflow before there was room for it here.
+    /// The state of a key that is not in the map. It may have spent from the overflow before.
     fn unseen(&self, key: Key, rule: &S::Rule, now: Timestamp) -> S {
-        let overflow = match self.overflow.get() {
+        let buckets = match self.overflow.get() {
             None => return S::fresh(rule),
-            Some(Crowd::Sketches(sketches)) => return sketches.state(key, rule, now),
-            Some(Crowd::Shared(overflow)) => overflow,
+            Some(Overflow::Sketches(sketches)) => return sketches.state(key, rule, now),
+            Some(Overflow::Shared(buckets)) => buckets,
         };
-        overflow.with(key, rule, |state| {
+        buckets.with(key, rule, |state| {
             state.adopt(rule, now);
             state.clone()
         })
@@ -254,9 +250,9 @@ impl<S: Kept> Keys<S> {
 }
 
 impl Keys<token_bucket::State> {
-    /// Undoes what a sketch charged to `key`.
+    /// Undoes a charge of a sketch to `key`.
     pub(super) fn undo_sketched(&self, key: Key, receipt: &sketch::Receipt) {
-        if let Some(Crowd::Sketches(sketches)) = self.overflow.get() {
+        if let Some(Overflow::Sketches(sketches)) = self.overflow.get() {
             sketches.undo(key, receipt);
         }
     }

@@ -1,17 +1,17 @@
 //! Token buckets by key, each behind a lock of its own.
 //!
-//! A key and its bucket are 32 bytes, a slot, which lies within one cache line. Eight slots are a group. A key's hash
-//! says in which group it is, so that a decision costs one cache miss and one atomic exchange, and two threads meet
-//! only if they ask for the same key.
+//! A key and its bucket are 32 bytes, a slot, which lies within one cache line. Eight slots are a group. The hash of a key
+//! selects its group. So a decision costs one cache miss and one atomic exchange, and two threads contend only for the
+//! same key.
 //!
-//! **Growth** is by linear hashing (Litwin, 1980): whenever there are too many keys for the groups, the next one in
-//! line is split in two. So there is no moment at which everything moves, and memory grows with the keys. Groups lie
-//! in segments, each as large as all before it together, of zeroed memory that the system hands out as it is touched.
+//! **Growth** is by linear hashing (Litwin, 1980): whenever there are too many keys for the groups, the next group is
+//! split in two. So keys never move all at once, and memory grows with the keys. Groups lie in segments. Each segment is
+//! as large as all segments before it together, and consists of zeroed memory that the system provides at first use.
 //!
-//! **A key without room** in its group is spilled: it waits in its stripe, until a group nearby is split or swept.
-//! A stripe is a lock over all groups of the same residue, for whoever adds a key, moves it, or did not find it where
-//! it should be. A key stays in its stripe however often its group is split, so what is not found under that lock
-//! is not there. Those who find their key, as most do, take no lock but its own.
+//! **A spilled key** did not fit into its group. It is in a map of its stripe, until a group of the stripe is split or
+//! swept. A stripe is a lock over all groups of the same residue. It is taken to add a key, to move it, and to search
+//! for a key that is not in its group. A key stays in its stripe however often its group is split, so a key that is not
+//! found under that lock does not exist. A look-up that finds its key, as most do, takes only the lock of the slot.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -31,29 +31,29 @@ use crate::limit::{Key, Packed};
 pub(super) struct Slots {
     /// Groups in use. Changes only while the stripe of the group that is split is locked.
     groups: AtomicUsize,
-    /// By the length of their places in bits, less one. The first that is in use has a group for each stripe; each
-    /// further one as many as all before it.
+    /// By the length of the groups' indices in bits, less one. The first segment in use has a group for each stripe;
+    /// each further segment has as many as all before it.
     segments: [OnceLock<Box<[Group]>>; SEGMENTS],
     stripes: Box<[Stripe]>,
     growing: Mutex<()>,
     len: Len,
 }
 
-/// More than an address space has room for.
+/// More than an address space can hold.
 const SEGMENTS: usize = 64;
 
-/// Keys of a stripe at the bound, about: few enough for what is spilled of them to be looked through.
+/// Keys of a stripe at the bound, about. So few of them are spilled that searching them is cheap.
 const KEYS_PER_STRIPE: usize = 4096;
 const STRIPES_MIN: usize = 16;
 const STRIPES_MAX: usize = 1 << 14;
 
-/// Slots for this many keys, as a fraction. With fewer, more keys are spilled: here about one in fifty.
+/// Slots per keys, as a fraction. About one key in fifty is spilled; with fewer slots it would be more.
 const SLOTS_PER_KEYS: (usize, usize) = (20, 11);
 
-/// What one who adds a key does at most for it.
+/// Groups that are split at most when a key is added.
 const SPLITS_MAX: usize = 2;
 
-/// The keys of some groups that found no room there.
+/// The spilled keys of the groups of one stripe.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Stripe(Mutex<HashMap<Key, State>>);
@@ -67,22 +67,22 @@ impl Stripe {
 }
 
 impl Slots {
-    /// The group in which `key` is if there are `groups` of them.
-    fn place(key: Key, groups: usize) -> usize {
-        // Bits that a slot keeps of a key, so that it can be found again by them.
-        let hash = usize::try_from(Group::kept(key).first >> 2).unwrap_or(usize::MAX);
-        let mask = usize::MAX >> ((groups - 1) | 1).leading_zeros(); // there are several, always
-        let place = hash & mask;
-        // That one is not split off yet.
-        if place >= groups { place & (mask >> 1) } else { place }
+    /// The index of the group of `key` if there are `groups` groups.
+    fn index(key: Key, groups: usize) -> usize {
+        // Only bits that a slot stores, so that a split can compute the index again.
+        let hash = usize::try_from(Group::stored(key).first >> 2).unwrap_or(usize::MAX);
+        let mask = usize::MAX >> ((groups - 1) | 1).leading_zeros(); // there are always several groups
+        let index = hash & mask;
+        // A group that is not split off yet.
+        if index >= groups { index & (mask >> 1) } else { index }
     }
 
     #[inline]
-    fn group(&self, place: usize) -> &Group {
-        // All places of one segment are as long in bits; a bit is set in any case, so that nobody asks whether one is.
-        let number = (place | (self.stripes.len() - 1) | 1).ilog2() as usize;
+    fn group(&self, index: usize) -> &Group {
+        // All indices of one segment have the same length in bits. A set bit makes the test for zero unnecessary.
+        let number = (index | (self.stripes.len() - 1) | 1).ilog2() as usize;
         let segment = self.segments[number].get().map_or_else(|| self.segment(number), |segment| &**segment);
-        &segment[place & (segment.len() - 1)]
+        &segment[index & (segment.len() - 1)]
     }
 
     #[cold]
@@ -92,18 +92,18 @@ impl Slots {
 
     #[inline]
     fn group_of(&self, key: Key) -> &Group {
-        self.group(Self::place(key, self.groups.load(Ordering::Acquire)))
+        self.group(Self::index(key, self.groups.load(Ordering::Acquire)))
     }
 
     fn stripe_of(&self, key: Key) -> Spilled<'_> {
-        self.stripe(Self::place(key, self.stripes.len()))
+        self.stripe(Self::index(key, self.stripes.len()))
     }
 
-    fn stripe(&self, place: usize) -> Spilled<'_> {
-        self.stripes[place & (self.stripes.len() - 1)].lock()
+    fn stripe(&self, index: usize) -> Spilled<'_> {
+        self.stripes[index & (self.stripes.len() - 1)].lock()
     }
 
-    /// Splits groups if there are too many keys for them, unless somebody does so already.
+    /// Splits groups if there are too many keys for them, unless another thread does so already.
     fn grow(&self) {
         let _growing = match self.growing.try_lock() {
             Ok(growing) => growing,
@@ -120,15 +120,15 @@ impl Slots {
         }
     }
 
-    /// Adds the group that makes them one more than `groups`, and moves there what belongs there.
+    /// Adds a group to `groups` groups, and moves its keys there.
     fn split(&self, groups: usize) {
         let from = groups & !(1 << groups.ilog2());
         let mut spilled = self.stripe(from);
         let (old, new) = (self.group(from), self.group(groups));
-        for held in old.hold_all() {
-            // Nobody else adds to the new group, which nobody knows; it has room for all of the old one.
-            if Self::place(held.key, groups + 1) == groups && new.put(held.key, &held.state) {
-                held.free();
+        for locked in old.lock_each() {
+            // No other thread knows the new group. It can hold all keys of the old one.
+            if Self::index(locked.key, groups + 1) == groups && new.put(locked.key, &locked.state) {
+                locked.free();
             }
         }
         self.groups.store(groups + 1, Ordering::Release);
@@ -152,21 +152,21 @@ impl Map<State> for Slots {
         self.len.get()
     }
 
-    #[allow(clippy::inline_always)] // measured: what comes of it stays in registers
+    #[allow(clippy::inline_always)] // measured: the result stays in registers
     #[inline(always)]
     fn find_fast<T>(&self, key: Key, seen: impl FnOnce(&mut State) -> T) -> Option<T> {
-        self.group_of(key).hold(key).map(|mut held| seen(&mut held.state))
+        self.group_of(key).lock(key).map(|mut locked| seen(&mut locked.state))
     }
 
     fn find<T, F: FnOnce(&mut State) -> T>(&self, key: Key, seen: F) -> Result<T, F> {
-        if let Some(mut held) = self.group_of(key).hold(key) {
-            return Ok(seen(&mut held.state));
+        if let Some(mut locked) = self.group_of(key).lock(key) {
+            return Ok(seen(&mut locked.state));
         }
         let mut spilled = self.stripe_of(key);
-        if let Some(mut held) = self.group_of(key).hold(key) {
-            return Ok(seen(&mut held.state));
+        if let Some(mut locked) = self.group_of(key).lock(key) {
+            return Ok(seen(&mut locked.state));
         }
-        match spilled.get_mut(&Group::kept(key)) {
+        match spilled.get_mut(&Group::stored(key)) {
             Some(state) => Ok(seen(state)),
             None => Err(seen),
         }
@@ -175,10 +175,10 @@ impl Map<State> for Slots {
     fn entry<T>(&self, key: Key, change: impl FnOnce(Option<&mut State>) -> (Option<State>, T)) -> T {
         let mut spilled = self.stripe_of(key);
         let group = self.group_of(key);
-        if let Some(mut held) = group.hold(key) {
-            return change(Some(&mut held.state)).1;
+        if let Some(mut locked) = group.lock(key) {
+            return change(Some(&mut locked.state)).1;
         }
-        match spilled.entry(Group::kept(key)) {
+        match spilled.entry(Group::stored(key)) {
             Entry::Occupied(mut entry) => change(Some(entry.get_mut())).1,
             Entry::Vacant(entry) => {
                 let (new, changed) = change(None);
@@ -207,41 +207,41 @@ impl Map<State> for Slots {
                 state.pack(bytes);
             }
         };
-        // First those that are spilled: they may come into a group meanwhile, and none goes the other way.
+        // Spilled keys first: they may move into a group meanwhile, and no key moves the other way.
         for stripe in &self.stripes {
             stripe.lock().iter().for_each(|(key, state)| pack(&mut bytes, key, state));
             emit_full(&mut bytes, most, &mut emit)?;
         }
-        let mut place = 0;
+        let mut index = 0;
         loop {
-            while place < self.groups.load(Ordering::Acquire) {
-                self.group(place).hold_all().for_each(|held| pack(&mut bytes, &held.key, &held.state));
+            while index < self.groups.load(Ordering::Acquire) {
+                self.group(index).lock_each().for_each(|locked| pack(&mut bytes, &locked.key, &locked.state));
                 emit_full(&mut bytes, most, &mut emit)?;
-                place += 1;
+                index += 1;
             }
-            // A split that is under way may have moved some to where nobody has looked.
+            // A split that is in progress may have moved keys into a group that was not packed.
             let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
-            if place >= self.groups.load(Ordering::Acquire) {
+            if index >= self.groups.load(Ordering::Acquire) {
                 break;
             }
         }
         emit_full(&mut bytes, 0, &mut emit)
     }
 
-    fn retain(&self, mut keep: impl FnMut(&State) -> bool) -> usize {
+    fn retain(&self, mut wanted: impl FnMut(&State) -> bool) -> usize {
         let mut dropped = 0;
         if self.len() == 0 {
             return dropped;
         }
-        for place in 0..self.groups.load(Ordering::Acquire) {
-            dropped += self.group(place).retain(&mut keep);
+        for index in 0..self.groups.load(Ordering::Acquire) {
+            dropped += self.group(index).retain(&mut wanted);
         }
         for stripe in &self.stripes {
             let mut spilled = stripe.lock();
             spilled.retain(|key, state| {
-                let stays = keep(state);
+                let stays = wanted(state);
                 dropped += usize::from(!stays);
-                // What was dropped has made room.
+                // Dropped keys have made space in the groups.
                 stays && !self.group_of(*key).put(*key, state)
             });
         }
@@ -250,7 +250,7 @@ impl Map<State> for Slots {
     }
 }
 
-/// Emits what has more than `most` bytes.
+/// Emits a block that has more than `most` bytes.
 fn emit_full(bytes: &mut Vec<u8>, most: usize, emit: &mut impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     if bytes.len() > most {
         emit(bytes)?;

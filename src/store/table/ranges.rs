@@ -1,72 +1,20 @@
-//! The keys of a limit as blocks of bytes, and back.
+//! A concurrent map as blocks of bytes.
 
 use std::hash::BuildHasher;
 use std::io;
 
 use dashmap::DashMap;
 
-use super::{Crowd, Keys};
-use crate::limit::{Key, Packed, Unpacker};
-use crate::store::kept::Kept;
-use crate::store::map::Map;
-use crate::store::overflow::Overflow;
-use crate::store::snapshot::{Emit, Tag, entry};
-use crate::time::Timestamp;
+use crate::limit::{Key, Packed};
 
-/// Bytes that are packed before they are written. It bounds the memory that a snapshot takes, and how long a shard is
-/// locked if its states are large: some milliseconds.
+/// Bytes of a block, about. This bounds the memory of a snapshot, and the time for which a shard with large states is
+/// locked to some milliseconds.
 pub(in crate::store) const BLOCK_BYTES: usize = 8 << 20;
 
-impl<S: Kept> Keys<S> {
-    /// Packs all that is not as good as new at `now`.
-    pub(in crate::store) fn pack(&self, now: Timestamp, emit: &mut Emit<'_>) -> io::Result<()> {
-        let is_known = |state: &S| state.idle_at() > now;
-        self.states.in_blocks(BLOCK_BYTES, is_known, |bytes| emit(Tag::Keys, bytes))?;
-        match self.overflow.get() {
-            None => Ok(()),
-            Some(Crowd::Sketches(sketches)) => {
-                let mut bytes = Vec::new();
-                sketches.pack(&mut bytes);
-                emit(Tag::Sketch, &bytes)
-            }
-            Some(Crowd::Shared(overflow)) => overflow.pack(now, BLOCK_BYTES, emit),
-        }
-    }
-
-    /// Remembers those of the keys in a block that are not as good as new at `now`, whatever the bound.
-    pub(in crate::store) fn unpack_keys(&self, from: &mut Unpacker<'_>, now: Timestamp) -> Option<()> {
-        while !from.is_empty() {
-            let (key, state) = entry::<S>(from)?;
-            if state.idle_at() > now {
-                self.states.entry(key, |known| match known {
-                    Some(known) => {
-                        *known = state;
-                        (None, ())
-                    }
-                    None => (Some(state), ()),
-                });
-            }
-        }
-        Some(())
-    }
-
-    pub(in crate::store) fn unpack_sketch(&self, from: &mut Unpacker<'_>) -> Option<()> {
-        self.overflow.set(Crowd::Sketches(Packed::unpack(from)?)).ok()
-    }
-
-    pub(in crate::store) fn unpack_shared(&self, from: &mut Unpacker<'_>) -> Option<()> {
-        match self.overflow.get_or_init(|| Crowd::Shared(Overflow::default())) {
-            Crowd::Shared(overflow) => overflow.unpack(from),
-            Crowd::Sketches(_) => None,
-        }
-    }
-}
-
-/// Packs what is `wanted` of `map`, some `most` bytes at a time. No shard is locked while a block is emitted.
+/// Packs the `wanted` entries of `map` in blocks of about `most` bytes. No shard is locked while a block is emitted.
 ///
-/// A map is looked through from its beginning and cannot be left in between. So each block is of those keys whose
-/// second half, which is uniform, lies in a range; a range is halved until it fits, and the next one doubled where
-/// there was room to spare.
+/// An iteration over a map cannot be interrupted without a lock. So each block has the keys whose second half, which is
+/// uniform, lies in one range. A range is halved until its block fits, and doubled after a block that was half empty.
 pub(in crate::store) fn in_blocks<S: Packed>(
     map: &DashMap<Key, S, impl BuildHasher + Clone>,
     most: usize,
@@ -112,7 +60,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::Moved;
+    use crate::limit::{ClockShift, Unpacker};
+    use crate::store::snapshot::blocks::entry;
 
     proptest! {
         #[test]
@@ -126,7 +75,7 @@ mod tests {
             in_blocks(&map, most, is_wanted, |bytes| {
                 // A single key is written however long it is.
                 assert!(bytes.len() <= most.max(32) && map.iter().all(|entry| entry.key() == entry.value()));
-                let mut from = Unpacker::new(bytes, Moved::default());
+                let mut from = Unpacker::new(bytes, ClockShift::default());
                 while !from.is_empty() {
                     let (key, state) = entry::<Key>(&mut from).unwrap();
                     assert!(found.insert(key, state).is_none());

@@ -1,16 +1,16 @@
-//! Buckets that keys share once a limit has as many keys as it may remember.
+//! Buckets that keys beyond the bound share.
 //!
-//! Each key falls into one of a fixed number of buckets by its hash. A bucket is charged for all of its
-//! keys, so no key gets more than a bucket of its own would give it; it may get less.
+//! Each key has one of a fixed number of buckets by its hash. A bucket is charged for all of its keys, so a key never
+//! gets more than from a bucket of its own, and may get less.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::BufMut;
 
-use super::kept::Kept;
-use super::snapshot::{Emit, Tag};
+use super::state::TableState;
 use crate::limit::{Key, Unpacker};
+use crate::store::snapshot::blocks::{Emit, Tag};
 use crate::time::Timestamp;
 
 /// 4096 buckets of 40 bytes: about 160 KB for a limit that overflows, nothing for others.
@@ -18,27 +18,27 @@ const BUCKETS: usize = 4096;
 
 /// The shared buckets of one limit. A lock guards one bucket for the length of one decision.
 #[derive(Debug)]
-pub(super) struct Overflow<S> {
+pub(super) struct SharedBuckets<S> {
     buckets: Box<[Mutex<Bucket<S>>]>,
 }
 
-/// What all keys of one hash share.
+/// The bucket of all keys of one hash.
 #[derive(Debug)]
 struct Bucket<S> {
     state: Option<S>,
-    /// Decisions, counted here because one counter for all would be fought for.
+    /// Decisions, counted here because threads would contend for one counter.
     decided: u64,
 }
 
-impl<S> Default for Overflow<S> {
+impl<S> Default for SharedBuckets<S> {
     fn default() -> Self {
         let empty = |_| Mutex::new(Bucket { state: None, decided: 0 });
         Self { buckets: (0..BUCKETS).map(empty).collect() }
     }
 }
 
-impl<S: Kept> Overflow<S> {
-    /// Runs `look` on the bucket of `key`.
+impl<S: TableState> SharedBuckets<S> {
+    /// Calls `look` with the bucket of `key`.
     pub(super) fn with<T>(&self, key: Key, rule: &S::Rule, look: impl FnOnce(&mut S) -> T) -> T {
         look(self.lock(key).state.get_or_insert_with(|| S::fresh(rule)))
     }
@@ -50,14 +50,14 @@ impl<S: Kept> Overflow<S> {
         bucket.state.get_or_insert_with(|| S::fresh(rule)).charge(rule, cost, now)
     }
 
-    /// Undoes something that was charged to the bucket of `key`.
+    /// Undoes a charge to the bucket of `key`.
     pub(super) fn undo(&self, key: Key, undo: impl FnOnce(&mut S)) {
         if let Some(state) = self.lock(key).state.as_mut() {
             undo(state);
         }
     }
 
-    /// Whether every bucket is as good as new at `now`.
+    /// Whether every bucket is idle at `now`.
     pub(super) fn is_idle(&self, now: Timestamp) -> bool {
         self.buckets.iter().all(|bucket| {
             let bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,7 +65,7 @@ impl<S: Kept> Overflow<S> {
         })
     }
 
-    /// Packs the buckets that are not as good as new at `now`, some `most` bytes at a time. Locks one at a time.
+    /// Packs the buckets that are not idle at `now`, in blocks of about `most` bytes. Locks one bucket at a time.
     pub(super) fn pack(&self, now: Timestamp, most: usize, emit: &mut Emit<'_>) -> io::Result<()> {
         let mut bytes = Vec::new();
         for (number, bucket) in (0_u32..).zip(&self.buckets) {
@@ -80,11 +80,11 @@ impl<S: Kept> Overflow<S> {
                 bytes.clear();
             }
         }
-        // Also if nothing is in it: keys that come next go on sharing.
+        // Also an empty block, so that new keys go on sharing.
         emit(Tag::Shared, &bytes)
     }
 
-    /// Takes the buckets of a block for its own.
+    /// Adds the buckets of a block.
     pub(super) fn unpack(&self, from: &mut Unpacker<'_>) -> Option<()> {
         while !from.is_empty() {
             let bucket = self.buckets.get(usize::try_from(from.u32()?).ok()?)?;
@@ -93,7 +93,7 @@ impl<S: Kept> Overflow<S> {
         Some(())
     }
 
-    /// Decisions since this was last asked.
+    /// Decisions since the last call.
     pub(super) fn take_decided(&self) -> u64 {
         let take = |bucket: &Mutex<Bucket<S>>| {
             std::mem::take(&mut bucket.lock().unwrap_or_else(PoisonError::into_inner).decided)
@@ -106,7 +106,7 @@ impl<S: Kept> Overflow<S> {
     }
 
     fn bucket(&self, key: Key) -> &Mutex<Bucket<S>> {
-        // The second half: the first one places the key in the exact table.
+        // The second half: the first half selects the place in the exact map.
         let index = key.second % BUCKETS as u64;
         &self.buckets[usize::try_from(index).unwrap_or(0)]
     }

@@ -1,0 +1,111 @@
+//! Per-client usage: the things that each client has at once, so that no client takes all of them.
+//!
+//! The counts are exact. A client has an entry only as long as it has something, so there are no more entries than
+//! counted things, whose number is bounded elsewhere. Not here: what is counted, and how clients are told apart.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks, so that workers seldom contend.
+const SHARDS: usize = 16;
+
+/// The usage of each client. A lock is held for one look into a map.
+#[derive(Debug, Default)]
+pub struct ClientUsage {
+    shards: [Mutex<HashMap<IpAddr, Usage>>; SHARDS],
+    hasher: RandomState,
+}
+
+/// A number of things and of their bytes: the usage of a client, or its bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Number of things.
+    pub count: usize,
+    /// Bytes of all of them.
+    pub bytes: usize,
+}
+
+impl ClientUsage {
+    /// Adds one thing of `bytes` bytes to `client`. Returns `false`, and adds nothing, if the usage would exceed `most`.
+    pub fn add(&self, client: IpAddr, bytes: usize, most: Usage) -> bool {
+        let mut clients = self.shard(client);
+        let usage = clients.get(&client).copied().unwrap_or_default();
+        let fits = usage.allows(bytes, most);
+        if fits {
+            clients.insert(client, Usage { count: usage.count + 1, bytes: usage.bytes + bytes });
+        }
+        fits
+    }
+
+    /// Whether [`ClientUsage::add`] would succeed.
+    pub fn fits(&self, client: IpAddr, bytes: usize, most: Usage) -> bool {
+        self.shard(client).get(&client).copied().unwrap_or_default().allows(bytes, most)
+    }
+
+    /// Removes one thing of `bytes` bytes from `client`.
+    pub fn remove(&self, client: IpAddr, bytes: usize) {
+        let mut clients = self.shard(client);
+        let Some(usage) = clients.get_mut(&client) else { return };
+        *usage = Usage { count: usage.count.saturating_sub(1), bytes: usage.bytes.saturating_sub(bytes) };
+        if usage.count == 0 {
+            clients.remove(&client);
+        }
+    }
+
+    /// The number of clients that have something.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+    }
+
+    /// Whether no client has anything.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // only the low bits count
+    fn shard(&self, client: IpAddr) -> MutexGuard<'_, HashMap<IpAddr, Usage>> {
+        let index = self.hasher.hash_one(client) as usize % SHARDS;
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Usage {
+    fn allows(self, bytes: usize, most: Self) -> bool {
+        self.count < most.count && self.bytes.saturating_add(bytes) <= most.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: Usage = Usage { count: 2, bytes: 100 };
+
+    #[test]
+    fn each_client_has_its_own_bound_and_leaves_nothing_behind() {
+        let usage = ClientUsage::default();
+        let [a, b] = [IpAddr::from([192, 0, 2, 1]), IpAddr::from([0; 16])];
+        // client, bytes, whether they fit
+        for (client, bytes, fits) in [
+            (a, 60, true),
+            (a, 41, false),
+            (a, 40, true),
+            (a, 0, false),
+            (b, 101, false),
+            (b, usize::MAX, false),
+            (b, 100, true),
+        ] {
+            assert_eq!(usage.fits(client, bytes, MOST), fits, "{client} {bytes}");
+            assert_eq!(usage.add(client, bytes, MOST), fits, "{client} {bytes}");
+        }
+        assert_eq!(usage.len(), 2);
+        usage.remove(a, 60);
+        assert!(!usage.fits(a, 61, MOST) && usage.add(a, 60, MOST));
+        for (client, bytes) in [(a, 40), (a, 60), (b, 100), (b, 100)] {
+            usage.remove(client, bytes);
+        }
+        assert!(usage.is_empty());
+    }
+}

@@ -1,0 +1,22 @@
+//! The states of one limit's keys: in maps, and past the bound in sketches or shared buckets.
+
+mod dispatch;
+
+mod keys;
+mod packed;
+
+mod receipt;
+mod state;
+mod states;
+
+mod shared;
+mod sketches;
+
+mod group;
+mod map;
+pub(super) mod ranges;
+mod shards;
+mod slots;
+
+pub use dispatch::Table;
+pub use receipt::Receipt;

@@ -1,0 +1,57 @@
+//! The keys of a limit as blocks of bytes, and back.
+
+use std::io;
+
+use super::keys::{Keys, Overflow};
+use super::map::Map;
+use super::ranges::BLOCK_BYTES;
+use super::shared::SharedBuckets;
+use super::state::TableState;
+use crate::limit::{Packed, Unpacker};
+use crate::store::snapshot::blocks::{Emit, Tag, entry};
+use crate::time::Timestamp;
+
+impl<S: TableState> Keys<S> {
+    /// Packs all keys that are not idle at `now`.
+    pub(in crate::store) fn pack(&self, now: Timestamp, emit: &mut Emit<'_>) -> io::Result<()> {
+        let is_known = |state: &S| state.idle_at() > now;
+        self.states.in_blocks(BLOCK_BYTES, is_known, |bytes| emit(Tag::Keys, bytes))?;
+        match self.overflow.get() {
+            None => Ok(()),
+            Some(Overflow::Sketches(sketches)) => {
+                let mut bytes = Vec::new();
+                sketches.pack(&mut bytes);
+                emit(Tag::Sketch, &bytes)
+            }
+            Some(Overflow::Shared(buckets)) => buckets.pack(now, BLOCK_BYTES, emit),
+        }
+    }
+
+    /// Adds the keys of a block that are not idle at `now`, whatever the bound.
+    pub(in crate::store) fn unpack_keys(&self, from: &mut Unpacker<'_>, now: Timestamp) -> Option<()> {
+        while !from.is_empty() {
+            let (key, state) = entry::<S>(from)?;
+            if state.idle_at() > now {
+                self.states.entry(key, |known| match known {
+                    Some(known) => {
+                        *known = state;
+                        (None, ())
+                    }
+                    None => (Some(state), ()),
+                });
+            }
+        }
+        Some(())
+    }
+
+    pub(in crate::store) fn unpack_sketch(&self, from: &mut Unpacker<'_>) -> Option<()> {
+        self.overflow.set(Overflow::Sketches(Packed::unpack(from)?)).ok()
+    }
+
+    pub(in crate::store) fn unpack_shared(&self, from: &mut Unpacker<'_>) -> Option<()> {
+        match self.overflow.get_or_init(|| Overflow::Shared(SharedBuckets::default())) {
+            Overflow::Shared(buckets) => buckets.unpack(from),
+            Overflow::Sketches(_) => None,
+        }
+    }
+}
