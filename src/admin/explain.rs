@@ -184,7 +184,7 @@ impl BudgetBody {
     fn of(budget: BudgetExplanation<'_>) -> Self {
         Self {
             key: budget.key,
-            rule: budget.rule.map(in_words),
+            rule: budget.rule.map(|rule| in_words(rule) + &budget.strategy.to_string()),
             from: match budget.source {
                 RuleSource::Limit => "limit".to_owned(),
                 RuleSource::Plan(name) => format!("plan {name}"),

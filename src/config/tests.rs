@@ -6,6 +6,7 @@
 mod access;
 mod admin;
 mod fetched;
+mod fleet;
 mod identities;
 mod limits;
 mod obedient;

@@ -21,7 +21,7 @@ use super::verdict::{Rejection, Verdict};
 use crate::fields::FieldBuf;
 use crate::limit::{Algorithm, Decision, Retry};
 use crate::policy::path::escaped_query;
-use crate::policy::{Facts, Limit, Mismatch, Mode, Principal, Stage, Variant, client_ip, host};
+use crate::policy::{Facts, Limit, Mismatch, Mode, Principal, Stage, Strategy, Variant, client_ip, host};
 use crate::time::Timestamp;
 
 /// A request to explain.
@@ -88,6 +88,8 @@ pub struct BudgetExplanation<'l> {
     pub key: Vec<(String, String)>,
     /// The rule; `None` if the key has no limit.
     pub rule: Option<&'l Algorithm>,
+    /// How replicas share the limit: the rule is the share of this one.
+    pub strategy: Strategy,
     /// Where the rule is configured.
     pub source: RuleSource<'l>,
     /// Units that the request takes.
@@ -352,6 +354,7 @@ impl Gate {
         BudgetExplanation {
             key,
             rule,
+            strategy: limit.strategy,
             source,
             cost: charge.cost,
             admits: decision.is_admitted() && !check.is_queued,

@@ -33,7 +33,7 @@ use crate::policy::KeyPart;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::{
     Allowed, Cost, DelayRule, Facts, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource, Policy,
-    Repeated, Stage,
+    Repeated, Stage, Strategy,
 };
 use crate::store::Usage;
 use crate::telemetry::Metrics;
@@ -61,6 +61,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         allowed: Allowed::to_all(Algorithm::TokenBucket(
             Quota::new(Rate { count, period_ns: ns(period) }, burst).unwrap(),
         )),
+        strategy: Strategy::Local,
         cost: Cost::Units(1),
         after: None,
         on_limit,

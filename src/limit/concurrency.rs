@@ -22,6 +22,14 @@ impl Rule {
         if max == 0 { Err(QuotaError::Zero) } else { Ok(Self { max }) }
     }
 
+    /// The rule of one of `replicas` that share this one.
+    ///
+    /// # Errors
+    /// [`QuotaError::Zero`] if its part of the units is none.
+    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        Self::new(self.max / replicas.max(1))
+    }
+
     /// Units at once.
     pub const fn max(&self) -> u64 {
         self.max

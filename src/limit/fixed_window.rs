@@ -50,6 +50,17 @@ impl Rule {
         Ok(Self { count, windows: Windows::Calendar(calendar) })
     }
 
+    /// The rule of one of `replicas` that share this one.
+    ///
+    /// # Errors
+    /// [`QuotaError::Zero`] if its part of the units is none.
+    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        match self.count / replicas.max(1) {
+            0 => Err(QuotaError::Zero),
+            count => Ok(Self { count, windows: self.windows.clone() }),
+        }
+    }
+
     /// Units in a window.
     pub fn count(&self) -> u64 {
         self.count

@@ -10,7 +10,7 @@
 //! delays no request behind it.
 
 use super::packed::{Packed, Unpacker};
-use super::{Decision, Quota, Retry, state, token_bucket};
+use super::{Decision, Quota, QuotaError, Retry, state, token_bucket};
 use crate::time::Timestamp;
 
 /// The rule of a leaky bucket.
@@ -23,6 +23,14 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// The rule of one of `replicas` that share this one.
+    ///
+    /// # Errors
+    /// As [`Quota::share`].
+    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        Ok(Self { quota: self.quota.share(replicas)?, ..*self })
+    }
+
     /// Whether a request of `cost` units fits into the queue behind `ahead` units. Always true if the bucket polices.
     pub fn fits(&self, ahead: u64, cost: u64) -> bool {
         !self.shapes || ahead.saturating_add(cost) <= self.quota.burst()

@@ -12,6 +12,7 @@ mod pace;
 mod packed;
 mod quota;
 mod remaining;
+mod share;
 pub mod state;
 
 pub mod token_bucket;

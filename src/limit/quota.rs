@@ -96,17 +96,36 @@ impl Quota {
         if interval_ns < INTERVAL_NS_MIN {
             return Err(QuotaError::TooFast);
         }
+        Self::from_interval(interval_ns, rate.period_ns, burst)
+    }
+
+    fn from_interval(interval_ns: u64, period_ns: u64, burst: u64) -> Result<Self, QuotaError> {
+        if burst == 0 {
+            return Err(QuotaError::Zero);
+        }
         match interval_ns.checked_mul(burst) {
             Some(capacity) if capacity <= CAPACITY_NS_MAX => Ok(Self {
                 burst,
                 interval_ns,
-                period_ns: rate.period_ns,
+                period_ns,
                 interval_tag: IntervalTag::new(interval_ns),
                 by_interval: Divisor::new(interval_ns),
                 by_burst: Divisor::new(burst),
             }),
             _ => Err(QuotaError::TooLong),
         }
+    }
+
+    /// The quota of one of `replicas` that share this one: an equal part of the burst, rounded down, and of the rate.
+    ///
+    /// # Errors
+    /// [`QuotaError::Zero`] if the part of the burst is none.
+    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        let replicas = replicas.max(1);
+        let burst = self.burst / replicas;
+        let interval_ns = self.interval_ns.checked_mul(replicas).ok_or(QuotaError::TooLong)?;
+        let period_ns = self.period_ns.saturating_mul(replicas);
+        Self::from_interval(interval_ns, period_ns, burst)
     }
 
     /// Units of a new key.
@@ -160,6 +179,14 @@ impl Allowance {
             Rate { period_ns, .. } if period_ns > CAPACITY_NS_MAX => Err(QuotaError::TooLong),
             Rate { count, period_ns } => Ok(Self { count, period_ns }),
         }
+    }
+
+    /// The allowance of one of `replicas` that share this one: an equal part of the units, rounded down, in the same period.
+    ///
+    /// # Errors
+    /// [`QuotaError::Zero`] if that is none.
+    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        Self::new(Rate { count: self.count / replicas.max(1), period_ns: self.period_ns })
     }
 
     /// An allowance of numbers that [`Allowance::new`] has accepted before.

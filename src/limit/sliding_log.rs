@@ -35,6 +35,17 @@ impl Rule {
         Allowance::new(rate).map(|rate| Self { count: rate.count(), period_ns: rate.period_ns() })
     }
 
+    /// The rule of one of `replicas` that share this one.
+    ///
+    /// # Errors
+    /// [`QuotaError::Zero`] if its part of the units is none.
+    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        match self.count / replicas.max(1) {
+            0 => Err(QuotaError::Zero),
+            count => Ok(Self { count, ..*self }),
+        }
+    }
+
     /// Units in any period.
     pub const fn count(&self) -> u64 {
         self.count

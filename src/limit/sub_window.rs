@@ -44,6 +44,17 @@ impl Rule {
         }
     }
 
+    /// The rule of one of `replicas` that share this one.
+    ///
+    /// # Errors
+    /// [`QuotaError::Zero`] if its part of the units is none.
+    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        match self.count / replicas.max(1) {
+            0 => Err(QuotaError::Zero),
+            count => Ok(Self { count, ..*self }),
+        }
+    }
+
     /// Units in a period.
     pub const fn count(&self) -> u64 {
         self.count

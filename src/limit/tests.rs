@@ -6,6 +6,7 @@ mod packed;
 pub(crate) mod properties;
 mod refunds;
 mod several;
+mod shares;
 mod vectors;
 
 use std::time::Duration;

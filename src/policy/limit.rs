@@ -1,5 +1,6 @@
 //! A limit as the configuration declares it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -28,8 +29,10 @@ pub struct Limit {
     pub except: Vec<IpNet>,
     /// The parts of the key; empty for one bucket that all requests share.
     pub key: Vec<KeyPart>,
-    /// The amount that the limit allows.
+    /// The amount that the limit allows, as far as this replica may spend it alone.
     pub allowed: Allowed,
+    /// How replicas share the limit.
+    pub strategy: Strategy,
     /// The cost of a request.
     pub cost: Cost,
     /// The rules for a charge once the response is known; `None` if the charge stays.
@@ -56,6 +59,26 @@ pub enum Stage {
     /// Once identities are known, together with all other limits of this stage.
     #[default]
     Identified,
+}
+
+/// How the replicas of a fleet share a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// Each replica decides alone, by the whole limit.
+    #[default]
+    Local,
+    /// Each of so many replicas decides alone, by an equal share of the limit.
+    Split(u64),
+}
+
+/// What follows the words of a rule: nothing, or the share that it is.
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Split(replicas @ 2..) => write!(f, " (the share of one of {replicas} replicas)"),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Whether a limit is enforced.

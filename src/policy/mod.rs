@@ -35,7 +35,7 @@ pub use identity::{bearer, client_ip, forwarded, jwt};
 pub use keys::key::KeySecret;
 pub use keys::part::KeyPart;
 pub use keys::shown::SHOWN_BYTES_MAX;
-pub use limit::{DelayRule, HoldRule, Limit, Mode, OnLimit, Stage};
+pub use limit::{DelayRule, HoldRule, Limit, Mode, OnLimit, Stage, Strategy};
 pub use matching::conditions::{HeaderTest, HostPattern, Match};
 pub use matching::notation::Mark;
 pub use matching::path;

@@ -1,7 +1,7 @@
 //! Helpers for tests of several files.
 #![allow(clippy::unwrap_used)]
 
-use super::{Allowed, Cost, Limit, Match, Mode, OnLimit, PathPattern, Stage};
+use super::{Allowed, Cost, Limit, Match, Mode, OnLimit, PathPattern, Stage, Strategy};
 use crate::limit::{Algorithm, OnFull, Quota, Rate};
 
 /// A limit with these paths and otherwise ordinary settings.
@@ -17,6 +17,7 @@ pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {
         allowed: Allowed::to_all(Algorithm::TokenBucket(
             Quota::new(Rate { count: 1, period_ns: 1_000_000_000 }, 1).unwrap(),
         )),
+        strategy: Strategy::Local,
         cost: Cost::Units(1),
         after: None,
         on_limit: OnLimit::Reject,

@@ -29,6 +29,7 @@ mod beyond;
 mod bounds;
 mod cuts;
 mod failures;
+mod fleet;
 mod grpc;
 mod h2;
 mod hold;

@@ -11,6 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::allowed;
+use super::fleet::Fleet;
 use super::on_limit::{self, Excess, Word};
 use super::override_key::Keyed;
 use super::overrides::{self, Target};
@@ -37,13 +38,14 @@ pub(super) fn limits(
     root: &Table<'_>,
     identities: &[String],
     ipv6_prefix: u8,
+    fleet: &Fleet,
     overrides: &OverrideSet<'_>,
 ) -> Option<Vec<Limit>> {
     if is_none(root.get("limit")) {
         let document = DeTable::parse(DEFAULT_LIMIT).ok()?;
-        return written(&Table::root(root.context, document.get_ref()), &[], ipv6_prefix, overrides);
+        return written(&Table::root(root.context, document.get_ref()), &[], ipv6_prefix, fleet, overrides);
     }
-    written(root, identities, ipv6_prefix, overrides)
+    written(root, identities, ipv6_prefix, fleet, overrides)
 }
 
 /// Whether the default limit applies: `limit` is absent or an empty list.
@@ -55,11 +57,12 @@ fn written(
     root: &Table<'_>,
     identities: &[String],
     ipv6_prefix: u8,
+    fleet: &Fleet,
     overrides: &OverrideSet<'_>,
 ) -> Option<Vec<Limit>> {
     let mut names = Names::new();
     let (has_snapshot, has_plans) = (root.has("snapshot"), root.has("plans"));
-    let around = Around { identities, ipv6_prefix, has_snapshot, has_plans, overrides };
+    let around = Around { identities, ipv6_prefix, fleet, has_snapshot, has_plans, overrides };
     let read = |table: &Table<'_>| limit(table, &around, &mut names);
     let limits: Vec<_> = root.tables("limit").iter().map(read).collect();
     limits.into_iter().collect()
@@ -71,6 +74,7 @@ struct Around<'a> {
     identities: &'a [String],
     /// The counted prefix of an IPv6 address, in bits.
     ipv6_prefix: u8,
+    fleet: &'a Fleet,
     has_snapshot: bool,
     /// Whether requests can have a plan.
     has_plans: bool,
@@ -82,7 +86,7 @@ struct Around<'a> {
 type Names = HashMap<String, Range<usize>>;
 
 fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Limit> {
-    let &Around { identities, ipv6_prefix, has_snapshot, has_plans, overrides: set } = around;
+    let &Around { identities, ipv6_prefix, fleet, has_snapshot, has_plans, overrides: set } = around;
     let name = name(table, names);
     let stage = table.choice("stage", &[("arrival", Stage::Arrival), ("identified", Stage::Identified)]);
     let mode = table.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
@@ -94,7 +98,8 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     of_everyone(&except_table, "ip", &except, "exempts_everyone", "this limit applies to no request");
     let key = key::key(table, identities, stage, mode, match_table.has("path"));
     let word = on_limit::word(table);
-    let scheme = Scheme::of(table, word.map(|word| word == Word::Hold));
+    let strategy = fleet.strategy(table);
+    let scheme = Scheme::of(table, word.map(|word| word == Word::Hold), strategy);
     // The texts of keys are checked against all parts of the key, or not at all.
     let written = table.get("key").map_or(0, |value| value.get_ref().as_array().map_or(1, |items| items.len()));
     let parts = key.as_deref().filter(|parts| parts.len() == written);
@@ -127,6 +132,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
         except: except.into_iter().map(Located::into_inner).collect(),
         key: key?,
         allowed,
+        strategy: strategy?,
         cost,
         after: after?,
         on_limit,

@@ -9,6 +9,7 @@ mod tls;
 mod upstream;
 
 mod admin;
+mod fleet;
 mod headers;
 mod hold;
 mod log;
@@ -149,7 +150,8 @@ fn policy(
     let (plans, identities) = access::plans(root, &names, identities);
     let (access, bypass) = access::access(root, &names);
     let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
-    let limits = limit::limits(root, &names, ipv6_prefix, overrides);
+    let fleet = fleet::fleet(&root.table("fleet"));
+    let limits = limit::limits(root, &names, ipv6_prefix, &fleet, overrides);
     let policy = Policy::new(limits?, identities?, client_ip?)
         .with_free_preflights(free_preflights?)
         .with_paths(root.context.paths.get())

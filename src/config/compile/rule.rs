@@ -10,6 +10,7 @@ use crate::config::schema;
 use crate::limit::windows::WINDOWS_MAX;
 use crate::limit::{Algorithm, Allowance, Calendar, CalendarError, Quota, QuotaError, Rate, Unit};
 use crate::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
+use crate::policy::Strategy;
 
 /// An algorithm without its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub(super) struct Scheme {
     align: Option<Align>,
     time_zone: Option<String>,
     sub_windows: Option<u32>,
+    /// Replicas that share each rule equally; 1 if none do.
+    replicas: u64,
 }
 
 impl AlgorithmName {
@@ -67,7 +70,7 @@ impl AlgorithmName {
 
 impl Scheme {
     /// The settings of the limit `table`.
-    pub(super) fn of(table: &Table<'_>, holds: Option<bool>) -> Self {
+    pub(super) fn of(table: &Table<'_>, holds: Option<bool>, strategy: Option<Strategy>) -> Self {
         let kind = table.choice("algorithm", &ALGORITHMS);
         let align = table.choice("align", &[("calendar", Align::Calendar), ("first", Align::First)]);
         let time_zone = table.parsed("time_zone", time_zone);
@@ -77,7 +80,8 @@ impl Scheme {
             let fault = Fault::new("belongs to `align = \"calendar\"`: windows from the first request have no zone");
             table.fault("time_zone", value.span(), fault);
         }
-        Self { kind, holds, align, time_zone: time_zone.map(Located::into_inner), sub_windows }
+        let replicas = if let Some(Strategy::Split(replicas)) = strategy { replicas } else { 1 };
+        Self { kind, holds, align, time_zone: time_zone.map(Located::into_inner), sub_windows, replicas }
     }
 
     /// Whether the burst is the length of the wait queue.
@@ -94,7 +98,9 @@ impl Scheme {
             if let (false, Some(option)) = (table.has("max"), schema::find(&table.path_of("max"))) {
                 table.note_missing(option);
             }
-            return concurrency::Rule::new(max?.into_inner()).ok().map(Algorithm::Concurrency);
+            let max = max?;
+            let rule = concurrency::Rule::new(*max.get_ref()).ok().map(Algorithm::Concurrency)?;
+            return self.share(&rule).map_err(|fault| table.fault("max", max.span(), fault)).ok();
         }
         let burst = if owns("burst") { table.count("burst") } else { None };
         // After an error in `algorithm`, it is unknown whether a rate is needed.
@@ -165,7 +171,22 @@ impl Scheme {
             let span = if option == "burst" { burst.map(Located::span) } else { None };
             table.fault(option, span.unwrap_or(written.span()), fault);
         };
-        found.map_err(note).ok()
+        let share = |rule: Algorithm| {
+            let option = if burst.is_some() { "burst" } else { key };
+            self.share(&rule).map_err(|fault| (option, fault))
+        };
+        found.and_then(share).map_err(note).ok()
+    }
+
+    /// What one replica may spend of `rule`.
+    fn share(&self, rule: &Algorithm) -> Result<Algorithm, Fault> {
+        rule.share(self.replicas).map_err(|_| {
+            let (capacity, replicas) = (rule.capacity(), self.replicas);
+            let fault = Fault::new(format!("{replicas} replicas cannot share {capacity} units: a share has none"));
+            let help =
+                format!("with `strategy = \"split\"` this must be at least `fleet.replicas`, which is {replicas}");
+            fault.help(Some(help))
+        })
     }
 
     /// The rule of an algorithm that takes nothing but a rate of fixed length.

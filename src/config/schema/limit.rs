@@ -11,6 +11,9 @@ use crate::limit::windows::WINDOWS_MAX;
 const ALGORITHMS: &[&str] =
     &["token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window", "sub_window", "concurrency"];
 
+/// How replicas share a limit.
+pub(super) const STRATEGIES: &[&str] = &["local", "split"];
+
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.name", Text("1 to 64 of `A-Z a-z 0-9 _ -`"), Required,
@@ -51,6 +54,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Time zone in which days of `align = \"calendar\"` begin."),
     opt("limit.sub_windows", Count(1, SUB_WINDOWS_MAX as u64), Toml("10"),
         "Parts of a window of `sub_window`."),
+    opt("limit.strategy", OneOf(STRATEGIES), Unset("`fleet.strategy`, or `local`"),
+        "How replicas share the limit: `local` gives each the whole limit, `split` an equal share of it."),
     opt("limit.cost", CountOrTable(1), Toml("1"),
         "Units that a request takes; at most as many as each of its rates admits."),
     opt("limit.cost.default", Count(1, u64::MAX), Toml("1"),

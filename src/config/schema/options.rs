@@ -1,6 +1,7 @@
 //! The table of options, in the order of documentation.
 
 use super::limit;
+use super::limit::STRATEGIES;
 use super::option::Kind::{
     self, Count, Duration, DurationOr, DurationOrZero, List, Map, OneOf, Size, SizeOr, Switch, Tables, Text,
 };
@@ -260,6 +261,10 @@ const OTHERS: &[Opt] = &[
         "Bytes of the heads of these requests."),
     opt("tokens.max_cached", Count(1, 100_000_000), Toml("10000"),
         "Verified tokens that Weir remembers."),
+    opt("fleet.strategy", OneOf(STRATEGIES), Required,
+        "How replicas share each limit that has no `strategy` of its own."),
+    opt("fleet.replicas", Count(1, 10_000), Unset("required for `split`"),
+        "Replicas that share a limit with `split`."),
     opt("snapshot.path", Text("file"), Required,
         "File with the state of limits, and with the secret that keys are hashed under."),
     opt("snapshot.interval", Duration, Toml("\"1min\""),

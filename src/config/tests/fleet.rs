@@ -1,0 +1,131 @@
+//! `[fleet]` and `strategy`: which share of a limit a replica may spend.
+
+use super::*;
+use crate::policy::Strategy;
+
+/// What the first limit of `text` allows and its strategy, in front of one service.
+fn compiled(text: &str) -> (Algorithm, Strategy) {
+    let config = compile(&format!("{text}\n{UPSTREAM}")).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let limit = &config.policy.limits()[0];
+    (limit.allowed.usual.clone(), limit.strategy)
+}
+
+const MINUTE_NS: u64 = 60_000_000_000;
+
+#[test]
+fn a_share_is_an_equal_part_of_the_limit() {
+    let limit = |more: &str| format!("[[limit]]\nname = 'a'\nkey = []\nrate = '60/min'\n{more}");
+    let split = "[fleet]\nstrategy = 'split'\nreplicas = 3\n";
+    let local = "[fleet]\nstrategy = 'local'\nreplicas = 3\n";
+    let (whole, share) = (bucket(60, MINUTE_NS, 60), bucket(60, 3 * MINUTE_NS, 20));
+    for (text, expected, strategy) in [
+        (limit(""), whole.clone(), Strategy::Local),
+        (format!("{local}{}", limit("")), whole.clone(), Strategy::Local),
+        (format!("{split}{}", limit("")), share.clone(), Strategy::Split(3)),
+        (format!("{split}{}", limit("strategy = 'local'")), whole.clone(), Strategy::Local),
+        (format!("{local}{}", limit("strategy = 'split'")), share, Strategy::Split(3)),
+        (format!("{split}{}", limit("burst = 10")), bucket(60, 3 * MINUTE_NS, 3), Strategy::Split(3)),
+        // Without any `[[limit]]` the limit that Weir uses instead is shared too.
+        (split.to_owned(), bucket(100, 3 * MINUTE_NS, 33), Strategy::Split(3)),
+    ] {
+        assert_eq!(compiled(&text), (expected, strategy), "{text}");
+    }
+}
+
+#[test]
+fn plans_and_overrides_are_shared_too() {
+    let text = format!(
+        "[fleet]\nstrategy = 'split'\nreplicas = 2\n[plans]\nfrom = 'header:x-plan'\n\
+         [[limit]]\nname = 'a'\nkey = ['ip']\nalgorithm = 'sliding_window'\nrate = '10/min'\n\
+         plans = {{ gold = '100/min' }}\noverrides = {{ '192.0.2.1' = '7/min', '192.0.2.2' = 'unlimited' }}\n{UPSTREAM}"
+    );
+    let config = compile(&text).unwrap_or_else(|error| panic!("{error}"));
+    let allowed = &config.policy.limits()[0].allowed;
+    let capacity = |rule: &Option<Algorithm>| rule.as_ref().map(Algorithm::capacity);
+    assert_eq!(allowed.usual.capacity(), 5);
+    assert_eq!(allowed.plans.iter().map(|(_, rule)| capacity(rule)).collect::<Vec<_>>(), [Some(50)]);
+    assert_eq!(allowed.overrides.iter().map(|(_, rule)| capacity(rule)).collect::<Vec<_>>(), [Some(3), None]);
+}
+
+#[test]
+fn a_share_that_cannot_be_is_an_error() {
+    insta::assert_snapshot!(said("[[limit]]\nname = 'a'\nkey = []\nrate = '5/s'\nstrategy = 'split'"), @r#"
+    error: `limit.strategy`: `split` needs the number of replicas
+     --> weir.toml:5:12
+      |
+    5 | strategy = 'split'
+      |            ^^^^^^^
+      |
+      = help: add `replicas = 3` to `[fleet]`: each replica gets an equal share of the limit
+    "#);
+    insta::assert_snapshot!(said("[fleet]\nstrategy = 'split'"), @r#"
+    error: `fleet.strategy`: `split` needs the number of replicas
+     --> weir.toml:2:12
+      |
+    2 | strategy = 'split'
+      |            ^^^^^^^
+      |
+      = help: add `replicas = 3` to `[fleet]`: each replica gets an equal share of the limit
+    "#);
+    insta::assert_snapshot!(said("[fleet]\nreplicas = 3"), @r#"
+    error: `fleet.strategy` is missing
+     --> weir.toml:1:1
+      |
+    1 | [fleet]
+      | ^^^^^^^
+      |
+      = help: expected `local`, `split`. How replicas share each limit that has no `strategy` of its own.
+    "#);
+    insta::assert_snapshot!(said("[fleet]\nstrategy = 'splt'\nreplicas = 0"), @r#"
+    error: `fleet.strategy`: `splt` is none of `local`, `split`
+     --> weir.toml:2:12
+      |
+    2 | strategy = 'splt'
+      |            ^^^^^^
+      |
+      = help: did you mean `split`?
+
+    error: `fleet.replicas`: expected whole number from 1 to 10000
+     --> weir.toml:3:12
+      |
+    3 | replicas = 0
+      |            ^
+    "#);
+    insta::assert_snapshot!(said(
+        "[fleet]\nstrategy = 'split'\nreplicas = 3\n\
+         [[limit]]\nname = 'a'\nkey = []\nrate = '2/s'\n\
+         [[limit]]\nname = 'b'\nkey = []\nrate = '5/s'\nburst = 2\n\
+         [[limit]]\nname = 'c'\nkey = []\nalgorithm = 'concurrency'\nmax = 2\n\
+         [[limit]]\nname = 'd'\nkey = []\nrate = '9/s'\ncost = 4"
+    ), @r#"
+    error: `limit.rate`: 3 replicas cannot share 2 units: a share has none
+     --> weir.toml:7:8
+      |
+    7 | rate = '2/s'
+      |        ^^^^^
+      |
+      = help: with `strategy = "split"` this must be at least `fleet.replicas`, which is 3
+
+    error: `limit.burst`: 3 replicas cannot share 2 units: a share has none
+      --> weir.toml:12:9
+       |
+    12 | burst = 2
+       |         ^
+       |
+       = help: with `strategy = "split"` this must be at least `fleet.replicas`, which is 3
+
+    error: `limit.max`: 3 replicas cannot share 2 units: a share has none
+      --> weir.toml:17:7
+       |
+    17 | max = 2
+       |       ^
+       |
+       = help: with `strategy = "split"` this must be at least `fleet.replicas`, which is 3
+
+    error: `limit.cost`: a cost of 4 can never pass: the burst is 3
+      --> weir.toml:22:8
+       |
+    22 | cost = 4
+       |        ^
+    "#);
+}

@@ -1,0 +1,67 @@
+//! Several Weirs that share limits: each spends its part, and together they never pass more than the limit.
+
+use std::process::Command;
+
+use crate::support::{Client, Upstream, Weir};
+
+const REPLICAS: usize = 3;
+
+/// `[fleet]` with this number of replicas, and one limit of 100 over everything.
+fn shared(replicas: usize, limit: &str) -> String {
+    format!("[fleet]\nstrategy = \"split\"\nreplicas = {replicas}\n[[limit]]\nname = \"all\"\nkey = []\n{limit}\n")
+}
+
+/// Requests out of `count` that `weir` passes.
+fn passed(weir: &Weir, count: usize) -> usize {
+    let mut client = Client::connect(weir.address());
+    (0..count).filter(|_| client.get("/").status == 200).count()
+}
+
+#[test]
+fn three_replicas_pass_no_more_than_the_limit() {
+    for limit in [
+        "rate = \"100/day\"",
+        "algorithm = \"leaky_bucket\"\nrate = \"100/day\"",
+        "algorithm = \"fixed_window\"\nrate = \"100/day\"",
+        "algorithm = \"sliding_log\"\nrate = \"100/day\"",
+        "algorithm = \"sliding_window\"\nrate = \"100/day\"",
+        "algorithm = \"sub_window\"\nrate = \"100/day\"",
+        "rate = [\"100/day\", \"200/week\"]",
+    ] {
+        let upstream = Upstream::start();
+        let weirs: Vec<_> = (0..REPLICAS).map(|_| Weir::start(&upstream, &shared(REPLICAS, limit))).collect();
+        let passed: Vec<_> = weirs.iter().map(|weir| passed(weir, 60)).collect();
+        assert_eq!(passed, [33; REPLICAS], "{limit}");
+    }
+}
+
+#[test]
+fn an_explanation_names_the_share() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &shared(4, "rate = \"100/min\""));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["explain", "--path", "/", "--ip", "192.0.2.1", "--admin", &weir.admin().to_string()]);
+    let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(output.contains("25") && output.contains("the share of one of 4 replicas"), "{output}");
+}
+
+#[test]
+fn a_client_is_told_of_the_share() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &shared(4, "rate = \"100/min\""));
+    let answer = Client::connect(weir.address()).get("/");
+    assert_eq!(answer.header("x-ratelimit-limit"), Some("25"));
+    assert_eq!(answer.header("x-ratelimit-remaining"), Some("24"));
+}
+
+/// A replica that joins takes its part from the others, and what they have spent stays spent.
+#[test]
+fn another_number_of_replicas_refills_nothing() {
+    let upstream = Upstream::start();
+    let config = |replicas| Weir::config(&upstream, "", &shared(replicas, "rate = \"100/day\""));
+    let weir = Weir::start_as(&config(2));
+    assert_eq!(passed(&weir, 20), 20);
+    std::fs::write(weir.config_file(), config(4)).unwrap();
+    weir.wait_for_line("\"reloaded\"");
+    assert_eq!(passed(&weir, 40), 5, "25 in all");
+}
