@@ -1,4 +1,4 @@
-//! Responses that the upstream cuts short: every client gets what came, and sees that it is not all.
+//! Truncated responses: every client gets the bytes that arrived, and can tell that they are not all.
 
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
@@ -10,16 +10,16 @@ use socket2::SockRef;
 
 use crate::support::{Client, NEVER, Upstream, Weir, over_h2};
 
-/// Head and the first bytes of a body of 1001, in one piece.
+/// A head and the first bytes of a body of 1001 bytes, in one write.
 pub const PIECE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 1001\r\n\r\nabc";
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-length: 1001\r\n\r\n";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n";
 const BROKEN_CHUNK: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\nXX\r\n";
 
-/// How often each client asks; the bytes and the end may come to Weir in any order and in one or several reads.
+/// Requests of each client. The bytes and the end may reach Weir in one or several reads.
 pub const ROUNDS: usize = 100;
 
-/// Says `piece` and closes: at once, after a half-close, by a reset, or before it has read the request's body.
+/// Sends `piece` and closes: at once, after a half-close, by a reset, or before it reads the body of the request.
 pub fn cutting(piece: &'static str) -> Upstream {
     Upstream::serving(move |mut peer| {
         let Some(request) = peer.head() else { return };
@@ -31,7 +31,7 @@ pub fn cutting(piece: &'static str) -> Upstream {
             }
             "/reset" => {
                 let socket = peer.into_socket();
-                // The bytes have arrived once nothing of them waits to be acknowledged; loopback does that at once.
+                // The bytes have arrived once all are acknowledged. Loopback does that at once.
                 SockRef::from(&socket).set_linger(Some(std::time::Duration::ZERO)).unwrap();
             }
             _ => {}
@@ -39,7 +39,7 @@ pub fn cutting(piece: &'static str) -> Upstream {
     })
 }
 
-/// The bytes up to the end of the stream, and whether that is a reset.
+/// Returns the bytes up to the end of the stream, and whether it was a reset.
 fn drain(stream: &mut impl Read) -> (Vec<u8>, bool) {
     let (mut bytes, mut some) = (Vec::new(), [0; 4096]);
     loop {
@@ -63,7 +63,7 @@ fn requests(version: &str) -> Vec<String> {
 }
 
 #[test]
-fn clients_of_http_1_get_what_came_and_a_cut() {
+fn http_1_clients_get_all_bytes_and_a_truncation() {
     for (piece, version, end) in [
         (HEAD, "1.1", "\r\n\r\n"),
         (PIECE, "1.1", "\r\n\r\nabc"),
@@ -80,7 +80,7 @@ fn clients_of_http_1_get_what_came_and_a_cut() {
                 stream.write_all(request.as_bytes()).unwrap();
                 let (bytes, is_reset) = drain(&mut stream);
                 let text = String::from_utf8_lossy(&bytes);
-                // A reset of the upstream may destroy what it sent before.
+                // A reset of the upstream may destroy bytes in flight.
                 let is_answered = request.contains("/reset") || request.starts_with("POST");
                 if is_answered && text.starts_with("HTTP/1.1 502") {
                     continue;
@@ -88,7 +88,7 @@ fn clients_of_http_1_get_what_came_and_a_cut() {
                 let context = format!("{piece:?} {version} {round} {}: {text}", &request[..12]);
                 assert!(text.starts_with("HTTP/1.1 200"), "{context}");
                 assert!(text.ends_with(end) || (is_answered && text.ends_with("\r\n\r\n")), "{context}");
-                // Without a length and without chunks, only a reset tells that this is not all.
+                // Without a length and without chunks, only a reset shows the truncation.
                 assert_eq!(is_reset, piece == CHUNKED && version == "1.0", "{context}");
             }
         }
@@ -96,7 +96,7 @@ fn clients_of_http_1_get_what_came_and_a_cut() {
 }
 
 #[test]
-fn clients_of_http_2_get_what_came_and_a_reset_stream() {
+fn http_2_clients_get_all_bytes_and_a_stream_error() {
     for piece in [HEAD, PIECE, CHUNKED, BROKEN_CHUNK] {
         let upstream = cutting(piece);
         let weir = Weir::start(&upstream, NEVER);
@@ -130,9 +130,9 @@ fn get(path: &str) -> http::request::Builder {
     Request::get(format!("http://a{path}"))
 }
 
-/// A client that reads slowly gets all that came, too: far more than the buffers of Weir hold.
+/// A slow client gets all bytes, too. They are far more than the buffers of Weir.
 #[test]
-fn a_long_response_is_cut_at_its_end() {
+fn a_long_response_is_delivered_up_to_the_cut() {
     const LEN: usize = 2_000_000;
     let upstream = Upstream::answering(|_, stream| {
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", LEN + 1);

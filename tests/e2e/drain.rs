@@ -1,29 +1,28 @@
-//! The end of a Weir: what runs is finished, who waits is told, and it does not take long.
+//! Draining: open requests are finished, waiting requests are answered, and the end is bounded in time.
 
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::ops::until;
-use crate::support::{Client, Upstream, Weir};
+use crate::support::{Client, Event, Upstream, Weir};
 
 const HOLD_ALL: &str = "[[limit]]\nname = \"all\"\nkey = []\nburst = 1\non_limit = \"hold\"\n";
 
-/// An upstream that answers at once, but `/slow` only when told to.
+/// An upstream that responds at once, except to `/slow`, which waits for `go_on`.
 struct Slow {
     upstream: Upstream,
-    go_on: Arc<AtomicBool>,
+    go_on: Arc<Event>,
 }
 
 impl Slow {
     fn start() -> Self {
-        let go_on = Arc::new(AtomicBool::new(false));
+        let go_on = Arc::<Event>::default();
         let may_go_on = Arc::clone(&go_on);
         let upstream = Upstream::answering(move |request, stream| {
-            while request.target() == "/slow" && !may_go_on.load(Ordering::Acquire) {
-                std::thread::park_timeout(Duration::from_millis(2));
+            if request.target() == "/slow" {
+                may_go_on.wait();
             }
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").is_ok()
         });
@@ -31,7 +30,7 @@ impl Slow {
     }
 }
 
-/// Sends a request without waiting for its answer.
+/// Sends a request, and does not read the response.
 fn ask(weir: &Weir, target: &str) -> Client {
     let mut client = Client::connect(weir.address());
     client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -43,7 +42,7 @@ fn status_of(weir: &Weir, target: &str) -> u16 {
 }
 
 #[test]
-fn what_runs_is_finished_and_nothing_new_begins() {
+fn open_requests_are_finished_and_no_connection_is_accepted() {
     for signal in ["TERM", "INT"] {
         let Slow { upstream, go_on } = Slow::start();
         let weir = Weir::start(&upstream, "");
@@ -62,7 +61,7 @@ fn what_runs_is_finished_and_nothing_new_begins() {
         until("nothing new is accepted", || TcpStream::connect(weir.address()).is_err());
         until("not ready", || status_of(&weir, "/readyz") == 503);
         assert_eq!(status_of(&weir, "/healthz"), 200);
-        go_on.store(true, Ordering::Release);
+        go_on.set();
         let answer = running.answer();
         assert_eq!((answer.status, answer.text().as_str()), (200, "hello"));
         assert_eq!(answer.header("connection"), Some("close"));
@@ -72,7 +71,7 @@ fn what_runs_is_finished_and_nothing_new_begins() {
 }
 
 #[test]
-fn past_the_grace_period_what_runs_is_cut() {
+fn open_requests_are_dropped_after_the_grace_period() {
     let Slow { upstream, .. } = Slow::start();
     let weir = Weir::start_with(&upstream, "shutdown_grace = \"100ms\"", "");
     let mut running = ask(&weir, "/slow");
@@ -87,7 +86,7 @@ fn past_the_grace_period_what_runs_is_cut() {
 }
 
 #[test]
-fn a_second_signal_cuts_the_grace_period_short() {
+fn a_second_signal_ends_the_grace_period() {
     let Slow { upstream, .. } = Slow::start();
     let weir = Weir::start_with(&upstream, "shutdown_grace = \"10min\"", "");
     let mut running = ask(&weir, "/slow");
@@ -103,7 +102,7 @@ fn a_second_signal_cuts_the_grace_period_short() {
 }
 
 #[test]
-fn who_waits_is_served_within_the_grace_period() {
+fn held_requests_are_served_within_the_grace_period() {
     let upstream = Upstream::start();
     let weir = Weir::start_with(&upstream, "shutdown_grace = \"30s\"", &format!("{HOLD_ALL}rate = \"1/700ms\""));
     assert_eq!(Client::connect(weir.address()).get("/").status, 200);
@@ -117,7 +116,7 @@ fn who_waits_is_served_within_the_grace_period() {
 }
 
 #[test]
-fn who_still_waits_then_is_told_when_to_come_back() {
+fn requests_still_held_get_retry_after() {
     let upstream = Upstream::start();
     let weir = Weir::start_with(&upstream, "shutdown_grace = \"100ms\"", &format!("{HOLD_ALL}rate = \"1/h\""));
     assert_eq!(Client::connect(weir.address()).get("/").status, 200);

@@ -1,4 +1,4 @@
-//! Requests and answers on their way through: framing, headers, connections, deadlines.
+//! Forwarded requests and responses: framing, fields, connections, timeouts.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -23,7 +23,7 @@ fn pipelined_requests_are_answered_in_order_over_one_connection() {
 }
 
 #[test]
-fn http_10_closes_unless_asked_not_to_and_gets_no_chunks() {
+fn http_10_closes_without_keep_alive_and_gets_no_chunks() {
     let (upstream, weir) =
         Weir::in_front_of("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
     let mut client = Client::connect(weir.address());
@@ -53,7 +53,7 @@ fn head_keeps_its_length_and_has_no_body() {
 }
 
 #[test]
-fn statuses_without_a_body_do_not_end_the_connection() {
+fn statuses_without_a_body_keep_the_connection() {
     let upstream = Upstream::answering(|request, stream| {
         let answer = match request.target() {
             "/204" => "HTTP/1.1 204 No Content\r\n\r\n",
@@ -72,7 +72,7 @@ fn statuses_without_a_body_do_not_end_the_connection() {
         assert_eq!((answer.status, answer.header("etag")), (304, Some("\"x\"")), "{}", answer.head);
     }
     assert_eq!(upstream.connections(), 1);
-    // A late body may follow a length: the client keeps its connection, the upstream connection is closed.
+    // A late body may follow a length. The client keeps its connection, and the upstream connection is closed.
     for _ in 0..2 {
         let answer = client.get("/304-with-length");
         assert_eq!((answer.status, answer.header("etag")), (304, Some("\"x\"")), "{}", answer.head);
@@ -102,7 +102,7 @@ fn request_bodies_keep_their_framing() {
 }
 
 #[test]
-fn trailers_pass_both_ways() {
+fn trailers_are_forwarded_in_both_directions() {
     let (upstream, weir) = Weir::in_front_of(
         "HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-sum: 2\r\n\r\n",
     );
@@ -115,12 +115,12 @@ fn trailers_pass_both_ways() {
     assert_eq!((&*received.body, &*received.trailers), (&b"abc"[..], "x-check: 3\r\n"));
     assert_eq!(received.header("te"), Some("trailers".into()));
     assert_eq!(received.header("connection"), Some("te".into()));
-    // Without TE nobody said that they could read them.
+    // Without TE the client does not accept trailers.
     assert_eq!(client.get("/").trailers, "");
 }
 
 #[test]
-fn an_answer_that_ends_with_its_connection_gets_chunks() {
+fn a_response_until_the_end_of_the_connection_gets_chunks() {
     let (_upstream, weir) = Weir::in_front_of("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nhello");
     let mut client = Client::connect(weir.address());
     for _ in 0..2 {
@@ -131,7 +131,7 @@ fn an_answer_that_ends_with_its_connection_gets_chunks() {
 }
 
 #[test]
-fn interim_answers_are_passed_on_to_http_1_1() {
+fn interim_responses_are_forwarded_to_http_11() {
     let (_upstream, weir) = Weir::in_front_of(
         "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\nconnection: x-mine\r\nx-mine: 1\r\n\r\n\
          HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
@@ -149,7 +149,7 @@ fn interim_answers_are_passed_on_to_http_1_1() {
 }
 
 #[test]
-fn hop_by_hop_headers_stay_on_their_hop() {
+fn hop_by_hop_fields_are_not_forwarded() {
     let (upstream, weir) = Weir::in_front_of(
         "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: x-secret\r\nx-secret: 1\r\nkeep-alive: timeout=9\r\n\
          proxy-authenticate: Basic\r\nproxy-connection: close\r\nupgrade: h2c\r\nx-kept: 1\r\n\r\n",
@@ -177,7 +177,7 @@ fn hop_by_hop_headers_stay_on_their_hop() {
 }
 
 #[test]
-fn a_stranger_cannot_say_whom_it_stands_for() {
+fn an_untrusted_client_cannot_forge_its_address() {
     let upstream = Upstream::start();
     let weir = Weir::start_with(&upstream, "forwarded = true", NEVER);
     let mut client = Client::connect(weir.address());
@@ -189,7 +189,7 @@ fn a_stranger_cannot_say_whom_it_stands_for() {
 }
 
 #[test]
-fn a_trusted_proxy_is_continued_and_nobody_can_cut_its_chain() {
+fn the_list_of_a_trusted_proxy_is_continued() {
     let upstream = Upstream::start();
     let limit = "[[limit]]\nname = \"per-ip\"\nkey = [\"ip\"]\nrate = \"1/h\"";
     let weir = Weir::start_with(&upstream, "forwarded = true\ntrusted_proxies = [\"127.0.0.1\"]", limit);
@@ -202,7 +202,7 @@ fn a_trusted_proxy_is_continued_and_nobody_can_cut_its_chain() {
     let values = names.map(|name| upstream.received()[0].header(name).unwrap());
     let forwarded = "for=192.0.2.1, for=127.0.0.1;host=\"a\";proto=http";
     assert_eq!(values, ["6.6.6.6, 192.0.2.1, 127.0.0.1", "https", "b", forwarded]);
-    // The budget is that of the first address from the right that is not trusted.
+    // The bucket is that of the first untrusted address from the right.
     let mut from = |list: &str| {
         client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {list}\r\n\r\n")).answer().status
     };
@@ -223,7 +223,7 @@ fn host_is_preserved_or_rewritten() {
 }
 
 #[test]
-fn several_slashes_are_one_unless_they_stay() {
+fn slashes_are_merged_unless_configured() {
     for (server, statuses, targets) in
         [("", [200, 429, 429], &["/a/b"][..]), ("merge_slashes = false", [200, 200, 429], &["/a/b", "/a//b"])]
     {
@@ -237,7 +237,7 @@ fn several_slashes_are_one_unless_they_stay() {
 }
 
 #[test]
-fn targets_are_forwarded_normalised_with_their_query_as_it_was() {
+fn targets_are_normalised_and_queries_are_not() {
     let upstream = Upstream::answering(echo);
     let weir = Weir::start(&upstream, NEVER);
     let mut client = Client::connect(weir.address());
@@ -258,7 +258,7 @@ fn targets_are_forwarded_normalised_with_their_query_as_it_was() {
 }
 
 #[test]
-fn the_client_is_told_to_go_on_when_the_upstream_says_so() {
+fn the_client_gets_100_when_the_upstream_needs_the_body() {
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
     let upstream = Upstream::serving(move |mut peer| {
@@ -283,7 +283,7 @@ fn the_client_is_told_to_go_on_when_the_upstream_says_so() {
 #[test]
 fn an_expectation_ends_with_its_request() {
     let upstream = Upstream::serving(|mut peer| {
-        // Answers the first request without its body, and asks for that of the second one.
+        // Answers the first request without its body, and reads that of the second one.
         let Some(request) = peer.head() else { return };
         if request.header("expect").is_none() {
             peer.read(5);
@@ -301,7 +301,7 @@ fn an_expectation_ends_with_its_request() {
 }
 
 #[test]
-fn a_client_of_http_1_0_has_no_expectation() {
+fn an_http_10_client_gets_no_100() {
     let upstream = Upstream::answering(echo);
     let weir = Weir::start(&upstream, NEVER);
     let mut client = Client::connect(weir.address());
@@ -313,7 +313,7 @@ fn a_client_of_http_1_0_has_no_expectation() {
 }
 
 #[test]
-fn the_client_hears_an_upstream_that_does_not_want_the_body() {
+fn a_refusal_arrives_instead_of_100() {
     for expect in ["", "Expect: 100-continue\r\n"] {
         let upstream = Upstream::serving(|mut peer| {
             peer.head();
@@ -335,15 +335,15 @@ fn the_client_hears_an_upstream_that_does_not_want_the_body() {
 }
 
 #[test]
-fn a_refused_body_does_not_lose_its_answer_or_the_next_request() {
+fn a_refused_body_loses_neither_response_nor_next_request() {
     let upstream = Upstream::answering(echo);
     let weir = Weir::start(&upstream, "[[limit]]\nname = \"l\"\nkey = [\"path\"]\nrate = \"1/h\"");
     let mut client = Client::connect(weir.address());
     assert_eq!(client.get("/a").status, 200);
-    // Small: the connection goes on.
+    // Small: the connection continues.
     client.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhelloGET /b HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!((client.answer().status, client.answer().text()), (429, "/b".into()));
-    // Large: it ends, but not before the answer has been read.
+    // Large: it ends, after the response was read.
     client.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 8000000\r\n\r\n");
     let mut writer = client.stream().try_clone().unwrap();
     let writing = thread::spawn(move || writer.write_all(&vec![0; 8_000_000]).is_ok());
@@ -353,7 +353,7 @@ fn a_refused_body_does_not_lose_its_answer_or_the_next_request() {
 }
 
 #[test]
-fn the_host_of_an_absolute_target_counts() {
+fn the_host_of_an_absolute_target_replaces_host() {
     let upstream = Upstream::start();
     let rest = "[[limit]]\nname = \"l\"\nkey = [\"host\"]\nrate = \"1/h\"";
     let weir = Weir::start_with(&upstream, "", rest);
@@ -371,9 +371,9 @@ fn the_host_of_an_absolute_target_counts() {
     assert_eq!(hosts.collect::<Vec<_>>(), expected);
 }
 
-/// NTLM and Negotiate log a connection in: a second client must not be taken for the first.
+/// NTLM and Negotiate authenticate a connection, which no second client may use.
 #[test]
-fn a_connection_that_may_be_logged_in_is_not_shared() {
+fn an_authenticated_connection_is_not_shared() {
     let upstream = Upstream::answering(|request, stream| {
         let challenge = match request.target() {
             "/ntlm" => "www-authenticate: Basic realm=\"a, b\", NTLM\r\n",
@@ -402,7 +402,7 @@ fn a_connection_that_may_be_logged_in_is_not_shared() {
 }
 
 #[test]
-fn a_client_that_says_close_is_answered_once() {
+fn a_connection_with_close_gets_one_response() {
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, NEVER);
     let mut client = Client::connect(weir.address());

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use crate::ops::until;
-use crate::support::{Client, Dns, Known, NEVER, Record, Upstream, Weir};
+use crate::support::{Client, Dns, DnsAnswer, NEVER, Record, Upstream, Weir};
 
 const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
@@ -62,10 +62,10 @@ fn what_is_known_outlives_its_server() {
     dns.addresses("app.test", 1, &[LOCAL]);
     let weir = weir(&dns, &format!("endpoints = [\"http://app.test:{}\"]", app.address().port()));
     until("it is known", || get(&weir).0 == 200);
-    dns.tell("app.test", Known::Records(Vec::new()));
+    dns.tell("app.test", DnsAnswer::Records(Vec::new()));
     weir.wait_for_line("a name has no address");
     assert_eq!(get(&weir).0, 200);
-    dns.tell("app.test", Known::Silent);
+    dns.tell("app.test", DnsAnswer::Silent);
     weir.wait_for_line("a name cannot be looked up");
     assert_eq!(get(&weir).0, 200);
 }
@@ -105,7 +105,7 @@ fn places_of_a_service_get_what_their_weights_say() {
         place(1, 10, ports[1], "two.test"),
         place(2, 90, ports[2], "three.test"),
     ];
-    dns.tell("_http._tcp.app.test", Known::Records(places));
+    dns.tell("_http._tcp.app.test", DnsAnswer::Records(places));
     let upstream = "endpoints = [\"srv+http://_http._tcp.app.test\"]\neject = { after = 1, for = \"1min\" }";
     let weir = weir(&dns, &format!("{upstream}\nhost = \"upstream\""));
     until("they are known", || get(&weir).0 == 200);
@@ -127,7 +127,7 @@ fn places_of_a_service_get_what_their_weights_say() {
     assert!((0..10).all(|_| get(&weir) == (200, "127.0.0.3".into())));
     // And what the service says next counts.
     let places = vec![place(0, 0, three.address().port(), "three.test")];
-    dns.tell("_http._tcp.app.test", Known::Records(places));
+    dns.tell("_http._tcp.app.test", DnsAnswer::Records(places));
     until("only one is left", || {
         weir.metric("weir_endpoint_healthy{endpoint=\"srv+http://_http._tcp.app.test\",upstream=\"a\"}") == 1.0
     });

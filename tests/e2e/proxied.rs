@@ -1,4 +1,4 @@
-//! Connections that a proxy passes on, and what it says of whose they are.
+//! The PROXY protocol: headers from proxies before Weir, and headers to services.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ fn v1(source: &str) -> Vec<u8> {
     format!("PROXY {} {source} {} 4711 443\r\n", kind.0, kind.1).into_bytes()
 }
 
-/// As another implementation writes it, with things that nobody asked for.
+/// A header of version 2 from another implementation, with extensions.
 fn v2(source: &str) -> Vec<u8> {
     let source: SocketAddr = SocketAddr::new(source.parse().unwrap(), 4711);
     let destination = if source.is_ipv4() { "10.0.0.1:443" } else { "[::1]:443" };
@@ -41,13 +41,13 @@ fn local() -> Vec<u8> {
     bytes
 }
 
-/// Whom the upstream was last told that it serves.
-fn told(upstream: &Upstream) -> String {
+/// The address in the last PROXY header to the upstream.
+fn address_sent_to(upstream: &Upstream) -> String {
     upstream.received().pop().unwrap().header("x-forwarded-for").unwrap()
 }
 
 #[test]
-fn the_header_says_whose_connection_it_is() {
+fn the_header_sets_the_client_address() {
     let upstream = Upstream::start();
     let weir = Weir::start_with(&upstream, FROM, "");
     for (header, expected) in [
@@ -62,19 +62,19 @@ fn the_header_says_whose_connection_it_is() {
     ] {
         let mut at_once = Client::connect(weir.address());
         at_once.send([&header, GET.as_bytes()].concat());
-        assert_eq!((at_once.answer().status, told(&upstream).as_str()), (200, expected));
-        assert_eq!((at_once.get("/b").status, told(&upstream).as_str()), (200, expected));
+        assert_eq!((at_once.answer().status, address_sent_to(&upstream).as_str()), (200, expected));
+        assert_eq!((at_once.get("/b").status, address_sent_to(&upstream).as_str()), (200, expected));
         let mut in_pieces = Client::connect(weir.address());
         for byte in [&header, GET.as_bytes()].concat() {
             in_pieces.send([byte]);
         }
-        assert_eq!((in_pieces.answer().status, told(&upstream).as_str()), (200, expected));
+        assert_eq!((in_pieces.answer().status, address_sent_to(&upstream).as_str()), (200, expected));
     }
     assert_eq!(weir.metric(REFUSED), 0.0);
 }
 
 #[test]
-fn limits_and_trust_go_by_that_address() {
+fn limits_and_trust_use_the_client_address() {
     let upstream = Upstream::start();
     let limit = "[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"1/h\"\n";
     let weir = Weir::start_with(&upstream, &format!("{FROM}\ntrusted_proxies = [\"10.0.0.0/8\"]"), limit);
@@ -84,14 +84,14 @@ fn limits_and_trust_go_by_that_address() {
         client.answer().status
     };
     assert_eq!([ask("192.0.2.7", ""), ask("192.0.2.7", ""), ask("192.0.2.8", "")], [200, 429, 200]);
-    // It is the peer: it is believed if it is trusted, and nobody else is.
+    // The proxy is the peer. Its word counts if it is trusted.
     let claim = "x-forwarded-for: 203.0.113.5\r\n";
     assert_eq!([ask("192.0.2.8", claim), ask("10.1.2.3", claim), ask("10.1.2.4", claim)], [429, 200, 429]);
-    assert_eq!(told(&upstream), "203.0.113.5, 10.1.2.3");
+    assert_eq!(address_sent_to(&upstream), "203.0.113.5, 10.1.2.3");
 }
 
 #[test]
-fn tls_and_http_2_come_behind_it() {
+fn tls_and_http_2_follow_the_header() {
     let (upstream, cert, folder) = (Upstream::start(), Cert::of_hosts(&["weir.test"]), tempfile::tempdir().unwrap());
     cert.write(folder.path(), "a");
     let tls = "[server.tls]\ncertificates = [{ cert = \"a.pem\", key = \"a.key\" }]";
@@ -109,9 +109,9 @@ fn tls_and_http_2_come_behind_it() {
         }
         socket.write_all(&first).unwrap();
         let mut client = Client::over(StreamOwned::new(session, socket));
-        assert_eq!((client.get("/").status, told(&upstream).as_str()), (200, "192.0.2.7"));
+        assert_eq!((client.get("/").status, address_sent_to(&upstream).as_str()), (200, "192.0.2.7"));
     }
-    // An alert, if what comes is no handshake.
+    // An alert, if the bytes are no handshake.
     let mut client = Client::connect(weir.address());
     client.send([&v1("192.0.2.7"), GET.as_bytes()].concat());
     assert_eq!(client.rest().first(), Some(&21));
@@ -123,12 +123,12 @@ fn tls_and_http_2_come_behind_it() {
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     let settings = frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]);
     h2.send(&[v1("192.0.2.9"), preface, settings, frame(HEADERS, 5, 1, &get)].concat());
-    assert_eq!((h2.fate(1), told(&upstream).as_str()), (Fate::Status(200), "192.0.2.9"));
+    assert_eq!((h2.fate(1), address_sent_to(&upstream).as_str()), (Fate::Status(200), "192.0.2.9"));
 }
 
-/// No answer, and nothing reaches the upstream.
+/// Asserts that there is no response, and that the upstream gets nothing.
 #[test]
-fn what_is_wrong_is_cut() {
+fn invalid_headers_close_the_connection() {
     let lab = Lab::start(FROM, "");
     let bad: [&[u8]; 12] = [
         b"",
@@ -150,11 +150,11 @@ fn what_is_wrong_is_cut() {
         assert_eq!(client.rest(), b"", "{header:?}");
         assert_eq!(lab.weir.metric(REFUSED), f64::from(number), "{header:?}");
     }
-    // Longer than one may be.
+    // Longer than the bound.
     let mut client = lab.client();
     client.send([b"PROXY UNKNOWN ", &[b'x'; 200][..]].concat());
     assert_eq!(client.rest(), b"");
-    // Broken off; and not even begun.
+    // Truncated, and empty.
     lab.client().send(b"PROXY TCP4 ").finish();
     lab.weir.wait_for_metric(REFUSED, |refused| refused == 14.0);
     let mut silent = lab.client();
@@ -166,7 +166,7 @@ fn what_is_wrong_is_cut() {
 }
 
 #[test]
-fn it_may_not_take_longer_than_a_head() {
+fn a_header_has_the_timeout_of_a_head() {
     let upstream = Upstream::start();
     let weir = Weir::start_with(&upstream, FROM, "[timeouts]\nrequest_head = \"150ms\"\n");
     for begun in [&b"PROXY TCP4 "[..], b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c", b""] {
@@ -174,16 +174,16 @@ fn it_may_not_take_longer_than_a_head() {
         assert_eq!(client.send(begun).rest(), b"");
     }
     weir.wait_for_metric(REFUSED, |refused| refused == 3.0);
-    // What follows it has what is left of that time.
+    // The request has the rest of that time.
     let mut client = Client::connect(weir.address());
     assert_eq!(client.send(v1("192.0.2.7")).rest(), b"");
     let mut client = Client::connect(weir.address());
     assert_eq!(client.send([v1("192.0.2.7"), b"GET".to_vec()].concat()).answer().status, 408);
 }
 
-/// To all but trusted peers it is no part of HTTP; and it comes once.
+/// From other peers a PROXY header is not HTTP. A second one is refused, too.
 #[test]
-fn who_is_not_asked_says_nothing() {
+fn only_configured_peers_send_a_header() {
     let other = FROM.replace("127.0.0.1", "10.0.0.0/8");
     for (server, begin) in [(other.as_str(), Vec::new()), ("", Vec::new()), (FROM, v1("192.0.2.1"))] {
         let lab = Lab::start(server, "");
@@ -198,7 +198,7 @@ fn who_is_not_asked_says_nothing() {
 }
 
 #[test]
-fn a_reload_changes_who_is_asked() {
+fn a_reload_changes_the_peers() {
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, "");
     let mut before = Client::connect(weir.address());
@@ -209,38 +209,38 @@ fn a_reload_changes_who_is_asked() {
         client.send([&v1("192.0.2.7"), GET.as_bytes()].concat());
         client.answer().status == 200
     });
-    assert_eq!((told(&upstream).as_str(), before.get("/").status), ("192.0.2.7", 200));
+    assert_eq!((address_sent_to(&upstream).as_str(), before.get("/").status), ("192.0.2.7", 200));
 }
 
-/// The text of a configuration that passes on whose connection it is.
-fn telling(upstream: SocketAddr, version: &str, server: &str) -> String {
+/// The text of a configuration that sends PROXY headers.
+fn sending_headers(upstream: SocketAddr, version: &str, server: &str) -> String {
     let config = Weir::upgrading(&Upstream::start(), &["websocket"], server, "");
     let url = config.lines().find(|line| line.starts_with("url = ")).unwrap().to_owned();
     config.replace(&url, &format!("url = \"http://{upstream}\"\nproxy_protocol = \"{version}\""))
 }
 
 #[test]
-fn the_next_one_is_told() {
+fn a_service_gets_the_header() {
     let upstream = Upstream::serving(|mut peer| {
         while peer.head().is_some() {
             peer.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
         }
     });
-    let weir = Weir::start_as(&telling(upstream.address(), "v1", ""));
+    let weir = Weir::start_as(&sending_headers(upstream.address(), "v1", ""));
     let mut client = Client::connect(weir.address());
     let own = client.stream().local_addr().unwrap();
     let expected = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}\r\nGET /", own.port(), weir.address().port());
     for turn in 1..=3 {
         assert_eq!(client.get("/").status, 200);
-        // A header is the first thing on a connection; so each request has one of its own.
+        // A PROXY header is the first data on a connection, so each request has its own connection.
         let received = upstream.received();
         assert!(received.len() == turn && received[turn - 1].head.starts_with(&expected), "{received:?}");
     }
 }
 
-/// Each endpoint gets the header, before TLS and with checks too; one that is tried after another says the same.
+/// Each endpoint gets the header: before TLS, in health checks, and after a retry.
 #[test]
-fn every_endpoint_is_told() {
+fn every_endpoint_gets_the_header() {
     let app = crate::upgrades::echoing();
     let (cert, folder) = (Cert::of_hosts(&["weir.test"]), tempfile::tempdir().unwrap());
     cert.write(folder.path(), "a");
@@ -280,12 +280,12 @@ fn every_endpoint_is_told() {
 }
 
 #[test]
-fn two_in_a_row_pass_it_on() {
+fn two_weirs_forward_the_address() {
     let upstream = crate::upgrades::echoing();
     let limit = "[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"3/h\"\n";
     for (version, source) in [("v1", "192.0.2.7"), ("v2", "192.0.2.8"), ("v1", "2001:db8::7"), ("v2", "2001:db8::8")] {
         let inner = Weir::start_as(&Weir::upgrading(&upstream, &["websocket"], FROM, limit));
-        let outer = Weir::start_as(&telling(inner.address(), version, FROM));
+        let outer = Weir::start_as(&sending_headers(inner.address(), version, FROM));
         let mut client = Client::connect(outer.address());
         client.send([&v2(source), GET.as_bytes()].concat());
         assert_eq!(client.answer().status, 200);
@@ -302,7 +302,7 @@ fn two_in_a_row_pass_it_on() {
         socket.send([&v1(source), crate::upgrades::ASK.as_bytes()].concat());
         assert_eq!(socket.head().unwrap().status, 101);
         crate::upgrades::echo(&mut socket, "through both");
-        // All three were this client's.
+        // All three are of this client.
         assert_eq!(
             [
                 client.get("/a").status,

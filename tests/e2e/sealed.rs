@@ -1,4 +1,4 @@
-//! TLS to services: whom they have to be, and what they are shown.
+//! TLS to services: their certificates, and Weir's own.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use crate::ops::until;
 use crate::support::{Cert, Client, NEVER, Upstream, Weir};
 use crate::upgrades::{AGREE, OPEN, echo, upgraded};
 
-/// A service that speaks TLS. It answers with what it was asked by, and with the body that it was sent.
+/// A service that speaks TLS. It responds with the name of its client and the body of the request.
 struct Service {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -51,7 +51,7 @@ impl Service {
         Self { address, connections }
     }
 
-    /// `[upstreams.a]` for it.
+    /// The table `[upstreams.a]` for this service.
     fn upstream(&self, more: &str) -> String {
         format!("[upstreams.a]\nendpoints = [\"https://{}\"]\n{more}\n{NEVER}", self.address)
     }
@@ -86,7 +86,7 @@ fn serve(mut stream: BufReader<StreamOwned<ServerConnection, TcpStream>>) {
     }
 }
 
-/// Sends back what comes; when that ends, says so.
+/// Sends all bytes back, and its last word at the end.
 fn talk(mut stream: BufReader<StreamOwned<ServerConnection, TcpStream>>) {
     stream.get_mut().write_all(AGREE.as_bytes()).unwrap();
     let mut byte = [0];
@@ -98,7 +98,7 @@ fn talk(mut stream: BufReader<StreamOwned<ServerConnection, TcpStream>>) {
     let _ = stream.get_mut().flush();
 }
 
-/// Starts one whose folder holds the certificates with these names.
+/// Starts a Weir whose folder has the certificates with these names.
 fn weir(text: &str, certs: &[(&str, &Cert)], variables: &[(&str, &str)]) -> Weir {
     let folder = tempfile::tempdir().unwrap();
     for (name, cert) in certs {
@@ -117,7 +117,7 @@ fn seen(weir: &Weir) -> (u16, Option<String>) {
 }
 
 #[test]
-fn requests_go_sealed_and_connections_are_kept() {
+fn requests_are_encrypted_and_connections_reused() {
     for version in [&TLS12, &TLS13] {
         let cert = Cert::of_hosts(&["app.test"]);
         let service = Service::start(&cert, None, &[version]);
@@ -136,7 +136,7 @@ fn requests_go_sealed_and_connections_are_kept() {
 }
 
 #[test]
-fn an_upgraded_connection_stays_sealed() {
+fn an_upgraded_connection_stays_encrypted() {
     for version in [&TLS12, &TLS13] {
         let cert = Cert::of_hosts(&["app.test"]);
         let service = Service::start(&cert, None, &[version]);
@@ -156,27 +156,27 @@ fn an_upgraded_connection_stays_sealed() {
 }
 
 #[test]
-fn a_service_has_to_be_who_it_should_be() {
+fn the_certificate_of_a_service_is_verified() {
     let (cert, other) = (Cert::of_hosts(&["app.test"]), Cert::of_hosts(&["app.test"]));
     let service = Service::start(&cert, None, &[&TLS13]);
     for (tls, status) in [
         ("tls = { ca = \"ca.pem\", server_name = \"app.test\" }", 200),
         ("tls = { ca = \"ca.pem\", server_name = \"other.test\" }", 502),
-        ("tls = { ca = \"ca.pem\" }", 502), // the address is not in it
+        ("tls = { ca = \"ca.pem\" }", 502), // the address is not in the certificate
         ("tls = { ca = \"other.pem\", server_name = \"app.test\" }", 502),
-        ("tls = { server_name = \"app.test\" }", 502), // nor does the system know it
+        ("tls = { server_name = \"app.test\" }", 502), // the system does not trust the certificate
     ] {
         let weir = weir(&service.upstream(tls), &[("ca", &cert), ("other", &other)], &[]);
         assert_eq!(seen(&weir).0, status, "{tls}");
     }
-    // One that speaks no TLS gets nothing that it could read.
+    // A service without TLS gets no readable byte.
     let plain = Upstream::serving(|mut peer| _ = peer.send("HTTP/1.1 400 Bad Request\r\n\r\n"));
     let text = format!("[upstream]\nurl = \"https://{}\"\ntls = {{ ca = \"ca.pem\" }}\n{NEVER}", plain.address());
     assert_eq!(seen(&weir(&text, &[("ca", &cert)], &[])).0, 502);
 }
 
 #[test]
-fn what_the_system_believes_in_is_the_default() {
+fn the_authorities_of_the_system_are_the_default() {
     let cert = Cert::of_hosts(&["localhost"]);
     let service = Service::start(&cert, None, &[&TLS13]);
     let url = format!("https://localhost:{}", service.address.port());
@@ -186,7 +186,7 @@ fn what_the_system_believes_in_is_the_default() {
 }
 
 #[test]
-fn a_service_may_want_to_know_us() {
+fn a_service_may_require_a_certificate() {
     let (cert, authority) = (Cert::of_hosts(&["app.test"]), Cert::authority());
     let own = authority.client("weir", &[], &[]);
     let service = Service::start(&cert, Some(&authority), &[&TLS13]);
@@ -199,7 +199,7 @@ fn a_service_may_want_to_know_us() {
 }
 
 #[test]
-fn checks_go_sealed_too() {
+fn health_checks_are_encrypted() {
     let cert = Cert::of_hosts(&["app.test"]);
     let (good, bad) =
         (Service::start(&cert, None, &[&TLS13]), Service::start(&Cert::of_hosts(&["b"]), None, &[&TLS13]));

@@ -1,4 +1,4 @@
-//! Bodies pass as they come, and no faster than they are taken.
+//! Streaming of bodies: each piece at once, and no faster than the receiver reads.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,20 +14,20 @@ use crate::support::{Client, PATIENCE, Upstream, Weir, over_h2};
 
 const MIB: usize = 1 << 20;
 const LARGE: usize = 64 * MIB;
-/// What Weir may hold of a body that is not taken: about a MiB of buffers, in what its allocator takes at once.
+/// Bytes that Weir may hold of an unread body: about a MiB of buffers, plus the granularity of the allocator.
 const SLACK: usize = 12 * MIB;
 
-/// A moment that one thread waits for and another brings about.
-fn moment() -> (Sender<()>, Mutex<Receiver<()>>) {
-    let (bring_about, wait) = channel();
-    (bring_about, Mutex::new(wait))
+/// A signal between two threads: each send ends one wait.
+fn signal() -> (Sender<()>, Mutex<Receiver<()>>) {
+    let (send, wait) = channel();
+    (send, Mutex::new(wait))
 }
 
-fn wait_for(moment: &Mutex<Receiver<()>>) {
-    let _ = moment.lock().unwrap().recv_timeout(PATIENCE);
+fn wait_for(signal: &Mutex<Receiver<()>>) {
+    let _ = signal.lock().unwrap().recv_timeout(PATIENCE);
 }
 
-/// Waits until `count` has not moved for a while.
+/// Waits until `count` has not changed for 150 ms, and returns it.
 fn wait_until_stalled(count: &AtomicUsize) -> usize {
     const WHILE: Duration = Duration::from_millis(150);
     let until = Instant::now() + PATIENCE;
@@ -43,7 +43,7 @@ fn wait_until_stalled(count: &AtomicUsize) -> usize {
     last
 }
 
-/// Writes [`LARGE`] bytes piece by piece and counts them.
+/// Writes [`LARGE`] bytes in pieces, and counts them.
 fn pour(mut write: impl FnMut(&[u8]) -> bool, count: &AtomicUsize) {
     let piece = vec![7; 64 * 1024];
     while count.load(Ordering::Relaxed) < LARGE && write(&piece) {
@@ -51,7 +51,7 @@ fn pour(mut write: impl FnMut(&[u8]) -> bool, count: &AtomicUsize) {
     }
 }
 
-/// An upstream that answers with a [`LARGE`] body and counts what it could write of it.
+/// An upstream that responds with [`LARGE`] bytes, and counts the bytes that it wrote.
 fn pouring() -> (Upstream, Arc<AtomicUsize>) {
     let written = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&written);
@@ -69,8 +69,8 @@ fn pouring() -> (Upstream, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn an_answer_begins_before_the_upstream_has_finished() {
-    let (go_on, wait) = moment();
+fn a_response_begins_before_the_upstream_has_finished() {
+    let (go_on, wait) = signal();
     let upstream = Upstream::serving(move |mut peer| {
         peer.head();
         peer.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
@@ -91,7 +91,7 @@ fn an_answer_begins_before_the_upstream_has_finished() {
 }
 
 #[test]
-fn a_request_reaches_the_upstream_before_the_client_has_finished() {
+fn a_request_begins_before_the_client_has_finished() {
     let (tell, arrived) = channel();
     let tell = Mutex::new(tell);
     let upstream = Upstream::serving(move |mut peer| {
@@ -113,7 +113,7 @@ fn a_request_reaches_the_upstream_before_the_client_has_finished() {
 }
 
 #[test]
-fn both_bodies_may_run_at_once() {
+fn both_bodies_are_streamed_at_once() {
     let upstream = Upstream::serving(|mut peer| {
         peer.head();
         peer.send("HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n");
@@ -130,7 +130,7 @@ fn both_bodies_may_run_at_once() {
 }
 
 #[test]
-fn an_answer_that_is_not_taken_waits_at_the_upstream() {
+fn an_unread_response_slows_the_upstream() {
     let (upstream, written) = pouring();
     let weir = Weir::start(&upstream, "");
     let mut client = Client::connect(weir.address());
@@ -149,8 +149,8 @@ fn an_answer_that_is_not_taken_waits_at_the_upstream() {
 }
 
 #[test]
-fn a_request_that_is_not_taken_waits_at_the_client() {
-    let (go_on, wait) = moment();
+fn an_unread_request_slows_the_client() {
+    let (go_on, wait) = signal();
     let upstream = Upstream::serving(move |mut peer| {
         while let Some(head) = peer.head() {
             if head.target() == "/large" {
@@ -181,7 +181,7 @@ fn a_request_that_is_not_taken_waits_at_the_client() {
 }
 
 #[test]
-fn an_answer_that_is_not_taken_waits_at_the_upstream_over_h2() {
+fn an_unread_h2_response_slows_the_upstream() {
     let (upstream, written) = pouring();
     let weir = Weir::start(&upstream, "");
     over_h2(weir.address(), async |mut client, _| {
@@ -191,7 +191,7 @@ fn an_answer_that_is_not_taken_waits_at_the_upstream_over_h2() {
         let stalled_at = wait_until_stalled(&written);
         let grown = weir.resident().saturating_sub(before);
         assert!(stalled_at < LARGE && grown < SLACK, "{stalled_at} bytes written, grown by {grown}");
-        // The other streams of the connection go on.
+        // Other streams of the connection continue.
         assert_eq!(client.get("/beside").await.unwrap().status, 200);
         let mut len = 0;
         while let Some(frame) = response.frame().await {
@@ -202,7 +202,7 @@ fn an_answer_that_is_not_taken_waits_at_the_upstream_over_h2() {
 }
 
 #[test]
-fn a_client_that_leaves_mid_answer_takes_the_upstream_connection_with_it() {
+fn a_client_that_leaves_within_the_response_ends_the_upstream_connection() {
     let (upstream, written) = pouring();
     let weir = Weir::start(&upstream, "");
     let mut client = Client::connect(weir.address());
@@ -214,7 +214,7 @@ fn a_client_that_leaves_mid_answer_takes_the_upstream_connection_with_it() {
 }
 
 #[test]
-fn a_client_that_leaves_before_the_answer_takes_the_upstream_connection_with_it() {
+fn a_client_that_leaves_before_the_response_ends_the_upstream_connection() {
     let upstream = Upstream::serving(|mut peer| {
         peer.head();
         peer.rest();

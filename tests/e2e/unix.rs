@@ -14,7 +14,7 @@ use crate::ops::until;
 use crate::support::{Cert, Client, PATIENCE, Upstream, Weir, trusting};
 use crate::upgrades::{ASK, echo, echoing};
 
-/// A Weir that listens on `weir.sock` in its folder, beside an address.
+/// A Weir that listens on `weir.sock` in its folder, and on an address.
 fn start(upstream: &Upstream, server: &str, rest: &str) -> Weir {
     Weir::start_as(&config(upstream, server, rest))
 }
@@ -39,7 +39,7 @@ fn connect(weir: &Weir) -> Client<UnixStream> {
 }
 
 #[test]
-fn requests_come_in_as_over_tcp() {
+fn requests_are_served_as_over_tcp() {
     let upstream = Upstream::start();
     let weir = start(&upstream, "unix_mode = \"0600\"", "");
     assert_eq!(fs::metadata(path(&weir)).unwrap().permissions().mode() & 0o7777, 0o600);
@@ -53,7 +53,7 @@ fn requests_come_in_as_over_tcp() {
     assert_eq!(got.header("x-forwarded-for").as_deref(), Some("127.0.0.1"));
     assert_eq!(weir.metric("weir_connections"), 20.0);
     assert_eq!(Client::connect(weir.address()).get("/b").status, 200);
-    // A body that does not fit into one read, and bytes that are no HTTP.
+    // A body larger than a read, and bytes that are not HTTP.
     let body = "x".repeat(300_000);
     let mut client = connect(&weir);
     client.send(format!("POST /c HTTP/1.1\r\nhost: h\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
@@ -64,7 +64,7 @@ fn requests_come_in_as_over_tcp() {
 }
 
 #[test]
-fn whoever_comes_so_is_127_0_0_1() {
+fn every_client_is_127_0_0_1() {
     let upstream = Upstream::start();
     let limit = "[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"1/h\"\n";
     let server = "trusted_proxies = [\"127.0.0.1\"]\nproxy_protocol = { from = [\"127.0.0.1\"] }";
@@ -81,7 +81,7 @@ fn whoever_comes_so_is_127_0_0_1() {
 }
 
 #[test]
-fn tls_and_upgrades_come_over_it() {
+fn tls_and_upgrades_work() {
     let (upstream, cert, folder) = (echoing(), Cert::of_hosts(&["weir.test"]), tempfile::tempdir().unwrap());
     cert.write(folder.path(), "a");
     let tls = "[server.tls]\ncertificates = [{ cert = \"a.pem\", key = \"a.key\" }]";
@@ -106,9 +106,9 @@ fn tls_and_upgrades_come_over_it() {
     echo(&mut other, "and over TCP");
 }
 
-/// A client that leaves while it waits is noticed, whatever it has sent.
+/// A client that leaves while it waits is noticed, also after it has sent more.
 #[test]
-fn who_leaves_gives_its_place_up() {
+fn a_client_that_leaves_frees_its_place_in_the_queue() {
     let upstream = Upstream::start();
     let limit = "[[limit]]\nname = \"all\"\nkey = []\nrate = \"1/h\"\nburst = 1\non_limit = \"hold\"\n";
     let weir = start(&upstream, "", limit);
@@ -125,7 +125,7 @@ fn who_leaves_gives_its_place_up() {
 }
 
 #[test]
-fn the_file_goes_when_weir_does() {
+fn the_file_is_removed_at_the_end() {
     let upstream = Upstream::start();
     let weir = start(&upstream, "", "");
     let file = path(&weir);
@@ -134,13 +134,13 @@ fn the_file_goes_when_weir_does() {
     weir.signal("TERM");
     assert_eq!(idle.rest(), b"");
     let folder = weir.folder().to_owned();
-    until("nobody listens", || UnixStream::connect(&file).is_err());
+    until("no process listens", || UnixStream::connect(&file).is_err());
     until("the file is gone", || !file.exists());
     assert!(folder.exists());
     assert_eq!(weir.wait(), Some(0));
 }
 
-/// Runs a Weir that cannot start.
+/// Runs a Weir that cannot start, and returns its output.
 fn fails(folder: &Path) -> Output {
     let output =
         Command::new(env!("CARGO_BIN_EXE_weir")).arg("run").arg("--config").arg(folder.join("weir.toml")).output();
@@ -150,7 +150,7 @@ fn fails(folder: &Path) -> Output {
 }
 
 #[test]
-fn only_what_a_dead_process_left_makes_way() {
+fn only_a_stale_socket_file_is_replaced() {
     let upstream = Upstream::start();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("weir.toml"), config(&upstream, "", "")).unwrap();
@@ -158,11 +158,11 @@ fn only_what_a_dead_process_left_makes_way() {
     let other = UnixListener::bind(&file).unwrap();
     let said = String::from_utf8(fails(folder.path()).stderr).unwrap();
     assert!(said.starts_with(&format!("weir: cannot listen on unix:{}: ", file.display())), "{said}");
-    drop(other); // its file stays
+    drop(other); // the file stays
     assert!(file.exists());
     let weir = Weir::start_in(folder);
     assert_eq!(connect(&weir).get("/").status, 200);
-    // Another one does not take it away.
+    // A second process does not take it away.
     fails(weir.folder());
     assert_eq!(connect(&weir).get("/").status, 200);
 
@@ -175,7 +175,7 @@ fn only_what_a_dead_process_left_makes_way() {
 }
 
 #[test]
-fn operators_come_in_too() {
+fn the_admin_listener_uses_a_unix_socket() {
     let upstream = Upstream::start();
     let config = Weir::config(&upstream, "", "")
         .replace("[admin]\nlisten = \"127.0.0.1:0\"", "[admin]\nlisten = \"unix:admin.sock\"");
@@ -184,7 +184,7 @@ fn operators_come_in_too() {
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o660);
     let mut operator = Client::over(socket(&file));
     assert!(operator.get("/metrics").text().contains("weir_connections 0"));
-    // Names of this host, and no other.
+    // Names of this host only.
     let ask = |host: &str| {
         Client::over(socket(&file)).send(format!("GET /v1/top HTTP/1.1\r\nhost: {host}\r\n\r\n")).answer().status
     };

@@ -1,4 +1,4 @@
-//! Bodies that nobody read: what they hide never becomes a request, and the answer before them arrives.
+//! Unread bodies: a request hidden in them is never served, and the response before them arrives.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -9,12 +9,12 @@ use crate::support::{Client, Upstream, Weir};
 const HIDDEN: &str = "GET /smuggled HTTP/1.1\r\nhost: weir.test\r\n\r\n";
 const LARGE: usize = 1 << 20;
 
-/// A POST with this target, host and header, without its framing.
+/// A POST with this target, host and field lines, without its framing.
 fn head(target: &str, host: &str, lines: &str) -> String {
     format!("POST {target} HTTP/1.1\r\nhost: {host}\r\n{lines}")
 }
 
-/// Both framings of a body: the header line and the bytes.
+/// Both framings of a body: the field line and the bytes.
 fn framings(body: &str) -> [(String, String); 2] {
     let len = body.len();
     [
@@ -23,7 +23,7 @@ fn framings(body: &str) -> [(String, String); 2] {
     ]
 }
 
-/// Bodies that hide requests, behind heads that pass and heads that do not.
+/// Bodies that hide requests, after heads that are admitted and heads that are refused.
 pub fn corpus() -> Vec<Vec<u8>> {
     let heads = [
         head("/a", "weir.test", ""),
@@ -37,32 +37,32 @@ pub fn corpus() -> Vec<Vec<u8>> {
     heads.into_iter().flat_map(with_bodies).collect()
 }
 
-/// Every way to send a body that nobody will read, answered with `status`.
+/// Sends an unread body in every way, and expects `status`.
 fn check(weir: &Weir, head: &str, status: u16) {
     for (framing, body) in framings(HIDDEN) {
-        with_the_head(weir, &format!("{head}{framing}{body}"), status);
-        after_the_answer(weir, &format!("{head}{framing}"), &body, status);
+        body_with_the_head(weir, &format!("{head}{framing}{body}"), status);
+        body_after_the_response(weir, &format!("{head}{framing}"), &body, status);
     }
     for (framing, body) in framings(&HIDDEN.repeat(LARGE / HIDDEN.len())) {
-        while_reading(weir, format!("{head}{framing}{body}"), status);
+        body_before_the_response(weir, format!("{head}{framing}{body}"), status);
     }
 }
 
-fn with_the_head(weir: &Weir, request: &str, status: u16) {
+fn body_with_the_head(weir: &Weir, request: &str, status: u16) {
     let mut client = Client::connect(weir.address());
     is_problem(&client.send(request).answer(), status).unwrap();
-    says_no_more(&mut client, request);
+    expect_no_more(&mut client, request);
 }
 
-fn after_the_answer(weir: &Weir, head: &str, body: &str, status: u16) {
+fn body_after_the_response(weir: &Weir, head: &str, body: &str, status: u16) {
     let mut client = Client::connect(weir.address());
     is_problem(&client.send(head).answer(), status).unwrap();
     let _ = client.stream().write_all(body.as_bytes());
-    says_no_more(&mut client, head);
+    expect_no_more(&mut client, head);
 }
 
-/// The whole body is on its way before the answer is read.
-fn while_reading(weir: &Weir, request: String, status: u16) {
+/// Sends the whole body before it reads the response.
+fn body_before_the_response(weir: &Weir, request: String, status: u16) {
     let mut client = Client::connect(weir.address());
     let mut writer = client.stream().try_clone().unwrap();
     let sending =
@@ -72,8 +72,8 @@ fn while_reading(weir: &Weir, request: String, status: u16) {
     sending.join().unwrap();
 }
 
-/// Nothing but the answer to a clean request, if the connection is still good for one.
-fn says_no_more(client: &mut Client, request: &str) {
+/// Asserts that nothing follows but the response to a valid request, if the connection is still open.
+fn expect_no_more(client: &mut Client, request: &str) {
     let _ = client.stream().write_all(b"GET /%00/last HTTP/1.1\r\nhost: weir.test\r\n\r\n");
     if let Some(answer) = client.try_answer() {
         let about_last = answer.status == 400 || answer.status == 401 || answer.status == 429;
@@ -89,7 +89,7 @@ fn nothing_was_smuggled(lab: &Lab, expected: &[&str]) {
 }
 
 #[test]
-fn behind_a_malformed_request() {
+fn unread_after_a_malformed_request() {
     let lab = Lab::start("", "");
     check(&lab.weir, &head("/%00", "weir.test", ""), 400);
     check(&lab.weir, &head("/a", "a/b", ""), 400);
@@ -102,7 +102,7 @@ fn behind_a_malformed_request() {
 }
 
 #[test]
-fn behind_an_unknown_client() {
+fn unread_after_an_unidentified_client() {
     let lab =
         Lab::start("", "[identity.key]\nheader = \"x-key\"\n[[limit]]\nname = \"a\"\nkey = [\"key\"]\nrate = \"9/h\"");
     check(&lab.weir, &head("/a", "weir.test", ""), 401);
@@ -112,7 +112,7 @@ fn behind_an_unknown_client() {
 }
 
 #[test]
-fn behind_a_limit() {
+fn unread_after_a_rejection() {
     let lab = Lab::start("", "[[limit]]\nname = \"a\"\nkey = [\"header:x-key\"]\nrate = \"1/h\"");
     assert_eq!(lab.client().get("/first").status, 200);
     check(&lab.weir, &head("/a", "weir.test", ""), 429);
@@ -121,7 +121,7 @@ fn behind_a_limit() {
     lab.is_well();
 }
 
-/// A Weir in front of an address of which nobody answers.
+/// A Weir whose upstream does not accept connections.
 fn without_upstream(address: &str, timeouts: &str) -> Weir {
     let upstream = Upstream::start();
     let config = Weir::config(&upstream, "", timeouts).replace(&upstream.address().to_string(), address);
@@ -131,7 +131,7 @@ fn without_upstream(address: &str, timeouts: &str) -> Weir {
 }
 
 #[test]
-fn in_front_of_nobody() {
+fn unread_without_an_upstream() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let weir = without_upstream(&address.to_string(), "");
     check(&weir, &head("/a", "weir.test", ""), 502);
@@ -140,30 +140,30 @@ fn in_front_of_nobody() {
 }
 
 #[test]
-fn in_front_of_someone_who_sleeps() {
+fn unread_by_a_slow_upstream() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let weir = without_upstream(&address.to_string(), "[timeouts]\nresponse_head = \"200ms\"\nbody_idle = \"200ms\"");
     for (framing, body) in framings(HIDDEN) {
         let head = format!("{}{framing}", head("/a", "weir.test", ""));
-        with_the_head(&weir, &format!("{head}{body}"), 504);
-        after_the_answer(&weir, &head, &body, 408);
-        after_the_answer(&weir, &format!("{head}{}", &body[..9]), &body[9..], 408);
+        body_with_the_head(&weir, &format!("{head}{body}"), 504);
+        body_after_the_response(&weir, &head, &body, 408);
+        body_after_the_response(&weir, &format!("{head}{}", &body[..9]), &body[9..], 408);
     }
     for (framing, body) in framings(&HIDDEN.repeat(LARGE / HIDDEN.len())) {
-        while_reading(&weir, format!("{}{framing}{body}", head("/a", "weir.test", "")), 504);
+        body_before_the_response(&weir, format!("{}{framing}{body}", head("/a", "weir.test", "")), 504);
     }
     assert_eq!(Client::connect(weir.address()).get("/").status, 504);
     assert_eq!(weir.metric("weir_panics_total"), 0.0);
 }
 
 #[test]
-fn an_answer_that_closes_arrives_before_what_is_pipelined_behind() {
+fn a_closing_response_arrives_before_pipelined_requests() {
     let lab = Lab::start("", "");
     let refused = "GET /a HTTP/1.1\r\nhost: a/b\r\n\r\n";
     for _ in 0..20 {
         let behind = HIDDEN.repeat(LARGE / HIDDEN.len());
-        while_reading(&lab.weir, format!("{refused}{behind}"), 400);
+        body_before_the_response(&lab.weir, format!("{refused}{behind}"), 400);
     }
     nothing_was_smuggled(&lab, &[]);
     lab.probe(&mut lab.client()).unwrap();

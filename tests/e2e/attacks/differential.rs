@@ -1,12 +1,12 @@
-//! Requests with random mistakes, against a strict reading of the same bytes.
+//! Requests with random mistakes, compared with a strict parser of the same bytes.
 //!
-//! Whatever comes of them: the upstream sees as many requests as the client gets 200s, and each of them is in
-//! the strict reading, in the same order and with the same body.
+//! The upstream must get as many requests as the client gets 200s. Each of them must be in the result of the strict
+//! parser, in the same order and with the same body.
 
 use super::lab::Lab;
 use crate::support::Received;
 
-/// Each is a whole run; a failure names its seed and case.
+/// Seeds; each is a whole run. A failure names its seed and case.
 const SEEDS: [u64; 4] = [0x5eed_0001, 0x5eed_0002, 0x5eed_0003, 0x5eed_0004];
 const CASES: usize = 150;
 
@@ -21,7 +21,7 @@ const CORPUS: [&str; 8] = [
     "DELETE /empty HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 0\r\n\r\n",
 ];
 
-/// What mistakes are made of.
+/// Pieces of mistakes.
 const PIECES: [&[u8]; 22] = [
     b"\r",
     b"\n",
@@ -63,7 +63,7 @@ impl Random {
         usize::try_from(self.next() % bound as u64).unwrap()
     }
 
-    /// A few requests with a mistake or two in them.
+    /// A few requests with one or two mistakes.
     fn attack(&mut self) -> Vec<u8> {
         let count = 1 + self.below(3);
         let mut bytes: Vec<u8> = (0..count).flat_map(|_| CORPUS[self.below(CORPUS.len())].bytes()).collect();
@@ -92,13 +92,13 @@ pub fn attacks(seed: u64, count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|_| random.attack()).collect()
 }
 
-/// A request as the strict reading has it.
+/// A request as the strict parser reads it.
 struct Read {
     target: String,
     body: Vec<u8>,
 }
 
-/// All requests up to the first that is not beyond doubt.
+/// All requests before the first ambiguous one.
 fn read_strictly(mut bytes: &[u8]) -> Vec<Read> {
     let mut all = Vec::new();
     while let Some((request, rest)) = read_one(bytes) {
@@ -186,13 +186,13 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|it| it.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(it))
 }
 
-/// Whether Weir forwards this target as it is.
+/// Whether Weir forwards this target unchanged.
 fn is_plain(target: &str) -> bool {
     let path = target.split('?').next().unwrap_or("");
     path.starts_with('/') && path[1..].chars().all(|it| it.is_ascii_alphanumeric())
 }
 
-/// Whether `seen` is what `read` says, perhaps with requests left out that were refused for their content.
+/// Whether `seen` agrees with `read`. Requests may be missing that were refused for their content.
 fn agrees(seen: &[Received], read: &[Read]) -> bool {
     let mut read = read.iter();
     seen.iter().all(|seen| {
@@ -221,7 +221,7 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn what_passes_is_beyond_doubt() {
+fn forwarded_requests_are_unambiguous() {
     let runs = SEEDS.map(|seed| std::thread::spawn(move || run(seed)));
     let failed = runs.into_iter().filter_map(|run| run.join().err()).count();
     assert_eq!(failed, 0, "see above");

@@ -1,4 +1,4 @@
-//! Floods, bounded: of keys, names, connections, and of patience.
+//! Bounded floods: of keys, names, connections, and slow clients.
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
@@ -9,11 +9,12 @@ use crate::support::{Client, PATIENCE, Upstream, Weir};
 
 const KEYS: usize = 20_000;
 const MAX_KEYS: f64 = 1000.0;
-/// What the process may grow by: 1000 keys, the overflow of 100 KB, buffers of a few connections, the allocator's slack.
+/// Bytes that the process may grow by: 1000 keys, an overflow of 100 KB, buffers of a few connections, and the
+/// allocator.
 const GROWTH_KB: u64 = 32 << 10;
 const BATCH: usize = 100;
 
-/// Sends many requests, some at a time, and returns how many of them got 200.
+/// Sends many requests, some at once, and returns the number of 200s.
 fn flood(weir: &Weir, requests: impl Iterator<Item = String>) -> usize {
     let requests: Vec<_> = requests.collect();
     let mut client = Client::connect(weir.address());
@@ -31,7 +32,7 @@ fn resident_kb(weir: &Weir) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Floods a limit of 1/h with keys, of which the request with the key `hot` has been the first.
+/// Floods a limit of 1/h with keys. The first request has the key `hot`.
 fn flood_of_keys(key: &str, request: fn(usize) -> String) {
     let config = format!("[[limit]]\nname = \"a\"\nkey = [\"{key}\"]\nrate = \"1/h\"\nmax_keys = 1000\n");
     let lab = Lab::start("trusted_proxies = [\"127.0.0.1\"]", &config);
@@ -81,10 +82,10 @@ fn of_names() {
     lab.is_well();
 }
 
-/// Keys, paths, hosts, methods, queries, header names, cookies and addresses that nobody has sent before, under limits
-/// keyed by each. `WEIR_FLOOD=1000000` makes it a million of them.
+/// New keys, paths, hosts, methods, queries, field names, cookies and addresses, under limits keyed by each of them.
+/// `WEIR_FLOOD=1000000` sends a million.
 #[test]
-fn of_everything_at_once() {
+fn of_all_kinds_of_keys() {
     let count = std::env::var("WEIR_FLOOD").map_or(8000, |count| count.parse().unwrap());
     let by = |part: &str| {
         let name = part.replace(':', "-");
@@ -117,7 +118,7 @@ fn of_everything_at_once() {
     }
     assert_eq!(series(&lab.weir), series_before);
     let growth = resident_kb(&lab.weir).saturating_sub(memory_before);
-    // The seven sketches of 2 MiB are touched bit by bit.
+    // The seven sketches of 2 MiB come into memory bit by bit.
     assert!(growth < GROWTH_KB + 7 * (2 << 10), "{growth} KB more");
     for part in parts {
         let keys = lab.weir.metric(&format!("weir_keys{{limit=\"{}\"}}", part.replace(':', "-")));
@@ -139,7 +140,7 @@ fn of_idle_connections() {
 }
 
 #[test]
-fn of_heads_a_byte_at_a_time() {
+fn of_slow_heads() {
     let lab = Lab::start("", "[timeouts]\nrequest_head = \"300ms\"");
     let mut client = lab.client();
     let began = Instant::now();
@@ -153,7 +154,7 @@ fn of_heads_a_byte_at_a_time() {
 }
 
 #[test]
-fn of_bodies_a_byte_at_a_time() {
+fn of_slow_bodies() {
     let lab = Lab::start("", "[timeouts]\ntotal = \"500ms\"");
     for framing in ["content-length: 100000\r\n\r\n", "transfer-encoding: chunked\r\n\r\n"] {
         let mut client = lab.client();
@@ -168,7 +169,7 @@ fn of_bodies_a_byte_at_a_time() {
     lab.is_well();
 }
 
-/// Sends pieces, each after listening for a moment, until an answer or the end begins to arrive.
+/// Sends pieces, each after a short read, until a response or the end begins to arrive.
 fn drip(client: &mut Client, first: &[u8], piece: &[u8]) -> bool {
     let timeout = client.stream().read_timeout().unwrap();
     client.stream().set_read_timeout(Some(Duration::from_millis(10))).unwrap();
@@ -188,7 +189,7 @@ fn drip(client: &mut Client, first: &[u8], piece: &[u8]) -> bool {
 }
 
 #[test]
-fn of_answers_that_nobody_reads() {
+fn of_unread_responses() {
     const LEN: usize = 32 << 20;
     let upstream = Upstream::answering(|received, stream| {
         let len = if received.target() == "/large" { LEN } else { 5 };

@@ -1,24 +1,24 @@
-//! Where a message ends: Content-Length, Transfer-Encoding, chunks, trailers, versions.
+//! Attacks on the end of a message: Content-Length, Transfer-Encoding, chunks, trailers, versions.
 
 use super::lab::Expect::{Closed, Cut, Passes, PassesOnce};
 use super::lab::Lab;
 
-/// What an attacker hopes will be taken for the next request.
+/// A request that an attacker tries to smuggle.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: weir.test\r\n\r\n";
 
-/// A POST with these header lines, and behind it a body that hides a request from one of two readers.
+/// A POST with these field lines, and a body that hides a request from one of two readers.
 fn hiding(lines: &[u8]) -> Vec<u8> {
     let body = format!("0\r\n\r\n{SMUGGLED}");
     [b"POST /outer HTTP/1.1\r\nhost: weir.test\r\n", lines, b"\r\n\r\n", body.as_bytes()].concat()
 }
 
-/// All that is sent here in the hope that two readers differ.
+/// All messages of this file on which two readers may differ.
 pub fn corpus() -> Vec<Vec<u8>> {
     let whole = hiding(b"transfer-encoding: chunked");
-    [odd_codings(), odd_lengths(), odd_versions(), broken_chunks(), vec![hiding_in_1_0(), whole]].concat()
+    [odd_codings(), odd_lengths(), odd_versions(), broken_chunks(), vec![hiding_in_http_10(), whole]].concat()
 }
 
-/// Codings that no two readers need agree on.
+/// Transfer codings on which two readers may differ.
 fn odd_codings() -> Vec<Vec<u8>> {
     let mut lines: Vec<Vec<u8>> = [
         "content-length: 5\r\ntransfer-encoding: chunked",
@@ -60,7 +60,7 @@ fn odd_codings() -> Vec<Vec<u8>> {
     ]
     .map(|lines| lines.as_bytes().to_vec())
     .to_vec();
-    // A byte that some reader may skip, in every place where one may.
+    // A byte that some readers skip, at each position where one does.
     for byte in [0, 1, 8, 0x0b, 0x0c, 0x0e, 0x1b, 0x7f, 0x85, 0xa0, 0xff] {
         for (before, after) in [
             ("", "transfer-encoding: chunked"),
@@ -79,12 +79,12 @@ fn odd_codings() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn both_lengths_or_an_odd_coding_are_refused() {
+fn two_framings_or_an_unknown_coding_are_refused() {
     Lab::start("", "").check_all("TE", &odd_codings(), Closed(400));
 }
 
 #[test]
-fn names_that_only_look_like_framing_are_none() {
+fn names_similar_to_framing_fields_do_not_frame() {
     let lab = Lab::start("", "");
     for line in ["transfer_encoding: chunked", "transfer-encodin: chunked", "xtransfer-encoding: chunked"] {
         let bytes = format!("GET /outer HTTP/1.1\r\nhost: weir.test\r\n{line}\r\n\r\n");
@@ -128,7 +128,7 @@ fn odd_lengths() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn lengths_are_plain_numbers_said_once() {
+fn a_length_is_one_plain_number() {
     let lab = Lab::start("", "");
     lab.check_all("CL", &odd_lengths(), Closed(400));
     lab.check(&[
@@ -139,7 +139,7 @@ fn lengths_are_plain_numbers_said_once() {
     ]);
     let bodies: Vec<_> = lab.upstream.received().into_iter().filter(|it| it.target() == "/a").collect();
     assert_eq!(bodies.iter().map(|it| &it.body[..]).collect::<Vec<_>>(), [&b"hi"[..], b"hi", b"", b"hi"]);
-    // Written anew: the service never sees another spelling of the number.
+    // The service gets the number in Weir's own spelling.
     let lengths: Vec<_> = bodies.iter().map(|it| it.header("content-length")).collect();
     assert_eq!(lengths, [Some("2".into()), Some("2".into()), None, Some("2".into())]);
 }
@@ -151,20 +151,20 @@ fn odd_versions() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn versions_other_than_one_are_refused() {
+fn other_versions_are_refused() {
     let lab = Lab::start("", "");
     lab.check_all("version", &odd_versions(), Closed(400));
     lab.check(&[
         ("0.9", b"GET /a\r\n", Closed(400)),
         ("1.0 and TE", b"POST /a HTTP/1.0\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", Closed(400)),
-        ("1.0 and both", &hiding_in_1_0(), Closed(400)),
+        ("1.0 and both", &hiding_in_http_10(), Closed(400)),
         ("1.0", b"GET /a HTTP/1.0\r\nhost: h\r\n\r\n", PassesOnce("/a")),
         ("1.0, keep-alive", b"GET /a HTTP/1.0\r\nhost: h\r\nconnection: keep-alive\r\n\r\n", Passes("/a")),
         ("1.0 without host", b"GET /a HTTP/1.0\r\n\r\n", PassesOnce("/a")),
     ]);
 }
 
-fn hiding_in_1_0() -> Vec<u8> {
+fn hiding_in_http_10() -> Vec<u8> {
     let rest = "POST /a HTTP/1.0\r\nhost: h\r\nconnection: keep-alive\r\ncontent-length: 5\r\n";
     format!("{rest}transfer-encoding: chunked\r\n\r\n0\r\n\r\n{SMUGGLED}").into_bytes()
 }
@@ -215,7 +215,7 @@ fn broken_chunks() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn extensions_of_chunks_are_dropped() {
+fn chunk_extensions_are_dropped() {
     let lab = Lab::start("", "");
     for chunks in ["2;a=b\r\nhi\r\n0\r\n\r\n", "2;\r\nhi\r\n0\r\n\r\n", "2 ; a=\"2;b\" ;c\r\nhi\r\n0;last\r\n\r\n"] {
         let bytes = format!("POST /a HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n{chunks}");
@@ -225,12 +225,12 @@ fn extensions_of_chunks_are_dropped() {
 }
 
 #[test]
-fn a_broken_chunk_ends_the_connection() {
+fn a_malformed_chunk_ends_the_connection() {
     Lab::start("", "").check_all("chunk", &broken_chunks(), Cut);
 }
 
 #[test]
-fn a_chunk_that_never_ends_takes_no_memory_and_reaches_nobody() {
+fn an_endless_chunk_takes_no_memory() {
     let lab = Lab::start("", "[timeouts]\nbody_idle = \"300ms\"");
     for size in ["ffffffffffffffff", "7fffffffffffffff"] {
         let bytes = format!("POST /a HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n{size}\r\n{SMUGGLED}");
@@ -241,7 +241,7 @@ fn a_chunk_that_never_ends_takes_no_memory_and_reaches_nobody() {
 }
 
 #[test]
-fn pipelined_behind_a_clean_request() {
+fn malformed_requests_after_a_valid_one() {
     let lab = Lab::start("", "");
     let clean = "GET /clean HTTP/1.1\r\nhost: weir.test\r\n\r\n";
     for lines in

@@ -1,16 +1,16 @@
-//! Heads: lines, methods, hosts, targets, and how much of them.
+//! Attacks on request heads: lines, methods, hosts, targets and sizes.
 
 use super::lab::Expect::{Closed, Open, Passes};
 use super::lab::Lab;
 
-/// All that is sent here in the hope that two readers differ.
+/// All heads of this file on which two readers may differ.
 pub fn corpus() -> Vec<Vec<u8>> {
     let paths = NO_PATHS.iter().copied().chain(PATHS.map(|(path, _)| path)).map(get);
     let texts = NO_HOSTS.map(with_lines).into_iter().chain(paths).map(String::into_bytes);
     NO_HEADS.iter().map(|head| head.to_vec()).chain(texts).collect()
 }
 
-/// Heads that nobody should take for one.
+/// Malformed heads.
 const NO_HEADS: &[&[u8]] = &[
     b"GET /a HTTP/1.1\nhost: h\n\n",
     b"GET /a HTTP/1.1\r\nhost: h\n\r\n",
@@ -58,7 +58,7 @@ const NO_HEADS: &[&[u8]] = &[
 ];
 
 #[test]
-fn lines_are_as_the_rfc_writes_them() {
+fn malformed_lines_are_refused() {
     let lab = Lab::start("", "[timeouts]\nrequest_head = \"300ms\"");
     lab.check_all("line", NO_HEADS, Closed(400));
     lab.check(&[
@@ -86,7 +86,7 @@ fn a_truncated_preface_ends_with_its_deadline() {
     lab.is_well();
 }
 
-/// Lines that name no host, or not one.
+/// Field lines without a valid single Host.
 const NO_HOSTS: [&str; 34] = [
     "",
     "host: a\r\nhost: a\r\n",
@@ -129,7 +129,7 @@ fn with_lines(lines: &str) -> String {
 }
 
 #[test]
-fn there_is_one_host_and_it_is_one() {
+fn exactly_one_valid_host_is_required() {
     let lab = Lab::start("", "");
     let refused = NO_HOSTS.map(with_lines);
     lab.check_all("host", &refused, Closed(400));
@@ -139,7 +139,7 @@ fn there_is_one_host_and_it_is_one() {
 }
 
 #[test]
-fn a_host_has_no_second_spelling_with_a_budget_of_its_own() {
+fn all_spellings_of_a_host_share_a_bucket() {
     let lab = Lab::start("", "[[limit]]\nname = \"one\"\nkey = []\nmatch = { host = \"weir.test\" }\nrate = \"1/h\"");
     let hosts = ["weir.test", "WEIR.test", "weir.test:80", "weir.test:", "weir.test.", "weir.test.:80"];
     let statuses = hosts.map(|host| {
@@ -155,7 +155,7 @@ fn targets_have_the_form_of_their_method() {
     let lab = Lab::start("", "");
     let absolute = |target: &str, host: &str| format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n\r\n");
     lab.check(&[
-        // RFC 9112, section 3.2.2: the target counts.
+        // RFC 9112, section 3.2.2: the authority of the target replaces Host.
         ("other host", absolute("http://other.test/a", "weir.test").as_bytes(), Passes("/a")),
         ("other port", absolute("http://weir.test:81/a", "weir.test").as_bytes(), Passes("/a")),
         ("default port", absolute("http://weir.test:80/a", "weir.test").as_bytes(), Passes("/a")),
@@ -206,7 +206,7 @@ const NO_PATHS: [&str; 16] = [
     "/%%41",
 ];
 
-/// Paths, and how they are forwarded.
+/// Paths, and their forwarded form.
 const PATHS: [(&str, &str); 19] = [
     ("/%2e%2e/a", "/a"),
     ("/a/%2e%2E/b", "/b"),
@@ -234,7 +234,7 @@ fn get(target: &str) -> String {
 }
 
 #[test]
-fn paths_are_forwarded_in_their_one_spelling() {
+fn paths_are_forwarded_normalised() {
     let lab = Lab::start("", "");
     lab.check_all("path", &NO_PATHS.map(get), Open(400));
     for (target, forwarded) in PATHS {
@@ -243,7 +243,7 @@ fn paths_are_forwarded_in_their_one_spelling() {
 }
 
 #[test]
-fn heads_have_bounds() {
+fn heads_are_bounded() {
     let lab = Lab::start("", "");
     let lines = |count: usize| "x: y\r\n".repeat(count);
     let head = |lines: &str| format!("GET /a HTTP/1.1\r\nhost: h\r\n{lines}\r\n");

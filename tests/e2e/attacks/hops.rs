@@ -1,11 +1,11 @@
-//! Headers that are for one hop: Connection, Upgrade, TE, and what trailers can pretend to be.
+//! Attacks with hop-by-hop fields: Connection, Upgrade, TE, and fields in trailers.
 
 use std::io::Write;
 
 use super::lab::{Lab, is_closed};
 use crate::support::{Received, Upstream};
 
-/// Sends a request with these lines and returns what the upstream got.
+/// Sends a request with these lines, and returns the request of the upstream.
 fn forwarded(lab: &Lab, lines: &str) -> Received {
     let request = format!("GET /a HTTP/1.1\r\nhost: weir.test\r\n{lines}\r\n");
     assert_eq!(lab.client().send(request).answer().status, 200, "{lines}");
@@ -13,7 +13,7 @@ fn forwarded(lab: &Lab, lines: &str) -> Received {
 }
 
 #[test]
-fn connection_takes_away_no_more_than_its_own() {
+fn connection_removes_only_fields_that_it_may() {
     let lab = Lab::start("", "");
     for name in ["close", "keep-alive", "host", "content-length", "x-forwarded-for", "x-forwarded-proto", "te", ""] {
         let got = forwarded(&lab, &format!("connection: {name}\r\nx-forwarded-for: 6.6.6.6\r\n"));
@@ -32,7 +32,7 @@ fn connection_takes_away_no_more_than_its_own() {
 }
 
 #[test]
-fn a_length_that_connection_names_still_frames() {
+fn connection_cannot_remove_the_length() {
     let lab = Lab::start("", "");
     let body = "GET /smuggled HTTP/1.1\r\nhost: h\r\n\r\n";
     for (named, framing, body) in [
@@ -65,7 +65,7 @@ fn upgrading(lines: &str) -> String {
     format!("GET /a HTTP/1.1\r\nhost: h\r\n{lines}\r\n\r\n")
 }
 
-/// All that is sent here in the hope that two readers differ.
+/// All messages of this file on which two readers may differ.
 pub fn corpus() -> Vec<Vec<u8>> {
     let named = ["content-length", "transfer-encoding", "host", "close", "te", "x-forwarded-for, content-length"];
     let body = "28\r\nGET /smuggled HTTP/1.1\r\nhost: weir.t\r\n\r\n0\r\n\r\n";
@@ -78,7 +78,7 @@ pub fn corpus() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn nothing_is_upgraded() {
+fn no_upgrade_is_forwarded() {
     let lab = Lab::start("", "");
     for upgrade in UPGRADES {
         let mut client = lab.client();
@@ -94,9 +94,9 @@ fn nothing_is_upgraded() {
     lab.is_well();
 }
 
-/// A client and an upstream that have agreed to speak past Weir.
+/// A client and an upstream that agree on a protocol without Weir.
 #[test]
-fn an_upstream_that_switches_is_not_followed() {
+fn an_unrequested_switch_is_refused() {
     let upstream = Upstream::answering(|received, stream| {
         let switch = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
         let hello = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
@@ -114,7 +114,7 @@ fn an_upstream_that_switches_is_not_followed() {
     lab.is_well();
 }
 
-/// A request whose trailers are fields that trailers must not have.
+/// A request with forbidden trailer fields.
 fn with_trailers() -> Vec<u8> {
     let fields = [
         "content-length: 9",
@@ -143,7 +143,7 @@ fn with_trailers() -> Vec<u8> {
 }
 
 #[test]
-fn trailers_frame_and_name_nothing() {
+fn forbidden_trailers_are_dropped() {
     let lab = Lab::start("", "");
     let mut client = lab.client();
     assert_eq!(client.send(with_trailers()).answer().status, 200);

@@ -1,36 +1,36 @@
-//! A Weir to attack, and the questions that are asked after each attack.
+//! A Weir to attack, and the checks after each attack.
 
 use std::io::{ErrorKind, Read};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::support::{Answer, Client, Upstream, Weir};
 
-/// Rows that fail before the others are not tried any more; each may have to wait for what does not come.
+/// Failed rows after which the others are not tried. Each may wait for a timeout.
 const FAILURES_MAX: usize = 5;
 
-/// A Weir in front of a recording upstream.
+/// A Weir with a recording upstream.
 pub struct Lab {
     pub upstream: Upstream,
     pub weir: Weir,
     probes: AtomicU32,
 }
 
-/// What an attack must come to.
+/// The expected result of an attack.
 #[derive(Clone, Copy, Debug)]
 pub enum Expect {
-    /// This status as problem+json, then the end of the stream; the upstream sees nothing.
+    /// This status as problem+json, then the end of the stream. The upstream gets nothing.
     Closed(u16),
-    /// This status as problem+json, and the connection goes on; the upstream sees nothing.
+    /// This status as problem+json, and the connection continues. The upstream gets nothing.
     Open(u16),
-    /// The end of the stream, with at most an error before it; the upstream sees no whole request.
+    /// The end of the stream, with at most an error before it. The upstream gets no whole request.
     Cut,
-    /// 200; the upstream sees one request with this target, and the connection goes on.
+    /// 200. The upstream gets one request with this target, and the connection continues.
     Passes(&'static str),
-    /// The same, and the connection ends after the answer.
+    /// 200 as in `Pass`, and the connection ends after the response.
     PassesOnce(&'static str),
 }
 
-/// An attack: its name, the bytes of the client, and what must come of them.
+/// An attack: its name, the bytes of the client, and the expected result.
 pub type Row<'a> = (&'a str, &'a [u8], Expect);
 
 impl Lab {
@@ -51,7 +51,7 @@ impl Lab {
         Client::connect(self.weir.address())
     }
 
-    /// Holds every row against Weir, then asks whether it is well.
+    /// Tries every row, then checks that Weir still works.
     pub fn check(&self, rows: &[Row<'_>]) {
         let failures: Vec<_> = rows
             .iter()
@@ -65,7 +65,7 @@ impl Lab {
         self.is_well();
     }
 
-    /// Rows that must all come to the same.
+    /// Tries attacks with one expected result.
     pub fn check_all(&self, name: &str, attacks: &[impl AsRef<[u8]>], expect: Expect) {
         let rows: Vec<Row<'_>> = attacks.iter().map(|bytes| (name, bytes.as_ref(), expect)).collect();
         self.check(&rows);
@@ -111,7 +111,7 @@ impl Lab {
         if seen == targets { Ok(()) } else { Err(format!("the upstream saw {seen:?}, not {targets:?}")) }
     }
 
-    /// Sends a clean request and returns its target.
+    /// Sends a valid request, and returns its target.
     pub fn probe(&self, client: &mut Client) -> Result<String, String> {
         let target = format!("/probe/{}", self.probes.fetch_add(1, Ordering::Relaxed));
         client.send(format!("GET {target} HTTP/1.1\r\nhost: weir.test\r\nx-key: {target}\r\n\r\n"));
@@ -123,7 +123,7 @@ impl Lab {
         }
     }
 
-    /// Alive, nothing panicked, nothing says so.
+    /// Asserts that Weir works and has not panicked.
     pub fn is_well(&self) {
         assert_eq!(self.weir.metric("weir_panics_total"), 0.0);
         assert!(self.weir.metric("weir_requests_total{verdict=\"forwarded\"}") > 0.0);
@@ -132,7 +132,7 @@ impl Lab {
     }
 }
 
-/// An error of Weir's own.
+/// Checks that the response is a problem of Weir with this status.
 pub fn is_problem(answer: &Answer, status: u16) -> Result<(), String> {
     if answer.status != status {
         return Err(format!("{} instead of {status}: {}", answer.status, answer.text()));
@@ -144,7 +144,7 @@ pub fn is_problem(answer: &Answer, status: u16) -> Result<(), String> {
     if problem["status"] == status { Ok(()) } else { Err(format!("{problem} with {status}")) }
 }
 
-/// The stream ends, and nothing comes before that.
+/// Checks that the stream ends without another byte.
 pub fn is_closed(client: &mut Client) -> Result<(), String> {
     match client.read_some() {
         Ok(rest) if rest.is_empty() => Ok(()),
@@ -155,7 +155,7 @@ pub fn is_closed(client: &mut Client) -> Result<(), String> {
 }
 
 impl Client {
-    /// What comes next, however little; empty at the end of the stream.
+    /// Returns the next bytes, at least one; empty at the end of the stream.
     pub fn read_some(&mut self) -> std::io::Result<Vec<u8>> {
         let mut some = vec![0; 4096];
         let len = self.reader().read(&mut some)?;
@@ -164,7 +164,7 @@ impl Client {
     }
 }
 
-/// The metric series that Weir has, by name and labels.
+/// The metric series of Weir, by name and labels.
 pub fn series(weir: &Weir) -> Vec<String> {
     let text = Client::connect(weir.admin()).get("/metrics").text();
     let lines = text.lines().filter(|line| !line.starts_with('#'));

@@ -9,7 +9,7 @@ use hyper::body::Frame;
 use tokio::sync::Notify;
 
 use super::{alone, mirror};
-use crate::support::{Call, Cert, Channel, Client, H2Service, NEVER, Taking, Weir, over_h2, send_all};
+use crate::support::{Call, Cert, Channel, Client, H2Options, H2Service, NEVER, Weir, over_h2, send_all};
 
 #[test]
 fn requests_share_few_connections_whatever_their_clients_speak() {
@@ -251,7 +251,7 @@ fn the_body_does_not_wait_for_the_answer() {
 #[test]
 fn http_2_is_agreed_on_by_alpn() {
     let cert = Cert::of_hosts(&["app.test"]);
-    let service = H2Service::start_by(Taking::tls(&cert, &["h2", "http/1.1"]), mirror);
+    let service = H2Service::start_with(H2Options::tls(&cert, &["h2", "http/1.1"]), mirror);
     let folder = |alpn: &H2Service| {
         let folder = tempfile::tempdir().unwrap();
         cert.write(folder.path(), "ca");
@@ -265,7 +265,7 @@ fn http_2_is_agreed_on_by_alpn() {
     assert_eq!(service.called()[0].uri, "https://weir.test/a");
     // One that offers something else, and one that takes no part in it.
     for alpn in [&["http/1.1"][..], &[]] {
-        let other = H2Service::start_by(Taking::tls(&cert, alpn), mirror);
+        let other = H2Service::start_with(H2Options::tls(&cert, alpn), mirror);
         let weir = folder(&other);
         assert_eq!(Client::connect(weir.address()).get("/a").status, 502);
         let line = weir.wait_for_line("the upstream cannot be reached");

@@ -11,12 +11,12 @@ use tokio::sync::watch;
 
 use super::{alone, mirror};
 use crate::ops::until;
-use crate::support::{Call, Client, H2Service, NEVER, Taking, Weir, over_h2};
+use crate::support::{Call, Client, H2Service, NEVER, H2Options, Weir, over_h2};
 
 /// A service whose calls end only once `true` is sent.
-fn slow(taking: Taking) -> (H2Service, watch::Sender<bool>) {
+fn slow(taking: H2Options) -> (H2Service, watch::Sender<bool>) {
     let (may_end, ends) = watch::channel(false);
-    let service = H2Service::start_by(taking, move |call: Call| {
+    let service = H2Service::start_with(taking, move |call: Call| {
         let mut ends = ends.clone();
         async move {
             if ends.wait_for(|may_end| *may_end).await.is_ok() {
@@ -35,7 +35,7 @@ fn ask(weir: &Weir, path: &str) -> Client {
 
 #[test]
 fn no_connection_has_more_streams_than_its_service_allows() {
-    let (service, may_end) = slow(Taking { streams: Some(2), ..Taking::default() });
+    let (service, may_end) = slow(H2Options { streams: Some(2), ..H2Options::default() });
     let weir = alone(&service, "", "");
     // The first one tells how many it allows.
     let mut clients = vec![ask(&weir, "/first")];
@@ -71,7 +71,7 @@ fn idle_connections_are_closed() {
 
 #[test]
 fn the_bound_on_connections_holds_and_requests_wait() {
-    let (service, may_end) = slow(Taking { streams: Some(1), ..Taking::default() });
+    let (service, may_end) = slow(H2Options { streams: Some(1), ..H2Options::default() });
     let weir = alone(&service, "max_connections = 1\nmax_queued = 2", "");
     let mut clients = vec![ask(&weir, "/0")];
     service.wait_until(|service| service.called().len() == 1);
@@ -111,7 +111,7 @@ fn workers_take_turns_at_the_only_connection() {
 
 #[test]
 fn the_least_loaded_gets_the_next() {
-    let (slow, may_end) = slow(Taking::default());
+    let (slow, may_end) = slow(H2Options::default());
     let fast = H2Service::start(mirror);
     let endpoints = format!("endpoints = [\"http://{}\", \"http://{}\"]", slow.address(), fast.address());
     let more = "balance = \"least_connections\"";
@@ -129,7 +129,7 @@ fn the_least_loaded_gets_the_next() {
 /// A service that says goodbye all the time loses no request, also none with a body.
 #[test]
 fn connections_that_go_away_cost_nothing() {
-    let service = H2Service::start_by(Taking { calls: Some(3), ..Taking::default() }, mirror);
+    let service = H2Service::start_with(H2Options { calls: Some(3), ..H2Options::default() }, mirror);
     let weir = alone(&service, "", "");
     over_h2(weir.address(), async |client, _| {
         for _ in 0..10 {
@@ -190,7 +190,7 @@ fn what_was_refused_unseen_goes_out_once_more() {
 fn a_long_body_is_not_sent_twice() {
     let calls = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&calls);
-    let service = H2Service::start_by(Taking { window: Some(1 << 20), ..Taking::default() }, move |mut call: Call| {
+    let service = H2Service::start_with(H2Options { window: Some(1 << 20), ..H2Options::default() }, move |mut call: Call| {
         let turn = count.fetch_add(1, Ordering::SeqCst);
         async move {
             if turn > 0 {

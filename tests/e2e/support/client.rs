@@ -1,28 +1,28 @@
-//! A client that sends exactly the bytes it is told to.
+//! A client that sends exactly the given bytes.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use super::PATIENCE;
 
-/// One connection to Weir.
+/// A connection to Weir.
 pub struct Client<S = TcpStream> {
     reader: BufReader<S>,
 }
 
-/// An answer, its body without framing.
+/// A response; its body is without framing.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: u16,
-    /// Status line and headers.
+    /// Status line and fields.
     pub head: String,
     pub body: Vec<u8>,
-    /// Trailers, as they arrived.
+    /// Trailers as received.
     pub trailers: String,
 }
 
 impl Answer {
-    /// The first value of a header.
+    /// The first value of a field.
     pub fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         lines.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
@@ -42,7 +42,7 @@ impl Client {
         Self::over(stream)
     }
 
-    /// Whether anything has come that was not read yet.
+    /// Whether unread bytes have arrived.
     pub fn has_more(&mut self) -> bool {
         self.stream().set_nonblocking(true).unwrap();
         let peeked = self.stream().peek(&mut [0]);
@@ -50,14 +50,14 @@ impl Client {
         !self.reader.buffer().is_empty() || peeked.is_ok()
     }
 
-    /// Says that nothing more will be sent.
+    /// Ends the direction of the client.
     pub fn finish(&mut self) {
         let _ = self.stream().shutdown(Shutdown::Write);
     }
 }
 
 impl<S: Read + Write> Client<S> {
-    /// One whose bytes go over `stream`.
+    /// A client over `stream`.
     pub fn over(stream: S) -> Self {
         Self { reader: BufReader::new(stream) }
     }
@@ -68,24 +68,24 @@ impl<S: Read + Write> Client<S> {
         self
     }
 
-    /// Sends a GET and reads its answer.
+    /// Sends a GET, and reads the response.
     pub fn get(&mut self, target: &str) -> Answer {
         self.send(format!("GET {target} HTTP/1.1\r\nHost: weir.test\r\n\r\n")).answer()
     }
 
-    /// Reads the answer to a request that was not HEAD. Panics if there is none.
+    /// Reads the response to a request that was not HEAD. Panics without a response.
     pub fn answer(&mut self) -> Answer {
         self.try_answer().expect("an answer")
     }
 
-    /// Reads the head of an answer, interim ones included; none at the end of the stream.
+    /// Reads the head of a response, also of an interim one; none at the end of the stream.
     pub fn head(&mut self) -> Option<Answer> {
         let head = self.lines()?;
         let status = head.split(' ').nth(1)?.parse().ok()?;
         Some(Answer { status, head, body: Vec::new(), trailers: String::new() })
     }
 
-    /// Reads an answer to its end; none if the stream ends before its head does.
+    /// Reads a whole response; none if the stream ends before its head does.
     pub fn try_answer(&mut self) -> Option<Answer> {
         let mut answer = self.head()?;
         if answer.status < 200 || matches!(answer.status, 204 | 304) {
@@ -113,15 +113,14 @@ impl<S: Read + Write> Client<S> {
         Some(answer)
     }
 
-    /// The next bytes.
+    /// Reads `len` bytes.
     pub fn read(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.reader.read_exact(&mut bytes).unwrap();
         bytes
     }
 
-    /// Everything that still comes, to the end of the stream. A reset counts as its end; a stream without an end
-    /// does not pass for one.
+    /// Reads to the end of the stream. A reset counts as its end; a timeout does not.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         if let Err(error) = self.reader.read_to_end(&mut rest) {
@@ -130,12 +129,12 @@ impl<S: Read + Write> Client<S> {
         rest
     }
 
-    /// What it reads from, with what has been read and not looked at.
+    /// The reader, with bytes that are read and not parsed.
     pub fn reader(&mut self) -> &mut BufReader<S> {
         &mut self.reader
     }
 
-    /// The stream, on which nothing has been read that was not looked at.
+    /// The stream. No unparsed bytes may have been read.
     pub fn into_stream(self) -> S {
         self.reader.into_inner()
     }

@@ -1,4 +1,4 @@
-//! A name server that knows what it is told.
+//! A name server with given records.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -10,25 +10,25 @@ const SOA: u16 = 6;
 const SRV: u16 = 33;
 const NXDOMAIN: u8 = 3;
 
-/// A record, without its name.
+/// A record without its name.
 #[derive(Clone)]
 pub enum Record {
     A { ttl_s: u32, address: Ipv4Addr },
     Srv { ttl_s: u32, priority: u16, weight: u16, port: u16, target: &'static str },
 }
 
-/// What it says of a name.
+/// The response for a name.
 #[derive(Clone)]
-pub enum Known {
+pub enum DnsAnswer {
     Records(Vec<Record>),
-    /// Nothing at all: it is asked in vain.
+    /// No response: the query times out.
     Silent,
 }
 
-/// The server; its thread ends with the process.
+/// The name server. Its thread ends with the process.
 pub struct Dns {
     address: SocketAddr,
-    names: Arc<Mutex<HashMap<&'static str, Known>>>,
+    names: Arc<Mutex<HashMap<&'static str, DnsAnswer>>>,
     asked: Arc<Mutex<Vec<(String, Instant)>>>,
 }
 
@@ -36,7 +36,7 @@ impl Dns {
     pub fn start() -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        let names = Arc::<Mutex<HashMap<&'static str, Known>>>::default();
+        let names = Arc::<Mutex<HashMap<&'static str, DnsAnswer>>>::default();
         let asked = Arc::<Mutex<Vec<(String, Instant)>>>::default();
         let (known, noted) = (Arc::clone(&names), Arc::clone(&asked));
         std::thread::spawn(move || {
@@ -57,24 +57,24 @@ impl Dns {
         self.address
     }
 
-    /// It says this of a name from now on.
-    pub fn tell(&self, name: &'static str, known: Known) {
+    /// Sets the response for a name.
+    pub fn tell(&self, name: &'static str, known: DnsAnswer) {
         self.names.lock().unwrap().insert(name, known);
     }
 
-    /// The name has these addresses.
+    /// Sets the addresses of a name.
     pub fn addresses(&self, name: &'static str, ttl_s: u32, addresses: &[Ipv4Addr]) {
         let records = addresses.iter().map(|address| Record::A { ttl_s, address: *address });
-        self.tell(name, Known::Records(records.collect()));
+        self.tell(name, DnsAnswer::Records(records.collect()));
     }
 
-    /// When it was asked for a name.
+    /// The instants of all queries for a name.
     pub fn asked(&self, name: &str) -> Vec<Instant> {
         self.asked.lock().unwrap().iter().filter(|(asked, _)| asked == name).map(|(_, at)| *at).collect()
     }
 }
 
-/// The name, the type, and where they end.
+/// The name, the type, and the offset after them.
 fn question(packet: &[u8]) -> Option<(String, u16, usize)> {
     let (mut at, mut labels) = (12, Vec::new());
     loop {
@@ -90,23 +90,23 @@ fn question(packet: &[u8]) -> Option<(String, u16, usize)> {
     Some((labels.join("."), kind, at + 4))
 }
 
-/// The answer to a question, which it repeats; none if there is to be none.
-fn answer(asked: &[u8], kind: u16, known: Option<Known>) -> Option<Vec<u8>> {
+/// The response to a query; none for silence.
+fn answer(asked: &[u8], kind: u16, known: Option<DnsAnswer>) -> Option<Vec<u8>> {
     let (code, records) = match known {
-        Some(Known::Silent) => return None,
-        Some(Known::Records(records)) => (0, records),
+        Some(DnsAnswer::Silent) => return None,
+        Some(DnsAnswer::Records(records)) => (0, records),
         None => (NXDOMAIN, Vec::new()),
     };
     let data: Vec<_> = records.iter().filter(|record| record.kind() == kind).map(Record::data).collect();
     let is_empty = data.is_empty();
     let mut packet = asked.to_vec();
-    packet[2] = 0x84 | asked[2] & 1; // an answer, with authority
+    packet[2] = 0x84 | asked[2] & 1; // a response, with authority
     packet[3] = 0x80 | code;
     packet[6..8].copy_from_slice(&u16::try_from(data.len()).unwrap().to_be_bytes());
     packet[8..10].copy_from_slice(&u16::from(is_empty).to_be_bytes());
     packet[10..12].fill(0);
     let mut put = |kind: u16, ttl_s: u32, data: &[u8]| {
-        packet.extend([0xc0, 12]); // the name of the question
+        packet.extend([0xc0, 12]); // a pointer to the name in the query
         for half in [kind, 1] {
             packet.extend(half.to_be_bytes());
         }

@@ -18,23 +18,26 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::PATIENCE;
 
-/// A body whose frames come from the other end of a channel, and which ends when that is dropped.
+/// A body whose frames come from a channel. It ends when the sender is dropped.
 pub struct Channel(pub UnboundedReceiver<Frame<Bytes>>);
 
 type AnyBody = BoxBody<Bytes, Infallible>;
 
-/// One connection to Weir. Dropping the future of a request resets its stream.
+/// A connection to Weir. A drop of the future of a request resets its stream.
 #[derive(Clone)]
 pub struct H2Client {
     send: SendRequest<AnyBody>,
+    /// Its sender is dropped when the connection has ended.
+    running: watch::Receiver<()>,
 }
 
-/// An answer, read to its end.
+/// A whole response.
 #[derive(Debug)]
 pub struct H2Answer {
     pub status: u16,
@@ -43,12 +46,12 @@ pub struct H2Answer {
     pub trailers: Option<HeaderMap>,
 }
 
-/// Runs `test` with a connection and its socket. It may block: the connection is driven by a thread of its own.
+/// Runs `test` with a connection and its socket. `test` may block: another thread drives the connection.
 pub fn over_h2<T>(address: SocketAddr, test: impl AsyncFnOnce(H2Client, TcpStream) -> T) -> T {
     run(address, async |stream| stream, test)
 }
 
-/// The same over TLS, where HTTP/2 has to be agreed on.
+/// Runs `test` with a connection over TLS, where ALPN must agree on HTTP/2.
 pub fn over_h2_tls<T>(
     address: SocketAddr,
     config: ClientConfig,
@@ -76,8 +79,12 @@ fn run<S: AsyncRead + AsyncWrite + Unpin + Send + 'static, T>(
         let stream = tokio::net::TcpStream::from_std(socket.try_clone().unwrap()).unwrap();
         let stream = shake(stream).await;
         let (send, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
-        timeout(PATIENCE, test(H2Client { send }, socket)).await.expect("in time")
+        let (sender, running) = watch::channel(());
+        tokio::spawn(async move {
+            let _ = connection.await;
+            drop(sender);
+        });
+        timeout(PATIENCE, test(H2Client { send, running }, socket)).await.expect("in time")
     });
     runtime.shutdown_background();
     done
@@ -93,14 +100,12 @@ impl Body for Channel {
 }
 
 impl H2Client {
-    /// Waits until no more requests can be sent.
+    /// Waits until the connection has ended.
     pub async fn closed(&mut self) {
-        while self.send.ready().await.is_ok() {
-            tokio::task::yield_now().await;
-        }
+        while self.running.changed().await.is_ok() {}
     }
 
-    /// Sends a request; the answer's body is still to come.
+    /// Sends a request, and returns the response without reading its body.
     pub async fn send<B>(&mut self, head: Builder, body: B) -> hyper::Result<Response<Incoming>>
     where
         B: Body<Data = Bytes, Error = Infallible> + Send + Sync + 'static,
@@ -109,23 +114,23 @@ impl H2Client {
         self.send.send_request(request).await
     }
 
-    /// Sends a request without a body and reads its answer.
+    /// Sends a request without a body, and reads the response.
     pub async fn ask(&mut self, head: Builder) -> hyper::Result<H2Answer> {
         H2Answer::read(self.send(head, Empty::new()).await?).await
     }
 
-    /// Sends a GET and reads its answer.
+    /// Sends a GET, and reads the response.
     pub async fn get(&mut self, path: &str) -> hyper::Result<H2Answer> {
         self.ask(Request::get(format!("http://weir.test{path}"))).await
     }
 
-    /// Sends a POST and reads its answer.
+    /// Sends a POST, and reads the response.
     pub async fn post(&mut self, path: &str, body: impl Into<Bytes>) -> hyper::Result<H2Answer> {
         let head = Request::post(format!("http://weir.test{path}"));
         H2Answer::read(self.send(head, Full::new(body.into())).await?).await
     }
 
-    /// Posts fifty bodies of different sizes at once, each of which has to come back.
+    /// Posts fifty bodies of different sizes at once. Each must come back.
     pub async fn check_echoes(&self) {
         let mut asking = Vec::new();
         for turn in 0..50_usize {
@@ -150,7 +155,7 @@ impl H2Client {
 }
 
 impl H2Answer {
-    /// Reads the rest of an answer.
+    /// Reads the rest of a response.
     pub async fn read(response: Response<Incoming>) -> hyper::Result<Self> {
         let (parts, body) = response.into_parts();
         let body = body.collect().await?;
@@ -158,7 +163,7 @@ impl H2Answer {
         Ok(Self { status: parts.status.as_u16(), headers: parts.headers, body: body.to_bytes(), trailers })
     }
 
-    /// The first value of a header.
+    /// The first value of a field.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }

@@ -1,9 +1,8 @@
-//! A service that speaks HTTP/2, over TCP with prior knowledge or over TLS, and answers as it is told.
+//! A service that speaks HTTP/2, with prior knowledge or over TLS.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::server::{Builder, SendResponse};
@@ -16,18 +15,19 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
-use super::{Cert, PATIENCE};
+use super::Cert;
+use super::event::Changes;
 
-/// A request that has come, and the way to answer it.
+/// A received request, and the means to respond.
 pub struct Call {
     pub head: http::request::Parts,
     pub body: RecvStream,
     pub respond: SendResponse<Bytes>,
-    /// Which connection it came on, from 1.
+    /// Number of its connection, from 1.
     pub connection: usize,
 }
 
-/// What has reached it.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub struct Called {
     pub method: String,
@@ -36,29 +36,36 @@ pub struct Called {
     pub connection: usize,
 }
 
-/// The service. It ends with this.
+/// The service. It ends when this is dropped.
 pub struct H2Service {
     address: SocketAddr,
-    connections: Arc<AtomicUsize>,
-    open: Arc<AtomicUsize>,
-    called: Arc<Mutex<Vec<Called>>>,
+    record: Arc<Record>,
     runtime: Option<Runtime>,
 }
 
-/// How connections are taken.
+/// The connections and the requests of a service.
+#[derive(Default)]
+struct Record {
+    connections: AtomicUsize,
+    open: AtomicUsize,
+    called: Mutex<Vec<Called>>,
+    changes: Changes,
+}
+
+/// Options of connections.
 #[derive(Clone, Default)]
-pub struct Taking {
-    /// With TLS, and these protocols by ALPN.
+pub struct H2Options {
+    /// TLS with this configuration; none for prior knowledge.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Streams of one connection at once.
+    /// The most open streams of a connection.
     pub streams: Option<u32>,
-    /// Calls of one connection, after which it says GOAWAY.
+    /// Requests of a connection, after which the service sends GOAWAY.
     pub calls: Option<usize>,
     pub window: Option<u32>,
 }
 
-impl Taking {
-    /// Over TLS with this certificate, and these protocols by ALPN.
+impl H2Options {
+    /// TLS with this certificate, and these protocols by ALPN.
     pub fn tls(cert: &Cert, alpn: &[&str]) -> Self {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
@@ -70,76 +77,73 @@ impl Taking {
 }
 
 impl H2Service {
-    /// Answers each call by `answer`.
+    /// Responds to each request with `answer`.
     pub fn start<F: Future<Output = ()> + Send + 'static>(answer: impl Fn(Call) -> F + Clone + Send + 'static) -> Self {
-        Self::start_by(Taking::default(), answer)
+        Self::start_with(H2Options::default(), answer)
     }
 
-    /// The same, with connections taken otherwise.
-    pub fn start_by<F: Future<Output = ()> + Send + 'static>(
-        taking: Taking,
+    /// Responds to each request with `answer`, on connections with these options.
+    pub fn start_with<F: Future<Output = ()> + Send + 'static>(
+        options: H2Options,
         answer: impl Fn(Call) -> F + Clone + Send + 'static,
     ) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         listener.set_nonblocking(true).unwrap();
-        let (connections, open) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let called = Arc::<Mutex<Vec<Called>>>::default();
-        let counts = (Arc::clone(&connections), Arc::clone(&open), Arc::clone(&called));
+        let record = Arc::<Record>::default();
+        let all = Arc::clone(&record);
         runtime.spawn(async move {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             while let Ok((socket, _)) = listener.accept().await {
-                let (taking, answer, (connections, open, called)) = (taking.clone(), answer.clone(), counts.clone());
-                let number = connections.fetch_add(1, Ordering::SeqCst) + 1;
-                open.fetch_add(1, Ordering::SeqCst);
+                let (options, answer, record) = (options.clone(), answer.clone(), Arc::clone(&all));
+                let number = record.connections.fetch_add(1, Ordering::SeqCst) + 1;
+                record.open.fetch_add(1, Ordering::SeqCst);
+                record.changes.notify();
                 tokio::spawn(async move {
-                    match &taking.tls {
-                        None => serve(socket, &taking, number, called, answer).await,
+                    match &options.tls {
+                        None => serve(socket, &options, number, &record, answer).await,
                         Some(tls) => {
                             if let Ok(stream) = TlsAcceptor::from(Arc::clone(tls)).accept(socket).await {
-                                serve(stream, &taking, number, called, answer).await;
+                                serve(stream, &options, number, &record, answer).await;
                             }
                         }
                     }
-                    open.fetch_sub(1, Ordering::SeqCst);
+                    record.open.fetch_sub(1, Ordering::SeqCst);
+                    record.changes.notify();
                 });
             }
         });
-        Self { address, connections, open, called, runtime: Some(runtime) }
+        Self { address, record, runtime: Some(runtime) }
     }
 
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Connections so far.
+    /// Number of all connections.
     pub fn connections(&self) -> usize {
-        self.connections.load(Ordering::SeqCst)
+        self.record.connections.load(Ordering::SeqCst)
     }
 
-    /// Connections that are open.
+    /// Number of open connections.
     pub fn open(&self) -> usize {
-        self.open.load(Ordering::SeqCst)
+        self.record.open.load(Ordering::SeqCst)
     }
 
-    /// Everything that has reached it.
+    /// All recorded requests.
     pub fn called(&self) -> Vec<Called> {
-        self.called.lock().unwrap().clone()
+        self.record.called.lock().unwrap().clone()
     }
 
-    /// `[upstreams.a]` for it.
+    /// The table `[upstreams.a]` for this service.
     pub fn upstream(&self, more: &str) -> String {
         format!("[upstreams.a]\nendpoints = [\"http://{}\"]\nprotocol = \"h2\"\n{more}\n", self.address)
     }
 
-    /// Waits until `is_so` of this service.
+    /// Waits until `is_so`, which is checked after each request, and each time that a connection opens or closes.
     pub fn wait_until(&self, is_so: impl Fn(&Self) -> bool) {
-        let until = Instant::now() + PATIENCE;
-        while !is_so(self) {
-            assert!(Instant::now() < until, "never; called: {:#?}", self.called());
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
+        assert!(self.record.changes.wait_until(|| is_so(self)), "never; called: {:#?}", self.called());
     }
 }
 
@@ -153,50 +157,51 @@ impl Drop for H2Service {
 
 async fn serve<F: Future<Output = ()> + Send + 'static>(
     socket: impl AsyncRead + AsyncWrite + Unpin,
-    taking: &Taking,
+    options: &H2Options,
     number: usize,
-    called: Arc<Mutex<Vec<Called>>>,
+    record: &Record,
     answer: impl Fn(Call) -> F,
 ) {
     let mut builder = Builder::new();
-    if let Some(streams) = taking.streams {
+    if let Some(streams) = options.streams {
         builder.max_concurrent_streams(streams);
     }
-    if let Some(window) = taking.window {
+    if let Some(window) = options.window {
         builder.initial_window_size(window);
     }
     let Ok(mut connection) = builder.handshake::<_, Bytes>(socket).await else { return };
     let mut calls = 0;
     while let Some(Ok((request, respond))) = connection.accept().await {
         let (head, body) = request.into_parts();
-        called.lock().unwrap().push(Called {
+        record.called.lock().unwrap().push(Called {
             method: head.method.to_string(),
             uri: head.uri.to_string(),
             headers: head.headers.clone(),
             connection: number,
         });
+        record.changes.notify();
         tokio::spawn(answer(Call { head, body, respond, connection: number }));
         calls += 1;
-        if taking.calls == Some(calls) {
+        if options.calls == Some(calls) {
             connection.graceful_shutdown();
         }
     }
 }
 
 impl Call {
-    /// Answers with 200 and `body`.
+    /// Responds with 200 and `body`.
     pub fn say(mut self, body: impl Into<Bytes>) {
         if let Ok(mut stream) = self.respond.send_response(Response::new(()), false) {
             let _ = stream.send_data(body.into(), true);
         }
     }
 
-    /// Begins to answer.
+    /// Begins a response.
     pub fn begin(&mut self, response: http::response::Builder) -> SendStream<Bytes> {
         self.respond.send_response(response.body(()).unwrap(), false).unwrap()
     }
 
-    /// The body of the request, as it comes to its end; and its trailers.
+    /// Reads the body of the request to its end, and its trailers.
     pub async fn read(&mut self) -> (Vec<u8>, Option<HeaderMap>) {
         let mut all = Vec::new();
         while let Some(Ok(data)) = self.body.data().await {
@@ -207,7 +212,7 @@ impl Call {
     }
 }
 
-/// Sends all of `bytes`, as fast as they are taken. Says whether they were.
+/// Sends all of `bytes` as fast as the peer reads. Returns whether it could.
 pub async fn send_all(stream: &mut SendStream<Bytes>, mut bytes: Bytes, is_last: bool) -> bool {
     while !bytes.is_empty() {
         stream.reserve_capacity(bytes.len());

@@ -1,7 +1,8 @@
-//! What every test needs: a Weir, an upstream that records what reaches it, and clients that send bytes.
+//! Shared by all tests: a Weir, recording upstreams, and clients that send bytes.
 
 mod client;
 mod dns;
+mod event;
 mod h2;
 mod h2_service;
 mod servers;
@@ -10,9 +11,10 @@ mod upstream;
 mod weir;
 
 pub use client::{Answer, Client};
-pub use dns::{Dns, Known, Record};
+pub use dns::{Dns, DnsAnswer, Record};
+pub use event::Event;
 pub use h2::{Channel, H2Answer, H2Client, over_h2, over_h2_tls};
-pub use h2_service::{Call, H2Service, Taking, send_all};
+pub use h2_service::{Call, H2Options, H2Service, send_all};
 pub use servers::{Kind, Server};
 pub use tls::{Cert, TlsClient, connect_tls, trusting};
 pub use upstream::{Peer, Received, Upstream, echo};
@@ -20,10 +22,10 @@ pub use weir::{NEVER, Weir};
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up on it. Nothing takes this long unless it is broken.
+/// Time after which a test fails. Only a fault takes this long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Looks until there is something to see.
+/// Calls `look` until it returns a value: for states of other processes, which send no event.
 pub fn poll<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;
     loop {

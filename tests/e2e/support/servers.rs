@@ -1,4 +1,4 @@
-//! Servers as the distribution has them, behind a Unix socket, each writing a line for each request that it sees.
+//! Servers of the distribution behind a Unix socket. Each writes a line per request that it reads.
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use std::sync::Once;
 
 use super::poll;
 
-/// Which server.
+/// The kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Nginx,
@@ -17,7 +17,7 @@ pub enum Kind {
     Gunicorn,
 }
 
-/// A server that answers everything with 200 once it has read the body.
+/// A server that reads the body of each request, and responds with 200.
 pub struct Server {
     child: Child,
     folder: tempfile::TempDir,
@@ -35,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// The name and the text of its configuration, or of what it runs.
+    /// The name and the text of its configuration or program.
     fn file(self) -> (&'static str, &'static str) {
         match self {
             Self::Nginx => ("nginx.conf", NGINX),
@@ -50,7 +50,7 @@ impl Kind {
             Self::Nginx => &["-p", ".", "-c", "nginx.conf", "-e", "errors"],
             Self::Haproxy => &["-db", "-f", "haproxy.cfg"],
             Self::Node => &["server.js"],
-            // Threads, because the usual worker closes after each answer.
+            // Threads, because the default worker closes after each response.
             Self::Gunicorn => &["-k", "gthread", "--threads", "8", "-b", "unix:socket", "server:answer"],
         }
     }
@@ -89,7 +89,7 @@ require("node:http").createServer((request, response) => {
     appendFileSync("seen", `${request.method} ${request.url}\n`);
     request.resume().on("end", () => response.end("hello"));
 }).on("clientError", (error, socket) => {
-    // What it does not take for a request is one for all that, unless the connection just broke off.
+    // A request that the server refuses counts, unless the connection just closed.
     if (error.rawPacket) appendFileSync("seen", `${error.rawPacket.toString("latin1").split(" HTTP")[0]}\n`);
     socket.destroy();
 }).listen("socket");
@@ -110,7 +110,7 @@ impl Server {
         Self::running(kind, kind.file().1)
     }
 
-    /// One that runs this configuration or program, which listens on `socket`.
+    /// Runs this configuration or program, which listens on `socket`.
     pub fn running(kind: Kind, text: &str) -> Self {
         install();
         let folder = tempfile::tempdir().unwrap();
@@ -119,19 +119,19 @@ impl Server {
         let mut command = Command::new(find(kind.program()).unwrap());
         command.args(kind.arguments()).current_dir(folder.path()).stdin(Stdio::null());
         let said = |name: &str| File::create(folder.path().join(name)).unwrap();
-        // HAProxy writes what it sees there, the others do so themselves.
+        // HAProxy writes its log here; the others write their own.
         command.stdout(said(if kind == Kind::Haproxy { "seen" } else { "said" })).stderr(said("complaints"));
         let server = Self { child: command.spawn().unwrap(), folder };
         poll(|| UnixStream::connect(server.socket()).ok());
         server
     }
 
-    /// Where it listens.
+    /// The path of its socket.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
     }
 
-    /// Method and target of each request so far, whether it was answered or not.
+    /// Method and target of each request so far, answered or not.
     pub fn seen(&self) -> Vec<String> {
         let text = std::fs::read(self.folder.path().join("seen")).unwrap_or_default();
         String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
@@ -140,20 +140,20 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // By a signal that lets gunicorn end its worker.
+        // This signal lets gunicorn end its worker.
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let _ = self.child.wait();
     }
 }
 
-/// Where a program is; servers may stand where users do not look.
+/// The path of a program; some are outside the users' PATH.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// Installs what is missing, once.
+/// Installs missing servers, once.
 fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

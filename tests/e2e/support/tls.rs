@@ -1,4 +1,4 @@
-//! Certificates made for a test, and a client that speaks TLS.
+//! Certificates for tests, and a client that speaks TLS.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -21,13 +21,13 @@ pub struct Cert {
 }
 
 impl Cert {
-    /// One for hosts, signed by itself.
+    /// A self-signed certificate for hosts.
     pub fn of_hosts(hosts: &[&str]) -> Self {
         let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
         Self::sign(CertificateParams::new(hosts).unwrap(), None)
     }
 
-    /// One that signs others.
+    /// An authority.
     pub fn authority() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -35,7 +35,7 @@ impl Cert {
         Self::sign(params, None)
     }
 
-    /// A client's, signed by `self`.
+    /// A client certificate, signed by `self`.
     pub fn client(&self, common_name: &str, dns: &[&str], uri: &[&str]) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -68,7 +68,7 @@ impl Cert {
     }
 }
 
-/// What a client goes by that trusts these, with a certificate of its own or without.
+/// The configuration of a client that trusts these, with or without its own certificate.
 pub fn trusting(
     certs: &[&Cert],
     versions: &[&'static SupportedProtocolVersion],
@@ -96,7 +96,7 @@ pub fn trusting(
 /// A client over TLS.
 pub type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
 
-/// Connects and shakes hands as far as the client is concerned.
+/// Connects, and performs the handshake of the client.
 pub fn connect_tls(address: SocketAddr, config: &ClientConfig, host: &str) -> io::Result<TlsClient> {
     let mut socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;

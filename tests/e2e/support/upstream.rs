@@ -1,23 +1,22 @@
-//! An upstream that records every request byte for byte, and answers as it is told.
+//! An upstream that records every request byte for byte.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
-use super::PATIENCE;
+use super::event::Changes;
 
-/// One request as it arrived.
+/// A request as received.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// Request line and headers, without the empty line.
+    /// Request line and fields, without the empty line.
     pub head: String,
-    /// The body, without its framing.
+    /// The body without its framing.
     pub body: Vec<u8>,
-    /// Trailers, as they arrived.
+    /// Trailers as received.
     pub trailers: String,
 }
 
@@ -27,7 +26,7 @@ impl Received {
         self.head.split(' ').nth(1).unwrap_or("")
     }
 
-    /// All values of a header, joined with `|`.
+    /// All values of a field, joined with `|`.
     pub fn header(&self, name: &str) -> Option<String> {
         let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         let values: Vec<_> =
@@ -36,7 +35,7 @@ impl Received {
     }
 }
 
-/// Writes the answer to a request; `false` closes the connection after it.
+/// Writes the response to a request; `false` closes the connection after it.
 type Answering = dyn Fn(&Received, &mut TcpStream) -> bool + Send + Sync;
 
 /// Serves one connection to its end.
@@ -46,44 +45,68 @@ type Serving = dyn Fn(Peer) + Send + Sync;
 pub struct Upstream {
     address: SocketAddr,
     listener: TcpListener,
-    received: Arc<Mutex<Vec<Received>>>,
-    open: Arc<Mutex<HashMap<u64, TcpStream>>>,
+    record: Arc<Record>,
+}
+
+/// The requests and the open connections of an upstream.
+#[derive(Default)]
+struct Record {
+    received: Mutex<Vec<Received>>,
+    open: Mutex<HashMap<u64, TcpStream>>,
+    changes: Changes,
+}
+
+impl Record {
+    fn receive(&self, request: Received) {
+        self.received.lock().unwrap().push(request);
+        self.changes.notify();
+    }
+
+    fn open(&self, id: u64, stream: TcpStream) {
+        self.open.lock().unwrap().insert(id, stream);
+        self.changes.notify();
+    }
+
+    fn close(&self, id: u64) {
+        self.open.lock().unwrap().remove(&id);
+        self.changes.notify();
+    }
 }
 
 impl Upstream {
-    /// Answers everything with 200 and `hello`.
+    /// Responds with 200 and `hello`.
     pub fn start() -> Self {
         Self::answering(hello)
     }
 
-    /// The same on an address where another one was stopped.
+    /// Responds with 200 and `hello`, on the address of a stopped upstream.
     pub fn start_at(address: SocketAddr) -> Self {
         Self::on(TcpListener::bind(address).unwrap(), Arc::new(move |peer| serve(peer, &hello)))
     }
 
-    /// Answers everything with these bytes, and closes if they say so.
+    /// Responds with these bytes. Closes after them if they contain `connection: close`.
     pub fn saying(answer: &str) -> Self {
         let (answer, closes) = (answer.to_owned(), answer.contains("connection: close"));
         Self::answering(move |_, stream| stream.write_all(answer.as_bytes()).is_ok() && !closes)
     }
 
-    /// Answers with what `answer` writes, once head and body have been read and recorded.
+    /// Responds with the bytes that `answer` writes. Head and body are read and recorded before.
     pub fn answering(answer: impl Fn(&Received, &mut TcpStream) -> bool + Send + Sync + 'static) -> Self {
         Self::serving(move |peer| serve(peer, &answer))
     }
 
-    /// Leaves each connection to `serve`.
+    /// Lets `serve` serve each connection.
     pub fn serving(serve: impl Fn(Peer) + Send + Sync + 'static) -> Self {
         Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(serve))
     }
 
-    /// The same on a socket that listens already.
-    #[allow(dead_code)] // not every suite asks for it
+    /// Lets `serve` serve each connection of this listener.
+    #[allow(dead_code)] // some suites do not use it
     pub fn serving_on(listener: TcpListener, serve: impl Fn(Peer) + Send + Sync + 'static) -> Self {
         Self::on(listener, Arc::new(serve))
     }
 
-    /// The same on this listener.
+    /// Responds with the bytes that `answer` writes, on this listener.
     pub fn listening(
         listener: TcpListener,
         answer: impl Fn(&Received, &mut TcpStream) -> bool + Send + Sync + 'static,
@@ -94,99 +117,94 @@ impl Upstream {
     fn on(listener: TcpListener, serve: Arc<Serving>) -> Self {
         let address = listener.local_addr().unwrap();
         let accepting = listener.try_clone().unwrap();
-        let received = Arc::<Mutex<Vec<Received>>>::default();
-        let open = Arc::<Mutex<HashMap<u64, TcpStream>>>::default();
-        let (all_received, all_open) = (Arc::clone(&received), Arc::clone(&open));
+        let record = Arc::<Record>::default();
+        let all = Arc::clone(&record);
         std::thread::spawn(move || {
             for (id, stream) in (0..).zip(accepting.incoming().map_while(Result::ok)) {
-                let (received, open, serve) = (Arc::clone(&all_received), Arc::clone(&all_open), Arc::clone(&serve));
+                let (record, serve) = (Arc::clone(&all), Arc::clone(&serve));
                 let kept = stream.try_clone().unwrap();
-                open.lock().unwrap().insert(id, stream.try_clone().unwrap());
+                record.open(id, stream.try_clone().unwrap());
                 std::thread::spawn(move || {
-                    serve(Peer { reader: BufReader::new(stream), received });
+                    serve(Peer { reader: BufReader::new(stream), record: Arc::clone(&record) });
                     let _ = kept.shutdown(Shutdown::Both);
-                    open.lock().unwrap().remove(&id);
+                    record.close(id);
                 });
             }
         });
-        Self { address, listener, received, open }
+        Self { address, listener, record }
     }
 
-    /// Refuses and breaks off all connections from now on. Gives the address that it had.
+    /// Refuses new connections and breaks all open ones. Returns its address.
     pub fn stop(self) -> SocketAddr {
         let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
-        for stream in self.open.lock().unwrap().values() {
+        for stream in self.record.open.lock().unwrap().values() {
             let _ = stream.shutdown(Shutdown::Both);
         }
         self.address
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Everything that has reached it, in order.
+    /// All recorded requests, in order.
     pub fn received(&self) -> Vec<Received> {
-        self.received.lock().unwrap().clone()
+        self.record.received.lock().unwrap().clone()
     }
 
-    /// The targets of what has reached it, in order.
+    /// The targets of all recorded requests, in order.
     pub fn targets(&self) -> Vec<String> {
         self.received().iter().map(|received| received.target().to_owned()).collect()
     }
 
-    /// Connections that are open now.
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
-        self.open.lock().unwrap().len()
+        self.record.open.lock().unwrap().len()
     }
 
-    /// Waits until `is_so` of this upstream.
+    /// Waits until `is_so`, which is checked after each request, and each time that a connection opens or closes.
     pub fn wait_until(&self, is_so: impl Fn(&Self) -> bool) {
-        let until = Instant::now() + PATIENCE;
-        while !is_so(self) {
-            assert!(Instant::now() < until, "never; received: {:#?}", self.received());
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
+        assert!(self.record.changes.wait_until(|| is_so(self)), "never; received: {:#?}", self.received());
     }
 }
 
-/// A connection from Weir that a test serves by hand.
+/// A connection of Weir that a test serves itself.
 pub struct Peer {
     reader: BufReader<TcpStream>,
-    received: Arc<Mutex<Vec<Received>>>,
+    record: Arc<Record>,
 }
 
 impl Peer {
     /// Reads and records the head of a request; none at the end of the stream.
     pub fn head(&mut self) -> Option<Received> {
         let received = Received { head: read_lines(&mut self.reader)?, body: Vec::new(), trailers: String::new() };
-        self.received.lock().unwrap().push(received.clone());
+        self.record.receive(received.clone());
         Some(received)
     }
 
-    /// Sends bytes; `false` if they cannot go.
+    /// Sends bytes; `false` if that fails.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.reader.get_mut().write_all(bytes.as_ref()).is_ok()
     }
 
-    /// The next bytes; none if the stream ends before them.
+    /// Reads `len` bytes; none if the stream ends before.
     pub fn read(&mut self, len: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; len];
         self.reader.read_exact(&mut bytes).ok().map(|()| bytes)
     }
 
-    /// The socket, on which nothing may have been read.
+    /// The socket. No bytes may have been read from it.
     pub fn into_socket(self) -> TcpStream {
         self.reader.into_inner()
     }
 
-    /// Says that nothing more will be sent.
+    /// Ends the direction of the upstream.
     pub fn finish(&mut self) {
         let _ = self.reader.get_mut().shutdown(Shutdown::Write);
     }
 
-    /// Everything that still comes, to the end of the stream.
+    /// Reads to the end of the stream.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let _ = self.reader.read_to_end(&mut rest);
@@ -194,7 +212,7 @@ impl Peer {
     }
 }
 
-/// Answers with the request's target.
+/// Responds with the target of the request.
 pub fn echo(request: &Received, stream: &mut TcpStream) -> bool {
     let body = request.target();
     write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).is_ok()
@@ -207,14 +225,14 @@ fn hello(_: &Received, stream: &mut TcpStream) -> bool {
 fn serve(mut peer: Peer, answer: &Answering) {
     let mut writer = peer.reader.get_ref().try_clone().unwrap();
     while let Some(request) = read_request(&mut peer.reader, &mut writer) {
-        peer.received.lock().unwrap().push(request.clone());
+        peer.record.receive(request.clone());
         if !answer(&request, &mut writer) {
             return;
         }
     }
 }
 
-/// One request; none at the end of the stream. Says 100 Continue if asked to.
+/// Reads a request; none at the end of the stream. Sends 100 Continue if it is expected.
 fn read_request(reader: &mut BufReader<TcpStream>, writer: &mut TcpStream) -> Option<Received> {
     let head = read_lines(reader)?;
     let mut received = Received { head, body: Vec::new(), trailers: String::new() };
@@ -239,14 +257,14 @@ fn read_request(reader: &mut BufReader<TcpStream>, writer: &mut TcpStream) -> Op
     Some(received)
 }
 
-/// So many bytes; none if the stream ends before. Takes no memory for what has not come.
+/// Reads `len` bytes; none if the stream ends before. Memory grows with the received bytes only.
 fn read_exactly(reader: &mut BufReader<TcpStream>, len: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = reader.take(len).read_to_end(&mut bytes).ok()?;
     (read as u64 == len).then_some(bytes)
 }
 
-/// Lines up to an empty one, joined; none at the end of the stream.
+/// Reads lines up to an empty one, and joins them; none at the end of the stream.
 fn read_lines(reader: &mut BufReader<TcpStream>) -> Option<String> {
     let mut lines = String::new();
     loop {

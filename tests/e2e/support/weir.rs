@@ -1,4 +1,4 @@
-//! The binary under test, on ports of its own choosing.
+//! The binary under test, on ephemeral ports.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Upstream};
 
-/// A limit that no test meets, in place of the default one.
+/// A limit that no test reaches, in place of the default one.
 pub const NEVER: &str = "[[limit]]\nname = \"unused\"\nkey = []\nrate = \"1/h\"\nmatch = { path = [\"/unused\"] }\n";
 
 /// A running Weir; killed on drop.
@@ -24,19 +24,19 @@ pub struct Weir {
     folder: tempfile::TempDir,
 }
 
-#[allow(dead_code)] // not every suite asks for everything
+#[allow(dead_code)] // some suites do not use everything
 impl Weir {
-    /// Starts one in front of `upstream` with `limits` (any TOML but the tables that are written here).
+    /// Starts a Weir with `upstream` and `limits` (any TOML, except the tables that are written here).
     pub fn start(upstream: &Upstream, limits: &str) -> Self {
         Self::start_with(upstream, "", limits)
     }
 
-    /// The same with more options in `[server]`.
+    /// Starts a Weir with more options in `[server]`.
     pub fn start_with(upstream: &Upstream, server: &str, rest: &str) -> Self {
         Self::start_as(&Self::config(upstream, server, rest))
     }
 
-    /// Starts one that limits nothing, in front of an upstream that says this to everything.
+    /// Starts a Weir without limits, and an upstream that always responds with `answer`.
     pub fn in_front_of(answer: &str) -> (Upstream, Self) {
         let upstream = Upstream::saying(answer);
         let weir = Self::start(&upstream, NEVER);
@@ -53,20 +53,20 @@ impl Weir {
         )
     }
 
-    /// Starts one with this configuration.
+    /// Starts a Weir with this configuration.
     pub fn start_as(config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("weir.toml"), config).unwrap();
         Self::start_in(folder)
     }
 
-    /// The text of a configuration that lets clients change to these protocols.
+    /// The text of a configuration that allows upgrades to these protocols.
     pub fn upgrading(upstream: &Upstream, protocols: &[&str], server: &str, rest: &str) -> String {
         let config = Self::config(upstream, server, rest);
         config.replace("[upstream]\n", &format!("[upstream]\nupgrade = {protocols:?}\n"))
     }
 
-    /// Starts one in front of what `rest` says, with ephemeral ports and JSON logs.
+    /// Starts a Weir with the upstreams in `rest`, ephemeral ports and JSON logs.
     pub fn with(rest: &str) -> Self {
         Self::start_as(&Self::text(rest))
     }
@@ -79,12 +79,12 @@ impl Weir {
         )
     }
 
-    /// Starts one with the file `weir.toml` in `folder`.
+    /// Starts a Weir with the file `weir.toml` in `folder`.
     pub fn start_in(folder: tempfile::TempDir) -> Self {
         Self::start_in_env(folder, &[])
     }
 
-    /// The same with more variables in its environment.
+    /// Starts a Weir with the file `weir.toml` in `folder` and more environment variables.
     pub fn start_in_env(folder: tempfile::TempDir, variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.arg("run").arg("--config").arg(folder.path().join("weir.toml"));
@@ -92,7 +92,7 @@ impl Weir {
         Self::of_command(command, folder)
     }
 
-    /// The same, as `command` starts it.
+    /// Starts a Weir by `command`.
     pub fn of_command(mut command: Command, folder: tempfile::TempDir) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
@@ -116,26 +116,26 @@ impl Weir {
         let line = self.wait_for_line(words);
         let line: serde_json::Value = serde_json::from_str(&line).unwrap();
         let place = line["address"].as_str().unwrap();
-        // A Unix socket has none.
+        // A Unix socket has no address.
         if place.starts_with("unix:") { SocketAddr::from(([0, 0, 0, 0], 0)) } else { place.parse().unwrap() }
     }
 
-    /// Where requests go.
+    /// The address for requests.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where operators ask.
+    /// The address of the admin listener.
     pub fn admin(&self) -> SocketAddr {
         self.admin
     }
 
-    /// Where its configuration is.
+    /// The folder of its configuration.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Its configuration file.
+    /// The path of its configuration.
     pub fn config_file(&self) -> PathBuf {
         self.folder.path().join("weir.toml")
     }
@@ -145,19 +145,19 @@ impl Weir {
         self.child.id()
     }
 
-    /// Memory that it has in use, in bytes.
+    /// Its resident memory in bytes.
     pub fn resident(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
     }
 
-    /// All lines it has logged so far.
+    /// All log lines so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().unwrap().clone()
     }
 
-    /// Waits for the first line that contains `words` and returns it.
+    /// Waits for the first line that contains `words`, and returns it.
     pub fn wait_for_line(&self, words: &str) -> String {
         self.wait_for_lines(words, 1).swap_remove(0)
     }
@@ -186,19 +186,20 @@ impl Weir {
         assert!(status.success());
     }
 
-    /// Waits until the process has ended and gives its exit code.
+    /// Waits until the process has ended, and returns its exit code.
     pub fn wait(mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
 
-    /// The value of a metric, written as in the exposition; 0 if there is no such series.
+    /// The value of a metric, by its series in the exposition; 0 without such a series.
     pub fn metric(&self, series: &str) -> f64 {
         let text = Client::connect(self.admin).get("/metrics").text();
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok());
         value.unwrap_or(0.0)
     }
 
-    /// Asks for a metric until `is_enough` says so.
+    /// Reads a metric until `is_enough`, and returns it. A metric of another process sends no event, so this asks again
+    /// as soon as it has the last response.
     pub fn wait_for_metric(&self, series: &str, is_enough: impl Fn(f64) -> bool) -> f64 {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -207,16 +208,15 @@ impl Weir {
                 return value;
             }
             assert!(Instant::now() < until, "{series} is {value}");
-            std::thread::yield_now();
         }
     }
 }
 
-/// How long is waited for what is only looked at if it is to be had.
+/// Time to wait for checks that need not succeed.
 const AT_HAND: Duration = Duration::from_secs(1);
 
 impl Weir {
-    /// Panics that it has counted, if it is there to ask and answers anybody.
+    /// The panics in the metrics, if the process still answers.
     fn panics(&mut self) -> Option<String> {
         if self.admin.port() == 0 || !matches!(self.child.try_wait(), Ok(None)) {
             return None;
@@ -230,7 +230,7 @@ impl Weir {
         (counted != "weir_panics_total 0").then(|| counted.to_owned())
     }
 
-    /// The first line that tells of a panic, once all that it has said was read.
+    /// The first log line about a panic, after all lines are read.
     fn line_of_panic(&self) -> Option<String> {
         while self.more_lines.recv_timeout(AT_HAND).is_ok() {}
         let tells = |line: &String| line.contains("\"message\":\"panic\"") || line.contains("panicked at");
@@ -246,7 +246,7 @@ impl Drop for Weir {
         if std::thread::panicking() {
             return eprintln!("{}", self.lines().join("\n"));
         }
-        // No test makes it panic, so none may.
+        // No test expects a panic.
         assert_eq!(panics.or_else(|| self.line_of_panic()), None);
     }
 }

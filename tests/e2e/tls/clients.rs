@@ -1,4 +1,4 @@
-//! Certificates of clients: who is let in, and who they are.
+//! Client certificates: which are accepted, and their identities.
 
 use rustls::version::{TLS12, TLS13};
 
@@ -7,10 +7,10 @@ use crate::support::{Cert, NEVER, Upstream, connect_tls, over_h2_tls, trusting};
 
 const FAILED: &str = "weir_tls_handshakes_failed_total";
 
-/// The status of a request by a client with this certificate; none if it gets no session.
+/// The status of a request with this client certificate; none without a session.
 fn status(lab: &Lab, own: Option<&Cert>) -> Option<u16> {
     let mut client = lab.try_client(own).ok()?;
-    // In TLS 1.3 a client is through before its certificate has been looked at.
+    // In TLS 1.3 the handshake of a client ends before its certificate is verified.
     let sent = std::io::Write::write_all(client.stream(), b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     sent.ok().and_then(|()| client.try_answer()).map(|answer| answer.status)
 }
@@ -20,7 +20,7 @@ fn limit(identity: &str) -> String {
 }
 
 #[test]
-fn required_means_a_certificate_that_holds() {
+fn a_required_certificate_must_be_valid() {
     let (authority, stranger) = (Cert::authority(), Cert::authority());
     let certs = [("clients", &authority)];
     for (option, without) in
@@ -70,7 +70,7 @@ fn the_names_in_a_certificate_are_identities() {
         ] {
             assert_eq!(status(&lab, own), Some(expected), "{name}");
         }
-        // The same over HTTP/2, and in a session that is resumed.
+        // Over HTTP/2, and in a resumed session.
         let config = trusting(&[&lab.cert], BOTH, &["h2"], Some(&second));
         for expected in [200, 429] {
             over_h2_tls(lab.weir.address(), config.clone(), HOST, async |mut client, _| {

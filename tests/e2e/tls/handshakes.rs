@@ -1,4 +1,4 @@
-//! Which handshakes succeed, with which certificate, and what becomes of the others.
+//! TLS handshakes: which succeed, with which certificate, and the faults of the others.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -71,7 +71,7 @@ fn the_certificate_is_chosen_by_the_host() {
         ("other.test", "exact"),
         ("b.shop.test", "wild"),
         ("late.test", "late"),
-        // Nobody is for these, and they get the first.
+        // No certificate is for these hosts, so they get the first one.
         ("shop.test", "first"),
         ("a.b.shop.test", "first"),
         ("unknown.test", "first"),
@@ -87,7 +87,7 @@ fn the_certificate_is_chosen_by_the_host() {
     }
 }
 
-/// Takes what it gets, so that a test can look at it.
+/// A verifier that accepts all certificates, and keeps the last one for the test.
 #[derive(Debug)]
 struct AnyCertificate;
 
@@ -139,7 +139,7 @@ fn sessions_are_resumed_without_early_data() {
             client.stream().conn.handshake_kind()
         };
         assert_eq!(handshake(), Some(HandshakeKind::Full));
-        // Either worker may have it.
+        // Any worker may resume it.
         for _ in 0..4 {
             assert_eq!(handshake(), Some(kind), "{version:?}");
         }
@@ -151,7 +151,7 @@ fn sessions_are_resumed_without_early_data() {
 }
 
 #[test]
-fn changed_certificates_are_taken_over_and_connections_stay() {
+fn a_reload_replaces_certificates_and_keeps_connections() {
     let lab = Lab::start(NEVER);
     let mut open = lab.client();
     assert_eq!(open.get("/").status, 200);
@@ -173,7 +173,7 @@ fn changed_certificates_are_taken_over_and_connections_stay() {
     assert_eq!(open.get("/").status, 200);
     lab.weir.wait_for_metric("weir_connections", |open| open == 1.0);
 
-    // TLS itself can come and go.
+    // TLS itself can be added and removed.
     replace(&lab.weir.config_file(), &Weir::config(&lab.upstream, "", NEVER));
     until("no TLS", || {
         Client::connect(lab.weir.address()).send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").try_answer().is_some()
@@ -184,7 +184,7 @@ fn changed_certificates_are_taken_over_and_connections_stay() {
 }
 
 #[test]
-fn what_is_no_handshake_fails_at_once_and_is_counted() {
+fn invalid_handshakes_fail_at_once_and_are_counted() {
     let lab =
         Lab::with(Upstream::start(), "", "", &format!("[log]\nformat = \"json\"\nlevel = \"debug\"\n{NEVER}"), &[]);
     let began = Instant::now();
@@ -209,25 +209,24 @@ fn what_is_no_handshake_fails_at_once_and_is_counted() {
         lab.weir.wait_for_metric(FAILED, |failed| failed == (nth + 1) as f64);
     }
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    // Half a handshake, and a version or a protocol that nobody speaks.
+    // Half a handshake, and a version or a protocol that is not supported.
     Client::connect(lab.weir.address()).send(b"\x16\x03\x01\x02\x00");
     lab.weir.wait_for_metric(FAILED, |failed| failed == 9.0);
     let config = trusting(&[&lab.cert], BOTH, &["h3"], None);
     assert!(connect_tls(lab.weir.address(), &config, HOST).is_err());
     lab.weir.wait_for_metric(FAILED, |failed| failed == 10.0);
-    // Who only looks whether somebody is there is nobody's failure.
+    // A connection without a byte is no failure.
     Client::connect(lab.weir.address()).finish();
     until("all are gone", || lab.weir.metric("weir_connections") == 0.0);
     assert_eq!(lab.weir.metric(FAILED), 10.0);
     assert_eq!(lab.weir.metric("weir_panics_total"), 0.0);
     assert_eq!(lab.client().get("/").status, 200);
-    let lines = lab.weir.lines();
-    let of_failures = lines.iter().filter(|line| line.contains("no TLS session"));
-    assert!(of_failures.clone().count() == 10 && of_failures.clone().all(|line| line.contains("DEBUG")), "{lines:#?}");
+    let lines = lab.weir.wait_for_lines("no TLS session", 10);
+    assert!(lines.len() == 10 && lines.iter().all(|line| line.contains("DEBUG")), "{lines:#?}");
 }
 
 #[test]
-fn who_is_silent_or_slow_is_left_at_the_deadline() {
+fn silent_and_slow_clients_are_closed_at_the_timeout() {
     let lab = Lab::with(Upstream::start(), "", "", &format!("[timeouts]\nrequest_head = \"300ms\"\n{NEVER}"), &[]);
     let began = Instant::now();
     let mut silent = Client::connect(lab.weir.address());
@@ -241,13 +240,13 @@ fn who_is_silent_or_slow_is_left_at_the_deadline() {
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     assert_eq!(lab.weir.wait_for_metric(FAILED, |failed| failed >= 2.0), 2.0);
 
-    // A head that is begun and not ended.
+    // An incomplete head.
     let mut begun = lab.client();
     begun.send("GET / HTTP/1.1\r\n");
     assert_eq!(begun.answer().status, 408);
 }
 
-/// Passes on one byte at a time.
+/// Forwards one byte per read or write.
 struct Trickle(TcpStream);
 
 impl Read for Trickle {
@@ -268,7 +267,7 @@ impl Write for Trickle {
 }
 
 #[test]
-fn bytes_that_come_one_by_one_make_a_session() {
+fn a_handshake_may_arrive_byte_by_byte() {
     let lab = Lab::start(NEVER);
     for version in [&TLS12, &TLS13] {
         let config = trusting(&[&lab.cert], &[version], &[], None);

@@ -1,4 +1,4 @@
-//! TLS in front: real handshakes, and what goes over them.
+//! TLS of clients: real handshakes, and requests over them.
 
 mod clients;
 mod handshakes;
@@ -12,7 +12,7 @@ use crate::support::{Cert, TlsClient, Upstream, Weir, connect_tls, trusting};
 const BOTH: &[&SupportedProtocolVersion] = &[&TLS12, &TLS13];
 const HOST: &str = "weir.test";
 
-/// A Weir with TLS, and the certificate it shows.
+/// A Weir with TLS, and its certificate.
 struct Lab {
     upstream: Upstream,
     weir: Weir,
@@ -24,7 +24,7 @@ impl Lab {
         Self::with(Upstream::start(), "", "", rest, &[])
     }
 
-    /// One with more in `[server.tls]`, more in `[server]`, `rest` and these certificates beside its configuration.
+    /// Adds options to `[server.tls]` and `[server]`, `rest`, and certificates beside the configuration.
     fn with(upstream: Upstream, tls: &str, server: &str, rest: &str, certs: &[(&str, &Cert)]) -> Self {
         let (folder, cert) = (tempfile::tempdir().unwrap(), Cert::of_hosts(&[HOST]));
         cert.write(folder.path(), "own");
@@ -40,7 +40,7 @@ impl Lab {
         self.try_client(None).unwrap()
     }
 
-    /// The same with a certificate of its own.
+    /// A client that speaks HTTP/1, with this certificate.
     fn try_client(&self, own: Option<&Cert>) -> std::io::Result<TlsClient> {
         connect_tls(self.weir.address(), &trusting(&[&self.cert], BOTH, &["http/1.1"], own), HOST)
     }

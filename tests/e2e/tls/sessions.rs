@@ -1,4 +1,4 @@
-//! What goes over a session, and how it ends.
+//! TLS sessions: bytes over them, and their end.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -17,7 +17,7 @@ use crate::support::{NEVER, TlsClient, Upstream, connect_tls, over_h2_tls, trust
 
 const BIG: usize = 8 << 20;
 
-/// Bytes of which no two parts look the same.
+/// Bytes without repetition.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let mut next = || {
@@ -29,7 +29,7 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// One that gives back what it gets.
+/// An upstream that responds with the body of the request.
 fn mirror() -> Upstream {
     Upstream::answering(|request, stream| {
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", request.body.len());
@@ -38,7 +38,7 @@ fn mirror() -> Upstream {
 }
 
 #[test]
-fn large_bodies_pass_both_ways() {
+fn large_bodies_pass_in_both_directions() {
     let lab = Lab::with(mirror(), "", "", NEVER, &[]);
     let body = noise(BIG);
     for version in [&TLS12, &TLS13] {
@@ -59,19 +59,19 @@ fn large_bodies_pass_both_ways() {
 }
 
 #[test]
-fn an_answer_waits_for_a_client_that_is_slow_to_take_it() {
+fn a_response_waits_for_a_slow_client() {
     let lab = Lab::with(mirror(), "", "", NEVER, &[]);
     let body = noise(BIG);
     let mut client = lab.client();
     client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {BIG}\r\n\r\n")).send(&body);
-    // The sockets are full of the answer before any of it is read.
+    // The sockets are full of the response before any of it is read.
     lab.weir.wait_for_metric("weir_requests_total{verdict=\"forwarded\"}", |count| count == 1.0);
     assert!(client.answer().body == body);
     assert_eq!(client.get("/").status, 200);
 }
 
 #[test]
-fn a_small_answer_is_one_record() {
+fn a_small_response_is_one_record() {
     let lab = Lab::start(NEVER);
     let mut client = lab.client();
     assert_eq!(client.get("/").status, 200);
@@ -125,8 +125,8 @@ fn wait_for_held(lab: &Lab, count: f64) {
     lab.weir.wait_for_metric("weir_held_requests{limit=\"l\"}", |held| held == count);
 }
 
-/// A request that waits, whose client leaves.
-fn gives_its_place_up(leave: impl FnOnce(&mut TlsClient)) {
+/// Holds a request whose client then leaves.
+fn leaves_the_queue(leave: impl FnOnce(&mut TlsClient)) {
     let lab = Lab::start(HOLD);
     assert_eq!(lab.client().get("/").status, 200);
     let mut client = lab.client();
@@ -139,34 +139,34 @@ fn gives_its_place_up(leave: impl FnOnce(&mut TlsClient)) {
     assert_eq!(lab.weir.metric("weir_requests_total{verdict=\"abandoned\"}"), 1.0);
 }
 
-/// Says that it closes.
+/// Sends `close_notify`.
 fn close_notify(client: &mut TlsClient) {
     client.stream().conn.send_close_notify();
     client.stream().flush().unwrap();
 }
 
 #[test]
-fn who_leaves_loses_its_place() {
-    gives_its_place_up(close_notify);
-    gives_its_place_up(|client| {
+fn a_client_that_leaves_frees_its_place_in_the_queue() {
+    leaves_the_queue(close_notify);
+    leaves_the_queue(|client| {
         close_notify(client);
         client.stream().sock.shutdown(Shutdown::Both).unwrap();
     });
-    gives_its_place_up(|client| client.stream().sock.shutdown(Shutdown::Both).unwrap());
-    gives_its_place_up(|client| client.stream().sock.shutdown(Shutdown::Write).unwrap());
-    // Whatever it has sent before.
-    gives_its_place_up(|client| {
+    leaves_the_queue(|client| client.stream().sock.shutdown(Shutdown::Both).unwrap());
+    leaves_the_queue(|client| client.stream().sock.shutdown(Shutdown::Write).unwrap());
+    // Also after it has sent more.
+    leaves_the_queue(|client| {
         client.send("GET /next HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000));
         client.stream().sock.shutdown(Shutdown::Write).unwrap();
     });
-    gives_its_place_up(|client| {
+    leaves_the_queue(|client| {
         client.send("GET /next HTTP/1.1\r\nHost: a\r\n\r\n");
         close_notify(client);
     });
 }
 
 #[test]
-fn who_leaves_loses_its_place_over_h2() {
+fn an_h2_client_that_leaves_frees_its_place_in_the_queue() {
     let lab = Lab::start(HOLD);
     assert_eq!(lab.client().get("/").status, 200);
     let config = trusting(&[&lab.cert], BOTH, &["h2"], None);
@@ -182,7 +182,7 @@ fn who_leaves_loses_its_place_over_h2() {
 }
 
 #[test]
-fn who_leaves_a_request_that_runs_takes_it_along() {
+fn a_client_that_leaves_ends_its_open_request() {
     let upstream = Upstream::answering(|_, stream| {
         let _ = stream.read(&mut [0]);
         false
@@ -195,7 +195,7 @@ fn who_leaves_a_request_that_runs_takes_it_along() {
     lab.upstream.wait_until(|upstream| upstream.connections() == 0);
 }
 
-/// A record that nobody sealed.
+/// A record that is not sealed.
 const FORGED: &[u8] = b"\x17\x03\x03\x00\x20nobody sealed these thirty-two by";
 
 #[test]
@@ -238,7 +238,7 @@ fn a_forged_record_ends_a_session_wherever_it_is() {
     assert_eq!(lab.weir.metric("weir_tls_handshakes_failed_total"), 0.0);
 }
 
-/// Reads to the end, which has to be said and not only happen.
+/// Reads to the end, which must be a `close_notify`.
 fn ends(client: &mut TlsClient) -> Vec<u8> {
     let mut rest = Vec::new();
     client.reader().read_to_end(&mut rest).expect("close_notify");
@@ -246,7 +246,7 @@ fn ends(client: &mut TlsClient) -> Vec<u8> {
 }
 
 #[test]
-fn a_session_ends_with_a_word() {
+fn a_session_ends_with_close_notify() {
     let lab = Lab::with(Upstream::start(), "", "", &format!("[timeouts]\nkeep_alive = \"200ms\"\n{NEVER}"), &[]);
     for request in [
         "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
@@ -263,7 +263,7 @@ fn a_session_ends_with_a_word() {
 }
 
 #[test]
-fn an_answer_that_breaks_off_ends_without_a_word() {
+fn a_truncated_response_of_a_length_ends_without_close_notify() {
     let (go_on, wait) = channel::<()>();
     let wait = Mutex::new(wait);
     let upstream = Upstream::answering(move |_, stream| {
@@ -280,7 +280,7 @@ fn an_answer_that_breaks_off_ends_without_a_word() {
 }
 
 #[test]
-fn a_drain_finishes_what_runs() {
+fn a_drain_finishes_open_requests() {
     let (go_on, wait) = channel::<()>();
     let wait = Mutex::new(wait);
     let upstream = Upstream::answering(move |request, stream| {
@@ -320,9 +320,9 @@ fn a_drain_finishes_what_runs() {
     assert_eq!(lab.weir.wait(), Some(0));
 }
 
-/// Without `close_notify`: the client can tell that the response is not whole, also where it has no length.
+/// Without `close_notify` the client can tell that the response is truncated, even if it has no length.
 #[test]
-fn a_response_that_breaks_off_ends_without_close_notify() {
+fn a_truncated_response_ends_without_close_notify() {
     let lab = Lab::with(cutting(PIECE), "", "", NEVER, &[]);
     for version in ["1.1", "1.0"] {
         for round in 0..ROUNDS {

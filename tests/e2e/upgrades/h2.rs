@@ -1,4 +1,4 @@
-//! Streams of HTTP/2 that become tunnels (RFC 8441).
+//! HTTP/2 streams that become tunnels (RFC 8441).
 
 use http::{Method, Request};
 use http_body_util::Empty;
@@ -21,13 +21,13 @@ pub const CONNECT: [(&[u8], &[u8]); 6] = [
     (b"sec-websocket-version", b"13"),
 ];
 
-/// The agreement to what was asked.
+/// The 101 to a request.
 fn agreement(received: &Received) -> String {
     let accept = derive_accept_key(received.header("sec-websocket-key").unwrap_or_default().as_bytes());
     AGREE.replace("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", &accept)
 }
 
-/// Agrees, and sends back what it gets; when that ends, says so.
+/// An upstream that agrees and sends all bytes back, and its last word at the end.
 pub fn echoing() -> Upstream {
     Upstream::serving(|mut peer| {
         while let Some(received) = peer.head() {
@@ -51,7 +51,7 @@ fn tunnel(weir: &Weir) -> H2 {
     h2
 }
 
-/// Reads `len` bytes of a stream, and whether that is its end.
+/// Reads `len` bytes of a stream. Returns whether it ended there.
 fn read(h2: &mut H2, stream: u32, len: usize) -> (Vec<u8>, bool) {
     let (mut bytes, mut has_ended) = (Vec::new(), false);
     while bytes.len() < len || (len == 0 && !has_ended) {
@@ -66,7 +66,7 @@ fn read(h2: &mut H2, stream: u32, len: usize) -> (Vec<u8>, bool) {
     (bytes, has_ended)
 }
 
-/// Whether the first settings say that a CONNECT may name a protocol.
+/// Whether the first SETTINGS allow an extended CONNECT.
 pub fn takes_connect(weir: &Weir) -> bool {
     let frame = H2::connect(weir.address()).next().unwrap();
     assert_eq!((frame.kind, frame.flags & ACK), (SETTINGS, 0));
@@ -74,7 +74,7 @@ pub fn takes_connect(weir: &Weir) -> bool {
 }
 
 #[test]
-fn a_websocket_talks_over_a_stream() {
+fn a_websocket_works_over_a_stream() {
     let upstream = Upstream::serving(|peer| {
         let mut socket = tungstenite::accept(peer.into_socket()).unwrap();
         while let Ok(message) = socket.read() {
@@ -91,7 +91,7 @@ fn a_websocket_talks_over_a_stream() {
 }
 
 #[test]
-fn much_flows_both_ways_beside_other_streams() {
+fn many_bytes_flow_in_both_directions_beside_other_streams() {
     const LEN: usize = 4 << 20;
     let upstream = echoing();
     let weir = start(&upstream, "", "[[limit]]\nname = \"l\"\nkey = [\"method\"]\nrate = \"100/h\"\n");
@@ -106,7 +106,7 @@ fn much_flows_both_ways_beside_other_streams() {
         let response = client.send(head, Empty::new()).await.unwrap();
         assert_eq!(response.status(), 200);
         assert!(!response.headers().contains_key("sec-websocket-accept"));
-        // A GET to the limits, as to the upstream.
+        // Limits and the upstream see a GET.
         assert_eq!(response.headers()["x-ratelimit-remaining"], "98");
         let stream = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
         let (mut reader, mut writer) = tokio::io::split(stream);
@@ -131,7 +131,7 @@ fn much_flows_both_ways_beside_other_streams() {
 }
 
 #[test]
-fn each_side_may_stop_first() {
+fn each_side_may_end_first() {
     let upstream = Upstream::serving(|mut peer| {
         let received = peer.head().unwrap();
         peer.send(format!("{}bye", agreement(&received)));
@@ -156,7 +156,7 @@ fn each_side_may_stop_first() {
 }
 
 #[test]
-fn a_side_that_breaks_off_ends_the_other() {
+fn a_broken_side_ends_the_other() {
     let upstream = echoing();
     let weir = start(&upstream, "", "");
     let mut h2 = tunnel(&weir);
@@ -176,20 +176,20 @@ fn a_side_that_breaks_off_ends_the_other() {
 }
 
 #[test]
-fn silence_ends_it() {
+fn silence_ends_a_tunnel() {
     let upstream = echoing();
     let weir = start(&upstream, "", "[timeouts]\nupgraded_idle = \"150ms\"\nkeep_alive = \"50ms\"\n");
     let mut h2 = tunnel(&weir);
     h2.data(1, b"a", 0);
     assert_eq!(read(&mut h2, 1, 1).0, b"a");
-    // Then nothing is in flight, and the connection ends too.
+    // No request is open then, so the connection ends, too.
     while h2.next().is_some() {}
     upstream.wait_until(|upstream| upstream.connections() == 0);
     assert_eq!(weir.metric(OPEN), 0.0);
 }
 
 #[test]
-fn it_is_in_flight_until_it_closes() {
+fn a_tunnel_is_in_flight_until_it_closes() {
     let upstream = echoing();
     let weir = start(&upstream, "", "[[limit]]\nname = \"l\"\nkey = []\nalgorithm = \"concurrency\"\nmax = 1\n");
     let mut h2 = tunnel(&weir);
@@ -201,7 +201,7 @@ fn it_is_in_flight_until_it_closes() {
 }
 
 #[test]
-fn it_lives_until_the_grace_ends() {
+fn a_tunnel_lives_until_the_end_of_the_grace_period() {
     let upstream = echoing();
     let weir = start(&upstream, "shutdown_grace = \"10min\"", "");
     let mut h2 = tunnel(&weir);
@@ -220,15 +220,15 @@ fn it_lives_until_the_grace_ends() {
     drop(h2);
 }
 
-/// To a client, any 2xx would mean that there is a tunnel.
+/// Any 2xx would tell the client that there is a tunnel.
 #[test]
-fn what_is_no_agreement_makes_no_tunnel() {
+fn invalid_agreements_make_no_tunnel() {
     for (answer, expected) in [
         ("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno", 403),
         ("HTTP/1.1 426 Upgrade Required\r\ncontent-length: 0\r\n\r\n", 426),
         ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 502),
         ("HTTP/1.1 204 No Content\r\n\r\n", 502),
-        (AGREE, 502), // to another key
+        (AGREE, 502), // the answer to another key
     ] {
         let upstream = Upstream::saying(answer);
         let weir = start(&upstream, "", "");
@@ -243,7 +243,7 @@ fn what_is_no_agreement_makes_no_tunnel() {
 }
 
 #[test]
-fn what_may_not_be_asked_for_is_refused() {
+fn forbidden_connects_are_refused() {
     let plain = Lab::start("", "");
     assert!(!takes_connect(&plain.weir));
     let refused = [Fate::Reset, Fate::Gone, Fate::Status(400), Fate::Status(405)];
@@ -265,7 +265,7 @@ fn what_may_not_be_asked_for_is_refused() {
         fields[0].1 = method;
         assert!(refused.contains(&fate(&weir, &fields)), "{method:?}");
     }
-    // A tunnel to somewhere, or to nowhere.
+    // A tunnel to a host, and to none.
     for without in [&[1, 2, 4, 5][..], &[1], &[4], &[2], &[3]] {
         let fields: Vec<_> =
             CONNECT.iter().enumerate().filter(|(at, _)| !without.contains(at)).map(|(_, field)| *field).collect();

@@ -1,16 +1,16 @@
-//! What an upgraded connection is charged, and when.
+//! Charges of upgraded connections.
 
 use super::{ASK, OPEN, echo, echoing, start, upgraded};
 use crate::support::{Client, poll};
 
-/// Sends a request of which nothing is charged but what it asks for. Gives its status and what remains.
+/// Sends a request that peeks at the limit. Returns its status and the remaining units.
 fn ask(weir: &crate::support::Weir) -> (u16, String) {
     let answer = Client::connect(weir.address()).get("/");
     (answer.status, answer.header("x-ratelimit-remaining").unwrap_or("-").to_owned())
 }
 
 #[test]
-fn it_is_in_flight_until_it_closes() {
+fn an_upgrade_is_in_flight_until_it_closes() {
     let upstream = echoing();
     let weir = start(&upstream, "", "[[limit]]\nname = \"l\"\nkey = []\nalgorithm = \"concurrency\"\nmax = 2\n");
     let (mut one, mut other) = (upgraded(&weir), upgraded(&weir));
@@ -25,7 +25,7 @@ fn it_is_in_flight_until_it_closes() {
 }
 
 #[test]
-fn it_is_settled_when_it_closes() {
+fn an_upgrade_is_settled_when_it_closes() {
     let upstream = echoing();
     for (by, atleast) in [("response_bytes", 700), ("elapsed_ms", 1)] {
         let limit = format!(
@@ -52,9 +52,9 @@ fn it_is_settled_when_it_closes() {
     }
 }
 
-/// As soon as the service has declined, it is a request like any other.
+/// A declined upgrade is an ordinary request.
 #[test]
-fn what_was_declined_holds_nothing() {
+fn a_declined_upgrade_is_not_in_flight() {
     let upstream = crate::support::Upstream::start();
     let weir = start(&upstream, "", "[[limit]]\nname = \"l\"\nkey = []\nalgorithm = \"concurrency\"\nmax = 1\n");
     let mut client = Client::connect(weir.address());

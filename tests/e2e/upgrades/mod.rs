@@ -15,15 +15,15 @@ pub const ASK: &str = "GET /chat HTTP/1.1\r\nhost: weir.test\r\nconnection: Upgr
 pub const AGREE: &str = "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
                          sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
-/// How many connections are upgraded.
+/// The metric of upgraded connections.
 pub const OPEN: &str = "weir_upgraded_connections";
 
-/// A Weir that lets clients of `upstream` speak WebSocket.
+/// A Weir that allows WebSocket for `upstream`.
 pub fn start(upstream: &Upstream, server: &str, rest: &str) -> Weir {
     Weir::start_as(&Weir::upgrading(upstream, &["websocket"], server, rest))
 }
 
-/// An upstream that agrees, and sends back what it gets.
+/// An upstream that agrees, and sends all bytes back.
 pub fn echoing() -> Upstream {
     Upstream::serving(|mut peer| {
         while let Some(received) = peer.head() {
@@ -39,14 +39,14 @@ pub fn echoing() -> Upstream {
     })
 }
 
-/// A client that has been agreed with.
+/// A client after the 101.
 pub fn upgraded(weir: &Weir) -> Client {
     let mut client = Client::connect(weir.address());
     assert_eq!(client.send(ASK).head().unwrap().status, 101);
     client
 }
 
-/// Sends something and waits for it to come back.
+/// Sends bytes, and waits for their echo.
 pub fn echo(client: &mut Client, bytes: &str) {
     assert_eq!(client.send(bytes).read(bytes.len()), bytes.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! What is sent and passed on, byte for byte.
+//! Upgraded connections, byte for byte.
 
 use std::io::{ErrorKind, Write};
 use std::sync::mpsc::channel;
@@ -9,7 +9,7 @@ use crate::ops::{count_lines, replace};
 use crate::support::{Client, Upstream, Weir};
 
 #[test]
-fn both_sides_are_told_what_they_agree_to() {
+fn both_sides_get_the_agreement() {
     let upstream = echoing();
     let weir = start(&upstream, "", "");
     let mut client = Client::connect(weir.address());
@@ -28,7 +28,7 @@ fn both_sides_are_told_what_they_agree_to() {
 }
 
 #[test]
-fn what_comes_early_is_not_lost() {
+fn early_bytes_are_not_lost() {
     let upstream = Upstream::serving(|mut peer| {
         let _ = peer.head();
         let fields = "content-length: 3\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -72,7 +72,7 @@ fn other_protocols_need_no_handshake() {
 }
 
 #[test]
-fn each_side_may_stop_first() {
+fn each_side_may_end_first() {
     let (tell, told) = channel();
     let upstream = Upstream::serving(move |mut peer| {
         let target = peer.head().unwrap().target().to_owned();
@@ -102,7 +102,7 @@ fn each_side_may_stop_first() {
 }
 
 #[test]
-fn a_side_that_breaks_off_ends_the_other() {
+fn a_broken_side_ends_the_other() {
     let upstream = echoing();
     let weir = start(&upstream, "", "");
     let mut client = upgraded(&weir);
@@ -115,16 +115,14 @@ fn a_side_that_breaks_off_ends_the_other() {
     let mut client = upgraded(&weir);
     upstream.stop();
     assert_eq!(client.rest(), b"");
-    // Nobody takes what it says now: one piece finds that out, the next one ends it.
-    while client.stream().write_all(b"x").is_ok() {
-        std::thread::park_timeout(Duration::from_millis(1));
-    }
+    // The upstream reads nothing. The first piece finds that out, the next one ends the tunnel.
+    while client.stream().write_all(b"x").is_ok() {}
     weir.wait_for_metric(OPEN, |open| open == 0.0);
 }
 
-/// What nobody takes is not taken in either.
+/// Bytes that the other side does not read are not read either.
 #[test]
-fn who_is_slow_slows_the_other_down() {
+fn a_slow_side_slows_the_other() {
     const TOTAL: usize = 256 << 20;
     let (go_on, may_go_on) = channel::<()>();
     let may_go_on = std::sync::Mutex::new(may_go_on);
@@ -155,7 +153,7 @@ fn who_is_slow_slows_the_other_down() {
 }
 
 #[test]
-fn silence_ends_it() {
+fn silence_ends_a_tunnel() {
     let upstream = echoing();
     let weir = start(&upstream, "", "[timeouts]\nupgraded_idle = \"150ms\"\nbody_idle = \"1ms\"\ntotal = \"100ms\"\n");
     let began = Instant::now();
@@ -167,7 +165,7 @@ fn silence_ends_it() {
 }
 
 #[test]
-fn it_lives_until_the_grace_ends() {
+fn a_tunnel_lives_until_the_end_of_the_grace_period() {
     let upstream = echoing();
     let weir = start(&upstream, "shutdown_grace = \"10min\"", "");
     let mut client = upgraded(&weir);
@@ -180,7 +178,7 @@ fn it_lives_until_the_grace_ends() {
 }
 
 #[test]
-fn a_drain_ends_with_the_last_one() {
+fn a_drain_ends_with_the_last_tunnel() {
     let upstream = echoing();
     let weir = start(&upstream, "shutdown_grace = \"10min\"", "");
     let mut client = upgraded(&weir);
@@ -192,7 +190,7 @@ fn a_drain_ends_with_the_last_one() {
 }
 
 #[test]
-fn a_reload_changes_what_may_be_asked_for_next() {
+fn a_reload_changes_the_allowed_protocols() {
     let upstream = echoing();
     let weir = start(&upstream, "", "");
     let mut client = upgraded(&weir);

@@ -1,4 +1,4 @@
-//! Changes that do not come about, and what clients hope to smuggle past them.
+//! Refused upgrades, and requests that clients try to smuggle past them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use crate::support::{Client, Upstream, Weir};
 
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: weir.test\r\n\r\n";
 
-/// A Weir that allows WebSocket in front of an upstream that declines everything.
+/// A Weir that allows WebSocket, with an upstream that declines all upgrades.
 fn lab() -> Lab {
     let upstream = Upstream::start();
     let weir = start(&upstream, "", "");
@@ -17,7 +17,7 @@ fn lab() -> Lab {
 }
 
 #[test]
-fn what_follows_a_declined_upgrade_is_a_request_or_nothing() {
+fn bytes_after_a_declined_upgrade_are_a_request_or_refused() {
     let lab = lab();
     let mut client = lab.client();
     client.send(format!("{ASK}{SMUGGLED}"));
@@ -45,7 +45,7 @@ fn websocket_with(key: &str) -> String {
 }
 
 #[test]
-fn what_may_not_be_asked_for_is_not_passed_on() {
+fn forbidden_upgrades_are_not_forwarded() {
     let lab = lab();
     let key = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==";
     for (name, head, body) in [
@@ -96,7 +96,7 @@ fn what_may_not_be_asked_for_is_not_passed_on() {
 }
 
 #[test]
-fn a_tunnel_is_still_refused() {
+fn connect_is_still_refused() {
     let lab = lab();
     let mut client = lab.client();
     client.send("CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
@@ -105,9 +105,9 @@ fn a_tunnel_is_still_refused() {
     assert!(lab.upstream.received().is_empty());
 }
 
-/// The upstream says 101, but not to what it was asked. Nothing that the client sent reaches it.
+/// The upstream sends 101 for something else. No byte of the client reaches it.
 #[test]
-fn an_agreement_to_something_else_is_none() {
+fn an_agreement_to_another_protocol_is_refused() {
     let bad = [
         AGREE.replace("upgrade: websocket", "upgrade: x"),
         AGREE.replace("upgrade: websocket\r\n", ""),
@@ -146,9 +146,9 @@ fn an_agreement_to_something_else_is_none() {
     }
 }
 
-/// An upstream that was asked to change could think that it did: it gets no other request on that connection.
+/// An upstream may believe that its connection was upgraded. So the connection gets no other request.
 #[test]
-fn an_asked_upstream_connection_serves_nothing_else() {
+fn an_upstream_connection_after_an_upgrade_request_is_not_reused() {
     let opened = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&opened);
     let upstream = Upstream::serving(move |mut peer| {

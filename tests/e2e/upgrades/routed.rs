@@ -1,4 +1,4 @@
-//! Upgrades where there are several upstreams: who may, and what that means for endpoints.
+//! Upgrades with several upstreams: permission by route, and the count at endpoints.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
@@ -8,12 +8,12 @@ use crate::attacks::h2_frames::{Fate, H2};
 use crate::routes::{route, upstream};
 use crate::support::{Client, NEVER, Upstream, Weir};
 
-/// The handshake with this target.
+/// A handshake with this target.
 fn ask(target: &str) -> String {
     ASK.replace("/chat", target)
 }
 
-/// Ways to say who may, with what a route says of it and whether that comes to an upgrade.
+/// Permissions in upstreams and routes, and whether the upgrade is allowed.
 const ROUTES: [(&str, &str, &str, bool); 5] = [
     ("/chat", "a", "", true),
     ("/a/other", "a", "upgrade = \"irc\"", false),
@@ -29,7 +29,7 @@ fn routed(upstreams: &str) -> Weir {
 }
 
 #[test]
-fn a_route_says_in_place_of_its_upstream() {
+fn a_route_overrides_its_upstream() {
     let (a, b) = (echoing(), echoing());
     let weir = routed(&format!("{}{}", upstream("a", &[&a], "upgrade = [\"websocket\"]"), upstream("b", &[&b], "")));
     for (path, _, more, may) in ROUTES {
@@ -46,7 +46,7 @@ fn a_route_says_in_place_of_its_upstream() {
     assert_eq!(b.targets(), ["/chat", "/b/none", "/b/none"]);
 }
 
-/// Unlike an upgrade it cannot go on as an ordinary request.
+/// Unlike an upgrade, it cannot be forwarded as an ordinary request.
 #[test]
 fn a_connect_is_refused_where_its_route_does_not_allow_it() {
     let (a, b) = (h2::echoing(), h2::echoing());
@@ -60,14 +60,14 @@ fn a_connect_is_refused_where_its_route_does_not_allow_it() {
     }
     assert_eq!((a.targets(), b.targets()), (vec!["/chat".to_owned()], vec!["/chat".to_owned()]));
     assert_eq!(weir.metric(OPEN), 2.0);
-    // What was refused was charged for nothing.
+    // The refused request was not charged.
     let rest = Client::connect(weir.address()).get("/b/none");
     assert_eq!(rest.header("x-ratelimit-remaining"), Some("997"));
 }
 
-/// Clients are told that they may ask if any route allows it.
+/// HTTP/2 clients may ask if any route allows it.
 #[test]
-fn one_route_is_enough_to_be_told() {
+fn one_route_allows_the_setting() {
     let app = echoing();
     for (upgrade, may) in [("", false), ("upgrade = [\"x\"]", false), ("upgrade = [\"websocket\"]", true)] {
         let routes = route("path = \"/chat\"", "a", upgrade);
@@ -87,7 +87,7 @@ fn capped(app: &Upstream, more: &str) -> Weir {
 }
 
 #[test]
-fn it_is_one_of_the_connections_of_its_endpoint() {
+fn an_upgrade_counts_as_a_connection_of_its_endpoint() {
     let app = echoing();
     let weir = capped(&app, "max_connections = 2\nqueue_timeout = \"50ms\"");
     let connections = of_endpoint(CONNECTIONS, &app, "");
@@ -105,9 +105,9 @@ fn it_is_one_of_the_connections_of_its_endpoint() {
     assert_eq!((app.targets(), weir.metric(&connections)), (vec!["/chat".into(), "/chat".into(), "/".into()], 1.0));
 }
 
-/// Those that wait are woken when it closes.
+/// Its end wakes waiting requests.
 #[test]
-fn who_waits_for_its_place_gets_it() {
+fn the_end_of_an_upgrade_wakes_a_waiter() {
     let app = echoing();
     let weir = capped(&app, "max_connections = 1\nqueue_timeout = \"1h\"");
     let first = upgraded(&weir);
@@ -125,11 +125,11 @@ fn who_waits_for_its_place_gets_it() {
     assert_eq!(third.answer().status, 200);
 }
 
-/// An idle connection is no use to it, and makes room; whichever worker has it.
+/// An idle connection closes for it, on any worker.
 #[test]
-fn it_takes_the_place_of_an_idle_connection() {
+fn an_upgrade_replaces_an_idle_connection() {
     let app = echoing();
-    // Shorter than the time between two looks at what is idle.
+    // Shorter than the time between two sweeps of idle connections.
     let weir = capped(&app, "max_connections = 1\nqueue_timeout = \"900ms\"");
     for turn in 0..20 {
         assert_eq!(Client::connect(weir.address()).get("/").status, 200, "{turn}");
@@ -140,7 +140,7 @@ fn it_takes_the_place_of_an_idle_connection() {
 }
 
 #[test]
-fn its_endpoint_is_the_busier_one_until_it_closes() {
+fn an_upgrade_counts_as_load_until_it_closes() {
     let (one, other) = (echoing(), echoing());
     for balance in ["least_connections", "p2c"] {
         let more = format!("upgrade = [\"websocket\"]\nbalance = \"{balance}\"");
@@ -154,7 +154,7 @@ fn its_endpoint_is_the_busier_one_until_it_closes() {
         }
         open.clear();
         weir.wait_for_metric(OPEN, |open| open == 0.0);
-        // Nobody is busy any more: both get something.
+        // Both endpoints are idle again, so that both get requests.
         let before = after;
         for _ in 0..40 {
             assert_eq!(Client::connect(weir.address()).get("/").status, 200);
@@ -164,9 +164,9 @@ fn its_endpoint_is_the_busier_one_until_it_closes() {
     }
 }
 
-/// One that says 101 to something else has failed, and one that cannot be reached is passed by.
+/// A 101 for something else is a failure of the endpoint. An unreachable endpoint is skipped.
 #[test]
-fn endpoints_answer_for_what_becomes_of_it() {
+fn failed_upgrades_count_against_their_endpoint() {
     let liar = Upstream::serving(|mut peer| {
         let _ = peer.head();
         peer.send(AGREE.replace("s3p", "S3p"));
@@ -188,7 +188,7 @@ fn endpoints_answer_for_what_becomes_of_it() {
 }
 
 #[test]
-fn a_unix_socket_can_be_upgraded_too() {
+fn an_upgrade_reaches_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("app.sock");
     let listener = UnixListener::bind(&path).unwrap();

@@ -1,4 +1,4 @@
-//! A client and a server that know nothing of Weir.
+//! An ordinary WebSocket client and server.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use tungstenite::{Bytes, Message, accept};
 use super::{OPEN, start};
 use crate::support::{Cert, Upstream, Weir, connect_tls, trusting};
 
-/// Sends back messages until the client closes.
+/// Sends messages back until the client closes.
 fn server() -> Upstream {
     Upstream::serving(|peer| {
         let mut socket = accept(peer.into_socket()).unwrap();
@@ -22,7 +22,7 @@ fn server() -> Upstream {
     })
 }
 
-/// Talks, and says goodbye.
+/// Exchanges messages, and closes.
 fn talk<S: Read + Write>(mut socket: WebSocket<S>, weir: &Weir) {
     socket.send(Message::text("hello")).unwrap();
     assert_eq!(socket.read().unwrap(), Message::text("hello"));
@@ -41,7 +41,7 @@ fn talk<S: Read + Write>(mut socket: WebSocket<S>, weir: &Weir) {
 }
 
 #[test]
-fn talks() {
+fn websockets_work() {
     let upstream = server();
     let weir = start(&upstream, "", "[log]\nformat = \"json\"\naccess = \"all\"");
     let stream = TcpStream::connect(weir.address()).unwrap();
@@ -54,7 +54,7 @@ fn talks() {
 }
 
 #[test]
-fn talks_over_tls() {
+fn websockets_work_over_tls() {
     let (upstream, cert, folder) = (server(), Cert::of_hosts(&["weir.test"]), tempfile::tempdir().unwrap());
     cert.write(folder.path(), "a");
     let tls = "[server.tls]\ncertificates = [{ cert = \"a.pem\", key = \"a.key\" }]";
