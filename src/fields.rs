@@ -328,12 +328,12 @@ mod tests {
         #[test]
         fn agrees_with_a_map(
             fields in prop::collection::vec(("[a-c]{1,3}", "[ -~]{0,4}"), 0..12),
-            asked in "[a-d]{1,3}",
+            wanted in "[a-d]{1,3}",
         ) {
             let found: FieldBuf = fields.iter().map(|(name, value)| (name.to_uppercase(), value)).collect();
-            let asked_for = fields.iter().filter(|(name, _)| *name == asked);
-            let expected: Vec<_> = asked_for.map(|(_, value)| trim_ows(value.as_bytes())).collect();
-            prop_assert_eq!(found.fields().all(&asked).collect::<Vec<_>>(), expected);
+            let matching = fields.iter().filter(|(name, _)| *name == wanted);
+            let expected: Vec<_> = matching.map(|(_, value)| trim_ows(value.as_bytes())).collect();
+            prop_assert_eq!(found.fields().all(&wanted).collect::<Vec<_>>(), expected);
         }
     }
 }

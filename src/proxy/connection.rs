@@ -51,8 +51,8 @@ pub(super) async fn serve(
         } else if matches!(socket, Socket::Unix(_)) {
             client = None;
         }
-        let client_counts = count_connection(&worker, client, &bounds)?;
-        Some((client_counts, open(&worker, socket, first, tls, client.unwrap_or(peer), by).await?))
+        let handle = count_connection(&worker, client, &bounds)?;
+        Some((handle, open(&worker, socket, first, tls, client.unwrap_or(peer), by).await?))
     };
     let opened = tokio::select! {
         biased;
@@ -98,11 +98,11 @@ fn count_connection(worker: &Worker, client: Option<SocketAddr>, bounds: &Bounds
         return Some(None);
     }
     let client = network(client.ip(), rules.ipv6_prefix);
-    let count_connection = worker.shared.clients.enter(client, bounds.max_per_ip, bounds.max_requests_per_ip);
-    if count_connection.is_none() {
+    let handle = worker.shared.clients.enter(client, bounds.max_per_ip, bounds.max_requests_per_ip);
+    if handle.is_none() {
         worker.shared.metrics.client_connections_refused.inc();
     }
-    Some(Some(Rc::new(count_connection?)))
+    Some(Some(Rc::new(handle?)))
 }
 
 fn sends_proxy_header(from: &[IpNet], peer: IpAddr) -> bool {

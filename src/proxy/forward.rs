@@ -50,7 +50,7 @@ impl Sender<'_> {
     }
 
     /// The client's address, if the peer is a proxy.
-    fn behind(&self) -> Option<IpAddr> {
+    fn client_behind_proxy(&self) -> Option<IpAddr> {
         Some(self.client).filter(|client| *client != self.peer)
     }
 }
@@ -228,7 +228,7 @@ fn write_forwarded(
     out.field_with(b"x-forwarded-for", |out| {
         if keeps_x {
             write_x_members(out, fields);
-        } else if let Some(client) = sender.behind() {
+        } else if let Some(client) = sender.client_behind_proxy() {
             let _ = write!(out, "{client}, ");
         }
         out.extend_from_slice(sender.peer_text.as_bytes());
@@ -243,7 +243,7 @@ fn write_forwarded(
         out.field_with(b"forwarded", |out| {
             if sender.believed == Some(AddressHeader::Forwarded) {
                 write_elements(out, fields);
-            } else if let Some(client) = sender.behind() {
+            } else if let Some(client) = sender.client_behind_proxy() {
                 write_node(out, client);
                 out.extend_from_slice(b", ");
             }

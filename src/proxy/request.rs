@@ -204,8 +204,8 @@ mod tests {
         let [one, other] = [(); 2].map(|()| Upgrade::handshake("websocket").unwrap());
         assert_ne!(one.key, other.key);
         let key = String::from_utf8(one.key.unwrap().to_vec()).unwrap();
-        let asked = fields(&format!("connection: upgrade | upgrade: websocket | sec-websocket-key: {key}"));
-        assert_eq!(request(&asked).upgrade(&allowed).unwrap().accept, one.accept);
+        let requested = fields(&format!("connection: upgrade | upgrade: websocket | sec-websocket-key: {key}"));
+        assert_eq!(request(&requested).upgrade(&allowed).unwrap().accept, one.accept);
         assert!(Upgrade::handshake("x").is_none() && Upgrade::handshake("WebSocket").is_none());
     }
 

@@ -148,22 +148,22 @@ impl<'v> RequestContext<'v> {
         let policy = &self.config.running.live.policy;
         let access = policy.access.as_deref();
         let mut is_free = match access {
-            Some(access) => self.arrive(access, facts, is_grpc)?,
+            Some(access) => self.check_arrival_access(access, facts, is_grpc)?,
             None => false,
         };
         if !is_free && policy.has_arrival() {
             // Into the field of the identified stage, so that waiting requests are smaller.
-            self.pass(input, Stage::Arrival, now).await?;
+            self.decide_stage(input, Stage::Arrival, now).await?;
             input.admission.finish_arrival(self.config.running.settings.profiles);
         }
         // After the stage that counts all requests, before charges that concern services.
         let destination = self.destination(facts, request, is_grpc)?;
         let now = if self.waited.get() { clock.now() } else { now };
         if let Some(access) = access.filter(|access| access.looks_beyond_arrival()) {
-            is_free |= self.enter(access, facts, is_grpc, now)?;
+            is_free |= self.check_identity_access(access, facts, is_grpc, now)?;
         }
         if !is_free {
-            self.pass(input, Stage::Identified, now).await?;
+            self.decide_stage(input, Stage::Identified, now).await?;
         }
         input.admission.was_held = self.waited.get();
         input.record.outcome = if input.admission.was_held { Outcome::Held } else { Outcome::Forwarded };
@@ -199,21 +199,26 @@ impl<'v> RequestContext<'v> {
     }
 
     /// Whether the access lists exempt its address or its path from all limits.
-    fn arrive(&self, access: &Access, facts: &Facts<'_>, is_grpc: bool) -> Result<bool, NotForwarded<'v>> {
+    fn check_arrival_access(
+        &self,
+        access: &Access,
+        facts: &Facts<'_>,
+        is_grpc: bool,
+    ) -> Result<bool, NotForwarded<'v>> {
         access.on_arrival(facts.client_ip, facts.path).map_err(|ground| self.denied(ground, is_grpc))
     }
 
     /// Whether the access lists exempt its identity from the limits of the identified stage.
-    fn enter(
+    fn check_identity_access(
         &self,
         access: &'v Access,
         facts: &Facts<'_>,
         is_grpc: bool,
         now: Timestamp,
     ) -> Result<bool, NotForwarded<'v>> {
-        let entered = self.worker.shared.gate.enter(&self.config.running.live, access, facts, now);
-        entered.map_err(|shut| match shut {
-            AccessError::Denied(ground) => self.denied(ground, is_grpc),
+        let is_free = self.worker.shared.gate.enter(&self.config.running.live, access, facts, now);
+        is_free.map_err(|error| match error {
+            AccessError::Denied(reason) => self.denied(reason, is_grpc),
             AccessError::Unidentified(missing) => self.unkeyed(missing.into(), is_grpc),
         })
     }
@@ -235,7 +240,7 @@ impl<'v> RequestContext<'v> {
     }
 
     /// Decides one stage, and waits if it must.
-    async fn pass(
+    async fn decide_stage(
         &self,
         input: &mut GateInput<'_, '_, '_, 'v>,
         stage: Stage,
@@ -245,24 +250,24 @@ impl<'v> RequestContext<'v> {
         let (facts, is_grpc, wire) = (*facts, *is_grpc, wire.as_deref_mut());
         let gate = &self.worker.shared.gate;
         let live = &self.config.running.live;
-        let passed = match gate.admit_into(&mut admission.identified, (live, stage), facts, || facts.head_bytes(), now)
+        let decided = match gate.admit_into(&mut admission.identified, (live, stage), facts, || facts.head_bytes(), now)
         {
             Ok(None) => return Ok(()),
-            Ok(Some(Step::Pass(passed))) => Ok(*passed),
+            Ok(Some(Step::Pass(pass))) => Ok(*pass),
             Ok(Some(Step::Refuse(refusal))) => Err(*refusal),
             // Boxed, so that requests which do not wait are smaller.
             Ok(Some(Step::Wait(waiting))) => {
                 let held_by = waiting.held_by();
-                self.held(held_by, wait(Box::pin(waiting.wait()), wire), record).await?
+                self.hold(held_by, wait(Box::pin(waiting.wait()), wire), record).await?
             }
             Ok(Some(Step::Delay(delayed))) => {
                 let held_by = delayed.held_by();
-                self.held(held_by, wait(Box::pin(delayed.wait()), wire), record).await?
+                self.hold(held_by, wait(Box::pin(delayed.wait()), wire), record).await?
             }
             Err(unkeyed) => return Err(self.unkeyed(unkeyed, is_grpc)),
         };
-        match passed {
-            Ok(passed) => admission.identified = passed,
+        match decided {
+            Ok(pass) => admission.identified = pass,
             Err(refusal) => {
                 record.rejected(&refusal);
                 return Err(Answer::refusal(admission.complete_refusal(refusal), is_grpc).into());
@@ -272,7 +277,7 @@ impl<'v> RequestContext<'v> {
     }
 
     /// Waits for a turn, and records the wait.
-    async fn held(
+    async fn hold(
         &self,
         held_by: &'v str,
         turn: Pin<Box<dyn Future<Output = WaitResult<'v>> + '_>>,
@@ -281,10 +286,10 @@ impl<'v> RequestContext<'v> {
         record.outcome = Outcome::Abandoned;
         record.hold_started(held_by);
         self.waited.set(true);
-        let passed = turn.await?;
+        let decided = turn.await?;
         record.hold_ended();
         record.outcome = Outcome::Refused; // until another outcome is set
-        Ok(passed)
+        Ok(decided)
     }
 }
 
@@ -300,7 +305,7 @@ fn wait<'w, 'v: 'w>(
     Box::pin(async {
         tokio::select! {
             biased;
-            passed = turn => Ok(passed),
+            decided = turn => Ok(decided),
             () = wire.gone() => Err(NotForwarded::Abandoned),
         }
     })

@@ -128,8 +128,8 @@ mod tests {
     /// The example of RFC 6455, section 1.3.
     #[test]
     fn a_101_must_match() {
-        let asked = fields(&format!("connection: upgrade | upgrade: websocket | {KEY}"));
-        let upgrade = Upgrade::new("websocket", &Method::GET, asked.fields()).unwrap();
+        let requested = fields(&format!("connection: upgrade | upgrade: websocket | {KEY}"));
+        let upgrade = Upgrade::new("websocket", &Method::GET, requested.fields()).unwrap();
         let good = format!("connection: Upgrade | upgrade: WebSocket | {ACCEPT}");
         let rows = [
             (good.clone(), true),

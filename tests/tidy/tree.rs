@@ -14,7 +14,7 @@ use super::source::Source;
 const NOT_YET: &[(&str, &[&str])] = &[
     (CYCLE, &["proxy"]),
     (TYPE_TWICE, &["limit::Receipt", "limit::Rule", "limit::State"]),
-    (RETIRED, &["proxy::Come", "proxy::Place", "proxy::behind", "proxy::held"]),
+    (RETIRED, &["proxy::Come", "proxy::Place"]),
     (DEEP_VISIBILITY, &["proxy"]),
     (MANY_PARAMETERS, &["proxy::forward"]),
 ];

@@ -15,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::super::protocol::Protocol;
 use super::certificate::{ALPN_H2, ALPN_HTTP_11, PROVIDER, ServerCertificate, certificates, digest};
+use crate::net::protocol::Protocol;
 
 /// The configuration of TLS to services. Clones are cheap and equal.
 #[derive(Clone)]

@@ -2,9 +2,8 @@
 
 use std::io;
 
+use crate::net::buffer::{Buffers, Writable};
 use rustls::unbuffered::{EncodeError, EncryptError, InsufficientSizeError};
-
-use super::super::buffer::{Buffers, Writable};
 
 /// Bytes below which records move to memory of their size.
 const SMALL: usize = 16 * 1024;

@@ -16,11 +16,11 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::ConnectionState;
 use tokio::io::Interest;
 
-use super::super::buffer::{Buffer, Buffers, Out, PENDING_MAX, Writable};
-use super::super::socket::{ReadHalf, Socket};
 use super::certificate::ALPN_H2;
 use super::names;
 use super::sealed::Sealed;
+use crate::net::buffer::{Buffer, Buffers, Out, PENDING_MAX, Writable};
+use crate::net::socket::{ReadHalf, Socket};
 use crate::policy::Certificate;
 
 /// Bytes of incomplete handshake messages; the bound that rustls has for its own buffers.

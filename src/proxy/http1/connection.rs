@@ -11,18 +11,6 @@ use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
-use super::super::access_record::AccessRecord;
-use super::super::admission::Admission;
-use super::super::answer::{self, ResponseForm, UpstreamResponse};
-use super::super::context::{NotForwarded, RequestContext};
-use super::super::forward::ForwardedHead;
-use super::super::lifecycle::{Lifecycle, idle_drained};
-use super::super::request::{HttpVersion, Request};
-use super::super::running_config::WorkerConfig;
-use super::super::tunnel::{self, GaugeGuard, TunnelClient, TunnelEnd, TunnelTimeouts, UpgradedExchange};
-use super::super::untaken::Hold;
-use super::super::upgrade;
-use super::super::worker::Worker;
 use super::relay::{RelayError, poll_relay};
 use super::wire::Wire;
 use super::wire::close::Truncation;
@@ -31,78 +19,93 @@ use crate::http1::encode::Encoder;
 use crate::http1::{HeadFault, RequestHead};
 use crate::net::deadline::Deadline;
 use crate::net::peer::Peer;
+use crate::proxy::access_record::AccessRecord;
+use crate::proxy::admission::Admission;
+use crate::proxy::answer::{self, ResponseForm, UpstreamResponse};
+use crate::proxy::context::{NotForwarded, RequestContext};
+use crate::proxy::forward::ForwardedHead;
+use crate::proxy::lifecycle::{Lifecycle, idle_drained};
+use crate::proxy::request::{HttpVersion, Request};
+use crate::proxy::running_config::WorkerConfig;
+use crate::proxy::tunnel::{self, GaugeGuard, TunnelClient, TunnelEnd, TunnelTimeouts, UpgradedExchange};
+use crate::proxy::untaken::Hold;
+use crate::proxy::upgrade;
+use crate::proxy::worker::Worker;
 use crate::time;
 use crate::upstream::{Exchange, ExchangeError, ResponseEvent};
 
 /// Time that Weir reads from a client after its last response.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Serves a connection that began at `since`, until it ends.
-pub(in crate::proxy) async fn serve(
-    worker: &Rc<Worker>,
+/// Serves a connection that began at `since`, until it ends. The future captures the connection, because an async
+/// function would store its arguments twice.
+pub(in crate::proxy) fn serve<'w>(
+    worker: &'w Rc<Worker>,
     wire: Wire,
-    peer: &Peer,
+    peer: &'w Peer,
     since: Instant,
     max_requests: u32,
     mut lifecycle: watch::Receiver<Lifecycle>,
-) {
+) -> impl Future<Output = ()> + use<'w> {
     let (memory, deadline) = (HeadBytes::default(), Deadline::default());
     let mut connection = H1Connection { worker, peer, wire, memory, deadline, requests_remaining: max_requests };
     let mut timeouts = Rc::clone(&worker.config.current().timeouts);
-    let (mut idle_since, mut ends) = (since, pin!(idle_drained(&mut lifecycle)));
-    let (mut is_registered, mut is_draining) = (false, false);
-    loop {
-        let next = poll_fn(|cx| {
-            let H1Connection { wire, memory, deadline, .. } = &mut connection;
-            if let Poll::Ready(next) = wire.poll_next_request(cx, memory, idle_since, &timeouts, deadline) {
-                return Poll::Ready(next);
-            }
-            // Polled once it wakes this task; polling it each time would cost every request.
-            is_draining |= worker.is_draining();
-            if !is_registered || is_draining {
-                is_registered = true;
-                // Unconstrained: a task without budget would not be registered.
-                let has_ended = pin!(unconstrained(ends.as_mut())).poll(cx).is_ready();
-                if has_ended && wire.is_input_empty() {
-                    return Poll::Ready(NextRequest::Closed);
+    async move {
+        let (mut idle_since, mut ends) = (since, pin!(idle_drained(&mut lifecycle)));
+        let (mut is_registered, mut is_draining) = (false, false);
+        loop {
+            let next = poll_fn(|cx| {
+                let H1Connection { wire, memory, deadline, .. } = &mut connection;
+                if let Poll::Ready(next) = wire.poll_next_request(cx, memory, idle_since, &timeouts, deadline) {
+                    return Poll::Ready(next);
                 }
-            }
-            Poll::Pending
-        });
-        let after = match next.await {
-            NextRequest::Head(head) => {
-                let config = worker.config.current();
-                if !Rc::ptr_eq(&timeouts, &config.timeouts) {
-                    timeouts = Rc::clone(&config.timeouts);
+                // Polled once it wakes this task; polling it each time would cost every request.
+                is_draining |= worker.is_draining();
+                if !is_registered || is_draining {
+                    is_registered = true;
+                    // Unconstrained: a task without budget would not be registered.
+                    let has_ended = pin!(unconstrained(ends.as_mut())).poll(cx).is_ready();
+                    if has_ended && wire.is_input_empty() {
+                        return Poll::Ready(NextRequest::Closed);
+                    }
                 }
-                connection.request(&config, &head).await
-            }
-            NextRequest::Fault(fault) => connection.fault(fault).await,
-            NextRequest::Closed => break,
-        };
-        match after {
-            AfterResponse::Next(since) => {
-                idle_since = since;
-                connection.requests_remaining -= 1;
-            }
-            AfterResponse::Linger => break,
-            AfterResponse::Truncate(end) => return connection.wire.cut(end, LINGER).await,
-            AfterResponse::Close => return,
-            // Boxed, so that connections without a tunnel are smaller.
-            AfterResponse::Tunnel(switched) => {
-                return Box::pin(tunnel(connection.wire, *switched, TunnelTimeouts::of(&timeouts))).await;
+                Poll::Pending
+            });
+            let after = match next.await {
+                NextRequest::Head(head) => {
+                    let config = worker.config.current();
+                    if !Rc::ptr_eq(&timeouts, &config.timeouts) {
+                        timeouts = Rc::clone(&config.timeouts);
+                    }
+                    connection.serve_request(&config, &head).await
+                }
+                NextRequest::Fault(fault) => connection.refuse(fault).await,
+                NextRequest::Closed => break,
+            };
+            match after {
+                AfterResponse::Next(since) => {
+                    idle_since = since;
+                    connection.requests_remaining -= 1;
+                }
+                AfterResponse::Linger => break,
+                AfterResponse::Truncate(end) => return connection.wire.cut(end, LINGER).await,
+                AfterResponse::Close => return,
+                // Boxed, so that connections without a tunnel are smaller.
+                AfterResponse::Tunnel(upgraded) => {
+                    return Box::pin(tunnel(connection.wire, *upgraded, TunnelTimeouts::of(&timeouts))).await;
+                }
             }
         }
+        connection.wire.linger(LINGER).await;
     }
-    connection.wire.linger(LINGER).await;
 }
 
 /// Runs the tunnel. The rest of the connection is dropped before, because this may take long.
-async fn tunnel(wire: Wire, switched: UpgradedExchange, timeouts: TunnelTimeouts) {
+async fn tunnel(wire: Wire, upgraded: UpgradedExchange, timeouts: TunnelTimeouts) {
     let buffers = wire.buffers();
     let (stream, received, unsent) = wire.into_parts();
     let mut client = TunnelClient { stream, received, unsent };
-    if tunnel::run(&mut client, switched, &buffers, timeouts).await == TunnelEnd::Complete {
+    if tunnel::run(&mut client, upgraded, &buffers, timeouts).await == TunnelEnd::Complete {
         client.stream.discard(LINGER, &buffers).await;
     }
 }
@@ -140,13 +143,13 @@ struct RequestState<'w, 'v> {
 }
 
 impl H1Connection<'_> {
-    /// Whether the connection stays open after a request with these traits.
+    /// Whether the connection stays open after a response of this form.
     fn keeps_alive(&self, form: ResponseForm) -> bool {
         form.keeps_alive && self.requests_remaining > 1 && !self.worker.is_draining()
     }
 
     /// Serves the request whose head is in `memory`.
-    async fn request(&mut self, config: &WorkerConfig, head: &RequestHead) -> AfterResponse {
+    async fn serve_request(&mut self, config: &WorkerConfig, head: &RequestHead) -> AfterResponse {
         let worker = self.worker;
         let began = time::instant_now();
         worker.date.set(worker.shared.gate.clock().at(began));
@@ -161,20 +164,20 @@ impl H1Connection<'_> {
             Err(not_forwarded) => {
                 let RequestState { form, record, admission } = state;
                 drop((admission, exchange)); // refunds happen before the client sends again
-                self.answer_itself(&context, not_forwarded, form, record).await
+                self.respond(&context, not_forwarded, form, record).await
             }
         }
     }
 
     /// Answers a refused head.
-    async fn fault(&mut self, fault: HeadFault) -> AfterResponse {
+    async fn refuse(&mut self, fault: HeadFault) -> AfterResponse {
         let (worker, began) = (self.worker, time::instant_now());
         worker.date.set(worker.shared.gate.clock().at(began));
         let config = worker.config.current();
         let record = AccessRecord::new(&worker.shared.metrics, config.running.access_log, began, self.peer.ip);
         let context = RequestContext::new(worker, &config, self.peer, began);
         let not_forwarded = context.refuse(fault);
-        self.answer_itself(&context, not_forwarded, ResponseForm::unreadable(), record).await
+        self.respond(&context, not_forwarded, ResponseForm::unreadable(), record).await
     }
 
     /// Serves the request up to the head of the response, which is then in `exchange`. Returns the protocol if the
@@ -310,7 +313,7 @@ impl H1Connection<'_> {
     }
 
     /// Writes a response of Weir.
-    async fn answer_itself(
+    async fn respond(
         &mut self,
         context: &RequestContext<'_>,
         not_forwarded: NotForwarded<'_>,

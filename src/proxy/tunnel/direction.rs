@@ -28,7 +28,7 @@ pub(super) struct Direction {
 enum DirectionState {
     #[default]
     Open,
-    /// The source has ended, and the sink is not told yet.
+    /// The source has ended, and the sink does not know yet.
     Ending,
     Over(Option<BrokenSide>),
 }

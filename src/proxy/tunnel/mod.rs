@@ -84,11 +84,11 @@ impl TunnelTimeouts {
 /// Moves bytes until both sides end, one breaks off, or a timeout expires. Then settles.
 pub(super) async fn run<C: Duplex>(
     client: &mut TunnelClient<C>,
-    switched: UpgradedExchange,
+    upgraded: UpgradedExchange,
     buffers: &Buffers,
     timeouts: TunnelTimeouts,
 ) -> TunnelEnd {
-    let UpgradedExchange { mut upstream, received, mut bill, counted } = switched;
+    let UpgradedExchange { mut upstream, received, mut bill, counted } = upgraded;
     let up = Direction::new(std::mem::take(&mut client.received), Out::default());
     let down = Direction::new(received, std::mem::take(&mut client.unsent));
     let (ended, taken) = flow(&mut client.stream, &mut upstream, up, down, buffers, timeouts).await;
@@ -203,14 +203,14 @@ mod tests {
         let ended = between(64, async |mut client, mut upstream| {
             client.write_all(b"ping").await.unwrap();
             client.shutdown().await.unwrap();
-            let mut said = String::new();
-            upstream.read_to_string(&mut said).await.unwrap();
-            assert_eq!(said, "ping");
+            let mut received = String::new();
+            upstream.read_to_string(&mut received).await.unwrap();
+            assert_eq!(received, "ping");
             upstream.write_all(b"pong!").await.unwrap();
             drop(upstream);
-            said.clear();
-            client.read_to_string(&mut said).await.unwrap();
-            assert_eq!(said, "pong!");
+            received.clear();
+            client.read_to_string(&mut received).await.unwrap();
+            assert_eq!(received, "pong!");
         });
         assert_eq!(ended.await, (TunnelEnd::Complete, 5));
     }
@@ -288,9 +288,9 @@ mod tests {
             upstream.write_all(b"bye").await.unwrap();
             drop(upstream);
             let _ = client.write_all(&[0; 1000]).await;
-            let mut said = Vec::new();
-            client.read_to_end(&mut said).await.unwrap();
-            assert_eq!(said, b"bye");
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).await.unwrap();
+            assert_eq!(received, b"bye");
         });
         assert_eq!(ended.await, (TunnelEnd::Complete, 3));
     }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::{alone, mirror};
 use crate::ops::until;
-use crate::support::{Call, Client, H2Service, NEVER, H2Options, Weir, over_h2};
+use crate::support::{Call, Client, H2Options, H2Service, NEVER, Weir, over_h2};
 
 /// A service whose calls end only once `true` is sent.
 fn slow(taking: H2Options) -> (H2Service, watch::Sender<bool>) {
@@ -190,22 +190,23 @@ fn what_was_refused_unseen_goes_out_once_more() {
 fn a_long_body_is_not_sent_twice() {
     let calls = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&calls);
-    let service = H2Service::start_with(H2Options { window: Some(1 << 20), ..H2Options::default() }, move |mut call: Call| {
-        let turn = count.fetch_add(1, Ordering::SeqCst);
-        async move {
-            if turn > 0 {
-                return mirror(call).await;
-            }
-            let mut taken = 0;
-            while let Some(Ok(data)) = call.body.data().await {
-                taken += data.len();
-                let _ = call.body.flow_control().release_capacity(data.len());
-                if taken > 200_000 {
-                    return call.respond.send_reset(Reason::REFUSED_STREAM);
+    let service =
+        H2Service::start_with(H2Options { window: Some(1 << 20), ..H2Options::default() }, move |mut call: Call| {
+            let turn = count.fetch_add(1, Ordering::SeqCst);
+            async move {
+                if turn > 0 {
+                    return mirror(call).await;
+                }
+                let mut taken = 0;
+                while let Some(Ok(data)) = call.body.data().await {
+                    taken += data.len();
+                    let _ = call.body.flow_control().release_capacity(data.len());
+                    if taken > 200_000 {
+                        return call.respond.send_reset(Reason::REFUSED_STREAM);
+                    }
                 }
             }
-        }
-    });
+        });
     let weir = alone(&service, "", "");
     over_h2(weir.address(), async |mut client, _| {
         let head = Request::post("http://a/");
