@@ -27,6 +27,8 @@ pub struct ClientUsage {
 #[derive(Debug)]
 struct ClientEntry {
     connections: usize,
+    /// Handles of connections and requests.
+    handles: usize,
     client: Arc<ClientCounters>,
 }
 
@@ -41,9 +43,10 @@ struct ClientCounters {
     freed: Arc<Notify>,
 }
 
-/// One connection of a client, counted until it is dropped.
+/// One connection of a client, counted until it is dropped, or one request that a trusted proxy forwards for a client.
 #[derive(Debug)]
 pub(crate) struct ClientHandle {
+    is_connection: bool,
     clients: Arc<ClientUsage>,
     ip: IpAddr,
     client: Arc<ClientCounters>,
@@ -68,15 +71,33 @@ impl ClientUsage {
             Entry::Occupied(entry) => {
                 let entry = entry.into_mut();
                 entry.connections += 1;
+                entry.handles += 1;
                 Arc::clone(&entry.client)
             }
             Entry::Vacant(place) => {
                 let client = Arc::<ClientCounters>::default();
-                place.insert(ClientEntry { connections: 1, client: Arc::clone(&client) });
+                place.insert(ClientEntry { connections: 1, handles: 1, client: Arc::clone(&client) });
                 client
             }
         };
-        Some(ClientHandle { clients: Arc::clone(self), ip, client, max_requests })
+        Some(ClientHandle { is_connection: true, clients: Arc::clone(self), ip, client, max_requests })
+    }
+
+    /// A handle for one request that a trusted proxy forwards for the client at `ip`. It counts no connection.
+    pub(crate) fn enter_request(self: &Arc<Self>, ip: IpAddr, max_requests: usize) -> ClientHandle {
+        let client = match self.shard(ip).entry(ip) {
+            Entry::Occupied(entry) => {
+                let entry = entry.into_mut();
+                entry.handles += 1;
+                Arc::clone(&entry.client)
+            }
+            Entry::Vacant(vacant) => {
+                let client = Arc::<ClientCounters>::default();
+                vacant.insert(ClientEntry { connections: 0, handles: 1, client: Arc::clone(&client) });
+                client
+            }
+        };
+        ClientHandle { is_connection: false, clients: Arc::clone(self), ip, client, max_requests }
     }
 
     #[allow(clippy::cast_possible_truncation)] // only the low bits matter
@@ -87,6 +108,11 @@ impl ClientUsage {
 }
 
 impl ClientHandle {
+    /// The client's address or network.
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.ip
+    }
+
     /// Counts one more request if `fits` accepts the number in flight before it. [`ClientHandle::end`] must follow.
     pub(crate) fn begin(&self, fits: impl FnOnce(usize) -> bool) -> bool {
         let before = self.client.in_flight.fetch_add(1, Ordering::Relaxed);
@@ -129,8 +155,10 @@ impl Drop for ClientHandle {
     fn drop(&mut self) {
         let mut shard = self.clients.shard(self.ip);
         if let Entry::Occupied(mut entry) = shard.entry(self.ip) {
-            entry.get_mut().connections -= 1;
-            if entry.get().connections == 0 {
+            let counts = entry.get_mut();
+            counts.connections -= usize::from(self.is_connection);
+            counts.handles -= 1;
+            if counts.handles == 0 {
                 entry.remove();
             }
         }
@@ -182,6 +210,21 @@ mod tests {
         drop(entered);
         assert!(clients.enter(a, 1, 1).is_some());
         drop(again);
+        assert!(clients.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
+    }
+
+    #[test]
+    fn requests_through_a_proxy_count_to_their_client_without_a_connection() {
+        let clients = Arc::<ClientUsage>::default();
+        let ip = IpAddr::from([192, 0, 2, 1]);
+        let direct = clients.enter(ip, 1, 2).unwrap();
+        let proxied = [(); 2].map(|()| clients.enter_request(ip, 2));
+        assert!(proxied[0].begin(|before| before == 0) && direct.begin(|before| before == 1));
+        assert!(!proxied[1].begin(|_| true), "no more than the client may have");
+        assert!(clients.enter(ip, 1, 2).is_none(), "one connection");
+        drop(direct);
+        drop(clients.enter(ip, 1, 2).unwrap());
+        drop(proxied);
         assert!(clients.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
     }
 

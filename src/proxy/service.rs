@@ -22,8 +22,9 @@ use super::request::Request;
 use super::upgrade::Upgrade;
 use crate::gate::{AccessError, Pass, Refusal, Step, Unkeyed};
 use crate::http1::Framing;
+use crate::net::client_usage::ClientHandle;
 use crate::policy::access::{Access, DenialReason};
-use crate::policy::client_ip::AddressHeader;
+use crate::policy::client_ip::{self, AddressHeader};
 use crate::policy::path::escaped_query;
 use crate::policy::route::Rewrite;
 use crate::policy::upgrades::Upgrades;
@@ -119,7 +120,7 @@ impl<'v> RequestContext<'v> {
             affinity: upstream.affinity(&facts),
             is_exclusive: upgrade.is_some() || upstream.proxy_protocol().is_some(),
             preamble: upstream.proxy_protocol().map(|version| self.peer.header(version)),
-            client: self.peer.client.clone(),
+            client: self.client(facts.client_ip),
         };
         let client = facts.client_ip;
         Ok(RoutedRequest {
@@ -134,6 +135,18 @@ impl<'v> RequestContext<'v> {
             upgrade,
             requirements,
         })
+    }
+
+    /// The usage that the request counts to: of its connection's client, or of the client behind a trusted proxy. None
+    /// if a trusted proxy names no client.
+    fn client(&self, ip: IpAddr) -> Option<Rc<ClientHandle>> {
+        if self.peer.client.is_some() || ip == self.peer.ip {
+            return self.peer.client.clone();
+        }
+        let running = &self.config.running;
+        let ip = client_ip::network(ip, running.live.policy.client_ip.ipv6_prefix);
+        let max_requests = running.settings.bounds.max_requests_per_ip;
+        Some(Rc::new(self.worker.shared.clients.enter_request(ip, max_requests)))
     }
 
     /// Decides both stages, and returns the destination.

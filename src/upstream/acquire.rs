@@ -10,6 +10,7 @@ use super::pool::ceiling::AllowanceWaiter;
 use super::pool::checkout::{Checkout, PooledConnection, Requirements};
 use super::pool::connection::ConnectError;
 use super::pool::permit::ConnectionPermit;
+use super::pool::queue::UpstreamRequest;
 use super::pool::usage::ActiveRequest;
 use crate::net::client_usage::ClientHandle;
 use crate::telemetry::EndpointResult;
@@ -31,6 +32,16 @@ const ATTEMPTS_MAX: usize = 3;
 
 type AttemptedEndpoints = smallvec::SmallVec<[usize; ATTEMPTS_MAX]>;
 
+/// The state of the search for a connection.
+struct Attempt {
+    /// The request already counts at the upstream.
+    is_counted: bool,
+    /// The endpoint to try first.
+    first: Option<usize>,
+    /// Endpoints that could not be reached.
+    attempted: AttemptedEndpoints,
+}
+
 impl Endpoints {
     /// Checks out an open connection without waiting. Errs with the index of the endpoint that gets the request if the
     /// request needs a new connection, and with none if it may have to wait.
@@ -44,7 +55,9 @@ impl Endpoints {
             self.choose(requirements.affinity, &[])
         };
         let active = self.begin(requirements).ok_or(Some(index))?;
-        self.open_connection(index, requirements).map(|checkout| checkout.counted(active)).ok_or(Some(index))
+        let upstream = self.begin_at_upstream(requirements).ok_or(None)?;
+        let open = self.open_connection(index, requirements);
+        open.map(|checkout| checkout.counted(active.at_upstream(upstream))).ok_or(Some(index))
     }
 
     /// Opens a connection to the endpoint at `first`, or to another one if that cannot be reached. Waits in the queue if
@@ -57,14 +70,16 @@ impl Endpoints {
         // Boxed, because it is rare and larger than all other state of a request.
         Box::pin(async {
             let (active, has_waited) = self.begin_in_turn(requirements).await?;
-            let checkout = self.acquire(requirements, first, AttemptedEndpoints::new()).await?;
+            let mut attempt = Attempt { is_counted: false, first, attempted: AttemptedEndpoints::new() };
+            let (checkout, upstream) = self.acquire(requirements, &mut attempt).await?;
             let was_queued = has_waited || checkout.was_queued;
-            Ok(checkout.counted(active).queued(was_queued))
+            Ok(checkout.counted(active.at_upstream(upstream)).queued(was_queued))
         })
         .await
     }
 
-    /// A connection for a retry: to an endpoint other than the one at `index`, if there are several.
+    /// A connection for a retry: to an endpoint other than the one at `index`, if there are several. The request is
+    /// counted already.
     pub(super) async fn connect_elsewhere(
         &self,
         requirements: &Requirements,
@@ -72,30 +87,25 @@ impl Endpoints {
     ) -> Result<Checkout, ConnectError> {
         let attempted: AttemptedEndpoints = Some(index).filter(|_| self.has_others()).into_iter().collect();
         let next = self.choose(requirements.affinity, &attempted);
-        Box::pin(self.acquire(requirements, Some(next), attempted)).await
+        let mut attempt = Attempt { is_counted: true, first: Some(next), attempted };
+        let (checkout, _) = Box::pin(self.acquire(requirements, &mut attempt)).await?;
+        Ok(checkout)
     }
 
     async fn acquire(
         &self,
         requirements: &Requirements,
-        mut first: Option<usize>,
-        mut attempted: AttemptedEndpoints,
-    ) -> Result<Checkout, ConnectError> {
+        attempt: &mut Attempt,
+    ) -> Result<(Checkout, UpstreamRequest), ConnectError> {
         loop {
-            let index = first.take();
-            let capacity = if self.queue().has_waiters() {
-                None // requests that wait are served first
-            } else {
-                let at_first = index.and_then(|index| self.capacity_at(index, requirements));
-                at_first.or_else(|| self.capacity(requirements, &attempted))
-            };
-            let was_queued = capacity.is_none();
-            let capacity = match capacity {
-                Some(capacity) => capacity,
-                None => self.wait(requirements, &attempted).await?,
+            let at_once = self.capacity_at_once(requirements, attempt);
+            let was_queued = at_once.is_none();
+            let (capacity, upstream) = match at_once {
+                Some(found) => found,
+                None => self.wait(requirements, attempt).await?,
             };
             let (index, connected) = match capacity {
-                Capacity::Open(checkout) => return Ok(checkout.queued(was_queued)),
+                Capacity::Open(checkout) => return Ok((checkout.queued(was_queued), upstream)),
                 Capacity::New(index, permit) => (index, self.open(index, permit, requirements).await),
                 Capacity::Pending(index, pending) => {
                     let stream = self.pools()[index].stream_on(&pending).await;
@@ -103,18 +113,35 @@ impl Endpoints {
                 }
             };
             let error = match connected {
-                Ok(Some(connection)) => return Ok(self.checked_out(connection, index).queued(was_queued)),
+                Ok(Some(connection)) => return Ok((self.checked_out(connection, index).queued(was_queued), upstream)),
                 Ok(None) => continue,
                 Err(error) => error,
             };
             let pool = &self.pools()[index];
             self.record_at(pool, EndpointResult::Failed);
-            attempted.push(index);
-            if attempted.len() >= ATTEMPTS_MAX.min(self.pools().len()) {
+            attempt.attempted.push(index);
+            if attempt.attempted.len() >= ATTEMPTS_MAX.min(self.pools().len()) {
                 return Err(error);
             }
             tracing::debug!(endpoint = %pool.spec.endpoint, ?error, "cannot connect; trying another endpoint");
         }
+    }
+
+    /// Capacity for a request that has not waited. None if it has to wait.
+    fn capacity_at_once(
+        &self,
+        requirements: &Requirements,
+        attempt: &mut Attempt,
+    ) -> Option<(Capacity, UpstreamRequest)> {
+        let first = attempt.first.take();
+        if self.queue().has_waiters() {
+            return None; // requests that wait are served first
+        }
+        let upstream =
+            if attempt.is_counted { UpstreamRequest::default() } else { self.begin_at_upstream(requirements)? };
+        let at_first = first.and_then(|index| self.capacity_at(index, requirements));
+        let capacity = at_first.or_else(|| self.capacity(requirements, &attempt.attempted))?;
+        Some((capacity, upstream))
     }
 
     /// Opens a connection to the endpoint at `index`, which holds `permit`. None if other requests took all its streams.
@@ -178,9 +205,14 @@ impl Endpoints {
 
     /// Waits in the queue until the request is first and there is capacity. Errs if the queue is full or the wait too
     /// long.
-    async fn wait(&self, requirements: &Requirements, attempted: &[usize]) -> Result<Capacity, ConnectError> {
+    async fn wait(
+        &self,
+        requirements: &Requirements,
+        attempt: &Attempt,
+    ) -> Result<(Capacity, UpstreamRequest), ConnectError> {
         let (cap, queue) = (self.cap(), self.queue());
-        let Some(ticket) = queue.join(self.worker(), cap.max_queued) else {
+        let client = requirements.client.as_ref().filter(|_| !attempt.is_counted).map(|client| client.ip());
+        let Some(ticket) = queue.join(self.worker(), client, cap.max_queued) else {
             queue.metrics.queue_full.inc();
             return Err(ConnectError::Busy);
         };
@@ -188,10 +220,11 @@ impl Endpoints {
         let (mut has_notified, mut ceiling_waiter) = (false, None);
         loop {
             if ticket.is_front() {
-                if let Some(capacity) = self.capacity(requirements, attempted) {
-                    return Ok(capacity);
+                if let Some(capacity) = self.capacity(requirements, &attempt.attempted) {
+                    let is_counted = attempt.is_counted || self.request_capacity().is_none();
+                    return Ok((capacity, if is_counted { UpstreamRequest::default() } else { ticket.begin() }));
                 }
-                if ceiling_waiter.is_none() && self.waits_for_ceiling(requirements, attempted) {
+                if ceiling_waiter.is_none() && self.waits_for_ceiling(requirements, &attempt.attempted) {
                     ceiling_waiter = Some(ticket.wait_for_ceiling());
                     continue;
                 }
@@ -204,6 +237,12 @@ impl Endpoints {
                 return Err(ConnectError::Busy);
             }
         }
+    }
+
+    /// Counts a request at the upstream. None if its client has to wait until it or others have fewer.
+    fn begin_at_upstream(&self, requirements: &Requirements) -> Option<UpstreamRequest> {
+        let Some(capacity) = self.request_capacity() else { return Some(UpstreamRequest::default()) };
+        self.queue().begin(requirements.client.as_ref().map(|client| client.ip()), capacity)
     }
 
     /// Counts a request as active. None if it has to wait until others of its client end.
@@ -235,6 +274,122 @@ impl Endpoints {
                 self.queue().metrics.queue_timeout.inc();
                 return Err(ConnectError::Busy);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::net::Protocol;
+    use crate::net::client_usage::ClientUsage;
+    use crate::policy::upgrades::Upgrades;
+    use crate::telemetry::Metrics;
+    use crate::upstream::endpoints::WorkerResources;
+    use crate::upstream::pool::ceiling::Ceiling;
+    use crate::upstream::pool::queue::WorkerNotify;
+    use crate::upstream::pool::usage::WorkerRequests;
+    use crate::upstream::settings::{Address, Balance, Cap, Endpoint, Resolve, Upstream};
+    use crate::upstream::state::UpstreamState;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// An upstream at a socket that does not exist, so that opening a connection fails at once.
+    fn endpoints(ceiling: &Arc<Ceiling>) -> Endpoints {
+        let metrics = Metrics::new("", "").unwrap();
+        let address = Address::Unix("/nonexistent/weir-test".into());
+        let settings = Upstream {
+            name: Some("a".into()),
+            endpoints: vec![Endpoint { address, host: "a".into(), server_name: None }],
+            tls: None,
+            protocol: Protocol::Http1,
+            balance: Balance::RoundRobin,
+            health: None,
+            eject: None,
+            resolve: Resolve::Off,
+            cap: Cap { max_connections: None, max_queued: 10, queue_timeout: QUEUE_TIMEOUT },
+            rewrite_host: false,
+            max_idle: None,
+            idle_timeout: SECOND,
+            proxy_protocol: None,
+            upgrades: Upgrades::default(),
+        };
+        let states = UpstreamState::of_all(std::slice::from_ref(&settings), &[], &metrics, ceiling);
+        let resources = WorkerResources {
+            broken_answers: metrics.broken_answers(),
+            untaken_answers: metrics.untaken_answers(),
+            buffers: Rc::default(),
+            worker: WorkerNotify::default(),
+            requests: WorkerRequests::new(ceiling),
+        };
+        Endpoints::new(&settings, &states[0], SECOND, None, &resources)
+    }
+
+    fn requirements(client: Option<Rc<ClientHandle>>) -> Requirements {
+        Requirements { affinity: 0, is_exclusive: false, preamble: None, client }
+    }
+
+    /// How long the request takes, and whether it got the right to open a connection, which then fails.
+    async fn connect(endpoints: &Endpoints, requirements: &Requirements) -> (Duration, bool) {
+        let began = time::instant_now();
+        let result = endpoints.connect(requirements, Some(0)).await;
+        (began.elapsed(), matches!(result, Err(ConnectError::Failed(_))))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_connection_of_another_upstream_wakes_the_first_waiter() {
+        for (closes_after, expected) in [(3 * SECOND, (3 * SECOND, true)), (9 * SECOND, (QUEUE_TIMEOUT, false))] {
+            let ceiling = Arc::new(Ceiling::new(1, 1));
+            let endpoints = endpoints(&ceiling);
+            assert!(ceiling.open());
+            let close = async {
+                sleep(closes_after).await;
+                ceiling.close();
+            };
+            let requirements = requirements(None);
+            let (connected, ()) = tokio::join!(connect(&endpoints, &requirements), close);
+            assert_eq!(connected, expected);
+        }
+    }
+
+    /// Another worker closes a connection after the first waiter has found no capacity and before it registers for the
+    /// ceiling. That worker notifies no waiter, so the first waiter has to register and look again.
+    #[test]
+    fn a_connection_that_closes_before_the_waiter_registers_is_not_missed() {
+        let ceiling = Arc::new(Ceiling::new(1, 1));
+        let (endpoints, requirements) = (endpoints(&ceiling), requirements(None));
+        assert!(ceiling.open());
+        assert!(endpoints.capacity(&requirements, &[]).is_none());
+        ceiling.close();
+        assert!(!ceiling.is_full() && endpoints.waits_for_ceiling(&requirements, &[]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_beyond_its_clients_allowance_begins_when_others_end() {
+        for (ends_after, expected) in [(2 * SECOND, (2 * SECOND, true)), (9 * SECOND, (QUEUE_TIMEOUT, false))] {
+            let ceiling = Arc::new(Ceiling::new(100, 1));
+            let endpoints = endpoints(&ceiling);
+            let client = Rc::new(Arc::<ClientUsage>::default().enter([10, 0, 0, 1].into(), 1, 9).unwrap());
+            let active = |client| ActiveRequest::new(client, endpoints.worker_requests(), false).unwrap();
+            let _own = active(Some(&client));
+            let mut others: Vec<_> = (0..95).map(|_| active(None)).collect();
+            (0..97).for_each(|_| assert!(ceiling.open()));
+            let end = async {
+                sleep(ends_after).await;
+                others.truncate(80);
+            };
+            let requirements = requirements(Some(Rc::clone(&client)));
+            let (connected, ()) = tokio::join!(connect(&endpoints, &requirements), end);
+            assert_eq!(connected, expected);
+            assert!(!client.has_waiters());
         }
     }
 }

@@ -74,7 +74,7 @@ impl Endpoints {
             Rc::new(Pool::new(spec, Arc::clone(state), Arc::clone(queue), worker, buffers))
         };
         let pools = state.endpoints.iter().map(pool).collect();
-        Self {
+        let endpoints = Self {
             settings: settings.clone(),
             connect_timeout,
             has_preference: state.endpoints.iter().any(|state| state.has_preference()),
@@ -87,7 +87,9 @@ impl Endpoints {
             broken_answers: resources.broken_answers.clone(),
             untaken_answers: resources.untaken_answers.clone(),
             buffers: Rc::clone(&resources.buffers),
-        }
+        };
+        queue.set_capacity(endpoints.request_capacity());
+        endpoints
     }
 
     /// Whether [`Endpoints::new`] with these arguments would make an equal value.
@@ -130,6 +132,18 @@ impl Endpoints {
     /// The bounds on connections and on the queue.
     pub(super) fn cap(&self) -> &Cap {
         &self.settings.cap
+    }
+
+    /// The number of requests that the upstream can have at once, as far as `max_connections` bounds it. None if that
+    /// bound is no lower than the process ceiling, which bounds clients too.
+    pub(super) fn request_capacity(&self) -> Option<usize> {
+        let (max_connections, ceiling) = (self.cap().max_connections?, self.queue.ceiling.max());
+        let connections = max_connections.saturating_mul(self.pools.len());
+        if !self.is_shared() {
+            return Some(connections).filter(|connections| *connections < ceiling);
+        }
+        let streams = self.pools.iter().map(|pool| pool.h2.expected_streams()).max()?;
+        Some(connections.min(ceiling).saturating_mul(streams))
     }
 
     /// Whether requests share its connections.

@@ -1,4 +1,4 @@
-//! Endpoints with a bound on connections: who waits, for how long, and in which order.
+//! Endpoints with a bound on connections: which requests wait, for how long, and in which order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use crate::ops::until;
 use crate::routes::upstream;
 use crate::support::{Client, NEVER, Upstream, Weir, echo, over_h2};
 
-/// An upstream whose requests end only once this is true, and the most that it had in hand at once.
+/// An upstream whose requests end once the first value is true. The second is the largest number of requests at once.
 fn slow() -> (Upstream, Arc<AtomicBool>, Arc<AtomicUsize>) {
     let (may_end, now, most) = (Arc::<AtomicBool>::default(), AtomicUsize::new(0), Arc::<AtomicUsize>::default());
     let (ends, highest) = (Arc::clone(&may_end), Arc::clone(&most));
@@ -36,7 +36,7 @@ fn ask(weir: &Weir, path: &str) -> Client {
 const QUEUED: &str = "weir_upstream_queued{upstream=\"a\"}";
 
 #[test]
-fn no_more_requests_than_connections_and_those_who_wait_keep_their_order() {
+fn requests_are_at_most_the_connections_and_waiting_ones_keep_their_order() {
     let (slow, may_end, most) = slow();
     let weir = capped(&[&slow], "max_connections = 1");
     let mut clients = vec![ask(&weir, "/0")];
@@ -55,13 +55,13 @@ fn no_more_requests_than_connections_and_those_who_wait_keep_their_order() {
     assert_eq!((slow.targets(), most.load(Ordering::SeqCst)), (expected, 1));
     slow.wait_until(|slow| slow.connections() <= 1);
     assert_eq!(weir.metric(QUEUED), 0.0);
-    assert_eq!(weir.metric("weir_overhead_seconds_count"), 1.0, "of one that did not wait");
+    assert_eq!(weir.metric("weir_overhead_seconds_count"), 1.0, "of the request that did not wait");
 }
 
 #[test]
-fn what_one_worker_keeps_idle_another_can_have() {
+fn an_idle_connection_of_one_worker_makes_room_for_another() {
     let app = Upstream::answering(echo);
-    // Shorter than the time between two looks at what is idle.
+    // Shorter than the time between two sweeps of idle connections.
     let weir = capped(&[&app], "max_connections = 1\nqueue_timeout = \"900ms\"");
     for turn in 0..40 {
         assert_eq!(Client::connect(weir.address()).get("/").status, 200, "{turn}");
@@ -95,7 +95,7 @@ fn a_full_queue_and_a_long_wait_are_refused_and_cost_nothing() {
 }
 
 #[test]
-fn who_leaves_gives_its_place_up() {
+fn a_client_that_leaves_frees_its_place_in_the_queue() {
     let (slow, may_end, _) = slow();
     let weir = capped(&[&slow], "max_connections = 1\nqueue_timeout = \"1h\"");
     let mut first = ask(&weir, "/0");
@@ -114,7 +114,7 @@ fn who_leaves_gives_its_place_up() {
 }
 
 #[test]
-fn who_resets_its_stream_in_the_queue_has_abandoned_its_request() {
+fn a_stream_that_is_reset_in_the_queue_is_an_abandoned_request() {
     let (slow, may_end, _) = slow();
     let weir = capped(&[&slow], "max_connections = 1\nqueue_timeout = \"1h\"");
     let mut first = ask(&weir, "/0");
@@ -145,13 +145,16 @@ fn a_connection_that_breaks_off_makes_room() {
 #[test]
 fn an_endpoint_that_is_full_leaves_its_requests_to_others() {
     let ((slow, may_end, most), other) = (slow(), Upstream::answering(echo));
-    let weir = capped(&[&slow, &other], "max_connections = 2\nbalance = \"hash\"\nhash_by = \"host\"");
+    // A trusted proxy, so that the requests are not those of one client, which may use half of the connections.
+    let config = upstream("a", &[&slow, &other], "max_connections = 2\nbalance = \"hash\"\nhash_by = \"host\"");
+    let text = Weir::text(&format!("{config}{LIMIT}"));
+    let weir = Weir::start_as(&text.replace("[server]", "[server]\ntrusted_proxies = [\"127.0.0.1\"]"));
     let mut clients: Vec<_> = (0..20).map(|turn| ask(&weir, &format!("/{turn}"))).collect();
-    let is_suited = |upstream: &Upstream| !upstream.received().is_empty();
-    until("it is known whom the host suits", || is_suited(&slow) || is_suited(&other));
-    may_end.store(!is_suited(&slow), Ordering::SeqCst);
-    if is_suited(&slow) {
-        // Two are in hand, and the other one takes the rest.
+    let is_selected = |upstream: &Upstream| !upstream.received().is_empty();
+    until("it is known which endpoint the host selects", || is_selected(&slow) || is_selected(&other));
+    may_end.store(!is_selected(&slow), Ordering::SeqCst);
+    if is_selected(&slow) {
+        // Two requests are active, and the other endpoint serves the rest.
         other.wait_until(|other| other.received().len() == 18);
         may_end.store(true, Ordering::SeqCst);
     }
@@ -160,7 +163,7 @@ fn an_endpoint_that_is_full_leaves_its_requests_to_others() {
 }
 
 #[test]
-fn many_clients_of_both_workers_all_get_their_turn() {
+fn all_requests_of_both_workers_get_their_turn() {
     let app = Upstream::start();
     let text = format!("{}{NEVER}", upstream("a", &[&app], "max_connections = 3"));
     let weir = Weir::with(&text);

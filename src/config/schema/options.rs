@@ -67,7 +67,7 @@ const OTHERS: &[Opt] = &[
          Unix sockets do not count."),
     opt("server.max_requests_per_ip", Count(1, 10_000_000), Toml("2000"),
         "Requests of one client that are in progress at services or wait for a connection; further ones are 429. \
-         Clients behind trusted proxies and Unix sockets do not count."),
+         Requests through a trusted proxy count to the client that it names; Unix sockets do not count."),
     opt("server.shutdown_grace", Duration, Toml("\"30s\""),
         "Longest time for running requests after a signal to stop."),
     opt("server.forwarded", Switch, Toml("false"),

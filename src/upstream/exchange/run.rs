@@ -33,9 +33,10 @@ use crate::upstream::pool::checkout::{Checkout, PoolHandle, Requirements, Upgrad
 #[derive(Debug)]
 pub(crate) struct Exchange {
     upstream: Rc<Endpoints>,
-    transport: Transport,
-    /// None once the connection has been given back.
+    /// None once the connection has been given back. Dropped before the connection, so that a request that waits for
+    /// the client's allowance can get it.
     handle: Option<PoolHandle>,
+    transport: Transport,
     /// Another request had used the connection that ended.
     was_idle: bool,
     /// The request has been sent again.
@@ -378,7 +379,9 @@ impl Exchange {
         }
         let is_reusable = self.is_sent() && !self.requirements.is_exclusive;
         let is_reusable = is_reusable && self.head.as_ref().is_some_and(|head| head.keeps_alive);
-        if let Some(handle) = self.handle.take() {
+        if let Some(mut handle) = self.handle.take() {
+            // First, so that a request that waits for the client's allowance can get the connection.
+            drop(handle.active.take());
             self.transport.give_back(&handle, is_reusable);
         }
     }

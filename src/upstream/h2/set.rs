@@ -47,6 +47,11 @@ impl H2Connections {
         self.open.borrow().iter().any(can_begin) || self.pending().is_some()
     }
 
+    /// Streams that one connection is expected to allow.
+    pub(crate) fn expected_streams(&self) -> usize {
+        self.expected_streams.get()
+    }
+
     /// Adds a connection that is being opened.
     pub(crate) fn begin(&self) -> Rc<PendingConnection> {
         let pending = PendingConnection::new();

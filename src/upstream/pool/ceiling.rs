@@ -72,6 +72,11 @@ impl Ceiling {
         }
     }
 
+    /// The largest number of connections.
+    pub(crate) fn max(&self) -> usize {
+        self.max
+    }
+
     /// The number of workers.
     pub(crate) fn workers(&self) -> usize {
         self.active.len()

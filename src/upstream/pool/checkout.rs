@@ -109,10 +109,10 @@ impl Drop for InFlight {
 /// until it is closed.
 #[derive(Debug)]
 pub(crate) struct UpgradedConnection {
+    _active: Option<ActiveRequest>,
+    _in_flight: Option<InFlight>,
     stream: EndpointStream,
     _permit: ConnectionPermit,
-    _in_flight: Option<InFlight>,
-    _active: Option<ActiveRequest>,
 }
 
 impl UpgradedConnection {

@@ -102,20 +102,15 @@ impl Pool {
         has_open || self.state.has_capacity(cap.most())
     }
 
-    /// Whether requests wait for a connection to the upstream.
-    pub(crate) fn has_waiters(&self) -> bool {
-        self.queue.has_waiters()
-    }
-
     /// Whether requests to other upstreams wait until any upstream connection closes.
     pub(crate) fn has_ceiling_waiters(&self) -> bool {
         self.queue.ceiling.has_waiters()
     }
 
-    /// Wakes the first waiter if it is a request of this worker. Returns whether it is.
-    pub(crate) fn wake_waiters(&self) -> bool {
+    /// Wakes the first waiter if it is a request of this worker. Returns whether it is; none if there is no first waiter.
+    pub(crate) fn wake_waiters(&self) -> Option<bool> {
         let is_of_worker = self.queue.is_front_of(&self.worker);
-        if is_of_worker {
+        if is_of_worker == Some(true) {
             self.queue.wake_front();
         }
         is_of_worker
@@ -145,14 +140,16 @@ impl Pool {
     /// Takes a connection back. It stays idle in the pool, or closes if it cannot be used again, if `max_idle` are idle,
     /// or if its permit is needed elsewhere.
     pub(crate) fn put(&self, connection: Box<H1Connection>) {
-        if !self.queue.has_waiters() {
+        match self.queue.is_front_of(&self.worker) {
             // Closing it lets a request to another upstream open a connection.
-            return if self.has_ceiling_waiters() { drop(connection) } else { self.put_idle(connection) };
-        }
-        // The first waiter of another worker cannot use it. Closing it frees a permit for that waiter.
-        if self.queue.is_front_of(&self.worker) {
-            self.put_idle(connection);
-            self.queue.wake_front();
+            None if self.has_ceiling_waiters() => drop(connection),
+            None => self.put_idle(connection),
+            Some(true) => {
+                self.put_idle(connection);
+                self.queue.wake_front();
+            }
+            // The first waiter of another worker cannot use it. Closing it frees a permit for that waiter.
+            Some(false) => drop(connection),
         }
     }
 

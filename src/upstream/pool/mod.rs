@@ -4,6 +4,7 @@ pub(crate) mod ceiling;
 pub(crate) mod checkout;
 pub(crate) mod connection;
 pub(crate) mod endpoint_pool;
+mod fair_use;
 pub(crate) mod permit;
 pub(crate) mod queue;
 pub(crate) mod stream;

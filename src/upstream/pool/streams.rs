@@ -120,7 +120,7 @@ impl Pool {
                 connection.retire();
             }
         }
-        if self.has_waiters() && !self.wake_waiters() {
+        if self.wake_waiters() == Some(false) {
             // The first waiter is on another worker and cannot use this connection. Closing it frees a permit for it.
             connection.retire();
         }

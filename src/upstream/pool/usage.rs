@@ -1,10 +1,11 @@
-//! Counts requests with a connection of their own, by worker and by client.
+//! Counts active requests by worker, client and upstream.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::ceiling::Ceiling;
+use super::queue::UpstreamRequest;
 use crate::net::client_usage::ClientHandle;
 
 /// The counter of one worker.
@@ -20,6 +21,8 @@ pub(crate) struct ActiveRequest {
     client: Option<Rc<ClientHandle>>,
     /// None if the request shares its connection.
     worker: Option<Rc<WorkerRequests>>,
+    /// Its count at the upstream.
+    upstream: UpstreamRequest,
 }
 
 impl WorkerRequests {
@@ -46,12 +49,19 @@ impl ActiveRequest {
         if let Some(worker) = &worker {
             worker.count().fetch_add(1, Ordering::Relaxed);
         }
-        Some(Self { client: client.cloned(), worker })
+        Some(Self { client: client.cloned(), worker, upstream: UpstreamRequest::default() })
+    }
+
+    /// Adds its count at the upstream.
+    pub(crate) fn at_upstream(mut self, upstream: UpstreamRequest) -> Self {
+        self.upstream = upstream;
+        self
     }
 }
 
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
+        drop(std::mem::take(&mut self.upstream));
         if let Some(worker) = &self.worker {
             // `SeqCst`: a request that begins to wait sees this end, or is woken below.
             worker.count().fetch_sub(1, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Streams and connections: how many there are, and what becomes of requests when a connection goes away.
+//! The bounds on streams and connections, and requests whose connection ends.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{alone, mirror};
 use crate::ops::until;
 use crate::support::{Call, Client, H2Options, H2Service, NEVER, Weir, over_h2};
 
-/// A service whose calls end only once `true` is sent.
+/// A service whose calls end once `true` is sent.
 fn slow(taking: H2Options) -> (H2Service, watch::Sender<bool>) {
     let (may_end, ends) = watch::channel(false);
     let service = H2Service::start_with(taking, move |call: Call| {
@@ -37,7 +37,7 @@ fn ask(weir: &Weir, path: &str) -> Client {
 fn no_connection_has_more_streams_than_its_service_allows() {
     let (service, may_end) = slow(H2Options { streams: Some(2), ..H2Options::default() });
     let weir = alone(&service, "", "");
-    // The first one tells how many it allows.
+    // The settings of the first connection tell how many streams the service allows.
     let mut clients = vec![ask(&weir, "/first")];
     service.wait_until(|service| service.called().len() == 1);
     clients.extend((1..6).map(|turn| ask(&weir, &format!("/{turn}"))));
@@ -48,7 +48,7 @@ fn no_connection_has_more_streams_than_its_service_allows() {
     }
     may_end.send_replace(true);
     assert!(clients.iter_mut().all(|client| client.answer().status == 200));
-    // What is free is used before another one is opened.
+    // Free streams are used before another connection is opened.
     for client in &mut clients {
         assert_eq!(client.get("/again").status, 200);
     }
@@ -72,7 +72,10 @@ fn idle_connections_are_closed() {
 #[test]
 fn the_bound_on_connections_holds_and_requests_wait() {
     let (service, may_end) = slow(H2Options { streams: Some(1), ..H2Options::default() });
-    let weir = alone(&service, "max_connections = 1\nmax_queued = 2", "");
+    // A trusted proxy, so that the requests are not those of one client, which may use a part of the queue.
+    let text = Weir::text(&format!("{}{NEVER}", service.upstream("max_connections = 1\nmax_queued = 2")));
+    let text = text.replace("workers = 2", "workers = 1\ntrusted_proxies = [\"127.0.0.1\"]");
+    let weir = Weir::start_as(&text);
     let mut clients = vec![ask(&weir, "/0")];
     service.wait_until(|service| service.called().len() == 1);
     for turn in 1..3 {
@@ -89,12 +92,12 @@ fn the_bound_on_connections_holds_and_requests_wait() {
     assert_eq!(service.connections(), 1);
 }
 
-/// A connection that another worker needs is given up, however busy it is.
+/// A connection that another worker needs is retired, even if it is busy.
 #[test]
 fn workers_take_turns_at_the_only_connection() {
     let service = H2Service::start(mirror);
     let weir = Weir::with(&format!("{}{NEVER}", service.upstream("max_connections = 1\nqueue_timeout = \"15s\"")));
-    // Which worker gets a connection is chance; with this many both have some.
+    // The kernel distributes connections over workers at random; with this many both workers have some.
     let mut clients: Vec<_> = (0..24).map(|_| Client::connect(weir.address())).collect();
     for _ in 0..4 {
         for client in &mut clients {
@@ -110,7 +113,7 @@ fn workers_take_turns_at_the_only_connection() {
 }
 
 #[test]
-fn the_least_loaded_gets_the_next() {
+fn the_least_loaded_endpoint_gets_the_next_request() {
     let (slow, may_end) = slow(H2Options::default());
     let fast = H2Service::start(mirror);
     let endpoints = format!("endpoints = [\"http://{}\", \"http://{}\"]", slow.address(), fast.address());
@@ -126,9 +129,9 @@ fn the_least_loaded_gets_the_next() {
     assert_eq!(held.answer().status, 200);
 }
 
-/// A service that says goodbye all the time loses no request, also none with a body.
+/// A service that sends GOAWAY repeatedly loses no request, with or without a body.
 #[test]
-fn connections_that_go_away_cost_nothing() {
+fn goaway_loses_no_request() {
     let service = H2Service::start_with(H2Options { calls: Some(3), ..H2Options::default() }, mirror);
     let weir = alone(&service, "", "");
     over_h2(weir.address(), async |client, _| {
@@ -147,7 +150,7 @@ fn connections_that_go_away_cost_nothing() {
     assert!(service.connections() >= 8, "{}", service.connections());
 }
 
-/// The first call is refused before it is looked at.
+/// A service that resets the first call with this reason.
 fn refusing(reason: Reason) -> (H2Service, Arc<AtomicUsize>) {
     let calls = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&calls);
@@ -155,7 +158,7 @@ fn refusing(reason: Reason) -> (H2Service, Arc<AtomicUsize>) {
         let turn = count.fetch_add(1, Ordering::SeqCst);
         async move {
             if turn == 0 {
-                // As late as it may be: all of the body that it takes has come.
+                // As late as possible: after all of the body that the windows allow.
                 while let Some(Ok(_)) = call.body.data().await {}
                 call.respond.send_reset(reason);
                 return;
@@ -167,7 +170,7 @@ fn refusing(reason: Reason) -> (H2Service, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn what_was_refused_unseen_goes_out_once_more() {
+fn a_refused_stream_is_sent_again() {
     let (service, calls) = refusing(Reason::REFUSED_STREAM);
     let weir = alone(&service, "", "");
     over_h2(weir.address(), async |mut client, _| {
@@ -175,7 +178,7 @@ fn what_was_refused_unseen_goes_out_once_more() {
         assert_eq!((answer.status, answer.body.len()), (200, 1000));
     });
     assert_eq!(calls.load(Ordering::SeqCst), 2);
-    // Any other end may come after something has happened.
+    // With any other reason the service may have processed the request.
     let (service, calls) = refusing(Reason::INTERNAL_ERROR);
     let weir = alone(&service, "", "");
     over_h2(weir.address(), async |mut client, _| {
@@ -185,7 +188,7 @@ fn what_was_refused_unseen_goes_out_once_more() {
     assert_eq!(calls.load(Ordering::SeqCst), 2);
 }
 
-/// Only so much of a body is kept to be sent again.
+/// The bytes of a body that are kept for a retry have a bound.
 #[test]
 fn a_long_body_is_not_sent_twice() {
     let calls = Arc::<AtomicUsize>::default();
@@ -217,7 +220,7 @@ fn a_long_body_is_not_sent_twice() {
 }
 
 #[test]
-fn checks_speak_it_too() {
+fn health_checks_use_http2() {
     let is_well = Arc::new(AtomicBool::new(true));
     let well = Arc::clone(&is_well);
     let service = H2Service::start(move |mut call: Call| {
@@ -233,14 +236,14 @@ fn checks_speak_it_too() {
     assert_eq!(weir.metric(&healthy), 1.0);
     assert_eq!(service.called()[0].uri, format!("http://{}/healthz", service.address()));
     is_well.store(false, Ordering::SeqCst);
-    until("it is out", || weir.metric(&healthy) == 0.0);
+    until("the endpoint is unhealthy", || weir.metric(&healthy) == 0.0);
     is_well.store(true, Ordering::SeqCst);
-    until("it is in", || weir.metric(&healthy) == 1.0);
+    until("the endpoint is healthy", || weir.metric(&healthy) == 1.0);
 }
 
-/// What no service can be reached for is not charged.
+/// A request is not charged if no service can be reached.
 #[test]
-fn what_reached_nobody_is_given_back() {
+fn an_unreachable_service_costs_nothing() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = nobody.local_addr().unwrap();
     drop(nobody);

@@ -1,11 +1,11 @@
-//! Clients that ask for more than their part of the connections to the service.
+//! Clients that send more requests than their part of the connections to the service.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http::{Request, Response};
 use socket2::{Domain, Socket, Type};
@@ -13,9 +13,10 @@ use tokio::net::TcpSocket;
 use tokio::runtime::Runtime;
 
 use crate::ops::until;
+use crate::routes::upstream;
 use crate::support::{Client, NEVER, PATIENCE, Upstream, Weir, echo};
 
-/// Of Weir, which keeps 144 of them and shares the rest between clients and the service.
+/// File descriptors of Weir, which reserves 144 and divides the rest between clients and the service.
 const DESCRIPTORS: usize = 1024;
 const TO_SERVICE: usize = (DESCRIPTORS - 144) / 2;
 const CONNECTIONS: usize = 200;
@@ -34,7 +35,7 @@ fn slow() -> (Upstream, Sender<()>) {
     (upstream, may_end)
 }
 
-/// Starts one that has so many descriptors.
+/// Starts Weir with so many file descriptors.
 fn start(descriptors: usize, config: &str) -> Weir {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("weir.toml");
@@ -45,15 +46,15 @@ fn start(descriptors: usize, config: &str) -> Weir {
     Weir::of_command(command, folder)
 }
 
-/// How many answers had which status.
+/// The number of answers by status.
 #[derive(Default)]
-struct Told {
+struct AnswerCounts {
     ok: AtomicUsize,
     too_many: AtomicUsize,
     late: AtomicUsize,
 }
 
-impl Told {
+impl AnswerCounts {
     fn count(&self, response: &Response<h2::RecvStream>) {
         let counted = match response.status().as_u16() {
             200 => &self.ok,
@@ -68,8 +69,8 @@ impl Told {
     }
 }
 
-/// Opens an HTTP/2 connection from `ip` and asks on all of its streams at once.
-async fn ask_greedily(ip: Ipv4Addr, address: SocketAddr, told: Arc<Told>) {
+/// Opens an HTTP/2 connection from `ip` and sends a request on each of its streams.
+async fn ask_greedily(ip: Ipv4Addr, address: SocketAddr, counts: Arc<AnswerCounts>) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((ip, 0).into()).unwrap();
     let (mut send, connection) = h2::client::handshake(socket.connect(address).await.unwrap()).await.unwrap();
@@ -77,8 +78,8 @@ async fn ask_greedily(ip: Ipv4Addr, address: SocketAddr, told: Arc<Told>) {
     for _ in 0..STREAMS {
         send = send.ready().await.unwrap();
         let (response, _) = send.send_request(Request::get("http://a/slow").body(()).unwrap(), true).unwrap();
-        let told = Arc::clone(&told);
-        tokio::spawn(async move { told.count(&response.await.unwrap()) });
+        let counts = Arc::clone(&counts);
+        tokio::spawn(async move { counts.count(&response.await.unwrap()) });
     }
 }
 
@@ -91,26 +92,26 @@ fn good(address: SocketAddr) -> Client {
     Client::over(stream)
 }
 
-/// Has greedy clients at so many addresses take what they can get, while another one asks.
+/// Greedy clients at so many addresses use all connections that they can get; another client is served.
 fn others_are_served(addresses: usize) {
     let (upstream, may_end) = slow();
     let weir = start(DESCRIPTORS, &Weir::config(&upstream, "", NEVER));
-    let (runtime, told) = (Runtime::new().unwrap(), Arc::<Told>::default());
+    let (runtime, counts) = (Runtime::new().unwrap(), Arc::<AnswerCounts>::default());
     let ip = |connection| Ipv4Addr::new(127, 0, 1, u8::try_from(connection % addresses).unwrap());
-    let ask = |connection| runtime.spawn(ask_greedily(ip(connection), weir.address(), Arc::clone(&told)));
+    let ask = |connection| runtime.spawn(ask_greedily(ip(connection), weir.address(), Arc::clone(&counts)));
     let asking: Vec<_> = (0..CONNECTIONS).map(ask).collect();
     for asked in asking {
         runtime.block_on(asked).unwrap();
     }
-    until("they have much of what they may have", || upstream.connections() >= TO_SERVICE / 3);
+    until("greedy clients use many connections", || upstream.connections() >= TO_SERVICE / 3);
     let began = Instant::now();
     for turn in 0..20 {
         assert_eq!(good(weir.address()).get("/").status, 200, "{turn}");
     }
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
     assert!(upstream.connections() <= TO_SERVICE, "{}", upstream.connections());
     drop(may_end);
-    let Told { ok, too_many, late } = &*told;
+    let AnswerCounts { ok, too_many, late } = &*counts;
     let sum = || [ok, too_many, late].iter().map(|count| count.load(Ordering::SeqCst)).sum::<usize>();
     until("all have an answer", || sum() == CONNECTIONS * STREAMS);
     assert!(ok.load(Ordering::SeqCst) >= TO_SERVICE / 3);
@@ -151,7 +152,7 @@ fn requests_of_a_client_are_counted_whatever_they_wait_for() {
 }
 
 #[test]
-fn what_a_trusted_proxy_passes_on_is_not_counted() {
+fn own_requests_of_a_trusted_proxy_are_not_counted() {
     let (upstream, may_end) = slow();
     let weir = Weir::start_with(&upstream, "max_requests_per_ip = 1\ntrusted_proxies = [\"127.0.0.1\"]", NEVER);
     let mut first = Client::connect(weir.address());
@@ -162,7 +163,91 @@ fn what_a_trusted_proxy_passes_on_is_not_counted() {
     assert_eq!(first.answer().status, 200);
 }
 
-/// One service keeps connections idle when another one needs more than are left.
+#[test]
+fn requests_through_a_trusted_proxy_count_to_the_client_that_it_names() {
+    let (upstream, may_end) = slow();
+    let weir = Weir::start_with(&upstream, "max_requests_per_ip = 1\ntrusted_proxies = [\"127.0.0.1\"]", NEVER);
+    let mut first = ask(&weir, "/slow", "x-forwarded-for: 2001:db8::1\r\n");
+    upstream.wait_until(|upstream| upstream.received().len() == 1);
+    assert_eq!(ask(&weir, "/", "x-forwarded-for: 2001:db8::2\r\n").answer().status, 429, "the same network");
+    assert_eq!(ask(&weir, "/", "x-forwarded-for: 192.0.2.1\r\n").answer().status, 200, "another client");
+    drop(may_end);
+    assert_eq!(first.answer().status, 200);
+    assert_eq!(ask(&weir, "/", "x-forwarded-for: 2001:db8::2\r\n").answer().status, 200);
+}
+
+/// Sends a GET with these field lines on a new connection.
+fn ask(weir: &Weir, path: &str, fields: &str) -> Client {
+    let mut client = Client::connect(weir.address());
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+    client
+}
+
+/// An upstream with few connections and few places in its queue. A greedy client gets the two connections and the four
+/// places of its allowance, and no answer; its other requests get 503.
+fn a_small_upstream_serves_others(
+    server: &str,
+    greedy: impl FnOnce(&Weir),
+    good: impl Fn(&Weir) -> Client,
+) -> (Upstream, Weir) {
+    let (slow, may_end) = slow();
+    let text = Weir::text(&format!(
+        "{}{NEVER}",
+        upstream("a", &[&slow], "max_connections = 4\nmax_queued = 10\nqueue_timeout = \"1h\"")
+    ));
+    let weir = Weir::start_as(&text.replace("[server]", &format!("[server]\n{server}")));
+    greedy(&weir);
+    slow.wait_until(|slow| slow.received().len() == 2);
+    weir.wait_for_metric("weir_upstream_queued{upstream=\"a\"}", |queued| queued == 4.0);
+    for turn in 0..20 {
+        assert_eq!(good(&weir).answer().status, 200, "{turn}");
+    }
+    let is_slow = |target: &&String| *target == "/slow";
+    assert_eq!(slow.targets().iter().filter(is_slow).count(), 2, "the greedy requests have not ended");
+    drop(may_end);
+    slow.wait_until(|slow| slow.targets().iter().filter(is_slow).count() == 6);
+    (slow, weir)
+}
+
+/// From another address than the greedy client.
+fn good_over_h1(weir: &Weir) -> Client {
+    let mut client = good(weir.address());
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    client
+}
+
+#[test]
+fn a_client_with_many_connections_leaves_a_small_upstream_to_others() {
+    let mut asking = Vec::new();
+    let greedy = |weir: &Weir| asking.extend((0..10).map(|_| ask(weir, "/slow", "")));
+    let _running = a_small_upstream_serves_others("", greedy, good_over_h1);
+    let statuses: Vec<_> = asking.iter_mut().map(|client| client.answer().status).collect();
+    assert_eq!([200, 503].map(|status| statuses.iter().filter(|is| **is == status).count()), [6, 4]);
+}
+
+#[test]
+fn a_client_with_many_streams_leaves_a_small_upstream_to_others() {
+    let (runtime, counts) = (Runtime::new().unwrap(), Arc::<AnswerCounts>::default());
+    let greedy = |weir: &Weir| {
+        runtime.block_on(ask_greedily(Ipv4Addr::LOCALHOST, weir.address(), Arc::clone(&counts)));
+    };
+    let _running = a_small_upstream_serves_others("", greedy, good_over_h1);
+    let AnswerCounts { ok, late, .. } = &*counts;
+    until("all have an answer", || [ok, late].map(|count| count.load(Ordering::SeqCst)) == [6, STREAMS - 6]);
+    runtime.shutdown_background();
+}
+
+#[test]
+fn a_client_behind_a_trusted_proxy_leaves_a_small_upstream_to_others() {
+    let mut asking = Vec::new();
+    let greedy = |weir: &Weir| asking.extend((0..10).map(|_| ask(weir, "/slow", "x-forwarded-for: 192.0.2.1\r\n")));
+    let good = |weir: &Weir| ask(weir, "/", "x-forwarded-for: 192.0.2.2\r\n");
+    let _running = a_small_upstream_serves_others("trusted_proxies = [\"127.0.0.1\"]", greedy, good);
+    let statuses: Vec<_> = asking.iter_mut().map(|client| client.answer().status).collect();
+    assert_eq!([200, 503].map(|status| statuses.iter().filter(|is| **is == status).count()), [6, 4]);
+}
+
+/// A service has idle connections when another service needs more than remain.
 #[test]
 fn idle_connections_to_one_service_make_room_for_another() {
     const AT_ONCE: usize = 6;
@@ -176,10 +261,10 @@ fn idle_connections_to_one_service_make_room_for_another() {
     let (a, b) = (service(), service());
     let routes = "[[route]]\nmatch = { path = \"/b\" }\nupstream = \"b\"\n[[route]]\nupstream = \"a\"\n";
     let services = [("a", &a), ("b", &b)].map(|(name, service)| {
-        // Shorter than the time between two looks at what is idle.
+        // Shorter than the time between two sweeps of idle connections.
         format!("[upstreams.{name}]\nendpoints = [\"http://{}\"]\nqueue_timeout = \"900ms\"\n", service.address())
     });
-    // They leave eight connections to clients and eight to services.
+    // 64 descriptors allow eight connections of clients and eight to services.
     let text = Weir::text(&format!("{}{routes}{NEVER}", services.concat()));
     let weir = start(64, &text.replace("[server]", "[server]\ntrusted_proxies = [\"127.0.0.1\"]"));
     let mut clients: Vec<_> = (0..AT_ONCE).map(|_| Client::connect(weir.address())).collect();

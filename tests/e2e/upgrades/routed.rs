@@ -82,8 +82,10 @@ fn of_endpoint(name: &str, upstream: &Upstream, more: &str) -> String {
     format!("{name}{{endpoint=\"http://{}\",{more}upstream=\"a\"}}", upstream.address())
 }
 
+/// The client is a trusted proxy, so that its requests are not those of one client, which may use a part of the connections.
 fn capped(app: &Upstream, more: &str) -> Weir {
-    Weir::with(&format!("{}{NEVER}", upstream("a", &[app], &format!("upgrade = [\"websocket\"]\n{more}"))))
+    let text = Weir::text(&format!("{}{NEVER}", upstream("a", &[app], &format!("upgrade = [\"websocket\"]\n{more}"))));
+    Weir::start_as(&text.replace("[server]", "[server]\ntrusted_proxies = [\"127.0.0.1\"]"))
 }
 
 #[test]

@@ -1,0 +1,101 @@
+//! How much of an upstream's capacity each client uses: pure arithmetic and counting.
+//!
+//! The allowance is that of the process ceiling (`ceiling.rs`), computed over the upstream's own capacity. An upstream
+//! whose capacity is not smaller than the ceiling needs no counts of its own.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use super::ceiling::is_allowed;
+
+/// The active requests of one upstream.
+#[derive(Debug, Default)]
+pub(crate) struct FairUse {
+    /// Requests that the upstream can have at once; none if nothing is counted.
+    capacity: Option<usize>,
+    active: usize,
+    by_client: HashMap<IpAddr, usize>,
+}
+
+impl FairUse {
+    /// Sets the capacity, which a reload or a lookup may change.
+    pub(crate) fn set_capacity(&mut self, capacity: Option<usize>) {
+        self.capacity = capacity;
+    }
+
+    /// Whether `client` may begin one more request; none is a client that is not counted.
+    pub(crate) fn allows(&self, client: Option<IpAddr>) -> bool {
+        let (Some(capacity), Some(client)) = (self.capacity, client) else { return true };
+        is_allowed(self.by_client.get(&client).copied().unwrap_or(0), self.active, capacity)
+    }
+
+    /// Counts a request. [`FairUse::end`] must follow.
+    pub(crate) fn begin(&mut self, client: Option<IpAddr>) {
+        self.active += 1;
+        if let Some(client) = client {
+            *self.by_client.entry(client).or_default() += 1;
+        }
+    }
+
+    /// Ends the count of a request.
+    pub(crate) fn end(&mut self, client: Option<IpAddr>) {
+        self.active = self.active.saturating_sub(1);
+        let Some(client) = client else { return };
+        if let Some(active) = self.by_client.get_mut(&client) {
+            *active -= 1;
+            if *active == 0 {
+                self.by_client.remove(&client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The requests that each of `clients` has when all begin as many as they may, one after another.
+    fn used(capacity: Option<usize>, clients: &[u8]) -> Vec<usize> {
+        let mut fair_use = FairUse::default();
+        fair_use.set_capacity(capacity);
+        let fill = |client: &u8| {
+            let client = Some(IpAddr::from([10, 0, 0, *client]));
+            let mut count = 0;
+            while count < 1000 && fair_use.allows(client) {
+                fair_use.begin(client);
+                count += 1;
+            }
+            count
+        };
+        let used = clients.iter().map(fill).collect();
+        assert!(fair_use.allows(None), "a client that is not counted");
+        used
+    }
+
+    #[test]
+    fn a_greedy_client_leaves_capacity_to_others() {
+        for (capacity, clients, expected) in [
+            (None, &[1][..], &[1000][..]),
+            (Some(1), &[1, 2], &[1, 1]),
+            (Some(2), &[1, 2], &[1, 1]),
+            (Some(4), &[1, 2], &[2, 1]),
+            (Some(10), &[1, 2, 3], &[4, 2, 1]),
+            (Some(100), &[1, 2, 3], &[39, 19, 11]),
+        ] {
+            assert_eq!(used(capacity, clients), expected, "{capacity:?}");
+        }
+    }
+
+    #[test]
+    fn no_count_remains() {
+        let mut fair_use = FairUse::default();
+        fair_use.set_capacity(Some(2));
+        let client = Some(IpAddr::from([10, 0, 0, 1]));
+        fair_use.begin(client);
+        fair_use.begin(None);
+        assert!(!fair_use.allows(client));
+        fair_use.end(None);
+        fair_use.end(client);
+        assert!(fair_use.allows(client) && fair_use.active == 0 && fair_use.by_client.is_empty());
+    }
+}
