@@ -111,9 +111,10 @@ impl<'v> RequestContext<'v> {
             expects_continue: request.expects_continue(),
             may_retry: request.is_bodyless() && request.method.is_safe(),
             may_switch: admitted.upgrade.is_some(),
+            authenticates_connection: admitted.authenticates_connection && admitted.upgrade.is_none(),
         };
         let mut requirements = admitted.requirements.clone();
-        requirements.is_exclusive |= hop::authenticates_connection(request.fields);
+        requirements.is_exclusive |= admitted.authenticates_connection;
         let timeouts = &self.config.running.settings.timeouts;
         let exchange = Exchange::new(admitted.upstream, checkout, head, traits, requirements, timeouts);
         match admitted.rewrite.filter(|rewrite| rewrite.locations) {

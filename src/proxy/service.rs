@@ -18,10 +18,10 @@ use super::context::{NotForwarded, RequestContext};
 use super::error;
 use super::host;
 use super::http1::wire::Wire;
-use super::request::Request;
+use super::request::{HttpVersion, Request};
 use super::upgrade::Upgrade;
 use crate::gate::{AccessError, Pass, Refusal, Step, Unkeyed};
-use crate::http1::Framing;
+use crate::http1::{Framing, hop};
 use crate::net::client_usage::ClientHandle;
 use crate::policy::access::{Access, DenialReason};
 use crate::policy::client_ip::{self, AddressHeader};
@@ -50,6 +50,8 @@ pub(super) struct RoutedRequest<'r, 'v> {
     pub(super) max_body: u64,
     /// The requested change of protocol, if it is allowed.
     pub(super) upgrade: Option<Box<Upgrade<'v>>>,
+    /// It authenticates its connection to the service (NTLM or Negotiate).
+    pub(super) authenticates_connection: bool,
     /// Its requirements for a connection.
     pub(super) requirements: Requirements,
 }
@@ -116,11 +118,17 @@ impl<'v> RequestContext<'v> {
         let mut input = GateInput { facts: &facts, is_grpc: form.is_grpc, wire, record, admission };
         let Destination { upstream, rewrite, upgrades, max_body } = self.both_stages(&mut input, request).await?;
         let upgrade = request.upgrade(upgrades);
+        // A proxy may send requests of several clients on one connection, so nothing is pinned to that connection.
+        let is_pinnable = request.version != HttpVersion::Http2 && self.peer.client.is_some();
+        let authenticates_connection = hop::authenticates_connection(request.fields);
         let requirements = Requirements {
             affinity: upstream.affinity(&facts),
-            is_exclusive: upgrade.is_some() || upstream.proxy_protocol().is_some(),
+            is_exclusive: upgrade.is_some()
+                || upstream.proxy_protocol().is_some()
+                || (authenticates_connection && !is_pinnable),
             preamble: upstream.proxy_protocol().map(|version| self.peer.header(version)),
             client: self.client(facts.client_ip),
+            pin: None,
         };
         let client = facts.client_ip;
         Ok(RoutedRequest {
@@ -133,6 +141,7 @@ impl<'v> RequestContext<'v> {
             rewrite,
             max_body,
             upgrade,
+            authenticates_connection,
             requirements,
         })
     }

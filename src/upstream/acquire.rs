@@ -46,6 +46,9 @@ impl Endpoints {
     /// Checks out an open connection without waiting. Errs with the index of the endpoint that gets the request if the
     /// request needs a new connection, and with none if it may have to wait.
     pub(crate) fn check_out(&self, requirements: &Requirements) -> Result<Checkout, Option<usize>> {
+        if let Some(checkout) = self.pinned_connection(requirements) {
+            return Ok(checkout);
+        }
         if self.queue().has_waiters() {
             return Err(None);
         }
@@ -334,7 +337,7 @@ mod tests {
     }
 
     fn requirements(client: Option<Rc<ClientHandle>>) -> Requirements {
-        Requirements { affinity: 0, is_exclusive: false, preamble: None, client }
+        Requirements { affinity: 0, is_exclusive: false, preamble: None, client, pin: None }
     }
 
     /// How long the request takes, and whether it got the right to open a connection, which then fails.

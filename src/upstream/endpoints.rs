@@ -195,9 +195,19 @@ impl Endpoints {
         connection.map(|connection| self.checked_out(connection, index))
     }
 
+    /// The connection that is pinned to the client's connection, if it leads to this upstream.
+    pub(super) fn pinned_connection(&self, requirements: &Requirements) -> Option<Checkout> {
+        let (index, pinned) = requirements.pin.as_ref()?.take(&self.pools)?;
+        Some(Checkout::pinned(pinned, index, self.counts_in_flight()))
+    }
+
     pub(super) fn checked_out(&self, connection: PooledConnection, index: usize) -> Checkout {
-        let is_counted = matches!(self.settings.balance, Balance::LeastConnections | Balance::P2c);
-        Checkout::new(connection, &self.pools[index], index, is_counted)
+        Checkout::new(connection, &self.pools[index], index, self.counts_in_flight())
+    }
+
+    /// Whether the balancing needs the number of active requests of each endpoint.
+    fn counts_in_flight(&self) -> bool {
+        matches!(self.settings.balance, Balance::LeastConnections | Balance::P2c)
     }
 
     /// The index of the endpoint that gets the next request, other than those at `attempted`.

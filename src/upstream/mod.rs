@@ -38,6 +38,7 @@ pub(crate) use health::check_health;
 pub use pool::ceiling::Ceiling;
 pub(crate) use pool::checkout::{Checkout, Requirements, UpgradedConnection};
 pub(crate) use pool::endpoint_pool::SWEEP_EVERY;
+pub(crate) use pool::pin::ConnectionPin;
 pub(crate) use pool::queue::WorkerNotify;
 pub(crate) use pool::usage::WorkerRequests;
 pub(crate) use state::UpstreamState;

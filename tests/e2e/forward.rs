@@ -371,7 +371,8 @@ fn the_host_of_an_absolute_target_replaces_host() {
     assert_eq!(hosts.collect::<Vec<_>>(), expected);
 }
 
-/// NTLM and Negotiate authenticate a connection, which no second client may use.
+/// NTLM and Negotiate authenticate a connection, so a second client must not get it. A challenge alone closes it, a
+/// request with credentials pins it to the connection of its client.
 #[test]
 fn an_authenticated_connection_is_not_shared() {
     let upstream = Upstream::answering(|request, stream| {
@@ -385,19 +386,21 @@ fn an_authenticated_connection_is_not_shared() {
         write!(stream, "HTTP/1.1 401 Unauthorized\r\n{challenge}content-length: 0\r\n\r\n").is_ok()
     });
     let weir = Weir::start(&upstream, NEVER);
-    let mut client = Client::connect(weir.address());
-    for (target, line, is_kept) in [
-        ("/ntlm", "", false),
-        ("/negotiate", "", false),
-        ("/proxy", "", false),
-        ("/", "authorization: NTLM TlRM\r\n", false),
-        ("/", "Authorization: negotiate YII=\r\n", false),
-        ("/basic", "authorization: Basic bnRsbQ==\r\n", true),
+    for (target, line, stays, is_pooled) in [
+        ("/ntlm", "", false, false),
+        ("/negotiate", "", false, false),
+        ("/proxy", "", false, false),
+        ("/", "authorization: NTLM TlRM\r\n", true, false),
+        ("/", "Authorization: negotiate YII=\r\n", true, false),
+        ("/ntlm", "authorization: NTLM TlRM\r\n", true, false),
+        ("/basic", "authorization: Basic bnRsbQ==\r\n", true, true),
     ] {
+        let mut client = Client::connect(weir.address());
         client.send(format!("GET {target} HTTP/1.1\r\nhost: a\r\n{line}\r\n"));
         assert_eq!(client.answer().status, 401);
-        let kept = usize::from(is_kept);
-        upstream.wait_until(|upstream| upstream.connections() == kept);
+        upstream.wait_until(|upstream| upstream.connections() == usize::from(stays));
+        drop(client);
+        upstream.wait_until(|upstream| upstream.connections() == usize::from(is_pooled));
     }
 }
 

@@ -18,6 +18,7 @@ mod streaming;
 mod balance;
 mod behind_h2;
 mod names;
+mod ntlm;
 mod outages;
 mod paths;
 mod pool;

@@ -32,7 +32,7 @@ use crate::proxy::untaken::Hold;
 use crate::proxy::upgrade;
 use crate::proxy::worker::Worker;
 use crate::time;
-use crate::upstream::{Exchange, ExchangeError, ResponseEvent};
+use crate::upstream::{ConnectionPin, Exchange, ExchangeError, ResponseEvent};
 
 /// Time that Weir reads from a client after its last response.
 const LINGER: Duration = Duration::from_secs(2);
@@ -48,7 +48,8 @@ pub(in crate::proxy) fn serve<'w>(
     mut lifecycle: watch::Receiver<Lifecycle>,
 ) -> impl Future<Output = ()> + use<'w> {
     let (memory, deadline) = (HeadBytes::default(), Deadline::default());
-    let mut connection = H1Connection { worker, peer, wire, memory, deadline, requests_remaining: max_requests };
+    let mut connection =
+        H1Connection { worker, peer, wire, memory, deadline, requests_remaining: max_requests, pin: None };
     let mut timeouts = Rc::clone(&worker.config.current().timeouts);
     async move {
         let (mut idle_since, mut ends) = (since, pin!(idle_drained(&mut lifecycle)));
@@ -133,6 +134,8 @@ struct H1Connection<'w> {
     deadline: Deadline,
     /// The most requests still to come, with the current one.
     requests_remaining: u32,
+    /// The connection to a service that is pinned to this one; none if no request has authenticated a connection.
+    pin: Option<Rc<ConnectionPin>>,
 }
 
 /// The state of the current request.
@@ -189,14 +192,18 @@ impl H1Connection<'_> {
         state: &mut RequestState<'_, 'v>,
         exchange: &mut Option<Exchange>,
     ) -> Result<Option<&'v str>, NotForwarded<'v>> {
-        let Self { wire, memory, deadline, .. } = self;
+        let Self { wire, memory, deadline, pin, peer, .. } = self;
         let RequestState { form, record, admission } = state;
         let mut uri = Uri::default();
         let Some(request) = Request::of_h1(head, memory.bytes(), memory.fields(), &mut uri) else {
             return Err(context.refuse(HeadFault::Malformed("target")));
         };
         *form = ResponseForm::of(&request);
-        let admitted = context.admit(&request, *form, Some(&mut *wire), record, admission).await?;
+        let mut admitted = context.admit(&request, *form, Some(&mut *wire), record, admission).await?;
+        if admitted.authenticates_connection && peer.client.is_some() {
+            pin.get_or_insert_default();
+        }
+        admitted.requirements.pin.clone_from(pin);
         let connected = match admitted.upstream.check_out(&admitted.requirements) {
             Ok(checkout) => Ok(checkout),
             Err(place) => tokio::select! {

@@ -28,6 +28,7 @@ use crate::time;
 use crate::upstream::endpoints::Endpoints;
 use crate::upstream::location::LocationRewrite;
 use crate::upstream::pool::checkout::{Checkout, PoolHandle, Requirements, UpgradedConnection};
+use crate::upstream::pool::pin::PinnedConnection;
 
 /// A request that has its connection, and its response.
 #[derive(Debug)]
@@ -67,11 +68,14 @@ impl Exchange {
         checkout: Checkout,
         head: &impl RequestHead,
         request: RequestTraits,
-        requirements: Requirements,
+        mut requirements: Requirements,
         timeouts: &Timeouts,
     ) -> Self {
-        let Checkout { connection, handle, .. } = checkout;
+        let Checkout { connection, handle, is_pinned, .. } = checkout;
         let (transport, encoder) = Transport::new(connection, &handle, head, request);
+        if !is_pinned && !request.authenticates_connection {
+            requirements.pin = None;
+        }
         let now = time::instant_now();
         Self {
             upstream: Rc::clone(upstream),
@@ -220,7 +224,11 @@ impl Exchange {
             self.upload.go_on();
         }
         // An interim head may close the connection, whatever the final head says.
-        self.requirements.is_exclusive |= status < 200 && !head.keeps_alive;
+        let closes = status < 200 && !head.keeps_alive;
+        self.requirements.is_exclusive |= closes;
+        if closes {
+            self.requirements.pin = None;
+        }
         // The service may treat later requests on the connection as those of this client.
         self.requirements.is_exclusive |=
             self.transport.head(&head).is_some_and(|(_, fields)| hop::challenges_connection(fields));
@@ -377,9 +385,16 @@ impl Exchange {
         if !self.transport.has_ended() {
             return;
         }
-        let is_reusable = self.is_sent() && !self.requirements.is_exclusive;
-        let is_reusable = is_reusable && self.head.as_ref().is_some_and(|head| head.keeps_alive);
+        let is_complete = self.is_sent() && self.head.as_ref().is_some_and(|head| head.keeps_alive);
+        let is_reusable = is_complete && !self.requirements.is_exclusive;
         if let Some(mut handle) = self.handle.take() {
+            if let Some(pin) = self.requirements.pin.take().filter(|_| is_complete) {
+                if let Some(connection) = self.transport.take_connection() {
+                    let PoolHandle { pool, active, .. } = handle;
+                    pin.put(PinnedConnection { active, connection, pool });
+                }
+                return;
+            }
             // First, so that a request that waits for the client's allowance can get the connection.
             drop(handle.active.take());
             self.transport.give_back(&handle, is_reusable);

@@ -14,6 +14,7 @@ use crate::http1::ResponseHead;
 use crate::http1::encode::Encoder;
 use crate::net::buffer::Buffers;
 use crate::upstream::pool::checkout::{PoolHandle, PooledConnection};
+use crate::upstream::pool::connection::H1Connection;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -164,6 +165,14 @@ impl Transport {
         match self {
             Self::H1(transport) => transport.connection = None,
             Self::H2(transport) => transport.end_stream(is_late),
+        }
+    }
+
+    /// Takes the HTTP/1 connection out of the exchange. None for a stream.
+    pub(crate) fn take_connection(&mut self) -> Option<Box<H1Connection>> {
+        match self {
+            Self::H1(transport) => transport.connection.take(),
+            Self::H2(_) => None,
         }
     }
 

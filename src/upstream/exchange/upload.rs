@@ -78,6 +78,8 @@ pub(crate) struct RequestTraits {
     pub(crate) may_retry: bool,
     /// It asks for a change of protocol.
     pub(crate) may_switch: bool,
+    /// It authenticates its connection (NTLM or Negotiate).
+    pub(crate) authenticates_connection: bool,
 }
 
 /// The progress of one request body.

@@ -10,6 +10,7 @@ use tokio::io::AsyncWrite;
 use super::connection::H1Connection;
 use super::endpoint_pool::Pool;
 use super::permit::ConnectionPermit;
+use super::pin::{ConnectionPin, PinnedConnection};
 use super::stream::EndpointStream;
 use super::streams::StreamPermit;
 use super::usage::ActiveRequest;
@@ -29,6 +30,8 @@ pub(crate) struct Requirements {
     pub(crate) preamble: Option<Rc<[u8]>>,
     /// The client of the request; none if it is not counted.
     pub(crate) client: Option<Rc<ClientHandle>>,
+    /// The connection that is pinned to the client's connection; none if none was ever pinned.
+    pub(crate) pin: Option<Rc<ConnectionPin>>,
 }
 
 /// The connection or stream on which a request goes out.
@@ -47,6 +50,8 @@ pub(crate) struct Checkout {
     pub(crate) handle: PoolHandle,
     /// The request had to wait for the connection.
     pub(crate) was_queued: bool,
+    /// The connection is pinned to the client's connection.
+    pub(crate) is_pinned: bool,
 }
 
 /// The pool of a checked-out connection, and what its request counts as until this is dropped.
@@ -66,7 +71,15 @@ impl Checkout {
     pub(crate) fn new(connection: PooledConnection, pool: &Rc<Pool>, index: usize, is_counted: bool) -> Self {
         let in_flight = is_counted.then(|| InFlight::new(pool));
         let handle = PoolHandle { pool: Rc::clone(pool), index, in_flight, active: None };
-        Self { connection, handle, was_queued: false }
+        Self { connection, handle, was_queued: false, is_pinned: false }
+    }
+
+    /// The pinned connection of the client's connection, which belongs to the pool at `index`.
+    pub(crate) fn pinned(pinned: PinnedConnection, index: usize, is_counted: bool) -> Self {
+        let PinnedConnection { active, connection, pool } = pinned;
+        let mut checkout = Self::new(PooledConnection::H1(connection), &pool, index, is_counted);
+        checkout.handle.active = active;
+        Self { is_pinned: true, ..checkout }
     }
 
     /// Keeps the count of its request until the connection is checked in.
