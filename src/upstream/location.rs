@@ -1,23 +1,23 @@
-//! Where an answer points to, as the client has to ask for it.
+//! Rewrites `Location` and `Content-Location` of responses for the client.
 //!
-//! A route that changes the start of paths leaves the service with paths that the client does not know. What it says of
-//! them in `Location` and `Content-Location` is changed back, by the same rule the other way round, if it means the
-//! service itself: a path, or a URL of the host that it was asked for or that it is. Not here: paths in bodies.
+//! A route with `rewrite` sends other paths to the service than the client knows. The inverse of the rule is applied to
+//! these fields if they name the service itself: by a path, or by a URL with the client's host or with the endpoint's.
+//! Not here: paths in bodies.
 
 use std::sync::Arc;
 
 use crate::fields::Fields;
 use crate::policy::route::Rewrite;
 
-/// How paths are changed back.
+/// How the paths of one response are rewritten.
 #[derive(Clone, Debug)]
 pub(crate) struct LocationRewrite {
     pub(crate) rewrite: Arc<Rewrite>,
-    /// The host and port that the client asks.
+    /// The host and port of the client's request.
     pub(crate) authority: Box<str>,
 }
 
-/// Whether a field of this name says where something is (RFC 9110, sections 8.7 and 10.2.2).
+/// Whether the field is `Location` or `Content-Location` (RFC 9110, sections 8.7 and 10.2.2).
 pub(crate) fn is_location(name: &[u8]) -> bool {
     match name.len() {
         8 => name.eq_ignore_ascii_case(b"location"),
@@ -27,7 +27,7 @@ pub(crate) fn is_location(name: &[u8]) -> bool {
 }
 
 impl LocationRewrite {
-    /// Gives each place that these fields of an answer name to `put`, changed back. `host` is what the endpoint is called.
+    /// Calls `put` with the name and the rewritten value of each such field. `host` is that of the endpoint.
     pub(crate) fn each<'f>(&self, fields: Fields<'f>, host: &str, mut put: impl FnMut(&'f [u8], &[u8])) {
         for (name, value) in fields.iter().filter(|(name, _)| is_location(name)) {
             let rewritten = str::from_utf8(value).ok().and_then(|value| self.rewritten(value, host));
@@ -35,12 +35,12 @@ impl LocationRewrite {
         }
     }
 
-    /// None if it stays as it is.
+    /// The rewritten value; none if it stays.
     fn rewritten(&self, value: &str, host: &str) -> Option<String> {
         let (origin, rest) = split(value)?;
-        let kept = match origin {
+        let prefix = match origin {
             None => "",
-            // The client's own name for it stays; the service's own would lead past Weir.
+            // The client's host stays. The endpoint's host would lead past Weir.
             Some(origin) if origin.authority.eq_ignore_ascii_case(&self.authority) => origin.text,
             Some(origin) if origin.authority.eq_ignore_ascii_case(host) => "",
             Some(_) => return None,
@@ -48,18 +48,18 @@ impl LocationRewrite {
         let end = rest.find(['?', '#']).unwrap_or(rest.len());
         let (path, more) = rest.split_at(end);
         let (start, path) = self.rewrite.undo(if path.is_empty() { "/" } else { path })?;
-        Some([kept, start, path, more].concat())
+        Some([prefix, start, path, more].concat())
     }
 }
 
-/// The first part of a URL.
+/// The scheme and authority of a URL.
 struct UrlOrigin<'v> {
-    /// With its scheme, if it has one, and `//`.
+    /// The scheme, if there is one, `//` and the authority.
     text: &'v str,
     authority: &'v str,
 }
 
-/// The origin, if there is one, and what follows it; none if it is a path that is relative, or another scheme's.
+/// The origin, if there is one, and the rest. None for a relative path and for other schemes than HTTP.
 fn split(value: &str) -> Option<(Option<UrlOrigin<'_>>, &str)> {
     let start = ["//", "http://", "https://"]
         .into_iter()
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_the_service_are_the_clients_places() {
+    fn paths_of_the_service_become_paths_of_the_client() {
         for (strip, add, value, expected) in [
             ("/v1", "/api", "/api/users?a=/api#/api", Some("/v1/users?a=/api#/api")),
             ("/v1", "/api", "/api", Some("/v1")),
@@ -90,7 +90,7 @@ mod tests {
             ("/v1", "/api", "http://shop.test/api/users", Some("http://shop.test/v1/users")),
             ("/v1", "/api", "HTTPS://Shop.Test/api", Some("HTTPS://Shop.Test/v1")),
             ("/v1", "/api", "//shop.test/api/users", Some("//shop.test/v1/users")),
-            // By its own name it would be asked past Weir.
+            // The endpoint's host would lead past Weir.
             ("/v1", "/api", "http://app:8000/api/users", Some("/v1/users")),
             ("/v1", "", "/users", Some("/v1/users")),
             ("/v1", "", "/", Some("/v1/")),
@@ -98,7 +98,7 @@ mod tests {
             ("/v1", "", "http://app:8000?a", Some("/v1/?a")),
             ("", "/api", "/api/users", Some("/users")),
             ("", "/api", "/api", Some("/")),
-            // Elsewhere, or relative, which the client's own path completes.
+            // Other hosts stay, and relative paths, which the client resolves.
             ("/v1", "/api", "/apis", None),
             ("/v1", "/api", "/other", None),
             ("/v1", "/api", "users", None),

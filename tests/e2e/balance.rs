@@ -1,4 +1,4 @@
-//! Several endpoints of one service: who gets a request, and who gets it if that one cannot take it.
+//! Several endpoints of one service: which endpoint gets a request, and retries on another one.
 
 use std::collections::HashMap;
 use std::net::TcpListener;
@@ -7,16 +7,16 @@ use crate::ops::{count_lines, replace, until};
 use crate::routes::upstream;
 use crate::support::{Client, NEVER, Upstream, Weir, echo};
 
-/// An address where nobody listens.
-fn nobody() -> String {
+/// The URL of an address without a listener.
+fn unreachable_url() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())
 }
 
 #[test]
-fn what_cannot_be_reached_is_passed_by_and_charged_once() {
+fn an_unreachable_endpoint_is_skipped_and_the_request_is_charged_once() {
     let alive = Upstream::answering(echo);
-    let (dead, other) = (nobody(), nobody());
+    let (dead, other) = (unreachable_url(), unreachable_url());
     let limit = "[[limit]]\nname = \"all\"\nkey = []\nrate = \"100/h\"\n";
     let endpoints = format!("[upstreams.a]\nendpoints = [\"{dead}\", \"{other}\", \"http://{}\"]\n", alive.address());
     let weir = Weir::with(&format!("{endpoints}{limit}"));
@@ -31,23 +31,23 @@ fn what_cannot_be_reached_is_passed_by_and_charged_once() {
 }
 
 #[test]
-fn if_nobody_can_be_reached_it_costs_nothing() {
+fn a_request_that_reaches_no_endpoint_costs_nothing() {
     let limit = "[[limit]]\nname = \"all\"\nkey = []\nrate = \"100/h\"\n";
-    let (one, two) = (nobody(), nobody());
+    let (one, two) = (unreachable_url(), unreachable_url());
     let weir = Weir::with(&format!("[upstreams.a]\nendpoints = [\"{one}\", \"{two}\"]\n{limit}"));
     let mut client = Client::connect(weir.address());
     for _ in 0..3 {
         let answer = client.get("/");
         assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (502, Some("100")));
-        assert!(!answer.text().contains("127.0.0.1"), "clients are not told where the service is");
+        assert!(!answer.text().contains("127.0.0.1"), "the answer names no address of the service");
     }
     let line = weir.wait_for_line("cannot be reached");
-    assert!(line.contains(&one) || line.contains(&two), "operators are: {line}");
+    assert!(line.contains(&one) || line.contains(&two), "the log names one: {line}");
 }
 
 #[test]
-fn only_what_is_safe_goes_out_once_more_to_another() {
-    // Takes requests and hangs up on each.
+fn only_safe_requests_are_sent_again_to_another_endpoint() {
+    // Reads each request and closes its connection.
     let broken = Upstream::answering(|_, _| false);
     let alive = Upstream::answering(echo);
     let limit = "[[limit]]\nname = \"all\"\nkey = []\nrate = \"100/h\"\n";
@@ -73,7 +73,7 @@ fn only_what_is_safe_goes_out_once_more_to_another() {
 }
 
 #[test]
-fn a_request_goes_out_at_most_twice() {
+fn a_request_is_sent_at_most_twice() {
     let broken =
         [Upstream::answering(|_, _| false), Upstream::answering(|_, _| false), Upstream::answering(|_, _| false)];
     let all: Vec<_> = broken.iter().collect();
@@ -82,8 +82,8 @@ fn a_request_goes_out_at_most_twice() {
     assert_eq!(broken.iter().map(|upstream| upstream.received().len()).sum::<usize>(), 2);
 }
 
-/// Sends requests with `balance` while one of two endpoints has one in hand, which takes its time.
-fn beside_a_busy_endpoint(balance: &str) {
+/// With `balance`, sends requests while one of two endpoints has an active request that does not end.
+fn requests_avoid_a_busy_endpoint(balance: &str) {
     let busy = Upstream::answering(|request, stream| {
         if request.target() == "/wait" {
             std::thread::park(); // until the process ends
@@ -93,15 +93,15 @@ fn beside_a_busy_endpoint(balance: &str) {
     let idle = Upstream::answering(echo);
     let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&busy, &idle], &format!("balance = \"{balance}\""))));
     let mut waiting = Vec::new();
-    until("the busy one has a request in hand", || {
+    until("the busy endpoint has an active request", || {
         let before = idle.received().len();
         let mut client = Client::connect(weir.address());
         client.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
-        until("it is somewhere", || !busy.received().is_empty() || idle.received().len() > before);
+        until("an endpoint has the request", || !busy.received().is_empty() || idle.received().len() > before);
         waiting.push(client);
         !busy.received().is_empty()
     });
-    // The idle one has answered what it got, before anybody asks again.
+    // The idle endpoint answers its requests before the next ones are sent.
     let answered = waiting.len() - 1;
     waiting[..answered].iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
     for _ in 0..10 {
@@ -112,12 +112,12 @@ fn beside_a_busy_endpoint(balance: &str) {
 
 #[test]
 fn the_least_busy_endpoint_is_preferred_across_workers() {
-    beside_a_busy_endpoint("least_connections");
-    beside_a_busy_endpoint("p2c");
+    requests_avoid_a_busy_endpoint("least_connections");
+    requests_avoid_a_busy_endpoint("p2c");
 }
 
 #[test]
-fn a_client_stays_at_its_endpoint_and_few_move() {
+fn a_client_stays_at_its_endpoint_and_few_clients_move() {
     let endpoints = ["a", "b", "c"]
         .map(|name| Upstream::saying(&format!("HTTP/1.1 200 OK\r\nserver: {name}\r\ncontent-length: 0\r\n\r\n")));
     let all: Vec<_> = endpoints.iter().collect();
@@ -138,7 +138,7 @@ fn a_client_stays_at_its_endpoint_and_few_move() {
     for name in &first {
         *counts.entry(name).or_default() += 1;
     }
-    assert_eq!(counts.len(), 3, "each has some: {counts:?}");
+    assert_eq!(counts.len(), 3, "each endpoint has some clients: {counts:?}");
 
     replace(&weir.config_file(), &text(&all[..2]));
     until("a reload", || count_lines(&weir, "\"reloaded\"") == 1);
@@ -168,7 +168,7 @@ fn requests_are_counted_by_endpoint() {
     until("a reload", || count_lines(&weir, "\"reloaded\"") == 1);
     let metrics = Client::connect(weir.admin()).get("/metrics").text();
     assert!(!metrics.contains(&broken.address().to_string()), "{metrics}");
-    assert_eq!(counted(&alive, "answered"), 4.0, "what stays goes on");
+    assert_eq!(counted(&alive, "answered"), 4.0, "the counts of an endpoint that stays");
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn a_name_is_looked_up_and_its_addresses_used() {
 }
 
 #[test]
-fn a_name_that_nobody_knows_is_a_bad_gateway() {
+fn an_unknown_name_is_a_bad_gateway() {
     let weir = Weir::with(&format!("[upstreams.a]\nendpoints = [\"http://nobody.invalid\"]\n{NEVER}"));
     weir.wait_for_line("the last known addresses stay");
     assert_eq!(Client::connect(weir.address()).get("/").status, 502);

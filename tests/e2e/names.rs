@@ -1,4 +1,4 @@
-//! Names of endpoints, as a real name server says them.
+//! Names of endpoints, resolved by a real name server.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -20,7 +20,7 @@ fn get(weir: &Weir) -> (u16, String) {
     (answer.status, answer.text())
 }
 
-/// What says who it is, on this address of the loopback.
+/// An upstream on this loopback address that answers with its address.
 fn on(ip: Ipv4Addr, port: u16) -> Upstream {
     let listener = TcpListener::bind(SocketAddr::from((ip, port))).unwrap();
     Upstream::listening(listener, move |_, stream| {
@@ -33,21 +33,21 @@ fn on(ip: Ipv4Addr, port: u16) -> Upstream {
 const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 #[test]
-fn addresses_are_followed_as_long_as_they_are_good_for() {
+fn a_name_is_looked_up_again_after_its_time_to_live() {
     let (dns, first) = (Dns::start(), on(LOCAL, 0));
     let port = first.address().port();
     let second = on(OTHER, port);
     dns.addresses("app.test", 1, &[LOCAL]);
     let weir = weir(&dns, &format!("endpoints = [\"http://app.test:{port}\"]"));
-    until("it is known", || get(&weir) == (200, LOCAL.to_string()));
+    until("an address is known", || get(&weir) == (200, LOCAL.to_string()));
     dns.addresses("app.test", 0, &[OTHER]);
-    until("it has moved", || get(&weir) == (200, OTHER.to_string()));
-    // Both take their turns.
+    until("the new address is used", || get(&weir) == (200, OTHER.to_string()));
+    // Both addresses get requests in turn.
     dns.addresses("app.test", 0, &[LOCAL, OTHER]);
     until("both are known", || get(&weir).1 == LOCAL.to_string());
-    let told: Vec<_> = (0..8).map(|_| get(&weir).1).collect();
-    assert!(told.contains(&LOCAL.to_string()) && told.contains(&OTHER.to_string()), "{told:?}");
-    // An answer that is good for no time at all is not asked for all the time.
+    let answers: Vec<_> = (0..8).map(|_| get(&weir).1).collect();
+    assert!(answers.contains(&LOCAL.to_string()) && answers.contains(&OTHER.to_string()), "{answers:?}");
+    // A time to live of 0 does not cause continuous lookups.
     let asked = dns.asked("app.test");
     let pauses: Vec<_> =
         asked.windows(2).map(|pair| pair[1] - pair[0]).filter(|pause| pause.as_millis() > 100).collect();
@@ -55,13 +55,13 @@ fn addresses_are_followed_as_long_as_they_are_good_for() {
     drop((first, second));
 }
 
-/// Whatever goes wrong, the last known addresses stay.
+/// The last known addresses stay, whatever the DNS answers.
 #[test]
-fn what_is_known_outlives_its_server() {
+fn known_addresses_outlive_their_name_server() {
     let (dns, app) = (Dns::start(), on(LOCAL, 0));
     dns.addresses("app.test", 1, &[LOCAL]);
     let weir = weir(&dns, &format!("endpoints = [\"http://app.test:{}\"]", app.address().port()));
-    until("it is known", || get(&weir).0 == 200);
+    until("an address is known", || get(&weir).0 == 200);
     dns.tell("app.test", DnsAnswer::Records(Vec::new()));
     weir.wait_for_line("a name has no address");
     assert_eq!(get(&weir).0, 200);
@@ -71,7 +71,7 @@ fn what_is_known_outlives_its_server() {
 }
 
 #[test]
-fn a_name_that_nobody_knows_is_502() {
+fn an_unknown_service_name_is_502() {
     let dns = Dns::start();
     let weir = weir(&dns, "endpoints = [\"srv+http://_http._tcp.app.test\"]");
     weir.wait_for_line("a name has no address");
@@ -80,11 +80,11 @@ fn a_name_that_nobody_knows_is_502() {
 }
 
 #[test]
-fn hosts_that_the_system_knows_need_no_server() {
+fn names_in_the_hosts_file_need_no_name_server() {
     let (dns, app) = (Dns::start(), on(LOCAL, 0));
-    // Which every /etc/hosts has, and no name server here.
+    // Each /etc/hosts has this name, and the name server of this test does not.
     let weir = weir(&dns, &format!("endpoints = [\"http://localhost:{}\"]", app.address().port()));
-    until("it is known", || weir.lines().iter().any(|line| line.contains("a name has other addresses")));
+    until("an address is known", || weir.lines().iter().any(|line| line.contains("a name has other addresses")));
     assert_eq!(get(&weir).0, 200);
     assert!(dns.asked("localhost").is_empty());
 }
@@ -94,7 +94,7 @@ fn place(priority: u16, weight: u16, port: u16, target: &'static str) -> Record 
 }
 
 #[test]
-fn places_of_a_service_get_what_their_weights_say() {
+fn addresses_of_a_service_get_requests_by_weight() {
     let (dns, ones) = (Dns::start(), [LOCAL, OTHER, Ipv4Addr::new(127, 0, 0, 3)].map(|ip| on(ip, 0)));
     let ports = ones.each_ref().map(|one| one.address().port());
     dns.addresses("one.test", 60, &[LOCAL]);
@@ -108,27 +108,27 @@ fn places_of_a_service_get_what_their_weights_say() {
     dns.tell("_http._tcp.app.test", DnsAnswer::Records(places));
     let upstream = "endpoints = [\"srv+http://_http._tcp.app.test\"]\neject = { after = 1, for = \"1min\" }";
     let weir = weir(&dns, &format!("{upstream}\nhost = \"upstream\""));
-    until("they are known", || get(&weir).0 == 200);
-    let mut told = HashMap::<String, u32>::new();
+    until("addresses are known", || get(&weir).0 == 200);
+    let mut answers = HashMap::<String, u32>::new();
     let mut client = Client::connect(weir.address());
     for _ in 0..400 {
-        *told.entry(client.get("/").text()).or_default() += 1;
+        *answers.entry(client.get("/").text()).or_default() += 1;
     }
-    let of = |ip: Ipv4Addr| told.get(&ip.to_string()).copied().unwrap_or(0);
-    // Two to one would be as likely as not to see a coin fall on one side ten times.
-    assert!(of(LOCAL) + of(OTHER) == 400 && (40..160).contains(&of(OTHER)), "{told:?}");
+    let of = |ip: Ipv4Addr| answers.get(&ip.to_string()).copied().unwrap_or(0);
+    // The bounds are far from the expected 100, so that chance does not exceed them.
+    assert!(of(LOCAL) + of(OTHER) == 400 && (40..160).contains(&of(OTHER)), "{answers:?}");
     assert_eq!(ones[0].received()[0].header("host").as_deref(), Some("app.test"));
-    // The next priority is for when nothing of the first can be reached.
+    // The second priority is used when no address of the first can be reached.
     let [one, two, three] = ones;
     for gone in [one, two] {
         gone.stop();
     }
     until("the others are out", || get(&weir) == (200, "127.0.0.3".into()));
     assert!((0..10).all(|_| get(&weir) == (200, "127.0.0.3".into())));
-    // And what the service says next counts.
+    // The next answer of the name server takes effect.
     let places = vec![place(0, 0, three.address().port(), "three.test")];
     dns.tell("_http._tcp.app.test", DnsAnswer::Records(places));
-    until("only one is left", || {
+    until("only one address remains", || {
         weir.metric("weir_endpoint_healthy{endpoint=\"srv+http://_http._tcp.app.test\",upstream=\"a\"}") == 1.0
     });
     assert_eq!(get(&weir), (200, "127.0.0.3".into()));

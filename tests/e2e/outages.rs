@@ -1,4 +1,4 @@
-//! Endpoints that fail: noticed by their answers or by checks, passed by, and taken back.
+//! Endpoints that fail: ejected after failed requests or failed checks, and used again after they recover.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,17 +7,17 @@ use crate::ops::{count_lines, replace, until};
 use crate::routes::upstream;
 use crate::support::{Client, NEVER, Upstream, Weir, echo};
 
-/// An upstream that answers 503 to everything while it is not well.
+/// An upstream that answers 503 to each request while the flag is false.
 fn fragile() -> (Upstream, Arc<AtomicBool>) {
-    let is_well = Arc::new(AtomicBool::new(true));
-    let asked = Arc::clone(&is_well);
+    let is_healthy = Arc::new(AtomicBool::new(true));
+    let current = Arc::clone(&is_healthy);
     let upstream = Upstream::answering(move |request, stream| {
-        if asked.load(Ordering::SeqCst) {
+        if current.load(Ordering::SeqCst) {
             return echo(request, stream);
         }
         std::io::Write::write_all(stream, b"HTTP/1.1 503 Unwell\r\ncontent-length: 0\r\n\r\n").is_ok()
     });
-    (upstream, is_well)
+    (upstream, is_healthy)
 }
 
 /// The value of a series of an endpoint of the upstream `a`.
@@ -25,8 +25,8 @@ fn series(weir: &Weir, name: &str, endpoint: &Upstream) -> f64 {
     weir.metric(&format!("{name}{{endpoint=\"http://{}\",upstream=\"a\"}}", endpoint.address()))
 }
 
-/// How many requests for `/` have reached it.
-fn asked(endpoint: &Upstream) -> usize {
+/// The number of requests for `/` that have reached the endpoint.
+fn requests(endpoint: &Upstream) -> usize {
     endpoint.targets().iter().filter(|target| *target == "/").count()
 }
 
@@ -35,9 +35,9 @@ fn statuses(weir: &Weir, count: usize) -> Vec<u16> {
 }
 
 #[test]
-fn one_that_keeps_failing_is_out_for_all_workers() {
-    let ((broken, is_well), alive) = (fragile(), Upstream::answering(echo));
-    is_well.store(false, Ordering::SeqCst);
+fn an_endpoint_that_keeps_failing_is_ejected_for_all_workers() {
+    let ((broken, is_healthy), alive) = (fragile(), Upstream::answering(echo));
+    is_healthy.store(false, Ordering::SeqCst);
     let eject = "eject = { after = 3, for = \"1h\" }";
     let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&broken, &alive], eject)));
     let all = statuses(&weir, 40);
@@ -45,32 +45,32 @@ fn one_that_keeps_failing_is_out_for_all_workers() {
     assert_eq!(series(&weir, "weir_endpoint_ejections_total", &broken), 1.0);
     assert_eq!(series(&weir, "weir_endpoint_ejections_total", &alive), 0.0);
 
-    // A reload forgets nothing of it.
+    // A reload keeps the ejection.
     weir.signal("HUP");
     until("a reload", || count_lines(&weir, "\"reloaded\"") == 1);
     assert_eq!((statuses(&weir, 10), broken.received().len()), (vec![200; 10], 3));
 }
 
 #[test]
-fn one_that_is_well_again_comes_back() {
-    let ((broken, is_well), alive) = (fragile(), Upstream::answering(echo));
-    is_well.store(false, Ordering::SeqCst);
+fn an_endpoint_that_recovers_is_used_again() {
+    let ((broken, is_healthy), alive) = (fragile(), Upstream::answering(echo));
+    is_healthy.store(false, Ordering::SeqCst);
     let eject = "eject = { after = 1, for = \"50ms\" }";
     let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&broken, &alive], eject)));
-    until("it is out", || {
+    until("the endpoint is out", || {
         statuses(&weir, 1);
         series(&weir, "weir_endpoint_ejections_total", &broken) >= 1.0
     });
-    is_well.store(true, Ordering::SeqCst);
-    let before = asked(&broken);
-    until("it is back", || {
+    is_healthy.store(true, Ordering::SeqCst);
+    let before = requests(&broken);
+    until("the endpoint is back", || {
         statuses(&weir, 1);
-        asked(&broken) > before + 20
+        requests(&broken) > before + 20
     });
 }
 
 #[test]
-fn one_that_cannot_be_reached_is_out_too() {
+fn an_unreachable_endpoint_is_ejected() {
     let (gone, alive) = (Upstream::start(), Upstream::answering(echo));
     let eject = "eject = { after = 2, for = \"1h\" }";
     let text = format!("{}{NEVER}", upstream("a", &[&gone, &alive], eject));
@@ -84,27 +84,27 @@ fn one_that_cannot_be_reached_is_out_too() {
 }
 
 #[test]
-fn if_all_are_out_all_are_asked() {
-    let ((one, _), (two, is_well)) = (fragile(), fragile());
-    is_well.store(false, Ordering::SeqCst);
+fn if_all_endpoints_are_ejected_all_are_used() {
+    let ((one, _), (two, is_healthy)) = (fragile(), fragile());
+    is_healthy.store(false, Ordering::SeqCst);
     let address = one.stop();
     let eject = "eject = { after = 1, for = \"1h\" }";
     let both = format!("[upstreams.a]\nendpoints = [\"http://{address}\", \"http://{}\"]\n{eject}\n", two.address());
     let weir = Weir::with(&format!("{both}{NEVER}"));
-    until("both are out", || {
+    until("both endpoints are ejected", || {
         statuses(&weir, 1);
         weir.lines().iter().filter(|line| line.contains("is ejected")).count() == 2
     });
     let before = two.received().len();
-    assert_eq!(statuses(&weir, 6), vec![503; 6], "what the service says, not Weir");
+    assert_eq!(statuses(&weir, 6), vec![503; 6], "the answers of the service");
     assert_eq!(two.received().len(), before + 6);
-    is_well.store(true, Ordering::SeqCst);
+    is_healthy.store(true, Ordering::SeqCst);
     assert_eq!(statuses(&weir, 6), vec![200; 6]);
 }
 
 #[test]
-fn checks_take_an_endpoint_out_and_bring_it_back() {
-    let ((fragile, is_well), alive) = (fragile(), Upstream::answering(echo));
+fn checks_remove_an_endpoint_and_restore_it() {
+    let ((fragile, is_healthy), alive) = (fragile(), Upstream::answering(echo));
     let health = "health = { path = \"/healthz?a=b\", interval = \"10ms\", healthy_after = 2, unhealthy_after = 2 }";
     let text = |health: &str| format!("{}{NEVER}", upstream("a", &[&fragile, &alive], health));
     let folder = tempfile::tempdir().unwrap();
@@ -114,39 +114,39 @@ fn checks_take_an_endpoint_out_and_bring_it_back() {
     until("a check", || fragile.targets().contains(&"/healthz?a=b".to_owned()));
     assert_eq!(healthy(), 1.0);
 
-    is_well.store(false, Ordering::SeqCst);
-    until("it is out", || healthy() == 0.0);
-    assert_eq!((statuses(&weir, 20), asked(&fragile)), (vec![200; 20], 0));
+    is_healthy.store(false, Ordering::SeqCst);
+    until("the endpoint is out", || healthy() == 0.0);
+    assert_eq!((statuses(&weir, 20), requests(&fragile)), (vec![200; 20], 0));
     assert_eq!(series(&weir, "weir_endpoint_healthy", &alive), 1.0);
 
-    is_well.store(true, Ordering::SeqCst);
-    until("it is back", || healthy() == 1.0);
-    until("it is asked", || {
+    is_healthy.store(true, Ordering::SeqCst);
+    until("the endpoint is back", || healthy() == 1.0);
+    until("the endpoint gets requests", || {
         statuses(&weir, 1);
-        asked(&fragile) > 0
+        requests(&fragile) > 0
     });
 
     // Without checks no result could make the endpoint healthy again, so it counts as healthy.
-    is_well.store(false, Ordering::SeqCst);
-    until("it is out", || healthy() == 0.0);
+    is_healthy.store(false, Ordering::SeqCst);
+    until("the endpoint is out", || healthy() == 0.0);
     replace(&weir.config_file(), &Weir::text(&text("")));
     until("a reload", || count_lines(&weir, "\"reloaded\"") == 1);
-    until("it counts as well", || healthy() == 1.0);
-    is_well.store(true, Ordering::SeqCst);
-    let before = asked(&fragile);
+    until("the endpoint counts as healthy", || healthy() == 1.0);
+    is_healthy.store(true, Ordering::SeqCst);
+    let before = requests(&fragile);
     statuses(&weir, 8);
-    assert!(asked(&fragile) > before);
+    assert!(requests(&fragile) > before);
 }
 
 #[test]
-fn one_that_does_not_answer_checks_or_nonsense_is_not_well() {
+fn an_endpoint_without_valid_answers_to_checks_is_unhealthy() {
     let mute = Upstream::serving(|mut peer| drop(peer.rest()));
     let garbage = Upstream::saying("SSH-2.0-OpenSSH_9.9\r\n\r\n");
     let alive = Upstream::answering(echo);
     let health = "health = { path = \"/\", interval = \"10ms\", timeout = \"300ms\", unhealthy_after = 2 }";
     let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&mute, &garbage, &alive], health)));
     for endpoint in [&mute, &garbage] {
-        until("it is out", || series(&weir, "weir_endpoint_healthy", endpoint) == 0.0);
+        until("the endpoint is out", || series(&weir, "weir_endpoint_healthy", endpoint) == 0.0);
     }
     assert_eq!(statuses(&weir, 12), vec![200; 12]);
 }

@@ -1,4 +1,4 @@
-//! Connections to the service that are kept for the next request.
+//! Idle connections to the service.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,15 +14,15 @@ use crate::support::{NEVER, PATIENCE, Weir};
 const IN_FLIGHT: usize = 500;
 const ROUNDS: usize = 12;
 
-/// Connections that a service has seen.
+/// The connections of a service: all so far, and those open now.
 #[derive(Default)]
-struct Seen {
+struct ConnectionCounts {
     ever: AtomicUsize,
     open: AtomicUsize,
 }
 
-/// Answers on each connection once `IN_FLIGHT` requests are there.
-async fn serve(listener: TcpListener, seen: Arc<Seen>) {
+/// Answers all connections once `IN_FLIGHT` requests have arrived.
+async fn serve(listener: TcpListener, seen: Arc<ConnectionCounts>) {
     let together = Arc::new(Barrier::new(IN_FLIGHT));
     while let Ok((mut socket, _)) = listener.accept().await {
         seen.ever.fetch_add(1, Ordering::SeqCst);
@@ -52,10 +52,10 @@ async fn read_head(socket: &mut TcpStream) -> bool {
 }
 
 #[tokio::test]
-async fn connections_that_a_steady_load_needs_are_kept_and_then_given_back() {
+async fn connections_that_a_steady_load_needs_stay_and_close_after_the_idle_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let seen = Arc::<Seen>::default();
+    let seen = Arc::<ConnectionCounts>::default();
     tokio::spawn(serve(listener, Arc::clone(&seen)));
     let weir = Weir::with(&format!("[upstream]\nurl = \"{url}\"\nidle_timeout = \"1s\"\n{NEVER}"));
     let clients: Vec<_> = (0..IN_FLIGHT)
@@ -75,8 +75,8 @@ async fn connections_that_a_steady_load_needs_are_kept_and_then_given_back() {
     }
     let opened = seen.ever.load(Ordering::SeqCst);
     assert!((IN_FLIGHT..=600).contains(&opened), "{opened} connections for {IN_FLIGHT} requests in flight");
-    // The rest of the test blocks; the service goes on meanwhile.
-    tokio::task::spawn_blocking(move || until("idle ones are closed", || seen.open.load(Ordering::SeqCst) == 0))
+    // `until` blocks, so it runs beside the service.
+    tokio::task::spawn_blocking(move || until("idle connections are closed", || seen.open.load(Ordering::SeqCst) == 0))
         .await
         .unwrap();
 }

@@ -1,4 +1,4 @@
-//! What one client may have at once: connections, and requests that wait.
+//! The bounds on one client: connections, and requests that wait.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use crate::support::{Client, NEVER, Upstream, Weir};
 const REFUSED: &str = "weir_client_connections_refused_total";
 const PROXIED: &str = "proxy_protocol = { from = [\"127.0.0.1\"] }\nmax_connections_per_ip = 2";
 
-/// A connection that a proxy passes on for `ip`.
+/// A connection that a proxy forwards for `ip`.
 fn from(weir: &Weir, ip: &str) -> Client {
     let (kind, to) = if ip.contains(':') { ("TCP6", "::1") } else { ("TCP4", "192.0.2.200") };
     let mut client = Client::connect(weir.address());
@@ -30,7 +30,7 @@ fn connections_are_counted_by_address() {
     assert!(open.iter_mut().all(is_served));
     assert!(!is_served(&mut Client::connect(weir.address())));
     assert_eq!((weir.metric(REFUSED), weir.metric("weir_connections_refused_total")), (1.0, 0.0));
-    // Who leaves makes room.
+    // A closed connection makes room.
     drop(open.pop());
     weir.wait_for_metric("weir_connections", |open| open == 2.0);
     open.push(Client::connect(weir.address()));
@@ -38,7 +38,7 @@ fn connections_are_counted_by_address() {
 }
 
 #[test]
-fn whose_connection_it_is_says_the_proxy_header() {
+fn the_proxy_header_names_the_client_of_a_connection() {
     let upstream = Upstream::start();
     let weir = Weir::start_with(&upstream, PROXIED, NEVER);
     let mut open = Vec::new();
@@ -47,7 +47,7 @@ fn whose_connection_it_is_says_the_proxy_header() {
         ("192.0.2.1", true),
         ("192.0.2.1", false),
         ("192.0.2.2", true),
-        // One network is one client.
+        // One IPv6 network is one client.
         ("2001:db8::1", true),
         ("2001:db8::2", true),
         ("2001:db8::ffff:1", false),
@@ -61,7 +61,7 @@ fn whose_connection_it_is_says_the_proxy_header() {
         }
     }
     assert_eq!(weir.metric(REFUSED), 3.0);
-    // The proxy's own checks are nobody's.
+    // The proxy's own checks count to no client.
     for _ in 0..4 {
         let mut client = Client::connect(weir.address());
         let _ = client.stream().write_all(b"PROXY UNKNOWN\r\n");
@@ -74,24 +74,24 @@ fn whose_connection_it_is_says_the_proxy_header() {
 }
 
 #[test]
-fn trusted_proxies_have_as_many_as_they_like_and_a_reload_counts() {
+fn connections_of_trusted_proxies_do_not_count_and_a_reload_takes_effect() {
     let upstream = Upstream::start();
     let weir = Weir::start_with(&upstream, "max_connections_per_ip = 2\ntrusted_proxies = [\"127.0.0.1\"]", NEVER);
     let mut open: Vec<_> = (0..5).map(|_| Client::connect(weir.address())).collect();
     assert!(open.iter_mut().all(is_served));
-    // Those that are open were not counted, and are not closed.
+    // The open connections were not counted, and stay open.
     let file = weir.config_file();
     let text = std::fs::read_to_string(&file).unwrap().replace("trusted_proxies = [\"127.0.0.1\"]", "");
     replace(&file, &text);
     let mut more = Vec::new();
-    until("nobody is trusted", || {
+    until("no proxy is trusted", || {
         more.push(Client::connect(weir.address()));
         !more.last_mut().is_some_and(is_served)
     });
     assert!(open.iter_mut().all(is_served));
 }
 
-/// Requests that wait, of one client each: a proxy says whose they are.
+/// A request that waits; the trusted proxy names its client.
 fn waiting(weir: &Weir, ip: &str, path: &str) -> Client {
     let mut client = Client::connect(weir.address());
     client.send(format!("GET {path} HTTP/1.1\r\nhost: h\r\nx-forwarded-for: {ip}\r\n\r\n"));
@@ -99,7 +99,7 @@ fn waiting(weir: &Weir, ip: &str, path: &str) -> Client {
 }
 
 #[test]
-fn one_client_does_not_take_all_the_room_to_wait() {
+fn one_client_does_not_use_all_places_of_waiting_requests() {
     for bound in ["max_waiting_per_client = 2", "max_waiting_bytes_per_client = \"80B\""] {
         let upstream = Upstream::start();
         let limit = "[[limit]]\nname = \"l\"\nkey = [\"path\"]\nrate = \"1/h\"\non_limit = \"hold\"\n";
@@ -108,7 +108,7 @@ fn one_client_does_not_take_all_the_room_to_wait() {
         for path in ["/a", "/b", "/c"] {
             assert_eq!(waiting(&weir, "192.0.2.9", path).answer().status, 200);
         }
-        // Each waits for another path, so that no queue is full.
+        // Each request waits for another path, so that no queue is full.
         let mut first = vec![waiting(&weir, "2001:db8::1", "/a"), waiting(&weir, "2001:db8::2", "/b")];
         held(2.0);
         let refused = waiting(&weir, "2001:db8::3", "/c").answer();
