@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use http::Uri;
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
-use super::relay::{RelayError, poll_relay};
+use super::relay::{RelayError, poll_relay, write_interim};
 use super::wire::Wire;
 use super::wire::close::Truncation;
 use super::wire::head::{HeadBytes, NextRequest};
@@ -25,7 +25,7 @@ use crate::proxy::answer::{self, ResponseForm, UpstreamResponse};
 use crate::proxy::context::{NotForwarded, RequestContext};
 use crate::proxy::forward::ForwardedHead;
 use crate::proxy::lifecycle::{Lifecycle, idle_drained};
-use crate::proxy::request::{HttpVersion, Request};
+use crate::proxy::request::Request;
 use crate::proxy::running_config::WorkerConfig;
 use crate::proxy::tunnel::{self, GaugeGuard, TunnelClient, TunnelEnd, TunnelTimeouts, UpgradedExchange};
 use crate::proxy::untaken::Hold;
@@ -392,16 +392,5 @@ async fn receive<'v>(
             }
             ResponseEvent::Interim => write_interim(wire, exchange, form),
         }
-    }
-}
-
-/// Forwards an interim response to HTTP/1.1 clients (RFC 9110, section 15.2). Weir sends 100 itself, when the body is
-/// first needed. A client that does not read gets no more interim responses.
-fn write_interim(wire: &mut Wire, exchange: &Exchange, form: ResponseForm) {
-    let Some((head, reason, fields)) = exchange.response() else { return };
-    if form.version == HttpVersion::Http11 && head.status != 100 && !wire.is_full() {
-        answer::write_interim(wire.out(), head.status, reason, fields);
-        // The rest goes before the final response.
-        let _ = wire.poll_flush(&mut Context::from_waker(std::task::Waker::noop()));
     }
 }

@@ -5,6 +5,8 @@ use std::task::{Context, Poll, ready};
 use super::wire::Wire;
 use crate::http1::encode::Encoder;
 use crate::net::deadline::Deadline;
+use crate::proxy::answer::{self, ResponseForm};
+use crate::proxy::request::HttpVersion;
 use crate::upstream::Exchange;
 
 /// The reason why a response is incomplete.
@@ -74,5 +76,16 @@ pub(super) fn poll_relay(
         ready!(exchange.poll_untaken(cx, deadline));
         exchange.give_up_untaken();
         return Poll::Ready(Err(RelayError::Abandoned));
+    }
+}
+
+/// Forwards an interim response to HTTP/1.1 clients (RFC 9110, section 15.2). Weir sends 100 itself, when the body is
+/// first needed. A client that does not read gets no more interim responses.
+pub(super) fn write_interim(wire: &mut Wire, exchange: &Exchange, form: ResponseForm) {
+    let Some((head, reason, fields)) = exchange.response() else { return };
+    if form.version == HttpVersion::Http11 && head.status != 100 && !wire.is_full() {
+        answer::write_interim(wire.out(), head.status, reason, fields);
+        // The rest goes before the final response.
+        let _ = wire.poll_flush(&mut Context::from_waker(std::task::Waker::noop()));
     }
 }

@@ -73,9 +73,7 @@ impl Exchange {
     ) -> Self {
         let Checkout { connection, handle, is_pinned, .. } = checkout;
         let (transport, encoder) = Transport::new(connection, &handle, head, request);
-        if !is_pinned && !request.authenticates_connection {
-            requirements.pin = None;
-        }
+        requirements.pin = requirements.pin.filter(|_| is_pinned || request.authenticates_connection);
         let now = time::instant_now();
         Self {
             upstream: Rc::clone(upstream),
@@ -224,10 +222,8 @@ impl Exchange {
             self.upload.go_on();
         }
         // An interim head may close the connection, whatever the final head says.
-        let closes = status < 200 && !head.keeps_alive;
-        self.requirements.is_exclusive |= closes;
-        if closes {
-            self.requirements.pin = None;
+        if status < 200 && !head.keeps_alive {
+            (self.requirements.is_exclusive, self.requirements.pin) = (true, None);
         }
         // The service may treat later requests on the connection as those of this client.
         self.requirements.is_exclusive |=
