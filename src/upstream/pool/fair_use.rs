@@ -1,12 +1,11 @@
 //! How much of an upstream's capacity each client uses: pure arithmetic and counting.
 //!
-//! The allowance is that of the process ceiling (`ceiling.rs`), computed over the upstream's own capacity. An upstream
-//! whose capacity is not smaller than the ceiling needs no counts of its own.
+//! A client may use three quarters of what other clients leave, so that the next client finds something. The operator chose
+//! the capacity, so a client alone gets most of it; the process ceiling (`ceiling.rs`) is stricter. An upstream whose
+//! capacity is not smaller than the ceiling needs no counts of its own.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-
-use super::ceiling::is_allowed;
 
 /// The active requests of one upstream.
 #[derive(Debug, Default)]
@@ -26,7 +25,7 @@ impl FairUse {
     /// Whether `client` may begin one more request; none is a client that is not counted.
     pub(crate) fn allows(&self, client: Option<IpAddr>) -> bool {
         let (Some(capacity), Some(client)) = (self.capacity, client) else { return true };
-        is_allowed(self.by_client.get(&client).copied().unwrap_or(0), self.active, capacity)
+        is_within_part(self.by_client.get(&client).copied().unwrap_or(0), self.active, capacity)
     }
 
     /// Counts a request. [`FairUse::end`] must follow.
@@ -48,6 +47,13 @@ impl FairUse {
             }
         }
     }
+}
+
+/// Whether a client that uses `own` of `used` may use one more of `capacity`: always the first, else as long as it has less
+/// than three quarters, rounded up, of what others leave.
+pub(crate) fn is_within_part(own: usize, used: usize, capacity: usize) -> bool {
+    let left_by_others = capacity.saturating_sub(used.saturating_sub(own));
+    own == 0 || own < left_by_others.saturating_mul(3).div_ceil(4)
 }
 
 #[cfg(test)]
@@ -77,10 +83,10 @@ mod tests {
         for (capacity, clients, expected) in [
             (None, &[1][..], &[1000][..]),
             (Some(1), &[1, 2], &[1, 1]),
-            (Some(2), &[1, 2], &[1, 1]),
-            (Some(4), &[1, 2], &[2, 1]),
-            (Some(10), &[1, 2, 3], &[4, 2, 1]),
-            (Some(100), &[1, 2, 3], &[39, 19, 11]),
+            (Some(2), &[1, 2], &[2, 1]),
+            (Some(4), &[1, 2], &[3, 1]),
+            (Some(10), &[1, 2, 3], &[8, 2, 1]),
+            (Some(100), &[1, 2, 3], &[75, 19, 5]),
         ] {
             assert_eq!(used(capacity, clients), expected, "{capacity:?}");
         }
@@ -93,7 +99,7 @@ mod tests {
         let client = Some(IpAddr::from([10, 0, 0, 1]));
         fair_use.begin(client);
         fair_use.begin(None);
-        assert!(!fair_use.allows(client));
+        assert!(!fair_use.allows(client), "1 of 2 is left, and the client has it");
         fair_use.end(None);
         fair_use.end(client);
         assert!(fair_use.allows(client) && fair_use.active == 0 && fair_use.by_client.is_empty());

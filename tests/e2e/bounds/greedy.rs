@@ -197,15 +197,15 @@ fn a_small_upstream_serves_others(
     ));
     let weir = Weir::start_as(&text.replace("[server]", &format!("[server]\n{server}")));
     greedy(&weir);
-    slow.wait_until(|slow| slow.received().len() == 2);
-    weir.wait_for_metric("weir_upstream_queued{upstream=\"a\"}", |queued| queued == 4.0);
+    slow.wait_until(|slow| slow.received().len() == 3);
+    weir.wait_for_metric("weir_upstream_queued{upstream=\"a\"}", |queued| queued == 8.0);
     for turn in 0..20 {
         assert_eq!(good(&weir).answer().status, 200, "{turn}");
     }
     let is_slow = |target: &&String| *target == "/slow";
-    assert_eq!(slow.targets().iter().filter(is_slow).count(), 2, "the greedy requests have not ended");
+    assert_eq!(slow.targets().iter().filter(is_slow).count(), 3, "the greedy requests have not ended");
     drop(may_end);
-    slow.wait_until(|slow| slow.targets().iter().filter(is_slow).count() == 6);
+    slow.wait_until(|slow| slow.targets().iter().filter(is_slow).count() == 11);
     (slow, weir)
 }
 
@@ -219,10 +219,10 @@ fn good_over_h1(weir: &Weir) -> Client {
 #[test]
 fn a_client_with_many_connections_leaves_a_small_upstream_to_others() {
     let mut asking = Vec::new();
-    let greedy = |weir: &Weir| asking.extend((0..10).map(|_| ask(weir, "/slow", "")));
+    let greedy = |weir: &Weir| asking.extend((0..20).map(|_| ask(weir, "/slow", "")));
     let _running = a_small_upstream_serves_others("", greedy, good_over_h1);
     let statuses: Vec<_> = asking.iter_mut().map(|client| client.answer().status).collect();
-    assert_eq!([200, 503].map(|status| statuses.iter().filter(|is| **is == status).count()), [6, 4]);
+    assert_eq!([200, 503].map(|status| statuses.iter().filter(|is| **is == status).count()), [11, 9]);
 }
 
 #[test]
@@ -233,18 +233,18 @@ fn a_client_with_many_streams_leaves_a_small_upstream_to_others() {
     };
     let _running = a_small_upstream_serves_others("", greedy, good_over_h1);
     let AnswerCounts { ok, late, .. } = &*counts;
-    until("all have an answer", || [ok, late].map(|count| count.load(Ordering::SeqCst)) == [6, STREAMS - 6]);
+    until("all have an answer", || [ok, late].map(|count| count.load(Ordering::SeqCst)) == [11, STREAMS - 11]);
     runtime.shutdown_background();
 }
 
 #[test]
 fn a_client_behind_a_trusted_proxy_leaves_a_small_upstream_to_others() {
     let mut asking = Vec::new();
-    let greedy = |weir: &Weir| asking.extend((0..10).map(|_| ask(weir, "/slow", "x-forwarded-for: 192.0.2.1\r\n")));
+    let greedy = |weir: &Weir| asking.extend((0..20).map(|_| ask(weir, "/slow", "x-forwarded-for: 192.0.2.1\r\n")));
     let good = |weir: &Weir| ask(weir, "/", "x-forwarded-for: 192.0.2.2\r\n");
     let _running = a_small_upstream_serves_others("trusted_proxies = [\"127.0.0.1\"]", greedy, good);
     let statuses: Vec<_> = asking.iter_mut().map(|client| client.answer().status).collect();
-    assert_eq!([200, 503].map(|status| statuses.iter().filter(|is| **is == status).count()), [6, 4]);
+    assert_eq!([200, 503].map(|status| statuses.iter().filter(|is| **is == status).count()), [11, 9]);
 }
 
 /// A service has idle connections when another service needs more than remain.
