@@ -5,6 +5,8 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
+use serde_json::{Value, json};
+
 use crate::support::{Client, PATIENCE, Upstream, Weir, over_h2, poll};
 
 /// One bucket for all, of which nothing comes back within a test.
@@ -117,22 +119,20 @@ fn a_long_request_is_charged_while_it_runs_and_in_the_end() {
     let mut long = Client::connect(weir.address());
     long.send("GET /long HTTP/1.1\r\nHost: a\r\n\r\n");
     upstream.wait_until(|upstream| upstream.targets() == ["/long"]);
-    let mut client = Client::connect(weir.address());
-    // What those who look cost themselves: their time, rounded up, and the unit that is charged at first.
-    let mut own_ms = 0;
-    let mut spent_by_others = || {
-        let asked = Instant::now();
-        let remaining: u64 = client.get("/look").header("x-ratelimit-remaining").unwrap().parse().unwrap();
-        let spent = 40_000 - remaining;
-        let others = spent.saturating_sub(own_ms + 1);
-        own_ms += u64::try_from(asked.elapsed().as_millis()).unwrap() + 2;
-        others
+    // An explanation charges nothing, and shows what remains after one more unit.
+    let spent = || {
+        let body = json!({"method": "GET", "path": "/", "host": "a", "ip": "127.0.0.1"}).to_string();
+        let head = "POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+        let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+        let explained: Value =
+            serde_json::from_slice(&Client::connect(weir.admin()).send(request).answer().body).unwrap();
+        39_999 - explained["remaining"].as_u64().unwrap()
     };
-    poll(|| (spent_by_others() >= 40).then_some(()));
+    poll(|| (spent() >= 40).then_some(()));
     go_on.send(()).unwrap();
     assert_eq!(long.answer().status, 200);
+    let spent = poll(|| Some(spent()).filter(|spent| *spent > 40));
     let lasted_ms = u64::try_from(began.elapsed().as_millis()).unwrap();
-    let spent = poll(|| Some(spent_by_others()).filter(|spent| *spent > 0));
     assert!(spent <= lasted_ms + 1, "{spent} units for {lasted_ms} ms");
 }
 
