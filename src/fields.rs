@@ -49,6 +49,11 @@ pub struct Spans {
 }
 
 impl Spans {
+    /// No fields, with memory for `count` of them.
+    pub fn with_capacity(count: usize) -> Self {
+        Self { all: Vec::with_capacity(count), ..Self::default() }
+    }
+
     /// Adds a field whose name and value have these positions, and whose line ends before `end`. Offsets and lengths
     /// that do not fit are cut. A head of less than 4 GiB with names below 64 KiB always fits.
     pub fn push(&mut self, bytes: &[u8], name: Range<usize>, value: Range<usize>, end: usize) {

@@ -9,6 +9,7 @@ pub mod limit;
 pub mod telemetry;
 
 pub mod http1;
+pub mod http2;
 pub mod policy;
 pub mod store;
 

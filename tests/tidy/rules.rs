@@ -9,7 +9,7 @@ use super::source::{CratePath, Source};
 const FLOORS: &[(usize, &[&str])] = &[
     (0, &["time"]),
     (1, &["fields", "limit", "telemetry"]),
-    (2, &["http1", "policy", "store"]),
+    (2, &["http1", "http2", "policy", "store"]),
     (3, &["gate", "net"]),
     (4, &["respond", "upstream"]),
     (5, &["proxy", "rls", "admin"]),
@@ -27,7 +27,7 @@ const TESTING: &str = "testing";
 /// Outside crates, and the modules that may name them.
 const HOMES: &[(&str, &[&str])] = &[
     ("hyper", &["http1", "proxy", "admin", "app", "cli"]),
-    ("h2", &["proxy", "upstream"]),
+    ("h2", &["http2", "proxy", "upstream"]),
     ("hickory_resolver", &["upstream"]),
     ("hyper_util", &["http1", "proxy", "admin", "app", "cli"]),
     ("dashmap", &["store"]),

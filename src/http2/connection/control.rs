@@ -1,0 +1,148 @@
+//! Frames from the peer that carry neither heads nor bodies.
+
+use super::super::error::{ErrorCode, Fatal};
+use super::super::frame::{self, FrameHeader, flag};
+use super::super::stream::Side;
+use super::state::{Connection, Event, FRAME_SIZE, WRONG_STREAM};
+
+impl<S> Connection<S> {
+    /// RFC 9113, section 6.3: no more than a check.
+    pub(super) fn priority(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Event<'static>>, Fatal> {
+        if header.stream == 0 {
+            return Err(WRONG_STREAM);
+        }
+        self.idle_frame()?;
+        if header.len != 5 {
+            // A reset of an idle stream would be a mistake of this side.
+            if self.is_idle(header.stream) {
+                return Err(FRAME_SIZE);
+            }
+            return self.stream_error(header.stream, ErrorCode::FrameSize, out);
+        }
+        if frame::number(payload) == header.stream {
+            return Err(Fatal::protocol("a stream that depends on itself"));
+        }
+        Ok(None)
+    }
+
+    /// RFC 9113, section 6.4.
+    pub(super) fn rst_stream(&mut self, header: FrameHeader) -> Result<Option<Event<'static>>, Fatal> {
+        if header.stream == 0 || self.is_idle(header.stream) {
+            return Err(WRONG_STREAM);
+        }
+        if header.len != 4 {
+            return Err(FRAME_SIZE);
+        }
+        self.idle_frame()?;
+        match self.streams.find(header.stream) {
+            Some(key) => self.abandon(key, Side::Peer),
+            None => Ok(None),
+        }
+    }
+
+    /// RFC 9113, section 6.5.
+    pub(super) fn settings(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Event<'static>>, Fatal> {
+        if header.stream != 0 {
+            return Err(WRONG_STREAM);
+        }
+        let is_ack = header.has(flag::ACK);
+        if (is_ack && header.len != 0) || !header.len.is_multiple_of(6) {
+            return Err(FRAME_SIZE);
+        }
+        self.idle_frame()?;
+        if is_ack {
+            return Ok(None);
+        }
+        let before = self.peer.initial_window;
+        self.peer.apply(payload)?;
+        self.has_settings = true;
+        frame::settings_ack(out);
+        let change = i64::from(self.peer.initial_window) - i64::from(before);
+        if change == 0 {
+            return Ok(None);
+        }
+        for stream in self.streams.iter_mut() {
+            if stream.send.change(change).is_err() {
+                return Err(Fatal::new(ErrorCode::FlowControl, "a window that is too large"));
+            }
+        }
+        Ok(Some(Event::WindowsChanged))
+    }
+
+    /// RFC 9113, section 6.7.
+    pub(super) fn pinged(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Event<'static>>, Fatal> {
+        if header.stream != 0 {
+            return Err(WRONG_STREAM);
+        }
+        let payload = payload.first_chunk::<8>().filter(|_| header.len == 8).ok_or(FRAME_SIZE)?;
+        self.idle_frame()?;
+        if header.has(flag::ACK) {
+            return Ok(Some(Event::Pong));
+        }
+        frame::ping(out, *payload, true);
+        Ok(None)
+    }
+
+    /// RFC 9113, section 6.8.
+    pub(super) fn goaway(&mut self, header: FrameHeader) -> Result<Option<Event<'static>>, Fatal> {
+        if header.stream != 0 {
+            return Err(WRONG_STREAM);
+        }
+        if header.len < 8 {
+            return Err(FRAME_SIZE);
+        }
+        self.idle_frame()?;
+        Ok(Some(Event::GoAway))
+    }
+
+    /// RFC 9113, section 6.9.
+    pub(super) fn window_update(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Event<'static>>, Fatal> {
+        if header.len != 4 {
+            return Err(FRAME_SIZE);
+        }
+        self.idle_frame()?;
+        let increment = frame::number(payload);
+        if header.stream == 0 {
+            if increment == 0 {
+                return Err(Fatal::protocol("a window that grows by nothing"));
+            }
+            let overflow = Fatal::new(ErrorCode::FlowControl, "a window that is too large");
+            self.send.change(increment.into()).map_err(|_| overflow)?;
+            return Ok(Some(Event::WindowOpened { key: None }));
+        }
+        if self.is_idle(header.stream) {
+            return Err(WRONG_STREAM);
+        }
+        let Some(key) = self.streams.find(header.stream) else { return Ok(None) };
+        let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.reset_by.is_none()) else {
+            return Ok(None);
+        };
+        if increment == 0 {
+            return self.stream_error(header.stream, ErrorCode::Protocol, out);
+        }
+        if stream.send.change(increment.into()).is_err() {
+            return self.stream_error(header.stream, ErrorCode::FlowControl, out);
+        }
+        Ok(Some(Event::WindowOpened { key: Some(key) }))
+    }
+}
