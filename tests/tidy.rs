@@ -162,7 +162,7 @@ fn only_tests_may_use_testing() {
 
 #[test]
 fn outside_crates_have_homes() {
-    check_code("src/proxy/mod.rs", "use hyper::Request; use hyper_util::rt::TokioIo;", &[]);
+    check_code("src/admin/mod.rs", "use hyper::Request; use hyper_util::rt::TokioIo;", &[]);
     check_code("src/gate/mod.rs", "use hyper::Request;", &[(2, "hyper belongs in")]);
     check_code("src/gate/mod.rs", "fn f() { ::hyper_util::rt::x() }", &[(2, "hyper_util belongs in")]);
     check_code("src/gate/mod.rs", "use {std::fmt, dashmap::DashMap};", &[(2, "dashmap belongs in")]);

@@ -189,6 +189,14 @@ impl Out {
         if self.bytes.capacity() > PENDING_MAX { self.bytes = Vec::new() } else { self.bytes.clear() }
     }
 
+    /// Drops the bytes that were written, if they are many.
+    pub(crate) fn compact(&mut self) {
+        if self.sent >= PENDING_MAX / 2 {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
     /// Takes memory from `buffers` if it holds none.
     pub(crate) fn prepare(&mut self, buffers: &Buffers) {
         if self.bytes.capacity() == 0 {

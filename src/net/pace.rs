@@ -33,12 +33,6 @@ impl MinRate {
         let bytes = u128::from(self.bytes_per_s) * self.window.as_millis() / 1000;
         u64::try_from(bytes).unwrap_or(u64::MAX).max(1)
     }
-
-    /// Time that `bytes` may take at this rate; at least a window.
-    pub(crate) fn time_for(self, bytes: usize) -> Duration {
-        let ms = (bytes as u64).saturating_mul(1000) / self.bytes_per_s.max(1);
-        Duration::from_millis(ms).max(self.window)
-    }
 }
 
 impl Pace {
@@ -126,10 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_for_a_piece_is_at_least_a_window() {
-        for (bytes, expected_s) in [(0, 10), (1000, 10), (1001, 10), (2000, 20), (16_384, 163)] {
-            assert_eq!(RATE.time_for(bytes).as_secs(), expected_s, "{bytes}");
-        }
+    fn a_window_has_a_byte_at_least() {
         let smallest = MinRate { bytes_per_s: 1, window: Duration::from_millis(1) };
         assert_eq!(smallest.bytes(), 1);
     }

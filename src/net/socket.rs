@@ -89,14 +89,6 @@ impl Socket {
         }
     }
 
-    /// Writes as many bytes as the socket accepts now, and returns their number.
-    pub(crate) fn try_write_vectored(&self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(socket) => socket.try_write_vectored(slices),
-            Self::Unix(socket) => socket.try_write_vectored(slices),
-        }
-    }
-
     /// Both directions, so that a task can wait on one while it reads the other.
     pub(crate) fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
         match self {

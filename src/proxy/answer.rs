@@ -1,7 +1,6 @@
 //! Writers of response heads: of the upstream's responses, and of Weir's own.
 
-use http::header::{HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT};
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::Method;
 
 use super::date::Date;
 use super::request::{HttpVersion, Request};
@@ -10,6 +9,7 @@ use crate::gate::{Budgets, Standing};
 use crate::http1::encode::{Encoder, write_field};
 use crate::http1::hop::{self, ConnectionOptions};
 use crate::http1::{Framing, ResponseHead};
+use crate::http2::Block;
 use crate::respond::{self, Disposition, HeaderSink, Profiles};
 use crate::upstream::location::{self, LocationRewrite};
 
@@ -20,7 +20,7 @@ pub(super) struct ResponseForm {
     pub(super) version: HttpVersion,
     pub(super) is_head: bool,
     /// It has an Origin, so that a script in a browser may have sent it.
-    has_origin: bool,
+    pub(super) has_origin: bool,
     pub(super) is_grpc: bool,
     takes_trailers: bool,
     /// The client wants to keep the connection.
@@ -88,7 +88,8 @@ impl<'a> UpstreamResponse<'a> {
         }
     }
 
-    fn write_limits(&self, form: ResponseForm, sink: &mut impl HeaderSink) {
+    /// Writes the fields about limits.
+    pub(super) fn write_limits(&self, form: ResponseForm, sink: &mut impl HeaderSink) {
         if let Some(standing) = self.standing {
             respond::limit_headers(sink, self.profiles, standing, &self.budgets, Disposition::Forwarded);
         }
@@ -152,36 +153,20 @@ impl<'a> UpstreamResponse<'a> {
         encoder
     }
 
-    /// The head for HTTP/2 of a response that accepts a tunnel (RFC 8441, section 5).
-    pub(super) fn write_tunnel<B>(&self, body: B, form: ResponseForm) -> Response<B> {
-        let mut response = self.write_h2(body, form);
-        *response.status_mut() = StatusCode::OK;
-        response.headers_mut().remove(SEC_WEBSOCKET_ACCEPT);
-        response
-    }
-
-    /// The head for HTTP/2, with `body`.
-    pub(super) fn write_h2<B>(&self, body: B, form: ResponseForm) -> Response<B> {
-        let mut response = Response::new(body);
-        *response.status_mut() = StatusCode::from_u16(self.head.status).unwrap_or(StatusCode::BAD_GATEWAY);
-        let headers = response.headers_mut();
+    /// Writes its fields for HTTP/2, without those about limits. A response that accepts a tunnel has no handshake there
+    /// (RFC 8441, section 5).
+    pub(super) fn write_h2(&self, block: &mut Block<'_>, is_tunnel: bool) {
         let passes = self.passes();
-        let mut append = |name: &[u8], value: &[u8]| {
-            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
-                headers.append(name, value);
-            }
-        };
-        for (name, value) in self.fields.iter().filter(|(name, _)| passes(name)) {
-            append(name, value);
+        let is_handshake = |name: &[u8]| is_tunnel && name.eq_ignore_ascii_case(b"sec-websocket-accept");
+        for (name, value) in self.fields.iter().filter(|(name, _)| passes(name) && !is_handshake(name)) {
+            block.field(name, value);
         }
         if let Some(length) = self.head.length {
-            append(b"content-length", itoa::Buffer::new().format(length).as_bytes());
+            block.field(b"content-length", itoa::Buffer::new().format(length).as_bytes());
         }
         if let Some((back, host)) = self.back {
-            back.each(self.fields, host, append);
+            back.each(self.fields, host, |name, value| block.field(name, value));
         }
-        self.write_limits(form, headers);
-        response
     }
 }
 
@@ -220,25 +205,6 @@ pub(super) fn write_own_h1(
     out.splice(length_at..length_at, digits.bytes());
 }
 
-/// A response of Weir for HTTP/2, with its body.
-pub(super) fn write_own_h2(own: &respond::Answer<'_>, form: ResponseForm, profiles: Profiles) -> Response<Vec<u8>> {
-    let mut body = Vec::new();
-    own.write_body(&mut body);
-    let mut headers = HeaderMap::new();
-    own.write_headers(&mut headers, profiles);
-    if form.has_origin {
-        respond::expose(&mut headers, profiles);
-    }
-    headers.put("content-length", itoa::Buffer::new().format(body.len()));
-    if form.is_head {
-        body.clear();
-    }
-    let mut response = Response::new(body);
-    *response.status_mut() = own.status();
-    *response.headers_mut() = headers;
-    response
-}
-
 /// Writes an interim response (RFC 9110, section 15.2).
 pub(super) fn write_interim(out: &mut Vec<u8>, status: u16, reason: &[u8], fields: Fields<'_>) {
     let named = ConnectionOptions::of(fields);
@@ -250,6 +216,17 @@ pub(super) fn write_interim(out: &mut Vec<u8>, status: u16, reason: &[u8], field
     let is_length = |name: &[u8]| name.eq_ignore_ascii_case(b"content-length"); // RFC 9110, section 8.6
     fields.write_lines(out, |name| !hop::is_hop_by_hop(name) && !is_length(name) && !named.contains(name));
     out.extend_from_slice(b"\r\n");
+}
+
+/// Writes the fields of an interim response for HTTP/2.
+pub(super) fn write_interim_h2(block: &mut Block<'_>, fields: Fields<'_>) {
+    let named = ConnectionOptions::of(fields);
+    let is_length = |name: &[u8]| name.eq_ignore_ascii_case(b"content-length");
+    for (name, value) in fields.iter() {
+        if !hop::is_hop_by_hop(name) && !is_length(name) && !named.contains(name) {
+            block.field(name, value);
+        }
+    }
 }
 
 /// Writes Connection if it differs from the default of the version.

@@ -12,8 +12,9 @@ use super::http1::wire::Wire;
 use super::lifecycle::{Lifecycle, idle_drained};
 use super::settings::Bounds;
 use super::worker::Worker;
-use super::{http1, over_h2};
+use super::{http1, http2};
 use crate::http1::Limits;
+use crate::http2::PREFACE;
 use crate::net::buffer::{Buffer, Buffers};
 use crate::net::client_usage::ClientHandle;
 use crate::net::peer::Peer;
@@ -23,9 +24,6 @@ use crate::net::stream::Stream;
 use crate::net::tls::{HandshakeError, ServerTls, TlsStream};
 use crate::policy::client_ip::{network, unmap};
 use crate::time;
-
-/// The client preface of HTTP/2 (RFC 9113, section 3.4).
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves a connection until it ends.
 pub(super) async fn serve(
@@ -69,7 +67,7 @@ pub(super) async fn serve(
     let local_address = if needs_local_address { stream.socket().local_addr() } else { None };
     let peer = Peer { ip, text: ip.to_string().into(), address, local_address, is_tls, certificate, client };
     if is_h2 {
-        over_h2::serve(worker, stream, peer, first, bounds, lifecycle).await;
+        http2::connection::serve(worker, stream, peer, first, bounds, lifecycle).await;
     } else {
         let Bounds { max_head_bytes, max_headers, max_uri_bytes, max_requests, underscores, .. } = bounds;
         let limits = Limits { max_head_bytes, max_headers, max_uri_bytes, underscores };

@@ -5,6 +5,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::time::Timestamp;
 
+/// The name and the separator at the front of the line.
+const NAME: &str = "date: ";
+
 /// The field line of the current second.
 #[derive(Debug, Default)]
 pub(super) struct Date {
@@ -18,8 +21,14 @@ impl Date {
         let second = now.as_secs();
         if self.second.replace(second) != second {
             let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second));
-            *self.line.borrow_mut() = format!("date: {date}\r\n");
+            *self.line.borrow_mut() = format!("{NAME}{date}\r\n");
         }
+    }
+
+    /// Calls `read` with the value of the field.
+    pub(super) fn with_value(&self, read: impl FnOnce(&str)) {
+        let line = self.line.borrow();
+        read(line.strip_prefix(NAME).map_or("", str::trim_end));
     }
 
     /// Appends the line to `out`.

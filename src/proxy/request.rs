@@ -107,13 +107,14 @@ fn method(name: &[u8]) -> Option<Method> {
 }
 
 impl<'b> Target<'b> {
-    fn in_origin_form(text: &'b str) -> Self {
+    /// The path and query of a target that has nothing else.
+    pub(super) fn in_origin_form(text: &'b str) -> Self {
         let path_len = memchr::memchr(b'?', text.as_bytes()).unwrap_or(text.len());
         Self { path: &text[..path_len], query: text.get(path_len + 1..), authority: None, scheme: None }
     }
 
     /// The target of a parsed URI.
-    pub(super) fn of(uri: &'b Uri) -> Self {
+    fn of(uri: &'b Uri) -> Self {
         let authority = uri.authority().map(http::uri::Authority::as_str);
         Self { path: uri.path(), query: uri.query(), authority, scheme: uri.scheme_str() }
     }

@@ -1,14 +1,15 @@
-//! What answers hold in memory while their clients do not take it, bounded over all clients of a worker.
+//! Bounds the memory of responses that wait for their clients, over all clients of a worker.
 //!
-//! Once a second each worker looks at its own. Beyond the bound it ends connections of which nothing was taken for a
-//! second, those first that have waited longest. Not here: how slow a client may be while there is enough memory.
+//! Once a second each worker looks at its own responses. Beyond the bound it ends those of which nothing was taken for a
+//! second, first the one that has waited longest: a connection over HTTP/1, a stream over HTTP/2. Not here: how slow a client
+//! may be while there is enough memory.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// All answers of a worker whose clients are waited for.
+/// All responses of a worker that wait for their clients.
 #[derive(Debug, Default)]
 pub(super) struct Untaken {
     /// By the order in which they began to wait, or something was last taken.
@@ -19,41 +20,41 @@ pub(super) struct Untaken {
     bytes: Cell<usize>,
 }
 
-/// What a connection holds, and whether it has to end.
+/// The bytes of a response, and whether it has to end.
 #[derive(Debug, Default)]
 pub(super) struct End {
     bytes: Cell<usize>,
     is_ended: Cell<bool>,
-    told: RefCell<Option<Waker>>,
+    waker: RefCell<Option<Waker>>,
 }
 
 /// Bytes that wait for their client, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct UntakenBytes {
     untaken: Rc<Untaken>,
     end: Rc<End>,
     key: u64,
     bytes: usize,
 }
 
-/// The answer of a connection that has one at a time.
+/// The bytes of a response that wait now.
 #[derive(Debug)]
 pub(super) struct Hold<'w> {
     untaken: &'w Rc<Untaken>,
-    place: Option<Place>,
+    held: Option<UntakenBytes>,
     /// Whatever changes when something was taken.
     mark: (u64, usize),
 }
 
 impl Untaken {
-    /// So many bytes of the connection of `end` wait from now on.
-    pub(super) fn hold(self: &Rc<Self>, end: &Rc<End>, bytes: usize) -> Place {
+    /// Counts `bytes` of the response of `end` as waiting.
+    pub(super) fn hold(self: &Rc<Self>, end: &Rc<End>, bytes: usize) -> UntakenBytes {
         let key = self.next.get();
         self.next.set(key + 1);
         self.waiting.borrow_mut().insert(key, Rc::clone(end));
         self.bytes.set(self.bytes.get() + bytes);
         end.bytes.set(end.bytes.get() + bytes);
-        Place { untaken: Rc::clone(self), end: Rc::clone(end), key, bytes }
+        UntakenBytes { untaken: Rc::clone(self), end: Rc::clone(end), key, bytes }
     }
 
     /// Bytes that are held.
@@ -61,7 +62,7 @@ impl Untaken {
         self.bytes.get()
     }
 
-    /// Ends what is beyond `most`; to be called once a second. Says how many connections those are.
+    /// Ends what is beyond `most`; to be called once a second. Returns how many responses those are.
     pub(super) fn sweep(&self, most: usize) -> u64 {
         let aged = self.aged.replace(self.next.get());
         let (mut bytes, mut ended) = (self.bytes.get(), 0);
@@ -72,7 +73,7 @@ impl Untaken {
             if !end.is_ended.replace(true) {
                 bytes = bytes.saturating_sub(end.bytes.get());
                 ended += 1;
-                end.told.take().into_iter().for_each(Waker::wake);
+                end.waker.take().into_iter().for_each(Waker::wake);
             }
         }
         ended
@@ -80,17 +81,17 @@ impl Untaken {
 }
 
 impl End {
-    /// Ready once the connection has to end.
+    /// Ready once the response has to end.
     pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
         if self.is_ended.get() {
             return Poll::Ready(());
         }
-        self.told.replace(Some(cx.waker().clone()));
+        self.waker.replace(Some(cx.waker().clone()));
         Poll::Pending
     }
 }
 
-impl Drop for Place {
+impl Drop for UntakenBytes {
     fn drop(&mut self) {
         let Self { untaken, end, key, bytes } = self;
         untaken.waiting.borrow_mut().remove(key);
@@ -101,22 +102,22 @@ impl Drop for Place {
 
 impl<'w> Hold<'w> {
     pub(super) fn new(untaken: &'w Rc<Untaken>) -> Self {
-        Self { untaken, place: None, mark: (0, 0) }
+        Self { untaken, held: None, mark: (0, 0) }
     }
 
-    /// So many bytes wait for the client now, after `moved` in all. Ready once the connection has to end.
+    /// So many bytes wait for the client now, after `moved` in all. Ready once the response has to end.
     pub(super) fn poll(&mut self, cx: &Context<'_>, moved: u64, bytes: usize) -> Poll<()> {
         if bytes == 0 {
-            self.place = None;
+            self.held = None;
             return Poll::Pending;
         }
         let mark = (moved, bytes);
-        let place = match self.place.take().filter(|_| self.mark == mark) {
-            Some(place) => place,
+        let held = match self.held.take().filter(|_| self.mark == mark) {
+            Some(held) => held,
             None => self.untaken.hold(&Rc::default(), bytes),
         };
         self.mark = mark;
-        self.place.insert(place).end.poll(cx)
+        self.held.insert(held).end.poll(cx)
     }
 }
 
@@ -132,15 +133,15 @@ mod tests {
     fn those_who_have_waited_longest_end_first_and_none_that_moved() {
         let untaken = Rc::<Untaken>::default();
         let ends: Vec<_> = (0..4).map(|_| Rc::<End>::default()).collect();
-        let mut places: Vec<_> = ends.iter().map(|end| untaken.hold(end, 100)).collect();
+        let mut helds: Vec<_> = ends.iter().map(|end| untaken.hold(end, 100)).collect();
         assert_eq!(untaken.sweep(0), 0, "none has waited for a whole second");
-        places[0] = untaken.hold(&ends[0], 100); // something was taken
+        helds[0] = untaken.hold(&ends[0], 100); // something was taken
         assert_eq!((untaken.bytes(), untaken.sweep(300)), (400, 1));
         let ended: Vec<_> = ends.iter().map(|end| is_ended(end)).collect();
         assert_eq!(ended, [false, true, false, false]);
-        places.remove(1);
+        helds.remove(1);
         assert_eq!((untaken.bytes(), untaken.sweep(300), untaken.sweep(0)), (300, 0, 3));
-        drop(places);
+        drop(helds);
         assert_eq!(untaken.bytes(), 0);
         assert!(untaken.waiting.borrow().is_empty());
     }
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_keeps_its_place_until_it_moves() {
+    fn an_answer_keeps_its_held_until_it_moves() {
         let untaken = Rc::<Untaken>::default();
         let (mut slow, mut good) = (Hold::new(&untaken), Hold::new(&untaken));
         let cx = Context::from_waker(Waker::noop());

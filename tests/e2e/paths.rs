@@ -80,7 +80,7 @@ const RAW: [(&str, &str); 4] = [
     ("/a?é=/../b", "/a?%C3%A9=/../b"),
 ];
 
-/// Targets that the http crate refuses over HTTP/2.
+/// Targets that the HTTP/2 client here cannot send; `attacks/h2_heads.rs` does.
 const RAW_OVER_H1: [(&str, &str); 2] =
     [("/<é>`?q=\"<x>\"", "/%3C%C3%A9%3E%60?q=%22%3Cx%3E%22"), ("http://weir.test/é?q=\"x\"", "/%C3%A9?q=%22x%22")];
 

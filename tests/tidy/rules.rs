@@ -26,10 +26,10 @@ const TESTING: &str = "testing";
 
 /// Outside crates, and the modules that may name them.
 const HOMES: &[(&str, &[&str])] = &[
-    ("hyper", &["http1", "proxy", "admin", "app", "cli"]),
-    ("h2", &["http2", "proxy", "upstream"]),
+    ("hyper", &["http1", "admin", "app", "cli"]),
+    ("h2", &["http2", "upstream"]),
     ("hickory_resolver", &["upstream"]),
-    ("hyper_util", &["http1", "proxy", "admin", "app", "cli"]),
+    ("hyper_util", &["http1", "admin", "app", "cli"]),
     ("dashmap", &["store"]),
     ("prometheus", &["telemetry"]),
     ("toml", &["config"]),

@@ -29,9 +29,4 @@ impl Deadlines {
         let at = since + allowed;
         self.total_at.map_or(at, |total_at| total_at.min(at))
     }
-
-    /// How long the client may take to read so many bytes of the response.
-    pub(crate) fn read_time(&self, bytes: usize) -> Duration {
-        self.min_read.map_or(self.body_idle, |rate| rate.time_for(bytes).min(self.body_idle))
-    }
 }

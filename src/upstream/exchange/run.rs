@@ -5,7 +5,6 @@
 
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -342,11 +341,6 @@ impl Exchange {
         self.transport.abandon(false);
         self.handle = None;
         self.upstream.count_untaken();
-    }
-
-    /// How long the client may take to read so many bytes of the response.
-    pub(crate) fn read_time(&self, bytes: usize) -> Duration {
-        self.deadlines.read_time(bytes)
     }
 
     /// Ends the exchange because the response ended early. Returns `cause`.

@@ -81,6 +81,17 @@ impl H2 {
         Some(Frame { kind: head[3], flags: head[4], stream, payload })
     }
 
+    /// The stream and the status of the next head.
+    pub fn next_status(&mut self) -> (u32, u16) {
+        loop {
+            let frame = self.next().expect("a frame");
+            assert_ne!(frame.kind, GOAWAY, "{frame:?}");
+            if frame.kind == HEADERS {
+                return (frame.stream, status(&frame.payload));
+            }
+        }
+    }
+
     /// Reads until it is clear what became of a stream.
     pub fn fate(&mut self, stream: u32) -> Fate {
         while let Some(frame) = self.next() {

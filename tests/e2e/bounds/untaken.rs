@@ -7,6 +7,7 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
+use crate::attacks::h2_frames::{CLEAN, DATA, END_STREAM, GOAWAY, H2, RST_STREAM, SETTINGS, frame};
 use crate::ops::until;
 use crate::support::{Client, NEVER, Received, Upstream, Weir};
 
@@ -88,4 +89,48 @@ fn memory_is_taken_from_http2_clients_that_take_nothing() {
         runtime.shutdown_background();
         weir.wait_for_metric(HELD, |held| held == 0.0);
     }
+}
+
+/// Opens a window on a stream and on the connection, and reads the body of the stream. Counts the resets of others.
+fn read_body(h2: &mut H2, stream: u32, resets: &mut usize) -> usize {
+    let mut len = 0;
+    for id in [0, stream] {
+        h2.send(&frame(8, 0, id, &65_535_u32.to_be_bytes()));
+    }
+    loop {
+        let frame = h2.next().expect("a frame");
+        assert_ne!(frame.kind, GOAWAY);
+        *resets += usize::from(frame.kind == RST_STREAM);
+        if (frame.kind, frame.stream) == (DATA, stream) {
+            len += frame.payload.len();
+            if frame.flags & END_STREAM != 0 {
+                return len;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_takes_nothing_ends_and_its_neighbours_go_on() {
+    const SHUT: u32 = 110;
+    let upstream = service();
+    let weir = start(&upstream);
+    let fields = |path: &'static [u8]| [&CLEAN[..], &[(&b":path"[..], path)]].concat();
+    let mut h2 = H2::connect(weir.address());
+    h2.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
+    for turn in 0..SHUT {
+        h2.get(2 * turn + 1, &fields(b"/big"));
+    }
+    weir.wait_for_metric(HELD, |held| held > BOUND);
+    let (mut stream, mut resets) = (2 * SHUT + 1, 0);
+    until("those that take nothing are ended", || {
+        let len = read_body(h2.get(stream, &fields(b"/small")), stream, &mut resets);
+        assert_eq!(len, 12 * 1024);
+        stream += 2;
+        resets > 0 && weir.metric(HELD) <= BOUND
+    });
+    assert!(resets < SHUT as usize, "{resets}");
+    assert!(weir.metric(ENDED) >= resets as f64);
+    drop(h2);
+    weir.wait_for_metric(HELD, |held| held == 0.0);
 }

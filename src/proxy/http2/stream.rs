@@ -1,0 +1,235 @@
+//! One request over HTTP/2, from its head to the end of its response: the task of a stream.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use tokio::time::Instant;
+
+use super::super::access_record::AccessRecord;
+use super::super::admission::Admission;
+use super::super::answer::{ResponseForm, UpstreamResponse, write_interim_h2};
+use super::super::context::{NotForwarded, RequestContext};
+use super::super::request::Request;
+use super::super::service::RoutedRequest;
+use super::super::tunnel::{self, GaugeGuard, TunnelClient, TunnelTimeouts, UpgradedExchange};
+use super::super::untaken::Hold;
+use super::super::upgrade::{self, Upgrade};
+use super::super::worker::Worker;
+use super::answer::{self, BlockSink};
+use super::body::StreamBody;
+use super::link::StreamHandle;
+use super::relay::Relay;
+use super::request;
+use super::tunnel::StreamEnd;
+use crate::gate::Bill;
+use crate::http1::HeadFault;
+use crate::http2::{ErrorCode, Head};
+use crate::net::buffer::{Buffer, Out};
+use crate::net::deadline::Deadline;
+use crate::net::peer::Peer;
+use crate::respond::HeaderSink;
+use crate::time;
+use crate::upstream::{Exchange, ExchangeError, ResponseEvent};
+
+/// Switching Protocols (RFC 9110, section 15.2.2).
+const SWITCHING: u16 = 101;
+const OK: u16 = 200;
+
+/// A request as it came.
+pub(super) struct Incoming {
+    pub(super) head: Head,
+    /// It has no body.
+    pub(super) has_ended: bool,
+    pub(super) began: Instant,
+}
+
+/// Answers one request, until that is done or its stream is reset.
+#[expect(clippy::manual_async_fn, reason = "arguments of an async function have two places")]
+pub(super) fn serve(
+    worker: Rc<Worker>,
+    peer: Rc<Peer>,
+    stream: StreamHandle,
+    incoming: Incoming,
+) -> impl Future<Output = ()> {
+    async move {
+        let mut served = pin!(request(&worker, &peer, &stream, incoming));
+        poll_fn(|cx| match stream.poll_gone(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => served.as_mut().poll(cx),
+        })
+        .await;
+    }
+}
+
+/// What becomes known of a request.
+struct Course<'s, 'v> {
+    stream: &'s StreamHandle,
+    form: ResponseForm,
+    record: AccessRecord<'s>,
+    admission: Admission<'v>,
+}
+
+async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: Incoming) {
+    let Incoming { mut head, has_ended, began } = incoming;
+    let view = worker.config.current();
+    let settings = &view.running.settings;
+    worker.date.set(worker.shared.gate.clock().at(began));
+    let record = AccessRecord::new(&worker.shared.metrics, view.running.access_log, began, peer.ip);
+    let context = RequestContext::new(worker, &view, peer, began);
+    let mut course = Course { stream, form: ResponseForm::unreadable(), record, admission: Admission::default() };
+    let checked = request::check(&mut head, settings);
+    let request = match &checked {
+        Ok(()) => request::request(&head, has_ended, settings),
+        Err(_) => None,
+    };
+    let Some(request) = request else {
+        let stop = context.refuse(checked.err().unwrap_or(HeadFault::Malformed("host")));
+        own(&context, course, stop).await;
+        if head.fault.is_some() {
+            stream.reset(ErrorCode::Protocol);
+        }
+        return;
+    };
+    course.form = ResponseForm::of(&request);
+    let Course { form, record, admission, .. } = &mut course;
+    match context.admit(&request, *form, None, record, admission).await {
+        // Boxed, so that those who wait are smaller.
+        Ok(admitted) => Box::pin(forward(&context, &request, &admitted, course)).await,
+        Err(stop) => own(&context, course, stop).await,
+    }
+}
+
+/// Answers in place of the upstream.
+async fn own(context: &RequestContext<'_>, course: Course<'_, '_>, stop: NotForwarded<'_>) {
+    let Course { stream, form, mut record, admission } = course;
+    drop(admission); // what is given back is there before the client comes again
+    let NotForwarded::Answer(own) = stop else { return };
+    let body = answer::write_own(stream, &own, form, context.config.running.settings.profiles, &context.worker.date);
+    record.answered(own.status().as_u16());
+    drop(record);
+    let by = context.lately() + context.config.timeouts.body_idle;
+    if !body.is_empty() {
+        answer::send_own(stream, &body, &mut Hold::new(&context.worker.untaken), by).await;
+    }
+}
+
+/// Sends a request that was admitted, and its response back.
+async fn forward<'v>(
+    context: &RequestContext<'v>,
+    request: &Request<'_>,
+    admitted: &RoutedRequest<'_, 'v>,
+    mut course: Course<'_, 'v>,
+) {
+    let stream = course.stream;
+    let mut body = StreamBody::new(stream, context.config.running.settings.bounds.underscores);
+    let received = receive(context, request, admitted, &mut course, &mut body).await;
+    let exchange = match received {
+        Ok(exchange) => exchange,
+        Err(failure) => {
+            let stop = context.failed(&failure, &course.admission, course.form.is_grpc);
+            return own(context, course, stop).await;
+        }
+    };
+    context.measure(exchange.handed_over(), time::instant_now(), course.admission.was_held);
+    let Some((exchange, bill, is_tunnel)) = respond(context, exchange, course) else { return };
+    if is_tunnel {
+        return tunnel(context, stream, exchange, bill).await;
+    }
+    if !exchange.has_ended() {
+        let mut relay = Relay::new(stream, exchange, body, bill, Hold::new(&context.worker.untaken));
+        poll_fn(|cx| relay.poll(cx)).await;
+    }
+}
+
+/// Sends the request and waits for the head of the response.
+async fn receive<'v>(
+    context: &RequestContext<'v>,
+    request: &Request<'_>,
+    admitted: &RoutedRequest<'_, 'v>,
+    course: &mut Course<'_, 'v>,
+    body: &mut StreamBody<'_>,
+) -> Result<Exchange, ExchangeError> {
+    let Course { stream, record, admission, .. } = course;
+    let checkout = match admitted.upstream.check_out(&admitted.requirements) {
+        Ok(checkout) => checkout,
+        Err(place) => record.connected(admitted.upstream.connect(&admitted.requirements, place)).await?,
+    };
+    let head = context.head(request, admitted);
+    let mut exchange = context.begin(checkout, &head, admitted);
+    if request.expects_continue() {
+        body.expect_continue();
+    }
+    let mut deadline = Deadline::default();
+    loop {
+        admission.identified.charged.commit(true);
+        let arrived = poll_fn(|cx| exchange.poll_head(cx, body, &mut deadline)).await;
+        admission.identified.charged.commit(exchange.is_touched());
+        match arrived? {
+            // To whoever sent a CONNECT, any 2xx means that there is a tunnel.
+            ResponseEvent::Final if head.upgrade.is_some() && exchange.has_succeeded() => {
+                return Err(ExchangeError::Ignored);
+            }
+            ResponseEvent::Final => return Ok(exchange),
+            ResponseEvent::Retry => exchange.reopen(&head).await?,
+            ResponseEvent::Interim => interim(stream, &exchange),
+            ResponseEvent::Switch => return confirm(head.upgrade, exchange),
+        }
+    }
+}
+
+fn confirm(upgrade: Option<&Upgrade<'_>>, exchange: Exchange) -> Result<Exchange, ExchangeError> {
+    upgrade::confirm(upgrade, &exchange).map(|_| exchange)
+}
+
+/// Passes an interim answer on (RFC 9110, section 15.2). A 100 is written when the body is first form for. A client that
+/// takes nothing gets none.
+fn interim(stream: &StreamHandle, exchange: &Exchange) {
+    let Some((head, _, fields)) = exchange.response() else { return };
+    if head.status != 100 && stream.state().capacity() > 0 {
+        stream.write_head(head.status, false, |block| write_interim_h2(block, fields));
+    }
+}
+
+/// Writes the head of the response. Returns what is left to do, and whether the stream is a tunnel from now on.
+fn respond<'v>(
+    context: &RequestContext<'v>,
+    mut exchange: Exchange,
+    course: Course<'_, 'v>,
+) -> Option<(Exchange, Option<Bill>, bool)> {
+    let Course { stream, form, mut record, mut admission } = course;
+    let mut bill = admission.identified.charged.bill();
+    let (head, reason, fields) = exchange.response()?;
+    let (mut standing, profiles) = (admission.standing(), context.config.running.settings.profiles);
+    if let Some(bill) = &mut bill {
+        standing = bill.answered(head.status, fields, standing);
+    }
+    let (budgets, back) = (admission.budgets(profiles), exchange.locations());
+    let upstream = UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
+    let is_tunnel = head.status == SWITCHING;
+    let status = if is_tunnel { OK } else { head.status };
+    let has_ended = !is_tunnel && exchange.has_ended();
+    record.answered(status);
+    stream.write_head(status, has_ended, |block| {
+        upstream.write_h2(block, is_tunnel);
+        let mut sink = BlockSink(block);
+        if !fields.contains("date") {
+            context.worker.date.with_value(|date| sink.put("date", date));
+        }
+        upstream.write_limits(form, &mut sink);
+    });
+    if !is_tunnel {
+        exchange.begin_body();
+    }
+    Some((exchange, bill, is_tunnel))
+}
+
+/// Moves what is no HTTP any more.
+async fn tunnel(context: &RequestContext<'_>, stream: &StreamHandle, exchange: Exchange, bill: Option<Bill>) {
+    let Some((upstream, received)) = exchange.switch() else { return };
+    let counted = GaugeGuard::new(&context.worker.shared.metrics.upgraded);
+    let switched = UpgradedExchange { upstream, received, bill, counted };
+    let mut client = TunnelClient { stream: StreamEnd(stream), received: Buffer::default(), unsent: Out::default() };
+    tunnel::run(&mut client, switched, stream.buffers(), TunnelTimeouts::of(&context.config.timeouts)).await;
+}
