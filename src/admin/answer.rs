@@ -1,4 +1,4 @@
-//! What operators are answered: text, JSON, problems.
+//! Builds the responses of the admin listener: text, JSON and problems.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
@@ -18,7 +18,7 @@ pub(super) fn json(status: StatusCode, value: &Value) -> Answer {
     answer
 }
 
-/// RFC 9457.
+/// A response with a problem (RFC 9457) as its body.
 pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
     answer(status, "application/problem+json", format!("{}\n", problem_value(status, detail)).into())
 }

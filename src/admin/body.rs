@@ -1,4 +1,4 @@
-//! Bodies that operators send: JSON, bounded in length and time.
+//! Reads JSON bodies of requests, bounded in length and time.
 
 use std::fmt::Display;
 use std::pin::pin;
@@ -14,38 +14,38 @@ use tokio::time::timeout;
 
 use super::answer::{Answer, problem};
 
-/// Things asked for in one array.
+/// Most items of one array.
 pub(super) const BATCH_MAX: usize = 1000;
-/// Bytes of a body. Each of so many things can have 524.
+/// Most bytes of a body: 524 for each of [`BATCH_MAX`] items.
 pub(super) const BODY_BYTES_MAX: usize = 512 * 1024;
-/// Bytes of one that is too long, read before it is refused: a client that is still sending would not see the answer.
+/// Most bytes to read and discard of a body that is too long. A client that still sends would not see the answer.
 const DISCARDED_BYTES_MAX: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The JSON of a body, or what is wrong with it.
+/// Reads a body as JSON. The error is the answer to a body that is invalid, too long or too slow.
 pub(super) async fn read<B: Body<Error: Display>>(body: B) -> Result<Value, Answer> {
     let bad = |detail: &str| problem(StatusCode::BAD_REQUEST, detail);
     let bytes = match timeout(TIMEOUT, collect(body)).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(detail)) => return Err(bad(&detail)),
-        Err(_) => return Err(problem(StatusCode::REQUEST_TIMEOUT, "the body does not arrive")),
+        Err(_) => return Err(problem(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
     };
-    serde_json::from_slice(&bytes).map_err(|error| bad(&format!("this is no JSON: {error}")))
+    serde_json::from_slice(&bytes).map_err(|error| bad(&format!("the body is not JSON: {error}")))
 }
 
-/// What an object says. A list of the same values in the order of some fields is none.
-pub(super) fn object<'v, T: Deserialize<'v>>(asked: &'v Value) -> Result<T, String> {
-    if !asked.is_object() {
+/// Deserializes an object. Errs for an array, which `serde` would read as the fields in their order.
+pub(super) fn object<'v, T: Deserialize<'v>>(value: &'v Value) -> Result<T, String> {
+    if !value.is_object() {
         return Err("expected an object".to_owned());
     }
-    T::deserialize(asked).map_err(|error| error.to_string())
+    T::deserialize(value).map_err(|error| error.to_string())
 }
 
 async fn collect<B: Body<Error: Display>>(body: B) -> Result<Vec<u8>, String> {
     let mut body = pin!(body);
     let (mut bytes, mut discarded) = (Vec::new(), 0);
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| format!("the body broke off: {error}"))?;
+        let frame = frame.map_err(|error| format!("the body is incomplete: {error}"))?;
         let Ok(mut data) = frame.into_data() else { continue };
         if discarded == 0 && bytes.len() + data.remaining() <= BODY_BYTES_MAX {
             while data.has_remaining() {

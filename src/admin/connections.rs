@@ -1,5 +1,5 @@
-//! The open connections of operators. Their number is bounded; at the bound the one that has been silent for longest makes
-//! way, so that probes and scrapers always have room.
+//! The open connections of the admin listener. Their number is bounded. At the bound, a new connection ends the
+//! connection with the longest idle time, so that probes and scrapers can always connect.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::task::AbortHandle;
 
-/// Connections served at once; scrapers and probes need few.
+/// Most open connections. Scrapers and probes need few.
 pub(super) const CONNECTIONS_MAX: usize = 64;
 
 /// The open connections, in the order in which they were accepted.
@@ -17,17 +17,17 @@ pub(super) struct Connections {
     requests: Arc<AtomicU64>,
 }
 
-/// When a connection had its last request.
+/// The time of the last request of a connection, as a number of requests.
 #[derive(Debug)]
 pub(super) struct Activity {
-    /// Requests on all connections so far.
+    /// Counts the requests of all connections.
     requests: Arc<AtomicU64>,
-    /// The number of its last request.
+    /// The count at the last request of this connection.
     last: AtomicU64,
 }
 
 impl Activity {
-    /// A request begins or has been answered.
+    /// Records the begin or the end of a request.
     pub(super) fn touch(&self) {
         self.last.store(self.requests.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -41,12 +41,12 @@ impl Connections {
         Arc::new(activity)
     }
 
-    /// Adds a connection. At the bound ends another one, and says so.
+    /// Adds a connection. At the bound it ends another connection. Returns whether it ended one.
     pub(super) fn add(&mut self, activity: Arc<Activity>, connection: AbortHandle) -> bool {
         self.open.retain(|(_, connection)| !connection.is_finished());
-        let silent =
+        let longest_idle =
             || self.open.iter().enumerate().min_by_key(|(_, (activity, _))| activity.last.load(Ordering::Relaxed));
-        let ended = if self.open.len() < CONNECTIONS_MAX { None } else { silent().map(|(index, _)| index) };
+        let ended = if self.open.len() < CONNECTIONS_MAX { None } else { longest_idle().map(|(index, _)| index) };
         if let Some((_, connection)) = ended.and_then(|index| self.open.remove(index)) {
             connection.abort();
         }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_one_that_is_silent_for_longest_makes_way() {
+    async fn at_the_bound_the_longest_idle_connection_ends() {
         let mut connections = Connections::default();
         let mut open = Vec::new();
         for _ in 0..CONNECTIONS_MAX {
@@ -80,7 +80,7 @@ mod tests {
             let ended: Vec<_> = (0..open.len()).filter(|index| open[*index].1.is_finished()).collect();
             assert_eq!(ended.last(), Some(&expected));
         }
-        // One that ended by itself gives its place back.
+        // A connection that ended by itself frees its capacity.
         open[10].1.abort();
         tokio::task::yield_now().await;
         assert!(!connections.add(connections.activity(), tokio::spawn(pending::<()>()).abort_handle()));

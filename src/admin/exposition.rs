@@ -1,4 +1,4 @@
-//! `GET /metrics`: which of two text formats a scraper prefers.
+//! `GET /metrics`: selects one of two text formats.
 
 use http::HeaderMap;
 use http::header::ACCEPT;
@@ -12,7 +12,7 @@ pub(super) enum Format {
     OpenMetrics,
 }
 
-/// The format that `Accept` prefers; `OpenMetrics` only if it is named (RFC 9110, section 12.5.1).
+/// The format that `Accept` prefers (RFC 9110, section 12.5.1). A wildcard does not select `OpenMetrics`.
 pub(super) fn preferred(headers: &HeaderMap) -> Format {
     let (mut openmetrics, mut text) = (0.0_f32, 0.0_f32);
     let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn openmetrics_is_for_those_who_prefer_it() {
+    fn openmetrics_only_if_accept_prefers_it() {
         let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
                           application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
         for (accept, expected) in [

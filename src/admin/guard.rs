@@ -1,8 +1,8 @@
-//! What a web page could make its reader's browser ask of an admin listener that the browser can reach.
+//! Refuses requests that a web page can make a browser send to the admin listener.
 //!
-//! A request that a page sends by a form or a script says its `Origin`, and cannot say that its content is JSON without
-//! asking first. A page that has its own name point here (DNS rebinding) sends that name as `Host`: only addresses and
-//! names that the configuration knows are taken.
+//! A form or a script sends its `Origin`, and cannot send JSON without a CORS preflight. In DNS rebinding the name of the
+//! page resolves to this listener, and the browser sends that name as `Host`. The listener accepts only its addresses and
+//! the configured names.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,20 +13,23 @@ use http::{Method, StatusCode};
 use super::answer::{Answer, problem};
 use crate::policy::host::{host, is_authority};
 
-/// The answer to a request to `listen` that its sender's user may not have meant.
+/// Returns the refusal of a request to `listen` that a web page may have caused.
 pub(super) fn refuse(head: &Parts, listen: SocketAddr, hosts: &[Box<str>]) -> Option<Answer> {
-    let mut named = head.headers.get_all(HOST).iter().map(|value| value.to_str().unwrap_or(""));
+    let mut host_fields = head.headers.get_all(HOST).iter().map(|value| value.to_str().unwrap_or(""));
     let target = head.uri.authority().map(http::uri::Authority::as_str);
-    let host = named.next().filter(|host| is_known(host, listen, hosts));
-    if host.is_none() || named.next().is_some() || target.is_some_and(|target| !is_known(target, listen, hosts)) {
-        return Some(problem(StatusCode::FORBIDDEN, "Host: neither this address nor one of admin.hosts"));
+    let host = host_fields.next().filter(|host| is_known(host, listen, hosts));
+    if host.is_none() || host_fields.next().is_some() || target.is_some_and(|target| !is_known(target, listen, hosts)) {
+        return Some(problem(
+            StatusCode::FORBIDDEN,
+            "Host: expected the address of this listener, or one of admin.hosts",
+        ));
     }
     if head.headers.contains_key(ORIGIN) {
-        return Some(problem(StatusCode::FORBIDDEN, "Origin: web pages are not answered"));
+        return Some(problem(StatusCode::FORBIDDEN, "Origin: requests of web pages are refused"));
     }
     let mut kinds = head.headers.get_all(CONTENT_TYPE).iter().map(|value| value.to_str().unwrap_or(""));
     if head.method == Method::POST && !(kinds.next().is_some_and(is_json) && kinds.next().is_none()) {
-        return Some(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type: only application/json"));
+        return Some(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type: expected application/json"));
     }
     None
 }
@@ -38,7 +41,7 @@ fn is_known(authority: &str, listen: SocketAddr, hosts: &[Box<str>]) -> bool {
     let name = host(authority);
     let bare = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&name);
     match bare.parse::<IpAddr>() {
-        // To an address a name cannot be rebound; on all of them it is not known which are ours.
+        // DNS rebinding needs a name. A listener on all addresses does not know its own addresses.
         Ok(ip) => ip.to_canonical().is_loopback() || ip == listen.ip() || listen.ip().is_unspecified(),
         Err(_) => name == "localhost" || hosts.iter().any(|known| **known == *name),
     }
@@ -56,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_no_page_can_send() {
+    fn refuses_requests_of_web_pages() {
         let json = "content-type: application/json";
         for (listen, method, lines, status) in [
             ("127.0.0.1:9", "GET", &["host: 127.0.0.1:9"][..], 200),
@@ -88,8 +91,8 @@ mod tests {
                 request = request.header(name, value);
             }
             let head = request.body(()).unwrap().into_parts().0;
-            let told = refuse(&head, listen.parse().unwrap(), &["weir.internal".into()]);
-            assert_eq!(told.map_or(200, |answer| answer.status().as_u16()), status, "{listen} {lines:?}");
+            let refusal = refuse(&head, listen.parse().unwrap(), &["weir.internal".into()]);
+            assert_eq!(refusal.map_or(200, |answer| answer.status().as_u16()), status, "{listen} {lines:?}");
         }
         let head = Request::get("http://evil.example/v1/x").header("host", "localhost").body(()).unwrap();
         assert!(refuse(&head.into_parts().0, "127.0.0.1:9".parse().unwrap(), &[]).is_some());

@@ -1,10 +1,10 @@
-//! Keys in JSON: the parts of a key by their names.
+//! Reads keys from JSON objects that map the name of each part to its text.
 
 use serde_json::{Map, Value};
 
 use crate::gate::KeyError;
 
-/// The text of each part. A whole number stands for its digits.
+/// Returns the name and the text of each part. The text of a whole number is its digits. Errs for other values.
 pub(super) fn texts(key: Map<String, Value>) -> Result<Vec<(String, String)>, String> {
     let text = |(name, value): (String, Value)| match value {
         Value::String(text) => Ok((name, text)),

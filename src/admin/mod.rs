@@ -1,7 +1,7 @@
-//! The operators' front door over HTTP/1: metrics, health, and what can be asked of a running Weir.
+//! The admin listener over HTTP/1: metrics, health, and the admin API.
 //!
-//! A GET changes nothing. What a web page could make a browser send is refused before it is looked at (`guard`).
-//! Not here: what is asked (gate); this is the HTTP and JSON around it.
+//! A GET changes nothing. `guard` refuses requests that a web page can make a browser send.
+//! Not here: the answers themselves (gate). This module has their HTTP and JSON.
 
 mod answer;
 mod body;
@@ -52,9 +52,9 @@ pub use overrides::{Change, Outcome, Overrides};
 /// The conditions that a request must meet. They change on reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Names by which the listener may be called, in lower case, beside its address.
+    /// Host names of the listener, in lower case, beside its address.
     pub hosts: Box<[Box<str>]>,
-    /// The token that every request but probes must show; none if none is required.
+    /// The token that every request except probes must have; `None` if no token is required.
     pub token: Option<BearerToken>,
 }
 
@@ -77,12 +77,12 @@ pub struct Admin {
     pub overrides: Overrides,
 }
 
-/// The newest policy with its state, wherever that is kept.
+/// Loads the newest policy with its state.
 #[derive(Clone)]
 pub struct NewestLive(Arc<dyn DynAccess<Live> + Send + Sync>);
 
 impl NewestLive {
-    /// As `newest` gives it.
+    /// Loads from `newest`.
     pub fn new(newest: impl DynAccess<Live> + Send + Sync + 'static) -> Self {
         Self(Arc::new(newest))
     }
@@ -99,18 +99,18 @@ impl fmt::Debug for NewestLive {
 }
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Nobody keeps a connection for longer, however slowly it reads.
+/// The bound on the life of a connection. It also ends connections that read slowly.
 const CONNECTION_LIFE: Duration = Duration::from_mins(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The Prometheus text exposition format.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Where connections of operators come from.
+/// A source of connections to the admin listener.
 pub trait Accept {
-    /// Such a connection.
+    /// A connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// The next one.
+    /// Waits for the next connection.
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
@@ -130,7 +130,7 @@ impl Accept for UnixListener {
     }
 }
 
-/// Serves on `listener` for as long as it is polled. Each connection is first `open`ed, as by a handshake.
+/// Serves on `listener` until it is dropped. `open` prepares each connection, for example with a TLS handshake.
 pub async fn serve<L, S, F>(listener: L, admin: Admin, open: impl Fn(L::Stream) -> F)
 where
     L: Accept,
@@ -162,7 +162,7 @@ where
         if connections.add(activity, connection.abort_handle()) {
             metrics.admin_connections_displaced.inc();
         }
-        // A request that has come already is answered before the next connection can displace this one.
+        // Lets the connection answer a waiting request before the next connection can displace it.
         yield_now().await;
     }
 }
@@ -186,7 +186,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     http.serve_connection(TokioIo::new(stream), service).await
 }
 
-/// What there is, and the methods that it takes.
+/// The paths, with the methods of each.
 const PATHS: [(&str, &[Method]); 8] = [
     ("/metrics", &[Method::GET, Method::HEAD]),
     ("/healthz", &[Method::GET, Method::HEAD]),
@@ -198,7 +198,7 @@ const PATHS: [(&str, &[Method]); 8] = [
     ("/spend_ratelimiter_budget", &[Method::POST]),
 ];
 
-/// What needs no token: it says nothing that connecting does not.
+/// Paths that need no token: they reveal no more than a connection does.
 const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
 impl<B> Service<Request<B>> for Admin
@@ -225,17 +225,19 @@ impl Admin {
         let path = head.uri.path();
         let access = self.access.load_full();
         if !PROBES.contains(&path) && access.token.as_ref().is_some_and(|token| !token.is_shown(&head.headers)) {
-            let mut response = problem(StatusCode::UNAUTHORIZED, "Authorization: not the token of this listener");
+            let mut response =
+                problem(StatusCode::UNAUTHORIZED, "Authorization: the token of this listener is required");
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"weir\""));
             return response;
         }
         let Some((_, methods)) = PATHS.iter().find(|(known, _)| *known == path) else {
             let paths = PATHS.map(|(path, _)| path).join(", ");
-            return text(StatusCode::NOT_FOUND, format!("there are {paths}\n"));
+            return text(StatusCode::NOT_FOUND, format!("the paths are {paths}\n"));
         };
         if !methods.contains(&head.method) {
             let methods = methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", ");
-            let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, &format!("only {methods}"));
+            let mut response =
+                problem(StatusCode::METHOD_NOT_ALLOWED, &format!("the methods of this path are {methods}"));
             if let Ok(methods) = HeaderValue::try_from(methods) {
                 response.headers_mut().insert(ALLOW, methods);
             }

@@ -25,7 +25,7 @@ const WAITING_MAX: usize = 16;
 /// Far longer than it takes to read and write the file.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// For each edit the allowance before it, or why no edit was made.
+/// For each edit, the allowance before the edit; or why no edit was made.
 pub type Outcome = Result<Vec<Option<Value>>, OverrideError>;
 
 /// Edits that are made together or not at all.
@@ -112,7 +112,7 @@ pub(super) fn list(overrides: &Overrides, gate: &Gate, live: &Live, query: Optio
     answer::json(StatusCode::OK, &of_limit.iter().map(value).collect())
 }
 
-/// The parts of a key by their names, without secrets; a masked text if it cannot be a key of this limit.
+/// The names and texts of the parts of a key, without secrets. A masked text if the text is not a key of this limit.
 fn shown_key(gate: &Gate, live: &Live, limit: &str, text: &str) -> Value {
     match gate.shown_key(live, limit, text) {
         Ok(parts) => parts.into_iter().map(|(name, text)| (name, Value::String(text))).collect(),
@@ -170,7 +170,7 @@ fn edit(gate: &Gate, live: &Live, body: &Value) -> Result<ShownEdit, (StatusCode
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
     let EditBody { limit, key, to } = body::object(body).map_err(bad)?;
     let Value::Object(key) = key else {
-        return Err(bad("key: an object of the parts of the key by their names".into()));
+        return Err(bad("key: expected an object with the parts of the key".into()));
     };
     let key = key::texts(key).map_err(bad)?;
     let text = gate.key_text(live, &limit, &key).map_err(|error| match error {
@@ -192,7 +192,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_change_has_a_timeout() {
         let (overrides, mut changes) = Overrides::new(Vec::new());
-        // No receiver takes them, and the last waits for room in the channel.
+        // No receiver takes the changes, and the last one waits for capacity in the channel.
         let many = (0..=WAITING_MAX).map(|_| overrides.change(Vec::new()));
         for outcome in futures(many).await {
             assert_eq!(outcome, Err(OverrideError::Timeout));
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(overrides.change(Vec::new()).await, Err(OverrideError::NoFile));
     }
 
-    /// All of them at once.
+    /// Polls all futures at once, and collects their outcomes.
     async fn futures(all: impl Iterator<Item = impl Future<Output = Outcome>>) -> Vec<Outcome> {
         let mut all: Vec<_> = all.map(Box::pin).collect();
         let mut done = Vec::new();

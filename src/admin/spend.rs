@@ -1,4 +1,4 @@
-//! `POST /v1/spend`, which is also `POST /spend_ratelimiter_budget`: one charge, or an array of them.
+//! `POST /v1/spend` and its alias `POST /spend_ratelimiter_budget`: one charge, or an array of charges.
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -19,7 +19,7 @@ struct SpendBody {
     plan: Option<String>,
 }
 
-/// Makes one charge, or an array of charges. Those of an array are independent: each has its own result.
+/// Makes one charge or an array of charges. The charges of an array are independent, and each has its own result.
 pub(super) fn answer(gate: &Gate, live: &Live, body: &Value) -> Answer {
     let Value::Array(all) = body else {
         return match spend(gate, live, body) {
@@ -39,7 +39,7 @@ pub(super) fn answer(gate: &Gate, live: &Live, body: &Value) -> Answer {
 fn spend(gate: &Gate, live: &Live, body: &Value) -> Result<Value, (StatusCode, String)> {
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
     let SpendBody { limit, key, units, plan } = body::object(body).map_err(bad)?;
-    let units = units.as_u64().unwrap_or(0); // 0 is refused, as is a value that is not a number
+    let units = units.as_u64().unwrap_or(0); // the gate refuses 0
     let key = key::texts(key).map_err(bad)?;
     let spend = Spend { limit: &limit, key: &key, plan: plan.as_deref(), units };
     let balance = gate.spend(live, spend, gate.clock().now()).map_err(|error| match error {

@@ -1,4 +1,4 @@
-//! `GET /v1/top`: whose requests each limit refuses or holds most.
+//! `GET /v1/top`: for each limit, the keys with the most refused or held requests.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 use super::answer::{self, Answer, problem};
 use crate::gate::{Gate, HALF_LIFE_NS, Live, TOP_KEYS, TopKey, TopKeys};
 
-const N: usize = 20;
+/// The default number of keys.
+const KEYS_DEFAULT: usize = 20;
 
-/// The answer to a query of `limit=NAME` and `n=COUNT`, both optional.
+/// Answers a query of `limit=NAME` and `n=COUNT`. Both are optional.
 pub(super) fn answer(gate: &Gate, live: &Live, query: Option<&str>) -> Answer {
     let (limit, n) = match read(query.unwrap_or("")) {
-        Ok(asked) => asked,
+        Ok(parameters) => parameters,
         Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
     };
     let tops = gate.top(live, limit, n);
@@ -23,15 +24,15 @@ pub(super) fn answer(gate: &Gate, live: &Live, query: Option<&str>) -> Answer {
 }
 
 fn read(query: &str) -> Result<(Option<&str>, usize), String> {
-    let (mut limit, mut n) = (None, N);
+    let (mut limit, mut n) = (None, KEYS_DEFAULT);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("limit", name)) => limit = Some(name),
             Some(("n", text)) => {
                 let count = text.parse().ok().filter(|count| (1..=TOP_KEYS).contains(count));
-                n = count.ok_or_else(|| format!("n: a whole number from 1 to {TOP_KEYS}"))?;
+                n = count.ok_or_else(|| format!("n: expected a whole number from 1 to {TOP_KEYS}"))?;
             }
-            _ => return Err("only limit=NAME and n=COUNT can be asked for".to_owned()),
+            _ => return Err("the only parameters are limit=NAME and n=COUNT".to_owned()),
         }
     }
     Ok((limit, n))

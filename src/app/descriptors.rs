@@ -1,23 +1,23 @@
-//! File descriptors: as many as the system gives, shared out before anybody connects.
+//! File descriptors: raises their limit, and divides them among the listeners at the start.
 //!
-//! Clients that take them all would leave none for the upstream, so that everybody gets 502, and none for operators.
+//! Without a bound, clients could use all descriptors. Then every request gets 502, and operators cannot connect.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What a process needs beside its connections, and what each worker does.
+/// Descriptors for the process, beside its connections, and for each worker.
 const RESERVED: usize = 32;
 const RESERVED_BY_WORKER: usize = 8;
-/// For operators (64 connections), health checks, name servers, fetched keys and files, where there are enough.
+/// Descriptors for operators (64 connections), health checks, name servers, fetched keys and files.
 const RESERVED_BESIDE: usize = 96;
-/// Below so many descriptors nothing is kept for those; above, one of eight.
+/// With fewer descriptors there is no reserve for these; of further descriptors the reserve is one in eight.
 const SCARCE: usize = 64;
-/// Client connections where the configuration says nothing and the descriptors suffice.
+/// The default bound on client connections, if there are enough descriptors.
 const CLIENTS_USUAL: usize = 10_000;
 
-/// Connections to all upstreams, however many descriptors there are.
+/// The bound on connections to all upstreams.
 const UPSTREAMS_MOST: usize = 65_536;
 
-/// How many connections there may be.
+/// Bounds on the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DescriptorBudget {
     /// Of clients; at least one.
@@ -27,7 +27,7 @@ pub(super) struct DescriptorBudget {
 }
 
 impl DescriptorBudget {
-    /// Raises the soft limit to the hard one, and shares out what there is. `wanted` is what the configuration says.
+    /// Raises the soft limit to the hard limit, and divides the descriptors. `wanted` is the configured bound on clients.
     pub(super) fn take(workers: usize, wanted: Option<usize>) -> Self {
         let limit = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };

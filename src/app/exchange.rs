@@ -1,4 +1,4 @@
-//! One request on a connection that is used for nothing else.
+//! One HTTP/1.1 request on a connection of its own.
 
 use std::error::Error;
 use std::future::pending;
@@ -11,7 +11,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Sends `request` on `stream`, and gives the status and the body, which has at most `bytes_max` bytes.
+/// Sends `request` on `stream`, and returns the status and the body. Errs if the body is longer than `bytes_max` bytes.
 pub(crate) async fn exchange<S, B>(
     stream: S,
     request: Request<B>,
@@ -27,10 +27,14 @@ where
         let response = send.send_request(request).await.map_err(broke)?;
         let status = response.status();
         let body = Limited::new(response.into_body(), bytes_max).collect().await;
-        Ok((status, body.map_err(|error| format!("the answer, {status}, is no good: {error}"))?.to_bytes()))
+        Ok((
+            status,
+            body.map_err(|error| format!("the body of the answer with status {status} is invalid: {error}"))?
+                .to_bytes(),
+        ))
     };
     let driven = async {
-        let _ = connection.await; // what is wrong with it, the answer says
+        let _ = connection.await; // `answer` reports the error
         pending().await
     };
     tokio::select! {

@@ -1,6 +1,6 @@
-//! Tells when something happened where given files are, also when a file is replaced or a symlink is swapped.
+//! Watches files for changes, including replaced files and replaced symlinks.
 //!
-//! It is a hint: what has changed, if anything, is found out by reading.
+//! An event is a hint. The caller reads the files to find out whether they changed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,28 +9,28 @@ use std::sync::Arc;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 
-/// A watch over the folders of some files.
+/// A watch of the folders of some files.
 pub(super) struct FileWatch {
     changed: Arc<Notify>,
-    /// Watches until dropped; none if the system cannot.
+    /// Watches until it is dropped; `None` if the system cannot watch.
     _watcher: Option<RecommendedWatcher>,
 }
 
 impl FileWatch {
-    /// Watches every folder in which `files`, or a symlink on the way to one, stand.
+    /// Watches every folder that contains one of `files`, or a symlink of its path.
     pub(super) fn new<'p>(files: impl Iterator<Item = &'p Path>) -> Self {
         let changed = Arc::new(Notify::new());
-        let places = places(files);
-        let folders: BTreeSet<PathBuf> = places.iter().filter_map(|place| place.parent()).map(Path::to_owned).collect();
+        let paths = replaceable_paths(files);
+        let folders: BTreeSet<PathBuf> = paths.iter().filter_map(|path| path.parent()).map(Path::to_owned).collect();
         let on_event = {
             let changed = Arc::clone(&changed);
             move |event: notify::Result<notify::Event>| {
-                // What cannot be told apart, such as a lost event, counts as a change.
-                let concerns_us = event.map_or(true, |event| {
-                    let is_ours = event.paths.is_empty() || event.paths.iter().any(|path| places.contains(path));
+                // An event without a path, such as an overflow of the event queue, counts as a change.
+                let is_change = event.map_or(true, |event| {
+                    let is_ours = event.paths.is_empty() || event.paths.iter().any(|path| paths.contains(path));
                     is_ours && !event.kind.is_access()
                 });
-                if concerns_us {
+                if is_change {
                     changed.notify_one();
                 }
             }
@@ -44,7 +44,7 @@ impl FileWatch {
             watcher
         });
         if let Err(error) = &watcher {
-            tracing::warn!(%error, "changed files are noticed later, because the system cannot watch them");
+            tracing::warn!(%error, "cannot watch files; Weir polls them for changes");
         }
         Self { changed, _watcher: watcher.ok() }
     }
@@ -55,25 +55,25 @@ impl FileWatch {
     }
 }
 
-/// Every path at which one of `files` can be exchanged for another: itself, each symlink on the way to it, and
-/// where those lead.
-fn places<'p>(files: impl Iterator<Item = &'p Path>) -> BTreeSet<PathBuf> {
-    let mut places = BTreeSet::new();
+/// Every path whose replacement can change one of `files`: the file, each symlink of its path, and the targets of the
+/// symlinks.
+fn replaceable_paths<'p>(files: impl Iterator<Item = &'p Path>) -> BTreeSet<PathBuf> {
+    let mut paths = BTreeSet::new();
     for file in files {
         let Ok(file) = std::path::absolute(file) else { continue };
-        places.extend(file.ancestors().filter(|path| path.is_symlink()).map(Path::to_owned));
+        paths.extend(file.ancestors().filter(|path| path.is_symlink()).map(Path::to_owned));
         let mut link = file.clone();
         for _ in 0..LINKS_MAX {
             let Ok(target) = std::fs::read_link(&link) else { break };
             link = link.parent().unwrap_or(Path::new("/")).join(target);
-            places.extend(link.ancestors().filter(|path| path.is_symlink()).map(Path::to_owned));
-            places.insert(link.clone());
+            paths.extend(link.ancestors().filter(|path| path.is_symlink()).map(Path::to_owned));
+            paths.insert(link.clone());
         }
-        places.extend(file.canonicalize());
-        places.insert(file);
+        paths.extend(file.canonicalize());
+        paths.insert(file);
     }
-    places
+    paths
 }
 
-/// As many links in a row as the system follows.
+/// Consecutive symlinks that Linux follows in one path.
 const LINKS_MAX: usize = 40;

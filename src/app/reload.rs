@@ -34,7 +34,7 @@ use crate::upstream::Ceiling;
 
 /// The pause between a change of a file and its reading, so that no half-written file is read.
 const SETTLE: Duration = Duration::from_millis(50);
-/// The interval at which files are compared with what was read, even if no change was reported.
+/// The interval at which Weir compares the files with their last content, even without a reported change.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Installs a configuration in the gate, and returns it as workers use it. If `only_overrides` differ from the

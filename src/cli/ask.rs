@@ -52,8 +52,7 @@ impl FromStr for AdminAddress {
     }
 }
 
-const BAD_ADDRESS: &str =
-    "neither a host and a port, nor a URL of http or https without a path, nor `unix:` and a path";
+const BAD_ADDRESS: &str = "expected a host and a port, an http or https URL without a path, or `unix:` and a path";
 
 impl fmt::Display for AdminAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -68,21 +67,21 @@ impl fmt::Display for AdminAddress {
 /// The TLS settings and the token for the admin listener.
 #[derive(Debug, Args)]
 pub(super) struct Credentials {
-    /// Certificates in PEM that sign that of the admin listener, in the place of those that the system believes.
+    /// The CA certificates in PEM for the admin listener; replaces the root certificates of the system.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// A certificate in PEM to show it, if it asks for one.
+    /// The client certificate in PEM, if the admin listener requires one.
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// The private key of that certificate.
+    /// The private key of the client certificate.
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// The file that holds the token which it asks for; without it, the environment variable `WEIR_ADMIN_TOKEN`.
+    /// The file with the token of the admin listener; the default is the environment variable `WEIR_ADMIN_TOKEN`.
     #[arg(long, visible_alias = "admin-token", value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
-/// Where the token is if no file has it. Not on the command line, which others can read.
+/// The variable with the token, if no option names a file. Other users can read the command line.
 const TOKEN_VARIABLE: &str = "WEIR_ADMIN_TOKEN";
 /// An explanation has a few hundred bytes for each limit.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -92,11 +91,11 @@ type ClientResult<T> = Result<T, Box<dyn Error>>;
 impl Credentials {
     fn token(&self) -> ClientResult<Option<HeaderValue>> {
         let token = match &self.token_file {
-            Some(file) => Some(fs::read_to_string(file).map_err(|error| format!("the token: {error}"))?),
+            Some(file) => Some(fs::read_to_string(file).map_err(|error| format!("cannot read the token: {error}"))?),
             None => std::env::var(TOKEN_VARIABLE).ok(),
         };
         let shown = token.map(|token| HeaderValue::try_from(format!("Bearer {}", token.trim_end()))).transpose();
-        let mut shown = shown.map_err(|_| "the token cannot be the value of a header")?;
+        let mut shown = shown.map_err(|_| "the token is not a valid header value")?;
         if let Some(shown) = &mut shown {
             shown.set_sensitive(true);
         }
@@ -110,13 +109,13 @@ impl Credentials {
             (Some(cert), Some(key)) => {
                 let own = ServerCertificate::new(&read(cert)?, &read(key)?);
                 Some(own.map_err(|(CertificateProblem::Certificate(why) | CertificateProblem::Key(why))| {
-                    format!("the certificate to show: {why}")
+                    format!("the client certificate: {why}")
                 })?)
             }
             _ => None,
         };
         let tls = ClientTls::new(authorities.as_deref(), own, Protocol::Http1);
-        Ok(tls.map_err(|error| format!("the certificates to believe: {error}"))?)
+        Ok(tls.map_err(|error| format!("the CA certificates: {error}"))?)
     }
 
     fn is_about_tls(&self) -> bool {
@@ -124,7 +123,7 @@ impl Credentials {
     }
 }
 
-/// Sends a request and reads its answer, all within `at_most`. `head` has method, path and what else it needs.
+/// Sends a request and reads its answer within `at_most`. `head` has the method, the path and further headers.
 pub(super) fn ask(
     place: &AdminAddress,
     credentials: &Credentials,
@@ -137,7 +136,7 @@ pub(super) fn ask(
     let tls = match place {
         AdminAddress::Tcp { is_tls: true, .. } => Some(credentials.tls()?),
         _ if credentials.is_about_tls() => {
-            return Err(format!("--ca and --cert are for https, which {place} is not").into());
+            return Err(format!("--ca and --cert need an https URL, not {place}").into());
         }
         _ => None,
     };
@@ -164,7 +163,7 @@ async fn connect(
     request.headers_mut().insert(header::HOST, authority.as_str().parse()?);
     let stream = TcpStream::connect(authority.as_str()).await.map_err(failed)?;
     let Some(tls) = tls else { return exchange(stream, request, ANSWER_BYTES_MAX).await.map_err(unfinished) };
-    let name = ServerName::new(authority.host()).ok_or("its host is not a name")?;
+    let name = ServerName::new(authority.host()).ok_or("the host of the URL is not a valid name")?;
     let stream = tls.connect(&name, stream).await.map_err(|error| format!("{place}: no TLS session: {error}"))?;
     exchange(stream, request, ANSWER_BYTES_MAX).await.map_err(unfinished)
 }
@@ -175,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_written_in_many_ways() {
+    fn admin_addresses_have_several_forms() {
         let rows = [
             ("127.0.0.1:9901", Some("127.0.0.1:9901")),
             ("[::1]:9901", Some("[::1]:9901")),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::output::{FAILURE, INVALID_CONFIGURATION, complain, invalid, say};
 use crate::config;
 
-/// Shows errors, or warnings and the verdict. With `strict`, a warning makes the configuration invalid.
+/// Shows errors, or warnings and the result. With `strict`, a warning makes the configuration invalid.
 pub(super) fn check(file: &Path, strict: bool) -> ExitCode {
     let config = match config::load(file) {
         Ok(config) => config,
@@ -27,7 +27,7 @@ pub(super) fn check(file: &Path, strict: bool) -> ExitCode {
         }
         None => say(&format_args!("{file}: valid{warned}; limits: {limits}")),
         Some(problems) => {
-            let _ = say(&format_args!("{file}: valid{warned}, but for overrides set at run time; limits: {limits}"));
+            let _ = say(&format_args!("{file}: valid{warned}, except overrides set at run time; limits: {limits}"));
             complain(&problems, FAILURE)
         }
     }

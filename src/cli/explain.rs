@@ -1,4 +1,4 @@
-//! `weir explain`: what would become of a request, by a configuration file or in a running Weir.
+//! `weir explain`: explains a request with a configuration file, or with the state of a running Weir.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -20,44 +20,44 @@ use crate::time::Clock;
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// The configuration file; nothing has been spent. Not read with --admin.
+    /// The configuration file; all buckets are full. Not read with --admin.
     #[arg(long, value_name = "FILE", required_unless_present = "admin")]
     config: Option<PathBuf>,
-    /// Ask the running Weir whose admin listener this is, as a host and a port, a URL, or `unix:` and a path; by what is
-    /// spent there now.
+    /// The admin listener of a running Weir: a host and a port, a URL, or `unix:` and a path. Uses the current state of
+    /// its buckets.
     #[arg(long, value_name = "URL")]
     admin: Option<AdminAddress>,
     #[command(flatten)]
     credentials: Credentials,
-    /// The request's method.
+    /// The method of the request.
     #[arg(long, default_value = "GET")]
     method: String,
-    /// Its path, with the query if it has one.
+    /// The path, with the query if the request has one.
     #[arg(long, default_value = "/")]
     path: String,
-    /// Its host.
+    /// The host.
     #[arg(long, default_value = "localhost")]
     host: String,
-    /// The client's address, once trusted proxies have been believed.
+    /// The address of the client, as trusted proxies would report it.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     ip: IpAddr,
-    /// A header; may be given several times.
+    /// A header; may be repeated.
     #[arg(long, value_name = "NAME: VALUE", value_parser = header_line)]
     header: Vec<(String, String)>,
-    /// A token; the same as --header 'authorization: Bearer TOKEN'.
+    /// A token; a short form of --header 'authorization: Bearer TOKEN'.
     #[arg(long)]
     token: Option<String>,
-    /// Answer in JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
 fn header_line(line: &str) -> Result<(String, String), &'static str> {
-    let (name, value) = line.split_once(':').ok_or("a header is written as `name: value`")?;
+    let (name, value) = line.split_once(':').ok_or("write a header as `name: value`")?;
     Ok((name.trim_ascii().to_owned(), value.trim_ascii().to_owned()))
 }
 
-/// Less than anybody waits for an explanation.
+/// The bound on the time of the admin listener.
 const AT_MOST: Duration = Duration::from_secs(10);
 
 pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
@@ -70,7 +70,7 @@ pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
             Ok(explained) => explained,
             Err(invalid) => return invalid,
         },
-        (None, None) => Err("neither --config nor --admin".into()),
+        (None, None) => Err("--config or --admin is required".into()),
     };
     let explained = match explained {
         Ok(explained) => explained,

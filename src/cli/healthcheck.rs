@@ -8,7 +8,7 @@ use http::Request;
 use super::ask::{AdminAddress, Credentials, ask};
 use super::output::fail;
 
-/// Less than the interval at which anybody checks.
+/// The bound on the time of the check; health checks have longer intervals.
 const AT_MOST: Duration = Duration::from_secs(3);
 
 pub(super) fn healthcheck(admin: &AdminAddress, credentials: &Credentials) -> ExitCode {

@@ -28,30 +28,30 @@ struct Command {
 enum Action {
     /// Run Weir with a configuration file.
     ///
-    /// The file is watched, and read again when it changes or on SIGHUP.
+    /// Weir watches the file, and reads it again after a change or on SIGHUP.
     Run {
         #[command(flatten)]
         file: ConfigFile,
     },
-    /// Check a configuration file and show all of its errors; exit code 3 if there are any.
+    /// Check a configuration file and show all errors; exit code 3 if it is invalid.
     Check {
         #[command(flatten)]
         file: ConfigFile,
-        /// Treat warnings as errors: exit code 3.
+        /// Treat warnings as errors.
         #[arg(long)]
         strict: bool,
     },
-    /// Demonstrate Weir with a built-in service; needs no file.
+    /// Demonstrate Weir with a built-in service; needs no configuration file.
     Demo {
-        /// The address to listen on; by default 127.0.0.1:8080, or a free port if that is taken.
+        /// The address to listen on; by default 127.0.0.1:8080, or a free port if that port is in use.
         #[arg(long, value_name = "ADDRESS")]
         listen: Option<SocketAddr>,
     },
-    /// Explain what would happen to a request, limit by limit; charges nothing.
+    /// Explain how each limit would decide about a request; charges nothing.
     Explain(Box<explain::ExplainArgs>),
     /// Check whether a running Weir is healthy; for container health checks.
     Healthcheck {
-        /// Its admin listener: a host and a port, a URL, or `unix:` and a path.
+        /// The admin listener: a host and a port, a URL, or `unix:` and a path.
         #[arg(long, value_name = "URL", default_value = "127.0.0.1:9901")]
         admin: AdminAddress,
         #[command(flatten)]
@@ -63,10 +63,10 @@ enum Action {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct ConfigFile {
-    /// The file.
+    /// The configuration file.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The file.
+    /// The configuration file.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -11,27 +11,27 @@ use crate::config::Diagnostics;
 pub(super) const FAILURE: u8 = 1;
 pub(super) const INVALID_CONFIGURATION: u8 = 3;
 
-/// What was asked for, on standard output.
+/// Writes the result to standard output.
 pub(super) fn say(text: &dyn Display) -> ExitCode {
     match writeln!(io::stdout(), "{text}") {
         Ok(()) => ExitCode::SUCCESS,
-        // As in `weir explain ... | head -1`: who reads has enough.
+        // The reader needs no more, as in `weir explain ... | head -1`.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => fail(&format_args!("standard output: {error}")),
     }
 }
 
-/// One line on standard error, and the exit code that goes with it.
+/// Writes an error to standard error, and returns its exit code.
 pub(super) fn fail(error: &dyn Display) -> ExitCode {
     complain(&format_args!("weir: {error}"), FAILURE)
 }
 
-/// All that is wrong with a configuration, and the exit code that goes with it.
+/// Writes all errors of a configuration to standard error, and returns its exit code.
 pub(super) fn invalid(diagnostics: &Diagnostics) -> ExitCode {
     complain(diagnostics, INVALID_CONFIGURATION)
 }
 
 pub(super) fn complain(text: &dyn Display, code: u8) -> ExitCode {
-    let _ = writeln!(io::stderr(), "{text}"); // the exit code says it even if nobody reads
+    let _ = writeln!(io::stderr(), "{text}"); // the exit code reports the failure even without a reader
     ExitCode::from(code)
 }

@@ -1,4 +1,4 @@
-//! Changes of overrides at run time: edits of their file, compiled before anything is written.
+//! Changes overrides at run time: edits their file, and compiles the result before Weir writes it.
 
 use std::path::{Path, PathBuf};
 
@@ -14,31 +14,29 @@ use crate::policy::overrides::{OverrideEdit, OverrideError};
 /// A configuration with edited overrides.
 #[derive(Debug)]
 pub struct Changed {
-    /// The configuration with them.
+    /// The configuration.
     pub config: Config,
     /// The file to write.
     pub file: PathBuf,
-    /// The text to write there.
+    /// The text to write to the file.
     pub text: String,
     /// For each edit, the allowance that was set before it.
     pub before: Vec<Option<Value>>,
 }
 
-/// Compiles the configuration at `path` with its overrides after `edits`, which are made one after another.
+/// Compiles the configuration at `path` with its overrides after `edits`. Edits apply in their order.
 ///
 /// # Errors
-/// If the files on disk are invalid, or if an edit does not fit; then no edit is made.
+/// If the files on disk are invalid, or if an edit does not fit. No edit applies then.
 pub fn change(path: &Path, edits: &[OverrideEdit]) -> Result<Changed, OverrideError> {
-    let invalid = |what: &str| {
-        OverrideError::InvalidOnDisk(format!("{what} must be mended first; `weir check` says what is wrong"))
-    };
-    let invalid_config = |_| invalid("the configuration on disk is invalid, and");
+    let invalid = |what: &str| OverrideError::InvalidOnDisk(format!("{what}; run `weir check` and correct it first"));
+    let invalid_config = |_| invalid("the configuration on disk is invalid");
     let config_text = ConfigText::read(path).map_err(invalid_config)?;
     let (table, errors) = config_text.parse();
     let env = |name: &str| std::env::var(name).ok();
     let document = Document::new(&config_text, table.get_ref(), &errors, &env);
     let file = OverrideFile::read(document.overrides_path().ok_or(OverrideError::NoFile)?);
-    let before = file.text().ok_or_else(|| invalid("the file of `admin.overrides` cannot be read, and"))?;
+    let before = file.text().ok_or_else(|| invalid("the file of `admin.overrides` cannot be read"))?;
     let text = edited(before, edits)?;
     if text.len() as u64 > FILE_BYTES_MAX {
         let reason = "the file of `admin.overrides` would be longer than 16 MiB".to_owned();
@@ -48,7 +46,7 @@ pub fn change(path: &Path, edits: &[OverrideEdit]) -> Result<Changed, OverrideEr
     let edited = OverrideFile::with_text(file.path.clone(), &text);
     let config = document.compile(Some(edited)).map_err(invalid_config)?;
     if config.run_time.text().is_none() {
-        let reason = "this cannot be written as TOML".to_owned();
+        let reason = "the overrides cannot be written as TOML".to_owned();
         return Err(OverrideError::Invalid { index: None, reason });
     }
     match rejection(&config, edits) {
@@ -57,8 +55,8 @@ pub fn change(path: &Path, edits: &[OverrideEdit]) -> Result<Changed, OverrideEr
     }
 }
 
-/// The first edit that is left out of `config`. An edit cannot make another override unfit: two of one key are both
-/// left out, and so are all of a limit that has too many.
+/// The error of the first edit that `config` does not apply. If two overrides have one key, neither applies. If a limit
+/// has too many overrides, none applies.
 fn rejection(config: &Config, edits: &[OverrideEdit]) -> Option<OverrideError> {
     let of_edit = |(index, edit): (usize, &OverrideEdit)| {
         edit.allowance.as_ref()?;

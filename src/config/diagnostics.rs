@@ -51,7 +51,7 @@ pub struct Finding<'d> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Problem {
     pub(super) severity: Severity,
-    /// A stable name, which operators can search for: of a warning its own, of an error that of its kind.
+    /// A stable name that operators can search for. Each warning has its own name, and errors have the name of their kind.
     pub(super) code: &'static str,
     /// Where; `None` if it is not about any text.
     pub(super) span: Option<Range<usize>>,
@@ -221,7 +221,7 @@ impl fmt::Display for Diagnostics {
 
 impl error::Error for Diagnostics {}
 
-/// `span` within the source, without what is past the end of its first line.
+/// Cuts `span` at the end of its first line.
 fn on_one_line(source: &str, span: &Range<usize>) -> Range<usize> {
     let start = source.floor_char_boundary(span.start);
     let line_end = source[start..].find(['\n', '\r']).map_or(source.len(), |at| start + at);

@@ -79,7 +79,7 @@ impl<'p> ConfigText<'p> {
         Ok(Self { text, dir: path.parent().unwrap_or(Path::new("")), own: Some(path), sources, name })
     }
 
-    /// The text as TOML, as far as it is TOML.
+    /// Parses the text. Returns the valid parts and the syntax errors.
     pub(super) fn parse(&self) -> (Spanned<DeTable<'_>>, Vec<Error>) {
         DeTable::parse_recoverable(&self.text)
     }
@@ -133,17 +133,17 @@ impl<'a> Document<'a> {
         let problems = syntax::merge(&self.text.text, self.errors, errors);
         let (secrets, sources) = (context.secrets.take(), context.sources.take());
         match config {
-            // The text is copied only if there are warnings.
+            // Only warnings need a copy of the text.
             Some(config) if problems.is_empty() && warnings.is_empty() => Ok(Config { sources, ..config }),
             Some(config) if problems.is_empty() => {
                 Ok(Config { sources, warnings: self.diagnostics(&secrets, warnings), ..config })
             }
-            // A section that compiles to nothing notes why. An empty list of problems must not pass for success.
+            // A section without a result notes its errors. An empty list of problems must not mean success.
             _ if problems.is_empty() => {
-                let problem = Problem::new(0..0, "this configuration cannot be compiled");
+                let problem = Problem::new(0..0, "the configuration cannot be compiled");
                 Err(self.diagnostics(&secrets, vec![problem]).read_from(sources))
             }
-            // Beside errors, warnings are left out: they may be consequences.
+            // Errors may cause warnings, so they are reported without warnings.
             _ => Err(self.diagnostics(&secrets, problems).read_from(sources)),
         }
     }
@@ -154,11 +154,11 @@ impl<'a> Document<'a> {
         let mut secrets = secrets.to_vec();
         secrets.extend(redact::userinfos(text));
         secrets.extend(redact::private_keys(text));
-        secrets.extend(redact::words_of_identities(text, self.errors.is_empty()));
+        secrets.extend(redact::unknown_words_of_identities(text, self.errors.is_empty()));
         if !self.errors.is_empty() {
-            // No section has read, and hidden, the parts that the parser dropped.
+            // The readers do not see, and so do not mask, the parts that the parser drops.
             secrets.extend(redact::after_secrets(text));
         }
-        Diagnostics::new(&self.text.name, redact::strike_out(text, &secrets), problems)
+        Diagnostics::new(&self.text.name, redact::mask(text, &secrets), problems)
     }
 }

@@ -1,15 +1,15 @@
-//! Removes secrets from the text that messages show.
+//! Masks secrets in the text that messages show.
 //!
-//! Which values are secrets is known to whoever reads them; here they are struck out, together with what
-//! looks like a secret in text that could not be read as TOML.
+//! The readers of options report the positions of secrets. This module masks them. It also finds text that looks like
+//! a secret, because the parser drops parts of a file that is not TOML.
 
 use std::ops::Range;
 
 use super::diagnostics::nearest;
 use super::schema;
 
-/// `text` with every byte of `secrets` as `*`, so that positions stay what they were.
-pub(super) fn strike_out(text: &str, secrets: &[Range<usize>]) -> String {
+/// Replaces every byte of `secrets` by `*`. Positions in the text do not change.
+pub(super) fn mask(text: &str, secrets: &[Range<usize>]) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for secret in secrets {
         let span = text.floor_char_boundary(secret.start)..text.ceil_char_boundary(secret.end);
@@ -22,7 +22,7 @@ pub(super) fn strike_out(text: &str, secrets: &[Range<usize>]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// User and password of every URL.
+/// The ranges of the user and password of each URL.
 pub(super) fn userinfos(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices("://") {
@@ -36,7 +36,7 @@ pub(super) fn userinfos(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The content of private keys in PEM; of one without an end, all text after its beginning.
+/// The ranges of the content of private keys in PEM. The range of a key without an end extends to the end of the text.
 pub(super) fn private_keys(text: &str) -> Vec<Range<usize>> {
     let begins = text.match_indices("PRIVATE KEY-----");
     let within = |(at, begin): (usize, &str)| {
@@ -46,17 +46,17 @@ pub(super) fn private_keys(text: &str) -> Vec<Range<usize>> {
     begins.map(within).collect()
 }
 
-/// Whatever follows a word like `secret`, for text that is not TOML.
+/// The ranges after words like `secret`, for text that is not TOML.
 pub(super) fn after_secrets(text: &str) -> Vec<Range<usize>> {
-    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let is_word_character = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let mut found = Vec::new();
-    for word in text.split(|c| !is_letter(c)).filter(|word| is_like_secret(word)) {
+    for word in text.split(|c| !is_word_character(c)).filter(|word| is_like_secret(word)) {
         let word_end = word.as_ptr().addr() - text.as_ptr().addr() + word.len();
         let line = text[word_end..].lines().next().unwrap_or_default();
         let rest = line.trim_start_matches(['"', '\'', ' ', '\t']);
         let before_value = if rest.starts_with('=') { line.len() - rest.len() + 1 } else { 0 };
         let value = line[before_value..].trim_start();
-        if names_a_source(value) {
+        if is_source(value) {
             continue;
         }
         let start = word_end + before_value;
@@ -73,9 +73,9 @@ fn is_like_secret(word: &str) -> bool {
     word == "token" || word.to_ascii_lowercase().contains("secret") || nearest(word, ["secret"]).is_some()
 }
 
-/// Every word that may be part of an identity's secret, or be one that access goes by: all but known ones, in comments or, in text that is not
-/// TOML, anywhere.
-pub(super) fn words_of_identities(text: &str, is_toml: bool) -> Vec<Range<usize>> {
+/// The ranges of words that may be secrets of `identity` or `access`: all words that are not names of their options.
+/// In TOML only comments can contain such words, because the readers report the secrets of options.
+pub(super) fn unknown_words_of_identities(text: &str, is_toml: bool) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut is_suspect = text.contains("identity");
     let mut offset = 0;
@@ -95,7 +95,7 @@ pub(super) fn words_of_identities(text: &str, is_toml: bool) -> Vec<Range<usize>
     found
 }
 
-/// Whether a line begins a section that has no secrets.
+/// Whether a header line begins a section other than `identity` and `access`.
 fn is_other_section(line: &str) -> bool {
     let name = line.trim_start_matches('[').split([']', '.']).next().unwrap_or_default();
     !["identity", "access"].contains(&name) && schema::keys_of("").contains(&name)
@@ -103,20 +103,20 @@ fn is_other_section(line: &str) -> bool {
 
 fn unknown_words(line: &str) -> impl Iterator<Item = Range<usize>> {
     let is_known = |word: &str| {
-        let is_here = |path: &str| path.starts_with("identity") || path.starts_with("access");
-        let mut names = schema::options().iter().filter(|option| is_here(option.path));
+        let has_secrets = |path: &str| path.starts_with("identity") || path.starts_with("access");
+        let mut names = schema::options().iter().filter(|option| has_secrets(option.path));
         names.any(|option| option.path.split('.').any(|name| name == word))
     };
-    let is_letter = |c: char| !c.is_whitespace() && !"[]{}=,.'\"#".contains(c);
-    let words = line.split(move |c| !is_letter(c)).filter(move |word| !word.is_empty() && !is_known(word));
+    let is_word_character = |c: char| !c.is_whitespace() && !"[]{}=,.'\"#".contains(c);
+    let words = line.split(move |c| !is_word_character(c)).filter(move |word| !word.is_empty() && !is_known(word));
     words.map(|word| {
         let start = word.as_ptr().addr() - line.as_ptr().addr();
         start..start + word.len()
     })
 }
 
-/// Whether a value is `{ env = ..` or `{ file = ..`, which may be shown.
-fn names_a_source(value: &str) -> bool {
+/// Whether a value names the source of a secret, as `{ env = ..` and `{ file = ..` do. Messages may show it.
+fn is_source(value: &str) -> bool {
     let inner = value.strip_prefix('{').map(str::trim_start);
     inner.is_some_and(|inner| inner.starts_with("env") || inner.starts_with("file"))
 }
@@ -126,7 +126,7 @@ fn end_of_block(text: &str, start: usize, quotes: &str) -> usize {
     blocks.nth(1).map_or(text.len(), |(at, _)| start + at)
 }
 
-/// Whether a key is called like something that nobody else should read.
+/// Whether the name of a key suggests that its value is secret.
 pub(super) fn sounds_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     ["secret", "passw", "token", "credential", "auth", "private", "api_key", "apikey"]
@@ -139,14 +139,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strikes_out_bytes_and_keeps_positions() {
-        assert_eq!(strike_out("a = \"é\nx\"", &[5..9, 100..200]), "a = \"**\n*\"");
+    fn masks_bytes_and_keeps_positions() {
+        assert_eq!(mask("a = \"é\nx\"", &[5..9, 100..200]), "a = \"**\n*\"");
     }
 
     #[test]
     fn userinfo_ends_at_the_last_at() {
         let text = "u = 'http://me:p@ss@host/@' # https://b@c";
-        assert_eq!(strike_out(text, &userinfos(text)), "u = 'http://*******@host/@' # https://*@c");
+        assert_eq!(mask(text, &userinfos(text)), "u = 'http://*******@host/@' # https://*@c");
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
             ("{ sercet = 'a' }, { secret 'b' }", "{ sercet =**********************"),
             ("secret: a, secret = b", "secret***************"),
         ] {
-            assert_eq!(strike_out(text, &after_secrets(text)), shown);
+            assert_eq!(mask(text, &after_secrets(text)), shown);
         }
     }
 }

@@ -13,14 +13,14 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Remembers what was found at `path`: nothing if it could not be read. What was found first counts.
+    /// Records the content at `path`; `None` if it cannot be read. A second record of one path has no effect.
     pub(super) fn add(&mut self, path: &Path, found: Option<&[u8]>) {
         if self.files.iter().all(|(known, _)| known != path) {
             self.files.push((path.into(), digest(found)));
         }
     }
 
-    /// Their paths; the first is that of the configuration itself.
+    /// The paths. The first path is that of the configuration.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|(path, _)| path.as_path())
     }

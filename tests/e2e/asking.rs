@@ -51,8 +51,8 @@ fn tls_and_tokens_are_spoken() {
         (&["healthcheck", "--admin", &url, "--ca", "other.pem"], None, 1, "no TLS session"),
         (&["healthcheck", "--admin", &by_address, "--ca", "own.pem"], None, 1, "no TLS session"),
         (&["healthcheck", "--admin", &plain], None, 1, "the answer broke off"),
-        (&["healthcheck", "--admin", &plain, "--ca", "own.pem"], None, 1, "are for https"),
-        (&["healthcheck", "--admin", &url, "--ca", "token"], None, 1, "the certificates to believe: "),
+        (&["healthcheck", "--admin", &plain, "--ca", "own.pem"], None, 1, "need an https URL"),
+        (&["healthcheck", "--admin", &url, "--ca", "token"], None, 1, "the CA certificates: "),
         (&["healthcheck", "--admin", &url, "--ca", "none.pem"], None, 1, "cannot read none.pem"),
         (&["explain", "--admin", &url, "--ca", "own.pem"], None, 1, "401"),
         (&["explain", "--admin", &url, "--ca", "own.pem", "--token-file", "token"], Some(wrong), 0, "admitted"),
@@ -84,5 +84,5 @@ fn a_certificate_is_shown_where_one_is_asked_for() {
     assert_eq!(ask(&[]).0, Some(1));
     assert_eq!(ask(&["--cert", "operator.pem"]).0, Some(2), "without its key");
     let mixed = ask(&["--cert", "operator.pem", "--key", "own.key"]);
-    assert!(mixed.0 == Some(1) && mixed.1.contains("the certificate to show: "), "{mixed:?}");
+    assert!(mixed.0 == Some(1) && mixed.1.contains("the client certificate: "), "{mixed:?}");
 }

@@ -68,11 +68,11 @@ fn what_it_is() {
     Usage: weir <COMMAND>
 
     Commands:
-      run          Serve as a configuration file says
-      check        Say everything that is wrong with a configuration file; exit code 3 if anything is
-      demo         Show what Weir does, with a small service of its own; needs no file
-      explain      Say what would become of a request, limit by limit, and why; charges nothing
-      healthcheck  Ask a running Weir whether it is well; for container health checks
+      run          Run Weir with a configuration file
+      check        Check a configuration file and show all errors; exit code 3 if it is invalid
+      demo         Demonstrate Weir with a built-in service; needs no configuration file
+      explain      Explain how each limit would decide about a request; charges nothing
+      healthcheck  Check whether a running Weir is healthy; for container health checks
       help         Print this message or the help of the given subcommand(s)
 
     Options:
@@ -83,19 +83,19 @@ fn what_it_is() {
     $ weir help run
     exit code 0
     -- stdout
-    Serve as a configuration file says.
+    Run Weir with a configuration file.
 
-    The file is watched, and read again when it changes or on SIGHUP.
+    Weir watches the file, and reads it again after a change or on SIGHUP.
 
     Usage: weir run <FILE|--config <FILE>>
 
     Arguments:
       [FILE]
-              The file
+              The configuration file
 
     Options:
           --config <FILE>
-              The file
+              The configuration file
 
       -h, --help
               Print help (see a summary with '-h')
@@ -114,11 +114,11 @@ fn a_wrong_command_line_is_2() {
     Usage: weir <COMMAND>
 
     Commands:
-      run          Serve as a configuration file says
-      check        Say everything that is wrong with a configuration file; exit code 3 if anything is
-      demo         Show what Weir does, with a small service of its own; needs no file
-      explain      Say what would become of a request, limit by limit, and why; charges nothing
-      healthcheck  Ask a running Weir whether it is well; for container health checks
+      run          Run Weir with a configuration file
+      check        Check a configuration file and show all errors; exit code 3 if it is invalid
+      demo         Demonstrate Weir with a built-in service; needs no configuration file
+      explain      Explain how each limit would decide about a request; charges nothing
+      healthcheck  Check whether a running Weir is healthy; for container health checks
       help         Print this message or the help of the given subcommand(s)
 
     Options:
@@ -183,7 +183,7 @@ fn check_says_all_that_is_wrong() {
     5 | url = "ftp://127.0.0.1:9000"
       |       ^^^^^^^^^^^^^^^^^^^^^^
 
-    error: `limit.key`: `sellr` is no part of a key
+    error: `limit.key`: `sellr` is not a part of a key
      --> broken.toml:9:8
       |
     9 | key = ["sellr"]
@@ -191,7 +191,7 @@ fn check_says_all_that_is_wrong() {
       |
       = help: did you mean `seller`?
 
-    error: `limit.rate`: unknown unit `M`: it is one of ms, s, min, h, day, week, month
+    error: `limit.rate`: unknown unit `M`; units are ms, s, min, h, day, week, month
       --> broken.toml:10:8
        |
     10 | rate = "10/M"
@@ -224,7 +224,7 @@ fn a_warning_is_shown_and_strict_makes_it_an_error() {
     -- stdout
     open.toml: valid, with 1 warning; limits: 1
     -- stderr
-    warning[trusts_everyone]: `server.trusted_proxies`: `0.0.0.0/0` is every address: any client can choose the address that it is limited by
+    warning[trusts_everyone]: `server.trusted_proxies`: `0.0.0.0/0` is every address: any client can choose its own address
      --> open.toml:1:26
       |
     1 | server.trusted_proxies = "0.0.0.0/0"
@@ -282,9 +282,9 @@ fn what_is_no_configuration_is_refused_at_once() {
         ("fifo", "`fifo` is a FIFO, not a file"),
         (".", "`.` is a directory, not a file"),
         ("/dev/zero", "`/dev/zero` is a device, not a file"),
-        ("weir.json", "`weir.json` is JSON; a configuration is TOML"),
-        ("utf16", "`utf16` is UTF-16; save it as UTF-8"),
-        ("utf16-bare", "`utf16-bare` is UTF-16; save it as UTF-8"),
+        ("weir.json", "`weir.json` is JSON; a configuration must be TOML"),
+        ("utf16", "`utf16` is encoded in UTF-16; save it as UTF-8"),
+        ("utf16-bare", "`utf16-bare` is encoded in UTF-16; save it as UTF-8"),
         ("token.toml", "`fifo` is a FIFO, not a file"),
     ] {
         for args in [&["check", file], &["run", file]] {

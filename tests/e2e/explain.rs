@@ -185,7 +185,10 @@ fn a_running_one_is_shown_its_token() {
     };
     let refused = explain(&[]);
     let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(!refused.status.success() && said.contains("401") && said.contains("not the token"), "{said}");
+    assert!(
+        !refused.status.success() && said.contains("401") && said.contains("the token of this listener is required"),
+        "{said}"
+    );
     let told = explain(&["--admin-token", token.to_str().unwrap()]);
     assert!(told.status.success(), "{told:?}");
     assert!(String::from_utf8(told.stdout).unwrap().contains("decision: admitted"));

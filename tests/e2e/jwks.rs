@@ -124,10 +124,10 @@ fn an_invalid_set_changes_nothing() {
     let long = ok(&format!("{{\"keys\":[],\"x\":\"{}\"}}", "x".repeat(2 << 20)));
     for (answer, why) in [
         (moved.as_str(), "302"),
-        (&long, "no good"),
+        (&long, "is invalid: "),
         (&ok("<html>"), "not a JWK set"),
         (&ok("{\"keys\":[]}"), "no key of the JWK set fits"),
-        ("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{", "no good"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{", "is invalid: "),
         ("what?\r\n\r\n", "broke off"),
     ] {
         let issuer = Issuer::saying(answer);

@@ -193,7 +193,7 @@ fn an_array_is_taken_whole_or_not_at_all() {
         (of("b", "20/fortnight"), 400, "[1]: `limit.overrides.NAME`: unknown unit"),
         (json!({ "limit": "none", "key": {}, "to": "1/h" }), 404, "[1]: there is no such limit"),
         (json!({ "limit": "sellers", "key": {}, "to": "1/h" }), 400, "[1]: key: `query:who` is missing"),
-        (of("b", json!(["1/s", "10/h"])), 400, "[1]: `limit.overrides.NAME`: one rate only"),
+        (of("b", json!(["1/s", "10/h"])), 400, "[1]: `limit.overrides.NAME`: must be one rate"),
     ] {
         let (found, told) = post(&weir, &json!([one, wrong]));
         assert!(found == status && told["detail"].as_str().unwrap().starts_with(words), "{found} {told}");
@@ -353,8 +353,8 @@ fn what_cannot_be_set() {
         (of("hunter2", "1/never").to_string(), 400, "unknown unit `never`"),
         (of("hunter2", json!({ "max": 5 })).to_string(), 400, "belongs to `concurrency`"),
         (of("hunter2", json!([null])).to_string(), 400, "`null` stands alone"),
-        (key("sellers", json!("hunter2")), 400, "key: an object"),
-        ("{".to_owned(), 400, "no JSON"),
+        (key("sellers", json!("hunter2")), 400, "key: expected an object"),
+        ("{".to_owned(), 400, "not JSON"),
         ("5".to_owned(), 400, "expected an object"),
         ("[[\"sellers\",{\"query:who\":\"a\"},\"1/h\"]]".to_owned(), 400, "[0]: expected an object"),
         (
@@ -382,7 +382,7 @@ fn what_cannot_be_set() {
     let sound = fs::read_to_string(weir.config_file()).unwrap();
     fs::write(weir.config_file(), sound.replace("10/h", "10/fortnight")).unwrap();
     let (status, told) = post(&weir, &of("a", "20/h"));
-    assert!(status == 409 && told["detail"].as_str().unwrap().contains("must be mended first"), "{told}");
+    assert!(status == 409 && told["detail"].as_str().unwrap().contains("correct it first"), "{told}");
     fs::write(weir.config_file(), &sound).unwrap();
     assert_eq!(post(&weir, &of("a", "20/h")).0, 200);
     // Nowhere to keep it.

@@ -1,5 +1,5 @@
-//! One GET for a small document: over TLS with the system's roots, bounded in time and length, and of one place: what
-//! redirects is a failure.
+//! Fetches one small document with GET. TLS uses the root certificates of the system. Time and length are bounded. A
+//! redirect is an error.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::app::exchange::exchange;
 use crate::net::Protocol;
 use crate::net::tls::{ClientTls, ServerName};
 
-/// From the look-up of the name to the last byte.
-const AT_MOST: Duration = Duration::from_secs(10);
-/// A set of 64 keys has some 50 KB.
+/// The bound on the time from the DNS lookup to the last byte.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The bound on the length. A set of 64 keys has about 50 KB.
 const BYTES_MAX: usize = 1 << 20;
 const AGENT: &str = concat!("weir/", env!("CARGO_PKG_VERSION"));
 
-/// Whose certificates are believed: those that the system believes. Read when the first is looked at.
+/// The root certificates of the system. The first TLS connection loads them.
 #[derive(Default)]
 pub(super) struct Trust(OnceLock<Result<ClientTls, String>>);
 
@@ -33,13 +33,13 @@ impl Trust {
     }
 }
 
-/// What is at `url`. Errors do not repeat it.
+/// Fetches `url`. Error messages do not contain the URL.
 pub(super) async fn fetch(url: &Uri, trust: &Trust) -> Result<Vec<u8>, String> {
-    timeout(AT_MOST, connect(url, trust)).await.map_err(|_| "it takes too long".to_owned())?
+    timeout(TIMEOUT, connect(url, trust)).await.map_err(|_| "the fetch takes too long".to_owned())?
 }
 
 async fn connect(url: &Uri, trust: &Trust) -> Result<Vec<u8>, String> {
-    let host = url.host().ok_or("it has no host")?;
+    let host = url.host().ok_or("the URL has no host")?;
     let is_tls = url.scheme() == Some(&Scheme::HTTPS);
     let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
@@ -47,13 +47,13 @@ async fn connect(url: &Uri, trust: &Trust) -> Result<Vec<u8>, String> {
     if !is_tls {
         return get(url, stream).await;
     }
-    let name = ServerName::new(bare).ok_or("its host is not a name")?;
+    let name = ServerName::new(bare).ok_or("the host of the URL is not a valid name")?;
     let stream = trust.tls()?.connect(&name, stream).await.map_err(|error| format!("no TLS session: {error}"))?;
     get(url, stream).await
 }
 
 async fn get(url: &Uri, stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<Vec<u8>, String> {
-    let authority = url.authority().ok_or("it has no host")?;
+    let authority = url.authority().ok_or("the URL has no host")?;
     let request = Request::get(url.path_and_query().map_or("/", |path| path.as_str()))
         .header(HOST, authority.as_str())
         .header(USER_AGENT, AGENT)
@@ -62,6 +62,6 @@ async fn get(url: &Uri, stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<V
         .map_err(|error| error.to_string())?;
     match exchange(stream, request, BYTES_MAX).await? {
         (StatusCode::OK, body) => Ok(body.to_vec()),
-        (status, _) => Err(format!("the answer is {status}")),
+        (status, _) => Err(format!("the status of the response is {status}")),
     }
 }

@@ -1,7 +1,7 @@
-//! Fetches the key sets of `jwks_url` periodically, apart from requests.
+//! Fetches the key sets of `jwks_url` periodically, in the background.
 //!
-//! What was fetched last stays in force until something good takes its place, however long that takes; also over
-//! reloads. When to fetch is arithmetic ([`Schedule`]); how is in `fetch`.
+//! The last valid key set stays in force until a fetch returns another valid key set, also across reloads. [`Schedule`]
+//! computes when a fetch is due; `fetch` makes the HTTP request.
 
 mod fetch;
 
@@ -18,20 +18,20 @@ use crate::time::Timestamp;
 use fetch::Trust;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// How often keys are fetched though nothing is wrong, so that those that are withdrawn go.
+/// Interval between fetches if no fetch fails. It bounds the time for which Weir accepts a withdrawn key.
 const EVERY_NS: u64 = 600 * SECOND_NS;
-/// How soon for a key that is not there, or after a failure, once there are keys. Whoever sends tokens with made-up
-/// keys causes no more than this.
+/// Delay after a failure, or before a fetch for an unknown key, if a key set is in force. Clients that send unknown key
+/// ids cannot cause more fetches.
 const AGAIN_NS: u64 = 60 * SECOND_NS;
-/// How soon after a failure while there is no key at all; it doubles up to `AGAIN_NS`.
+/// First delay after a failure if no key set is in force. It doubles with each failure, up to `AGAIN_NS`.
 const FIRST_AGAIN_NS: u64 = SECOND_NS;
-/// How often it is looked whether something is due.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Interval between checks for due fetches.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
 
-/// What was fetched, by its URL.
+/// The fetched key sets, by their URLs.
 #[derive(Default)]
 pub(super) struct Jwks {
-    /// Locked for a look, never while something is fetched, and by no request.
+    /// Locked for short reads and writes, never during a fetch. Requests do not lock it.
     known: Mutex<HashMap<Uri, FetchedSet>>,
 }
 
@@ -41,18 +41,18 @@ struct FetchedSet {
     schedule: Schedule,
 }
 
-/// When something is to be fetched.
+/// The state that decides when the next fetch of a key set is due.
 #[derive(Clone, Copy, Debug, Default)]
 struct Schedule {
-    /// When it was last tried.
+    /// The time of the last attempt.
     tried: Option<Timestamp>,
     has_keys: bool,
-    /// Failures one after another.
+    /// Consecutive failures.
     failures: u32,
 }
 
 impl Schedule {
-    /// Whether to fetch at `now`; `is_wanted` if a key is asked for that is not there.
+    /// Whether a fetch is due at `now`. `is_wanted` if a token names a key that is not in the set.
     fn is_due(&self, is_wanted: bool, now: Timestamp) -> bool {
         let Some(tried) = self.tried else { return true };
         let after_ns = match (self.has_keys, self.failures) {
@@ -63,6 +63,7 @@ impl Schedule {
         now.ns_since(tried) >= after_ns
     }
 
+    /// Records an attempt.
     fn tried(&mut self, is_good: bool, now: Timestamp) {
         self.tried = Some(now);
         self.has_keys |= is_good;
@@ -71,14 +72,14 @@ impl Schedule {
 }
 
 impl Jwks {
-    /// What was fetched last, by its URL.
+    /// The last valid key sets with their URLs.
     pub(super) fn fetched(&self) -> Vec<(String, String)> {
         let text = |jwks: &Arc<[u8]>| String::from_utf8(jwks.to_vec()).ok();
         let known = self.lock();
         known.iter().filter_map(|(url, known)| Some((url.to_string(), text(known.jwks.as_ref()?)?))).collect()
     }
 
-    /// Knows what another process has fetched; it is fetched anew as soon as it is [run](Self::run).
+    /// Takes over the key sets that another process fetched. [`run`](Self::run) fetches them again at once.
     pub(super) fn inherit(&self, fetched: Vec<(String, String)>) {
         let mut known = self.lock();
         for (url, jwks) in fetched {
@@ -88,32 +89,32 @@ impl Jwks {
         }
     }
 
-    /// Gives a policy that is about to be in force the keys that are known.
+    /// Gives the known key sets to a policy that is about to be in force.
     pub(super) fn adopt(&self, policy: &Policy) {
         let mut known = self.lock();
         for (_, keys) in policy.fetched_keys() {
             if let Some(jwks) = known.get(keys.url()).and_then(|known| known.jwks.clone()) {
-                // It has been good before; under other algorithms it may not be, which the next fetch says.
+                // The set was valid. With other algorithms it may be invalid; the next fetch reports that.
                 let _ = keys.replace(&jwks);
             }
         }
-        // What no policy names is asked for no more.
+        // Removes key sets that the policy does not use.
         known.retain(|url, _| policy.fetched_keys().any(|(_, keys)| keys.url() == url));
     }
 
-    /// Fetches what is due for as long as it is polled.
+    /// Fetches due key sets until it is dropped.
     pub(super) async fn run(self: Arc<Self>, shared: Arc<SharedState>) {
         let trust = Trust::default();
-        let mut ticks = interval(LOOK_EVERY);
+        let mut ticks = interval(CHECK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.look(&shared, &trust, shared.gate.clock().now()).await;
+            self.fetch_due(&shared, &trust, shared.gate.clock().now()).await;
         }
     }
 
-    /// Fetches what is due at `now`.
-    async fn look(&self, shared: &SharedState, trust: &Trust, now: Timestamp) {
+    /// Fetches the key sets that are due at `now`.
+    async fn fetch_due(&self, shared: &SharedState, trust: &Trust, now: Timestamp) {
         let live = Arc::clone(&shared.current.load());
         let wanted: Vec<(&str, Uri)> = {
             let mut known = self.lock();
@@ -132,26 +133,29 @@ impl Jwks {
             shared.metrics.jwks_fetched(name, taken.is_ok(), now);
             match taken {
                 Ok(true) => tracing::info!(identity = name, "keys fetched"),
-                Ok(false) => tracing::debug!(identity = name, "keys fetched; they are the same"),
-                Err(error) => tracing::error!(identity = name, %error, "keys cannot be fetched; those known stay"),
+                Ok(false) => tracing::debug!(identity = name, "keys fetched; they are unchanged"),
+                Err(error) => {
+                    tracing::error!(identity = name, %error, "keys cannot be fetched; the known keys stay in force");
+                }
             }
         }
     }
 
-    /// Puts keys in force under the newest policy, and says whether they are other than before.
+    /// Puts a key set in force under the newest policy. Returns whether it differs from the known set. Errs if it is
+    /// invalid.
     fn take(&self, shared: &SharedState, url: &Uri, jwks: Vec<u8>) -> Result<bool, String> {
         let mut known = self.lock();
         let current = shared.current.load();
         let is_new = known.get(url).is_none_or(|known| known.jwks.as_deref() != Some(&jwks));
         for (name, keys) in current.live.policy.fetched_keys().filter(|(_, keys)| keys.url() == url) {
             let skipped = keys.replace(&jwks).map_err(|problem| problem.to_string())?;
-            // Once for each version of the set, not for each fetch.
+            // One warning for each new version of the set.
             if let Some(skipped) = skipped.filter(|_| is_new) {
                 tracing::warn!(identity = name, %skipped, "keys skipped");
             }
         }
         if is_new {
-            // Tokens whose key is gone are good no more.
+            // Tokens of withdrawn keys are invalid now.
             current.live.tokens.clear();
         }
         known.entry(url.clone()).or_default().jwks = Some(jwks.into());

@@ -146,20 +146,20 @@ async fn a_key_that_is_not_there_is_asked_for_once_a_minute() {
     ];
     for (second, kid, expected, asked) in rows {
         assert_eq!(told(&shared, kid), expected, "{second} s");
-        jwks_cache.look(&shared, &trust, at(second)).await;
+        jwks_cache.fetch_due(&shared, &trust, at(second)).await;
         assert_eq!(issuer.asked(), asked, "{second} s");
     }
     issuer.says.lock().unwrap().clone_from(&jwks("b"));
     assert_eq!(told(&shared, "b"), "unknown_key");
-    jwks_cache.look(&shared, &trust, at(780)).await;
+    jwks_cache.fetch_due(&shared, &trust, at(780)).await;
     assert_eq!((told(&shared, "a"), told(&shared, "b")), ("unknown_key".into(), "signature".into()));
     // What is no set of keys changes nothing, and is tried again.
     issuer.says.lock().unwrap().clear();
     for second in [1400, 1459] {
-        jwks_cache.look(&shared, &trust, at(second)).await;
+        jwks_cache.fetch_due(&shared, &trust, at(second)).await;
         assert_eq!((issuer.asked(), told(&shared, "b").as_str()), (6, "signature"), "{second} s");
     }
-    jwks_cache.look(&shared, &trust, at(1460)).await;
+    jwks_cache.fetch_due(&shared, &trust, at(1460)).await;
     assert_eq!(issuer.asked(), 7);
 }
 
@@ -168,13 +168,13 @@ async fn a_new_policy_begins_with_the_keys_that_are_known() {
     let issuer = Issuer::start().await;
     let mut shared = shared(issuer.policy());
     let (jwks_cache, trust) = (Jwks::default(), Trust::default());
-    jwks_cache.look(&shared, &trust, at(0)).await;
+    jwks_cache.fetch_due(&shared, &trust, at(0)).await;
     let config = issuer.policy();
     jwks_cache.adopt(&config.policy);
     shared.current =
         Arc::new(ArcSwap::from_pointee(install(&shared.gate, config, &shared.metrics, &shared.ceiling, None, false)));
     assert_eq!(told(&shared, "a"), "signature");
-    jwks_cache.look(&shared, &trust, at(1)).await;
+    jwks_cache.fetch_due(&shared, &trust, at(1)).await;
     assert_eq!(issuer.asked(), 1);
     // A URL that no policy names is forgotten.
     let other = Issuer::start().await;

@@ -1,4 +1,4 @@
-//! `weir demo`: Weir before a service of its own, and commands to paste that show what it does.
+//! `weir demo`: runs Weir in front of a built-in service, and prints commands that show its features.
 
 mod upstream;
 
@@ -24,9 +24,9 @@ use crate::time::Clock;
 const CONFIG: &str = include_str!("demo.toml");
 const GUIDE: &str = include_str!("guide.txt");
 
-/// The variable that the configuration names; it need not exist outside.
+/// The environment variable of the configuration. The demo supplies its value.
 const SECRET_NAME: &str = "WEIR_DEMO_SECRET";
-/// RFC 7518, section 3.2: as long as the hash.
+/// The length of the hash (RFC 7518, section 3.2).
 const SECRET_BYTES: usize = 32;
 const TOKEN_LIFE_S: u64 = 24 * 3600;
 
@@ -48,7 +48,7 @@ fn run(listen: Option<SocketAddr>) -> Result<(), Box<dyn Error>> {
     let (app, _logs) = start(listen, upstream.local_addr()?, &secret)?;
     let guide = guide(&app, &secret)?;
     let service = async {
-        // Without a reader there is nobody to tell.
+        // The demo also runs without a reader of the guide.
         let _ = std::io::stdout().write_all(guide.as_bytes());
         match tokio::net::TcpListener::from_std(upstream) {
             Ok(listener) => upstream::serve(listener).await,
@@ -58,7 +58,7 @@ fn run(listen: Option<SocketAddr>) -> Result<(), Box<dyn Error>> {
     Ok(app.run(None, service)?)
 }
 
-/// Binds what was asked for, or else the usual ports, or else free ones.
+/// Binds the given address, or the default ports, or free ports if these are in use.
 fn start(listen: Option<SocketAddr>, upstream: SocketAddr, secret: &Secret) -> Result<(App, LogGuard), Box<dyn Error>> {
     let mut address = listen.unwrap_or(LISTEN);
     let mut admin = if address == ADMIN { ANY_PORT } else { ADMIN };
@@ -97,12 +97,12 @@ fn guide(app: &App, secret: &Secret) -> Result<String, Box<dyn Error>> {
         .replace("$TOKEN_8", &secret.token(8)?))
 }
 
-/// The address, if it is one.
+/// The address, if it is a TCP address.
 fn tcp(place: &Listen) -> Option<SocketAddr> {
     if let Listen::Tcp(address) = place { Some(*address) } else { None }
 }
 
-/// Where a client on this machine connects for `address`, which may stand for all addresses.
+/// The address that a client on this machine connects to. `address` may stand for all addresses.
 fn reachable(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), address.port()),
@@ -111,7 +111,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// What the tokens of this run are signed with.
+/// The secret that signs the tokens of this run.
 struct Secret {
     text: String,
 }
@@ -123,7 +123,7 @@ impl Secret {
         Ok(Self { text: URL_SAFE_NO_PAD.encode(bytes) })
     }
 
-    /// A token of a seller, good for a day.
+    /// A token of a seller, valid for a day.
     fn token(&self, seller: u64) -> Result<String, Box<dyn Error>> {
         let expires = Clock::start().now().as_secs() + TOKEN_LIFE_S;
         let head = json!({ "alg": "HS256", "typ": "JWT" });

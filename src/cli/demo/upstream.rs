@@ -1,4 +1,4 @@
-//! The service behind the demo: says what reached it.
+//! The service of the demo: returns the request that it received.
 
 use std::convert::Infallible;
 
@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
-/// What is echoed of a request.
+/// The echoed parts of a request.
 #[derive(Serialize)]
 struct Echo<'r> {
     method: &'r str,
@@ -25,7 +25,7 @@ struct Echo<'r> {
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Serves on `listener` for as long as it is polled. Only Weir, beside it, is expected to connect.
+/// Serves on `listener` until it is dropped. Only Weir in the same process connects.
 pub(super) async fn serve(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer));

@@ -1,4 +1,4 @@
-//! `[access]` and `[plans]`: who is shut out or freed from limits, what needs a plan, and where plans are found.
+//! `[access]` and `[plans]`: denied and exempt clients and paths, paths that need a plan, and the source of plans.
 //!
 //! Which of two entries counts is not decided here, but that they do not contradict each other is.
 
@@ -17,9 +17,9 @@ use crate::config::reader::{Located, Table};
 use crate::policy::access::{self, Access, AccessRule, AccessSpec, Requirement};
 use crate::policy::{Identity, IdentitySource, PlanSource};
 
-/// Where plans are found, if that is said, and the identities, of which one is told to look for them. `names` are
-/// those of all identities, also of those that have a problem.
-#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+/// Compiles the source of plans, and marks the identity that supplies them. `names` are the names of all identities,
+/// including invalid identities.
+#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn plans(
     root: &Table<'_>,
     names: &[String],
@@ -58,7 +58,7 @@ fn plan_source(text: &str, root: &Table<'_>, names: &[String]) -> Result<Source,
         let help = "write it like \"seller.plan\", for the claim `plan` of the identity `seller`, or \"header:x-plan\"";
         Fault::new(format!("`{text}` is neither a claim nor a header")).help(Some(help.to_owned()))
     };
-    // The name of an identity has no dot; that of a claim may have.
+    // The name of an identity has no dot. The name of a claim may have dots.
     let (name, claim) = text.split_once('.').filter(|(_, claim)| !claim.is_empty()).ok_or_else(shape)?;
     let index = identity(name, names).map_err(|fault| {
         let help = nearest(name, names.iter().map(String::as_str)).map(|name| format!("{name}.{claim}"));
@@ -67,7 +67,7 @@ fn plan_source(text: &str, root: &Table<'_>, names: &[String]) -> Result<Source,
     let tables = root.get("identity").and_then(|value| value.get_ref().as_table());
     let table = tables.and_then(|tables| tables.get(name)).and_then(|value| value.get_ref().as_table());
     if table.is_some_and(|table| !table.contains_key("jwt")) {
-        let fault = Fault::new(format!("`{name}` is a header, which has no claims"));
+        let fault = Fault::new(format!("`{name}` is a header, and headers have no claims"));
         let help = "take the plan from an identity with `jwt`, or from a header of its own: \"header:x-plan\"";
         return Err(Fault { absence: true, ..fault.help(Some(help.to_owned())) });
     }
@@ -82,7 +82,7 @@ fn identity(name: &str, names: &[String]) -> Result<usize, Fault> {
             [] => "there is no `[identity.NAME]`".to_owned(),
             names => format!("there are {}", names.join(", ")),
         };
-        let fault = Fault::new(format!("`{name}` is no identity"));
+        let fault = Fault::new(format!("`{name}` is not an identity"));
         Fault { absence: true, ..fault.help(help.unwrap_or_else(all)) }
     })
 }
@@ -137,8 +137,8 @@ fn warn_of_spellings(root: &Table<'_>, table: &Table<'_>) {
     }
     let denied = table.get("deny").and_then(|deny| Some((deny.get_ref().as_table()?.get("path")?.span(), "deny.path")));
     for (span, key) in denied.into_iter().chain(table.get("require").map(|require| (require.span(), "require"))) {
-        let what = "many services take `/A`, `/a/` or `/a;b` for `/a`, and these are other paths here";
-        let help = "set `server.paths` as docs/operations/deploy.md says for your service; `paths = {}` if it tells them apart";
+        let what = "many services treat `/A`, `/a/` or `/a;b` as `/a`, but Weir treats them as other paths";
+        let help = "set `server.paths` for your service (docs/operations/deploy.md); use `paths = {}` if the service distinguishes them";
         table.warn(key, span, "path_spellings", Fault::new(what).help(Some(help.to_owned())));
     }
 }
@@ -180,14 +180,15 @@ fn require(table: &Table<'_>, has_plans: bool) -> Vec<Requirement> {
     if let Some(value) =
         table.get("require").filter(|value| value.get_ref().as_array().is_some_and(|items| items.is_empty()))
     {
-        table.fault("require", value.span(), Fault::new("an empty list says nothing; leave it out"));
+        table.fault("require", value.span(), Fault::new("an empty list has no effect; remove it"));
     }
     for table in table.tables("require").iter().filter(|table| !table.is_broken()) {
         let paths = table.list("path", |text| path_pattern(table, text));
         let plans = table.list("plan", value);
         if !has_plans {
             let problem = Problem::new(table.span(), "`access.require` needs `[plans]`").absence();
-            let help = "without it no request has a plan; say where it is, as in `[plans] from = \"seller.plan\"`";
+            let help =
+                "without it no request has a plan; set the source of plans, as in `[plans] from =  \"seller.plan\"`";
             table.context.note(problem.help(Some(help.to_owned())));
         }
         if let (Some(paths), Some(plans)) = (paths, plans) {
@@ -216,14 +217,14 @@ struct AccessEntry<'n> {
 }
 
 impl AccessEntry<'_> {
-    /// Whether nothing is said of `about` yet; notes it if there is.
+    /// Whether `about` has no rule yet. Notes a repeated rule.
     fn is_first<T: Eq + Hash>(&self, table: &Table<'_>, key: &str, about: T, seen: &mut Seen<T>) -> bool {
         let Some((said, first)) = seen.get(&about) else {
             seen.insert(about, (self.rule, self.span.clone()));
             return true;
         };
         let what = self.name.map_or("this value".to_owned(), |name| format!("`{name}`"));
-        let how = if *said == self.rule { "is there twice" } else { "is both denied and allowed" };
+        let how = if *said == self.rule { "occurs twice" } else { "is both denied and allowed" };
         let problem = Problem::new(self.span.clone(), format!("`{}`: {what} {how}", table.path_of(key)));
         table.context.note(problem.also(first.clone(), "first here"));
         false

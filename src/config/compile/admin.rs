@@ -60,11 +60,11 @@ pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<Listen>>>)
         };
         if !tls_table.is_present() && is_insecure == Some(false) {
             let help = "add `[admin.tls]`, or `insecure = true` if that network is trusted";
-            demand("other machines reach this address, and there is no TLS", help);
+            demand("other machines can reach this address without TLS", help);
         }
         if token.is_none() {
             demand(
-                "other machines reach this address, and no token is asked for",
+                "other machines can reach this address without a token",
                 "add `token = { env = \"NAME\" }` or `token = { file = \"path\" }`",
             );
         }
@@ -83,7 +83,7 @@ pub(super) fn overrides(table: &Table<'_>) {
         table.fault("overrides", path.span(), Fault::new("is a folder; name a file in it"));
     } else if context.own.is_some_and(|own| is_same(own, &context.path(path.get_ref()))) {
         let help = "Weir writes this file, and would overwrite the configuration".to_owned();
-        table.fault("overrides", path.span(), Fault::new("is the configuration itself").help(Some(help)));
+        table.fault("overrides", path.span(), Fault::new("is the configuration file").help(Some(help)));
     } else {
         of_folder(table, "overrides", path.span(), &context.path(path.get_ref()));
     }
@@ -93,7 +93,7 @@ fn token(table: &Table<'_>) -> Option<BearerToken> {
     let (span, bytes) = secret_of(table, "token")?;
     let token = BearerToken::new(&bytes);
     if token.is_none() {
-        let what = format!("this token is shorter than {TOKEN_BYTES_MIN} bytes, or has others than visible ASCII");
+        let what = format!("a token needs at least {TOKEN_BYTES_MIN} bytes, all of them visible ASCII");
         table.context.note(Problem::new(span, what));
     }
     token
@@ -102,7 +102,7 @@ fn token(table: &Table<'_>) -> Option<BearerToken> {
 fn admin_host(text: &str) -> Result<Box<str>, Fault> {
     if text.contains(':') || !is_authority(text) {
         return Err(
-            Fault::new(format!("`{text}` is not a host")).help(Some("a host is written without a port".to_owned()))
+            Fault::new(format!("`{text}` is not a host")).help(Some("write the host without a port".to_owned()))
         );
     }
     Ok(host(text).into())

@@ -32,7 +32,7 @@ pub(super) struct CompiledAllowed {
 pub(super) struct Capacity {
     /// The position of the rule, if it is an override.
     pub(super) place: Option<Range<usize>>,
-    pub(super) capacity: u64,
+    pub(super) units: u64,
     /// A name for messages, such as `the burst`.
     pub(super) name: String,
 }
@@ -68,7 +68,7 @@ impl Capacity {
             Algorithm::Several(_) => "smallest count",
             _ => "count",
         };
-        Self { place: None, capacity: rule.capacity(), name: format!("the {noun}{of}") }
+        Self { place: None, units: rule.capacity(), name: format!("the {noun}{of}") }
     }
 }
 
@@ -108,7 +108,7 @@ fn exceptions(table: &Table<'_>, key: &str, scheme: &Scheme) -> Vec<Exception> {
     named.into_iter().map(|(name, value)| (name.get_ref().as_str().into(), exception(table, scheme, value))).collect()
 }
 
-#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn exception<'a>(
     table: &Table<'a>,
     scheme: &Scheme,
@@ -133,7 +133,7 @@ pub(super) fn exception<'a>(
 /// Parses a rate. An error suggests `unlimited` if the text is like it.
 fn rate_or_word(text: &str) -> Result<WrittenRate, Fault> {
     time_units::rate(text).map_err(|fault| match nearest(text, [UNLIMITED]) {
-        Some(UNLIMITED) if text == UNLIMITED => Fault::new("`unlimited` stands alone, not in a list"),
+        Some(UNLIMITED) if text == UNLIMITED => Fault::new("`unlimited` cannot be in a list"),
         Some(word) => fault.help(did_you_mean(Some(word))),
         None => fault,
     })

@@ -25,7 +25,7 @@ pub(super) fn compile(table: &Table<'_>, capacities: &[Capacity]) -> Option<Cost
     let (first, second) = (given.next(), given.next());
     if let (Some((one, _)), Some((other, span))) = (&first, second) {
         let title = format!("`limit.cost` has both `{one}` and `{other}`");
-        let help = Some("what a request costs is said in one of `paths`, `header` and `query`".to_owned());
+        let help = Some("choose one of `paths`, `header` and `query`".to_owned());
         cost.context.note(Problem::new(span, title).help(help));
         return None;
     }
@@ -40,7 +40,7 @@ pub(super) fn compile(table: &Table<'_>, capacities: &[Capacity]) -> Option<Cost
         Some(_) => from_request(&cost, default, capacities),
         None => {
             let problem = Problem::new(cost.span(), "`limit.cost` has none of `paths`, `header` and `query`");
-            let help = Some("what is the same for all requests is written `cost = 5`".to_owned());
+            let help = Some("write a constant cost as `cost = 5`".to_owned());
             cost.context.note(problem.help(help).absence());
             None
         }
@@ -50,7 +50,7 @@ pub(super) fn compile(table: &Table<'_>, capacities: &[Capacity]) -> Option<Cost
 /// Reads a number of units, and notes it if it exceeds a capacity.
 fn units(table: &Table<'_>, key: &str, capacities: &[Capacity]) -> Option<u64> {
     let units = table.count(key)?;
-    for Capacity { place, capacity, name } in capacities.iter().filter(|one| one.capacity < *units.get_ref()) {
+    for Capacity { place, units: capacity, name } in capacities.iter().filter(|one| one.units < *units.get_ref()) {
         let (path, cost) = (table.path_of(key), units.get_ref());
         let title = format!("`{path}`: a cost of {cost} can never pass: {name} is {capacity}");
         let problem = Problem::new(units.span(), title);
@@ -90,8 +90,8 @@ fn cost_lines(cost: &Table<'_>, capacities: &[Capacity]) -> Option<Vec<CostLine>
             continue;
         };
         if let Some((_, other)) = known.iter().find(|(other, _)| covers(other, &line)) {
-            let problem = Problem::new(table.span(), "`limit.cost.paths`: this line is never reached");
-            table.context.note(problem.also(other.clone(), "this one fits all of it"));
+            let problem = Problem::new(table.span(), "`limit.cost.paths`: this entry is never used");
+            table.context.note(problem.also(other.clone(), "this entry matches all of its requests"));
         }
         known.push((line, table.span()));
     }
@@ -106,8 +106,8 @@ fn cost_line(table: &Table<'_>, capacities: &[Capacity]) -> Option<CostLine> {
     let methods: Option<Vec<Located<Method>>> = table.list("method", method);
     let units = units(table, "units", capacities);
     if !table.has("path") && !table.has("method") {
-        let problem = Problem::new(table.span(), "`limit.cost.paths`: a line needs `path` or `method`");
-        table.context.note(problem.help(Some("what fits all requests is `default`".to_owned())).absence());
+        let problem = Problem::new(table.span(), "`limit.cost.paths`: an entry needs `path` or `method`");
+        table.context.note(problem.help(Some("`default` is the cost of all other requests".to_owned())).absence());
         return None;
     }
     let line = CostLine { paths: values(paths), methods: values(methods), units: units? };

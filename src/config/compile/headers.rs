@@ -10,14 +10,18 @@ use crate::limit::{Algorithm, Quota, Rate};
 use crate::respond::Profiles;
 
 /// The rate of free preflights of one client; the inner option is none if all preflights are charged.
-#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn free_preflights(headers: &Table<'_>) -> Option<Option<Algorithm>> {
     let key = "free_preflights";
     let read = headers.read(key, |option, value| match value.get_ref() {
         DeValue::Boolean(false) => Some(None),
         DeValue::Boolean(true) => {
             let help = "write a rate for each client address, such as \"50/s\", or `false`".to_owned();
-            headers.fault(key, value.span(), Fault::new("anybody could send any number of them").help(Some(help)));
+            headers.fault(
+                key,
+                value.span(),
+                Fault::new("a client could cause any number of these responses").help(Some(help)),
+            );
             None
         }
         DeValue::String(text) => {

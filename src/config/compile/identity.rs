@@ -55,13 +55,13 @@ fn identity(name: &Located<String>, table: &Table<'_>, shows_certificates: bool)
                 _ => "has all of `header`, `tls` and `jwt`".into(),
             };
             let problem = Problem::new(name.span(), format!("identity `{}` {what}", name.get_ref()));
-            let problem = problem.help(Some("an identity comes from exactly one of them".into()));
+            let problem = problem.help(Some("an identity needs exactly one of them".into()));
             table.context.note(if given.is_empty() { problem.absence() } else { problem });
             None
         }
     };
     if let (Some(value), false) = (table.get("several"), table.has("header")) {
-        table.fault("several", value.span(), Fault::new("only a `header` that is no token may be there several times"));
+        table.fault("several", value.span(), Fault::new("only a `header` without `jwt` may occur several times"));
     }
     Some(Identity { name: name.get_ref().as_str().into(), source: source?, on_missing: on_missing? })
 }
@@ -81,8 +81,7 @@ fn certificate_name(table: &Table<'_>, shows_certificates: bool) -> Option<Certi
     ];
     let name = table.choice("tls", &names);
     if let Some(value) = table.get("tls").filter(|_| !shows_certificates) {
-        let fault =
-            Fault { absence: true, ..Fault::new("no client shows a certificate without `server.tls.client_ca`") };
+        let fault = Fault { absence: true, ..Fault::new("clients send certificates only with `server.tls.client_ca`") };
         table.fault("tls", value.span(), fault);
     }
     name
@@ -92,9 +91,9 @@ fn check_name(name: &Located<String>, table: &Table<'_>) {
     let text = name.get_ref().as_str();
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
     let what = if BUILT_IN_PARTS.contains(&text) {
-        "is a part of keys by itself; call the identity something else"
+        "is a built-in part of keys; choose another name for the identity"
     } else if text.is_empty() || !text.bytes().all(is_plain) {
-        "is no name of an identity: it consists of `a-z 0-9 _ -`"
+        "is not a valid identity name: use only `a-z 0-9 _ -`"
     } else {
         return;
     };
@@ -117,7 +116,7 @@ pub(super) fn request_header(context: &Context<'_>, text: &str) -> Result<Header
 pub(super) fn check_request_header(context: &Context<'_>, name: &HeaderName) -> Result<(), Fault> {
     if name == http::header::HOST {
         // RFC 9112 3.2.2 and RFC 9113 8.3.1: the target goes before the field, which a client can make up then.
-        let fault = Fault::new("the service is told the host of the target, which the field `host` may contradict");
+        let fault = Fault::new("Weir forwards the host of the target, and the field `host` may contain another");
         return Err(fault.help(Some("use the part `host` in a key, or `match.host`".into())));
     }
     if context.has_underscores.get() || !name.as_str().contains('_') {
@@ -167,7 +166,7 @@ fn algorithms(table: &Table<'_>) -> Option<Vec<Algorithm>> {
 /// Keys with their positions.
 type KeysAt = Vec<(Range<usize>, KeyMaterial)>;
 
-/// All keys, if none has a problem, and those that are to be fetched.
+/// Compiles all keys, and the URL of fetched keys. `None` after an error.
 fn keys(table: &Table<'_>, algorithms: &[Algorithm]) -> Option<(KeysAt, Option<Arc<FetchedKeys>>)> {
     let Some(value) = table.get("keys") else {
         // Reading it notes that it is required.
@@ -176,7 +175,7 @@ fn keys(table: &Table<'_>, algorithms: &[Algorithm]) -> Option<(KeysAt, Option<A
     };
     let items = table.tables("keys");
     if items.is_empty() && value.get_ref().as_array().is_some() {
-        table.fault("keys", value.span(), Fault::new("without a key no token can be verified"));
+        table.fault("keys", value.span(), Fault::new("Weir needs at least one key to verify tokens"));
         return None;
     }
     let (urls, files): (Vec<_>, Vec<_>) = items.iter().partition(|item| item.has("jwks_url"));
@@ -203,7 +202,7 @@ fn fetched(item: &Table<'_>, algorithms: &[Algorithm]) -> Option<Arc<FetchedKeys
     let span = url.span();
     let fetched = FetchedKeys::new(url.into_inner(), algorithms);
     if fetched.is_none() && !algorithms.is_empty() {
-        let what = "keys that are fetched are public, and HS256 needs a secret";
+        let what = "fetched keys are public, and HS256 needs a secret key";
         item.fault("jwks_url", span, Fault::new(what));
     }
     fetched
@@ -219,11 +218,11 @@ fn jwks_url(text: &str) -> Result<Uri, Fault> {
     let host = authority.host().trim_matches(['[', ']']);
     let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
     match scheme {
-        _ if authority.as_str().contains('@') => fault("must not hold a user or a password"),
+        _ if authority.as_str().contains('@') => fault("must not contain a user or a password"),
         _ if text.contains('#') => fault("must not have a fragment"),
         "https" => Ok(url),
         "http" if is_here => Ok(url),
-        "http" => fault("must be `https`: whoever can change what is fetched could sign tokens"),
+        "http" => fault("must be `https`: an attacker who can change the fetched keys can sign tokens"),
         _ => fault("must begin with `https://`"),
     }
 }
@@ -254,7 +253,7 @@ pub(super) fn key_file(table: &Table<'_>, key: &str) -> Option<Vec<u8>> {
     let path = table.text(key)?;
     if path.get_ref().contains(['\n', '{']) || path.get_ref().contains("-----BEGIN") {
         table.context.hide(path.span());
-        table.fault(key, path.span(), Fault::new("is the name of a file, not what is in it"));
+        table.fault(key, path.span(), Fault::new("must be the name of a file, not its content"));
         return None;
     }
     read_file(table, key, &path)
@@ -315,7 +314,7 @@ fn secret_of_variable(table: &Table<'_>) -> Option<(Range<usize>, Vec<u8>)> {
     let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if !is_name(name.get_ref()) || name.get_ref().len() > 64 {
         table.context.hide(name.span());
-        let help = "it consists of letters, digits and `_`".to_owned();
+        let help = "a name has only letters, digits and `_`".to_owned();
         table.fault("env", name.span(), Fault::new("is not the name of an environment variable").help(Some(help)));
         return None;
     }
@@ -329,7 +328,7 @@ fn secret_of_variable(table: &Table<'_>) -> Option<(Range<usize>, Vec<u8>)> {
 fn secret_of_file(table: &Table<'_>) -> Option<(Range<usize>, Vec<u8>)> {
     let path = table.text("file")?;
     let mut bytes = read_file(table, "file", &path)?;
-    // Editors and `echo` end a file with a newline, which is no part of the secret.
+    // Editors and `echo` end a file with a newline. It is not a part of the secret.
     if bytes.ends_with(b"\n") {
         bytes.pop();
     }

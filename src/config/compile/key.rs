@@ -22,8 +22,8 @@ pub(super) fn key(
             table.fault("key", part.span(), fault);
         }
         let what = match part.get_ref() {
-            KeyPart::Route if !has_path => "`route` is the pattern that matched, so it needs `match.path`",
-            KeyPart::Identity(_) if stage == Some(Stage::Arrival) => "an identity is not yet known at stage `arrival`",
+            KeyPart::Route if !has_path => "`route` is the matching pattern, so it needs `match.path`",
+            KeyPart::Identity(_) if stage == Some(Stage::Arrival) => "an identity is unknown at stage `arrival`",
             _ => continue,
         };
         table.context.note(Problem::new(part.span(), format!("`limit.key`: {what}")).absence());
@@ -36,8 +36,9 @@ pub(super) fn key(
     };
     let mut repeatable = parts.iter_mut().filter_map(KeyPart::several_mut).peekable();
     if let (Some(value), None) = (table.get("several"), repeatable.peek()) {
-        let fault = Fault { absence: true, ..Fault::new("no part of this key can be there several times") };
-        let help = "it is for `header:NAME`, `query:NAME` and `cookie:NAME`; an identity has its own `several`";
+        let fault = Fault { absence: true, ..Fault::new("this key has no part that a request can repeat") };
+        let help =
+            "`several` applies to `header:NAME`, `query:NAME` and `cookie:NAME`; an identity has its own `several`";
         table.fault("several", value.span(), fault.help(Some(help.to_owned())));
     }
     repeatable.for_each(|part| *part = several);
@@ -78,5 +79,5 @@ fn unknown_part(text: &str, identities: &[String]) -> Fault {
     };
     let suggestion = suggestion.filter(|suggestion| suggestion != text);
     let help = did_you_mean(suggestion.as_deref()).unwrap_or_else(all);
-    Fault { absence: true, ..Fault::new(format!("`{text}` is no part of a key")).help(Some(help)) }
+    Fault { absence: true, ..Fault::new(format!("`{text}` is not a part of a key")).help(Some(help)) }
 }

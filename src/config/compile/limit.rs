@@ -112,7 +112,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     let after = settle::after(table, stage);
     if stage == Some(Stage::Arrival) && allowed.as_ref().is_some_and(|allowed| allowed.usual.is_released()) {
         let span = table.get("algorithm").map_or(table.span(), Spanned::span);
-        let what = "charges of stage `arrival` stay, so nothing would ever leave";
+        let what = "a limit of stage `arrival` cannot release units after the response";
         table.fault("algorithm", span, Fault::new(what));
     }
     let max_keys = table.count("max_keys");
@@ -148,10 +148,10 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
 fn check_plans(table: &Table<'_>, stage: Option<Stage>, has_plans: bool) {
     let Some(plans) = table.get("plans") else { return };
     let fault = match stage {
-        Some(Stage::Arrival) => Fault::new("the plan of a request is not yet known at stage `arrival`"),
+        Some(Stage::Arrival) => Fault::new("the plan of a request is unknown at stage `arrival`"),
         _ if has_plans => return,
         _ => {
-            let help = "say where it is, as in `[plans] from = \"seller.plan\"`";
+            let help = "set the source of plans, as in `[plans] from =  \"seller.plan\"`";
             Fault { absence: true, ..Fault::new("without `[plans]` no request has a plan").help(Some(help.to_owned())) }
         }
     };

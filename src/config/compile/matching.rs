@@ -58,7 +58,7 @@ pub(super) fn host(text: &str) -> Result<HostPattern, Fault> {
         .and_then(|name| name.strip_suffix(']'))
         .is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok());
     if !(is_name || is_ipv6 && below.is_none()) {
-        let help = "a host is written without a port, in ASCII; `*.` at its start stands for any host below it";
+        let help = "write a host in ASCII, without a port; `*.` at its start matches every subdomain";
         return Err(Fault::new(format!("`{text}` is not a host")).help(Some(help.to_owned())));
     }
     Ok(below.map_or_else(
@@ -71,7 +71,7 @@ pub(super) fn method(text: &str) -> Result<Method, Fault> {
     let method = Method::from_bytes(text.as_bytes()).map_err(|_| Fault::new(format!("`{text}` is not a method")))?;
     // RFC 9110, section 9.1: methods are case-sensitive, so `get` would never match.
     if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
-        let fault = Fault::new(format!("`{text}` would never match: methods are in upper case"));
+        let fault = Fault::new(format!("`{text}` never matches: methods are in upper case"));
         return Err(fault.help(did_you_mean(Some(&text.to_ascii_uppercase()))));
     }
     Ok(method)
@@ -89,12 +89,12 @@ fn headers(table: &Table<'_>) -> Vec<(http::HeaderName, HeaderTest)> {
             }
         };
         if test.is_none() {
-            table.fault("header", value.span(), Fault::new("this cannot be the value of a header"));
+            table.fault("header", value.span(), Fault::new("this is not a valid header value"));
         }
         match request_header(table.context, name.get_ref()) {
             Err(fault) => table.fault("header", name.span(), fault),
             Ok(header) if headers.iter().any(|(other, _)| *other == header) => {
-                table.fault("header", name.span(), Fault::new(format!("`{header}` is there twice")));
+                table.fault("header", name.span(), Fault::new(format!("`{header}` occurs twice")));
             }
             Ok(header) => headers.extend(test.map(|test| (header, test))),
         }

@@ -31,7 +31,7 @@ pub(super) fn compile(table: &Table<'_>, word: Option<Word>, queue: Option<u64>)
     let on_limit = on_limit(table, word, queue);
     let ban = table.has("ban").then(|| ban(&table.table("ban")));
     if let (Some(OnLimit::Delay(_)), Some(value)) = (on_limit, table.get("ban")) {
-        let title = "`limit.ban` needs a limit that refuses, and this one delays";
+        let title = "`limit.ban` needs a limit that refuses requests, and this limit delays them";
         table.context.note(Problem::new(value.span(), title).absence());
     }
     let on_full = table.choice("on_full", &ON_FULL);
@@ -55,8 +55,8 @@ impl Excess {
     /// Notes `sketch` of a limit whose keys cannot share a sketch.
     pub(super) fn check_on_full(&self, table: &Table<'_>, allowed: &Allowed) {
         if let (Some(value), true, false) = (table.get("on_full"), self.is_sketched(), can_sketch(allowed)) {
-            let fault = Fault::new("`sketch` is for token buckets with the same rule for every key");
-            table.fault("on_full", value.span(), fault.help(Some("leave it out: it is `shared` then".into())));
+            let fault = Fault::new("`sketch` needs a token bucket with the same rule for every key");
+            table.fault("on_full", value.span(), fault.help(Some("remove it; the default is then `shared`".into())));
         }
     }
 
@@ -84,18 +84,18 @@ fn on_limit(table: &Table<'_>, what: Option<Word>, queue: Option<u64>) -> Option
         let problem = Problem::new(span, format!("`limit.{option}` needs `on_limit = \"{word}\"`")).absence();
         table.context.note(problem.help(Some(help.into())));
     };
-    let refused = "without it, requests beyond the limit are refused";
+    let refused = "without it, the limit refuses requests";
     match what {
         Some(Reject) if hold.is_present() => needs("hold", hold.span(), "hold", refused),
         Some(Delay) if let Some(value) = hold.get("max_wait") => {
-            needs("hold.max_wait", value.span(), "hold", "`delay.max` is how long a request is delayed at most");
+            needs("hold.max_wait", value.span(), "hold", "`delay.max` is the longest delay of a request");
         }
         _ => {}
     }
     match what {
         Some(Reject) if delay.is_present() => needs("delay", delay.span(), "delay", refused),
         Some(Hold) if delay.is_present() => {
-            needs("delay", delay.span(), "delay", "with `hold`, requests wait for as long as they must");
+            needs("delay", delay.span(), "delay", "with `hold`, the limit computes how long a request waits");
         }
         _ => {}
     }
@@ -125,7 +125,7 @@ fn slow_down(table: &Table<'_>) -> Option<SlowDown> {
     let max = table.parsed("max", time_units::duration);
     let (step, max) = (step?, max?);
     if step.get_ref() > max.get_ref() {
-        let title = "`limit.delay.step`: is longer than `max`, which would be every delay";
+        let title = "`limit.delay.step`: is longer than `max`, so every delay would be `max`";
         table.context.note(Problem::new(step.span(), title).also(max.span(), "the longest"));
         return None;
     }

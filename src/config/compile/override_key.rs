@@ -57,21 +57,21 @@ pub(super) fn check_all(table: &Table<'_>, keyed: &Keyed<'_>) {
 
 /// Notes that the key at `span` is that at `first`.
 pub(super) fn note_same_key(table: &Table<'_>, span: Range<usize>, first: Range<usize>) {
-    let title = format!("`{}`: this is the same key again", table.path_of("NAME"));
+    let title = format!("`{}`: this key occurs twice", table.path_of("NAME"));
     table.context.note(Problem::new(span, title).also(first, "first here"));
 }
 
-/// Whether its value may be what somebody proves with who they are.
+/// Whether a value of this part may be a credential.
 fn may_be_secret(part: &KeyPart) -> bool {
     matches!(part, KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) | KeyPart::Identity(_))
 }
 
-/// What is wrong with a text, which is repeated only if it may be shown: one that was set at run time may be a secret
-/// of what the key of the limit was then.
+/// Describes the error of a text. The message repeats the text only if it cannot be a secret. A text that was set at run
+/// time may be a secret, because the key of the limit may have had other parts then.
 pub(super) fn check_text(text: &str, keyed: &Keyed<'_>, is_shown: bool) -> Result<(), Fault> {
     let Some(parts) = keyed.parts else { return Ok(()) };
     if parts.is_empty() {
-        let fault = Fault::new("an override is for one key, and with `key = []` all requests share one");
+        let fault = Fault::new("with `key = []` all requests share one key, so there is no key to override");
         return Err(fault.help(Some("write the numbers in the limit itself".to_owned())));
     }
     if let [part] = parts {
@@ -86,32 +86,32 @@ pub(super) fn check_text(text: &str, keyed: &Keyed<'_>, is_shown: bool) -> Resul
     for (index, (text, part)) in texts.iter().zip(parts).enumerate() {
         check_part(text, part, keyed).map_err(|fault| {
             // Parts may have been mixed up, so none is repeated.
-            let hidden = || Fault::new(format!("no request has such a part {} of its key", index + 1));
+            let hidden = || Fault::new(format!("no request can have this part {} of its key", index + 1));
             if is_shown { fault } else { hidden() }
         })?;
     }
     Ok(())
 }
 
-/// What can be said of a text that is no such part, without the text.
+/// Describes the error of an invalid part without its text.
 fn unrepeated(part: &KeyPart) -> Fault {
     let (what, help) = match part {
         KeyPart::Ip => ("this is not an address", Some(ONE_ADDRESS)),
-        KeyPart::Path => ("no path is like this", Some("paths are normalised before they are counted")),
-        KeyPart::Route => ("this is none of `match.path`", None),
-        KeyPart::Host => ("this is not a host", Some("an override is for one host, in lower case")),
+        KeyPart::Path => ("no request can have this path", Some("Weir normalises paths before limits count them")),
+        KeyPart::Route => ("this is not one of `match.path`", None),
+        KeyPart::Host => ("this is not a host", Some("an override applies to one host; write it in lower case")),
         KeyPart::Method => ("this is not a method", Some("methods are in upper case")),
         KeyPart::Identity(_) | KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) => {
-            ("no request has such a key", None)
+            ("no request can have this key", None)
         }
     };
     Fault::new(what).help(help.map(str::to_owned))
 }
 
 /// How the text of an address is written.
-const ONE_ADDRESS: &str = "an override is for one address, written like \"192.0.2.7\"";
+const ONE_ADDRESS: &str = "an override applies to one address, as in \"192.0.2.7\"";
 
-/// What no request could have is no part of a key.
+/// Checks that a request can have this part of a key.
 fn check_part(text: &str, part: &KeyPart, keyed: &Keyed<'_>) -> Result<(), Fault> {
     let routes = keyed.routes;
     match part {
@@ -121,22 +121,23 @@ fn check_part(text: &str, part: &KeyPart, keyed: &Keyed<'_>) -> Result<(), Fault
         KeyPart::Path => match keyed.paths.matched(text) {
             Ok(normal) if *normal == *text => Ok(()),
             Ok(normal) => {
-                let what = format!("no path is `{text}`: paths are normalised before they are counted");
+                let what = format!("no path is `{text}`: Weir normalises paths before limits count them");
                 Err(Fault::new(what).help(did_you_mean(Some(&normal))))
             }
             Err(_) => Err(Fault::new(format!("no path can be `{text}`"))),
         },
         KeyPart::Route if !routes.iter().any(|route| route.as_str() == text) => {
             let help = did_you_mean(nearest(text, routes.iter().map(PathPattern::as_str)));
-            Err(Fault::new(format!("`{text}` is none of `match.path`")).help(help))
+            Err(Fault::new(format!("`{text}` is not one of `match.path`")).help(help))
         }
-        KeyPart::Host => match matching::host(text)? {
-            HostPattern::Exact(host) if *host == *text => Ok(()),
-            HostPattern::Exact(host) => {
-                Err(Fault::new(format!("hosts are in lower case, not `{text}`")).help(did_you_mean(Some(&host))))
+        KeyPart::Host => {
+            match matching::host(text)? {
+                HostPattern::Exact(host) if *host == *text => Ok(()),
+                HostPattern::Exact(host) => Err(Fault::new(format!("a host is written in lower case, not `{text}`"))
+                    .help(did_you_mean(Some(&host)))),
+                HostPattern::Below(_) => Err(Fault::new("an override applies to one host")),
             }
-            HostPattern::Below(_) => Err(Fault::new("an override is for one host")),
-        },
+        }
         KeyPart::Method => matching::method(text).map(drop),
         _ => Ok(()),
     }

@@ -86,9 +86,8 @@ fn compile<'e>(
     };
     match &mut rule {
         Some(Algorithm::Several(_)) if !has_several => {
-            let fault = Fault::new("one rate only: with several rates all keys of this limit would begin anew");
-            let help =
-                "several rates are possible if the limit, a plan or an override in the configuration has several";
+            let fault = Fault::new("must be one rate: several rates would reset all keys of this limit");
+            let help = "an override can have several rates only if the limit, a plan or an override in the configuration has several";
             table.fault("NAME", entry.key.span(), fault.help(Some(help.to_owned())));
         }
         Some(rule) if has_several => make_several(rule),
@@ -96,14 +95,14 @@ fn compile<'e>(
     }
     let cost = target.cost.max();
     if let Some(capacity) =
-        rule.as_ref().map(|rule| Capacity::new(rule, " of this override")).filter(|one| one.capacity < cost)
+        rule.as_ref().map(|rule| Capacity::new(rule, " of this override")).filter(|one| one.units < cost)
     {
-        let Capacity { capacity, name, .. } = capacity;
-        note(format!("`limit.cost`: a cost of {cost} can never pass: {name} is {capacity}"), None);
+        let Capacity { units, name, .. } = capacity;
+        note(format!("`limit.cost`: a cost of {cost} can never pass: {name} is {units}"), None);
     }
     if target.is_sketched {
-        let title = "`limit.on_full`: `sketch` is for token buckets with the same rule for every key";
-        note(title.to_owned(), Some("leave `on_full` out: it is `shared` then"));
+        let title = "`limit.on_full`: `sketch` needs a token bucket with the same rule for every key";
+        note(title.to_owned(), Some("remove `on_full`; the default is then `shared`"));
     }
     Some(CompiledOverride { entry, key, rule })
 }

@@ -18,7 +18,7 @@ use crate::policy::route::{Rewrite, Route, Routes};
 const ROUTES_MAX: usize = 4096;
 
 /// The routes, if there are any, to the names of `compiled`; of `[upstream]` there is none.
-#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn routes(root: &Table<'_>, compiled: &CompiledUpstreams) -> Option<Option<Arc<Routes>>> {
     let upstreams = &compiled.names[..];
     let tables = root.tables("route");
@@ -26,7 +26,7 @@ pub(super) fn routes(root: &Table<'_>, compiled: &CompiledUpstreams) -> Option<O
         if let Some(second) = upstreams.get(1) {
             let title = "there are several upstreams and no `[[route]]`";
             let help =
-                "say which requests go where, as in `[[route]] match = { path = \"/a/{*rest}\" } upstream = \"a\"`";
+                "add a route for each upstream, as in `[[route]] match = { path = \"/a/{*rest}\" } upstream = \"a\"`";
             root.context.note(Problem::new(second.span(), title).absence().help(Some(help.to_owned())));
         }
         return Some(None);
@@ -34,7 +34,7 @@ pub(super) fn routes(root: &Table<'_>, compiled: &CompiledUpstreams) -> Option<O
     if upstreams.is_empty() {
         // Errors of `[upstreams]` are noted already.
         if !root.has("upstreams") {
-            let help = "everything goes to the one service of `[upstream]`; routes lead to `[upstreams.NAME]`";
+            let help = "all requests go to `[upstream]`; a route needs `[upstreams.NAME]`";
             let problem = Problem::new(tables[0].span(), "`[[route]]` needs `[upstreams]`").absence();
             root.context.note(problem.help(Some(help.to_owned())));
         }
@@ -89,7 +89,7 @@ fn route(table: &Table<'_>, compiled: &CompiledUpstreams) -> Option<Route> {
 }
 
 /// The rewriting of the path; the inner option is none if the path stays.
-#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Arc<Rewrite>>> {
     if !table.is_present() {
         return Some(None);
@@ -107,7 +107,7 @@ fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Arc<Rewrit
             let title = other.map_or("`strip` needs `match.path`".to_owned(), |path| {
                 format!("`{}` does not begin with `{}`", path.as_str(), strip.get_ref())
             });
-            let help = "every path of the route begins with what is left out of it";
+            let help = "every path of the route must begin with `strip`";
             let fault = Fault { absence: true, ..Fault::new(title) };
             table.fault("strip", strip.span(), fault.help(Some(help.to_owned())));
         }
@@ -126,7 +126,7 @@ fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Arc<Rewrit
 fn prefix(text: &str, rules: PathRules) -> Result<Box<str>, Fault> {
     let pattern = folded_pattern(text, rules)?;
     if pattern.as_str().contains(['{', '}']) {
-        return Err(Fault::new(format!("`{text}`: only patterns have names in braces")));
+        return Err(Fault::new(format!("`{text}`: only a pattern can have names in braces")));
     }
     if text.ends_with('/') {
         let shorter = text.trim_end_matches('/');
@@ -149,8 +149,8 @@ fn note_unreachable(tables: &[Table<'_>], earlier: &[Option<Route>], later: &Mat
     };
     if let Some(first) = first {
         let table = &tables[index];
-        let problem = Problem::new(table.span(), "this route never takes a request: those before it take them all");
-        let help = "the first route that matches counts; put the more specific one first";
-        table.context.note(problem.also(tables[first].span(), "taken here").help(Some(help.to_owned())));
+        let problem = Problem::new(table.span(), "this route is never used: earlier routes match all of its requests");
+        let help = "Weir uses the first route that matches; put the more specific route first";
+        table.context.note(problem.also(tables[first].span(), "matched here").help(Some(help.to_owned())));
     }
 }

@@ -77,7 +77,7 @@ impl Scheme {
         let sub_windows = table.count("sub_windows").map(Located::into_inner);
         let is_useless = kind == Some(AlgorithmName::FixedWindow) && align == Some(Align::First) && time_zone.is_some();
         if let Some(value) = table.get("time_zone").filter(|_| is_useless) {
-            let fault = Fault::new("belongs to `align = \"calendar\"`: windows from the first request have no zone");
+            let fault = Fault::new("needs `align = \"calendar\"`: windows that begin with a request have no time zone");
             table.fault("time_zone", value.span(), fault);
         }
         let replicas = if let Some(Strategy::Split(replicas)) = strategy { replicas } else { 1 };
@@ -130,8 +130,8 @@ impl Scheme {
             table.fault(key, rate.span(), Fault::new(what));
         }
         if let Some(burst) = burst.filter(|_| rates.len() > 1) {
-            let help = "each rate has its COUNT as burst; for another, write one `[[limit]]` for each rate";
-            let fault = Fault::new("several rates have no common burst").help(Some(help.to_owned()));
+            let help = "the burst of each rate is its COUNT; for another burst, write one `[[limit]]` for each rate";
+            let fault = Fault::new("does not apply to several rates").help(Some(help.to_owned()));
             table.fault("burst", burst.span(), fault);
         }
         let each: Vec<_> = rates.iter().map(|rate| self.of_rate(table, key, rate, burst)).collect();
@@ -206,7 +206,7 @@ impl Scheme {
         // An unknown zone is noted where it is read.
         let zone = self.time_zone.as_deref().unwrap_or("UTC");
         let calendar = Calendar::new(written.unit, every, zone).map_err(|error| {
-            let help = "windows of any length go with `align = \"first\"`, which has no months";
+            let help = "`align = \"first\"` accepts any length, but no months";
             Fault::new(format!("a window of the calendar {error}")).help(Some(help.to_owned()))
         })?;
         let rule = fixed_window::Rule::in_calendar(written.count, calendar);
@@ -217,8 +217,8 @@ impl Scheme {
     fn note_misplaced(&self, table: &Table<'_>) {
         let Some(kind) = self.kind else { return };
         if let Some(value) = table.get("rate").filter(|_| kind == AlgorithmName::Concurrency) {
-            let fault = Fault::new("does not belong to `concurrency`");
-            let help = "it has `max`, the units that may be in flight at once".to_owned();
+            let fault = Fault::new("does not apply to `concurrency`");
+            let help = "use `max`, the number of units that may be in flight".to_owned();
             table.fault("rate", value.span(), fault.help(Some(help)));
         }
         for (option, kinds) in OWNERS.iter().filter(|(_, kinds)| !kinds.contains(&kind)) {
@@ -230,10 +230,8 @@ impl Scheme {
             let problem = Problem::new(value.span(), format!("`{}` {what}", table.path_of(option)));
             table.context.note(problem.help(Some(match *kinds {
                 [owner] => format!("it goes with `algorithm = \"{}\"`", owner.name()),
-                _ if kind == AlgorithmName::Concurrency => {
-                    "leave it out: `max` is all that can be in flight".to_owned()
-                }
-                _ => "leave it out: as many units as `rate` counts can be spent at once".to_owned(),
+                _ if kind == AlgorithmName::Concurrency => "remove it: `max` limits the units in flight".to_owned(),
+                _ => "remove it: the burst is the COUNT of `rate`".to_owned(),
             })));
         }
     }
@@ -254,7 +252,7 @@ fn window_fault(error: QuotaError) -> Fault {
     match error {
         QuotaError::TooMany => {
             let what = format!("`sliding_log` counts at most {}: it remembers each", sliding_log::COUNT_MAX);
-            Fault::new(what).help(Some("`sliding_window` takes any number".to_owned()))
+            Fault::new(what).help(Some("`sliding_window` accepts any number".to_owned()))
         }
         QuotaError::TooLong => Fault::new("is longer than 146 years"),
         _ => fault,

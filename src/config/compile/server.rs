@@ -29,7 +29,7 @@ pub(super) fn paths(server: &Table<'_>) {
     server.context.paths.set(PathRules { slashes, encoded_slashes, fold });
 }
 
-#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn fixed(
     server: &Table<'_>,
     listen: Option<&[Located<Listen>]>,
@@ -52,7 +52,7 @@ pub(super) fn fixed(
 
 pub(super) fn client_ip(server: &Table<'_>) -> Option<ClientIpRules> {
     let trusted = server.list("trusted_proxies", units::network);
-    let consequence = "any client can choose the address that it is limited by";
+    let consequence = "any client can choose its own address";
     of_everyone(server, "trusted_proxies", trusted.as_deref().unwrap_or_default(), "trusts_everyone", consequence);
     let header = address_header(server);
     let ipv6_prefix = server.count("ipv6_prefix");
@@ -65,12 +65,12 @@ fn address_header(server: &Table<'_>) -> Option<AddressHeader> {
     let headers = [("x-forwarded-for", AddressHeader::XForwardedFor), ("forwarded", AddressHeader::Forwarded)];
     if let Some(value) = server.get(key) {
         if value.get_ref().is_array() {
-            let help = "proxies add to the one they know and pass on the other as the client wrote it";
-            server.fault(key, value.span(), Fault::new("one header is believed, not several").help(Some(help.into())));
+            let help = "a proxy changes one of these headers, and forwards the other as the client sent it";
+            server.fault(key, value.span(), Fault::new("Weir can trust only one header").help(Some(help.into())));
             return None;
         }
         if !server.has("trusted_proxies") {
-            let fault = Fault::new("nobody is believed without `server.trusted_proxies`");
+            let fault = Fault::new("has no effect without `server.trusted_proxies`");
             server.fault(key, value.span(), Fault { absence: true, ..fault });
         }
     }
@@ -83,7 +83,7 @@ pub(super) fn proxied_from(table: &Table<'_>) -> Option<Box<[IpNet]>> {
         return Some(Box::default());
     }
     let from = table.list("from", units::network)?;
-    let consequence = "any client can choose the address that it is limited by";
+    let consequence = "any client can choose its own address";
     of_everyone(table, "from", &from, "trusts_everyone", consequence);
     Some(from.into_iter().map(Located::into_inner).collect())
 }

@@ -11,7 +11,7 @@ use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::policy::{AfterResponse, Settle, SettleBy, Stage, StatusSet};
 
-/// The source of the real cost, without its options.
+/// The source of the actual cost, without its options.
 #[derive(Clone, Debug, PartialEq)]
 enum By {
     ElapsedMs,
@@ -20,19 +20,20 @@ enum By {
     Header(http::HeaderName),
 }
 
-/// Compiles the three options; `None` after an error, which is noted.
-#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+/// Compiles the three options. Notes an error and returns `None`.
+#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn after(table: &Table<'_>, stage: Option<Stage>) -> Option<Option<Arc<AfterResponse>>> {
     let (counted, settled) = (table.table("count"), table.table("settle"));
     let counts = counted.is_present().then(|| statuses(&counted));
     let max_debt = table.count::<u64>("max_debt");
     if table.has("max_debt") && !settled.is_present() {
-        let fault = Fault::new("only a limit that is settled can go below zero").help(Some("add `settle`".to_owned()));
+        let fault = Fault::new("has no effect without `settle`: only settlement can create debt")
+            .help(Some("add `settle`".to_owned()));
         table.fault("max_debt", max_debt.as_ref().map_or(table.span(), Spanned::span), fault);
     }
     let settle = settled.is_present().then(|| settle(&settled, max_debt.map_or(u64::MAX, Spanned::into_inner)));
     for part in [&counted, &settled].into_iter().filter(|part| part.is_present() && stage == Some(Stage::Arrival)) {
-        let title = "charges of stage `arrival` stay, whatever becomes of the request";
+        let title = "a limit of stage `arrival` cannot change its charges after the response";
         table.context.note(Problem::new(part.span(), title).absence());
     }
     let (counts, settle) =
@@ -43,7 +44,11 @@ pub(super) fn after(table: &Table<'_>, stage: Option<Stage>) -> Option<Option<Ar
 
 fn statuses(table: &Table<'_>) -> Option<StatusSet> {
     let Some(value) = table.get("status") else {
-        table.fault("status", table.span(), Fault { absence: true, ..Fault::new("which outcomes count is missing") });
+        table.fault(
+            "status",
+            table.span(),
+            Fault { absence: true, ..Fault::new("is missing: list the statuses that count") },
+        );
         return None;
     };
     let items: Vec<_> = match value.get_ref() {
@@ -53,12 +58,13 @@ fn statuses(table: &Table<'_>) -> Option<StatusSet> {
     if items.is_empty() {
         table.fault("status", value.span(), Fault::new("must not be empty"));
     }
-    let read: Vec<_> = items.into_iter().map(|item| status(table, "status", item)).collect(); // all, to note all
+    // Reads all items before it stops, so that each error is noted.
+    let read: Vec<_> = items.into_iter().map(|item| status(table, "status", item)).collect();
     let ranges: Option<Vec<_>> = read.into_iter().collect();
     ranges.filter(|ranges| !ranges.is_empty()).map(StatusSet)
 }
 
-/// `404`, `"404"` or `"4xx"`.
+/// Reads `404`, `"404"` or `"4xx"`, and returns its first and last status.
 fn status(table: &Table<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<(u16, u16)> {
     let range = match value.get_ref() {
         DeValue::Integer(number) => range(number.as_str()),
@@ -72,6 +78,7 @@ fn status(table: &Table<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<
     range
 }
 
+/// The first and the last status of `404` or `4xx`.
 fn range(text: &str) -> Option<(u16, u16)> {
     let class = |digit: &str| digit.parse::<u16>().ok().filter(|class| (1..=5).contains(class));
     match text.strip_suffix("xx") {
@@ -90,7 +97,7 @@ fn settle(table: &Table<'_>, max_debt: u64) -> Option<Settle> {
     let only = |key: &str, wanted: &By, word: &str| {
         if table.has(key) && by.as_ref().is_some_and(|by| by.get_ref() != wanted) {
             let span = table.get(key).map_or(table.span(), Spanned::span);
-            table.fault(key, span, Fault::new(format!("only with `by = \"{word}\"`")));
+            table.fault(key, span, Fault::new(format!("is valid only with `by = \"{word}\"`")));
         }
     };
     only("every", &By::ElapsedMs, "elapsed_ms");
@@ -107,13 +114,14 @@ fn settle(table: &Table<'_>, max_debt: u64) -> Option<Settle> {
 
 const BY: [(&str, usize); 3] = [("elapsed_ms", 0), ("response_bytes", 1), ("status", 2)];
 
-/// Statuses, both ends included, and units.
+/// The first and the last status of a range, and the units of a response in it.
 type StatusUnits = (Located<(u16, u16)>, u64);
 
 /// Reads `{ "4xx" = 10, "304" = 0 }`. A single status has precedence over its class.
 fn units(table: &Table<'_>) -> Option<Vec<(StatusSet, u64)>> {
     let Some(value) = table.get("units") else {
-        let fault = Fault::new("is missing").help(Some("units = { \"4xx\" = 10, \"304\" = 0 }".to_owned()));
+        let fault =
+            Fault::new("is missing").help(Some("write it like `units = { \"4xx\" = 10, \"304\" = 0 }`".to_owned()));
         table.fault("units", table.span(), Fault { absence: true, ..fault });
         return None;
     };
@@ -128,7 +136,7 @@ fn units(table: &Table<'_>) -> Option<Vec<(StatusSet, u64)>> {
             _ => None,
         };
         if number.is_none() {
-            table.fault("units", value.span(), Fault::new("expected whole units from 0"));
+            table.fault("units", value.span(), Fault::new("expected a whole number of units, at least 0"));
         }
         let range = range(name.get_ref());
         if range.is_none() {

@@ -10,7 +10,7 @@ use crate::store::snapshot::Settings;
 
 /// The file and the interval of snapshots; none without `[snapshot]`. `admin` names another file that Weir writes. The
 /// outer option is none after an error.
-#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn snapshot(table: &Table<'_>, admin: &Table<'_>) -> Option<Option<Settings>> {
     if !table.is_present() {
         return Some(None);
@@ -40,11 +40,11 @@ pub(super) fn persist(table: &Table<'_>, allowed: &Allowed, ban: Option<&ban::Ru
     let wanted = table.switch("persist");
     if let (Some(true), Some(value)) = (wanted, table.get("persist")) {
         if is_released {
-            let what = "what is in flight ends with the process, so there is nothing to keep";
+            let what = "requests in flight end with the process, so there is no state to save";
             table.fault("persist", value.span(), Fault::new(what));
         } else if !has_snapshot {
             let help = "add `[snapshot]` with the `path` of a file";
-            let fault = Fault::new("there is no place to keep it").help(Some(help.to_owned()));
+            let fault = Fault::new("the configuration names no file for the state").help(Some(help.to_owned()));
             table.fault("persist", value.span(), Fault { absence: true, ..fault });
         }
     }

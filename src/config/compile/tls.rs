@@ -1,5 +1,5 @@
-//! `[server.tls]`: the certificates that clients see, and whose certificates they show; and `tls` of upstreams, the
-//! other way round.
+//! `[server.tls]`: the server certificates, and the CA certificates for clients. `tls` of upstreams: the CA certificates
+//! for the upstream, and the client certificate.
 
 use super::identity::key_file;
 use crate::config::diagnostics::Problem;
@@ -8,7 +8,7 @@ use crate::config::reader::units::Fault;
 use crate::net::Protocol;
 use crate::net::tls::{CertificateProblem, ClientAuth, ClientTls, ServerCertificate, ServerName, ServerTls};
 
-/// None if there is no such table, or if something is wrong with it, which is noted.
+/// Compiles the table. Returns `None` if it is absent, or notes an error and returns `None`.
 pub(super) fn tls(table: &Table<'_>) -> Option<ServerTls> {
     if !table.is_present() || table.is_broken() {
         return None;
@@ -19,7 +19,7 @@ pub(super) fn tls(table: &Table<'_>) -> Option<ServerTls> {
         Some(client_auth(table, is_required.unwrap_or(true))?)
     } else {
         if let Some(value) = table.get("client_auth") {
-            let fault = Fault { absence: true, ..Fault::new("says nothing without `client_ca`") };
+            let fault = Fault { absence: true, ..Fault::new("has no effect without `client_ca`") };
             table.fault("client_auth", value.span(), fault);
         }
         None
@@ -37,7 +37,7 @@ fn certificates(table: &Table<'_>) -> Option<Vec<ServerCertificate>> {
     };
     let items = table.tables("certificates");
     if items.is_empty() && value.get_ref().as_array().is_some() {
-        table.fault("certificates", value.span(), Fault::new("without a certificate there is no TLS"));
+        table.fault("certificates", value.span(), Fault::new("TLS needs at least one certificate"));
         return None;
     }
     items.iter().map(certificate).collect::<Vec<_>>().into_iter().collect()
@@ -90,5 +90,5 @@ pub(super) fn client(table: &Table<'_>, protocol: Protocol) -> Option<ClientTls>
 
 pub(super) fn server_name(host: &str) -> Result<ServerName, Fault> {
     ServerName::new(host)
-        .ok_or_else(|| Fault::new("is neither a host name nor an address, so no certificate can have it"))
+        .ok_or_else(|| Fault::new("is neither a host name nor an address, so no certificate can contain it"))
 }

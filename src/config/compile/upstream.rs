@@ -28,7 +28,7 @@ use crate::upstream::settings::{Address, Balance, Cap, Endpoint, Health, Resolve
 pub(super) struct CompiledUpstreams {
     /// None if one has a problem.
     pub(super) upstreams: Option<Vec<Upstream>>,
-    /// Their names, also of those that have a problem.
+    /// The names of all upstreams, including invalid upstreams.
     pub(super) names: Vec<Located<String>>,
     /// Which of those speak HTTP/2.
     pub(super) speak_h2: Vec<bool>,
@@ -45,12 +45,12 @@ pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<Listen>]>) ->
     }
     if one.is_present() {
         let problem = Problem::new(one.span(), "there are both `[upstream]` and `[upstreams]`");
-        let help = "`[upstream]` is for one service; give it a name among the others";
+        let help = "`[upstream]` is for one service; move it to `[upstreams.NAME]`";
         root.context.note(problem.also(many.span(), "and here").help(Some(help.to_owned())));
     }
     let tables = many.named_tables();
     if tables.is_empty() && !many.is_broken() {
-        many.context.note(Problem::new(many.span(), "`[upstreams]` names none").absence());
+        many.context.note(Problem::new(many.span(), "`[upstreams]` has no upstream").absence());
     }
     let names = tables.iter().map(|(name, _)| name.clone()).collect();
     let read = |(name, table): &(Located<String>, Table<'_>)| {
@@ -94,8 +94,8 @@ fn only(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Upstrea
     }
     let url = table.parsed("url", |url| match endpoint(url)? {
         Endpoint { address: Address::Srv(_), .. } => {
-            let help = "use `[upstreams.NAME]`, whose `endpoints` can be places that the DNS knows";
-            Err(Fault::new("is one service in one place").help(Some(help.to_owned())))
+            let help = "use `[upstreams.NAME]`; its `endpoints` accept `dns+` and `srv+`";
+            Err(Fault::new("must be one service at one address").help(Some(help.to_owned())))
         }
         endpoint => Ok(endpoint),
     });
@@ -120,11 +120,11 @@ fn endpoints(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Ve
     for endpoint in &endpoints {
         note_own(table, "endpoints", endpoint, listen);
     }
-    // Those that could not be read are noted and left out.
+    // Invalid endpoints are noted and missing here.
     (endpoints.len() == items.len()).then(|| endpoints.into_iter().map(Located::into_inner).collect())
 }
 
-/// Who is asked for names.
+/// The addresses of the DNS servers.
 pub(super) fn name_servers(table: &Table<'_>) -> Option<Arc<[SocketAddr]>> {
     let server = |text: &str| {
         let address = text.parse().or_else(|_| text.parse().map(|ip| SocketAddr::new(ip, DNS_PORT)));
@@ -137,7 +137,7 @@ pub(super) fn name_servers(table: &Table<'_>) -> Option<Arc<[SocketAddr]>> {
 /// RFC 1035, section 4.2.
 const DNS_PORT: u16 = 53;
 
-/// When names are looked up. Places of a service can only be known by looking.
+/// Compiles the schedule of DNS lookups. An SRV name needs lookups.
 fn resolve(table: &Table<'_>, endpoints: Option<&[Endpoint]>) -> Option<Resolve> {
     let resolve = table.parsed("resolve", |text| match (text, time_units::duration(text)) {
         ("ttl", _) => Ok(Resolve::Ttl),
@@ -151,7 +151,7 @@ fn resolve(table: &Table<'_>, endpoints: Option<&[Endpoint]>) -> Option<Resolve>
     let has_service =
         endpoints.is_some_and(|all| all.iter().any(|endpoint| matches!(endpoint.address, Address::Srv(_))));
     if *resolve.get_ref() == Resolve::Off && has_service {
-        let fault = Fault::new("places of `srv+` are only known by looking them up");
+        let fault = Fault::new("Weir finds the endpoints of `srv+` only by DNS lookups");
         table.fault("resolve", resolve.span(), Fault { absence: true, ..fault });
         return None;
     }
@@ -172,7 +172,7 @@ fn balance(table: &Table<'_>) -> Option<Balance> {
     if let Balance::Hash(_) = way? {
         return Some(Balance::Hash(part?.into_inner()));
     }
-    let fault = Fault { absence: true, ..Fault::new("says nothing without `balance = \"hash\"`") };
+    let fault = Fault { absence: true, ..Fault::new("has no effect without `balance = \"hash\"`") };
     table.fault("hash_by", value.span(), fault);
     None
 }
@@ -187,7 +187,7 @@ fn hash_by(context: &Context<'_>, text: &str) -> Result<KeyPart, Fault> {
         _ => {
             let kinds = ["ip", "path", "host", "header:NAME", "query:NAME", "cookie:NAME"];
             let help = did_you_mean(nearest(text, kinds)).unwrap_or_else(|| format!("it can be {}", kinds.join(", ")));
-            Err(Fault::new(format!("`{text}` is nothing to go by")).help(Some(help)))
+            Err(Fault::new(format!("`{text}` is not a source of the hash")).help(Some(help)))
         }
     }
 }
@@ -199,14 +199,14 @@ fn cap(table: &Table<'_>) -> Option<Cap> {
 }
 
 /// None within if there are no checks.
-#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 fn health(table: &Table<'_>) -> Option<Option<Health>> {
     if !table.is_present() {
         return Some(None);
     }
     let path = table.parsed("path", |text| {
         let is_target = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
-        if is_target { Ok(text.into()) } else { Err(Fault::new("is not a path as it is sent, as in `/healthz`")) }
+        if is_target { Ok(text.into()) } else { Err(Fault::new("is not a request path, as in `/healthz`")) }
     });
     let (interval, timeout) = (table.duration("interval"), table.duration("timeout"));
     let (healthy_after, unhealthy_after) = (table.count("healthy_after"), table.count("unhealthy_after"));
@@ -220,7 +220,7 @@ fn health(table: &Table<'_>) -> Option<Option<Health>> {
 }
 
 /// None within if endpoints that fail get their requests all the same.
-#[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 fn eject(table: &Table<'_>) -> Option<Option<Eject>> {
     if !table.is_present() {
         return Some(None);
@@ -242,7 +242,7 @@ fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstr
     let is_sealed = |endpoints: &Vec<Endpoint>| endpoints.iter().any(|endpoint| endpoint.server_name.is_some());
     let is_wanted = endpoints.as_ref().map_or(tls.is_present(), is_sealed);
     if tls.is_present() && !is_wanted {
-        let problem = Problem::new(tls.span(), format!("`{}` says nothing without `https://`", table.path_of("tls")));
+        let problem = Problem::new(tls.span(), format!("`{}` has no effect without `https://`", table.path_of("tls")));
         table.context.note(problem.absence());
     }
     let protocol = protocol(table);
@@ -256,8 +256,8 @@ fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstr
     let upgrades = upgrades(table);
     if protocol == Some(Protocol::H2) {
         if let (Some(Some(_)), Some(value)) = (proxy_protocol, table.get("proxy_protocol")) {
-            let help = "clients share the connections of `protocol = \"h2\"`, and a PROXY header names one client";
-            let fault = Fault { absence: true, ..Fault::new("cannot be said with `protocol = \"h2\"`") };
+            let help = "clients share connections with `protocol = \"h2\"`, but a PROXY header names one client";
+            let fault = Fault { absence: true, ..Fault::new("cannot be used with `protocol = \"h2\"`") };
             table.fault("proxy_protocol", value.span(), fault.help(Some(help.to_owned())));
         }
         if upgrades.as_ref().is_some_and(|upgrades| !upgrades.is_empty()) {
@@ -291,7 +291,7 @@ pub(super) fn note_no_upgrades(table: &Table<'_>) {
     let Some(value) = table.get("upgrade") else { return };
     let help = "an upgrade takes a connection for itself; give such requests a route to an upstream with \
                 `protocol = \"http1\"`";
-    let fault = Fault { absence: true, ..Fault::new("cannot be had from an upstream with `protocol = \"h2\"`") };
+    let fault = Fault { absence: true, ..Fault::new("is not possible for an upstream with `protocol = \"h2\"`") };
     table.fault("upgrade", value.span(), fault.help(Some(help.to_owned())));
 }
 
@@ -309,7 +309,7 @@ fn note_own(table: &Table<'_>, key: &str, endpoint: &Located<Endpoint>, listen: 
         Address::Srv(_) => None,
     };
     if let Some(own) = listen.unwrap_or_default().iter().find(|own| Some(own.get_ref()) == place.as_ref()) {
-        let title = format!("`{}`: this is where Weir itself listens", table.path_of(key));
+        let title = format!("`{}`: Weir itself listens on this address", table.path_of(key));
         table.context.note(Problem::new(endpoint.span(), title).also(own.span(), "here"));
     }
 }
@@ -319,7 +319,7 @@ fn endpoint(url: &str) -> Result<Endpoint, Fault> {
     if let Some(path) = url.strip_prefix("unix:") {
         let path = Path::new(path);
         if !path.is_absolute() {
-            return Err(Fault::new("a Unix socket is written with its whole path, as in `unix:/run/app.sock`"));
+            return Err(Fault::new("write the absolute path of the Unix socket, as in `unix:/run/app.sock`"));
         }
         let address = Address::Unix(units::socket_path(path.to_owned())?);
         return Ok(Endpoint { address, host: "localhost".into(), server_name: None });
@@ -344,7 +344,7 @@ const SCHEMES: &str = "must begin with `http://`, `https://` or `unix:`";
 /// `srv+http[s]://_service._proto.name`. Its certificate has to have the name that was configured, not one that an
 /// answer of the DNS chose (RFC 6125, section 6.2.1).
 fn service(scheme: &str, name: &str) -> Result<Endpoint, Fault> {
-    let wrong = || Fault::new("is not the name of a service, as in `srv+http://_http._tcp.example.com`");
+    let wrong = || Fault::new("is not an SRV name, as in `srv+http://_http._tcp.example.com`");
     let mut labels = name.splitn(3, '.');
     let [service, proto, host] = [(); 3].map(|()| labels.next().unwrap_or_default());
     let is_label = |label: &str| label.len() > 1 && label.starts_with('_');
@@ -358,7 +358,7 @@ fn service(scheme: &str, name: &str) -> Result<Endpoint, Fault> {
 
 fn authority(scheme: &str, rest: &str) -> Result<Authority, Fault> {
     if rest.contains('@') {
-        return Err(Fault::new("must not hold a user or a password"));
+        return Err(Fault::new("must not contain a user or a password"));
     }
     if let Some((host, _)) = rest.split_once(['/', '?', '#']) {
         let suggestion = rest_is_authority(host).then(|| format!("{scheme}://{host}"));

@@ -39,7 +39,7 @@ pub(super) fn of_folder(table: &Table<'_>, key: &str, span: Range<usize>, path: 
         Err(_) => "is not writable for this user",
         Ok(()) => return,
     };
-    let help = "Weir writes this file by renaming a new one, so it needs the folder".to_owned();
+    let help = "Weir creates a new file in this folder and renames it".to_owned();
     let fault = Fault::new(format!("the folder `{}` {what}", folder.display())).help(Some(help));
     table.warn(key, span, "folder", fault);
 }
@@ -88,7 +88,7 @@ pub(super) fn of_shadowed(root: &Table<'_>, limits: &[Limit]) {
         let Some(other) = by_path.near(limit).filter(|other| *other != index).find(shadows) else { continue };
         let title =
             format!("limit `{}` never refuses a request, because `{}` does first", limit.name, limits[other].name);
-        let help = "its numbers are not smaller, and it sees no other requests".to_owned();
+        let help = "its rule is not stricter, and it applies to no other requests".to_owned();
         let problem = Problem::warning("shadowed_limit", names[index].clone(), title).help(help);
         root.context.note(problem.also(names[other].clone(), "this one is at least as strict"));
     }
@@ -126,8 +126,7 @@ pub(super) fn of_void_limits(root: &Table<'_>, limits: &[Limit], bypass: &Bypass
     let is_bypassed = |limit: &Limit| bypass.has_all || !paths.paths.is_empty() && paths.covers(&limit.matches);
     for (limit, name) in limits.iter().zip(names).filter(|(limit, _)| limit.mode != Mode::Off && is_bypassed(limit)) {
         let title = format!("limit `{}` never applies: `[access]` denies or exempts all of its requests", limit.name);
-        let help =
-            "limits do not see requests that `[access]` decides about; remove the limit or the entries".to_owned();
+        let help = "`[access]` decides about these requests first; remove the limit or the entries".to_owned();
         root.context.note(Problem::warning("void_limit", name, title).help(help));
     }
 }
@@ -161,7 +160,7 @@ pub(super) fn of_invented_keys(root: &Table<'_>, policy: &Policy) {
         }
         let part = policy.part_name(part);
         let title = format!("limit `{}`: clients can invent values of `{part}`, each with a fresh bucket", limit.name);
-        let help = "add a limit with `key = [\"ip\"]` that sees at least the same requests".to_owned();
+        let help = "add a limit with `key = [\"ip\"]` that applies to at least the same requests".to_owned();
         root.context.note(Problem::warning("invented_key", name, title).help(help));
     }
 }

@@ -1,7 +1,7 @@
 //! The file of overrides that operators set at run time: a table for each limit, as `overrides` of that limit.
 //!
-//! An override that does not fit is left out with a reason, and the others apply: it may have fitted when it was set,
-//! and it must not keep Weir from starting. Whether one fits its limit is decided in `compile::overrides`.
+//! An override that does not fit its limit does not apply, and has a reason. The others apply: an override that became
+//! invalid must not prevent a start. `compile::overrides` decides whether an override fits.
 
 pub(in crate::config) mod edit;
 mod run_time;
@@ -18,7 +18,7 @@ use toml::de::{DeString, DeTable, DeValue, Error};
 use super::diagnostics::{Diagnostics, Problem, did_you_mean, nearest};
 use super::files::read_file;
 use super::reader::context::Context;
-use super::redact::strike_out;
+use super::redact::mask;
 use crate::policy::overrides::Override;
 
 pub use run_time::RunTimeOverrides;
@@ -102,7 +102,7 @@ impl Entry<'_> {
     }
 }
 
-/// All overrides of a file, in its order, and what is wrong with it.
+/// All overrides of a file in its order, and the problems of the file.
 pub(in crate::config) struct OverrideSet<'d> {
     pub(in crate::config) context: Context<'d>,
     entries: Vec<Entry<'d>>,
@@ -116,7 +116,7 @@ pub(in crate::config) struct OverrideSet<'d> {
 
 /// What becomes of a file that cannot be read as a whole.
 const UNREADABLE: &str =
-    "a Weir that starts has no override of it until this is mended; one that runs keeps what it has";
+    "until the file is corrected, a starting Weir applies no overrides, and a running Weir keeps its overrides";
 
 impl<'d> OverrideSet<'d> {
     /// No override.
@@ -194,7 +194,7 @@ impl<'d> OverrideSet<'d> {
         let rejected_count = self.others + self.entries.iter().filter(|entry| entry.is_rejected()).count();
         let problems = (!problems.is_empty()).then(|| {
             let text = file.text().unwrap_or_default();
-            let shown = strike_out(&shown::text(text, table), &self.context.secrets.take());
+            let shown = mask(&shown::text(text, table), &self.context.secrets.take());
             Diagnostics::new(&file.path.display().to_string(), shown, problems)
         });
         let overrides = self.entries.iter().map(Entry::shown).collect();
@@ -203,7 +203,7 @@ impl<'d> OverrideSet<'d> {
     }
 }
 
-/// The file that `admin.overrides` names, unless that is the configuration itself or no file. Both are noted elsewhere.
+/// The file that `admin.overrides` names, unless that is the configuration file or no file. Both are noted elsewhere.
 pub(in crate::config) fn path_in(document: &DeTable<'_>, dir: &Path, own: Option<&Path>) -> Option<PathBuf> {
     let path = document.get("admin")?.get_ref().as_table()?.get("overrides")?.get_ref().as_str()?;
     let file = dir.join(path);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::config::diagnostics::Diagnostics;
 use crate::policy::overrides::Override;
 
-/// Overrides set at run time, those that are left out too.
+/// The overrides set at run time, including overrides that do not apply.
 #[derive(Debug, Default)]
 pub struct RunTimeOverrides {
     /// The file that has them; none if the configuration names no file.

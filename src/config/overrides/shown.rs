@@ -30,7 +30,7 @@ pub(super) fn text(text: &str, table: &DeTable<'_>) -> String {
         done = span.end.max(done);
     }
     add_words(text, done..text.len(), &mut hidden);
-    redact::strike_out(text, &hidden)
+    redact::mask(text, &hidden)
 }
 
 /// Whether an allowance has an option of this name.

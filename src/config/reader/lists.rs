@@ -1,4 +1,4 @@
-//! Lists that may be long, and lists by names that the user chooses.
+//! Reads long lists, and tables of lists whose keys the user chooses.
 
 use toml::Spanned;
 use toml::de::DeValue;
@@ -8,8 +8,8 @@ use super::{Entries, Located, Table};
 use crate::config::schema::{self, Opt};
 
 impl<'a> Table<'a> {
-    /// A list of strings with a meaning; those that have none are left out and noted. That one is there twice is for
-    /// the caller to find: among thousands it takes more than comparing each with each.
+    /// Parses a list of strings. Notes and skips invalid strings. The caller finds repeated strings: a comparison of each
+    /// pair would be too slow for thousands.
     pub(in crate::config) fn long_list<T>(
         &self,
         key: &str,
@@ -19,7 +19,7 @@ impl<'a> Table<'a> {
         self.get(key).map(|value| self.strings(key, option, value, parse)).unwrap_or_default()
     }
 
-    /// Reads such a list for every key of a table whose keys the user chooses, in the order they are written.
+    /// Parses a list for each key of a table whose keys the user chooses, in the order of the file.
     pub(in crate::config) fn named_lists<T>(
         &self,
         parse: impl Fn(&str) -> Result<T, Fault>,
@@ -49,7 +49,7 @@ impl<'a> Table<'a> {
             _ => vec![value],
         };
         if items.is_empty() {
-            self.fault(key, value.span(), Fault::new("an empty list says nothing; leave it out"));
+            self.fault(key, value.span(), Fault::new("an empty list has no effect; remove it"));
         }
         let read = |item: &Spanned<DeValue<'_>>| {
             let DeValue::String(text) = item.get_ref() else {

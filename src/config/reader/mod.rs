@@ -1,8 +1,8 @@
-//! Reads tables key by key. Each error is noted with its position, and reading continues.
+//! Reads tables option by option. It notes each error with its position, and continues.
 //!
-//! What a key is called, defaults to and allows is looked up in the schema; what values mean for Weir, and how
-//! options depend on each other, is for the modules that use this one. A reading that yields nothing has
-//! noted why, unless the option is absent and has no default.
+//! The schema has the names, the defaults and the bounds of options. The callers interpret the values, and check
+//! dependencies between options. A read without a result has noted an error, unless the option is absent and has no
+//! default.
 
 pub(in crate::config) mod context;
 mod lists;
@@ -37,7 +37,7 @@ enum Entries<'a> {
     Some(&'a DeTable<'a>),
     /// All options have their defaults.
     Absent,
-    /// The value is no table, which is noted.
+    /// The value is not a table; this error is noted.
     Broken,
 }
 
@@ -45,7 +45,7 @@ enum Entries<'a> {
 pub(in crate::config) type Located<T> = Spanned<T>;
 
 impl<'a> Table<'a> {
-    /// The whole file.
+    /// The root table of a file.
     pub(in crate::config) fn root(context: &'a Context<'a>, document: &'a DeTable<'a>) -> Self {
         Self::open(context, String::new(), document, 0..0)
     }
@@ -83,7 +83,7 @@ impl<'a> Table<'a> {
         self.context.note(Problem::new(span, format!("unknown key{key} in {place}")).code("unknown_key").help(help));
     }
 
-    /// An option of this name in another table, if there is just one such table beside those within it.
+    /// Finds an option of this name in another table. `None` if several unrelated tables have one.
     fn elsewhere(&self, key: &str) -> Option<String> {
         let tables = schema::tables_with(key);
         let below = format!("{}.", self.path);
@@ -117,12 +117,12 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Its full name.
+    /// The full name of the table.
     pub(in crate::config) fn path(&self) -> &str {
         &self.path
     }
 
-    /// Where it begins.
+    /// The position of the table.
     pub(in crate::config) fn span(&self) -> Range<usize> {
         self.span.clone()
     }
@@ -132,7 +132,7 @@ impl<'a> Table<'a> {
         !matches!(self.entries, Entries::Absent)
     }
 
-    /// Whether the value is no table, which is noted.
+    /// Whether the value is not a table; this error is noted.
     pub(in crate::config) fn is_broken(&self) -> bool {
         matches!(self.entries, Entries::Broken)
     }
@@ -148,7 +148,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The full name of one of its options.
+    /// The full name of an option of this table.
     pub(in crate::config) fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() { key.into() } else { format!("{}.{key}", self.path) }
     }
@@ -184,7 +184,7 @@ impl<'a> Table<'a> {
         self.context.note(Problem::new(value.span(), title).code("wrong_type").label(format!("this is {found}")));
     }
 
-    /// An inner table. If it is absent, all of its options have their defaults.
+    /// An inner table. If it is absent, all its options have their defaults.
     pub(in crate::config) fn table(&self, key: &str) -> Table<'a> {
         match self.get(key) {
             Some(value) => self.table_of(key, value),
@@ -204,7 +204,7 @@ impl<'a> Table<'a> {
         Table { context: self.context, path: self.path.clone(), entries: self.entries, span: self.span() }
     }
 
-    /// A list of tables within; empty if it is absent.
+    /// An inner list of tables; empty if it is absent.
     pub(in crate::config) fn tables(&self, key: &str) -> Vec<Table<'a>> {
         match self.get(key).map(|value| (value, value.get_ref())) {
             None => Vec::new(),
@@ -216,7 +216,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The entries of a table whose keys the user chooses, in the order they are written.
+    /// The entries of a table whose keys the user chooses, in the order of the file.
     pub(in crate::config) fn entries(&self) -> Vec<(Located<String>, &'a Spanned<DeValue<'a>>)> {
         let Entries::Some(entries) = self.entries else { return Vec::new() };
         let mut entries: Vec<_> = entries.iter().collect();
@@ -225,12 +225,12 @@ impl<'a> Table<'a> {
         entries.into_iter().map(|(key, value)| (name(key), value)).collect()
     }
 
-    /// The tables in a table whose keys the user chooses, in the order they are written.
+    /// The inner tables of a table whose keys the user chooses, in the order of the file.
     pub(in crate::config) fn named_tables(&self) -> Vec<(Located<String>, Table<'a>)> {
         self.entries().into_iter().map(|(name, value)| (name, self.table_of("NAME", value))).collect()
     }
 
-    /// Reads an option, or else its default. Notes a required option that is absent.
+    /// Reads an option or its default. Notes an absent option that is required.
     pub(in crate::config) fn read<T>(
         &self,
         key: &str,
@@ -250,7 +250,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Notes that an option is needed and absent.
+    /// Notes that a required option is absent.
     pub(in crate::config) fn note_missing(&self, option: &Opt) {
         let problem =
             Problem::new(self.span(), format!("`{}` is missing", option.path)).code("missing_option").absence();
@@ -287,7 +287,7 @@ impl<'a> Table<'a> {
         self.parsed(key, |text| if text.is_empty() { Err(Fault::new("must not be empty")) } else { Ok(text.into()) })
     }
 
-    /// A list of strings with a meaning, none of them twice; those that are none are left out and noted.
+    /// Parses a list of distinct strings. Notes and skips invalid and repeated strings.
     pub(in crate::config) fn list<T: Eq + Hash>(
         &self,
         key: &str,
@@ -296,7 +296,7 @@ impl<'a> Table<'a> {
         self.read(key, |option, value| self.list_of(key, option, value, &parse)).map(Spanned::into_inner)
     }
 
-    /// Reads a value as such a list.
+    /// Parses a value as a list of distinct strings.
     pub(in crate::config) fn list_of<T: Eq + Hash>(
         &self,
         key: &str,
@@ -310,7 +310,7 @@ impl<'a> Table<'a> {
         };
         if items.is_empty() && !matches!(option.kind, Kind::List(_)) {
             let is_optional = matches!(option.kind, Kind::Some(_)) && !matches!(option.default, Preset::Required);
-            let what = if is_optional { "an empty list says nothing; leave it out" } else { "must not be empty" };
+            let what = if is_optional { "an empty list has no effect; remove it" } else { "must not be empty" };
             self.fault(key, value.span(), Fault::new(what));
             return None;
         }
@@ -347,7 +347,7 @@ impl<'a> Table<'a> {
 
     /// Notes a repeated entry.
     pub(in crate::config) fn note_twice(&self, key: &str, text: &str, span: Range<usize>, first: Range<usize>) {
-        let title = format!("`{}`: `{text}` is there twice", self.path_of(key));
+        let title = format!("`{}`: `{text}` occurs twice", self.path_of(key));
         self.context.note(Problem::new(span, title).also(first, "first here"));
     }
 }

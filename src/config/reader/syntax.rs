@@ -1,7 +1,7 @@
-//! What to say about text that is not TOML, and what to leave unsaid.
+//! Reports syntax errors, and drops problems that they may have caused.
 //!
-//! The parser recovers from errors, so most of a broken file is still checked. Only what an error may have
-//! caused is dropped: what stands in the same section, and what is about something absent.
+//! The parser recovers from errors, so Weir still checks most of a broken file. A syntax error can cause problems in its
+//! own section, and reports of missing options in every section. Those problems are dropped.
 
 use std::ops::Range;
 use std::string::FromUtf8Error;
@@ -10,11 +10,12 @@ use toml::de::Error;
 
 use crate::config::diagnostics::Problem;
 
-/// The problems to report: all of `errors` that are not echoes, and those of `problems` that they cannot have caused.
+/// Returns the problems to report: the first of `errors` in each line, and those of `problems` that no error can have
+/// caused.
 pub(in crate::config) fn merge(text: &str, errors: &[Error], mut problems: Vec<Problem>) -> Vec<Problem> {
     let mut found: Vec<Problem> = errors.iter().map(|error| problem(text, error)).collect();
     found.sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
-    // One error a line; each gap between two is looked through once.
+    // Keeps the first error of each line. The search reads each gap between two errors once.
     let start = |problem: &Problem| problem.span.as_ref().map_or(0, |span| span.start.min(text.len()));
     found.dedup_by(|later, earlier| memchr::memchr(b'\n', &text.as_bytes()[start(earlier)..start(later)]).is_none());
     if errors.iter().any(is_damage) {
@@ -25,16 +26,16 @@ pub(in crate::config) fn merge(text: &str, errors: &[Error], mut problems: Vec<P
     found
 }
 
-/// The text of a file, or why it cannot be TOML.
+/// Decodes a file. The error says why the file cannot be TOML, as the end of a sentence that begins with its name.
 pub(in crate::config) fn text(bytes: Vec<u8>) -> Result<String, String> {
-    // Text in UTF-16 that is ASCII otherwise has a zero in each pair of bytes.
+    // ASCII characters in UTF-16 have a zero in each pair of bytes.
     if matches!(bytes[..], [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, 1..=255, ..] | [1..=255, 0, ..]) {
-        return Err("is UTF-16; save it as UTF-8".to_owned());
+        return Err("is encoded in UTF-16; save it as UTF-8".to_owned());
     }
-    let not_utf8 = |error: FromUtf8Error| format!("is not UTF-8, from byte {} on", error.utf8_error().valid_up_to());
+    let not_utf8 = |error: FromUtf8Error| format!("is not UTF-8 at byte {}", error.utf8_error().valid_up_to());
     let text = String::from_utf8(bytes).map_err(not_utf8)?;
     match text.trim_start_matches('\u{feff}').trim_start().as_bytes() {
-        [b'{', ..] => Err("is JSON; a configuration is TOML".to_owned()),
+        [b'{', ..] => Err("is JSON; a configuration must be TOML".to_owned()),
         _ => Ok(text),
     }
 }
@@ -45,16 +46,16 @@ fn problem(text: &str, error: &Error) -> Problem {
         Problem::new(span, format!("not valid TOML: {}", error.message())).code("not_toml")
     } else {
         let key = text.get(span.clone()).unwrap_or_default();
-        Problem::new(span, format!("duplicate key `{key}`")).code("duplicate_key").label("it is set above already")
+        Problem::new(span, format!("duplicate key `{key}`")).code("duplicate_key").label("the key is already set above")
     }
 }
 
-/// Whether an error leaves doubt about what was meant. The parser has no kinds of errors, only texts.
+/// Whether an error can hide the meaning of its section. The parser reports kinds of errors only by their messages.
 fn is_damage(error: &Error) -> bool {
     error.message() != "duplicate key"
 }
 
-/// From header line to header line, those sections that hold an error.
+/// The sections that contain an error. A section extends from its header line to the next header line.
 fn damaged_sections(text: &str, errors: &[Error]) -> Vec<Range<usize>> {
     let mut starts = vec![0];
     let mut offset = 0;
@@ -75,7 +76,7 @@ fn damaged_sections(text: &str, errors: &[Error]) -> Vec<Range<usize>> {
     starts.iter().copied().zip(ends).map(|(start, end)| start..end).filter(holds_error).collect()
 }
 
-/// Whether a problem lies in one of `sections`, which are in order and do not overlap.
+/// Whether a problem lies in one of `sections`. The sections are sorted and do not overlap.
 fn touches(problem: &Problem, sections: &[Range<usize>]) -> bool {
     let Some(span) = &problem.span else { return false };
     let first = sections.partition_point(|section| section.end <= span.start);

@@ -1,7 +1,7 @@
-//! Rates and durations: one grammar of numbers and units of time for both.
+//! Parses rates and durations. Both share one grammar of numbers and units of time.
 //!
-//! A duration is one number and unit, or several: `90s`, `1h 30min`. A rate is a count for one of them: `100/min`,
-//! `5/15min`. Numbers are whole; a fraction is answered with the same rate or duration in whole numbers.
+//! A duration is one or several pairs of a number and a unit: `90s`, `1h 30min`. A rate is a count for each period:
+//! `100/min`, `5/15min`. Numbers are whole. The error for a fraction suggests an equal value in whole numbers.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::limit::{Rate, Unit};
 const NS_PER_S: u64 = 1_000_000_000;
 const NS_PER_DAY: u64 = 86_400 * NS_PER_S;
 
-/// A unit of time, with all of its spellings.
+/// A unit of time and its spellings.
 #[derive(Debug)]
 struct TimeUnit {
     name: &'static str,
     others: &'static [&'static str],
-    /// `None` if it has no fixed length.
+    /// Length in nanoseconds; `None` if the length depends on the calendar.
     ns: Option<u64>,
-    /// As rates count it; `None` if they do not.
+    /// The unit in rates; `None` if rates cannot use the unit.
     of_rates: Option<Unit>,
 }
 
@@ -45,7 +45,7 @@ const fn unit(
     TimeUnit { name, others, ns, of_rates }
 }
 
-/// Spellings that mean different units to different readers, and what to write instead.
+/// Spellings that can mean several units, and the correction of each.
 const AMBIGUOUS: [(&str, &str); 4] = [
     ("M", "write `min` for minutes or `month` for months"),
     ("mn", "did you mean `min`?"),
@@ -58,14 +58,14 @@ impl TimeUnit {
         std::iter::once(self.name).chain(self.others.iter().copied())
     }
 
-    /// The unit of this spelling, among those that rates or durations have.
+    /// Finds the unit of a spelling, among the units of rates or of durations. Errs for an unknown spelling.
     fn find(text: &str, is_of_rate: bool) -> Result<&'static Self, Fault> {
         let known = || UNITS.iter().filter(|unit| if is_of_rate { unit.of_rates.is_some() } else { true });
         if let Some(unit) = known().find(|unit| unit.spellings().any(|name| name == text)) {
             return Ok(unit);
         }
         let names: Vec<_> = known().map(|unit| unit.name).collect();
-        let what = format!("unknown unit `{text}`: it is one of {}", names.join(", "));
+        let what = format!("unknown unit `{text}`; units are {}", names.join(", "));
         let ambiguous = AMBIGUOUS.iter().find(|(name, _)| *name == text).map(|(_, help)| (*help).to_owned());
         let lower = text.to_lowercase();
         let by_case = known().find(|unit| unit.spellings().any(|name| name == lower)).map(|unit| unit.name);
@@ -74,26 +74,28 @@ impl TimeUnit {
     }
 }
 
-/// A number that is not below zero, as a fraction in lowest terms.
+/// A number of at least zero, as a fraction in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Number {
-    above: u64,
-    below: u64,
+    numerator: u64,
+    denominator: u64,
 }
 
 impl Number {
-    const ONE: Self = Self { above: 1, below: 1 };
+    const ONE: Self = Self { numerator: 1, denominator: 1 };
 
-    fn new(above: u128, below: u128) -> Option<Self> {
-        let (mut divisor, mut rest) = (above, below);
+    /// Reduces the fraction. `None` if a part of it does not fit 64 bits.
+    fn new(numerator: u128, denominator: u128) -> Option<Self> {
+        let (mut divisor, mut rest) = (numerator, denominator);
         while rest != 0 {
             (divisor, rest) = (rest, divisor % rest);
         }
         let divisor = divisor.max(1);
-        Some(Self { above: u64::try_from(above / divisor).ok()?, below: u64::try_from(below / divisor).ok()? })
+        let reduced = |part: u128| u64::try_from(part / divisor).ok();
+        Some(Self { numerator: reduced(numerator)?, denominator: reduced(denominator)? })
     }
 
-    /// Digits, perhaps with a fraction; no sign and no exponent.
+    /// Parses digits with an optional decimal fraction. `None` for a sign, for an exponent and for too many digits.
     fn parse(text: &str) -> Option<Self> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -101,22 +103,25 @@ impl Number {
         {
             return None;
         }
-        let below = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-        let above = whole.parse::<u128>().ok()?.checked_mul(below)?;
-        Self::new(above.checked_add(fraction.parse().unwrap_or(0))?, below)
+        let denominator = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+        let numerator = whole.parse::<u128>().ok()?.checked_mul(denominator)?;
+        let numerator = numerator.checked_add(fraction.parse().unwrap_or(0))?;
+        Self::new(numerator, denominator)
     }
 
+    /// The number, if it is whole.
     fn whole(self) -> Option<u64> {
-        (self.below == 1).then_some(self.above)
+        (self.denominator == 1).then_some(self.numerator)
     }
 
+    /// The quotient. `None` if a part of it does not fit 64 bits.
     fn over(self, other: Self) -> Option<Self> {
         let wide = |a: u64, b: u64| u128::from(a) * u128::from(b);
-        Self::new(wide(self.above, other.below), wide(self.below, other.above))
+        Self::new(wide(self.numerator, other.denominator), wide(self.denominator, other.numerator))
     }
 }
 
-/// The number and the unit that `text` begins with, and the rest. Either may be empty.
+/// Splits `text` into its first number, its first unit and the rest. Each part may be empty.
 fn split(text: &str) -> (&str, &str, &str) {
     let is_of_number = |byte: u8| byte.is_ascii_digit() || byte == b'.';
     let number = text.bytes().take_while(|byte| is_of_number(*byte)).count();
@@ -127,32 +132,32 @@ fn split(text: &str) -> (&str, &str, &str) {
     (number, unit, rest.trim_start())
 }
 
-/// A rate as it is written: so many units in every so many of a unit of time.
+/// A rate as the configuration writes it: `count` units in each period of `every` times `unit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::config) struct WrittenRate {
     /// Units; at least 1.
     pub(in crate::config) count: u64,
-    /// At least 1.
+    /// Units of time in a period; at least 1.
     pub(in crate::config) every: u64,
-    /// Of this.
+    /// The unit of time.
     pub(in crate::config) unit: Unit,
-    /// Nanoseconds; none if that depends on the calendar.
+    /// Length of the period in nanoseconds; `None` if it depends on the calendar.
     period_ns: Option<u64>,
 }
 
 impl WrittenRate {
-    /// The rate over a fixed length of time.
+    /// Returns the rate over a fixed period. Errs if the length of the period depends on the calendar.
     pub(in crate::config) fn rate(&self) -> Result<Rate, Fault> {
         let period_ns = self.period_ns.ok_or_else(|| {
             let help =
-                "only `algorithm = \"fixed_window\"` with `align = \"calendar\"` counts months; else write `30day`";
+                "only `algorithm = \"fixed_window\"` with `align = \"calendar\"` can count months; otherwise write `30day`";
             Fault::new("a month has no fixed length").help(Some(help.to_owned()))
         })?;
         Ok(Rate { count: self.count, period_ns })
     }
 }
 
-/// COUNT `/` [N] UNIT.
+/// Parses COUNT `/` [N] UNIT.
 pub(in crate::config) fn rate(text: &str) -> Result<WrittenRate, Fault> {
     let shape =
         || Fault::new(format!("`{text}` is not a rate")).help(Some("write it like \"100/min\" or \"5/15min\"".into()));
@@ -165,25 +170,25 @@ pub(in crate::config) fn rate(text: &str) -> Result<WrittenRate, Fault> {
     if !rest.is_empty() {
         return Err(shape());
     }
-    if count.above == 0 || every.above == 0 {
-        return Err(Fault::new("a rate of zero would admit nothing, ever"));
+    if count.numerator == 0 || every.numerator == 0 {
+        return Err(Fault::new("a rate of zero would never admit a request"));
     }
     let (Some(whole_count), Some(whole_every), Some(of_rates)) = (count.whole(), every.whole(), unit.of_rates) else {
-        let whole = count.over(every).map(|Number { above, below }| match below {
-            1 => format!("write `{above}/{}`", unit.name),
-            below => format!("write `{above}/{below}{}`", unit.name),
+        let whole = count.over(every).map(|Number { numerator, denominator }| match denominator {
+            1 => format!("write `{numerator}/{}`", unit.name),
+            every => format!("write `{numerator}/{every}{}`", unit.name),
         });
-        return Err(Fault::new(format!("`{text}` is not a rate of whole numbers")).help(whole));
+        return Err(Fault::new(format!("`{text}` has a fraction; a rate has whole numbers")).help(whole));
     };
-    let too_long = || Fault::new(format!("`{period}` is too long a period"));
+    let too_long = || Fault::new(format!("the period `{period}` is too long"));
     let period_ns = unit.ns.map(|ns| whole_every.checked_mul(ns).ok_or_else(too_long)).transpose()?;
     Ok(WrittenRate { count: whole_count, every: whole_every, unit: of_rates, period_ns })
 }
 
-/// Longer than anything a proxy waits for; an instant this far ahead is still an instant to every timer.
+/// The longest duration. Timers can still represent an instant that far ahead.
 const DURATION_MAX: Duration = Duration::from_hours(366 * 24);
 
-/// A duration above zero.
+/// Parses a duration longer than zero.
 pub(in crate::config) fn duration(text: &str) -> Result<Duration, Fault> {
     match duration_or_zero(text)? {
         Duration::ZERO => Err(Fault::new("must be longer than zero")),
@@ -191,18 +196,18 @@ pub(in crate::config) fn duration(text: &str) -> Result<Duration, Fault> {
     }
 }
 
-/// A duration: `0`, or numbers with units.
+/// Parses a duration: `0`, or numbers with units.
 pub(in crate::config) fn duration_or_zero(text: &str) -> Result<Duration, Fault> {
     let shape = || {
         Fault::new(format!("`{text}` is not a duration"))
             .help(Some("write it like \"250ms\", \"10s\" or \"5min\"".into()))
     };
-    let (mut all_ns, mut left) = (0_u128, text.trim());
-    if left == "0" {
+    let (mut total_ns, mut remaining) = (0_u128, text.trim());
+    if remaining == "0" {
         return Ok(Duration::ZERO);
     }
-    while !left.is_empty() || all_ns == 0 {
-        let (number, unit, rest) = split(left);
+    while !remaining.is_empty() || total_ns == 0 {
+        let (number, unit, rest) = split(remaining);
         let parsed = Number::parse(number).ok_or_else(shape)?;
         if unit.is_empty() {
             let what = format!("`{text}` is not a duration: `{number}` has no unit");
@@ -214,26 +219,27 @@ pub(in crate::config) fn duration_or_zero(text: &str) -> Result<Duration, Fault>
             Fault::new("a month has no fixed length").help(days.map(|days| format!("write `{days}day`")))
         })?;
         let Some(whole) = parsed.whole() else {
-            let what = format!("`{text}` is not a duration of whole numbers");
+            let what = format!("`{text}` has a fraction; a duration has whole numbers");
             return Err(Fault::new(what).help(in_smaller_unit(parsed, unit_ns)));
         };
-        all_ns = all_ns.saturating_add(u128::from(whole) * u128::from(unit_ns));
+        total_ns = total_ns.saturating_add(u128::from(whole) * u128::from(unit_ns));
         if rest.is_empty() {
             break;
         }
-        left = rest;
+        remaining = rest;
     }
-    match u64::try_from(all_ns).map(Duration::from_nanos) {
+    match u64::try_from(total_ns).map(Duration::from_nanos) {
         Ok(duration) if duration <= DURATION_MAX => Ok(duration),
         _ => Err(Fault::new(format!("`{text}` is longer than a year"))),
     }
 }
 
-/// What to write for a number of units of so many nanoseconds that is not whole.
+/// Suggests a whole number of a smaller unit for a fraction of a unit of `unit_ns` nanoseconds.
 fn in_smaller_unit(number: Number, unit_ns: u64) -> Option<String> {
     UNITS.iter().rev().filter_map(|smaller| Some((smaller, smaller.ns?))).find_map(|(smaller, smaller_ns)| {
-        let product = Number::new(u128::from(number.above) * u128::from(unit_ns), number.below.into())?;
-        let whole = Number::new(product.above.into(), u128::from(product.below) * u128::from(smaller_ns))?.whole()?;
+        let product = Number::new(u128::from(number.numerator) * u128::from(unit_ns), number.denominator.into())?;
+        let denominator = u128::from(product.denominator) * u128::from(smaller_ns);
+        let whole = Number::new(product.numerator.into(), denominator)?.whole()?;
         Some(format!("write `{whole}{}`", smaller.name))
     })
 }
@@ -287,7 +293,7 @@ mod tests {
         assert!(months.rate().is_err());
     }
 
-    /// Every spelling means one thing, wherever it stands.
+    /// Each spelling means one unit, in rates and in durations.
     #[test]
     fn spellings() {
         let mut seen = std::collections::HashSet::new();

@@ -1,7 +1,6 @@
-//! Texts with a meaning of their own: sizes, addresses, networks and others.
+//! Parsers of single values: sizes, addresses, networks, file modes and names.
 //!
-//! Each function turns one text into one value or says what is wrong with it; where it stands is known to
-//! the caller.
+//! Each function parses one text, or returns a [`Fault`]. The caller knows the position of the text.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -19,7 +18,7 @@ pub(in crate::config) struct Fault {
     pub(in crate::config) what: String,
     /// A correction.
     pub(in crate::config) help: Option<String>,
-    /// Whether the cause may be an absent part elsewhere.
+    /// Whether a missing option elsewhere can cause the error.
     pub(in crate::config) absence: bool,
 }
 
@@ -34,14 +33,14 @@ impl Fault {
     }
 }
 
-/// A number of bytes.
+/// Parses a number of bytes, with or without a unit.
 pub(in crate::config) fn size(text: &str) -> Result<u64, Fault> {
     let not_one =
         |_| Fault::new(format!("`{text}` is not a size")).help(Some("write it like \"64KiB\" or \"10MiB\"".into()));
     text.parse::<ByteSize>().map(|size| size.as_u64()).map_err(not_one)
 }
 
-/// A network, or the one address that is meant.
+/// Parses a network. An address is a network of one address.
 pub(in crate::config) fn network(text: &str) -> Result<IpNet, Fault> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.into());
@@ -58,14 +57,14 @@ pub(in crate::config) fn network(text: &str) -> Result<IpNet, Fault> {
     Ok(network)
 }
 
-/// An address with its port.
+/// Parses an IP address with a port.
 pub(in crate::config) fn address(text: &str) -> Result<SocketAddr, Fault> {
     text.parse().map_err(|_| {
         let port = text.strip_prefix(':').unwrap_or(text);
         let suggestion = port.parse::<u16>().ok().map(|port| format!("0.0.0.0:{port}"));
         let help = did_you_mean(suggestion.as_deref());
-        let help = help
-            .unwrap_or_else(|| "names are not looked up; write it like \"127.0.0.1:8080\" or \"[::1]:8080\"".into());
+        let help =
+            help.unwrap_or_else(|| "write an IP address, not a host name: \"127.0.0.1:8080\" or \"[::1]:8080\"".into());
         Fault::new(format!("`{text}` is not an address with a port")).help(Some(help))
     })
 }
@@ -73,7 +72,7 @@ pub(in crate::config) fn address(text: &str) -> Result<SocketAddr, Fault> {
 /// The prefix of the path of a Unix socket.
 const UNIX: &str = "unix:";
 
-/// An address and a port, or `unix:` and a path, which is relative to `dir`.
+/// Parses an address with a port, or `unix:` with a path. A relative path begins at `dir`.
 pub(in crate::config) fn listen(text: &str, dir: &Path) -> Result<Listen, Fault> {
     let Some(path) = text.strip_prefix(UNIX) else { return address(text).map(Listen::Tcp) };
     if path.is_empty() || path.ends_with('/') || path.contains('\0') {
@@ -84,47 +83,48 @@ pub(in crate::config) fn listen(text: &str, dir: &Path) -> Result<Listen, Fault>
     socket_path(dir.join(path)).map(Listen::Unix)
 }
 
-/// Checks that a path fits the address of a Unix socket.
+/// Checks that a path is short enough for the address of a Unix socket.
 pub(in crate::config) fn socket_path(path: PathBuf) -> Result<PathBuf, Fault> {
     let len = path.as_os_str().len();
     if len > SOCKET_PATH_MAX {
-        let what = format!("`{}` has {len} bytes; the path of a socket has at most {SOCKET_PATH_MAX}", path.display());
+        let what =
+            format!("`{}` has {len} bytes; the path of a socket has at most {SOCKET_PATH_MAX} bytes", path.display());
         return Err(Fault::new(what));
     }
     Ok(path)
 }
 
-/// Permissions of a file, as three octal digits, perhaps with a zero before them.
+/// Parses the permissions of a file: three octal digits, with or without a leading zero.
 pub(in crate::config) fn mode(text: &str) -> Result<u32, Fault> {
     let digits = if text.len() == 4 { text.strip_prefix('0') } else { Some(text) };
     let mode = digits.filter(|digits| digits.len() == 3 && digits.bytes().all(|byte| byte.is_ascii_digit()));
     mode.and_then(|digits| u32::from_str_radix(digits, 8).ok())
-        .ok_or_else(|| Fault::new(format!("`{text}` is not a mode")).help(Some("write it like \"0660\"".into())))
+        .ok_or_else(|| Fault::new(format!("`{text}` is not a file mode")).help(Some("write it like \"0660\"".into())))
 }
 
-/// Parses one of some names, and returns its value.
+/// Returns a parser that accepts the given names, and returns the value of the name.
 pub(in crate::config) fn one_of<'n, T: Copy>(names: &'n [(&'n str, T)]) -> impl Fn(&str) -> Result<T, Fault> + 'n {
     move |text| {
         let found = names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
         found.ok_or_else(|| {
             let known = names.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
             let suggestion = nearest(text, names.iter().map(|(name, _)| *name));
-            Fault::new(format!("`{text}` is none of {known}")).help(did_you_mean(suggestion))
+            Fault::new(format!("`{text}` is not one of {known}")).help(did_you_mean(suggestion))
         })
     }
 }
 
-/// A protocol to change to, in lower case. Not HTTP itself: its requests would pass all limits. Not TLS, which could
-/// hide them.
+/// Parses the name of an upgrade protocol, and returns it in lower case. Errs for HTTP and TLS: their requests would
+/// bypass all limits.
 pub(in crate::config) fn upgrade(text: &str) -> Result<Box<str>, Fault> {
-    let is_token = |part: &str| part.parse::<http::Method>().is_ok(); // which is any token
+    let is_token = |part: &str| part.parse::<http::Method>().is_ok(); // a method is any token
     if !text.splitn(2, '/').all(is_token) {
-        return Err(Fault::new(format!("`{text}` is not the name of a protocol")));
+        return Err(Fault::new(format!("`{text}` is not a protocol name")));
     }
     let lower = text.to_ascii_lowercase();
     let name = lower.split('/').next().unwrap_or(&lower);
     if ["http", "h2", "h2c", "h3", "tls"].contains(&name) {
-        return Err(Fault::new(format!("`{text}` would carry requests past all limits")));
+        return Err(Fault::new(format!("`{text}` would let requests bypass all limits")));
     }
     Ok(lower.into())
 }
@@ -145,16 +145,16 @@ mod tests {
     }
 
     #[test]
-    fn places_and_modes() {
-        let place = |text| listen(text, Path::new("/etc/weir"));
-        assert_eq!(place("[::1]:80"), Ok(Listen::Tcp("[::1]:80".parse().unwrap())));
+    fn listen_addresses_and_modes() {
+        let parse = |text| listen(text, Path::new("/etc/weir"));
+        assert_eq!(parse("[::1]:80"), Ok(Listen::Tcp("[::1]:80".parse().unwrap())));
         for (text, path) in [("unix:/run/weir.sock", "/run/weir.sock"), ("unix:weir.sock", "/etc/weir/weir.sock")] {
-            assert_eq!(place(text), Ok(Listen::Unix(path.into())));
+            assert_eq!(parse(text), Ok(Listen::Unix(path.into())));
         }
         let [fits, too_long] = [107, 108].map(|len| format!("unix:/{}", "x".repeat(len - 1)));
-        assert!(place(&fits).is_ok());
+        assert!(parse(&fits).is_ok());
         for text in ["unix:", "unix:/run/", "unix:a\0b", "Unix:/run/weir.sock", "/run/weir.sock", &too_long] {
-            assert!(place(text).is_err(), "{text}");
+            assert!(parse(text).is_err(), "{text}");
         }
         assert_eq!([mode("0660"), mode("777"), mode("000")], [Ok(0o660), Ok(0o777), Ok(0)]);
         for text in ["", "0", "66", "1777", "04777", "0o660", "668", "+66", "rw-", "06 0"] {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols_to_change_to() {
+    fn upgrade_protocols() {
         for (text, name) in [("websocket", "websocket"), ("WebSocket", "websocket"), ("IRC/6.9", "irc/6.9"), ("x", "x")]
         {
             assert_eq!(upgrade(text).as_deref(), Ok(name));

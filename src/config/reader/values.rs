@@ -94,7 +94,7 @@ impl Table<'_> {
     }
 
     /// A duration above zero, or the word for none.
-    #[expect(clippy::option_option, reason = "the outer option is whether it could be read, as everywhere here")]
+    #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
     pub(in crate::config) fn duration_or(&self, key: &str) -> Option<Option<Duration>> {
         let Kind::DurationOr(word) = schema::find(&self.path_of(key))?.kind else { return None };
         let parse = |text: &str| match time_units::duration(text) {

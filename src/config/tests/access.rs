@@ -26,7 +26,7 @@ allow = { ip = ["203.0.113.7/32", "::ffff:198.51.100.0/120", 5], path = ["/a/{z}
       |
       = help: write it like "192.0.2.7" or "10.0.0.0/8"
 
-    error: `access.deny.ip`: `198.51.100.0/24` is there twice
+    error: `access.deny.ip`: `198.51.100.0/24` occurs twice
      --> weir.toml:2:61
       |
     2 | deny = { ip = ["198.51.100.0/24", "198.51.100.1/24", "lan", "198.51.100.0/24", "203.0.113.7"], path = ["internal", "/a/{x}", "/a/{y}"] }
@@ -40,7 +40,7 @@ allow = { ip = ["203.0.113.7/32", "::ffff:198.51.100.0/120", 5], path = ["/a/{z}
       |
       = help: did you mean `/internal`?
 
-    error: `access.deny.path`: `/a/{y}` is there twice
+    error: `access.deny.path`: `/a/{y}` occurs twice
      --> weir.toml:2:126
       |
     2 | deny = { ip = ["198.51.100.0/24", "198.51.100.1/24", "lan", "198.51.100.0/24", "203.0.113.7"], path = ["internal", "/a/{x}", "/a/{y}"] }
@@ -93,7 +93,7 @@ allow = { identity = { seller = ["hunter2"], ip = "hunter2", partner = [] } }
 header = "x-seller"
 [identity.partner]
 header = "x-partner""#), @r#"
-    error: `access.deny.identity.seler`: `seler` is no identity
+    error: `access.deny.identity.seler`: `seler` is not an identity
      --> weir.toml:2:23
       |
     2 | deny = { identity = { seler = [***], seller = [*********, *********, **, *] } }
@@ -101,7 +101,7 @@ header = "x-partner""#), @r#"
       |
       = help: did you mean `seller`?
 
-    error: `access.deny.identity.seller`: this value is there twice
+    error: `access.deny.identity.seller`: this value occurs twice
      --> weir.toml:2:59
       |
     2 | deny = { identity = { seler = [***], seller = [*********, *********, **, *] } }
@@ -129,7 +129,7 @@ header = "x-partner""#), @r#"
     3 | allow = { identity = { seller = [*********], ip = *********, partner = [] } }
       |                                  ^^^^^^^^^
 
-    error: `access.allow.identity.ip`: `ip` is no identity
+    error: `access.allow.identity.ip`: `ip` is not an identity
      --> weir.toml:3:46
       |
     3 | allow = { identity = { seller = [*********], ip = *********, partner = [] } }
@@ -137,7 +137,7 @@ header = "x-partner""#), @r#"
       |
       = help: there are seller, partner
 
-    error: `access.allow.identity.partner`: an empty list says nothing; leave it out
+    error: `access.allow.identity.partner`: an empty list has no effect; remove it
      --> weir.toml:3:72
       |
     3 | allow = { identity = { seller = [*********], ip = *********, partner = [] } }
@@ -154,7 +154,7 @@ require = []"#), @r#"
     2 | deny = "192.0.2.1"
       |        ^^^^^^^^^^^ this is a string
 
-    error: `access.allow.ip`: an empty list says nothing; leave it out
+    error: `access.allow.ip`: an empty list has no effect; remove it
      --> weir.toml:3:16
       |
     3 | allow = { ip = [], identity = [*********] }
@@ -174,7 +174,7 @@ require = []"#), @r#"
       |
       = help: did you mean `allow`?
 
-    error: `access.require`: an empty list says nothing; leave it out
+    error: `access.require`: an empty list has no effect; remove it
      --> weir.toml:5:11
       |
     5 | require = []
@@ -182,7 +182,7 @@ require = []"#), @r#"
     "#);
     insta::assert_snapshot!(said(r#"[access]
 deny = { identity = { seller = ["1"] } }"#), @r#"
-    error: `access.deny.identity.seller`: `seller` is no identity
+    error: `access.deny.identity.seller`: `seller` is not an identity
      --> weir.toml:2:23
       |
     2 | deny = { identity = { seller = [***] } }
@@ -261,7 +261,7 @@ from = "header:x-plan""#), @r#"
       |
       = help: did you mean `/y`?
 
-    error: `access.require.plan`: `a` is there twice
+    error: `access.require.plan`: `a` occurs twice
      --> weir.toml:2:121
       |
     2 | require = [{ path = "/pro/{*rest}", plan = "premium" }, { path = "/x" }, { plan = [""] }, 5, { path = "y", plan = ["a", "a"], plans =...
@@ -285,7 +285,7 @@ require = [{ path = "/pro", plan = "premium" }]"#), @r#"
     2 | require = [{ path = "/pro", plan = "premium" }]
       |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       |
-      = help: without it no request has a plan; say where it is, as in `[plans] from = "seller.plan"`
+      = help: without it no request has a plan; set the source of plans, as in `[plans] from =  "seller.plan"`
     "#);
     insta::assert_snapshot!(said(r#"[access]
 require = { path = "/pro", plan = "premium" }
@@ -342,7 +342,7 @@ from = "seller.""#), @r#"
 from = "seler.plan"
 [identity.seller]
 header = "x-seller""#), @r#"
-    error: `plans.from`: `seler` is no identity
+    error: `plans.from`: `seler` is not an identity
      --> weir.toml:2:8
       |
     2 | from = "seler.plan"
@@ -354,7 +354,7 @@ header = "x-seller""#), @r#"
 from = "seller.plan"
 [identity.seller]
 header = "x-seller""#), @r#"
-    error: `plans.from`: `seller` is a header, which has no claims
+    error: `plans.from`: `seller` is a header, and headers have no claims
      --> weir.toml:2:8
       |
     2 | from = "seller.plan"
@@ -364,7 +364,7 @@ header = "x-seller""#), @r#"
     "#);
     insta::assert_snapshot!(said(r#"[plans]
 from = "nobody.plan""#), @r#"
-    error: `plans.from`: `nobody` is no identity
+    error: `plans.from`: `nobody` is not an identity
      --> weir.toml:2:8
       |
     2 | from = "nobody.plan"

@@ -31,7 +31,7 @@ fn what_may_be_reached_from_where() {
 #[test]
 fn what_is_wrong_with_it() {
     insta::assert_snapshot!(said("[admin]\nlisten = '0.0.0.0:9901'"), @r#"
-    error: `admin.listen`: other machines reach this address, and there is no TLS
+    error: `admin.listen`: other machines can reach this address without TLS
      --> weir.toml:2:10
       |
     2 | listen = '0.0.0.0:9901'
@@ -39,7 +39,7 @@ fn what_is_wrong_with_it() {
       |
       = help: add `[admin.tls]`, or `insecure = true` if that network is trusted
 
-    error: `admin.listen`: other machines reach this address, and no token is asked for
+    error: `admin.listen`: other machines can reach this address without a token
      --> weir.toml:2:10
       |
     2 | listen = '0.0.0.0:9901'
@@ -57,7 +57,7 @@ fn what_is_wrong_with_it() {
       = help: use `{ env = "NAME" }` or `{ file = "path" }`
     "#);
     insta::assert_snapshot!(said("[admin]\ntoken = { env = 'SHORT' }"), @r#"
-    error: this token is shorter than 16 bytes, or has others than visible ASCII
+    error: a token needs at least 16 bytes, all of them visible ASCII
      --> weir.toml:2:17
       |
     2 | token = { env = 'SHORT' }
@@ -78,7 +78,7 @@ fn what_is_wrong_with_it() {
       |
       = help: expected non-empty list of tables (`cert` and `key` each). As `server.tls.certificates`, for operators.
 
-    error: `admin.tls.client_auth`: says nothing without `client_ca`
+    error: `admin.tls.client_auth`: has no effect without `client_ca`
      --> weir.toml:3:23
       |
     3 | tls = { client_auth = 'optional' }

@@ -39,21 +39,21 @@ fn where_keys_may_be() {
 fn what_is_wrong_with_it() {
     let url = "{ jwks_url = 'https://issuer.example' }";
     insta::assert_snapshot!(said(&jwt("'RS256'", "{ jwks_url = 'http://issuer.example/keys' }")), @r#"
-    error: `identity.NAME.jwt.keys.jwks_url`: must be `https`: whoever can change what is fetched could sign tokens
+    error: `identity.NAME.jwt.keys.jwks_url`: must be `https`: an attacker who can change the fetched keys can sign tokens
      --> weir.toml:4:22
       |
     4 | keys = [{ jwks_url = 'http://issuer.example/keys' }]
       |                      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
     "#);
     insta::assert_snapshot!(said(&jwt("'RS256'", "{ jwks_url = 'https://a:hunter2@issuer.example' }")), @r#"
-    error: `identity.NAME.jwt.keys.jwks_url`: must not hold a user or a password
+    error: `identity.NAME.jwt.keys.jwks_url`: must not contain a user or a password
      --> weir.toml:4:22
       |
     4 | keys = [{ jwks_url = ********************************** }]
       |                      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
     "#);
     insta::assert_snapshot!(said(&jwt("'HS256'", url)), @r#"
-    error: `identity.NAME.jwt.keys.jwks_url`: keys that are fetched are public, and HS256 needs a secret
+    error: `identity.NAME.jwt.keys.jwks_url`: fetched keys are public, and HS256 needs a secret key
      --> weir.toml:4:22
       |
     4 | keys = [{ jwks_url = 'https://issuer.example' }]

@@ -8,13 +8,13 @@ fn identities() {
 header = "x-a"
 [identity.Shop]
 header = "x a""#), @r#"
-    error: `ip` is a part of keys by itself; call the identity something else
+    error: `ip` is a built-in part of keys; choose another name for the identity
      --> weir.toml:1:11
       |
     1 | [identity.ip]
       |           ^^
 
-    error: `Shop` is no name of an identity: it consists of `a-z 0-9 _ -`
+    error: `Shop` is not a valid identity name: use only `a-z 0-9 _ -`
      --> weir.toml:3:11
       |
     3 | [identity.Shop]
@@ -37,7 +37,7 @@ on_missing = "rejct""#), @r#"
     1 | [identity.a]
       |           ^
       |
-      = help: an identity comes from exactly one of them
+      = help: an identity needs exactly one of them
 
     error: identity `b` has none of `header`, `tls` and `jwt`
      --> weir.toml:4:11
@@ -45,9 +45,9 @@ on_missing = "rejct""#), @r#"
     4 | [identity.b]
       |           ^
       |
-      = help: an identity comes from exactly one of them
+      = help: an identity needs exactly one of them
 
-    error: `identity.NAME.on_missing`: `rejct` is none of `reject`, `anonymous`, `ip`
+    error: `identity.NAME.on_missing`: `rejct` is not one of `reject`, `anonymous`, `ip`
      --> weir.toml:5:14
       |
     5 | on_missing = "rejct"
@@ -57,7 +57,7 @@ on_missing = "rejct""#), @r#"
     "#);
     insta::assert_snapshot!(said(r#"[identity.a]
 jwt = { claim = "sub", algorithms = ["HS265"], keys = [] }"#), @r#"
-    error: `identity.NAME.jwt.algorithms`: `HS265` is none of `HS256`, `RS256`, `ES256`, `EdDSA`
+    error: `identity.NAME.jwt.algorithms`: `HS265` is not one of `HS256`, `RS256`, `ES256`, `EdDSA`
      --> weir.toml:2:38
       |
     2 | jwt = { claim = "sub", algorithms = ["HS265"], keys = [] }
@@ -65,7 +65,7 @@ jwt = { claim = "sub", algorithms = ["HS265"], keys = [] }"#), @r#"
       |
       = help: did you mean `HS256`?
 
-    error: `identity.NAME.jwt.keys`: without a key no token can be verified
+    error: `identity.NAME.jwt.keys`: Weir needs at least one key to verify tokens
      --> weir.toml:2:55
       |
     2 | jwt = { claim = "sub", algorithms = ["HS265"], keys = [] }
@@ -139,7 +139,7 @@ keys = [
     9 |   { secret = { env = ********** } },
       |                      ^^^^^^^^^^
       |
-      = help: it consists of letters, digits and `_`
+      = help: a name has only letters, digits and `_`
 
     error: a secret is exactly one of `env` and `file`
       --> weir.toml:10:14
@@ -159,7 +159,7 @@ keys = [
     12 |   { jwks = "none.json" },
        |            ^^^^^^^^^^^
 
-    error: `identity.NAME.jwt.keys.jwks`: is the name of a file, not what is in it
+    error: `identity.NAME.jwt.keys.jwks`: must be the name of a file, not its content
       --> weir.toml:13:12
        |
     13 |   { jwks = *********** },

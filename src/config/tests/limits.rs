@@ -44,7 +44,7 @@ cost = 0"#), @r#"
     2 | name = "a b"
       |        ^^^^^
 
-    error: `limit.key`: `ip` is there twice
+    error: `limit.key`: `ip` occurs twice
      --> weir.toml:3:14
       |
     3 | key = ["ip", "ip"]
@@ -52,7 +52,7 @@ cost = 0"#), @r#"
       |        |
       |        first here
 
-    error: `limit.rate`: a rate of zero would admit nothing, ever
+    error: `limit.rate`: a rate of zero would never admit a request
      --> weir.toml:4:8
       |
     4 | rate = "0/s"
@@ -73,7 +73,7 @@ rate = "1/s"
 name = "a"
 key = "ip"
 rate = "1/s""#), @r#"
-    error: `limit.name`: `a` is there twice
+    error: `limit.name`: `a` occurs twice
      --> weir.toml:7:8
       |
     2 | name = "a"
@@ -89,13 +89,13 @@ rate = "1/s"
 stage = "arrival"
 [identity.seller]
 header = "x-a""#), @r#"
-    error: `limit.key`: `route` is the pattern that matched, so it needs `match.path`
+    error: `limit.key`: `route` is the matching pattern, so it needs `match.path`
      --> weir.toml:3:8
       |
     3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
       |        ^^^^^^^
 
-    error: `limit.key`: `pth` is no part of a key
+    error: `limit.key`: `pth` is not a part of a key
      --> weir.toml:3:17
       |
     3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
@@ -103,7 +103,7 @@ header = "x-a""#), @r#"
       |
       = help: did you mean `path`?
 
-    error: `limit.key`: `headr:x-a` is no part of a key
+    error: `limit.key`: `headr:x-a` is not a part of a key
      --> weir.toml:3:24
       |
     3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
@@ -111,7 +111,7 @@ header = "x-a""#), @r#"
       |
       = help: did you mean `header:x-a`?
 
-    error: `limit.key`: `header:` is no part of a key
+    error: `limit.key`: `header:` is not a part of a key
      --> weir.toml:3:37
       |
     3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
@@ -119,7 +119,7 @@ header = "x-a""#), @r#"
       |
       = help: a key can have ip, path, route, host, method, seller, header:NAME, query:NAME, cookie:NAME
 
-    error: `limit.key`: `sellr` is no part of a key
+    error: `limit.key`: `sellr` is not a part of a key
      --> weir.toml:3:48
       |
     3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
@@ -127,7 +127,7 @@ header = "x-a""#), @r#"
       |
       = help: did you mean `seller`?
 
-    error: `limit.key`: an identity is not yet known at stage `arrival`
+    error: `limit.key`: an identity is unknown at stage `arrival`
      --> weir.toml:3:57
       |
     3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
@@ -145,7 +145,7 @@ rate = "five"
 name = "c"
 key = []
 rate = "99999999/s""#), @r#"
-    error: `limit.rate`: unknown unit `M`: it is one of ms, s, min, h, day, week, month
+    error: `limit.rate`: unknown unit `M`; units are ms, s, min, h, day, week, month
      --> weir.toml:4:8
       |
     4 | rate = "5/M"
@@ -185,7 +185,7 @@ hold = { max_wait = "5s" }"#), @r#"
     6 | hold = { max_wait = "5s" }
       |        ^^^^^^^^^^^^^^^^^^^
       |
-      = help: without it, requests beyond the limit are refused
+      = help: without it, the limit refuses requests
     "#);
     insta::assert_snapshot!(said(r#"[[limit]]
 name = "a"
@@ -249,7 +249,7 @@ except = { ip = [] }"#), @r#"
     5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
       |                                        ^^^^^^
       |
-      = help: a host is written without a port, in ASCII; `*.` at its start stands for any host below it
+      = help: write a host in ASCII, without a port; `*.` at its start matches every subdomain
 
     error: `limit.match.host`: `*` is not a host
      --> weir.toml:5:48
@@ -257,9 +257,9 @@ except = { ip = [] }"#), @r#"
     5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
       |                                                ^^^
       |
-      = help: a host is written without a port, in ASCII; `*.` at its start stands for any host below it
+      = help: write a host in ASCII, without a port; `*.` at its start matches every subdomain
 
-    error: `limit.match.method`: `get` would never match: methods are in upper case
+    error: `limit.match.method`: `get` never matches: methods are in upper case
      --> weir.toml:5:64
       |
     5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
@@ -279,13 +279,13 @@ except = { ip = [] }"#), @r#"
     5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
       |                                                                                          ^^^^^
 
-    error: `limit.match.header`: this cannot be the value of a header
+    error: `limit.match.header`: this is not a valid header value
      --> weir.toml:5:109
       |
     5 | match = { path = ["a", "/{x"], host = ["h:80", "*"], method = ["get", "a b"], header = { "x y" = "*", x-a = ******** } }
       |                                                                                                             ^^^^^^^^
 
-    error: `limit.except.ip`: an empty list says nothing; leave it out
+    error: `limit.except.ip`: an empty list has no effect; remove it
      --> weir.toml:6:17
       |
     6 | except = { ip = [] }
@@ -306,7 +306,7 @@ key = []
 rate = "5/min"
 on_limit = "hold"
 on_full = "reject""#), @r#"
-    error: `limit.on_full`: `scetch` is none of `sketch`, `shared`, `reject`, `allow`
+    error: `limit.on_full`: `scetch` is not one of `sketch`, `shared`, `reject`, `allow`
      --> weir.toml:5:11
       |
     5 | on_full = "scetch"
@@ -353,7 +353,7 @@ fn several_values_of_a_part() {
     }
     let limit = "[[limit]]\nname = \"a\"\nrate = \"1/s\"\nkey = [\"ip\"]\n";
     insta::assert_snapshot!(said(&format!("{limit}several = \"frist\"")), @r#"
-    error: `limit.several`: `frist` is none of `reject`, `first`, `last`, `join`
+    error: `limit.several`: `frist` is not one of `reject`, `first`, `last`, `join`
      --> weir.toml:5:11
       |
     5 | several = "frist"
@@ -362,13 +362,13 @@ fn several_values_of_a_part() {
       = help: did you mean `first`?
     "#);
     insta::assert_snapshot!(said(&format!("{limit}several = \"first\"")), @r#"
-    error: `limit.several`: no part of this key can be there several times
+    error: `limit.several`: this key has no part that a request can repeat
      --> weir.toml:5:11
       |
     5 | several = "first"
       |           ^^^^^^^
       |
-      = help: it is for `header:NAME`, `query:NAME` and `cookie:NAME`; an identity has its own `several`
+      = help: `several` applies to `header:NAME`, `query:NAME` and `cookie:NAME`; an identity has its own `several`
     "#);
 }
 

@@ -110,7 +110,7 @@ on_limit = "delya""#), @r#"
     5 | delay = { step = "1s" }
       |         ^^^^^^^^^^^^^^^
       |
-      = help: without it, requests beyond the limit are refused
+      = help: without it, the limit refuses requests
 
     error: `limit.delay` needs `on_limit = "delay"`
       --> weir.toml:11:9
@@ -118,9 +118,9 @@ on_limit = "delya""#), @r#"
     11 | delay = { max = "1s" }
        |         ^^^^^^^^^^^^^^
        |
-       = help: with `hold`, requests wait for as long as they must
+       = help: with `hold`, the limit computes how long a request waits
 
-    error: `limit.delay.step`: is longer than `max`, which would be every delay
+    error: `limit.delay.step`: is longer than `max`, so every delay would be `max`
       --> weir.toml:17:18
        |
     17 | delay = { step = "2s", max = "1s" }
@@ -132,15 +132,15 @@ on_limit = "delya""#), @r#"
     23 | hold = { max_wait = "1s" }
        |                     ^^^^
        |
-       = help: `delay.max` is how long a request is delayed at most
+       = help: `delay.max` is the longest delay of a request
 
-    error: `limit.ban` needs a limit that refuses, and this one delays
+    error: `limit.ban` needs a limit that refuses requests, and this limit delays them
       --> weir.toml:24:7
        |
     24 | ban = { after = "1/s", for = "1s" }
        |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 
-    error: `limit.on_limit`: `delya` is none of `reject`, `hold`, `delay`
+    error: `limit.on_limit`: `delya` is not one of `reject`, `hold`, `delay`
       --> weir.toml:29:12
        |
     29 | on_limit = "delya"
@@ -176,7 +176,7 @@ fn settling() {
     5 | count = { status = [99, "6xx", "4xx"] }
       |                         ^^^^^
 
-    error: `limit.max_debt`: only a limit that is settled can go below zero
+    error: `limit.max_debt`: has no effect without `settle`: only settlement can create debt
      --> weir.toml:6:12
       |
     6 | max_debt = 5
@@ -185,13 +185,13 @@ fn settling() {
       = help: add `settle`
     "#);
     insta::assert_snapshot!(said(&limit("count = {}\nsettle = { by = \"elapsed\" }")), @r#"
-    error: `limit.count.status`: which outcomes count is missing
+    error: `limit.count.status`: is missing: list the statuses that count
      --> weir.toml:5:9
       |
     5 | count = {}
       |         ^^
 
-    error: `limit.settle.by`: `elapsed` is none of `elapsed_ms`, `response_bytes`, `status`
+    error: `limit.settle.by`: `elapsed` is not one of `elapsed_ms`, `response_bytes`, `status`
      --> weir.toml:6:17
       |
     6 | settle = { by = "elapsed" }
@@ -204,9 +204,9 @@ fn settling() {
     5 | settle = { by = "status", every = "1s" }
       |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       |
-      = help: units = { "4xx" = 10, "304" = 0 }
+      = help: write it like `units = { "4xx" = 10, "304" = 0 }`
 
-    error: `limit.settle.every`: only with `by = "elapsed_ms"`
+    error: `limit.settle.every`: is valid only with `by = "elapsed_ms"`
      --> weir.toml:5:35
       |
     5 | settle = { by = "status", every = "1s" }
@@ -226,14 +226,14 @@ fn settling() {
     5 | settle = { by = "status", units = { "4x" = 1, "404" = -1 } }
       |                                     ^^^^
 
-    error: `limit.settle.units`: expected whole units from 0
+    error: `limit.settle.units`: expected a whole number of units, at least 0
      --> weir.toml:5:55
       |
     5 | settle = { by = "status", units = { "4x" = 1, "404" = -1 } }
       |                                                       ^^
     "#);
     insta::assert_snapshot!(said(&limit("stage = \"arrival\"\nsettle = { by = \"elapsed_ms\" }")), @r#"
-    error: charges of stage `arrival` stay, whatever becomes of the request
+    error: a limit of stage `arrival` cannot change its charges after the response
      --> weir.toml:6:10
       |
     6 | settle = { by = "elapsed_ms" }

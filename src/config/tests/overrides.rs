@@ -171,7 +171,7 @@ fn what_does_not_fit_is_left_out() {
       = help: did you mean `clients`?
     "#);
     insta::assert_snapshot!(left_out(LIMITS, "[clients]\n'192.0.2.9' = '5/s'\n'192.0.2.8' = '5/fortnight'\n").1, @r#"
-    error: `limit.overrides.NAME`: unknown unit `fortnight`: it is one of ms, s, min, h, day, week, month
+    error: `limit.overrides.NAME`: unknown unit `fortnight`; units are ms, s, min, h, day, week, month
      --> set.toml:3:15
       |
     3 | *********** = '5/fortnight'
@@ -207,7 +207,7 @@ fn what_does_not_fit_is_left_out() {
     3 | ****** = '5/s'
       | ^^^^^^
       |
-      = help: an override is for one address, written like "192.0.2.7"
+      = help: an override applies to one address, as in "192.0.2.7"
     "#);
     insta::assert_snapshot!(left_out(LIMITS, "[keys]\nhunter2 = '5/s'\nhunter22 = '1/s'\n").1, @r#"
     error: `limit.cost`: a cost of 2 can never pass: the burst of this override is 1
@@ -217,13 +217,13 @@ fn what_does_not_fit_is_left_out() {
       | ^^^^^^^^
     "#);
     insta::assert_snapshot!(left_out(LIMITS, "[clients]\n'192.0.2.9' = ['5/s', '9/h']\n[several]\n'192.0.2.9' = ['5/s', '9/h']\n").1, @r#"
-    error: `limit.overrides.NAME`: one rate only: with several rates all keys of this limit would begin anew
+    error: `limit.overrides.NAME`: must be one rate: several rates would reset all keys of this limit
      --> set.toml:2:1
       |
     2 | *********** = ['5/s', '9/h']
       | ^^^^^^^^^^^
       |
-      = help: several rates are possible if the limit, a plan or an override in the configuration has several
+      = help: an override can have several rates only if the limit, a plan or an override in the configuration has several
     "#);
     insta::assert_snapshot!(left_out(LIMITS, "hunter2 = 'hunter2'\n[clients]\n'192.0.2.9' = '5/s'\n").1, @r#"
     error: expected a table of overrides for each limit
@@ -299,7 +299,7 @@ fn a_path_is_written_as_it_is_matched() {
         assert_eq!(place.load().unwrap().run_time.rejected_count, left_out_count, "{paths}");
     }
     insta::assert_snapshot!(said("[server.paths]\nignore_case = true\n[[limit]]\nname = 'a'\nkey = 'path'\nrate = '1/s'\noverrides = { '/Users' = '2/s' }\n"), @r#"
-    error: `limit.overrides.NAME`: no path is `/Users`: paths are normalised before they are counted
+    error: `limit.overrides.NAME`: no path is `/Users`: Weir normalises paths before limits count them
      --> weir.toml:7:15
       |
     7 | overrides = { '/Users' = '2/s' }
@@ -314,11 +314,11 @@ fn no_key_is_ever_shown() {
     let of_key = |key: &str| LIMITS.replace("\"header:x-api-key\"", key);
     let limits = [
         ("'ip'", "this is not an address"),
-        ("'path'", "no path is like this"),
+        ("'path'", "no request can have this path"),
         ("'host'", "this is not a host"),
         ("'method'", "this is not a method"),
         ("'ip', 'path'", "this has 1 parts"),
-        ("", "an override is for one key"),
+        ("", "all requests share one key"),
         ("'nobody'", ""),
     ];
     for (key, why) in limits {
@@ -338,14 +338,14 @@ fn no_key_is_ever_shown() {
     }
     let routes = of_key("'route'").replace("name = \"keys\"", "name = \"keys\"\nmatch.path = \"/hunter\"");
     insta::assert_snapshot!(left_out(&routes, "[keys]\n'/hunter2' = '5/s'\n").1, @r#"
-    error: `limit.overrides.NAME`: this is none of `match.path`
+    error: `limit.overrides.NAME`: this is not one of `match.path`
      --> set.toml:2:1
       |
     2 | ********** = '5/s'
       | ^^^^^^^^^^
     "#);
     insta::assert_snapshot!(left_out(&of_key("'ip', 'path'"), "[keys]\n'hunter2|/' = '5/s'\n").1, @r#"
-    error: `limit.overrides.NAME`: no request has such a part 1 of its key
+    error: `limit.overrides.NAME`: no request can have this part 1 of its key
      --> set.toml:2:1
       |
     2 | *********** = '5/s'
@@ -358,7 +358,7 @@ fn no_key_is_ever_shown() {
     2 | ***************** = '5/s'
       | ^^^^^^^^^^^^^^^^^
       |
-      = help: an override is for one address, written like "192.0.2.7"
+      = help: an override applies to one address, as in "192.0.2.7"
     "#);
 }
 
@@ -419,21 +419,21 @@ fn what_the_limit_cannot_have_is_left_out_for_it_alone() {
     let (count, said) = left_out(&limits, "[clients]\n'192.0.2.9' = '5/s'\n[keys]\nhunter2 = '5/s'\nb = '6/s'\n");
     assert_eq!(count, 2);
     insta::assert_snapshot!(said, @r#"
-    error: `limit.on_full`: `sketch` is for token buckets with the same rule for every key
+    error: `limit.on_full`: `sketch` needs a token bucket with the same rule for every key
      --> set.toml:4:1
       |
     4 | ******* = '5/s'
       | ^^^^^^^
       |
-      = help: leave `on_full` out: it is `shared` then
+      = help: remove `on_full`; the default is then `shared`
 
-    error: `limit.on_full`: `sketch` is for token buckets with the same rule for every key
+    error: `limit.on_full`: `sketch` needs a token bucket with the same rule for every key
      --> set.toml:5:1
       |
     5 | * = '6/s'
       | ^
       |
-      = help: leave `on_full` out: it is `shared` then
+      = help: remove `on_full`; the default is then `shared`
     "#);
 }
 
@@ -453,7 +453,7 @@ fn a_file_that_cannot_be_read_is_left_out_whole() {
     2 | ****************
       |                 ^
       |
-      = help: a Weir that starts has no override of it until this is mended; one that runs keeps what it has
+      = help: until the file is corrected, a starting Weir applies no overrides, and a running Weir keeps its overrides
     "#);
     let place = Place::new(LIMITS, "");
     fs::write(place.path("set.toml"), b"[clients]\n'\xFF' = '1/s'").unwrap();
@@ -463,7 +463,7 @@ fn a_file_that_cannot_be_read_is_left_out_whole() {
     fs::create_dir(place.path("set.toml")).unwrap();
     let config = place.load().unwrap();
     insta::assert_snapshot!(place.said(&config.run_time.problems.unwrap().to_string()), @r#"
-    error: `set.toml` is a directory, not a file: a Weir that starts has no override of it until this is mended; one that runs keeps what it has
+    error: `set.toml` is a directory, not a file: until the file is corrected, a starting Weir applies no overrides, and a running Weir keeps its overrides
     "#);
 }
 
@@ -484,8 +484,8 @@ fn the_file_is_one_of_its_own() {
         ("overrides = 5", "expected string (file)"),
         ("overrides = ''", "must not be empty"),
         ("overrides = 'folder/'", "is a folder; name a file in it"),
-        ("overrides = 'weir.toml'", "is the configuration itself"),
-        ("overrides = './weir.toml'", "is the configuration itself"),
+        ("overrides = 'weir.toml'", "is the configuration file"),
+        ("overrides = './weir.toml'", "is the configuration file"),
         ("overrides = 'set.toml'\n[snapshot]\npath = 'set.toml'", "are the same file"),
     ] {
         let problems = Place::new(&format!("[admin]\n{admin}\n"), "").load().unwrap_err().to_string();
@@ -557,11 +557,11 @@ fn edits_that_do_not_fit() {
         ("clients", "::1", json!([null]), "`null` stands alone"),
         ("clients", "::1", json!([]), "must not be empty"),
         ("clients", "::1", json!({ "max": 5 }), "`limit.overrides.NAME.max` belongs to `concurrency`"),
-        ("clients", "::1", json!(["5/s", "9/h"]), "one rate only"),
+        ("clients", "::1", json!(["5/s", "9/h"]), "must be one rate"),
         ("clients", "hunter2", json!("5/s"), "this is not an address"),
         // Those of one network are one, which is the other way round in the order of the file.
-        ("clients", "2001:db8::", json!("5/s"), "this is the same key again"),
-        ("keys", "hunter2", json!("5/s"), "`limit.on_full`: `sketch` is for token buckets"),
+        ("clients", "2001:db8::", json!("5/s"), "this key occurs twice"),
+        ("keys", "hunter2", json!("5/s"), "`limit.on_full`: `sketch` needs a token bucket"),
         ("other", "a", json!("5/s"), "there is no limit `other`"),
     ] {
         let edits = [("clients", "192.0.2.9", json!("1/s")), (limit, text, to.clone())];

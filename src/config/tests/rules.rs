@@ -104,7 +104,7 @@ fn a_leaky_bucket_queues_as_many_as_its_burst() {
 fn options_of_other_algorithms() {
     insta::assert_snapshot!(said_of(r#"rate = "5/s"
 algorithm = "sliding-windw""#), @r#"
-    error: `limit.algorithm`: `sliding-windw` is none of `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_log`, `sliding_window`, `sub_window`, `concurrency`
+    error: `limit.algorithm`: `sliding-windw` is not one of `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_log`, `sliding_window`, `sub_window`, `concurrency`
      --> weir.toml:5:13
       |
     5 | algorithm = "sliding-windw"
@@ -158,7 +158,7 @@ algorithm = "sliding_log""#), @r#"
     5 | burst = 3
       |         ^
       |
-      = help: leave it out: as many units as `rate` counts can be spent at once
+      = help: remove it: the burst is the COUNT of `rate`
     "#);
     insta::assert_snapshot!(said_of(r#"rate = "5/s"
 burst = 3
@@ -171,13 +171,13 @@ algorithm = "concurrency""#), @r#"
       |
       = help: expected whole number from 1. Units in flight at once.
 
-    error: `limit.rate`: does not belong to `concurrency`
+    error: `limit.rate`: does not apply to `concurrency`
      --> weir.toml:4:8
       |
     4 | rate = "5/s"
       |        ^^^^^
       |
-      = help: it has `max`, the units that may be in flight at once
+      = help: use `max`, the number of units that may be in flight
 
     error: `limit.burst` belongs to `token_bucket` and `leaky_bucket`, not to `concurrency`
      --> weir.toml:5:9
@@ -185,7 +185,7 @@ algorithm = "concurrency""#), @r#"
     5 | burst = 3
       |         ^
       |
-      = help: leave it out: `max` is all that can be in flight
+      = help: remove it: `max` limits the units in flight
     "#);
     insta::assert_snapshot!(said_of(r#"algorithm = "fixed_window"
 align = "frist"
@@ -198,7 +198,7 @@ plans = { a = { max = 3 } }"#), @r#"
       |
       = help: expected rate, or list of 1 to 4 rates. COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of several rates all must admit. `concurrency` has `max` instead.
 
-    error: `limit.align`: `frist` is none of `calendar`, `first`
+    error: `limit.align`: `frist` is not one of `calendar`, `first`
      --> weir.toml:5:9
       |
     5 | align = "frist"
@@ -226,7 +226,7 @@ plans = { a = { max = 3 } }"#), @r#"
     insta::assert_snapshot!(said_of(r#"algorithm = "concurency"
 max = 0
 cost = "two""#), @r#"
-    error: `limit.algorithm`: `concurency` is none of `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_log`, `sliding_window`, `sub_window`, `concurrency`
+    error: `limit.algorithm`: `concurency` is not one of `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_log`, `sliding_window`, `sub_window`, `concurrency`
      --> weir.toml:4:13
       |
     4 | algorithm = "concurency"
@@ -259,7 +259,7 @@ fn rates_that_cannot_be() {
     "#);
     insta::assert_snapshot!(said_of(r#"rate = ["5/s", "5/s", "6/mn", 7]
 burst = 3"#), @r#"
-    error: `limit.rate`: `5/s` is there twice
+    error: `limit.rate`: `5/s` occurs twice
      --> weir.toml:4:16
       |
     4 | rate = ["5/s", "5/s", "6/mn", 7]
@@ -267,7 +267,7 @@ burst = 3"#), @r#"
       |         |
       |         first here
 
-    error: `limit.rate`: unknown unit `mn`: it is one of ms, s, min, h, day, week, month
+    error: `limit.rate`: unknown unit `mn`; units are ms, s, min, h, day, week, month
      --> weir.toml:4:23
       |
     4 | rate = ["5/s", "5/s", "6/mn", 7]
@@ -289,13 +289,13 @@ burst = 3"#), @r#"
     4 | rate = ["1/s", "2/min", "3/h", "4/day", "5/week"]
       |                                         ^^^^^^^^
 
-    error: `limit.burst`: several rates have no common burst
+    error: `limit.burst`: does not apply to several rates
      --> weir.toml:5:9
       |
     5 | burst = 3
       |         ^
       |
-      = help: each rate has its COUNT as burst; for another, write one `[[limit]]` for each rate
+      = help: the burst of each rate is its COUNT; for another burst, write one `[[limit]]` for each rate
     "#);
     insta::assert_snapshot!(said_of(r#"rate = "1000/month""#), @r#"
     error: `limit.rate`: a month has no fixed length
@@ -304,7 +304,7 @@ burst = 3"#), @r#"
     4 | rate = "1000/month"
       |        ^^^^^^^^^^^^
       |
-      = help: only `algorithm = "fixed_window"` with `align = "calendar"` counts months; else write `30day`
+      = help: only `algorithm = "fixed_window"` with `align = "calendar"` can count months; otherwise write `30day`
     "#);
     insta::assert_snapshot!(said_of(r#"rate = ["5/36h", "5/13month"]
 algorithm = "fixed_window"
@@ -315,7 +315,7 @@ time_zone = "Europe/Berln""#), @r#"
     4 | rate = ["5/36h", "5/13month"]
       |         ^^^^^^^
       |
-      = help: windows of any length go with `align = "first"`, which has no months
+      = help: `align = "first"` accepts any length, but no months
 
     error: `limit.rate`: a window of the calendar is longer than a day (for units up to the hour) or a year
      --> weir.toml:4:18
@@ -323,7 +323,7 @@ time_zone = "Europe/Berln""#), @r#"
     4 | rate = ["5/36h", "5/13month"]
       |                  ^^^^^^^^^^^
       |
-      = help: windows of any length go with `align = "first"`, which has no months
+      = help: `align = "first"` accepts any length, but no months
 
     error: `limit.time_zone`: `Europe/Berln` is no time zone of the IANA database
      --> weir.toml:6:13
@@ -343,7 +343,7 @@ time_zone = "Mars""#), @r#"
     4 | rate = "5/month"
       |        ^^^^^^^^^
       |
-      = help: only `algorithm = "fixed_window"` with `align = "calendar"` counts months; else write `30day`
+      = help: only `algorithm = "fixed_window"` with `align = "calendar"` can count months; otherwise write `30day`
 
     error: `limit.time_zone`: `Mars` is no time zone of the IANA database
      --> weir.toml:7:13
@@ -361,9 +361,9 @@ algorithm = "sliding_log""#), @r#"
     4 | rate = ["2000000/day", "5/99999week"]
       |         ^^^^^^^^^^^^^
       |
-      = help: `sliding_window` takes any number
+      = help: `sliding_window` accepts any number
 
-    error: `limit.rate`: `99999week` is too long a period
+    error: `limit.rate`: the period `99999week` is too long
      --> weir.toml:4:24
       |
     4 | rate = ["2000000/day", "5/99999week"]
@@ -441,13 +441,13 @@ cost = { default = 6, paths = [{ path = "/a", units = 7 }, { path = "b", units =
     "#);
     insta::assert_snapshot!(said_of(r#"rate = "5/min"
 cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost = 2 }, { path = "/a", method = "get", units = 2 }, 5] }"#), @r#"
-    error: `limit.cost.paths`: a line needs `path` or `method`
+    error: `limit.cost.paths`: an entry needs `path` or `method`
      --> weir.toml:5:19
       |
     5 | cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost = 2 }, { path = "/a", method = "get", units = 2 }, 5] }
       |                   ^^^^^^^^^^^^^
       |
-      = help: what fits all requests is `default`
+      = help: `default` is the cost of all other requests
 
     error: `limit.cost.paths.units` is missing
      --> weir.toml:5:34
@@ -465,7 +465,7 @@ cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost
       |
       = help: did you mean `limit.cost`?
 
-    error: `limit.cost.paths.method`: `get` would never match: methods are in upper case
+    error: `limit.cost.paths.method`: `get` never matches: methods are in upper case
      --> weir.toml:5:113
       |
     5 | cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost = 2 }, { path = "/a", method = "get", units = 2 }, 5] }
@@ -481,13 +481,13 @@ cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost
     "#);
     insta::assert_snapshot!(said_of(r#"rate = "5/min"
 cost = { paths = [{ path = ["/a", "/b"], units = 1 }, { path = "/b", method = "GET", units = 2 }], max = 3 }"#), @r#"
-    error: `limit.cost.paths`: this line is never reached
+    error: `limit.cost.paths`: this entry is never used
      --> weir.toml:5:55
       |
     5 | cost = { paths = [{ path = ["/a", "/b"], units = 1 }, { path = "/b", method = "GET", units = 2 }], max = 3 }
       |                   ----------------------------------  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       |                   |
-      |                   this one fits all of it
+      |                   this entry matches all of its requests
 
     error: `limit.cost.max`: belongs to `header` and `query`
      --> weir.toml:5:106
@@ -517,7 +517,7 @@ cost = { header = "x-weight", query = "n" }"#), @r#"
     5 | cost = { header = "x-weight", query = "n" }
       |                                       ^^^
       |
-      = help: what a request costs is said in one of `paths`, `header` and `query`
+      = help: choose one of `paths`, `header` and `query`
     "#);
     insta::assert_snapshot!(said_of(r#"rate = "5/min"
 cost = { query = "" }"#), @r#"
@@ -543,7 +543,7 @@ cost = { default = 2 }"#), @r#"
     5 | cost = { default = 2 }
       |        ^^^^^^^^^^^^^^^
       |
-      = help: what is the same for all requests is written `cost = 5`
+      = help: write a constant cost as `cost = 5`
     "#);
     insta::assert_snapshot!(said_of(r#"rate = "5/min"
 cost = { paths = [] }"#), @r#"
@@ -646,7 +646,7 @@ plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst
       |
       = help: did you mean `unlimited`?
 
-    error: `limit.plans.NAME`: `unlimited` stands alone, not in a list
+    error: `limit.plans.NAME`: `unlimited` cannot be in a list
      --> weir.toml:5:41
       |
     5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
@@ -728,13 +728,13 @@ plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }"#), @r#"
       |
       = help: expected whole number from 1. As `limit.max`.
 
-    error: `limit.plans.NAME.rate`: does not belong to `concurrency`
+    error: `limit.plans.NAME.rate`: does not apply to `concurrency`
      --> weir.toml:6:35
       |
     6 | plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }
       |                                   ^^^^^
       |
-      = help: it has `max`, the units that may be in flight at once
+      = help: use `max`, the number of units that may be in flight
 
     error: `limit.plans.NAME.max`: expected whole number from 1
      --> weir.toml:6:56
@@ -757,7 +757,7 @@ plans = { a = { rate = "5/s", burst = 9 } }"#), @r#"
     6 | plans = { a = { rate = "5/s", burst = 9 } }
       |                                       ^
       |
-      = help: leave it out: as many units as `rate` counts can be spent at once
+      = help: remove it: the burst is the COUNT of `rate`
     "#);
     insta::assert_snapshot!(said_of(r#"rate = "5/min"
 overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "5/s" }"#), @r#"
@@ -767,7 +767,7 @@ overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "
     5 | overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "5/s" }
       |               ^^^^^^^^^^^^^
       |
-      = help: an override is for one address, written like "192.0.2.7"
+      = help: an override applies to one address, as in "192.0.2.7"
 
     error: `limit.overrides.NAME`: `192.0.2.0/24` is not an address
      --> weir.toml:5:38
@@ -775,7 +775,7 @@ overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "
     5 | overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "5/s" }
       |                                      ^^^^^^^^^^^^^^
       |
-      = help: an override is for one address, written like "192.0.2.7"
+      = help: an override applies to one address, as in "192.0.2.7"
 
     error: `limit.overrides.NAME`: `192.0.2.7|GET` is not an address
      --> weir.toml:5:62
@@ -783,11 +783,11 @@ overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "
     5 | overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "5/s" }
       |                                                              ^^^^^^^^^^^^^^^
       |
-      = help: an override is for one address, written like "192.0.2.7"
+      = help: an override applies to one address, as in "192.0.2.7"
     "#);
     insta::assert_snapshot!(said_of(r#"rate = "5/min"
 overrides = { "::1" = "5/s", "0:0::2" = "5/s", "192.0.2.7" = "5/s", "::ffff:192.0.2.7" = "6/s" }"#), @r#"
-    error: `limit.overrides.NAME`: this is the same key again
+    error: `limit.overrides.NAME`: this key occurs twice
      --> weir.toml:5:30
       |
     5 | overrides = { "::1" = "5/s", "0:0::2" = "5/s", "192.0.2.7" = "5/s", "::ffff:192.0.2.7" = "6/s" }
@@ -795,7 +795,7 @@ overrides = { "::1" = "5/s", "0:0::2" = "5/s", "192.0.2.7" = "5/s", "::ffff:192.
       |               |
       |               first here
 
-    error: `limit.overrides.NAME`: this is the same key again
+    error: `limit.overrides.NAME`: this key occurs twice
      --> weir.toml:5:69
       |
     5 | overrides = { "::1" = "5/s", "0:0::2" = "5/s", "192.0.2.7" = "5/s", "::ffff:192.0.2.7" = "6/s" }
@@ -808,7 +808,7 @@ name = "a"
 key = []
 rate = "5/min"
 overrides = { x = "5/s" }"#), @r#"
-    error: `limit.overrides.NAME`: an override is for one key, and with `key = []` all requests share one
+    error: `limit.overrides.NAME`: with `key = []` all requests share one key, so there is no key to override
      --> weir.toml:5:15
       |
     5 | overrides = { x = "5/s" }
@@ -839,7 +839,7 @@ rate = "5/min"
       |
       = help: the parts are joined by `|`, in the order of `key`
 
-    error: `limit.overrides.NAME`: no path is `/shops//7`: paths are normalised before they are counted
+    error: `limit.overrides.NAME`: no path is `/shops//7`: Weir normalises paths before limits count them
      --> weir.toml:9:1
       |
     9 | "/shops//7|/shops/{id}|shop.test|GET" = "6/min"
@@ -853,7 +853,7 @@ rate = "5/min"
     10 | "shops|/shops/{id}|shop.test|GET" = "6/min"
        | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 
-    error: `limit.overrides.NAME`: `/shop/{id}` is none of `match.path`
+    error: `limit.overrides.NAME`: `/shop/{id}` is not one of `match.path`
       --> weir.toml:11:1
        |
     11 | "/shops/7|/shop/{id}|shop.test|GET" = "6/min"
@@ -861,7 +861,7 @@ rate = "5/min"
        |
        = help: did you mean `/shops/{id}`?
 
-    error: `limit.overrides.NAME`: hosts are in lower case, not `Shop.test`
+    error: `limit.overrides.NAME`: a host is written in lower case, not `Shop.test`
       --> weir.toml:12:1
        |
     12 | "/shops/7|/shops/{id}|Shop.test|GET" = "6/min"
@@ -869,7 +869,7 @@ rate = "5/min"
        |
        = help: did you mean `shop.test`?
 
-    error: `limit.overrides.NAME`: an override is for one host
+    error: `limit.overrides.NAME`: an override applies to one host
       --> weir.toml:13:1
        |
     13 | "/shops/7|/shops/{id}|*.test|GET" = "6/min"
@@ -881,9 +881,9 @@ rate = "5/min"
     14 | "/shops/7|/shops/{id}|shop.test:80|GET" = "6/min"
        | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
        |
-       = help: a host is written without a port, in ASCII; `*.` at its start stands for any host below it
+       = help: write a host in ASCII, without a port; `*.` at its start matches every subdomain
 
-    error: `limit.overrides.NAME`: `get` would never match: methods are in upper case
+    error: `limit.overrides.NAME`: `get` never matches: methods are in upper case
       --> weir.toml:15:1
        |
     15 | "/shops/7|/shops/{id}|shop.test|get" = "6/min"
@@ -905,10 +905,10 @@ fn plans_that_nobody_can_have() {
     5 | plans = { b = "2/s" }
       |         ^^^^^^^^^^^^^
       |
-      = help: say where it is, as in `[plans] from = "seller.plan"`
+      = help: set the source of plans, as in `[plans] from =  "seller.plan"`
     "#);
     insta::assert_snapshot!(said_of("stage = \"arrival\"\n[plans]\nfrom = \"header:x-plan\""), @r#"
-    error: `limit.plans`: the plan of a request is not yet known at stage `arrival`
+    error: `limit.plans`: the plan of a request is unknown at stage `arrival`
      --> weir.toml:5:9
       |
     5 | plans = { b = "2/s" }

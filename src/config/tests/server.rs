@@ -17,7 +17,7 @@ listen = "unix:weir.sock""#), @r#"
       |
       = help: write it like "unix:/run/weir.sock"
 
-    error: `server.listen`: `unix:weir.sock` is there twice
+    error: `server.listen`: `unix:weir.sock` occurs twice
      --> weir.toml:2:38
       |
     2 | listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
@@ -25,7 +25,7 @@ listen = "unix:weir.sock""#), @r#"
       |                    |
       |                    first here
 
-    error: `server.unix_mode`: `rw-rw----` is not a mode
+    error: `server.unix_mode`: `rw-rw----` is not a file mode
      --> weir.toml:3:13
       |
     3 | unix_mode = "rw-rw----"
@@ -53,7 +53,7 @@ fn preflights_are_never_free_without_bound() {
     assert_eq!(of("'10/s'"), Some(bucket(10, 1_000_000_000, 10)));
     assert_eq!(of("false"), None);
     insta::assert_snapshot!(said("[headers]\nfree_preflights = true"), @r#"
-    error: `headers.free_preflights`: anybody could send any number of them
+    error: `headers.free_preflights`: a client could cause any number of these responses
      --> weir.toml:2:19
       |
     2 | free_preflights = true
@@ -71,23 +71,23 @@ fn preflights_are_never_free_without_bound() {
 #[test]
 fn whose_word_is_taken_for_addresses() {
     insta::assert_snapshot!(said("[server]\naddress_header = \"forwarded\""), @r#"
-    error: `server.address_header`: nobody is believed without `server.trusted_proxies`
+    error: `server.address_header`: has no effect without `server.trusted_proxies`
      --> weir.toml:2:18
       |
     2 | address_header = "forwarded"
       |                  ^^^^^^^^^^^
     "#);
     insta::assert_snapshot!(said("[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\naddress_header = [\"x-forwarded-for\", \"forwarded\"]"), @r#"
-    error: `server.address_header`: one header is believed, not several
+    error: `server.address_header`: Weir can trust only one header
      --> weir.toml:3:18
       |
     3 | address_header = ["x-forwarded-for", "forwarded"]
       |                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       |
-      = help: proxies add to the one they know and pass on the other as the client wrote it
+      = help: a proxy changes one of these headers, and forwards the other as the client sent it
     "#);
     insta::assert_snapshot!(said("[identity.a]\nheader = \"x-a\"\nseveral = \"frist\"\n[identity.b]\nseveral = \"first\"\n[identity.b.jwt]\nclaim = \"sub\"\nalgorithms = [\"HS256\"]\nkeys = [{ secret = { env = \"WEIR_JWT_SECRET\" } }]"), @r#"
-    error: `identity.NAME.several`: `frist` is none of `reject`, `first`, `last`, `join`
+    error: `identity.NAME.several`: `frist` is not one of `reject`, `first`, `last`, `join`
      --> weir.toml:3:11
       |
     3 | several = "frist"
@@ -95,7 +95,7 @@ fn whose_word_is_taken_for_addresses() {
       |
       = help: did you mean `first`?
 
-    error: `identity.NAME.several`: only a `header` that is no token may be there several times
+    error: `identity.NAME.several`: only a `header` without `jwt` may occur several times
      --> weir.toml:5:11
       |
     5 | several = "first"
@@ -167,13 +167,13 @@ fn protocols_that_would_pass_the_limits() {
     insta::assert_snapshot!(said(r#"[upstream]
 url = "http://127.0.0.1:9000"
 upgrade = ["websocket", "h2c", "WebSocket", "a b"]"#), @r#"
-    error: `upstream.upgrade`: `h2c` would carry requests past all limits
+    error: `upstream.upgrade`: `h2c` would let requests bypass all limits
      --> weir.toml:3:25
       |
     3 | upgrade = ["websocket", "h2c", "WebSocket", "a b"]
       |                         ^^^^^
 
-    error: `upstream.upgrade`: `WebSocket` is there twice
+    error: `upstream.upgrade`: `WebSocket` occurs twice
      --> weir.toml:3:32
       |
     3 | upgrade = ["websocket", "h2c", "WebSocket", "a b"]
@@ -181,7 +181,7 @@ upgrade = ["websocket", "h2c", "WebSocket", "a b"]"#), @r#"
       |            |
       |            first here
 
-    error: `upstream.upgrade`: `a b` is not the name of a protocol
+    error: `upstream.upgrade`: `a b` is not a protocol name
      --> weir.toml:3:45
       |
     3 | upgrade = ["websocket", "h2c", "WebSocket", "a b"]
@@ -240,7 +240,7 @@ url = "http://h:9000/api""#), @r#"
     "#);
     insta::assert_snapshot!(said(r#"[upstream]
 url = "http://me:hunter2@h""#), @r#"
-    error: `upstream.url`: must not hold a user or a password
+    error: `upstream.url`: must not contain a user or a password
      --> weir.toml:2:7
       |
     2 | url = *********************
@@ -266,7 +266,7 @@ url = "http://h:""#), @r#"
 url = "http://127.0.0.1:8080"
 [server]
 listen = "127.0.0.1:8080""#), @r#"
-    error: `upstream.url`: this is where Weir itself listens
+    error: `upstream.url`: Weir itself listens on this address
      --> weir.toml:2:7
       |
     2 | url = "http://127.0.0.1:8080"
@@ -332,6 +332,6 @@ fn the_host_field_is_nowhere_named_as_a_header() {
         (format!("{limit}key = [\"host\"]\nmatch = {{ host = \"a\" }}"), 0),
     ] {
         let said = compile(&text).err().map_or_else(String::new, |problems| problems.to_string());
-        assert_eq!(said.matches("which the field `host` may contradict").count(), places, "{text}: {said}");
+        assert_eq!(said.matches("and the field `host` may contain another").count(), places, "{text}: {said}");
     }
 }

@@ -73,7 +73,7 @@ fn what_cannot_be_kept() {
       |        ^^^^^^^^^^^^^^^^
     "#);
     insta::assert_snapshot!(said("[[limit]]\nname = 'a'\nkey = []\nrate = '1/s'\npersist = true"), @r#"
-    error: `limit.persist`: there is no place to keep it
+    error: `limit.persist`: the configuration names no file for the state
      --> weir.toml:5:11
       |
     5 | persist = true
@@ -83,7 +83,7 @@ fn what_cannot_be_kept() {
     "#);
     let concurrency = "[[limit]]\nname = 'a'\nkey = []\nalgorithm = 'concurrency'\nmax = 3\npersist = true";
     insta::assert_snapshot!(said(&format!("{PLACE}{concurrency}")), @r#"
-    error: `limit.persist`: what is in flight ends with the process, so there is nothing to keep
+    error: `limit.persist`: requests in flight end with the process, so there is no state to save
      --> weir.toml:8:11
       |
     8 | persist = true

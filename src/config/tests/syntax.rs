@@ -61,7 +61,7 @@ name = "a""#), @r#"
       = help: did you mean `limit`?
     "#);
     insta::assert_snapshot!(said(r#"upstreams = {}"#), @r#"
-    error: `[upstreams]` names none
+    error: `[upstreams]` has no upstream
      --> weir.toml:1:13
       |
     1 | upstreams = {}
@@ -75,7 +75,7 @@ headr = "hunter2""#), @r#"
     1 | [identity.seller]
       |           ^^^^^^
       |
-      = help: an identity comes from exactly one of them
+      = help: an identity needs exactly one of them
 
     error: unknown key `headr` in `[identity.NAME]`
      --> weir.toml:2:1
@@ -204,7 +204,7 @@ level = "infoo""#), @r#"
     1 | [server
       |        ^
 
-    error: `log.level`: `infoo` is none of `error`, `warn`, `info`, `debug`, `trace`
+    error: `log.level`: `infoo` is not one of `error`, `warn`, `info`, `debug`, `trace`
      --> weir.toml:4:9
       |
     4 | level = "infoo"
@@ -233,13 +233,13 @@ max_headers = 0"#), @r#"
      --> weir.toml:3:1
       |
     3 | workers = 2
-      | ^^^^^^^ it is set above already
+      | ^^^^^^^ the key is already set above
 
     error: duplicate key `server`
      --> weir.toml:4:2
       |
     4 | [server]
-      |  ^^^^^^ it is set above already
+      |  ^^^^^^ the key is already set above
 
     error: `server.max_headers`: expected whole number from 1 to 10000
      --> weir.toml:5:15
@@ -260,13 +260,13 @@ jwt = { keys = [{ secret = hunter2 }] }"#), @r#"
 #[test]
 fn only_toml_in_utf_8_is_read() {
     for (bytes, said) in [
-        (&b"\xff\xfe[\0"[..], "is UTF-16; save it as UTF-8"),
-        (b"\xfe\xff\0[", "is UTF-16; save it as UTF-8"),
-        (b"[\0s\0", "is UTF-16; save it as UTF-8"),
-        (b"\0[\0s", "is UTF-16; save it as UTF-8"),
-        (b"[server]\nlisten = \"\xff\"", "is not UTF-8, from byte 19 on"),
-        (b" \n{\"server\": {}}", "is JSON; a configuration is TOML"),
-        (b"\xef\xbb\xbf{}", "is JSON; a configuration is TOML"),
+        (&b"\xff\xfe[\0"[..], "is encoded in UTF-16; save it as UTF-8"),
+        (b"\xfe\xff\0[", "is encoded in UTF-16; save it as UTF-8"),
+        (b"[\0s\0", "is encoded in UTF-16; save it as UTF-8"),
+        (b"\0[\0s", "is encoded in UTF-16; save it as UTF-8"),
+        (b"[server]\nlisten = \"\xff\"", "is not UTF-8 at byte 19"),
+        (b" \n{\"server\": {}}", "is JSON; a configuration must be TOML"),
+        (b"\xef\xbb\xbf{}", "is JSON; a configuration must be TOML"),
     ] {
         assert_eq!(crate::config::reader::syntax::text(bytes.to_vec()), Err(said.to_owned()));
     }

@@ -88,7 +88,7 @@ fn certificates_that_are_none() {
       = help: expected non-empty list of tables (`cert` and `key` each). Certificates for clients, chosen by the requested host; the first for any other host.
     "#);
     insta::assert_snapshot!(said("[server]\ntls = { certificates = [] }"), @r#"
-    error: `server.tls.certificates`: without a certificate there is no TLS
+    error: `server.tls.certificates`: TLS needs at least one certificate
      --> weir.toml:2:24
       |
     2 | tls = { certificates = [] }
@@ -202,7 +202,7 @@ certificates = [
 fn keys_are_not_written_here() {
     insta::assert_snapshot!(said("[server.tls]
 certificates = [{ cert = 'a.pem', key = '-----BEGIN PRIVATE KEY----- hunter2' }]"), @r#"
-    error: `server.tls.certificates.key`: is the name of a file, not what is in it
+    error: `server.tls.certificates.key`: must be the name of a file, not its content
      --> weir.toml:2:41
       |
     2 | certificates = [{ cert = 'a.pem', key = ****************************************
@@ -257,14 +257,14 @@ fn client_certificates() {
       |             ^^^^^^^^^^^^
     "#);
     insta::assert_snapshot!(said(&format!("[server.tls]\n{A}\nclient_auth = 'optional'")), @r#"
-    error: `server.tls.client_auth`: says nothing without `client_ca`
+    error: `server.tls.client_auth`: has no effect without `client_ca`
      --> weir.toml:3:15
       |
     3 | client_auth = 'optional'
       |               ^^^^^^^^^^
     "#);
     insta::assert_snapshot!(said("[identity.device]\ntls = 'subject_cn'"), @r#"
-    error: `identity.NAME.tls`: no client shows a certificate without `server.tls.client_ca`
+    error: `identity.NAME.tls`: clients send certificates only with `server.tls.client_ca`
      --> weir.toml:2:7
       |
     2 | tls = 'subject_cn'
@@ -277,6 +277,6 @@ fn client_certificates() {
     1 | [identity.device]
       |           ^^^^^^
       |
-      = help: an identity comes from exactly one of them
+      = help: an identity needs exactly one of them
     "#);
 }

@@ -67,10 +67,10 @@ fn upstreams_that_are_wrong() {
     3 | [upstreams.b]
       |  --------- and here
       |
-      = help: `[upstream]` is for one service; give it a name among the others
+      = help: `[upstream]` is for one service; move it to `[upstreams.NAME]`
     "#);
     insta::assert_snapshot!(said("[upstreams]"), @r#"
-    error: `[upstreams]` names none
+    error: `[upstreams]` has no upstream
      --> weir.toml:1:1
       |
     1 | [upstreams]
@@ -99,13 +99,13 @@ fn upstreams_that_are_wrong() {
       |             ^^
     "#);
     insta::assert_snapshot!(said("[server]\nlisten = \"127.0.0.1:80\"\n[upstreams.a]\nendpoints = [\"http://a\", \"unix:app.sock\", \"http://me:hunter2@a\", 7, \"http://127.0.0.1:80\", \"http://a\"]"), @r#"
-    error: `upstreams.NAME.endpoints`: a Unix socket is written with its whole path, as in `unix:/run/app.sock`
+    error: `upstreams.NAME.endpoints`: write the absolute path of the Unix socket, as in `unix:/run/app.sock`
      --> weir.toml:4:26
       |
     4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
       |                          ^^^^^^^^^^^^^^^
 
-    error: `upstreams.NAME.endpoints`: must not hold a user or a password
+    error: `upstreams.NAME.endpoints`: must not contain a user or a password
      --> weir.toml:4:43
       |
     4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
@@ -117,7 +117,7 @@ fn upstreams_that_are_wrong() {
     4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
       |                                                                  ^ this is an integer
 
-    error: `upstreams.NAME.endpoints`: this is where Weir itself listens
+    error: `upstreams.NAME.endpoints`: Weir itself listens on this address
      --> weir.toml:4:69
       |
     2 | listen = "127.0.0.1:80"
@@ -126,7 +126,7 @@ fn upstreams_that_are_wrong() {
     4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
       |                                                                     ^^^^^^^^^^^^^^^^^^^^^
 
-    error: `upstreams.NAME.endpoints`: `http://a` is there twice
+    error: `upstreams.NAME.endpoints`: `http://a` occurs twice
      --> weir.toml:4:92
       |
     4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
@@ -160,7 +160,7 @@ fn routes_that_lead_nowhere() {
     3 | [upstreams.b]
       |            ^
       |
-      = help: say which requests go where, as in `[[route]] match = { path = "/a/{*rest}" } upstream = "a"`
+      = help: add a route for each upstream, as in `[[route]] match = { path = "/a/{*rest}" } upstream = "a"`
     "#);
     insta::assert_snapshot!(said("[upstream]\nurl = \"http://a\"\n[[route]]\nupstream = \"a\""), @r#"
     error: `[[route]]` needs `[upstreams]`
@@ -169,7 +169,7 @@ fn routes_that_lead_nowhere() {
     3 | [[route]]
       | ^^^^^^^^^
       |
-      = help: everything goes to the one service of `[upstream]`; routes lead to `[upstreams.NAME]`
+      = help: all requests go to `[upstream]`; a route needs `[upstreams.NAME]`
     "#);
     insta::assert_snapshot!(said("[upstreams.api]\nendpoints = \"http://a\"\n[[route]]\nmatch = { path = \"/a\" }\nupstream = \"apii\"\n[[route]]\nmatch = { paht = \"/b\" }"), @r#"
     error: `route.upstream`: there is no upstream `apii`
@@ -210,28 +210,28 @@ fn routes_that_are_never_reached() {
     let routes = "[[route]]\nmatch = { path = \"/a/{*rest}\" }\nupstream = \"a\"\n[[route]]\nmatch = { path = \"/b\", method = [\"GET\", \"PUT\"] }\nupstream = \"a\"\n\
                   [[route]]\nmatch = { path = [\"/b\", \"/a/{x}/y\"], host = \"a.test\", method = \"GET\" }\nupstream = \"a\"";
     insta::assert_snapshot!(said(&format!("{A}{routes}")), @r#"
-    error: this route never takes a request: those before it take them all
+    error: this route is never used: earlier routes match all of its requests
      --> weir.toml:9:1
       |
     6 | [[route]]
-      | --------- taken here
+      | --------- matched here
     ...
     9 | [[route]]
       | ^^^^^^^^^
       |
-      = help: the first route that matches counts; put the more specific one first
+      = help: Weir uses the first route that matches; put the more specific route first
     "#);
     insta::assert_snapshot!(said(&format!("{A}[[route]]\nupstream = \"a\"\n[[route]]\nmatch = {{ path = \"/x\" }}\nupstream = \"a\"")), @r#"
-    error: this route never takes a request: those before it take them all
+    error: this route is never used: earlier routes match all of its requests
      --> weir.toml:5:1
       |
     3 | [[route]]
-      | --------- taken here
+      | --------- matched here
     4 | upstream = "a"
     5 | [[route]]
       | ^^^^^^^^^
       |
-      = help: the first route that matches counts; put the more specific one first
+      = help: Weir uses the first route that matches; put the more specific route first
     "#);
     good(&format!(
         "{A}[[route]]\nmatch = {{ path = \"/{{x}}\" }}\nupstream = \"a\"\n[[route]]\nmatch = {{ path = [\"/x\", \"/x/y\"] }}\nupstream = \"a\""
@@ -250,7 +250,7 @@ fn rewrites_that_are_wrong() {
     6 | rewrite = { strip = "/v1" }
       |                     ^^^^^
       |
-      = help: every path of the route begins with what is left out of it
+      = help: every path of the route must begin with `strip`
     "#);
     insta::assert_snapshot!(said("host = \"a\"", "strip = \"/v1\""), @r#"
     error: `route.rewrite.strip`: `strip` needs `match.path`
@@ -259,7 +259,7 @@ fn rewrites_that_are_wrong() {
     6 | rewrite = { strip = "/v1" }
       |                     ^^^^^
       |
-      = help: every path of the route begins with what is left out of it
+      = help: every path of the route must begin with `strip`
     "#);
     insta::assert_snapshot!(said("path = \"/v1/{x}\"", "strip = \"/v1/\", add = \"/{x}\""), @r#"
     error: `route.rewrite.strip`: must not end with `/`
@@ -270,7 +270,7 @@ fn rewrites_that_are_wrong() {
       |
       = help: did you mean `/v1`?
 
-    error: `route.rewrite.add`: `/{x}`: only patterns have names in braces
+    error: `route.rewrite.add`: `/{x}`: only a pattern can have names in braces
      --> weir.toml:6:35
       |
     6 | rewrite = { strip = "/v1/", add = "/{x}" }
@@ -305,7 +305,7 @@ fn rewrites_that_are_wrong() {
 #[test]
 fn ways_to_balance_that_are_wrong() {
     insta::assert_snapshot!(said(&format!("{A}balance = \"least_conections\"\nhash_by = \"method\"")), @r#"
-    error: `upstreams.NAME.balance`: `least_conections` is none of `round_robin`, `least_connections`, `p2c`, `hash`
+    error: `upstreams.NAME.balance`: `least_conections` is not one of `round_robin`, `least_connections`, `p2c`, `hash`
      --> weir.toml:3:11
       |
     3 | balance = "least_conections"
@@ -313,7 +313,7 @@ fn ways_to_balance_that_are_wrong() {
       |
       = help: did you mean `least_connections`?
 
-    error: `upstreams.NAME.hash_by`: `method` is nothing to go by
+    error: `upstreams.NAME.hash_by`: `method` is not a source of the hash
      --> weir.toml:4:11
       |
     4 | hash_by = "method"
@@ -322,14 +322,14 @@ fn ways_to_balance_that_are_wrong() {
       = help: it can be ip, path, host, header:NAME, query:NAME, cookie:NAME
     "#);
     insta::assert_snapshot!(said(&format!("{A}hash_by = \"ip\"")), @r#"
-    error: `upstreams.NAME.hash_by`: says nothing without `balance = "hash"`
+    error: `upstreams.NAME.hash_by`: has no effect without `balance = "hash"`
      --> weir.toml:3:11
       |
     3 | hash_by = "ip"
       |           ^^^^
     "#);
     insta::assert_snapshot!(said(&format!("{A}balance = \"hash\"\nhash_by = \"header\"")), @r#"
-    error: `upstreams.NAME.hash_by`: `header` is nothing to go by
+    error: `upstreams.NAME.hash_by`: `header` is not a source of the hash
      --> weir.toml:4:11
       |
     4 | hash_by = "header"
@@ -388,7 +388,7 @@ fn checks_and_ejection() {
       = help: did you mean `for`?
     "#);
     insta::assert_snapshot!(said(&format!("{A}health = {{ path = \"healthz\" }}\neject = true")), @r#"
-    error: `upstreams.NAME.health.path`: is not a path as it is sent, as in `/healthz`
+    error: `upstreams.NAME.health.path`: is not a request path, as in `/healthz`
      --> weir.toml:3:19
       |
     3 | health = { path = "healthz" }
@@ -401,7 +401,7 @@ fn checks_and_ejection() {
       |         ^^^^ this is a boolean
     "#);
     insta::assert_snapshot!(said(&format!("{A}health = {{ path = \"/a b\" }}")), @r#"
-    error: `upstreams.NAME.health.path`: is not a path as it is sent, as in `/healthz`
+    error: `upstreams.NAME.health.path`: is not a request path, as in `/healthz`
      --> weir.toml:3:19
       |
     3 | health = { path = "/a b" }
@@ -458,25 +458,25 @@ fn names_are_looked_up() {
     2 | servers = ["a"]
       |            ^^^
 
-    error: `upstreams.NAME.endpoints`: is not the name of a service, as in `srv+http://_http._tcp.example.com`
+    error: `upstreams.NAME.endpoints`: is not an SRV name, as in `srv+http://_http._tcp.example.com`
      --> weir.toml:4:14
       |
     4 | endpoints = ["srv+http://app.test", "srv+http://_http._tcp.a:81", "srv+unix://_http._tcp.a", "srv+http://_http.tcp.a"]
       |              ^^^^^^^^^^^^^^^^^^^^^
 
-    error: `upstreams.NAME.endpoints`: is not the name of a service, as in `srv+http://_http._tcp.example.com`
+    error: `upstreams.NAME.endpoints`: is not an SRV name, as in `srv+http://_http._tcp.example.com`
      --> weir.toml:4:37
       |
     4 | endpoints = ["srv+http://app.test", "srv+http://_http._tcp.a:81", "srv+unix://_http._tcp.a", "srv+http://_http.tcp.a"]
       |                                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 
-    error: `upstreams.NAME.endpoints`: is not the name of a service, as in `srv+http://_http._tcp.example.com`
+    error: `upstreams.NAME.endpoints`: is not an SRV name, as in `srv+http://_http._tcp.example.com`
      --> weir.toml:4:67
       |
     4 | endpoints = ["srv+http://app.test", "srv+http://_http._tcp.a:81", "srv+unix://_http._tcp.a", "srv+http://_http.tcp.a"]
       |                                                                   ^^^^^^^^^^^^^^^^^^^^^^^^^
 
-    error: `upstreams.NAME.endpoints`: is not the name of a service, as in `srv+http://_http._tcp.example.com`
+    error: `upstreams.NAME.endpoints`: is not an SRV name, as in `srv+http://_http._tcp.example.com`
      --> weir.toml:4:94
       |
     4 | endpoints = ["srv+http://app.test", "srv+http://_http._tcp.a:81", "srv+unix://_http._tcp.a", "srv+http://_http.tcp.a"]
@@ -491,20 +491,20 @@ fn names_are_looked_up() {
       = help: did you mean `ttl`?
     "#);
     insta::assert_snapshot!(said("[upstreams.a]\nendpoints = \"srv+http://_http._tcp.a\"\nresolve = \"off\""), @r#"
-    error: `upstreams.NAME.resolve`: places of `srv+` are only known by looking them up
+    error: `upstreams.NAME.resolve`: Weir finds the endpoints of `srv+` only by DNS lookups
      --> weir.toml:3:11
       |
     3 | resolve = "off"
       |           ^^^^^
     "#);
     insta::assert_snapshot!(said("[upstream]\nurl = \"srv+http://_http._tcp.a\""), @r#"
-    error: `upstream.url`: is one service in one place
+    error: `upstream.url`: must be one service at one address
      --> weir.toml:2:7
       |
     2 | url = "srv+http://_http._tcp.a"
       |       ^^^^^^^^^^^^^^^^^^^^^^^^^
       |
-      = help: use `[upstreams.NAME]`, whose `endpoints` can be places that the DNS knows
+      = help: use `[upstreams.NAME]`; its `endpoints` accept `dns+` and `srv+`
     "#);
 }
 
@@ -528,7 +528,7 @@ fn tls_to_services() {
     assert_eq!(names, [ServerName::new("c.test"), None]);
 
     insta::assert_snapshot!(said("[upstream]\nurl = \"http://a\"\ntls = { server_name = \"a\" }"), @r#"
-    error: `upstream.tls` says nothing without `https://`
+    error: `upstream.tls` has no effect without `https://`
      --> weir.toml:3:7
       |
     3 | tls = { server_name = "a" }
@@ -541,7 +541,7 @@ fn tls_to_services() {
     3 | tls = { ca = "none.pem", server_name = "a b" }
       |              ^^^^^^^^^^
 
-    error: `upstream.tls.server_name`: is neither a host name nor an address, so no certificate can have it
+    error: `upstream.tls.server_name`: is neither a host name nor an address, so no certificate can contain it
      --> weir.toml:3:40
       |
     3 | tls = { ca = "none.pem", server_name = "a b" }
@@ -555,7 +555,7 @@ fn tls_to_services() {
       |                ^^^^^^^^^
     "#);
     insta::assert_snapshot!(said("[upstream]\nurl = \"http://a\"\ntls = { verify = false }"), @r#"
-    error: `upstream.tls` says nothing without `https://`
+    error: `upstream.tls` has no effect without `https://`
      --> weir.toml:3:7
       |
     3 | tls = { verify = ***** }
@@ -592,13 +592,13 @@ fn what_clients_may_change_to() {
     assert!(good(A).proxy.upstreams[0].upgrades.is_empty());
 
     insta::assert_snapshot!(said(&format!("{A}upgrade = [\"h2c\"]\n[[route]]\nupstream = \"a\"\nupgrade = [\"TLS/1.2\", 7]")), @r#"
-    error: `upstreams.NAME.upgrade`: `h2c` would carry requests past all limits
+    error: `upstreams.NAME.upgrade`: `h2c` would let requests bypass all limits
      --> weir.toml:3:12
       |
     3 | upgrade = ["h2c"]
       |            ^^^^^
 
-    error: `route.upgrade`: `TLS/1.2` would carry requests past all limits
+    error: `route.upgrade`: `TLS/1.2` would let requests bypass all limits
      --> weir.toml:6:12
       |
     6 | upgrade = ["TLS/1.2", 7]
@@ -615,7 +615,7 @@ fn what_clients_may_change_to() {
 #[test]
 fn a_service_is_not_where_weir_listens() {
     insta::assert_snapshot!(said("[server]\nlisten = \"unix:/run/weir.sock\"\n[upstreams.a]\nendpoints = [\"unix:/run/app.sock\", \"unix:/run/weir.sock\"]"), @r#"
-    error: `upstreams.NAME.endpoints`: this is where Weir itself listens
+    error: `upstreams.NAME.endpoints`: Weir itself listens on this address
      --> weir.toml:4:36
       |
     2 | listen = "unix:/run/weir.sock"
@@ -664,15 +664,15 @@ fn what_http_2_to_a_service_cannot_be_had_with() {
                   [[route]]\nmatch = { path = \"/b\" }\nupstream = \"a\"\nupgrade = []\n[[route]]\nupstream = \"a\"";
     let text = format!("{A}protocol = \"h2\"\nproxy_protocol = \"v2\"\nupgrade = \"websocket\"\n{routes}");
     insta::assert_snapshot!(said(&text), @r#"
-    error: `upstreams.NAME.proxy_protocol`: cannot be said with `protocol = "h2"`
+    error: `upstreams.NAME.proxy_protocol`: cannot be used with `protocol = "h2"`
      --> weir.toml:4:18
       |
     4 | proxy_protocol = "v2"
       |                  ^^^^
       |
-      = help: clients share the connections of `protocol = "h2"`, and a PROXY header names one client
+      = help: clients share connections with `protocol = "h2"`, but a PROXY header names one client
 
-    error: `upstreams.NAME.upgrade`: cannot be had from an upstream with `protocol = "h2"`
+    error: `upstreams.NAME.upgrade`: is not possible for an upstream with `protocol = "h2"`
      --> weir.toml:5:11
       |
     5 | upgrade = "websocket"
@@ -680,7 +680,7 @@ fn what_http_2_to_a_service_cannot_be_had_with() {
       |
       = help: an upgrade takes a connection for itself; give such requests a route to an upstream with `protocol = "http1"`
 
-    error: `route.upgrade`: cannot be had from an upstream with `protocol = "h2"`
+    error: `route.upgrade`: is not possible for an upstream with `protocol = "h2"`
      --> weir.toml:9:11
       |
     9 | upgrade = "websocket"
@@ -689,7 +689,7 @@ fn what_http_2_to_a_service_cannot_be_had_with() {
       = help: an upgrade takes a connection for itself; give such requests a route to an upstream with `protocol = "http1"`
     "#);
     insta::assert_snapshot!(said(&format!("{A}protocol = \"http2\"")), @r#"
-    error: `upstreams.NAME.protocol`: `http2` is none of `http1`, `h2`
+    error: `upstreams.NAME.protocol`: `http2` is not one of `http1`, `h2`
      --> weir.toml:3:12
       |
     3 | protocol = "http2"

@@ -20,9 +20,9 @@ listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0
     2 | listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0.0.1:80"]
       |                                           ^^^^^^^^^^^^^^
       |
-      = help: names are not looked up; write it like "127.0.0.1:8080" or "[::1]:8080"
+      = help: write an IP address, not a host name: "127.0.0.1:8080" or "[::1]:8080"
 
-    error: `server.listen`: `127.0.0.1:80` is there twice
+    error: `server.listen`: `127.0.0.1:80` occurs twice
      --> weir.toml:2:75
       |
     2 | listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0.0.1:80"]
@@ -34,7 +34,7 @@ listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0
 listen = []
 trusted_proxies = ["10.0.0.1/8", "lan"]
 ipv6_prefix = 0"#), @r#"
-    error: `server.listen`: an empty list says nothing; leave it out
+    error: `server.listen`: an empty list has no effect; remove it
      --> weir.toml:2:10
       |
     2 | listen = []
@@ -148,7 +148,7 @@ listen = "127.0.0.1:8080""#), @r#"
     2 | hosts = ["weir.internal", "weir:9901", "a b"]
       |                           ^^^^^^^^^^^
       |
-      = help: a host is written without a port
+      = help: write the host without a port
 
     error: `admin.hosts`: `a b` is not a host
      --> weir.toml:2:40
@@ -156,11 +156,11 @@ listen = "127.0.0.1:8080""#), @r#"
     2 | hosts = ["weir.internal", "weir:9901", "a b"]
       |                                        ^^^^^
       |
-      = help: a host is written without a port
+      = help: write the host without a port
     "#);
     insta::assert_snapshot!(said(r#"[headers]
 profiles = ["x-ratelimit", "ieft", "wildberries"]"#), @r#"
-    error: `headers.profiles`: `ieft` is none of `x-ratelimit`, `ietf`, `wildberries`
+    error: `headers.profiles`: `ieft` is not one of `x-ratelimit`, `ietf`, `wildberries`
      --> weir.toml:2:28
       |
     2 | profiles = ["x-ratelimit", "ieft", "wildberries"]
@@ -177,7 +177,7 @@ profiles = ["x-ratelimit", "ieft", "wildberries"]"#), @r#"
     insta::assert_snapshot!(said(r#"[log]
 level = "infoo"
 format = "xml""#), @r#"
-    error: `log.level`: `infoo` is none of `error`, `warn`, `info`, `debug`, `trace`
+    error: `log.level`: `infoo` is not one of `error`, `warn`, `info`, `debug`, `trace`
      --> weir.toml:2:9
       |
     2 | level = "infoo"
@@ -185,7 +185,7 @@ format = "xml""#), @r#"
       |
       = help: did you mean `info`?
 
-    error: `log.format`: `xml` is none of `auto`, `text`, `json`
+    error: `log.format`: `xml` is not one of `auto`, `text`, `json`
      --> weir.toml:3:10
       |
     3 | format = "xml"

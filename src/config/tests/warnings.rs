@@ -281,7 +281,7 @@ fn a_warning_shows_its_place_and_no_secret() {
     10 | name = 'b'
        |        ^^^
        |
-       = help: its numbers are not smaller, and it sees no other requests
+       = help: its rule is not stricter, and it applies to no other requests
     "#);
 }
 

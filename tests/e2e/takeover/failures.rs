@@ -97,7 +97,7 @@ fn one_that_ends_at_any_step_changes_nothing() {
                 .say(&prepared())
                 .until("state_end")
                 .say(&json!("taken"))
-                .until("yours")
+                .until("yours");
         },
     ];
     for (step, go) in steps.into_iter().enumerate() {
