@@ -4,6 +4,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::answer::{self, Answer, problem};
+use crate::fields::decimal;
 use crate::gate::{Gate, HALF_LIFE_NS, Live, TOP_KEYS, TopKey, TopKeys};
 
 /// The default number of keys.
@@ -29,7 +30,8 @@ fn read(query: &str) -> Result<(Option<&str>, usize), String> {
         match pair.split_once('=') {
             Some(("limit", name)) => limit = Some(name),
             Some(("n", text)) => {
-                let count = text.parse().ok().filter(|count| (1..=TOP_KEYS).contains(count));
+                let count = decimal(text.as_bytes()).and_then(|count| usize::try_from(count).ok());
+                let count = count.filter(|count| (1..=TOP_KEYS).contains(count));
                 n = count.ok_or_else(|| format!("n: expected a whole number from 1 to {TOP_KEYS}"))?;
             }
             _ => return Err("the only parameters are limit=NAME and n=COUNT".to_owned()),

@@ -219,7 +219,7 @@ fn whose_requests_are_refused_most() {
     assert!(!all.to_string().contains("alice"), "{all}");
     assert_eq!(top("?limit=cpu&n=1")["limits"][0]["keys"].as_array().unwrap().len(), 1);
     for (query, status) in
-        [("?limit=gpu", 404), ("?n=0", 400), ("?n=513", 400), ("?m=1", 400), ("?limit=cpu&n=512", 200)]
+        [("?limit=gpu", 404), ("?n=0", 400), ("?n=513", 400), ("?n=+5", 400), ("?m=1", 400), ("?limit=cpu&n=512", 200)]
     {
         let answer = send(&weir, "GET", &format!("/v1/top{query}"), "Host: localhost\r\n", "");
         assert_eq!(answer.status, status, "{query}");

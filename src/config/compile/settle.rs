@@ -9,6 +9,7 @@ use super::identity::header_name;
 use crate::config::diagnostics::Problem;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
+use crate::fields::decimal;
 use crate::policy::{AfterResponse, Settle, SettleBy, Stage, StatusSet};
 
 /// The source of the actual cost, without its options.
@@ -67,7 +68,7 @@ fn statuses(table: &Table<'_>) -> Option<StatusSet> {
 /// Reads `404`, `"404"` or `"4xx"`, and returns its first and last status.
 fn status(table: &Table<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<(u16, u16)> {
     let range = match value.get_ref() {
-        DeValue::Integer(number) => range(number.as_str()),
+        DeValue::Integer(number) if number.radix() == 10 => range(number.as_str()),
         DeValue::String(text) => range(text),
         _ => None,
     };
@@ -80,10 +81,12 @@ fn status(table: &Table<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<
 
 /// The first and the last status of `404` or `4xx`.
 fn range(text: &str) -> Option<(u16, u16)> {
-    let class = |digit: &str| digit.parse::<u16>().ok().filter(|class| (1..=5).contains(class));
-    match text.strip_suffix("xx") {
-        Some(digit) => class(digit).map(|class| (class * 100, class * 100 + 99)),
-        None => text.parse().ok().filter(|status| (100..=599).contains(status)).map(|status| (status, status)),
+    let (digits, is_class) = text.strip_suffix("xx").map_or((text, false), |digit| (digit, true));
+    let number = u16::try_from(decimal(digits.as_bytes())?).ok()?;
+    if is_class {
+        (1..=5).contains(&number).then_some((number * 100, number * 100 + 99))
+    } else {
+        (100..=599).contains(&number).then_some((number, number))
     }
 }
 
@@ -148,4 +151,33 @@ fn units(table: &Table<'_>) -> Option<Vec<(StatusSet, u64)>> {
     let mut units: Vec<_> = units.into_iter().collect::<Option<_>>()?;
     units.sort_by_key(|(range, _): &StatusUnits| range.get_ref().1 - range.get_ref().0);
     Some(units.into_iter().map(|(range, units)| (StatusSet(vec![range.into_inner()]), units)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_digits_or_a_class() {
+        for (text, expected) in [
+            ("404", Some((404, 404))),
+            ("100", Some((100, 100))),
+            ("599", Some((599, 599))),
+            ("4xx", Some((400, 499))),
+            ("+404", None),
+            ("-404", None),
+            ("+4xx", None),
+            (" 404", None),
+            ("4 xx", None),
+            ("99", None),
+            ("600", None),
+            ("65940", None),
+            ("0xx", None),
+            ("6xx", None),
+            ("xx", None),
+            ("", None),
+        ] {
+            assert_eq!(range(text), expected, "{text}");
+        }
+    }
 }

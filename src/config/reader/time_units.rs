@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::units::Fault;
 use crate::config::diagnostics::{did_you_mean, nearest};
+use crate::fields::decimal;
 use crate::limit::{Rate, Unit};
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -97,15 +98,10 @@ impl Number {
 
     /// Parses digits with an optional decimal fraction. `None` for a sign, for an exponent and for too many digits.
     fn parse(text: &str) -> Option<Self> {
-        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-        let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        if whole.is_empty() || !is_digits(whole) || !is_digits(fraction) || (text.contains('.') && fraction.is_empty())
-        {
-            return None;
-        }
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        let digits = |text: &str| decimal(text.as_bytes()).filter(|number| *number < u64::MAX).map(u128::from);
         let denominator = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-        let numerator = whole.parse::<u128>().ok()?.checked_mul(denominator)?;
-        let numerator = numerator.checked_add(fraction.parse().unwrap_or(0))?;
+        let numerator = digits(whole)?.checked_mul(denominator)?.checked_add(digits(fraction)?)?;
         Self::new(numerator, denominator)
     }
 

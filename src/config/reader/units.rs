@@ -9,6 +9,7 @@ use bytesize::ByteSize;
 use ipnet::IpNet;
 
 use crate::config::diagnostics::{did_you_mean, nearest};
+use crate::fields::decimal;
 use crate::net::{Listen, SOCKET_PATH_MAX};
 
 /// An error in a text, without its position.
@@ -61,7 +62,8 @@ pub(in crate::config) fn network(text: &str) -> Result<IpNet, Fault> {
 pub(in crate::config) fn address(text: &str) -> Result<SocketAddr, Fault> {
     text.parse().map_err(|_| {
         let port = text.strip_prefix(':').unwrap_or(text);
-        let suggestion = port.parse::<u16>().ok().map(|port| format!("0.0.0.0:{port}"));
+        let port = decimal(port.as_bytes()).and_then(|port| u16::try_from(port).ok());
+        let suggestion = port.map(|port| format!("0.0.0.0:{port}"));
         let help = did_you_mean(suggestion.as_deref());
         let help =
             help.unwrap_or_else(|| "write an IP address, not a host name: \"127.0.0.1:8080\" or \"[::1]:8080\"".into());
