@@ -49,7 +49,8 @@ pub struct ExplanationBody {
     pub violated: Vec<String>,
     /// Milliseconds until the request passes, or could; `null` if it passes at once or never, or the wait is unknown.
     pub retry_after_ms: Option<u64>,
-    /// The smallest number of units that remain, of the limits that apply and admit.
+    /// Whole units that remain of the tightest limit, as in the headers of the answer; `null` if no limit applies, or if
+    /// the key is banned.
     pub remaining: Option<u64>,
 }
 

@@ -3,6 +3,8 @@
 //! Limits are matched, keyed and decided by the code that decides requests. Not here: the JSON of the operators' API
 //! (admin).
 
+mod tightness;
+
 use std::net::IpAddr;
 use std::{error, fmt};
 
@@ -19,6 +21,7 @@ use super::refusal::Cause;
 use super::state::{Gate, Live};
 use super::verdict::{Rejection, Verdict};
 use crate::fields::FieldBuf;
+use crate::limit::tightness::Tightness;
 use crate::limit::{Algorithm, Decision, Retry};
 use crate::policy::path::escaped_query;
 use crate::policy::{Facts, Limit, Mismatch, Mode, Principal, Stage, Strategy, Variant, client_ip, host};
@@ -66,7 +69,8 @@ pub struct Explanation<'l> {
     pub violated: Vec<&'l str>,
     /// Nanoseconds until the request passes, or could; `None` if it passes at once or never, or the wait is unknown.
     pub retry_after_ns: Option<u64>,
-    /// The smallest number of units that remain, of the limits that apply and admit.
+    /// Whole units that remain of the tightest limit, as in the headers of the answer; `None` if no limit applies, or if
+    /// the key is banned.
     pub remaining: Option<u64>,
 }
 
@@ -137,15 +141,18 @@ struct Explained<'l> {
     verdict: Option<Verdict<'l>>,
     violated: Vec<&'l str>,
     retry_after_ns: Option<u64>,
+    /// The tightness of the limit that the headers of the answer report.
+    tightness: Option<Tightness>,
 }
 
 impl<'l> Explained<'l> {
-    fn of(verdict: Verdict<'l>) -> Self {
-        Self { verdict: Some(verdict), ..Self::default() }
+    /// The explanation with another verdict. Of the limits only the tightness stays.
+    fn ended(self, verdict: Verdict<'l>) -> Self {
+        Self { verdict: Some(verdict), tightness: self.tightness, ..Self::default() }
     }
 
-    fn rejected(cause: Cause, violated: Vec<&'l str>, retry_after_ns: Option<u64>) -> Self {
-        Self { verdict: Some(Verdict::Rejected(Rejection::Cause(cause))), violated, retry_after_ns }
+    fn rejected(self, cause: Cause, violated: Vec<&'l str>, retry_after_ns: Option<u64>) -> Self {
+        Self { verdict: Some(Verdict::Rejected(Rejection::Cause(cause))), violated, retry_after_ns, ..self }
     }
 
     fn is_final(&self) -> bool {
@@ -200,17 +207,15 @@ impl Gate {
             LimitExplanation { limit, mismatches, budget: None }
         };
         let mut limits: Vec<LimitExplanation<'_>> = live.policy.limits().iter().enumerate().map(limit).collect();
-        let Explained { verdict, violated, retry_after_ns } = self.explain_stages(live, facts, now, &mut limits);
-        let enforced = limits.iter().filter(|explained| explained.limit.mode == Mode::Enforce);
-        let budgets = enforced.filter_map(|explained| explained.budget.as_ref());
-        let admitting = budgets.filter(|budget| budget.admits && budget.rule.is_some());
+        let explained = self.explain_stages(live, facts, now, &mut limits);
+        let Explained { verdict, violated, retry_after_ns, tightness } = explained;
         Explanation {
             request: format!("{} {}{}", facts.method, facts.host, facts.path),
             ip: facts.client_ip,
             verdict: verdict.unwrap_or(Verdict::Admitted),
             violated,
             retry_after_ns,
-            remaining: admitting.map(|budget| budget.remaining).min(),
+            remaining: tightness.map(|tightness| tightness.remaining),
             limits,
         }
     }
@@ -225,10 +230,10 @@ impl Gate {
     ) -> Explained<'l> {
         let access = live.policy.access.as_deref();
         match access.map(|access| access.on_arrival(facts.client_ip, facts.path)) {
-            Some(Err(ground)) => return Explained::of(Verdict::Denied(ground)),
+            Some(Err(ground)) => return Explained::default().ended(Verdict::Denied(ground)),
             Some(Ok(true)) => {
                 let rejected = self.explain_access(live, facts, now).err();
-                return Explained::of(rejected.unwrap_or(Verdict::Freed));
+                return Explained::default().ended(rejected.unwrap_or(Verdict::Freed));
             }
             Some(Ok(false)) | None => {}
         }
@@ -237,8 +242,8 @@ impl Gate {
             return arrived;
         }
         match self.explain_access(live, facts, now) {
-            Err(rejected) => Explained::of(rejected),
-            Ok(true) => Explained::of(Verdict::Freed),
+            Err(rejected) => arrived.ended(rejected),
+            Ok(true) => arrived.ended(Verdict::Freed),
             Ok(false) => self.explain_stage((live, Stage::Identified), facts, now, arrived, limits),
         }
     }
@@ -271,11 +276,11 @@ impl Gate {
         let identified = needs_identity.then(|| self.identify(live, facts, checks.charges(), now)).transpose();
         let (identities, plan) = match identified {
             Ok(identified) => identified.unwrap_or_default(),
-            Err(unidentified) => return Explained::of(Verdict::Unidentified(unidentified)),
+            Err(unidentified) => return before.ended(Verdict::Unidentified(unidentified)),
         };
         let requester = Requester { facts, identities: &identities, plan: plan.as_deref() };
         if let Err(part) = self.compute_keys(live, requester, checks.charges_mut(), now) {
-            return Explained::of(Verdict::SeveralValues(part));
+            return before.ended(Verdict::SeveralValues(part));
         }
         for check in checks.charges() {
             limits[check.check.applied.index].budget = Some(self.explain_budget(live, check, facts, &identities, now));
@@ -284,7 +289,7 @@ impl Gate {
         let banned = |check: &&Check<'l>| check.check.state.banned_ns(check.check.applied.limit, check.key, now);
         if let Some(ban_ns) = checks.charges().iter().filter_map(|check| banned(&check)).max() {
             let violated = names(checks.charges().iter().filter(|check| banned(check).is_some()));
-            return Explained::rejected(Cause::Banned, violated, known_ns(ban_ns));
+            return Explained::default().rejected(Cause::Banned, violated, known_ns(ban_ns));
         }
         checks.peek(now);
         self.explain_checks(live, facts, now, before, &checks)
@@ -300,30 +305,35 @@ impl Gate {
         checks: &Checks<'l>,
     ) -> Explained<'l> {
         let denying = || checks.charges().iter().filter(|check| is_denied(check));
-        let Explained { mut violated, retry_after_ns, .. } = before;
-        if denying().next().is_none() {
+        let Explained { verdict, mut violated, retry_after_ns, tightness: earlier } = before;
+        let Some(denied) = tightness::of_denials(denying(), now) else {
             let delaying = names(checks.charges().iter().filter(|check| is_delayed(check)));
-            let verdict = if delaying.is_empty() { before.verdict } else { Some(Verdict::Delayed) };
+            let verdict = if delaying.is_empty() { verdict } else { Some(Verdict::Delayed) };
             violated.extend(delaying);
-            return Explained { verdict, violated, retry_after_ns };
-        }
+            let charged = checks.charges().iter().filter(|check| check.check.applied.limit.mode == Mode::Enforce);
+            let tightness = earlier.into_iter().chain(charged.filter_map(|check| tightness::after(check, now)));
+            return Explained { verdict, violated, retry_after_ns, tightness: tightness.reduce(tightness::tighter) };
+        };
         violated.extend(names(denying()));
+        // A limit of an earlier stage with a longer wait is reported in place of the denying limit.
+        let tightness = earlier.filter(|earlier| earlier.denied > denied.denied).or(Some(denied));
+        let explained = Explained { tightness, ..Explained::default() };
         let Some(holding) = holding(checks.charges()) else {
             let retry = denying().filter_map(|check| check.decision().denied).max();
             if retry == Some(Retry::Never) {
                 let verdict = Some(Verdict::Rejected(Rejection::Cost));
-                return Explained { verdict, violated, retry_after_ns: None };
+                return Explained { verdict, violated, ..explained };
             }
-            return Explained::rejected(Cause::Limit, violated, retry.and_then(retry_ns));
+            return explained.rejected(Cause::Limit, violated, retry.and_then(retry_ns));
         };
         let footprint = live.footprint(facts, facts.head_bytes());
         let candidate = Candidate { gate: self, caps: live.caps, items: SmallVec::new(), plan: None, footprint, now };
         match candidate.foresee(&holding) {
             Ok(expected_ns) => {
                 let retry_after_ns = known_ns(expected_ns).max(retry_after_ns);
-                Explained { verdict: Some(Verdict::Held), violated, retry_after_ns }
+                Explained { verdict: Some(Verdict::Held), violated, retry_after_ns, ..explained }
             }
-            Err((cause, expected_ns)) => Explained::rejected(cause, violated, known_ns(expected_ns)),
+            Err((cause, expected_ns)) => explained.rejected(cause, violated, known_ns(expected_ns)),
         }
     }
 

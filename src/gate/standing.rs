@@ -82,7 +82,8 @@ impl<'l> Standing<'l> {
         self.tightness().is_tighter(other.tightness())
     }
 
-    fn tightness(&self) -> Tightness {
+    /// How near the limit is to denying the next request.
+    pub(super) fn tightness(&self) -> Tightness {
         Tightness { denied: self.wait, remaining: self.remaining, capacity: self.burst }
     }
 

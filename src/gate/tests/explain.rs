@@ -77,7 +77,9 @@ proptest! {
                 let (decision, violated, retry_ms) = summary(&step);
                 prop_assert_eq!(name(&told.verdict), decision, "{:?} {:?}", words, told);
                 match step {
-                    Step::Refuse(_) => {
+                    Step::Refuse(refusal) => {
+                        let shown = refusal.standing.map(|standing| standing.remaining);
+                        prop_assert_eq!(told.remaining, shown, "{:?}", told);
                         let told_ms = told.retry_after_ns.map(|ns| ns.div_ceil(MS_NS));
                         prop_assert_eq!(&told.violated, &violated, "{:?}", told);
                         prop_assert_eq!(told_ms, retry_ms, "{:?}", told);
@@ -86,7 +88,8 @@ proptest! {
                     Step::Delay(_) => {}
                     Step::Pass(mut pass) => {
                         pass.charged.commit(true);
-                        prop_assert_eq!(told.remaining.is_some(), pass.standing.is_some());
+                        let shown = pass.standing.map(|standing| standing.remaining);
+                        prop_assert_eq!(told.remaining, shown, "{:?}", told);
                     }
                 }
             }
