@@ -248,7 +248,7 @@ impl Metrics {
         self.problems.with_label_values(&[ABANDONED_STREAMS])
     }
 
-    /// The counter of connections closed because untaken responses used too much memory.
+    /// The counter of connections and streams ended because untaken responses used too much memory.
     pub fn untaken_overflow(&self) -> IntCounter {
         self.problems.with_label_values(&[UNTAKEN_OVERFLOW])
     }
