@@ -173,7 +173,7 @@ impl<'a> UpstreamResponse<'a> {
 /// Writes a response of Weir for HTTP/1, with its body.
 pub(super) fn write_own_h1(
     out: &mut Vec<u8>,
-    own: &respond::Answer<'_>,
+    own: &respond::LocalReply<'_>,
     form: ResponseForm,
     profiles: Profiles,
     date: &Date,

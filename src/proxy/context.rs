@@ -11,19 +11,19 @@ use super::running_config::WorkerConfig;
 use super::worker::Worker;
 use crate::http1::HeadFault;
 use crate::net::peer::Peer;
-use crate::respond::{Answer, ProblemKind};
+use crate::respond::{LocalReply, ProblemKind};
 use crate::time;
 use crate::upstream::ExchangeError;
 
 /// A request that is not forwarded: answered by Weir, or abandoned by its client.
 pub(super) enum NotForwarded<'v> {
-    Answer(Box<Answer<'v>>),
+    Reply(Box<LocalReply<'v>>),
     Abandoned,
 }
 
-impl<'v> From<Answer<'v>> for NotForwarded<'v> {
-    fn from(answer: Answer<'v>) -> Self {
-        Self::Answer(Box::new(answer))
+impl<'v> From<LocalReply<'v>> for NotForwarded<'v> {
+    fn from(answer: LocalReply<'v>) -> Self {
+        Self::Reply(Box::new(answer))
     }
 }
 
@@ -63,7 +63,7 @@ impl<'v> RequestContext<'v> {
         self.count(kind);
         self.was_sent.set(true);
         let budgets = admission.budgets(self.config.running.settings.profiles);
-        Answer::new(kind, detail, is_grpc).standing(admission.standing(), budgets).into()
+        LocalReply::new(kind, detail, is_grpc).standing(admission.standing(), budgets).into()
     }
 
     /// The response to a refused head.
@@ -75,7 +75,7 @@ impl<'v> RequestContext<'v> {
     /// The response to a request that is not parsed far enough to know whether it is gRPC.
     pub(super) fn problem(&self, kind: ProblemKind, detail: impl Into<Cow<'static, str>>) -> NotForwarded<'v> {
         self.count(kind);
-        Answer::new(kind, detail, false).into()
+        LocalReply::new(kind, detail, false).into()
     }
 
     pub(super) fn count(&self, kind: ProblemKind) {

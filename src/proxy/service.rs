@@ -29,7 +29,7 @@ use crate::policy::path::escaped_query;
 use crate::policy::route::Rewrite;
 use crate::policy::upgrades::Upgrades;
 use crate::policy::{Facts, Stage};
-use crate::respond::{Answer, ProblemKind};
+use crate::respond::{LocalReply, ProblemKind};
 use crate::telemetry::Outcome;
 use crate::time::Timestamp;
 use crate::upstream::{Endpoints, Requirements};
@@ -203,7 +203,7 @@ impl<'v> RequestContext<'v> {
         if let Some(routes) = &config.running.settings.routes {
             route = Some(routes.find(facts).ok_or_else(|| {
                 self.count(ProblemKind::NoRoute);
-                Answer::new(ProblemKind::NoRoute, "no route matches the request", is_grpc)
+                LocalReply::new(ProblemKind::NoRoute, "no route matches the request", is_grpc)
             })?);
         }
         let upstream = &config.upstreams[route.map_or(0, |route| route.upstream)];
@@ -215,7 +215,7 @@ impl<'v> RequestContext<'v> {
         let max_body = max_body.unwrap_or(config.running.settings.bounds.max_body_bytes);
         if matches!(request.framing, Framing::Length(len) if len > max_body) {
             self.count(ProblemKind::BodyTooLarge);
-            return Err(Answer::new(ProblemKind::BodyTooLarge, error::BODY_TOO_LARGE, is_grpc).into());
+            return Err(LocalReply::new(ProblemKind::BodyTooLarge, error::BODY_TOO_LARGE, is_grpc).into());
         }
         Ok(Destination { upstream, rewrite: route.and_then(|route| route.rewrite.as_ref()), upgrades, max_body })
     }
@@ -247,14 +247,14 @@ impl<'v> RequestContext<'v> {
 
     fn denied(&self, ground: DenialReason<'_>, is_grpc: bool) -> NotForwarded<'v> {
         self.count(ProblemKind::Denied);
-        Answer::denied(ground, is_grpc).into()
+        LocalReply::denied(ground, is_grpc).into()
     }
 
     fn unkeyed(&self, unkeyed: Unkeyed<'_>, is_grpc: bool) -> NotForwarded<'v> {
         let answer = match unkeyed {
-            Unkeyed::Unidentified(missing) => Answer::unidentified(&missing, is_grpc),
+            Unkeyed::Unidentified(missing) => LocalReply::unidentified(&missing, is_grpc),
             Unkeyed::Several(part) => {
-                Answer::new(ProblemKind::SeveralValues, self.config.running.live.policy.several(part), is_grpc)
+                LocalReply::new(ProblemKind::SeveralValues, self.config.running.live.policy.several(part), is_grpc)
             }
         };
         self.count(answer.kind());
@@ -292,7 +292,7 @@ impl<'v> RequestContext<'v> {
             Ok(pass) => admission.identified = pass,
             Err(refusal) => {
                 record.rejected(&refusal);
-                return Err(Answer::refusal(admission.complete_refusal(refusal), is_grpc).into());
+                return Err(LocalReply::refusal(admission.complete_refusal(refusal), is_grpc).into());
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use crate::fields::FieldBuf;
 use crate::gate::{Gate, Pass, Standing, Step};
 use crate::limit::Retry;
 use crate::policy::{Facts, Stage};
-use crate::respond::{Answer, Disposition, Profiles, limit_headers};
+use crate::respond::{Disposition, LocalReply, Profiles, limit_headers};
 use crate::telemetry::Metrics;
 use crate::time::Clock;
 
@@ -166,7 +166,7 @@ impl Server {
                 Step::Pass(pass) => pass,
                 Step::Refuse(refusal) => {
                     let refusal = refusal.charged_before(standing, budgets);
-                    Answer::refusal(refusal, false).write_headers(&mut head, PROFILES);
+                    LocalReply::refusal(refusal, false).write_headers(&mut head, PROFILES);
                     return Told::read(head, true);
                 }
                 other => panic!("{other:?}"),

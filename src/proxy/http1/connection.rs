@@ -327,7 +327,7 @@ impl H1Connection<'_> {
         form: ResponseForm,
         mut record: AccessRecord<'_>,
     ) -> AfterResponse {
-        let NotForwarded::Answer(own) = not_forwarded else { return AfterResponse::Close };
+        let NotForwarded::Reply(own) = not_forwarded else { return AfterResponse::Close };
         let keeps_alive = self.keeps_alive(form) && !own.closes();
         let Self { wire, memory, deadline, worker, .. } = self;
         wire.give_back(memory);

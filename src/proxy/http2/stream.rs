@@ -105,7 +105,7 @@ async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: 
 async fn own(context: &RequestContext<'_>, course: Course<'_, '_>, stop: NotForwarded<'_>) {
     let Course { stream, form, mut record, admission } = course;
     drop(admission); // what is given back is there before the client comes again
-    let NotForwarded::Answer(own) = stop else { return };
+    let NotForwarded::Reply(own) = stop else { return };
     let body = answer::write_own(stream, &own, form, context.config.running.settings.profiles, &context.worker.date);
     record.answered(own.status().as_u16());
     drop(record);

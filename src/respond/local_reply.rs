@@ -1,4 +1,4 @@
-//! A response of Weir's own: problem+json (RFC 9457), or trailers only for a gRPC client.
+//! Local replies: problem+json (RFC 9457), or trailers only for a gRPC client.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -15,9 +15,9 @@ use crate::limit::Retry;
 use crate::policy::access::DenialReason;
 use crate::policy::jwt::TokenError;
 
-/// A response of Weir's own before it is encoded. Its writer adds the framing headers and `connection`.
+/// A response that Weir makes itself, before it is encoded. Its writer adds the framing headers and `connection`.
 #[derive(Debug)]
-pub struct Answer<'a> {
+pub struct LocalReply<'a> {
     kind: ProblemKind,
     detail: Detail,
     violated: SmallVec<[&'a str; 2]>,
@@ -67,7 +67,7 @@ pub fn is_grpc(method: &Method, headers: Fields<'_>) -> bool {
     *method == Method::POST && headers.first("content-type").is_some_and(is_grpc_type)
 }
 
-impl<'a> Answer<'a> {
+impl<'a> LocalReply<'a> {
     /// A problem of this kind, with its detail.
     pub fn new(kind: ProblemKind, detail: impl Into<Cow<'static, str>>, is_grpc: bool) -> Self {
         Self {
@@ -304,7 +304,7 @@ mod tests {
         #[test]
         fn any_detail_is_a_json_string(detail in ".*") {
             let mut body = Vec::new();
-            Answer::new(ProblemKind::BadPath, detail.clone(), false).write_body(&mut body);
+            LocalReply::new(ProblemKind::BadPath, detail.clone(), false).write_body(&mut body);
             let read: serde_json::Value = serde_json::from_slice(&body).map_err(|error| TestCaseError::fail(error.to_string()))?;
             prop_assert_eq!(read["detail"].as_str(), Some(&*detail));
             prop_assert_eq!(read["status"].as_u64(), Some(400));
@@ -319,7 +319,8 @@ mod tests {
             (Retry::ON_RELEASE, Some("1000")),
             (Retry::Never, Some("-1")),
         ] {
-            let answer = Answer { pushback: Some(Pushback::of(retry)), ..Answer::new(ProblemKind::Limited, "", true) };
+            let answer =
+                LocalReply { pushback: Some(Pushback::of(retry)), ..LocalReply::new(ProblemKind::Limited, "", true) };
             assert_eq!(pushback(&answer), expected.map(str::to_owned), "{retry:?}");
         }
         for (kind, is_grpc, expected) in [
@@ -328,11 +329,11 @@ mod tests {
             (ProblemKind::UpstreamBusy, false, None),
             (ProblemKind::Denied, true, None),
         ] {
-            assert_eq!(pushback(&Answer::new(kind, "", is_grpc)), expected.map(str::to_owned), "{kind:?}");
+            assert_eq!(pushback(&LocalReply::new(kind, "", is_grpc)), expected.map(str::to_owned), "{kind:?}");
         }
     }
 
-    fn pushback(answer: &Answer<'_>) -> Option<String> {
+    fn pushback(answer: &LocalReply<'_>) -> Option<String> {
         let mut headers = http::HeaderMap::new();
         answer.write_headers(&mut headers, Profiles { x_ratelimit: false, ietf: false, wildberries: false });
         headers.get(PUSHBACK).map(|value| value.to_str().unwrap_or_default().to_owned())
