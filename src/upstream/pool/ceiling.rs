@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// See the [module](self).
+/// The bound on the connections to all upstreams, and what each worker and client uses of it.
 #[derive(Debug)]
 pub struct Ceiling {
     max: usize,
