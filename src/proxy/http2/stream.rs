@@ -37,15 +37,15 @@ use crate::upstream::{Exchange, ExchangeError, ResponseEvent};
 const SWITCHING: u16 = 101;
 const OK: u16 = 200;
 
-/// A request as it came.
+/// The head of a request, as the connection read it.
 pub(super) struct Incoming {
     pub(super) head: Head,
-    /// It has no body.
+    /// Whether the request has no body.
     pub(super) has_ended: bool,
     pub(super) began: Instant,
 }
 
-/// Answers one request, until that is done or its stream is reset.
+/// Answers one request. Ends early if the client resets the stream.
 #[expect(clippy::manual_async_fn, reason = "arguments of an async function have two places")]
 pub(super) fn serve(
     worker: Rc<Worker>,
@@ -63,7 +63,7 @@ pub(super) fn serve(
     }
 }
 
-/// What becomes known of a request.
+/// The state of one request while it is answered.
 struct Course<'s, 'v> {
     stream: &'s StreamHandle,
     form: ResponseForm,
@@ -95,16 +95,16 @@ async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: 
     course.form = ResponseForm::of(&request);
     let Course { form, record, admission, .. } = &mut course;
     match context.admit(&request, *form, None, record, admission).await {
-        // Boxed, so that those who wait are smaller.
+        // Boxed, so that the task of a held request is small.
         Ok(admitted) => Box::pin(forward(&context, &request, &admitted, course)).await,
         Err(stop) => own(&context, course, stop).await,
     }
 }
 
-/// Answers in place of the upstream.
+/// Writes a response of Weir itself.
 async fn own(context: &RequestContext<'_>, course: Course<'_, '_>, stop: NotForwarded<'_>) {
     let Course { stream, form, mut record, admission } = course;
-    drop(admission); // what is given back is there before the client comes again
+    drop(admission); // refunds come first: the client may ask again at once
     let NotForwarded::Reply(own) = stop else { return };
     let body = answer::write_own(stream, &own, form, context.config.running.settings.profiles, &context.worker.date);
     record.answered(own.status().as_u16());
@@ -115,7 +115,7 @@ async fn own(context: &RequestContext<'_>, course: Course<'_, '_>, stop: NotForw
     }
 }
 
-/// Sends a request that was admitted, and its response back.
+/// Forwards an admitted request, and returns the response to the client.
 async fn forward<'v>(
     context: &RequestContext<'v>,
     request: &Request<'_>,
@@ -167,7 +167,7 @@ async fn receive<'v>(
         let arrived = poll_fn(|cx| exchange.poll_head(cx, body, &mut deadline)).await;
         admission.identified.charged.commit(exchange.is_touched());
         match arrived? {
-            // To whoever sent a CONNECT, any 2xx means that there is a tunnel.
+            // A client that sent CONNECT takes any 2xx for a tunnel.
             ResponseEvent::Final if head.upgrade.is_some() && exchange.has_succeeded() => {
                 return Err(ExchangeError::Ignored);
             }
@@ -183,8 +183,8 @@ fn confirm(upgrade: Option<&Upgrade<'_>>, exchange: Exchange) -> Result<Exchange
     upgrade::confirm(upgrade, &exchange).map(|_| exchange)
 }
 
-/// Passes an interim answer on (RFC 9110, section 15.2). A 100 is written when the body is first form for. A client that
-/// takes nothing gets none.
+/// Forwards an interim response (RFC 9110, section 15.2), unless the client's window is full. `StreamBody` writes the 100
+/// itself, when the service first needs the body.
 fn interim(stream: &StreamHandle, exchange: &Exchange) {
     let Some((head, _, fields)) = exchange.response() else { return };
     if head.status != 100 && stream.state().capacity() > 0 {
@@ -192,7 +192,8 @@ fn interim(stream: &StreamHandle, exchange: &Exchange) {
     }
 }
 
-/// Writes the head of the response. Returns what is left to do, and whether the stream is a tunnel from now on.
+/// Writes the head of the response. Returns the exchange, the unsettled charges, and whether the stream becomes a tunnel.
+/// None if the exchange has no response.
 fn respond<'v>(
     context: &RequestContext<'v>,
     mut exchange: Exchange,
@@ -225,7 +226,7 @@ fn respond<'v>(
     Some((exchange, bill, is_tunnel))
 }
 
-/// Moves what is no HTTP any more.
+/// Relays the bytes of an upgraded stream in both directions.
 async fn tunnel(context: &RequestContext<'_>, stream: &StreamHandle, exchange: Exchange, bill: Option<Bill>) {
     let Some((upstream, received)) = exchange.switch() else { return };
     let counted = GaugeGuard::new(&context.worker.shared.metrics.upgraded);
