@@ -72,6 +72,18 @@ impl Place {
     }
 }
 
+/// An override that is set at run time is divided among replicas like the limit itself.
+#[test]
+fn replicas_share_what_is_set() {
+    let limits = "[fleet]\nstrategy = 'split'\nreplicas = 2\n[admin]\noverrides = 'set.toml'\n\
+                  [[limit]]\nname = 'clients'\nkey = ['ip']\nrate = '10/s'\n";
+    let place = Place::new(limits, "");
+    let changed = place.change(&[("clients", "192.0.2.7", json!("40/s"))]).unwrap();
+    let share = bucket(40, 2 * SECOND, 20);
+    assert_eq!(allowed(&changed.config, "clients"), [("192.0.2.7".to_owned(), Some(share), true)]);
+    assert!(place.change(&[("clients", "192.0.2.7", json!("1/s"))]).is_err(), "a share of nothing");
+}
+
 /// What a limit allows to single keys.
 fn allowed(config: &Config, limit: &str) -> Vec<(String, Option<Algorithm>, bool)> {
     let limit = config.policy.limits().iter().find(|known| *known.name == *limit).unwrap();
