@@ -31,6 +31,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("hickory_resolver", &["upstream"]),
     ("hyper_util", &["http1", "admin", "app", "cli"]),
     ("dashmap", &["store"]),
+    ("redis", &["store"]),
     ("prometheus", &["telemetry"]),
     ("toml", &["config"]),
     ("clap", &["cli", MAIN]),
