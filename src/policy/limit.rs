@@ -1,6 +1,5 @@
 //! A limit as the configuration declares it.
 
-use std::fmt;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -11,6 +10,7 @@ use super::facts::Facts;
 use super::keys::part::KeyPart;
 use super::matching::conditions::Match;
 use super::settle::AfterResponse;
+use super::strategy::Strategy;
 use crate::limit::slow_down::SlowDown;
 use crate::limit::{OnFull, Retry, ban};
 
@@ -59,26 +59,6 @@ pub enum Stage {
     /// Once identities are known, together with all other limits of this stage.
     #[default]
     Identified,
-}
-
-/// How the replicas of a fleet share a limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strategy {
-    /// Each replica decides alone, by the whole limit.
-    #[default]
-    Local,
-    /// Each of so many replicas decides alone, by an equal share of the limit.
-    Split(u64),
-}
-
-/// What follows the words of a rule: nothing, or the share that it is.
-impl fmt::Display for Strategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Split(replicas @ 2..) => write!(f, " (the share of one of {replicas} replicas)"),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// Whether a limit is enforced.

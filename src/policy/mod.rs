@@ -18,6 +18,7 @@ pub mod overrides;
 mod plan;
 mod routing;
 mod settle;
+mod strategy;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -32,10 +33,11 @@ pub use identity::certificates::{Certificate, CertificateName};
 pub use identity::principal::Principal;
 pub use identity::sources::{Identity, IdentitySource, OnMissing};
 pub use identity::{bearer, client_ip, forwarded, jwt};
+pub use keys::fleet_secret::{FLEET_SECRET_BYTES_MIN, FleetSecret, WeakSecret};
 pub use keys::key::KeySecret;
 pub use keys::part::KeyPart;
 pub use keys::shown::SHOWN_BYTES_MAX;
-pub use limit::{DelayRule, HoldRule, Limit, Mode, OnLimit, Stage, Strategy};
+pub use limit::{DelayRule, HoldRule, Limit, Mode, OnLimit, Stage};
 pub use matching::conditions::{HeaderTest, HostPattern, Match};
 pub use matching::notation::Mark;
 pub use matching::path;
@@ -45,3 +47,4 @@ pub use mismatch::Mismatch;
 pub use plan::{Plan, PlanSource};
 pub use routing::{affinity, host, route, upgrades};
 pub use settle::{AfterResponse, Settle, SettleBy, StatusSet};
+pub use strategy::{LeaseUnits, Strategy};

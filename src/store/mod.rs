@@ -10,6 +10,7 @@ mod bans;
 mod client_usage;
 mod tokens;
 
+pub mod redis;
 pub mod snapshot;
 
 pub use bans::Bans;

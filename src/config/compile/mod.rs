@@ -54,6 +54,10 @@ pub struct Config {
     pub proxy: proxy::settings::Settings,
     /// Limits, identities, access lists and plans.
     pub policy: policy::Policy,
+    /// The stores of limits that replicas share. A `Strategy` has the index of its store.
+    pub stores: Vec<store::redis::settings::StoreSettings>,
+    /// The secret of the fleet; fixed at start.
+    pub fleet_secret: Option<policy::FleetSecret>,
     /// Bounds on waiting requests.
     pub hold: gate::HoldCaps,
     /// The most cached verified tokens.
@@ -125,6 +129,8 @@ pub(in crate::config) fn config(
             profiles: profiles?,
         },
         policy: policy?.with_listed(is_listed),
+        stores: Vec::new(),
+        fleet_secret: None,
         hold: hold?,
         max_tokens: max_tokens?.into_inner(),
         admin: admin?,

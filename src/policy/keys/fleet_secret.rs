@@ -1,0 +1,101 @@
+//! The secret that all replicas of a fleet have, so that they hash keys alike.
+
+use std::fmt;
+
+use aws_lc_rs::hmac;
+
+/// The secret of a fleet. Its `Debug` form does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FleetSecret(Box<[u8]>);
+
+/// The shortest secret, in bytes.
+pub const FLEET_SECRET_BYTES_MIN: usize = 32;
+
+/// The fewest distinct bytes of a secret. Random bytes, hexadecimal digits and base64 characters have more.
+const DISTINCT_BYTES_MIN: usize = 8;
+
+/// The message whose code under the fleet secret begins with the secret of keys.
+const LABEL: &[u8] = b"weir key secret 1";
+
+/// Why a secret is too weak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeakSecret {
+    /// It has only so many bytes.
+    Short(usize),
+    /// It has few distinct bytes, or repeats a short text.
+    Guessable,
+}
+
+impl FleetSecret {
+    /// # Errors
+    /// The secret is too short, or obviously not random.
+    pub fn new(bytes: &[u8]) -> Result<Self, WeakSecret> {
+        if bytes.len() < FLEET_SECRET_BYTES_MIN {
+            return Err(WeakSecret::Short(bytes.len()));
+        }
+        let distinct = (0..=u8::MAX).filter(|byte| bytes.contains(byte)).count();
+        let is_repeated = |length: usize| bytes.chunks(length).all(|part| bytes.starts_with(part));
+        let parts = 1..FLEET_SECRET_BYTES_MIN.min(bytes.len() / 2 + 1);
+        if distinct < DISTINCT_BYTES_MIN || parts.into_iter().any(is_repeated) {
+            return Err(WeakSecret::Guessable);
+        }
+        Ok(Self(bytes.into()))
+    }
+
+    /// The secret under which keys are hashed: the first 16 bytes of HMAC-SHA-256 over `weir key secret 1`.
+    pub fn key_secret(&self) -> [u8; 16] {
+        let code = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.0), LABEL);
+        std::array::from_fn(|index| code.as_ref().get(index).copied().unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for FleetSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FleetSecret")
+    }
+}
+
+impl fmt::Display for WeakSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short(length) => {
+                write!(f, "this secret has {length} bytes; a fleet needs at least {FLEET_SECRET_BYTES_MIN}")
+            }
+            Self::Guessable => f.write_str("this secret can be guessed: it repeats few bytes"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_of_keys_can_be_computed_elsewhere() {
+        // printf 'weir key secret 1' | openssl dgst -sha256 -hmac 0123456789abcdef0123456789abcdeX
+        let secret = FleetSecret::new(b"0123456789abcdef0123456789abcdeX").unwrap();
+        assert_eq!(secret.key_secret(), 0x9423_9803_f679_3f3f_a1af_100f_ca1d_dbbc_u128.to_be_bytes());
+        assert_eq!(format!("{secret:?}"), "FleetSecret");
+    }
+
+    #[test]
+    fn weak_secrets_are_refused() {
+        let long = "0123456789abcdef0123456789abcdeX";
+        for (text, expected) in [
+            (long.to_owned(), None),
+            (long.repeat(2), None),
+            // The last byte is the first one, as in one of 256 random secrets.
+            ("9f86d081884c7d659a2feaa0c55ad019".to_owned(), None),
+            (long[1..].to_owned(), Some(WeakSecret::Short(31))),
+            (String::new(), Some(WeakSecret::Short(0))),
+            ("0".repeat(64), Some(WeakSecret::Guessable)),
+            ("0123456".repeat(5), Some(WeakSecret::Guessable)),
+            ("changeme-".repeat(4), Some(WeakSecret::Guessable)),
+            ("0123456789abcdef".repeat(2), Some(WeakSecret::Guessable)),
+            ("0123456789abcdef0".repeat(2), Some(WeakSecret::Guessable)),
+        ] {
+            assert_eq!(FleetSecret::new(text.as_bytes()).err(), expected, "{text}");
+        }
+    }
+}

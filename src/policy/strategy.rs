@@ -1,0 +1,72 @@
+//! How the replicas of a fleet share a limit.
+
+use std::fmt;
+
+/// How the replicas of a fleet share a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// Each replica decides alone, by the whole limit.
+    #[default]
+    Local,
+    /// Each of so many replicas decides alone, by an equal share of the limit.
+    Split(u64),
+    /// A store decides each request.
+    Redis {
+        /// The index of the store in the configuration.
+        store: usize,
+        /// The number of replicas, for decisions while the store is down; 1 if it is unknown.
+        replicas: u64,
+    },
+    /// Each replica decides alone, by units that it borrowed from a store.
+    Lease {
+        /// The index of the store in the configuration.
+        store: usize,
+        /// The number of replicas, for decisions while the store is down; 1 if it is unknown.
+        replicas: u64,
+        /// The size of a lease.
+        units: LeaseUnits,
+    },
+}
+
+/// The number of units that a replica borrows at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeaseUnits {
+    /// As many as recent demand needs.
+    #[default]
+    Auto,
+    /// This number, at least 1.
+    Fixed(u64),
+}
+
+impl Strategy {
+    /// The index of the store that has the state of the limit; `None` if no store has it.
+    pub fn store(&self) -> Option<usize> {
+        match *self {
+            Self::Local | Self::Split(_) => None,
+            Self::Redis { store, .. } | Self::Lease { store, .. } => Some(store),
+        }
+    }
+
+    /// Whether a store has the state of the limit.
+    pub fn is_remote(&self) -> bool {
+        self.store().is_some()
+    }
+
+    /// The number of replicas that share the limit; 1 if each replica has all of it, or if the number is unknown.
+    pub fn replicas(&self) -> u64 {
+        match *self {
+            Self::Local => 1,
+            Self::Split(replicas) | Self::Redis { replicas, .. } | Self::Lease { replicas, .. } => replicas,
+        }
+    }
+}
+
+/// The text that follows the words of a rule: empty, or the share that the rule is.
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Split(replicas @ 2..) => write!(f, " (the share of one of {replicas} replicas)"),
+            _ => Ok(()),
+        }
+    }
+}
