@@ -446,7 +446,7 @@ fn access_becomes_what_it_says() {
     }
     let plans = |path: &str| access.required(path).iter().map(|one| one.plans.clone()).collect::<Vec<_>>();
     for path in ["/pro/x", "/reports"] {
-        assert_eq!(plans(path), [["premium".into(), "internal".into()]]);
+        assert_eq!(plans(path), [[Box::<str>::from("premium"), "internal".into()]]);
     }
     assert!(plans("/pro").is_empty());
 }
