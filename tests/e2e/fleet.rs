@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::support::{Client, Upstream, Weir};
+use crate::support::{Client, Fleet, Upstream, Weir};
 
 const REPLICAS: usize = 3;
 
@@ -29,9 +29,10 @@ fn three_replicas_pass_no_more_than_the_limit() {
         "rate = [\"100/day\", \"200/week\"]",
     ] {
         let upstream = Upstream::start();
-        let weirs: Vec<_> = (0..REPLICAS).map(|_| Weir::start(&upstream, &shared(REPLICAS, limit))).collect();
-        let passed: Vec<_> = weirs.iter().map(|weir| passed(weir, 60)).collect();
-        assert_eq!(passed, [33; REPLICAS], "{limit}");
+        let fleet = Fleet::start(REPLICAS, &upstream, &shared(REPLICAS, limit));
+        let answers = fleet.ask(60 * REPLICAS, 6, "/");
+        answers.assert_only(&[200, 429]);
+        assert_eq!(answers.passed(), 33 * REPLICAS, "{limit}");
     }
 }
 

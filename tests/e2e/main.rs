@@ -54,6 +54,7 @@ mod metrics;
 mod overrides;
 mod proxied;
 mod recipes;
+mod redis;
 mod reliability;
 mod reload;
 mod settle;

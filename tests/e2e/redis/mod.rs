@@ -1,0 +1,3 @@
+//! Limits that several Weirs share through Redis.
+
+mod servers;

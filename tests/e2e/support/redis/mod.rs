@@ -1,0 +1,199 @@
+//! Redis servers that tests start, break, restart and end: single ones, a cluster, and a group with sentinels.
+
+mod cluster;
+mod sentinel;
+mod session;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+pub use cluster::Cluster;
+pub use sentinel::Sentinels;
+pub use session::{Reply, Session};
+
+use super::servers::installed;
+use super::{Cert, poll};
+
+/// A server without persistence on a port of 127.0.0.1; killed on drop.
+///
+/// Tests command it through a Unix socket, as a user whom passwords and TLS do not concern.
+pub struct Redis {
+    child: Child,
+    port: u16,
+    folder: tempfile::TempDir,
+    mode: &'static [&'static str],
+}
+
+/// The user of the tests.
+const OPERATOR: &str = "operator";
+
+/// The configuration of a server, in its folder.
+const FILE: &str = "redis.conf";
+
+#[allow(dead_code)] // some suites do not use everything
+impl Redis {
+    /// Starts a server that accepts everybody.
+    pub fn start() -> Self {
+        Self::with("")
+    }
+
+    /// Starts a server with these lines at the end of its configuration.
+    pub fn with(lines: &str) -> Self {
+        Self::run(lines, None, &[])
+    }
+
+    /// Starts a server that speaks TLS only, with this certificate.
+    pub fn with_tls(cert: &Cert, lines: &str) -> Self {
+        let files = "tls-cert-file redis.pem\ntls-key-file redis.key\ntls-ca-cert-file redis.pem\ntls-auth-clients no";
+        Self::run(&format!("{files}\n{lines}"), Some(cert), &[])
+    }
+
+    /// Starts a server in a mode. Takes another port if this one is in use.
+    fn run(lines: &str, cert: Option<&Cert>, mode: &'static [&'static str]) -> Self {
+        for _ in 0..10 {
+            let folder = tempfile::tempdir().unwrap();
+            let port = free_port();
+            let listen = if let Some(cert) = cert {
+                cert.write(folder.path(), "redis");
+                format!("port 0\ntls-port {port}")
+            } else {
+                format!("port {port}")
+            };
+            let no_persistence = if mode.is_empty() { "save \"\"\nappendonly no" } else { "" };
+            let text = format!(
+                "{listen}\nbind 127.0.0.1\nprotected-mode no\nunixsocket socket\nlogfile log\n\
+                 user {OPERATOR} on nopass ~* &* +@all\n{no_persistence}\n{lines}\n"
+            );
+            std::fs::write(folder.path().join(FILE), text).unwrap();
+            let mut server = Self { child: spawn(&folder, mode), port, folder, mode };
+            if server.is_up() {
+                return server;
+            }
+        }
+        panic!("redis-server does not start");
+    }
+
+    /// Waits until the server answers; `false` if it has ended.
+    fn is_up(&mut self) -> bool {
+        poll(|| match self.child.try_wait().unwrap() {
+            Some(_) => Some(false),
+            None => (self.try_call(&["PING"]).ok()?.text() == "PONG").then_some(true),
+        })
+    }
+
+    /// The address of its port.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    /// The address as configurations write it, without TLS.
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.address())
+    }
+
+    /// The log of the server.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Sends a command, and returns its reply. Panics if the reply is an error.
+    #[track_caller]
+    pub fn call(&self, words: &[&str]) -> Reply {
+        match self.try_call(words) {
+            Ok(Reply::Error(error)) => panic!("{words:?}: {error}"),
+            Ok(reply) => reply,
+            Err(error) => panic!("{words:?}: {error}; {}", self.log()),
+        }
+    }
+
+    /// Sends a command, and returns its reply.
+    pub fn try_call(&self, words: &[&str]) -> std::io::Result<Reply> {
+        let mut session = Session::connect(&self.folder.path().join("socket"))?;
+        // Sentinels have no users from their file.
+        if self.mode.is_empty() {
+            session.call(&["AUTH", OPERATOR, "x"])?;
+        }
+        session.call(words)
+    }
+
+    /// All keys.
+    pub fn keys(&self) -> Vec<String> {
+        let reply = self.call(&["KEYS", "*"]);
+        reply.texts().into_iter().map(str::to_owned).collect()
+    }
+
+    /// The value of a field of `INFO SECTION`.
+    pub fn info(&self, section: &str, field: &str) -> Option<String> {
+        let reply = self.call(&["INFO", section]);
+        reply.text().lines().find_map(|line| Some(line.strip_prefix(field)?.strip_prefix(':')?.trim().to_owned()))
+    }
+
+    /// Calls of a command so far, such as `evalsha`.
+    pub fn calls(&self, command: &str) -> u64 {
+        let Some(fields) = self.info("commandstats", &format!("cmdstat_{command}")) else { return 0 };
+        fields.split(',').find_map(|field| field.strip_prefix("calls=")).unwrap().parse().unwrap()
+    }
+
+    /// Ends the connections of all clients but the tests.
+    pub fn disconnect_all(&self) {
+        self.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    }
+
+    /// Kills the server: it writes nothing, and its data are gone.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        assert_eq!(self.child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
+    }
+
+    /// Starts the killed server again, empty and on its port.
+    pub fn restart(&mut self) {
+        self.child = spawn(&self.folder, self.mode);
+        assert!(self.is_up(), "{}", self.log());
+    }
+
+    /// Stops the process: connections stay open, and nothing is answered.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets the stopped process go on.
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(folder: &tempfile::TempDir, mode: &[&str]) -> Child {
+    let mut command = Command::new(installed("redis-server"));
+    command.arg(FILE).args(mode).current_dir(folder.path());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// A free port that the kernel gives to no connection and to no listener without a port, so that a server can be
+/// started again on it. The port 10,000 above it is free too: a cluster needs both.
+fn free_port() -> u16 {
+    const FIRST: u16 = 11_000;
+    const COUNT: u32 = 11_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Tests run in several processes; each begins elsewhere.
+    let start = std::process::id() % COUNT * 7;
+    poll(|| {
+        let port = FIRST + ((start + NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT) as u16;
+        let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        (is_free(port) && is_free(port + 10_000)).then_some(port)
+    })
+}

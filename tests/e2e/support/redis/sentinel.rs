@@ -1,0 +1,58 @@
+//! A master, a replica, and three sentinels that promote the replica.
+
+use super::Redis;
+use crate::support::poll;
+
+/// The name under which sentinels know the master.
+const NAME: &str = "limits";
+
+/// A master with a replica, under three sentinels.
+pub struct Sentinels {
+    pub master: Redis,
+    pub replica: Redis,
+    pub watchers: Vec<Redis>,
+}
+
+#[allow(dead_code)] // some suites do not use everything
+impl Sentinels {
+    /// Starts all servers. Waits until all sentinels know each other and the replica.
+    pub fn start() -> Self {
+        let master = Redis::with("repl-diskless-sync-delay 0\n");
+        let port = master.address().port();
+        let replica = Redis::with(&format!("replicaof 127.0.0.1 {port}\n"));
+        poll(|| (replica.info("replication", "master_link_status")? == "up").then_some(()));
+        let lines = format!(
+            "sentinel monitor {NAME} 127.0.0.1 {port} 2\nsentinel down-after-milliseconds {NAME} 300\n\
+             sentinel failover-timeout {NAME} 2000\n"
+        );
+        let sentinel = |_| Redis::run(&lines, None, &["--sentinel"]);
+        let sentinels: Vec<Redis> = (0..3).map(sentinel).collect();
+        for sentinel in &sentinels {
+            let known = |field: &str| -> Option<i64> {
+                let reply = sentinel.call(&["SENTINEL", "MASTER", NAME]);
+                let texts = reply.texts();
+                texts.chunks(2).find(|pair| pair[0] == field)?[1].parse().ok()
+            };
+            poll(|| (known("num-other-sentinels")? == 2 && known("num-slaves")? == 1).then_some(()));
+        }
+        Self { master, replica, watchers: sentinels }
+    }
+
+    /// The value of `sentinel` in a configuration.
+    pub fn toml(&self) -> String {
+        let nodes: Vec<String> = self.watchers.iter().map(Redis::url).collect();
+        format!("{{ master = \"{NAME}\", nodes = {nodes:?} }}")
+    }
+
+    /// Waits until the replica is the master, and all sentinels say so.
+    pub fn wait_for_promotion(&self) {
+        poll(|| (self.replica.info("replication", "role")? == "master").then_some(()));
+        let port = self.replica.address().port().to_string();
+        for sentinel in &self.watchers {
+            poll(|| {
+                let address = sentinel.call(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);
+                (address.texts()[1] == port).then_some(())
+            });
+        }
+    }
+}
