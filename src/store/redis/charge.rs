@@ -1,0 +1,130 @@
+//! Charges that a store decides, and its answers.
+//!
+//! Not here: how a call is encoded, and how it reaches a server.
+
+use smallvec::SmallVec;
+
+use crate::limit::state::State as _;
+use crate::limit::{Algorithm, AnyState, Decision, Key};
+use crate::time::Timestamp;
+
+/// The charge of one remote limit for one request.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteCharge<'a> {
+    /// The name of the limit.
+    pub limit: &'a str,
+    /// The owner of the budget.
+    pub key: Key,
+    /// The whole rule that the limit has for this key.
+    pub rule: &'a Algorithm,
+    /// The units that are asked for.
+    pub units: Units,
+    /// What follows if the limit does not admit the charge.
+    pub handling: Handling,
+}
+
+/// The units that a charge asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Units {
+    /// The least number of units that is of use; 0 peeks.
+    pub cost: u64,
+    /// The most units that are granted. More than `cost` only for a lease.
+    pub want: u64,
+    /// Of the units beyond `cost`, a grant leaves the others: it is at most what remains divided by this. At least 1.
+    pub divisor: u64,
+}
+
+impl Units {
+    /// Exactly `cost` units.
+    pub const fn exactly(cost: u64) -> Self {
+        Self { cost, want: cost, divisor: 1 }
+    }
+}
+
+/// What follows if a limit does not admit a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handling {
+    /// No charge of the request is made.
+    Enforce,
+    /// This charge is not made.
+    Shadow,
+    /// This charge is made as a debt.
+    Delay {
+        /// The most units beyond the limit.
+        max_debt: u64,
+    },
+}
+
+/// The answer to all charges of one request.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    /// Whether every enforced charge was admitted. Otherwise none is made.
+    pub is_admitted: bool,
+    /// The answer to each charge, in the order of the charges.
+    pub outcomes: SmallVec<[RemoteOutcome; 2]>,
+}
+
+/// The answer to one charge.
+#[derive(Clone, Debug)]
+pub struct RemoteOutcome {
+    /// The units that the limit admits; 0 for a cost above 0 is a denial.
+    pub admitted: u64,
+    /// Whether units are charged now. A charge that was denied and is made as a debt has `admitted` 0 and is charged.
+    pub is_charged: bool,
+    /// The state of the key after the call, under the rule of the charge.
+    pub state: AnyState,
+    /// The proof of the charge; `None` if nothing is charged.
+    pub receipt: Option<RemoteReceipt>,
+}
+
+impl RemoteOutcome {
+    /// The decision about the charge. `now` is the instant for which the answer was read.
+    pub fn decision(&self, charge: &RemoteCharge<'_>, now: Timestamp) -> Decision {
+        let cost = if self.is_charged { 0 } else { charge.units.cost };
+        self.state.peek(charge.rule, cost, now)
+    }
+}
+
+/// The proof of a charge in a store, with which it can be given back. Its numbers mean something to the server only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteReceipt {
+    /// The limit's name and the key, as the store knows them.
+    pub(super) store_key: Box<str>,
+    /// The units that were charged.
+    pub(super) units: u64,
+    /// The numbers of the charge, for each rate of the rule.
+    pub(super) rates: SmallVec<[RateReceipt; 1]>,
+}
+
+/// The proof of a charge under one rate: the number of the algorithm, and what the server needs to find the charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RateReceipt {
+    pub(super) kind: u8,
+    pub(super) numbers: [u64; 5],
+}
+
+impl RemoteReceipt {
+    /// The units that this receipt gives back.
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// The receipt for `units` of its units, such as the unused part of a lease.
+    pub fn of_units(mut self, units: u64) -> Self {
+        self.units = self.units.min(units);
+        self
+    }
+}
+
+/// Why a store did not decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unavailable {
+    /// The server is known to be down, or cannot be reached.
+    Down,
+    /// The answer did not come in time. Whether the charges are made is unknown until it comes.
+    Timeout,
+    /// The server has lost its keys, and does not decide yet.
+    Cold,
+    /// The server answered with an error: its label in metrics.
+    Error(&'static str),
+}
