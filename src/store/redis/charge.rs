@@ -4,6 +4,7 @@
 
 use smallvec::SmallVec;
 
+use super::failure::Failure;
 use crate::limit::state::State as _;
 use crate::limit::{Algorithm, AnyState, Decision, Key};
 use crate::time::Timestamp;
@@ -55,13 +56,23 @@ pub enum Handling {
     },
 }
 
-/// The answer to all charges of one request.
+/// The answer of one node to charges of one request.
 #[derive(Clone, Debug)]
 pub struct Decided {
     /// Whether every enforced charge was admitted. Otherwise none is made.
     pub is_admitted: bool,
     /// The answer to each charge, in the order of the charges.
     pub outcomes: SmallVec<[RemoteOutcome; 2]>,
+}
+
+/// The answers to all charges of one request, whose keys may be on several nodes.
+#[derive(Clone, Debug)]
+pub struct Answers {
+    /// Whether every enforced charge that a node decided was admitted. Otherwise none stays charged.
+    pub is_admitted: bool,
+    /// The answer to each charge, in the order of the charges. Charges without an answer are decided by `on_failure`; if
+    /// these deny, the receipts of the others are to be given back.
+    pub outcomes: SmallVec<[Result<RemoteOutcome, Unavailable>; 2]>,
 }
 
 /// The answer to one charge.
@@ -125,6 +136,6 @@ pub enum Unavailable {
     Timeout,
     /// The server has lost its keys, and does not decide yet.
     Cold,
-    /// The server answered with an error: its label in metrics.
-    Error(&'static str),
+    /// The server answered with an error.
+    Error(Failure),
 }

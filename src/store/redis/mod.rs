@@ -3,5 +3,7 @@
 pub mod settings;
 
 mod charge;
+mod failure;
 
-pub use charge::{Decided, Handling, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable, Units};
+pub use charge::{Answers, Decided, Handling, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable, Units};
+pub use failure::Failure;

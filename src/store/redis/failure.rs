@@ -1,0 +1,80 @@
+//! The kinds of failures of a node, as the breaker, the metrics and the log tell them apart.
+//!
+//! Not here: replies that are no failure of the node (`NOSCRIPT`, `MOVED`, `ASK`).
+
+/// Why a call of a node failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// No reply in time.
+    Timeout,
+    /// No connection, or it broke.
+    Connection,
+    /// The node reads its data from disk.
+    Loading,
+    /// `maxmemory` is reached.
+    OutOfMemory,
+    /// The node is a replica.
+    ReadOnly,
+    /// The node is a replica whose master is unreachable.
+    MasterDown,
+    /// The cluster does not serve the slot.
+    ClusterDown,
+    /// The slot moves to another master now.
+    Moving,
+    /// The user or the password is wrong or missing.
+    Login,
+    /// The user may not call the command, or not with this key.
+    Permission,
+    /// The node cannot persist, and so refuses writes.
+    Persistence,
+    /// A script of somebody keeps the node busy.
+    Busy,
+    /// More calls wait for replies than are allowed.
+    Overload,
+    /// The reply is not one of the script.
+    Reply,
+    /// Another error.
+    Other,
+}
+
+impl Failure {
+    /// All kinds.
+    pub const ALL: [Self; 15] = [
+        Self::Timeout,
+        Self::Connection,
+        Self::Loading,
+        Self::OutOfMemory,
+        Self::ReadOnly,
+        Self::MasterDown,
+        Self::ClusterDown,
+        Self::Moving,
+        Self::Login,
+        Self::Permission,
+        Self::Persistence,
+        Self::Busy,
+        Self::Overload,
+        Self::Reply,
+        Self::Other,
+    ];
+
+    /// The label of `weir_store_errors_total`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Connection => "connection",
+            Self::Loading => "loading",
+            Self::OutOfMemory => "oom",
+            Self::ReadOnly => "readonly",
+            Self::MasterDown => "masterdown",
+            Self::ClusterDown => "clusterdown",
+            Self::Moving => "moving",
+            Self::Login => "login",
+            Self::Permission => "permission",
+            Self::Persistence => "persistence",
+            Self::Busy => "busy",
+            Self::Overload => "overload",
+            Self::Reply => "reply",
+            Self::Other => "other",
+        }
+    }
+}
