@@ -165,7 +165,8 @@ pub(super) struct Listeners {
     takeover: Option<Bound>,
 }
 
-/// Attempts to bind an address after its process was killed: the kernel closes the sockets one by one.
+/// Attempts to bind an address after its process was killed: the kernel closes the sockets one by one. There is no event
+/// for an address that becomes free, so Weir tries again.
 const BIND_ATTEMPTS_MAX: usize = 500;
 const BIND_EVERY: Duration = Duration::from_millis(10);
 

@@ -119,7 +119,7 @@ impl SnapshotWriter {
             Found::Nothing => tracing::info!(path, "no snapshot yet: limits begin anew"),
             Found::Inherited => tracing::info!(path, "limits go on from the process that was taken over from"),
             Found::Restored { limits, age } => {
-                shared.metrics.snapshot_restored.set(1);
+                shared.metrics.snapshots.restored.set(1);
                 tracing::info!(path, limits, ?age, "limits go on from the snapshot");
             }
             Found::Useless { error, aside: Ok(aside) } => {
@@ -176,11 +176,11 @@ async fn write_periodically(
         let written = spawn_blocking(move || write(&path, &secret, &writer)).await;
         match written.map_err(io::Error::other).flatten() {
             Ok(bytes) => {
-                shared.metrics.snapshot_written(bytes, shared.gate.clock().now());
+                shared.metrics.snapshots.written(bytes, shared.gate.clock().now());
                 tracing::debug!(bytes, "snapshot written");
             }
             Err(error) => {
-                shared.metrics.snapshot_successful.set(0);
+                shared.metrics.snapshots.successful.set(0);
                 let path = settings.path.display();
                 tracing::error!(%path, %error, "the snapshot cannot be written; the last one stays");
             }

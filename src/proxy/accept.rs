@@ -142,7 +142,10 @@ async fn wait_for(lifecycle: &mut watch::Receiver<Lifecycle>, is_it: impl Fn(Lif
 }
 
 fn serve_one(worker: &Rc<Worker>, socket: Socket, peer: SocketAddr, lifecycle: &watch::Receiver<Lifecycle>) {
-    let Some(open) = OpenConnection::new(worker) else { return worker.shared.metrics.connections_refused.inc() };
+    let Some(open) = OpenConnection::new(worker) else {
+        worker.shared.metrics.connections_refused.inc();
+        return tracing::trace!(%peer, "a connection is closed at the bound");
+    };
     let (worker, lifecycle) = (Rc::clone(worker), lifecycle.clone());
     // Called inside: a captured future is stored twice.
     spawn_local(async move {

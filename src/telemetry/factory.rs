@@ -1,8 +1,10 @@
 //! Creates metrics and registers them.
 
 use prometheus::{
-    Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
+
+use super::gauge::LiveGauge;
 
 /// Creates metrics and registers them.
 pub(super) struct MetricFactory {
@@ -30,8 +32,16 @@ impl MetricFactory {
         self.register(IntGauge::new(name, help)?)
     }
 
+    pub(super) fn live_gauge(&self, name: &'static str, help: &str) -> Result<LiveGauge, prometheus::Error> {
+        Ok(LiveGauge::new(self.gauge(name, help)?, name, ""))
+    }
+
     pub(super) fn float_gauge(&self, name: &str, help: &str) -> Result<Gauge, prometheus::Error> {
         self.register(Gauge::new(name, help)?)
+    }
+
+    pub(super) fn float_gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<GaugeVec, prometheus::Error> {
+        self.register(GaugeVec::new(Opts::new(name, help), labels)?)
     }
 
     pub(super) fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, prometheus::Error> {

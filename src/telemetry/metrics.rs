@@ -1,15 +1,17 @@
 //! The Prometheus metrics. Handles with labels are resolved when a policy is installed, never for a request.
 
 use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
+    TextEncoder,
 };
 
 use super::cells::{DurationHistogram, LimitCells};
 use super::factory::MetricFactory;
+use super::gauge::LiveGauge;
 use super::openmetrics;
 use super::outcome::Outcome;
 use super::scrape::Scrape;
+use super::snapshots::SnapshotMetrics;
 use super::upstreams::{EndpointMetrics, EndpointVecs, UpstreamMetrics};
 use crate::time::Timestamp;
 
@@ -27,9 +29,9 @@ pub struct Metrics {
     /// Responses that Weir made itself, except those of limits, by kind of problem.
     pub problems: IntCounterVec,
     /// Open connections.
-    pub connections: IntGauge,
+    pub connections: LiveGauge,
     /// Open connections and HTTP/2 streams that were upgraded to another protocol.
-    pub upgraded: IntGauge,
+    pub upgraded: LiveGauge,
     /// Connections closed unserved at `server.max_connections`.
     pub connections_refused: IntCounter,
     /// Connections closed unserved because their client has too many.
@@ -44,7 +46,7 @@ pub struct Metrics {
     pub preflights: [IntCounter; 2],
     /// Admin connections closed in favour of newer ones.
     pub admin_connections_displaced: IntCounter,
-    untaken_bytes: IntGauge,
+    untaken_bytes: LiveGauge,
     tasks: IntGauge,
     /// Requests that ended in a panic.
     pub panics: IntCounter,
@@ -58,12 +60,8 @@ pub struct Metrics {
     pub overrides_left_out: IntGauge,
     jwks_fetches: IntCounterVec,
     jwks_timestamp: GaugeVec,
-    /// 1 if this process restored a snapshot.
-    pub snapshot_restored: IntGauge,
-    /// 1 if the last snapshot was written.
-    pub snapshot_successful: IntGauge,
-    snapshot_timestamp: Gauge,
-    snapshot_bytes: IntGauge,
+    /// The metrics of snapshots, which [`Metrics::show_snapshots`] registers.
+    pub snapshots: SnapshotMetrics,
 }
 
 #[derive(Debug)]
@@ -85,7 +83,7 @@ pub struct LimitMetrics {
     /// Seconds that requests waited, whatever the result.
     pub hold_duration: Histogram,
     /// Requests that wait now.
-    pub held_now: IntGauge,
+    pub held_now: LiveGauge,
     /// Keys in memory.
     pub keys: IntGauge,
     /// Keys evicted because their budget was whole again.
@@ -98,6 +96,7 @@ pub struct LimitMetrics {
     pub banned_keys: IntGauge,
 }
 
+const HELD: &str = "weir_held_requests";
 const ABANDONED_STREAMS: &str = "abandoned_streams";
 const UNTAKEN_OVERFLOW: &str = "untaken_overflow";
 
@@ -124,8 +123,8 @@ impl Metrics {
                 "Answers that Weir made itself, except those of limits, by kind; and answers that broke off.",
                 &["kind"],
             )?,
-            connections: make.gauge("weir_connections", "Client connections open now.")?,
-            upgraded: make.gauge("weir_upgraded_connections", "Connections upgraded to another protocol.")?,
+            connections: make.live_gauge("weir_connections", "Client connections open now.")?,
+            upgraded: make.live_gauge("weir_upgraded_connections", "Connections upgraded to another protocol.")?,
             connections_refused: make
                 .counter("weir_connections_refused_total", "Connections closed unserved at the bound.")?,
             client_connections_refused: make
@@ -142,8 +141,10 @@ impl Metrics {
                 "weir_admin_connections_displaced_total",
                 "Admin connections closed at the bound to make room for newer ones.",
             )?,
-            untaken_bytes: make
-                .gauge("weir_untaken_bytes", "Bytes of answers that wait for their clients, as of a second ago.")?,
+            untaken_bytes: make.live_gauge(
+                "weir_untaken_bytes",
+                "Bytes of answers that wait for their clients, as of a second ago.",
+            )?,
             tasks: make.gauge("weir_tasks", "Tasks of all runtimes, as of a second ago.")?,
             panics: make.counter("weir_panics_total", "Connections that ended in a panic.")?,
             log_lines_dropped: make.counter("weir_log_lines_dropped_total", "Log lines lost at the bound.")?,
@@ -158,20 +159,12 @@ impl Metrics {
                 "Fetches of keys behind a URL.",
                 &["identity", "result"],
             )?,
-            jwks_timestamp: make.register(GaugeVec::new(
-                Opts::new("weir_jwks_last_success_timestamp_seconds", "When keys behind a URL were last fetched."),
+            jwks_timestamp: make.float_gauges(
+                "weir_jwks_last_success_timestamp_seconds",
+                "When keys behind a URL were last fetched.",
                 &["identity"],
-            )?)?,
-            snapshot_restored: IntGauge::new("weir_snapshot_restored", "1 if this process restored a snapshot.")?,
-            snapshot_successful: IntGauge::new(
-                "weir_snapshot_last_successful",
-                "1 if the last snapshot was written, else 0.",
             )?,
-            snapshot_timestamp: Gauge::new(
-                "weir_snapshot_last_timestamp_seconds",
-                "When the last snapshot was written.",
-            )?,
-            snapshot_bytes: IntGauge::new("weir_snapshot_bytes", "Length of the last snapshot.")?,
+            snapshots: SnapshotMetrics::new()?,
             registry: make.registry,
         })
     }
@@ -185,12 +178,7 @@ impl Metrics {
 
     /// Registers the metrics of snapshots. Call it once.
     pub fn show_snapshots(&self) -> Result<(), prometheus::Error> {
-        let [restored, successful, bytes] =
-            [&self.snapshot_restored, &self.snapshot_successful, &self.snapshot_bytes].map(IntGauge::clone);
-        for gauge in [restored, successful, bytes] {
-            self.registry.register(Box::new(gauge))?;
-        }
-        self.registry.register(Box::new(self.snapshot_timestamp.clone()))
+        self.snapshots.register(&self.registry)
     }
 
     /// Creates the series of the key fetches of an identity at 0.
@@ -209,14 +197,6 @@ impl Metrics {
         if is_good {
             self.jwks_timestamp.with_label_values(&[identity]).set(now.as_secs() as f64);
         }
-    }
-
-    /// Records that a snapshot of `bytes` bytes was written at `now`.
-    #[allow(clippy::cast_precision_loss)] // seconds, exact to the year 285 million
-    pub fn snapshot_written(&self, bytes: u64, now: Timestamp) {
-        self.snapshot_successful.set(1);
-        self.snapshot_timestamp.set(now.as_secs() as f64);
-        self.snapshot_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// Records a successful reload at `now`.
@@ -269,7 +249,7 @@ impl Metrics {
         LimitMetrics {
             cells: self.scrape.limit(name),
             hold_duration: self.limits.hold_duration.with_label_values(&[name]),
-            held_now: self.limits.held.with_label_values(&[name]),
+            held_now: LiveGauge::new(self.limits.held.with_label_values(&[name]), HELD, name),
             keys: self.limits.keys.with_label_values(&[name]),
             evicted_idle: self.limits.evicted.with_label_values(&[name, "idle"]),
             overflow: self.limits.overflow.with_label_values(&[name]),
@@ -316,7 +296,7 @@ impl LimitVecs {
     fn new(make: &MetricFactory) -> Result<Self, prometheus::Error> {
         Ok(Self {
             hold_duration: make.histograms("weir_hold_duration_seconds", "How long requests waited.", &HOLD_BUCKETS)?,
-            held: make.gauges("weir_held_requests", "Requests waiting now.", &["limit"])?,
+            held: make.gauges(HELD, "Requests waiting now.", &["limit"])?,
             keys: make.gauges("weir_keys", "Keys remembered.", &["limit"])?,
             evicted: make.counters("weir_keys_evicted_total", "Keys forgotten.", &["limit", "reason"])?,
             overflow: make.counters("weir_overflow_decisions_total", "Decisions made past max_keys.", &["limit"])?,

@@ -4,14 +4,17 @@
 
 mod cells;
 mod factory;
+mod gauge;
 mod log;
 mod metrics;
 mod openmetrics;
 mod outcome;
 mod scrape;
+mod snapshots;
 mod upstreams;
 
 pub use cells::{DurationHistogram, EndpointCells, EndpointResult, LimitCells, LimitDecision};
+pub use gauge::LiveGauge;
 pub use log::{AccessLine, AccessLog, LogFormat, LogGuard, LogSettings, start_logs};
 pub use prometheus::{IntCounter as Counter, IntGauge as Gauge};
 
@@ -19,4 +22,5 @@ pub use openmetrics::OPENMETRICS_TYPE;
 
 pub use metrics::{LimitMetrics, Metrics};
 pub use outcome::Outcome;
+pub use snapshots::SnapshotMetrics;
 pub use upstreams::{EndpointMetrics, UpstreamMetrics};

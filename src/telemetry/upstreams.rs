@@ -1,9 +1,10 @@
 //! Metrics of upstreams and their endpoints.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+use prometheus::{IntCounter, IntCounterVec, IntGaugeVec};
 
 use super::cells::EndpointCells;
 use super::factory::MetricFactory;
+use super::gauge::LiveGauge;
 
 /// The metrics of one endpoint of an upstream.
 #[derive(Clone, Debug)]
@@ -11,23 +12,27 @@ pub struct EndpointMetrics {
     /// Requests that were sent to the endpoint.
     pub cells: EndpointCells,
     /// Addresses of the endpoint, except those whose health checks fail.
-    pub healthy: IntGauge,
+    pub healthy: LiveGauge,
     /// Ejections, each after repeated failures.
     pub ejections: IntCounter,
     /// Open connections to the endpoint.
-    pub connections: IntGauge,
+    pub connections: LiveGauge,
 }
 
 /// The metrics of one upstream.
 #[derive(Clone, Debug)]
 pub struct UpstreamMetrics {
     /// Requests that wait for a connection.
-    pub queued: IntGauge,
+    pub queued: LiveGauge,
     /// Requests refused because the queue was full.
     pub queue_full: IntCounter,
     /// Requests refused because no connection became free in time.
     pub queue_timeout: IntCounter,
 }
+
+const CONNECTIONS: &str = "weir_endpoint_connections";
+const HEALTHY: &str = "weir_endpoint_healthy";
+const QUEUED: &str = "weir_upstream_queued";
 
 #[derive(Debug)]
 pub(super) struct EndpointVecs {
@@ -42,14 +47,14 @@ impl EndpointVecs {
     pub(super) fn new(make: &MetricFactory) -> Result<Self, prometheus::Error> {
         let labels = ["upstream", "endpoint"];
         Ok(Self {
-            healthy: make.gauges("weir_endpoint_healthy", "Healthy addresses of each endpoint.", &labels)?,
+            healthy: make.gauges(HEALTHY, "Healthy addresses of each endpoint.", &labels)?,
             ejections: make.counters(
                 "weir_endpoint_ejections_total",
                 "Ejections of each endpoint after repeated failures.",
                 &labels,
             )?,
-            connections: make.gauges("weir_endpoint_connections", "Connections to each endpoint.", &labels)?,
-            queued: make.gauges("weir_upstream_queued", "Requests that wait for a connection.", &["upstream"])?,
+            connections: make.gauges(CONNECTIONS, "Connections to each endpoint.", &labels)?,
+            queued: make.gauges(QUEUED, "Requests that wait for a connection.", &["upstream"])?,
             queue_refused: make.counters(
                 "weir_upstream_queue_refused_total",
                 "Requests without a connection, because the queue was full or the wait too long.",
@@ -62,16 +67,16 @@ impl EndpointVecs {
         let labels = [upstream, endpoint];
         EndpointMetrics {
             cells,
-            healthy: self.healthy.with_label_values(&labels),
+            healthy: LiveGauge::new(self.healthy.with_label_values(&labels), HEALTHY, endpoint),
             ejections: self.ejections.with_label_values(&labels),
-            connections: self.connections.with_label_values(&labels),
+            connections: LiveGauge::new(self.connections.with_label_values(&labels), CONNECTIONS, endpoint),
         }
     }
 
     pub(super) fn upstream(&self, name: &str) -> UpstreamMetrics {
         let refused = |reason| self.queue_refused.with_label_values(&[name, reason]);
         UpstreamMetrics {
-            queued: self.queued.with_label_values(&[name]),
+            queued: LiveGauge::new(self.queued.with_label_values(&[name]), QUEUED, name),
             queue_full: refused("full"),
             queue_timeout: refused("timeout"),
         }

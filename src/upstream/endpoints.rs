@@ -275,14 +275,14 @@ impl Endpoints {
 
     /// Counts a response that the upstream broke off.
     pub(super) fn count_broken(&self, cause: &str) {
-        tracing::debug!(cause, "the upstream broke off within its answer");
         self.broken_answers.inc();
+        tracing::debug!(cause, "the upstream broke off within its answer");
     }
 
     /// Counts a response that the client did not read in time.
     pub(super) fn count_untaken(&self) {
-        tracing::debug!("the client did not read its answer in time");
         self.untaken_answers.inc();
+        tracing::debug!("the client did not read its answer in time");
     }
 
     /// Closes connections for waiters of other workers and of other upstreams.

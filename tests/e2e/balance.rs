@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::TcpListener;
 
-use crate::ops::{count_lines, replace, until};
+use crate::ops::{replace, until};
 use crate::routes::upstream;
 use crate::support::{Client, NEVER, Upstream, Weir, echo};
 
@@ -141,7 +141,7 @@ fn a_client_stays_at_its_endpoint_and_few_clients_move() {
     assert_eq!(counts.len(), 3, "each endpoint has some clients: {counts:?}");
 
     replace(&weir.config_file(), &text(&all[..2]));
-    until("a reload", || count_lines(&weir, "\"reloaded\"") == 1);
+    weir.wait_for_lines("\"reloaded\"", 1);
     for (user, before) in first.iter().enumerate() {
         let now = ask(user);
         assert!(now != "c" && (now == *before || before == "c"), "{user} from {before} to {now}");
@@ -165,7 +165,7 @@ fn requests_are_counted_by_endpoint() {
     assert_eq!(counted(&broken, "failed"), broken.received().len() as f64);
 
     replace(&weir.config_file(), &Weir::text(&format!("{}{NEVER}", upstream("a", &[&alive], ""))));
-    until("a reload", || count_lines(&weir, "\"reloaded\"") == 1);
+    weir.wait_for_lines("\"reloaded\"", 1);
     let metrics = Client::connect(weir.admin()).get("/metrics").text();
     assert!(!metrics.contains(&broken.address().to_string()), "{metrics}");
     assert_eq!(counted(&alive, "answered"), 4.0, "the counts of an endpoint that stays");

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::ops::until;
 use crate::support::{Answer, Client, Upstream, Weir};
 
 fn retry_after(answer: &Answer) -> (u16, Option<u64>) {
@@ -47,7 +46,7 @@ fn who_is_refused_too_often_is_banned() {
         let lines = weir.lines().into_iter().filter(|line| line.contains("\"request\"")).collect::<Vec<_>>();
         ["rejected", "banned"].map(|verdict| lines.iter().filter(|line| line.contains(verdict)).count())
     };
-    until("a line for each", || verdicts() == [2, 2]);
+    weir.wait_until("a line for each", || verdicts() == [2, 2]);
 }
 
 #[test]

@@ -413,8 +413,8 @@ fn a_call_that_is_held_leaves_its_place_with_its_client() {
         request.set_timeout(Duration::from_millis(300));
         let held = "weir_held_requests{limit=\"one\"}";
         let calling = tokio::spawn(async move { caller.unary("/t.T/Unary", request).await });
-        until("it is held", || weir.metric(held) == 1.0);
+        weir.wait_for_metric(held, |value| value == 1.0);
         assert!(calling.await.unwrap().is_err());
-        until("it has left", || weir.metric(held) == 0.0);
+        weir.wait_for_metric(held, |value| value == 0.0);
     });
 }

@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::json;
 
-use crate::ops::{count_lines, until};
+use crate::ops::until;
 use crate::support::{Answer, Cert, Client, Upstream, Weir};
 
 /// A set with the key of [`token`] under this `kid`.
@@ -108,7 +108,7 @@ fn fetched_keys_survive_failed_fetches_and_reloads() {
     issuer.say(BROKEN);
     for reloads in 1..4 {
         weir.signal("HUP");
-        until("a reload", || count_lines(&weir, "\"reloaded\"") == reloads);
+        weir.wait_for_lines("\"reloaded\"", reloads);
         assert_eq!(ask(&weir, &token("a")).status, 200);
     }
     // Tokens with invented keys are refused, and cause no fetch for a minute.

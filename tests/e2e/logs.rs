@@ -28,7 +28,7 @@ fn access_lines(weir: &Weir) -> Vec<Value> {
 
 #[track_caller]
 fn wait_for_access(weir: &Weir, count: usize) -> Vec<Value> {
-    until(&format!("{count} access lines"), || access_lines(weir).len() >= count);
+    weir.wait_until(&format!("{count} access lines"), || access_lines(weir).len() >= count);
     access_lines(weir)
 }
 
@@ -61,7 +61,7 @@ fn all_writes_a_line_for_each_request() {
 #[test]
 fn a_client_that_leaves_while_held_has_a_line() {
     let hold = "[[limit]]\nname = \"hold\"\nkey = []\nrate = \"1/h\"\non_limit = \"hold\"\n";
-    let weir = Weir::start(&Upstream::start(), &format!("{}{hold}", log("refused", "info")));
+    let weir = Weir::start(&Upstream::start(), &format!("{}{hold}", log("refused", "trace")));
     assert_eq!(Client::connect(weir.address()).get("/a").status, 200);
     let mut leaving = Client::connect(weir.address());
     leaving.send("GET /b HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -84,7 +84,7 @@ fn names_in_the_hosts_file_need_no_name_server() {
     let (dns, app) = (Dns::start(), on(LOCAL, 0));
     // Each /etc/hosts has this name, and the name server of this test does not.
     let weir = weir(&dns, &format!("endpoints = [\"http://localhost:{}\"]", app.address().port()));
-    until("an address is known", || weir.lines().iter().any(|line| line.contains("a name has other addresses")));
+    weir.wait_for_line("a name has other addresses");
     assert_eq!(get(&weir).0, 200);
     assert!(dns.asked("localhost").is_empty());
 }

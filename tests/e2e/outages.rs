@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::ops::{count_lines, replace, until};
+use crate::ops::{replace, until};
 use crate::routes::upstream;
 use crate::support::{Client, NEVER, Upstream, Weir, echo};
 
@@ -47,7 +47,7 @@ fn an_endpoint_that_keeps_failing_is_ejected_for_all_workers() {
 
     // A reload keeps the ejection.
     weir.signal("HUP");
-    until("a reload", || count_lines(&weir, "\"reloaded\"") == 1);
+    weir.wait_for_lines("\"reloaded\"", 1);
     assert_eq!((statuses(&weir, 10), broken.received().len()), (vec![200; 10], 3));
 }
 
@@ -115,12 +115,12 @@ fn checks_remove_an_endpoint_and_restore_it() {
     assert_eq!(healthy(), 1.0);
 
     is_healthy.store(false, Ordering::SeqCst);
-    until("the endpoint is out", || healthy() == 0.0);
+    weir.wait_until("the endpoint is out", || healthy() == 0.0);
     assert_eq!((statuses(&weir, 20), requests(&fragile)), (vec![200; 20], 0));
     assert_eq!(series(&weir, "weir_endpoint_healthy", &alive), 1.0);
 
     is_healthy.store(true, Ordering::SeqCst);
-    until("the endpoint is back", || healthy() == 1.0);
+    weir.wait_until("the endpoint is back", || healthy() == 1.0);
     until("the endpoint gets requests", || {
         statuses(&weir, 1);
         requests(&fragile) > 0
@@ -128,10 +128,10 @@ fn checks_remove_an_endpoint_and_restore_it() {
 
     // Without checks no result could make the endpoint healthy again, so it counts as healthy.
     is_healthy.store(false, Ordering::SeqCst);
-    until("the endpoint is out", || healthy() == 0.0);
+    weir.wait_until("the endpoint is out", || healthy() == 0.0);
     replace(&weir.config_file(), &Weir::text(&text("")));
-    until("a reload", || count_lines(&weir, "\"reloaded\"") == 1);
-    until("the endpoint counts as healthy", || healthy() == 1.0);
+    weir.wait_for_lines("\"reloaded\"", 1);
+    weir.wait_until("the endpoint counts as healthy", || healthy() == 1.0);
     is_healthy.store(true, Ordering::SeqCst);
     let before = requests(&fragile);
     statuses(&weir, 8);
@@ -146,7 +146,7 @@ fn an_endpoint_without_valid_answers_to_checks_is_unhealthy() {
     let health = "health = { path = \"/\", interval = \"10ms\", timeout = \"300ms\", unhealthy_after = 2 }";
     let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&mute, &garbage, &alive], health)));
     for endpoint in [&mute, &garbage] {
-        until("the endpoint is out", || series(&weir, "weir_endpoint_healthy", endpoint) == 0.0);
+        weir.wait_until("the endpoint is out", || series(&weir, "weir_endpoint_healthy", endpoint) == 0.0);
     }
     assert_eq!(statuses(&weir, 12), vec![200; 12]);
 }

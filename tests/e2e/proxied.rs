@@ -261,7 +261,7 @@ fn every_endpoint_gets_the_header() {
         let outer = Weir::start_in(folder);
         let healthy =
             |address| outer.metric(&format!("weir_endpoint_healthy{{endpoint=\"https://{address}\",upstream=\"a\"}}"));
-        until("only one is well", || healthy(gone) == 0.0 && healthy(inner.address()) == 1.0);
+        outer.wait_until("only one is well", || healthy(gone) == 0.0 && healthy(inner.address()) == 1.0);
         let source = if version == "v1" { "192.0.2.17" } else { "2001:db8:1::7" };
         let ask = || {
             let mut client = Client::connect(outer.address());

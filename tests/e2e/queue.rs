@@ -122,9 +122,9 @@ fn a_stream_that_is_reset_in_the_queue_is_an_abandoned_request() {
     over_h2(weir.address(), async |client, _| {
         let mut leaving = client.clone();
         let leaving = tokio::spawn(async move { leaving.get("/1").await.map(drop) });
-        until("it waits", || weir.metric(QUEUED) == 1.0);
+        weir.wait_for_metric(QUEUED, |value| value == 1.0);
         leaving.abort();
-        until("it is gone", || weir.metric(QUEUED) == 0.0);
+        weir.wait_for_metric(QUEUED, |value| value == 0.0);
     });
     weir.wait_for_metric("weir_requests_total{verdict=\"abandoned\"}", |abandoned| abandoned == 1.0);
     may_end.store(true, Ordering::SeqCst);

@@ -30,6 +30,7 @@ fn start_in(folder: tempfile::TempDir, recipe: &str, service: SocketAddr) -> Wei
     set("server", "listen", "127.0.0.1:0".into());
     set("admin", "listen", "127.0.0.1:0".into());
     set("log", "format", "json".into());
+    set("log", "level", "trace".into());
     let mut trusted = trusted_proxies(&config);
     trusted.push("127.0.0.1".into());
     config["server"].as_table_mut().unwrap().insert("trusted_proxies".into(), trusted.into());

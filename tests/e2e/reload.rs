@@ -45,7 +45,7 @@ fn every_way_to_change_the_file_is_noticed() {
     assert!(since > 1e9);
 
     weir.signal("HUP");
-    until("a reload, though nothing changed", || count_lines(&weir, "\"reloaded\"") == 1);
+    weir.wait_for_lines("\"reloaded\"", 1);
     std::fs::write(weir.config_file(), config(&upstream, &limit("2000/s", ""))).unwrap();
     until_limit(&weir, "2000");
     replace(&weir.config_file(), &config(&upstream, &limit("3000/s", "")));
@@ -74,10 +74,10 @@ fn a_start_and_a_reload_log_each_warning_once() {
     assert_eq!(count_lines(&weir, "allows_everything"), 1);
 
     weir.signal("HUP");
-    until("the warning of the reload", || count_lines(&weir, "allows_everything") == 2);
+    weir.wait_for_lines("allows_everything", 2);
     replace(&weir.config_file(), &config(&upstream, &limit("2000/s", "")));
     until_limit(&weir, "2000");
-    until("both reloads", || count_lines(&weir, "\"reloaded\"") == 2);
+    weir.wait_for_lines("\"reloaded\"", 2);
     assert_eq!(count_lines(&weir, "allows_everything"), 2);
 }
 
@@ -174,7 +174,7 @@ fn an_invalid_file_is_said_once_and_changes_nothing() {
     for _ in 0..5 {
         replace(&weir.config_file(), &broken);
         std::fs::write(weir.folder().join("beside"), "").unwrap();
-        until("it is said", || count_lines(&weir, OLD_STAYS) > 0);
+        weir.wait_for_lines(OLD_STAYS, 1);
     }
     assert_eq!(weir.metric(SUCCESSFUL), 0.0);
     assert_eq!(shown_limit(&weir).as_deref(), Some("1000"));
@@ -193,7 +193,7 @@ fn what_an_invalid_file_lacks_may_come_later() {
     std::fs::create_dir(weir.folder().join("keys")).unwrap();
 
     replace(&weir.config_file(), &config(&upstream, &format!("{identity}{}", limit("2000/s", ""))));
-    until("it is said", || count_lines(&weir, OLD_STAYS) == 1);
+    weir.wait_for_lines(OLD_STAYS, 1);
     std::fs::write(weir.folder().join("keys/secret"), "0123456789abcdef0123456789abcdef").unwrap();
     until_limit(&weir, "2000");
 }
@@ -218,11 +218,11 @@ fn no_bucket_is_refilled_and_no_connection_dropped() {
 
     for reload in 1..=3 {
         weir.signal("HUP");
-        until("a reload", || count_lines(&weir, "\"reloaded\"") == reload);
+        weir.wait_for_lines("\"reloaded\"", reload);
         assert_eq!(kept.get("/").status, 429);
     }
     replace(&weir.config_file(), &config(&upstream, &format!("# new\n{}", limit("2/h", ""))));
-    until("a reload", || count_lines(&weir, "\"reloaded\"") == 4);
+    weir.wait_for_lines("\"reloaded\"", 4);
     assert_eq!(kept.get("/").status, 429);
     go_on.store(true, Ordering::Release);
     assert_eq!(String::from_utf8(running.rest()).unwrap(), "hellohello");
@@ -316,7 +316,7 @@ fn reloads_under_load_fail_nothing_and_give_nothing_away() {
             replace(&weir.config_file(), &config(&upstream, &format!("{}{another}", limit("100/s", "burst = 20"))));
             let before = count_lines(&weir, "\"reloaded\"");
             weir.signal("HUP");
-            until("a reload", || count_lines(&weir, "\"reloaded\"") > before);
+            weir.wait_for_lines("\"reloaded\"", before + 1);
         }
         stop.store(true, Ordering::Release);
     });

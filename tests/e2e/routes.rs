@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::ops::{count_lines, replace, until};
+use crate::ops::replace;
 use crate::support::{Client, NEVER, Upstream, Weir, over_h2};
 
 /// An upstream that says its name and the target.
@@ -190,7 +190,7 @@ fn a_reload_moves_routes_and_keeps_what_stays() {
     let mut client = Client::connect(weir.address());
     for (reloads, name) in (1..).zip(["two", "one", "two", "one"]) {
         replace(&weir.config_file(), &to(name));
-        until("a reload", || count_lines(&weir, "\"reloaded\"") == reloads);
+        weir.wait_for_lines("\"reloaded\"", reloads);
         assert_eq!(client.get("/").text(), format!("{name} /"));
     }
     stop.store(true, Ordering::Relaxed);

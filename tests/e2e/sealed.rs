@@ -11,7 +11,6 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion};
 
-use crate::ops::until;
 use crate::support::{Cert, Client, NEVER, Upstream, Weir};
 use crate::upgrades::{AGREE, OPEN, echo, upgraded};
 
@@ -211,7 +210,7 @@ fn health_checks_are_encrypted() {
         let endpoint = format!("endpoint=\"https://{}\"", service.address);
         weir.metric(&format!("weir_endpoint_healthy{{{endpoint},upstream=\"a\"}}"))
     };
-    until("the stranger is out", || healthy(&bad) == 0.0);
+    weir.wait_until("the stranger is out", || healthy(&bad) == 0.0);
     assert!((0..6).all(|_| seen(&weir).0 == 200));
     assert_eq!(healthy(&good), 1.0);
 }

@@ -1,10 +1,10 @@
 //! State that outlives a process: what is kept, what a kill costs, and what becomes of a file that is no good.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
-use crate::ops::until;
+use crate::ops::{count_lines, until};
 use crate::support::{Answer, Client, Upstream, Weir};
 
 /// What `spent` says is kept, and `brief` is not; `/login` bans who is refused.
@@ -77,13 +77,10 @@ fn stop(weir: Weir) {
     assert_eq!(weir.wait(), Some(0));
 }
 
-/// Waits for a snapshot that was begun after this was called.
-fn until_written(file: &Path) {
-    let inode = || fs::metadata(file).map_or(0, |metadata| metadata.ino());
-    for _ in 0..2 {
-        let before = inode();
-        until("a snapshot", || ![0, before].contains(&inode()));
-    }
+/// Waits for a snapshot that was begun after this was called: the first of two more may have been begun before.
+fn wait_for_snapshot(weir: &Weir) {
+    const WRITTEN: &str = "snapshot written";
+    weir.wait_for_lines(WRITTEN, count_lines(weir, WRITTEN) + 2);
 }
 
 #[test]
@@ -118,7 +115,7 @@ fn a_kill_costs_no_more_than_an_interval() {
     for run in 1..=8 {
         let weir = place.start("5ms");
         assert_eq!(left(&weir, "/?who=a"), 10 - run, "run {run}");
-        until_written(&place.file());
+        wait_for_snapshot(&weir);
         // While the next one is being written, as likely as not.
         weir.signal("KILL");
         weir.wait();
@@ -217,7 +214,7 @@ fn requests_pass_while_it_is_written() {
     for number in 0..500 {
         assert_eq!(client.get(&format!("/?who={number}")).status, 200);
     }
-    until_written(&place.file());
+    wait_for_snapshot(&weir);
     weir.signal("KILL");
     weir.wait();
     let weir = place.start("1h");

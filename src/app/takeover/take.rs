@@ -27,7 +27,8 @@ pub(in crate::app) enum Previous {
 }
 
 /// Attempts to meet a process that accepts a connection and closes it without a message, as a process does that is being
-/// killed, and the pause between them.
+/// killed, and the pause between them. The end of that process is no event here: the socket names the process that created
+/// it, which may be an earlier one.
 const ATTEMPTS_MAX: usize = 1000;
 const ATTEMPT_EVERY: Duration = Duration::from_millis(10);
 

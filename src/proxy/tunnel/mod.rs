@@ -17,7 +17,7 @@ use crate::net::Timeouts;
 use crate::net::buffer::{Buffer, Buffers, Out};
 use crate::net::deadline::Deadline;
 use crate::net::duplex::Duplex;
-use crate::telemetry::Gauge;
+use crate::telemetry::LiveGauge;
 use crate::time;
 use crate::upstream::UpgradedConnection;
 
@@ -34,10 +34,10 @@ pub(super) struct UpgradedExchange {
 
 /// A gauge that is raised until this is dropped.
 #[derive(Debug)]
-pub(super) struct GaugeGuard(Gauge);
+pub(super) struct GaugeGuard(LiveGauge);
 
 impl GaugeGuard {
-    pub(super) fn new(gauge: &Gauge) -> Self {
+    pub(super) fn new(gauge: &LiveGauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }

@@ -10,7 +10,6 @@ use http_body_util::{Empty, Full};
 use tokio::sync::watch;
 
 use super::{alone, mirror};
-use crate::ops::until;
 use crate::support::{Call, Client, H2Options, H2Service, NEVER, Weir, over_h2};
 
 /// A service whose calls end once `true` is sent.
@@ -236,9 +235,9 @@ fn health_checks_use_http2() {
     assert_eq!(weir.metric(&healthy), 1.0);
     assert_eq!(service.called()[0].uri, format!("http://{}/healthz", service.address()));
     is_well.store(false, Ordering::SeqCst);
-    until("the endpoint is unhealthy", || weir.metric(&healthy) == 0.0);
+    weir.wait_for_metric(&healthy, |value| value == 0.0);
     is_well.store(true, Ordering::SeqCst);
-    until("the endpoint is healthy", || weir.metric(&healthy) == 1.0);
+    weir.wait_for_metric(&healthy, |value| value == 1.0);
 }
 
 /// A request is not charged if no service can be reached.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use super::service::quick;
-use crate::ops::{count_lines, until};
+use crate::ops::until;
 use crate::support::{Client, NEVER, PATIENCE, Weir};
 
 /// What of a processor may be spent on trying again, in parts of one.
@@ -21,7 +21,7 @@ pub fn descriptors(clients: usize, time: Duration) -> String {
     limit(&weir, Some(open(&weir) as u64 + 5));
 
     let mut waiting: Vec<Client> = (0..clients).map(|_| ask(&weir)).collect();
-    until("there is none left", || count_lines(&weir, "cannot accept connections") > 0);
+    weir.wait_for_lines("cannot accept connections", 1);
     // Those who came in last may have its connection to the service just now.
     until("who is in already goes on", || known.get("/").status == 200);
     let (began, spent, lines) = (Instant::now(), cpu(&weir), weir.lines().len());

@@ -21,7 +21,7 @@ pub fn reloads(clients: usize, count: usize) -> String {
             replace(&weir.config_file(), &config(number));
             weir.signal("HUP");
             // A change is noticed as well, so there may be more than one.
-            crate::ops::until("a reload", || count_lines(&weir, "\"reloaded\"") > seen);
+            weir.wait_for_lines("\"reloaded\"", seen + 1);
             seen = count_lines(&weir, "\"reloaded\"");
             load.wait_for(20);
         }

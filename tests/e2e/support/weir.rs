@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -43,10 +43,10 @@ impl Weir {
         (upstream, weir)
     }
 
-    /// The text of a configuration with ephemeral ports and JSON logs.
+    /// The text of a configuration with ephemeral ports and a JSON log of every event.
     pub fn config(upstream: &Upstream, server: &str, rest: &str) -> String {
         let url = format!("http://{}", upstream.address());
-        let log = if rest.contains("[log]") { "" } else { "[log]\nformat = \"json\"\n" };
+        let log = if rest.contains("[log]") { "" } else { "[log]\nformat = \"json\"\nlevel = \"trace\"\n" };
         format!(
             "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 2\n{server}\n[upstream]\nurl = \"{url}\"\n\
              [admin]\nlisten = \"127.0.0.1:0\"\n{log}{rest}\n"
@@ -66,7 +66,7 @@ impl Weir {
         config.replace("[upstream]\n", &format!("[upstream]\nupgrade = {protocols:?}\n"))
     }
 
-    /// Starts a Weir with the upstreams in `rest`, ephemeral ports and JSON logs.
+    /// Starts a Weir with the upstreams in `rest`, ephemeral ports and a JSON log of every event.
     pub fn with(rest: &str) -> Self {
         Self::start_as(&Self::text(rest))
     }
@@ -75,7 +75,7 @@ impl Weir {
     pub fn text(rest: &str) -> String {
         format!(
             "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 2\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-             [log]\nformat = \"json\"\n{rest}\n"
+             [log]\nformat = \"json\"\nlevel = \"trace\"\n{rest}\n"
         )
     }
 
@@ -163,21 +163,37 @@ impl Weir {
     }
 
     /// Waits until at least `count` lines contain `words`, and returns all such lines.
+    #[track_caller]
     pub fn wait_for_lines(&self, words: &str, count: usize) -> Vec<String> {
         let found = || self.lines().into_iter().filter(|line| line.contains(words)).collect::<Vec<_>>();
+        self.wait_for(&format!("{count} lines with {words:?}"), || Some(found()).filter(|lines| lines.len() >= count))
+    }
+
+    /// Calls `look` now and after each line of the log until it returns a value: for changes that a line follows.
+    #[track_caller]
+    pub fn wait_for<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         let until = Instant::now() + PATIENCE;
         loop {
-            let lines = found();
-            if lines.len() >= count {
-                return lines;
+            // One look is enough for all lines so far.
+            let has_ended = loop {
+                match self.more_lines.try_recv() {
+                    Ok(()) => {}
+                    Err(error) => break error == TryRecvError::Disconnected,
+                }
+            };
+            if let Some(seen) = look() {
+                return seen;
             }
             let left = until.saturating_duration_since(Instant::now());
-            match self.more_lines.recv_timeout(left) {
-                Ok(()) => {}
-                Err(RecvTimeoutError::Disconnected) if found().len() >= count => {}
-                Err(error) => panic!("fewer than {count} lines with {words:?} ({error}) in: {:#?}", self.lines()),
-            }
+            let may_change = !has_ended && self.more_lines.recv_timeout(left) != Err(RecvTimeoutError::Timeout);
+            assert!(may_change, "never: {what}, in: {:#?}", self.lines());
         }
+    }
+
+    /// Waits until `is_so`, which is checked now and after each line of the log.
+    #[track_caller]
+    pub fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
+        self.wait_for(what, || is_so().then_some(()));
     }
 
     /// Sends a signal by name, such as `TERM`.
@@ -198,17 +214,11 @@ impl Weir {
         value.unwrap_or(0.0)
     }
 
-    /// Reads a metric until `is_enough`, and returns it. A metric of another process sends no event, so this asks again
-    /// as soon as it has the last response.
+    /// Waits until a metric `is_enough`, and returns it. A line of the log must follow the change: at level `trace`,
+    /// changes of gauges have lines.
+    #[track_caller]
     pub fn wait_for_metric(&self, series: &str, is_enough: impl Fn(f64) -> bool) -> f64 {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let value = self.metric(series);
-            if is_enough(value) {
-                return value;
-            }
-            assert!(Instant::now() < until, "{series} is {value}");
-        }
+        self.wait_for(series, || Some(self.metric(series)).filter(|value| is_enough(*value)))
     }
 }
 

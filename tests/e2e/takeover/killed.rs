@@ -218,6 +218,7 @@ fn a_weir_answers_if_the_old_one_is_killed_at_any_time() {
         let old = weir;
         let pid = old.pid().to_string();
         let killing = thread::spawn(move || {
+            // This waits for nothing: the time of the kill is the case under test.
             thread::sleep(Duration::from_millis(delay_ms));
             old.signal("KILL");
             old.wait();

@@ -10,7 +10,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, HandshakeKind, ProtocolVersion, StreamOwned};
 
 use super::{BOTH, HOST, Lab, OWN, config};
-use crate::ops::{count_lines, replace, until};
+use crate::ops::{replace, until};
 use crate::support::{Cert, Client, NEVER, Upstream, Weir, connect_tls, over_h2_tls, trusting};
 
 const FAILED: &str = "weir_tls_handshakes_failed_total";
@@ -145,7 +145,7 @@ fn sessions_are_resumed_without_early_data() {
         }
         lab.weir.signal("HUP");
         let reloads = if version.version == ProtocolVersion::TLSv1_2 { 1 } else { 2 };
-        until("a reload", || count_lines(&lab.weir, "\"reloaded\"") == reloads);
+        lab.weir.wait_for_lines("\"reloaded\"", reloads);
         assert_eq!(handshake(), Some(kind), "nothing of TLS has changed");
     }
 }
@@ -185,8 +185,7 @@ fn a_reload_replaces_certificates_and_keeps_connections() {
 
 #[test]
 fn invalid_handshakes_fail_at_once_and_are_counted() {
-    let lab =
-        Lab::with(Upstream::start(), "", "", &format!("[log]\nformat = \"json\"\nlevel = \"debug\"\n{NEVER}"), &[]);
+    let lab = Lab::with(Upstream::start(), "", "", NEVER, &[]);
     let began = Instant::now();
     for (nth, bytes) in [
         &b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..],
@@ -217,7 +216,7 @@ fn invalid_handshakes_fail_at_once_and_are_counted() {
     lab.weir.wait_for_metric(FAILED, |failed| failed == 10.0);
     // A connection without a byte is no failure.
     Client::connect(lab.weir.address()).finish();
-    until("all are gone", || lab.weir.metric("weir_connections") == 0.0);
+    lab.weir.wait_for_metric("weir_connections", |value| value == 0.0);
     assert_eq!(lab.weir.metric(FAILED), 10.0);
     assert_eq!(lab.weir.metric("weir_panics_total"), 0.0);
     assert_eq!(lab.client().get("/").status, 200);

@@ -232,7 +232,7 @@ fn a_forged_record_ends_a_session_wherever_it_is() {
     }
     forge("POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n");
     wait_for_held(&lab, 0.0);
-    until("all are gone", || lab.weir.metric("weir_connections") == 0.0);
+    lab.weir.wait_for_metric("weir_connections", |value| value == 0.0);
     drop(go_on);
     assert_eq!(lab.weir.metric("weir_panics_total"), 0.0);
     assert_eq!(lab.weir.metric("weir_tls_handshakes_failed_total"), 0.0);

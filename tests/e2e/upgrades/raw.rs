@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use super::{AGREE, ASK, OPEN, echo, echoing, start, upgraded};
-use crate::ops::{count_lines, replace};
+use crate::ops::replace;
 use crate::support::{Client, Upstream, Weir};
 
 #[test]
@@ -195,7 +195,7 @@ fn a_reload_changes_the_allowed_protocols() {
     let weir = start(&upstream, "", "");
     let mut client = upgraded(&weir);
     replace(&weir.config_file(), &Weir::config(&upstream, "", ""));
-    crate::ops::until("a reload", || count_lines(&weir, "\"reloaded\"") == 1);
+    weir.wait_for_lines("\"reloaded\"", 1);
     assert_eq!(Client::connect(weir.address()).send(ASK).answer().status, 200);
     echo(&mut client, "still here");
 }

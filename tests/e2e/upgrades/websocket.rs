@@ -43,7 +43,7 @@ fn talk<S: Read + Write>(mut socket: WebSocket<S>, weir: &Weir) {
 #[test]
 fn websockets_work() {
     let upstream = server();
-    let weir = start(&upstream, "", "[log]\nformat = \"json\"\naccess = \"all\"");
+    let weir = start(&upstream, "", "[log]\nformat = \"json\"\naccess = \"all\"\nlevel = \"trace\"");
     let stream = TcpStream::connect(weir.address()).unwrap();
     let (socket, response) = tungstenite::client("ws://weir.test/chat", stream).unwrap();
     assert_eq!(response.headers()["x-ratelimit-limit"], "100");
