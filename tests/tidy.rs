@@ -253,7 +253,7 @@ fn check_tree(files: &[(&str, &str)], expected: &[(&str, &str)]) {
     let roots = [("src/lib.rs", ""), ("src/gate/mod.rs", "")];
     let roots = roots.iter().filter(|(path, _)| files.iter().all(|(other, _)| other != path));
     let sources: Vec<_> = roots.chain(files).map(parse).collect();
-    let mut found = tree::check_strictly(&sources.iter().collect::<Vec<_>>());
+    let mut found = tree::check_tree(&sources.iter().collect::<Vec<_>>());
     found.sort();
     let same = found.len() == expected.len()
         && found.iter().zip(expected).all(|(found, (path, part))| found.path == *path && found.message.contains(part));
@@ -290,6 +290,14 @@ fn a_name_is_one_type_in_a_module() {
     check_tree(&[(a, "struct One;"), (b, "enum One {}")], &[(b, "One: src/gate/a.rs has")]);
     check_tree(&[(a, "pub trait One {}"), (b, "type One = u8;")], &[(b, "One")]);
     check_tree(&[(a, "struct One;"), ("src/limit/b.rs", "struct One;")], &[]);
+    // A public module is one of its own, and so are the files below it.
+    let (parent, below) = ("src/gate/mod.rs", "src/gate/b/c.rs");
+    check_tree(&[(parent, "mod a; pub mod b;"), (a, "struct One;"), (b, "struct One;")], &[]);
+    check_tree(&[(parent, "mod a; pub mod b;"), (a, "struct One;"), (b, "mod c;"), (below, "struct One;")], &[]);
+    check_tree(
+        &[(parent, "mod a; mod b;"), (a, "struct One;"), (b, "mod c;"), (below, "struct One;")],
+        &[(below, "One: src/gate/a.rs has")],
+    );
     check_tree(
         &[(a, "struct One; impl T for One { type Error = u8; }"), (b, "trait T { type Error; } enum Error {}")],
         &[],

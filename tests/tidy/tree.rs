@@ -10,16 +10,6 @@ use std::collections::{HashMap, HashSet};
 use super::rules::Violation;
 use super::source::Source;
 
-/// What does not hold yet: for each rule the top-level modules, or the names in them, that break it. A row that is not needed any more is a violation, so the lists only get shorter.
-const NOT_YET: &[(&str, &[&str])] = &[(TYPE_TWICE, &["limit::Receipt", "limit::Rule", "limit::State"])];
-
-const CYCLE: &str = "import cycle";
-const TYPE_TWICE: &str = "two types of one name";
-const RETIRED: &str = "retired word";
-const THE_SAME: &str = "doc comment that begins with `The same`";
-const DEEP_VISIBILITY: &str = "`pub(in super::super)`";
-const MANY_PARAMETERS: &str = "many parameters";
-
 const PARAMETERS_MAX: usize = 6;
 
 /// Words that stand in no name of a type, a function or a file. `docs/contributing/glossary.md` has the terms to use.
@@ -55,24 +45,8 @@ const RETIRED_NAMES: &[&str] = &[
 /// The stage of a limit is a term of `policy`.
 const STAGE_HOME: &str = "policy";
 
-/// Something that breaks a rule, as [`NOT_YET`] names it.
-struct Finding {
-    rule: &'static str,
-    subject: String,
-    violation: Violation,
-}
-
-/// Checks all files of `src` that are built outside tests, but for the rows of [`NOT_YET`].
+/// Checks files of `src`. Outside tests, all files that are built are checked.
 pub fn check_tree(sources: &[&Source]) -> Vec<Violation> {
-    excused(find_all(sources), NOT_YET)
-}
-
-/// Checks files without any exception.
-pub fn check_strictly(sources: &[&Source]) -> Vec<Violation> {
-    excused(find_all(sources), &[])
-}
-
-fn find_all(sources: &[&Source]) -> Vec<Finding> {
     let mut found = Vec::new();
     cycles(sources, &mut found);
     types_twice(sources, &mut found);
@@ -85,32 +59,13 @@ fn find_all(sources: &[&Source]) -> Vec<Finding> {
     found
 }
 
-/// The violations that no row of `not_yet` names, and the rows that name nothing.
-fn excused(found: Vec<Finding>, not_yet: &[(&str, &[&str])]) -> Vec<Violation> {
-    let rows: Vec<(&str, &str)> =
-        not_yet.iter().flat_map(|(rule, subjects)| subjects.iter().map(move |subject| (*rule, *subject))).collect();
-    let mut used = HashSet::new();
-    let mut violations = Vec::new();
-    for Finding { rule, subject, violation } in found {
-        match rows.iter().find(|(of, known)| *of == rule && *known == subject) {
-            Some(row) => _ = used.insert(*row),
-            None => violations.push(violation),
-        }
-    }
-    for (rule, subject) in rows.iter().filter(|row| !used.contains(*row)) {
-        let message = format!("NOT_YET: remove `{subject}`: it is no {rule} any more");
-        violations.push(Violation { path: "tests/tidy/tree.rs".into(), line: 1, message });
-    }
-    violations
-}
-
 /// The top-level module that a file is in.
 fn top(source: &Source) -> &str {
     source.module.first().map_or("lib", String::as_str)
 }
 
-fn finding(rule: &'static str, subject: String, source: &Source, line: usize, message: String) -> Finding {
-    Finding { rule, subject, violation: Violation { path: source.path.clone(), line, message } }
+fn violation(source: &Source, line: usize, message: String) -> Violation {
+    Violation { path: source.path.clone(), line, message }
 }
 
 /// Which file defines what.
@@ -197,7 +152,7 @@ impl<'s> Tree<'s> {
     }
 }
 
-fn cycles(sources: &[&Source], found: &mut Vec<Finding>) {
+fn cycles(sources: &[&Source], found: &mut Vec<Violation>) {
     let tree = Tree::new(sources);
     let imports: Vec<_> = (0..sources.len()).map(|file| tree.imports_of(file)).collect();
     let reached: Vec<HashSet<usize>> = (0..sources.len())
@@ -219,28 +174,40 @@ fn cycles(sources: &[&Source], found: &mut Vec<Finding>) {
         let others: Vec<_> =
             others.iter().map(|(other, line)| format!("{} (line {line})", sources[**other].path)).collect();
         let message = format!("an import cycle: imports {}, which lead back here", others.join(", "));
-        found.push(finding(CYCLE, top(source).to_owned(), source, line, message));
+        found.push(violation(source, line, message));
     }
 }
 
-/// Types count once for each top-level module; associated types do not count.
-fn types_twice(sources: &[&Source], found: &mut Vec<Finding>) {
-    let mut first: HashMap<(&str, String), &str> = HashMap::new();
+/// Types count once for each module as callers write it: a file that its parent does not declare by `pub mod` is a part of
+/// the parent. So `limit::token_bucket::State` is not `limit::fixed_window::State`. Associated types do not count.
+fn types_twice(sources: &[&Source], found: &mut Vec<Violation>) {
+    let by_module: HashMap<&[String], &Source> = sources.iter().map(|source| (&*source.module, *source)).collect();
+    let mut first: HashMap<(&[String], String), &str> = HashMap::new();
     for source in sources {
-        let top = top(source);
+        let home = home(&source.module, &by_module);
         for (name, line) in source.types() {
-            match first.get(&(top, name.clone())) {
+            match first.get(&(home, name.clone())) {
                 Some(other) => {
                     let message = format!("{name}: {other} has a type of this name too");
-                    found.push(finding(TYPE_TWICE, format!("{top}::{name}"), source, line, message));
+                    found.push(violation(source, line, message));
                 }
-                None => _ = first.insert((top, name), &source.path),
+                None => _ = first.insert((home, name), &source.path),
             }
         }
     }
 }
 
-fn retired_words(source: &Source, found: &mut Vec<Finding>) {
+/// The innermost public module that a module is, or is in.
+fn home<'m>(module: &'m [String], by_module: &HashMap<&[String], &Source>) -> &'m [String] {
+    let is_public = |len: &usize| {
+        let (Some(name), Some(parent)) = (module.get(len - 1), by_module.get(&module[..len - 1])) else { return false };
+        parent.find(&["pub", "mod", name]).next().is_some()
+    };
+    let len = (2..=module.len()).rev().find(is_public).unwrap_or(module.len().min(1));
+    &module[..len]
+}
+
+fn retired_words(source: &Source, found: &mut Vec<Violation>) {
     let functions = source.function_heads().into_iter().map(|function| (function.name, function.line));
     let file = source.module.last().map(|name| (name.clone(), 1));
     for (name, line) in source.types().into_iter().chain(functions).chain(file) {
@@ -251,7 +218,7 @@ fn retired_words(source: &Source, found: &mut Vec<Finding>) {
                 && !(words[0] == "stage" && top(source) == STAGE_HOME);
         if is_retired {
             let message = format!("{name} has a retired word; see docs/contributing/glossary.md");
-            found.push(finding(RETIRED, format!("{}::{name}", top(source)), source, line, message));
+            found.push(violation(source, line, message));
         }
     }
 }
@@ -270,31 +237,31 @@ fn words(name: &str) -> impl Iterator<Item = String> {
     words.into_iter()
 }
 
-fn the_same(source: &Source, found: &mut Vec<Finding>) {
+fn the_same(source: &Source, found: &mut Vec<Violation>) {
     let mut is_inside = false;
     for (index, line) in source.text.lines().enumerate() {
         let doc = line.trim_start().strip_prefix("///").or_else(|| line.trim_start().strip_prefix("//!"));
         if !is_inside && doc.is_some_and(|doc| doc.trim_start().starts_with("The same")) {
             let message = "a doc comment says what the item is; it does not begin with `The same`".to_owned();
-            found.push(finding(THE_SAME, top(source).to_owned(), source, index + 1, message));
+            found.push(violation(source, index + 1, message));
         }
         is_inside = doc.is_some_and(|doc| !doc.trim().is_empty());
     }
 }
 
-fn deep_visibilities(source: &Source, found: &mut Vec<Finding>) {
+fn deep_visibilities(source: &Source, found: &mut Vec<Violation>) {
     for line in source.find(&["pub", "(", "in", "super", "::", "super"]) {
         let message = "no `pub(in super::super)`: write the path from `crate`".to_owned();
-        found.push(finding(DEEP_VISIBILITY, top(source).to_owned(), source, line, message));
+        found.push(violation(source, line, message));
     }
 }
 
-fn many_parameters(source: &Source, found: &mut Vec<Finding>) {
+fn many_parameters(source: &Source, found: &mut Vec<Violation>) {
     for function in source.function_heads() {
         if function.parameters > PARAMETERS_MAX {
             let (name, count) = (function.name, function.parameters);
             let message = format!("{name} has {count} parameters, {PARAMETERS_MAX} are allowed");
-            found.push(finding(MANY_PARAMETERS, format!("{}::{name}", top(source)), source, function.line, message));
+            found.push(violation(source, function.line, message));
         }
     }
 }
