@@ -5,10 +5,13 @@ use std::path::Path;
 
 use weir::config::{self, Config};
 
+const SECRET: &str = "0123456789abcdef0123456789ABCDEF";
+
 fn compile(name: &str) -> Config {
     let text = std::fs::read_to_string(Path::new("config").join(name)).unwrap();
     let env = |name: &str| {
-        ["WEIR_JWT_SECRET", "WEIR_ADMIN_TOKEN"].contains(&name).then(|| "0123456789abcdef0123456789abcdef".to_owned())
+        let known = ["WEIR_JWT_SECRET", "WEIR_ADMIN_TOKEN", "WEIR_FLEET_SECRET", "REDIS_PASSWORD"];
+        known.contains(&name).then(|| SECRET.to_owned())
     };
     config::compile(&text, name, Path::new("config"), &env).unwrap_or_else(|problems| panic!("{problems}"))
 }
@@ -54,7 +57,7 @@ fn options_that_need_files_compile_with_them() {
         std::fs::write(folder.path().join(name), text).unwrap();
     }
     std::os::unix::fs::symlink(std::path::absolute("config/keys").unwrap(), folder.path().join("keys")).unwrap();
-    let env = |_: &str| Some("0123456789abcdef0123456789abcdef".to_owned());
+    let env = |_: &str| Some(SECRET.to_owned());
     let config = config::compile(&full(), "full.toml", folder.path(), &env);
     let config = config.unwrap_or_else(|problems| panic!("{problems}"));
     assert!(config.proxy.tls.is_some() && config.policy.identities.len() == 4);

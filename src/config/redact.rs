@@ -70,7 +70,9 @@ pub(super) fn after_secrets(text: &str) -> Vec<Range<usize>> {
 }
 
 fn is_like_secret(word: &str) -> bool {
-    word == "token" || word.to_ascii_lowercase().contains("secret") || nearest(word, ["secret"]).is_some()
+    let lower = word.to_ascii_lowercase();
+    let contains = ["secret", "passw"].iter().any(|part| lower.contains(part));
+    word == "token" || contains || nearest(word, ["secret", "password"]).is_some()
 }
 
 /// The ranges of words that may be secrets of `identity` or `access`: all words that are not names of their options.

@@ -15,6 +15,7 @@ mod overrides;
 mod rules;
 mod server;
 mod snapshot;
+mod stores;
 mod syntax;
 mod takeover;
 mod tls;
@@ -46,6 +47,7 @@ const UPSTREAM: &str = "[upstream]\nurl = \"http://127.0.0.1:9000\"\n";
 fn compile(text: &str) -> Result<Config, Diagnostics> {
     let env = |name: &str| match name {
         "WEIR_JWT_SECRET" | "WEIR_ADMIN_TOKEN" => Some("0123456789abcdef0123456789abcdef".to_owned()),
+        "WEIR_FLEET_SECRET" | "REDIS_PASSWORD" => Some("0123456789abcdef0123456789ABCDEF".to_owned()),
         "SHORT" => Some("hunter2".to_owned()),
         "EMPTY" => Some(String::new()),
         _ => None,

@@ -17,7 +17,7 @@ use super::override_key::Keyed;
 use super::overrides::{self, Target};
 use super::rule::Scheme;
 use super::warnings::of_everyone;
-use super::{cost, key, matching, settle, snapshot};
+use super::{cost, key, matching, remote, settle, snapshot};
 use crate::config::overrides::OverrideSet;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
@@ -38,7 +38,7 @@ pub(super) fn limits(
     root: &Table<'_>,
     identities: &[String],
     ipv6_prefix: u8,
-    fleet: &Fleet,
+    fleet: &Fleet<'_>,
     overrides: &OverrideSet<'_>,
 ) -> Option<Vec<Limit>> {
     if is_none(root.get("limit")) {
@@ -57,7 +57,7 @@ fn written(
     root: &Table<'_>,
     identities: &[String],
     ipv6_prefix: u8,
-    fleet: &Fleet,
+    fleet: &Fleet<'_>,
     overrides: &OverrideSet<'_>,
 ) -> Option<Vec<Limit>> {
     let mut names = Names::new();
@@ -74,7 +74,7 @@ struct Around<'a> {
     identities: &'a [String],
     /// The counted prefix of an IPv6 address, in bits.
     ipv6_prefix: u8,
-    fleet: &'a Fleet,
+    fleet: &'a Fleet<'a>,
     has_snapshot: bool,
     /// Whether requests can have a plan.
     has_plans: bool,
@@ -98,8 +98,8 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     of_everyone(&except_table, "ip", &except, "exempts_everyone", "this limit applies to no request");
     let key = key::key(table, identities, stage, mode, match_table.has("path"));
     let word = on_limit::word(table);
-    let strategy = fleet.strategy(table);
-    let scheme = Scheme::of(table, word.map(|word| word == Word::Hold), strategy);
+    let sharing = fleet.strategy(table);
+    let scheme = Scheme::of(table, word.map(|word| word == Word::Hold), sharing.as_ref());
     // The texts of keys are checked against all parts of the key, or not at all.
     let written = table.get("key").map_or(0, |value| value.get_ref().as_array().map_or(1, |items| items.len()));
     let parts = key.as_deref().filter(|parts| parts.len() == written);
@@ -116,7 +116,8 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
         table.fault("algorithm", span, Fault::new(what));
     }
     let max_keys = table.count("max_keys");
-    let (name, excess, mut allowed, cost) = (name?, excess?, allowed?, cost?);
+    let (name, excess, mut allowed, cost, sharing) = (name?, excess?, allowed?, cost?, sharing?);
+    remote::check(table, &sharing, word, &scheme, &allowed, &cost);
     excess.check_on_full(table, &allowed);
     let is_sketched = excess.is_sketched();
     let target = Target { name: &name, scheme: &scheme, keyed: &keyed, cost: &cost, is_sketched };
@@ -132,7 +133,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
         except: except.into_iter().map(Located::into_inner).collect(),
         key: key?,
         allowed,
-        strategy: strategy?,
+        strategy: sharing.strategy,
         cost,
         after: after?,
         on_limit,

@@ -14,6 +14,7 @@ mod headers;
 mod hold;
 mod log;
 mod snapshot;
+mod store;
 mod takeover;
 
 mod access;
@@ -27,6 +28,7 @@ mod matching;
 mod on_limit;
 mod override_key;
 mod overrides;
+mod remote;
 mod rule;
 mod settle;
 
@@ -36,6 +38,8 @@ use toml::de::DeTable;
 
 pub use admin::AdminSettings;
 
+use fleet::Fleet;
+
 use crate::config::diagnostics::Diagnostics;
 use crate::config::overrides::{OverrideSet, RunTimeOverrides};
 use crate::config::reader::context::Context;
@@ -43,7 +47,9 @@ use crate::config::reader::{Table, units};
 use crate::config::sources::Sources;
 use crate::policy::Policy;
 use crate::proxy::settings::Settings;
-use crate::{gate, policy, proxy, store, telemetry};
+use crate::store::redis::settings::StoreSettings;
+use crate::store::snapshot::Settings as SnapshotSettings;
+use crate::{gate, policy, proxy, telemetry};
 
 /// A configuration, compiled.
 #[derive(Debug)]
@@ -55,7 +61,7 @@ pub struct Config {
     /// Limits, identities, access lists and plans.
     pub policy: policy::Policy,
     /// The stores of limits that replicas share. A `Strategy` has the index of its store.
-    pub stores: Vec<store::redis::settings::StoreSettings>,
+    pub stores: Vec<StoreSettings>,
     /// The secret of the fleet; fixed at start.
     pub fleet_secret: Option<policy::FleetSecret>,
     /// Bounds on waiting requests.
@@ -65,7 +71,7 @@ pub struct Config {
     /// The admin listener.
     pub admin: AdminSettings,
     /// Snapshots of the state; fixed at start.
-    pub snapshot: Option<store::snapshot::Settings>,
+    pub snapshot: Option<SnapshotSettings>,
     /// Overrides set at run time.
     pub run_time: RunTimeOverrides,
     /// Warnings about the configuration.
@@ -113,7 +119,10 @@ pub(in crate::config) fn config(
     let snapshot = snapshot::snapshot(&root.table("snapshot"), &admin_table);
     let log = log::log(&root.table("log"));
 
-    let policy = policy(&root, &server, &headers, tls_table.has("client_ca"), overrides);
+    let compiled_stores = store::stores(&root.table("store"));
+    let fleet = fleet::fleet(&root.table("fleet"), &compiled_stores);
+    let policy = policy(&root, &server, &headers, tls_table.has("client_ca"), &fleet, overrides);
+    let fleet_secret = fleet.into_secret();
 
     Some(Config {
         fixed: fixed?,
@@ -129,8 +138,8 @@ pub(in crate::config) fn config(
             profiles: profiles?,
         },
         policy: policy?.with_listed(is_listed),
-        stores: Vec::new(),
-        fleet_secret: None,
+        stores: compiled_stores.stores?,
+        fleet_secret: fleet_secret?,
         hold: hold?,
         max_tokens: max_tokens?.into_inner(),
         admin: admin?,
@@ -148,6 +157,7 @@ fn policy(
     server: &Table<'_>,
     headers: &Table<'_>,
     shows_certificates: bool,
+    fleet: &Fleet<'_>,
     overrides: &OverrideSet<'_>,
 ) -> Option<Policy> {
     let client_ip = server::client_ip(server);
@@ -156,12 +166,12 @@ fn policy(
     let (plans, identities) = access::plans(root, &names, identities);
     let (access, bypass) = access::access(root, &names);
     let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
-    let fleet = fleet::fleet(&root.table("fleet"));
-    let limits = limit::limits(root, &names, ipv6_prefix, &fleet, overrides);
+    let limits = limit::limits(root, &names, ipv6_prefix, fleet, overrides);
     let policy = Policy::new(limits?, identities?, client_ip?)
         .with_free_preflights(free_preflights?)
         .with_paths(root.context.paths.get())
         .with_access(access, plans?);
+    warnings::of_unused_stores(root, fleet.store_names(), &policy);
     warnings::of_unused_identities(root, &names, &policy);
     warnings::of_shadowed(root, policy.limits());
     warnings::of_void_limits(root, policy.limits(), &bypass);

@@ -2,6 +2,7 @@
 //!
 //! `allowed` assigns rules to plans and keys; `limit` computes with them.
 
+use super::fleet::Sharing;
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::time_units::{self, WrittenRate};
 use crate::config::reader::units::Fault;
@@ -58,8 +59,10 @@ pub(super) struct Scheme {
     align: Option<Align>,
     time_zone: Option<String>,
     sub_windows: Option<u32>,
-    /// Replicas that share each rule equally; 1 if none do.
-    replicas: u64,
+    /// How replicas share each rule.
+    strategy: Strategy,
+    /// The number of replicas that each rule must have a unit for.
+    shares: u64,
 }
 
 impl AlgorithmName {
@@ -70,7 +73,7 @@ impl AlgorithmName {
 
 impl Scheme {
     /// The settings of the limit `table`.
-    pub(super) fn of(table: &Table<'_>, holds: Option<bool>, strategy: Option<Strategy>) -> Self {
+    pub(super) fn of(table: &Table<'_>, holds: Option<bool>, sharing: Option<&Sharing>) -> Self {
         let kind = table.choice("algorithm", &ALGORITHMS);
         let align = table.choice("align", &[("calendar", Align::Calendar), ("first", Align::First)]);
         let time_zone = table.parsed("time_zone", time_zone);
@@ -80,8 +83,8 @@ impl Scheme {
             let fault = Fault::new("needs `align = \"calendar\"`: windows that begin with a request have no time zone");
             table.fault("time_zone", value.span(), fault);
         }
-        let replicas = if let Some(Strategy::Split(replicas)) = strategy { replicas } else { 1 };
-        Self { kind, holds, align, time_zone: time_zone.map(Located::into_inner), sub_windows, replicas }
+        let (strategy, shares) = sharing.map_or((Strategy::Local, 1), |sharing| (sharing.strategy, sharing.shares));
+        Self { kind, holds, align, time_zone: time_zone.map(Located::into_inner), sub_windows, strategy, shares }
     }
 
     /// Whether the burst is the length of the wait queue.
@@ -178,15 +181,22 @@ impl Scheme {
         found.and_then(share).map_err(note).ok()
     }
 
-    /// What one replica may spend of `rule`.
+    /// The part of `rule` that one replica may spend alone: its share, or the whole rule. A rule in a store needs a share
+    /// too, for the time in which the store is down.
     fn share(&self, rule: &Algorithm) -> Result<Algorithm, Fault> {
-        rule.share(self.replicas).map_err(|_| {
-            let (capacity, replicas) = (rule.capacity(), self.replicas);
+        let replicas = self.shares;
+        let share = rule.share(replicas).map_err(|_| {
+            let capacity = rule.capacity();
             let fault = Fault::new(format!("{replicas} replicas cannot share {capacity} units: a share has none"));
-            let help =
-                format!("with `strategy = \"split\"` this must be at least `fleet.replicas`, which is {replicas}");
-            fault.help(Some(help))
-        })
+            let (when, or) = match self.strategy {
+                Strategy::Local | Strategy::Split(_) => ("with `strategy = \"split\"`", ""),
+                Strategy::Redis { .. } | Strategy::Lease { .. } => {
+                    ("while the store is down,", "; or set another `on_failure` in the store")
+                }
+            };
+            fault.help(format!("{when} this must be at least `fleet.replicas`, which is {replicas}{or}"))
+        })?;
+        Ok(if self.strategy.is_remote() { rule.clone() } else { share })
     }
 
     /// The rule of an algorithm that takes nothing but a rate of fixed length.
@@ -195,7 +205,8 @@ impl Scheme {
             AlgorithmName::FixedWindow => fixed_window::Rule::from_first(rate).map(Algorithm::FixedWindow),
             AlgorithmName::SlidingLog => sliding_log::Rule::new(rate).map(Algorithm::SlidingLog),
             AlgorithmName::SubWindow => {
-                sub_window::Rule::new(rate, self.sub_windows.unwrap_or(1)).map(Algorithm::SubWindow)
+                let rule = sub_window::Rule::new(rate, self.sub_windows.unwrap_or(1))?;
+                Ok(Algorithm::SubWindow(if self.strategy.is_remote() { rule.in_whole_us() } else { rule }))
             }
             _ => Allowance::new(rate).map(Algorithm::SlidingWindow),
         }

@@ -1,5 +1,5 @@
 //! `[server.tls]`: the server certificates, and the CA certificates for clients. `tls` of upstreams: the CA certificates
-//! for the upstream, and the client certificate.
+//! for the upstream, and the client certificate. `tls` of stores likewise.
 
 use super::identity::key_file;
 use crate::config::diagnostics::Problem;
@@ -7,6 +7,7 @@ use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
 use crate::net::Protocol;
 use crate::net::tls::{CertificateProblem, ClientAuth, ClientTls, ServerCertificate, ServerName, ServerTls};
+use crate::store::redis::settings::{OwnCertificate, StoreTls};
 
 /// Compiles the table. Returns `None` if it is absent, or notes an error and returns `None`.
 pub(super) fn tls(table: &Table<'_>) -> Option<ServerTls> {
@@ -40,10 +41,12 @@ fn certificates(table: &Table<'_>) -> Option<Vec<ServerCertificate>> {
         table.fault("certificates", value.span(), Fault::new("TLS needs at least one certificate"));
         return None;
     }
-    items.iter().map(certificate).collect::<Vec<_>>().into_iter().collect()
+    let certificates = items.iter().map(|item| certificate(item).map(|(certificate, _)| certificate));
+    certificates.collect::<Vec<_>>().into_iter().collect()
 }
 
-fn certificate(table: &Table<'_>) -> Option<ServerCertificate> {
+/// Reads `cert` and `key`. Returns their contents, too.
+fn certificate(table: &Table<'_>) -> Option<(ServerCertificate, OwnCertificate)> {
     if table.is_broken() {
         return None;
     }
@@ -52,8 +55,9 @@ fn certificate(table: &Table<'_>) -> Option<ServerCertificate> {
         let span = table.get(name).map_or(table.span(), toml::Spanned::span);
         table.fault(name, span, Fault::new(what));
     };
-    match ServerCertificate::new(&chain?, &key?) {
-        Ok(certificate) => Some(certificate),
+    let (chain, key) = (chain?, key?);
+    match ServerCertificate::new(&chain, &key) {
+        Ok(certificate) => Some((certificate, OwnCertificate { chain: chain.into(), key: key.into() })),
         Err(problem) => {
             match problem {
                 CertificateProblem::Certificate(what) => fault("cert", what),
@@ -70,12 +74,21 @@ fn client_auth(table: &Table<'_>, is_required: bool) -> Option<ClientAuth> {
     ClientAuth::new(&authorities, is_required).map_err(|what| table.fault("client_ca", span, Fault::new(what))).ok()
 }
 
-/// `tls` of an upstream of which there is something that speaks it.
+/// Compiles `tls` of an upstream with at least one endpoint that has TLS.
 pub(super) fn client(table: &Table<'_>, protocol: Protocol) -> Option<ClientTls> {
+    client_with_files(table, protocol).map(|(tls, _)| tls)
+}
+
+/// Compiles `tls` of a store with TLS. The client of the store reads the files itself; here they are checked.
+pub(super) fn store(table: &Table<'_>) -> Option<StoreTls> {
+    client_with_files(table, Protocol::Http1).map(|(_, files)| files)
+}
+
+fn client_with_files(table: &Table<'_>, protocol: Protocol) -> Option<(ClientTls, StoreTls)> {
     let authorities = if table.has("ca") { Some(key_file(table, "ca")?) } else { None };
-    let own = match (table.has("cert"), table.has("key")) {
-        (false, false) => None,
-        (true, true) => Some(certificate(table)?),
+    let (own, own_files) = match (table.has("cert"), table.has("key")) {
+        (false, false) => (None, None),
+        (true, true) => certificate(table).map(|(own, files)| (Some(own), Some(files)))?,
         (has_cert, _) => {
             let (there, absent) = if has_cert { ("cert", "key") } else { ("key", "cert") };
             let fault = Fault { absence: true, ..Fault::new(format!("needs `{absent}` beside it")) };
@@ -85,7 +98,8 @@ pub(super) fn client(table: &Table<'_>, protocol: Protocol) -> Option<ClientTls>
     };
     let span = table.get("ca").map_or(table.span(), toml::Spanned::span);
     let tls = ClientTls::new(authorities.as_deref(), own, protocol);
-    tls.map_err(|what| table.fault("ca", span, Fault::new(what))).ok()
+    let tls = tls.map_err(|what| table.fault("ca", span, Fault::new(what))).ok()?;
+    Some((tls, StoreTls { authorities: authorities.map(Into::into), own: own_files }))
 }
 
 pub(super) fn server_name(host: &str) -> Result<ServerName, Fault> {

@@ -356,7 +356,8 @@ fn service(scheme: &str, name: &str) -> Result<Endpoint, Fault> {
     Ok(Endpoint { address: Address::Srv(name.into()), host: host.trim_end_matches('.').into(), server_name })
 }
 
-fn authority(scheme: &str, rest: &str) -> Result<Authority, Fault> {
+/// Parses `host` or `host:port`, which follows `scheme://`.
+pub(super) fn authority(scheme: &str, rest: &str) -> Result<Authority, Fault> {
     if rest.contains('@') {
         return Err(Fault::new("must not contain a user or a password"));
     }

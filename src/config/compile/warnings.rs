@@ -70,6 +70,16 @@ pub(super) fn of_unused_identities(root: &Table<'_>, names: &[String], policy: &
     }
 }
 
+/// Warns of stores that no limit uses.
+pub(super) fn of_unused_stores(root: &Table<'_>, names: &[Located<String>], policy: &Policy) {
+    let used: Vec<_> = policy.limits().iter().filter_map(|limit| limit.strategy.store()).collect();
+    for (_, name) in names.iter().enumerate().filter(|(index, _)| !used.contains(index)) {
+        let title = format!("no limit uses the store `{}`", name.get_ref());
+        let help = "use it in a limit, as in `strategy = \"redis\"`, or remove it".to_owned();
+        root.context.note(Problem::warning("unused_store", name.span(), title).help(help));
+    }
+}
+
 /// The most limits that one limit is compared with, so that the cost is linear in the number of limits.
 const COMPARED_MAX: usize = 32;
 

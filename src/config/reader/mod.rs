@@ -104,7 +104,8 @@ impl<'a> Table<'a> {
     }
 
     fn holds_secrets(&self) -> bool {
-        let is_within = ["identity", "server.tls", "admin"].iter().any(|start| self.path.starts_with(start));
+        let is_within =
+            ["identity", "server.tls", "admin", "fleet", "store"].iter().any(|start| self.path.starts_with(start));
         is_within || [".identity", ".tls"].iter().any(|end| self.path.ends_with(end))
     }
 

@@ -29,6 +29,19 @@ impl Table<'_> {
         })
     }
 
+    /// A whole number within the range that the schema gives; `None` for the word that the schema gives.
+    pub(in crate::config) fn count_or(&self, key: &str) -> Option<Located<Option<u64>>> {
+        let option = schema::find(&self.path_of(key))?;
+        let Kind::CountOr(_, _, word) = option.kind else { return None };
+        match self.get(key).map(Spanned::get_ref) {
+            None | Some(DeValue::String(_)) => self.parsed(key, |text| {
+                let fault = || Fault::new(format!("expected {}", option.kind));
+                if text == word { Ok(None) } else { Err(fault().help(did_you_mean(nearest(text, [word])))) }
+            }),
+            Some(_) => self.count(key).map(|count| Spanned::new(count.span(), Some(count.into_inner()))),
+        }
+    }
+
     /// A number of bytes within the range that the schema gives.
     pub(in crate::config) fn size(&self, key: &str) -> Option<usize> {
         let size = self.read(key, |option, value| {
@@ -91,6 +104,16 @@ impl Table<'_> {
     /// A duration above zero.
     pub(in crate::config) fn duration(&self, key: &str) -> Option<Duration> {
         self.parsed(key, time_units::duration).map(Spanned::into_inner)
+    }
+
+    /// A duration within the range that the schema gives.
+    pub(in crate::config) fn duration_in(&self, key: &str) -> Option<Duration> {
+        let option = schema::find(&self.path_of(key))?;
+        let Kind::DurationIn(min, max) = option.kind else { return None };
+        let duration = self.parsed(key, time_units::duration)?;
+        let bounds = Duration::from_millis(min)..=Duration::from_millis(max);
+        let in_range = Some(*duration.get_ref()).filter(|duration| bounds.contains(duration));
+        self.within_range(key, option, duration.span(), in_range)
     }
 
     /// A duration above zero, or the word for none.

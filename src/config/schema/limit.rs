@@ -12,7 +12,10 @@ const ALGORITHMS: &[&str] =
     &["token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window", "sub_window", "concurrency"];
 
 /// How replicas share a limit.
-pub(super) const STRATEGIES: &[&str] = &["local", "split"];
+pub(super) const STRATEGIES: &[&str] = &["local", "split", "redis", "lease"];
+
+/// The units of a lease.
+pub(super) const UNITS: Kind = Kind::CountOr(1, u64::MAX, "auto");
 
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Opt] = &[
@@ -54,8 +57,15 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Time zone in which days of `align = \"calendar\"` begin."),
     opt("limit.sub_windows", Count(1, SUB_WINDOWS_MAX as u64), Toml("10"),
         "Parts of a window of `sub_window`."),
-    opt("limit.strategy", OneOf(STRATEGIES), Unset("`fleet.strategy`, or `local`"),
-        "How replicas share the limit: `local` gives each the whole limit, `split` an equal share of it."),
+    opt("limit.strategy", Kind::OneOfOrTable(STRATEGIES), Unset("`fleet.strategy`, or `local`"),
+        "How replicas share the limit; a word is short for `{ use = \"...\" }`."),
+    opt("limit.strategy.use", OneOf(STRATEGIES), Required,
+        "`local` gives each replica the whole limit, and `split` an equal share. With `redis` a store decides each \
+         request, and with `lease` each replica, by units that it borrows from a store."),
+    opt("limit.strategy.store", Text("name of a store"), Unset("the only store"),
+        "With `redis` and `lease`: the `[store.NAME]` that has the state of the limit."),
+    opt("limit.strategy.units", UNITS, Toml("\"auto\""),
+        "With `lease`: units that a replica borrows at once; `auto` follows the demand of each key."),
     opt("limit.cost", CountOrTable(1), Toml("1"),
         "Units that a request takes; at most as many as each of its rates admits."),
     opt("limit.cost.default", Count(1, u64::MAX), Toml("1"),

@@ -3,6 +3,7 @@
 //! This one table says which keys exist, what they default to and what numbers they allow; the reader looks
 //! all of that up here, and the documentation is rendered from it. What values mean is not here.
 
+mod fleet;
 mod limit;
 mod option;
 mod options;
@@ -18,7 +19,7 @@ pub use option::{Kind, Opt, Preset};
 pub(in crate::config) use options::RESOLVE;
 
 /// Keys of later versions, by table, so that they are not reported as misspellings.
-const NOT_YET: &[(&str, &[&str])] = &[("", &["tls", "store", "ban"])];
+const NOT_YET: &[(&str, &[&str])] = &[("", &["tls", "ban"])];
 
 /// Every option there is, in the order of documentation.
 pub fn options() -> &'static [Opt] {

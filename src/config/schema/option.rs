@@ -26,6 +26,8 @@ pub enum Kind {
     Some(&'static str),
     /// A whole number in a range, both ends included.
     Count(u64, u64),
+    /// A whole number in a range, both ends included, or this word.
+    CountOr(u64, u64, &'static str),
     /// A whole number from this on, or a table.
     CountOrTable(u64),
     /// A rate, or so many at most.
@@ -42,6 +44,8 @@ pub enum Kind {
     Switch,
     /// A duration above zero.
     Duration,
+    /// A duration in a range of milliseconds, both ends included.
+    DurationIn(u64, u64),
     /// A duration, also zero.
     DurationOrZero,
     /// A duration above zero, or this word.
@@ -50,6 +54,8 @@ pub enum Kind {
     DurationOrOneOf(&'static [&'static str]),
     /// One of these words.
     OneOf(&'static [&'static str]),
+    /// One of these words, or a table.
+    OneOfOrTable(&'static [&'static str]),
     /// Names and strings.
     Map(&'static str),
     /// A list of tables, not empty.
@@ -71,7 +77,7 @@ impl Kind {
     /// Whether it is a whole number, and this one may be it.
     pub(in crate::config) fn allows(self, number: u64) -> bool {
         match self {
-            Self::Count(min, max) => (min..=max).contains(&number),
+            Self::Count(min, max) | Self::CountOr(min, max, _) => (min..=max).contains(&number),
             Self::CountOrTable(min) => number >= min,
             _ => false,
         }
@@ -95,6 +101,8 @@ impl fmt::Display for Kind {
             Self::Some(what) => write!(f, "non-empty list of strings ({what})"),
             Self::Count(min, u64::MAX) => write!(f, "whole number from {min}"),
             Self::Count(min, max) => write!(f, "whole number from {min} to {max}"),
+            Self::CountOr(min, u64::MAX, word) => write!(f, "whole number from {min}, or `{word}`"),
+            Self::CountOr(min, max, word) => write!(f, "whole number from {min} to {max}, or `{word}`"),
             Self::CountOrTable(min) => write!(f, "whole number from {min}, or table"),
             Self::Rates(most) => write!(f, "rate, or list of 1 to {most} rates"),
             Self::RateOrFalse => f.write_str("rate, or `false`"),
@@ -103,10 +111,12 @@ impl fmt::Display for Kind {
             Self::SizeOr(min, max, word) => write!(f, "size from {} to {}, or `{word}`", Bytes(*min), Bytes(*max)),
             Self::Switch => f.write_str("true or false"),
             Self::Duration => f.write_str("duration"),
+            Self::DurationIn(min, max) => write!(f, "duration from {} to {}", Milliseconds(*min), Milliseconds(*max)),
             Self::DurationOrZero => f.write_str("duration or zero"),
             Self::DurationOr(word) => write!(f, "duration or `{word}`"),
             Self::DurationOrOneOf(words) => write!(f, "duration, `{}`", words.join("`, `")),
             Self::OneOf(words) => write!(f, "`{}`", words.join("`, `")),
+            Self::OneOfOrTable(words) => write!(f, "`{}`, or table", words.join("`, `")),
             Self::Map(what) => write!(f, "table ({what})"),
             Self::Tables(what) => write!(f, "non-empty list of tables ({what})"),
         }
@@ -120,6 +130,15 @@ impl fmt::Display for Preset {
             Self::Unset(words) => f.write_str(words),
             Self::Toml(text) => write!(f, "`{text}`"),
         }
+    }
+}
+
+/// Milliseconds in the largest unit that divides them.
+struct Milliseconds(u64);
+
+impl fmt::Display for Milliseconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_multiple_of(1000) { write!(f, "{}s", self.0 / 1000) } else { write!(f, "{}ms", self.0) }
     }
 }
 

@@ -1,22 +1,25 @@
 //! The table of options, in the order of documentation.
 
-use super::limit;
-use super::limit::STRATEGIES;
 use super::option::Kind::{
     self, Count, Duration, DurationOr, DurationOrZero, List, Map, OneOf, Size, SizeOr, Switch, Tables, Text,
 };
 use super::option::Preset::{Required, Toml, Unset};
 use super::option::{NONE, Opt, opt};
+use super::{fleet, limit};
 
-/// Every option there is: those of all other tables, then those of limits.
-pub(super) static OPTIONS: [Opt; OTHERS.len() + limit::OPTIONS.len()] = joined(OTHERS, limit::OPTIONS);
+/// Every option there is: those of all other tables, then those of replicas, then those of limits.
+pub(super) static OPTIONS: [Opt; OTHERS.len() + fleet::OPTIONS.len() + limit::OPTIONS.len()] =
+    joined([OTHERS, fleet::OPTIONS, limit::OPTIONS]);
 
-const fn joined<const N: usize>(first: &[Opt], last: &[Opt]) -> [Opt; N] {
-    let mut all = [first[0]; N];
-    let mut at = 0;
+const fn joined<const N: usize>(parts: [&[Opt]; 3]) -> [Opt; N] {
+    let mut all = [parts[0][0]; N];
+    let (mut at, mut part, mut within) = (0, 0, 0);
     while at < N {
-        all[at] = if at < first.len() { first[at] } else { last[at - first.len()] };
-        at += 1;
+        if within == parts[part].len() {
+            (part, within) = (part + 1, 0);
+        }
+        all[at] = parts[part][within];
+        (at, within) = (at + 1, within + 1);
     }
     all
 }
@@ -261,10 +264,6 @@ const OTHERS: &[Opt] = &[
         "Bytes of the heads of these requests."),
     opt("tokens.max_cached", Count(1, 100_000_000), Toml("10000"),
         "Verified tokens that Weir remembers."),
-    opt("fleet.strategy", OneOf(STRATEGIES), Required,
-        "How replicas share each limit that has no `strategy` of its own."),
-    opt("fleet.replicas", Count(1, 10_000), Unset("required for `split`"),
-        "Replicas that share a limit with `split`."),
     opt("snapshot.path", Text("file"), Required,
         "File with the state of limits, and with the secret that keys are hashed under."),
     opt("snapshot.interval", Duration, Toml("\"1min\""),

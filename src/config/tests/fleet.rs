@@ -74,10 +74,10 @@ fn a_share_that_cannot_be_is_an_error() {
     1 | [fleet]
       | ^^^^^^^
       |
-      = help: expected `local`, `split`. How replicas share each limit that has no `strategy` of its own.
+      = help: expected `local`, `split`, `redis`, `lease`, or table. How replicas share each limit that has no `strategy` of its own.
     "#);
     insta::assert_snapshot!(said("[fleet]\nstrategy = 'splt'\nreplicas = 0"), @r#"
-    error: `fleet.strategy`: `splt` is not one of `local`, `split`
+    error: `fleet.strategy`: `splt` is not one of `local`, `split`, `redis`, `lease`
      --> weir.toml:2:12
       |
     2 | strategy = 'splt'

@@ -1,0 +1,260 @@
+//! `[store.NAME]`: the Redis servers that have the state of limits which replicas share.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::identity::secret_of;
+use super::tls::{self, server_name};
+use super::upstream::authority;
+use crate::config::diagnostics::{Problem, did_you_mean, nearest};
+use crate::config::reader::units::Fault;
+use crate::config::reader::{Located, Table};
+use crate::store::redis::settings::{Login, NodeAddress, OnFailure, Password, StoreSettings, StoreTls, Topology};
+
+/// The most stores: each worker has connections to all servers of all stores.
+const STORES_MAX: usize = 16;
+
+/// The most addresses of one store.
+const NODES_MAX: usize = 64;
+
+/// The default ports of Redis and of its sentinels.
+const REDIS_PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
+
+/// The three kinds of servers.
+const TOPOLOGIES: [&str; 3] = ["redis", "cluster", "sentinel"];
+
+/// All stores.
+pub(super) struct CompiledStores {
+    /// `None` if one has an error.
+    pub(super) stores: Option<Vec<StoreSettings>>,
+    /// The names of all stores, also of those with an error.
+    pub(super) names: Vec<Located<String>>,
+    /// The `on_failure` of each store; `None` after an error.
+    pub(super) on_failure: Vec<Option<OnFailure>>,
+}
+
+/// Compiles `[store]`.
+pub(super) fn stores(table: &Table<'_>) -> CompiledStores {
+    let tables = table.named_tables();
+    if table.is_present() && tables.is_empty() && !table.is_broken() {
+        table.context.note(Problem::new(table.span(), "`[store]` has no store").absence());
+    }
+    if let Some((name, _)) = tables.get(STORES_MAX) {
+        table.context.note(Problem::new(name.span(), format!("there are at most {STORES_MAX} stores")));
+    }
+    let names = tables.iter().map(|(name, _)| name.clone()).collect();
+    let (stores, on_failure): (Vec<_>, _) = tables.iter().map(|(name, table)| store(name, table)).unzip();
+    CompiledStores { stores: stores.into_iter().collect(), names, on_failure }
+}
+
+/// Compiles one store. Returns its `on_failure` also if something else has an error.
+fn store(name: &Located<String>, table: &Table<'_>) -> (Option<StoreSettings>, Option<OnFailure>) {
+    let servers = servers(name.get_ref(), table);
+    let name = store_name(name, table);
+    let login = login(table);
+    let tls = store_tls(table, servers.as_ref());
+    let timeout = table.duration_in("timeout");
+    let prefix = table.parsed("prefix", prefix);
+    let on_failure = table.choice("on_failure", &ON_FAILURE);
+    if let (Some(servers), Some(login)) = (&servers, &login) {
+        warn_of_plain_password(table, servers, login);
+    }
+    let settings = || {
+        Some(StoreSettings {
+            name: name?,
+            topology: servers?.topology,
+            login: login?,
+            tls: tls?,
+            timeout: timeout?,
+            prefix: prefix?.into_inner(),
+            on_failure: on_failure?,
+        })
+    };
+    (if table.is_broken() { None } else { settings() }, on_failure)
+}
+
+const ON_FAILURE: [(&str, OnFailure); 4] = [
+    ("split", OnFailure::Split),
+    ("local", OnFailure::Local),
+    ("reject", OnFailure::Reject),
+    ("allow", OnFailure::Allow),
+];
+
+fn store_name(name: &Located<String>, table: &Table<'_>) -> Option<Arc<str>> {
+    let text = name.get_ref().as_str();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    let is_good = (1..=64).contains(&text.len()) && text.bytes().all(is_plain);
+    if !is_good {
+        let title = format!("`store`: `{text}` is not 1 to 64 of `A-Z a-z 0-9 _ -`");
+        table.context.note(Problem::new(name.span(), title));
+    }
+    is_good.then(|| text.into())
+}
+
+fn prefix(text: &str) -> Result<Arc<str>, Fault> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/".contains(&byte);
+    if (1..=64).contains(&text.len()) && text.bytes().all(is_plain) {
+        return Ok(text.into());
+    }
+    Err(Fault::new(format!("`{text}` is not 1 to 64 of `A-Z a-z 0-9 _ - . : /`")))
+}
+
+/// The servers of a store.
+struct Servers {
+    topology: Topology,
+    /// Whether their addresses begin with `rediss://`.
+    has_tls: bool,
+}
+
+fn servers(name: &str, table: &Table<'_>) -> Option<Servers> {
+    if table.is_broken() {
+        return None;
+    }
+    let given: Vec<_> = TOPOLOGIES.into_iter().filter_map(|key| Some((key, table.get(key)?.span()))).collect();
+    let read = |key| match key {
+        "redis" => nodes(table, key, REDIS_PORT).map(|(nodes, has_tls)| (Topology::Ring(nodes), has_tls)),
+        "cluster" => nodes(table, key, REDIS_PORT).map(|(nodes, has_tls)| (Topology::Cluster(nodes), has_tls)),
+        _ => sentinel(&table.table(key)),
+    };
+    let all: Vec<_> = given.iter().map(|(key, _)| read(key)).collect();
+    match &given[..] {
+        [_] => all.into_iter().next().flatten().map(|(topology, has_tls)| Servers { topology, has_tls }),
+        [] => {
+            let title = format!("store `{name}` has none of `redis`, `cluster` and `sentinel`");
+            let help = "name its servers, as in `redis = [\"redis://127.0.0.1:6379\"]`".to_owned();
+            table.context.note(Problem::new(table.span(), title).help(help).absence());
+            None
+        }
+        [(one, first), (other, second), ..] => {
+            let title = format!("store `{name}` has both `{one}` and `{other}`");
+            let problem = Problem::new(second.clone(), title).also(first.clone(), "the other one");
+            table.context.note(problem.help("a store has exactly one kind of servers".to_owned()));
+            None
+        }
+    }
+}
+
+fn sentinel(table: &Table<'_>) -> Option<(Topology, bool)> {
+    if table.is_broken() {
+        return None;
+    }
+    let master = table.text("master").map(|master| master.into_inner().into_boxed_str());
+    let nodes = nodes(table, "nodes", SENTINEL_PORT);
+    let login = login(table);
+    let (nodes, has_tls) = nodes?;
+    Some((Topology::Sentinel { master: master?, nodes, login: login? }, has_tls))
+}
+
+/// Reads a list of addresses. Returns whether they have TLS, too.
+fn nodes(table: &Table<'_>, key: &str, port: u16) -> Option<(Vec<NodeAddress>, bool)> {
+    let written = table.get(key).map_or(0, |value| value.get_ref().as_array().map_or(1, |items| items.len()));
+    let nodes = table.list(key, |text| node(text, port))?;
+    if let Some(node) = nodes.get(NODES_MAX) {
+        table.fault(key, node.span(), Fault::new(format!("has at most {NODES_MAX} addresses")));
+        return None;
+    }
+    let (first, _) = nodes.split_first()?;
+    let has_tls = first.get_ref().has_tls;
+    if let Some(other) = nodes.iter().find(|node| node.get_ref().has_tls != has_tls) {
+        let title = format!("`{}`: `redis://` and `rediss://` are mixed", table.path_of(key));
+        table.context.note(Problem::new(other.span(), title).also(first.span(), "unlike this one"));
+        return None;
+    }
+    // Invalid addresses are noted, and missing here.
+    let nodes: Vec<_> = nodes.into_iter().map(|node| node.into_inner().address).collect();
+    (nodes.len() == written).then_some((nodes, has_tls))
+}
+
+/// An address as it is written.
+#[derive(PartialEq, Eq, Hash)]
+struct Node {
+    address: NodeAddress,
+    has_tls: bool,
+}
+
+/// Parses `redis[s]://host[:port]`. Messages do not repeat a URL, which may contain a password.
+fn node(url: &str, default_port: u16) -> Result<Node, Fault> {
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
+    if !matches!(scheme, "redis" | "rediss") {
+        return Err(Fault::new("must begin with `redis://` or `rediss://`"));
+    }
+    if rest.contains('@') {
+        let fault = Fault::new("must not contain a user or a password");
+        return Err(fault.help("use `user`, and `password = { env = \"NAME\" }`".to_owned()));
+    }
+    let authority = authority(scheme, rest)?;
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+    if scheme == "rediss" {
+        server_name(&host)?;
+    }
+    let address = NodeAddress { host: host.into(), port: authority.port_u16().unwrap_or(default_port) };
+    Ok(Node { address, has_tls: scheme == "rediss" })
+}
+
+/// Reads `user` and `password`.
+fn login(table: &Table<'_>) -> Option<Login> {
+    let user = table.text("user");
+    let password = table.has("password").then(|| password(table));
+    if let (Some(user), None) = (&user, &password) {
+        let help = "add `password = { env = \"NAME\" }`".to_owned();
+        table.fault("user", user.span(), Fault { absence: true, ..Fault::new("needs a password").help(help) });
+    }
+    if table.has("user") && user.is_none() {
+        return None;
+    }
+    let password = password.map_or(Some(None), |password| password.map(Some))?;
+    Some(Login { user: user.map(|user| user.into_inner().into()), password })
+}
+
+fn password(table: &Table<'_>) -> Option<Password> {
+    let (span, bytes) = secret_of(table, "password")?;
+    let what = match String::from_utf8(bytes) {
+        Ok(text) if text.is_empty() => "this password is empty",
+        Ok(text) => return Some(Password::new(text)),
+        Err(_) => "this password is not UTF-8",
+    };
+    table.context.note(Problem::new(span, what));
+    None
+}
+
+/// TLS to the servers; `Some(None)` for plain connections.
+#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
+fn store_tls(table: &Table<'_>, servers: Option<&Servers>) -> Option<Option<StoreTls>> {
+    let tls = table.table("tls");
+    let has_tls = servers.map_or(tls.is_present(), |servers| servers.has_tls);
+    if tls.is_present() && !has_tls {
+        let problem = Problem::new(tls.span(), format!("`{}` has no effect without `rediss://`", tls.path()));
+        tls.context.note(problem.absence());
+    }
+    if has_tls { tls::store(&tls).map(Some) } else { Some(None) }
+}
+
+/// Warns of a password that crosses a network in plain text.
+fn warn_of_plain_password(table: &Table<'_>, servers: &Servers, login: &Login) {
+    let of_sentinels = match &servers.topology {
+        Topology::Sentinel { login, .. } => login.password.is_some(),
+        Topology::Ring(_) | Topology::Cluster(_) => false,
+    };
+    let is_here = |node: &NodeAddress| match node.host.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_) => &*node.host == "localhost",
+    };
+    let has_password = login.password.is_some() || of_sentinels;
+    if !has_password || servers.has_tls || servers.topology.nodes().iter().all(is_here) {
+        return;
+    }
+    let sentinel = table.table("sentinel");
+    let holder = if login.password.is_some() { table } else { &sentinel };
+    if let Some(value) = holder.get("password") {
+        let fault = Fault::new("crosses the network in plain text");
+        let help = "use `rediss://` addresses, or a network that nobody can listen to".to_owned();
+        holder.warn("password", value.span(), "plain_password", fault.help(help));
+    }
+}
+
+/// The error of a name that no store has.
+pub(super) fn unknown_store(names: &[Located<String>], text: &str) -> Fault {
+    let help = did_you_mean(nearest(text, names.iter().map(|name| name.get_ref().as_str())));
+    Fault::new(format!("there is no store `{text}`")).help(help)
+}

@@ -1,0 +1,60 @@
+//! The options of replicas: `[fleet]`, and `[store.NAME]`.
+
+use super::limit::{STRATEGIES, UNITS};
+use super::option::Kind::{self, Count, DurationIn, OneOf, Text};
+use super::option::Preset::{Required, Toml, Unset};
+use super::option::{NONE, Opt, opt};
+
+const REDIS: Kind = Kind::Some("`redis://host[:port]` or `rediss://host[:port]`");
+const ONE_OF_THREE: &str = "one of `redis`, `cluster` and `sentinel` is required";
+const SECRET_FILE: &str = "File that holds it; one newline at its end does not count.";
+
+#[rustfmt::skip]
+pub(super) const OPTIONS: &[Opt] = &[
+    opt("fleet.strategy", Kind::OneOfOrTable(STRATEGIES), Required,
+        "How replicas share each limit that has no `strategy` of its own."),
+    opt("fleet.strategy.use", OneOf(STRATEGIES), Required,
+        "As `limit.strategy.use`."),
+    opt("fleet.strategy.store", Text("name of a store"), Unset("the only store"),
+        "As `limit.strategy.store`."),
+    opt("fleet.strategy.units", UNITS, Toml("\"auto\""),
+        "As `limit.strategy.units`."),
+    opt("fleet.replicas", Count(1, 10_000), Unset("required for `split`, also in `on_failure`"),
+        "Replicas that share a limit with `split`, or while its store is down."),
+    opt("fleet.secret.env", Text("name"), NONE,
+        "Environment variable that holds the secret of the fleet, 32 bytes or more; this or `file`. With it all \
+         replicas hash keys alike. Required for `redis` and `lease`."),
+    opt("fleet.secret.file", Text("file"), NONE, SECRET_FILE),
+    opt("store.NAME.redis", REDIS, Unset(ONE_OF_THREE),
+        "Redis servers that do not know of each other; each has a part of the keys. `rediss` is TLS, for all addresses \
+         or none. The default port is 6379."),
+    opt("store.NAME.cluster", REDIS, Unset(ONE_OF_THREE),
+        "Some nodes of a Redis Cluster; they name the others."),
+    opt("store.NAME.sentinel.master", Text("name"), Required,
+        "Name by which the sentinels know the master."),
+    opt("store.NAME.sentinel.nodes", REDIS, Required,
+        "Sentinels, which name the address of the master. The default port is 26379."),
+    opt("store.NAME.sentinel.user", Text("name"), NONE,
+        "User of the sentinels."),
+    opt("store.NAME.sentinel.password.env", Text("name"), NONE,
+        "Environment variable that holds the password of the sentinels; this or `file`."),
+    opt("store.NAME.sentinel.password.file", Text("file"), NONE, SECRET_FILE),
+    opt("store.NAME.user", Text("name"), Unset("the default user"),
+        "User of the servers' access control list."),
+    opt("store.NAME.password.env", Text("name"), NONE,
+        "Environment variable that holds the password; this or `file`."),
+    opt("store.NAME.password.file", Text("file"), NONE, SECRET_FILE),
+    opt("store.NAME.tls.ca", Text("file"), Unset("the authorities of the system"),
+        "Authorities of the servers' certificates, in PEM."),
+    opt("store.NAME.tls.cert", Text("file"), NONE,
+        "Weir's own certificate for the servers in PEM, followed by the certificates of its issuers."),
+    opt("store.NAME.tls.key", Text("file"), NONE,
+        "Its private key in PEM, without a password."),
+    opt("store.NAME.timeout", DurationIn(1, 10_000), Toml("\"10ms\""),
+        "Longest wait for an answer; then the call has failed."),
+    opt("store.NAME.prefix", Text("1 to 64 of `A-Z a-z 0-9 _ - . : /`"), Toml("\"weir\""),
+        "Start of all keys in Redis. Fleets with one Redis need a prefix each."),
+    opt("store.NAME.on_failure", OneOf(&["split", "local", "reject", "allow"]), Toml("\"split\""),
+        "Decisions while a server is down: by this replica's share of the limit, by the whole limit, refuse all, or admit \
+         all."),
+];
