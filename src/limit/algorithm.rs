@@ -5,6 +5,9 @@
 
 mod order;
 mod packed;
+mod portable;
+
+pub use portable::{PortableRate, Unportable};
 
 use super::state;
 use super::{Allowance, Decision, Quota, RemainingByRate, Retry, windows};

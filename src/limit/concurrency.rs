@@ -6,6 +6,7 @@
 //! Bound: at no instant more than `max` units are in flight.
 
 use super::packed::{Packed, Unpacker};
+use super::portable::{Numbers, Portable};
 use super::state::{self, settled};
 use super::{Decision, QuotaError, Retry};
 use crate::time::Timestamp;
@@ -114,6 +115,17 @@ impl Packed for State {
 
     fn unpack(_: &mut Unpacker<'_>) -> Option<Self> {
         Some(Self { in_flight: 0 })
+    }
+}
+
+/// Units in flight.
+impl Portable for State {
+    fn export(&self, _: &Rule, _: Timestamp, numbers: &mut Numbers) {
+        numbers.push(self.in_flight);
+    }
+
+    fn import(_: &Rule, numbers: &mut dyn Iterator<Item = u64>, _: Timestamp) -> Option<Self> {
+        Some(Self { in_flight: numbers.next()? })
     }
 }
 

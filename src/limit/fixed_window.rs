@@ -12,6 +12,7 @@
 use bytes::BufMut;
 
 use super::packed::{Packed, Unpacker, put_instant};
+use super::portable::{Numbers, Portable, from_us, to_us_ceil};
 use super::state::{self, settled};
 use super::{Allowance, Calendar, Decision, QuotaError, Rate, Retry};
 use crate::time::Timestamp;
@@ -263,6 +264,19 @@ impl Packed for State {
         // Of another calendar, so that what is used is put into the window that is open now.
         let kind = if is_calendar && from.moved().is_some() { !kind | IS_CALENDAR } else { kind };
         Some(Self { ends, used, kind })
+    }
+}
+
+/// Microseconds until the window ends, and its used units.
+impl Portable for State {
+    fn export(&self, _: &Rule, now: Timestamp, numbers: &mut Numbers) {
+        let used = self.open(now);
+        numbers.extend([if used > 0 { to_us_ceil(self.ends.ns_since(now)) } else { 0 }, used]);
+    }
+
+    fn import(rule: &Rule, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
+        let ends = now.saturating_add_ns(from_us(numbers.next()?));
+        Some(Self { ends, used: numbers.next()?, kind: rule.kind() })
     }
 }
 

@@ -10,6 +10,7 @@
 //! delays no request behind it.
 
 use super::packed::{Packed, Unpacker};
+use super::portable::{Numbers, Portable};
 use super::{Decision, Quota, QuotaError, Retry, state, token_bucket};
 use crate::time::Timestamp;
 
@@ -113,6 +114,16 @@ impl Packed for State {
 
     fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
         token_bucket::State::unpack(from).map(|bucket| Self { bucket })
+    }
+}
+
+impl Portable for State {
+    fn export(&self, rule: &Rule, now: Timestamp, numbers: &mut Numbers) {
+        self.bucket.export(&rule.quota, now, numbers);
+    }
+
+    fn import(rule: &Rule, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
+        token_bucket::State::import(&rule.quota, numbers, now).map(|bucket| Self { bucket })
     }
 }
 

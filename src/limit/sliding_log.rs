@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use bytes::BufMut;
 
 use super::packed::{Packed, Unpacker, put_instant};
+use super::portable::{Numbers, Portable, from_us, to_us};
 use super::state::{self, settled};
 use super::{Allowance, BACKDATE_NS_MAX, Decision, QuotaError, Rate, Retry};
 use crate::time::Timestamp;
@@ -240,6 +241,30 @@ impl Packed for State {
             log.push_back(entry);
         }
         Some(Self { log, logged, period_ns })
+    }
+}
+
+/// The number of entries; then of each its age in microseconds and its units, the oldest first.
+impl Portable for State {
+    fn export(&self, rule: &Rule, now: Timestamp, numbers: &mut Numbers) {
+        let (expired, _) = self.expired(rule, now);
+        numbers.push((self.log.len() - expired) as u64);
+        let counted = self.log.iter().skip(expired);
+        numbers.extend(counted.flat_map(|entry| [to_us(now.ns_since(entry.at)), entry.units]));
+    }
+
+    fn import(rule: &Rule, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
+        let mut state = <Self as state::State>::fresh(rule);
+        for _ in 0..numbers.next()? {
+            let at = now.saturating_sub_ns(from_us(numbers.next()?));
+            let units = numbers.next().filter(|units| *units > 0)?;
+            if state.log.back().is_some_and(|last| last.at > at) {
+                return None;
+            }
+            state.logged = state.logged.checked_add(units)?;
+            state.log.push_back(Entry { at, units });
+        }
+        Some(state)
     }
 }
 

@@ -11,6 +11,7 @@
 use bytes::BufMut;
 
 use super::packed::{Packed, Unpacker, put_instant};
+use super::portable::{Numbers, Portable, from_us, to_us};
 use super::state::{self, settled};
 use super::{Allowance, Decision, Rate, Retry};
 use crate::time::Timestamp;
@@ -242,6 +243,19 @@ impl Packed for State {
         let (began, last, this, period_ns) = (from.instant()?, from.u64()?, from.u64()?, from.u64()?);
         Allowance::new(Rate { count: 1, period_ns }).ok()?;
         Some(Self { began, last, this, period_ns })
+    }
+}
+
+/// Microseconds since the window began, the units of the last window, and those of this one.
+impl Portable for State {
+    fn export(&self, rule: &Allowance, now: Timestamp, numbers: &mut Numbers) {
+        let rolled = self.rolled(rule, now);
+        numbers.extend([to_us(rolled.elapsed_ns(now)), rolled.last, rolled.this]);
+    }
+
+    fn import(rule: &Allowance, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
+        let began = now.saturating_sub_ns(from_us(numbers.next()?));
+        Some(Self { began, last: numbers.next()?, this: numbers.next()?, period_ns: rule.period_ns() })
     }
 }
 

@@ -12,6 +12,7 @@
 use bytes::BufMut;
 
 use super::packed::{Packed, Unpacker};
+use super::portable::{Numbers, Portable, from_us, to_us};
 use super::state::{self, settled};
 use super::{Allowance, Decision, QuotaError, Rate, Retry};
 use crate::time::Timestamp;
@@ -70,6 +71,11 @@ impl Rule {
     /// Nanoseconds.
     pub const fn period_ns(&self) -> u64 {
         self.sub_ns * self.n
+    }
+
+    /// This rule with the length of a sub-window rounded up to a multiple of `step_ns`.
+    pub(super) fn in_steps_of(&self, step_ns: u64) -> Self {
+        Self { sub_ns: self.sub_ns.next_multiple_of(step_ns), ..*self }
     }
 
     /// The first instant not before `earliest` in the sub-window of `now`.
@@ -351,6 +357,38 @@ impl Packed for State {
             (state.sum, state.newest) = (used, now.as_ns() / sub_ns);
             let slot = state.slot(state.newest);
             state.ring[slot] = used;
+        }
+        Some(state)
+    }
+}
+
+/// The number of sub-windows with units; then of each the microseconds since it began and its units, the oldest first.
+impl Portable for State {
+    fn export(&self, rule: &Rule, now: Timestamp, numbers: &mut Numbers) {
+        let number = self.number(rule.sub_ns, now);
+        let first = (number + 1).saturating_sub(rule.n);
+        let counts = |number: &u64| self.counts(*number) && self.ring[self.slot(*number)] > 0;
+        let at = numbers.len();
+        numbers.push(0);
+        for counted in (first..=number).filter(counts) {
+            let age_ns = now.ns_since(Timestamp::from_ns(counted.saturating_mul(rule.sub_ns)));
+            numbers.extend([to_us(age_ns), self.ring[self.slot(counted)]]);
+            numbers[at] += 1;
+        }
+    }
+
+    /// Sub-windows begin at the same dates for all keys, so an age counts as a number of sub-windows.
+    fn import(rule: &Rule, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
+        let mut state = <Self as state::State>::fresh(rule);
+        let present = now.as_ns() / rule.sub_ns;
+        let mut oldest = rule.n;
+        for _ in 0..numbers.next()? {
+            let (age, units) = (from_us(numbers.next()?) / rule.sub_ns, numbers.next()?);
+            if age >= oldest || units == 0 {
+                return None;
+            }
+            oldest = age;
+            state.charge(rule, units, present.checked_sub(age)?);
         }
         Some(state)
     }

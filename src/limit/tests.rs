@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
 
 mod packed;
+mod portable;
 pub(crate) mod properties;
 mod refunds;
 mod several;

@@ -25,6 +25,7 @@
 use bytes::BufMut;
 
 use super::packed::{Packed, Unpacker, put_instant};
+use super::portable::{Numbers, Portable};
 use super::quota::IntervalTag;
 use super::state;
 use crate::limit::{Decision, Quota, Retry};
@@ -282,6 +283,18 @@ impl Packed for State {
 
     fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
         Some(Self { tat: from.instant()?, interval: IntervalTag::from_bits(from.u32()?)?, refunded: from.u32()? })
+    }
+}
+
+/// Nanoseconds until full, and the units given back.
+impl Portable for State {
+    fn export(&self, quota: &Quota, now: Timestamp, numbers: &mut Numbers) {
+        numbers.extend([self.deficit_ns(quota, now), self.refunded.into()]);
+    }
+
+    fn import(quota: &Quota, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
+        let (deficit_ns, refunded) = (numbers.next()?, u32::try_from(numbers.next()?).ok()?);
+        Some(Self { refunded, ..Self::filling(now.saturating_add_ns(deficit_ns), quota) })
     }
 }
 
