@@ -98,6 +98,10 @@ fn every_metric_is_there_and_no_other() {
     metrics.limit("any");
     metrics.endpoint("any", "any");
     metrics.upstream("any");
+    metrics.remote_limit("any");
+    let store = metrics.store("any");
+    store.up("any");
+    store.errors("any");
     metrics.problems.with_label_values(&["any"]);
     metrics.jwks_fetched("any", true, Timestamp::ZERO);
     let text = String::from_utf8(metrics.render().unwrap()).unwrap();

@@ -12,6 +12,7 @@ use super::openmetrics;
 use super::outcome::Outcome;
 use super::scrape::Scrape;
 use super::snapshots::SnapshotMetrics;
+use super::stores::{RemoteLimitMetrics, StoreMetrics, StoreVecs};
 use super::upstreams::{EndpointMetrics, EndpointVecs, UpstreamMetrics};
 use crate::time::Timestamp;
 
@@ -21,6 +22,7 @@ pub struct Metrics {
     registry: Registry,
     limits: LimitVecs,
     endpoints: EndpointVecs,
+    stores: StoreVecs,
     scrape: Scrape,
     /// The time that Weir adds to a request that does not wait, from its parsed head to the start of forwarding.
     pub overhead: DurationHistogram,
@@ -115,6 +117,7 @@ impl Metrics {
             preflights: ["charged", "free"].map(|verdict| preflights.with_label_values(&[verdict])),
             limits: LimitVecs::new(&make)?,
             endpoints: EndpointVecs::new(&make)?,
+            stores: StoreVecs::new(&make)?,
             overhead: scrape.overhead.clone(),
             upstream_duration: scrape.upstream.clone(),
             scrape,
@@ -266,6 +269,16 @@ impl Metrics {
     /// The metrics of the upstream `name`. Equal names have the same series.
     pub fn upstream(&self, name: &str) -> UpstreamMetrics {
         self.endpoints.upstream(name)
+    }
+
+    /// The metrics of the store `name`. Equal names have the same series.
+    pub fn store(&self, name: &str) -> StoreMetrics {
+        self.stores.store(name, self.scrape.store(name))
+    }
+
+    /// The metrics of the limit `name` whose state is in a store. Equal names have the same series.
+    pub fn remote_limit(&self, name: &str) -> RemoteLimitMetrics {
+        self.stores.limit(name)
     }
 
     /// Removes the series of an upstream.

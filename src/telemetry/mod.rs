@@ -11,6 +11,7 @@ mod openmetrics;
 mod outcome;
 mod scrape;
 mod snapshots;
+mod stores;
 mod upstreams;
 
 pub use cells::{DurationHistogram, EndpointCells, EndpointResult, LimitCells, LimitDecision};
@@ -23,4 +24,5 @@ pub use openmetrics::OPENMETRICS_TYPE;
 pub use metrics::{LimitMetrics, Metrics};
 pub use outcome::Outcome;
 pub use snapshots::SnapshotMetrics;
+pub use stores::{RemoteLimitMetrics, StoreMetrics};
 pub use upstreams::{EndpointMetrics, UpstreamMetrics};

@@ -15,11 +15,12 @@ use super::outcome::Outcome;
 /// The counters that every request changes.
 #[derive(Clone, Debug)]
 pub(super) struct Scrape {
-    descriptions: [Desc; 6],
+    descriptions: [Desc; 7],
     pub(super) outcomes: OutcomeCells,
     pub(super) overhead: DurationHistogram,
     pub(super) upstream: DurationHistogram,
     by_limit: Arc<Mutex<HashMap<String, LimitCells>>>,
+    by_store: Arc<Mutex<HashMap<String, DurationHistogram>>>,
     /// Keyed by the names of upstream and endpoint.
     by_endpoint: ByEndpoint,
 }
@@ -32,13 +33,21 @@ const OVERHEAD_BOUNDS_US: [u64; 12] = [10, 20, 50, 100, 200, 500, 1000, 2000, 50
 const UPSTREAM_BOUNDS_US: [u64; 12] =
     [1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000, 15_000_000, 60_000_000];
 
+/// 100 µs to 1 s, the range of calls of a store.
+const STORE_BOUNDS_US: [u64; 12] =
+    [100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000];
+
+/// A histogram with bounds in microseconds.
+fn durations(bounds_us: [u64; 12]) -> DurationHistogram {
+    DurationHistogram::new(bounds_us.map(|us| us * 1000))
+}
+
 impl Scrape {
     pub(super) fn new() -> Result<Self, prometheus::Error> {
         let describe = |name: &str, help: &str, labels: &[&str]| {
             let labels = labels.iter().map(|label| (*label).to_owned()).collect();
             Desc::new(name.to_owned(), help.to_owned(), labels, HashMap::new())
         };
-        let durations = |bounds_us: [u64; 12]| DurationHistogram::new(bounds_us.map(|us| us * 1000));
         Ok(Self {
             descriptions: [
                 describe("weir_requests_total", "Requests by verdict.", &["verdict"])?,
@@ -55,11 +64,13 @@ impl Scrape {
                     "Requests sent to each endpoint, by result.",
                     &["upstream", "endpoint", "result"],
                 )?,
+                describe("weir_store_request_duration_seconds", "Time of the calls of stores.", &["store"])?,
             ],
             outcomes: OutcomeCells::new(),
             overhead: durations(OVERHEAD_BOUNDS_US),
             upstream: durations(UPSTREAM_BOUNDS_US),
             by_limit: Arc::default(),
+            by_store: Arc::default(),
             by_endpoint: Arc::default(),
         })
     }
@@ -68,6 +79,12 @@ impl Scrape {
     pub(super) fn limit(&self, name: &str) -> LimitCells {
         let mut by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
         by_limit.entry(name.to_owned()).or_insert_with(LimitCells::new).clone()
+    }
+
+    /// The durations of the calls of the store `name`. Equal names have the same cells.
+    pub(super) fn store(&self, name: &str) -> DurationHistogram {
+        let mut by_store = self.by_store.lock().unwrap_or_else(PoisonError::into_inner);
+        by_store.entry(name.to_owned()).or_insert_with(|| durations(STORE_BOUNDS_US)).clone()
     }
 }
 
@@ -96,7 +113,7 @@ impl Collector for Scrape {
     }
 
     fn collect(&self) -> Vec<proto::MetricFamily> {
-        let [requests, overhead, upstream, decisions, headroom, endpoints] = &self.descriptions;
+        let [requests, overhead, upstream, decisions, headroom, endpoints, stores] = &self.descriptions;
         let by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
         let decided = |(name, cells): (&String, &LimitCells)| {
             let of = |(decided, text)| counter(&[("decision", text), ("limit", name)], cells.counted(decided));
@@ -110,6 +127,8 @@ impl Collector for Scrape {
         };
         let outcomes =
             Outcome::ALL.map(|outcome| counter(&[("verdict", outcome.label())], self.outcomes.counted(outcome)));
+        let by_store = self.by_store.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = by_store.iter().map(|(name, durations)| histogram(&[("store", name)], durations.observed()));
         let headrooms = by_limit.iter().map(|(name, cells)| histogram(&[("limit", name)], cells.headroom()));
         vec![
             family(requests, MetricType::COUNTER, outcomes.into()),
@@ -118,6 +137,7 @@ impl Collector for Scrape {
             family(decisions, MetricType::COUNTER, by_limit.iter().flat_map(decided).collect()),
             family(headroom, MetricType::HISTOGRAM, headrooms.collect()),
             family(endpoints, MetricType::COUNTER, by_endpoint.iter().flat_map(reached).collect()),
+            family(stores, MetricType::HISTOGRAM, calls.collect()),
         ]
     }
 }

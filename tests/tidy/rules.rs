@@ -43,7 +43,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("rustls", &["net"]),
     ("aws_lc_rs", &["policy", "net", "proxy"]),
     ("rustls_platform_verifier", &["net"]),
-    ("tokio_rustls", &["net", "upstream", "app"]),
+    ("tokio_rustls", &["net", "upstream", "app", "store"]),
     ("x509_parser", &["net"]),
 ];
 

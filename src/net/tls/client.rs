@@ -1,4 +1,4 @@
-//! TLS to services: the trusted authorities, and Weir's own certificate.
+//! TLS to services and stores: the trusted authorities, and Weir's own certificate.
 //!
 //! These sessions have buffers of their own, unlike the sessions of clients: connections to services are few.
 
@@ -15,8 +15,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::certificate::{ALPN_H2, ALPN_HTTP_11, PROVIDER, ServerCertificate, certificates, digest};
+use super::certificate::{
+    ALPN_H2, ALPN_HTTP_11, CertificateProblem, PROVIDER, ServerCertificate, certificates, digest,
+};
 use crate::net::protocol::Protocol;
+use crate::store::redis::settings::StoreTls;
 
 /// The configuration of TLS to services. Clones are cheap and equal.
 #[derive(Clone)]
@@ -47,24 +50,7 @@ impl ClientTls {
     /// If the file has no certificate, or the system has none.
     pub fn new(authorities: Option<&[u8]>, own: Option<ServerCertificate>, protocol: Protocol) -> Result<Self, String> {
         let made_from = digest(&(authorities, own.as_ref().map(|own| own.made_from), protocol));
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&PROVIDER))
-            .with_protocol_versions(&[&TLS13, &TLS12])
-            .map_err(|error| error.to_string())?;
-        let builder = if let Some(authorities) = authorities {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(authorities)? {
-                roots.add(certificate).map_err(|_| "a certificate in it cannot be read".to_owned())?;
-            }
-            builder.with_root_certificates(roots)
-        } else {
-            let system = Verifier::new(Arc::clone(&PROVIDER));
-            let system = system.map_err(|error| format!("the certificates of the system cannot be read: {error}"))?;
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(system))
-        };
-        let mut config = match own {
-            None => builder.with_no_client_auth(),
-            Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own.key))),
-        };
+        let mut config = config(authorities, own)?;
         config.alpn_protocols = match protocol {
             Protocol::Http1 => vec![ALPN_HTTP_11.to_vec()],
             Protocol::H2 => vec![ALPN_H2.to_vec()],
@@ -85,6 +71,41 @@ impl ClientTls {
     ) -> io::Result<TlsStream<S>> {
         TlsConnector::from(Arc::clone(&self.config)).connect(name.0.clone(), socket).await
     }
+}
+
+/// The configuration of TLS to the servers of a store, which negotiate no protocol.
+///
+/// # Errors
+///
+/// If a file has no certificate or key in PEM, or the system has no certificates.
+pub fn store_tls(settings: &StoreTls) -> Result<Arc<ClientConfig>, String> {
+    let own = settings.own.as_ref().map(|own| ServerCertificate::new(&own.chain, &own.key)).transpose();
+    let own = own.map_err(|problem| match problem {
+        CertificateProblem::Certificate(text) | CertificateProblem::Key(text) => text,
+    })?;
+    config(settings.authorities.as_deref(), own).map(Arc::new)
+}
+
+/// Trusts the certificates in the file `authorities`, or those of the system, and shows the certificate `own`.
+fn config(authorities: Option<&[u8]>, own: Option<ServerCertificate>) -> Result<ClientConfig, String> {
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&PROVIDER))
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(|error| error.to_string())?;
+    let builder = if let Some(authorities) = authorities {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(authorities)? {
+            roots.add(certificate).map_err(|_| "a certificate in it cannot be read".to_owned())?;
+        }
+        builder.with_root_certificates(roots)
+    } else {
+        let system = Verifier::new(Arc::clone(&PROVIDER));
+        let system = system.map_err(|error| format!("the certificates of the system cannot be read: {error}"))?;
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(system))
+    };
+    Ok(match own {
+        None => builder.with_no_client_auth(),
+        Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own.key))),
+    })
 }
 
 /// Whether both were made from equal files and options.

@@ -1,5 +1,5 @@
-//! TLS of clients: certificates and their choice, client certificates, and the session on a socket. TLS to services is
-//! in `client`.
+//! TLS of clients: certificates and their choice, client certificates, and the session on a socket. TLS to services
+//! and stores is in `client`.
 //!
 //! The crypto provider is passed explicitly. So no code has to install it for the process.
 //!
@@ -13,6 +13,6 @@ mod server;
 mod session;
 
 pub use certificate::{CertificateProblem, ServerCertificate};
-pub use client::{ClientTls, ServerName};
+pub use client::{ClientTls, ServerName, store_tls};
 pub use server::{ClientAuth, ServerTls};
 pub(crate) use session::{HandshakeError, TlsStream};

@@ -1,0 +1,91 @@
+//! Metrics of stores and their nodes, and of limits whose state is in a store.
+
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+
+use super::cells::DurationHistogram;
+use super::factory::MetricFactory;
+
+/// The metrics of one store.
+#[derive(Clone, Debug)]
+pub struct StoreMetrics {
+    /// The time from a call to its reply, or to its timeout.
+    pub duration: DurationHistogram,
+    /// Reports that were dropped at the bound.
+    pub dropped: IntCounter,
+    name: Box<str>,
+    up: IntGaugeVec,
+    errors: IntCounterVec,
+}
+
+/// The metrics of one limit whose state is in a store.
+#[derive(Clone, Debug)]
+pub struct RemoteLimitMetrics {
+    /// Decisions without the store.
+    pub fallback: IntCounter,
+    /// Units that this process has borrowed and not spent.
+    pub lease_units: IntGauge,
+}
+
+impl StoreMetrics {
+    /// 1 while requests go to the node.
+    pub fn up(&self, node: &str) -> IntGauge {
+        self.up.with_label_values(&[&self.name, node])
+    }
+
+    /// Calls that failed for one reason.
+    pub fn errors(&self, kind: &str) -> IntCounter {
+        self.errors.with_label_values(&[&self.name, kind])
+    }
+
+    /// Removes the series of a node.
+    pub fn remove_node(&self, node: &str) {
+        // A missing series is no error.
+        let _ = self.up.remove_label_values(&[&self.name, node]);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct StoreVecs {
+    up: IntGaugeVec,
+    errors: IntCounterVec,
+    dropped: IntCounterVec,
+    fallback: IntCounterVec,
+    lease_units: IntGaugeVec,
+}
+
+impl StoreVecs {
+    pub(super) fn new(make: &MetricFactory) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            up: make.gauges("weir_store_up", "1 while requests go to the node of the store.", &["store", "node"])?,
+            errors: make.counters("weir_store_errors_total", "Failed calls of stores.", &["store", "kind"])?,
+            dropped: make.counters(
+                "weir_store_reports_dropped_total",
+                "Refunds and settlements that a store never got, because too many waited.",
+                &["store"],
+            )?,
+            fallback: make.counters(
+                "weir_fallback_decisions_total",
+                "Decisions of limits without their store.",
+                &["limit"],
+            )?,
+            lease_units: make.gauges("weir_lease_units", "Borrowed units that are not spent.", &["limit"])?,
+        })
+    }
+
+    pub(super) fn store(&self, name: &str, duration: DurationHistogram) -> StoreMetrics {
+        StoreMetrics {
+            duration,
+            dropped: self.dropped.with_label_values(&[name]),
+            name: name.into(),
+            up: self.up.clone(),
+            errors: self.errors.clone(),
+        }
+    }
+
+    pub(super) fn limit(&self, name: &str) -> RemoteLimitMetrics {
+        RemoteLimitMetrics {
+            fallback: self.fallback.with_label_values(&[name]),
+            lease_units: self.lease_units.with_label_values(&[name]),
+        }
+    }
+}
