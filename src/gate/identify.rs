@@ -9,7 +9,7 @@ use super::state::{Gate, Live};
 use crate::policy::jwt::{Claimed, TokenError, Verified, Verifier};
 use crate::policy::{
     AmbiguousValue, Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource, compared,
-    in_header,
+    in_header, is_empty_as_read,
 };
 use crate::policy::{KeyPart, Principal};
 use crate::time::Timestamp;
@@ -168,7 +168,7 @@ fn look_up<'l, 'f>(
         IdentitySource::Header(header, several) => {
             let value = in_header(facts.headers, header, *several)
                 .map_err(|AmbiguousValue| wrong(identity, IdentityError::Several))?;
-            let value = value.filter(|value| !compared(value).is_empty());
+            let value = value.filter(|value| !is_empty_as_read(value));
             let principal = value.map(|value| match value {
                 Cow::Borrowed(value) => Principal::Bytes(value),
                 Cow::Owned(value) => Principal::Joined(value.into()),

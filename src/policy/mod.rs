@@ -42,7 +42,7 @@ pub use matching::conditions::{HeaderTest, HostPattern, Match};
 pub use matching::notation::Mark;
 pub use matching::path;
 pub use matching::pattern::{PathPattern, PatternError};
-pub use matching::values::{AmbiguousValue, Repeated, compared, in_header};
+pub use matching::values::{AmbiguousValue, Repeated, compared, in_header, is_empty_as_read};
 pub use mismatch::Mismatch;
 pub use plan::{Plan, PlanSource};
 pub use routing::{affinity, host, route, upgrades};

@@ -75,20 +75,25 @@ async fn identity_comes_from_one_header() {
     use OnMissing::{Anonymous, Ip, Reject};
     // Each limit admits one request of a kind.
     #[rustfmt::skip]
-    let rows: [Row; 15] = [
+    let rows: [Row; 19] = [
         (Reject, &["id=a"], 1, Ok(true)),
         (Reject, &["id=a"], 2, Ok(false)),
         (Reject, &["id=b"], 1, Ok(true)),
         (Reject, &[], 1, Err(IdentityError::Missing)),
         (Reject, &["id="], 1, Err(IdentityError::Missing)),
+        // A list without members is no value.
+        (Reject, &["id=,"], 1, Err(IdentityError::Missing)),
+        (Reject, &["id= ,, "], 1, Err(IdentityError::Missing)),
         (Reject, &["id=a", "id=b"], 1, Err(IdentityError::Several)),
         (Anonymous, &[], 1, Ok(true)),
         (Anonymous, &["id="], 2, Ok(false)),
+        (Anonymous, &["id=,"], 3, Ok(false)),
         (Anonymous, &["id=a"], 1, Ok(true)),
         (Anonymous, &["id=a", "id=a"], 1, Err(IdentityError::Several)),
         (Ip, &[], 1, Ok(true)),
         (Ip, &[], 1, Ok(false)),
         (Ip, &[], 2, Ok(true)),
+        (Ip, &["id=,"], 2, Ok(false)),
         // The text of an address is not the address.
         (Ip, &["id=10.0.0.1"], 1, Ok(true)),
         (Ip, &["id=", "id=x"], 3, Err(IdentityError::Several)),

@@ -65,6 +65,11 @@ pub(crate) fn as_read(value: &[u8]) -> Cow<'_, [u8]> {
     if value.contains(&LIST) { list([value]).into() } else { compared(value).into() }
 }
 
+/// Whether the [value as read](as_read) is empty: there is no value, or a list of empty members only, such as `,`.
+pub fn is_empty_as_read(value: &[u8]) -> bool {
+    value.split(|&byte| byte == LIST).all(|member| compared(member).is_empty())
+}
+
 /// The value of a header, if it is present.
 ///
 /// # Errors
@@ -313,6 +318,15 @@ mod tests {
             (&[b" , "], b""),
         ] {
             assert_eq!(list(lines.iter().copied()), joined, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn values_that_are_empty_as_read() {
+        for value in [&b""[..], b" 	", b",", b" ,	,", b"\xA0,\xC2\x85", b"a", b",a", b"a,", b" , b"] {
+            let is_empty = is_empty_as_read(value);
+            assert_eq!(is_empty, !value.iter().any(u8::is_ascii_alphabetic), "{value:?}");
+            assert_eq!(is_empty, as_read(value).is_empty(), "{value:?}");
         }
     }
 
