@@ -51,7 +51,17 @@ fn limits(with_cost: u64) -> Vec<Limit> {
         Limit { cost: Cost::Units(with_cost), ..limit("x-c", 5, "1s", 5, hold(None)) },
         Limit { mode: Mode::Shadow, ..limit("x-d", 1, "1h", 1, OnLimit::Reject) },
         Limit { mode: Mode::Off, ..limit("x-e", 1, "1h", 1, OnLimit::Reject) },
+        parse_limit(&["x-f", "1", "3s", "1", "delay=300ms,1s"]),
+        several("x-g", OnLimit::Reject),
+        several("x-h", parse_limit(&["x-h", "1", "1s", "1", "delay=200ms,1s"]).on_limit),
     ]
+}
+
+/// Two rates: a burst of 2 that refills soon, and 3 in a minute.
+fn several(name: &str, on_limit: OnLimit) -> Limit {
+    let bucket = |count, period, burst| limit(name, count, period, burst, on_limit.clone()).allowed.usual;
+    let usual = Algorithm::Several([bucket(2, "1s", 2), bucket(3, "1min", 3)].into());
+    Limit { allowed: Allowed::to_all(usual), ..limit(name, 1, "1s", 1, on_limit) }
 }
 
 proptest! {
@@ -59,7 +69,9 @@ proptest! {
     #[test]
     fn agrees_with_the_decision(
         asks in prop::collection::vec((prop::collection::vec(
-            prop::sample::select(vec!["x-a=1", "x-a=2", "x-b=1", "x-c=1", "x-d=1", "x-e=1"]), 0..4), 0_u64..900), 1..40),
+            prop::sample::select(vec![
+                "x-a=1", "x-a=2", "x-b=1", "x-c=1", "x-d=1", "x-e=1", "x-f=1", "x-g=1", "x-h=1",
+            ]), 0..4), 0_u64..900), 1..40),
         cost in 1_u64..7,
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -85,7 +97,13 @@ proptest! {
                         prop_assert_eq!(told_ms, retry_ms, "{:?}", told);
                     }
                     Step::Wait(one) => waiting.push(one),
-                    Step::Delay(_) => {}
+                    Step::Delay(delayed) => {
+                        let began = gate.clock.now();
+                        let pass = delayed.wait().await.map_err(|refusal| TestCaseError::fail(format!("{refusal:?}")))?;
+                        let shown = pass.standing.map(|standing| standing.remaining);
+                        prop_assert_eq!(told.remaining, shown, "{:?}", told);
+                        prop_assert!(gate.clock.now() > began);
+                    }
                     Step::Pass(mut pass) => {
                         pass.charged.commit(true);
                         let shown = pass.standing.map(|standing| standing.remaining);
