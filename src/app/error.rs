@@ -19,11 +19,6 @@ impl AppError {
     pub(super) fn system<E: Into<Box<dyn error::Error + Send + Sync>>>(what: &'static str) -> impl FnOnce(E) -> Self {
         move |error| Self::System(what, error.into())
     }
-
-    /// Whether the address is taken.
-    pub fn is_address_in_use(&self) -> bool {
-        matches!(self, Self::Listen(_, error) if error.kind() == io::ErrorKind::AddrInUse)
-    }
 }
 
 impl fmt::Display for AppError {
