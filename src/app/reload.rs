@@ -24,6 +24,7 @@ use crate::admin::{Access, Change};
 use crate::config::{self, Changed, Config, Diagnostics, Finding, Severity, Sources};
 use crate::gate::Gate;
 use crate::net::Listen;
+use crate::policy::FleetSecret;
 use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
 use crate::proxy::settings::StartupSettings;
 use crate::proxy::{RunningConfig, SharedState};
@@ -64,6 +65,7 @@ pub(super) struct RestartOnly {
     fixed: StartupSettings,
     admin: (Option<Listen>, bool),
     snapshot: Option<snapshot::Settings>,
+    fleet_secret: Option<FleetSecret>,
     log: telemetry::LogSettings,
 }
 
@@ -73,6 +75,7 @@ impl RestartOnly {
             fixed: config.fixed.clone(),
             admin: (config.admin.listen.clone(), config.admin.tls.is_some()),
             snapshot: config.snapshot.clone(),
+            fleet_secret: config.fleet_secret.clone(),
             log: config.log.clone(),
         }
     }
@@ -84,10 +87,19 @@ impl RestartOnly {
             ("server", self.fixed != new.fixed),
             ("admin", self.admin != new.admin),
             ("snapshot", self.snapshot != new.snapshot),
+            ("fleet.secret", self.fleet_secret != new.fleet_secret),
             ("log", log(self) != log(new)),
         ];
         tables.into_iter().filter_map(|(table, differs)| differs.then_some(table)).collect()
     }
+}
+
+/// Why `config` cannot be installed in a process that began with the secret `before`: keys in a store are under the new
+/// secret, and the process has keys under the old one.
+fn secret_mismatch(before: Option<&FleetSecret>, config: &Config) -> Option<&'static str> {
+    let has_remote = config.policy.limits().iter().any(|limit| limit.strategy.is_remote());
+    let differs = before != config.fleet_secret.as_ref();
+    (has_remote && differs).then_some("limits are in a store, and `fleet.secret` changes only with a restart")
 }
 
 /// The conditions for requests of operators that a configuration has.
@@ -200,6 +212,11 @@ impl Reloader {
 
     fn reload(&mut self) {
         match config::load(&self.source) {
+            Ok(config) if let Some(reason) = secret_mismatch(self.fleet_secret(), &config) => {
+                self.shared.metrics.reload_successful.set(0);
+                self.tried = config.sources;
+                tracing::error!(reason, "the new configuration needs a restart; the old one stays");
+            }
             Ok(config) => {
                 let (read, warnings) = (config.sources.clone(), config.warnings.clone());
                 self.install(self.with_readable_overrides(config));
@@ -241,8 +258,8 @@ impl Reloader {
         for edit in &edits {
             *by_limit.entry(edit.limit.clone()).or_default() += 1;
         }
-        let source = self.source.clone();
-        let made = spawn_blocking(move || write_change(&source, &edits)).await;
+        let (source, secret) = (self.source.clone(), self.fleet_secret().cloned());
+        let made = spawn_blocking(move || write_change(&source, &edits, secret.as_ref())).await;
         let outcome = match made.unwrap_or_else(|error| Err(OverrideError::Write(error.to_string()))) {
             Ok((config, before)) => {
                 if !self.install(*config) {
@@ -261,6 +278,11 @@ impl Reloader {
             }
         };
         let _ = answer.send(outcome); // the caller may not wait any more
+    }
+
+    /// The secret of the fleet with which the process began.
+    fn fleet_secret(&self) -> Option<&FleetSecret> {
+        self.installed.restart_only.fleet_secret.as_ref()
     }
 
     fn log_reloaded(&self) {
@@ -319,9 +341,16 @@ pub(super) fn log_findings(problems: &Diagnostics) {
 }
 
 /// Compiles the configuration at `source` with edited overrides, and then writes their file. Returns the configuration,
-/// and for each edit the allowance before it.
-fn write_change(source: &Path, edits: &[OverrideEdit]) -> Result<(Box<Config>, Vec<Option<Value>>), OverrideError> {
+/// and for each edit the allowance before it. The process began with `fleet_secret`.
+fn write_change(
+    source: &Path,
+    edits: &[OverrideEdit],
+    fleet_secret: Option<&FleetSecret>,
+) -> Result<(Box<Config>, Vec<Option<Value>>), OverrideError> {
     let Changed { config, file, text, before } = config::change(source, edits)?;
+    if let Some(reason) = secret_mismatch(fleet_secret, &config) {
+        return Err(OverrideError::InvalidOnDisk(reason.to_owned()));
+    }
     let written = file::replace(&file, |to| to.write_all(text.as_bytes()));
     written.map_err(|error| OverrideError::Write(error.to_string()))?;
     Ok((Box::new(config), before))

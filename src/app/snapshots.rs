@@ -15,7 +15,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::error::AppError;
 use super::takeover::Previous;
 use crate::config::Config;
-use crate::policy::Policy;
+use crate::policy::{FleetSecret, Policy};
 use crate::proxy::SharedState;
 use crate::store::snapshot::{Restored, RestoredLimit, Secret, Settings, Snapshot, SnapshotError, file, restore};
 use crate::time::{self, Clock, Timestamp};
@@ -34,12 +34,14 @@ pub(super) struct InitialState {
 }
 
 impl InitialState {
-    /// Takes the state from the predecessor, or else from the snapshot on disk, or else begins without state.
+    /// Takes the state from the predecessor, or else from the snapshot on disk, or else begins without state. A fleet has
+    /// one secret, so state under another secret is of no use to it.
     pub(super) fn of(config: &Config, previous: &mut Previous, clock: Clock) -> Result<Self, AppError> {
         let settings = config.snapshot.clone();
+        let fleet_secret = config.fleet_secret.as_ref().map(FleetSecret::key_secret);
         let inherited = match previous {
             Previous::Running(predecessor) => {
-                predecessor.take_state(clock, &config.policy).map_err(AppError::TakeOver)?
+                predecessor.take_state(clock, &config.policy, fleet_secret).map_err(AppError::TakeOver)?
             }
             Previous::None | Previous::Ended => None,
         };
@@ -47,12 +49,45 @@ impl InitialState {
             let snapshots = settings.map(|settings| SnapshotWriter::inherited(settings, secret));
             return Ok(Self { secret, limits, snapshots });
         }
-        let mut secret = [0; 16];
-        getrandom::fill(&mut secret).map_err(AppError::system("draw a random secret"))?;
+        let secret = match fleet_secret {
+            Some(secret) => KeySource::Fleet(secret),
+            None => KeySource::Drawn(draw_secret()?),
+        };
         let opened = settings.map(|settings| SnapshotWriter::open(settings, secret, &config.policy, clock.now()));
         let (snapshots, limits) = opened.unzip();
-        let secret = snapshots.as_ref().map_or(secret, SnapshotWriter::secret);
+        let secret = snapshots.as_ref().map_or(secret.secret(), SnapshotWriter::secret);
         Ok(Self { secret, limits: limits.unwrap_or_default(), snapshots })
+    }
+}
+
+fn draw_secret() -> Result<Secret, AppError> {
+    let mut secret = [0; 16];
+    getrandom::fill(&mut secret).map_err(AppError::system("draw a random secret"))?;
+    Ok(secret)
+}
+
+/// The secret of keys at the start, and whether a snapshot may have another one.
+#[derive(Clone, Copy)]
+enum KeySource {
+    /// All replicas have it, so that a snapshot under another secret is of no use.
+    Fleet(Secret),
+    /// It is random. The secret of a snapshot replaces it.
+    Drawn(Secret),
+}
+
+impl KeySource {
+    fn secret(self) -> Secret {
+        match self {
+            Self::Fleet(secret) | Self::Drawn(secret) => secret,
+        }
+    }
+
+    /// Returns `restored`, unless its keys are under a secret that cannot be used.
+    fn accept(self, restored: Restored) -> Result<Restored, SnapshotError> {
+        match self {
+            Self::Fleet(secret) if secret != restored.secret => Err(SnapshotError::OtherSecret),
+            Self::Fleet(_) | Self::Drawn(_) => Ok(restored),
+        }
     }
 }
 
@@ -79,35 +114,31 @@ enum Found {
 }
 
 impl SnapshotWriter {
-    /// Reads the snapshot, if there is one, as of `now`. `secret` is used if there is none.
-    pub(super) fn open(
-        settings: Settings,
-        secret: Secret,
-        policy: &Policy,
-        now: Timestamp,
-    ) -> (Self, Vec<RestoredLimit>) {
+    /// Reads the snapshot, if there is one, as of `now`.
+    fn open(settings: Settings, source: KeySource, policy: &Policy, now: Timestamp) -> (Self, Vec<RestoredLimit>) {
         let max_keys = |name: &str| policy.limits().iter().find(|limit| *limit.name == *name).map(|l| l.max_keys);
-        let (found, secret, limits) = match read(&settings.path, now, max_keys) {
-            Ok(None) => (Found::Nothing, secret, Vec::new()),
+        let accept = |restored: Option<Restored>| restored.map(|restored| source.accept(restored)).transpose();
+        let (found, secret, limits) = match read(&settings.path, now, max_keys).and_then(accept) {
+            Ok(None) => (Found::Nothing, source.secret(), Vec::new()),
             Ok(Some(Restored { secret, age_ns, limits })) => {
                 let found = Found::Restored { limits: limits.len(), age: Duration::from_nanos(age_ns) };
                 (found, secret, limits)
             }
             Err(error) => {
                 let found = Found::Useless { error, aside: file::set_aside(&settings.path) };
-                (found, secret, Vec::new())
+                (found, source.secret(), Vec::new())
             }
         };
         (Self { settings, secret, found }, limits)
     }
 
     /// Continues the snapshots of a predecessor, with its secret.
-    pub(super) fn inherited(settings: Settings, secret: Secret) -> Self {
+    fn inherited(settings: Settings, secret: Secret) -> Self {
         Self { settings, secret, found: Found::Inherited }
     }
 
     /// The secret under which keys are hashed.
-    pub(super) fn secret(&self) -> Secret {
+    fn secret(&self) -> Secret {
         self.secret
     }
 

@@ -91,7 +91,10 @@ fn by_file(file: &Path, question: &QuestionBody) -> Result<Explained, ExitCode> 
     let config = config::load(file).map_err(|diagnostics| invalid(&diagnostics))?;
     let explain = || {
         let mut secret = [0; 16];
-        getrandom::fill(&mut secret)?;
+        match &config.fleet_secret {
+            Some(fleet) => secret = fleet.key_secret(),
+            None => getrandom::fill(&mut secret)?,
+        }
         let gate = Gate::new(Clock::start(), secret, Arc::new(Metrics::new("", "")?));
         let live = gate.install(config.policy, config.hold, config.max_tokens);
         let explained = gate.explain(&live, &question.clone().into(), gate.clock().now())?;

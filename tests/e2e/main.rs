@@ -31,6 +31,7 @@ mod bounds;
 mod cuts;
 mod failures;
 mod fleet;
+mod fleet_secret;
 mod grpc;
 mod h2;
 mod hold;

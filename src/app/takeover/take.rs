@@ -13,7 +13,7 @@ use crate::limit::Key;
 use crate::net::{Listen, Listener, SocketFile};
 use crate::policy::Policy;
 use crate::proxy::SharedState;
-use crate::store::snapshot::{Restored, restore};
+use crate::store::snapshot::{Restored, Secret, restore};
 use crate::time::{Clock, Timestamp};
 
 /// The process that was found at `server.takeover`.
@@ -43,6 +43,8 @@ pub(in crate::app) struct Predecessor {
     is_gone: bool,
     /// Whether it has sent the whole state.
     has_state: bool,
+    /// Whether its keys are under another secret, so that its state is of no use.
+    has_other_secret: bool,
 }
 
 /// Its identification for the log.
@@ -120,7 +122,16 @@ impl Predecessor {
                 _ => return Err(unexpected()),
             }
         }
-        Ok(Self { channel, peer, groups, taken: Vec::new(), keys, is_gone: false, has_state: false })
+        Ok(Self {
+            channel,
+            peer,
+            groups,
+            taken: Vec::new(),
+            keys,
+            is_gone: false,
+            has_state: false,
+            has_other_secret: false,
+        })
     }
 
     /// Takes the sockets of `place`, if there are any; their file gets `mode`. A configured port of 0 matches a configured
@@ -154,10 +165,22 @@ impl Predecessor {
         std::mem::take(&mut self.keys)
     }
 
-    /// Asks for the state, and reads it. None if the old process ended before it had sent all.
-    pub(in crate::app) fn take_state(&mut self, clock: Clock, policy: &Policy) -> io::Result<Option<Restored>> {
+    /// Asks for the state, and reads it. Returns `None` if the old process ended before it had sent all of it. State
+    /// under another secret than `fleet_secret` is left out.
+    pub(in crate::app) fn take_state(
+        &mut self,
+        clock: Clock,
+        policy: &Policy,
+        fleet_secret: Option<Secret>,
+    ) -> io::Result<Option<Restored>> {
         match self.try_take_state(clock.now(), policy) {
-            Ok(restored) => Ok(Some(restored)),
+            Ok(restored) => {
+                let Some(secret) = fleet_secret.filter(|secret| *secret != restored.secret) else {
+                    return Ok(Some(restored));
+                };
+                self.has_other_secret = true;
+                Ok(Some(Restored { secret, limits: Vec::new(), ..restored }))
+            }
             Err(error) if is_gone(&error) => {
                 self.is_gone = true;
                 Ok(None)
@@ -222,6 +245,12 @@ impl Predecessor {
             );
         }
         tracing::info!(pid, version, "took over");
+        if self.has_other_secret {
+            tracing::warn!(
+                pid,
+                "the process that was taken over from has keys under another secret than `fleet.secret`; limits begin anew"
+            );
+        }
         if let Err(error) = self.channel.clear_timeout() {
             return tracing::error!(%error, "charges of the process that was taken over from are not known here");
         }
@@ -230,6 +259,9 @@ impl Predecessor {
             while let Ok(Received::Message(Message::Charged { limit, key: (first, second), plan, units }, _)) =
                 self.channel.receive()
             {
+                if self.has_other_secret {
+                    continue;
+                }
                 let key = Key { first, second };
                 let told = Delta { limit: limit.into(), key, plan: plan.map(Into::into), units };
                 shared.gate.apply_delta(&shared.current.load().live, &told);

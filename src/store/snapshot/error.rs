@@ -16,6 +16,8 @@ pub enum SnapshotError {
     Version(u32),
     /// The file is not as it was written.
     Damaged(&'static str),
+    /// Its keys are under another secret than those of the fleet.
+    OtherSecret,
 }
 
 impl fmt::Display for SnapshotError {
@@ -23,6 +25,7 @@ impl fmt::Display for SnapshotError {
         match self {
             Self::Read(error) => write!(f, "cannot be read: {error}"),
             Self::Version(version) => write!(f, "has version {version}, and only version {VERSION} is known"),
+            Self::OtherSecret => f.write_str("has keys under another secret than `fleet.secret`"),
             Self::Damaged(how) => write!(f, "is damaged: {how}"),
         }
     }
