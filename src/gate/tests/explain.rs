@@ -59,7 +59,7 @@ fn limits(with_cost: u64) -> Vec<Limit> {
 
 /// Two rates: a burst of 2 that refills soon, and 3 in a minute.
 fn several(name: &str, on_limit: OnLimit) -> Limit {
-    let bucket = |count, period, burst| limit(name, count, period, burst, on_limit.clone()).allowed.usual;
+    let bucket = |count, period, burst| limit(name, count, period, burst, on_limit).allowed.usual;
     let usual = Algorithm::Several([bucket(2, "1s", 2), bucket(3, "1min", 3)].into());
     Limit { allowed: Allowed::to_all(usual), ..limit(name, 1, "1s", 1, on_limit) }
 }
