@@ -3,7 +3,7 @@
 
 cpu: CPU time per request. memory: bytes per idle connection and per held request. latency: what is added to a
 request at half of saturation. flat: how CPU time grows with connections, limits and keys. scaling: two workers
-against one. hold: the rate that a queue of waiting requests reaches.
+against one. hold: the rate that a queue of waiting requests reaches. fleet: what it costs that replicas share limits.
 """
 
 import argparse
@@ -31,6 +31,7 @@ PARTS = {
     "flat": "How the cost grows",
     "scaling": "Two workers",
     "hold": "The rate of a queue",
+    "fleet": "Limits of several replicas",
 }
 
 
@@ -103,7 +104,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--scenario", action="append", choices=list(SCENARIOS), help="cpu: only this; may be given several times")
     add("--idle", type=positive, default=10_000, help="memory: idle connections (default 10000)")
     add("--held", type=positive, default=100_000, help="memory: held requests (default 100000)")
-    add("--rate", type=positive, help="latency: requests/s (default half of what the slowest proxy can do)")
+    add("--rate", type=positive, help="latency: requests/s (default half of what the slowest proxy can do); fleet: 10000")
     add("--group", type=positive, default=1, help="latency: requests that are due at once (default 1)")
     add("--axis", action="append", choices=["connections", "limits", "keys"], help="flat: only this; may be repeated")
     add("--keys", type=numbers, default=[10_000, 10_000_000], help="flat: numbers of keys (default 10000,10000000)")

@@ -42,10 +42,17 @@ class Scenario:
     holds: bool = False
     # Tables that only Weir has, for scenarios that it runs alone.
     weir_toml: str = ""
+    # How replicas share the limits, and where Redis is; nothing if there is one proxy.
+    strategy: str = ""
+    redis_port: int = 0
 
     @property
     def forwards(self) -> bool:
         return self.status == 200
+
+    @property
+    def needs_redis(self) -> bool:
+        return self.strategy in ("redis", "lease")
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ fn three_replicas_pass_no_more_than_the_limit() {
     ] {
         let upstream = Upstream::start();
         let fleet = Fleet::start(REPLICAS, &upstream, &shared(REPLICAS, limit));
-        let answers = fleet.ask(60 * REPLICAS, 6, "/");
+        let answers = fleet.ask(60 * REPLICAS, 6, &["/"]);
         answers.assert_only(&[200, 429]);
         assert_eq!(answers.passed(), 33 * REPLICAS, "{limit}");
     }

@@ -30,7 +30,7 @@ def configure(site: Site) -> dict[str, str]:
     dynamic = {
         "http": {
             "routers": {"all": router},
-            "middlewares": {limit.name: {"rateLimit": rate_limit(limit)} for limit in limits},
+            "middlewares": {limit.name: {"rateLimit": rate_limit(limit, site)} for limit in limits},
             "services": {"backend": {"loadBalancer": backend}},
             "serversTransports": {"pool": {"maxIdleConnsPerHost": site.scenario.connections}},
         }
@@ -42,8 +42,10 @@ def configure(site: Site) -> dict[str, str]:
     return {"traefik.yml": json.dumps(static, indent=2), "dynamic.yml": json.dumps(dynamic, indent=2)}
 
 
-def rate_limit(limit: Limit) -> dict:
+def rate_limit(limit: Limit, site: Site) -> dict:
     config = {"average": limit.rate_per_s, "period": "1s", "burst": limit.rate_per_s}
     if limit.by_header:
         config["sourceCriterion"] = {"requestHeaderName": HEADER}
+    if site.scenario.needs_redis:
+        config["redis"] = {"endpoints": [f"127.0.0.1:{site.scenario.redis_port}"]}
     return config

@@ -7,6 +7,7 @@ from scenario import HEADER, Limit, Scenario, Site
 
 VERSION_ARGUMENT = "--version"
 CONFIG = "weir.toml"
+SECRET = "fleet.secret"
 # The exit code of an invalid configuration.
 INVALID = 3
 
@@ -56,8 +57,29 @@ access = "off"
 
 {chr(10).join(table(limit, scenario) for limit in scenario.limits)}
 {scenario.weir_toml}
+{fleet(site) if scenario.strategy else ""}
 """
-    return {CONFIG: text}
+    return {CONFIG: text, SECRET: "5c6f1e0b7a9d4283bd01f6e2c4a85790"}
+
+
+def fleet(site: Site) -> str:
+    """The replicas, of which one runs, and the store. Under full load Redis may be late, and must still decide."""
+    scenario = site.scenario
+    # A new Redis decides when all replicas have met.
+    replicas = 1 if scenario.needs_redis else 3
+    text = f"""
+[fleet]
+strategy = "{scenario.strategy}"
+replicas = {replicas}
+secret = {{ file = "{site.home / SECRET}" }}
+"""
+    if scenario.needs_redis:
+        text += f"""
+[store.main]
+redis = ["redis://127.0.0.1:{scenario.redis_port}"]
+timeout = "1s"
+"""
+    return text
 
 
 def table(limit: Limit, scenario: Scenario) -> str:

@@ -2,12 +2,17 @@
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::servers::library;
 use super::{Client, PATIENCE, Upstream, Weir};
+
+/// The secret of every fleet, in the environment variable `WEIR_FLEET_SECRET`.
+const SECRET: &str = "5c6f1e0b7a9d4283bd01f6e2c4a85790";
 
 /// Weirs that share limits.
 pub struct Fleet {
@@ -36,7 +41,24 @@ impl Fleet {
 
     /// Starts so many Weirs with this configuration.
     pub fn of(replicas: usize, config: &str) -> Self {
-        Self { weirs: (0..replicas).map(|_| Weir::start_as(config)).collect() }
+        Self { weirs: (0..replicas).map(|_| replica(config, &[])).collect() }
+    }
+
+    /// Starts so many Weirs that look up names in the file `hosts` first.
+    pub fn with_hosts(replicas: usize, config: &str, hosts: &Path) -> Self {
+        let (library, hosts) = (library("libnss_wrapper.so").display().to_string(), hosts.display().to_string());
+        let variables = [("LD_PRELOAD", &*library), ("NSS_WRAPPER_HOSTS", &*hosts)];
+        Self { weirs: (0..replicas).map(|_| replica(config, &variables)).collect() }
+    }
+
+    /// Starts a Weir for each of these seconds, by which its clock is ahead. `+0` is the clock of the machine.
+    pub fn with_clocks(config: &str, ahead_s: &[&str]) -> Self {
+        let library = library("faketime/libfaketime.so.1").display().to_string();
+        let start = |ahead_s: &&str| {
+            let variables = [("LD_PRELOAD", &*library), ("FAKETIME", ahead_s), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];
+            replica(config, &variables)
+        };
+        Self { weirs: ahead_s.iter().map(start).collect() }
     }
 
     /// Writes another configuration for all replicas, and waits until all have read it.
@@ -48,20 +70,29 @@ impl Fleet {
         }
     }
 
+    /// Starts one more replica with this configuration.
+    pub fn add(&mut self, config: &str) {
+        self.weirs.extend(Self::of(1, config).weirs);
+    }
+
     /// The sum of a metric over all replicas.
     pub fn metric(&self, series: &str) -> f64 {
         self.weirs.iter().map(|weir| weir.metric(series)).sum()
     }
 
-    /// Sends so many requests, from so many clients at once that ask all replicas in turn.
-    pub fn ask(&self, requests: usize, clients: usize, target: &str) -> Samples {
+    /// Sends so many requests for these targets in turn, from so many clients at once that ask all replicas in turn.
+    pub fn ask(&self, requests: usize, clients: usize, targets: &[impl AsRef<str> + Sync]) -> Samples {
         let (next, all) = (AtomicUsize::new(0), Mutex::default());
         thread::scope(|scope| {
             for first in 0..clients {
                 let (next, all, mut asker) = (&next, &all, Asker::new(&self.weirs, first));
                 scope.spawn(move || {
-                    while next.fetch_add(1, Ordering::Relaxed) < requests {
-                        asker.ask(target);
+                    loop {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        if index >= requests {
+                            break;
+                        }
+                        asker.ask(targets[index % targets.len()].as_ref());
                     }
                     asker.give(all);
                 });
@@ -71,15 +102,22 @@ impl Fleet {
     }
 
     /// Lets so many clients ask all replicas while `during` runs, each at most once per `pace`.
-    pub fn during(&self, clients: usize, pace: Duration, target: &str, during: impl FnOnce()) -> Samples {
-        let (is_over, all) = (AtomicBool::new(false), Mutex::default());
+    pub fn during(
+        &self,
+        clients: usize,
+        pace: Duration,
+        targets: &[impl AsRef<str> + Sync],
+        during: impl FnOnce(),
+    ) -> Samples {
+        let (next, is_over, all) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::default());
         thread::scope(|scope| {
             for first in 0..clients {
-                let (is_over, all, mut asker) = (&is_over, &all, Asker::new(&self.weirs, first));
+                let (next, is_over, all, mut asker) = (&next, &is_over, &all, Asker::new(&self.weirs, first));
                 scope.spawn(move || {
                     while !is_over.load(Ordering::Relaxed) {
                         let began = Instant::now();
-                        asker.ask(target);
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        asker.ask(targets[index % targets.len()].as_ref());
                         thread::sleep(pace.saturating_sub(began.elapsed()));
                     }
                     asker.give(all);
@@ -91,6 +129,12 @@ impl Fleet {
         });
         sorted(all)
     }
+}
+
+fn replica(config: &str, variables: &[(&str, &str)]) -> Weir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("weir.toml"), config).unwrap();
+    Weir::start_in_env(folder, &[variables, &[("WEIR_FLEET_SECRET", SECRET)]].concat())
 }
 
 struct Over<'l>(&'l AtomicBool);

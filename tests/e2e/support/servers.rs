@@ -152,14 +152,27 @@ fn find(program: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// The path of a program that `tests/install-servers` installs. Runs that script once if the program is missing.
+/// The path of a program that `tests/install-servers` installs.
 pub(super) fn installed(program: &str) -> PathBuf {
+    found(program, || find(program))
+}
+
+/// The path of a shared library that `tests/install-servers` installs, by its path below `/usr/lib/ARCHITECTURE`.
+pub(super) fn library(name: &str) -> PathBuf {
+    found(name, || {
+        let folders = std::fs::read_dir("/usr/lib").ok()?.flatten();
+        folders.map(|folder| folder.path().join(name)).find(|file| file.is_file())
+    })
+}
+
+/// What `find` finds. Runs `tests/install-servers` once if that is nothing.
+fn found(name: &str, find: impl Fn() -> Option<PathBuf>) -> PathBuf {
     static ONCE: Once = Once::new();
-    if find(program).is_none() {
+    if find().is_none() {
         ONCE.call_once(|| {
             let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/install-servers");
             let _ = Command::new(script).status();
         });
     }
-    find(program).unwrap_or_else(|| panic!("{program} is missing; tests/install-servers installs it"))
+    find().unwrap_or_else(|| panic!("{name} is missing; tests/install-servers installs it"))
 }
