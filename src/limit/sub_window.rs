@@ -56,13 +56,6 @@ impl Rule {
         }
     }
 
-    /// This rule with sub-windows of whole microseconds, rounded up.
-    #[must_use]
-    pub const fn in_whole_us(self) -> Self {
-        // A period is at most 2^62 ns, and so far from an overflow.
-        Self { sub_ns: self.sub_ns.next_multiple_of(1000), ..self }
-    }
-
     /// Units in a period.
     pub const fn count(&self) -> u64 {
         self.count

@@ -12,12 +12,13 @@ use toml::de::{DeTable, DeValue};
 
 use super::allowed;
 use super::fleet::Fleet;
-use super::on_limit::{self, Excess, Word};
+use super::on_limit::{self, Word};
 use super::override_key::Keyed;
 use super::overrides::{self, Target};
+use super::remote::{self, Stored};
 use super::rule::Scheme;
 use super::warnings::of_everyone;
-use super::{cost, key, matching, remote, settle, snapshot};
+use super::{cost, key, matching, settle, snapshot};
 use crate::config::overrides::OverrideSet;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
@@ -117,13 +118,16 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     }
     let max_keys = table.count("max_keys");
     let (name, excess, mut allowed, cost, sharing) = (name?, excess?, allowed?, cost?, sharing?);
-    remote::check(table, &sharing, word, &scheme, &allowed, &cost);
+    let stored_after = after.as_ref().and_then(Option::as_deref);
+    let on_limit = excess.on_limit;
+    let stored = Stored { scheme: &scheme, allowed: &allowed, cost: &cost, on_limit, after: stored_after };
+    remote::check(table, &sharing, &stored);
     excess.check_on_full(table, &allowed);
     let is_sketched = excess.is_sketched();
     let target = Target { name: &name, scheme: &scheme, keyed: &keyed, cost: &cost, is_sketched };
     overrides::apply(set, &target, &mut allowed);
     let on_full = excess.on_full(&allowed);
-    let Excess { on_limit, ban, .. } = excess;
+    let ban = excess.ban;
     let persist = snapshot::persist(table, &allowed, ban.as_ref(), has_snapshot);
     Some(Limit {
         name: name.into(),

@@ -1,66 +1,89 @@
 //! What a store cannot do: limits with the strategy `redis` or `lease` that Redis cannot decide, or that cannot be lent.
+//!
+//! Rules that a store cannot have are noted where they are compiled (`rule`).
+
+use toml::Spanned;
 
 use super::fleet::Sharing;
-use super::on_limit::Word;
 use super::rule::Scheme;
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
 use crate::limit::Algorithm;
-use crate::policy::{Allowed, Cost, LeaseUnits, Strategy};
+use crate::policy::{AfterResponse, Allowed, Cost, LeaseUnits, OnLimit, Strategy};
+
+/// The parts of a limit that a store may not be able to keep.
+pub(super) struct Stored<'l> {
+    pub(super) scheme: &'l Scheme,
+    pub(super) allowed: &'l Allowed,
+    pub(super) cost: &'l Cost,
+    pub(super) on_limit: OnLimit,
+    pub(super) after: Option<&'l AfterResponse>,
+}
 
 /// Notes what a store cannot do for the limit `table`, and warns of requests that a share can never admit.
-pub(super) fn check(
-    table: &Table<'_>,
-    sharing: &Sharing,
-    word: Option<Word>,
-    scheme: &Scheme,
-    allowed: &Allowed,
-    cost: &Cost,
-) {
+pub(super) fn check(table: &Table<'_>, sharing: &Sharing, limit: &Stored<'_>) {
     match sharing.strategy {
         Strategy::Local | Strategy::Split(_) => return,
         Strategy::Redis { .. } => {}
-        Strategy::Lease { units, .. } => check_lease(table, sharing, units, word, scheme, allowed),
+        Strategy::Lease { units, .. } => {
+            check_units(table, sharing, units, limit.allowed.usual.capacity());
+            check_lease(table, limit);
+        }
     }
-    warn_of_large_cost(table, sharing.shares, allowed, cost);
+    check_debts(table, limit);
+    warn_of_large_cost(table, sharing.shares, limit);
 }
 
-/// Notes a limit whose units cannot be lent.
-fn check_lease(
-    table: &Table<'_>,
-    sharing: &Sharing,
-    units: LeaseUnits,
-    word: Option<Word>,
-    scheme: &Scheme,
-    allowed: &Allowed,
-) {
-    let capacity = allowed.usual.capacity();
-    if let (LeaseUnits::Fixed(units), Some(span)) = (units, &sharing.units)
-        && units > capacity
-        && table.get("strategy").is_some()
-    {
+/// Notes a lease of more units than the limit has. Units of `[fleet]` are for limits of any size.
+fn check_units(table: &Table<'_>, sharing: &Sharing, units: LeaseUnits, capacity: u64) {
+    let (LeaseUnits::Fixed(units), Some(span)) = (units, &sharing.units) else { return };
+    if units > capacity && table.has("strategy") {
         let what = format!("a lease of {units} can never be had: the limit has {capacity} units");
         table.table("strategy").fault("units", span.clone(), Fault::new(what));
     }
-    let (option, why) = if matches!(allowed.usual, Algorithm::Concurrency(_)) {
+}
+
+/// Notes a limit whose units cannot be lent.
+fn check_lease(table: &Table<'_>, limit: &Stored<'_>) {
+    let (option, why) = if matches!(limit.allowed.usual, Algorithm::Concurrency(_)) {
         ("algorithm", "`concurrency` has no units to lend: each comes back when its request ends")
-    } else if scheme.shapes() {
+    } else if limit.scheme.shapes() {
         ("algorithm", "a `leaky_bucket` that holds has no units to lend: each passes at an instant of its own")
-    } else if word == Some(Word::Delay) {
+    } else if matches!(limit.on_limit, OnLimit::Delay(_)) {
         ("on_limit", "a delay depends on the debt of all replicas, and a lease knows that of one")
     } else {
         return;
     };
-    let span = table.get(option).map_or(table.span(), toml::Spanned::span);
     let help = "use `strategy = \"redis\"` for this limit".to_owned();
-    table.fault(option, span, Fault::new(format!("cannot be used with a lease: {why}")).help(help));
+    let fault = Fault::new(format!("cannot be used with a lease: {why}")).help(help);
+    table.fault(option, table.get(option).map_or(table.span(), Spanned::span), fault);
+}
+
+/// Notes debts that are too large for a store. A debt without a bound is one that no store reaches.
+fn check_debts(table: &Table<'_>, limit: &Stored<'_>) {
+    let Allowed { usual, plans, overrides, .. } = limit.allowed;
+    let special = plans.iter().chain(overrides).filter_map(|(_, rule)| rule.as_ref());
+    let Some(most) = special.chain([usual]).filter_map(Algorithm::portable_debt_max).min() else { return };
+    let settled = limit.after.and_then(|after| after.settle.as_ref()).map(|settle| settle.max_debt);
+    if let Some((debt, value)) = settled.zip(table.get("max_debt")).filter(|(debt, _)| *debt > most) {
+        let what = format!("a store cannot keep a debt of {debt} units of this limit: at most {most}");
+        table.fault("max_debt", value.span(), Fault::new(what));
+    }
+    if let OnLimit::Delay(rule) = limit.on_limit
+        && rule.slow_down.max_debt() > most
+    {
+        let delay = table.table("delay");
+        let span = delay.get("max").map_or(delay.span(), Spanned::span);
+        let what = format!("a store cannot keep the debt of {} units that has this delay", rule.slow_down.max_debt());
+        delay.fault("max", span, Fault::new(what).help(format!("it can keep {most} units of this limit")));
+    }
 }
 
 /// Warns of a cost that is above the share that decides while the store is down.
-fn warn_of_large_cost(table: &Table<'_>, shares: u64, allowed: &Allowed, cost: &Cost) {
-    let share = allowed.usual.capacity() / shares.max(1);
-    let Some(value) = table.get("cost").filter(|_| cost.max() > share) else { return };
-    let what = format!("while the store is down, a cost of {} can never pass: a share is {share}", cost.max());
+fn warn_of_large_cost(table: &Table<'_>, shares: u64, limit: &Stored<'_>) {
+    let (share, cost) = (limit.allowed.usual.capacity() / shares.max(1), limit.cost.max());
+    let Some(value) = table.get("cost").filter(|_| cost > share) else { return };
+    let what = format!("while the store is down, a cost of {cost} can never pass: a share is {share}");
     let help = "raise the limit, or set another `on_failure` in the store".to_owned();
     table.warn("cost", value.span(), "fallback_cost", Fault::new(what).help(help));
 }

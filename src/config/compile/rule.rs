@@ -196,7 +196,15 @@ impl Scheme {
             };
             fault.help(format!("{when} this must be at least `fleet.replicas`, which is {replicas}{or}"))
         })?;
-        Ok(if self.strategy.is_remote() { rule.clone() } else { share })
+        if !self.strategy.is_remote() {
+            return Ok(share);
+        }
+        rule.to_portable(0).map_err(|error| {
+            let fault = Fault::new(format!("a store cannot decide this limit: it {error}"));
+            let is_bucket = matches!(rule, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_));
+            let help = "write a long quota as a window, with `algorithm = \"fixed_window\"`".to_owned();
+            fault.help(Some(help).filter(|_| is_bucket))
+        })
     }
 
     /// The rule of an algorithm that takes nothing but a rate of fixed length.
@@ -205,8 +213,7 @@ impl Scheme {
             AlgorithmName::FixedWindow => fixed_window::Rule::from_first(rate).map(Algorithm::FixedWindow),
             AlgorithmName::SlidingLog => sliding_log::Rule::new(rate).map(Algorithm::SlidingLog),
             AlgorithmName::SubWindow => {
-                let rule = sub_window::Rule::new(rate, self.sub_windows.unwrap_or(1))?;
-                Ok(Algorithm::SubWindow(if self.strategy.is_remote() { rule.in_whole_us() } else { rule }))
+                sub_window::Rule::new(rate, self.sub_windows.unwrap_or(1)).map(Algorithm::SubWindow)
             }
             _ => Allowance::new(rate).map(Algorithm::SlidingWindow),
         }

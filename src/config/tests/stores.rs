@@ -64,7 +64,7 @@ fn a_limit_is_in_a_store() {
     let redis = Strategy::Redis { store: 0, replicas: 3 };
     let lease = |store, replicas, units| Strategy::Lease { store, replicas, units };
     let local = FLEET.replace("strategy = 'redis'", "strategy = 'local'");
-    let leased = FLEET.replace("strategy = 'redis'", "strategy = { use = 'lease', units = 7 }");
+    let leased = FLEET.replace("strategy = 'redis'", "strategy = { use = 'lease', units = 700 }");
     for (fleet, strategy, expected) in [
         (FLEET, "", redis),
         (FLEET, "'local'", Strategy::Local),
@@ -77,7 +77,7 @@ fn a_limit_is_in_a_store() {
         (&local, "'redis'", redis),
         (&local, "{ use = 'redis' }", redis),
         (&local, "{ use = 'split' }", Strategy::Split(3)),
-        (&leased, "", lease(0, 3, LeaseUnits::Fixed(7))),
+        (&leased, "", lease(0, 3, LeaseUnits::Fixed(700))),
     ] {
         let own = if strategy.is_empty() { String::new() } else { format!("strategy = {strategy}\n") };
         let limit = compiled(&format!("{fleet}{LIMIT}{own}")).policy.limits()[0].clone();
@@ -347,6 +347,22 @@ fn what_a_store_cannot_do_is_an_error() {
             "rate = '9/s'\non_limit = 'delay'\nstrategy = 'lease'",
             "11:12: `limit.on_limit`: cannot be used with a lease: a delay depends on the debt of all replicas, and a \
              lease knows that of one",
+        ),
+        (
+            "rate = '9/week'\nburst = 1000",
+            "11:9: `limit.burst`: a store cannot decide this limit: it takes more than 104 days to refill, with its debt",
+        ),
+        (
+            "rate = ['9/s', '5000000000000000/day']\nalgorithm = 'sliding_window'",
+            "10:16: `limit.rate`: a store cannot decide this limit: it is more than 4503599627370496, with its debt",
+        ),
+        (
+            "rate = '9/s'\nsettle = { by = 'elapsed_ms' }\nmax_debt = 100000000",
+            "12:12: `limit.max_debt`: a store cannot keep a debt of 100000000 units of this limit: at most 81064783",
+        ),
+        (
+            "rate = '9/day'\non_limit = 'delay'\ndelay = { step = '1ms', max = '1s' }",
+            "12:31: `limit.delay.max`: a store cannot keep the debt of 1000 units that has this delay",
         ),
         (
             "rate = '9/s'\nstrategy = { use = 'lease', units = 10 }",

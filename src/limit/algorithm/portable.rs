@@ -88,6 +88,28 @@ impl Algorithm {
         })
     }
 
+    /// The most units beyond this rule with which it has a portable form; `None` if it has none.
+    pub fn portable_debt_max(&self) -> Option<u64> {
+        let of_bucket = |quota: &Quota| {
+            let free_ns = (NUMBER_END - 1).checked_sub(quota.capacity_ns())?;
+            free_ns.checked_div(quota.interval_ns())
+        };
+        let of_count = |count: u64| COUNT_MAX.checked_sub(count);
+        match self {
+            Self::TokenBucket(quota) => of_bucket(quota),
+            Self::LeakyBucket(rule) => of_bucket(&rule.quota),
+            Self::FixedWindow(rule) => of_count(rule.count()),
+            Self::SlidingLog(rule) => of_count(rule.count()),
+            Self::SlidingWindow(rule) => of_count(rule.count()),
+            Self::SubWindow(rule) => of_count(rule.count()),
+            Self::Concurrency(rule) => of_count(rule.max()),
+            Self::Several(rules) => {
+                let each = rules.iter().map(Self::portable_debt_max);
+                each.reduce(|one, other| Some(one?.min(other?))).flatten()
+            }
+        }
+    }
+
     /// The numbers of a rule of one rate at `now`, if [`Algorithm::to_portable`] returned it. Otherwise they are rounded.
     pub fn portable_rate(&self, now: Timestamp) -> PortableRate {
         let (algorithm, numbers) = match self {

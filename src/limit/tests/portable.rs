@@ -47,6 +47,14 @@ proptest! {
         }
     }
 
+    #[test]
+    fn the_largest_debt_is_the_last_that_fits(rule in algorithms()) {
+        prop_assume!(rule.to_portable(0).is_ok());
+        let most = rule.portable_debt_max().unwrap();
+        prop_assert!(rule.to_portable(most).is_ok());
+        prop_assert!(rule.to_portable(most + 1).is_err());
+    }
+
     /// Foreign numbers make a state that can be asked, or none.
     #[test]
     fn any_numbers_are_a_state_or_none(
