@@ -1,7 +1,7 @@
 //! Errors and warnings about a configuration, with excerpts of its text.
 //!
-//! Finding problems is not done here, nor which text is secret: the source arrives with secrets struck out. A check adds
-//! a warning by `Table::warn`, or by [`Problem::warning`] and `Context::note`.
+//! The readers find problems, and `load` masks secrets before the text arrives here. A check adds a warning by
+//! `Table::warn`, or by [`Problem::warning`] and `Context::note`.
 
 use std::ops::Range;
 use std::{error, fmt};
@@ -10,10 +10,10 @@ use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet, normalize_untr
 
 use super::sources::Sources;
 
-/// The most problems that are shown; others are counted. Each shown one costs a search of the whole text.
+/// The most problems that are shown; others are counted. Each shown problem costs a search of the whole text.
 const SHOWN_MAX: usize = 20;
 
-/// Errors, or warnings, about a configuration, in the order it is written.
+/// Errors, or warnings, about a configuration, in the order of its text.
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics {
     name: String,
@@ -53,13 +53,13 @@ pub(super) struct Problem {
     pub(super) severity: Severity,
     /// A stable name that operators can search for. Each warning has its own name, and errors have the name of their kind.
     pub(super) code: &'static str,
-    /// Where; `None` if it is not about any text.
+    /// The position; `None` if the problem is not about any text.
     pub(super) span: Option<Range<usize>>,
-    /// What is wrong.
+    /// The headline.
     pub(super) title: String,
-    /// More, beside the caret.
+    /// A note beside the caret.
     pub(super) label: String,
-    /// What to do about it.
+    /// A correction.
     pub(super) help: Option<String>,
     /// A related position, and its relation.
     pub(super) also: Option<(Range<usize>, &'static str)>,
@@ -127,27 +127,27 @@ impl Diagnostics {
         Self { sources, ..self }
     }
 
-    /// The files that were read: a change of any of them may be the remedy.
+    /// The files that were read. A change of one may correct the problems.
     pub fn sources(&self) -> &Sources {
         &self.sources
     }
 
-    /// How many.
+    /// The number of problems.
     pub fn len(&self) -> usize {
         self.problems.len()
     }
 
-    /// Whether there are none. A failed compilation returns at least one.
+    /// Whether there are no problems. A failed compilation returns at least one.
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// The headline of each.
+    /// The headlines.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.problems.iter().map(|problem| problem.title.as_str())
     }
 
-    /// The first of them, with their places, and how many follow.
+    /// The first problems, with their places, and the number of the others.
     pub fn findings(&self) -> (Vec<Finding<'_>>, usize) {
         let shown = self.problems.iter().take(SHOWN_MAX).map(|problem| {
             let &Problem { severity, code, ref title, .. } = problem;

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Far more than any key or configuration needs, far less than memory.
+/// The longest file in bytes: more than any key or configuration needs, and less than any memory.
 pub(super) const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// The content of a regular file of a sane size, or why there is none. Never waits, as opening a FIFO would.
+/// Reads a regular file of at most [`FILE_BYTES_MAX`] bytes. Never waits, as opening a FIFO would.
 pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     let cannot = |error: io::Error| format!("cannot read `{}`: {error}", path.display());
     let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path).map_err(cannot)?;

@@ -1,6 +1,6 @@
 //! `[access]` and `[plans]`: denied and exempt clients and paths, paths that need a plan, and the source of plans.
 //!
-//! Which of two entries counts is not decided here, but that they do not contradict each other is.
+//! Notes entries that contradict each other. `policy` decides which of several entries applies to a request.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -43,10 +43,10 @@ pub(super) fn plans(
     (source.map(Some), identities)
 }
 
-/// What `plans.from` says.
+/// The value of `plans.from`.
 enum Source {
     Header(HeaderName),
-    /// Of the identity with this index.
+    /// A claim of the identity with this index.
     Claim(usize, String),
 }
 
@@ -87,8 +87,7 @@ fn identity(name: &str, names: &[String]) -> Result<usize, Fault> {
     })
 }
 
-/// Compiles `[access]`, if it is there. Entries that cannot be read are noted and left out; the configuration is invalid
-/// then.
+/// Compiles `[access]`, if it is present. Notes and leaves out invalid entries; the configuration is invalid then.
 pub(super) fn access(root: &Table<'_>, identities: &[String]) -> (Option<Access>, Bypass) {
     let table = root.table("access");
     if !table.is_present() {
@@ -129,7 +128,7 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> (Option<Access>
     (Some(Access::new(spec)), bypass)
 }
 
-/// Warns of paths that are shut if nothing says which spellings the services take for the same path.
+/// Warns of denied paths if no option says which spellings the services read as the same path.
 fn warn_of_spellings(root: &Table<'_>, table: &Table<'_>) {
     let server = root.get("server").and_then(|server| server.get_ref().as_table());
     if server.is_some_and(|server| server.contains_key("paths")) {
@@ -143,7 +142,7 @@ fn warn_of_spellings(root: &Table<'_>, table: &Table<'_>) {
     }
 }
 
-/// What `identity` lists: values, each with the index of its identity.
+/// The values that `identity` lists, each with the index of its identity.
 fn identity_values(
     entries: &Table<'_>,
     identities: &[String],
@@ -205,12 +204,12 @@ fn value(text: &str) -> Result<Box<str>, Fault> {
     if text.is_empty() { Err(Fault::new("must not be empty")) } else { Ok(text.into()) }
 }
 
-/// What entries are about, with what the first of them says and where.
+/// The subjects of entries, each with the rule of its first entry and the position of that entry.
 type Seen<T> = HashMap<T, (AccessRule, Range<usize>)>;
 
 /// An entry.
 struct AccessEntry<'n> {
-    /// None if it must not be shown.
+    /// `None` if messages must not show it.
     name: Option<&'n str>,
     rule: AccessRule,
     span: Range<usize>,

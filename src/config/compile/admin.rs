@@ -1,4 +1,4 @@
-//! `[admin]`: where operators ask, and what they must show.
+//! `[admin]`: the address of the admin listener, and the credentials of operators.
 
 use super::identity::secret_of;
 use super::tls;
@@ -15,17 +15,17 @@ use crate::policy::host::{host, is_authority};
 /// The admin listener.
 #[derive(Clone, Debug)]
 pub struct AdminSettings {
-    /// Its address; none if there is no admin listener. Fixed at start.
+    /// The address; `None` if there is no admin listener. Fixed at start.
     pub listen: Option<Listen>,
-    /// Its certificates; none without TLS. Whether there are any is fixed at start.
+    /// The certificates; `None` without TLS. Whether there is TLS is fixed at start.
     pub tls: Option<ServerTls>,
-    /// Names by which it may be called, in lower case, beside its address.
+    /// Host names that requests may have beside addresses, in lower case.
     pub hosts: Box<[Box<str>]>,
-    /// The token that requests must show; none if none is required.
+    /// The token of operators; `None` if none is required.
     pub token: Option<BearerToken>,
 }
 
-/// Where operators ask; none if nowhere. `own` is where clients connect.
+/// Compiles the address of the admin listener; `None` for `off`. `own` are the addresses for clients.
 pub(super) fn listen(table: &Table<'_>, own: Option<&[Located<Listen>]>) -> Option<Located<Option<Listen>>> {
     let dir = table.context.dir;
     let parse = |text: &str| if text == "off" { Ok(None) } else { units::listen(text, dir).map(Some) };
@@ -41,7 +41,7 @@ pub(super) fn listen(table: &Table<'_>, own: Option<&[Located<Listen>]>) -> Opti
     Some(address)
 }
 
-/// What they must show there.
+/// Compiles the other settings of the admin listener, which has the address `listen`.
 pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<Listen>>>) -> Option<AdminSettings> {
     let hosts = table.list("hosts", admin_host);
     let is_insecure = table.switch("insecure");
@@ -75,7 +75,7 @@ pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<Listen>>>)
     Some(AdminSettings { listen: address.get_ref().clone(), tls, hosts, token })
 }
 
-/// That overrides can be kept where they are to be.
+/// Checks that Weir can write the file of overrides.
 pub(super) fn overrides(table: &Table<'_>) {
     let Some(path) = table.text("overrides") else { return };
     let context = table.context;

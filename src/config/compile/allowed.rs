@@ -22,7 +22,7 @@ pub(super) const EXCEPTIONS_MAX: usize = 1 << 16;
 
 /// The allowances of a limit.
 pub(super) struct CompiledAllowed {
-    /// None if one has an error.
+    /// `None` if one has an error.
     pub(super) allowed: Option<Allowed>,
     /// The capacity of each rule.
     pub(super) capacities: Vec<Capacity>,

@@ -9,7 +9,7 @@ use crate::config::reader::{Located, Table};
 use crate::limit::{Algorithm, Quota, Rate};
 use crate::respond::Profiles;
 
-/// The rate of free preflights of one client; the inner option is none if all preflights are charged.
+/// The rate of free preflights of one client; the inner option is `None` if all preflights are charged.
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn free_preflights(headers: &Table<'_>) -> Option<Option<Algorithm>> {
     let key = "free_preflights";

@@ -1,4 +1,4 @@
-//! `[identity.NAME]`: where an identity comes from, and the keys that tokens are verified with.
+//! `[identity.NAME]`: the source of an identity, and the keys that verify tokens.
 //!
 //! Secrets leave this module only inside a verifier. Messages never repeat them.
 
@@ -15,15 +15,14 @@ use crate::config::reader::{Located, Table};
 use crate::policy::jwt::{Algorithm, FetchedKeys, KeyMaterial, Verifier, VerifierSpec};
 use crate::policy::{CertificateName, Identity, IdentitySource, OnMissing, Repeated};
 
-/// The parts of a key that are no identity.
+/// The parts of a key that are not an identity.
 pub(super) const BUILT_IN_PARTS: [&str; 5] = ["ip", "path", "route", "host", "method"];
 
 /// RFC 7518, section 3.2: a key of HS256 has at least the length of its hash.
 const HS256_SECRET_BYTES_MIN: usize = 32;
 
-/// The names of all identities, and all identities if none has a problem. Both are in the order of the text.
-///
-/// `shows_certificates` says whether clients may send a certificate.
+/// Compiles all identities; `None` if one has an error. Returns the names of all, also of invalid identities. Both lists
+/// have the order of the text. `shows_certificates` says whether clients may send a certificate.
 pub(super) fn identities(table: &Table<'_>, shows_certificates: bool) -> (Vec<String>, Option<Vec<Identity>>) {
     let tables = table.named_tables();
     let names = tables.iter().map(|(name, _)| name.get_ref().clone()).collect();
@@ -112,7 +111,7 @@ pub(super) fn request_header(context: &Context<'_>, text: &str) -> Result<Header
     Ok(name)
 }
 
-/// Errs if a field of this name never reaches the limits, or means something else to the service.
+/// Errs if a field of this name never reaches the limits, or if the service reads it differently.
 pub(super) fn check_request_header(context: &Context<'_>, name: &HeaderName) -> Result<(), Fault> {
     if name == http::header::HOST {
         // RFC 9112 3.2.2 and RFC 9113 8.3.1: the target goes before the field, which a client can make up then.
@@ -163,7 +162,7 @@ fn algorithms(table: &Table<'_>) -> Option<Vec<Algorithm>> {
     chosen.iter().map(|name| name.get_ref().parse().ok()).collect()
 }
 
-/// Keys with their positions.
+/// Keys, each with its position.
 type KeysAt = Vec<(Range<usize>, KeyMaterial)>;
 
 /// Compiles all keys, and the URL of fetched keys. `None` after an error.

@@ -33,7 +33,7 @@ on_limit = "hold"
 hold = { max_wait = "forever", max_waiting = 1000 }
 "#;
 
-/// Compiles all limits; none if one has an error. `identities` are the names that keys may use, `ipv6_prefix` is the
+/// Compiles all limits; `None` if one has an error. `identities` are the names that keys may use, `ipv6_prefix` is the
 /// counted prefix of an address in bits.
 pub(super) fn limits(
     root: &Table<'_>,
@@ -101,7 +101,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     let word = on_limit::word(table);
     let sharing = fleet.strategy(table);
     let scheme = Scheme::of(table, word.map(|word| word == Word::Hold), sharing.as_ref());
-    // The texts of keys are checked against all parts of the key, or not at all.
+    // After an error in a part of the key, the texts of keys cannot be checked.
     let written = table.get("key").map_or(0, |value| value.get_ref().as_array().map_or(1, |items| items.len()));
     let parts = key.as_deref().filter(|parts| parts.len() == written);
     let keyed = Keyed { parts, routes: &matches.paths, ipv6_prefix, paths: table.context.paths.get() };
@@ -178,7 +178,7 @@ fn name(table: &Table<'_>, names: &mut Names) -> Option<String> {
     Some(name.into_inner())
 }
 
-/// A service answers HEAD wherever it answers GET (RFC 9110, section 9.3.2), so a limit of GET is one of HEAD too.
+/// Adds HEAD to GET, because a service answers both alike (RFC 9110, section 9.3.2).
 fn cover_head(methods: &mut Vec<Method>) {
     if methods.contains(&Method::GET) && !methods.contains(&Method::HEAD) {
         methods.push(Method::HEAD);

@@ -1,4 +1,4 @@
-//! `[log]`.
+//! `[log]`: the format, the level and the access log.
 
 use crate::config::reader::Table;
 use crate::telemetry::{AccessLog, LogFormat, LogSettings};

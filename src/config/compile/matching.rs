@@ -9,7 +9,7 @@ use crate::config::reader::{Located, Table};
 use crate::policy::path::PathRules;
 use crate::policy::{HeaderTest, HostPattern, Match, PathPattern, PatternError};
 
-/// Compiles a `match` table. Entries that cannot be read are noted and left out; the configuration is invalid then.
+/// Compiles a `match` table. Notes and leaves out invalid entries; the configuration is invalid then.
 pub(super) fn matches(table: &Table<'_>) -> Match {
     fn values<T>(list: Option<Vec<Located<T>>>) -> Vec<T> {
         list.into_iter().flatten().map(Located::into_inner).collect()

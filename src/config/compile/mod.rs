@@ -1,6 +1,6 @@
 //! Compiles a document: one file for each section.
 //!
-//! Each function reads its whole section before it returns nothing, so that no problem hides another.
+//! Each function reads its whole section, also after an error, so that no problem hides another.
 
 mod route;
 mod server;
@@ -66,7 +66,7 @@ pub struct Config {
     pub fleet_secret: Option<policy::FleetSecret>,
     /// Bounds on waiting requests.
     pub hold: gate::HoldCaps,
-    /// The most cached verified tokens.
+    /// The maximum number of cached verified tokens.
     pub max_tokens: usize,
     /// The admin listener.
     pub admin: AdminSettings,
@@ -128,7 +128,7 @@ pub(in crate::config) fn config(
         fixed: fixed?,
         proxy: Settings {
             proxied_from: proxied_from?,
-            tls, // if something is wrong with it, that is noted
+            tls, // an error of it is noted
             upstreams: upstreams?,
             name_servers: name_servers?,
             routes: routes?,

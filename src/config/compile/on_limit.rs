@@ -16,7 +16,7 @@ use Word::{Delay, Hold, Reject};
 pub(super) struct Excess {
     pub(super) on_limit: OnLimit,
     pub(super) ban: Option<ban::Rule>,
-    /// None if the option is absent.
+    /// `None` if the option is absent.
     on_full: Option<OnFull>,
 }
 
@@ -151,7 +151,7 @@ fn ban(table: &Table<'_>) -> Option<ban::Rule> {
     rule.map_err(|error: QuotaError| table.fault("after", after.span(), Fault::new(error.to_string()))).ok()
 }
 
-/// Where `for_max` is not written: a day.
+/// The default of `for_max`: a day.
 const DEFAULT_FOR_MAX: Duration = Duration::from_hours(24);
 
 fn ns(duration: Duration) -> u64 {

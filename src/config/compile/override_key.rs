@@ -1,6 +1,6 @@
 //! The text of a key that an override is for.
 //!
-//! Texts become keys only in `gate`; that they can is checked here.
+//! `gate` turns texts into keys. This module checks that it can.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::policy::{HostPattern, KeyPart, KeySecret, PathPattern, path};
 
 /// How the keys of a limit are made.
 pub(super) struct Keyed<'k> {
-    /// The parts of the key; none if one has a problem.
+    /// The parts of the key; `None` if one has an error.
     pub(super) parts: Option<&'k [KeyPart]>,
     /// The values of `route`.
     pub(super) routes: &'k [PathPattern],
@@ -24,13 +24,13 @@ pub(super) struct Keyed<'k> {
 }
 
 impl Keyed<'_> {
-    /// The key of a text, by which two texts are compared: under any secret they are the same key, or they are not.
+    /// The key of a text under a fixed secret. Two texts have one key under this secret if they have one under any.
     pub(super) fn key_of(&self, text: &str) -> Option<Key> {
         KeySecret::new([0; 16]).key_of_text(self.parts?, text, self.ipv6_prefix)
     }
 }
 
-/// Notes texts that are no key of this limit, and keys that are there twice.
+/// Notes texts that no key of this limit has, and repeated keys.
 pub(super) fn check_all(table: &Table<'_>, keyed: &Keyed<'_>) {
     let named = table.entries();
     if keyed.parts.is_none_or(|parts| parts.iter().any(may_be_secret)) {
@@ -55,7 +55,7 @@ pub(super) fn check_all(table: &Table<'_>, keyed: &Keyed<'_>) {
     }
 }
 
-/// Notes that the key at `span` is that at `first`.
+/// Notes that the key at `span` repeats the key at `first`.
 pub(super) fn note_same_key(table: &Table<'_>, span: Range<usize>, first: Range<usize>) {
     let title = format!("`{}`: this key occurs twice", table.path_of("NAME"));
     table.context.note(Problem::new(span, title).also(first, "first here"));
@@ -85,7 +85,7 @@ pub(super) fn check_text(text: &str, keyed: &Keyed<'_>, is_shown: bool) -> Resul
     let is_shown = is_shown && !parts.iter().any(may_be_secret);
     for (index, (text, part)) in texts.iter().zip(parts).enumerate() {
         check_part(text, part, keyed).map_err(|fault| {
-            // Parts may have been mixed up, so none is repeated.
+            // A secret may be in the wrong part, so no part is repeated.
             let hidden = || Fault::new(format!("no request can have this part {} of its key", index + 1));
             if is_shown { fault } else { hidden() }
         })?;
@@ -108,7 +108,7 @@ fn unrepeated(part: &KeyPart) -> Fault {
     Fault::new(what).help(help.map(str::to_owned))
 }
 
-/// How the text of an address is written.
+/// The help for the text of an address.
 const ONE_ADDRESS: &str = "an override applies to one address, as in \"192.0.2.7\"";
 
 /// Checks that a request can have this part of a key.

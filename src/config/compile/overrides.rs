@@ -1,4 +1,4 @@
-//! Overrides set at run time: each is compiled by itself, against its limit. One that does not fit is left out.
+//! Overrides set at run time. Each is compiled against its limit, and left out if it does not fit.
 
 use std::collections::hash_map;
 use std::collections::{HashMap, HashSet};
@@ -55,11 +55,11 @@ pub(super) fn apply(set: &OverrideSet<'_>, target: &Target<'_>, allowed: &mut Al
 struct CompiledOverride<'e> {
     entry: &'e Entry<'e>,
     key: Key,
-    /// `None` is no limit at all.
+    /// `None` if the key has no limit.
     rule: Option<Algorithm>,
 }
 
-/// Leaves out all overrides of a limit, which are too many.
+/// Leaves out all overrides of a limit that has too many.
 fn reject_all(set: &OverrideSet<'_>, limit: &str) {
     let mut entries = set.of_limit(limit).peekable();
     let Some(first) = entries.peek() else { return };
@@ -107,7 +107,7 @@ fn compile<'e>(
     Some(CompiledOverride { entry, key, rule })
 }
 
-/// Leaves out all overrides of a key that has several: it is unknown which one is meant.
+/// Leaves out all overrides of a key that has several, because it is unknown which one applies.
 fn reject_same_keys(table: &Table<'_>, compiled: &[CompiledOverride<'_>]) {
     let mut first_of: HashMap<Key, &Entry<'_>> = HashMap::new();
     for CompiledOverride { entry, key, .. } in compiled {

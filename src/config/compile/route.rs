@@ -14,10 +14,10 @@ use crate::policy::PathPattern;
 use crate::policy::path::PathRules;
 use crate::policy::route::{Rewrite, Route, Routes};
 
-/// The most routes: each one is compared with all routes before it.
+/// The most routes. Each route is compared with all routes before it.
 const ROUTES_MAX: usize = 4096;
 
-/// The routes, if there are any, to the names of `compiled`; of `[upstream]` there is none.
+/// Compiles the routes to the upstreams of `compiled`. `[upstream]` has no name, and so no routes.
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn routes(root: &Table<'_>, compiled: &CompiledUpstreams) -> Option<Option<Arc<Routes>>> {
     let upstreams = &compiled.names[..];
@@ -88,7 +88,7 @@ fn route(table: &Table<'_>, compiled: &CompiledUpstreams) -> Option<Route> {
     Some(Route { matches, upstream, rewrite, upgrades: upgrades?, max_body_bytes: max_body_bytes? })
 }
 
-/// The rewriting of the path; the inner option is none if the path stays.
+/// Compiles the rewriting of the path; the inner option is `None` if the path stays.
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Arc<Rewrite>>> {
     if !table.is_present() {
@@ -122,7 +122,7 @@ fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Arc<Rewrit
     Some(Some(Arc::new(Rewrite { strip: text(strip), add: text(add), locations: locations?, paths: paths_of_clients })))
 }
 
-/// Whole segments at the start of a path.
+/// Parses whole segments at the start of a path.
 fn prefix(text: &str, rules: PathRules) -> Result<Box<str>, Fault> {
     let pattern = folded_pattern(text, rules)?;
     if pattern.as_str().contains(['{', '}']) {
@@ -137,7 +137,7 @@ fn prefix(text: &str, rules: PathRules) -> Result<Box<str>, Fault> {
     Ok(text.into())
 }
 
-/// Notes that a route never takes a request, because those before it take all of them.
+/// Notes a route that no request reaches, because routes before it match all of its requests.
 fn note_unreachable(tables: &[Table<'_>], earlier: &[Option<Route>], later: &Match, index: usize) {
     let by = |later: &Match| earlier.iter().position(|one| one.as_ref().is_some_and(|one| one.matches.covers(later)));
     // Several routes before it may each take some of its paths.

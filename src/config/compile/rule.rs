@@ -35,7 +35,7 @@ const ALGORITHMS: [(&str, AlgorithmName); 7] = [
     ("concurrency", AlgorithmName::Concurrency),
 ];
 
-/// Options of some algorithms only, and these algorithms.
+/// Options that only some algorithms have, and these algorithms.
 const OWNERS: [(&str, &[AlgorithmName]); 5] = [
     ("burst", &[AlgorithmName::TokenBucket, AlgorithmName::LeakyBucket]),
     ("max", &[AlgorithmName::Concurrency]),
@@ -44,14 +44,14 @@ const OWNERS: [(&str, &[AlgorithmName]); 5] = [
     ("sub_windows", &[AlgorithmName::SubWindow]),
 ];
 
-/// When fixed windows begin.
+/// The begin of fixed windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Align {
     Calendar,
     First,
 }
 
-/// The common settings of all rules of a limit. A setting with an error is none.
+/// The common settings of all rules of a limit. A setting with an error is `None`.
 pub(super) struct Scheme {
     kind: Option<AlgorithmName>,
     /// Whether requests that exceed the limit wait.
@@ -72,7 +72,7 @@ impl AlgorithmName {
 }
 
 impl Scheme {
-    /// The settings of the limit `table`.
+    /// Reads the settings of the limit `table`.
     pub(super) fn of(table: &Table<'_>, holds: Option<bool>, sharing: Option<&Sharing>) -> Self {
         let kind = table.choice("algorithm", &ALGORITHMS);
         let align = table.choice("align", &[("calendar", Align::Calendar), ("first", Align::First)]);
@@ -92,7 +92,7 @@ impl Scheme {
         self.kind == Some(AlgorithmName::LeakyBucket) && self.holds == Some(true)
     }
 
-    /// The rule that `rate`, `burst` and `max` of `table` make: those of the limit, or of one of its exceptions.
+    /// Compiles `rate`, `burst` and `max` of `table`, which is a limit, a plan or an override.
     pub(super) fn rule(&self, table: &Table<'_>) -> Option<Algorithm> {
         self.note_misplaced(table);
         let owns = |option| self.kind.is_none_or(|kind| owners(option).contains(&kind));
@@ -114,7 +114,7 @@ impl Scheme {
         self.of_rates(table, "rate", &rates?, burst.as_ref())
     }
 
-    /// The rule of one rate or several, which stand in `table` as `key`.
+    /// Compiles one rate or several, which are the option `key` of `table`.
     pub(super) fn of_rates(
         &self,
         table: &Table<'_>,
@@ -207,7 +207,7 @@ impl Scheme {
         })
     }
 
-    /// The rule of an algorithm that takes nothing but a rate of fixed length.
+    /// The rule of an algorithm that has only a rate of fixed length.
     fn window(&self, kind: AlgorithmName, rate: Rate) -> Result<Algorithm, QuotaError> {
         match kind {
             AlgorithmName::FixedWindow => fixed_window::Rule::from_first(rate).map(Algorithm::FixedWindow),
@@ -221,7 +221,7 @@ impl Scheme {
 
     fn calendar_window(&self, written: &WrittenRate) -> Result<Algorithm, Fault> {
         let every = u32::try_from(written.every).unwrap_or(u32::MAX);
-        // An unknown zone is noted where it is read.
+        // An unknown zone is noted when it is read.
         let zone = self.time_zone.as_deref().unwrap_or("UTC");
         let calendar = Calendar::new(written.unit, every, zone).map_err(|error| {
             let help = "`align = \"first\"` accepts any length, but no months";
@@ -231,7 +231,7 @@ impl Scheme {
         rule.map(Algorithm::FixedWindow).map_err(|error| Fault::new(error.to_string()))
     }
 
-    /// Notes options that another algorithm has.
+    /// Notes options of other algorithms.
     fn note_misplaced(&self, table: &Table<'_>) {
         let Some(kind) = self.kind else { return };
         if let Some(value) = table.get("rate").filter(|_| kind == AlgorithmName::Concurrency) {

@@ -1,4 +1,4 @@
-//! `[server]` and `[proxy_protocol]`: where clients connect, how their requests are read, and their bounds.
+//! `[server]`: the addresses for clients, the reading of their requests, and the bounds on both.
 
 use std::path::PathBuf;
 
@@ -77,7 +77,7 @@ fn address_header(server: &Table<'_>) -> Option<AddressHeader> {
     server.choice(key, &headers)
 }
 
-/// The proxies that send PROXY headers; empty without `[proxy_protocol]`.
+/// The peers that send PROXY headers; empty without `proxy_protocol`.
 pub(super) fn proxied_from(table: &Table<'_>) -> Option<Box<[IpNet]>> {
     if !table.is_present() {
         return Some(Box::default());

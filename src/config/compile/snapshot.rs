@@ -1,4 +1,4 @@
-//! `[snapshot]`, and which limits are in it.
+//! `[snapshot]`, and whether a limit is in snapshots.
 
 use super::warnings::of_folder;
 use crate::config::diagnostics::Problem;
@@ -8,8 +8,8 @@ use crate::limit::{Algorithm, ban};
 use crate::policy::Allowed;
 use crate::store::snapshot::Settings;
 
-/// The file and the interval of snapshots; none without `[snapshot]`. `admin` names another file that Weir writes. The
-/// outer option is none after an error.
+/// Compiles the file and the interval of snapshots; the inner option is `None` without `[snapshot]`. `admin` names another
+/// file that Weir writes.
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn snapshot(table: &Table<'_>, admin: &Table<'_>) -> Option<Option<Settings>> {
     if !table.is_present() {
@@ -31,7 +31,7 @@ pub(super) fn snapshot(table: &Table<'_>, admin: &Table<'_>) -> Option<Option<Se
     Some(Some(Settings { path: file, every: every? }))
 }
 
-/// The memory of a limit from which on its state is in snapshots by default: one hour.
+/// The shortest memory of a limit that is in snapshots by default: one hour.
 const KEPT_NS_MIN: u64 = 3600 * 1_000_000_000;
 
 /// Whether the state of a limit is in snapshots. `has_snapshot` says whether there are any.

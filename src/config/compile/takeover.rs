@@ -7,7 +7,7 @@ use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::net::Listen;
 
-/// The path of the socket; none without `takeover`. The outer option is none after an error.
+/// Compiles the path of the socket; the inner option is `None` without `takeover`.
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn takeover(server: &Table<'_>) -> Option<Option<Located<PathBuf>>> {
     if !server.has("takeover") {

@@ -1,4 +1,4 @@
-//! `[timeouts]`.
+//! `[timeouts]`: the bounds on waiting for clients and services.
 
 use crate::config::reader::Table;
 use crate::net::Timeouts;

@@ -1,5 +1,5 @@
 //! `[server.tls]`: the server certificates, and the CA certificates for clients. `tls` of upstreams: the CA certificates
-//! for the upstream, and the client certificate. `tls` of stores likewise.
+//! for the upstream, and the client certificate. `tls` of stores has the same options.
 
 use super::identity::key_file;
 use crate::config::diagnostics::Problem;
@@ -29,7 +29,7 @@ pub(super) fn tls(table: &Table<'_>) -> Option<ServerTls> {
     tls.map_err(|what| table.context.note(Problem::new(table.span(), format!("`{}`: {what}", table.path())))).ok()
 }
 
-/// All of them, if none has a problem.
+/// Compiles all certificates; `None` if one has an error.
 fn certificates(table: &Table<'_>) -> Option<Vec<ServerCertificate>> {
     let Some(value) = table.get("certificates") else {
         // Reading it notes that it is required.

@@ -1,4 +1,4 @@
-//! `[upstream]` and `[upstreams.NAME]`: the services behind Weir, and where they run.
+//! `[upstream]` and `[upstreams.NAME]`: the services behind Weir, and their addresses.
 
 use std::net::{AddrParseError, SocketAddr};
 use std::path::Path;
@@ -26,11 +26,11 @@ use crate::upstream::settings::{Address, Balance, Cap, Endpoint, Health, Resolve
 
 /// All upstreams.
 pub(super) struct CompiledUpstreams {
-    /// None if one has a problem.
+    /// `None` if one has an error.
     pub(super) upstreams: Option<Vec<Upstream>>,
     /// The names of all upstreams, including invalid upstreams.
     pub(super) names: Vec<Located<String>>,
-    /// Which of those speak HTTP/2.
+    /// For each name, whether the upstream uses HTTP/2.
     pub(super) speak_h2: Vec<bool>,
 }
 
@@ -80,10 +80,10 @@ pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<Listen>]>) ->
     CompiledUpstreams { upstreams: upstreams.into_iter().collect(), names, speak_h2 }
 }
 
-/// That of `[upstream]`.
+/// Compiles the upstream of `[upstream]`.
 fn only(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Upstream> {
     if let Some(url) = table.get("url").filter(|url| url.get_ref().as_str().is_some_and(|url| url.contains('@'))) {
-        // What is before the `@` is likely to be a password.
+        // The text before the `@` may be a password.
         table.context.hide(url.span());
     }
     if !table.has("url")
@@ -137,7 +137,7 @@ pub(super) fn name_servers(table: &Table<'_>) -> Option<Arc<[SocketAddr]>> {
 /// RFC 1035, section 4.2.
 const DNS_PORT: u16 = 53;
 
-/// Compiles the schedule of DNS lookups. An SRV name needs lookups.
+/// Compiles the schedule of DNS lookups. Notes SRV names without lookups.
 fn resolve(table: &Table<'_>, endpoints: Option<&[Endpoint]>) -> Option<Resolve> {
     let resolve = table.parsed("resolve", |text| match (text, time_units::duration(text)) {
         ("ttl", _) => Ok(Resolve::Ttl),
@@ -198,7 +198,7 @@ fn cap(table: &Table<'_>) -> Option<Cap> {
     Some(Cap { max_connections, max_queued: max_queued?.into_inner(), queue_timeout: queue_timeout? })
 }
 
-/// None within if there are no checks.
+/// Compiles the health checks; the inner option is `None` if there are none.
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 fn health(table: &Table<'_>) -> Option<Option<Health>> {
     if !table.is_present() {
@@ -219,7 +219,7 @@ fn health(table: &Table<'_>) -> Option<Option<Health>> {
     }))
 }
 
-/// None within if endpoints that fail get their requests all the same.
+/// Compiles the ejection of failing endpoints; the inner option is `None` if there is none.
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 fn eject(table: &Table<'_>) -> Option<Option<Eject>> {
     if !table.is_present() {
@@ -229,7 +229,7 @@ fn eject(table: &Table<'_>) -> Option<Option<Eject>> {
     Some(Some(Eject { after: after?.into_inner(), duration: duration? }))
 }
 
-/// What both kinds of table have.
+/// Compiles the options that both kinds of table have.
 fn upstream(table: &Table<'_>, endpoints: Option<Vec<Endpoint>>) -> Option<Upstream> {
     let tls = table.table("tls");
     let own_name = tls.parsed("server_name", server_name).map(Located::into_inner);
@@ -286,7 +286,7 @@ fn protocol(table: &Table<'_>) -> Option<Protocol> {
     table.choice("protocol", &[("http1", Protocol::Http1), ("h2", Protocol::H2)])
 }
 
-/// Notes that what `upgrade` of an upstream or a route allows cannot be had over HTTP/2.
+/// Notes `upgrade` of an upstream or a route whose upstream uses HTTP/2, which has no upgrades.
 pub(super) fn note_no_upgrades(table: &Table<'_>) {
     let Some(value) = table.get("upgrade") else { return };
     let help = "an upgrade takes a connection for itself; give such requests a route to an upstream with \
@@ -295,13 +295,13 @@ pub(super) fn note_no_upgrades(table: &Table<'_>) {
     table.fault("upgrade", value.span(), fault.help(Some(help.to_owned())));
 }
 
-/// What clients may change to, also those of a route.
+/// Compiles `upgrade` of an upstream or a route.
 pub(super) fn upgrades(table: &Table<'_>) -> Option<Upgrades> {
     let names = table.list("upgrade", units::upgrade)?;
     Some(Upgrades(names.into_iter().map(Located::into_inner).collect()))
 }
 
-/// Notes that requests would come back to Weir.
+/// Notes an endpoint that is an address of Weir itself: its requests would come back.
 fn note_own(table: &Table<'_>, key: &str, endpoint: &Located<Endpoint>, listen: Option<&[Located<Listen>]>) {
     let place = match &endpoint.get_ref().address {
         Address::Tcp(authority) => authority.as_str().parse().map(Listen::Tcp).ok(),
@@ -314,7 +314,7 @@ fn note_own(table: &Table<'_>, key: &str, endpoint: &Located<Endpoint>, listen: 
     }
 }
 
-/// `http[s]://host[:port]` or `unix:/path`. Messages do not repeat a URL, which may hold a password.
+/// Parses `http[s]://host[:port]` or `unix:/path`. Messages do not repeat a URL, which may contain a password.
 fn endpoint(url: &str) -> Result<Endpoint, Fault> {
     if let Some(path) = url.strip_prefix("unix:") {
         let path = Path::new(path);
@@ -341,8 +341,8 @@ fn endpoint(url: &str) -> Result<Endpoint, Fault> {
 
 const SCHEMES: &str = "must begin with `http://`, `https://` or `unix:`";
 
-/// `srv+http[s]://_service._proto.name`. Its certificate has to have the name that was configured, not one that an
-/// answer of the DNS chose (RFC 6125, section 6.2.1).
+/// Parses the `_service._proto.name` of `srv+http[s]://`. Its certificate must have the configured name, not a name from
+/// an answer of the DNS (RFC 6125, section 6.2.1).
 fn service(scheme: &str, name: &str) -> Result<Endpoint, Fault> {
     let wrong = || Fault::new("is not an SRV name, as in `srv+http://_http._tcp.example.com`");
     let mut labels = name.splitn(3, '.');

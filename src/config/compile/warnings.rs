@@ -1,7 +1,7 @@
 //! Warnings: parts of a configuration that are valid, but probably a mistake.
 //!
-//! A check of one option stands where the option is compiled and calls [`Table::warn`]; the checks here need several
-//! parts of the configuration, or are needed in several places. docs/reference/command-line.md lists the codes.
+//! A check of one option is in the file that compiles the option, and calls [`Table::warn`]. The checks here read several
+//! parts of the configuration, or have several callers. docs/reference/command-line.md lists the codes.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -44,7 +44,7 @@ pub(super) fn of_folder(table: &Table<'_>, key: &str, span: Range<usize>, path: 
     table.warn(key, span, "folder", fault);
 }
 
-/// Warns of identities that nothing uses. They are not verified either.
+/// Warns of identities that nothing uses. Weir does not verify them.
 pub(super) fn of_unused_identities(root: &Table<'_>, names: &[String], policy: &Policy) {
     let mut is_used = vec![false; names.len()];
     let by_limits = policy.limits().iter().flat_map(|limit| &limit.key).filter_map(|part| match part {

@@ -118,7 +118,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The full name of the table.
+    /// The full name of the table, with dots.
     pub(in crate::config) fn path(&self) -> &str {
         &self.path
     }

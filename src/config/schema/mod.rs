@@ -1,7 +1,7 @@
-//! Every option there is: its path, type, default and purpose.
+//! All options: the path, the type, the default and the purpose of each.
 //!
-//! This one table says which keys exist, what they default to and what numbers they allow; the reader looks
-//! all of that up here, and the documentation is rendered from it. What values mean is not here.
+//! The reader looks up keys, defaults and bounds here, and the documentation is generated from the same table. `compile`
+//! interprets the values.
 
 mod fleet;
 mod limit;
@@ -18,10 +18,10 @@ pub(in crate::config) use option::UNLIMITED;
 pub use option::{Kind, Opt, Preset};
 pub(in crate::config) use options::RESOLVE;
 
-/// Keys of later versions, by table, so that they are not reported as misspellings.
+/// Keys that later versions may have, by table, so that messages do not call them misspellings.
 const NOT_YET: &[(&str, &[&str])] = &[("", &["tls", "ban"])];
 
-/// Every option there is, in the order of documentation.
+/// All options, in the order of the documentation.
 pub fn options() -> &'static [Opt] {
     &OPTIONS
 }
@@ -45,7 +45,7 @@ fn key_below(option: &'static str, path: &str) -> Option<&'static str> {
     rest.split('.').next()
 }
 
-/// Whether a later version may know this key.
+/// Whether a later version may have this key.
 pub(in crate::config) fn is_not_yet(path: &str, key: &str) -> bool {
     NOT_YET.iter().any(|(table, keys)| *table == path && keys.contains(&key))
 }
@@ -56,7 +56,7 @@ pub(in crate::config) fn tables_with(key: &str) -> Vec<&'static str> {
     split.filter(|(_, name)| *name == key).map(|(table, _)| table).collect()
 }
 
-/// A Markdown table of every option.
+/// A Markdown table of all options.
 pub fn options_markdown() -> String {
     let mut text = String::from("| Option | Type | Default | Purpose |\n|---|---|---|---|\n");
     for Opt { path, kind, default, about } in &OPTIONS {

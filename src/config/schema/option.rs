@@ -5,13 +5,13 @@ use std::fmt;
 /// One option.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
-    /// Its place: tables and key, joined by dots. `NAME` stands for a name that the user chooses.
+    /// The tables and the key, joined by dots. `NAME` stands for a name that the user chooses.
     pub path: &'static str,
-    /// Its type.
+    /// The type.
     pub kind: Kind,
-    /// Its default.
+    /// The default.
     pub default: Preset,
-    /// Its purpose, in one sentence.
+    /// The purpose.
     pub about: &'static str,
 }
 
@@ -30,7 +30,7 @@ pub enum Kind {
     CountOr(u64, u64, &'static str),
     /// A whole number from this on, or a table.
     CountOrTable(u64),
-    /// A rate, or so many at most.
+    /// A rate, or a list of at most this many rates.
     Rates(usize),
     /// A rate, or `false`.
     RateOrFalse,
@@ -65,16 +65,16 @@ pub enum Kind {
 /// The default of an option.
 #[derive(Clone, Copy, Debug)]
 pub enum Preset {
-    /// An error.
+    /// The option is required.
     Required,
-    /// Not a constant; in words.
+    /// The default is no constant; these words describe it.
     Unset(&'static str),
-    /// This TOML.
+    /// The default is this TOML.
     Toml(&'static str),
 }
 
 impl Kind {
-    /// Whether it is a whole number, and this one may be it.
+    /// Whether the option is a whole number, and `number` is within its bounds.
     pub(in crate::config) fn allows(self, number: u64) -> bool {
         match self {
             Self::Count(min, max) | Self::CountOr(min, max, _) => (min..=max).contains(&number),

@@ -7,7 +7,7 @@ use super::option::Preset::{Required, Toml, Unset};
 use super::option::{NONE, Opt, opt};
 use super::{fleet, limit};
 
-/// Every option there is: those of all other tables, then those of replicas, then those of limits.
+/// All options: first those of other tables, then those of replicas, then those of limits.
 pub(super) static OPTIONS: [Opt; OTHERS.len() + fleet::OPTIONS.len() + limit::OPTIONS.len()] =
     joined([OTHERS, fleet::OPTIONS, limit::OPTIONS]);
 
