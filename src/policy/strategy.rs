@@ -14,14 +14,14 @@ pub enum Strategy {
     Redis {
         /// The index of the store in the configuration.
         store: usize,
-        /// The number of replicas, for decisions while the store is down; 1 if it is unknown.
+        /// The number of replicas, for decisions while the store is down or has lost its keys.
         replicas: u64,
     },
     /// Each replica decides alone, by units that it borrowed from a store.
     Lease {
         /// The index of the store in the configuration.
         store: usize,
-        /// The number of replicas, for decisions while the store is down; 1 if it is unknown.
+        /// The number of replicas, for decisions while the store is down or has lost its keys.
         replicas: u64,
         /// The size of a lease.
         units: LeaseUnits,
@@ -52,7 +52,7 @@ impl Strategy {
         self.store().is_some()
     }
 
-    /// The number of replicas that share the limit; 1 if each replica has all of it, or if the number is unknown.
+    /// The number of replicas that share the limit; 1 if each replica has all of it.
     pub fn replicas(&self) -> u64 {
         match *self {
             Self::Local => 1,

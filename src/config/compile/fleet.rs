@@ -47,6 +47,15 @@ pub(super) struct Fleet<'s> {
     stores: &'s CompiledStores,
 }
 
+/// The store of a remote strategy.
+struct FoundStore {
+    /// Its index.
+    store: usize,
+    replicas: u64,
+    /// The number of replicas that share a limit while the store is down; 1 if they do not share it.
+    shares: u64,
+}
+
 /// The option `fleet.secret`.
 enum SecretOption {
     Absent,
@@ -116,10 +125,10 @@ impl Fleet<'_> {
                 let replicas = self.replicas(&option, "each replica gets an equal share of the limit")?;
                 Sharing { strategy: Strategy::Split(replicas), shares: replicas, units: None }
             }
-            (StrategyWord::Redis, Some((store, shares))) => {
-                Sharing { strategy: Strategy::Redis { store, replicas: shares }, shares, units: None }
+            (StrategyWord::Redis, Some(FoundStore { store, replicas, shares })) => {
+                Sharing { strategy: Strategy::Redis { store, replicas }, shares, units: None }
             }
-            (StrategyWord::Lease, Some((store, shares))) => {
+            (StrategyWord::Lease, Some(FoundStore { store, replicas, shares })) => {
                 let (span, units) = match lease_units {
                     Some(read) => (Some(read.span()), read.into_inner()),
                     None if own.is_some_and(|own| own.has("units")) => return None,
@@ -127,20 +136,20 @@ impl Fleet<'_> {
                 };
                 let span = span.filter(|_| units.is_some());
                 let units = units.map_or(LeaseUnits::Auto, LeaseUnits::Fixed);
-                Sharing { strategy: Strategy::Lease { store, replicas: shares, units }, shares, units: span }
+                Sharing { strategy: Strategy::Lease { store, replicas, units }, shares, units: span }
             }
             _ => Sharing::local(),
         };
         (!is_misplaced).then_some(sharing)
     }
 
-    /// The index of the store of a remote strategy, and the number of replicas that share a limit while it is down.
+    /// Finds the store of a remote strategy.
     fn store(
         &self,
         option: &StrategyOption<'_, '_>,
         own: Option<&Table<'_>>,
         named: Option<Located<String>>,
-    ) -> Option<(usize, u64)> {
+    ) -> Option<FoundStore> {
         if matches!(self.secret, SecretOption::Absent) {
             option.note_need("`fleet.secret`: all replicas must hash keys alike", ADD_SECRET);
         }
@@ -165,17 +174,13 @@ impl Fleet<'_> {
                 return None;
             }
         };
-        let on_failure = self.stores.on_failure.get(index).copied().flatten();
-        let shares = match on_failure {
-            Some(OnFailure::Split) => {
-                let why = "while the store is down, each replica has an equal share of the limit, unless `on_failure` \
-                           of the store says otherwise";
-                self.replicas(option, why)?
-            }
-            // After an error in `on_failure`, no share is checked.
-            _ => 1,
-        };
-        matches!(self.secret, SecretOption::Read(_)).then_some((index, shares))
+        let why = "each replica decides by an equal share of the limit while the store has lost its keys, and by \
+                   default while the store is down";
+        let replicas = self.replicas(option, why)?;
+        // After an error in `on_failure`, no share is checked.
+        let is_split = self.stores.on_failure.get(index).copied().flatten() == Some(OnFailure::Split);
+        let found = FoundStore { store: index, replicas, shares: if is_split { replicas } else { 1 } };
+        matches!(self.secret, SecretOption::Read(_)).then_some(found)
     }
 
     /// The number of replicas. Notes that `option` needs it.

@@ -85,15 +85,15 @@ fn a_limit_is_in_a_store() {
         assert_eq!((limit.strategy, limit.allowed.usual), (expected, rule), "{fleet}{strategy}");
     }
     let text = format!("{local}{second}{LIMIT}strategy = {{ use = 'redis', store = 'other' }}");
-    assert_eq!(compiled(&text).policy.limits()[0].strategy, Strategy::Redis { store: 1, replicas: 1 });
+    assert_eq!(compiled(&text).policy.limits()[0].strategy, Strategy::Redis { store: 1, replicas: 3 });
 }
 
 #[test]
-fn replicas_are_needed_for_shares_only() {
-    let fleet = "[fleet]\nstrategy = 'redis'\nsecret.env = 'WEIR_FLEET_SECRET'\n";
+fn shares_are_needed_for_split_only() {
+    let fleet = "[fleet]\nstrategy = 'redis'\nsecret.env = 'WEIR_FLEET_SECRET'\nreplicas = 3\n";
     for word in ["local", "reject", "allow"] {
         let text = format!("{fleet}[store.a]\nredis = 'redis://a'\non_failure = '{word}'\n{LIMIT}burst = 1");
-        assert_eq!(compiled(&text).policy.limits()[0].strategy, Strategy::Redis { store: 0, replicas: 1 });
+        assert_eq!(compiled(&text).policy.limits()[0].strategy, Strategy::Redis { store: 0, replicas: 3 });
     }
 }
 
@@ -160,7 +160,7 @@ fn a_strategy_needs_a_store_a_secret_and_replicas() {
     2 | strategy = 'redis'
       |            ^^^^^^^
       |
-      = help: add `replicas = 3` to `[fleet]`: while the store is down, each replica has an equal share of the limit, unless `on_failure` of the store says otherwise
+      = help: add `replicas = 3` to `[fleet]`: each replica decides by an equal share of the limit while the store has lost its keys, and by default while the store is down
     "#);
     insta::assert_snapshot!(said(&format!("{FLEET}[store.other]\nredis = 'redis://b'")), @r#"
     error: `fleet.strategy`: `redis` needs the name of a store: there are 2
