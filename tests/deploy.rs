@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use weir::config::{self, Config};
-use weir::net::Listen;
+use weir::net::ListenAddress;
 
 const FOLDER: &str = "config/deploy";
 
@@ -51,10 +51,10 @@ fn seconds(text: &str) -> u64 {
 }
 
 /// The address of a socket that is none of a file.
-fn tcp(place: &Listen) -> SocketAddr {
+fn tcp(place: &ListenAddress) -> SocketAddr {
     match place {
-        Listen::Tcp(address) => *address,
-        Listen::Unix(path) => panic!("{}", path.display()),
+        ListenAddress::Tcp(address) => *address,
+        ListenAddress::Unix(path) => panic!("{}", path.display()),
     }
 }
 

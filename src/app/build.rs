@@ -23,7 +23,7 @@ use super::takeover::Previous;
 use crate::admin::Overrides;
 use crate::config::{Config, Diagnostics};
 use crate::gate::Gate;
-use crate::net::{ClientUsage, Listen};
+use crate::net::{ClientUsage, ListenAddress};
 use crate::proxy::SharedState;
 use crate::respond::ProblemKind;
 use crate::telemetry::{LogGuard, Metrics};
@@ -119,12 +119,12 @@ impl App {
     }
 
     /// The addresses for requests, with the ports that the system chose.
-    pub fn addresses(&self) -> &[Listen] {
+    pub fn addresses(&self) -> &[ListenAddress] {
         &self.built.places
     }
 
     /// The address of the admin listener.
-    pub fn admin_address(&self) -> Option<&Listen> {
+    pub fn admin_address(&self) -> Option<&ListenAddress> {
         self.built.listeners.operators.as_ref().map(|bound| &bound.address)
     }
 

@@ -24,7 +24,7 @@ use super::snapshots::{SnapshotWriter, WriteLock};
 use super::systemd;
 use super::takeover::{Handover, HandoverProgress, HandoverServer, Previous, Successors};
 use crate::admin::{Admin, NewestLive};
-use crate::net::{Listen, Listener, SocketFile};
+use crate::net::{ListenAddress, Listener, SocketFile};
 use crate::proxy::{self, Lifecycle, SharedState};
 use crate::store::snapshot::Secret;
 use crate::telemetry::LogGuard;
@@ -34,7 +34,7 @@ use crate::upstream;
 pub(super) struct Built {
     pub(super) shared: Arc<SharedState>,
     pub(super) listeners: Listeners,
-    pub(super) places: Vec<Listen>,
+    pub(super) places: Vec<ListenAddress>,
     pub(super) operators: Arc<Operators>,
     pub(super) jwks: Arc<Jwks>,
     pub(super) grace: Duration,
@@ -53,12 +53,12 @@ pub(super) struct Built {
 /// The running process, beside its workers.
 pub(super) struct Control {
     shared: Arc<SharedState>,
-    places: Vec<Listen>,
+    places: Vec<ListenAddress>,
     workers: usize,
     stage: watch::Sender<Lifecycle>,
     endings: mpsc::Receiver<()>,
     grace: Duration,
-    operators: Option<(Listener, Listen, SocketAddr, Arc<Operators>)>,
+    operators: Option<(Listener, ListenAddress, SocketAddr, Arc<Operators>)>,
     jwks: Arc<Jwks>,
     reloader: Option<Reloader>,
     snapshots: Option<SnapshotWriter>,

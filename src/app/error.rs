@@ -2,13 +2,13 @@
 
 use std::{error, fmt, io};
 
-use crate::net::Listen;
+use crate::net::ListenAddress;
 
 /// Why Weir does not run. Its text is one line.
 #[derive(Debug)]
 pub enum AppError {
     /// An address cannot be listened on.
-    Listen(Listen, io::Error),
+    Listen(ListenAddress, io::Error),
     /// The running process cannot be taken over from.
     TakeOver(io::Error),
     /// A call of the operating system failed: what it is for, and its error.

@@ -14,7 +14,7 @@ use super::systemd::ActivatedSockets;
 use super::takeover::{InheritedSockets, Offered, Predecessor, Previous, Purpose};
 use crate::config::Config;
 use crate::net;
-use crate::net::{Listen, Listener, SocketFile};
+use crate::net::{ListenAddress, Listener, SocketFile};
 
 /// Sockets that need not be bound, because another process has bound them.
 pub(super) struct Inherited {
@@ -34,7 +34,7 @@ impl Inherited {
         Ok(Self { activated, previous })
     }
 
-    fn take(&mut self, purpose: Purpose, place: &Listen, mode: u32) -> io::Result<Option<InheritedSockets>> {
+    fn take(&mut self, purpose: Purpose, place: &ListenAddress, mode: u32) -> io::Result<Option<InheritedSockets>> {
         if let Previous::Running(predecessor) = &mut self.previous
             && let Some(given) = predecessor.take(purpose, place, mode)?
         {
@@ -56,9 +56,9 @@ impl Inherited {
 pub(super) struct Bound {
     purpose: Purpose,
     /// The address as it is configured.
-    configured: Listen,
+    configured: ListenAddress,
     /// The address with the port that the system chose.
-    pub(super) address: Listen,
+    pub(super) address: ListenAddress,
     /// The mode of the file, for a Unix socket.
     mode: u32,
     /// At least one.
@@ -70,7 +70,7 @@ pub(super) struct Bound {
 impl Bound {
     fn new(
         purpose: Purpose,
-        place: &Listen,
+        place: &ListenAddress,
         mode: u32,
         workers: usize,
         inherited: &mut Inherited,
@@ -87,7 +87,7 @@ impl Bound {
 
     fn try_new(
         purpose: Purpose,
-        configured: &Listen,
+        configured: &ListenAddress,
         mode: u32,
         workers: usize,
         inherited: &mut Inherited,
@@ -95,13 +95,13 @@ impl Bound {
         let InheritedSockets { sockets, address, file } = match (inherited.take(purpose, configured, mode)?, configured)
         {
             (Some(given), _) => given,
-            (None, Listen::Tcp(address)) => {
+            (None, ListenAddress::Tcp(address)) => {
                 let sockets = net::bind(*address, workers)?;
                 let bound = sockets.first().map_or(Ok(*address), std::net::TcpListener::local_addr)?;
                 let sockets = sockets.into_iter().map(Listener::Tcp).collect();
-                InheritedSockets { sockets, address: Listen::Tcp(bound), file: None }
+                InheritedSockets { sockets, address: ListenAddress::Tcp(bound), file: None }
             }
-            (None, Listen::Unix(path)) => {
+            (None, ListenAddress::Unix(path)) => {
                 let (socket, file) = net::bind_unix(path, mode)?;
                 InheritedSockets {
                     sockets: vec![Listener::Unix(socket)],
@@ -116,7 +116,7 @@ impl Bound {
     /// Binds a Unix socket again if its predecessor has removed the file.
     fn mend(&mut self) -> Result<(), AppError> {
         let is_lost = self.file.as_ref().is_some_and(|file| !file.is_unchanged());
-        if let (Listen::Unix(path), true) = (&self.address, is_lost) {
+        if let (ListenAddress::Unix(path), true) = (&self.address, is_lost) {
             let bound = net::bind_unix(path, self.mode);
             let (socket, file) = bound.map_err(|error| AppError::Listen(self.address.clone(), error))?;
             (self.sockets, self.file) = (vec![Listener::Unix(socket)], Some(Arc::new(file)));
@@ -132,8 +132,8 @@ impl Bound {
     /// The address for the `Host` check; for a Unix socket, the loopback address.
     pub(super) fn socket_address(&self) -> SocketAddr {
         match self.address {
-            Listen::Tcp(address) => address,
-            Listen::Unix(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            ListenAddress::Tcp(address) => address,
+            ListenAddress::Unix(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         }
     }
 
@@ -147,7 +147,7 @@ impl Bound {
     /// Binds one more socket for each worker without one, if the sockets have `SO_REUSEPORT`. Otherwise workers share sockets.
     fn grow(&mut self, workers: usize) {
         let more = workers.saturating_sub(self.sockets.len());
-        if let (Some(Listener::Tcp(first)), Listen::Tcp(address)) = (self.sockets.first(), &self.address)
+        if let (Some(Listener::Tcp(first)), ListenAddress::Tcp(address)) = (self.sockets.first(), &self.address)
             && SockRef::from(first).reuse_port().unwrap_or(false)
             && let Ok(sockets) = net::bind_additional(*address, more)
         {
@@ -183,7 +183,7 @@ impl Listeners {
             .collect::<Result<_, _>>()?;
         let operators = config.admin.listen.as_ref();
         let operators = operators.map(|place| Bound::new(Purpose::Operators, place, mode, 1, inherited)).transpose()?;
-        let takeover = config.fixed.takeover.as_deref().map(|path: &Path| Listen::Unix(path.to_owned()));
+        let takeover = config.fixed.takeover.as_deref().map(|path: &Path| ListenAddress::Unix(path.to_owned()));
         let takeover =
             takeover.map(|place| Bound::new(Purpose::Takeover, &place, TAKEOVER_MODE, 1, inherited)).transpose()?;
         inherited.check_used()?;
@@ -196,7 +196,7 @@ impl Listeners {
     }
 
     /// The addresses for requests, with the ports that the system chose.
-    pub(super) fn places(&self) -> Vec<Listen> {
+    pub(super) fn places(&self) -> Vec<ListenAddress> {
         self.requests.iter().map(|bound| bound.address.clone()).collect()
     }
 

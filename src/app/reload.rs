@@ -23,7 +23,7 @@ use super::systemd;
 use crate::admin::{Access, Change};
 use crate::config::{self, Changed, Config, Diagnostics, Finding, Severity, Sources};
 use crate::gate::Gate;
-use crate::net::Listen;
+use crate::net::ListenAddress;
 use crate::policy::FleetSecret;
 use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
 use crate::proxy::settings::StartupSettings;
@@ -63,7 +63,7 @@ pub(super) fn install(
 #[derive(Clone, Debug)]
 pub(super) struct RestartOnly {
     fixed: StartupSettings,
-    admin: (Option<Listen>, bool),
+    admin: (Option<ListenAddress>, bool),
     snapshot: Option<snapshot::Settings>,
     fleet_secret: Option<FleetSecret>,
     log: telemetry::LogSettings,

@@ -11,11 +11,11 @@ use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use socket2::SockRef;
 
-use crate::net::{Listen, Listener};
+use crate::net::{ListenAddress, Listener};
 
 /// Sockets that systemd passed to the process, and that are not used yet.
 #[derive(Debug, Default)]
-pub(super) struct ActivatedSockets(Vec<(Listen, Listener)>);
+pub(super) struct ActivatedSockets(Vec<(ListenAddress, Listener)>);
 
 impl ActivatedSockets {
     /// Takes the sockets of this process. Call it before the first thread starts.
@@ -30,18 +30,18 @@ impl ActivatedSockets {
     }
 
     /// Takes the socket that is bound to `place`.
-    pub(super) fn take(&mut self, place: &Listen) -> Option<Listener> {
+    pub(super) fn take(&mut self, place: &ListenAddress) -> Option<Listener> {
         let index = self.0.iter().position(|(bound, _)| bound == place)?;
         Some(self.0.swap_remove(index).1)
     }
 
     /// The address of a socket that is not used.
-    pub(super) fn unused(&self) -> Option<&Listen> {
+    pub(super) fn unused(&self) -> Option<&ListenAddress> {
         self.0.first().map(|(place, _)| place)
     }
 }
 
-fn address_and_socket(all: &mut ListenFd, index: usize) -> io::Result<(Listen, Listener)> {
+fn address_and_socket(all: &mut ListenFd, index: usize) -> io::Result<(ListenAddress, Listener)> {
     let gone = || io::Error::from(io::ErrorKind::NotFound);
     let socket = match all.take_unix_listener(index) {
         Ok(socket) => unix(socket.ok_or_else(gone)?)?,
@@ -50,16 +50,16 @@ fn address_and_socket(all: &mut ListenFd, index: usize) -> io::Result<(Listen, L
     Ok(socket)
 }
 
-fn tcp(socket: TcpListener) -> io::Result<(Listen, Listener)> {
+fn tcp(socket: TcpListener) -> io::Result<(ListenAddress, Listener)> {
     check(&SockRef::from(&socket))?;
-    Ok((Listen::Tcp(socket.local_addr()?), Listener::Tcp(socket)))
+    Ok((ListenAddress::Tcp(socket.local_addr()?), Listener::Tcp(socket)))
 }
 
-fn unix(socket: UnixListener) -> io::Result<(Listen, Listener)> {
+fn unix(socket: UnixListener) -> io::Result<(ListenAddress, Listener)> {
     check(&SockRef::from(&socket))?;
     let address = socket.local_addr()?;
     let path = address.as_pathname().ok_or_else(|| io::Error::other("a Unix socket without a file"))?;
-    Ok((Listen::Unix(path.to_owned()), Listener::Unix(socket)))
+    Ok((ListenAddress::Unix(path.to_owned()), Listener::Unix(socket)))
 }
 
 fn check(socket: &SockRef<'_>) -> io::Result<()> {

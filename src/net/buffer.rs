@@ -24,12 +24,12 @@ const SEALED_POOLED_MAX: usize = 4;
 
 /// The pool of unused buffers of one worker.
 #[derive(Debug, Default)]
-pub(crate) struct Buffers {
+pub(crate) struct BufferPool {
     pool: RefCell<Vec<Vec<u8>>>,
     sealed: RefCell<Vec<Vec<u8>>>,
 }
 
-impl Buffers {
+impl BufferPool {
     /// Returns an empty buffer.
     pub(crate) fn take(&self) -> Vec<u8> {
         self.pool.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(SIZE))
@@ -60,12 +60,12 @@ impl Buffers {
 
 /// Bytes that were read from a socket and are not consumed yet.
 #[derive(Debug, Default)]
-pub(crate) struct Buffer {
+pub(crate) struct InputBuffer {
     bytes: Vec<u8>,
     start: usize,
 }
 
-impl Buffer {
+impl InputBuffer {
     /// The bytes that are not consumed yet.
     pub(crate) fn unread(&self) -> &[u8] {
         &self.bytes[self.start..]
@@ -77,7 +77,7 @@ impl Buffer {
     }
 
     /// Appends bytes that did not come from the socket.
-    pub(crate) fn extend(&mut self, bytes: &[u8], buffers: &Buffers) {
+    pub(crate) fn extend(&mut self, bytes: &[u8], buffers: &BufferPool) {
         if !self.has_memory() {
             self.bytes = buffers.take();
         }
@@ -105,7 +105,7 @@ impl Buffer {
 
     /// Consumes the next `len` bytes together with their memory. Returns the memory and the offset of the bytes in it.
     /// The bytes after them move to another buffer.
-    pub(crate) fn split(&mut self, len: usize, buffers: &Buffers) -> (Vec<u8>, usize) {
+    pub(crate) fn split(&mut self, len: usize, buffers: &BufferPool) -> (Vec<u8>, usize) {
         let (start, end) = (self.start, (self.start + len).min(self.bytes.len()));
         let mut rest = Vec::new();
         if end < self.bytes.len() {
@@ -117,7 +117,7 @@ impl Buffer {
     }
 
     /// Gives the memory back to the pool if all bytes are consumed.
-    pub(crate) fn release(&mut self, buffers: &Buffers) {
+    pub(crate) fn release(&mut self, buffers: &BufferPool) {
         if self.is_empty() && self.has_memory() {
             self.start = 0;
             buffers.put(std::mem::take(&mut self.bytes));
@@ -129,7 +129,7 @@ impl Buffer {
         &mut self,
         cx: &mut Context<'_>,
         stream: &mut (impl AsyncRead + Unpin),
-        buffers: &Buffers,
+        buffers: &BufferPool,
     ) -> Poll<io::Result<usize>> {
         if !self.has_memory() {
             self.bytes = buffers.take();
@@ -149,7 +149,7 @@ impl Buffer {
 
 /// Bytes that wait to be written to a socket.
 #[derive(Debug, Default)]
-pub(crate) struct Out {
+pub(crate) struct OutputBuffer {
     bytes: Vec<u8>,
     sent: usize,
 }
@@ -157,7 +157,7 @@ pub(crate) struct Out {
 /// Pending bytes at which no more input is read.
 pub(crate) const PENDING_MAX: usize = SIZE_MAX;
 
-impl Out {
+impl OutputBuffer {
     /// The buffer to append to.
     pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
@@ -198,14 +198,14 @@ impl Out {
     }
 
     /// Takes memory from `buffers` if it holds none.
-    pub(crate) fn prepare(&mut self, buffers: &Buffers) {
+    pub(crate) fn prepare(&mut self, buffers: &BufferPool) {
         if self.bytes.capacity() == 0 {
             self.bytes = buffers.take();
         }
     }
 
     /// Gives the memory back to the pool if no byte waits.
-    pub(crate) fn release(&mut self, buffers: &Buffers) {
+    pub(crate) fn release(&mut self, buffers: &BufferPool) {
         if self.pending() == 0 && self.bytes.capacity() > 0 {
             self.sent = 0;
             buffers.put(std::mem::take(&mut self.bytes));
@@ -213,7 +213,7 @@ impl Out {
     }
 
     /// Writes until the socket accepts no more; ready when all bytes are written. They stay in memory until
-    /// [`Out::clear`].
+    /// [`OutputBuffer::clear`].
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, stream: &impl Writable) -> Poll<io::Result<()>> {
         while self.sent < self.bytes.len() {
             match stream.try_write(&self.bytes[self.sent..]) {

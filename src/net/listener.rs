@@ -22,14 +22,14 @@ pub(crate) const LOCAL_PEER: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4:
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Listen {
+pub enum ListenAddress {
     /// Address and port.
     Tcp(SocketAddr),
     /// Path of a Unix socket.
     Unix(PathBuf),
 }
 
-impl fmt::Display for Listen {
+impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "{address}"),
@@ -53,7 +53,7 @@ impl Listener {
     /// # Errors
     ///
     /// If it does not listen, or is a Unix socket without a path.
-    pub fn from_fd(socket: OwnedFd) -> io::Result<(Listen, Self)> {
+    pub fn from_fd(socket: OwnedFd) -> io::Result<(ListenAddress, Self)> {
         let about = SockRef::from(&socket);
         if !about.is_listener()? {
             return Err(io::Error::other("the socket does not listen"));
@@ -61,10 +61,10 @@ impl Listener {
         about.set_nonblocking(true)?;
         let address = about.local_addr()?;
         if let Some(address) = address.as_socket() {
-            return Ok((Listen::Tcp(address), Self::Tcp(socket.into())));
+            return Ok((ListenAddress::Tcp(address), Self::Tcp(socket.into())));
         }
         let path = address.as_pathname().ok_or_else(|| io::Error::other("the Unix socket has no path"))?;
-        Ok((Listen::Unix(path.to_owned()), Self::Unix(socket.into())))
+        Ok((ListenAddress::Unix(path.to_owned()), Self::Unix(socket.into())))
     }
 
     /// A second handle of the socket.
@@ -241,7 +241,7 @@ mod tests {
         let path = folder.path().join("weir.sock");
         let (socket, file) = bind_unix(&path, 0o640).unwrap();
         let (place, other) = Listener::from_fd(socket.try_clone().unwrap().into()).unwrap();
-        assert_eq!(place, Listen::Unix(path.clone()));
+        assert_eq!(place, ListenAddress::Unix(path.clone()));
         let taken = SocketFile::inherited(&path, 0o600).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
         drop(SocketFile::inherited(&path, 0o600).unwrap());
@@ -262,7 +262,7 @@ mod tests {
         let first = sockets.first().unwrap();
         let address = first.local_addr().unwrap();
         let (place, _) = Listener::from_fd(first.try_clone().unwrap().into()).unwrap();
-        assert_eq!(place, Listen::Tcp(address));
+        assert_eq!(place, ListenAddress::Tcp(address));
         assert_eq!(bind_additional(address, 3).unwrap().len(), 3);
     }
 

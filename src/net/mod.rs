@@ -17,7 +17,7 @@ mod timeouts;
 pub mod tls;
 
 pub use client_usage::ClientUsage;
-pub use listener::{Listen, Listener, SOCKET_PATH_MAX, SocketFile, bind, bind_additional, bind_unix};
+pub use listener::{ListenAddress, Listener, SOCKET_PATH_MAX, SocketFile, bind, bind_additional, bind_unix};
 pub use pace::MinRate;
 pub use protocol::Protocol;
 pub use timeouts::Timeouts;

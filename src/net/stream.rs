@@ -10,7 +10,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::time::timeout;
 
-use super::buffer::{Buffer, Buffers, Out};
+use super::buffer::{BufferPool, InputBuffer, OutputBuffer};
 use super::socket::Socket;
 use super::tls::TlsStream;
 
@@ -34,8 +34,8 @@ impl Stream {
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
-        input: &mut Buffer,
-        buffers: &Buffers,
+        input: &mut InputBuffer,
+        buffers: &BufferPool,
     ) -> Poll<io::Result<usize>> {
         let filled = match self {
             Self::Plain(socket) => {
@@ -57,8 +57,8 @@ impl Stream {
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
-        out: &mut Out,
-        buffers: &Buffers,
+        out: &mut OutputBuffer,
+        buffers: &BufferPool,
     ) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(socket) => out.poll_write(cx, socket),
@@ -80,7 +80,7 @@ impl Stream {
     /// tokio reports `EPOLLRDHUP` as readiness for priority data. Nothing else causes that readiness here, because the
     /// socket is not registered for priority data. Over TLS a client may also send `close_notify` and leave the socket
     /// open. That is seen among the first `at_most` bytes, which are read into `input`.
-    pub(crate) async fn gone(&mut self, input: &mut Buffer, at_most: usize, buffers: &Buffers) {
+    pub(crate) async fn gone(&mut self, input: &mut InputBuffer, at_most: usize, buffers: &BufferPool) {
         match self {
             // An error means that the runtime ends, and the connection with it.
             Self::Plain(socket) => drop(socket.ready(Interest::PRIORITY).await),
@@ -89,7 +89,7 @@ impl Stream {
     }
 
     /// Reads and drops what the client still sends, until it stops or `at_most` has passed.
-    pub(crate) async fn discard(&self, at_most: Duration, buffers: &Buffers) {
+    pub(crate) async fn discard(&self, at_most: Duration, buffers: &BufferPool) {
         let socket = self.socket();
         let discard = async {
             let mut waste = buffers.take();
@@ -118,7 +118,7 @@ impl Stream {
     }
 
     /// Ends our direction after a whole message.
-    pub(crate) fn finish(&mut self, buffers: &Buffers) {
+    pub(crate) fn finish(&mut self, buffers: &BufferPool) {
         if let Self::Tls(tls) = self {
             tls.close_notify(buffers);
         }

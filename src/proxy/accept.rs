@@ -18,7 +18,7 @@ use super::connection;
 use super::lifecycle::Lifecycle;
 use super::running_config::ConfigWatch;
 use super::worker::{OpenConnection, SharedState, Worker};
-use crate::net::buffer::Buffers;
+use crate::net::buffer::BufferPool;
 use crate::net::listener::{BACKLOG, LOCAL_PEER, Listener};
 use crate::net::socket::Socket;
 use crate::time;
@@ -48,7 +48,7 @@ async fn serve(
     shared: Arc<SharedState>,
     mut lifecycle: watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
-    let buffers = Rc::<Buffers>::default();
+    let buffers = Rc::<BufferPool>::default();
     let wanted = WorkerNotify::default();
     let (broken_answers, untaken_answers) = (shared.metrics.broken_answers(), shared.metrics.untaken_answers());
     let requests = WorkerRequests::new(&shared.ceiling);

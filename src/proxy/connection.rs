@@ -15,7 +15,7 @@ use super::worker::Worker;
 use super::{http1, http2};
 use crate::http1::Limits;
 use crate::http2::PREFACE;
-use crate::net::buffer::{Buffer, Buffers};
+use crate::net::buffer::{BufferPool, InputBuffer};
 use crate::net::client_usage::ClientHandle;
 use crate::net::peer::Peer;
 use crate::net::proxy_protocol::{self, HeaderFault};
@@ -43,7 +43,7 @@ pub(super) async fn serve(
         config.running.settings.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some());
     drop(config); // a connection may outlive several configurations
     let opening = async {
-        let (mut socket, mut client, mut first) = (socket, Some(peer), Buffer::default());
+        let (mut socket, mut client, mut first) = (socket, Some(peer), InputBuffer::default());
         if sends_proxy_header {
             (socket, client, first) = read_proxy_header(&worker, socket, peer, by).await?;
         } else if matches!(socket, Socket::Unix(_)) {
@@ -79,7 +79,7 @@ pub(super) async fn serve(
 /// A connection with the first bytes of a request.
 struct ReadyConnection {
     stream: Stream,
-    first: Buffer,
+    first: InputBuffer,
     /// The client address: of the PROXY header, or of the socket.
     peer: SocketAddr,
     is_h2: bool,
@@ -114,8 +114,8 @@ async fn read_proxy_header(
     socket: Socket,
     peer: SocketAddr,
     by: Instant,
-) -> Option<(Socket, Option<SocketAddr>, Buffer)> {
-    let (mut stream, mut first) = (Stream::Plain(socket), Buffer::default());
+) -> Option<(Socket, Option<SocketAddr>, InputBuffer)> {
+    let (mut stream, mut first) = (Stream::Plain(socket), InputBuffer::default());
     let reading = async {
         loop {
             match proxy_protocol::parse(first.unread()) {
@@ -148,14 +148,14 @@ async fn read_proxy_header(
 async fn open(
     worker: &Worker,
     socket: Socket,
-    first: Buffer,
+    first: InputBuffer,
     tls: Option<ServerTls>,
     peer: SocketAddr,
     by: Instant,
 ) -> Option<ReadyConnection> {
     let (mut stream, first) = match tls {
         None => (Stream::Plain(socket), first),
-        Some(tls) => (Stream::Tls(handshake(worker, socket, first, &tls, peer, by).await?), Buffer::default()),
+        Some(tls) => (Stream::Tls(handshake(worker, socket, first, &tls, peer, by).await?), InputBuffer::default()),
     };
     let preface = if matches!(stream, Stream::Plain(_)) { PREFACE } else { &[] };
     let first = timeout_at(by, first_bytes(&mut stream, first, preface, &worker.buffers)).await.ok()??;
@@ -169,7 +169,7 @@ async fn open(
 async fn handshake(
     worker: &Worker,
     socket: Socket,
-    records: Buffer,
+    records: InputBuffer,
     tls: &ServerTls,
     peer: SocketAddr,
     by: Instant,
@@ -186,7 +186,12 @@ async fn handshake(
 }
 
 /// Reads until the bytes tell whether they are `preface`. None if the client closes before.
-async fn first_bytes(stream: &mut Stream, mut first: Buffer, preface: &[u8], buffers: &Buffers) -> Option<Buffer> {
+async fn first_bytes(
+    stream: &mut Stream,
+    mut first: InputBuffer,
+    preface: &[u8],
+    buffers: &BufferPool,
+) -> Option<InputBuffer> {
     loop {
         let bytes = first.unread();
         if !bytes.is_empty() && (!preface.starts_with(bytes) || bytes.len() >= preface.len()) {

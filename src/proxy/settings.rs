@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use crate::http1::Underscores;
 use crate::net::tls::ServerTls;
-use crate::net::{Listen, Timeouts};
+use crate::net::{ListenAddress, Timeouts};
 use crate::policy::route::Routes;
 use crate::respond::Profiles;
 use crate::upstream::settings::Upstream;
@@ -18,7 +18,7 @@ use crate::upstream::settings::Upstream;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartupSettings {
     /// Addresses to accept on; at least one.
-    pub listen: Vec<Listen>,
+    pub listen: Vec<ListenAddress>,
     /// Permissions of the files of Unix sockets.
     pub unix_mode: u32,
     /// Path of the Unix socket on which a successor asks to take over, if it may.

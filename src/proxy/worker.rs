@@ -13,7 +13,7 @@ use super::error::ProblemLog;
 use super::running_config::{ConfigWatch, RunningConfig};
 use super::untaken::Untaken;
 use crate::gate::Gate;
-use crate::net::buffer::Buffers;
+use crate::net::buffer::BufferPool;
 use crate::net::client_usage::ClientUsage;
 use crate::telemetry::Metrics;
 use crate::upstream::{Ceiling, Directory, InForce, UpstreamState};
@@ -68,7 +68,7 @@ pub(super) struct Worker {
     pub(super) shared: Arc<SharedState>,
     pub(super) config: ConfigWatch,
     pub(super) problems: ProblemLog,
-    pub(super) buffers: Rc<Buffers>,
+    pub(super) buffers: Rc<BufferPool>,
     pub(super) date: Date,
     /// Responses that wait for their clients.
     pub(super) untaken: Rc<Untaken>,
@@ -79,7 +79,7 @@ pub(super) struct Worker {
 
 impl Worker {
     /// A worker without connections.
-    pub(super) fn new(shared: Arc<SharedState>, config: ConfigWatch, buffers: Rc<Buffers>) -> Self {
+    pub(super) fn new(shared: Arc<SharedState>, config: ConfigWatch, buffers: Rc<BufferPool>) -> Self {
         Self {
             shared,
             config,

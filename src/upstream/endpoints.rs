@@ -14,7 +14,7 @@ use super::pool::usage::WorkerRequests;
 use super::settings::{Balance, Cap, Upstream};
 use super::state::{EndpointState, UpstreamState};
 use crate::net::Protocol;
-use crate::net::buffer::Buffers;
+use crate::net::buffer::BufferPool;
 use crate::net::proxy_protocol::Version;
 use crate::policy::upgrades::Upgrades;
 use crate::policy::{Facts, affinity};
@@ -38,7 +38,7 @@ pub(crate) struct Endpoints {
     worker_requests: Rc<WorkerRequests>,
     broken_answers: Counter,
     untaken_answers: Counter,
-    buffers: Rc<Buffers>,
+    buffers: Rc<BufferPool>,
 }
 
 /// What a worker's upstreams share.
@@ -46,7 +46,7 @@ pub(crate) struct Endpoints {
 pub(crate) struct WorkerResources {
     pub(crate) broken_answers: Counter,
     pub(crate) untaken_answers: Counter,
-    pub(crate) buffers: Rc<Buffers>,
+    pub(crate) buffers: Rc<BufferPool>,
     pub(crate) worker: WorkerNotify,
     pub(crate) requests: Rc<WorkerRequests>,
 }
@@ -168,7 +168,7 @@ impl Endpoints {
     }
 
     /// The buffers of the worker's connections.
-    pub(super) fn buffers(&self) -> &Buffers {
+    pub(super) fn buffers(&self) -> &BufferPool {
         &self.buffers
     }
 

@@ -19,7 +19,7 @@ use super::state::EndpointState;
 use crate::fields::Spans;
 use crate::http1;
 use crate::net::Protocol;
-use crate::net::buffer::Out;
+use crate::net::buffer::OutputBuffer;
 use crate::net::proxy_protocol::{self, Version};
 use crate::net::tls::ClientTls;
 
@@ -130,7 +130,7 @@ async fn status(state: &EndpointState, settings: &CheckSettings) -> io::Result<u
         let request = head::encode_h2(&head, host, state.endpoint.scheme()).ok_or(io::ErrorKind::InvalidInput)?;
         return connection::probe(stream, request).await;
     }
-    let mut out = Out::default();
+    let mut out = OutputBuffer::default();
     head::encode_h1(out.bytes(), &head, host);
     poll_fn(|cx| stream.poll_send(cx, &mut out)).await?;
     let (mut read, mut spans) = (Vec::new(), Spans::default());

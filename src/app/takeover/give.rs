@@ -15,7 +15,7 @@ use crate::app::jwks::Jwks;
 use crate::app::snapshots::WriteLock;
 use crate::app::systemd;
 use crate::gate::Delta;
-use crate::net::{Listen, Listener, SocketFile};
+use crate::net::{ListenAddress, Listener, SocketFile};
 use crate::proxy::{Lifecycle, SharedState};
 use crate::store::snapshot::{Secret, Snapshot};
 use crate::time;
@@ -23,7 +23,7 @@ use crate::time;
 /// Handles of the sockets of one address.
 pub(in crate::app) struct Offered {
     pub(in crate::app) purpose: Purpose,
-    pub(in crate::app) configured: Listen,
+    pub(in crate::app) configured: ListenAddress,
     pub(in crate::app) sockets: Vec<Listener>,
     pub(in crate::app) file: Option<Arc<SocketFile>>,
 }

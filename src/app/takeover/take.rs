@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::wire::{Channel, Message, PROTOCOL, Purpose, Received, StateReader, is_gone, unexpected};
 use crate::gate::Delta;
 use crate::limit::Key;
-use crate::net::{Listen, Listener, SocketFile};
+use crate::net::{ListenAddress, Listener, SocketFile};
 use crate::policy::Policy;
 use crate::proxy::SharedState;
 use crate::store::snapshot::{Restored, Secret, restore};
@@ -60,7 +60,7 @@ struct Group {
     purpose: Purpose,
     /// The address as the old process has it configured; its port may be 0.
     configured: String,
-    bound: Listen,
+    bound: ListenAddress,
     has_file: bool,
     sockets: Vec<Listener>,
 }
@@ -70,7 +70,7 @@ pub(in crate::app) struct InheritedSockets {
     /// At least one.
     pub(in crate::app) sockets: Vec<Listener>,
     /// The address that they are bound to.
-    pub(in crate::app) address: Listen,
+    pub(in crate::app) address: ListenAddress,
     /// The file of a Unix socket; not [owned](SocketFile::own) yet.
     pub(in crate::app) file: Option<SocketFile>,
 }
@@ -139,7 +139,7 @@ impl Predecessor {
     pub(in crate::app) fn take(
         &mut self,
         purpose: Purpose,
-        place: &Listen,
+        place: &ListenAddress,
         mode: u32,
     ) -> io::Result<Option<InheritedSockets>> {
         let is_it = |group: &Group| {
@@ -148,7 +148,7 @@ impl Predecessor {
         let Some(index) = self.groups.iter().position(is_it) else { return Ok(None) };
         let Group { number, bound, has_file, sockets, .. } = self.groups.remove(index);
         let file = match &bound {
-            Listen::Unix(path) if has_file => match SocketFile::inherited(path, mode) {
+            ListenAddress::Unix(path) if has_file => match SocketFile::inherited(path, mode) {
                 Ok(file) => Some(file),
                 // The old process has ended and removed the file. The address is bound again.
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::app::{App, AppError};
 use crate::cli::output::fail;
 use crate::config;
-use crate::net::Listen;
+use crate::net::ListenAddress;
 use crate::telemetry::{LogGuard, start_logs};
 use crate::time::Clock;
 
@@ -73,7 +73,7 @@ fn start(listen: Option<SocketAddr>, upstream: SocketAddr, secret: &Secret) -> R
         match App::new(config, None) {
             Ok(app) => return Ok((app, start_logs(&log)?)),
             Err(AppError::Listen(taken, error)) if error.kind() == std::io::ErrorKind::AddrInUse => {
-                if taken == Listen::Tcp(admin) && admin != ANY_PORT {
+                if taken == ListenAddress::Tcp(admin) && admin != ANY_PORT {
                     admin = ANY_PORT;
                 } else if listen.is_none() && address != ANY_PORT {
                     address = ANY_PORT;
@@ -98,8 +98,8 @@ fn guide(app: &App, secret: &Secret) -> Result<String, Box<dyn Error>> {
 }
 
 /// The address, if it is a TCP address.
-fn tcp(place: &Listen) -> Option<SocketAddr> {
-    if let Listen::Tcp(address) = place { Some(*address) } else { None }
+fn tcp(place: &ListenAddress) -> Option<SocketAddr> {
+    if let ListenAddress::Tcp(address) = place { Some(*address) } else { None }
 }
 
 /// The address that a client on this machine connects to. `address` may stand for all addresses.

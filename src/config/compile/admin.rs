@@ -7,7 +7,7 @@ use crate::config::diagnostics::Problem;
 use crate::config::files::is_same;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::net::Listen;
+use crate::net::ListenAddress;
 use crate::net::tls::ServerTls;
 use crate::policy::bearer::{BearerToken, TOKEN_BYTES_MIN};
 use crate::policy::host::{host, is_authority};
@@ -16,7 +16,7 @@ use crate::policy::host::{host, is_authority};
 #[derive(Clone, Debug)]
 pub struct AdminSettings {
     /// The address; `None` if there is no admin listener. Fixed at start.
-    pub listen: Option<Listen>,
+    pub listen: Option<ListenAddress>,
     /// The certificates; `None` without TLS. Whether there is TLS is fixed at start.
     pub tls: Option<ServerTls>,
     /// Host names that requests may have beside addresses, in lower case.
@@ -26,13 +26,16 @@ pub struct AdminSettings {
 }
 
 /// Compiles the address of the admin listener; `None` for `off`. `own` are the addresses for clients.
-pub(super) fn listen(table: &Table<'_>, own: Option<&[Located<Listen>]>) -> Option<Located<Option<Listen>>> {
+pub(super) fn listen(
+    table: &Table<'_>,
+    own: Option<&[Located<ListenAddress>]>,
+) -> Option<Located<Option<ListenAddress>>> {
     let dir = table.context.dir;
     let parse = |text: &str| if text == "off" { Ok(None) } else { units::listen(text, dir).map(Some) };
     let address = table.parsed("listen", parse)?;
-    let is_chosen_later = |place: &Listen| matches!(place, Listen::Tcp(address) if address.port() == 0);
+    let is_chosen_later = |place: &ListenAddress| matches!(place, ListenAddress::Tcp(address) if address.port() == 0);
     let wanted = address.get_ref().as_ref().filter(|place| !is_chosen_later(place));
-    let is_taken = |own: &&Located<Listen>| Some(own.get_ref()) == wanted;
+    let is_taken = |own: &&Located<ListenAddress>| Some(own.get_ref()) == wanted;
     if let Some(own) = own.unwrap_or_default().iter().find(is_taken) {
         let title = "`admin.listen` and `server.listen` are the same address";
         let problem = Problem::new(address.span(), title);
@@ -42,16 +45,16 @@ pub(super) fn listen(table: &Table<'_>, own: Option<&[Located<Listen>]>) -> Opti
 }
 
 /// Compiles the other settings of the admin listener, which has the address `listen`.
-pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<Listen>>>) -> Option<AdminSettings> {
+pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<ListenAddress>>>) -> Option<AdminSettings> {
     let hosts = table.list("hosts", admin_host);
     let is_insecure = table.switch("insecure");
     let tls_table = table.table("tls");
     let tls = tls::tls(&tls_table);
     let token = table.has("token").then(|| token(table));
     let address = listen?;
-    let is_elsewhere = |place: &Listen| match place {
-        Listen::Tcp(address) => !address.ip().to_canonical().is_loopback(),
-        Listen::Unix(_) => false,
+    let is_elsewhere = |place: &ListenAddress| match place {
+        ListenAddress::Tcp(address) => !address.ip().to_canonical().is_loopback(),
+        ListenAddress::Unix(_) => false,
     };
     if address.get_ref().as_ref().is_some_and(is_elsewhere) {
         let demand = |what: &str, help: &str| {

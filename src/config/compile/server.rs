@@ -8,7 +8,7 @@ use super::warnings::of_everyone;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::http1::Underscores;
-use crate::net::Listen;
+use crate::net::ListenAddress;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::path::{EncodedSlashes, Fold, PathRules, Slashes};
 use crate::proxy::settings::{Bounds, StartupSettings};
@@ -32,7 +32,7 @@ pub(super) fn paths(server: &Table<'_>) {
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn fixed(
     server: &Table<'_>,
-    listen: Option<&[Located<Listen>]>,
+    listen: Option<&[Located<ListenAddress>]>,
     takeover: Option<Option<Located<PathBuf>>>,
 ) -> Option<StartupSettings> {
     let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

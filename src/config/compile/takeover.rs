@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::config::diagnostics::Problem;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::net::Listen;
+use crate::net::ListenAddress;
 
 /// Compiles the path of the socket; the inner option is `None` without `takeover`.
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
@@ -32,13 +32,14 @@ fn path(server: &Table<'_>, text: &str) -> Result<PathBuf, Fault> {
 pub(super) fn check_apart(
     server: &Table<'_>,
     own: &Located<PathBuf>,
-    requests: Option<&[Located<Listen>]>,
-    operators: Option<&Located<Option<Listen>>>,
+    requests: Option<&[Located<ListenAddress>]>,
+    operators: Option<&Located<Option<ListenAddress>>>,
 ) {
     let requests = requests.unwrap_or_default().iter();
     let requests = requests.map(|place| ("server.listen", place.span(), Some(place.get_ref())));
     let operators = operators.map(|place| ("admin.listen", place.span(), place.get_ref().as_ref()));
-    let is_same = |place: Option<&Listen>| matches!(place, Some(Listen::Unix(path)) if path == own.get_ref());
+    let is_same =
+        |place: Option<&ListenAddress>| matches!(place, Some(ListenAddress::Unix(path)) if path == own.get_ref());
     if let Some((name, span, _)) = requests.chain(operators).find(|(_, _, place)| is_same(*place)) {
         let title = format!("`server.takeover` and `{name}` are the same socket");
         server.context.note(Problem::new(own.span(), title).also(span, "here"));

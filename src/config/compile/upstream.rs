@@ -16,7 +16,7 @@ use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::config::schema;
 use crate::config::schema::RESOLVE;
-use crate::net::Listen;
+use crate::net::ListenAddress;
 use crate::net::Protocol;
 use crate::net::proxy_protocol::Version;
 use crate::policy::KeyPart;
@@ -34,7 +34,7 @@ pub(super) struct CompiledUpstreams {
     pub(super) speak_h2: Vec<bool>,
 }
 
-pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<Listen>]>) -> CompiledUpstreams {
+pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<ListenAddress>]>) -> CompiledUpstreams {
     let (one, many) = (root.table("upstream"), root.table("upstreams"));
     if !many.is_present() {
         return CompiledUpstreams {
@@ -81,7 +81,7 @@ pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<Listen>]>) ->
 }
 
 /// Compiles the upstream of `[upstream]`.
-fn only(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Upstream> {
+fn only(table: &Table<'_>, listen: Option<&[Located<ListenAddress>]>) -> Option<Upstream> {
     if let Some(url) = table.get("url").filter(|url| url.get_ref().as_str().is_some_and(|url| url.contains('@'))) {
         // The text before the `@` may be a password.
         table.context.hide(url.span());
@@ -105,7 +105,7 @@ fn only(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Upstrea
     upstream(table, url.map(|url| vec![url.into_inner()]))
 }
 
-fn endpoints(table: &Table<'_>, listen: Option<&[Located<Listen>]>) -> Option<Vec<Endpoint>> {
+fn endpoints(table: &Table<'_>, listen: Option<&[Located<ListenAddress>]>) -> Option<Vec<Endpoint>> {
     let written = table.get("endpoints");
     let items = written.map_or(Vec::new(), |value| match value.get_ref().as_array() {
         Some(items) => items.iter().collect(),
@@ -302,10 +302,10 @@ pub(super) fn upgrades(table: &Table<'_>) -> Option<Upgrades> {
 }
 
 /// Notes an endpoint that is an address of Weir itself: its requests would come back.
-fn note_own(table: &Table<'_>, key: &str, endpoint: &Located<Endpoint>, listen: Option<&[Located<Listen>]>) {
+fn note_own(table: &Table<'_>, key: &str, endpoint: &Located<Endpoint>, listen: Option<&[Located<ListenAddress>]>) {
     let place = match &endpoint.get_ref().address {
-        Address::Tcp(authority) => authority.as_str().parse().map(Listen::Tcp).ok(),
-        Address::Unix(path) => Some(Listen::Unix(path.clone())),
+        Address::Tcp(authority) => authority.as_str().parse().map(ListenAddress::Tcp).ok(),
+        Address::Unix(path) => Some(ListenAddress::Unix(path.clone())),
         Address::Srv(_) => None,
     };
     if let Some(own) = listen.unwrap_or_default().iter().find(|own| Some(own.get_ref()) == place.as_ref()) {

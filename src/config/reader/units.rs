@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use crate::config::diagnostics::{did_you_mean, nearest};
 use crate::fields::decimal;
-use crate::net::{Listen, SOCKET_PATH_MAX};
+use crate::net::{ListenAddress, SOCKET_PATH_MAX};
 
 /// An error in a text, without its position.
 #[derive(Debug, PartialEq, Eq)]
@@ -75,14 +75,14 @@ pub(in crate::config) fn address(text: &str) -> Result<SocketAddr, Fault> {
 const UNIX: &str = "unix:";
 
 /// Parses an address with a port, or `unix:` with a path. A relative path begins at `dir`.
-pub(in crate::config) fn listen(text: &str, dir: &Path) -> Result<Listen, Fault> {
-    let Some(path) = text.strip_prefix(UNIX) else { return address(text).map(Listen::Tcp) };
+pub(in crate::config) fn listen(text: &str, dir: &Path) -> Result<ListenAddress, Fault> {
+    let Some(path) = text.strip_prefix(UNIX) else { return address(text).map(ListenAddress::Tcp) };
     if path.is_empty() || path.ends_with('/') || path.contains('\0') {
         return Err(
             Fault::new(format!("`{text}` names no file")).help(Some("write it like \"unix:/run/weir.sock\"".into()))
         );
     }
-    socket_path(dir.join(path)).map(Listen::Unix)
+    socket_path(dir.join(path)).map(ListenAddress::Unix)
 }
 
 /// Checks that a path is short enough for the address of a Unix socket.
@@ -149,9 +149,9 @@ mod tests {
     #[test]
     fn listen_addresses_and_modes() {
         let parse = |text| listen(text, Path::new("/etc/weir"));
-        assert_eq!(parse("[::1]:80"), Ok(Listen::Tcp("[::1]:80".parse().unwrap())));
+        assert_eq!(parse("[::1]:80"), Ok(ListenAddress::Tcp("[::1]:80".parse().unwrap())));
         for (text, path) in [("unix:/run/weir.sock", "/run/weir.sock"), ("unix:weir.sock", "/etc/weir/weir.sock")] {
-            assert_eq!(parse(text), Ok(Listen::Unix(path.into())));
+            assert_eq!(parse(text), Ok(ListenAddress::Unix(path.into())));
         }
         let [fits, too_long] = [107, 108].map(|len| format!("unix:/{}", "x".repeat(len - 1)));
         assert!(parse(&fits).is_ok());

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::net::buffer::{Buffers, Writable};
+use crate::net::buffer::{BufferPool, Writable};
 use rustls::unbuffered::{EncodeError, EncryptError, InsufficientSizeError};
 
 /// Bytes below which records move to memory of their size.
@@ -45,7 +45,7 @@ impl Sealed {
     /// Appends the records of `write`, in a larger buffer if it asks for one. Returns whether it succeeded.
     pub(super) fn put<E: RequiredSize>(
         &mut self,
-        buffers: &Buffers,
+        buffers: &BufferPool,
         mut write: impl FnMut(&mut [u8]) -> Result<usize, E>,
     ) -> bool {
         if self.bytes.is_empty() {
@@ -61,7 +61,7 @@ impl Sealed {
     }
 
     /// Moves a few bytes to little memory while the client does not read.
-    fn shrink(&mut self, buffers: &Buffers) {
+    fn shrink(&mut self, buffers: &BufferPool) {
         let len = self.end - self.start;
         if len < SMALL && self.bytes.len() > 2 * SMALL {
             let rest = self.unsent().to_vec();
@@ -71,7 +71,7 @@ impl Sealed {
     }
 
     /// Sends until the socket accepts no more. Returns whether all is sent.
-    pub(super) fn try_send(&mut self, socket: &impl Writable, buffers: &Buffers) -> io::Result<bool> {
+    pub(super) fn try_send(&mut self, socket: &impl Writable, buffers: &BufferPool) -> io::Result<bool> {
         while self.start < self.end {
             match socket.try_write(self.unsent()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -19,7 +19,7 @@ use tokio::io::Interest;
 use super::certificate::ALPN_H2;
 use super::names;
 use super::sealed::Sealed;
-use crate::net::buffer::{Buffer, Buffers, Out, PENDING_MAX, Writable};
+use crate::net::buffer::{BufferPool, InputBuffer, OutputBuffer, PENDING_MAX, Writable};
 use crate::net::socket::{ReadHalf, Socket};
 use crate::policy::Certificate;
 
@@ -35,10 +35,10 @@ pub(crate) struct TlsStream {
 struct Session {
     tls: UnbufferedServerConnection,
     /// Bytes of incomplete records.
-    records: Buffer,
+    records: InputBuffer,
     sealed: Sealed,
     /// Plain bytes that came with the end of the handshake.
-    early: Buffer,
+    early: InputBuffer,
     /// The client sends no more.
     has_ended: bool,
     /// The client violated the protocol. The session may only send its alert.
@@ -64,9 +64,9 @@ impl TlsStream {
     /// Performs the handshake; `records` were received already.
     pub(crate) async fn accept(
         socket: Socket,
-        records: Buffer,
+        records: InputBuffer,
         config: Arc<ServerConfig>,
-        buffers: &Buffers,
+        buffers: &BufferPool,
     ) -> Result<Self, HandshakeError> {
         let tls = UnbufferedServerConnection::new(config).map_err(|error| HandshakeError::Failed(broken(error)))?;
         let (sealed, early) = Default::default();
@@ -110,13 +110,13 @@ impl TlsStream {
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
-        plain: &mut Buffer,
-        buffers: &Buffers,
+        plain: &mut InputBuffer,
+        buffers: &BufferPool,
     ) -> Poll<io::Result<usize>> {
         self.session.poll_fill(cx, &mut self.socket.split().0, plain, buffers)
     }
 
-    fn poll_handshake(&mut self, cx: &mut Context<'_>, buffers: &Buffers) -> Poll<io::Result<usize>> {
+    fn poll_handshake(&mut self, cx: &mut Context<'_>, buffers: &BufferPool) -> Poll<io::Result<usize>> {
         let mut early = std::mem::take(&mut self.session.early);
         let read = self.session.poll_read(cx, &mut self.socket.split().0, &mut early, buffers);
         self.session.early = early;
@@ -129,7 +129,7 @@ impl TlsStream {
     }
 
     /// Sends the sealed bytes; ready when none is left.
-    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>, buffers: &Buffers) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>, buffers: &BufferPool) -> Poll<io::Result<()>> {
         let Self { socket, session: Session { sealed, .. } } = self;
         while !sealed.try_send(socket, buffers)? {
             ready!(socket.poll_write_ready(cx))?;
@@ -138,7 +138,7 @@ impl TlsStream {
     }
 
     /// Seals as much of `plain` as is sent at once, and returns its length. All sealed bytes must have been sent.
-    pub(crate) fn seal(&mut self, plain: &[u8], buffers: &Buffers) -> io::Result<usize> {
+    pub(crate) fn seal(&mut self, plain: &[u8], buffers: &BufferPool) -> io::Result<usize> {
         let len = plain.len().min(PENDING_MAX);
         self.session.seal(Some(&plain[..len]), buffers)?;
         Ok(len)
@@ -148,8 +148,8 @@ impl TlsStream {
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
-        out: &mut Out,
-        buffers: &Buffers,
+        out: &mut OutputBuffer,
+        buffers: &BufferPool,
     ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_flush(cx, buffers))?;
@@ -162,7 +162,7 @@ impl TlsStream {
     }
 
     /// Sends `close_notify`, as far as the socket accepts it at once.
-    pub(crate) fn close_notify(&mut self, buffers: &Buffers) {
+    pub(crate) fn close_notify(&mut self, buffers: &BufferPool) {
         let Self { socket, session } = self;
         if session.seal(None, buffers).is_ok() {
             let _ = session.sealed.try_send(socket, buffers);
@@ -171,7 +171,7 @@ impl TlsStream {
 
     /// Waits until the client sends `close_notify`, closes its direction of the socket, or the connection is broken. Up
     /// to about `at_most` bytes are read into `input`; after that only the socket is watched.
-    pub(crate) async fn gone(&mut self, input: &mut Buffer, at_most: usize, buffers: &Buffers) {
+    pub(crate) async fn gone(&mut self, input: &mut InputBuffer, at_most: usize, buffers: &BufferPool) {
         let Self { socket, session } = self;
         let (mut read, write) = socket.split();
         let mut closed = pin!(write.ready(Interest::PRIORITY));
@@ -196,8 +196,8 @@ impl Session {
         &mut self,
         cx: &mut Context<'_>,
         socket: &mut ReadHalf<'_>,
-        plain: &mut Buffer,
-        buffers: &Buffers,
+        plain: &mut InputBuffer,
+        buffers: &BufferPool,
     ) -> Poll<io::Result<usize>> {
         if !self.early.is_empty() {
             let len = self.early.unread().len();
@@ -225,8 +225,8 @@ impl Session {
         &mut self,
         cx: &mut Context<'_>,
         socket: &mut ReadHalf<'_>,
-        plain: &mut Buffer,
-        buffers: &Buffers,
+        plain: &mut InputBuffer,
+        buffers: &BufferPool,
     ) -> Poll<io::Result<usize>> {
         if self.records.is_empty() {
             self.records.release(buffers);
@@ -252,7 +252,7 @@ impl Session {
     }
 
     /// Opens the bytes that came before the session began.
-    fn open_early(&mut self, buffers: &Buffers) -> Result<(), rustls::Error> {
+    fn open_early(&mut self, buffers: &BufferPool) -> Result<(), rustls::Error> {
         let mut early = std::mem::take(&mut self.early);
         let opened = self.open(&mut early, buffers);
         self.early = early;
@@ -260,7 +260,7 @@ impl Session {
     }
 
     /// Opens all complete records.
-    fn open(&mut self, plain: &mut Buffer, buffers: &Buffers) -> Result<(), rustls::Error> {
+    fn open(&mut self, plain: &mut InputBuffer, buffers: &BufferPool) -> Result<(), rustls::Error> {
         let Self { tls, records, sealed, has_ended, is_broken, .. } = self;
         let mut failed = None;
         while failed.is_none() || tls.wants_write() {
@@ -294,7 +294,7 @@ impl Session {
     }
 
     /// Seals `plain`, or `close_notify` if it is `None`.
-    fn seal(&mut self, plain: Option<&[u8]>, buffers: &Buffers) -> io::Result<()> {
+    fn seal(&mut self, plain: Option<&[u8]>, buffers: &BufferPool) -> io::Result<()> {
         let Self { tls, records, sealed, .. } = self;
         if self.is_broken {
             return Err(io::ErrorKind::NotConnected.into());

@@ -17,7 +17,7 @@ use super::driver::{Cause, Driver};
 use super::link::{Link, StreamHandle};
 use super::stream::{self, Incoming};
 use crate::http2::{Config, Connection, Fatal};
-use crate::net::buffer::{Buffer, Out};
+use crate::net::buffer::{InputBuffer, OutputBuffer};
 use crate::net::peer::Peer;
 use crate::net::stream::Stream;
 use crate::time;
@@ -27,7 +27,7 @@ pub(in crate::proxy) async fn serve(
     worker: Rc<Worker>,
     stream: Stream,
     peer: Peer,
-    first: Buffer,
+    first: InputBuffer,
     bounds: Bounds,
     mut stage: watch::Receiver<Lifecycle>,
 ) {
@@ -40,7 +40,7 @@ pub(in crate::proxy) async fn serve(
     };
     let timeouts = Rc::clone(&view.timeouts);
     drop(view); // a connection may outlive many
-    let (mut out, buffers, peer) = (Out::default(), Rc::clone(&worker.buffers), Rc::new(peer));
+    let (mut out, buffers, peer) = (OutputBuffer::default(), Rc::clone(&worker.buffers), Rc::new(peer));
     out.prepare(&buffers);
     let link = Link::new(Connection::new(config, out.bytes()), out, buffers);
     let hold = Hold::new(&worker.untaken);

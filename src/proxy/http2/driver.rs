@@ -10,7 +10,7 @@ use super::super::untaken::Hold;
 use super::link::{Link, LinkState};
 use crate::http2::{Connection, Event, Fatal, Head, Key};
 use crate::net::Timeouts;
-use crate::net::buffer::{Buffer, PENDING_MAX};
+use crate::net::buffer::{InputBuffer, PENDING_MAX};
 use crate::net::deadline::Deadline;
 use crate::net::stream::Stream;
 use crate::time;
@@ -65,7 +65,7 @@ struct Clocks {
 #[derive(Debug)]
 pub(super) struct Driver<'w> {
     stream: Stream,
-    input: Buffer,
+    input: InputBuffer,
     link: Rc<Link>,
     timeouts: Rc<Timeouts>,
     /// Requests that may still come.
@@ -84,7 +84,7 @@ impl<'w> Driver<'w> {
     /// Drives a connection on which `input` has been read.
     pub(super) fn new(
         stream: Stream,
-        input: Buffer,
+        input: InputBuffer,
         link: Rc<Link>,
         timeouts: Rc<Timeouts>,
         max_requests: u32,

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::fields::FieldBuf;
 use crate::http2::{Block, Connection, ErrorCode, Key};
-use crate::net::buffer::{Buffer, Buffers, Out, PENDING_MAX};
+use crate::net::buffer::{BufferPool, InputBuffer, OutputBuffer, PENDING_MAX};
 
 /// Less capacity than this in what is to be written is not worth a frame.
 const CAPACITY_MIN: usize = 4 * 1024;
@@ -16,7 +16,7 @@ const CAPACITY_MIN: usize = 4 * 1024;
 #[derive(Debug)]
 pub(super) struct Link {
     state: RefCell<LinkState>,
-    pub(super) buffers: Rc<Buffers>,
+    pub(super) buffers: Rc<BufferPool>,
 }
 
 /// The connection as both kinds of tasks see it.
@@ -24,7 +24,7 @@ pub(super) struct Link {
 pub(super) struct LinkState {
     pub(super) http2: Connection<Slot>,
     /// What is to be written to the socket.
-    pub(super) out: Out,
+    pub(super) out: OutputBuffer,
     /// Streams that wait until there is room to write, or a window of the connection; in turn.
     turns: VecDeque<Key>,
     /// The task of the connection.
@@ -39,7 +39,7 @@ pub(super) struct LinkState {
 pub(super) struct Slot {
     task: Option<Waker>,
     /// What came of the body and is not taken.
-    pub(super) input: Buffer,
+    pub(super) input: InputBuffer,
     /// The body ends behind that.
     pub(super) has_ended: bool,
     pub(super) trailers: Option<Box<FieldBuf>>,
@@ -58,7 +58,7 @@ impl Slot {
 }
 
 impl Link {
-    pub(super) fn new(http2: Connection<Slot>, out: Out, buffers: Rc<Buffers>) -> Rc<Self> {
+    pub(super) fn new(http2: Connection<Slot>, out: OutputBuffer, buffers: Rc<BufferPool>) -> Rc<Self> {
         let state = LinkState { http2, out, turns: VecDeque::new(), driver: None, moved: 0, is_closed: false };
         Rc::new(Self { state: RefCell::new(state), buffers })
     }
@@ -80,7 +80,7 @@ impl LinkState {
     /// Writes frames, and has them sent in this turn of the loop.
     pub(super) fn write<T>(
         &mut self,
-        buffers: &Buffers,
+        buffers: &BufferPool,
         write: impl FnOnce(&mut Connection<Slot>, &mut Vec<u8>) -> T,
     ) -> T {
         let before = self.out.pending();
@@ -185,7 +185,7 @@ impl StreamHandle {
         self.key
     }
 
-    pub(super) fn buffers(&self) -> &Rc<Buffers> {
+    pub(super) fn buffers(&self) -> &Rc<BufferPool> {
         &self.link.buffers
     }
 

@@ -26,7 +26,7 @@ use super::tunnel::StreamEnd;
 use crate::gate::Bill;
 use crate::http1::HeadFault;
 use crate::http2::{ErrorCode, Head};
-use crate::net::buffer::{Buffer, Out};
+use crate::net::buffer::{InputBuffer, OutputBuffer};
 use crate::net::deadline::Deadline;
 use crate::net::peer::Peer;
 use crate::respond::HeaderSink;
@@ -231,6 +231,7 @@ async fn tunnel(context: &RequestContext<'_>, stream: &StreamHandle, exchange: E
     let Some((upstream, received)) = exchange.switch() else { return };
     let counted = GaugeGuard::new(&context.worker.shared.metrics.upgraded);
     let switched = UpgradedExchange { upstream, received, bill, counted };
-    let mut client = TunnelClient { stream: StreamEnd(stream), received: Buffer::default(), unsent: Out::default() };
+    let mut client =
+        TunnelClient { stream: StreamEnd(stream), received: InputBuffer::default(), unsent: OutputBuffer::default() };
     tunnel::run(&mut client, switched, stream.buffers(), TunnelTimeouts::of(&context.config.timeouts)).await;
 }

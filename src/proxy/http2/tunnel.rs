@@ -4,7 +4,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 use super::link::StreamHandle;
-use crate::net::buffer::{Buffer, Buffers, Out};
+use crate::net::buffer::{BufferPool, InputBuffer, OutputBuffer};
 use crate::net::duplex::Duplex;
 
 /// What flows in the DATA frames of a stream.
@@ -12,7 +12,12 @@ use crate::net::duplex::Duplex;
 pub(super) struct StreamEnd<'s>(pub(super) &'s StreamHandle);
 
 impl Duplex for StreamEnd<'_> {
-    fn poll_read(&mut self, _cx: &mut Context<'_>, input: &mut Buffer, buffers: &Buffers) -> Poll<io::Result<usize>> {
+    fn poll_read(
+        &mut self,
+        _cx: &mut Context<'_>,
+        input: &mut InputBuffer,
+        buffers: &BufferPool,
+    ) -> Poll<io::Result<usize>> {
         let (mut state, key) = (self.0.state(), self.0.key());
         let Some(slot) = state.http2.get_mut(key) else {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
@@ -28,7 +33,12 @@ impl Duplex for StreamEnd<'_> {
         Poll::Ready(Ok(len))
     }
 
-    fn poll_write(&mut self, _cx: &mut Context<'_>, out: &mut Out, _buffers: &Buffers) -> Poll<io::Result<()>> {
+    fn poll_write(
+        &mut self,
+        _cx: &mut Context<'_>,
+        out: &mut OutputBuffer,
+        _buffers: &BufferPool,
+    ) -> Poll<io::Result<()>> {
         if out.pending() == 0 {
             return Poll::Ready(Ok(()));
         }
@@ -38,7 +48,7 @@ impl Duplex for StreamEnd<'_> {
         if written.is_blocked { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 
-    fn poll_finish(&mut self, _cx: &mut Context<'_>, _buffers: &Buffers) -> Poll<io::Result<()>> {
+    fn poll_finish(&mut self, _cx: &mut Context<'_>, _buffers: &BufferPool) -> Poll<io::Result<()>> {
         self.0.write_data(&[], true);
         Poll::Ready(Ok(()))
     }

@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll, ready};
 
-use crate::net::buffer::{Buffer, Buffers, Out, PENDING_MAX};
+use crate::net::buffer::{BufferPool, InputBuffer, OutputBuffer, PENDING_MAX};
 use crate::net::duplex::Duplex;
 
 /// The side of a direction that broke off.
@@ -15,8 +15,8 @@ pub(super) enum BrokenSide {
 /// One direction of a tunnel.
 #[derive(Debug, Default)]
 pub(super) struct Direction {
-    input: Buffer,
-    out: Out,
+    input: InputBuffer,
+    out: OutputBuffer,
     state: DirectionState,
     /// Bytes read and written, and one for the end; changes on any progress.
     pub(super) progress: u64,
@@ -35,7 +35,7 @@ enum DirectionState {
 
 impl Direction {
     /// A direction with input that was read before, and output that waits.
-    pub(super) fn new(input: Buffer, out: Out) -> Self {
+    pub(super) fn new(input: InputBuffer, out: OutputBuffer) -> Self {
         Self { input, out, ..Self::default() }
     }
 
@@ -45,7 +45,7 @@ impl Direction {
         cx: &mut Context<'_>,
         from: &mut impl Duplex,
         to: &mut impl Duplex,
-        buffers: &Buffers,
+        buffers: &BufferPool,
     ) -> Poll<Result<(), BrokenSide>> {
         loop {
             if let DirectionState::Over(broke) = self.state {
@@ -70,7 +70,7 @@ impl Direction {
     }
 
     /// Reads available bytes, up to [`PENDING_MAX`] of output.
-    fn poll_read(&mut self, cx: &mut Context<'_>, from: &mut impl Duplex, buffers: &Buffers) -> Poll<()> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, from: &mut impl Duplex, buffers: &BufferPool) -> Poll<()> {
         self.copy_input(buffers);
         while self.state == DirectionState::Open && self.out.pending() < PENDING_MAX {
             match from.poll_read(cx, &mut self.input, buffers) {
@@ -89,7 +89,7 @@ impl Direction {
         matches!(self.state, DirectionState::Over(_))
     }
 
-    fn copy_input(&mut self, buffers: &Buffers) {
+    fn copy_input(&mut self, buffers: &BufferPool) {
         let len = self.input.unread().len();
         if len > 0 {
             self.out.prepare(buffers);

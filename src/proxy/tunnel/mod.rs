@@ -14,7 +14,7 @@ use std::time::Duration;
 use self::direction::{BrokenSide, Direction};
 use crate::gate::Bill;
 use crate::net::Timeouts;
-use crate::net::buffer::{Buffer, Buffers, Out};
+use crate::net::buffer::{BufferPool, InputBuffer, OutputBuffer};
 use crate::net::deadline::Deadline;
 use crate::net::duplex::Duplex;
 use crate::telemetry::LiveGauge;
@@ -26,7 +26,7 @@ use crate::upstream::UpgradedConnection;
 pub(super) struct UpgradedExchange {
     pub(super) upstream: UpgradedConnection,
     /// Bytes that the upstream has sent already.
-    pub(super) received: Buffer,
+    pub(super) received: InputBuffer,
     /// Settled at the end.
     pub(super) bill: Option<Bill>,
     pub(super) counted: GaugeGuard,
@@ -53,8 +53,8 @@ impl Drop for GaugeGuard {
 #[derive(Debug)]
 pub(super) struct TunnelClient<C> {
     pub(super) stream: C,
-    pub(super) received: Buffer,
-    pub(super) unsent: Out,
+    pub(super) received: InputBuffer,
+    pub(super) unsent: OutputBuffer,
 }
 
 /// The end of a tunnel.
@@ -85,11 +85,11 @@ impl TunnelTimeouts {
 pub(super) async fn run<C: Duplex>(
     client: &mut TunnelClient<C>,
     upgraded: UpgradedExchange,
-    buffers: &Buffers,
+    buffers: &BufferPool,
     timeouts: TunnelTimeouts,
 ) -> TunnelEnd {
     let UpgradedExchange { mut upstream, received, mut bill, counted } = upgraded;
-    let up = Direction::new(std::mem::take(&mut client.received), Out::default());
+    let up = Direction::new(std::mem::take(&mut client.received), OutputBuffer::default());
     let down = Direction::new(received, std::mem::take(&mut client.unsent));
     let (ended, taken) = flow(&mut client.stream, &mut upstream, up, down, buffers, timeouts).await;
     if let Some(bill) = &mut bill {
@@ -106,7 +106,7 @@ async fn flow(
     upstream: &mut impl Duplex,
     mut up: Direction,
     mut down: Direction,
-    buffers: &Buffers,
+    buffers: &BufferPool,
     timeouts: TunnelTimeouts,
 ) -> (TunnelEnd, u64) {
     let (mut deadline, mut moved_at, mut moved) = (Deadline::default(), time::instant_now(), 0);
@@ -132,7 +132,7 @@ fn poll_both(
     down: &mut Direction,
     client: &mut impl Duplex,
     upstream: &mut impl Duplex,
-    buffers: &Buffers,
+    buffers: &BufferPool,
 ) -> Poll<TunnelEnd> {
     let upward = up.poll(cx, client, upstream, buffers);
     let downward = down.poll(cx, upstream, client, buffers);
@@ -160,13 +160,13 @@ mod tests {
         fn poll_read(
             &mut self,
             cx: &mut Context<'_>,
-            input: &mut Buffer,
-            buffers: &Buffers,
+            input: &mut InputBuffer,
+            buffers: &BufferPool,
         ) -> Poll<io::Result<usize>> {
             input.poll_fill(cx, self, buffers)
         }
 
-        fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut Out, _: &Buffers) -> Poll<io::Result<()>> {
+        fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut OutputBuffer, _: &BufferPool) -> Poll<io::Result<()>> {
             while out.pending() > 0 {
                 let len = ready!(Pin::new(&mut *self).poll_write(cx, out.unsent()))?;
                 out.advance(len);
@@ -174,7 +174,7 @@ mod tests {
             Poll::Ready(Ok(()))
         }
 
-        fn poll_finish(&mut self, cx: &mut Context<'_>, _: &Buffers) -> Poll<io::Result<()>> {
+        fn poll_finish(&mut self, cx: &mut Context<'_>, _: &BufferPool) -> Poll<io::Result<()>> {
             Pin::new(self).poll_shutdown(cx)
         }
     }
@@ -193,7 +193,8 @@ mod tests {
         let (upstream, mut far) = duplex(size);
         // Drops the near sides at its end.
         let tunnel = async move {
-            flow(&mut near, &mut far, Direction::default(), Direction::default(), &Buffers::default(), TIMEOUTS).await
+            flow(&mut near, &mut far, Direction::default(), Direction::default(), &BufferPool::default(), TIMEOUTS)
+                .await
         };
         tokio::join!(tunnel, test(client, upstream)).0
     }

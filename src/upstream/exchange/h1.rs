@@ -8,7 +8,7 @@ use super::upload::{BodySink, RequestTraits, Upload};
 use crate::fields::FieldBuf;
 use crate::http1::encode::Encoder;
 use crate::http1::{self, BodyStep, Decoder, ResponseHead};
-use crate::net::buffer::Buffers;
+use crate::net::buffer::BufferPool;
 use crate::upstream::pool::connection::H1Connection;
 
 /// See the [module](self).
@@ -31,7 +31,7 @@ impl H1Transport {
         cx: &mut Context<'_>,
         request: RequestTraits,
         upload: &Upload,
-        buffers: &Buffers,
+        buffers: &BufferPool,
     ) -> Poll<Result<ResponseHead, TransportError>> {
         let Some(connection) = &mut self.connection else { return Poll::Ready(Err(TransportError::closed())) };
         if upload.has_ended() {
@@ -71,7 +71,7 @@ impl H1Transport {
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
         encoder: &Encoder,
-        buffers: &Buffers,
+        buffers: &BufferPool,
         progress: &mut Progress,
     ) -> Poll<Result<bool, Cause>> {
         let before = out.len();

@@ -19,7 +19,7 @@ use crate::http1::ResponseHead;
 use crate::http1::encode::Encoder;
 use crate::http1::hop;
 use crate::net::Timeouts;
-use crate::net::buffer::Buffer;
+use crate::net::buffer::InputBuffer;
 use crate::net::deadline::Deadline;
 use crate::net::pace::Pace;
 use crate::telemetry::EndpointResult;
@@ -261,7 +261,7 @@ impl Exchange {
     }
 
     /// The connection after a 101, and the bytes that arrived after the head.
-    pub(crate) fn switch(mut self) -> Option<(UpgradedConnection, Buffer)> {
+    pub(crate) fn switch(mut self) -> Option<(UpgradedConnection, InputBuffer)> {
         let (head, handle) = (self.head.take()?, self.handle.take()?);
         let Transport::H1(mut transport) = self.transport else { return None };
         let mut connection = transport.connection.take()?;

@@ -12,7 +12,7 @@ use super::upload::{RequestTraits, Source, Upload};
 use crate::fields::{FieldBuf, Fields};
 use crate::http1::ResponseHead;
 use crate::http1::encode::Encoder;
-use crate::net::buffer::Buffers;
+use crate::net::buffer::BufferPool;
 use crate::upstream::pool::checkout::{PoolHandle, PooledConnection};
 use crate::upstream::pool::connection::H1Connection;
 
@@ -93,7 +93,7 @@ impl Transport {
         cx: &mut Context<'_>,
         request: RequestTraits,
         upload: &Upload,
-        buffers: &Buffers,
+        buffers: &BufferPool,
     ) -> Poll<Result<ResponseHead, TransportError>> {
         match self {
             Self::H1(transport) => transport.poll_head(cx, request, upload, buffers),
@@ -127,7 +127,7 @@ impl Transport {
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
         encoder: &Encoder,
-        buffers: &Buffers,
+        buffers: &BufferPool,
         progress: &mut Progress,
     ) -> Poll<Result<bool, Cause>> {
         match self {

@@ -14,7 +14,7 @@ use super::pin::{ConnectionPin, PinnedConnection};
 use super::stream::EndpointStream;
 use super::streams::StreamPermit;
 use super::usage::ActiveRequest;
-use crate::net::buffer::{Buffer, Buffers, Out};
+use crate::net::buffer::{BufferPool, InputBuffer, OutputBuffer};
 use crate::net::client_usage::ClientHandle;
 use crate::net::duplex::Duplex;
 
@@ -130,14 +130,19 @@ pub(crate) struct UpgradedConnection {
 
 impl UpgradedConnection {
     /// The connection as bytes, and the bytes that have already arrived.
-    pub(crate) fn new(connection: H1Connection, handle: PoolHandle) -> (Self, Buffer) {
+    pub(crate) fn new(connection: H1Connection, handle: PoolHandle) -> (Self, InputBuffer) {
         let H1Connection { stream, input, permit, .. } = connection;
         (Self { stream, _permit: permit, _in_flight: handle.in_flight, _active: handle.active }, input)
     }
 }
 
 impl Duplex for UpgradedConnection {
-    fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut Buffer, buffers: &Buffers) -> Poll<io::Result<usize>> {
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        input: &mut InputBuffer,
+        buffers: &BufferPool,
+    ) -> Poll<io::Result<usize>> {
         let filled = input.poll_fill(cx, &mut self.stream, buffers);
         if filled.is_pending() {
             input.release(buffers);
@@ -145,11 +150,16 @@ impl Duplex for UpgradedConnection {
         filled
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut Out, _buffers: &Buffers) -> Poll<io::Result<()>> {
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut OutputBuffer,
+        _buffers: &BufferPool,
+    ) -> Poll<io::Result<()>> {
         self.stream.poll_send(cx, out)
     }
 
-    fn poll_finish(&mut self, cx: &mut Context<'_>, _buffers: &Buffers) -> Poll<io::Result<()>> {
+    fn poll_finish(&mut self, cx: &mut Context<'_>, _buffers: &BufferPool) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

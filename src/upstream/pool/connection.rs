@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::permit::ConnectionPermit;
 use super::stream::EndpointStream;
 use crate::fields::Spans;
-use crate::net::buffer::{Buffer, Out};
+use crate::net::buffer::{InputBuffer, OutputBuffer};
 use crate::upstream::settings::Endpoint;
 
 /// A connection and its buffers.
@@ -17,11 +17,11 @@ use crate::upstream::settings::Endpoint;
 pub(crate) struct H1Connection {
     pub(crate) stream: EndpointStream,
     /// Received bytes that have not been consumed.
-    pub(crate) input: Buffer,
+    pub(crate) input: InputBuffer,
     /// Positions of the fields of the last response head in `input`.
     pub(crate) spans: Spans,
     /// Bytes to be sent.
-    pub(crate) out: Out,
+    pub(crate) out: OutputBuffer,
     /// When it entered the pool, in sweeps of the pool; none if no request has used it.
     pub(crate) idle_since: Option<u64>,
     /// Held until the connection is closed.
@@ -62,7 +62,7 @@ impl H1Connection {
             Ok(connected) => connected.map_err(ConnectError::Failed)?,
             Err(_) => return Err(ConnectError::Timeout),
         };
-        let (input, spans, out) = (Buffer::default(), Spans::default(), Out::default());
+        let (input, spans, out) = (InputBuffer::default(), Spans::default(), OutputBuffer::default());
         Ok(Box::new(Self { stream, input, spans, out, idle_since: None, permit }))
     }
 

@@ -11,7 +11,7 @@ use super::permit::ConnectionPermit;
 use super::queue::{Queue, WorkerNotify};
 use super::stream::EndpointStream;
 use crate::net::Protocol;
-use crate::net::buffer::Buffers;
+use crate::net::buffer::BufferPool;
 use crate::net::tls::ClientTls;
 use crate::upstream::h2::set::H2Connections;
 use crate::upstream::settings::{Cap, Endpoint};
@@ -34,7 +34,7 @@ pub(crate) struct Pool {
     sweeps: Cell<u64>,
     /// It is swept no more, so it keeps no connections.
     is_closed: Cell<bool>,
-    buffers: Rc<Buffers>,
+    buffers: Rc<BufferPool>,
 }
 
 /// The settings of a pool. A reload keeps a pool whose settings stay.
@@ -58,14 +58,14 @@ impl Pool {
         state: Arc<EndpointState>,
         queue: Arc<Queue>,
         worker: WorkerNotify,
-        buffers: Rc<Buffers>,
+        buffers: Rc<BufferPool>,
     ) -> Self {
         let (idle, sweeps, is_closed) = (RefCell::default(), Cell::new(0), Cell::new(false));
         Self { spec, state, queue, worker, idle, h2: H2Connections::default(), sweeps, is_closed, buffers }
     }
 
     /// The buffers of the worker's connections.
-    pub(crate) fn buffers(&self) -> &Buffers {
+    pub(crate) fn buffers(&self) -> &BufferPool {
         &self.buffers
     }
 

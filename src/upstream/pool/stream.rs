@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
-use crate::net::buffer::Out;
+use crate::net::buffer::OutputBuffer;
 use crate::net::socket::Socket;
 use crate::net::tls::ClientTls;
 use crate::upstream::settings::{Address, Endpoint};
@@ -67,7 +67,7 @@ impl EndpointStream {
     }
 
     /// Sends bytes of `out`; ready when all are sent.
-    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, out: &mut Out) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, out: &mut OutputBuffer) -> Poll<io::Result<()>> {
         let tls = match self {
             Self::Plain(socket) => return out.poll_write(cx, socket),
             Self::Tls(tls) => &mut **tls,

@@ -108,7 +108,7 @@ mod tests {
     use super::super::head::HeadBytes;
     use super::*;
     use crate::http1::{HeadStep, Limits, Underscores};
-    use crate::net::buffer::{Buffer, Buffers};
+    use crate::net::buffer::{BufferPool, InputBuffer};
     use crate::net::socket::Socket;
     use crate::net::stream::Stream;
     use crate::time;
@@ -121,7 +121,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let stream = Stream::Plain(Socket::Tcp(listener.accept().await.unwrap().0));
-        let (buffers, mut input) = (Rc::new(Buffers::default()), Buffer::default());
+        let (buffers, mut input) = (Rc::new(BufferPool::default()), InputBuffer::default());
         input.extend(first.as_bytes(), &buffers);
         (Wire::new(stream, input, time::instant_now(), LIMITS, buffers), client)
     }

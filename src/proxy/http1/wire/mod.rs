@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 
 use crate::http1::{Limits, RequestReader};
-use crate::net::buffer::{Buffer, Buffers, Out, PENDING_MAX};
+use crate::net::buffer::{BufferPool, InputBuffer, OutputBuffer, PENDING_MAX};
 use crate::net::stream::Stream;
 
 /// Bytes of later requests that are read while one is served.
@@ -23,10 +23,10 @@ const PIPELINED_MAX: usize = 4 * 1024;
 #[derive(Debug)]
 pub(in crate::proxy) struct Wire {
     stream: Stream,
-    buffers: Rc<Buffers>,
+    buffers: Rc<BufferPool>,
     requests: RequestReader,
-    input: Buffer,
-    out: Out,
+    input: InputBuffer,
+    out: OutputBuffer,
     expectation: Expectation,
     /// Start of the head that is not complete yet.
     head_since: Option<Instant>,
@@ -48,17 +48,17 @@ impl Wire {
     /// A connection that began at `since`, of which `first` was read.
     pub(in crate::proxy) fn new(
         stream: Stream,
-        first: Buffer,
+        first: InputBuffer,
         since: Instant,
         limits: Limits,
-        buffers: Rc<Buffers>,
+        buffers: Rc<BufferPool>,
     ) -> Self {
         Self {
             stream,
             buffers,
             requests: RequestReader::new(limits),
             input: first,
-            out: Out::default(),
+            out: OutputBuffer::default(),
             expectation: Expectation::None,
             head_since: Some(since),
             is_bounded: false,
@@ -107,12 +107,12 @@ impl Wire {
     }
 
     /// The buffers of the worker.
-    pub(in crate::proxy) fn buffers(&self) -> Rc<Buffers> {
+    pub(in crate::proxy) fn buffers(&self) -> Rc<BufferPool> {
         Rc::clone(&self.buffers)
     }
 
     /// Ends HTTP on this connection. Returns the stream, unconsumed input, and unsent output.
-    pub(in crate::proxy) fn into_parts(self) -> (Stream, Buffer, Out) {
+    pub(in crate::proxy) fn into_parts(self) -> (Stream, InputBuffer, OutputBuffer) {
         (self.stream, self.input, self.out)
     }
 
