@@ -7,6 +7,7 @@ use rcgen::{CertificateParams, KeyPair};
 use super::super::{Config, Diagnostics};
 use super::UPSTREAM;
 use crate::policy::{CertificateName, IdentitySource};
+use crate::store::redis::settings::Password;
 
 /// A folder with `a` and `b`, each `.pem` and `.key`, and files that are neither.
 fn folder() -> tempfile::TempDir {
@@ -279,4 +280,41 @@ fn client_certificates() {
       |
       = help: an identity needs exactly one of them
     "#);
+}
+
+#[test]
+fn a_store_has_the_files_of_its_servers() {
+    let folder = folder();
+    let tls = "tls = { ca = 'b.pem', cert = 'a.pem', key = 'a.key' }";
+    let text = format!("[store.main]\nredis = 'rediss://a.test'\n{tls}\npassword = {{ file = 'garbage.pem' }}");
+    let mut config = compile(folder.path(), &text).unwrap();
+    let files: Vec<_> = config.sources.paths().map(|path| path.file_name().unwrap().to_owned()).collect();
+    assert_eq!(files, ["garbage.pem", "b.pem", "a.pem", "a.key"], "all of them are watched");
+    let store = config.stores.remove(0);
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    let files = store.tls.clone().unwrap();
+    let own = files.own.unwrap();
+    assert_eq!(files.authorities.as_deref(), Some(&*read("b.pem")));
+    assert_eq!((&*own.chain, &*own.key), (&*read("a.pem"), &*read("a.key")));
+    assert_eq!(store.login.password.as_ref().map(Password::reveal), Some("hunter2"));
+
+    // A reload sees that the store is another one.
+    std::fs::write(folder.path().join("b.pem"), read("a.pem")).unwrap();
+    assert_ne!(compile(folder.path(), &text).unwrap().stores, [store]);
+}
+
+#[test]
+fn files_of_a_store_that_are_none() {
+    let tls = |tls: &str| said(&format!("[store.main]\nredis = 'rediss://a.test'\ntls = {{ {tls} }}"));
+    for (text, place, option) in [
+        ("ca = 'empty.pem'", "3:14", "ca"),
+        ("ca = 'broken.pem'", "3:14", "ca"),
+        ("cert = 'a.pem', key = 'broken.key'", "3:31", "key"),
+        ("cert = 'a.pem', key = 'b.key'", "3:31", "key"),
+        ("key = 'a.key'", "3:15", "key"),
+    ] {
+        let said = tls(text);
+        let start = format!("error: `store.NAME.tls.{option}`: ");
+        assert!(said.starts_with(&start) && said.contains(&format!("weir.toml:{place}")), "{text}: {said}");
+    }
 }
