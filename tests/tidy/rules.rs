@@ -41,7 +41,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("listenfd", &["app"]),
     ("sd_notify", &["app"]),
     ("rustls", &["net"]),
-    ("aws_lc_rs", &["policy", "net", "proxy"]),
+    ("aws_lc_rs", &["policy", "net", "proxy", "store"]),
     ("rustls_platform_verifier", &["net"]),
     ("tokio_rustls", &["net", "upstream", "app", "store"]),
     ("x509_parser", &["net"]),

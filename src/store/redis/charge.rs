@@ -110,7 +110,7 @@ pub struct RemoteReceipt {
 /// The proof of a charge under one rate: the number of the algorithm, and what the server needs to find the charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RateReceipt {
-    pub(super) kind: u8,
+    pub(super) algorithm: u8,
     pub(super) numbers: [u64; 5],
 }
 

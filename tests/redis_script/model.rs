@@ -1,0 +1,137 @@
+//! Limits that a server and `limit` decide side by side.
+
+use weir::limit::slow_down::SlowDown;
+use weir::limit::state::State as _;
+use weir::limit::{Algorithm, AnyReceipt, AnyState, Decision};
+use weir::store::redis::script::{Change, Correction, Noting, correct};
+use weir::store::redis::{Handling, RemoteCharge, RemoteReceipt, Units};
+use weir::time::Timestamp;
+
+use crate::server::{KEY, Server};
+
+/// A limit with one key.
+pub struct Limit {
+    pub name: String,
+    pub rule: Algorithm,
+    pub handling: Handling,
+    pub state: AnyState,
+    /// Charges that are not given back.
+    pub charges: Vec<(AnyReceipt, RemoteReceipt)>,
+    /// The rule that the state is under.
+    adopted: Algorithm,
+}
+
+impl Limit {
+    pub fn new(name: &str, rule: Algorithm, handling: Handling) -> Self {
+        let (state, adopted) = (AnyState::fresh(&rule), rule.clone());
+        Self { name: name.to_owned(), rule, handling, state, charges: Vec::new(), adopted }
+    }
+
+    fn charge(&self, units: Units) -> RemoteCharge<'_> {
+        RemoteCharge { limit: &self.name, key: KEY, rule: &self.rule, units, handling: self.handling }
+    }
+
+    fn adopt(&mut self, now: Timestamp) {
+        self.state.adopt(&self.rule, now);
+        self.adopted = self.rule.clone();
+    }
+}
+
+/// The result of one charge as both sides must have it.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    admitted: u64,
+    is_charged: bool,
+    /// The units of the receipt.
+    units: Option<u64>,
+    decision: Decision,
+    over: u64,
+}
+
+/// Decides one request by the server and by `limit`, and demands equal results.
+pub fn decide(server: &mut Server, limits: &mut [Limit], units: &[Units], now: Timestamp) {
+    let is_new_rule = limits.iter().any(|limit| limit.adopted != limit.rule);
+    let before = server.dump();
+    let charges: Vec<_> = limits.iter().zip(units).map(|(limit, units)| limit.charge(*units)).collect();
+    let decided = server.decide(&charges, now);
+    let each = decided.outcomes.iter().zip(&charges);
+    let found: Vec<Found> = each
+        .map(|(outcome, charge)| Found {
+            admitted: outcome.admitted,
+            is_charged: outcome.is_charged,
+            units: outcome.receipt.as_ref().map(RemoteReceipt::units),
+            decision: outcome.decision(charge, now),
+            over: outcome.state.over(charge.rule, now),
+        })
+        .collect();
+    if !decided.is_admitted && !is_new_rule {
+        assert_eq!(server.dump(), before, "a denied request writes nothing");
+    }
+    for limit in limits.iter_mut() {
+        limit.adopt(now);
+    }
+    let admits = |(limit, units): (&Limit, &Units)| {
+        limit.handling != Handling::Enforce || limit.state.peek(&limit.rule, units.cost, now).is_admitted()
+    };
+    let is_admitted = limits.iter().zip(units).all(admits);
+    assert_eq!(decided.is_admitted, is_admitted);
+    let each = limits.iter_mut().zip(units);
+    let (expected, receipts): (Vec<_>, Vec<_>) =
+        each.map(|(limit, units)| one(limit, *units, is_admitted, now)).unzip();
+    assert_eq!(found, expected);
+    let pairs = receipts.into_iter().zip(decided.outcomes);
+    for (limit, (receipt, outcome)) in limits.iter_mut().zip(pairs) {
+        limit.charges.extend(receipt.zip(outcome.receipt));
+    }
+}
+
+/// Decides one charge of a request by `limit`. Returns its proof if it is charged.
+fn one(limit: &mut Limit, units: Units, is_admitted: bool, now: Timestamp) -> (Found, Option<AnyReceipt>) {
+    let Limit { rule, state, handling, .. } = limit;
+    let peeked = state.peek(rule, units.cost, now);
+    let remaining = |state: &AnyState| state.peek(rule, 0, now).remaining;
+    let granted = units.cost.max(units.want.min(remaining(state) / units.divisor));
+    let admitted = if peeked.is_admitted() { granted } else { 0 };
+    let (is_charged, charged, decision, receipt) = match *handling {
+        _ if is_admitted && peeked.is_admitted() => {
+            let decision = state.admit(rule, granted, now);
+            (granted > 0, granted, decision, state.receipt(granted, now))
+        }
+        Handling::Delay { max_debt } if is_admitted => {
+            let before = (remaining(state), state.over(rule, now));
+            let slow_down = SlowDown { step_ns: 1, max_ns: max_debt };
+            let slowed = slow_down.admit(state, rule, units.cost, now);
+            let charged = before.0 - remaining(state) + state.over(rule, now) - before.1;
+            (true, charged.min(units.cost), slowed.decision, slowed.receipt)
+        }
+        _ => (false, 0, peeked, state.receipt(0, now)),
+    };
+    let units = (charged > 0).then_some(charged);
+    let found = Found { admitted, is_charged, units, decision, over: state.over(rule, now) };
+    (found, units.map(|_| receipt))
+}
+
+/// Gives a charge back on both sides.
+pub fn give_back(server: &mut Server, limit: &mut Limit, charge: usize, number: u64, now: Timestamp) {
+    let (receipt, remote) = limit.charges.swap_remove(charge);
+    limit.state.refund(&limit.adopted, &receipt, now);
+    change(server, number, Change::GiveBack(remote), now);
+}
+
+/// Settles units on both sides.
+pub fn settle(server: &mut Server, limit: &mut Limit, (extra, max_debt): (i64, u64), number: u64, now: Timestamp) {
+    limit.adopt(now);
+    limit.state.settle(&limit.rule, extra, max_debt, now);
+    let store_key = server.names.of_key(&limit.name, KEY);
+    change(server, number, Change::Settle { store_key, rule: limit.rule.clone(), extra, max_debt }, now);
+}
+
+/// Makes a correction twice: the second one changes nothing.
+fn change(server: &mut Server, number: u64, change: Change, now: Timestamp) {
+    let noting = if number.is_multiple_of(2) { Noting::ByReplica } else { Noting::AtKey };
+    let call = correct(&server.names, &server.caller, noting, &[Correction { number, change }], now);
+    server.run(&call);
+    let once = server.dump();
+    server.run(&call);
+    assert_eq!(server.dump(), once, "a repetition changes nothing");
+}

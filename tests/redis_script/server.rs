@@ -1,0 +1,108 @@
+//! A Redis server of a test, and calls of scripts on it.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use redis::{Cmd, Connection, FromRedisValue, Value};
+use weir::limit::Key;
+use weir::store::redis::script::{self, Call, Caller, Names};
+use weir::store::redis::{Decided, RemoteCharge, Unavailable};
+use weir::time::Timestamp;
+
+/// A server on a Unix socket, ended on drop. `WEIR_REDIS_SERVER` is its program, such as another version of it.
+pub struct Server {
+    child: Child,
+    connection: Connection,
+    _folder: tempfile::TempDir,
+    pub names: Names,
+    pub caller: Caller,
+}
+
+/// The key of all tests.
+pub const KEY: Key = Key { first: 1, second: 2 };
+
+impl Server {
+    pub fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let program = std::env::var("WEIR_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let mut child = Command::new(program)
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+            .arg(&socket)
+            .current_dir(folder.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed by tests/install-servers");
+        let client = redis::Client::open(format!("unix:{}", socket.display())).unwrap();
+        let connection = loop {
+            // No event tells when a server listens.
+            if let Ok(connection) = client.get_connection() {
+                break connection;
+            }
+            assert!(child.try_wait().unwrap().is_none(), "redis-server has ended");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let caller = Caller { replica: 7, flight: Duration::from_secs(10), server_us: None };
+        Self { child, connection, _folder: folder, names: Names::new("weir"), caller }
+    }
+
+    /// Sends a command. Panics if it fails.
+    #[track_caller]
+    pub fn send<T: FromRedisValue>(&mut self, words: &[&str]) -> T {
+        let mut command = Cmd::new();
+        for word in words {
+            command.arg(word);
+        }
+        command.query(&mut self.connection).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// Runs a script. Panics if it fails.
+    #[track_caller]
+    pub fn run(&mut self, call: &Call) -> Value {
+        let name = call.script.name;
+        match call.by_hash().query(&mut self.connection) {
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                call.by_text().query(&mut self.connection).unwrap_or_else(|error| panic!("{name}: {error}"))
+            }
+            reply => reply.unwrap_or_else(|error| panic!("{name}: {error}")),
+        }
+    }
+
+    /// Decides charges at `now`, of which the server is told only as far as `caller` says.
+    #[track_caller]
+    pub fn decide(&mut self, charges: &[RemoteCharge<'_>], now: Timestamp) -> Decided {
+        self.try_decide(None, charges, now).unwrap_or_else(|unavailable| panic!("{unavailable:?}"))
+    }
+
+    pub fn try_decide(
+        &mut self,
+        generation: Option<&str>,
+        charges: &[RemoteCharge<'_>],
+        now: Timestamp,
+    ) -> Result<Decided, Unavailable> {
+        let call = script::decide(&self.names, &self.caller, generation, charges, now);
+        let reply = self.run(&call);
+        script::decided(&self.names, &self.caller, charges, &reply, now)
+    }
+
+    /// Sets a key to any bytes.
+    pub fn set(&mut self, key: &str, value: &[u8]) {
+        let mut command = redis::cmd("SET");
+        command.arg(key).arg(value);
+        command.exec(&mut self.connection).unwrap();
+    }
+
+    /// All keys, and their values as the server dumps them.
+    pub fn dump(&mut self) -> Vec<(String, Vec<u8>)> {
+        let mut keys: Vec<String> = self.send(&["KEYS", "*"]);
+        keys.sort();
+        keys.into_iter().map(|key| (key.clone(), self.send(&["DUMP", &key]))).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
