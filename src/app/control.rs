@@ -1,4 +1,4 @@
-//! The control runtime: starts the workers, and does all other work until they have ended.
+//! The control runtime: starts the workers, and does all other work until the workers have ended.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -39,18 +39,18 @@ pub(super) struct Built {
     pub(super) jwks: Arc<Jwks>,
     pub(super) grace: Duration,
     pub(super) workers: usize,
-    /// None if there is no file to reload.
+    /// `None` without a file to reload.
     pub(super) reloader: Option<Reloader>,
     pub(super) secret: Secret,
-    /// None if no snapshots are written.
+    /// `None` without `[snapshot]`.
     pub(super) snapshots: Option<SnapshotWriter>,
     /// The process that this one takes over from.
     pub(super) previous: Previous,
-    /// The command line of a successor; empty if none is started.
+    /// The command line of successors; empty if SIGUSR2 starts none.
     pub(super) command: Vec<OsString>,
 }
 
-/// The running process, beside its workers.
+/// The running process without its workers.
 pub(super) struct Control {
     shared: Arc<SharedState>,
     places: Vec<ListenAddress>,
@@ -71,7 +71,7 @@ pub(super) struct Control {
     _files: Vec<Arc<SocketFile>>,
 }
 
-/// How often idle keys are looked for.
+/// The interval between sweeps of idle keys.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 impl Control {
@@ -128,7 +128,7 @@ impl Control {
         logs: Option<&LogGuard>,
         companion: impl Future<Output = ()>,
     ) -> Result<(), AppError> {
-        // Signals are taken before any other process learns that Weir runs.
+        // Signals are registered before any other process learns that Weir runs.
         let stops = StopSignals::new().map_err(AppError::system("take signals"))?;
         let ready = Arc::new(AtomicBool::new(true));
         self.take_signals()?;
@@ -143,7 +143,7 @@ impl Control {
         match std::mem::replace(&mut self.previous, Previous::None) {
             Previous::None => {}
             Previous::Ended => tracing::warn!(
-                "the last process has ended without handing over; limits go on from the snapshot, or begin anew"
+                "the previous process ended without a handover; limits continue from the snapshot or begin anew"
             ),
             Previous::Running(predecessor) => predecessor.serving(Arc::clone(&shared)),
         }
@@ -161,12 +161,12 @@ impl Control {
             () = housekeeping(&shared, logs) => Ok(()),
             () = async { companion.await; std::future::pending().await } => Ok(()),
         };
-        // A handover that is under way ends first.
+        // Waits for a handover in progress.
         let _ = timeout(REFUSAL_TIMEOUT, self.write_lock.lock()).await;
         if *self.progress.borrow() != HandoverProgress::Pending {
             let lost = shared.gate.unsubscribe_deltas();
             if lost > 0 {
-                tracing::warn!(lost, "charges that the process which took over does not know of");
+                tracing::warn!(lost, "charges were lost: the successor did not receive them");
             }
             let _ =
                 timeout(REFUSAL_TIMEOUT, self.progress.wait_for(|progress| *progress == HandoverProgress::ChargesSent))
@@ -191,7 +191,7 @@ impl Control {
         Ok(())
     }
 
-    /// Answers operators on this runtime.
+    /// Serves the admin listener on this runtime.
     fn serve_operators(&mut self, ready: &Arc<AtomicBool>) -> Result<Option<JoinHandle<()>>, AppError> {
         let Some((socket, place, address, operators)) = self.operators.take() else { return Ok(None) };
         let newest = Map::new(Arc::clone(&self.shared.current), |current: &proxy::RunningConfig| &*current.live);
@@ -220,7 +220,7 @@ impl Control {
     }
 }
 
-/// Answers successors, processes that want to take over.
+/// Serves `server.takeover`.
 fn answer_successors(
     server: Arc<HandoverServer>,
     socket: Listener,
@@ -240,8 +240,8 @@ struct ControlListeners {
 }
 
 impl ControlListeners {
-    /// Begins the end. Operators are answered until the process ends, and successors are told to wait for its end. If a
-    /// successor has taken over, both tasks end at once.
+    /// Begins the shutdown. The admin listener stays open until the process ends, and successors are asked to wait for
+    /// that end. If a successor has taken over, both tasks end at once.
     fn end(self) {
         let Self { admin, handover, mut progress } = self;
         let (server, serving) = handover.unzip();
@@ -266,7 +266,7 @@ fn start_workers(
     for (index, listeners) in by_worker.into_iter().enumerate() {
         let (shared, stages, ended) = (Arc::clone(shared), stages.clone(), ended.clone());
         let work = move || {
-            let _ended = ended; // dropped when the thread ends, however it does
+            let _ended = ended; // dropped when the thread ends, even by a panic
             if let Err(error) = proxy::run(listeners, shared, stages) {
                 tracing::error!(%error, "a worker failed");
             }

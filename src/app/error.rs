@@ -25,7 +25,7 @@ impl fmt::Display for AppError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(place, error) => write!(f, "cannot listen on {place}: {error}"),
-            Self::TakeOver(error) => write!(f, "cannot take over from the process that runs, which goes on: {error}"),
+            Self::TakeOver(error) => write!(f, "cannot take over from the running process, which continues: {error}"),
             Self::System(what, error) => write!(f, "cannot {what}: {error}"),
         }
     }

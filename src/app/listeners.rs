@@ -144,7 +144,8 @@ impl Bound {
         Ok(Offered { purpose, configured, sockets, file })
     }
 
-    /// Binds one more socket for each worker without one, if the sockets have `SO_REUSEPORT`. Otherwise workers share sockets.
+    /// Binds one more socket for each worker without one, if the sockets have `SO_REUSEPORT`. Otherwise workers share
+    /// sockets.
     fn grow(&mut self, workers: usize) {
         let more = workers.saturating_sub(self.sockets.len());
         if let (Some(Listener::Tcp(first)), ListenAddress::Tcp(address)) = (self.sockets.first(), &self.address)
@@ -165,8 +166,8 @@ pub(super) struct Listeners {
     takeover: Option<Bound>,
 }
 
-/// Attempts to bind an address after its process was killed: the kernel closes the sockets one by one. There is no event
-/// for an address that becomes free, so Weir tries again.
+/// Attempts to bind an address after its process was killed: the kernel closes the sockets one by one. There is no
+/// event for an address that becomes free, so Weir tries again.
 const BIND_ATTEMPTS_MAX: usize = 500;
 const BIND_EVERY: Duration = Duration::from_millis(10);
 

@@ -1,8 +1,8 @@
-//! Reloads the configuration, and installs it if it is valid. If it is not, the one in force stays.
+//! Reloads the configuration. An invalid configuration changes nothing.
 //!
-//! On SIGHUP the files are always read. On a change in their folders, and every few seconds for file systems that
-//! report no changes, they are read only if their contents differ from the last attempt. Overrides that operators set
-//! are installed here too, so that one task alone decides what is in force, and in which order.
+//! SIGHUP always reads the files. A change in their folders reads them only if their contents differ from the last
+//! attempt. So does a timer, for file systems that report no changes. Overrides that operators set are installed here
+//! too, so that one task decides which configuration is in force.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -35,11 +35,11 @@ use crate::upstream::Ceiling;
 
 /// The pause between a change of a file and its reading, so that no half-written file is read.
 const SETTLE: Duration = Duration::from_millis(50);
-/// The interval at which Weir compares the files with their last content, even without a reported change.
+/// The interval at which Weir compares the files with their last contents, even without a reported change.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Installs a configuration in the gate, and returns it as workers use it. If `only_overrides` differ from the
-/// configuration before, verified tokens stay cached.
+/// Installs a configuration in the gate, and returns its form for workers. If it differs from the configuration before
+/// in overrides only, verified tokens stay cached.
 pub(super) fn install(
     gate: &Gate,
     config: Config,
@@ -102,29 +102,29 @@ fn secret_mismatch(before: Option<&FleetSecret>, config: &Config) -> Option<&'st
     (has_remote && differs).then_some("limits are in a store, and `fleet.secret` changes only with a restart")
 }
 
-/// The conditions for requests of operators that a configuration has.
+/// The access rules of the admin listener in a configuration.
 pub(super) fn admin_access(config: &Config) -> Access {
     Access { hosts: config.admin.hosts.clone(), token: config.admin.token.clone() }
 }
 
-/// Parts of Weir beside the data path that follow the configuration.
+/// The parts outside the data path that each reload updates.
 pub(super) struct Followers {
     pub(super) operators: Arc<Operators>,
     pub(super) jwks: Arc<Jwks>,
 }
 
-/// The parts of a configuration in force that the next one is compared with.
+/// The parts of the configuration in force that a reload compares with the new configuration.
 pub(super) struct Installed {
     restart_only: RestartOnly,
     sources: Sources,
     /// The file of overrides.
     overrides_file: Option<PathBuf>,
-    /// The file of overrides and its text; none if it could not be read.
+    /// The file of overrides and its text; `None` if it could not be read.
     overrides_text: Option<(PathBuf, String)>,
     rejected: RejectedOverrides,
 }
 
-/// The overrides that are left out, and the problems with them. They are logged when they change.
+/// The overrides that do not apply, and their problems. They are logged when they change.
 struct RejectedOverrides {
     overrides: Vec<Override>,
     problems: Option<Diagnostics>,
@@ -145,7 +145,7 @@ impl RejectedOverrides {
 
     fn log(&self) {
         if let Some(problems) = &self.problems {
-            tracing::error!("overrides set at run time are left out, because they do not fit\n{problems}");
+            tracing::error!("overrides set at run time are left out: they do not fit the configuration\n{problems}");
         }
     }
 }
@@ -234,8 +234,8 @@ impl Reloader {
         }
     }
 
-    /// If the file of overrides cannot be read, returns the configuration with the overrides in force instead: a
-    /// broken or half-written file removes no override.
+    /// If the file of overrides cannot be read, returns the configuration with the overrides in force: a broken or
+    /// half-written file removes no override.
     fn with_readable_overrides(&self, config: Config) -> Config {
         let Some((file, text)) = &self.installed.overrides_text else { return config };
         if config.run_time.text().is_some() || config.run_time.file.as_ref() != Some(file) {
@@ -277,7 +277,7 @@ impl Reloader {
                 Err(error)
             }
         };
-        let _ = answer.send(outcome); // the caller may not wait any more
+        let _ = answer.send(outcome); // the caller may have left
     }
 
     /// The secret of the fleet with which the process began.
@@ -297,7 +297,7 @@ impl Reloader {
         let new = Installed::of(&config);
         let restart = self.installed.restart_only.changed_tables(&new.restart_only);
         if !restart.is_empty() {
-            tracing::warn!(tables = ?restart, "changed, but stays as it was until a restart");
+            tracing::warn!(tables = ?restart, "changed on disk, but in force only after a restart");
         }
         // Overrides do not affect the verification of tokens. Fetched keys may have changed in between.
         let file = new.overrides_file.as_ref();
@@ -306,7 +306,7 @@ impl Reloader {
         let overrides_before = self.followers.operators.overrides.current.load().len();
         if let Some(file) = file.filter(|file| overrides_before > 0 && !file.exists()) {
             let overrides = overrides_before;
-            tracing::warn!(file = %file.display(), overrides, "the file of overrides is gone, and its overrides with it");
+            tracing::warn!(file = %file.display(), overrides, "the file of overrides was removed, so they end");
         }
         let overrides = std::mem::take(&mut config.run_time.overrides);
         self.followers.operators.reload(admin_access(&config), config.admin.tls.clone(), overrides);
@@ -319,7 +319,7 @@ impl Reloader {
             new.rejected.log();
         }
         self.tried = new.sources.clone();
-        // These stay what they were when the process started.
+        // A reload does not change these settings.
         self.installed = Installed { restart_only: self.installed.restart_only.clone(), ..new };
         only_overrides
     }

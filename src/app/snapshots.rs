@@ -148,10 +148,10 @@ impl SnapshotWriter {
         let path = settings.path.display().to_string();
         match found {
             Found::Nothing => tracing::info!(path, "no snapshot yet: limits begin anew"),
-            Found::Inherited => tracing::info!(path, "limits go on from the process that was taken over from"),
+            Found::Inherited => tracing::info!(path, "limits continue from the predecessor"),
             Found::Restored { limits, age } => {
                 shared.metrics.snapshots.restored.set(1);
-                tracing::info!(path, limits, ?age, "limits go on from the snapshot");
+                tracing::info!(path, limits, ?age, "limits continue from the snapshot");
             }
             Found::Useless { error, aside: Ok(aside) } => {
                 let aside = aside.display();

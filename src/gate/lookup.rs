@@ -36,7 +36,7 @@ impl std::fmt::Display for KeyError {
             Self::DoublePart(part) => write!(f, "key: `{part}` occurs twice"),
             Self::BadPart(part) => write!(f, "key: `{part}` cannot have this value"),
             Self::Bar(part) => write!(f, "key: `{part}` contains `|`, which separates the parts of a key"),
-            Self::OneForAll => f.write_str("key: all requests share the one budget of this limit"),
+            Self::OneForAll => f.write_str("key: this limit has one budget for all requests, so it has no keys"),
         }
     }
 }

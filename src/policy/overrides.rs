@@ -59,7 +59,7 @@ impl fmt::Display for OverrideError {
             Self::Write(error) => {
                 write!(f, "nothing is changed: the file of `admin.overrides` cannot be written: {error}")
             }
-            Self::Timeout => f.write_str("the change takes too long; it may still be applied later"),
+            Self::Timeout => f.write_str("the change timed out; it may still apply later"),
         }
     }
 }

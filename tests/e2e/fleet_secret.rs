@@ -110,7 +110,7 @@ fn a_changed_secret_needs_a_restart() {
     let weir = Weir::start_as(&place.config(Some(0), "", ""));
     assert_eq!(left(&weir), 9);
     ops::replace(&weir.config_file(), &place.config(Some(1), "", ""));
-    let line = weir.wait_for_line("changed, but stays as it was until a restart");
+    let line = weir.wait_for_line("changed on disk, but in force only after a restart");
     assert!(line.contains("fleet.secret"), "{line}");
     assert_eq!(left(&weir), 8);
 

@@ -254,7 +254,7 @@ fn files_are_taken_over_as_ever() {
     assert_eq!(list(&weir, "?limit=sellers").as_array().unwrap().len(), 2);
     fs::remove_file(place.file()).unwrap();
     until("the removal", || left(&weir, "/seller?who=a").1 == 15);
-    weir.wait_for_line("the file of overrides is gone");
+    weir.wait_for_line("the file of overrides was removed");
     assert_eq!(list(&weir, ""), json!([]));
     // A change takes in what else is on disk, whether or not that was noticed.
     fs::write(weir.config_file(), place.config(&LIMITS.replace("rate = \"10/h\"", "rate = \"16/h\""))).unwrap();
@@ -337,7 +337,7 @@ fn what_cannot_be_set() {
     let key = |limit: &str, key: Value| json!({ "limit": limit, "key": key, "to": "1/h" }).to_string();
     for (body, status, words) in [
         (key("none", json!({})), 404, "there is no such limit"),
-        (key("all", json!({})), 400, "share the one budget"),
+        (key("all", json!({})), 400, "one budget for all requests"),
         (key("sellers", json!({})), 400, "`query:who` is missing"),
         (key("sellers", json!({ "query:who": "a", "ip": "::1" })), 400, "has no `ip`"),
         (key("paths", two("/path/a", "a|b")), 400, "`query:who` contains `|`"),

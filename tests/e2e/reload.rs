@@ -282,7 +282,7 @@ fn what_needs_a_restart_is_said() {
     let text = text.replacen("127.0.0.1:0", "127.0.0.2:0", 1);
     replace(&weir.config_file(), &text);
 
-    let line = weir.wait_for_line("until a restart");
+    let line = weir.wait_for_line("only after a restart");
     assert!(line.contains("WARN") && line.contains("server") && !line.contains("admin"), "{line}");
     until_limit(&weir, "2000");
 }

@@ -100,7 +100,7 @@ fn a_restart_refills_nothing_and_forgives_nobody() {
     assert_eq!(fs::metadata(place.file()).unwrap().permissions().mode() & 0o777, 0o600);
 
     let weir = place.start("1h");
-    weir.wait_for_line("limits go on from the snapshot");
+    weir.wait_for_line("limits continue from the snapshot");
     assert_eq!((left(&weir, "/?who=a"), left(&weir, "/?who=b"), left(&weir, "/?who=c")), (7, 8, 9));
     assert_eq!(left(&weir, "/brief"), 4, "five a minute are not kept");
     assert_eq!((ask(&weir, "/login?who=a").status, ask(&weir, "/login?who=b").status), (403, 200));

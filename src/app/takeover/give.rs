@@ -1,4 +1,4 @@
-//! The predecessor: hands its sockets and state over to a successor, and resumes if the handover fails.
+//! The predecessor: gives its sockets and state to a successor, and resumes if the handover fails.
 
 use std::io::{self, BufWriter};
 use std::os::fd::AsFd;
@@ -28,7 +28,7 @@ pub(in crate::app) struct Offered {
     pub(in crate::app) file: Option<Arc<SocketFile>>,
 }
 
-/// The parts that are handed over.
+/// The parts of this process that a successor receives, and the means to pause it.
 pub(in crate::app) struct Handover {
     /// The sockets; empty once they are handed over.
     pub(in crate::app) offered: Mutex<Arc<[Offered]>>,
@@ -40,14 +40,14 @@ pub(in crate::app) struct Handover {
     pub(in crate::app) progress: watch::Sender<HandoverProgress>,
 }
 
-/// How far the handover to a successor has come.
+/// The progress of the handover to a successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::app) enum HandoverProgress {
     /// This process serves.
     Pending,
     /// The successor serves.
     HandedOver,
-    /// The successor has also received all charges that this process made since, unless it stopped reading.
+    /// All charges since the handover have been sent to the successor, or the successor has stopped reading.
     ChargesSent,
 }
 
@@ -73,14 +73,14 @@ impl HandoverServer {
             match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
                 Ok(stream) => self.answer(stream),
                 Err(error) => {
-                    tracing::error!(%error, "cannot accept a process that would take over");
+                    tracing::error!(%error, "cannot accept a successor");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
     }
 
-    /// Uses a thread, because the state may be large and the successor slow.
+    /// Answers on a thread of its own, because the state may be large and the successor slow.
     fn answer(self: &Arc<Self>, stream: UnixStream) {
         let server = Arc::clone(self);
         let spawned = thread::Builder::new().name("weir-takeover".to_owned()).spawn(move || {
@@ -88,17 +88,17 @@ impl HandoverServer {
             match conversed {
                 Ok((Ok(()), _)) => {}
                 Ok((Err(error), channel)) => server.handover.refuse(channel, &error),
-                Err(error) => tracing::error!(%error, "another process did not take over; this one goes on"),
+                Err(error) => tracing::error!(%error, "a takeover failed; this process continues"),
             }
         });
         if let Err(error) = spawned {
-            tracing::error!(%error, "cannot answer a process that would take over");
+            tracing::error!(%error, "cannot answer a successor");
         }
     }
 
     fn converse(&self, channel: &mut Channel) -> io::Result<()> {
         if self.is_busy.swap(true, Ordering::AcqRel) {
-            // Read first: closing a socket with unread data would discard the answer.
+            // Closing a socket with unread data discards the answer, so the message is read first.
             channel.receive_message()?;
             return Err(io::Error::other("another process is taking over already"));
         }
@@ -109,7 +109,7 @@ impl HandoverServer {
 
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// Marks that a successor is being answered.
+/// Marks the server as busy with one successor until dropped.
 struct Busy<'g>(&'g AtomicBool);
 
 impl Drop for Busy<'_> {
@@ -131,17 +131,17 @@ impl Handover {
         !matches!(*self.stage.borrow(), Lifecycle::Running | Lifecycle::HandingOver)
     }
 
-    /// Sends the reason of a refusal. The connection stays open if this process is ending, or if the reason cannot be
-    /// sent: the successor takes the end of the connection for the end of this process.
+    /// Sends the reason of a refusal. If this process is ending, or if the reason cannot be sent, the connection stays
+    /// open: for the successor, the end of the connection is the end of this process.
     fn refuse(&self, mut channel: Channel, error: &io::Error) {
         let is_ending = self.is_ending();
         if is_ending {
-            tracing::info!(%error, "another process waits for the end of this one");
+            tracing::info!(%error, "a successor waits for the end of this process");
         } else {
-            tracing::error!(%error, "another process did not take over; this one goes on");
+            tracing::error!(%error, "a takeover failed; this process continues");
         }
-        let said = channel.send(&Message::Refused { why: error.to_string(), is_ending });
-        if is_ending || said.is_err() {
+        let sent = channel.send(&Message::Refused { why: error.to_string(), is_ending });
+        if is_ending || sent.is_err() {
             channel.wait_for_end();
         }
     }
@@ -149,10 +149,10 @@ impl Handover {
     fn give(&self, channel: &mut Channel) -> io::Result<()> {
         let Message::Hello { protocol, version } = channel.receive_message()? else { return Err(unexpected()) };
         let pid = channel.peer()?;
-        tracing::info!(pid, version, "another process asks to take over");
+        tracing::info!(pid, version, "a successor asks to take over");
         channel.send(&Message::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
         if protocol != PROTOCOL {
-            return Err(io::Error::other(format!("version {version} speaks of this in another way")));
+            return Err(io::Error::other(format!("version {version} has another takeover protocol")));
         }
         // These handles stay open until the outcome is known, even if `self` drops its own.
         let offered = self.offered();
@@ -169,8 +169,8 @@ impl Handover {
         systemd::notify_main(pid);
         paused.leave_files(groups.iter().filter_map(|group| offered.get(*group)));
         channel.send(&Message::Yours)?;
-        // The successor has everything now, and asks before it serves. If it does not ask in time, this process resumes,
-        // and a later question is refused.
+        // The successor has everything now, and sends `Serving` before it serves. Without that message in time, this
+        // process resumes, and refuses a later `Serving`.
         let Message::Serving = channel.receive_message()? else { return Err(unexpected()) };
         channel.send(&Message::Committed)?;
         let deltas = paused.commit();
@@ -234,7 +234,7 @@ fn shutting_down() -> io::Error {
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A pause of this process. It resumes when this is dropped.
+/// A pause of this process. Without a [commit](Paused::commit), the process resumes on drop.
 struct Paused<'e> {
     handover: &'e Handover,
     write_guard: OwnedMutexGuard<bool>,
@@ -246,13 +246,13 @@ struct Paused<'e> {
 }
 
 impl Paused<'_> {
-    /// Gives up the files of these sockets: the end of this process must not remove them.
+    /// Disowns the files of these sockets, so that the end of this process does not remove them.
     fn leave_files<'o>(&mut self, offered: impl Iterator<Item = &'o Offered>) {
         self.left.extend(offered.filter_map(|offered| offered.file.clone()));
         self.left.iter().for_each(|file| file.disown());
     }
 
-    /// Ends the pause for good. Returns the charges that this process makes from now on.
+    /// Makes the pause final. Returns the channel of the charges that this process still makes.
     fn commit(mut self) -> Receiver<Delta> {
         *self.write_guard = false;
         self.deltas.take().unwrap_or_else(|| self.handover.shared.gate.subscribe_deltas())
@@ -281,13 +281,13 @@ impl Drop for Paused<'_> {
     }
 }
 
-/// Sends the charges of this process to the successor, until it makes none any more.
+/// Sends the charges of this process to the successor, until the last request has ended.
 fn send_deltas(channel: &mut Channel, deltas: &Receiver<Delta>) {
     for Delta { limit, key, plan, units } in deltas {
         let key = (key.first, key.second);
         let charged = Message::Charged { limit: limit.into(), key, plan: plan.map(Into::into), units };
         if let Err(error) = channel.send(&charged) {
-            return tracing::warn!(%error, "the process that took over does not hear of what is still charged here");
+            return tracing::warn!(%error, "the successor does not receive the last charges of this process");
         }
     }
 }

@@ -1,28 +1,29 @@
-//! One process takes over from another: its sockets, the state of its limits, its place with the service manager.
+//! A takeover: a successor inherits the sockets, the state of the limits and the role of main process from its
+//! predecessor.
 //!
-//! They speak over a Unix socket, `server.takeover`. In this order:
+//! Both processes exchange messages over a Unix socket, `server.takeover`. The steps in their order:
 //!
-//! | The new one (`take`) | The old one (`give`) |
+//! | Successor (`take`) | Predecessor (`give`) |
 //! |---|---|
-//! | says hello | says hello, and gives handles of all listening sockets, and fetched keys |
-//! | binds what is missing, builds all there is to build | serves as ever |
-//! | says that it is prepared | begins no more connections, notes what is charged, sends the state of all limits |
-//! | has read the state | names it to the service manager as the main process |
-//! | asks whether it may serve | agrees, and cannot resume any more |
-//! | accepts | drains, and sends each charge that it still makes |
+//! | sends `Hello` | sends `Hello`, the listening sockets and the fetched keys |
+//! | binds the missing sockets, and builds everything else | serves as before |
+//! | sends `Prepared` | pauses accepting, records deltas, and sends the state of all limits |
+//! | sends `Taken` after the state | names the successor to the service manager as the main process |
+//! | sends `Serving` | sends `Committed`; it cannot resume after that |
+//! | accepts connections | drains, and sends each charge that it still makes |
 //!
-//! **Whoever fails, one goes on.** Up to the last row the old process has all it needs: if the other ends, errs or takes
-//! longer than ten seconds for a step, it accepts again. If the old process ends first, at whatever message, the new one
-//! starts: with the state if it has all of it, else from the snapshot on disk; on the given sockets if it has all of them,
-//! else on sockets of its own. An old process that is shutting down says so, and the new one waits for its end. So the
-//! end of the connection means the end of the old process, which otherwise closes it only after a refusal.
+//! **One process continues after any failure.** Up to `Committed` the predecessor can resume. It does so if the
+//! successor ends, sends an error, or takes longer than ten seconds for a step. If the predecessor ends first, at any
+//! message, the successor starts. It uses the sockets and the state that it has received in full, and else binds its
+//! own sockets and reads the snapshot on disk. A predecessor that is shutting down says so, and the successor waits for
+//! its end. So the end of the connection means the end of the predecessor, unless a refusal came before.
 //!
-//! **No charge is lost.** A request that the old process has in hand, or that comes on one of its connections, is decided
-//! there, by the state as it was given away; the charge is made in the new one as well when it hears of it. What each of
-//! the two admits before it knows of the other can exceed a limit once, by no more than was left at that moment, and
-//! such a debt is paid before anything passes. Requests in flight (`concurrency`) are counted by each for itself.
+//! **No charge is lost.** The predecessor decides the requests on its own connections, by its own state. It sends each
+//! charge as a delta, and the successor charges it too. Until a delta arrives, the two processes can exceed a limit
+//! together, once, by at most the units that remained at the handover. The debt is paid before more requests pass. Each
+//! process counts requests in flight (`concurrency`) by itself.
 //!
-//! Not here: what is in the state (`store::snapshot`), and how what runs is finished (`drain`).
+//! Not here: the contents of the state (`store::snapshot`), and the end of running requests (`drain`).
 
 mod give;
 mod successors;

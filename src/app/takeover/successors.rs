@@ -1,4 +1,4 @@
-//! Starts a successor on SIGUSR2: the program that is now at the path of this one.
+//! Starts a successor on SIGUSR2: the program at the path of this program, which may be a newer version.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use super::HandoverProgress;
 use crate::app::systemd;
 
-/// Receives SIGUSR2 from its creation on.
+/// Receives SIGUSR2, and starts successors.
 pub(in crate::app) struct Successors {
-    asked: Signal,
+    signals: Signal,
     /// The command line of this process.
     command: Vec<OsString>,
     /// Whether there is a socket for successors.
@@ -27,17 +27,17 @@ impl Successors {
         can_take_over: bool,
         progress: watch::Receiver<HandoverProgress>,
     ) -> io::Result<Self> {
-        Ok(Self { asked: signal(SignalKind::user_defined2())?, command, can_take_over, progress })
+        Ok(Self { signals: signal(SignalKind::user_defined2())?, command, can_take_over, progress })
     }
 
-    /// Starts a successor at each signal.
+    /// Starts a successor for each signal, until one has taken over.
     pub(in crate::app) async fn run(mut self) {
-        while self.asked.recv().await.is_some() {
+        while self.signals.recv().await.is_some() {
             if *self.progress.borrow() != HandoverProgress::Pending {
                 continue;
             }
             if !self.can_take_over {
-                tracing::error!("SIGUSR2 asks for a successor, but without `server.takeover` none can take over");
+                tracing::error!("SIGUSR2 asks for a successor, but `server.takeover` is not set");
                 continue;
             }
             systemd::notify_reloading();
@@ -60,14 +60,14 @@ impl Successors {
     }
 }
 
-/// Logs the end of a successor that did not take over. One that took over outlives this process.
+/// Logs the end of a successor that did not take over. A successor that took over outlives this process.
 fn watch_over(mut child: Child, progress: &watch::Receiver<HandoverProgress>) {
     let pid = child.id();
     let status = child.wait();
     if *progress.borrow() == HandoverProgress::Pending {
         match status {
-            Ok(status) => tracing::error!(pid, %status, "the successor did not take over; this process goes on"),
-            Err(error) => tracing::error!(pid, %error, "the successor is out of sight; this process goes on"),
+            Ok(status) => tracing::error!(pid, %status, "the successor did not take over; this process continues"),
+            Err(error) => tracing::error!(pid, %error, "the successor cannot be watched; this process continues"),
         }
         systemd::notify_ready();
     }

@@ -1,4 +1,4 @@
-//! The successor: takes sockets and state over from the running process.
+//! The successor: takes sockets and state from the predecessor.
 
 use std::io::{self, BufReader, ErrorKind};
 use std::os::unix::net::UnixStream;
@@ -16,38 +16,38 @@ use crate::proxy::SharedState;
 use crate::store::snapshot::{Restored, Secret, restore};
 use crate::time::{Clock, Timestamp};
 
-/// The process that was found at `server.takeover`.
+/// The process behind the socket `server.takeover`.
 pub(in crate::app) enum Previous {
-    /// There is no process.
+    /// No process.
     None,
-    /// It has ended without a handover. If it was just killed, the system may still be closing its sockets.
+    /// A process that ended without a handover. If it was just killed, the system may still be closing its sockets.
     Ended,
-    /// It runs, and offers its sockets and state.
+    /// A running process, which offers its sockets and state.
     Running(Predecessor),
 }
 
-/// Attempts to meet a process that accepts a connection and closes it without a message, as a process does that is being
-/// killed, and the pause between them. The end of that process is no event here: the socket names the process that created
-/// it, which may be an earlier one.
+/// Attempts to meet a process that accepts a connection and closes it without a message, as a process does that is
+/// being killed, and the pause between them. The end of that process is no event here: the socket names the process
+/// that created it, which may be an earlier one.
 const ATTEMPTS_MAX: usize = 1000;
 const ATTEMPT_EVERY: Duration = Duration::from_millis(10);
 
-/// The running process, during a takeover.
+/// The running predecessor, during a takeover.
 pub(in crate::app) struct Predecessor {
     channel: Channel,
     peer: Peer,
     groups: Vec<Group>,
     taken: Vec<usize>,
     keys: Vec<(String, String)>,
-    /// Whether it has ended meanwhile.
+    /// Whether the predecessor has ended.
     is_gone: bool,
-    /// Whether it has sent the whole state.
+    /// Whether the predecessor has sent the whole state.
     has_state: bool,
     /// Whether its keys are under another secret, so that its state is of no use.
     has_other_secret: bool,
 }
 
-/// Its identification for the log.
+/// The identification of the predecessor in the log.
 #[derive(Clone, Debug)]
 struct Peer {
     pid: u32,
@@ -58,28 +58,28 @@ struct Peer {
 struct Group {
     number: usize,
     purpose: Purpose,
-    /// The address as the old process has it configured; its port may be 0.
+    /// The address in the configuration of the predecessor; its port may be 0.
     configured: String,
     bound: ListenAddress,
     has_file: bool,
     sockets: Vec<Listener>,
 }
 
-/// Sockets that another process has bound.
+/// Listening sockets of one address, bound by another process.
 pub(in crate::app) struct InheritedSockets {
     /// At least one.
     pub(in crate::app) sockets: Vec<Listener>,
-    /// The address that they are bound to.
+    /// The bound address.
     pub(in crate::app) address: ListenAddress,
     /// The file of a Unix socket; not [owned](SocketFile::own) yet.
     pub(in crate::app) file: Option<SocketFile>,
 }
 
 impl Predecessor {
-    /// Connects to the process that listens at `path`, and receives its sockets. A process that ends meanwhile is no error.
+    /// Connects to the process that listens at `path`, and receives its sockets. The end of that process is no error.
     ///
     /// # Errors
-    /// If the process refuses, or speaks another protocol.
+    /// The process refuses, or uses another version of the protocol.
     pub(in crate::app) fn meet(path: &Path) -> io::Result<Previous> {
         let mut found = Previous::None;
         for _ in 0..ATTEMPTS_MAX {
@@ -95,7 +95,7 @@ impl Predecessor {
             }
             thread::sleep(ATTEMPT_EVERY);
         }
-        Err(io::Error::other("it closes every connection without a word"))
+        Err(io::Error::other("it closes every connection without a message"))
     }
 
     fn ask(stream: UnixStream) -> io::Result<Self> {
@@ -103,7 +103,7 @@ impl Predecessor {
         channel.send(&Message::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
         let Message::Hello { protocol, version } = channel.receive_message()? else { return Err(unexpected()) };
         if protocol != PROTOCOL {
-            return Err(io::Error::other(format!("it is version {version}, and speaks of this in another way")));
+            return Err(io::Error::other(format!("its version {version} has another takeover protocol")));
         }
         let peer = Peer { pid: channel.peer()?, version };
         let (mut groups, mut keys) = (Vec::new(), Vec::new());
@@ -134,8 +134,8 @@ impl Predecessor {
         })
     }
 
-    /// Takes the sockets of `place`, if there are any; their file gets `mode`. A configured port of 0 matches a configured
-    /// port of 0.
+    /// Takes the sockets of `place`, if the predecessor has any; their file gets `mode`. A configured port of 0 matches
+    /// a configured port of 0.
     pub(in crate::app) fn take(
         &mut self,
         purpose: Purpose,
@@ -150,7 +150,7 @@ impl Predecessor {
         let file = match &bound {
             ListenAddress::Unix(path) if has_file => match SocketFile::inherited(path, mode) {
                 Ok(file) => Some(file),
-                // The old process has ended and removed the file. The address is bound again.
+                // The predecessor has ended and removed the file. The caller binds the address again.
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error),
             },
@@ -160,12 +160,12 @@ impl Predecessor {
         Ok(Some(InheritedSockets { sockets, address: bound, file }))
     }
 
-    /// The key sets that it has fetched, by their URLs.
+    /// The key sets that the predecessor has fetched, each with its URL.
     pub(in crate::app) fn keys(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.keys)
     }
 
-    /// Asks for the state, and reads it. Returns `None` if the old process ended before it had sent all of it. State
+    /// Asks for the state, and reads it. Returns `None` if the predecessor ended before the end of the state. State
     /// under another secret than `fleet_secret` is left out.
     pub(in crate::app) fn take_state(
         &mut self,
@@ -198,7 +198,7 @@ impl Predecessor {
         let restored =
             restored.map_err(|error| failed.unwrap_or_else(|| io::Error::other(format!("its state {error}"))))?;
         self.has_state = true;
-        // If the old process ends from here on, this one has everything.
+        // From here on, this process needs nothing more from the predecessor.
         let yours = self.channel.send(&Message::Taken).and_then(|()| self.channel.receive_message());
         match yours {
             Ok(Message::Yours) => {}
@@ -209,13 +209,16 @@ impl Predecessor {
         Ok(restored)
     }
 
-    /// Whether it has ended before this process accepts.
+    /// Whether the predecessor has ended.
     pub(in crate::app) fn is_gone(&self) -> bool {
         self.is_gone
     }
 
-    /// Asks whether this process may accept connections. The old process answers at once, or refuses because it has
-    /// resumed. If it has ended, this process may accept.
+    /// Asks whether this process may accept connections. The predecessor answers at once, or refuses because it has
+    /// resumed. If the predecessor has ended, this process may accept.
+    ///
+    /// # Errors
+    /// The predecessor refuses, or does not answer in time.
     pub(in crate::app) fn confirm(&mut self) -> io::Result<()> {
         if self.is_gone {
             return Ok(());
@@ -231,7 +234,7 @@ impl Predecessor {
         }
     }
 
-    /// Charges here what the old process still charges, until it ends.
+    /// Applies the charges that the predecessor still makes, until it ends.
     pub(in crate::app) fn serving(mut self, shared: Arc<SharedState>) {
         let Peer { pid, version } = &self.peer;
         if self.is_gone {
@@ -240,19 +243,16 @@ impl Predecessor {
                 pid,
                 version,
                 has_state,
-                "the process that was taken over from has ended before its time; without its state, limits go on from \
-                 the snapshot, or begin anew"
+                "the predecessor ended during the takeover; without its state, limits continue from the snapshot or \
+                 begin anew"
             );
         }
         tracing::info!(pid, version, "took over");
         if self.has_other_secret {
-            tracing::warn!(
-                pid,
-                "the process that was taken over from has keys under another secret than `fleet.secret`; limits begin anew"
-            );
+            tracing::warn!(pid, "the predecessor has keys under another secret than `fleet.secret`; limits begin anew");
         }
         if let Err(error) = self.channel.clear_timeout() {
-            return tracing::error!(%error, "charges of the process that was taken over from are not known here");
+            return tracing::error!(%error, "the last charges of the predecessor cannot be received");
         }
         let listen = move || {
             let mut charges = 0_u64;
@@ -263,14 +263,14 @@ impl Predecessor {
                     continue;
                 }
                 let key = Key { first, second };
-                let told = Delta { limit: limit.into(), key, plan: plan.map(Into::into), units };
-                shared.gate.apply_delta(&shared.current.load().live, &told);
+                let delta = Delta { limit: limit.into(), key, plan: plan.map(Into::into), units };
+                shared.gate.apply_delta(&shared.current.load().live, &delta);
                 charges += 1;
             }
-            tracing::info!(pid = self.peer.pid, charges, "the process that was taken over from has ended");
+            tracing::info!(pid = self.peer.pid, charges, "the predecessor has ended");
         };
         if let Err(error) = thread::Builder::new().name("weir-takeover".to_owned()).spawn(listen) {
-            tracing::error!(%error, "charges of the process that was taken over from are not known here");
+            tracing::error!(%error, "the last charges of the predecessor cannot be received");
         }
     }
 }

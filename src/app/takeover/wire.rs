@@ -1,7 +1,8 @@
 //! The protocol of a takeover, over a Unix socket that also carries sockets.
 //!
-//! A frame is one byte for its kind, four for its length (little-endian), and the payload: a message in JSON, or a piece
-//! of the state. A message may carry one socket. Unknown fields are ignored, so that later versions can add fields.
+//! A frame is one byte for its kind, four for its length (little-endian), and the payload: a message in JSON, or a
+//! piece of the state. A message may carry one socket. Unknown fields are ignored, so that later versions can add
+//! fields.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -24,42 +25,41 @@ pub(super) const PROTOCOL: u32 = 2;
 /// The time in which each side must send its next message.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The messages, in about this order.
+/// The messages, in the usual order.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
-    /// By both: version and protocol.
+    /// From both processes: version and protocol.
     Hello { protocol: u32, version: String },
-    /// The handover is refused. If the old process is shutting down (`is_ending`), it keeps the connection open until
-    /// it has ended.
+    /// A refusal. A predecessor that is shutting down (`is_ending`) keeps the connection open until it has ended.
     Refused {
         why: String,
         #[serde(default)]
         is_ending: bool,
     },
-    /// Carries a socket. The sockets of one group have one address.
+    /// A socket. The sockets of one group have one address.
     Socket { group: usize, purpose: Purpose, configured: String, has_file: bool },
     /// A fetched key set, so that tokens can be verified from the first request on.
     Keys { url: String, jwks: String },
     /// All sockets and keys are sent.
     Prepare,
-    /// By the new one: it needs only the state, and uses these groups.
+    /// From the successor: it lacks only the state, and uses these groups of sockets.
     Prepared { groups: Vec<usize> },
     /// The whole state is sent.
     StateEnd,
-    /// By the new one: it has the state.
+    /// From the successor: it has the state.
     Taken,
-    /// The new one owns the sockets.
+    /// The successor owns the sockets.
     Yours,
-    /// By the new one: it is about to accept.
+    /// From the successor: it is about to accept connections.
     Serving,
-    /// By the old one: it accepts no more, and cannot resume. Only now may the new one accept.
+    /// From the predecessor: it accepts no more and cannot resume. Now the successor may accept.
     Committed,
-    /// A charge that the old one makes after that.
+    /// A charge that the predecessor made after `Committed`.
     Charged { limit: String, key: (u64, u64), plan: Option<String>, units: i64 },
 }
 
-/// What a socket is for.
+/// The use of a socket.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::app) enum Purpose {
@@ -78,7 +78,7 @@ pub(super) enum Received {
 
 const MESSAGE: u8 = 1;
 const PIECE: u8 = 2;
-/// A set of keys has at most 1 MiB, and escapes in JSON can double it several times.
+/// A key set has at most 1 MiB, and JSON escapes can double its length several times.
 const FRAME_BYTES_MAX: usize = 8 << 20;
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -86,7 +86,7 @@ const PIECE_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Channel {
     stream: UnixStream,
-    /// Whether a frame was sent in part. A further frame would be read as its rest.
+    /// Whether the last frame was sent in part. The peer would read a further frame as its rest.
     is_cut: bool,
 }
 
@@ -158,15 +158,15 @@ impl Channel {
         self.stream.write_all(frame.get(sent..).unwrap_or_default())
     }
 
-    /// The next message or piece of the other process. A refusal by a process that is shutting down counts as its end, and
-    /// is waited for. [`is_gone`] tells whether an error means that the other process has ended.
+    /// The next message or piece of the peer. A refusal by a peer that is shutting down counts as its end: this waits
+    /// for the end. [`is_gone`] tells whether an error means that the peer has ended.
     pub(super) fn receive(&mut self) -> io::Result<Received> {
-        let heard = self.receive_any()?;
-        if let Received::Message(Message::Refused { is_ending: true, .. }, _) = heard {
+        let received = self.receive_any()?;
+        if let Received::Message(Message::Refused { is_ending: true, .. }, _) = received {
             self.wait_for_end();
             return Err(ErrorKind::UnexpectedEof.into());
         }
-        Ok(heard)
+        Ok(received)
     }
 
     fn receive_any(&mut self) -> io::Result<Received> {
@@ -219,7 +219,7 @@ impl Channel {
     }
 }
 
-/// Whether a process of `peer` may take over: root could do so anyway, and no other user may.
+/// Whether a process of the user `peer` may take over: only the same user and root may.
 fn may_take_part(peer: Uid, own: Uid) -> bool {
     peer.is_root() || peer == own
 }
@@ -255,7 +255,7 @@ pub(super) struct StateReader<'c> {
     piece: Vec<u8>,
     read: usize,
     has_ended: bool,
-    /// Why no more pieces come; a reader might take that for the end of the state.
+    /// The error that ended the pieces. Without it, a reader would take the error for the end of the state.
     failed: Option<io::Error>,
 }
 

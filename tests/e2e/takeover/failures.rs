@@ -108,7 +108,7 @@ fn one_that_ends_at_any_step_changes_nothing() {
         drop(end);
         assert_eq!(early.answer().status, 200, "step {step}");
         // Before this line connections may be told to close, and another takeover is refused.
-        weir.wait_for_lines("this one goes on", step + 1);
+        weir.wait_for_lines("a takeover failed", step + 1);
         goes_on(&weir, &place, 99 - 3 * step as u64 - 1);
     }
     let next = place.start();
@@ -150,11 +150,11 @@ fn only_one_at_a_time_takes_over() {
     let mut end = End::connect(&place);
     end.hello(PROTOCOL).until("prepare");
     let said = fails(&place.config(""), 1);
-    let expected = "weir: cannot take over from the process that runs, which goes on: another process is taking over";
+    let expected = "weir: cannot take over from the running process, which continues: another process is taking over";
     assert!(said.starts_with(expected), "{said}");
     assert_eq!(End::connect(&place).hello(PROTOCOL).refusal(), "another process is taking over already");
     drop(end);
-    weir.wait_for_line("this one goes on");
+    weir.wait_for_line("a takeover failed");
     goes_on(&weir, &place, 99);
 }
 
@@ -183,7 +183,7 @@ fn another_way_to_speak_is_refused_by_both() {
     let mut end = End::connect(&place);
     end.hello(PROTOCOL + 1);
     let why = end.refusal();
-    assert!(why.contains("another way"), "{why}");
+    assert!(why.contains("another takeover protocol"), "{why}");
     goes_on(&weir, &place, 99);
     drop(weir);
 
@@ -198,7 +198,7 @@ fn another_way_to_speak_is_refused_by_both() {
             end.hear()
         });
         let said = fails(&config, 1);
-        assert!(said.contains("it is version test, and speaks of this in another way"), "{said}");
+        assert!(said.contains("its version test has another takeover protocol"), "{said}");
         assert_eq!(old.join().unwrap(), None);
     });
 }
@@ -220,7 +220,7 @@ fn if_the_old_one_dies_midway_the_new_one_starts() {
     });
     let weir = Weir::start_as(&config);
     assert_eq!(old.join().unwrap()["prepared"]["groups"], json!([]));
-    weir.wait_for_line("has ended before its time");
+    weir.wait_for_line("the predecessor ended during the takeover");
     assert_eq!(status(&weir, "/"), 200);
     goes_on(&weir, &place, 98);
     assert!(TcpStream::connect(weir.address()).is_ok());

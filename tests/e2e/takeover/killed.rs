@@ -196,13 +196,13 @@ fn a_successor_that_is_too_late_does_not_serve() {
             });
             while let Some(frame) = Frame::read(&mut from_new) {
                 if frame.bytes.ends_with(b"\"serving\"") {
-                    old_process.lock().unwrap().wait_for_line("this one goes on");
+                    old_process.lock().unwrap().wait_for_line("a takeover failed");
                 }
                 frame.write(&mut to_old);
             }
         });
         let said = fails(&config(&place, addresses, &at), 1);
-        assert!(said.contains("cannot take over from the process that runs, which goes on"), "{said}");
+        assert!(said.contains("cannot take over from the running process, which continues"), "{said}");
     });
     let old = old.into_inner().unwrap();
     answers(&old, &place, addresses);

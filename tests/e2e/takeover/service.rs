@@ -104,7 +104,7 @@ fn without_a_socket_there_is_no_successor() {
     let config = place.config("").replace("takeover = ", "#");
     let weir = Weir::start_as(&config);
     weir.signal("USR2");
-    weir.wait_for_line("without `server.takeover` none can take over");
+    weir.wait_for_line("but `server.takeover` is not set");
     assert_eq!(status(&weir, "/"), 200);
     assert_eq!(count_lines(&weir, "\"listening\""), 1);
 }

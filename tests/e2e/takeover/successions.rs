@@ -61,7 +61,7 @@ fn the_next_goes_on_where_the_last_was() {
     old.wait_for_line("\"stopped\"");
     assert_eq!(old.wait(), Some(0));
     // It told of what it charged.
-    new.wait_for_line("the process that was taken over from has ended");
+    new.wait_for_line("the predecessor has ended");
     assert_eq!(left(&new, "/brief?who=a"), Some(0));
     assert_eq!(status(&new, "/brief?who=a"), 429);
     assert!(place.socket().exists());
@@ -82,7 +82,7 @@ fn a_snapshot_is_the_business_of_one() {
     let mut running = Client::connect(old.address());
     assert_eq!(running.get("/").header("x-ratelimit-remaining"), Some("8"));
     let new = place.start();
-    new.wait_for_line("limits go on from the process that was taken over from");
+    new.wait_for_line("limits continue from the predecessor");
     assert_eq!(left(&new, "/"), Some(7));
     assert_eq!(running.get("/").status, 200);
     assert_eq!(old.wait(), Some(0));
