@@ -17,43 +17,43 @@ mod streaming;
 
 mod balance;
 mod behind_h2;
-mod names;
+mod name_resolution;
 mod ntlm;
 mod outages;
 mod paths;
 mod pool;
 mod queue;
 mod routes;
-mod sealed;
+mod upstream_tls;
 
-mod beyond;
+mod bans_and_delays;
 mod bounds;
-mod cuts;
 mod failures;
 mod fleet;
 mod fleet_secret;
 mod grpc;
 mod h2;
 mod hold;
+mod truncated_responses;
 
 mod access;
 mod identity;
 mod limits;
 mod pairs;
 
-mod answers;
 mod attacks;
+mod limit_responses;
 
 mod admin;
 mod api;
-mod asking;
+mod command_clients;
 mod drain;
-mod explain;
+mod explanations;
 mod jwks;
 mod logs;
 mod metrics;
 mod overrides;
-mod proxied;
+mod proxy_protocol;
 mod recipes;
 mod redis;
 mod reliability;

@@ -1,4 +1,4 @@
-//! What tests of the operator's side share.
+//! Helpers of tests that act as operators.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -11,9 +11,9 @@ use http_body_util::{BodyExt, Empty};
 use rustls::version::{TLS12, TLS13};
 
 use super::{BOTH, HOST, Lab};
-use crate::cuts::{PIECE, ROUNDS, cutting};
 use crate::ops::until;
 use crate::support::{NEVER, TlsClient, Upstream, connect_tls, over_h2_tls, trusting};
+use crate::truncated_responses::{PIECE, ROUNDS, cutting};
 
 const BIG: usize = 8 << 20;
 

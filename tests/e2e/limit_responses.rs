@@ -1,4 +1,4 @@
-//! What clients are told.
+//! Responses of limits: their headers, their bodies, and gRPC statuses.
 
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};

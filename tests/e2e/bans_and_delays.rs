@@ -1,4 +1,4 @@
-//! What is done to those who go on beyond a limit.
+//! Bans, delays, and keys beyond `max_keys`.
 
 use std::time::{Duration, Instant};
 
