@@ -139,18 +139,18 @@ fn a_cold_server_does_not_decide() {
     let charges = [charge(&rule, 1)];
     let mut check = |expected: Option<Unavailable>| {
         let before = server.dump();
-        let found = server.try_decide(Some("one"), &charges, NOW).err();
+        let found = server.try_decide(Some(1), &charges, NOW).err();
         assert_eq!(found, expected);
         assert_eq!(server.dump() == before, expected.is_some(), "a cold server changes nothing");
-        server.send::<()>(&["SET", &server.names.of_marker().into_string(), "one"]);
+        server.send::<()>(&["SET", &server.names.of_marker(0).into_string(), "1"]);
     };
     check(Some(Unavailable::Cold));
     check(None);
     check(None);
-    server.send::<()>(&["SET", &server.names.of_marker().into_string(), "another"]);
-    assert_eq!(server.try_decide(Some("one"), &charges, NOW).err(), Some(Unavailable::Cold));
+    server.send::<()>(&["SET", &server.names.of_marker(0).into_string(), "2"]);
+    assert_eq!(server.try_decide(Some(1), &charges, NOW).err(), Some(Unavailable::Cold));
     server.send::<()>(&["FLUSHALL"]);
-    assert_eq!(server.try_decide(Some("one"), &charges, NOW).err(), Some(Unavailable::Cold));
+    assert_eq!(server.try_decide(Some(1), &charges, NOW).err(), Some(Unavailable::Cold));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, Connection, FromRedisValue, Value};
 use weir::limit::Key;
 use weir::store::redis::script::{self, Call, Caller, Names};
-use weir::store::redis::{Decided, RemoteCharge, Unavailable};
+use weir::store::redis::{Decided, Generation, RemoteCharge, Unavailable};
 use weir::time::Timestamp;
 
 /// A server on a Unix socket, ended on drop. `WEIR_REDIS_SERVER` is its program, such as another version of it.
@@ -76,11 +76,13 @@ impl Server {
 
     pub fn try_decide(
         &mut self,
-        generation: Option<&str>,
+        generation: Option<u64>,
         charges: &[RemoteCharge<'_>],
         now: Timestamp,
     ) -> Result<Decided, Unavailable> {
-        let call = script::decide(&self.names, &self.caller, generation, charges, now);
+        let marker = self.names.of_marker(0);
+        let generation = generation.map(|begun_us| Generation { begun_us, marker });
+        let call = script::decide(&self.names, &self.caller, generation.as_ref(), charges, now);
         let reply = self.run(&call);
         script::decided(&self.names, &self.caller, charges, &reply, now)
     }

@@ -97,6 +97,18 @@ pub enum OnFailure {
     Allow,
 }
 
+impl OnFailure {
+    /// The word in the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Split => "split",
+            Self::Local => "local",
+            Self::Reject => "reject",
+            Self::Allow => "allow",
+        }
+    }
+}
+
 impl Password {
     /// Keeps `text` secret.
     pub fn new(text: impl Into<Box<str>>) -> Self {

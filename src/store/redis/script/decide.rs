@@ -1,7 +1,7 @@
 //! The call that decides all charges of a request on one node, and its reply.
 
 use redis::Value;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::call::{Call, Caller, DECIDE, Packer};
 use super::names::{self, Names};
@@ -10,6 +10,7 @@ use crate::store::redis::Failure;
 use crate::store::redis::charge::{
     Decided, Handling, RateReceipt, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable,
 };
+use crate::store::redis::generation::Generation;
 use crate::time::Timestamp;
 
 /// Numbers of a charge and of one rate.
@@ -19,11 +20,11 @@ const CHARGE_NUMBERS: usize = 12;
 pub fn decide(
     names: &Names,
     caller: &Caller,
-    generation: Option<&str>,
+    generation: Option<&Generation>,
     charges: &[RemoteCharge<'_>],
     now: Timestamp,
 ) -> Call {
-    let mut keys = SmallVec::with_capacity(charges.len() + 1);
+    let mut keys = SmallVec::with_capacity(charges.len());
     let mut packer = Packer::with_capacity(4 + CHARGE_NUMBERS * charges.len());
     let flight_us = u64::try_from(caller.flight.as_micros()).unwrap_or(u64::MAX);
     packer.put([caller.server_us.unwrap_or(0), caller.replica, flight_us, charges.len() as u64]);
@@ -42,8 +43,9 @@ pub fn decide(
         }
         keys.extend(names::of_rates(&names.of_key(charge.limit, charge.key), charge.rule));
     }
-    keys.extend(generation.map(|_| names.of_marker()));
-    let args = SmallVec::from_buf([generation.unwrap_or_default().into(), packer.into_bytes()]);
+    let (expected, marker) =
+        generation.map_or((String::new(), ""), |known| (known.begun_us.to_string(), &*known.marker));
+    let args = smallvec![expected.into_bytes(), packer.into_bytes(), marker.into()];
     Call { script: &DECIDE, keys, args }
 }
 

@@ -12,4 +12,4 @@ mod decide;
 pub use call::{Call, Caller, Script, all};
 pub use correct::{Change, Correction, InFlight, KnownState, Noting, correct, in_flight, push, renew};
 pub use decide::{decide, decided};
-pub use names::Names;
+pub use names::{Names, key_of};

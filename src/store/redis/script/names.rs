@@ -34,15 +34,23 @@ impl Names {
         name.into()
     }
 
-    /// The name of the marker of a server's generation.
-    pub fn of_marker(&self) -> Box<str> {
-        format!("{}:generation", self.prefix).into()
+    /// The name of the marker of a server's generation. `tag` selects its slot in a cluster.
+    pub fn of_marker(&self, tag: u64) -> Box<str> {
+        format!("{}:generation:{{{tag}}}", self.prefix).into()
     }
 
     /// The name of the key that notes the corrections of a replica.
     pub fn of_replica(&self, replica: u64) -> Box<str> {
         format!("{}:corrected:{replica:x}", self.prefix).into()
     }
+}
+
+/// The owner of the budget that a name of [`Names::of_key`], or of one of its rates, is made of.
+pub fn key_of(store_key: &str) -> Option<Key> {
+    let tag = store_key.split_once('{')?.1.split_once('}')?.0;
+    let digits = tag.get(tag.len().checked_sub(32)?..)?;
+    let half = |from: usize| u64::from_str_radix(digits.get(from..from + 16)?, 16).ok();
+    Some(Key { first: half(0)?, second: half(16)? })
 }
 
 /// The name of the key that notes the corrections of a replica to one key, in the slot of that key.
@@ -75,7 +83,7 @@ fn push_escaped(to: &mut String, text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Names, of_rate, of_replica_at_key};
+    use super::{Names, key_of, of_rate, of_replica_at_key};
     use crate::limit::Key;
 
     #[test]
@@ -88,11 +96,13 @@ mod tests {
         ];
         for (prefix, limit, name) in rows {
             assert_eq!(&*Names::new(prefix).of_key(limit, key), name);
+            assert_eq!((key_of(name), key_of(&of_rate(name, 1, 2))), (Some(key), Some(key)));
         }
+        assert_eq!((key_of("w:{a:0}"), key_of("w"), key_of("{")), (None, None, None));
         assert_eq!(&*of_rate("w:{a:0}", 1, 2), "w:{a:0}:1");
         assert_eq!(&*of_rate("w:{a:0}", 0, 1), "w:{a:0}");
         assert_eq!(&*of_replica_at_key("w:{a:0}", 255), "w:{a:0}:corrected:ff");
         assert_eq!(&*Names::new("w").of_replica(255), "w:corrected:ff");
-        assert_eq!(&*Names::new("w").of_marker(), "w:generation");
+        assert_eq!(&*Names::new("w").of_marker(3), "w:generation:{3}");
     }
 }

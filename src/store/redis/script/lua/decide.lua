@@ -1,15 +1,17 @@
 -- Decides all charges of a request that are on this server: all are made, or none.
 --
--- KEYS: a key for each rate of each charge; behind them the key of the marker, if ARGV[1] is not empty.
+-- KEYS: a key for each rate of each charge.
 -- ARGV[1]: the expected generation of the server, or empty.
 -- ARGV[2]: the present in microseconds or 0, the replica, the lifetime of units in flight, and the number of charges.
 --   Each charge: its handling (0 enforced, 1 shadow, 2 delayed), the largest debt, the cost, the units that are wanted, the
 --   divisor of what remains, and the number of rates. Each rate: its algorithm, and five numbers of its rule.
+-- ARGV[3]: the key of the marker. It is no member of KEYS, which are in one slot of a cluster: the marker is in another slot
+--   of the same server.
 -- Returns {2} if the generation differs. Else 1 or 0 for all charges, and the present. Each charge: the units admitted, the
 --   units charged, and whether it is charged. Each rate: the numbers of its state.
 --
 -- A denied request writes nothing, but the change to another rule.
-if ARGV[1] ~= '' and call('GET', KEYS[#KEYS]) ~= ARGV[1] then
+if ARGV[1] ~= '' and call('GET', ARGV[3]) ~= ARGV[1] then
   return { 2 }
 end
 local args = ARGV[2]

@@ -1,0 +1,217 @@
+//! Sends reports to their nodes, on the control runtime.
+//!
+//! A batch whose reply is lost is sent again with the same numbers before any other one, and the node makes no correction
+//! twice. In a cluster each key is a call of its own, and the calls of a batch are written at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, RedisError, ServerErrorKind, Value};
+use smallvec::SmallVec;
+use tokio::select;
+use tokio::time::{sleep, timeout};
+
+use super::failure::Failure;
+use super::node::Node;
+use super::outbox::{Batch, Report};
+use super::script::{self, Change, Correction, Noting};
+use super::store::Store;
+use super::topology::Nodes;
+use super::view::{SendPart, View, all};
+
+/// Reports of one batch.
+const BATCH_MAX: usize = 128;
+
+/// The time for one batch. No request waits for it.
+pub(super) const BATCH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The pause before a batch without a reply is sent again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The time in which more reports may join those that wait.
+const GATHER: Duration = Duration::from_millis(2);
+
+/// The age from which a batch without a reply is dropped: later, the node might make it twice.
+const BATCH_AGE_MAX_NS: u64 = 300_000_000_000;
+
+/// Sends what is queued, until dropped.
+pub(super) async fn flush(store: &Arc<Store>) {
+    let mut view = View::new(store.nodes());
+    let mut is_whole = true;
+    loop {
+        if is_whole {
+            store.outbox.queued().await;
+        } else {
+            select! {
+                () = store.outbox.queued() => {}
+                () = sleep(PAUSE) => {}
+            }
+        }
+        sleep(GATHER).await;
+        view.follow(&store.nodes());
+        is_whole = pass(store, &view).await;
+    }
+}
+
+/// Sends what is queued now, and what has no reply. Returns whether everything was answered, or is parked.
+async fn pass(store: &Arc<Store>, view: &View) -> bool {
+    let (mut by_node, unknown) = split(store, &view.nodes, store.outbox.take());
+    store.outbox.park(unknown);
+    let mut parts: SmallVec<[SendPart<'_, bool>; 2]> = SmallVec::new();
+    for (link, reports) in view.links.iter().zip(&mut by_node) {
+        let reports = std::mem::take(reports);
+        let node = &link.node;
+        if let Some(mut connection) = link.connection().filter(|_| node.decides()) {
+            parts.push(Box::pin(async move {
+                let sent = send(store, node, &mut connection, reports).await;
+                sent.map_err(|failure| node.failed(failure, "reports were not answered")).is_ok()
+            }));
+            continue;
+        }
+        store.outbox.park(reports);
+        // Its connection may be about to open, or it may decide since.
+        if node.decides() && store.outbox.parked() > 0 {
+            parts.push(Box::pin(async {
+                sleep(PAUSE).await;
+                store.outbox.unpark();
+                true
+            }));
+        }
+    }
+    all(parts).await.into_iter().all(|is_whole| is_whole)
+}
+
+/// The reports of each node, and those that no node serves.
+fn split(store: &Store, nodes: &Nodes, reports: Vec<Report>) -> (Vec<Vec<Report>>, Vec<Report>) {
+    let mut by_node: Vec<Vec<Report>> = nodes.all.iter().map(|_| Vec::new()).collect();
+    let mut unknown = Vec::new();
+    for report in reports {
+        let node = node_of(store, nodes, &report).and_then(|node| by_node.get_mut(node));
+        node.unwrap_or(&mut unknown).push(report);
+    }
+    (by_node, unknown)
+}
+
+fn node_of(store: &Store, nodes: &Nodes, report: &Report) -> Option<usize> {
+    match report {
+        Report::GiveBack(receipt) => nodes.node_of(&receipt.store_key),
+        Report::Settle(settlement) => nodes.node_of(&store.names.of_key(&settlement.limit, settlement.key)),
+    }
+}
+
+/// Sends what is parked for `node` before it decides again.
+pub(super) async fn send_parked(
+    store: &Arc<Store>,
+    node: &Arc<Node>,
+    connection: &mut MultiplexedConnection,
+) -> Result<(), Failure> {
+    let nodes = store.nodes();
+    let (mut by_node, mut others) = split(store, &nodes, store.outbox.take_parked());
+    let own = nodes.all.iter().position(|known| Arc::ptr_eq(known, node));
+    let own = own.and_then(|own| by_node.get_mut(own)).map(std::mem::take).unwrap_or_default();
+    others.extend(by_node.into_iter().flatten());
+    store.outbox.park(others);
+    send(store, node, connection, own).await
+}
+
+/// Sends all batches without a reply, and then `reports`. An error ends it; what was not answered is kept.
+async fn send(
+    store: &Arc<Store>,
+    node: &Node,
+    connection: &mut MultiplexedConnection,
+    reports: Vec<Report>,
+) -> Result<(), Failure> {
+    let mut unanswered = node.unanswered.lock().await;
+    let since = store.common.clock.now();
+    let mut reports = reports.into_iter().peekable();
+    while reports.peek().is_some() {
+        let reports: Vec<Report> = reports.by_ref().take(BATCH_MAX).collect();
+        unanswered.push_back(Batch { first: store.number_corrections(reports.len()), reports, since });
+    }
+    while let Some(batch) = unanswered.front() {
+        let is_old = store.common.clock.now().ns_since(batch.since) > BATCH_AGE_MAX_NS;
+        let replies = if is_old { Ok(Vec::new()) } else { call(store, connection, batch).await };
+        // No reply: the same batch is sent again.
+        let replies = replies?;
+        let Some(batch) = unanswered.pop_front() else { return Ok(()) };
+        if is_old {
+            store.common.metrics.dropped.inc_by(batch.reports.len() as u64);
+            store.outbox.sent(batch.reports.len());
+            continue;
+        }
+        settle_batch(store, batch, &replies)?;
+    }
+    Ok(())
+}
+
+/// Handles the replies to a batch: what the node refused is sent again later, with other numbers.
+fn settle_batch(store: &Store, batch: Batch, replies: &[Value]) -> Result<(), Failure> {
+    let mut failure = None;
+    let mut refused = Vec::new();
+    let per_call = batch.reports.len().div_ceil(replies.len().max(1));
+    for (index, report) in batch.reports.into_iter().enumerate() {
+        match replies.get(index / per_call.max(1)) {
+            Some(Value::ServerError(error)) => {
+                failure = Some(Failure::of(&RedisError::from(error.clone())));
+                refused.push(report);
+            }
+            _ => store.outbox.sent(1),
+        }
+    }
+    let Some(failure) = failure else { return Ok(()) };
+    if failure == Failure::Moving {
+        store.lost.notify_one();
+    }
+    store.outbox.park(refused);
+    Err(failure)
+}
+
+/// The replies to the calls of a batch.
+async fn call(store: &Store, connection: &mut MultiplexedConnection, batch: &Batch) -> Result<Vec<Value>, Failure> {
+    let now = store.common.clock.now();
+    let correction = |(number, report): (u64, &Report)| {
+        let change = match report {
+            Report::GiveBack(receipt) => Change::GiveBack(receipt.clone()),
+            Report::Settle(settlement) => Change::Settle {
+                store_key: store.names.of_key(&settlement.limit, settlement.key),
+                rule: settlement.rule.clone(),
+                extra: settlement.units(now),
+                max_debt: settlement.max_debt,
+            },
+        };
+        Correction { number, change }
+    };
+    let corrections: Vec<Correction> = (batch.first..).zip(&batch.reports).map(correction).collect();
+    let correct =
+        |noting, corrections: &[Correction]| script::correct(&store.names, &store.caller, noting, corrections, now);
+    let calls: Vec<script::Call> = if store.nodes().is_cluster() {
+        corrections.chunks(1).map(|one| correct(Noting::AtKey, one)).collect()
+    } else {
+        vec![correct(Noting::ByReplica, &corrections)]
+    };
+    run(connection, &calls).await
+}
+
+/// Calls scripts at once, and loads them if the node does not know them. Errors of the node are among the replies.
+pub(super) async fn run(connection: &mut MultiplexedConnection, calls: &[script::Call]) -> Result<Vec<Value>, Failure> {
+    let mut replies = Vec::new();
+    for loads_scripts in [false, true] {
+        let mut all = Pipeline::new();
+        let mut loaded = 0;
+        if loads_scripts && let Some(call) = calls.first() {
+            all.cmd("SCRIPT").arg("LOAD").arg(call.script.text);
+            loaded = 1;
+        }
+        for call in calls {
+            all.add_command(call.by_hash());
+        }
+        let sent = timeout(BATCH_TIMEOUT, connection.send_packed_commands(&all, 0, calls.len() + loaded)).await;
+        replies = sent.map_err(|_| Failure::Timeout)?.map_err(|error| Failure::of(&error))?.split_off(loaded);
+        let is_unknown = |reply: &Value| matches!(reply, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript));
+        if !replies.iter().any(is_unknown) {
+            break;
+        }
+    }
+    Ok(replies)
+}

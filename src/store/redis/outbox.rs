@@ -1,0 +1,347 @@
+//! Refunds and settlements that a store has not heard of yet. Nobody waits for them.
+//!
+//! Settlements of one key are added up. A report whose node is down is parked until the node decides again; meanwhile time
+//! gives units back, so an old report counts for what is left of it. Not here: how reports are sent (`flush`).
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+
+use super::charge::RemoteReceipt;
+use crate::limit::state::State as _;
+use crate::limit::{Algorithm, AnyState, Key};
+use crate::telemetry::Counter;
+use crate::time::Timestamp;
+
+/// The most reports of one store that wait.
+const REPORTS_MAX: usize = 65_536;
+
+/// Reports up to this age are sent as they are.
+const FRESH_NS: u64 = 1_000_000_000;
+
+/// What a store should hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    /// A charge is given back.
+    GiveBack(RemoteReceipt),
+    /// Units are charged or given back without a receipt.
+    Settle(Box<Settlement>),
+}
+
+/// Units of one key that are charged, or given back if they are negative.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Settlement {
+    pub(super) limit: Box<str>,
+    pub(super) key: Key,
+    pub(super) rule: Algorithm,
+    pub(super) extra: i64,
+    pub(super) max_debt: u64,
+    /// The first and the last time that units were added.
+    begun: Timestamp,
+    last: Timestamp,
+}
+
+/// Reports that are sent together. Sent again, they have the same numbers.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// The number of the first report. The others follow.
+    pub(super) first: u64,
+    pub(super) reports: Vec<Report>,
+    /// When they were sent first.
+    pub(super) since: Timestamp,
+}
+
+impl Report {
+    /// Whether it takes units from a key.
+    pub(super) fn is_charge(&self) -> bool {
+        matches!(self, Self::Settle(settlement) if settlement.extra > 0)
+    }
+}
+
+/// The reports of one store.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    /// Held for one change, or for the length of one scan of all reports.
+    waiting: Mutex<Waiting>,
+    queued: Notify,
+    dropped: Counter,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    fresh: Reports,
+    parked: Reports,
+    /// Reports that are being sent.
+    taken: usize,
+}
+
+#[derive(Debug, Default)]
+struct Reports {
+    /// By key: of each limit one.
+    settlements: HashMap<Key, SmallVec<[Settlement; 1]>>,
+    settlement_count: usize,
+    receipts: Vec<RemoteReceipt>,
+}
+
+impl Outbox {
+    pub(super) fn new(dropped: Counter) -> Self {
+        Self { waiting: Mutex::default(), queued: Notify::new(), dropped }
+    }
+
+    /// Queues the return of a charge.
+    pub(super) fn give_back(&self, receipt: RemoteReceipt) {
+        let mut waiting = self.waiting();
+        if waiting.is_full() {
+            return self.dropped.inc();
+        }
+        waiting.fresh.receipts.push(receipt);
+        drop(waiting);
+        self.queued.notify_one();
+    }
+
+    /// Queues a settlement, or adds it to one of the same key that waits.
+    pub(super) fn settle(&self, settlement: Settlement) {
+        let mut waiting = self.waiting();
+        let is_full = waiting.is_full();
+        if !waiting.fresh.settle(settlement, is_full) {
+            return self.dropped.inc();
+        }
+        drop(waiting);
+        self.queued.notify_one();
+    }
+
+    /// Waits until something is queued or unparked.
+    pub(super) async fn queued(&self) {
+        self.queued.notified().await;
+    }
+
+    /// Takes all reports that are not parked. The caller sends or parks them, and says so.
+    pub(super) fn take(&self) -> Vec<Report> {
+        let mut waiting = self.waiting();
+        let reports = std::mem::take(&mut waiting.fresh);
+        waiting.taken += reports.len();
+        drop(waiting);
+        reports.into_reports()
+    }
+
+    /// So many taken reports were sent.
+    pub(super) fn sent(&self, reports: usize) {
+        let mut waiting = self.waiting();
+        waiting.taken = waiting.taken.saturating_sub(reports);
+    }
+
+    /// Takes all reports that are parked.
+    pub(super) fn take_parked(&self) -> Vec<Report> {
+        let mut waiting = self.waiting();
+        let reports = std::mem::take(&mut waiting.parked);
+        waiting.taken += reports.len();
+        drop(waiting);
+        reports.into_reports()
+    }
+
+    /// Keeps taken reports until [`Self::unpark`].
+    pub(super) fn park(&self, reports: Vec<Report>) {
+        let mut waiting = self.waiting();
+        waiting.taken = waiting.taken.saturating_sub(reports.len());
+        waiting.parked.extend(reports);
+    }
+
+    /// Reports that are parked.
+    pub(super) fn parked(&self) -> usize {
+        self.waiting().parked.len()
+    }
+
+    /// Lets parked reports be taken again.
+    pub(super) fn unpark(&self) {
+        let mut waiting = self.waiting();
+        let parked = std::mem::take(&mut waiting.parked);
+        if parked.len() == 0 {
+            return;
+        }
+        waiting.fresh.extend(parked.into_reports());
+        drop(waiting);
+        self.queued.notify_one();
+    }
+
+    /// Reports that wait or are being sent.
+    pub(super) fn len(&self) -> usize {
+        self.waiting().len()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn len(&self) -> usize {
+        self.fresh.len() + self.parked.len() + self.taken
+    }
+
+    fn is_full(&self) -> bool {
+        self.len() >= REPORTS_MAX
+    }
+}
+
+impl Reports {
+    fn len(&self) -> usize {
+        self.settlement_count + self.receipts.len()
+    }
+
+    /// Adds a settlement. Returns whether there was place: a known key always has one.
+    fn settle(&mut self, settlement: Settlement, is_full: bool) -> bool {
+        let of_key = self.settlements.get_mut(&settlement.key);
+        match of_key.and_then(|all| all.iter_mut().find(|known| known.limit == settlement.limit)) {
+            Some(known) => known.add(settlement),
+            None if is_full => return false,
+            None => {
+                self.settlements.entry(settlement.key).or_default().push(settlement);
+                self.settlement_count += 1;
+            }
+        }
+        true
+    }
+
+    fn extend(&mut self, reports: Vec<Report>) {
+        for report in reports {
+            match report {
+                Report::GiveBack(receipt) => self.receipts.push(receipt),
+                Report::Settle(settlement) => _ = self.settle(*settlement, false),
+            }
+        }
+    }
+
+    fn into_reports(self) -> Vec<Report> {
+        let settlements =
+            self.settlements.into_values().flatten().map(|settlement| Report::Settle(Box::new(settlement)));
+        self.receipts.into_iter().map(Report::GiveBack).chain(settlements).collect()
+    }
+}
+
+impl Settlement {
+    /// `extra` units of `key`, as of `now`.
+    pub(super) fn new(limit: &str, key: Key, rule: &Algorithm, (extra, max_debt): (i64, u64), now: Timestamp) -> Self {
+        Self { limit: limit.into(), key, rule: rule.clone(), extra, max_debt, begun: now, last: now }
+    }
+
+    /// Adds a later settlement of the same key. The newer rule counts.
+    fn add(&mut self, other: Self) {
+        let extra = self.extra.saturating_add(other.extra);
+        *self = Self { extra, begun: self.begun.min(other.begun), last: self.last.max(other.last), ..other };
+    }
+
+    /// The units that count at `now`: after a while, no more than what time has not given back since.
+    ///
+    /// Units that were charged count as if all were charged last, and units that were given back as if all were given back
+    /// first. So the store never admits more for it.
+    pub(super) fn units(&self, now: Timestamp) -> i64 {
+        if now.ns_since(self.begun) <= FRESH_NS {
+            return self.extra;
+        }
+        let since = if self.extra < 0 { self.begun } else { self.last };
+        let mut state = AnyState::fresh(&self.rule);
+        let units = i64::try_from(self.extra.unsigned_abs()).unwrap_or(i64::MAX);
+        state.settle(&self.rule, units, self.max_debt, since);
+        let left = self.rule.capacity().saturating_sub(state.peek(&self.rule, 0, now).remaining);
+        let left = i64::try_from(left.saturating_add(state.over(&self.rule, now))).unwrap_or(i64::MAX);
+        if self.extra < 0 { -left.min(units) } else { left.min(units) }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use super::*;
+    use crate::limit::{Quota, Rate};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// 10 units, one of which comes back every second.
+    fn rule() -> Algorithm {
+        Algorithm::TokenBucket(Quota::new(Rate { count: 1, period_ns: SECOND }, 10).unwrap())
+    }
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_ns(1_000 * SECOND + ms * 1_000_000)
+    }
+
+    fn settlement(key: u64, extra: i64, ms: u64) -> Settlement {
+        Settlement::new("a", Key { first: key, second: 0 }, &rule(), (extra, 0), at(ms))
+    }
+
+    fn outbox() -> Outbox {
+        Outbox::new(Counter::new("dropped", "Dropped.").unwrap())
+    }
+
+    #[test]
+    fn settlements_of_a_key_add_up() {
+        let outbox = outbox();
+        for (key, extra) in [(1, 5), (2, 1), (1, -2), (1, 4)] {
+            outbox.settle(settlement(key, extra, 0));
+        }
+        let mut taken = outbox.take();
+        taken.sort_by_key(|report| matches!(report, Report::Settle(settlement) if settlement.key.first == 2));
+        let expected = [(1, 7), (2, 1)].map(|(key, extra)| Report::Settle(Box::new(settlement(key, extra, 0))));
+        assert_eq!(taken, expected);
+        assert_eq!((outbox.take(), outbox.len()), (vec![], 2));
+        outbox.sent(2);
+        assert_eq!(outbox.len(), 0);
+    }
+
+    #[test]
+    fn parked_reports_come_back_with_newer_ones() {
+        let outbox = outbox();
+        outbox.settle(settlement(1, 5, 0));
+        let taken = outbox.take();
+        outbox.settle(settlement(1, 1, 10));
+        outbox.park(taken);
+        assert_eq!(outbox.parked(), 1);
+        assert_eq!(outbox.take(), [Report::Settle(Box::new(settlement(1, 1, 10)))]);
+        outbox.sent(1);
+        outbox.settle(settlement(1, 2, 20));
+        outbox.unpark();
+        let all = outbox.take();
+        let [Report::Settle(all)] = all.as_slice() else { panic!("{all:?}") };
+        assert_eq!((all.extra, all.begun, all.last), (7, at(0), at(20)));
+    }
+
+    #[test]
+    fn further_keys_are_dropped_at_the_bound() {
+        let outbox = outbox();
+        for key in 0..REPORTS_MAX as u64 {
+            outbox.settle(settlement(key, 1, 0));
+        }
+        outbox.settle(settlement(7, 1, 0));
+        assert_eq!(outbox.dropped.get(), 0);
+        outbox.settle(settlement(u64::MAX, 1, 0));
+        assert_eq!((outbox.dropped.get(), outbox.len()), (1, REPORTS_MAX));
+        let taken = outbox.take();
+        outbox.settle(settlement(u64::MAX, 1, 0));
+        assert_eq!(outbox.dropped.get(), 2);
+        outbox.sent(taken.len());
+        outbox.settle(settlement(u64::MAX, 1, 0));
+        assert_eq!((outbox.dropped.get(), outbox.len()), (2, 1));
+    }
+
+    #[test]
+    fn time_gives_units_of_old_reports_back() {
+        for (extra, last_ms, now_ms, expected) in [
+            (5, 0, 0, 5),
+            (5, 0, 1000, 5),
+            (5, 0, 2000, 3),
+            (5, 3000, 4000, 4),
+            (5, 0, 60_000, 0),
+            (1000, 0, 1000, 1000),
+            (1000, 5000, 5000, 10),
+            (-5, 0, 1000, -5),
+            (-5, 3000, 4000, -1),
+            (-5, 60_000, 60_000, 0),
+        ] {
+            let mut all = settlement(1, extra, 0);
+            all.add(settlement(1, 0, last_ms));
+            assert_eq!(all.units(at(now_ms)), expected, "{extra} until {last_ms} at {now_ms}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Nodes that lost their keys.
+
+use std::time::{Duration, Instant};
+
+use weir::limit::{AnyState, State as _};
+use weir::store::redis::Unavailable;
+use weir::time::Clock;
+
+use crate::lab::{Known, Lab, key, ring, ten, until};
+use crate::support::Redis;
+
+/// A replica that knows of 7 spent units of key 1.
+fn seven() -> Known {
+    let (rule, now) = (ten(), Clock::start().now());
+    let mut state = AnyState::fresh(&rule);
+    state.admit(&rule, 7, now);
+    Known(vec![("a", key(1), rule, state)])
+}
+
+#[tokio::test]
+async fn a_flushed_node_hears_what_replicas_know_before_it_decides() {
+    let redis = Redis::start();
+    let lab = Lab::knowing(ring(&[redis.address()]), seven());
+    lab.until_it_decides().await;
+    redis.call(&["FLUSHALL"]);
+    assert_eq!(lab.one(1).await.unwrap_err(), Unavailable::Cold);
+    let left = until(async || lab.left(1).await.ok()).await;
+    assert_eq!(left, 3);
+}
+
+#[tokio::test]
+async fn a_restarted_node_hears_what_replicas_know_before_it_decides() {
+    let mut redis = Redis::start();
+    let lab = Lab::knowing(ring(&[redis.address()]), seven());
+    lab.until_it_decides().await;
+    redis.kill();
+    until(async || (lab.one(1).await == Err(Unavailable::Down)).then_some(())).await;
+    redis.restart();
+    let left = until(async || lab.left(1).await.ok()).await;
+    assert_eq!(left, 3);
+}
+
+#[tokio::test]
+async fn the_larger_debt_counts() {
+    let redis = Redis::start();
+    let lab = Lab::knowing(ring(&[redis.address()]), seven());
+    lab.until_it_decides().await;
+    lab.take("a", key(1), &ten(), 2).await.unwrap();
+    let marker = redis.keys().into_iter().find(|name| *name == "weir:generation:{0}").unwrap();
+    redis.call(&["DEL", &marker]);
+    until(async || (lab.left(1).await == Err(Unavailable::Cold)).then_some(())).await;
+    assert_eq!(until(async || lab.left(1).await.ok()).await, 1);
+}
+
+#[tokio::test]
+async fn a_new_node_waits_for_all_replicas_or_two_seconds() {
+    let redis = Redis::start();
+    let begun = Instant::now();
+    let replica = || {
+        let lab = Lab::start(ring(&[redis.address()]));
+        lab.store.set_replicas(3);
+        lab
+    };
+    let first = replica();
+    until(async || (first.one(1).await == Err(Unavailable::Cold)).then_some(())).await;
+    let (second, third) = (replica(), replica());
+    for lab in [&first, &second, &third] {
+        lab.until_it_decides().await;
+    }
+    assert!(begun.elapsed() < Duration::from_millis(1900), "{:?}", begun.elapsed());
+    redis.call(&["FLUSHALL"]);
+    drop((second, third));
+    let begun = Instant::now();
+    until(async || (first.one(1).await == Err(Unavailable::Cold)).then_some(())).await;
+    first.until_it_decides().await;
+    let took = begun.elapsed();
+    assert!(took > Duration::from_millis(1900) && took < Duration::from_secs(4), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_replica_that_joins_decides_at_once() {
+    let redis = Redis::start();
+    let first = Lab::start(ring(&[redis.address()]));
+    first.store.set_replicas(2);
+    first.until_it_decides().await;
+    let second = Lab::start(ring(&[redis.address()]));
+    second.store.set_replicas(2);
+    let begun = Instant::now();
+    second.until_it_decides().await;
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}

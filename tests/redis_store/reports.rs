@@ -1,0 +1,84 @@
+//! Refunds and settlements, also during an outage, and units in flight.
+
+use std::time::Duration;
+
+use weir::store::redis::Unavailable;
+use weir::store::redis::settings::StoreSettings;
+
+use crate::lab::{Lab, at_once, key, ring, ten, until};
+use crate::support::{Link, Redis, Relay};
+
+#[tokio::test]
+async fn reports_are_made_once_though_replies_are_lost() {
+    let redis = Redis::start();
+    let relay = Relay::to(redis.address());
+    let lab = Lab::deciding(ring(&[relay.address()])).await;
+    for round in 0..5 {
+        let before = redis.calls("evalsha");
+        relay.set(Link::Slow(Duration::from_millis(200)));
+        lab.store.settle("a", key(1), &ten(), 1, 0);
+        until(async || (redis.calls("evalsha") > before).then_some(())).await;
+        // The correction is made, and its reply never comes.
+        relay.reset();
+        relay.set(Link::Clear);
+        lab.until_it_decides().await;
+        lab.store.flushed().await;
+        until(async || (lab.left(1).await == Ok(9 - round)).then_some(())).await;
+    }
+    assert_eq!(lab.left(1).await, Ok(5));
+}
+
+#[tokio::test]
+async fn an_outage_is_reported_before_the_node_decides() {
+    let redis = Redis::start();
+    let relay = Relay::to(redis.address());
+    let lab = Lab::deciding(ring(&[relay.address()])).await;
+    let receipt = lab.one(2).await.unwrap().unwrap();
+    relay.set(Link::Reset);
+    relay.reset();
+    until(async || (lab.one(3).await == Err(Unavailable::Down)).then_some(())).await;
+    for _ in 0..3 {
+        lab.store.settle("a", key(1), &ten(), 2, 0);
+    }
+    lab.store.give_back(receipt);
+    relay.set(Link::Clear);
+    let first = until(async || lab.left(1).await.ok()).await;
+    assert_eq!(first, 4);
+    assert_eq!(lab.left(2).await, Ok(10));
+}
+
+#[tokio::test]
+async fn debts_are_bounded() {
+    let redis = Redis::start();
+    let lab = Lab::deciding(ring(&[redis.address()])).await;
+    lab.store.settle("a", key(1), &ten(), 100, 5);
+    lab.until_left(1, 0).await;
+    lab.store.settle("a", key(1), &ten(), -5, 0);
+    lab.store.flushed().await;
+    lab.store.settle("a", key(1), &ten(), -1, 0);
+    lab.until_left(1, 1).await;
+}
+
+#[tokio::test]
+async fn units_in_flight_are_renewed() {
+    let redis = Redis::start();
+    let lab = Lab::deciding(StoreSettings { ..ring(&[redis.address()]) }).await;
+    let two = at_once(2);
+    let first = lab.take("c", key(1), &two, 1).await.unwrap().receipt.unwrap();
+    let second = lab.take("c", key(1), &two, 1).await.unwrap().receipt.unwrap();
+    assert!(lab.take("c", key(1), &two, 1).await.unwrap().receipt.is_none());
+    let name = redis.keys().into_iter().find(|name| name.starts_with("weir:{c:")).unwrap();
+    let life_ms = || redis.call(&["PTTL", &name]).number();
+    let (mut last, mut renewals) = (life_ms(), 0);
+    until(async || {
+        let now = life_ms();
+        renewals += i32::from(now > last + 1000);
+        last = now;
+        (renewals == 2).then_some(())
+    })
+    .await;
+    assert!(lab.take("c", key(1), &two, 1).await.unwrap().receipt.is_none());
+    lab.store.give_back(first);
+    until(async || lab.take("c", key(1), &two, 1).await.unwrap().receipt).await;
+    lab.store.give_back(second);
+}

@@ -1,0 +1,69 @@
+//! Several independent nodes.
+
+use weir::store::redis::Unavailable;
+
+use crate::lab::{Lab, charge, key, ring, ten, until};
+use crate::support::Redis;
+
+fn is_at(redis: &Redis, number: u64) -> bool {
+    let hex = format!("{:016x}{:016x}", key(number).first, key(number).second);
+    redis.keys().iter().any(|name| name.contains(&hex))
+}
+
+#[tokio::test]
+async fn keys_of_a_lost_node_fall_back_and_do_not_move() {
+    let mut servers = [Redis::start(), Redis::start(), Redis::start()];
+    let lab = Lab::deciding(ring(&servers.each_ref().map(Redis::address))).await;
+    for number in 0..60 {
+        lab.one(number).await.unwrap().unwrap();
+    }
+    let homes: Vec<_> = (0..60).map(|number| servers.iter().position(|redis| is_at(redis, number)).unwrap()).collect();
+    assert!((0..3).all(|server| homes.iter().filter(|home| **home == server).count() > 5), "{homes:?}");
+    servers[1].kill();
+    until(async || {
+        (lab.metric(&format!("weir_store_up{{node=\"{}\",store=\"main\"}}", servers[1].address())) == 0.0).then_some(())
+    })
+    .await;
+    for (number, home) in (0..).zip(&homes) {
+        match lab.left(number).await {
+            Ok(left) => assert_eq!((left, *home == 1), (9, false)),
+            Err(unavailable) => assert_eq!((unavailable, *home), (Unavailable::Down, 1)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_denial_gives_back_what_other_nodes_charged() {
+    let servers = [Redis::start(), Redis::start()];
+    let lab = Lab::deciding(ring(&servers.each_ref().map(Redis::address))).await;
+    for number in 0..60 {
+        lab.one(number).await.unwrap().unwrap();
+    }
+    let of = |server: usize| (0..60).find(|number| is_at(&servers[server], *number)).unwrap();
+    let (free, full) = (of(0), of(1));
+    let rule = ten();
+    let request = |cost| [charge("a", key(free), &rule, 1), charge("a", key(full), &rule, cost)];
+    assert!(lab.all(&request(9)).await.is_admitted);
+    let denied = lab.all(&request(1)).await;
+    assert!(!denied.is_admitted);
+    assert!(denied.outcomes.iter().all(|outcome| outcome.as_ref().unwrap().receipt.is_none()));
+    lab.until_left(free, 8).await;
+    lab.until_left(full, 0).await;
+}
+
+#[tokio::test]
+async fn charges_on_living_nodes_are_decided_beside_those_on_lost_ones() {
+    let mut servers = [Redis::start(), Redis::start()];
+    let lab = Lab::deciding(ring(&servers.each_ref().map(Redis::address))).await;
+    for number in 0..60 {
+        lab.one(number).await.unwrap().unwrap();
+    }
+    let of = |server: usize| (0..60).find(|number| is_at(&servers[server], *number)).unwrap();
+    let (alive, lost) = (of(0), of(1));
+    servers[1].kill();
+    until(async || (lab.left(lost).await == Err(Unavailable::Down)).then_some(())).await;
+    let rule = ten();
+    let answers = lab.all(&[charge("a", key(lost), &rule, 1), charge("a", key(alive), &rule, 1)]).await;
+    assert_eq!(answers.outcomes[0].as_ref().unwrap_err(), &Unavailable::Down);
+    assert!(answers.is_admitted && answers.outcomes[1].as_ref().unwrap().receipt.is_some());
+}

@@ -1,0 +1,32 @@
+//! A master that sentinels replace.
+
+use std::time::{Duration, Instant};
+
+use weir::store::redis::Unavailable;
+use weir::store::redis::settings::{Login, Topology};
+
+use crate::lab::{Lab, address, settings, until};
+use crate::support::{Redis, Sentinels};
+
+#[tokio::test]
+async fn a_failover_is_followed() {
+    let mut sentinels = Sentinels::start();
+    let nodes = sentinels.watchers.iter().map(|watcher| address(watcher.address())).collect();
+    let lab =
+        Lab::deciding(settings(Topology::Sentinel { master: "limits".into(), nodes, login: Login::default() })).await;
+    lab.one(1).await.unwrap().unwrap();
+    until(async || sentinels.replica.keys().iter().any(|name| name.starts_with("weir:{a:")).then_some(())).await;
+    sentinels.master.kill();
+    until(async || (lab.one(1).await == Err(Unavailable::Down)).then_some(())).await;
+    sentinels.wait_for_promotion();
+    let begun = Instant::now();
+    assert_eq!(until(async || lab.left(1).await.ok()).await, 9);
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_sentinel_that_knows_no_master_is_passed_over() {
+    let (sentinels, other) = (Sentinels::start(), Redis::start());
+    let nodes = vec![address(other.address()), address(sentinels.watchers[0].address())];
+    Lab::deciding(settings(Topology::Sentinel { master: "limits".into(), nodes, login: Login::default() })).await;
+}
