@@ -5,10 +5,15 @@
 //! longer than the arithmetic of a token bucket. The receipt of a token bucket is not stored: it is computed from the
 //! decision when a charge is undone, which is rare.
 //!
+//! Charges that a store decides are in `remote.rs`. The usual path does not look for them.
+//!
 //! Not here: which limits apply to a request, and what happens after a denial (gate).
+
+mod remote;
 
 use smallvec::SmallVec;
 
+pub use self::remote::Fallback;
 use super::table::{Receipt, Table};
 use crate::limit::slow_down::SlowDown;
 use crate::limit::token_bucket::Answer;
@@ -40,6 +45,7 @@ pub struct Charge<'t, C> {
     pub cost: u64,
     /// Whether a denial denies the request. A charge that is not enforced is made only if its limit admits it.
     pub enforced: bool,
+    is_remote: bool,
     progress: Progress,
     /// The part of a token bucket's receipt that the decision does not hold; see [`Answer::refunded`].
     refunded: u32,
@@ -59,6 +65,8 @@ enum Progress {
     Receipt,
     /// Charged although the limit denied it, because the limit delays requests. The batch holds the receipt.
     Slowed,
+    /// Nothing is charged, because the store denied it.
+    Denied,
     /// Charged and given back.
     Undone,
     /// Charged. The caller holds the receipt.
@@ -70,7 +78,18 @@ impl<'t, C> Charge<'t, C> {
     #[inline]
     pub fn new(table: &'t Table, key: Key, rule: &'t Algorithm, cost: u64, enforced: bool, check: C) -> Self {
         let decision = Decision { denied: None, remaining: 0, reset_after_ns: 0 };
-        Self { table, key, rule, cost, enforced, progress: Progress::Open, refunded: 0, decision, check }
+        Self {
+            table,
+            key,
+            rule,
+            cost,
+            enforced,
+            is_remote: false,
+            progress: Progress::Open,
+            refunded: 0,
+            decision,
+            check,
+        }
     }
 
     /// The decision of the limit at the last [`Batch::admit`] or [`Batch::peek`].
@@ -88,7 +107,7 @@ impl<'t, C> Charge<'t, C> {
     /// Whether units are charged now.
     #[inline]
     pub fn is_charged(&self) -> bool {
-        !matches!(self.progress, Progress::Open | Progress::Undone)
+        !matches!(self.progress, Progress::Open | Progress::Denied | Progress::Undone)
     }
 
     /// Whether units are charged to a token bucket, by the batch alone.
@@ -110,6 +129,9 @@ impl<'t, C> Charge<'t, C> {
 
     /// The limit's decision at `now`. Nothing is charged.
     pub fn peek(&self, now: Timestamp) -> Decision {
+        if self.is_remote {
+            return self.peek_mirror(now);
+        }
         self.table.peek(self.key, self.rule, self.cost, now)
     }
 
@@ -279,7 +301,7 @@ impl<'t, C> Batch<'t, C> {
                 let place = receipts.iter().position(|(of, _)| *of == index)?;
                 receipts.swap_remove(place).1
             }
-            Progress::Open | Progress::Undone | Progress::Taken => return None,
+            Progress::Open | Progress::Denied | Progress::Undone | Progress::Taken => return None,
         };
         charge.progress = Progress::Taken;
         Some(receipt)

@@ -14,7 +14,7 @@ pub mod redis;
 pub mod snapshot;
 
 pub use bans::Bans;
-pub use batch::{Batch, Charge};
+pub use batch::{Batch, Charge, Fallback};
 pub use client_usage::{ClientUsage, Usage};
 pub use table::{Receipt, Table};
 pub use tokens::{MAX_TOKEN_AGE_NS, TokenCache};

@@ -4,6 +4,7 @@
 
 mod batch;
 mod full;
+mod remote;
 
 use std::collections::HashMap;
 use std::time::Duration;

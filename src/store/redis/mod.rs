@@ -36,10 +36,16 @@ mod flush;
 mod monitor;
 
 mod background;
+mod server;
+
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use charge::{Answers, Decided, Handling, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable, Units};
 pub use failure::Failure;
 pub use generation::Generation;
 pub use monitor::{Mirror, Mirrors};
+pub use server::KeyServer;
+pub use settings::OnFailure;
 pub use store::Store;
 pub use worker::WorkerStore;

@@ -4,10 +4,12 @@
 //! algorithms share one kind of map.
 
 use std::io;
+use std::sync::OnceLock;
 
 use smallvec::SmallVec;
 
 use super::keys::Keys;
+use super::mirror::Mirrors;
 use super::receipt::{Outcome, Receipt};
 use super::state::TableState;
 use crate::limit::slow_down::{SlowDown, Slowed};
@@ -19,11 +21,15 @@ use crate::time::Timestamp;
 
 /// The states of all keys of one limit.
 #[derive(Debug)]
-pub struct Table(Kind);
+pub struct Table {
+    pub(super) kind: Kind,
+    /// Present once a store was heard. The states of the table are mirrors then.
+    pub(super) mirrors: OnceLock<Box<Mirrors>>,
+}
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // one for each limit
-enum Kind {
+pub(super) enum Kind {
     Buckets(Keys<token_bucket::State>),
     Any(Keys<AnyState>),
 }
@@ -39,6 +45,8 @@ macro_rules! matched {
     };
 }
 
+pub(super) use matched;
+
 /// Evaluates `$do` with the keys.
 macro_rules! each {
     ($kind:expr, |$keys:ident| $do:expr) => {
@@ -52,27 +60,31 @@ macro_rules! each {
 impl Table {
     /// An empty table for limits like `rule`, which remembers `max_keys` keys exactly. `on_full` applies to all others.
     pub fn new(rule: &Algorithm, max_keys: usize, on_full: OnFull) -> Self {
-        Self(match rule {
+        Self::with(match rule {
             Algorithm::TokenBucket(_) => Kind::Buckets(Keys::new(max_keys, on_full)),
             _ => Kind::Any(Keys::new(max_keys, on_full)),
         })
     }
 
+    fn with(kind: Kind) -> Self {
+        Self { kind, mirrors: OnceLock::new() }
+    }
+
     /// Whether the table can hold states under `rule`. If not, the limit needs another table and begins anew.
     pub fn fits(&self, rule: &Algorithm) -> bool {
-        matches!(rule, Algorithm::TokenBucket(_)) == matches!(self.0, Kind::Buckets(_))
+        matches!(rule, Algorithm::TokenBucket(_)) == matches!(self.kind, Kind::Buckets(_))
     }
 
     /// Changes the bound. Keys beyond a smaller one stay until they are idle.
     ///
     /// Keys that are in a sketch, or share buckets, stay there.
     pub fn set_bound(&self, max_keys: usize, on_full: OnFull) {
-        each!(&self.0, |keys| keys.set_bound(max_keys, on_full));
+        each!(&self.kind, |keys| keys.set_bound(max_keys, on_full));
     }
 
     /// Keys remembered exactly.
     pub fn len(&self) -> usize {
-        each!(&self.0, |keys| keys.len())
+        each!(&self.kind, |keys| keys.len())
     }
 
     /// Whether no key is remembered.
@@ -82,18 +94,18 @@ impl Table {
 
     /// Whether every key is idle at `now`, so that the table is equivalent to a new one.
     pub fn is_idle(&self, now: Timestamp) -> bool {
-        each!(&self.0, |keys| keys.is_idle(now))
+        each!(&self.kind, |keys| keys.is_idle(now))
     }
 
     /// Decisions about keys beyond the bound since the last call.
     pub fn take_overflowed(&self) -> u64 {
-        each!(&self.0, |keys| keys.take_overflowed())
+        each!(&self.kind, |keys| keys.take_overflowed())
     }
 
     /// Decides a request and charges it if it is admitted. A rule that does not fit the table denies it.
     #[inline]
     pub(in crate::store) fn admit(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> Outcome {
-        matched!(&self.0, rule, |keys, rule| keys.admit(key, rule, cost, now), else unfit().into())
+        matched!(&self.kind, rule, |keys, rule| keys.admit(key, rule, cost, now), else unfit().into())
     }
 
     /// Decides a request as [`Table::admit`] does, if `key` is a token bucket that is found at once. Most are.
@@ -105,38 +117,39 @@ impl Table {
         cost: u64,
         now: Timestamp,
     ) -> Option<(Answer, &'r Quota)> {
-        let (Kind::Buckets(keys), Algorithm::TokenBucket(quota)) = (&self.0, rule) else { return None };
+        let (Kind::Buckets(keys), Algorithm::TokenBucket(quota)) = (&self.kind, rule) else { return None };
         Some((keys.charge_known(key, quota, cost, now)?, quota))
     }
 
     /// The decision about a request. Nothing is charged.
     pub fn peek(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> Decision {
-        matched!(&self.0, rule, |keys, rule| {
+        matched!(&self.kind, rule, |keys, rule| {
             keys.peek(key, rule, cost, now)
         }, else unfit())
     }
 
     /// The units that remain for a request of `cost` units, for each rate of `rule`.
     pub fn remaining(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> RemainingByRate {
-        matched!(&self.0, rule, |keys, rule| {
+        matched!(&self.kind, rule, |keys, rule| {
             keys.remaining(key, rule, cost, now)
         }, else SmallVec::from_iter([unfit().into()]))
     }
 
     /// The wait of a request of `cost` units behind requests that take `ahead` units.
     pub fn wait(&self, key: Key, rule: &Algorithm, ahead: u64, cost: u64, now: Timestamp) -> Retry {
-        matched!(&self.0, rule, |keys, rule| {
+        matched!(&self.kind, rule, |keys, rule| {
             keys.look(key, rule, now, |state| State::wait(state, rule, ahead, cost, now))
         }, else Retry::AfterNs(UNFIT_RETRY_NS))
     }
 
     /// Gives a charge back, as far as its units have not come back by themselves.
     pub fn refund(&self, key: Key, receipt: &Receipt, now: Timestamp) {
-        match (&self.0, receipt) {
+        match (&self.kind, receipt) {
             (Kind::Buckets(keys), Receipt::Bucket(receipt, interval_ns)) => {
                 keys.undo(key, |state| state.take_back(receipt, *interval_ns, now));
             }
             (Kind::Buckets(keys), Receipt::Sketch(receipt)) => keys.undo_sketched(key, receipt),
+            (_, Receipt::Remote(charge)) => self.take_back(key, charge, now),
             (Kind::Any(keys), Receipt::Any(charged)) => {
                 let (rule, receipt) = &**charged;
                 keys.undo(key, |state| state.refund(rule, receipt, now));
@@ -148,7 +161,7 @@ impl Table {
     /// Charges `extra` units whether they fit or not, at most `max_debt` beyond the limit. A negative number gives units
     /// back.
     pub fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
-        matched!(&self.0, rule, |keys, rule| {
+        matched!(&self.kind, rule, |keys, rule| {
             keys.change(key, rule, now, |state| state.settle(rule, extra, max_debt, now));
         }, else {});
     }
@@ -162,7 +175,7 @@ impl Table {
         cost: u64,
         now: Timestamp,
     ) -> Slowed<Receipt> {
-        matched!(&self.0, rule, |keys, rule| {
+        matched!(&self.kind, rule, |keys, rule| {
             let slowed = keys.change(key, rule, now, |state| slow.admit(state, rule, cost, now));
             with_table_receipt(keys, slowed, rule)
         }, else Slowed { delay_ns: slow.max_ns, decision: unfit(), receipt: Receipt::None })
@@ -170,12 +183,12 @@ impl Table {
 
     /// Units charged beyond the limit and not yet paid, rounded up.
     pub fn over(&self, key: Key, rule: &Algorithm, now: Timestamp) -> u64 {
-        matched!(&self.0, rule, |keys, rule| keys.look(key, rule, now, |state| state.over(rule, now)), else 0)
+        matched!(&self.kind, rule, |keys, rule| keys.look(key, rule, now, |state| state.over(rule, now)), else 0)
     }
 
     /// The kind of the states, as a snapshot has it.
     pub(in crate::store) fn kind(&self) -> u8 {
-        match self.0 {
+        match self.kind {
             Kind::Buckets(_) => 0,
             Kind::Any(_) => 1,
         }
@@ -184,37 +197,40 @@ impl Table {
     /// An empty table for states of this kind; `None` if the kind is unknown.
     pub(in crate::store) fn of_kind(kind: u8, max_keys: usize, on_full: OnFull) -> Option<Self> {
         match kind {
-            0 => Some(Self(Kind::Buckets(Keys::new(max_keys, on_full)))),
-            1 => Some(Self(Kind::Any(Keys::new(max_keys, on_full)))),
+            0 => Some(Self::with(Kind::Buckets(Keys::new(max_keys, on_full)))),
+            1 => Some(Self::with(Kind::Any(Keys::new(max_keys, on_full)))),
             _ => None,
         }
     }
 
     /// Keys that may be remembered exactly.
-    pub(in crate::store) fn max_keys(&self) -> usize {
-        each!(&self.0, |keys| keys.max_keys())
+    pub fn max_keys(&self) -> usize {
+        each!(&self.kind, |keys| keys.max_keys())
     }
 
     /// Packs all keys that are not idle at `now`, block by block. Locks a few keys at a time.
     pub(in crate::store) fn pack(&self, now: Timestamp, emit: &mut Emit<'_>) -> io::Result<()> {
-        each!(&self.0, |keys| keys.pack(now, emit))
+        each!(&self.kind, |keys| keys.pack(now, emit))
     }
 
     pub(in crate::store) fn unpack_keys(&self, from: &mut Unpacker<'_>, now: Timestamp) -> Option<()> {
-        each!(&self.0, |keys| keys.unpack_keys(from, now))
+        each!(&self.kind, |keys| keys.unpack_keys(from, now))
     }
 
     pub(in crate::store) fn unpack_sketch(&self, from: &mut Unpacker<'_>) -> Option<()> {
-        each!(&self.0, |keys| keys.unpack_sketch(from))
+        each!(&self.kind, |keys| keys.unpack_sketch(from))
     }
 
     pub(in crate::store) fn unpack_shared(&self, from: &mut Unpacker<'_>) -> Option<()> {
-        each!(&self.0, |keys| keys.unpack_shared(from))
+        each!(&self.kind, |keys| keys.unpack_shared(from))
     }
 
     /// Drops every key that is idle at `now`, and returns their number. Locks a few keys at a time.
     pub fn sweep(&self, now: Timestamp) -> usize {
-        each!(&self.0, |keys| keys.sweep(now))
+        if let Some(mirrors) = self.mirrors.get() {
+            mirrors.sweep(now);
+        }
+        each!(&self.kind, |keys| keys.sweep(now))
     }
 }
 
@@ -228,7 +244,7 @@ const UNFIT_RETRY_NS: u64 = 1_000_000_000;
 
 /// The decision about a rule that does not fit its table.
 #[cold]
-fn unfit() -> Decision {
+pub(super) fn unfit() -> Decision {
     let denied = Some(Retry::AfterNs(UNFIT_RETRY_NS));
     Decision { denied, remaining: 0, reset_after_ns: UNFIT_RETRY_NS }
 }

@@ -175,6 +175,27 @@ impl<S: TableState> Keys<S> {
         uncounted.unwrap_or_else(|| self.look(key, rule, now, |state| state.peek(rule, cost, now)))
     }
 
+    /// The decision for `key` at `now` by its own state; that of a new key if there is none.
+    pub(super) fn peek_exact(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Decision {
+        let peek = |state: &mut S| {
+            state.adopt(rule, now);
+            state.peek(rule, cost, now)
+        };
+        self.states.find(key, peek).unwrap_or_else(|peek| peek(&mut S::fresh(rule)))
+    }
+
+    /// Replaces the state of `key`. Returns whether the key fits into the map.
+    pub(super) fn overwrite(&self, key: Key, state: S) -> bool {
+        self.states.entry(key, |known| match known {
+            Some(known) => {
+                *known = state;
+                (None, true)
+            }
+            None if self.is_full() => (None, false),
+            None => (Some(state), true),
+        })
+    }
+
     /// The units that remain for `key` at `now`, for each rate. A key that is not counted has one answer for all rates.
     pub(super) fn remaining(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> RemainingByRate {
         match self.uncounted_now(key, rule, now) {

@@ -1,6 +1,7 @@
 //! The states of one limit's keys: in maps, and past the bound in sketches or shared buckets.
 
 mod dispatch;
+mod remote;
 
 mod keys;
 mod packed;
@@ -14,9 +15,11 @@ mod sketches;
 
 mod group;
 mod map;
+mod mirror;
 pub(super) mod ranges;
 mod shards;
 mod slots;
 
 pub use dispatch::Table;
 pub use receipt::Receipt;
+pub(super) use receipt::{MirroredCharge, Origin};

@@ -7,9 +7,12 @@ use super::map::Map;
 use super::ranges::BLOCK_BYTES;
 use super::shared::SharedBuckets;
 use super::state::TableState;
-use crate::limit::{Packed, Unpacker};
+use crate::limit::{ClockShift, Key, Packed, Unpacker};
 use crate::store::snapshot::blocks::{Emit, Tag, entry};
 use crate::time::Timestamp;
+
+/// Bytes of states that are copied at once, about.
+const COPY_BYTES: usize = 64 << 10;
 
 impl<S: TableState> Keys<S> {
     /// Packs all keys that are not idle at `now`.
@@ -25,6 +28,19 @@ impl<S: TableState> Keys<S> {
             }
             Some(Overflow::Shared(buckets)) => buckets.pack(now, BLOCK_BYTES, emit),
         }
+    }
+
+    /// Calls `seen` with a copy of each state that is remembered exactly and not idle at `now`. No lock is held then.
+    pub(in crate::store) fn each(&self, now: Timestamp, mut seen: impl FnMut(Key, S)) {
+        let is_known = |state: &S| state.idle_at() > now;
+        let copied = self.states.in_blocks(COPY_BYTES, is_known, |bytes| {
+            let mut from = Unpacker::new(bytes, ClockShift::default());
+            while let Some((key, state)) = entry::<S>(&mut from) {
+                seen(key, state);
+            }
+            Ok(())
+        });
+        debug_assert!(copied.is_ok(), "nothing is written");
     }
 
     /// Adds the keys of a block that are not idle at `now`, whatever the bound.

@@ -1,6 +1,10 @@
 //! The result of one charge: a decision, and the receipt with which the charge can be undone.
 
+use std::sync::Arc;
+
 use crate::limit::{Algorithm, AnyReceipt, Decision, sketch, token_bucket};
+use crate::store::redis::{RemoteReceipt, Store};
+use crate::time::Timestamp;
 
 /// The proof of a charge, with which it can be undone.
 #[derive(Clone, Debug)]
@@ -13,6 +17,35 @@ pub enum Receipt {
     Sketch(Box<sketch::Receipt>),
     /// A state of another algorithm was charged. With it the rule of the charge.
     Any(Box<(Algorithm, AnyReceipt)>),
+    /// A remote limit was charged.
+    Remote(Box<MirroredCharge>),
+}
+
+/// A charge of a remote limit, in its store and on the mirror.
+#[derive(Clone, Debug)]
+pub struct MirroredCharge {
+    /// The rule of the charge.
+    pub(in crate::store) rule: Algorithm,
+    /// Units that the mirror was charged.
+    pub(in crate::store) units: u64,
+    /// The instant at which the charge was known.
+    pub(in crate::store) at: Timestamp,
+    /// How the store knows of the charge.
+    pub(in crate::store) origin: Origin,
+}
+
+/// How a store knows of a charge.
+#[derive(Clone, Debug)]
+pub(in crate::store) enum Origin {
+    /// The store made it.
+    Store(Arc<Store>, RemoteReceipt),
+    /// It was made while the store was down, and reported.
+    Report {
+        store: Arc<Store>,
+        limit: Box<str>,
+        /// Units that were reported.
+        units: u64,
+    },
 }
 
 /// The decision of one limit, with the receipt if it charged the request.

@@ -1,0 +1,65 @@
+//! What tests of limits need of a store without a server.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on panics
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::charge::RemoteReceipt;
+use super::outbox::{Report, Settlement};
+use super::settings::{Login, NodeAddress, OnFailure, StoreSettings, Topology};
+use super::store::Store;
+use crate::limit::{Algorithm, Key};
+use crate::telemetry::Metrics;
+use crate::time::Clock;
+
+/// What a store would hear of.
+#[derive(Debug)]
+pub(crate) enum News {
+    GiveBack(RemoteReceipt),
+    Settle { limit: Box<str>, key: Key, rule: Algorithm, extra: i64, max_debt: u64 },
+}
+
+impl RemoteReceipt {
+    /// A receipt of a server that only tests have.
+    pub(crate) fn numbered(number: u64, units: u64) -> Self {
+        Self { store_key: number.to_string().into(), units, rates: SmallVec::new() }
+    }
+
+    /// The number of a receipt of [`RemoteReceipt::numbered`].
+    pub(crate) fn number(&self) -> u64 {
+        self.store_key.parse().unwrap()
+    }
+}
+
+impl Store {
+    /// A store whose server does not exist.
+    pub(crate) fn unreachable(on_failure: OnFailure, clock: Clock) -> Arc<Self> {
+        let settings = StoreSettings {
+            name: "main".into(),
+            topology: Topology::Ring(vec![NodeAddress { host: "redis".into(), port: 6379 }]),
+            login: Login::default(),
+            tls: None,
+            timeout: Duration::from_millis(10),
+            prefix: "weir".into(),
+            on_failure,
+        };
+        Self::new(settings, None, clock, &Metrics::new("", "").unwrap())
+    }
+
+    /// What waits to be sent.
+    pub(crate) fn take_news(&self) -> Vec<News> {
+        let reports = self.outbox.take();
+        self.outbox.sent(reports.len());
+        let news = |report| match report {
+            Report::GiveBack(receipt) => News::GiveBack(receipt),
+            Report::Settle(settlement) => {
+                let Settlement { limit, key, rule, extra, max_debt, .. } = *settlement;
+                News::Settle { limit, key, rule, extra, max_debt }
+            }
+        };
+        reports.into_iter().map(news).collect()
+    }
+}

@@ -1,0 +1,149 @@
+//! A table whose states are mirrors of a store: what the store said, and decisions while it says nothing.
+//!
+//! Not here: the question to the store (gate, `store::redis`).
+
+use super::dispatch::{Kind, Table, matched, unfit};
+use super::receipt::{MirroredCharge, Origin};
+use crate::limit::{Algorithm, AnyState, Decision, Key, Retry};
+use crate::time::Timestamp;
+
+/// Nanoseconds in which a refund reaches its store, if the store is up.
+const REFUND_NS: u64 = 100_000_000;
+
+impl Table {
+    /// Overwrites the mirror of `key` with the state that its store had when it was asked at `queried_at`, unless the mirror
+    /// is newer. A mirror that does not fit into the table is forgotten.
+    pub(in crate::store) fn hear(&self, key: Key, rule: &Algorithm, state: AnyState, queried_at: Timestamp) {
+        let mirrors = self.mirrors.get_or_init(Box::default);
+        if !mirrors.hear(key, queried_at, rule.memory_ns()) {
+            return;
+        }
+        let is_kept = match (&self.kind, state) {
+            (Kind::Buckets(keys), AnyState::TokenBucket(state)) => keys.overwrite(key, state),
+            (Kind::Any(keys), state) => keys.overwrite(key, state),
+            _ => false,
+        };
+        if !is_kept {
+            mirrors.forget(key);
+        }
+    }
+
+    /// The denial of a request by the mirror of its key, if the store would deny it too: the mirror has the units of the
+    /// store, and the request can pass only after a known time, or never.
+    pub(in crate::store) fn mirror_denial(
+        &self,
+        key: Key,
+        rule: &Algorithm,
+        cost: u64,
+        now: Timestamp,
+    ) -> Option<Decision> {
+        let decision = matched!(&self.kind, rule, |keys, rule| keys.peek_exact(key, rule, cost, now), else unfit());
+        let is_certain = match decision.denied? {
+            Retry::Never => true,
+            Retry::ON_RELEASE => false,
+            Retry::AfterNs(_) => self.mirrors.get().is_some_and(|mirrors| mirrors.is_trusted(key)),
+        };
+        is_certain.then_some(decision)
+    }
+
+    /// Puts the mirror of `key` in doubt: replies to questions that are asked before `until` may lack a change.
+    fn doubt(&self, key: Key, until: Timestamp) {
+        if let Some(mirrors) = self.mirrors.get() {
+            mirrors.doubt(key, until);
+        }
+    }
+
+    /// When the store was asked for the state that the mirror of `key` has; `None` if the key has no mirror.
+    pub fn mirrored_at(&self, key: Key) -> Option<Timestamp> {
+        self.mirrors.get()?.queried_at(key)
+    }
+
+    /// Notes `units` in flight that the store admitted.
+    pub(in crate::store) fn enter(&self, key: Key, rule: &Algorithm, units: u64) {
+        if rule.is_released() {
+            self.mirrors.get_or_init(Box::default).enter(key, units, |_| true);
+        }
+    }
+
+    /// Decides a request while the store says nothing: as one of `replicas`, each of which assumes that all others spend
+    /// as much as it does itself. Returns the decision, and the units that the mirror is charged.
+    pub(in crate::store) fn admit_share(
+        &self,
+        key: Key,
+        rule: &Algorithm,
+        cost: u64,
+        replicas: u64,
+        now: Timestamp,
+    ) -> (Decision, u64) {
+        if let Algorithm::Concurrency(rule) = rule {
+            return self.enter_share(key, rule.max() / replicas.max(1), cost);
+        }
+        let Decision { denied, remaining, reset_after_ns } =
+            self.admit(key, rule, scaled(rule, cost, replicas), now).decision;
+        self.doubt(key, now);
+        let charged = if denied.is_none() { scaled(rule, cost, replicas) } else { 0 };
+        (Decision { denied, remaining: remaining / replicas.max(1), reset_after_ns }, charged)
+    }
+
+    /// Decides a request in flight while the store says nothing. Requests of other replicas end unheard, so only those of
+    /// this process count.
+    fn enter_share(&self, key: Key, most: u64, cost: u64) -> (Decision, u64) {
+        let mirrors = self.mirrors.get_or_init(Box::default);
+        let most = most.max(1);
+        let is_admitted = mirrors.enter(key, cost, |own| own.saturating_add(cost) <= most);
+        let remaining = most.saturating_sub(mirrors.in_flight(key));
+        let denied = if cost > most { Retry::Never } else { Retry::ON_RELEASE };
+        let reset_after_ns = if remaining == most { 0 } else { Decision::UNKNOWN_NS };
+        (
+            Decision { denied: (!is_admitted).then_some(denied), remaining, reset_after_ns },
+            if is_admitted { cost } else { 0 },
+        )
+    }
+
+    /// Calls `seen` with each key that is not idle at `now`, and a copy of its state. Requests in flight are left out: each
+    /// process knows its own.
+    pub fn each_state(&self, now: Timestamp, mut seen: impl FnMut(Key, &AnyState)) {
+        match &self.kind {
+            Kind::Buckets(keys) => keys.each(now, |key, state| seen(key, &AnyState::TokenBucket(state))),
+            Kind::Any(keys) => keys.each(now, |key, state| {
+                if !matches!(state, AnyState::Concurrency(_)) {
+                    seen(key, &state);
+                }
+            }),
+        }
+    }
+
+    /// Notes that units of `key` go back to the store, which may still deny as if they did not.
+    pub fn refunded(&self, key: Key, now: Timestamp) {
+        self.doubt(key, now.saturating_add_ns(REFUND_NS));
+    }
+
+    /// Gives a charge of a remote limit back: to the mirror at once, and to the store in the background.
+    pub(super) fn take_back(&self, key: Key, charge: &MirroredCharge, now: Timestamp) {
+        let MirroredCharge { rule, units, at, origin } = charge;
+        if let Some(mirrors) = self.mirrors.get().filter(|_| rule.is_released()) {
+            mirrors.leave(key, *units);
+        }
+        // Units of a window that has ended are back already.
+        if rule.chargeable_from(*at, now) <= *at {
+            self.settle(key, rule, signed(*units).saturating_neg(), 0, now);
+        }
+        self.refunded(key, now);
+        match origin {
+            Origin::Store(store, receipt) => store.give_back(receipt.clone()),
+            Origin::Report { store, limit, units } => {
+                store.settle(limit, key, rule, signed(*units).saturating_neg(), 0);
+            }
+        }
+    }
+}
+
+/// The units that a mirror is charged if all of `replicas` spend `cost`. A request that takes more than its share passes
+/// if nothing is spent.
+fn scaled(rule: &Algorithm, cost: u64, replicas: u64) -> u64 {
+    cost.saturating_mul(replicas.max(1)).min(rule.capacity()).max(cost)
+}
+
+fn signed(units: u64) -> i64 {
+    i64::try_from(units).unwrap_or(i64::MAX)
+}
