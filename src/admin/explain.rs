@@ -10,10 +10,12 @@ use serde_json::Value;
 use super::answer::{self, Answer, problem};
 use super::body;
 use crate::gate::{
-    BudgetExplanation, Cause, Explanation, Gate, LimitExplanation, Live, Question, Rejection, RuleSource, Verdict,
+    BudgetExplanation, Cause, Explanation, Gate, LimitExplanation, Live, Question, Rejection, RemoteExplanation,
+    RuleSource, Verdict,
 };
 use crate::limit::Algorithm;
-use crate::policy::{Mode, Policy, Stage};
+use crate::policy::{Mode, Policy, Stage, Strategy};
+use crate::store::redis::OnFailure;
 
 /// The body of a request: a request to explain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -92,6 +94,12 @@ pub struct BudgetBody {
     pub retry_after_ms: Option<u64>,
     /// Requests that wait on the key.
     pub waiting: usize,
+    /// What decides if a store has the state of the limit; `null` if this process has it.
+    #[serde(default)]
+    pub decided_by: Option<String>,
+    /// The age of the state of the store in milliseconds; `null` if it is unknown, or no store has the state.
+    #[serde(default)]
+    pub mirror_age_ms: Option<u64>,
 }
 
 /// Answers a [`QuestionBody`] with an [`ExplanationBody`].
@@ -199,8 +207,35 @@ impl BudgetBody {
             reset_after_ms: budget.reset_after_ns.map(ms),
             retry_after_ms: budget.retry_after_ns.map(ms),
             waiting: budget.waiting,
+            decided_by: decided_by(&budget.strategy, budget.remote.as_ref()),
+            mirror_age_ms: budget.remote.and_then(|remote| remote.mirror_age_ns).map(ms),
         }
     }
+}
+
+/// What decides about a key of a limit with this strategy; `None` if this process does.
+fn decided_by(strategy: &Strategy, remote: Option<&RemoteExplanation>) -> Option<String> {
+    let word = match strategy {
+        Strategy::Local | Strategy::Split(_) => return None,
+        Strategy::Redis { .. } => "redis",
+        Strategy::Lease { .. } => "lease",
+    };
+    // Without a running Weir there is no store.
+    let Some(RemoteExplanation { store, node, is_up, on_failure, replicas, .. }) = remote else {
+        return Some(word.to_owned());
+    };
+    let node = node.as_ref().map_or_else(String::new, |node| format!(", node {node}"));
+    let store = format!("store {store}{node}");
+    if *is_up {
+        return Some(format!("{word} ({store})"));
+    }
+    let fallback = match on_failure {
+        OnFailure::Split => format!("the share of one of {replicas} replicas"),
+        OnFailure::Local => "this replica, by the whole limit".to_owned(),
+        OnFailure::Reject => "nothing: requests are refused".to_owned(),
+        OnFailure::Allow => "nothing: requests are admitted".to_owned(),
+    };
+    Some(format!("{fallback}, because the store is down ({store})"))
 }
 
 /// A rule as an operator reads it.

@@ -19,6 +19,7 @@ use super::listeners::{Inherited, Listeners};
 use super::operators::Operators;
 use super::reload::{self, Followers, Installed, Reloader};
 use super::snapshots::InitialState;
+use super::stores;
 use super::takeover::Previous;
 use crate::admin::Overrides;
 use crate::config::{Config, Diagnostics};
@@ -76,7 +77,8 @@ impl App {
         let installed = Installed::of(&config);
         let warnings = config.warnings.clone();
         let ceiling = Arc::new(Ceiling::new(descriptors.upstreams, workers));
-        let current = reload::install(&gate, config, &metrics, &ceiling, None, false);
+        let stores = stores::first(&config, clock, &metrics)?;
+        let current = reload::install(&gate, (config, stores), &metrics, &ceiling, None, false);
         let current = Arc::new(ArcSwap::from_pointee(current));
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);

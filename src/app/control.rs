@@ -21,6 +21,7 @@ use super::listeners::{Listeners, Open};
 use super::operators::Operators;
 use super::reload::{Hangups, Reloader};
 use super::snapshots::{SnapshotWriter, WriteLock};
+use super::stores;
 use super::systemd;
 use super::takeover::{Handover, HandoverProgress, HandoverServer, Previous, Successors};
 use crate::admin::{Admin, NewestLive};
@@ -136,6 +137,7 @@ impl Control {
         let shared = Arc::clone(&self.shared);
         tokio::spawn(upstream::check_health(Arc::clone(&shared)));
         tokio::spawn(upstream::resolve_names(Arc::clone(&shared), Arc::clone(&shared.metrics)));
+        tokio::spawn(stores::run(Arc::clone(&shared)));
         for address in &self.places {
             tracing::info!(%address, workers = self.workers, "listening");
         }
@@ -172,6 +174,7 @@ impl Control {
                 timeout(REFUSAL_TIMEOUT, self.progress.wait_for(|progress| *progress == HandoverProgress::ChargesSent))
                     .await;
         }
+        stores::flush(&shared).await;
         if let Some(snapshots) = snapshots {
             snapshots.finish().await;
         }

@@ -10,6 +10,7 @@ mod reload;
 mod takeover;
 
 mod snapshots;
+mod stores;
 
 mod jwks;
 mod listeners;

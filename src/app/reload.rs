@@ -19,6 +19,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::files::FileWatch;
 use super::jwks::Jwks;
 use super::operators::Operators;
+use super::stores;
 use super::systemd;
 use crate::admin::{Access, Change};
 use crate::config::{self, Changed, Config, Diagnostics, Finding, Severity, Sources};
@@ -28,6 +29,8 @@ use crate::policy::FleetSecret;
 use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
 use crate::proxy::settings::StartupSettings;
 use crate::proxy::{RunningConfig, SharedState};
+use crate::store::TokenCache;
+use crate::store::redis::Store;
 use crate::store::snapshot::{self, file};
 use crate::telemetry;
 use crate::telemetry::Metrics;
@@ -38,11 +41,11 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// The interval at which Weir compares the files with their last contents, even without a reported change.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Installs a configuration in the gate, and returns its form for workers. If it differs from the configuration before
-/// in overrides only, verified tokens stay cached.
+/// Installs a configuration with its stores in the gate, and returns its form for workers. If it differs from the
+/// configuration before in overrides only, verified tokens stay cached.
 pub(super) fn install(
     gate: &Gate,
-    config: Config,
+    (config, stores): (Config, Vec<Arc<Store>>),
     metrics: &Metrics,
     ceiling: &Arc<Ceiling>,
     before: Option<&RunningConfig>,
@@ -52,11 +55,13 @@ pub(super) fn install(
     for (identity, _) in config.policy.fetched_keys() {
         metrics.show_jwks(identity);
     }
-    let live = match before.filter(|_| only_overrides) {
-        Some(before) => gate.install_with(config.policy, config.hold, Arc::clone(&before.live.tokens)),
-        None => gate.install(config.policy, config.hold, config.max_tokens),
+    let tokens = match before.filter(|_| only_overrides) {
+        Some(before) => Arc::clone(&before.live.tokens),
+        None => Arc::new(TokenCache::new(config.max_tokens)),
     };
-    RunningConfig::new(live, config.proxy, config.log.access, metrics, ceiling, before)
+    stores::set_replicas(&stores, config.policy.limits());
+    let live = gate.install_with(config.policy, config.hold, tokens, &stores);
+    RunningConfig::new((live, stores), config.proxy, config.log.access, metrics, ceiling, before)
 }
 
 /// The settings that only a restart can change.
@@ -219,9 +224,12 @@ impl Reloader {
             }
             Ok(config) => {
                 let (read, warnings) = (config.sources.clone(), config.warnings.clone());
-                self.install(self.with_readable_overrides(config));
+                let installed = self.install(self.with_readable_overrides(config));
                 self.tried = read;
-                self.log_reloaded();
+                match installed {
+                    Ok(_) => self.log_reloaded(),
+                    Err(reason) => self.log_refused(&reason),
+                }
                 log_findings(&warnings);
             }
             Err(diagnostics) => {
@@ -262,8 +270,10 @@ impl Reloader {
         let made = spawn_blocking(move || write_change(&source, &edits, secret.as_ref())).await;
         let outcome = match made.unwrap_or_else(|error| Err(OverrideError::Write(error.to_string()))) {
             Ok((config, before)) => {
-                if !self.install(*config) {
-                    self.log_reloaded();
+                match self.install(*config) {
+                    Ok(true) => {}
+                    Ok(false) => self.log_reloaded(),
+                    Err(reason) => self.log_refused(&reason),
                 }
                 for (limit, changes) in by_limit {
                     tracing::info!(limit, changes, "overrides set at run time");
@@ -290,9 +300,19 @@ impl Reloader {
         tracing::info!(limits, "reloaded");
     }
 
+    fn log_refused(&self, reason: &str) {
+        self.shared.metrics.reload_successful.set(0);
+        tracing::error!(reason, "the new configuration cannot be used; the old one stays");
+    }
+
     /// Puts a configuration in force. Returns whether only overrides differ from the one before.
-    fn install(&mut self, config: Config) -> bool {
+    ///
+    /// # Errors
+    /// Why the configuration cannot be used. Nothing has changed then.
+    fn install(&mut self, config: Config) -> Result<bool, String> {
         let before = self.shared.current.load_full();
+        let clock = self.shared.gate.clock();
+        let stores = stores::stores(&config.stores, &before.stores, clock, &self.shared.metrics)?;
         let mut config = with_tls_sessions(config, &before);
         let new = Installed::of(&config);
         let restart = self.installed.restart_only.changed_tables(&new.restart_only);
@@ -312,7 +332,7 @@ impl Reloader {
         self.followers.operators.reload(admin_access(&config), config.admin.tls.clone(), overrides);
         self.followers.jwks.adopt(&config.policy);
         let SharedState { gate, metrics, current, ceiling, reloads, .. } = &*self.shared;
-        current.store(Arc::new(install(gate, config, metrics, ceiling, Some(&before), only_overrides)));
+        current.store(Arc::new(install(gate, (config, stores), metrics, ceiling, Some(&before), only_overrides)));
         reloads.send_replace(());
         metrics.reloaded(gate.clock().now());
         if !self.installed.rejected.is_like(&new.rejected) {
@@ -321,7 +341,7 @@ impl Reloader {
         self.tried = new.sources.clone();
         // A reload does not change these settings.
         self.installed = Installed { restart_only: self.installed.restart_only.clone(), ..new };
-        only_overrides
+        Ok(only_overrides)
     }
 }
 

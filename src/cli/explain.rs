@@ -141,7 +141,8 @@ fn limit_in_words(explained: &LimitBody) -> Vec<String> {
     let Some(budget) = budget else {
         return vec![format!("{head} applies, but the request does not get so far")];
     };
-    let BudgetBody { key, rule, from, cost, admits, remaining, debt, reset_after_ms, retry_after_ms, waiting } = budget;
+    let BudgetBody { key, rule, from, cost, admits, remaining, debt, reset_after_ms, retry_after_ms, .. } = budget;
+    let BudgetBody { waiting, decided_by, mirror_age_ms, .. } = budget;
     let key: Vec<String> = key.iter().map(|(part, text)| format!("{part} = {text}")).collect();
     let key = if key.is_empty() { "one for all".to_owned() } else { key.join(", ") };
     let Some(rule) = rule else {
@@ -152,12 +153,14 @@ fn limit_in_words(explained: &LimitBody) -> Vec<String> {
     says.extend(reset_after_ms.map(|ms| format!("full in {}", duration(ms))));
     says.extend(retry_after_ms.map(|ms| format!("could admit in {}", duration(ms))));
     says.extend((*waiting > 0).then(|| format!("waiting {waiting}")));
-    vec![
-        format!("{head} applies"),
-        format!("  key: {key}"),
-        format!("  rule: {rule}, by {from}; cost {cost}"),
-        format!("  {}", says.join(", ")),
-    ]
+    let mut lines =
+        vec![format!("{head} applies"), format!("  key: {key}"), format!("  rule: {rule}, by {from}; cost {cost}")];
+    lines.extend(decided_by.as_ref().map(|by| {
+        let age = mirror_age_ms.map_or_else(|| "unknown".to_owned(), |ms| format!("{} old", duration(ms)));
+        format!("  decided by: {by}; last answer: {age}")
+    }));
+    lines.push(format!("  {}", says.join(", ")));
+    lines
 }
 
 fn duration(ms: u64) -> humantime::FormattedDuration {

@@ -5,6 +5,7 @@
 
 use smallvec::SmallVec;
 
+use super::ask::Asking;
 use super::bans;
 use super::check::{Check, Checks, is_delayed, is_denied, is_limited, select_rule};
 use super::identify::{Principals, RequestIdentities, Unidentified, Unkeyed, identify};
@@ -29,6 +30,8 @@ pub enum Step<'l> {
     Wait(Box<Waiting<'l>>),
     /// The request passes later.
     Delay(Box<Delayed<'l>>),
+    /// A store decides about the request.
+    Ask(Box<Asking<'l>>),
 }
 
 /// A request, with its identities and its plan as far as limits need them.
@@ -44,7 +47,7 @@ pub(super) struct Requester<'a, 'f> {
 pub(super) enum Handling {
     /// Its limits are charged, or it is denied.
     Plain,
-    /// Some keys may be banned, delayed or without a limit.
+    /// Some keys may be banned, delayed, without a limit, or decided by a store.
     Special,
     /// It joins a queue, because other requests wait already.
     Queued,
@@ -106,6 +109,10 @@ impl Gate {
         let step = match special {
             Some(Special::Refused(refusal)) => Some(Step::Refuse(refusal)),
             Some(Special::Admitted) => self.pass_or_delay(pass, live, facts, head_bytes, now),
+            Some(Special::Asked) => {
+                let pass = std::mem::take(pass);
+                return Ok(Some(Step::Ask(Box::new(Asking { gate: self, live, stage, pass }))));
+            }
             None => Some(self.deny(live, requester, &mut pass.charged.checks, head_bytes(), now)),
         };
         if step.is_some() {
@@ -145,11 +152,13 @@ impl Gate {
             let key = check.key;
             let is_limited = !limit.allowed.is_special() || select_rule(check, live.variant(&applied, key, plan));
             check.check.is_queued = is_limited && would_queue(state, limit, key);
+            let is_remote = limit.strategy.is_remote() && state.remote.load().is_some();
+            check.set_remote(is_remote);
             let delays = matches!(limit.on_limit, OnLimit::Delay(_));
             handling = match handling {
                 Handling::Queued => Handling::Queued,
                 _ if check.check.is_queued => Handling::Queued,
-                _ if delays || limit.allowed.is_special() => Handling::Special,
+                _ if delays || is_remote || limit.allowed.is_special() => Handling::Special,
                 _ if state.banned_ns(limit, key, now).is_some() => Handling::Special,
                 handling => handling,
             };
@@ -195,11 +204,14 @@ impl Gate {
             checks.peek(now);
             return None;
         }
+        if checks.has_remote() {
+            return checks.admit_local(now).then_some(Special::Asked);
+        }
         checks.admit(now).then_some(Special::Admitted)
     }
 
     /// Completes the pass of admitted checks, or delays the request.
-    fn pass_or_delay<'l>(
+    pub(super) fn pass_or_delay<'l>(
         &'l self,
         pass: &mut Pass<'l>,
         live: &Live,
@@ -225,7 +237,7 @@ impl Gate {
 
     /// Denies a request: it is held if all denying limits hold, else refused.
     #[cold]
-    fn deny<'l>(
+    pub(super) fn deny<'l>(
         &'l self,
         live: &'l Live,
         requester: Requester<'_, '_>,
@@ -277,6 +289,8 @@ impl Gate {
 /// The decision of special checks.
 enum Special<'l> {
     Admitted,
+    /// By the local limits. Stores decide about the others.
+    Asked,
     Refused(Box<Refusal<'l>>),
 }
 

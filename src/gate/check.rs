@@ -62,6 +62,11 @@ pub(super) fn is_denied(check: &Check<'_>) -> bool {
     check.enforced && (check.check.is_queued || !check.is_admitted())
 }
 
+/// Whether the charge denies the request.
+pub(super) fn is_refused<C>(charge: &Charge<'_, C>) -> bool {
+    charge.enforced && !charge.is_admitted()
+}
+
 /// Whether the limit delays the request.
 #[inline]
 pub(super) fn is_delayed<'l, C: Checked<'l>>(charge: &Charge<'_, C>) -> bool {

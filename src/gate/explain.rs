@@ -3,7 +3,10 @@
 //! Limits are matched, keyed and decided by the code that decides requests. Not here: the JSON of the operators' API
 //! (admin).
 
+mod remote;
 mod tightness;
+
+pub use self::remote::RemoteExplanation;
 
 use std::net::IpAddr;
 use std::{error, fmt};
@@ -94,6 +97,8 @@ pub struct BudgetExplanation<'l> {
     pub rule: Option<&'l Algorithm>,
     /// How replicas share the limit: the rule is the share of this one.
     pub strategy: Strategy,
+    /// The store that decides, if one does.
+    pub remote: Option<RemoteExplanation>,
     /// Where the rule is configured.
     pub source: RuleSource<'l>,
     /// Units that the request takes.
@@ -365,6 +370,7 @@ impl Gate {
             key,
             rule,
             strategy: limit.strategy,
+            remote: remote::explain(charge, now),
             source,
             cost: charge.cost,
             admits: decision.is_admitted() && !check.is_queued,

@@ -1,9 +1,11 @@
 //! One request, one verdict: finds its limits, identifies it, charges all limits or none, and lets it wait.
 //!
-//! A decision is synchronous; only [`Waiting::wait`] and [`Delayed::wait`] are not. Not here: the answer to the client
+//! A decision is synchronous; only [`Asking::ask`], [`Waiting::wait`] and [`Delayed::wait`] are not. Not here: the answer to the client
 //! (respond), and the request's path through the proxy.
 
 mod admit;
+mod answered;
+mod ask;
 mod check;
 mod identify;
 
@@ -29,15 +31,20 @@ mod spend;
 mod top_keys;
 
 mod handover;
+mod mirrors;
 
 mod delta;
+mod remote;
 mod state;
 
 pub use access::AccessError;
 pub use admit::Step;
+pub use ask::{Asking, Decider};
 pub use budget::{Budget, BudgetItem, Budgets};
 pub use delta::Delta;
-pub use explain::{BudgetExplanation, Explanation, LimitExplanation, Question, QuestionError, RuleSource};
+pub use explain::{
+    BudgetExplanation, Explanation, LimitExplanation, Question, QuestionError, RemoteExplanation, RuleSource,
+};
 pub use identify::{IdentityError, Unidentified, Unkeyed};
 pub use lookup::KeyError;
 pub use pass::{Charged, Pass};

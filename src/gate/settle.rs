@@ -124,8 +124,7 @@ impl Account<&LimitState, &Algorithm> {
         let difference = i128::from(owed) - i128::from(charged);
         let extra = i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX });
         if extra != 0 {
-            state.table.settle(key, rule, extra, max_debt, state.clock.now());
-            state.report(key, rule, extra);
+            state.settle(key, rule, extra, max_debt, state.clock.now());
         }
         if extra < 0 {
             state.queues.wake_front(key);

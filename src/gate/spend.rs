@@ -88,8 +88,7 @@ impl Gate {
         }
         let settle = limit.after.as_ref().and_then(|after| after.settle.as_ref());
         let max_debt = settle.map_or(0, |settle| settle.max_debt);
-        state.table.settle(key, rule, extra, max_debt, now);
-        state.report(key, rule, extra);
+        state.settle(key, rule, extra, max_debt, now);
         let Decision { remaining, reset_after_ns, .. } = state.table.peek(key, rule, 0, now);
         let debt = state.table.over(key, rule, now);
         let reset_after_ns = Some(reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);

@@ -11,11 +11,14 @@ use arc_swap::ArcSwapOption;
 
 use super::delta::{Delta, DeltaQueue};
 use super::queue::capacity::{Footprint, HoldCapacity, HoldCaps};
+use super::queue::jitter::Jitter;
 use super::queue::locked::LockedQueues;
+use super::remote::RemoteLimit;
 use super::top_keys::{RefusedKeys, TopKeys};
 use crate::limit::{Algorithm, BACKDATE_NS_MAX, Key};
 use crate::policy::jwt::Claimed;
 use crate::policy::{Applied, Facts, KeySecret, Limit, Mode, Policy, Variant};
+use crate::store::redis::Store;
 use crate::store::{Bans, Table, TokenCache};
 use crate::telemetry::{LimitMetrics, Metrics};
 use crate::time::{Clock, Timestamp};
@@ -29,6 +32,8 @@ pub struct Gate {
     /// The next rank of a waiting request.
     pub(super) ranks: AtomicU64,
     pub(super) capacity: HoldCapacity,
+    /// The delays of questions to stores.
+    pub(super) jitter: Jitter,
     /// CORS preflights by client address; made for the first preflight.
     pub(super) preflights: OnceLock<Table>,
     closed: AtomicBool,
@@ -98,6 +103,8 @@ pub struct LimitState {
     pub(super) metrics: LimitMetrics,
     /// The limit of the newest policy, for waiting requests; none once the limit is gone.
     pub(super) newest: ArcSwapOption<Newest>,
+    /// The store that has the state, according to the last policy that has the limit. The table is its mirror.
+    pub(super) remote: ArcSwapOption<RemoteLimit>,
     /// Whether the state persists when the process ends, according to the last policy that has the limit.
     pub(super) persists: AtomicBool,
     pub(super) deltas: Arc<DeltaQueue>,
@@ -112,6 +119,7 @@ impl Gate {
             metrics,
             ranks: AtomicU64::new(0),
             capacity: HoldCapacity::default(),
+            jitter: Jitter::new(clock.now().as_ns()),
             preflights: OnceLock::new(),
             closed: AtomicBool::new(false),
             deltas: Arc::default(),
@@ -126,11 +134,18 @@ impl Gate {
 
     /// Installs `policy`, also for waiting requests. No bucket is refilled.
     pub fn install(&self, policy: Policy, caps: HoldCaps, max_tokens: usize) -> Live {
-        self.install_with(policy, caps, Arc::new(TokenCache::new(max_tokens)))
+        self.install_with(policy, caps, Arc::new(TokenCache::new(max_tokens)), &[])
     }
 
-    /// Installs `policy` with tokens that were verified under its identities.
-    pub fn install_with(&self, policy: Policy, caps: HoldCaps, tokens: Arc<TokenCache<Claimed>>) -> Live {
+    /// Installs `policy` with tokens that were verified under its identities. `stores` are in the order of the
+    /// configuration.
+    pub fn install_with(
+        &self,
+        policy: Policy,
+        caps: HoldCaps,
+        tokens: Arc<TokenCache<Claimed>>,
+        stores: &[Arc<Store>],
+    ) -> Live {
         let prefix = policy.client_ip.ipv6_prefix;
         let overrides: Vec<_> = policy.limits().iter().map(|limit| Arc::new(self.overrides(limit, prefix))).collect();
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,6 +165,7 @@ impl Gate {
             }
             state.table.set_bound(limit.max_keys, limit.on_full);
             state.persists.store(limit.persist, Ordering::Relaxed);
+            state.remote.store(self.remote(limit, stores).map(Arc::new));
             let newest = Newest { limit: limit.clone(), overrides: Arc::clone(overrides) };
             state.newest.store(Some(Arc::new(newest)));
             states.push(Arc::clone(state));
@@ -166,6 +182,12 @@ impl Gate {
         let has_plans = limits.iter().any(|limit| !limit.allowed.plans.is_empty());
         let needs_identity = has_plans || !policy.identities.is_empty();
         Live { policy, states, needs_identity, overrides, tokens, caps }
+    }
+
+    fn remote(&self, limit: &Limit, stores: &[Arc<Store>]) -> Option<RemoteLimit> {
+        let store = Arc::clone(stores.get(limit.strategy.store()?)?);
+        let (replicas, metrics) = (limit.strategy.replicas(), self.metrics.remote_limit(&limit.name));
+        Some(RemoteLimit { store, replicas, metrics })
     }
 
     fn overrides(&self, limit: &Limit, ipv6_prefix: u8) -> Overrides {
@@ -237,6 +259,7 @@ impl Gate {
             refused: RefusedKeys::default(),
             metrics: self.metrics.limit(name),
             newest: ArcSwapOption::empty(),
+            remote: ArcSwapOption::empty(),
             persists: AtomicBool::new(false),
             deltas: Arc::clone(&self.deltas),
         }
@@ -276,6 +299,18 @@ impl LimitState {
         if self.bans.refused(key, rule, limit.max_keys, now).is_some() {
             self.metrics.bans.inc();
             self.queues.wake_front(key); // waiting requests are refused one after another
+        }
+    }
+
+    /// Charges `extra` units that no limit decides: at most `max_debt` beyond the limit, here and in the store.
+    pub(super) fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
+        self.table.settle(key, rule, extra, max_debt, now);
+        self.report(key, rule, extra);
+        if let Some(remote) = &*self.remote.load() {
+            remote.store.settle(&self.name, key, rule, extra, max_debt);
+            if extra < 0 {
+                self.table.refunded(key, now);
+            }
         }
     }
 

@@ -10,6 +10,8 @@ mod handover;
 mod hold;
 mod lookup;
 mod rate;
+mod redis;
+mod remote;
 mod settle;
 mod spend;
 mod stages;
@@ -24,18 +26,20 @@ use http::{HeaderName, Method};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
+use self::redis::FakeRedis;
 use super::{Gate, HoldCaps, Live, Pass, Refusal, Step};
 use crate::fields::FieldBuf;
 use crate::limit::ban::Rule as BanRule;
 use crate::limit::slow_down::SlowDown;
-use crate::limit::{Algorithm, OnFull, Quota, Rate, Retry};
+use crate::limit::{Algorithm, Key, OnFull, Quota, Rate, Retry, concurrency};
 use crate::policy::KeyPart;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::{
     Allowed, Cost, DelayRule, Facts, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource, Policy,
     Repeated, Stage, Strategy,
 };
-use crate::store::Usage;
+use crate::store::redis::{OnFailure, Store, Unavailable};
+use crate::store::{TokenCache, Usage};
 use crate::telemetry::Metrics;
 use crate::time::{Clock, Timestamp};
 
@@ -99,12 +103,25 @@ fn new_gate() -> &'static Gate {
 }
 
 fn gate_of(clock: Clock) -> &'static Gate {
-    let metrics = Arc::new(Metrics::new("0", "test").unwrap());
-    Box::leak(Box::new(Gate::new(clock, [7; 16], metrics)))
+    Box::leak(Box::new(Gate::new(clock, [7; 16], metrics())))
+}
+
+fn metrics() -> Arc<Metrics> {
+    Arc::new(Metrics::new("0", "test").unwrap())
 }
 
 fn install(gate: &Gate, limits: impl IntoIterator<Item = Limit>, caps: HoldCaps) -> &'static Live {
-    Box::leak(Box::new(gate.install(policy(limits.into_iter().collect(), Vec::new()), caps, 10)))
+    install_with(gate, limits, caps, &[])
+}
+
+fn install_with(
+    gate: &Gate,
+    limits: impl IntoIterator<Item = Limit>,
+    caps: HoldCaps,
+    stores: &[Arc<Store>],
+) -> &'static Live {
+    let policy = policy(limits.into_iter().collect(), Vec::new());
+    Box::leak(Box::new(gate.install_with(policy, caps, Arc::new(TokenCache::new(10)), stores)))
 }
 
 /// Headers of `limit=value` words.
@@ -127,6 +144,23 @@ fn facts(headers: &FieldBuf) -> Facts<'_> {
 
 fn ask(gate: &'static Gate, live: &'static Live, headers: &FieldBuf) -> Step<'static> {
     gate.admit(live, Stage::Identified, &facts(headers), || 100, gate.clock.now()).unwrap()
+}
+
+/// The answer to a request, once it has waited for all that it must wait for.
+async fn answer(
+    mut step: Step<'static>,
+    redis: &FakeRedis,
+    headers: &FieldBuf,
+) -> Result<Pass<'static>, Refusal<'static>> {
+    loop {
+        match step {
+            Step::Pass(pass) => return Ok(*pass),
+            Step::Refuse(refusal) => return Err(*refusal),
+            Step::Wait(waiting) => return waiting.wait(redis).await,
+            Step::Delay(delayed) => return delayed.wait().await,
+            Step::Ask(asking) => step = asking.ask(redis, &facts(headers), || 100).await,
+        }
+    }
 }
 
 /// Asserts that no request waits, no capacity is reserved, and no queue remains.
@@ -159,7 +193,13 @@ impl Told {
 /// Runs a script in milliseconds. An answer may come up to one millisecond late, because of tokio's timers.
 ///
 /// - `limit NAME COUNT PERIOD BURST reject|hold=MAX_WAIT|delay=STEP,MAX [waiting=N] [cost=N] [shadow] [off]
-///   [ban=COUNT/PERIOD,FOR,FOR_MAX] [override=KEY,COUNT,PERIOD,BURST] [plan=NAME,COUNT,PERIOD,BURST]`
+///   [ban=COUNT/PERIOD,FOR,FOR_MAX] [override=KEY,COUNT,PERIOD,BURST] [plan=NAME,COUNT,PERIOD,BURST] [redis=REPLICAS] [concurrency=MAX]
+///   [other=REPLICAS]`; `other` is a second store
+/// - `store split|local|reject|allow`: what decides while the store is down
+/// - `AT store up|down|cold|slow=LATENCY`
+/// - `AT calls N`: the calls to the store since the last such row
+/// - `AT elsewhere LIMIT=KEY UNITS`: another replica charges units
+/// - `AT remain LIMIT=KEY UNITS`: the units that the store has for a key
 /// - `caps REQUESTS BYTES`: bounds on waiting requests; a head has 100 bytes
 /// - `AT limit ...`, `AT without NAME`: a reload
 /// - `AT ask NAME LIMIT=KEY... [x-plan=NAME] [undo=AFTER]`: with `undo` the pass is dropped uncommitted, AFTER it came
@@ -171,36 +211,50 @@ struct Script {
     start: Timestamp,
     limits: BTreeMap<String, Limit>,
     caps: HoldCaps,
+    redis: FakeRedis,
+    store: Arc<Store>,
+    other: Arc<Store>,
     told: Arc<Mutex<HashMap<String, Told>>>,
     tasks: HashMap<String, JoinHandle<()>>,
 }
 
 async fn check(rows: &str) {
+    let mut told = run(rows).await;
+    for row in lines(rows).filter_map(|row| row.strip_prefix('>')) {
+        expect(&mut told, &row.split_whitespace().collect::<Vec<_>>(), row);
+    }
+    assert!(told.is_empty(), "unexpected: {told:?}");
+}
+
+fn lines(rows: &str) -> impl Iterator<Item = &str> {
+    rows.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#'))
+}
+
+/// Runs a script, and returns all answers by name.
+async fn run(rows: &str) -> HashMap<String, Told> {
     let gate = new_gate();
+    let redis = FakeRedis::new(gate.clock);
     let mut script = Script {
         gate,
         live: install(gate, [], CAPS),
         start: gate.clock.now(),
         limits: BTreeMap::new(),
         caps: CAPS,
+        store: redis.store(OnFailure::Split),
+        other: redis.store(OnFailure::Split),
+        redis,
         told: Arc::default(),
         tasks: HashMap::new(),
     };
-    let rows = || rows.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#'));
-    for row in rows().filter(|row| !row.starts_with('>')) {
+    for row in lines(rows).filter(|row| !row.starts_with('>')) {
         script.run(&row.split_whitespace().collect::<Vec<_>>()).await;
     }
     for (who, task) in script.tasks {
         let end = timeout(Duration::from_hours(24 * 365), task).await;
         assert!(end.is_ok_and(|end| end.is_ok()), "{who} is stuck");
     }
-    let mut told = script.told.lock().unwrap();
-    for row in rows().filter_map(|row| row.strip_prefix('>')) {
-        expect(&mut told, &row.split_whitespace().collect::<Vec<_>>(), row);
-    }
-    assert!(told.is_empty(), "unexpected: {told:?}");
-    drop(told);
     assert_at_rest(gate, script.live);
+    std::mem::take(&mut *script.told.lock().unwrap())
 }
 
 fn expect(told: &mut HashMap<String, Told>, cells: &[&str], row: &str) {
@@ -210,7 +264,7 @@ fn expect(told: &mut HashMap<String, Told>, cells: &[&str], row: &str) {
     assert_eq!(found.what, cells[2], "{row}");
     let late_ns = found.at_ns - due_ns;
     match (cells.get(3), found.retry) {
-        (None, None) | (Some(&"never"), Some(Retry::Never)) => {}
+        (None, None) | (Some(&"never"), Some(Retry::Never)) | (Some(&"release"), Some(Retry::ON_RELEASE)) => {}
         (Some(retry), Some(Retry::AfterNs(found_ns))) => assert_eq!(found_ns + late_ns, ns(retry), "retry: {row}"),
         (_, found) => panic!("{row}: {found:?}"),
     }
@@ -243,6 +297,20 @@ impl Script {
                 self.gate.close();
                 return;
             }
+            [at, "calls" | "elsewhere" | "remain" | "store", ..] => {
+                self.until(at).await;
+                self.run_store(&cells[1..], at);
+                return;
+            }
+            ["store", on_failure] => {
+                self.store = self.redis.store(match on_failure {
+                    "split" => OnFailure::Split,
+                    "local" => OnFailure::Local,
+                    "reject" => OnFailure::Reject,
+                    "allow" => OnFailure::Allow,
+                    _ => panic!("not on_failure: {on_failure}"),
+                });
+            }
             [at, "without", name] => {
                 self.until(at).await;
                 self.limits.remove(name);
@@ -253,7 +321,39 @@ impl Script {
             }
             _ => panic!("not a row: {cells:?}"),
         }
-        self.live = install(self.gate, self.limits.values().cloned(), self.caps);
+        let stores = [&self.store, &self.other].map(Arc::clone);
+        self.live = install_with(self.gate, self.limits.values().cloned(), self.caps, &stores);
+    }
+
+    /// A row about the store.
+    fn run_store(&self, cells: &[&str], at: &str) {
+        match *cells {
+            ["calls", calls] => assert_eq!(self.redis.take_calls().to_string(), calls, "calls until {at}"),
+            ["elsewhere", what, units] => {
+                let (limit, key) = self.key(what);
+                self.redis.settle(&limit.name, key, &limit.allowed.usual, units.parse().unwrap());
+            }
+            ["remain", what, units] => {
+                let (limit, key) = self.key(what);
+                let remaining = self.redis.remaining(&limit.name, key, &limit.allowed.usual);
+                assert_eq!(remaining.to_string(), units, "units of {what} at {at}");
+            }
+            ["store", "up"] => self.redis.set(None, Duration::ZERO),
+            ["store", "down"] => self.redis.set(Some(Unavailable::Down), Duration::ZERO),
+            ["store", "cold"] => self.redis.set(Some(Unavailable::Cold), Duration::ZERO),
+            ["store", latency] => {
+                let latency = Duration::from_nanos(ns(latency.strip_prefix("slow=").unwrap()));
+                self.redis.set(None, latency);
+            }
+            _ => panic!("not a row: {cells:?}"),
+        }
+    }
+
+    /// The limit and the key of `LIMIT=KEY`.
+    fn key(&self, what: &str) -> (&Limit, Key) {
+        let (limit, text) = what.split_once('=').unwrap();
+        let limit = &self.limits[limit];
+        (limit, self.gate.secret.key_of_text(&limit.key, text, 64).unwrap())
     }
 
     async fn until(&self, at: &str) {
@@ -263,7 +363,8 @@ impl Script {
     fn ask(&mut self, who: &str, words: &[&str]) {
         let undo_after = words.iter().find_map(|word| word.strip_prefix("undo=")).map(ns);
         let words: Vec<&str> = words.iter().copied().filter(|word| !word.starts_with("undo=")).collect();
-        let step = ask(self.gate, self.live, &headers(&words));
+        let fields = headers(&words);
+        let step = ask(self.gate, self.live, &fields);
         let (gate, start, told, name) = (self.gate, self.start, Arc::clone(&self.told), who.to_owned());
         let tell = move |answer: Result<Pass<'static>, Refusal<'static>>| {
             told.lock().unwrap().insert(name, Told::new(gate.clock.now().ns_since(start), &answer));
@@ -286,8 +387,10 @@ impl Script {
                 tell(Err(*refusal));
                 return;
             }
-            Step::Delay(delayed) => tokio::spawn(async move { end(tell(delayed.wait().await)).await }),
-            Step::Wait(waiting) => tokio::spawn(async move { end(tell(waiting.wait().await)).await }),
+            step => {
+                let redis = self.redis.clone();
+                tokio::spawn(async move { end(tell(answer(step, &redis, &fields).await)).await })
+            }
         };
         assert!(self.tasks.insert(who.to_owned(), task).is_none(), "{who} asks twice");
     }
@@ -319,7 +422,13 @@ fn parse_limit(cells: &[&str]) -> Limit {
             ("ban", rule) => limit.ban = Some(parse_ban(rule)),
             ("cost", cost) => limit.cost = Cost::Units(cost.parse().unwrap()),
             ("shadow", _) => limit.mode = Mode::Shadow,
+            ("concurrency", max) => {
+                let rule = concurrency::Rule::new(max.parse().unwrap()).unwrap();
+                limit.allowed = Allowed::to_all(Algorithm::Concurrency(rule));
+            }
             ("off", _) => limit.mode = Mode::Off,
+            ("other", replicas) => limit.strategy = Strategy::Redis { store: 1, replicas: replicas.parse().unwrap() },
+            ("redis", replicas) => limit.strategy = Strategy::Redis { store: 0, replicas: replicas.parse().unwrap() },
             _ => panic!("not an option: {option}"),
         }
     }

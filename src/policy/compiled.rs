@@ -44,7 +44,7 @@ pub struct LimitTraits {
     path_only: bool,
     /// Limits with equal numbers have equal keys for each request.
     pub keyed_as: usize,
-    /// The limit holds, delays or bans, or has rules for plans or single keys.
+    /// The limit holds, delays or bans, has rules for plans or single keys, or has its state in a store.
     pub is_unusual: bool,
 }
 
@@ -163,7 +163,8 @@ impl LimitTraits {
         // Two limits may match one request by different patterns.
         let has_own_key = limit.key.contains(&KeyPart::Route);
         let alike = limits[..index].iter().position(|other| !has_own_key && other.key == limit.key);
-        let is_unusual = limit.allowed.is_special() || limit.ban.is_some() || limit.on_limit != OnLimit::Reject;
+        let is_special = limit.allowed.is_special() || limit.ban.is_some() || limit.on_limit != OnLimit::Reject;
+        let is_unusual = is_special || limit.strategy.is_remote();
         Self { path_only, keyed_as: alike.unwrap_or(index), is_unusual }
     }
 }

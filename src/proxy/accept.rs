@@ -57,6 +57,7 @@ async fn serve(
         WorkerResources { broken_answers, untaken_answers, buffers: worker_buffers, worker: notify, requests };
     let views = ConfigWatch::new(Arc::clone(&shared.current), resources);
     let worker = Rc::new(Worker::new(shared, views, buffers));
+    worker.stores.follow(&worker.config.current().running.stores);
     for listener in listeners {
         let listener = AsyncListener::new(listener)?;
         spawn_local(accept(Rc::clone(&worker), listener, lifecycle.clone()));
@@ -163,6 +164,7 @@ async fn sweep(worker: Rc<Worker>, wanted: WorkerNotify) {
             _ = ticks.tick() => {
                 let (config, metrics) = (worker.config.current(), &worker.shared.metrics);
                 config.upstreams.iter().for_each(|upstream| upstream.sweep());
+                worker.stores.follow(&config.running.stores);
                 worker.shared.ceiling.sweep();
                 let most = config.running.settings.bounds.max_untaken_bytes / worker.shared.ceiling.workers();
                 let ended = worker.untaken.sweep(most);

@@ -35,6 +35,8 @@ pub(super) struct RequestContext<'v> {
     pub(super) began: Instant,
     /// It waited for a limit.
     pub(super) waited: Cell<bool>,
+    /// It waited for a store.
+    pub(super) queried: Cell<bool>,
     /// It waited for a connection.
     pub(super) was_queued: Cell<bool>,
     /// It waited for the upstream.
@@ -44,8 +46,8 @@ pub(super) struct RequestContext<'v> {
 impl<'v> RequestContext<'v> {
     /// The context of a request that began at `began`.
     pub(super) fn new(worker: &'v Worker, config: &'v WorkerConfig, peer: &'v Peer, began: Instant) -> Self {
-        let [waited, was_queued, was_sent] = [const { Cell::new(false) }; 3];
-        Self { worker, config, peer, began, waited, was_queued, was_sent }
+        let [waited, queried, was_queued, was_sent] = [const { Cell::new(false) }; 4];
+        Self { worker, config, peer, began, waited, queried, was_queued, was_sent }
     }
 
     /// Measures the head of a response that arrived at `arrived`.
@@ -82,8 +84,13 @@ impl<'v> RequestContext<'v> {
         self.worker.shared.metrics.problems.with_label_values(&[kind.label()]).inc();
     }
 
+    /// Whether it waited for a limit or a store, so that time has passed since it began.
+    pub(super) fn has_waited(&self) -> bool {
+        self.waited.get() || self.queried.get()
+    }
+
     /// An instant near now, for deadlines after a response of Weir. It reads no clock if the request did not wait.
     pub(super) fn lately(&self) -> Instant {
-        if self.waited.get() || self.was_sent.get() { time::instant_now() } else { self.began }
+        if self.has_waited() || self.was_sent.get() { time::instant_now() } else { self.began }
     }
 }

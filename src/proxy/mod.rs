@@ -23,6 +23,7 @@ mod lifecycle;
 mod request;
 mod running_config;
 mod service;
+mod stores;
 mod tunnel;
 mod untaken;
 mod upgrade;

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use super::settings::Settings;
 use crate::gate::Live;
 use crate::net::Timeouts;
+use crate::store::redis::Store;
 use crate::telemetry::{AccessLog, Metrics};
 use crate::upstream::settings::Upstream;
 use crate::upstream::{Ceiling, Endpoints, UpstreamState, WorkerResources};
@@ -22,6 +23,8 @@ pub struct RunningConfig {
     pub settings: Settings,
     /// The requests to log.
     pub access_log: AccessLog,
+    /// The stores of limits, in the order of the configuration.
+    pub stores: Vec<Arc<Store>>,
     /// The state of the endpoints of each upstream, in the order of the settings.
     pub(super) upstreams: Vec<UpstreamState>,
 }
@@ -29,7 +32,7 @@ pub struct RunningConfig {
 impl RunningConfig {
     /// A configuration that keeps the state of endpoints which were in `before`.
     pub fn new(
-        live: Live,
+        (live, stores): (Live, Vec<Arc<Store>>),
         settings: Settings,
         access_log: AccessLog,
         metrics: &Metrics,
@@ -38,7 +41,7 @@ impl RunningConfig {
     ) -> Self {
         let known = before.map_or(&[][..], |before| &before.upstreams);
         let upstreams = UpstreamState::of_all(&settings.upstreams, known, metrics, ceiling);
-        Self { live: Arc::new(live), settings, access_log, upstreams }
+        Self { live: Arc::new(live), settings, access_log, stores, upstreams }
     }
 }
 

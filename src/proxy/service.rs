@@ -8,8 +8,10 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Method;
+use tokio::time::sleep;
 
 use super::access_record::AccessRecord;
 use super::admission::Admission;
@@ -20,7 +22,7 @@ use super::host;
 use super::http1::wire::Wire;
 use super::request::{HttpVersion, Request};
 use super::upgrade::Upgrade;
-use crate::gate::{AccessError, Pass, Refusal, Step, Unkeyed};
+use crate::gate::{AccessError, Asking, Pass, Refusal, Step, Unkeyed};
 use crate::http1::{Framing, hop};
 use crate::net::client_usage::ClientHandle;
 use crate::policy::access::{Access, DenialReason};
@@ -180,7 +182,7 @@ impl<'v> RequestContext<'v> {
         }
         // After the stage that counts all requests, before charges that concern services.
         let destination = self.destination(facts, request, is_grpc)?;
-        let now = if self.waited.get() { clock.now() } else { now };
+        let now = if self.has_waited() { clock.now() } else { now };
         if let Some(access) = access.filter(|access| access.looks_beyond_arrival()) {
             is_free |= self.check_identity_access(access, facts, is_grpc, now)?;
         }
@@ -268,26 +270,29 @@ impl<'v> RequestContext<'v> {
         stage: Stage,
         now: Timestamp,
     ) -> Result<(), NotForwarded<'v>> {
-        let GateInput { facts, is_grpc, wire, record, admission } = input;
-        let (facts, is_grpc, wire) = (*facts, *is_grpc, wire.as_deref_mut());
+        let (facts, is_grpc) = (input.facts, input.is_grpc);
         let gate = &self.worker.shared.gate;
         let live = &self.config.running.live;
-        let decided = match gate.admit_into(&mut admission.identified, (live, stage), facts, || facts.head_bytes(), now)
-        {
-            Ok(None) => return Ok(()),
-            Ok(Some(Step::Pass(pass))) => Ok(*pass),
-            Ok(Some(Step::Refuse(refusal))) => Err(*refusal),
-            // Boxed, so that requests which do not wait are smaller.
-            Ok(Some(Step::Wait(waiting))) => {
-                let held_by = waiting.held_by();
-                self.hold(held_by, wait(Box::pin(waiting.wait()), wire), record).await?
+        let pass = &mut input.admission.identified;
+        let decided = gate.admit_into(pass, (live, stage), facts, || facts.head_bytes(), now);
+        let Some(mut step) = decided.map_err(|unkeyed| self.unkeyed(unkeyed, is_grpc))? else { return Ok(()) };
+        let decided = loop {
+            match step {
+                Step::Ask(asking) => step = self.ask(asking, input).await?,
+                Step::Pass(pass) => break Ok(*pass),
+                Step::Refuse(refusal) => break Err(*refusal),
+                // Boxed, so that requests which do not wait are smaller.
+                Step::Wait(waiting) => {
+                    let (held_by, turn) = (waiting.held_by(), Box::pin(waiting.wait(&self.worker.stores)));
+                    break self.hold(held_by, unless_gone(turn, input.wire.as_deref_mut()), input.record).await?;
+                }
+                Step::Delay(delayed) => {
+                    let (held_by, turn) = (delayed.held_by(), Box::pin(delayed.wait()));
+                    break self.hold(held_by, unless_gone(turn, input.wire.as_deref_mut()), input.record).await?;
+                }
             }
-            Ok(Some(Step::Delay(delayed))) => {
-                let held_by = delayed.held_by();
-                self.hold(held_by, wait(Box::pin(delayed.wait()), wire), record).await?
-            }
-            Err(unkeyed) => return Err(self.unkeyed(unkeyed, is_grpc)),
         };
+        let GateInput { record, admission, .. } = input;
         match decided {
             Ok(pass) => admission.identified = pass,
             Err(refusal) => {
@@ -298,11 +303,36 @@ impl<'v> RequestContext<'v> {
         Ok(())
     }
 
+    /// Asks the stores of its limits.
+    async fn ask(
+        &self,
+        asking: Box<Asking<'v>>,
+        input: &mut GateInput<'_, '_, '_, 'v>,
+    ) -> Result<Step<'v>, NotForwarded<'v>> {
+        let GateInput { facts, wire, record, .. } = input;
+        let (facts, wire) = (*facts, wire.as_deref_mut());
+        record.outcome = Outcome::Abandoned;
+        self.queried.set(true);
+        // Boxed, so that requests with local limits only are smaller.
+        let answered = Box::pin(async {
+            let asked = asking.ask(&self.worker.stores, facts, || facts.head_bytes());
+            let Some(wire) = wire else { return Ok(asked.await) };
+            tokio::select! {
+                biased;
+                step = asked => Ok(step),
+                () = gone_meanwhile(wire) => Err(NotForwarded::Abandoned),
+            }
+        });
+        let step = answered.await?;
+        record.outcome = Outcome::Refused; // until another outcome is set
+        Ok(step)
+    }
+
     /// Waits for a turn, and records the wait.
     async fn hold(
         &self,
         held_by: &'v str,
-        turn: Pin<Box<dyn Future<Output = WaitResult<'v>> + '_>>,
+        turn: Unless<'_, 'v, Result<Pass<'v>, Refusal<'v>>>,
         record: &mut AccessRecord<'_>,
     ) -> WaitResult<'v> {
         record.outcome = Outcome::Abandoned;
@@ -318,11 +348,23 @@ impl<'v> RequestContext<'v> {
 /// The result of a wait.
 type WaitResult<'v> = Result<Result<Pass<'v>, Refusal<'v>>, NotForwarded<'v>>;
 
-/// Waits until the request passes, is refused, or its client leaves.
-fn wait<'w, 'v: 'w>(
-    turn: Pin<Box<dyn Future<Output = Result<Pass<'v>, Refusal<'v>>> + 'w>>,
+/// A future that ends early if the client leaves.
+type Unless<'w, 'v, T> = Pin<Box<dyn Future<Output = Result<T, NotForwarded<'v>>> + 'w>>;
+
+/// A store usually answers sooner. To look for the end of a stream costs a system call.
+const GONE_AFTER: Duration = Duration::from_millis(5);
+
+/// Waits until the client on `wire` leaves while a store is slow.
+async fn gone_meanwhile(wire: &mut Wire) {
+    sleep(GONE_AFTER).await;
+    wire.gone().await;
+}
+
+/// Waits until `turn` is over, or the client on `wire` leaves.
+fn unless_gone<'w, 'v: 'w, T: 'w>(
+    turn: Pin<Box<dyn Future<Output = T> + 'w>>,
     wire: Option<&'w mut Wire>,
-) -> Pin<Box<dyn Future<Output = WaitResult<'v>> + 'w>> {
+) -> Unless<'w, 'v, T> {
     let Some(wire) = wire else { return Box::pin(async { Ok(turn.await) }) };
     Box::pin(async {
         tokio::select! {

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use super::date::Date;
 use super::error::ProblemLog;
 use super::running_config::{ConfigWatch, RunningConfig};
+use super::stores::WorkerStores;
 use super::untaken::Untaken;
 use crate::gate::Gate;
 use crate::net::buffer::BufferPool;
@@ -55,9 +56,10 @@ impl Directory for SharedState {
     /// To be called on the runtime that reloads. Nothing waits here, so that no reload comes in between.
     fn replace_states(&self, states: Vec<UpstreamState>) {
         let before = self.current.load_full();
-        let RunningConfig { live, settings, access_log, .. } = &*before;
-        let (live, settings) = (Arc::clone(live), settings.clone());
-        self.current.store(Arc::new(RunningConfig { live, settings, access_log: *access_log, upstreams: states }));
+        let RunningConfig { live, settings, access_log, stores, .. } = &*before;
+        let (live, settings, stores) = (Arc::clone(live), settings.clone(), stores.clone());
+        let next = RunningConfig { live, settings, access_log: *access_log, stores, upstreams: states };
+        self.current.store(Arc::new(next));
         self.reloads.send_replace(());
     }
 }
@@ -72,6 +74,7 @@ pub(super) struct Worker {
     pub(super) date: Date,
     /// Responses that wait for their clients.
     pub(super) untaken: Rc<Untaken>,
+    pub(super) stores: WorkerStores,
     /// Notified when a connection ends.
     ended: Notify,
     open: Cell<usize>,
@@ -87,6 +90,7 @@ impl Worker {
             buffers,
             date: Date::default(),
             untaken: Rc::default(),
+            stores: WorkerStores::default(),
             ended: Notify::new(),
             open: Cell::new(0),
         }

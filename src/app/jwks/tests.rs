@@ -105,7 +105,8 @@ fn shared(config: config::Config) -> SharedState {
     let metrics = Arc::new(Metrics::new("", "").unwrap());
     let gate = Arc::new(Gate::new(Clock::start(), [7; 16], Arc::clone(&metrics)));
     let ceiling = Arc::new(Ceiling::new(1, 1));
-    let current = Arc::new(ArcSwap::from_pointee(install(&gate, config, &metrics, &ceiling, None, false)));
+    let current =
+        Arc::new(ArcSwap::from_pointee(install(&gate, (config, Vec::new()), &metrics, &ceiling, None, false)));
     let (connections, draining) = (AtomicUsize::new(0), AtomicBool::new(false));
     let reloads = watch::Sender::new(());
     let (max_connections, clients) = (1, Arc::default());
@@ -171,8 +172,14 @@ async fn a_new_policy_begins_with_the_keys_that_are_known() {
     jwks_cache.fetch_due(&shared, &trust, at(0)).await;
     let config = issuer.policy();
     jwks_cache.adopt(&config.policy);
-    shared.current =
-        Arc::new(ArcSwap::from_pointee(install(&shared.gate, config, &shared.metrics, &shared.ceiling, None, false)));
+    shared.current = Arc::new(ArcSwap::from_pointee(install(
+        &shared.gate,
+        (config, Vec::new()),
+        &shared.metrics,
+        &shared.ceiling,
+        None,
+        false,
+    )));
     assert_eq!(told(&shared, "a"), "signature");
     jwks_cache.fetch_due(&shared, &trust, at(1)).await;
     assert_eq!(issuer.asked(), 1);

@@ -9,5 +9,6 @@ pub(super) mod wait;
 pub(super) mod delay;
 
 pub(super) mod capacity;
+pub(super) mod jitter;
 pub(super) mod locked;
 mod wait_queue;

@@ -7,6 +7,10 @@
 //! waiters whose slots have passed are released one after another without a timer. If another limit stops the request
 //! then, it moves to the queue of that limit and keeps its rank.
 //!
+//! If a store decides, only the front asks it, at the instant that the last answer named. So waiters cost about one call
+//! for each admission, however many wait. A short random delay keeps the fronts of several replicas apart. A store
+//! charges as of its own time, so what a late timer costs is lost.
+//!
 //! A request that moves from the front of a queue to one that is no slower keeps its turn in the first queue too.
 //! Otherwise two busy limits that come free in turn could starve it. It never keeps a turn while it waits in a slower
 //! queue, so it delays others by no more than the refill time of their own budget. Turns are kept in order of rank, so
@@ -24,6 +28,7 @@ use super::capacity::Reservation;
 use super::delay::Delayed;
 use super::locked::Joining;
 use super::wait_queue::Rank;
+use crate::gate::ask::{self, Decider};
 use crate::gate::bans;
 use crate::gate::check::{Checked, is_delayed, is_enforced};
 use crate::gate::pass::{Pass, wake_undone};
@@ -32,7 +37,7 @@ use crate::gate::state::{Gate, LimitState, Newest};
 use crate::limit::{BACKDATE_NS_MAX, Key, Retry};
 use crate::policy::{Limit, Mode, Stage, Variant};
 use crate::store::{Batch, Charge};
-use crate::time::Timestamp;
+use crate::time::{Clock, Timestamp};
 
 /// A budget that a waiting request needs.
 #[derive(Clone, Copy, Debug)]
@@ -103,8 +108,8 @@ impl<'l> Waiting<'l> {
         &self.held_by.name
     }
 
-    /// Waits until the request passes or is refused.
-    pub async fn wait(mut self: Box<Self>) -> Result<Pass<'l>, Refusal<'l>> {
+    /// Waits until the request passes or is refused. `decider` asks the stores of its limits.
+    pub async fn wait<D: Decider>(mut self: Box<Self>, decider: &D) -> Result<Pass<'l>, Refusal<'l>> {
         loop {
             let now = self.gate.clock.now();
             if self.gate.is_closed() {
@@ -115,7 +120,11 @@ impl<'l> Waiting<'l> {
                 self.wake.notified().await;
                 continue;
             }
-            match self.test(now) {
+            let test = match self.test(now) {
+                Some(test) => test,
+                None => Box::pin(self.ask(decider)).await, // large
+            };
+            match test {
                 Test::Admitted(mut pass) => {
                     pass.held = Some((&self.held_by.name, now.ns_since(self.since)));
                     return Ok(*pass);
@@ -154,33 +163,47 @@ impl<'l> Waiting<'l> {
         (deadline.saturating_add_ns(delay_ns) < slot).then_some(deadline)
     }
 
-    /// Tests all limits as they are now and, if they admit, charges them.
-    fn test(&self, now: Timestamp) -> Test<'l> {
+    /// Tests all limits as they are now and, if they admit, charges them. `None` if all admit as far as this process
+    /// knows, and stores have to decide.
+    fn test(&self, now: Timestamp) -> Option<Test<'l>> {
         let limits: NewestLimits = self.limits().collect();
         let banned = limits.iter().filter_map(|(index, limit)| {
             let WaitItem { state, key, .. } = self.items[*index];
             Some((state, state.banned_ns(limit, key, now)?))
         });
         if let Some(refusal) = bans::refusal(banned) {
-            return Test::Refused(refusal);
+            return Some(Test::Refused(refusal));
         }
         if let Some(index) = self.older_in_queue(&limits) {
-            return Test::Blocked { index, until: None };
+            return Some(Test::Blocked { index, until: None });
         }
-        let mut batch: Batch<'_, WaitCheck<'l, '_>> =
-            limits.iter().map(|(index, limit)| self.charge(*index, limit)).collect();
+        let mut batch = self.batch(&limits);
         // Peeks first: a charge that is undone at once may block other requests for a moment.
         if batch.peek(now) {
+            if batch.has_remote() {
+                return None;
+            }
             let earliest = now.saturating_sub_ns(BACKDATE_NS_MAX).max(self.since);
             let as_of = batch.slot(earliest, now);
-            if batch.admit(as_of) {
-                return self.admitted(batch, as_of, now);
-            }
-            if as_of < now && batch.admit(now) {
-                return self.admitted(batch, as_of, now);
+            if batch.admit(as_of) || as_of < now && batch.admit(now) {
+                return Some(self.admitted(batch, as_of, now));
             }
             wake_undone(&batch);
         }
+        Some(self.blocked(&batch, now))
+    }
+
+    /// Charges the limits of this process, and asks the stores of the others.
+    async fn ask<D: Decider>(&mut self, decider: &D) -> Test<'l> {
+        let limits: NewestLimits = self.limits().collect();
+        let clock = self.gate.clock;
+        let mut asked = Undone { batch: self.batch(&limits), clock };
+        let is_admitted = asked.batch.admit_local(clock.now()) && ask::ask(&mut asked.batch, decider, clock).await;
+        let (batch, now) = (std::mem::take(&mut asked.batch), clock.now());
+        if is_admitted {
+            return self.admitted(batch, now, now);
+        }
+        wake_undone(&batch);
         self.blocked(&batch, now)
     }
 
@@ -207,13 +230,17 @@ impl<'l> Waiting<'l> {
         if !denials().all(holds) {
             return Test::Refused(Refusal::of(denials(), now, Cause::Limit, None));
         }
-        let longest = denials().map(|charge| (charge.decision().denied, charge.check.index)).max();
-        let (denied, index) = longest.unwrap_or((None, self.index));
-        let until = denied.map(|retry| match retry {
-            Retry::AfterNs(ns) => now.saturating_add_ns(ns),
-            Retry::Never => now,
+        let longest = denials().max_by_key(|charge| (charge.decision().denied, charge.check.index));
+        let until = longest.and_then(|charge| {
+            let wait_ns = match charge.decision().denied? {
+                Retry::ON_RELEASE if charge.is_remote() => REMOTE_RELEASE_NS,
+                Retry::AfterNs(ns) => ns,
+                Retry::Never => 0,
+            };
+            let jitter_ns = if charge.is_remote() { self.gate.jitter.next_ns(wait_ns) } else { 0 };
+            Some(now.saturating_add_ns(wait_ns.saturating_add(jitter_ns)))
         });
-        Test::Blocked { index, until }
+        Test::Blocked { index: longest.map_or(self.index, |charge| charge.check.index), until }
     }
 
     /// The index of another of its limits in whose queue an older request waits.
@@ -271,12 +298,26 @@ impl<'l> Waiting<'l> {
         limit.variant(item.key, self.plan.as_deref())
     }
 
+    /// The charges that the newest limits would make.
+    fn batch<'n>(&self, limits: &'n NewestLimits) -> Batch<'n, WaitCheck<'l, 'n>>
+    where
+        'l: 'n,
+    {
+        limits.iter().map(|(index, limit)| self.charge(*index, limit)).collect()
+    }
+
     /// The charge that the newest limit of an item would make.
-    fn charge<'n>(&'n self, index: usize, limit: &'n Newest) -> Charge<'n, WaitCheck<'l, 'n>> {
+    fn charge<'n>(&self, index: usize, limit: &'n Newest) -> Charge<'n, WaitCheck<'l, 'n>>
+    where
+        'l: 'n,
+    {
         let item @ WaitItem { state, key, cost } = self.items[index];
         // Items without a rule are sorted out before.
         let rule = limit.allowed.rule(self.variant(item, limit)).unwrap_or(&limit.allowed.usual);
-        Charge::new(&state.table, key, rule, cost, is_enforced(limit), WaitCheck { index, state, limit })
+        let check = WaitCheck { index, state, limit };
+        let mut charge = Charge::new(&state.table, key, rule, cost, is_enforced(limit), check);
+        charge.set_remote(limit.strategy.is_remote() && state.remote.load().is_some());
+        charge
     }
 
     /// The refusal by the limit in whose queue the request stands. Its retry is the remaining wait.
@@ -294,6 +335,24 @@ impl<'l> Waiting<'l> {
         Refusal::of(batch.charges().iter(), now, cause, expected)
     }
 }
+
+/// The charges of a request that asks stores; given back on drop.
+struct Undone<'n, 'l: 'n> {
+    batch: Batch<'n, WaitCheck<'l, 'n>>,
+    clock: Clock,
+}
+
+impl Drop for Undone<'_, '_> {
+    fn drop(&mut self) {
+        if !self.batch.is_empty() {
+            self.batch.undo(self.clock.now());
+            wake_undone(&self.batch);
+        }
+    }
+}
+
+/// How often the front looks for requests in flight on other replicas that have ended, in nanoseconds.
+const REMOTE_RELEASE_NS: u64 = 50_000_000;
 
 /// The length of a wait that ends when another request does.
 pub(in crate::gate) const UNKNOWN_NS: u64 = u64::MAX;

@@ -113,7 +113,7 @@ async fn the_gauge_and_the_counters_follow() {
                 None
             }
             Step::Refuse(refusal) => Some(refusal.cause),
-            Step::Wait(_) | Step::Delay(_) => panic!("nobody waits"),
+            Step::Wait(_) | Step::Delay(_) | Step::Ask(_) => panic!("nobody waits"),
         })
         .collect();
     let banned = Some(Cause::Banned);

@@ -32,6 +32,7 @@ fn name(verdict: &Verdict<'_>) -> &'static str {
 fn summary(step: &Step<'_>) -> (&'static str, Vec<String>, Option<u64>) {
     match step {
         Step::Pass(_) => ("admitted", Vec::new(), None),
+        Step::Ask(_) => panic!("no store is asked"),
         Step::Wait(_) => ("held", Vec::new(), None),
         Step::Delay(delayed) => ("delayed", vec![delayed.held_by().to_owned()], None),
         Step::Refuse(refusal) => {
@@ -104,6 +105,7 @@ proptest! {
                         prop_assert_eq!(told.remaining, shown, "{:?}", told);
                         prop_assert!(gate.clock.now() > began);
                     }
+                    Step::Ask(_) => {}
                     Step::Pass(mut pass) => {
                         pass.charged.commit(true);
                         let shown = pass.standing.map(|standing| standing.remaining);

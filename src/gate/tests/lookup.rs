@@ -95,7 +95,7 @@ async fn verified_tokens_can_outlive_a_policy() {
     let live = live(gate);
     let claimed = crate::policy::jwt::Claimed { value: "a".into(), plan: None };
     live.tokens.insert(gate.secret.token(0, b"token"), claimed, None, gate.clock.now());
-    let kept = gate.install_with(policy(Vec::new(), Vec::new()), CAPS, Arc::clone(&live.tokens));
+    let kept = gate.install_with(policy(Vec::new(), Vec::new()), CAPS, Arc::clone(&live.tokens), &[]);
     assert!(kept.tokens.find(gate.secret.token(0, b"token"), gate.clock.now()).is_some());
     assert!(gate.install(policy(Vec::new(), Vec::new()), CAPS, 10).tokens.is_empty());
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use tokio::runtime::Builder;
 use tokio::time::{sleep_until, timeout};
 
+use super::redis::NoStore;
 use super::{CAPS, MS_NS, Usage, ask, assert_at_rest, gate_of, headers, install, limit, ns};
 use crate::gate::{HoldCaps, Step};
 use crate::limit::fixed_window::Windows;
@@ -64,10 +65,10 @@ fn run(limit: &Limit, requests: &[(u64, u64)], seed: u64) -> Ends {
                 }
                 Step::Refuse(_) => end(Err(())),
                 Step::Wait(waiting) => tasks.push(tokio::spawn(async move {
-                    let answer = waiting.wait().await;
+                    let answer = waiting.wait(&NoStore).await;
                     end(answer.map(|mut pass| pass.charged.commit(true)).map_err(drop));
                 })),
-                Step::Delay(_) => panic!("nothing delays"),
+                Step::Delay(_) | Step::Ask(_) => panic!("nothing delays"),
             }
         }
         for task in tasks {

@@ -2,6 +2,7 @@
 
 use http::HeaderName;
 
+use super::redis::NoStore;
 use super::*;
 use crate::gate::{Bill, Spend};
 use crate::limit::concurrency;
@@ -154,7 +155,7 @@ async fn the_largest_debt_bounds_a_cost() {
     let live = install(gate, [Limit { cost: Cost::Units(1000), on_limit, ..settled(None, by()) }], CAPS);
     let mut bill = sent_on(gate, live).unwrap();
     let Step::Wait(waiting) = ask(gate, live, &headers(&[])) else { panic!("nothing is left") };
-    let waiting = tokio::spawn(waiting.wait());
+    let waiting = tokio::spawn(waiting.wait(&NoStore));
     tokio::task::yield_now().await;
     assert!(!waiting.is_finished());
     answer(&mut bill, Answer { field: Some("0"), ..OK });

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use http::Method;
 
+use super::redis::NoStore;
 use super::{CAPS, MS_NS, ask, assert_at_rest, facts, headers, hold, install, limit, new_gate, policy};
 use crate::fields::FieldBuf;
 use crate::gate::{Cause, Gate, IdentityError, Live, Question, Step, Unkeyed, Verdict};
@@ -39,7 +40,7 @@ fn passes(gate: &Gate, live: &Live, stage: Stage, facts: &Facts<'_>) -> Result<b
             assert_eq!(refusal.cause, Cause::Limit);
             Ok(false)
         }
-        Ok(Step::Wait(_) | Step::Delay(_)) => panic!("nothing holds"),
+        Ok(Step::Wait(_) | Step::Delay(_) | Step::Ask(_)) => panic!("nothing holds"),
         Err(Unkeyed::Several(part)) => panic!("{part:?} several times"),
         Err(Unkeyed::Unidentified(unidentified)) => {
             assert!(!unidentified.wants_bearer);
@@ -203,9 +204,9 @@ async fn a_limit_in_shadow_mode_counts_its_decisions() {
         for words in [&["s=k"][..], &["s=k"], &["s=k", "r=k"], &["s=k", "r=k"], &["h=k"], &["s=k", "h=k"]] {
             match super::ask(gate, live, &headers(words)) {
                 Step::Pass(mut pass) => pass.charged.commit(true),
-                Step::Wait(waiting) => waiting.wait().await.unwrap().charged.commit(true),
+                Step::Wait(waiting) => waiting.wait(&NoStore).await.unwrap().charged.commit(true),
                 Step::Refuse(refusal) => assert_eq!(refusal.violated.as_slice(), ["r"]),
-                Step::Delay(_) => panic!("nothing delays"),
+                Step::Delay(_) | Step::Ask(_) => panic!("nothing delays"),
             }
         }
         let count = |decided| live.states[0].metrics.cells.counted(decided);
@@ -237,7 +238,7 @@ async fn sweep_forgets_limits_that_are_gone_and_keys_that_are_idle() {
     // A request that was matched under the old policy does not wait.
     assert_eq!(passes(gate, live, Stage::Identified, &facts(&headers)), Ok(true));
     let Step::Wait(waiting) = super::ask(gate, live, &headers) else { panic!("not held") };
-    waiting.wait().await.unwrap().charged.commit(true);
+    waiting.wait(&NoStore).await.unwrap().charged.commit(true);
     assert_at_rest(gate, live);
 }
 

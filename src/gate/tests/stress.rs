@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::task::yield_now;
 use tokio::time::{sleep, sleep_until, timeout};
 
+use super::redis::NoStore;
 use super::{CAPS, MS_NS, ask, assert_at_rest, bucket, headers, hold, install, limit, new_gate};
 use crate::gate::{Cause, Gate, Live, Pass, Step};
 use crate::limit::{BACKDATE_NS_MAX, Quota};
@@ -89,13 +90,13 @@ fn come(
             return tokio::spawn(finish(*pass, client.undo_ms));
         }
         Step::Refuse(refusal) => panic!("{index}: {refusal:?}"),
-        Step::Delay(_) => panic!("nothing delays"),
+        Step::Delay(_) | Step::Ask(_) => panic!("nothing delays"),
         Step::Wait(waiting) => waiting,
     };
     let (passed, client) = (Arc::clone(passed), client.clone());
     tokio::spawn(async move {
         let wait = async {
-            let pass = waiting.wait().await.unwrap();
+            let pass = waiting.wait(&NoStore).await.unwrap();
             passed.lock().unwrap().push((index, gate.clock.now()));
             pass
         };
@@ -224,11 +225,11 @@ fn two_threads_share_a_queue() {
                     passed.fetch_add(1, Ordering::Relaxed);
                 }
                 Step::Wait(waiting) => {
-                    let task = tokio::spawn(async { waiting.wait().await.unwrap().charged.commit(true) });
+                    let task = tokio::spawn(async { waiting.wait(&NoStore).await.unwrap().charged.commit(true) });
                     tasks.push((number % 5 == 4, task));
                 }
                 Step::Refuse(refusal) => panic!("{refusal:?}"),
-                Step::Delay(_) => panic!("nothing delays"),
+                Step::Delay(_) | Step::Ask(_) => panic!("nothing delays"),
             }
         }
         yield_now().await; // every task is polled, so that tasks that leave do so in mid-wait
@@ -259,7 +260,7 @@ fn a_reload_admits_no_extra_request() {
         let Step::Pass(mut pass) = ask(gate, live, &headers(&["a=k"])) else { panic!("not the first") };
         pass.charged.commit(true);
         let wait = || match ask(gate, live, &headers(&["a=k"])) {
-            Step::Wait(waiting) => tokio::spawn(waiting.wait()),
+            Step::Wait(waiting) => tokio::spawn(waiting.wait(&NoStore)),
             other => panic!("{other:?}"),
         };
         let tasks: Vec<_> = (0..20).map(|_| wait()).collect();

@@ -24,7 +24,7 @@ async fn refusals_and_holds_are_counted_and_nothing_else() {
             match ask(gate, live, &headers(words)) {
                 Step::Pass(mut pass) => pass.charged.commit(true),
                 Step::Wait(wait) => waiting.push(wait),
-                Step::Refuse(_) | Step::Delay(_) => {}
+                Step::Refuse(_) | Step::Delay(_) | Step::Ask(_) => {}
             }
         }
     }

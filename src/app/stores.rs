@@ -1,0 +1,98 @@
+//! The stores of limits: made with a configuration, kept by a reload that does not change their settings, and run on the
+//! control runtime.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::error::AppError;
+use crate::config::Config;
+use crate::net::tls::store_tls;
+use crate::policy::Limit;
+use crate::proxy::SharedState;
+use crate::store::redis::settings::StoreSettings;
+use crate::store::redis::{Mirrors, Store};
+use crate::telemetry::Metrics;
+use crate::time::Clock;
+use crate::upstream::Directory;
+
+/// The time in which a store that is no longer needed must hear of the last charges.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The stores of the first configuration.
+pub(super) fn first(config: &Config, clock: Clock, metrics: &Metrics) -> Result<Vec<Arc<Store>>, AppError> {
+    stores(&config.stores, &[], clock, metrics).map_err(AppError::system("use the stores"))
+}
+
+/// The stores of `settings`, in their order. A store of `before` with equal settings is kept.
+///
+/// # Errors
+/// Why TLS to a store cannot be used.
+pub(super) fn stores(
+    settings: &[StoreSettings],
+    before: &[Arc<Store>],
+    clock: Clock,
+    metrics: &Metrics,
+) -> Result<Vec<Arc<Store>>, String> {
+    let store = |settings: &StoreSettings| {
+        if let Some(known) = before.iter().find(|known| known.settings() == settings) {
+            return Ok(Arc::clone(known));
+        }
+        let tls = settings.tls.as_ref().map(store_tls).transpose();
+        let tls = tls.map_err(|reason| format!("TLS to the store {}: {reason}", settings.name))?;
+        Ok(Store::new(settings.clone(), tls, clock, metrics))
+    };
+    settings.iter().map(store).collect()
+}
+
+/// Tells stores the size of the fleet, as `limits` have it.
+pub(super) fn set_replicas(stores: &[Arc<Store>], limits: &[Limit]) {
+    for (index, store) in stores.iter().enumerate() {
+        let strategies = limits.iter().map(|limit| limit.strategy).filter(|strategy| strategy.store() == Some(index));
+        store.set_replicas(strategies.map(|strategy| strategy.replicas()).max().unwrap_or(1));
+    }
+}
+
+/// Runs the stores of the configuration in force.
+pub(super) async fn run(shared: Arc<SharedState>) {
+    let mut changes = shared.changes();
+    let mut running: Vec<(Arc<Store>, JoinHandle<()>)> = Vec::new();
+    loop {
+        let wanted = shared.current.load().stores.clone();
+        for store in &wanted {
+            if !running.iter().any(|(known, _)| Arc::ptr_eq(known, store)) {
+                running.push((
+                    Arc::clone(store),
+                    tokio::spawn(Arc::clone(store).run(Arc::clone(&shared.gate) as Arc<dyn Mirrors>)),
+                ));
+            }
+        }
+        let is_unused = |store: &Arc<Store>| !wanted.iter().any(|other| Arc::ptr_eq(store, other));
+        for (store, task) in running.extract_if(.., |(store, _)| is_unused(store)) {
+            tokio::spawn(end(store, task));
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Ends a store that no limit uses any more.
+async fn end(store: Arc<Store>, task: JoinHandle<()>) {
+    let _ = timeout(FLUSH_TIMEOUT, store.flushed()).await;
+    task.abort();
+}
+
+/// Waits until the stores in force know of all charges, if they answer in time.
+pub(super) async fn flush(shared: &SharedState) {
+    let stores = shared.current.load().stores.clone();
+    let flushes: Vec<_> = stores.into_iter().map(|store| tokio::spawn(async move { store.flushed().await })).collect();
+    let all = async {
+        for flush in flushes {
+            let _ = flush.await;
+        }
+    };
+    let _ = timeout(FLUSH_TIMEOUT, all).await;
+}
