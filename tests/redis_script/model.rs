@@ -81,6 +81,12 @@ pub fn decide(server: &mut Server, limits: &mut [Limit], units: &[Units], now: T
     assert_eq!(found, expected);
     let pairs = receipts.into_iter().zip(decided.outcomes);
     for (limit, (receipt, outcome)) in limits.iter_mut().zip(pairs) {
+        if outcome.receipt.is_some() && !limit.rule.is_released() {
+            let idle_ms = limit.state.idle_at().ns_since(now).min(1 << 53) / 1_000_000;
+            // The clock of a test stands still, so keys live for an hour longer.
+            let left_ms = server.longest_ms(&limit.name);
+            assert!(left_ms > 3_540_000 + idle_ms, "{left_ms} of {idle_ms}");
+        }
         limit.charges.extend(receipt.zip(outcome.receipt));
     }
 }

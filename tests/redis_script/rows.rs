@@ -135,22 +135,23 @@ fn check_asked(server: &mut Server, rule: &Algorithm, put: impl Fn(&mut Server))
 #[test]
 fn a_cold_server_does_not_decide() {
     let mut server = Server::start();
-    let rule = bucket();
-    let charges = [charge(&rule, 1)];
-    let mut check = |expected: Option<Unavailable>| {
-        let before = server.dump();
-        let found = server.try_decide(Some(1), &charges, NOW).err();
-        assert_eq!(found, expected);
-        assert_eq!(server.dump() == before, expected.is_some(), "a cold server changes nothing");
-        server.send::<()>(&["SET", &server.names.of_marker(0).into_string(), "1"]);
-    };
-    check(Some(Unavailable::Cold));
-    check(None);
-    check(None);
-    server.send::<()>(&["SET", &server.names.of_marker(0).into_string(), "2"]);
-    assert_eq!(server.try_decide(Some(1), &charges, NOW).err(), Some(Unavailable::Cold));
-    server.send::<()>(&["FLUSHALL"]);
-    assert_eq!(server.try_decide(Some(1), &charges, NOW).err(), Some(Unavailable::Cold));
+    let marker = server.names.of_marker(0).into_string();
+    for rule in rules() {
+        server.send::<()>(&["FLUSHALL"]);
+        let charges = [charge(&rule, 1)];
+        let mut check = |expected: Option<Unavailable>, next_marker: &str| {
+            let before = server.dump();
+            let found = server.try_decide(Some(1), &charges, NOW).err();
+            assert_eq!(found, expected, "{rule:?}");
+            assert_eq!(server.dump() == before, expected.is_some(), "a cold server changes nothing");
+            server.send::<()>(&["SET", &marker, next_marker]);
+        };
+        check(Some(Unavailable::Cold), "1");
+        check(None, "2");
+        check(Some(Unavailable::Cold), "1");
+        server.send::<()>(&["FLUSHALL"]);
+        assert_eq!(server.try_decide(Some(1), &charges, NOW).err(), Some(Unavailable::Cold));
+    }
 }
 
 #[test]

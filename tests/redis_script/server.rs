@@ -94,6 +94,13 @@ impl Server {
         command.exec(&mut self.connection).unwrap();
     }
 
+    /// The longest time to live of a rate of a limit, in milliseconds.
+    pub fn longest_ms(&mut self, limit: &str) -> u64 {
+        let keys: Vec<String> = self.send(&["KEYS", &format!("{}*", self.names.of_key(limit, KEY))]);
+        let each: Vec<u64> = keys.iter().map(|key| self.send(&["PTTL", key])).collect();
+        each.into_iter().max().expect("the limit has a key")
+    }
+
     /// All keys, and their values as the server dumps them.
     pub fn dump(&mut self) -> Vec<(String, Vec<u8>)> {
         let mut keys: Vec<String> = self.send(&["KEYS", "*"]);

@@ -34,29 +34,23 @@ impl Script {
     }
 }
 
-/// A script behind what all scripts share.
+/// A script of the files with these names, one after another.
 macro_rules! script {
-    ($name:literal) => {
+    ($name:literal, $($part:literal),*) => {
         LazyLock::new(|| {
-            Script::new(
-                $name,
-                concat!(
-                    include_str!("lua/prelude.lua"),
-                    include_str!("lua/bucket.lua"),
-                    include_str!("lua/window.lua"),
-                    include_str!("lua/log.lua"),
-                    include_str!("lua/sliding.lua"),
-                    include_str!("lua/flight.lua"),
-                    include_str!("lua/kinds.lua"),
-                    include_str!(concat!("lua/", $name, ".lua")),
-                ),
-            )
+            let parts = concat!($(include_str!(concat!("lua/", $part, ".lua"))),*, include_str!(concat!("lua/", $name, ".lua")));
+            Script::new($name, parts)
         })
+    };
+    ($name:literal) => {
+        script!($name, "numbers", "prelude", "bucket", "window", "log", "sliding", "flight", "kinds")
     };
 }
 
 /// Decides all charges of a request.
 pub(super) static DECIDE: LazyLock<Script> = script!("decide");
+/// Decides as [`DECIDE`] does, in half the time, if all rates are buckets and no charge is delayed.
+pub(super) static DECIDE_BUCKETS: LazyLock<Script> = script!("decide_buckets", "numbers");
 /// Gives charges back, and settles charges.
 pub(super) static CORRECT: LazyLock<Script> = script!("correct");
 /// Takes the states that a replica knows.
@@ -65,8 +59,8 @@ pub(super) static PUSH: LazyLock<Script> = script!("push");
 pub(super) static RENEW: LazyLock<Script> = script!("renew");
 
 /// All scripts, to be loaded before their first use.
-pub fn all() -> [&'static Script; 4] {
-    [&DECIDE, &CORRECT, &PUSH, &RENEW]
+pub fn all() -> [&'static Script; 5] {
+    [&DECIDE, &DECIDE_BUCKETS, &CORRECT, &PUSH, &RENEW]
 }
 
 /// The replica that calls.

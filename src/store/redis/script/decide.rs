@@ -3,7 +3,7 @@
 use redis::Value;
 use smallvec::{SmallVec, smallvec};
 
-use super::call::{Call, Caller, DECIDE, Packer};
+use super::call::{Call, Caller, DECIDE, DECIDE_BUCKETS, Packer, Script};
 use super::names::{self, Names};
 use crate::limit::{Algorithm, AnyState, PortableRate};
 use crate::store::redis::Failure;
@@ -46,7 +46,15 @@ pub fn decide(
     let (expected, marker) =
         generation.map_or((String::new(), ""), |known| (known.begun_us.to_string(), &*known.marker));
     let args = smallvec![expected.into_bytes(), packer.into_bytes(), marker.into()];
-    Call { script: &DECIDE, keys, args }
+    Call { script: script_for(charges), keys, args }
+}
+
+fn script_for(charges: &[RemoteCharge<'_>]) -> &'static Script {
+    let is_bucket = |rate: &Algorithm| matches!(rate, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_));
+    let is_plain = |charge: &RemoteCharge<'_>| {
+        !matches!(charge.handling, Handling::Delay { .. }) && charge.rule.rates().iter().all(is_bucket)
+    };
+    if charges.iter().all(is_plain) { &DECIDE_BUCKETS } else { &DECIDE }
 }
 
 /// The reply to [`decide`] for `charges`. States are as of `now`.

@@ -41,6 +41,11 @@ local function bucket()
     return state.deficit > state.capacity and quotient_up(state.deficit - state.capacity, state.interval) or 0
   end
 
+  -- Units given back so far, which wrap; a number that is too large counts as the largest.
+  local function counted(refunded, units)
+    return fmod(refunded + min(units, WRAP - 1), WRAP)
+  end
+
   local function fill_until(state, deficit)
     if state.refunded ~= 0 and state.ahead + state.tag_ceil * state.refunded <= 0 then
       state.refunded = 0
@@ -62,7 +67,7 @@ local function bucket()
     end
     fill_until(state, after)
     if after < before then
-      state.refunded = fmod(state.refunded + quotient_up(before - after, state.interval), WRAP)
+      state.refunded = counted(state.refunded, quotient_up(before - after, state.interval))
     end
   end
 
@@ -104,7 +109,7 @@ local function bucket()
       return
     end
     if was_ahead - since * interval ~= ahead then
-      refunded = fmod(refunded + quotient_up(owed, interval), WRAP)
+      refunded = counted(refunded, quotient_up(owed, interval))
     end
     one.save({ key = key, kind = kind, deficit = max(ahead - owed, 0), tag = tag, refunded = refunded })
   end

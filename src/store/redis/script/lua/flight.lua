@@ -10,7 +10,7 @@ local function flight()
     if value and #value >= 8 and fmod(#value, 24) == 8 and unpack('<d', value) == kind then
       for at = 9, #value, 24 do
         local of, units, expires = unpack('<ddd', value, at)
-        if are_valid(of, units, expires) and expires > now and units > 0 then
+        if are_valid(of, units, expires, 0) and expires > now and units > 0 then
           state.units[of], state.expires[of] = units, expires
           state.used = state.used + units
         end

@@ -9,7 +9,7 @@ local function log()
   -- Entries that are read at once.
   local CHUNK = 64
   -- Entries that are shown exactly, and entries that are shown in all.
-  local EXACT, SHOWN = 8, 16
+  local EXACT, SHOWN = 4, 8
   -- The most charges after a charge that is given back.
   local REFUND_MOST = 16384
 
@@ -26,10 +26,10 @@ local function log()
     if from < 0 or from >= state.chunk_count then
       local first = max(min(index, state.count - CHUNK / 4), 0)
       state.chunk = call('GETRANGE', state.key, offset(first), offset(first + CHUNK / 4) - 1)
-      state.chunk_from, state.chunk_count = first, #state.chunk / ENTRY
+      state.chunk_at, state.chunk_from, state.chunk_count = 1, first, #state.chunk / ENTRY
       from = index - first
     end
-    return unpack('<dd', state.chunk, from * ENTRY + 1)
+    return unpack('<dd', state.chunk, state.chunk_at + from * ENTRY)
   end
 
   -- The first entry from `from` on that `is_wanted`, as all entries behind it are.
@@ -84,8 +84,7 @@ local function log()
       or count ~= floor(count) then
       return
     end
-    state.chunk, state.chunk_from = value:sub(HEAD + 1), 0
-    state.chunk_count = #state.chunk / ENTRY
+    state.chunk, state.chunk_at, state.chunk_from, state.chunk_count = value, HEAD + 1, 0, (#value - HEAD) / ENTRY
     state.first, state.base, state.count, state.stored = first, base, count, count
     state.tail_from, state.is_new = count, false
     return period, sub
@@ -124,15 +123,14 @@ local function log()
       return at + shortest > now
     end)
     if was ~= period or was_sub ~= sub then
-      state.adopted = state.live < state.count
+      state.adopted, state.is_new = true, true
       if sub > 0 then
         -- All units that count are dated now.
         local units_used = used(state)
         begin_anew(state)
         push(state, units_used)
-      else
-        state.is_new = true
       end
+      -- Entries of a log that have expired must not count again under a longer period.
     end
     return state
   end
@@ -226,7 +224,8 @@ local function log()
       local stays, chunk_from = '', state.chunk_from
       if state.live < state.tail_from then
         if chunk_from <= state.live and chunk_from + state.chunk_count >= state.tail_from then
-          stays = state.chunk:sub((state.live - chunk_from) * ENTRY + 1, (state.tail_from - chunk_from) * ENTRY)
+          local at = state.chunk_at - chunk_from * ENTRY
+          stays = state.chunk:sub(at + state.live * ENTRY, at + state.tail_from * ENTRY - 1)
         else
           stays = call('GETRANGE', state.key, offset(state.live), offset(state.tail_from) - 1)
         end

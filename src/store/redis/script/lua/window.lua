@@ -42,7 +42,7 @@ local function window()
     local value = stored(key)
     if value and #value == 32 then
       local of, ends, used, windows = unpack('<dddd', value)
-      if of == kind and are_valid(ends, used, math.abs(windows)) and windows ~= 0 then
+      if of == kind and are_valid(ends, used, math.abs(windows), 0) and windows ~= 0 then
         return ends, used, windows
       end
     end
