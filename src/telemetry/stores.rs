@@ -56,7 +56,7 @@ pub(super) struct StoreVecs {
 impl StoreVecs {
     pub(super) fn new(make: &MetricFactory) -> Result<Self, prometheus::Error> {
         Ok(Self {
-            up: make.gauges("weir_store_up", "1 while requests go to the node of the store.", &["store", "node"])?,
+            up: make.gauges("weir_store_up", "1 while the node of the store decides.", &["store", "node"])?,
             errors: make.counters("weir_store_errors_total", "Failed calls of stores.", &["store", "kind"])?,
             dropped: make.counters(
                 "weir_store_reports_dropped_total",

@@ -63,7 +63,7 @@ impl Node {
     /// A node that is believed to be up, and whose keys are unknown.
     pub(super) fn new(common: Arc<Common>, label: &str, address: Option<NodeAddress>) -> Arc<Self> {
         let up = common.metrics.up(label);
-        up.set(1);
+        up.set(0);
         Arc::new(Self {
             common,
             label: label.into(),
@@ -95,6 +95,7 @@ impl Node {
     pub(super) fn warmed(&self, generation: Generation) {
         self.last_generation.store(generation.begun_us, Ordering::Relaxed);
         self.generation.store(Some(Arc::new(generation)));
+        self.show();
     }
 
     /// The last generation under which the node decided; 0 if there was none.
@@ -107,6 +108,7 @@ impl Node {
         let known = self.generation.load();
         if known.as_ref().is_some_and(|known| known.begun_us == begun_us) {
             self.generation.store(None);
+            self.show();
             self.trouble.notify_one();
         }
     }
@@ -114,6 +116,12 @@ impl Node {
     /// Whether requests are decided by the node: it answers, and it is not cold.
     pub(super) fn decides(&self) -> bool {
         self.is_closed() && self.generation.load().is_some()
+    }
+
+    /// Shows in the metrics whether the node decides. The lock keeps an older answer from being the last one.
+    fn show(&self) {
+        let _breaker = self.breaker();
+        self.up.set(i64::from(self.decides()));
     }
 
     /// Whether replies may have been lost since the last call.
@@ -190,7 +198,7 @@ impl Node {
         }
         self.is_closed.store(false, Ordering::Relaxed);
         drop(breaker);
-        self.up.set(0);
+        self.show();
         let Common { name, on_failure, .. } = &*self.common;
         let kind = failure.label();
         let decides = on_failure.word();
@@ -218,7 +226,7 @@ impl Node {
         self.has_failed.store(false, Ordering::Relaxed);
         self.is_closed.store(true, Ordering::Relaxed);
         drop(breaker);
-        self.up.set(1);
+        self.show();
         let after_ms = open_ns / 1_000_000;
         tracing::info!(store = %self.common.name, node = %self.label, after_ms, "a node of a store answers again");
         self.news.send_replace(());
