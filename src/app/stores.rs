@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::error::AppError;
 use crate::config::Config;
 use crate::net::tls::store_tls;
 use crate::policy::Limit;
 use crate::proxy::SharedState;
+use crate::store::LEASE_NS;
 use crate::store::redis::settings::StoreSettings;
 use crate::store::redis::{Mirrors, Store};
 use crate::telemetry::Metrics;
@@ -59,6 +60,8 @@ pub(super) fn set_replicas(stores: &[Arc<Store>], limits: &[Limit]) {
 pub(super) async fn run(shared: Arc<SharedState>) {
     let mut changes = shared.changes();
     let mut running: Vec<(Arc<Store>, JoinHandle<()>)> = Vec::new();
+    let mut ticks = interval(Duration::from_nanos(LEASE_NS / 4));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let wanted = shared.current.load().stores.clone();
         for store in &wanted {
@@ -73,8 +76,14 @@ pub(super) async fn run(shared: Arc<SharedState>) {
         for (store, task) in running.extract_if(.., |(store, _)| is_unused(store)) {
             tokio::spawn(end(store, task));
         }
-        if changes.changed().await.is_err() {
-            return;
+        loop {
+            tokio::select! {
+                changed = changes.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                _ = ticks.tick() => shared.current.load().live.return_leases(false),
+            }
         }
     }
 }
@@ -85,8 +94,9 @@ async fn end(store: Arc<Store>, task: JoinHandle<()>) {
     task.abort();
 }
 
-/// Waits until the stores in force know of all charges, if they answer in time.
+/// Returns all leases, and waits until the stores in force know of all charges, if they answer in time.
 pub(super) async fn flush(shared: &SharedState) {
+    shared.current.load().live.return_leases(true);
     let stores = shared.current.load().stores.clone();
     let flushes: Vec<_> = stores.into_iter().map(|store| tokio::spawn(async move { store.flushed().await })).collect();
     let all = async {

@@ -11,12 +11,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::check::{Checked, is_refused};
+use super::lease::{self, Spent};
 use super::pass::Pass;
 use super::remote::RemoteLimit;
 use super::state::{Gate, Live};
 use crate::policy::{Limit, Mode, OnLimit, Stage};
 use crate::store::redis::{Answers, Handling, OnFailure, RemoteCharge, Store, Unavailable, Units};
-use crate::store::{Batch, Charge};
+use crate::store::{Batch, Borrowing, Charge};
 use crate::time::{Clock, Timestamp};
 
 /// Asks stores. Each worker has one, with connections of its own.
@@ -36,43 +37,83 @@ pub struct Asking<'l> {
     pub(super) pass: Pass<'l>,
 }
 
-/// Remote limits, by the indices of their charges.
-type Remotes = SmallVec<[(usize, Arc<RemoteLimit>); 2]>;
+/// A remote charge that is not decided yet.
+struct Open<'t> {
+    /// The index of the charge.
+    index: usize,
+    remote: Arc<RemoteLimit>,
+    /// The units to borrow for it, if its limit has leases.
+    borrowing: Option<Borrowing<'t>>,
+}
+
+/// Remote charges that are not decided yet.
+type Opens<'t> = SmallVec<[Open<'t>; 2]>;
 
 /// Asks the stores about the remote charges of `batch`, whose local charges are made. Returns whether every enforced
 /// charge is admitted. If not, nothing is charged.
-pub(super) async fn ask<'l, C: Checked<'l>, D: Decider>(batch: &mut Batch<'_, C>, decider: &D, clock: Clock) -> bool {
-    let charges = batch.charges().iter().enumerate().filter(|(_, charge)| charge.is_remote());
-    let mut open: Remotes =
-        charges.filter_map(|(index, charge)| Some((index, charge.check.state().remote.load_full()?))).collect();
-    while let Some((_, first)) = open.first() {
-        let store = Arc::clone(&first.store);
-        let (asked, rest): (Remotes, Remotes) =
-            open.into_iter().partition(|(_, remote)| Arc::ptr_eq(&remote.store, &store));
-        open = rest;
-        let queried_at = clock.now();
-        let questions: SmallVec<[RemoteCharge<'_>; 2]> =
-            asked.iter().filter_map(|(index, _)| batch.charges().get(*index).map(question)).collect();
-        let answers = decider.decide(&store, &questions).await;
-        let now = clock.now();
-        let mut unanswered = SmallVec::<[_; 2]>::new();
-        for ((index, remote), answer) in asked.into_iter().zip(answers.outcomes) {
-            match answer {
-                Ok(outcome) => batch.hear(index, outcome, &store, queried_at, now),
-                Err(why) => unanswered.push((index, remote, why)),
-            }
-        }
-        for (index, remote, why) in unanswered {
-            if !batch.charges().iter().any(is_refused) {
-                fall_back(batch, (index, &remote), why, now);
-            }
-        }
+pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
+    batch: &mut Batch<'t, C>,
+    decider: &D,
+    clock: Clock,
+) -> bool {
+    let mut open = Opens::new();
+    for index in 0..batch.charges().len() {
+        let Some(charge) = batch.charges().get(index).filter(|charge| charge.is_remote()) else { continue };
+        let Some(remote) = charge.check.state().remote.load_full() else { continue };
+        let borrowing = match remote.lease {
+            None => None,
+            Some(units) => match lease::spend(batch, index, (&remote, units), clock).await {
+                Spent::Open(borrowing) => Some(borrowing),
+                Spent::Done => continue,
+            },
+        };
+        open.push(Open { index, remote, borrowing });
+    }
+    loop {
         if batch.charges().iter().any(is_refused) {
-            batch.undo(now);
+            batch.undo(clock.now());
             return false;
         }
+        let Some(first) = open.first() else { return true };
+        let store = Arc::clone(&first.remote.store);
+        let (questions, rest) = open.into_iter().partition(|open| Arc::ptr_eq(&open.remote.store, &store));
+        open = rest;
+        ask_store(batch, decider, (&store, questions), clock).await;
     }
-    true
+}
+
+/// Asks one store, and completes the charges with its answers.
+async fn ask_store<'t, 'l: 't, C: Checked<'l>, D: Decider>(
+    batch: &mut Batch<'t, C>,
+    decider: &D,
+    (store, open): (&Arc<Store>, Opens<'t>),
+    clock: Clock,
+) {
+    let queried_at = clock.now();
+    let questions: SmallVec<[RemoteCharge<'_>; 2]> = open
+        .iter()
+        .filter_map(|open| Some(question(batch.charges().get(open.index)?, open.borrowing.as_ref())))
+        .collect();
+    let answers = decider.decide(store, &questions).await;
+    let now = clock.now();
+    let mut unanswered = SmallVec::<[_; 2]>::new();
+    for (Open { index, remote, borrowing }, answer) in open.into_iter().zip(answers.outcomes) {
+        match (answer, borrowing) {
+            (Ok(outcome), None) => batch.hear(index, outcome, store, queried_at, now),
+            (Ok(outcome), Some(borrowing)) => {
+                let Some(state) = batch.charges().get(index).map(|charge| charge.check.state()) else { continue };
+                batch.hear_lease(index, outcome, borrowing, (&state.name, store), (queried_at, now));
+            }
+            // It has its units already.
+            (Err(_), Some(Borrowing { cost: 0, .. })) => {}
+            (Err(why), _) => unanswered.push((index, remote, why)),
+        }
+    }
+    for (index, remote, why) in unanswered {
+        if !batch.charges().iter().any(is_refused) {
+            fall_back(batch, (index, &remote), why, now);
+        }
+    }
 }
 
 /// Decides the charge at `index` without its store.
@@ -94,16 +135,15 @@ fn fall_back<'l, C: Checked<'l>>(
 }
 
 /// What a store is asked about `charge`.
-fn question<'t, 'l: 't, C: Checked<'l>>(charge: &Charge<'t, C>) -> RemoteCharge<'t> {
+fn question<'t, 'l: 't, C: Checked<'l>>(charge: &Charge<'t, C>, borrowing: Option<&Borrowing<'_>>) -> RemoteCharge<'t> {
     let (limit, state) = (charge.check.limit(), charge.check.state());
     let handling = if charge.enforced { Handling::Enforce } else { unenforced(limit) };
-    RemoteCharge {
-        limit: &state.name,
-        key: charge.key,
-        rule: charge.rule,
-        units: Units::exactly(charge.cost),
-        handling,
-    }
+    let units = borrowing.map_or(Units::exactly(charge.cost), |borrowing| Units {
+        cost: borrowing.cost,
+        want: borrowing.call.want,
+        divisor: 1,
+    });
+    RemoteCharge { limit: &state.name, key: charge.key, rule: charge.rule, units, handling }
 }
 
 /// What follows from a denial by a limit that does not deny the request.

@@ -8,6 +8,7 @@ mod answered;
 mod ask;
 mod check;
 mod identify;
+mod lease;
 
 mod queue;
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::policy::LeaseUnits;
 use crate::store::Fallback;
 use crate::store::redis::Store;
 use crate::telemetry::RemoteLimitMetrics;
@@ -10,6 +11,8 @@ use crate::telemetry::RemoteLimitMetrics;
 #[derive(Debug)]
 pub(super) struct RemoteLimit {
     pub(super) store: Arc<Store>,
+    /// The size of a lease; `None` if the store decides each request.
+    pub(super) lease: Option<LeaseUnits>,
     /// The replicas of the fleet, for decisions while the store is down.
     pub(super) replicas: u64,
     pub(super) metrics: RemoteLimitMetrics,

@@ -49,6 +49,8 @@ pub struct Live {
     pub policy: Policy,
     /// The state of each limit of the policy, in its order.
     pub(super) states: Vec<Arc<LimitState>>,
+    /// Those of limits that borrow units.
+    pub(super) leasing: Vec<Arc<LimitState>>,
     /// Whether any limit may need the identity or the plan of a request.
     pub(super) needs_identity: bool,
     /// The overrides of each limit, by key.
@@ -165,7 +167,10 @@ impl Gate {
             }
             state.table.set_bound(limit.max_keys, limit.on_full);
             state.persists.store(limit.persist, Ordering::Relaxed);
-            state.remote.store(self.remote(limit, stores).map(Arc::new));
+            let before = state.remote.swap(self.remote(limit, stores).map(Arc::new));
+            if let Some(before) = before.filter(|before| before.lease.is_some() && limit.strategy.lease().is_none()) {
+                state.return_leases(&before, true);
+            }
             let newest = Newest { limit: limit.clone(), overrides: Arc::clone(overrides) };
             state.newest.store(Some(Arc::new(newest)));
             states.push(Arc::clone(state));
@@ -181,13 +186,16 @@ impl Gate {
         let limits = policy.limits();
         let has_plans = limits.iter().any(|limit| !limit.allowed.plans.is_empty());
         let needs_identity = has_plans || !policy.identities.is_empty();
-        Live { policy, states, needs_identity, overrides, tokens, caps }
+        let leasing = states.iter().zip(limits).filter(|(_, limit)| limit.strategy.lease().is_some());
+        let leasing = leasing.map(|(state, _)| Arc::clone(state)).collect();
+        Live { policy, states, leasing, needs_identity, overrides, tokens, caps }
     }
 
     fn remote(&self, limit: &Limit, stores: &[Arc<Store>]) -> Option<RemoteLimit> {
         let store = Arc::clone(stores.get(limit.strategy.store()?)?);
-        let (replicas, metrics) = (limit.strategy.replicas(), self.metrics.remote_limit(&limit.name));
-        Some(RemoteLimit { store, replicas, metrics })
+        let (lease, replicas) = (limit.strategy.lease(), limit.strategy.replicas());
+        let metrics = self.metrics.remote_limit(&limit.name);
+        Some(RemoteLimit { store, lease, replicas, metrics })
     }
 
     fn overrides(&self, limit: &Limit, ipv6_prefix: u8) -> Overrides {
@@ -344,5 +352,8 @@ impl LimitState {
         self.metrics.keys.set(gauge(self.table.len()));
         self.metrics.banned_keys.set(gauge(self.bans.banned(self.clock.now())));
         self.metrics.overflow.inc_by(self.table.take_overflowed());
+        if let Some(remote) = &*self.remote.load() {
+            remote.metrics.lease_units.set(i64::try_from(self.table.all_unspent()).unwrap_or(i64::MAX));
+        }
     }
 }

@@ -8,6 +8,7 @@ mod delta;
 mod explain;
 mod handover;
 mod hold;
+mod lease;
 mod lookup;
 mod rate;
 mod redis;
@@ -35,8 +36,8 @@ use crate::limit::{Algorithm, Key, OnFull, Quota, Rate, Retry, concurrency};
 use crate::policy::KeyPart;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::{
-    Allowed, Cost, DelayRule, Facts, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource, Policy,
-    Repeated, Stage, Strategy,
+    Allowed, Cost, DelayRule, Facts, HeaderTest, HoldRule, Identity, LeaseUnits, Limit, Match, Mode, OnLimit,
+    PlanSource, Policy, Repeated, Stage, Strategy,
 };
 use crate::store::redis::{OnFailure, Store, Unavailable};
 use crate::store::{TokenCache, Usage};
@@ -193,7 +194,7 @@ impl Told {
 /// Runs a script in milliseconds. An answer may come up to one millisecond late, because of tokio's timers.
 ///
 /// - `limit NAME COUNT PERIOD BURST reject|hold=MAX_WAIT|delay=STEP,MAX [waiting=N] [cost=N] [shadow] [off]
-///   [ban=COUNT/PERIOD,FOR,FOR_MAX] [override=KEY,COUNT,PERIOD,BURST] [plan=NAME,COUNT,PERIOD,BURST] [redis=REPLICAS] [concurrency=MAX]
+///   [ban=COUNT/PERIOD,FOR,FOR_MAX] [override=KEY,COUNT,PERIOD,BURST] [plan=NAME,COUNT,PERIOD,BURST] [redis=REPLICAS] [lease=REPLICAS,UNITS] [concurrency=MAX]
 ///   [other=REPLICAS]`; `other` is a second store
 /// - `store split|local|reject|allow`: what decides while the store is down
 /// - `AT store up|down|cold|slow=LATENCY`
@@ -203,7 +204,7 @@ impl Told {
 /// - `caps REQUESTS BYTES`: bounds on waiting requests; a head has 100 bytes
 /// - `AT limit ...`, `AT without NAME`: a reload
 /// - `AT ask NAME LIMIT=KEY... [x-plan=NAME] [undo=AFTER]`: with `undo` the pass is dropped uncommitted, AFTER it came
-/// - `AT leave NAME` · `AT close`
+/// - `AT leave NAME` · `AT close` · `AT return`: units of leases that have ended go back
 /// - `> AT NAME pass` · `> AT NAME CAUSE RETRY`: the answers; a request that leaves gets none.
 struct Script {
     gate: &'static Gate,
@@ -290,6 +291,11 @@ impl Script {
                 let task = self.tasks.remove(who).unwrap_or_else(|| panic!("{who} does not wait"));
                 task.abort();
                 assert!(task.await.is_err(), "{who} was gone before");
+                return;
+            }
+            [at, "return"] => {
+                self.until(at).await;
+                self.live.return_leases(false);
                 return;
             }
             [at, "close"] => {
@@ -427,6 +433,11 @@ fn parse_limit(cells: &[&str]) -> Limit {
                 limit.allowed = Allowed::to_all(Algorithm::Concurrency(rule));
             }
             ("off", _) => limit.mode = Mode::Off,
+            ("lease", lease) => {
+                let (replicas, units) = lease.split_once(',').unwrap();
+                let units = LeaseUnits::Fixed(units.parse().unwrap());
+                limit.strategy = Strategy::Lease { store: 0, replicas: replicas.parse().unwrap(), units };
+            }
             ("other", replicas) => limit.strategy = Strategy::Redis { store: 1, replicas: replicas.parse().unwrap() },
             ("redis", replicas) => limit.strategy = Strategy::Redis { store: 0, replicas: replicas.parse().unwrap() },
             _ => panic!("not an option: {option}"),

@@ -38,6 +38,16 @@ pub enum LeaseUnits {
     Fixed(u64),
 }
 
+impl LeaseUnits {
+    /// The number; `None` if it follows the demand.
+    pub fn fixed(self) -> Option<u64> {
+        match self {
+            Self::Auto => None,
+            Self::Fixed(units) => Some(units),
+        }
+    }
+}
+
 impl Strategy {
     /// The index of the store that has the state of the limit; `None` if no store has it.
     pub fn store(&self) -> Option<usize> {
@@ -50,6 +60,14 @@ impl Strategy {
     /// Whether a store has the state of the limit.
     pub fn is_remote(&self) -> bool {
         self.store().is_some()
+    }
+
+    /// The size of a lease; `None` if the limit has no leases.
+    pub fn lease(&self) -> Option<LeaseUnits> {
+        match *self {
+            Self::Lease { units, .. } => Some(units),
+            _ => None,
+        }
     }
 
     /// The number of replicas that share the limit; 1 if each replica has all of it.

@@ -9,10 +9,12 @@
 //!
 //! Not here: which limits apply to a request, and what happens after a denial (gate).
 
+mod lease;
 mod remote;
 
 use smallvec::SmallVec;
 
+pub use self::lease::Borrowing;
 pub use self::remote::Fallback;
 use super::table::{Receipt, Table};
 use crate::limit::slow_down::SlowDown;

@@ -40,6 +40,7 @@ struct Made {
     limit: Box<str>,
     key: Key,
     rule: Algorithm,
+    units: u64,
     receipt: AnyReceipt,
 }
 
@@ -139,8 +140,13 @@ impl Server {
     }
 
     fn give_back(&mut self, receipt: &RemoteReceipt, now: Timestamp) {
-        if let Some(Made { limit, key, rule, receipt }) = self.charges.remove(&receipt.number()) {
-            self.state(&limit, key, &rule).refund(&rule, &receipt, now);
+        let Some(Made { limit, key, rule, units, receipt: made }) = self.charges.remove(&receipt.number()) else {
+            return;
+        };
+        let state = self.state(&limit, key, &rule);
+        match receipt.units() {
+            all if all == units => state.refund(&rule, &made, now),
+            part => state.settle(&rule, -i64::try_from(part).unwrap(), 0, now),
         }
     }
 
@@ -158,7 +164,10 @@ impl Server {
         let is_admitted = !charges.iter().zip(&admits).any(denies);
         let outcomes = charges.iter().zip(admits).map(|(charge, admits)| {
             let RemoteCharge { limit, key, rule, units, handling } = *charge;
-            let cost = units.cost;
+            let cost = match self.state(limit, key, rule).peek(rule, 0, now).remaining / units.divisor {
+                _ if !admits => units.cost,
+                free => units.want.min(free).max(units.cost),
+            };
             let is_debt = !admits && matches!(handling, Handling::Delay { .. });
             let is_charged = is_admitted && cost > 0 && (admits || is_debt);
             let number = self.receipts;
@@ -180,7 +189,7 @@ impl Server {
             }
             let state = state.clone();
             let receipt = receipt.map(|(receipt, made)| {
-                let made = Made { limit: limit.into(), key, rule: rule.clone(), receipt: made };
+                let made = Made { limit: limit.into(), key, rule: rule.clone(), units: cost, receipt: made };
                 self.charges.insert(number, made);
                 receipt
             });

@@ -50,7 +50,11 @@ impl<C> Charge<'_, C> {
     pub(super) fn peek_mirror(&self, now: Timestamp) -> Decision {
         let Self { table, key, rule, cost, .. } = *self;
         let denial = table.mirror_denial(key, rule, cost, now);
-        denial.unwrap_or_else(|| Decision { denied: None, ..table.peek(key, rule, cost, now) })
+        denial.unwrap_or_else(|| {
+            let Decision { remaining, reset_after_ns, .. } = table.peek(key, rule, cost, now);
+            let remaining = remaining.saturating_add(table.unspent(key, now));
+            Decision { denied: None, remaining, reset_after_ns }
+        })
     }
 }
 
@@ -161,7 +165,7 @@ impl<C> Batch<'_, C> {
 }
 
 /// The decision about a charge that its store answered with `state`.
-fn decision<C>(
+pub(super) fn decision<C>(
     charge: &Charge<'_, C>,
     is_admitted: bool,
     is_charged: bool,

@@ -8,11 +8,14 @@
 //! Not here: the states themselves, which are in the table as those of any limit.
 
 use std::hash::BuildHasherDefault;
+use std::sync::OnceLock;
 
 use dashmap::{DashMap, Entry};
 
 use super::shards::Spread;
 use crate::limit::Key;
+use crate::store::lease::Leases;
+use crate::store::redis::RemoteReceipt;
 use crate::time::Timestamp;
 
 /// The mirrors of one limit. A lock guards one key for the length of one look or change.
@@ -21,6 +24,8 @@ pub(super) struct Mirrors {
     keys: DashMap<Key, Mirror, BuildHasherDefault<Spread>>,
     /// Units of a concurrency limit that requests of this process have.
     in_flight: DashMap<Key, u64, BuildHasherDefault<Spread>>,
+    /// Units that are borrowed from the store; made for the first.
+    pub(super) leases: OnceLock<Box<Leases<RemoteReceipt>>>,
 }
 
 /// The mirror of one key.

@@ -46,6 +46,13 @@ pub(in crate::store) enum Origin {
         /// Units that were reported.
         units: u64,
     },
+    /// It took units of a lease, which the store had charged before.
+    Lease {
+        store: Arc<Store>,
+        limit: Box<str>,
+        /// Units that were taken.
+        units: u64,
+    },
 }
 
 /// The decision of one limit, with the receipt if it charged the request.

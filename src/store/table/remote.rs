@@ -5,6 +5,8 @@
 use super::dispatch::{Kind, Table, matched, unfit};
 use super::receipt::{MirroredCharge, Origin};
 use crate::limit::{Algorithm, AnyState, Decision, Key, Retry};
+use crate::store::lease::{Grant, Leases};
+use crate::store::redis::RemoteReceipt;
 use crate::time::Timestamp;
 
 /// Nanoseconds in which a refund reaches its store, if the store is up.
@@ -39,11 +41,34 @@ impl Table {
     ) -> Option<Decision> {
         let decision = matched!(&self.kind, rule, |keys, rule| keys.peek_exact(key, rule, cost, now), else unfit());
         let is_certain = match decision.denied? {
+            Retry::AfterNs(_) if cost <= self.unspent(key, now) => false,
             Retry::Never => true,
             Retry::ON_RELEASE => false,
             Retry::AfterNs(_) => self.mirrors.get().is_some_and(|mirrors| mirrors.is_trusted(key)),
         };
         is_certain.then_some(decision)
+    }
+
+    /// The units that are borrowed for the keys of the limit.
+    pub fn leases(&self) -> &Leases<RemoteReceipt> {
+        self.mirrors.get_or_init(Box::default).leases.get_or_init(Box::default)
+    }
+
+    /// Units of `key` that are borrowed and not spent.
+    pub fn unspent(&self, key: Key, now: Timestamp) -> u64 {
+        let leases = self.mirrors.get().and_then(|mirrors| mirrors.leases.get());
+        leases.map_or(0, |leases| leases.unspent(key, now))
+    }
+
+    /// Units of all keys that are borrowed and not spent.
+    pub fn all_unspent(&self) -> u64 {
+        self.mirrors.get().and_then(|mirrors| mirrors.leases.get()).map_or(0, |leases| leases.units())
+    }
+
+    /// Removes borrowed units that have expired, or all with `all`.
+    pub fn take_expired(&self, all: bool, now: Timestamp) -> Vec<(Key, Grant<RemoteReceipt>)> {
+        let leases = self.mirrors.get().and_then(|mirrors| mirrors.leases.get());
+        leases.map_or_else(Vec::new, |leases| leases.sweep(all, now))
     }
 
     /// Puts the mirror of `key` in doubt: replies to questions that are asked before `until` may lack a change.
@@ -121,6 +146,9 @@ impl Table {
     /// Gives a charge of a remote limit back: to the mirror at once, and to the store in the background.
     pub(super) fn take_back(&self, key: Key, charge: &MirroredCharge, now: Timestamp) {
         let MirroredCharge { rule, units, at, origin } = charge;
+        if matches!(origin, Origin::Lease { .. }) && self.leases().put_back(key, *units, now) {
+            return;
+        }
         if let Some(mirrors) = self.mirrors.get().filter(|_| rule.is_released()) {
             mirrors.leave(key, *units);
         }
@@ -131,7 +159,7 @@ impl Table {
         self.refunded(key, now);
         match origin {
             Origin::Store(store, receipt) => store.give_back(receipt.clone()),
-            Origin::Report { store, limit, units } => {
+            Origin::Report { store, limit, units } | Origin::Lease { store, limit, units } => {
                 store.settle(limit, key, rule, signed(*units).saturating_neg(), 0);
             }
         }

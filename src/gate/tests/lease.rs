@@ -1,0 +1,179 @@
+//! Limits that are shared by leases: calls, refunds, expiry, and decisions while the store is down.
+
+use super::{MS_NS, check, run};
+
+#[tokio::test(start_paused = true)]
+async fn borrowed_units_are_spent_without_calls() {
+    check(
+        "
+        limit a 1 1h 10 reject lease=1,4
+        0ms ask r1 a=k
+        1ms calls 1
+        1ms remain a=k 6
+        2ms ask r2 a=k
+        2ms ask r3 a=k
+        3ms calls 0
+        # none is unspent: more are borrowed
+        4ms ask r4 a=k
+        5ms calls 1
+        5ms remain a=k 2
+        6ms ask r5 a=k
+        6ms ask r6 a=k
+        6ms ask r7 a=k
+        7ms calls 0
+        # the store has two
+        8ms ask r8 a=k
+        9ms calls 1
+        9ms remain a=k 0
+        10ms ask r9 a=k
+        10ms ask r10 a=k
+        10ms ask r11 a=k
+        11ms calls 0
+        > 0ms r1 pass
+        > 2ms r2 pass
+        > 2ms r3 pass
+        > 4ms r4 pass
+        > 6ms r5 pass
+        > 6ms r6 pass
+        > 6ms r7 pass
+        > 8ms r8 pass
+        > 10ms r9 pass
+        > 10ms r10 pass
+        > 10ms r11 Limit 3599990ms
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_call_serves_all_requests_that_wait_for_it() {
+    check(
+        "
+        limit a 1 1h 100 reject lease=1,10
+        0ms  store slow=20ms
+        0ms  ask r1 a=k
+        5ms  ask r2 a=k
+        5ms  ask r3 a=k
+        15ms ask r4 a=k
+        25ms calls 1
+        25ms remain a=k 90
+        # a call that is abandoned ends: the next request makes its own
+        30ms ask s1 a=other
+        31ms ask s2 a=other
+        32ms leave s1
+        60ms calls 1
+        60ms remain a=other 90
+        > 20ms r1 pass
+        > 20ms r2 pass
+        > 20ms r3 pass
+        > 20ms r4 pass
+        > 52ms s2 pass
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_go_back() {
+    check(
+        "
+        limit a 1 1h 10 reject lease=1,4
+        # into the lease
+        0ms   ask r1 a=k undo=1ms
+        2ms   ask r2 a=k
+        3ms   return
+        3ms   remain a=k 6
+        # to the store, after half a second
+        499ms return
+        499ms remain a=k 6
+        501ms return
+        501ms remain a=k 9
+        > 0ms r1 pass
+        > 2ms r2 pass
+        ",
+    )
+    .await;
+    check(
+        "
+        limit a 1 1h 10 reject lease=1,4
+        # a refund after the lease has ended
+        0ms   ask r1 a=k undo=1s
+        600ms return
+        600ms remain a=k 9
+        1002ms remain a=k 10
+        > 0ms r1 pass
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_limits_that_deny_take_no_units() {
+    check(
+        "
+        limit a 1 1h 10 reject lease=1,4
+        limit b 1 1h 1 reject redis=1
+        limit l 1 1h 1 reject
+        0ms ask r1 a=k b=k l=k
+        1ms remain a=k 6
+        # a store, and a limit of this replica
+        1ms elsewhere b=n 1
+        2ms ask r2 a=k b=n l=m
+        2ms ask r3 a=k b=m l=k
+        3ms calls 2
+        # three units are unspent
+        4ms ask r4 a=k
+        4ms ask r5 a=k
+        5ms calls 0
+        5ms remain a=k 6
+        > 0ms r1 pass
+        > 2ms r2 Limit 3599999ms
+        > 2ms r3 Limit 3599998ms
+        > 4ms r4 pass
+        > 4ms r5 pass
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_goes_on_with_its_share_when_its_lease_is_spent() {
+    check(
+        "
+        limit a 1 1h 12 reject lease=3,2
+        0ms ask r1 a=k
+        1ms remain a=k 10
+        2ms store down
+        2ms ask r2 a=k
+        # a third of the ten that the store had
+        3ms ask r3 a=k
+        3ms ask r4 a=k
+        3ms ask r5 a=k
+        3ms ask r6 a=k
+        4ms store up
+        4ms remain a=k 7
+        > 0ms r1 pass
+        > 2ms r2 pass
+        > 3ms r3 pass
+        > 3ms r4 pass
+        > 3ms r5 pass
+        > 3ms r6 Limit 7199997ms
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_wait_for_units_of_a_lease() {
+    let told = run("
+        limit a 10 1s 1 hold=2s lease=1,5
+        0ms  ask r1 a=k
+        1ms  ask r2 a=k
+        2ms  ask r3 a=k
+        ")
+    .await;
+    // With the jitter of calls and the lateness of timers.
+    for (name, from_ms) in [("r1", 0), ("r2", 100), ("r3", 200)] {
+        assert!((from_ms * MS_NS..(from_ms + 8) * MS_NS).contains(&told[name].at_ns), "{name} {:?}", told[name]);
+    }
+}

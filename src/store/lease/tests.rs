@@ -1,0 +1,164 @@
+//! Spending, calls, expiry and the amount of leases.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
+
+use super::*;
+
+const KEY: Key = Key { first: 1, second: 2 };
+const MS: u64 = 1_000_000;
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_ns(1_700_000_000_000_000_000 + ms * MS)
+}
+
+fn grant(units: u64, ms: u64) -> Grant<u32> {
+    Grant { units, expires: at(ms).saturating_add_ns(LEASE_NS), receipt: 0 }
+}
+
+/// Spends at `ms`: "spent LEFT", "spent LEFT, call WANT", "borrow WANT" or "wait". A call ends without units.
+fn spend(leases: &Leases<u32>, cost: u64, amount: Option<u64>, ms: u64) -> String {
+    match leases.spend(KEY, cost, amount, at(ms), &mut Expired::new()) {
+        Spend::Spent(left, None) => format!("spent {left}"),
+        Spend::Spent(left, Some(call)) => format!("spent {left}, call {}", call.want),
+        Spend::Borrow(call) => format!("borrow {}", call.want),
+        Spend::Wait(_) => "wait".to_owned(),
+        Spend::Denied(ns) => format!("denied for {} ms", ns / MS),
+    }
+}
+
+fn borrow(leases: &Leases<u32>, cost: u64, amount: Option<u64>, ms: u64) -> Call<'_, u32> {
+    match leases.spend(KEY, cost, amount, at(ms), &mut Expired::new()) {
+        Spend::Borrow(call) => call,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn units_are_spent_until_none_is_left() {
+    let leases = Leases::default();
+    let call = borrow(&leases, 3, Some(10), 0);
+    assert_eq!(call.want, 10);
+    call.granted(grant(10, 0), 3, at(0));
+    drop(call);
+    // ms, cost, result
+    for (ms, cost, result) in [
+        (1, 4, "spent 3"),
+        (2, 2, "spent 1, call 10"), // below a quarter of the amount
+        (3, 0, "spent 1, call 10"),
+        (4, 2, "borrow 10"),
+        (5, 11, "borrow 11"), // no less than the cost
+        (6, 1, "spent 0, call 10"),
+        (7, 1, "borrow 10"),
+    ] {
+        assert_eq!(spend(&leases, cost, Some(10), ms), result, "{ms} ms");
+    }
+    assert_eq!(leases.units(), 0);
+}
+
+#[test]
+fn one_call_is_in_flight() {
+    let leases = Leases::default();
+    let call = borrow(&leases, 1, Some(8), 0);
+    let Spend::Wait(in_flight) = leases.spend(KEY, 1, Some(8), at(1), &mut Expired::new()) else {
+        panic!("calls twice")
+    };
+    assert!(in_flight.has_changed().is_ok());
+    call.granted(grant(8, 1), 1, at(1));
+    drop(call);
+    assert!(in_flight.has_changed().is_err(), "the call has ended");
+    assert_eq!(spend(&leases, 1, Some(8), 2), "spent 6");
+    // In the background too.
+    let Spend::Spent(1, Some(call)) = leases.spend(KEY, 5, Some(8), at(2), &mut Expired::new()) else {
+        panic!("no call")
+    };
+    assert_eq!(spend(&leases, 1, Some(8), 2), "spent 0");
+    assert_eq!(spend(&leases, 1, Some(8), 2), "wait");
+    drop(call);
+    assert_eq!(spend(&leases, 1, Some(8), 2), "borrow 8");
+}
+
+#[test]
+fn the_amount_follows_the_demand() {
+    let leases = Leases::default();
+    borrow(&leases, 1, None, 0).granted(grant(1, 0), 1, at(0));
+    // ms, units that the key uses at once, the next call
+    for (ms, units, call) in [
+        (10, 9, "borrow 20"),   // 10 in this interval
+        (110, 30, "borrow 60"), // 30 in this interval
+        (210, 1, "borrow 60"),  // 30 in the last interval
+        (320, 1, "borrow 2"),   // 1 in each of two
+        (900, 1, "borrow 2"),   // the interval before is too long ago
+    ] {
+        borrow(&leases, units, None, ms).granted(grant(units, ms), units, at(ms));
+        assert_eq!(spend(&leases, 1, None, ms), call, "{ms} ms");
+    }
+}
+
+#[test]
+fn a_key_without_units_makes_no_call_for_a_while() {
+    let leases = Leases::default();
+    let call = borrow(&leases, 1, Some(10), 0);
+    call.granted(grant(2, 0), 1, at(0));
+    call.is_scarce(at(0));
+    drop(call);
+    // ms, result of a request of one unit
+    for (ms, result) in [(1, "spent 0"), (2, "denied for 58 ms"), (59, "denied for 1 ms"), (60, "borrow 10")] {
+        assert_eq!(spend(&leases, 1, Some(10), ms), result, "{ms} ms");
+    }
+}
+
+#[test]
+fn units_expire_and_go_back() {
+    let leases = Leases::default();
+    borrow(&leases, 1, Some(10), 0).granted(Grant { receipt: 7, ..grant(10, 0) }, 1, at(0));
+    assert_eq!(leases.unspent(KEY, at(499)), 9);
+    assert_eq!(leases.unspent(KEY, at(500)), 0);
+    let mut expired = Expired::new();
+    assert!(matches!(leases.spend(KEY, 1, Some(10), at(500), &mut expired), Spend::Borrow(_)));
+    assert_eq!(expired.iter().map(|grant| (grant.receipt, grant.units)).collect::<Vec<_>>(), [(7, 9)]);
+
+    borrow(&leases, 1, Some(10), 600).granted(Grant { receipt: 8, ..grant(10, 600) }, 1, at(600));
+    assert!(leases.sweep(false, at(1099)).is_empty());
+    let swept = leases.sweep(false, at(1100));
+    assert_eq!(swept.iter().map(|(key, grant)| (*key, grant.receipt, grant.units)).collect::<Vec<_>>(), [(KEY, 8, 9)]);
+    assert!(leases.shards.iter().all(|shard| shard.lock().unwrap().is_empty()), "an idle key is forgotten");
+
+    borrow(&leases, 1, Some(10), 1200).granted(grant(10, 1200), 1, at(1200));
+    assert_eq!(leases.sweep(true, at(1200)).len(), 1, "at the end all go back");
+}
+
+#[test]
+fn spent_units_can_be_put_back_while_a_grant_lives() {
+    let leases = Leases::default();
+    assert!(!leases.put_back(KEY, 1, at(0)));
+    borrow(&leases, 4, Some(10), 0).granted(grant(10, 0), 4, at(0));
+    assert!(leases.put_back(KEY, 4, at(1)));
+    assert_eq!(leases.unspent(KEY, at(1)), 10);
+    assert!(!leases.put_back(KEY, 1, at(500)), "expired");
+}
+
+#[test]
+fn a_busy_key_makes_few_calls() {
+    let leases = Leases::default();
+    let mut calls = 0;
+    // 33,000 requests a second for two seconds, each call granted at once.
+    for request in 0..66_000 {
+        let ms = request / 33;
+        match leases.spend(KEY, 1, None, at(ms), &mut Expired::new()) {
+            Spend::Spent(_, None) => {}
+            Spend::Spent(_, Some(call)) => {
+                calls += 1;
+                let want = call.want;
+                call.granted(grant(want, ms), 0, at(ms));
+            }
+            Spend::Borrow(call) => {
+                calls += 1;
+                let want = call.want;
+                call.granted(grant(want, ms), 1, at(ms));
+            }
+            Spend::Wait(_) | Spend::Denied(_) => panic!("there are units, and no call is in flight"),
+        }
+    }
+    println!("{calls} calls in 2 s");
+    assert!(calls <= 2 * 16 + 20, "{calls}");
+}
