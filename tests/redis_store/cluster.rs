@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use weir::store::redis::Unavailable;
 use weir::store::redis::settings::{StoreSettings, Topology};
 
 use crate::lab::{Lab, address, charge, key, settings, ten, until};
-use crate::support::Cluster;
+use crate::support::{Cluster, Redis};
 
 fn of(cluster: &Cluster) -> StoreSettings {
     settings(Topology::Cluster(vec![address(cluster.masters[0].address())]))
@@ -55,6 +56,25 @@ async fn a_moving_slot_is_followed() {
     })
     .await;
     assert_eq!(lab.metric("weir_store_errors_total{kind=\"other\",store=\"main\"}"), 0.0);
+}
+
+#[tokio::test]
+async fn a_cluster_may_start_after_weir() {
+    let mut seed = Redis::start();
+    seed.kill();
+    let (cluster, seeds) = (Cluster::start(0), vec![address(seed.address())]);
+    let lab = Lab::start(settings(Topology::Cluster(seeds)));
+    let up = format!("weir_store_up{{node=\"{}\",store=\"main\"}}", seed.address());
+    until(async || (lab.metric(&up) == 0.0).then_some(())).await;
+    assert_eq!(lab.one(1).await.unwrap_err(), Unavailable::Down);
+    drop(lab);
+    // One of two nodes answers.
+    let seeds = vec![address(seed.address()), address(cluster.masters[2].address())];
+    let lab = Lab::deciding(settings(Topology::Cluster(seeds))).await;
+    assert!(lab.metric(&up).is_nan());
+    for master in &cluster.masters {
+        assert_eq!(lab.metric(&format!("weir_store_up{{node=\"{}\",store=\"main\"}}", master.address())), 1.0);
+    }
 }
 
 #[tokio::test]

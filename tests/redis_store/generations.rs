@@ -6,7 +6,7 @@ use weir::limit::{AnyState, State as _};
 use weir::store::redis::Unavailable;
 use weir::time::Clock;
 
-use crate::lab::{Known, Lab, key, ring, ten, until};
+use crate::lab::{Known, Lab, at_once, key, ring, ten, until};
 use crate::support::Redis;
 
 /// A replica that knows of 7 spent units of key 1.
@@ -26,6 +26,32 @@ async fn a_flushed_node_hears_what_replicas_know_before_it_decides() {
     assert_eq!(lab.one(1).await.unwrap_err(), Unavailable::Cold);
     let left = until(async || lab.left(1).await.ok()).await;
     assert_eq!(left, 3);
+}
+
+#[tokio::test]
+async fn all_mirrors_are_brought() {
+    let redis = Redis::start();
+    let one = seven().0.remove(0);
+    let many = (0..300).map(|number| (one.0, key(number), one.2.clone(), one.3.clone())).collect();
+    let lab = Lab::knowing(ring(&[redis.address()]), Known(many));
+    lab.until_it_decides().await;
+    for number in 0..300 {
+        assert_eq!(lab.left(number).await, Ok(3));
+    }
+}
+
+#[tokio::test]
+async fn units_in_flight_are_brought() {
+    let redis = Redis::start();
+    let lab = Lab::deciding(ring(&[redis.address()])).await;
+    let two = at_once(2);
+    for _ in 0..2 {
+        lab.take("c", key(1), &two, 1).await.unwrap().receipt.unwrap();
+    }
+    redis.call(&["FLUSHALL"]);
+    assert_eq!(lab.take("c", key(1), &two, 1).await.unwrap_err(), Unavailable::Cold);
+    let outcome = until(async || lab.take("c", key(1), &two, 1).await.ok()).await;
+    assert!(outcome.receipt.is_none());
 }
 
 #[tokio::test]

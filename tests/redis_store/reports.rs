@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use weir::store::redis::Unavailable;
-use weir::store::redis::settings::StoreSettings;
 
 use crate::lab::{Lab, at_once, key, ring, ten, until};
 use crate::support::{Link, Redis, Relay};
@@ -14,12 +13,15 @@ async fn reports_are_made_once_though_replies_are_lost() {
     let relay = Relay::to(redis.address());
     let lab = Lab::deciding(ring(&[relay.address()])).await;
     for round in 0..5 {
+        // The connection for reports is open.
+        lab.store.settle("a", key(2), &ten(), 1, 0);
+        lab.until_left(2, 9 - round).await;
         let before = redis.calls("evalsha");
-        relay.set(Link::Slow(Duration::from_millis(200)));
+        relay.set(Link::Slow(Duration::from_secs(10)));
         lab.store.settle("a", key(1), &ten(), 1, 0);
         until(async || (redis.calls("evalsha") > before).then_some(())).await;
         // The correction is made, and its reply never comes.
-        relay.reset();
+        relay.set(Link::Reset);
         relay.set(Link::Clear);
         lab.until_it_decides().await;
         lab.store.flushed().await;
@@ -35,7 +37,6 @@ async fn an_outage_is_reported_before_the_node_decides() {
     let lab = Lab::deciding(ring(&[relay.address()])).await;
     let receipt = lab.one(2).await.unwrap().unwrap();
     relay.set(Link::Reset);
-    relay.reset();
     until(async || (lab.one(3).await == Err(Unavailable::Down)).then_some(())).await;
     for _ in 0..3 {
         lab.store.settle("a", key(1), &ten(), 2, 0);
@@ -60,9 +61,32 @@ async fn debts_are_bounded() {
 }
 
 #[tokio::test]
+async fn units_of_lost_replies_end_though_others_are_renewed() {
+    let redis = Redis::start();
+    let relay = Relay::to(redis.address());
+    let lab = Lab::deciding(ring(&[relay.address()])).await;
+    let two = at_once(2);
+    let first = lab.take("c", key(1), &two, 1).await.unwrap().receipt.unwrap();
+    let before = redis.calls("evalsha");
+    relay.set(Link::Slow(Duration::from_secs(10)));
+    let lost = lab.take("c", key(1), &two, 1);
+    let broken = async {
+        until(async || (redis.calls("evalsha") > before).then_some(())).await;
+        relay.set(Link::Reset);
+    };
+    let (lost, ()) = tokio::join!(lost, broken);
+    assert!(lost.is_err());
+    relay.set(Link::Clear);
+    lab.until_it_decides().await;
+    assert!(lab.take("c", key(1), &two, 1).await.unwrap().receipt.is_none());
+    until(async || lab.take("c", key(1), &two, 1).await.ok()?.receipt).await;
+    lab.store.give_back(first);
+}
+
+#[tokio::test]
 async fn units_in_flight_are_renewed() {
     let redis = Redis::start();
-    let lab = Lab::deciding(StoreSettings { ..ring(&[redis.address()]) }).await;
+    let lab = Lab::deciding(ring(&[redis.address()])).await;
     let two = at_once(2);
     let first = lab.take("c", key(1), &two, 1).await.unwrap().receipt.unwrap();
     let second = lab.take("c", key(1), &two, 1).await.unwrap().receipt.unwrap();

@@ -1,36 +1,29 @@
 //! The work of a store on the control runtime: it finds the nodes, watches them, sends reports, and renews units in flight.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::select;
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::failure::Failure;
-use super::flush::{flush, run};
+use super::flush::{flush, renew_flights};
 use super::monitor::{Mirrors, monitor};
-use super::node::Node;
-use super::script::{self, InFlight};
+use super::node::{Common, Node};
 use super::settings::{NodeAddress, Topology};
 use super::store::Store;
 use super::topology::{master, slots};
 use super::view::View;
 
-/// The pause between looks for the nodes of a cluster or for a master.
-const SEEK_PAUSE: Duration = Duration::from_secs(1);
+/// The pause between looks for the nodes of a cluster or for a master, while all nodes answer.
+const SEEK_PAUSE: Duration = Duration::from_secs(5);
 
-/// The pause while a node does not answer.
-const SEEK_PAUSE_DOWN: Duration = Duration::from_millis(250);
-
-/// The shortest pause, however many redirections there are.
-const SEEK_PAUSE_MIN: Duration = Duration::from_millis(20);
+/// The shortest pause, however many nodes fail or redirect.
+const SEEK_PAUSE_MIN: Duration = Duration::from_millis(50);
 
 /// The pause between renewals of units in flight: a third of their time.
 const RENEW_PAUSE: Duration = Duration::from_secs(3);
-
-/// Keys of one call that renews.
-const RENEWED_MAX: usize = 128;
 
 impl Store {
     /// Does the work of the store besides decisions, until dropped. To be run once.
@@ -42,68 +35,91 @@ impl Store {
 /// Looks for the nodes again and again.
 async fn seek(store: &Arc<Store>) {
     loop {
-        match &store.settings().topology {
+        let is_found = match &store.settings().topology {
             Topology::Ring(_) => return,
             Topology::Cluster(seeds) => seek_slots(store, seeds).await,
-            Topology::Sentinel { master: name, nodes, .. } => {
-                let found = master(&store.sentinels, nodes, name, &store.common.connector).await;
-                if let (Some(address), Some(node)) = (found, store.nodes().all.first())
-                    && node.move_to(address.clone())
-                {
-                    tracing::info!(store = %store.common.name, node = %node.label, %address, "the master of a store");
-                }
-            }
-        }
-        let is_up = store.nodes().all.iter().all(|node| node.is_closed());
-        let pause = if is_up { SEEK_PAUSE } else { SEEK_PAUSE_DOWN };
-        select! {
-            () = sleep(pause) => {}
-            () = store.lost.notified() => sleep(SEEK_PAUSE_MIN).await,
-        }
+            Topology::Sentinel { master: name, nodes, .. } => seek_master(store, nodes, name).await,
+        };
+        sleep(SEEK_PAUSE_MIN).await;
+        // Nodes that are unknown are looked for again soon, and so are others when they fail.
+        let _ = timeout(if is_found { SEEK_PAUSE } else { SEEK_PAUSE_MIN }, store.lost.notified()).await;
     }
+}
+
+/// Asks the sentinels for the address of the master. Returns whether one told it.
+async fn seek_master(store: &Arc<Store>, sentinels: &[NodeAddress], name: &str) -> bool {
+    let found = master(&store.sentinels, sentinels, name, &store.common.connector).await;
+    let (Some(address), Some(node)) = (found, store.nodes().all.first().map(Arc::clone)) else { return false };
+    if node.move_to(&address) {
+        tracing::info!(store = %store.common.name, node = %node.label, %address, "the master of a store is known");
+    }
+    true
 }
 
 /// Asks a node of a cluster for the slots: a master that answers if there is one, else one of the configured nodes.
-async fn seek_slots(store: &Arc<Store>, seeds: &[NodeAddress]) {
+/// Returns whether the slots are known.
+async fn seek_slots(store: &Arc<Store>, seeds: &[NodeAddress]) -> bool {
+    let Common { name, metrics, errors, connector, .. } = &*store.common;
     let nodes = store.nodes();
     let masters = nodes.all.iter().filter(|node| node.is_closed()).filter_map(|node| node.address());
     let known: Vec<NodeAddress> = masters.chain(seeds.iter().cloned()).collect();
-    let Some(ranges) = slots(&store.common.connector, &known).await else {
-        tracing::debug!(store = %store.common.name, "no node of the cluster tells the slots");
-        return store.common.errors[Failure::Connection as usize].inc();
+    let Some(ranges) = slots(connector, &known).await else {
+        errors[Failure::Connection as usize].inc();
+        if nodes.all.is_empty() && !store.is_lost.swap(true, Ordering::Relaxed) {
+            for seed in seeds {
+                metrics.up(&seed.to_string()).set(0);
+            }
+            tracing::warn!(store = %name, "no node of a cluster tells its slots; requests are decided without it");
+        }
+        return !nodes.all.is_empty();
     };
     if let Some(newer) = nodes.with_slots(ranges, &store.common) {
+        if store.is_lost.swap(false, Ordering::Relaxed) {
+            tracing::info!(store = %name, "a node of a cluster tells its slots again");
+        }
+        let is_master = |label: &String| newer.all.iter().any(|node| *node.label == **label);
+        seeds
+            .iter()
+            .map(ToString::to_string)
+            .filter(|seed| !is_master(seed))
+            .for_each(|seed| metrics.remove_node(&seed));
         store.replace_nodes(newer);
     }
+    true
 }
 
-/// The tasks that watch the nodes; they end when this is dropped.
-#[derive(Default)]
-struct Watched(Vec<(Arc<Node>, AbortHandle)>);
+/// The tasks that watch the nodes. When this is dropped, they end, and the connections are closed.
+struct Watched {
+    store: Arc<Store>,
+    tasks: Vec<(Arc<Node>, AbortHandle)>,
+}
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.0.iter().for_each(|(_, task)| task.abort());
+        self.store.background.store(None);
+        self.tasks.iter().for_each(|(_, task)| task.abort());
     }
 }
 
-/// Watches all nodes of the store.
+/// Connects to all nodes of the store, and watches them.
 async fn watch(store: &Arc<Store>, mirrors: Arc<dyn Mirrors>) {
-    let mut watched = Watched::default();
+    let mut watched = Watched { store: Arc::clone(store), tasks: Vec::new() };
+    let mut view = View::new(store.nodes());
     loop {
-        let nodes = store.nodes();
-        watched.0.retain(|(node, task)| {
-            let is_there = nodes.all.iter().any(|known| Arc::ptr_eq(known, node));
+        view.follow(&store.nodes());
+        store.background.store(Some(Arc::new(view.clone())));
+        watched.tasks.retain(|(node, task)| {
+            let is_there = view.links.iter().any(|link| Arc::ptr_eq(&link.node, node));
             if !is_there {
                 task.abort();
                 store.forget(node);
             }
             is_there
         });
-        for node in &nodes.all {
-            if watched.0.iter().all(|(known, _)| !Arc::ptr_eq(known, node)) {
-                let task = tokio::spawn(monitor(Arc::clone(store), Arc::clone(node), Arc::clone(&mirrors)));
-                watched.0.push((Arc::clone(node), task.abort_handle()));
+        for link in &view.links {
+            if watched.tasks.iter().all(|(known, _)| !Arc::ptr_eq(known, &link.node)) {
+                let task = tokio::spawn(monitor(Arc::clone(store), Arc::clone(link), Arc::clone(&mirrors)));
+                watched.tasks.push((Arc::clone(&link.node), task.abort_handle()));
             }
         }
         store.outbox.unpark();
@@ -113,28 +129,14 @@ async fn watch(store: &Arc<Store>, mirrors: Arc<dyn Mirrors>) {
 
 /// Renews the units in flight of this replica.
 async fn renew(store: &Arc<Store>) {
-    let mut view = View::new(store.nodes());
     loop {
         sleep(RENEW_PAUSE).await;
-        view.follow(&store.nodes());
-        let flights = store.flights.all();
-        for (index, link) in view.links.iter().enumerate() {
-            let is_exact = link.node.take_lost();
-            let own = |key: &str| view.nodes.node_of(key) == Some(index);
-            let units = flights.iter().filter(|(key, _)| own(key)).map(|(key, units)| InFlight {
-                key: key.clone(),
-                units: *units,
-                is_exact,
-            });
-            let units: Vec<InFlight> = units.collect();
+        let Some(view) = store.background.load_full() else { continue };
+        for link in &view.links {
             let Some(mut connection) = link.connection().filter(|_| link.node.decides()) else { continue };
-            let size = if view.nodes.is_cluster() { 1 } else { RENEWED_MAX };
-            let calls: Vec<script::Call> = units.chunks(size).map(|some| script::renew(&store.caller, some)).collect();
-            for calls in calls.chunks(RENEWED_MAX) {
-                if let Err(failure) = run(&mut connection, calls).await {
-                    link.node.failed(failure, "units in flight were not renewed");
-                    break;
-                }
+            let is_exact = link.node.take_lost();
+            if let Err(failure) = renew_flights(store, &link.node, &mut connection, is_exact).await {
+                link.node.failed(failure, "units in flight were not renewed");
             }
         }
     }

@@ -31,8 +31,6 @@ pub enum Failure {
     Persistence,
     /// A script of somebody keeps the node busy.
     Busy,
-    /// More calls wait for replies than are allowed.
-    Overload,
     /// The reply is not one of the script.
     Reply,
     /// Another error.
@@ -52,7 +50,7 @@ const CAUSES: [(&str, Failure); 7] = [
 
 impl Failure {
     /// All kinds.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 14] = [
         Self::Timeout,
         Self::Connection,
         Self::Loading,
@@ -65,7 +63,6 @@ impl Failure {
         Self::Permission,
         Self::Persistence,
         Self::Busy,
-        Self::Overload,
         Self::Reply,
         Self::Other,
     ];
@@ -85,7 +82,6 @@ impl Failure {
             Self::Permission => "permission",
             Self::Persistence => "persistence",
             Self::Busy => "busy",
-            Self::Overload => "overload",
             Self::Reply => "reply",
             Self::Other => "other",
         }
@@ -94,8 +90,8 @@ impl Failure {
     /// The share of the breaker's patience that one failure uses up.
     pub(super) fn weight(self) -> Weight {
         match self {
-            // Of one key, or of Weir itself.
-            Self::Moving | Self::Overload => Weight::None,
+            // Of one key.
+            Self::Moving => Weight::None,
             Self::Timeout | Self::Connection | Self::ClusterDown | Self::Busy | Self::Reply | Self::Other => {
                 Weight::One
             }

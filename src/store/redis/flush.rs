@@ -12,10 +12,11 @@ use smallvec::SmallVec;
 use tokio::select;
 use tokio::time::{sleep, timeout};
 
+use super::call::reply_of;
 use super::failure::Failure;
 use super::node::Node;
 use super::outbox::{Batch, Report};
-use super::script::{self, Change, Correction, Noting};
+use super::script::{self, Change, Correction, InFlight, Noting};
 use super::store::Store;
 use super::topology::Nodes;
 use super::view::{SendPart, View, all};
@@ -37,7 +38,6 @@ const BATCH_AGE_MAX_NS: u64 = 300_000_000_000;
 
 /// Sends what is queued, until dropped.
 pub(super) async fn flush(store: &Arc<Store>) {
-    let mut view = View::new(store.nodes());
     let mut is_whole = true;
     loop {
         if is_whole {
@@ -49,8 +49,9 @@ pub(super) async fn flush(store: &Arc<Store>) {
             }
         }
         sleep(GATHER).await;
-        view.follow(&store.nodes());
-        is_whole = pass(store, &view).await;
+        if let Some(view) = store.background.load_full() {
+            is_whole = pass(store, &view).await;
+        }
     }
 }
 
@@ -159,12 +160,21 @@ fn settle_batch(store: &Store, batch: Batch, replies: &[Value]) -> Result<(), Fa
             _ => store.outbox.sent(1),
         }
     }
-    let Some(failure) = failure else { return Ok(()) };
-    if failure == Failure::Moving {
-        store.lost.notify_one();
+    match failure {
+        None => return Ok(()),
+        // The node would refuse it again.
+        Some(Failure::Other | Failure::Reply) => {
+            store.common.metrics.dropped.inc_by(refused.len() as u64);
+            store.outbox.sent(refused.len());
+        }
+        Some(failure) => {
+            if failure == Failure::Moving {
+                store.lost.notify_one();
+            }
+            store.outbox.park(refused);
+        }
     }
-    store.outbox.park(refused);
-    Err(failure)
+    failure.map_or(Ok(()), Err)
 }
 
 /// The replies to the calls of a batch.
@@ -191,6 +201,25 @@ async fn call(store: &Store, connection: &mut MultiplexedConnection, batch: &Bat
         vec![correct(Noting::ByReplica, &corrections)]
     };
     run(connection, &calls).await
+}
+
+/// Renews the units that this replica has in flight on a node: all of them if `is_exact`, else no less than the node knows.
+pub(super) async fn renew_flights(
+    store: &Store,
+    node: &Arc<Node>,
+    connection: &mut MultiplexedConnection,
+    is_exact: bool,
+) -> Result<(), Failure> {
+    let nodes = store.nodes();
+    let own = nodes.all.iter().position(|known| Arc::ptr_eq(known, node));
+    let flights = store.flights.all().into_iter().filter(|(key, _)| nodes.node_of(key) == own);
+    let flights: Vec<InFlight> = flights.map(|(key, units)| InFlight { key, units, is_exact }).collect();
+    let size = if nodes.is_cluster() { 1 } else { BATCH_MAX };
+    let calls: Vec<script::Call> = flights.chunks(size).map(|some| script::renew(&store.caller, some)).collect();
+    for calls in calls.chunks(BATCH_MAX) {
+        run(connection, calls).await?.into_iter().try_for_each(|reply| reply_of(reply).map(drop))?;
+    }
+    Ok(())
 }
 
 /// Calls scripts at once, and loads them if the node does not know them. Errors of the node are among the replies.

@@ -11,7 +11,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 use super::call::reply_of;
 use super::connection::ConnectError;
 use super::failure::Failure;
-use super::flush::{run, send_parked};
+use super::flush::{renew_flights, run, send_parked};
 use super::generation::{Generation, look};
 use super::link::Link;
 use super::node::Node;
@@ -26,6 +26,9 @@ const CHECK_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause between looks at a node whose replicas bring what they know.
 const WARM_PAUSE: Duration = Duration::from_millis(50);
+
+/// The time for a probe, which must be short enough for a recovery within 2 s.
+const PROBE_MAX: Duration = Duration::from_secs(1);
 
 /// The time for one step with a node that does not decide yet.
 const STEP_MAX: Duration = Duration::from_secs(1);
@@ -53,17 +56,22 @@ pub struct Mirror<'a> {
 }
 
 /// Watches a node until dropped.
-pub(super) async fn monitor(store: Arc<Store>, node: Arc<Node>, mirrors: Arc<dyn Mirrors>) {
-    let link = Link::new(Arc::clone(&node));
+pub(super) async fn monitor(store: Arc<Store>, link: Arc<Link>, mirrors: Arc<dyn Mirrors>) {
+    let node = &link.node;
     loop {
         if let Some(at) = node.probe_at() {
+            // Another server may have its place.
+            store.lost.notify_one();
             sleep_until(store.common.clock.instant(at)).await;
             node.probing();
-            let is_good = probe(&store, &node).await.is_ok();
-            node.probed(is_good);
+            let probed = timeout(PROBE_MAX, probe(&store, node)).await.unwrap_or_else(|_| Err(ConnectError::timeout()));
+            if let Err(error) = &probed {
+                tracing::debug!(store = %store.common.name, node = %node.label, error = error.text, "a probe failed");
+            }
+            node.probed(probed.is_ok());
             store.outbox.unpark();
         } else if node.generation().is_none() {
-            if let Err(error) = warm(&store, &node, &*mirrors).await {
+            if let Err(error) = warm(&store, node, &*mirrors).await {
                 node.unreachable(&error);
             }
             store.outbox.unpark();
@@ -86,7 +94,9 @@ async fn probe(store: &Arc<Store>, node: &Arc<Node>) -> Result<(), ConnectError>
         write.arg(format!("{marker}:probe")).arg(1).arg("PX").arg(1000);
         let reply = timeout(store.common.timeout, connection.send_packed_command(&write)).await;
         reply_of(reply.map_err(|_| Failure::Timeout)?.map_err(|error| Failure::of(&error))?)?;
-        let Some(known) = node.generation() else { return Ok(()) };
+        let Some(known) = node.generation() else {
+            return look(connection, &marker, "", None).await.map(drop);
+        };
         if begun_us(connection, &known.marker).await? == Some(known.begun_us) {
             // What is late is sent while the node decides.
             let _ = timeout(STEP_MAX, send_parked(store, node, connection)).await;
@@ -149,7 +159,11 @@ async fn warm(store: &Arc<Store>, node: &Arc<Node>, mirrors: &dyn Mirrors) -> Re
                 last => last == seen.begun_us,
             };
             if !is_known && brought != Some(seen.begun_us) {
+                if node.last_generation() != 0 {
+                    tracing::warn!(store = %store.common.name, node = %node.label, "a node of a store has lost its keys");
+                }
                 bring(store, node, connection, mirrors).await?;
+                renew_flights(store, node, connection, false).await?;
                 brought = Some(seen.begun_us);
             } else if is_known || seen.is_warm(store.replicas()) {
                 let _ = timeout(STEP_MAX, send_parked(store, node, connection)).await;

@@ -140,10 +140,10 @@ impl Node {
     }
 
     /// Follows the node to another address. Returns whether it is another one.
-    pub(super) fn move_to(&self, address: NodeAddress) -> bool {
+    pub(super) fn move_to(&self, address: &NodeAddress) -> bool {
         let mut known = self.address.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = known.as_ref() != Some(&address);
-        *known = Some(address);
+        let is_new = known.as_ref() != Some(address);
+        *known = Some(address.clone());
         drop(known);
         if is_new {
             self.news.send_replace(());
@@ -151,9 +151,13 @@ impl Node {
         is_new
     }
 
-    /// Opens a connection.
+    /// Opens a connection, once the address is known.
     pub(super) async fn open(&self) -> Result<Opened, ConnectError> {
-        let Some(address) = self.address() else { return Err(ConnectError::no_address()) };
+        let mut news = self.news();
+        if self.address().is_none() {
+            let _ = timeout(CONNECT_MAX, news.changed()).await;
+        }
+        let address = self.address().ok_or_else(ConnectError::no_address)?;
         let opened = timeout(CONNECT_MAX, self.common.connector.open(&address)).await;
         opened.unwrap_or_else(|_| Err(ConnectError::timeout()))
     }

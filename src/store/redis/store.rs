@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_rustls::rustls::ClientConfig;
@@ -20,6 +20,7 @@ use super::outbox::{Outbox, Report, Settlement};
 use super::script::{Caller, Names, decided};
 use super::settings::{StoreSettings, Topology};
 use super::topology::Nodes;
+use super::view::View;
 use crate::limit::{Algorithm, Key};
 use crate::telemetry::Metrics;
 use crate::time::{Clock, instant_now};
@@ -37,6 +38,10 @@ pub struct Store {
     /// For sentinels, which have a login of their own.
     pub(super) sentinels: Connector,
     nodes: ArcSwap<Nodes>,
+    /// The connections of the control runtime; `None` until it runs.
+    pub(super) background: ArcSwapOption<View>,
+    /// Whether no node of a cluster tells its slots.
+    pub(super) is_lost: AtomicBool,
     /// Notified when the nodes should be looked for again.
     pub(super) lost: Notify,
     /// Notified when the nodes have changed.
@@ -74,7 +79,9 @@ impl Store {
         });
         Arc::new(Self {
             nodes: ArcSwap::from_pointee(Nodes::first(&settings.topology, &common)),
+            background: ArcSwapOption::empty(),
             sentinels,
+            is_lost: AtomicBool::new(false),
             lost: Notify::new(),
             found: Notify::new(),
             names: Names::new(&settings.prefix),

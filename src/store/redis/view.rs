@@ -11,7 +11,7 @@ use super::link::Link;
 use super::settings::NodeAddress;
 use super::topology::Nodes;
 
-/// The nodes of a store at one moment, each with a connection.
+/// The nodes of a store at one moment, each with a connection that is closed when the last view with it is dropped.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) nodes: Arc<Nodes>,

@@ -93,6 +93,7 @@ impl Relay {
         for pair in self.state.open.lock().unwrap().values() {
             pair.reset();
         }
+        self.state.changed.notify_all();
     }
 
     /// Connections that clients have opened so far.
@@ -127,7 +128,7 @@ impl State {
         let (send, due) = channel();
         let is_answer = std::ptr::eq(from, &raw const pair.server);
         thread::scope(|scope| {
-            scope.spawn(|| self.write(due, to));
+            scope.spawn(|| self.write(pair, due, to));
             let mut bytes = vec![0; 1 << 16];
             while let Ok(len @ 1..) = from.read(&mut bytes) {
                 let delay = match self.link() {
@@ -143,12 +144,14 @@ impl State {
         }
     }
 
-    fn write(&self, due: Receiver<(Instant, Vec<u8>)>, mut to: &TcpStream) {
+    fn write(&self, pair: &Pair, due: Receiver<(Instant, Vec<u8>)>, mut to: &TcpStream) {
+        let is_open = |_: &mut Link| !pair.is_reset.load(Ordering::Relaxed);
         for (at, bytes) in due {
-            thread::sleep(at.saturating_duration_since(Instant::now()));
+            let delay = at.saturating_duration_since(Instant::now());
             let link = self.link.lock().unwrap();
-            drop(self.changed.wait_while(link, |link| *link == Link::Silent).unwrap());
-            if to.write_all(&bytes).is_err() {
+            let (link, _) = self.changed.wait_timeout_while(link, delay, is_open).unwrap();
+            drop(self.changed.wait_while(link, |link| *link == Link::Silent && is_open(link)).unwrap());
+            if pair.is_reset.load(Ordering::Relaxed) || to.write_all(&bytes).is_err() {
                 return;
             }
         }
