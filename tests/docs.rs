@@ -129,7 +129,8 @@ fn folder() -> tempfile::TempDir {
 
 /// Compiles a configuration of a page; panics with its problems.
 fn compile(page: &str, text: &str, folder: &Path) -> config::Config {
-    let env = |name: &str| (name == "WEIR_JWT_SECRET").then(|| "0123456789abcdef0123456789abcdef".to_owned());
+    let known = ["WEIR_JWT_SECRET", "WEIR_FLEET_SECRET", "REDIS_PASSWORD"];
+    let env = |name: &str| known.contains(&name).then(|| "0123456789abcdef0123456789ABCDEF".to_owned());
     config::compile(text, page, folder, &env).unwrap_or_else(|problems| panic!("{page}:\n{text}\n{problems}"))
 }
 
