@@ -6,13 +6,20 @@ use bytes::BufMut;
 
 use super::packed::{Packed, Unpacker};
 
-/// A 128-bit hash. It is uniform, and a client cannot choose its value.
+/// A hash of 126 bits. It is uniform, and a client cannot choose its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// The first half.
+    /// The first half. Its last two bits are 0 in every key of a request, because tables of token buckets do not keep them.
     pub first: u64,
     /// The second half.
     pub second: u64,
+}
+
+impl Key {
+    /// The key of a hash of 128 bits, of which it leaves two out.
+    pub const fn of_hash(first: u64, second: u64) -> Self {
+        Self { first: first & !0b11, second }
+    }
 }
 
 impl Hash for Key {
@@ -29,6 +36,6 @@ impl Packed for Key {
     }
 
     fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
-        Some(Self { first: from.u64()?, second: from.u64()? })
+        Some(Self::of_hash(from.u64()?, from.u64()?))
     }
 }

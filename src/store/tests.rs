@@ -41,7 +41,7 @@ fn table(max_keys: usize) -> Table {
 
 /// Keys 4096 apart share a bucket of the overflow.
 fn key(number: u64) -> Key {
-    Key { first: number.wrapping_mul(0x9e37_79b9_7f4a_7c15), second: number }
+    Key::of_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number)
 }
 
 /// Runs rows over limits of one unit a second:

@@ -20,7 +20,7 @@ pub(super) struct Stored<'l> {
     pub(super) after: Option<&'l AfterResponse>,
 }
 
-/// Notes what a store cannot do for the limit `table`, and warns of requests that a share can never admit.
+/// Notes what a store cannot do for the limit `table`, and warns of costs that exceed a share.
 pub(super) fn check(table: &Table<'_>, sharing: &Sharing, limit: &Stored<'_>) {
     match sharing.strategy {
         Strategy::Local | Strategy::Split(_) => return,
@@ -79,11 +79,11 @@ fn check_debts(table: &Table<'_>, limit: &Stored<'_>) {
     }
 }
 
-/// Warns of a cost that is above the share that decides while the store is down.
+/// Warns of a cost above the share that decides while the store is down. Such a request passes if its key is unspent.
 fn warn_of_large_cost(table: &Table<'_>, shares: u64, limit: &Stored<'_>) {
     let (share, cost) = (limit.allowed.usual.capacity() / shares.max(1), limit.cost.max());
     let Some(value) = table.get("cost").filter(|_| cost > share) else { return };
-    let what = format!("while the store is down, a cost of {cost} can never pass: a share is {share}");
-    let help = "raise the limit, or set another `on_failure` in the store".to_owned();
-    table.warn("cost", value.span(), "fallback_cost", Fault::new(what).help(help));
+    let what = format!("a cost of {cost} is above the share of a replica, which is {share}");
+    let help = "while the store is down, each replica admits one such request, and so all of them may exceed the limit";
+    table.warn("cost", value.span(), "fallback_cost", Fault::new(what).help(help.to_owned()));
 }

@@ -392,7 +392,7 @@ fn what_is_dangerous_or_useless_is_a_warning() {
     assert_eq!(warnings(&text), plain("store.NAME.sentinel.password"));
     let unused = ("unused_store", "no limit uses the store `main`".to_owned());
     assert_eq!(warnings(&format!("{FLEET}{LIMIT}strategy = 'local'")), [unused]);
-    let cost = "`limit.cost`: while the store is down, a cost of 21 can never pass: a share is 20";
+    let cost = "`limit.cost`: a cost of 21 is above the share of a replica, which is 20";
     assert_eq!(warnings(&format!("{FLEET}{LIMIT}cost = 21")), [("fallback_cost", cost.to_owned())]);
     assert_eq!(warnings(&format!("{FLEET}{LIMIT}cost = 20")), []);
 }

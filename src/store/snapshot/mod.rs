@@ -19,8 +19,8 @@
 //! | 6 bans | of the last limit: a key and its state, repeated |
 //! | 7 end | empty, and the end of the file |
 //!
-//! The bytes of a state are those of its `pack` (`limit`). Idle keys are left out. Keys of token buckets have lost the last
-//! two bits of their first number (`table/group.rs`).
+//! The bytes of a state are those of its `pack` (`limit`). Idle keys are left out. The last two bits
+//! of the first number of a key are 0 (`limit/key.rs`).
 //!
 //! **Clocks.** While Weir does not run, time passes by the system's clock. If that clock was set back meanwhile, no time
 //! has passed. Weir has a clock of its own while it runs. If the system's clock was set in that time, the difference

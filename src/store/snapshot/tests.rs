@@ -19,7 +19,7 @@ fn at(second: u64) -> Timestamp {
 
 /// Keys 4096 apart share a bucket of the overflow.
 fn key(number: u64) -> Key {
-    Key { first: number.wrapping_mul(0x9e37_79b9_7f4a_7c15), second: number.rotate_right(8) }
+    Key::of_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number.rotate_right(8))
 }
 
 fn rate(count: u64, seconds: u64) -> Rate {

@@ -69,7 +69,7 @@ mod tests {
             seconds in prop::collection::hash_set(any::<u64>(), 0..300), most in 1_usize..2000,
         ) {
             let map: DashMap<Key, Key> =
-                seconds.into_iter().map(|second| Key { first: !second, second }).map(|key| (key, key)).collect();
+                seconds.into_iter().map(|second| Key::of_hash(!second, second)).map(|key| (key, key)).collect();
             let mut found = BTreeMap::new();
             let is_wanted = |key: &Key| !key.second.is_multiple_of(5);
             in_blocks(&map, most, is_wanted, |bytes| {
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn keys_of_one_hash_are_one_block() {
-        let keys = (0..9).map(|first| Key { first, second: 7 });
+        let keys = (0..9).map(|first| Key::of_hash(4 * first, 7));
         let map: DashMap<Key, Key> = keys.map(|key| (key, key)).collect();
         let mut lengths = Vec::new();
         let mut note = |bytes: &[u8]| {

@@ -206,3 +206,22 @@ fn a_delay_goes_on_without_the_store() {
         assert_eq!(news(&store), reported);
     }
 }
+
+/// A store that has lost its keys gets them from the mirrors, under the names that it knows.
+#[test]
+fn the_keys_of_mirrors_are_those_that_were_charged() {
+    for kind in ["token_bucket 1/1h burst 9", "sliding_log 9/1h"] {
+        let rule = algorithm(kind);
+        let table = Table::new(&rule, 100, OnFull::Sketch);
+        let keys: Vec<_> = (1..40).map(|number: u64| Key::of_hash(number << 1, u64::MAX - number)).collect();
+        for key in &keys {
+            table.admit(*key, &rule, 2, at("0s"));
+        }
+        let mut found = Vec::new();
+        table.each_state(at("1s"), |key, state| found.push((key, state.peek(&rule, 0, at("1s")).remaining)));
+        found.sort();
+        let mut expected: Vec<_> = keys.into_iter().map(|key| (key, 7)).collect();
+        expected.sort();
+        assert_eq!(found, expected, "{kind}");
+    }
+}
