@@ -72,12 +72,20 @@ fn a_key_lives_until_it_is_idle() {
         assert!(left_ms > 0 && left_ms <= idle_ms.end() + 1, "{left_ms} {rule:?}");
         assert!(left_ms + passed_ms >= *idle_ms.start(), "{left_ms} {rule:?}");
     }
-    // This one would be idle before the server answers.
-    let fast = Algorithm::TokenBucket(Quota::new(Rate { count: 10, period_ns: 1000 }, 1).unwrap());
-    server.send::<()>(&["FLUSHALL"]);
-    server.decide(&[charge(&fast, 1)], NOW);
-    let left_ms: i64 = server.send(&["PTTL", &key(&server)]);
-    assert!(left_ms != -1, "a key without an end");
+    // These are idle before the server answers.
+    let fast = Rate { count: 10, period_ns: 1000 };
+    let rules = [
+        Algorithm::TokenBucket(Quota::new(fast, 1).unwrap()),
+        Algorithm::FixedWindow(fixed_window::Rule::from_first(fast).unwrap()),
+        Algorithm::SlidingLog(sliding_log::Rule::new(fast).unwrap()),
+        Algorithm::SlidingWindow(Allowance::new(fast).unwrap()),
+    ];
+    for rule in rules {
+        server.send::<()>(&["FLUSHALL"]);
+        server.decide(&[charge(&rule, 1)], NOW);
+        let left_ms: i64 = server.send(&["PTTL", &key(&server)]);
+        assert!(left_ms != -1, "a key without an end: {rule:?}");
+    }
 }
 
 /// Values that no script has written, each under every algorithm.
