@@ -45,7 +45,7 @@ pub(super) async fn flush(store: &Arc<Store>) {
         } else {
             select! {
                 () = store.outbox.queued() => {}
-                () = sleep(PAUSE) => {}
+                () = sleep(PAUSE) => store.outbox.unpark(),
             }
         }
         sleep(GATHER).await;
@@ -59,6 +59,7 @@ pub(super) async fn flush(store: &Arc<Store>) {
 async fn pass(store: &Arc<Store>, view: &View) -> bool {
     let (mut by_node, unknown) = split(store, &view.nodes, store.outbox.take());
     store.outbox.park(unknown);
+    let mut is_whole = true;
     let mut parts: SmallVec<[SendPart<'_, bool>; 2]> = SmallVec::new();
     for (link, reports) in view.links.iter().zip(&mut by_node) {
         let reports = std::mem::take(reports);
@@ -72,15 +73,9 @@ async fn pass(store: &Arc<Store>, view: &View) -> bool {
         }
         store.outbox.park(reports);
         // Its connection may be about to open, or it may decide since.
-        if node.decides() && store.outbox.parked() > 0 {
-            parts.push(Box::pin(async {
-                sleep(PAUSE).await;
-                store.outbox.unpark();
-                true
-            }));
-        }
+        is_whole &= !node.decides() || store.outbox.parked() == 0;
     }
-    all(parts).await.into_iter().all(|is_whole| is_whole)
+    all(parts).await.into_iter().all(|is_sent| is_sent) && is_whole
 }
 
 /// The reports of each node, and those that no node serves.

@@ -10,10 +10,11 @@ use redis::cmd;
 use tokio::select;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use super::connection::Opened;
 use super::node::Node;
+use crate::time::instant_now;
 
 /// The pause before the next attempt to connect while the breaker is closed.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -88,8 +89,11 @@ async fn maintain(node: Arc<Node>, current: Arc<Current>) {
             Ok(opened) => {
                 current.set(Some(opened.connection.clone()));
                 current.opened.notify_waiters();
+                let opened_at = instant_now();
                 drive(&node, opened, &mut news).await;
                 current.set(None);
+                // A server that accepts connections and ends them at once is asked no more often than one that refuses them.
+                sleep_until(opened_at + PAUSE).await;
             }
             Err(error) => {
                 node.unreachable(&error);

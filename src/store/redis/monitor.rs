@@ -139,7 +139,7 @@ async fn begun_us(connection: &mut MultiplexedConnection, marker: &str) -> Resul
 fn marker(store: &Store, node: &Arc<Node>) -> String {
     let nodes = store.nodes();
     let of_tag = |tag| store.names.of_marker(tag);
-    let of_node = (0..).map(of_tag).take(1 << 20).find(|marker| nodes.serves(node, slot(marker.as_bytes())));
+    let of_node = (0..).map(of_tag).take(1 << 17).find(|marker| nodes.serves(node, slot(marker.as_bytes())));
     of_node.unwrap_or_else(|| of_tag(0)).into()
 }
 

@@ -107,13 +107,15 @@ pub(super) async fn slots(connector: &Connector, nodes: &[NodeAddress]) -> Optio
     None
 }
 
-/// Asks the sentinels one after the other for the address of `master`, until one names a server that is a master indeed.
+/// Asks the sentinels one after the other for the address of `master`, until one names a server that says that it is one.
+/// Else the first server that does not say otherwise.
 pub(super) async fn master(
     sentinels: &Connector,
     nodes: &[NodeAddress],
     master: &str,
     connector: &Connector,
 ) -> Option<NodeAddress> {
+    let mut silent = None;
     for node in nodes {
         let mut command = cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
@@ -121,14 +123,13 @@ pub(super) async fn master(
             continue;
         };
         // A sentinel that was cut off may name the old master.
-        let role = ask(connector, &address, &cmd("ROLE")).await;
-        let is_master =
-            |role: &Value| matches!(role, Value::Array(words) if words.first().and_then(text) == Some("master"));
-        if role.as_ref().is_ok_and(is_master) {
-            return Some(address);
+        match ask(connector, &address, &cmd("ROLE")).await {
+            Ok(Value::Array(role)) if role.first().and_then(text) == Some("master") => return Some(address),
+            Ok(Value::Array(_)) => {}
+            _ => silent = silent.or(Some(address)),
         }
     }
-    None
+    silent
 }
 
 /// Opens a connection for one question.

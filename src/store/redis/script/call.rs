@@ -82,7 +82,7 @@ pub struct Call {
     /// All keys that the script uses.
     pub keys: SmallVec<[Box<str>; 2]>,
     /// The other arguments.
-    pub args: SmallVec<[Vec<u8>; 2]>,
+    pub args: SmallVec<[Vec<u8>; 3]>,
 }
 
 impl Call {
