@@ -106,3 +106,26 @@ pub(super) async fn flush(shared: &SharedState) {
     };
     let _ = timeout(FLUSH_TIMEOUT, all).await;
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on panics
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config;
+
+    #[test]
+    fn a_store_is_kept_while_its_settings_are_equal() {
+        let (clock, metrics) = (Clock::start(), Metrics::new("", "").unwrap());
+        let of = |text: &str, before: &[Arc<Store>]| {
+            let text = format!("[upstream]\nurl = 'http://127.0.0.1:9'\n{text}");
+            let config = config::compile(&text, "", Path::new(""), &|_| None).unwrap();
+            stores(&config.stores, before, clock, &metrics).unwrap()
+        };
+        let before = of("[store.a]\nredis = 'redis://a'\n[store.b]\nredis = 'redis://b'", &[]);
+        let after = of("[store.a]\nredis = 'redis://a'\ntimeout = '9ms'\n[store.b]\nredis = 'redis://b'", &before);
+        let kept = |store: &Arc<Store>| before.iter().position(|known| Arc::ptr_eq(known, store));
+        assert_eq!(after.iter().map(kept).collect::<Vec<_>>(), [None, Some(1)]);
+    }
+}

@@ -2,7 +2,13 @@
 
 use std::fmt::Write;
 
-use super::{MS_NS, Told, check, run};
+use std::net::Ipv4Addr;
+
+use super::redis::FakeRedis;
+use super::{CAPS, MS_NS, OnFailure, Told, answer, ask, check, headers, install_with, new_gate, parse_limit, run};
+use crate::gate::{Question, RemoteExplanation};
+use crate::limit::state::State as _;
+use crate::store::redis::Mirrors;
 
 #[tokio::test(start_paused = true)]
 async fn a_mirror_that_denies_saves_the_call() {
@@ -424,4 +430,72 @@ async fn requests_in_flight_are_counted_by_the_store() {
     .await;
     // It looks every 50 ms, and a little later.
     assert!((200 * MS_NS..260 * MS_NS).contains(&told["r1"].at_ns), "{told:?}");
+}
+
+/// What a replica tells a store that has lost its keys, limit by limit.
+#[tokio::test(start_paused = true)]
+async fn mirrors_are_visited_part_by_part() {
+    let gate = new_gate();
+    let redis = FakeRedis::new(gate.clock);
+    let stores = [redis.store(OnFailure::Split)];
+    let limits = [
+        &["b", "1", "1h", "5", "reject", "redis=1"][..],
+        &["a", "1", "1h", "5", "reject", "override=vip,1,1h,9", "redis=1"],
+        &["c", "1", "1h", "5", "reject", "concurrency=3", "redis=1"],
+        &["l", "1", "1h", "5", "reject"],
+    ];
+    let live = install_with(gate, limits.map(parse_limit), CAPS, &stores);
+    let mut passes = Vec::new();
+    for words in [&["a=k", "b=k", "l=k"][..], &["a=vip"], &["b=m", "c=k"]] {
+        let fields = headers(words);
+        passes.push(answer(ask(gate, live, &fields), &redis, &fields).await.unwrap_or_else(|_| panic!("{words:?}")));
+    }
+    let (mut visited, mut part, mut has_more) = (Vec::new(), 0, true);
+    while has_more {
+        has_more = gate.visit("main", part, &mut |mirror| {
+            let remaining = mirror.state.peek(mirror.rule, 0, gate.clock.now()).remaining;
+            visited.push((part, mirror.limit.to_owned(), remaining));
+        });
+        part += 1;
+    }
+    visited.sort();
+    let expected = [(0, "a", 4), (0, "a", 8), (1, "b", 4), (1, "b", 4)];
+    assert_eq!(visited, expected.map(|(part, limit, remaining)| (part, limit.to_owned(), remaining)));
+    assert_eq!(part, 3, "requests in flight are no part of it");
+    let mut nobody = Vec::new();
+    assert!(!gate.visit("other", 0, &mut |mirror| nobody.push(mirror.key)) && nobody.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_explanation_names_the_store_and_the_age_of_its_answer() {
+    let gate = new_gate();
+    let redis = FakeRedis::new(gate.clock);
+    let stores = [redis.store(OnFailure::Local)];
+    let live = install_with(gate, [parse_limit(&["a", "1", "1h", "5", "reject", "redis=3"])], CAPS, &stores);
+    let question = Question {
+        method: "GET".into(),
+        path: "/".into(),
+        host: "h".into(),
+        ip: Ipv4Addr::LOCALHOST.into(),
+        headers: vec![("a".into(), "k".into())],
+    };
+    let explain = || {
+        let explanation = gate.explain(live, &question, gate.clock.now()).unwrap();
+        let budget = explanation.limits[0].budget.clone().unwrap();
+        (budget.remaining, budget.remote.unwrap())
+    };
+    let expected = RemoteExplanation {
+        store: "main".into(),
+        node: Some("redis:6379".into()),
+        is_up: false,
+        on_failure: OnFailure::Local,
+        replicas: 3,
+        mirror_age_ns: None,
+    };
+    assert_eq!(explain(), (4, expected.clone()));
+    let fields = headers(&["a=k"]);
+    let mut pass = answer(ask(gate, live, &fields), &redis, &fields).await.unwrap_or_else(|_| panic!("refused"));
+    pass.charged.commit(true);
+    tokio::time::advance(std::time::Duration::from_millis(7)).await;
+    assert_eq!(explain(), (3, RemoteExplanation { mirror_age_ns: Some(7 * MS_NS), ..expected }));
 }

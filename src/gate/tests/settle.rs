@@ -208,3 +208,38 @@ async fn a_request_in_flight_holds_its_place() {
         assert!(!is_full(), "{row}");
     }
 }
+
+/// A store hears of final costs, of units charged while a request runs, and of charges by the service itself.
+#[tokio::test(start_paused = true)]
+async fn a_store_hears_of_the_final_costs() {
+    let header = || Some(SettleBy::Header(HeaderName::from_static("x-cost")));
+    let metered = Settle { by: SettleBy::ElapsedMs, every_ns: Some(10 * MS_NS), max_debt: 100 };
+    let metered = Arc::new(AfterResponse { counts: None, settle: Some(metered) });
+    for (limit, answered, each) in [
+        (settled(Some(of(401, 401)), None), Answer { status: 200, ..OK }, 0),
+        (settled(None, header()), Answer { field: Some("7"), ..OK }, 7),
+        (settled(None, header()), Answer { field: Some("0"), ..OK }, 0),
+        (settled(None, Some(SettleBy::ResponseBytes)), Answer { bytes: 30, ..OK }, 30),
+        (Limit { after: Some(metered), ..settled(None, None) }, Answer { ms: 35, ..OK }, 35),
+    ] {
+        let gate = new_gate();
+        let redis = FakeRedis::new(gate.clock);
+        let limit = Limit { strategy: Strategy::Redis { store: 0, replicas: 1 }, ..limit };
+        let (rule, key) = (limit.allowed.usual.clone(), gate.secret.key_of_texts(&[], &[], 64).unwrap());
+        let live = install_with(gate, [limit], CAPS, &[redis.store(OnFailure::Split)]);
+        let spend = Spend { limit: "l", key: &[], plan: None, units: 1 };
+        gate.spend(live, spend, gate.clock.now()).unwrap();
+        let fields = headers(&[]);
+        let pass = super::answer(ask(gate, live, &fields), &redis, &fields).await;
+        let mut pass = pass.unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        pass.charged.commit(true);
+        let mut bill = pass.charged.bill().unwrap();
+        tokio::time::sleep(Duration::from_millis(answered.ms)).await;
+        answer(&mut bill, answered);
+        drop(bill);
+        let left = redis.remaining("l", key, &rule);
+        assert_eq!(left, 999 - each, "{answered:?}");
+        let mirrored = live.states[0].table.peek(key, &rule, 0, gate.clock.now()).remaining;
+        assert_eq!(mirrored, left, "{answered:?}");
+    }
+}

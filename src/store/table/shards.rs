@@ -102,13 +102,15 @@ impl Hasher for Spread {
 
     /// The map selects the shard by the bits below the first seven. 24 of these bits, as a fraction `x`, become
     /// `x * (5 - x) / 4`, whose slope falls from 5/4 to 3/4.
+    ///
+    /// The lowest bits select the place in the shard. Two of them are never set in a key; other bits take their places.
     fn write_u64(&mut self, half: u64) {
         const BITS: u32 = 24;
         const SHIFT: u32 = 64 - 7 - BITS;
         const MASK: u64 = ((1 << BITS) - 1) << SHIFT;
         let x = (half & MASK) >> SHIFT;
         let spread = (x * ((5 << BITS) - x)) >> (BITS + 2);
-        self.0 = half & !MASK | spread << SHIFT;
+        self.0 = half & !MASK | spread << SHIFT | (half >> 30 & 0b11);
     }
 }
 
