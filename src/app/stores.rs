@@ -74,6 +74,7 @@ pub(super) async fn run(shared: Arc<SharedState>) {
         }
         let is_unused = |store: &Arc<Store>| !wanted.iter().any(|other| Arc::ptr_eq(store, other));
         for (store, task) in running.extract_if(.., |(store, _)| is_unused(store)) {
+            store.retire(&wanted, &shared.metrics);
             tokio::spawn(end(store, task));
         }
         loop {

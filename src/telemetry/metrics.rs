@@ -276,6 +276,12 @@ impl Metrics {
         self.stores.store(name, self.scrape.store(name))
     }
 
+    /// Removes the series of a store without those of its nodes. `kinds` are its kinds of errors.
+    pub fn remove_store<'k>(&self, name: &str, kinds: impl Iterator<Item = &'k str>) {
+        self.scrape.remove_store(name);
+        self.stores.remove_store(name, kinds);
+    }
+
     /// The metrics of the limit `name` whose state is in a store. Equal names have the same series.
     pub fn remote_limit(&self, name: &str) -> RemoteLimitMetrics {
         self.stores.limit(name)

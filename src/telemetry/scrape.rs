@@ -89,6 +89,11 @@ impl Scrape {
 }
 
 impl Scrape {
+    /// Removes the cells of a store.
+    pub(super) fn remove_store(&self, name: &str) {
+        self.by_store.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
     /// The cells of an endpoint. Equal names have the same cells.
     pub(super) fn endpoint(&self, upstream: &str, endpoint: &str) -> EndpointCells {
         let mut by_endpoint = self.by_endpoint.lock().unwrap_or_else(PoisonError::into_inner);

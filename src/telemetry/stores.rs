@@ -82,6 +82,14 @@ impl StoreVecs {
         }
     }
 
+    pub(super) fn remove_store<'k>(&self, name: &str, kinds: impl Iterator<Item = &'k str>) {
+        // A missing series is no error.
+        let _ = self.dropped.remove_label_values(&[name]);
+        for kind in kinds {
+            let _ = self.errors.remove_label_values(&[name, kind]);
+        }
+    }
+
     pub(super) fn limit(&self, name: &str) -> RemoteLimitMetrics {
         RemoteLimitMetrics {
             fallback: self.fallback.with_label_values(&[name]),

@@ -1,6 +1,9 @@
 //! Several independent nodes.
 
-use weir::store::redis::Unavailable;
+use std::sync::Arc;
+
+use weir::store::redis::{Store, Unavailable};
+use weir::time::Clock;
 
 use crate::lab::{Lab, charge, key, ring, ten, until};
 use crate::support::Redis;
@@ -30,6 +33,21 @@ async fn keys_of_a_lost_node_fall_back_and_do_not_move() {
             Err(unavailable) => assert_eq!((unavailable, *home), (Unavailable::Down, 1)),
         }
     }
+}
+
+#[tokio::test]
+async fn a_store_leaves_no_metrics_behind() {
+    let servers = [Redis::start(), Redis::start()];
+    let [first, second] = servers.each_ref().map(Redis::address);
+    let up = |lab: &Lab, node| lab.metric(&format!("weir_store_up{{node=\"{node}\",store=\"main\"}}"));
+    let before = Lab::deciding(ring(&[first, second])).await;
+    assert_eq!((up(&before, first), up(&before, second)), (1.0, 1.0));
+    let after = Store::new(ring(&[second]), None, Clock::start(), &before.metrics);
+    before.store.retire(&[Arc::clone(&after)], &before.metrics);
+    assert!(up(&before, first).is_nan() && !up(&before, second).is_nan());
+    after.retire(&[], &before.metrics);
+    let text = String::from_utf8(before.metrics.render().unwrap()).unwrap();
+    assert!(!text.contains("store=\"main\""), "{text}");
 }
 
 #[tokio::test]

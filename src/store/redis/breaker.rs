@@ -12,8 +12,8 @@ const FAILURES: u32 = 3;
 /// The first pause before a probe. Connections that broke once are whole again by then.
 const PAUSE_MIN_NS: u64 = 50_000_000;
 
-/// The longest pause before a probe, so that a breaker closes within 2 s of recovery.
-const PAUSE_MAX_NS: u64 = 1_000_000_000;
+/// The longest pause before a probe. A probe takes a second at most, so a breaker closes within 2 s of recovery.
+const PAUSE_MAX_NS: u64 = 500_000_000;
 
 /// A breaker that opens again within this time goes on with its last pause.
 const RELAPSE_NS: u64 = 5_000_000_000;
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_a_second() {
+    fn pauses_double_up_to_a_bound() {
         check(
             "0     login  open:50
              50    probe  half
@@ -193,11 +193,9 @@ mod tests {
              370   probe  half
              380   bad    open:780
              780   probe  half
-             790   bad    open:1590
-             1590  probe  half
-             1600  bad    open:2600
-             2600  probe  half
-             2610  bad    open:3610",
+             790   bad    open:1290
+             1290  probe  half
+             1300  bad    open:1800",
         );
     }
 

@@ -124,6 +124,23 @@ impl Store {
         }
     }
 
+    /// Removes the series of metrics that no store `in_force` has.
+    pub fn retire(&self, in_force: &[Arc<Self>], metrics: &Metrics) {
+        let name = &self.settings.name;
+        let namesakes = || in_force.iter().filter(|store| store.settings.name == *name);
+        let seeds = self.settings.topology.nodes().iter().map(ToString::to_string);
+        let labels = self.nodes().all.iter().map(|node| node.label.to_string()).chain(seeds).collect::<Vec<_>>();
+        for label in labels {
+            let has = |store: &Arc<Self>| store.nodes().all.iter().any(|node| *node.label == label);
+            if !namesakes().any(has) {
+                self.common.metrics.remove_node(&label);
+            }
+        }
+        if namesakes().next().is_none() {
+            metrics.remove_store(name, Failure::ALL.iter().map(|failure| failure.label()));
+        }
+    }
+
     /// Waits until every refund and settlement was sent, as far as nodes answer.
     pub async fn flushed(&self) {
         while self.outbox.len() > self.outbox.parked() {
