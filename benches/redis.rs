@@ -64,6 +64,7 @@ fn main() {
         for _ in 0..ROUNDS {
             let sample = measure(&redis, || decide(&redis, calls, TIME));
             // About as long.
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rate is not negative
             let requests = (sample.per_second * TIME.as_secs_f64()) as u64;
             by_weir.push(sample);
             by_other.push(measure(&redis, || benchmark(&redis, calls, &call, requests)));
@@ -203,7 +204,7 @@ fn load_with_arguments(redis: &Redis, call: &[Vec<u8>]) -> Vec<String> {
     let script = script::all().into_iter().find(|script| script.sha == text(&call[1])).unwrap();
     let keys: usize = text(&call[2]).parse().unwrap();
     let (keys, arguments) = call[3..].split_at(keys);
-    let escaped = |word: &Vec<u8>| word.iter().map(|byte| format!("\\{byte:03}")).collect::<String>();
+    let escaped = |word: &Vec<u8>| word.iter().map(|byte| format!("\\{byte:03}")).collect::<Vec<_>>().concat();
     let arguments: Vec<String> = arguments.iter().map(|word| format!("\"{}\"", escaped(word))).collect();
     let sha = redis.call(&["SCRIPT", "LOAD", &format!("local ARGV = {{ {} }}\n{}", arguments.join(", "), script.text)]);
     let words = ["EVALSHA".to_owned(), sha.text().to_owned(), keys.len().to_string()];

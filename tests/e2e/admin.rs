@@ -85,7 +85,7 @@ fn other_machines_are_answered_over_tls() {
     until("the new certificate", || ask(&second, &[], "/metrics") == Some(200));
     // Whether there is TLS at all needs a restart.
     replace(&weir.config_file(), &config(&upstream, "token = { file = \"token\" }"));
-    weir.wait_for_line("stays as it was until a restart");
+    weir.wait_for_line("in force only after a restart");
     assert_eq!(ask(&second, &[], "/metrics"), Some(200));
 }
 
