@@ -32,10 +32,12 @@ impl LimitState {
     /// Visits the keys that are not idle and `is_wanted`, each under its own rule or the usual one: a plan is not known.
     fn visit(&self, is_wanted: impl Fn(Key) -> bool, visit: &mut dyn FnMut(&Mirror<'_>)) {
         let Some(newest) = self.newest.load_full() else { return };
-        self.table.each_state(self.clock.now(), |key, state| {
+        let now = self.clock.now();
+        self.table.each_state(now, |key, state| {
             let rule = newest.allowed.rule(newest.variant(key, None));
             if let Some(rule) = rule.filter(|_| is_wanted(key)) {
-                visit(&Mirror { limit: &self.name, key, rule, state });
+                let state = self.table.state_of_store(key, rule, state, now);
+                visit(&Mirror { limit: &self.name, key, rule, state: &state });
             }
         });
     }

@@ -35,6 +35,8 @@ struct Mirror {
     queried_at: Timestamp,
     /// Replies to earlier questions may lack a change.
     doubted_until: Timestamp,
+    /// Units that were charged without the store since then.
+    assumed: u64,
     keep_until: Timestamp,
 }
 
@@ -45,7 +47,7 @@ impl Mirrors {
     /// Notes the reply to a question that was asked at `queried_at`. Returns whether it is the newest reply.
     pub(super) fn hear(&self, key: Key, queried_at: Timestamp, keep_ns: u64) -> bool {
         let keep_until = queried_at.saturating_add_ns(keep_ns.max(KEEP_NS_MIN));
-        let heard = Mirror { queried_at, doubted_until: Timestamp::ZERO, keep_until };
+        let heard = Mirror { queried_at, doubted_until: Timestamp::ZERO, assumed: 0, keep_until };
         let mut mirror = self.keys.entry(key).or_insert(heard);
         let is_newest = mirror.queried_at <= queried_at;
         if is_newest {
@@ -61,6 +63,33 @@ impl Mirrors {
         }
     }
 
+    /// Notes at `now` that the mirror of `key` is charged `units` without the store, which hears of them later. This puts
+    /// the mirror in doubt.
+    pub(super) fn assume(&self, key: Key, units: u64, keep_ns: u64, now: Timestamp) {
+        let unheard = Mirror {
+            queried_at: Timestamp::ZERO,
+            doubted_until: now,
+            assumed: 0,
+            keep_until: now.saturating_add_ns(keep_ns.max(KEEP_NS_MIN)),
+        };
+        let mut mirror = self.keys.entry(key).or_insert(unheard);
+        mirror.doubted_until = mirror.doubted_until.max(now);
+        mirror.keep_until = mirror.keep_until.max(unheard.keep_until);
+        mirror.assumed = mirror.assumed.saturating_add(units);
+    }
+
+    /// Notes that the mirror of `key` gets back `units` that it was charged without the store.
+    pub(super) fn forgive(&self, key: Key, units: u64) {
+        if let Some(mut mirror) = self.keys.get_mut(&key) {
+            mirror.assumed = mirror.assumed.saturating_sub(units);
+        }
+    }
+
+    /// Units that the mirror of `key` was charged without the store since it was heard.
+    pub(super) fn assumed(&self, key: Key) -> u64 {
+        self.keys.get(&key).map_or(0, |mirror| mirror.assumed)
+    }
+
     /// Forgets the mirror of `key`.
     pub(super) fn forget(&self, key: Key) {
         self.keys.remove(&key);
@@ -73,7 +102,7 @@ impl Mirrors {
 
     /// When the store was asked for the state that the mirror of `key` has.
     pub(super) fn queried_at(&self, key: Key) -> Option<Timestamp> {
-        self.keys.get(&key).map(|mirror| mirror.queried_at)
+        self.keys.get(&key).map(|mirror| mirror.queried_at).filter(|at| *at > Timestamp::ZERO)
     }
 
     /// Adds `units` of a request in flight if `fits` accepts the units that are in flight already.

@@ -4,6 +4,7 @@
 
 use super::dispatch::{Kind, Table, matched, unfit};
 use super::receipt::{MirroredCharge, Origin};
+use crate::limit::state::State as _;
 use crate::limit::{Algorithm, AnyState, Decision, Key, Retry};
 use crate::store::lease::{Grant, Leases};
 use crate::store::redis::RemoteReceipt;
@@ -105,9 +106,24 @@ impl Table {
         }
         let Decision { denied, remaining, reset_after_ns } =
             self.admit(key, rule, scaled(rule, cost, replicas), now).decision;
-        self.doubt(key, now);
         let charged = if denied.is_none() { scaled(rule, cost, replicas) } else { 0 };
+        self.assume(key, rule, charged, now);
         (Decision { denied, remaining: remaining / replicas.max(1), reset_after_ns }, charged)
+    }
+
+    /// Notes that the mirror of `key` is charged `units` without the store, which hears of them later.
+    pub(in crate::store) fn assume(&self, key: Key, rule: &Algorithm, units: u64, now: Timestamp) {
+        self.mirrors.get_or_init(Box::default).assume(key, units, rule.memory_ns(), now);
+    }
+
+    /// The state of `key` as its store knew it: without the units that were charged since without the store.
+    pub fn state_of_store(&self, key: Key, rule: &Algorithm, state: &AnyState, now: Timestamp) -> AnyState {
+        let mut state = state.clone();
+        let assumed = self.mirrors.get().map_or(0, |mirrors| mirrors.assumed(key));
+        if assumed > 0 {
+            state.settle(rule, signed(assumed).saturating_neg(), 0, now);
+        }
+        state
     }
 
     /// Decides a request in flight while the store says nothing. Requests of other replicas end unheard, so only those of
@@ -157,6 +173,9 @@ impl Table {
             self.settle(key, rule, signed(*units).saturating_neg(), 0, now);
         }
         self.refunded(key, now);
+        if let (Some(mirrors), Origin::Report { .. }) = (self.mirrors.get(), origin) {
+            mirrors.forgive(key, *units);
+        }
         match origin {
             Origin::Store(store, receipt) => store.give_back(receipt.clone()),
             Origin::Report { store, limit, units } | Origin::Lease { store, limit, units } => {

@@ -225,3 +225,32 @@ fn the_keys_of_mirrors_are_those_that_were_charged() {
         assert_eq!(found, expected, "{kind}");
     }
 }
+
+/// What was charged without the store is reported to it. So it is in no state that the store gets from a mirror.
+#[test]
+fn a_fallback_is_in_no_state_that_a_store_gets() {
+    let store = store();
+    for kind in ["token_bucket 1/1h burst 90", "sliding_log 90/1h", "sliding_window 90/1h"] {
+        let rule = algorithm(kind);
+        let table = Table::new(&rule, 10, OnFull::Sketch);
+        let fallback = Fallback { store: &store, limit: "a", by: OnFailure::Split, replicas: 3 };
+        let heard = |when: &str| {
+            let mut remaining = Vec::new();
+            table.each_state(at(when), |key, state| {
+                remaining.push(table.state_of_store(key, &rule, state, at(when)).peek(&rule, 0, at(when)).remaining);
+            });
+            remaining
+        };
+        // Never heard: all of it is reported.
+        remote(&table, &rule, 1).fall_back(0, fallback, at("0s"));
+        assert_eq!(heard("0s"), [90], "{kind}");
+        remote(&table, &rule, 1).hear(0, answer(&rule, 60, 1, true, at("1s")), &store, at("1s"), at("1s"));
+        assert_eq!(heard("1s"), [30], "{kind}");
+        let mut batch = remote(&table, &rule, 2);
+        batch.fall_back(0, fallback, at("2s"));
+        remote(&table, &rule, 1).fall_back(0, fallback, at("2s"));
+        assert_eq!((heard("2s"), table.peek(key(1), &rule, 0, at("2s")).remaining), (vec![30], 21), "{kind}");
+        batch.undo(at("3s"));
+        assert_eq!((heard("3s"), table.peek(key(1), &rule, 0, at("3s")).remaining), (vec![30], 27), "{kind}");
+    }
+}
