@@ -16,7 +16,7 @@ mod weir;
 pub use client::{Answer, Client};
 pub use dns::{Dns, DnsAnswer, Record};
 pub use event::Event;
-pub use fleet::Fleet;
+pub use fleet::{Fleet, Samples};
 pub use h2::{Channel, H2Answer, H2Client, over_h2, over_h2_tls};
 pub use h2_service::{Call, H2Options, H2Service, send_all};
 pub use redis::{Cluster, Redis, Reply, Sentinels};

@@ -1,0 +1,86 @@
+//! A Redis that has lost its keys under load does not refill what was spent.
+
+use std::time::Duration;
+
+use crate::support::{Fleet, Redis, Upstream};
+
+use super::{REPLICAS, patient, shared, start, wait_for_stores};
+
+const BUDGET: usize = 200;
+const CLIENTS: usize = 6;
+
+/// Many keys, each with a budget. The load spends all of them while `lose` makes Redis forget them.
+fn check(what: &str, lose: impl Fn(&mut Redis)) {
+    let (mut redis, upstream) = (Redis::start(), Upstream::start());
+    let limit = format!("[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"1/h\"\nburst = {BUDGET}\n");
+    let store = patient(&redis).replace("5s", "100ms");
+    let fleet = start(&upstream, &shared(&store, &limit));
+    let paths: Vec<String> = (0..10).map(|path| format!("/{path}")).collect();
+    let spent = fleet.ask(BUDGET * paths.len() / 2, CLIENTS, &paths).passed();
+    assert_eq!(spent, BUDGET * paths.len() / 2);
+    let during = fleet.during(CLIENTS, Duration::ZERO, &paths, || {
+        lose(&mut redis);
+        std::thread::park_timeout(Duration::from_secs(4));
+    });
+    during.assert_only(&[200, 429]);
+    fleet.ask(40 * paths.len(), CLIENTS, &paths).assert_only(&[200, 429]);
+    let targets = upstream.targets();
+    for path in &paths {
+        let passed = targets.iter().filter(|target| *target == path).count();
+        // Its budget, what was in flight as Redis forgot it, and as Redis decided again.
+        assert!(passed <= BUDGET + 2 * CLIENTS, "{what}: {passed} of {BUDGET}");
+        assert!(passed >= BUDGET * 9 / 10, "{what}: only {passed} of {BUDGET}");
+    }
+}
+
+#[test]
+fn a_killed_server_without_persistence() {
+    check("kill -9", |redis| {
+        redis.kill();
+        redis.restart();
+    });
+}
+
+#[test]
+fn a_flushed_server() {
+    check("FLUSHALL", |redis| {
+        redis.call(&["FLUSHALL"]);
+    });
+}
+
+#[test]
+fn a_server_that_is_flushed_again_while_it_is_cold() {
+    check("FLUSHALL twice", |redis| {
+        redis.call(&["FLUSHALL"]);
+        std::thread::park_timeout(Duration::from_millis(300));
+        redis.call(&["FLUSHALL"]);
+    });
+}
+
+/// A replica that has seen no traffic has nothing to push, and the others do not wait for it longer than two seconds.
+#[test]
+fn a_dead_replica_does_not_keep_a_server_cold() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let limit = "[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"3/h\"\nburst = 3000\n";
+    // One of three replicas is not there.
+    let fleet = Fleet::start(REPLICAS - 1, &upstream, &shared(&patient(&redis), limit));
+    wait_for_stores(&fleet, true);
+    assert_eq!(fleet.ask(100, 4, &["/"]).passed(), 100);
+    redis.call(&["FLUSHALL"]);
+    let pace = Duration::from_millis(10);
+    let answers = fleet.during(2, pace, &["/"], || {
+        let mut before = redis.calls("evalsha");
+        // From three seconds after the flush on, Redis decides each request.
+        std::thread::park_timeout(Duration::from_secs(3));
+        let fallbacks = || fleet.weirs.iter().map(super::fallbacks).sum::<f64>();
+        let without = fallbacks();
+        before = redis.calls("evalsha").max(before);
+        std::thread::park_timeout(Duration::from_secs(1));
+        assert_eq!(fallbacks(), without);
+        assert!(redis.calls("evalsha") > before + 20);
+    });
+    answers.assert_only(&[200]);
+    let rest = fleet.ask(4000, 4, &["/"]).passed();
+    let all = 100 + answers.passed() + rest;
+    assert!((2900..=3000 + 8).contains(&all), "{all}");
+}

@@ -1,0 +1,122 @@
+//! Decisions without Redis, by `on_failure`, and what is told of them.
+
+use std::time::{Duration, Instant};
+
+use crate::ops::{count_lines, until};
+use crate::support::{Client, Fleet, Link, Redis, Relay, Upstream, Weir};
+
+use super::{REPLICAS, fallbacks, over_all, shared, start, wait_for_stores};
+
+/// The lines of a store behind this relay.
+fn store(relay: &Relay, on_failure: &str) -> String {
+    format!("redis = [\"{}\"]\ntimeout = \"5s\"\non_failure = \"{on_failure}\"\n", relay.url())
+}
+
+/// Without Redis from the start, each replica decides as configured, and says that it is ready.
+#[test]
+fn each_mode_decides_at_once() {
+    for (on_failure, passed) in [("split", 90), ("local", 270), ("reject", 0), ("allow", 400)] {
+        let (redis, upstream) = (Redis::start(), Upstream::start());
+        let relay = Relay::to(redis.address());
+        relay.set(Link::Reset);
+        let fleet =
+            Fleet::start(REPLICAS, &upstream, &shared(&store(&relay, on_failure), &over_all("rate = \"90/day\"")));
+        for weir in &fleet.weirs {
+            assert_eq!(Client::connect(weir.admin()).get("/readyz").status, 200);
+        }
+        let answers = fleet.ask(400, 3, &["/"]);
+        answers.assert_only(&[200, 429]);
+        assert_eq!(answers.passed(), passed, "{on_failure}");
+        if on_failure == "reject" {
+            let answer = Client::connect(fleet.weirs[0].address()).get("/");
+            assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")));
+        }
+        for weir in &fleet.weirs {
+            assert!(fallbacks(weir) > 0.0, "{on_failure}");
+            assert_eq!(Client::connect(weir.admin()).get("/readyz").status, 200);
+        }
+        wait_for_stores(&fleet, false);
+        assert!(redis.keys().iter().all(|key| !key.contains("all:")), "{:?}", redis.keys());
+    }
+}
+
+/// What was decided without Redis is in Redis afterwards.
+#[test]
+fn an_outage_is_remembered() {
+    for on_failure in ["split", "local"] {
+        let (redis, upstream) = (Redis::start(), Upstream::start());
+        let relay = Relay::to(redis.address());
+        let config = Weir::config(&upstream, "", &shared(&store(&relay, on_failure), &over_all("rate = \"90/day\"")));
+        let mut fleet = Fleet::of(REPLICAS, &config);
+        wait_for_stores(&fleet, true);
+        // One client, so that each replica knows what the others have taken but the last one or two.
+        assert_eq!(fleet.ask(30, 1, &["/"]).passed(), 30);
+        relay.set(Link::Reset);
+        wait_for_stores(&fleet, false);
+        let during = fleet.ask(60, 1, &["/"]);
+        during.assert_only(&[200, 429]);
+        assert!((58..=60).contains(&during.passed()), "{on_failure}: {}", during.passed());
+        relay.set(Link::Clear);
+        wait_for_stores(&fleet, true);
+        // A replica that knows nothing but Redis.
+        fleet.add(&config);
+        let fresh = Fleet { weirs: fleet.weirs.split_off(REPLICAS) };
+        wait_for_stores(&fresh, true);
+        let after = fresh.ask(100, 1, &["/"]).passed() + fleet.ask(100, 3, &["/"]).passed();
+        assert!(30 + during.passed() + after <= 90, "{on_failure}: {} and {after}", during.passed());
+    }
+}
+
+/// The log has one line about the begin and one about the end; the metrics have every failure.
+#[test]
+fn an_outage_is_told_once() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let relay = Relay::to(redis.address());
+    let fleet = start(&upstream, &shared(&store(&relay, "split"), &over_all("rate = \"10000/s\"")));
+    let weir = &fleet.weirs[0];
+    assert_eq!(fleet.ask(20, 2, &["/"]).passed(), 20);
+    wait_for_stores(&fleet, true);
+    let about_stores = |level: &str| {
+        let of_level = format!("\"level\":\"{level}\"");
+        let lines = weir.lines();
+        lines.iter().filter(|line| line.contains(&of_level) && line.contains("main")).count()
+    };
+    let before = [about_stores("WARN"), about_stores("INFO")];
+    for round in 1..=2 {
+        relay.set(Link::Reset);
+        wait_for_stores(&fleet, false);
+        let pace = Duration::from_millis(5);
+        let answers = fleet.during(3, pace, &["/"], || until("decisions", || fallbacks(weir) > 50.0 * round as f64));
+        answers.assert_only(&[200]);
+        relay.set(Link::Clear);
+        wait_for_stores(&fleet, true);
+        assert_eq!(about_stores("WARN") - before[0], round, "{:#?}", weir.lines());
+        assert_eq!(about_stores("INFO") - before[1], round, "{:#?}", weir.lines());
+    }
+    assert_eq!(count_lines(weir, "panic"), 0);
+    let errors = Client::connect(weir.admin()).get("/metrics").text();
+    let errors = errors.lines().filter(|line| line.starts_with("weir_store_errors_total{"));
+    assert!(errors.filter(|line| !line.ends_with(" 0")).count() > 0);
+}
+
+/// Redis is asked again within two seconds of its return, without a request that pays for it.
+#[test]
+fn redis_decides_again_within_two_seconds() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let relay = Relay::to(redis.address());
+    let fleet = start(&upstream, &shared(&store(&relay, "split"), &over_all("rate = \"10000/s\"")));
+    for fault in [Link::Reset, Link::Silent] {
+        assert_eq!(fleet.ask(30, 3, &["/"]).passed(), 30);
+        relay.set(fault);
+        if fault == Link::Silent {
+            // Nobody knows before a call fails.
+            relay.reset();
+        }
+        wait_for_stores(&fleet, false);
+        std::thread::park_timeout(Duration::from_secs(1));
+        relay.set(Link::Clear);
+        let begin = Instant::now();
+        wait_for_stores(&fleet, true);
+        assert!(begin.elapsed() < Duration::from_millis(2500), "{fault:?}: {:?}", begin.elapsed());
+    }
+}

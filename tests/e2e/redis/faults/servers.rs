@@ -1,0 +1,136 @@
+//! Faults of a single server, and of the network before it.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use super::Fault;
+use crate::redis::REPLICAS;
+use crate::support::{Fleet, Link, Redis, Relay};
+
+/// A server behind a relay, and what happens to them.
+struct Single {
+    redis: Redis,
+    relay: Relay,
+    begin: fn(&mut Single),
+    end: fn(&mut Single),
+    slow_ms: u64,
+}
+
+impl Fault for Single {
+    fn store(&self) -> String {
+        format!("redis = [\"{}\"]", self.relay.url())
+    }
+
+    fn begin(&mut self) {
+        (self.begin)(self);
+    }
+
+    fn end(&mut self) {
+        (self.end)(self);
+    }
+}
+
+fn single(slow_ms: u64, begin: fn(&mut Single), end: fn(&mut Single)) -> Box<dyn Fault> {
+    let redis = Redis::start();
+    let relay = Relay::to(redis.address());
+    Box::new(Single { redis, relay, begin, end, slow_ms })
+}
+
+/// The fault is over as soon as it has happened.
+fn nothing(_: &mut Single) {}
+
+pub(super) fn kill(slow_ms: u64) -> Box<dyn Fault> {
+    single(slow_ms, |single| single.redis.kill(), |single| single.redis.restart())
+}
+
+pub(super) fn freeze(slow_ms: u64) -> Box<dyn Fault> {
+    single(slow_ms, |single| single.redis.freeze(), |single| single.redis.thaw())
+}
+
+pub(super) fn slow(slow_ms: u64) -> Box<dyn Fault> {
+    let begin = |single: &mut Single| single.relay.set(Link::Slow(Duration::from_millis(single.slow_ms)));
+    single(slow_ms, begin, |single| single.relay.set(Link::Clear))
+}
+
+pub(super) fn silence(slow_ms: u64) -> Box<dyn Fault> {
+    single(slow_ms, |single| single.relay.set(Link::Silent), |single| single.relay.set(Link::Clear))
+}
+
+pub(super) fn reset(slow_ms: u64) -> Box<dyn Fault> {
+    single(slow_ms, |single| single.relay.set(Link::Reset), |single| single.relay.set(Link::Clear))
+}
+
+pub(super) fn script_flush(slow_ms: u64) -> Box<dyn Fault> {
+    single(slow_ms, |single| drop(single.redis.call(&["SCRIPT", "FLUSH"])), nothing)
+}
+
+pub(super) fn flush_all(slow_ms: u64) -> Box<dyn Fault> {
+    single(slow_ms, |single| drop(single.redis.call(&["FLUSHALL"])), nothing)
+}
+
+pub(super) fn out_of_memory(slow_ms: u64) -> Box<dyn Fault> {
+    fn set(single: &Single, bytes: &str) {
+        single.redis.call(&["CONFIG", "SET", "maxmemory", bytes]);
+    }
+    single(slow_ms, |single| set(single, "1"), |single| set(single, "0"))
+}
+
+/// The password changes, and connections end.
+pub(super) fn wrong_password(slow_ms: u64) -> Box<dyn Fault> {
+    fn set(single: &Single, password: &str) {
+        single.redis.call(&["CONFIG", "SET", "requirepass", password]);
+        single.redis.disconnect_all();
+    }
+    single(slow_ms, |single| set(single, "changed"), |single| set(single, ""))
+}
+
+/// A server behind a relay, and a file with its name.
+struct Named {
+    single: Single,
+    hosts: tempfile::TempDir,
+}
+
+/// The name is gone, and so are the connections. Neither can be had again before the name is back.
+pub(super) fn name_gone(slow_ms: u64) -> Box<dyn Fault> {
+    let redis = Redis::start();
+    let relay = Relay::to(redis.address());
+    let named = Named {
+        single: Single { redis, relay, begin: nothing, end: nothing, slow_ms },
+        hosts: tempfile::tempdir().unwrap(),
+    };
+    named.write("127.0.0.1 redis.test\n", 0);
+    Box::new(named)
+}
+
+impl Named {
+    fn file(&self) -> PathBuf {
+        self.hosts.path().join("hosts")
+    }
+
+    /// Writes the file, and a time of the change that is `age_s` ago: whole seconds tell one change from another.
+    fn write(&self, text: &str, age_s: u64) {
+        std::fs::write(self.file(), text).unwrap();
+        let time = SystemTime::now() - Duration::from_secs(age_s);
+        File::options().write(true).open(self.file()).unwrap().set_modified(time).unwrap();
+    }
+}
+
+impl Fault for Named {
+    fn store(&self) -> String {
+        format!("redis = [\"redis://redis.test:{}\"]", self.single.relay.address().port())
+    }
+
+    fn fleet(&self, config: &str) -> Fleet {
+        Fleet::with_hosts(REPLICAS, config, &self.file())
+    }
+
+    fn begin(&mut self) {
+        self.write("127.0.0.1 other.test\n", 1000);
+        self.single.relay.reset();
+    }
+
+    fn end(&mut self) {
+        self.write("127.0.0.1 redis.test\n", 500);
+    }
+}

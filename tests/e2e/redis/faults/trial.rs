@@ -1,0 +1,159 @@
+//! Load on three replicas before, during and after a fault, and what the clients saw of it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::Fault;
+use crate::redis::{REPLICAS, fallbacks, shared, wait_for_stores};
+use crate::support::{Samples, Upstream, Weir};
+
+/// The longest time from the end of a fault to the last decision without Redis.
+pub const RECOVERY: Duration = Duration::from_secs(2);
+
+/// The sizes of a trial.
+#[derive(Clone, Copy)]
+pub struct Sizes {
+    /// Clients at once.
+    pub clients: usize,
+    /// The least time between two requests of a client.
+    pub pace_ms: u64,
+    /// The time before the fault.
+    pub before_ms: u64,
+    /// The time from the begin of the fault to its end.
+    pub during_ms: u64,
+    /// The timeout of the store.
+    pub timeout_ms: u64,
+    /// The delay of a slow server.
+    pub slow_ms: u64,
+    /// The units of all keys. Load must not spend all of them before the end of the fault.
+    pub budget: u64,
+}
+
+impl Sizes {
+    pub fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms)
+    }
+
+    /// Requests that pass beyond the budget, because a replica does not know yet what the others have charged: those in
+    /// flight as the fault begins, and as it ends.
+    pub fn over(&self) -> u64 {
+        (2 * self.clients * REPLICAS) as u64
+    }
+}
+
+/// What the clients saw.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub requests: usize,
+    /// Requests without an answer, or with a status other than 200 and 429.
+    pub errors: usize,
+    /// Requests that passed beyond the budget of their keys.
+    pub over: u64,
+    /// Units that no request got.
+    pub unused: u64,
+    /// From the end of the fault to the last decision without Redis.
+    pub recovery: Duration,
+    /// The slowest request of the first half second of the fault.
+    pub learning: Duration,
+    /// Percentiles 50 and 99 before the fault.
+    pub before: [Duration; 2],
+    /// Percentiles 50 and 99 during the fault, after its first half second.
+    pub during: [Duration; 2],
+    /// Percentiles 50 and 99 after the recovery.
+    pub after: [Duration; 2],
+    /// Decisions without Redis.
+    pub fallbacks: f64,
+}
+
+/// Runs the trial of a fault.
+pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Report {
+    let budget = sizes.budget / fault.keys() as u64;
+    let store = format!("{}\ntimeout = \"{}ms\"\n", fault.store(), sizes.timeout_ms);
+    // Some units come back within the trial, so few that they are in the bound.
+    let rate = budget.div_ceil(1000);
+    let limit = format!("[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"{rate}/h\"\nburst = {budget}\n");
+    let fleet = fault.fleet(&Weir::config(upstream, "", &shared(&store, &limit)));
+    wait_for_stores(&fleet, true);
+    let targets: Vec<String> = (0..fault.keys()).map(|key| format!("/{key}")).collect();
+    let all = || fleet.weirs.iter().map(fallbacks).sum::<f64>();
+
+    let (mut begun, mut ended, mut last, mut over) = (Instant::now(), None, Instant::now(), Instant::now());
+    let start = begun;
+    let pace = Duration::from_millis(sizes.pace_ms);
+    let samples = fleet.during(sizes.clients, pace, &targets, || {
+        wait(Duration::from_millis(sizes.before_ms));
+        begun = Instant::now();
+        fault.begin();
+        wait(Duration::from_millis(sizes.during_ms).saturating_sub(begun.elapsed()));
+        fault.end();
+        let end = Instant::now();
+        ended = Some(end);
+        last = last_change(all, end);
+        over = Instant::now();
+    });
+    let fallbacks = all();
+    // What is left is spent.
+    let mut rest = Samples::default();
+    loop {
+        let more = fleet.ask(100 * targets.len(), sizes.clients, &targets);
+        let is_empty = more.passed() == 0;
+        rest.0.extend(more.0);
+        if is_empty {
+            break;
+        }
+    }
+    let ended = ended.unwrap();
+    let half = begun + Duration::from_millis(500);
+    let percentiles = |samples: Samples| [50, 99].map(|percent| samples.percentile(percent));
+    let mut passed = HashMap::<String, u64>::new();
+    for target in upstream.targets() {
+        *passed.entry(target).or_default() += 1;
+    }
+    let wrong = |samples: &Samples| samples.0.len() - samples.count(200) - samples.count(429);
+    Report {
+        requests: samples.0.len() + rest.0.len(),
+        errors: wrong(&samples) + wrong(&rest),
+        over: passed.values().map(|passed| passed.saturating_sub(budget)).sum(),
+        unused: passed.values().map(|passed| budget.saturating_sub(*passed)).sum(),
+        recovery: last - ended,
+        learning: samples.between(begun, half).percentile(100),
+        before: percentiles(samples.between(start + Duration::from_millis(sizes.before_ms / 3), begun)),
+        during: percentiles(samples.between(half.min(ended), ended)),
+        after: percentiles(samples.between(last, over)),
+        fallbacks,
+    }
+}
+
+/// Reads a count until it has not changed for a while, and returns the instant of its last change, or `since`.
+fn last_change(count: impl Fn() -> f64, since: Instant) -> Instant {
+    const QUIET: Duration = Duration::from_millis(900);
+    const LONGEST: Duration = Duration::from_secs(10);
+    let (mut before, mut last) = (count(), since);
+    while last.elapsed().max(since.elapsed().saturating_sub(LONGEST)) < QUIET {
+        wait(Duration::from_millis(20));
+        let now = count();
+        if now != before {
+            (before, last) = (now, Instant::now());
+        }
+    }
+    last
+}
+
+fn wait(time: Duration) {
+    let until = Instant::now() + time;
+    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        std::thread::park_timeout(left);
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { requests, errors, over, unused, recovery, learning, before, during, after, fallbacks } = self;
+        write!(
+            f,
+            "{requests} requests, {errors} errors, {over} over, {unused} unused, {fallbacks} without Redis, recovery \
+             {recovery:.1?}, learning {learning:.1?}, before {before:.1?}, during {during:.1?}, after {after:.1?}"
+        )
+    }
+}

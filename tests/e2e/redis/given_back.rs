@@ -1,0 +1,116 @@
+//! What a request took and did not use comes back, in Redis too: clients that leave, services that are down, waiters.
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use crate::ops::until;
+use crate::support::{Client, Link, Redis, Relay, Upstream};
+
+use super::{REPLICAS, assert_no_fallback, over_all, shared, start, three};
+
+const REQUEST: &str = "GET / HTTP/1.1\r\nhost: weir.test\r\n\r\n";
+
+/// A client that leaves while Redis is asked takes nothing.
+#[test]
+fn a_client_that_leaves_while_redis_is_asked_takes_nothing() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let relay = Relay::to(redis.address());
+    let store = format!("redis = [\"{}\"]\ntimeout = \"10s\"\n", relay.url());
+    let fleet = start(&upstream, &shared(&store, &over_all("rate = \"200/day\"")));
+    // More than is given back at once, so that each unit comes back whatever the order.
+    assert_eq!(fleet.ask(100, 3, &["/"]).passed(), 100);
+    relay.set(Link::Slow(Duration::from_millis(100)));
+    for index in 0..60 {
+        let mut client = Client::connect(fleet.weirs[index % REPLICAS].address());
+        client.send(REQUEST);
+        client.finish();
+        let _ = client.stream().shutdown(Shutdown::Both);
+    }
+    until("all have left", || fleet.metric("weir_connections") == 0.0);
+    relay.set(Link::Clear);
+    // Refunds are on their way; what they bring back passes, and no more.
+    let mut passed = 0;
+    until("all units", || {
+        passed += fleet.ask(30, 3, &["/"]).passed();
+        passed >= 100
+    });
+    assert_eq!((passed, fleet.ask(300, 6, &["/"]).passed()), (100, 0));
+    assert_eq!(upstream.received().len(), 200);
+}
+
+/// A request that reached no service takes nothing.
+#[test]
+fn a_service_that_is_down_costs_nothing() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let fleet = three(&redis, &upstream, "rate = \"100/day\"");
+    assert_eq!(fleet.ask(40, 6, &["/"]).passed(), 40);
+    let address = upstream.stop();
+    let answers = fleet.ask(50, 6, &["/"]);
+    assert_eq!(answers.passed(), 0);
+    assert!(answers.count(502) + answers.count(503) > 0, "{:?}", answers.0.first());
+    let upstream = Upstream::start_at(address);
+    let mut passed = 0;
+    until("all units", || {
+        passed += fleet.ask(30, 3, &["/"]).passed();
+        passed >= 60
+    });
+    assert_eq!((passed, fleet.ask(300, 6, &["/"]).passed()), (60, 0));
+    assert_eq!(upstream.received().len(), 60);
+    assert_no_fallback(&fleet);
+}
+
+/// Requests wait for units that all replicas share, and each admission costs about one call.
+#[test]
+fn held_requests_pass_at_the_rate_of_all_replicas() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let fleet = three(&redis, &upstream, "rate = \"100/s\"\nburst = 3\non_limit = \"hold\"");
+    let begin = Instant::now();
+    let answers = fleet.ask(150, 60, &["/"]);
+    let took = begin.elapsed();
+    assert_eq!(answers.passed(), 150);
+    assert!(took >= Duration::from_millis(1460), "too fast: {took:?}");
+    assert!(took < Duration::from_secs(6), "too slow: {took:?}");
+    let calls = redis.calls("evalsha");
+    assert!(calls <= 150 * REPLICAS as u64, "{calls} calls for 150 admissions");
+    assert_no_fallback(&fleet);
+}
+
+/// A waiter that leaves takes nothing, and the others move up.
+#[test]
+fn a_waiter_that_leaves_takes_nothing() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let fleet = three(&redis, &upstream, "rate = \"10/s\"\nburst = 3\non_limit = \"hold\"");
+    let held = |count: f64| {
+        until("waiters", || fleet.metric("weir_held_requests{limit=\"all\"}") == count);
+    };
+    assert_eq!(fleet.ask(1, 1, &["/"]).passed(), 1);
+    let waiters: Vec<_> = (0..30)
+        .map(|index| {
+            let mut client = Client::connect(fleet.weirs[index % REPLICAS].address());
+            client.stream().write_all(REQUEST.as_bytes()).unwrap();
+            client
+        })
+        .collect();
+    until("they wait", || fleet.metric("weir_held_requests{limit=\"all\"}") > 20.0);
+    drop(waiters);
+    held(0.0);
+    // About three seconds of waiting are gone with them.
+    let begin = Instant::now();
+    assert_eq!(fleet.ask(3, 3, &["/"]).passed(), 3);
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+}
+
+/// Requests over the limit pass later, by what all replicas have taken.
+#[test]
+fn delays_grow_with_the_debt_of_all_replicas() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let lines = "rate = \"10/h\"\non_limit = \"delay\"\ndelay = { step = \"10ms\", max = \"100ms\" }";
+    let fleet = three(&redis, &upstream, lines);
+    assert_eq!(fleet.ask(10, 3, &["/"]).passed(), 10);
+    // Each of three clients finds the debt of the others.
+    let answers = fleet.ask(30, 3, &["/"]);
+    assert_eq!(answers.passed(), 30);
+    let longest = answers.percentile(100);
+    assert!(longest >= Duration::from_millis(100), "{longest:?}");
+}
