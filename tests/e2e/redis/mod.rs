@@ -5,8 +5,10 @@ mod exact;
 mod fallback;
 pub mod faults;
 mod given_back;
+mod leases;
 mod servers;
 mod settle;
+mod several;
 
 use crate::ops::until;
 use crate::support::{Client, Fleet, Redis, Upstream, Weir};
@@ -35,6 +37,11 @@ fn over_all(lines: &str) -> String {
 /// Three replicas that share a limit `all` with these lines through `redis`.
 fn three(redis: &Redis, upstream: &Upstream, lines: &str) -> Fleet {
     start(upstream, &shared(&patient(redis), &over_all(lines)))
+}
+
+/// Three replicas as those of [`three`], with another timeout of their store.
+fn three_of(redis: &Redis, upstream: &Upstream, timeout: &str, lines: &str) -> Fleet {
+    start(upstream, &shared(&patient(redis).replace("5s", timeout), &over_all(lines)))
 }
 
 /// Three replicas with this configuration, whose stores decide.

@@ -1,0 +1,128 @@
+//! Limits whose units replicas borrow from Redis.
+
+use std::time::{Duration, Instant};
+
+use crate::ops::until;
+use crate::support::{Fleet, Redis, Upstream};
+
+use super::{assert_no_fallback, three, three_of};
+
+/// A limit of 600 of each kind, from which nothing comes back during a test.
+const LIMITS: [&str; 6] = [
+    "rate = \"600/day\"",
+    "algorithm = \"fixed_window\"\nrate = \"600/week\"",
+    "algorithm = \"sliding_log\"\nrate = \"600/week\"",
+    "algorithm = \"sliding_window\"\nrate = \"600/week\"",
+    "algorithm = \"sub_window\"\nrate = \"600/week\"",
+    "rate = [\"10000/h\", \"600/day\"]",
+];
+
+const LEASE: &str = "strategy = \"lease\"";
+
+/// Asks until nothing has passed for longer than a lease lasts. Returns what passed.
+fn exhaust(fleet: &Fleet, clients: usize) -> usize {
+    let (mut passed, mut last) = (0, Instant::now());
+    while last.elapsed() < Duration::from_millis(1200) {
+        let answers = fleet.ask(30, clients, &["/"]);
+        answers.assert_only(&[200, 429]);
+        if answers.passed() > 0 {
+            passed += answers.passed();
+            last = Instant::now();
+        }
+    }
+    passed
+}
+
+/// All replicas together spend what Redis has lent, and no more. What one of them does not need goes to the others.
+#[test]
+fn all_units_and_no_more_are_spent() {
+    for limit in LIMITS {
+        let (redis, upstream) = (Redis::start(), Upstream::start());
+        let fleet = three(&redis, &upstream, &format!("{limit}\n{LEASE}"));
+        let first = fleet.ask(2000, 12, &["/"]);
+        first.assert_only(&[200, 429]);
+        let passed = first.passed() + exhaust(&fleet, 6);
+        assert!((570..=600).contains(&passed), "{limit}: {passed}");
+        assert_eq!(upstream.received().len(), passed, "{limit}");
+        assert_no_fallback(&fleet);
+        until("unspent units go back", || fleet.metric("weir_lease_units{limit=\"all\"}") == 0.0);
+    }
+}
+
+#[test]
+fn a_hot_key_costs_few_calls() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let fleet = three(&redis, &upstream, &format!("rate = \"1000000/s\"\n{LEASE}"));
+    // The demand is unknown at first.
+    fleet.ask(500, 12, &["/"]).assert_only(&[200]);
+    let (before, start) = (redis.calls("evalsha"), Instant::now());
+    let answers = fleet.ask(5000, 12, &["/"]);
+    answers.assert_only(&[200]);
+    // Refunds of what was not needed are in it.
+    let per_second = (redis.calls("evalsha") - before) as f64 / start.elapsed().as_secs_f64();
+    assert!(per_second <= 50.0 + 3.0, "{per_second} calls/s at {} requests", answers.passed());
+    assert_no_fallback(&fleet);
+}
+
+/// At the limit, replicas do not ask about each request either.
+#[test]
+fn an_exhausted_key_costs_few_calls() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let fleet = three(&redis, &upstream, &format!("rate = \"200/s\"\n{LEASE}"));
+    fleet.ask(1000, 12, &["/"]).assert_only(&[200, 429]);
+    let (before, start) = (redis.calls("evalsha"), Instant::now());
+    let pace = Duration::from_millis(5);
+    let answers = fleet.during(6, pace, &["/"], || std::thread::park_timeout(Duration::from_secs(2)));
+    let took = start.elapsed().as_secs_f64();
+    let per_second = (redis.calls("evalsha") - before) as f64 / took;
+    answers.assert_only(&[200, 429]);
+    assert!(per_second <= 2.0 * 50.0, "{per_second} calls/s");
+    // The limit, and half a second more.
+    let passed = answers.passed() as f64;
+    assert!(passed <= 200.0 * (took + 0.5) && passed >= 120.0 * took, "{passed} in {took} s");
+    assert_no_fallback(&fleet);
+}
+
+/// A replica that dies has spent some of its units, and nobody spends the others.
+#[test]
+fn a_replica_that_dies_takes_its_units_along() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let mut fleet = three(&redis, &upstream, &format!("rate = \"3000/day\"\n{LEASE}"));
+    let mut passed = fleet.ask(600, 12, &["/"]).passed();
+    fleet.weirs[0].signal("KILL");
+    drop(fleet.weirs.remove(0));
+    passed += exhaust(&fleet, 6);
+    assert!((2000..=3000).contains(&passed), "{passed}");
+    assert_eq!(upstream.received().len(), passed);
+}
+
+/// A replica that is stopped gives back what it borrowed.
+#[test]
+fn a_replica_that_ends_gives_its_units_back() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let mut fleet = three(&redis, &upstream, "rate = \"1000/day\"\nstrategy = { use = \"lease\", units = 300 }");
+    let mut passed = fleet.ask(30, 3, &["/"]).passed();
+    assert_eq!(passed, 30);
+    let ended = fleet.weirs.remove(0);
+    ended.signal("TERM");
+    assert_eq!(ended.wait(), Some(0));
+    passed += exhaust(&fleet, 6);
+    assert!((990..=1000).contains(&passed), "{passed}");
+    assert_no_fallback(&fleet);
+}
+
+/// Without Redis the share of each replica decides. A replica does not know what others have borrowed since its own last
+/// call, so more can pass: as much as was borrowed then.
+#[test]
+fn borrowed_units_count_in_a_fallback() {
+    let (mut redis, upstream) = (Redis::start(), Upstream::start());
+    let fleet = three_of(&redis, &upstream, "200ms", &format!("rate = \"3000/day\"\n{LEASE}"));
+    let first = fleet.ask(600, 12, &["/"]).passed();
+    let mut passed = first;
+    redis.kill();
+    passed += exhaust(&fleet, 6);
+    redis.restart();
+    super::wait_for_stores(&fleet, true);
+    passed += exhaust(&fleet, 6);
+    assert!((2400..=3000 + first).contains(&passed), "{passed}");
+}

@@ -1,0 +1,147 @@
+//! Several limits of one request: on several nodes, in shadow mode, or without Redis. And what explanations say of them.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::ops::until;
+use crate::support::{Client, Cluster, Fleet, Redis, Upstream, Weir};
+
+use super::{assert_no_fallback, over_all, patient, shared, start, three};
+
+/// A limit of 100 over everything, and limits of 40 for each path.
+fn two_limits() -> String {
+    format!("{}[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"40/day\"\n", over_all("rate = \"100/day\""))
+}
+
+/// Limits on several nodes are not charged at once. What a denial of one leaves on the others comes back.
+#[test]
+fn limits_on_several_nodes_give_back_what_one_denies() {
+    let upstream = Upstream::start();
+    let check = |what: &str, store: &str| {
+        let before = upstream.received().len();
+        let fleet = start(&upstream, &shared(&format!("{store}\ntimeout = \"5s\"\n"), &two_limits()));
+        let mut passed = Vec::new();
+        for path in ["/a", "/b", "/c"] {
+            let mut of_path = 0;
+            // A denial may have come from units that were about to come back.
+            let most = if path == "/c" { 20 } else { 40 };
+            until("all units", || {
+                of_path += fleet.ask(60, 4, &[path]).passed();
+                of_path >= most
+            });
+            passed.push(of_path);
+        }
+        assert_eq!(passed, [40, 40, 20], "{what}");
+        assert_eq!(fleet.ask(60, 4, &["/d"]).passed(), 0, "{what}");
+        assert_eq!(upstream.received().len() - before, 100, "{what}");
+        assert_no_fallback(&fleet);
+    };
+    let ring: Vec<_> = (0..3).map(|_| Redis::start()).collect();
+    check("a ring", &format!("redis = {:?}", ring.iter().map(Redis::url).collect::<Vec<_>>()));
+    let cluster = Cluster::start(0);
+    check("a cluster", &format!("cluster = {}", cluster.urls()));
+}
+
+/// A limit in shadow mode counts over all replicas, and refuses nobody.
+#[test]
+fn a_shadow_refuses_nobody() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let fleet = three(&redis, &upstream, "rate = \"100/day\"\nmode = \"shadow\"");
+    assert_eq!(fleet.ask(300, 6, &["/"]).passed(), 300);
+    let decided =
+        |decision: &str| fleet.metric(&format!("weir_limit_decisions_total{{decision=\"{decision}\",limit=\"all\"}}"));
+    assert_eq!((decided("admitted"), decided("shadow_rejected")), (100.0, 200.0));
+    assert_no_fallback(&fleet);
+}
+
+/// A request without a limit in Redis does not ask Redis.
+#[test]
+fn other_limits_ask_nobody() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let limits = "[[limit]]\nname = \"all\"\nkey = []\nrate = \"100/day\"\nmatch = { path = \"/shared\" }\n\
+                  [[limit]]\nname = \"here\"\nkey = []\nrate = \"1000/day\"\nstrategy = \"local\"\n";
+    let fleet = start(&upstream, &shared(&patient(&redis), limits));
+    let before = redis.calls("evalsha");
+    assert_eq!(fleet.ask(300, 6, &["/other"]).passed(), 300);
+    assert_eq!(redis.calls("evalsha"), before);
+    assert_eq!(fleet.ask(10, 1, &["/shared"]).passed(), 10);
+    assert_eq!(redis.calls("evalsha"), before + 10);
+}
+
+fn explained(weir: &Weir, path: &str) -> Value {
+    let body = json!({ "method": "GET", "path": path, "host": "weir.test", "ip": "127.0.0.1" }).to_string();
+    let head = "POST /v1/explain HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    let mut client = Client::connect(weir.admin());
+    let answer = client.send(format!("{head}content-length: {}\r\n\r\n{body}", body.len())).answer();
+    serde_json::from_str::<Value>(&answer.text()).unwrap()["limits"][0]["budget"].take()
+}
+
+/// An explanation says what decided, and how old the numbers are; it asks nobody.
+#[test]
+fn an_explanation_says_what_decided() {
+    let (mut redis, upstream) = (Redis::start(), Upstream::start());
+    let fleet = three(&redis, &upstream, "rate = \"100/day\"");
+    assert_eq!(explained(&fleet.weirs[0], "/")["mirror_age_ms"], Value::Null);
+    assert_eq!(fleet.ask(30, 1, &["/"]).passed(), 30);
+    let before = redis.calls("evalsha");
+    for weir in &fleet.weirs {
+        let budget = explained(weir, "/");
+        assert!(budget["decided_by"].as_str().unwrap().contains(&redis.address().to_string()), "{budget}");
+        assert!((69..=71).contains(&budget["remaining"].as_u64().unwrap()), "{budget}");
+        assert!(budget["mirror_age_ms"].as_u64().unwrap() < 20_000, "{budget}");
+    }
+    assert_eq!(redis.calls("evalsha"), before);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["explain", "--path", "/", "--ip", "127.0.0.1", "--admin", &fleet.weirs[0].admin().to_string()]);
+    let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(output.contains(&redis.address().to_string()) && output.contains("old"), "{output}");
+    redis.kill();
+    super::wait_for_stores(&fleet, false);
+    let budget = explained(&fleet.weirs[0], "/");
+    assert!(budget["decided_by"].as_str().unwrap().contains("the share of one of 3 replicas"), "{budget}");
+}
+
+/// Requests in flight of a replica that died end soon, and those of the others do not.
+#[test]
+fn a_replica_that_dies_leaves_nothing_in_flight() {
+    let redis = Redis::start();
+    let (asked, asks) = std::sync::mpsc::channel();
+    let asked = std::sync::Mutex::new(asked);
+    let upstream = Upstream::serving(move |mut peer| {
+        while peer.head().is_some() {
+            asked.lock().unwrap().send(()).unwrap();
+            // It never answers.
+            peer.rest();
+        }
+    });
+    let mut fleet: Fleet = three(&redis, &upstream, "algorithm = \"concurrency\"\nmax = 10");
+    let ask = |weir: &Weir| {
+        let mut client = Client::connect(weir.address());
+        client.send("GET / HTTP/1.1\r\nhost: weir.test\r\n\r\n");
+        client
+    };
+    let of_first: Vec<_> = (0..6).map(|_| ask(&fleet.weirs[0])).collect();
+    let of_second: Vec<_> = (0..4).map(|_| ask(&fleet.weirs[1])).collect();
+    for _ in 0..10 {
+        asks.recv_timeout(crate::support::PATIENCE).unwrap();
+    }
+    assert_eq!(ask(&fleet.weirs[2]).answer().status, 429);
+    fleet.weirs[0].signal("KILL");
+    drop((fleet.weirs.remove(0), of_first));
+    let begin = std::time::Instant::now();
+    let mut passed = Vec::new();
+    until("units of the dead replica", || {
+        let mut client = ask(&fleet.weirs[1]);
+        let is_refused = asks.recv_timeout(std::time::Duration::from_millis(100)).is_err();
+        if is_refused {
+            assert_eq!(client.answer().status, 429);
+        } else {
+            passed.push(client);
+        }
+        passed.len() == 6
+    });
+    assert!(begin.elapsed().as_secs() >= 5, "{:?}", begin.elapsed());
+    assert_eq!(ask(&fleet.weirs[1]).answer().status, 429);
+    drop(of_second);
+}
