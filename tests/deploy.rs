@@ -10,6 +10,8 @@ use std::process::Command;
 use serde_json::Value;
 use weir::config::{self, Config};
 use weir::net::ListenAddress;
+use weir::policy::Strategy;
+use weir::store::redis::settings::Topology;
 
 const FOLDER: &str = "config/deploy";
 
@@ -28,7 +30,8 @@ fn compile(text: &str) -> Config {
     let token = folder.path().join("token");
     std::fs::write(&token, "0123456789abcdef").unwrap();
     let text = text.replace("/etc/weir-admin/token", token.to_str().unwrap());
-    config::compile(&text, "weir.toml", folder.path(), &|_| None).unwrap_or_else(|problems| panic!("{problems}"))
+    let env = |name: &str| (name == "WEIR_FLEET_SECRET").then(|| "5c6f1e0b7a9d4283bd01f6e2c4a85790".to_owned());
+    config::compile(&text, "weir.toml", folder.path(), &env).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
 /// Sections of a unit, each with its lines by key; of a key with several lines the last counts, as there.
@@ -134,6 +137,38 @@ fn the_containers_have_what_they_need_and_no_more() {
     assert_eq!(config.admin.listen.unwrap().to_string(), "127.0.0.1:9901");
     assert!(image.contains("HEALTHCHECK") && image.contains("--chown=65532:65532 /state /var/lib/weir"));
     assert!(image.contains(weir["configs"][0]["target"].as_str().unwrap()));
+}
+
+#[test]
+fn the_fleet_has_a_store_and_a_balancer() {
+    let compose = &documents("fleet.yaml")[0];
+    let (services, configs) = (&compose["services"], &compose["configs"]);
+    let config = compile(configs["weir"]["content"].as_str().unwrap());
+    // As many replicas as the limits are shared by, and as the balancer knows.
+    let replicas = services["weir"]["deploy"]["replicas"].as_u64().unwrap();
+    let strategies: Vec<Strategy> = config.policy.limits().iter().map(|limit| limit.strategy).collect();
+    assert_eq!(strategies, [Strategy::Local, Strategy::Redis { store: 0, replicas }]);
+    let balancer = configs["balancer"]["content"].as_str().unwrap();
+    let port = tcp(&config.fixed.listen[0]).port();
+    assert!(balancer.contains(&format!("server-template weir {replicas} weir:{port} ")));
+    assert!(services["weir"]["environment"]["WEIR_FLEET_SECRET"].is_string());
+    let Topology::Ring(nodes) = &config.stores[0].topology else { panic!("another kind of store") };
+    assert!(services.get(&*nodes[0].host).is_some());
+    // Weir believes the balancer, which has an address of their common network.
+    let subnet = compose["networks"]["shared"]["ipam"]["config"][0]["subnet"].as_str().unwrap();
+    assert!(configs["weir"]["content"].as_str().unwrap().contains(&format!("trusted_proxies = [\"{subnet}\"]")));
+    let page = std::fs::read_to_string("docs/fleet/index.md").unwrap();
+    assert!(page.contains(configs["weir"]["content"].as_str().unwrap()), "docs/fleet/index.md shows another one");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("haproxy.cfg"), balancer).unwrap();
+    let checked = Command::new("haproxy").args(["-c", "-f", "haproxy.cfg"]).current_dir(folder.path()).output();
+    match checked {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        checked => {
+            let checked = checked.unwrap();
+            assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+        }
+    }
 }
 
 #[test]

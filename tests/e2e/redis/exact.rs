@@ -194,7 +194,7 @@ fn every_kind_of_store_is_exact() {
         assert_no_fallback(&fleet);
     };
 
-    let acl = "user default off\nuser weir on >secret ~weir:* &* +@all -@admin\n";
+    let acl = "user default off\nuser weir on >secret ~weir:* +@all -@admin -@dangerous\n";
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("password"), "secret\n").unwrap();
     let cert = Cert::of_hosts(&["localhost"]);

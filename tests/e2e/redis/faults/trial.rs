@@ -78,8 +78,8 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
     let targets: Vec<String> = (0..fault.keys()).map(|key| format!("/{key}")).collect();
     let all = || fleet.weirs.iter().map(fallbacks).sum::<f64>();
 
-    let (mut begun, mut ended, mut last, mut over) = (Instant::now(), None, Instant::now(), Instant::now());
-    let start = begun;
+    let start = Instant::now();
+    let (mut begun, mut ended, mut last, mut quiet) = (start, start, start, start);
     let pace = Duration::from_millis(sizes.pace_ms);
     let samples = fleet.during(sizes.clients, pace, &targets, || {
         wait(Duration::from_millis(sizes.before_ms));
@@ -87,10 +87,11 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
         fault.begin();
         wait(Duration::from_millis(sizes.during_ms).saturating_sub(begun.elapsed()));
         fault.end();
-        let end = Instant::now();
-        ended = Some(end);
-        last = last_change(all, end);
-        over = Instant::now();
+        ended = Instant::now();
+        last = last_change(all, ended);
+        // Nobody reads metrics now, as before the fault.
+        quiet = Instant::now();
+        wait(Duration::from_millis(sizes.before_ms));
     });
     let fallbacks = all();
     // What is left is spent.
@@ -103,7 +104,6 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
             break;
         }
     }
-    let ended = ended.unwrap();
     let half = begun + Duration::from_millis(500);
     let percentiles = |samples: Samples| [50, 99].map(|percent| samples.percentile(percent));
     let mut passed = HashMap::<String, u64>::new();
@@ -120,7 +120,7 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
         learning: samples.between(begun, half).percentile(100),
         before: percentiles(samples.between(start + Duration::from_millis(sizes.before_ms / 3), begun)),
         during: percentiles(samples.between(half.min(ended), ended)),
-        after: percentiles(samples.between(last, over)),
+        after: percentiles(samples.between(quiet, quiet + Duration::from_millis(sizes.before_ms))),
         fallbacks,
     }
 }
