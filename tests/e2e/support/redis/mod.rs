@@ -131,9 +131,9 @@ impl Redis {
         reply.texts().into_iter().map(str::to_owned).collect()
     }
 
-    /// The value of a field of `INFO SECTION`.
+    /// The value of a field of `INFO SECTION`. `None` also if the server ends the connection, as while it is promoted.
     pub fn info(&self, section: &str, field: &str) -> Option<String> {
-        let reply = self.call(&["INFO", section]);
+        let reply = self.try_call(&["INFO", section]).ok()?;
         reply.text().lines().find_map(|line| Some(line.strip_prefix(field)?.strip_prefix(':')?.trim().to_owned()))
     }
 
