@@ -65,7 +65,7 @@ pub(crate) fn as_read(value: &[u8]) -> Cow<'_, [u8]> {
     if value.contains(&LIST) { list([value]).into() } else { compared(value).into() }
 }
 
-/// Whether the [value as read](as_read) is empty: there is no value, or a list of empty members only, such as `,`.
+/// Whether the value is empty as identities and keys read it: there is none, or a list of empty members, such as `,`.
 pub fn is_empty_as_read(value: &[u8]) -> bool {
     value.split(|&byte| byte == LIST).all(|member| compared(member).is_empty())
 }
