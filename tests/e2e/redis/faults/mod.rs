@@ -76,7 +76,7 @@ fn check(name: &str) {
     assert!(report.over <= fault.forgets() + SMALL.over(), "{name}: {report}");
     // A little of what was in flight may be lost to the clients.
     assert!(report.unused <= SMALL.budget / 20, "{name}: {report}");
-    assert!(report.recovery <= trial::RECOVERY + LATE, "{name}: {report}");
+    assert!(report.noticed <= trial::RECOVERY + LATE, "{name}: {report}");
     assert!(report.learning <= 3 * SMALL.timeout() + LATE, "{name}: {report}");
 }
 

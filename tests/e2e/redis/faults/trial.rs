@@ -8,7 +8,7 @@ use super::Fault;
 use crate::redis::{REPLICAS, fallbacks, shared, wait_for_stores};
 use crate::support::{Samples, Upstream, Weir};
 
-/// The longest time from the end of a fault to the last decision without Redis.
+/// The longest time from the end of a fault until Redis decides.
 pub const RECOVERY: Duration = Duration::from_secs(2);
 
 /// The sizes of a trial.
@@ -52,7 +52,9 @@ pub struct Report {
     pub over: u64,
     /// Units that no request got.
     pub unused: u64,
-    /// From the end of the fault to the last decision without Redis.
+    /// From the end of the fault to the instant from which all replicas say that Redis decides.
+    pub noticed: Duration,
+    /// From the end of the fault to the last decision without Redis, also if only a machine that is busy made it late.
     pub recovery: Duration,
     /// The slowest request of the first half second of the fault.
     pub learning: Duration,
@@ -79,7 +81,7 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
     let all = || fleet.weirs.iter().map(fallbacks).sum::<f64>();
 
     let start = Instant::now();
-    let (mut begun, mut ended, mut last, mut quiet) = (start, start, start, start);
+    let (mut begun, mut ended, mut noticed, mut last, mut quiet) = (start, start, start, start, start);
     let pace = Duration::from_millis(sizes.pace_ms);
     let samples = fleet.during(sizes.clients, pace, &targets, || {
         wait(Duration::from_millis(sizes.before_ms));
@@ -88,6 +90,8 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
         wait(Duration::from_millis(sizes.during_ms).saturating_sub(begun.elapsed()));
         fault.end();
         ended = Instant::now();
+        wait_for_stores(&fleet, true);
+        noticed = Instant::now();
         last = last_change(all, ended);
         // Nobody reads metrics now, as before the fault.
         quiet = Instant::now();
@@ -116,6 +120,7 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
         errors: wrong(&samples) + wrong(&rest),
         over: passed.values().map(|passed| passed.saturating_sub(budget)).sum(),
         unused: passed.values().map(|passed| budget.saturating_sub(*passed)).sum(),
+        noticed: noticed - ended,
         recovery: last - ended,
         learning: samples.between(begun, half).percentile(100),
         before: percentiles(samples.between(start + Duration::from_millis(sizes.before_ms / 3), begun)),
@@ -149,11 +154,12 @@ fn wait(time: Duration) {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests, errors, over, unused, recovery, learning, before, during, after, fallbacks } = self;
+        let Self { requests, errors, over, unused, noticed, recovery, learning, before, during, after, fallbacks } =
+            self;
         write!(
             f,
-            "{requests} requests, {errors} errors, {over} over, {unused} unused, {fallbacks} without Redis, recovery \
-             {recovery:.1?}, learning {learning:.1?}, before {before:.1?}, during {during:.1?}, after {after:.1?}"
+            "{requests} requests, {errors} errors, {over} over, {unused} unused, {fallbacks} without Redis, noticed \
+             after {noticed:.1?}, recovery {recovery:.1?}, learning {learning:.1?}, before {before:.1?}, during {during:.1?}, after {after:.1?}"
         )
     }
 }
