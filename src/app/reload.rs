@@ -216,7 +216,8 @@ impl Reloader {
     }
 
     fn reload(&mut self) {
-        match config::load(&self.source) {
+        let in_force = self.installed.overrides_text.as_ref().map(|(file, text)| (file.as_path(), text.as_str()));
+        match config::load_after(&self.source, in_force) {
             Ok(config) if let Some(reason) = secret_mismatch(self.fleet_secret(), &config) => {
                 self.shared.metrics.reload_successful.set(0);
                 self.tried = config.sources;
@@ -224,7 +225,7 @@ impl Reloader {
             }
             Ok(config) => {
                 let (read, warnings) = (config.sources.clone(), config.warnings.clone());
-                let installed = self.install(self.with_readable_overrides(config));
+                let installed = self.install(config);
                 self.tried = read;
                 match installed {
                     Ok(_) => self.log_reloaded(),
@@ -239,19 +240,6 @@ impl Reloader {
                 tracing::error!(problems, "the new configuration is invalid; the old one stays\n{diagnostics}");
                 log_findings(&diagnostics);
             }
-        }
-    }
-
-    /// If the file of overrides cannot be read, returns the configuration with the overrides in force: a broken or
-    /// half-written file removes no override.
-    fn with_readable_overrides(&self, config: Config) -> Config {
-        let Some((file, text)) = &self.installed.overrides_text else { return config };
-        if config.run_time.text().is_some() || config.run_time.file.as_ref() != Some(file) {
-            return config;
-        }
-        match config::load_with(&self.source, text) {
-            Ok(with_text) => Config { run_time: with_text.run_time.with_problems_of(config.run_time), ..with_text },
-            Err(_) => config,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Changes overrides at run time: edits their file, and compiles the result before Weir writes it.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -8,8 +9,8 @@ use super::compile::Config;
 use super::files::FILE_BYTES_MAX;
 use super::load::{ConfigText, Document};
 use super::overrides::OverrideFile;
-use super::overrides::edit::{allowances, edited};
-use crate::policy::overrides::{OverrideEdit, OverrideError};
+use super::overrides::edit::edited;
+use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
 
 /// A configuration with edited overrides.
 #[derive(Debug)]
@@ -37,17 +38,15 @@ pub fn change(path: &Path, edits: &[OverrideEdit]) -> Result<Changed, OverrideEr
     let document = Document::new(&config_text, table.get_ref(), &errors, &env);
     let file = OverrideFile::read(document.overrides_path().ok_or(OverrideError::NoFile)?);
     let before = file.text().ok_or_else(|| invalid("the file of `admin.overrides` cannot be read"))?;
-    let text = edited(before, edits)?;
+    let (text, before) = edited(before, edits)?;
+    let unusable = |reason: &str| OverrideError::Invalid { index: None, reason: reason.to_owned() };
     if text.len() as u64 > FILE_BYTES_MAX {
-        let reason = "the file of `admin.overrides` would be longer than 16 MiB".to_owned();
-        return Err(OverrideError::Invalid { index: None, reason });
+        return Err(unusable("the file of `admin.overrides` would be longer than 16 MiB"));
     }
-    let before = allowances(before, edits);
     let edited = OverrideFile::with_text(file.path.clone(), &text);
-    let config = document.compile(Some(edited)).map_err(invalid_config)?;
+    let config = document.compile(Some(edited), None).map_err(invalid_config)?;
     if config.run_time.text().is_none() {
-        let reason = "the overrides cannot be written as TOML".to_owned();
-        return Err(OverrideError::Invalid { index: None, reason });
+        return Err(unusable("the overrides cannot be written as TOML"));
     }
     match rejection(&config, edits) {
         Some(error) => Err(error),
@@ -58,10 +57,14 @@ pub fn change(path: &Path, edits: &[OverrideEdit]) -> Result<Changed, OverrideEr
 /// The error of the first edit that `config` does not apply. If two overrides have one key, neither applies. If a limit
 /// has too many overrides, none applies.
 fn rejection(config: &Config, edits: &[OverrideEdit]) -> Option<OverrideError> {
+    let overrides = config.run_time.overrides.iter();
+    let rejected: HashMap<_, _> = overrides
+        .filter_map(|Override { limit, key, rejection, .. }| Some(((&**limit, &**key), rejection.as_deref()?)))
+        .collect();
+    let mut set = edits.iter().enumerate().filter(|(_, edit)| edit.allowance.is_some());
     let of_edit = |(index, edit): (usize, &OverrideEdit)| {
-        edit.allowance.as_ref()?;
-        let reason = config.run_time.find(&edit.limit, &edit.key)?.rejection.as_deref()?.to_owned();
+        let reason = (*rejected.get(&(&*edit.limit, &*edit.key))?).to_owned();
         Some(OverrideError::Invalid { index: Some(index), reason })
     };
-    edits.iter().enumerate().find_map(of_edit)
+    set.find_map(of_edit)
 }

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::{error, fmt};
 
-use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet, normalize_untrusted_str};
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, normalize_untrusted_str};
 
 use super::sources::Sources;
 
@@ -20,6 +20,8 @@ pub struct Diagnostics {
     source: String,
     problems: Vec<Problem>,
     sources: Sources,
+    /// Whether messages show positions only.
+    has_no_excerpts: bool,
 }
 
 /// Whether a configuration with a problem can be used.
@@ -120,7 +122,12 @@ impl Diagnostics {
     /// Problems with `source`, which must not hold any secret.
     pub(super) fn new(name: &str, source: String, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(Problem::start);
-        Self { name: name.into(), source, problems, sources: Sources::default() }
+        Self { name: name.into(), source, problems, ..Self::default() }
+    }
+
+    /// Shows the positions of problems without the text there.
+    pub(super) fn without_excerpts(self) -> Self {
+        Self { has_no_excerpts: true, ..self }
     }
 
     pub(super) fn read_from(self, sources: Sources) -> Self {
@@ -162,11 +169,21 @@ impl Diagnostics {
             Severity::Error => Level::ERROR.primary_title(problem.title.as_str()),
             Severity::Warning => Level::WARNING.primary_title(problem.title.as_str()).id(problem.code),
         };
-        let Some(span) = &problem.span else {
-            return Renderer::plain().render(&[annotate_snippets::Group::with_title(title)]);
-        };
         let label = (!problem.label.is_empty()).then_some(problem.label.as_str());
-        let mut group = title.element(self.snippet(span, label, problem.also.as_ref()));
+        let mut group = match &problem.span {
+            None => Group::with_title(title),
+            Some(span) if self.has_no_excerpts => {
+                let (line, column) = self.line_and_column(span);
+                let also = problem.also.as_ref().map(|(span, how)| {
+                    let (line, column) = self.line_and_column(span);
+                    format!("{how}, at {line}:{column}")
+                });
+                let notes = label.map(str::to_owned).into_iter().chain(also);
+                let notes = notes.map(|note| Level::NOTE.message(normalize_untrusted_str(&note)));
+                title.element(Origin::path(&*self.name).line(line).char_column(column)).elements(notes)
+            }
+            Some(span) => title.element(self.snippet(span, label, problem.also.as_ref())),
+        };
         if let Some(help) = &problem.help {
             group = group.element(Level::HELP.message(normalize_untrusted_str(help)));
         }

@@ -20,24 +20,20 @@ use super::sources::Sources;
 /// # Errors
 /// All problems of the configuration, also that it cannot be read.
 pub fn load(path: &Path) -> Result<Config, Diagnostics> {
-    load_from(path, None)
+    load_after(path, None)
 }
 
-/// Reads and compiles the file at `path`, as if the file of `admin.overrides` had the text `overrides`.
+/// Reads and compiles the file at `path`. If the file of overrides cannot be read, and is that of `in_force`, its text
+/// in force applies: a broken or half-written file removes no override.
 ///
 /// # Errors
 /// All problems of the configuration, also that it cannot be read.
-pub fn load_with(path: &Path, overrides: &str) -> Result<Config, Diagnostics> {
-    load_from(path, Some(overrides))
-}
-
-fn load_from(path: &Path, overrides: Option<&str>) -> Result<Config, Diagnostics> {
+pub fn load_after(path: &Path, in_force: Option<(&Path, &str)>) -> Result<Config, Diagnostics> {
     let text = ConfigText::read(path)?;
     let (table, errors) = text.parse();
     let env = |name: &str| std::env::var(name).ok();
     let document = Document::new(&text, table.get_ref(), &errors, &env);
-    let overrides = overrides.zip(document.overrides_path());
-    document.compile(overrides.map(|(text, path)| OverrideFile::with_text(path, text)))
+    document.compile(document.overrides_path().map(OverrideFile::read), in_force)
 }
 
 /// Compiles `text`, which messages call `name`. Relative paths in it are relative to `dir`.
@@ -52,7 +48,8 @@ pub fn compile(
 ) -> Result<Config, Diagnostics> {
     let text = ConfigText { text: text.to_owned(), name: name.to_owned(), dir, own: None, sources: Sources::default() };
     let (table, errors) = text.parse();
-    Document::new(&text, table.get_ref(), &errors, env).compile(None)
+    let document = Document::new(&text, table.get_ref(), &errors, env);
+    document.compile(document.overrides_path().map(OverrideFile::read), None)
 }
 
 /// The text of a configuration, and where it is from.
@@ -108,22 +105,33 @@ impl<'a> Document<'a> {
         overrides::path_in(self.table, self.text.dir, self.text.own)
     }
 
-    /// Compiles with `overrides`; without them, with the file that the configuration names.
-    pub(super) fn compile(&self, overrides: Option<OverrideFile>) -> Result<Config, Diagnostics> {
+    /// Compiles with the overrides of `file`. If it cannot be read and has the path of `in_force`, with those of the text
+    /// in force.
+    pub(super) fn compile(
+        &self,
+        file: Option<OverrideFile>,
+        in_force: Option<(&Path, &str)>,
+    ) -> Result<Config, Diagnostics> {
         let context = Context::new(self.text.dir, self.env, self.text.own);
         let mut sources = self.text.sources.clone();
-        let Some(file) = overrides.or_else(|| self.overrides_path().map(OverrideFile::read)) else {
+        let Some(file) = file else {
             context.sources.replace(sources);
             return self.compile_with(&context, &OverrideSet::empty(context.for_overrides()));
         };
         sources.add(&file.path, file.bytes.as_deref());
         context.sources.replace(sources);
-        let (table, errors) = DeTable::parse_recoverable(file.text().unwrap_or_default());
-        let set = OverrideSet::read(context.for_overrides(), &file, table.get_ref(), &errors);
+        let (table, text, unreadable) = match file.parse() {
+            Ok(table) => (table, file.text(), None),
+            Err(problem) => {
+                let text = in_force.filter(|(path, _)| *path == file.path).map(|(_, text)| text);
+                (DeTable::parse_recoverable(text.unwrap_or_default()).0, text, Some(problem))
+            }
+        };
+        let set = OverrideSet::read(context.for_overrides(), table.get_ref());
         let config = self.compile_with(&context, &set)?;
         let names: Vec<&str> = config.policy.limits().iter().map(|limit| &*limit.name).collect();
         set.reject_unknown_limits(&names);
-        let run_time = set.finish(&file, table.get_ref());
+        let run_time = set.finish(&file, text, unreadable);
         Ok(Config { run_time, ..config })
     }
 

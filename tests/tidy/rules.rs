@@ -34,6 +34,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("redis", &["store"]),
     ("prometheus", &["telemetry"]),
     ("toml", &["config"]),
+    ("toml_edit", &["config"]),
     ("clap", &["cli", MAIN]),
     ("jsonwebtoken", &["policy", "cli"]),
     ("jiff", &["limit"]),

@@ -1,60 +1,56 @@
-//! Edits of the file's text. Nothing is written or checked here.
+//! Edits of the file's text. Comments and edits by hand stay. Nothing is written to the file or checked here.
 
+use serde::Serialize;
 use serde_json::Value;
-use toml::de::DeTable;
+use toml_edit::ser::{self, ValueSerializer};
+use toml_edit::{DocumentMut, Item, TableLike};
 
 use super::shown;
 use crate::policy::overrides::{OverrideEdit, OverrideError};
 
 /// The first lines of the file.
-const OPENING: &str = "# Overrides set at run time. Weir writes this file; edits by hand are taken over like those of the\n\
-    # configuration, but for comments.\n\n";
+const OPENING: &str = "# Overrides set at run time. Weir adds, changes and removes overrides in this file, and keeps comments.\n\
+    # Edits by hand apply like those of the configuration.\n\n";
 
-/// The text of the file after `edits`, which are made one after another.
-pub(in crate::config) fn edited(text: &str, edits: &[OverrideEdit]) -> Result<String, OverrideError> {
-    let unreadable = |error: &str| OverrideError::InvalidOnDisk(format!("the file of `admin.overrides`: {error}"));
-    let mut file: toml::Table = text.parse().map_err(|_| unreadable("it is not valid TOML"))?;
+/// The text of the file after `edits`, which are made one after another, and the allowance before each edit.
+pub(in crate::config) fn edited(
+    text: &str,
+    edits: &[OverrideEdit],
+) -> Result<(String, Vec<Option<Value>>), OverrideError> {
+    let unreadable = |what: &str| OverrideError::InvalidOnDisk(format!("the file of `admin.overrides`: {what}"));
+    let text = text.strip_prefix(OPENING).unwrap_or(text);
+    let mut file: DocumentMut = text.parse().map_err(|_| unreadable("it is not valid TOML"))?;
+    let mut before = Vec::with_capacity(edits.len());
     for (index, edit) in edits.iter().enumerate() {
-        let invalid = |reason: &str| OverrideError::Invalid { index: Some(index), reason: reason.to_owned() };
-        let limit = file.entry(&*edit.limit).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        let overrides = limit.as_table_mut().ok_or_else(|| unreadable("it has no table for this limit"))?;
-        match &edit.allowance {
-            Some(allowance) => overrides.insert(edit.key.clone(), toml_of(allowance).map_err(invalid)?),
+        if edit.allowance.is_some() {
+            file.entry(&edit.limit).or_insert_with(toml_edit::table);
+        }
+        let Some(limit) = file.get_mut(&edit.limit) else {
+            before.push(None);
+            continue;
+        };
+        let overrides = limit.as_table_like_mut().ok_or_else(|| unreadable("it has no table for this limit"))?;
+        let earlier = match &edit.allowance {
+            Some(allowance) => set(overrides, &edit.key, allowance).map_err(|_| {
+                let reason =
+                    "to: a number is too large, or `null` is inside; `null` stands alone, to remove an override";
+                OverrideError::Invalid { index: Some(index), reason: reason.to_owned() }
+            })?,
             None => overrides.remove(&edit.key),
         };
-        if overrides.is_empty() {
-            file.remove(&edit.limit);
-        }
+        before.push(earlier.and_then(|item| item.into_value().ok()).map(shown::json));
     }
-    let written = toml::to_string(&file).map_err(|error| unreadable(&error.to_string()))?;
-    Ok(format!("{OPENING}{written}"))
+    Ok((format!("{OPENING}{file}"), before))
 }
 
-/// For each edit, the allowance that `text` has for its key.
-pub(in crate::config) fn allowances(text: &str, edits: &[OverrideEdit]) -> Vec<Option<Value>> {
-    let Ok(file) = DeTable::parse(text) else { return vec![None; edits.len()] };
-    let find = |edit: &OverrideEdit| {
-        let overrides = file.get_ref().get(edit.limit.as_str())?.get_ref().as_table()?;
-        Some(shown::json(overrides.get(edit.key.as_str())?.get_ref()))
-    };
-    edits.iter().map(find).collect()
-}
-
-/// JSON as TOML.
-fn toml_of(value: &Value) -> Result<toml::Value, &'static str> {
-    Ok(match value {
-        Value::Null => return Err("to: `null` stands alone, to remove an override"),
-        Value::Bool(value) => (*value).into(),
-        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (Some(whole), _) => whole.into(),
-            (None, Some(fraction)) if number.is_f64() => fraction.into(),
-            _ => return Err("to: the number is too large"),
-        },
-        Value::String(text) => text.as_str().into(),
-        Value::Array(items) => toml::Value::Array(items.iter().map(toml_of).collect::<Result<_, _>>()?),
-        Value::Object(map) => {
-            let pair = |(key, value): (&String, &Value)| Ok((key.clone(), toml_of(value)?));
-            toml::Value::Table(map.iter().map(pair).collect::<Result<_, &'static str>>()?)
+/// Sets the allowance of a key, and returns that before. The comments above and beside an override stay.
+fn set(overrides: &mut dyn TableLike, key: &str, allowance: &Value) -> Result<Option<Item>, ser::Error> {
+    let mut new = allowance.serialize(ValueSerializer::new())?;
+    Ok(match overrides.get_mut(key).and_then(Item::as_value_mut) {
+        Some(value) => {
+            *new.decor_mut() = value.decor().clone();
+            Some(Item::Value(std::mem::replace(value, new)))
         }
+        None => overrides.insert(key, Item::Value(new)),
     })
 }

@@ -2,6 +2,9 @@
 //!
 //! An override that does not fit its limit does not apply, and has a reason. The others apply: an override that became
 //! invalid must not prevent a start. `compile::overrides` decides whether an override fits.
+//!
+//! Keys may be credentials, and TOML can write a key in several places. So messages show no text of this file, but the
+//! positions of problems.
 
 pub(in crate::config) mod edit;
 mod run_time;
@@ -13,7 +16,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
-use toml::de::{DeString, DeTable, DeValue, Error};
+use toml::de::{DeString, DeTable, DeValue};
 
 use super::diagnostics::{Diagnostics, Problem, did_you_mean, nearest};
 use super::files::read_file;
@@ -41,7 +44,7 @@ impl OverrideFile {
         };
         let not_utf8 = |_| format!("`{}` is not UTF-8", path.display());
         let text = match &bytes {
-            Ok(bytes) => String::from_utf8(bytes.clone().unwrap_or_default()).map_err(not_utf8).map(without_mark),
+            Ok(bytes) => String::from_utf8(bytes.clone().unwrap_or_default()).map_err(not_utf8),
             Err(error) => Err(error.clone()),
         };
         Self { path, bytes: bytes.ok().flatten(), text }
@@ -49,23 +52,31 @@ impl OverrideFile {
 
     /// The file as if it had this text.
     pub(in crate::config) fn with_text(path: PathBuf, text: &str) -> Self {
-        Self { path, bytes: Some(text.into()), text: Ok(without_mark(text.to_owned())) }
+        Self { path, bytes: Some(text.into()), text: Ok(text.to_owned()) }
     }
 
     /// The text; none if the file cannot be read.
     pub(in crate::config) fn text(&self) -> Option<&str> {
         self.text.as_deref().ok()
     }
+
+    /// The text as TOML, or the problem that the file cannot be read as a whole.
+    pub(in crate::config) fn parse(&self) -> Result<Spanned<DeTable<'_>>, Box<Problem>> {
+        let problem = match self.text.as_deref().map(DeTable::parse) {
+            Ok(Ok(table)) => return Ok(table),
+            Ok(Err(error)) => {
+                let title = format!("not valid TOML: {}", error.message());
+                Problem::new(error.span().unwrap_or(0..0), title)
+            }
+            Err(reason) => Problem::whole(reason.clone()),
+        };
+        Err(Box::new(problem.help(UNREADABLE.to_owned())))
+    }
 }
 
-/// Blanks in place of a byte order mark, so that spans stay what they are.
-fn without_mark(mut text: String) -> String {
-    const MARK: &str = "\u{feff}";
-    if text.starts_with(MARK) {
-        text.replace_range(..MARK.len(), &" ".repeat(MARK.len()));
-    }
-    text
-}
+/// The effect of a file that cannot be read as a whole.
+const UNREADABLE: &str =
+    "until the file is corrected, a starting Weir applies no overrides, and a running Weir keeps its overrides";
 
 /// One override of the file.
 pub(in crate::config) struct Entry<'d> {
@@ -95,111 +106,94 @@ impl Entry<'_> {
         self.rejection.get().is_some()
     }
 
+    /// The position in the file.
+    fn start(&self) -> usize {
+        self.key.span().start
+    }
+
     fn shown(&self) -> Override {
-        let allowance = shown::json(self.value.get_ref());
+        let allowance = shown::json(self.value.clone());
         let rejection = self.rejection.get().cloned();
         Override { limit: self.limit.into(), key: self.text().into(), allowance, rejection }
     }
 }
 
-/// All overrides of a file in its order, and the problems of the file.
+/// The overrides of a file by limit, and the problems of the file.
 pub(in crate::config) struct OverrideSet<'d> {
     pub(in crate::config) context: Context<'d>,
-    entries: Vec<Entry<'d>>,
-    /// Indices into `entries`.
-    by_limit: HashMap<&'d str, Vec<usize>>,
+    by_limit: HashMap<&'d str, Vec<Entry<'d>>>,
     /// Parts of the file that are no override, and left out.
     others: usize,
-    /// Whether the file as a whole could be read.
-    is_read: bool,
 }
-
-/// What becomes of a file that cannot be read as a whole.
-const UNREADABLE: &str =
-    "until the file is corrected, a starting Weir applies no overrides, and a running Weir keeps its overrides";
 
 impl<'d> OverrideSet<'d> {
     /// No override.
     pub(in crate::config) fn empty(context: Context<'d>) -> Self {
-        Self { context, entries: Vec::new(), by_limit: HashMap::new(), others: 0, is_read: true }
+        Self { context, by_limit: HashMap::new(), others: 0 }
     }
 
-    /// The overrides of `file`, which was parsed as `table` with `errors`.
-    pub(in crate::config) fn read(
-        context: Context<'d>,
-        file: &OverrideFile,
-        table: &'d DeTable<'d>,
-        errors: &[Error],
-    ) -> Self {
+    /// The overrides of a file.
+    pub(in crate::config) fn read(context: Context<'d>, table: &'d DeTable<'d>) -> Self {
         let mut set = Self::empty(context);
-        let problem = match (&file.text, errors.first()) {
-            (Err(error), _) => Problem::whole(format!("{error}: {UNREADABLE}")),
-            (Ok(text), Some(error)) => {
-                set.context.hide(0..text.len());
-                let title = format!("not valid TOML: {}", error.message());
-                Problem::new(error.span().unwrap_or(0..0), title).help(UNREADABLE.to_owned())
-            }
-            (Ok(_), None) => {
-                set.add_all(table);
-                return set;
-            }
-        };
-        set.context.note(problem);
-        Self { others: 1, is_read: false, ..set }
-    }
-
-    fn add_all(&mut self, table: &'d DeTable<'d>) {
         for (limit, value) in table {
             if let DeValue::Table(overrides) = value.get_ref() {
-                // The key of the limit may have been a secret when the override was set, whatever it is now.
-                overrides.keys().for_each(|key| self.context.hide(key.span()));
                 let entry = |(key, value)| Entry { limit: limit.get_ref(), key, value, rejection: OnceCell::new() };
-                self.entries.extend(overrides.iter().map(entry));
+                set.by_limit.insert(limit.get_ref(), overrides.iter().map(entry).collect());
                 continue;
             }
-            self.others += 1;
-            self.context.hide(limit.span());
-            self.context.hide(value.span());
+            set.others += 1;
             let problem = Problem::new(limit.span(), "expected a table of overrides for each limit");
-            self.context.note(problem.help("write it like `[NAME]`, with the name of a limit".to_owned()));
+            set.context.note(problem.help("write it like `[NAME]`, with the name of a limit".to_owned()));
         }
-        self.entries.sort_by_key(|entry| entry.key.span().start);
-        for (index, entry) in self.entries.iter().enumerate() {
-            self.by_limit.entry(entry.limit).or_default().push(index);
-        }
+        set.by_limit.values_mut().for_each(|entries| entries.sort_by_key(Entry::start));
+        set
     }
 
-    /// The overrides of one limit.
-    pub(in crate::config) fn of_limit(&self, limit: &str) -> impl Iterator<Item = &Entry<'d>> {
-        self.by_limit.get(limit).into_iter().flatten().filter_map(|index| self.entries.get(*index))
+    /// The overrides of one limit, in the order of the file.
+    pub(in crate::config) fn of_limit(&self, limit: &str) -> &[Entry<'d>] {
+        self.by_limit.get(limit).map_or(&[], Vec::as_slice)
     }
 
     /// Leaves out the overrides of limits that are not among `names`.
     pub(in crate::config) fn reject_unknown_limits(&self, names: &[&str]) {
         let known: HashSet<&str> = names.iter().copied().collect();
         for (limit, entries) in self.by_limit.iter().filter(|(limit, _)| !known.contains(*limit)) {
-            let title = format!("there is no limit `{limit}`");
-            let mut entries = entries.iter().filter_map(|index| self.entries.get(*index)).peekable();
-            let Some(first) = entries.peek() else { continue };
-            let help = did_you_mean(nearest(limit, names.iter().copied()));
-            self.context.note(Problem::new(first.key.span(), &*title).help(help));
-            let problem = Problem::new(0..0, title);
-            entries.for_each(|entry| entry.reject(&problem));
+            let Some(first) = entries.first() else { continue };
+            let problem = Problem::new(first.key.span(), format!("there is no limit `{limit}`"));
+            for entry in entries {
+                entry.reject(&problem);
+            }
+            self.context.note(problem.help(did_you_mean(nearest(limit, names.iter().copied()))));
         }
     }
 
-    /// What the file says, and what of it is left out.
-    pub(in crate::config) fn finish(self, file: &OverrideFile, table: &DeTable<'_>) -> RunTimeOverrides {
-        let problems = self.context.problems.take();
-        let rejected_count = self.others + self.entries.iter().filter(|entry| entry.is_rejected()).count();
+    /// The overrides of `text`, and the reasons why some are left out. `text` is that of `file`, unless the file is
+    /// `unreadable`.
+    pub(in crate::config) fn finish(
+        self,
+        file: &OverrideFile,
+        text: Option<&str>,
+        unreadable: Option<Box<Problem>>,
+    ) -> RunTimeOverrides {
+        let mut entries: Vec<_> = self.by_limit.into_values().flatten().collect();
+        entries.sort_by_key(Entry::start);
+        let rejected = entries.iter().filter(|entry| entry.is_rejected()).count();
+        let (rejected_count, problems) = match unreadable {
+            Some(problem) => (1, vec![*problem]),
+            None => (self.others + rejected, self.context.problems.take()),
+        };
         let problems = (!problems.is_empty()).then(|| {
             let text = file.text().unwrap_or_default();
-            let shown = mask(&shown::text(text, table), &self.context.secrets.take());
-            Diagnostics::new(&file.path.display().to_string(), shown, problems)
+            Diagnostics::new(
+                &file.path.display().to_string(),
+                mask(text, std::slice::from_ref(&(0..text.len()))),
+                problems,
+            )
+            .without_excerpts()
         });
-        let overrides = self.entries.iter().map(Entry::shown).collect();
-        let text = file.text().filter(|_| self.is_read).map(str::to_owned);
-        RunTimeOverrides { file: Some(file.path.clone()), overrides, problems, rejected_count, text }
+        let overrides = entries.iter().map(Entry::shown).collect();
+        let (file, text) = (Some(file.path.clone()), text.map(str::to_owned));
+        RunTimeOverrides { file, overrides, problems, rejected_count, text }
     }
 }
 

@@ -16,23 +16,13 @@ pub struct RunTimeOverrides {
     pub problems: Option<Diagnostics>,
     /// How many are left out; 1 if the file as a whole cannot be read.
     pub rejected_count: usize,
-    /// The file's text; none if it cannot be read.
+    /// The text in force; none if the file cannot be read.
     pub(super) text: Option<String>,
 }
 
 impl RunTimeOverrides {
-    /// The text of the file; none if it cannot be read.
+    /// The text in force: of the file, or of the file before if it cannot be read now. None without either.
     pub fn text(&self) -> Option<&str> {
         self.text.as_deref()
-    }
-
-    /// These overrides with the problems of `other`.
-    pub fn with_problems_of(self, other: Self) -> Self {
-        Self { problems: other.problems, rejected_count: other.rejected_count, ..self }
-    }
-
-    /// The override of one key, if there is one.
-    pub(in crate::config) fn find(&self, limit: &str, key: &str) -> Option<&Override> {
-        self.overrides.iter().find(|found| *found.limit == *limit && *found.key == *key)
     }
 }
