@@ -58,7 +58,9 @@ fn every_link_leads_somewhere() {
             let path = if target.is_empty() { Path::new(&page.path).to_path_buf() } else { page.resolve(target) };
             let has_anchor =
                 |anchor: &str| path.is_file() && Page::read(path.to_str().unwrap()).anchors().contains(anchor);
-            if !path.exists() || anchor.is_some_and(|anchor| !has_anchor(anchor)) {
+            // The book has the pages of `docs` only, so they name other files without a link.
+            let leaves = page.path.starts_with("docs/") && !path.starts_with("docs");
+            if leaves || !path.exists() || anchor.is_some_and(|anchor| !has_anchor(anchor)) {
                 broken.push(format!("{}: {link}", page.path));
             }
         }
@@ -205,8 +207,8 @@ fn every_recipe_names_a_test_of_its_own() {
     for (_, _, page) in recipes() {
         let (_, rest) = page.text.split_once("\nThe test `").unwrap_or_else(|| panic!("{} names no test", page.path));
         let (test, rest) = rest.split_once('`').unwrap();
-        let file = rest.split_once("](").unwrap().1.split_once(')').unwrap().0;
-        let source = std::fs::read_to_string(page.resolve(file)).unwrap();
+        let file = rest.split('`').nth(1).unwrap();
+        let source = std::fs::read_to_string(file).unwrap();
         assert!(source.contains(&format!("fn {test}(")), "{}: no test {test} in {file}", page.path);
         assert!(named.insert(test.to_owned()), "{}: {test} belongs to another recipe", page.path);
     }
