@@ -51,15 +51,15 @@ fn status(error: &OverrideError) -> StatusCode {
 #[derive(Clone, Debug)]
 pub struct Overrides {
     /// The overrides of the configuration in force.
-    pub current: Arc<ArcSwap<Vec<Override>>>,
+    pub in_force: Arc<ArcSwap<Vec<Override>>>,
     changes: mpsc::Sender<Change>,
 }
 
 impl Overrides {
-    /// Begins with `current`. Returns the receiver of changes; without a receiver, overrides cannot be changed.
-    pub fn new(current: Vec<Override>) -> (Self, mpsc::Receiver<Change>) {
+    /// Begins with `in_force`. Returns the receiver of changes; without a receiver, overrides cannot be changed.
+    pub fn new(in_force: Vec<Override>) -> (Self, mpsc::Receiver<Change>) {
         let (changes, receiver) = mpsc::channel(WAITING_MAX);
-        (Self { current: Arc::new(ArcSwap::from_pointee(current)), changes }, receiver)
+        (Self { in_force: Arc::new(ArcSwap::from_pointee(in_force)), changes }, receiver)
     }
 
     /// Sends edits, and waits for their outcome.
@@ -95,8 +95,8 @@ pub(super) fn list(overrides: &Overrides, gate: &Gate, live: &Live, query: Optio
         None if query.unwrap_or("").is_empty() => None,
         _ => return problem(StatusCode::BAD_REQUEST, "the only parameter is limit=NAME"),
     };
-    let current = overrides.current.load();
-    let of_limit: Vec<_> = current.iter().filter(|one| limit.is_none_or(|limit| *one.limit == *limit)).collect();
+    let in_force = overrides.in_force.load();
+    let of_limit: Vec<_> = in_force.iter().filter(|one| limit.is_none_or(|limit| *one.limit == *limit)).collect();
     let has_limit = |limit: &str| live.policy.limits().iter().any(|known| *known.name == *limit);
     if limit.is_some_and(|limit| of_limit.is_empty() && !has_limit(limit)) {
         return problem(StatusCode::NOT_FOUND, &KeyError::UnknownLimit.to_string());

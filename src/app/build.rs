@@ -78,8 +78,8 @@ impl App {
         let warnings = config.warnings.clone();
         let ceiling = Arc::new(Ceiling::new(descriptors.upstreams, workers));
         let stores = stores::first(&config, clock, &metrics)?;
-        let current = reload::install(&gate, (config, stores), &metrics, &ceiling, None, false);
-        let current = Arc::new(ArcSwap::from_pointee(current));
+        let running_config = reload::install(&gate, (config, stores), &metrics, &ceiling, None, false);
+        let running_config = Arc::new(ArcSwap::from_pointee(running_config));
         let connections = AtomicUsize::new(0);
         let draining = AtomicBool::new(false);
         let reloads = watch::Sender::new(());
@@ -87,7 +87,7 @@ impl App {
         let shared = Arc::new(SharedState {
             gate,
             metrics,
-            current,
+            running_config,
             reloads,
             connections,
             max_connections: descriptors.clients,

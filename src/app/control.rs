@@ -197,7 +197,7 @@ impl Control {
     /// Serves the admin listener on this runtime.
     fn serve_operators(&mut self, ready: &Arc<AtomicBool>) -> Result<Option<JoinHandle<()>>, AppError> {
         let Some((socket, place, address, operators)) = self.operators.take() else { return Ok(None) };
-        let newest = Map::new(Arc::clone(&self.shared.current), |current: &proxy::RunningConfig| &*current.live);
+        let newest = Map::new(Arc::clone(&self.shared.running_config), |config: &proxy::RunningConfig| &*config.live);
         let admin = Admin {
             metrics: Arc::clone(&self.shared.metrics),
             gate: Arc::clone(&self.shared.gate),
@@ -289,8 +289,8 @@ async fn housekeeping(shared: &SharedState, logs: Option<&LogGuard>) {
         ticks.tick().await;
         shared.metrics.set_tasks(Handle::current().metrics().num_alive_tasks(), &mut tasks);
         shared.gate.sweep();
-        let current = shared.current.load();
-        current.live.tokens.sweep(shared.gate.clock().now());
+        let config = shared.running_config.load();
+        config.live.tokens.sweep(shared.gate.clock().now());
         if let Some(logs) = logs {
             let counted = shared.metrics.log_lines_dropped.get();
             shared.metrics.log_lines_dropped.inc_by(logs.dropped().saturating_sub(counted));

@@ -25,7 +25,7 @@ impl Operators {
     /// Replaces the settings. Whether there is TLS at all cannot change.
     pub(super) fn reload(&self, access: Access, tls: Option<ServerTls>, overrides: Vec<Override>) {
         self.access.store(Arc::new(access));
-        self.overrides.current.store(Arc::new(overrides));
+        self.overrides.in_force.store(Arc::new(overrides));
         if let (Some(tls), true) = (tls, self.tls.load().is_some()) {
             self.tls.store(Some(Arc::new(tls)));
         }

@@ -284,7 +284,7 @@ impl Reloader {
     }
 
     fn log_reloaded(&self) {
-        let limits = self.shared.current.load().live.policy.limits().len();
+        let limits = self.shared.running_config.load().live.policy.limits().len();
         tracing::info!(limits, "reloaded");
     }
 
@@ -298,7 +298,7 @@ impl Reloader {
     /// # Errors
     /// Why the configuration cannot be used. Nothing has changed then.
     fn install(&mut self, config: Config) -> Result<bool, String> {
-        let before = self.shared.current.load_full();
+        let before = self.shared.running_config.load_full();
         let clock = self.shared.gate.clock();
         let stores = stores::stores(&config.stores, &before.stores, clock, &self.shared.metrics)?;
         let mut config = with_tls_sessions(config, &before);
@@ -311,7 +311,7 @@ impl Reloader {
         let file = new.overrides_file.as_ref();
         let only_overrides = file.is_some_and(|file| self.installed.sources.differ_only_in(&new.sources, file))
             && config.policy.fetched_keys().next().is_none();
-        let overrides_before = self.followers.operators.overrides.current.load().len();
+        let overrides_before = self.followers.operators.overrides.in_force.load().len();
         if let Some(file) = file.filter(|file| overrides_before > 0 && !file.exists()) {
             let overrides = overrides_before;
             tracing::warn!(file = %file.display(), overrides, "the file of overrides was removed, so they end");
@@ -319,8 +319,9 @@ impl Reloader {
         let overrides = std::mem::take(&mut config.run_time.overrides);
         self.followers.operators.reload(admin_access(&config), config.admin.tls.clone(), overrides);
         self.followers.jwks.adopt(&config.policy);
-        let SharedState { gate, metrics, current, ceiling, reloads, .. } = &*self.shared;
-        current.store(Arc::new(install(gate, (config, stores), metrics, ceiling, Some(&before), only_overrides)));
+        let SharedState { gate, metrics, running_config, ceiling, reloads, .. } = &*self.shared;
+        let next = install(gate, (config, stores), metrics, ceiling, Some(&before), only_overrides);
+        running_config.store(Arc::new(next));
         reloads.send_replace(());
         metrics.reloaded(gate.clock().now());
         if !self.installed.rejected.is_like(&new.rejected) {
@@ -365,9 +366,9 @@ fn write_change(
 }
 
 /// If the TLS settings are unchanged, uses those in force, so that clients can resume their sessions.
-fn with_tls_sessions(mut config: Config, current: &RunningConfig) -> Config {
-    if config.proxy.tls == current.settings.tls {
-        config.proxy.tls.clone_from(&current.settings.tls);
+fn with_tls_sessions(mut config: Config, before: &RunningConfig) -> Config {
+    if config.proxy.tls == before.settings.tls {
+        config.proxy.tls.clone_from(&before.settings.tls);
     }
     config
 }

@@ -63,7 +63,7 @@ pub(super) async fn run(shared: Arc<SharedState>) {
     let mut ticks = interval(Duration::from_nanos(LEASE_NS / 4));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let wanted = shared.current.load().stores.clone();
+        let wanted = shared.running_config.load().stores.clone();
         for store in &wanted {
             if !running.iter().any(|(known, _)| Arc::ptr_eq(known, store)) {
                 running.push((
@@ -83,7 +83,7 @@ pub(super) async fn run(shared: Arc<SharedState>) {
                     Ok(()) => break,
                     Err(_) => return,
                 },
-                _ = ticks.tick() => shared.current.load().live.return_leases(false),
+                _ = ticks.tick() => shared.running_config.load().live.return_leases(false),
             }
         }
     }
@@ -97,8 +97,8 @@ async fn end(store: Arc<Store>, task: JoinHandle<()>) {
 
 /// Returns all leases, and waits until the stores in force know of all charges, if they answer in time.
 pub(super) async fn flush(shared: &SharedState) {
-    shared.current.load().live.return_leases(true);
-    let stores = shared.current.load().stores.clone();
+    shared.running_config.load().live.return_leases(true);
+    let stores = shared.running_config.load().stores.clone();
     let flushes: Vec<_> = stores.into_iter().map(|store| tokio::spawn(async move { store.flushed().await })).collect();
     let all = async {
         for flush in flushes {

@@ -55,7 +55,7 @@ async fn serve(
     let (worker_buffers, notify) = (Rc::clone(&buffers), Arc::clone(&wanted));
     let resources =
         WorkerResources { broken_answers, untaken_answers, buffers: worker_buffers, worker: notify, requests };
-    let views = ConfigWatch::new(Arc::clone(&shared.current), resources);
+    let views = ConfigWatch::new(Arc::clone(&shared.running_config), resources);
     let worker = Rc::new(Worker::new(shared, views, buffers));
     worker.stores.follow(&worker.config.current().running.stores);
     for listener in listeners {

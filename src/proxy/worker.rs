@@ -27,7 +27,7 @@ pub struct SharedState {
     /// All metrics.
     pub metrics: Arc<Metrics>,
     /// The running configuration.
-    pub current: Arc<ArcSwap<RunningConfig>>,
+    pub running_config: Arc<ArcSwap<RunningConfig>>,
     /// Notified of each reload, for tasks that do not check before each request.
     pub reloads: watch::Sender<()>,
     /// Open connections.
@@ -48,18 +48,18 @@ impl Directory for SharedState {
     }
 
     fn in_force(&self) -> InForce {
-        let RunningConfig { settings, upstreams, .. } = &**self.current.load();
+        let RunningConfig { settings, upstreams, .. } = &**self.running_config.load();
         let name_servers = Arc::clone(&settings.name_servers);
         InForce { settings: settings.upstreams.clone(), states: upstreams.clone(), name_servers }
     }
 
     /// To be called on the runtime that reloads. Nothing waits here, so that no reload comes in between.
     fn replace_states(&self, states: Vec<UpstreamState>) {
-        let before = self.current.load_full();
+        let before = self.running_config.load_full();
         let RunningConfig { live, settings, access_log, stores, .. } = &*before;
         let (live, settings, stores) = (Arc::clone(live), settings.clone(), stores.clone());
         let next = RunningConfig { live, settings, access_log: *access_log, stores, upstreams: states };
-        self.current.store(Arc::new(next));
+        self.running_config.store(Arc::new(next));
         self.reloads.send_replace(());
     }
 }

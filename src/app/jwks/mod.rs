@@ -115,7 +115,7 @@ impl Jwks {
 
     /// Fetches the key sets that are due at `now`.
     async fn fetch_due(&self, shared: &SharedState, trust: &Trust, now: Timestamp) {
-        let live = Arc::clone(&shared.current.load());
+        let live = Arc::clone(&shared.running_config.load());
         let wanted: Vec<(&str, Uri)> = {
             let mut known = self.lock();
             let due = live.live.policy.fetched_keys().filter(|(_, keys)| {
@@ -145,9 +145,9 @@ impl Jwks {
     /// invalid.
     fn take(&self, shared: &SharedState, url: &Uri, jwks: Vec<u8>) -> Result<bool, String> {
         let mut known = self.lock();
-        let current = shared.current.load();
+        let config = shared.running_config.load();
         let is_new = known.get(url).is_none_or(|known| known.jwks.as_deref() != Some(&jwks));
-        for (name, keys) in current.live.policy.fetched_keys().filter(|(_, keys)| keys.url() == url) {
+        for (name, keys) in config.live.policy.fetched_keys().filter(|(_, keys)| keys.url() == url) {
             let skipped = keys.replace(&jwks).map_err(|problem| problem.to_string())?;
             // One warning for each new version of the set.
             if let Some(skipped) = skipped.filter(|_| is_new) {
@@ -156,7 +156,7 @@ impl Jwks {
         }
         if is_new {
             // Tokens of withdrawn keys are invalid now.
-            current.live.tokens.clear();
+            config.live.tokens.clear();
         }
         known.entry(url.clone()).or_default().jwks = Some(jwks.into());
         Ok(is_new)

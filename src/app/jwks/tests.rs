@@ -105,12 +105,12 @@ fn shared(config: config::Config) -> SharedState {
     let metrics = Arc::new(Metrics::new("", "").unwrap());
     let gate = Arc::new(Gate::new(Clock::start(), [7; 16], Arc::clone(&metrics)));
     let ceiling = Arc::new(Ceiling::new(1, 1));
-    let current =
+    let running_config =
         Arc::new(ArcSwap::from_pointee(install(&gate, (config, Vec::new()), &metrics, &ceiling, None, false)));
     let (connections, draining) = (AtomicUsize::new(0), AtomicBool::new(false));
     let reloads = watch::Sender::new(());
     let (max_connections, clients) = (1, Arc::default());
-    SharedState { gate, metrics, current, reloads, connections, max_connections, clients, ceiling, draining }
+    SharedState { gate, metrics, running_config, reloads, connections, max_connections, clients, ceiling, draining }
 }
 
 /// What a token with this `kid` is told; its signature is wrong in any case.
@@ -119,8 +119,8 @@ fn told(shared: &SharedState, kid: &str) -> String {
     let encode = |text: String| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text);
     let head = encode(format!("{{\"alg\":\"EdDSA\",\"kid\":\"{kid}\"}}"));
     let token = format!("{head}.{}.{}", encode("{}".into()), encode("x".repeat(64)));
-    let current = shared.current.load();
-    let crate::policy::IdentitySource::Jwt { verifier, .. } = &current.live.policy.identities[0].source else {
+    let config = shared.running_config.load();
+    let crate::policy::IdentitySource::Jwt { verifier, .. } = &config.live.policy.identities[0].source else {
         panic!("another source")
     };
     verifier.verify(token.as_bytes(), at(0)).unwrap_err().label().to_owned()
@@ -172,7 +172,7 @@ async fn a_new_policy_begins_with_the_keys_that_are_known() {
     jwks_cache.fetch_due(&shared, &trust, at(0)).await;
     let config = issuer.policy();
     jwks_cache.adopt(&config.policy);
-    shared.current = Arc::new(ArcSwap::from_pointee(install(
+    shared.running_config = Arc::new(ArcSwap::from_pointee(install(
         &shared.gate,
         (config, Vec::new()),
         &shared.metrics,

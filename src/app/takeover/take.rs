@@ -264,7 +264,7 @@ impl Predecessor {
                 }
                 let key = Key { first, second };
                 let delta = Delta { limit: limit.into(), key, plan: plan.map(Into::into), units };
-                shared.gate.apply_delta(&shared.current.load().live, &delta);
+                shared.gate.apply_delta(&shared.running_config.load().live, &delta);
                 charges += 1;
             }
             tracing::info!(pid = self.peer.pid, charges, "the predecessor has ended");
