@@ -17,6 +17,7 @@ use super::refusal::{Cause, Refusal};
 use super::state::{Gate, LimitState, Live};
 use crate::limit::{Key, Retry};
 use crate::policy::{Facts, KeyPart, Limit, Mode, OnLimit, Plan, Principal, Stage};
+use crate::store::LocalDecision;
 use crate::time::Timestamp;
 
 /// What happens to a request after one stage. The most frequent case is small.
@@ -128,7 +129,7 @@ impl Gate {
     #[inline]
     pub(super) fn compute_keys<'l>(
         &self,
-        live: &Live,
+        live: &'l Live,
         requester: Requester<'_, '_>,
         checks: &mut [Check<'l>],
         now: Timestamp,
@@ -152,13 +153,13 @@ impl Gate {
             let key = check.key;
             let is_limited = !limit.allowed.is_special() || select_rule(check, live.variant(&applied, key, plan));
             check.check.is_queued = is_limited && would_queue(state, limit, key);
-            let is_remote = limit.strategy.is_remote() && state.remote.load().is_some();
-            check.set_remote(is_remote);
+            let remote = live.remotes[applied.index].as_ref();
+            check.set_remote(remote);
             let delays = matches!(limit.on_limit, OnLimit::Delay(_));
             handling = match handling {
                 Handling::Queued => Handling::Queued,
                 _ if check.check.is_queued => Handling::Queued,
-                _ if delays || is_remote || limit.allowed.is_special() => Handling::Special,
+                _ if delays || remote.is_some() || limit.allowed.is_special() => Handling::Special,
                 _ if state.banned_ns(limit, key, now).is_some() => Handling::Special,
                 handling => handling,
             };
@@ -205,7 +206,11 @@ impl Gate {
             return None;
         }
         if checks.has_remote() {
-            return checks.admit_local(now).then_some(Special::Asked);
+            return match checks.admit_local(now) {
+                LocalDecision::Denied => None,
+                LocalDecision::Admitted => Some(Special::Admitted),
+                LocalDecision::Open => Some(Special::Asked),
+            };
         }
         checks.admit(now).then_some(Special::Admitted)
     }

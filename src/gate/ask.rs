@@ -11,14 +11,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::check::{Checked, is_refused};
-use super::lease::{self, Spent};
+use super::lease;
 use super::pass::Pass;
-use super::remote::RemoteLimit;
 use super::state::{Gate, Live};
 use crate::policy::{Limit, Mode, OnLimit, Stage};
-use crate::store::redis::{Answers, Handling, OnFailure, RemoteCharge, Store, Unavailable, Units};
-use crate::store::{Batch, Borrowing, Charge};
-use crate::time::{Clock, Timestamp};
+use crate::store::redis::{Answers, Handling, RemoteCharge, Store, Unavailable, Units};
+use crate::store::{Batch, Borrowing, Charge, RemoteLimit};
+use crate::time::Clock;
 
 /// Asks stores. Each worker has one, with connections of its own.
 pub trait Decider {
@@ -41,16 +40,16 @@ pub struct Asking<'l> {
 struct Open<'t> {
     /// The index of the charge.
     index: usize,
-    remote: Arc<RemoteLimit>,
+    remote: &'t Arc<RemoteLimit>,
     /// The units to borrow for it, if its limit has leases.
-    borrowing: Option<Borrowing<'t>>,
+    borrowing: Option<Borrowing>,
 }
 
 /// Remote charges that are not decided yet.
 type Opens<'t> = SmallVec<[Open<'t>; 2]>;
 
-/// Asks the stores about the remote charges of `batch`, whose local charges are made. Returns whether every enforced
-/// charge is admitted. If not, nothing is charged.
+/// Asks the stores about the open charges of `batch`. Returns whether every enforced charge is admitted. If not, nothing
+/// is charged.
 pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     batch: &mut Batch<'t, C>,
     decider: &D,
@@ -58,16 +57,17 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
 ) -> bool {
     let mut open = Opens::new();
     for index in 0..batch.charges().len() {
-        let Some(charge) = batch.charges().get(index).filter(|charge| charge.is_remote()) else { continue };
-        let Some(remote) = charge.check.state().remote.load_full() else { continue };
+        let Some(charge) = batch.charges().get(index) else { continue };
+        let Some(remote) = charge.remote() else { continue };
         let borrowing = match remote.lease {
-            None => None,
-            Some(units) => match lease::spend(batch, index, (&remote, units), clock).await {
-                Spent::Open(borrowing) => Some(borrowing),
-                Spent::Done => continue,
-            },
+            None if charge.is_open() => None,
+            Some(units) if charge.is_open() => lease::supply(batch, index, units, clock).await,
+            Some(units) if charge.is_charged() => lease::refill(charge, units, clock.now()),
+            _ => continue,
         };
-        open.push(Open { index, remote, borrowing });
+        if borrowing.is_some() || remote.lease.is_none() {
+            open.push(Open { index, remote, borrowing });
+        }
     }
     loop {
         if batch.charges().iter().any(is_refused) {
@@ -96,46 +96,25 @@ async fn ask_store<'t, 'l: 't, C: Checked<'l>, D: Decider>(
         .collect();
     let answers = decider.decide(store, &questions).await;
     let now = clock.now();
-    let mut unanswered = SmallVec::<[_; 2]>::new();
-    for (Open { index, remote, borrowing }, answer) in open.into_iter().zip(answers.outcomes) {
+    let mut unanswered = SmallVec::<[(usize, Unavailable); 2]>::new();
+    for (Open { index, borrowing, .. }, answer) in open.into_iter().zip(answers.outcomes) {
         match (answer, borrowing) {
-            (Ok(outcome), None) => batch.hear(index, outcome, store, queried_at, now),
-            (Ok(outcome), Some(borrowing)) => {
-                let Some(state) = batch.charges().get(index).map(|charge| charge.check.state()) else { continue };
-                batch.hear_lease(index, outcome, borrowing, (&state.name, store), (queried_at, now));
-            }
+            (Ok(outcome), None) => batch.hear(index, outcome, queried_at, now),
+            (Ok(outcome), Some(borrowing)) => batch.hear_lease(index, outcome, borrowing, queried_at, now),
             // It has its units already.
             (Err(_), Some(Borrowing { cost: 0, .. })) => {}
-            (Err(why), _) => unanswered.push((index, remote, why)),
+            (Err(why), _) => unanswered.push((index, why)),
         }
     }
-    for (index, remote, why) in unanswered {
+    for (index, why) in unanswered {
         if !batch.charges().iter().any(is_refused) {
-            fall_back(batch, (index, &remote), why, now);
+            batch.fall_back(index, why, now);
         }
     }
-}
-
-/// Decides the charge at `index` without its store.
-fn fall_back<'l, C: Checked<'l>>(
-    batch: &mut Batch<'_, C>,
-    (index, remote): (usize, &RemoteLimit),
-    why: Unavailable,
-    now: Timestamp,
-) {
-    let Some(charge) = batch.charges().get(index) else { return };
-    let state = charge.check.state();
-    remote.metrics.fallback.inc();
-    let mut fallback = remote.fallback(&state.name);
-    if why == Unavailable::Cold {
-        // The store has lost its keys, and asks all replicas for them.
-        fallback.by = OnFailure::Split;
-    }
-    batch.fall_back(index, fallback, now);
 }
 
 /// What a store is asked about `charge`.
-fn question<'t, 'l: 't, C: Checked<'l>>(charge: &Charge<'t, C>, borrowing: Option<&Borrowing<'_>>) -> RemoteCharge<'t> {
+fn question<'t, 'l: 't, C: Checked<'l>>(charge: &Charge<'t, C>, borrowing: Option<&Borrowing>) -> RemoteCharge<'t> {
     let (limit, state) = (charge.check.limit(), charge.check.state());
     let handling = if charge.enforced { Handling::Enforce } else { unenforced(limit) };
     let units = borrowing.map_or(Units::exactly(charge.cost), |borrowing| Units {

@@ -35,7 +35,6 @@ mod handover;
 mod mirrors;
 
 mod delta;
-mod remote;
 mod state;
 
 pub use access::AccessError;

@@ -13,13 +13,12 @@ use super::delta::{Delta, DeltaQueue};
 use super::queue::capacity::{Footprint, HoldCapacity, HoldCaps};
 use super::queue::jitter::Jitter;
 use super::queue::locked::LockedQueues;
-use super::remote::RemoteLimit;
 use super::top_keys::{RefusedKeys, TopKeys};
 use crate::limit::{Algorithm, BACKDATE_NS_MAX, Key};
 use crate::policy::jwt::Claimed;
 use crate::policy::{Applied, Facts, KeySecret, Limit, Mode, Policy, Variant};
 use crate::store::redis::Store;
-use crate::store::{Bans, Table, TokenCache};
+use crate::store::{Bans, RemoteLimit, Table, TokenCache};
 use crate::telemetry::{LimitMetrics, Metrics};
 use crate::time::{Clock, Timestamp};
 
@@ -49,8 +48,8 @@ pub struct Live {
     pub policy: Policy,
     /// The state of each limit of the policy, in its order.
     pub(super) states: Vec<Arc<LimitState>>,
-    /// Those of limits that borrow units.
-    pub(super) leasing: Vec<Arc<LimitState>>,
+    /// How replicas share each limit whose state is in a store, in the order of the limits.
+    pub(super) remotes: Vec<Option<Arc<RemoteLimit>>>,
     /// Whether any limit may need the identity or the plan of a request.
     pub(super) needs_identity: bool,
     /// The overrides of each limit, by key.
@@ -68,6 +67,8 @@ type Overrides = HashMap<Key, Variant>;
 #[derive(Debug)]
 pub(super) struct Newest {
     limit: Limit,
+    /// How replicas share the limit, if its state is in a store.
+    pub(super) remote: Option<Arc<RemoteLimit>>,
     overrides: Arc<Overrides>,
 }
 
@@ -152,6 +153,7 @@ impl Gate {
         let overrides: Vec<_> = policy.limits().iter().map(|limit| Arc::new(self.overrides(limit, prefix))).collect();
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let mut states = Vec::with_capacity(policy.limits().len());
+        let mut remotes = Vec::with_capacity(policy.limits().len());
         for (limit, overrides) in policy.limits().iter().zip(&overrides) {
             let new = |bans| {
                 let table = Table::new(&limit.allowed.usual, limit.max_keys, limit.on_full);
@@ -167,35 +169,36 @@ impl Gate {
             }
             state.table.set_bound(limit.max_keys, limit.on_full);
             state.persists.store(limit.persist, Ordering::Relaxed);
-            let before = state.remote.swap(self.remote(limit, stores).map(Arc::new));
-            if let Some(before) = before.filter(|before| before.lease.is_some() && limit.strategy.lease().is_none()) {
-                state.return_leases(&before, true);
+            let remote = self.remote(limit, stores).map(Arc::new);
+            if let Some(before) = state.remote.swap(remote.clone())
+                && !remote.as_ref().is_some_and(|remote| remote.lends_as(&before))
+            {
+                state.return_leases(true);
             }
-            let newest = Newest { limit: limit.clone(), overrides: Arc::clone(overrides) };
+            let newest = Newest { limit: limit.clone(), remote: remote.clone(), overrides: Arc::clone(overrides) };
             state.newest.store(Some(Arc::new(newest)));
             states.push(Arc::clone(state));
+            remotes.push(remote);
         }
         // Only now, so that no waiting request takes a limit for gone that is not.
         let named: HashSet<&str> = policy.limits().iter().map(|limit| &*limit.name).collect();
         for state in known.values() {
             if !named.contains(&*state.name) {
                 state.newest.store(None);
+                state.return_leases(true);
             }
             state.wake_all();
         }
-        let limits = policy.limits();
-        let has_plans = limits.iter().any(|limit| !limit.allowed.plans.is_empty());
+        let has_plans = policy.limits().iter().any(|limit| !limit.allowed.plans.is_empty());
         let needs_identity = has_plans || !policy.identities.is_empty();
-        let leasing = states.iter().zip(limits).filter(|(_, limit)| limit.strategy.lease().is_some());
-        let leasing = leasing.map(|(state, _)| Arc::clone(state)).collect();
-        Live { policy, states, leasing, needs_identity, overrides, tokens, caps }
+        Live { policy, states, remotes, needs_identity, overrides, tokens, caps }
     }
 
     fn remote(&self, limit: &Limit, stores: &[Arc<Store>]) -> Option<RemoteLimit> {
         let store = Arc::clone(stores.get(limit.strategy.store()?)?);
         let (lease, replicas) = (limit.strategy.lease(), limit.strategy.replicas());
         let metrics = self.metrics.remote_limit(&limit.name);
-        Some(RemoteLimit { store, lease, replicas, metrics })
+        Some(RemoteLimit { name: limit.name.clone(), store, lease, replicas, metrics })
     }
 
     fn overrides(&self, limit: &Limit, ipv6_prefix: u8) -> Overrides {

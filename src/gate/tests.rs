@@ -32,12 +32,12 @@ use super::{Gate, HoldCaps, Live, Pass, Refusal, Step};
 use crate::fields::FieldBuf;
 use crate::limit::ban::Rule as BanRule;
 use crate::limit::slow_down::SlowDown;
-use crate::limit::{Algorithm, Key, OnFull, Quota, Rate, Retry, concurrency};
+use crate::limit::{Algorithm, Key, LeaseUnits, OnFull, Quota, Rate, Retry, concurrency};
 use crate::policy::KeyPart;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::{
-    Allowed, Cost, DelayRule, Facts, HeaderTest, HoldRule, Identity, LeaseUnits, Limit, Match, Mode, OnLimit,
-    PlanSource, Policy, Repeated, Stage, Strategy,
+    Allowed, Cost, DelayRule, Facts, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource, Policy,
+    Repeated, Stage, Strategy,
 };
 use crate::store::redis::{OnFailure, Store, Unavailable};
 use crate::store::{TokenCache, Usage};

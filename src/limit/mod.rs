@@ -8,6 +8,7 @@ mod calendar;
 mod divisor;
 mod full;
 mod key;
+mod lease;
 mod pace;
 mod packed;
 mod portable;
@@ -37,6 +38,7 @@ pub use algorithm::{Algorithm, AnyReceipt, AnyState, PortableRate, Several, Unpo
 pub use calendar::{Calendar, CalendarError, Unit};
 pub use full::OnFull;
 pub use key::Key;
+pub use lease::LeaseUnits;
 pub use pace::Pace;
 pub use packed::{ClockShift, Packed, Unpacker};
 pub use portable::Numbers;

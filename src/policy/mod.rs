@@ -47,4 +47,4 @@ pub use mismatch::Mismatch;
 pub use plan::{Plan, PlanSource};
 pub use routing::{affinity, host, route, upgrades};
 pub use settle::{AfterResponse, Settle, SettleBy, StatusSet};
-pub use strategy::{LeaseUnits, Strategy};
+pub use strategy::Strategy;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::limit::LeaseUnits;
+
 /// How the replicas of a fleet share a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
@@ -26,26 +28,6 @@ pub enum Strategy {
         /// The size of a lease.
         units: LeaseUnits,
     },
-}
-
-/// The number of units that a replica borrows at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LeaseUnits {
-    /// As many as recent demand needs.
-    #[default]
-    Auto,
-    /// This number, at least 1.
-    Fixed(u64),
-}
-
-impl LeaseUnits {
-    /// The number; `None` if it follows the demand.
-    pub fn fixed(self) -> Option<u64> {
-        match self {
-            Self::Auto => None,
-            Self::Fixed(units) => Some(units),
-        }
-    }
 }
 
 impl Strategy {

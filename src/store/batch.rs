@@ -12,11 +12,14 @@
 mod lease;
 mod remote;
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 pub use self::lease::Borrowing;
-pub use self::remote::Fallback;
-use super::table::{Receipt, Table};
+pub use self::remote::LocalDecision;
+use super::remote::RemoteLimit;
+use super::table::{Origin, Receipt, Table};
 use crate::limit::slow_down::SlowDown;
 use crate::limit::token_bucket::Answer;
 use crate::limit::{Algorithm, Decision, Key, Retry};
@@ -47,7 +50,8 @@ pub struct Charge<'t, C> {
     pub cost: u64,
     /// Whether a denial denies the request. A charge that is not enforced is made only if its limit admits it.
     pub enforced: bool,
-    is_remote: bool,
+    /// How replicas share the limit, if its state is in a store.
+    remote: Option<&'t Arc<RemoteLimit>>,
     progress: Progress,
     /// The part of a token bucket's receipt that the decision does not hold; see [`Answer::refunded`].
     refunded: u32,
@@ -63,6 +67,8 @@ enum Progress {
     Open,
     /// Charged to a token bucket. The receipt can be computed.
     Bucket,
+    /// Charged to units of a lease. The receipt can be computed.
+    Leased,
     /// Charged. The batch holds the receipt.
     Receipt,
     /// Charged although the limit denied it, because the limit delays requests. The batch holds the receipt.
@@ -71,7 +77,7 @@ enum Progress {
     Denied,
     /// Charged and given back.
     Undone,
-    /// Charged. The caller holds the receipt.
+    /// Charged. The caller holds the receipt, or there is nothing to give back.
     Taken,
 }
 
@@ -80,18 +86,7 @@ impl<'t, C> Charge<'t, C> {
     #[inline]
     pub fn new(table: &'t Table, key: Key, rule: &'t Algorithm, cost: u64, enforced: bool, check: C) -> Self {
         let decision = Decision { denied: None, remaining: 0, reset_after_ns: 0 };
-        Self {
-            table,
-            key,
-            rule,
-            cost,
-            enforced,
-            is_remote: false,
-            progress: Progress::Open,
-            refunded: 0,
-            decision,
-            check,
-        }
+        Self { table, key, rule, cost, enforced, remote: None, progress: Progress::Open, refunded: 0, decision, check }
     }
 
     /// The decision of the limit at the last [`Batch::admit`] or [`Batch::peek`].
@@ -112,10 +107,10 @@ impl<'t, C> Charge<'t, C> {
         !matches!(self.progress, Progress::Open | Progress::Denied | Progress::Undone)
     }
 
-    /// Whether units are charged to a token bucket, by the batch alone.
+    /// Whether units are charged by the batch alone, and the receipt can be computed.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        self.progress == Progress::Bucket
+        matches!(self.progress, Progress::Bucket | Progress::Leased)
     }
 
     /// Whether the charge was made by [`Batch::slow_down`].
@@ -131,7 +126,7 @@ impl<'t, C> Charge<'t, C> {
 
     /// The limit's decision at `now`. Nothing is charged.
     pub fn peek(&self, now: Timestamp) -> Decision {
-        if self.is_remote {
+        if self.remote.is_some() {
             return self.peek_mirror(now);
         }
         self.table.peek(self.key, self.rule, self.cost, now)
@@ -170,8 +165,12 @@ impl<'t, C> Charge<'t, C> {
         }
     }
 
-    /// The receipt of a charge to a token bucket, made at `at`.
-    fn bucket_receipt(&self, at: Timestamp) -> Receipt {
+    /// The receipt of a plain charge, made at `at`.
+    #[cold]
+    fn plain_receipt(&self, at: Timestamp) -> Receipt {
+        if self.remote.is_some() {
+            return self.mirrored(self.cost, Origin::Lease, at);
+        }
         let Algorithm::TokenBucket(quota) = self.rule else { return Receipt::None };
         let answer = Answer::admitted(self.decision.reset_after_ns, self.refunded);
         Receipt::Bucket(answer.receipt(quota, self.cost, at), quota.interval_ns())
@@ -280,8 +279,8 @@ impl<'t, C> Batch<'t, C> {
     /// Gives back at `now` all charges whose receipts the caller has not taken.
     #[cold]
     pub fn undo(&mut self, now: Timestamp) {
-        for charge in self.charges.iter_mut().filter(|charge| charge.progress == Progress::Bucket) {
-            charge.table.refund(charge.key, &charge.bucket_receipt(self.at), now);
+        for charge in self.charges.iter_mut().filter(|charge| charge.is_plain()) {
+            charge.table.refund(charge.key, &charge.plain_receipt(self.at), now);
             charge.progress = Progress::Undone;
         }
         for (index, receipt) in self.receipts.take().into_iter().flat_map(|receipts| *receipts) {
@@ -297,7 +296,7 @@ impl<'t, C> Batch<'t, C> {
     pub fn take_receipt(&mut self, index: usize) -> Option<Receipt> {
         let charge = self.charges.get_mut(index)?;
         let receipt = match charge.progress {
-            Progress::Bucket => charge.bucket_receipt(self.at),
+            Progress::Bucket | Progress::Leased => charge.plain_receipt(self.at),
             Progress::Receipt | Progress::Slowed => {
                 let receipts = self.receipts.as_deref_mut()?;
                 let place = receipts.iter().position(|(of, _)| *of == index)?;

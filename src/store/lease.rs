@@ -9,14 +9,15 @@
 //!
 //! Not here: the call (redis), and its step in a decision (gate).
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
 
+use dashmap::DashMap;
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
-use crate::limit::Key;
+use super::table::shards::Spread;
+use crate::limit::{Key, LeaseUnits};
 use crate::time::Timestamp;
 
 /// The longest time from borrowing a unit until it is spent, in nanoseconds.
@@ -35,14 +36,13 @@ const SHARDS: usize = 16;
 /// The leases of one limit. `R` is the proof of a charge in the store. A lock is held for one look into a map.
 #[derive(Debug)]
 pub struct Leases<R> {
-    shards: [Mutex<HashMap<Key, Lease<R>>>; SHARDS],
-    hasher: RandomState,
+    keys: DashMap<Key, Lease<R>, BuildHasherDefault<Spread>>,
 }
 
 /// The borrowed units of one key.
 #[derive(Debug)]
 struct Lease<R> {
-    /// In the order in which they were borrowed.
+    /// In the order in which they were borrowed. Those that have expired wait for [`Leases::sweep`].
     grants: SmallVec<[Grant<R>; 2]>,
     demand: Demand,
     /// Dropped when the call in flight ends; `None` if there is none.
@@ -70,30 +70,43 @@ struct Demand {
     last: u64,
 }
 
-/// The result of a request for units.
-#[derive(Debug)]
-pub enum Spend<'l, R> {
-    /// The units are spent, and so many are left. If there is a call, the caller makes it in the background.
-    Spent(u64, Option<Call<'l, R>>),
-    /// Too few units are left. The caller makes the call, and spends what it needs of its units.
-    Borrow(Call<'l, R>),
-    /// Too few units are left, and a call is in flight. The caller tries again when the sender is dropped.
-    Wait(watch::Receiver<()>),
-    /// Too few units are left, and the store has none for so many nanoseconds.
+/// The result of a request for units at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spend {
+    /// The units are spent.
+    Spent {
+        /// Units at hand after that.
+        left: u64,
+        /// Whether a call should borrow more.
+        are_few: bool,
+    },
+    /// Too few units are at hand, and the store has none for so many nanoseconds.
     Denied(u64),
+    /// Too few units are at hand.
+    Short,
+}
+
+/// The result of a request for units, which may have to be borrowed.
+#[derive(Debug)]
+pub enum Supply<R> {
+    /// The units are spent, and so many are left at hand.
+    Spent(u64),
+    /// Too few units are at hand, and the store has none for so many nanoseconds.
+    Denied(u64),
+    /// Too few units are at hand. The caller makes the call, and spends what it needs of its units.
+    Borrow(Call<R>),
+    /// Too few units are at hand, and a call is in flight. The caller tries again when the sender is dropped.
+    Wait(watch::Receiver<()>),
 }
 
 /// A call that borrows units of one key. Dropping it ends the call.
 #[derive(Debug)]
-pub struct Call<'l, R> {
-    leases: &'l Leases<R>,
+pub struct Call<R> {
+    leases: Arc<Leases<R>>,
     key: Key,
     /// Units to borrow, if the store has so many.
     pub want: u64,
 }
-
-/// Grants that have expired. Their units go back to the store.
-pub type Expired<R> = SmallVec<[Grant<R>; 2]>;
 
 impl Demand {
     fn add(&mut self, units: u64, now: Timestamp) {
@@ -117,26 +130,46 @@ impl<R> Default for Lease<R> {
 }
 
 impl<R> Lease<R> {
-    fn unspent(&self) -> u64 {
-        self.grants.iter().fold(0, |units, grant| units.saturating_add(grant.units))
+    /// Units that may be spent at `now`.
+    fn unspent(&self, now: Timestamp) -> u64 {
+        let alive = self.grants.iter().filter(|grant| grant.expires > now);
+        alive.fold(0, |units, grant| units.saturating_add(grant.units))
     }
 
-    /// Moves expired grants to `expired`.
-    fn expire(&mut self, now: Timestamp, expired: &mut Expired<R>) {
-        for index in (0..self.grants.len()).rev() {
-            if self.grants[index].expires <= now {
-                expired.push(self.grants.remove(index));
-            }
-        }
+    /// Spends `cost` units, if they are at hand.
+    fn spend(&mut self, cost: u64, units: LeaseUnits, now: Timestamp) -> Spend {
+        let at_hand = self.unspent(now);
+        let Some(left) = at_hand.checked_sub(cost) else {
+            return match self.scarce_until.ns_since(now) {
+                0 => Spend::Short,
+                scarce_ns => Spend::Denied(scarce_ns),
+            };
+        };
+        self.take(cost, now);
+        self.demand.add(cost, now);
+        Spend::Spent { left, are_few: self.are_few(left, units, now) }
     }
 
     /// Takes `units`, which are there, from the oldest grants.
-    fn take(&mut self, mut units: u64) {
-        for grant in &mut self.grants {
+    fn take(&mut self, mut units: u64, now: Timestamp) {
+        for grant in self.grants.iter_mut().filter(|grant| grant.expires > now) {
             let taken = units.min(grant.units);
             (grant.units, units) = (grant.units - taken, units - taken);
         }
         self.grants.retain(|grant| grant.units > 0);
+    }
+
+    /// Whether a call should borrow more, if `left` units are at hand.
+    fn are_few(&self, left: u64, units: LeaseUnits, now: Timestamp) -> bool {
+        left < self.amount(units) / 4 && self.call.is_none() && self.scarce_until <= now
+    }
+
+    /// Units that a call borrows.
+    fn amount(&self, units: LeaseUnits) -> u64 {
+        match units {
+            LeaseUnits::Auto => self.demand.units().saturating_mul(2),
+            LeaseUnits::Fixed(units) => units,
+        }
     }
 
     fn is_idle(&self, now: Timestamp) -> bool {
@@ -149,58 +182,55 @@ impl<R> Lease<R> {
 
 impl<R> Default for Leases<R> {
     fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), hasher: RandomState::new() }
+        Self { keys: DashMap::with_capacity_and_hasher_and_shard_amount(0, BuildHasherDefault::default(), SHARDS) }
     }
 }
 
 impl<R> Leases<R> {
-    /// Spends `cost` units of `key`. A call borrows `amount` units; without it, as many as the demand needs. Expired
-    /// grants are moved to `expired`.
-    pub fn spend(
-        &self,
-        key: Key,
-        cost: u64,
-        amount: Option<u64>,
-        now: Timestamp,
-        expired: &mut Expired<R>,
-    ) -> Spend<'_, R> {
-        let mut shard = self.shard(key);
-        let lease = shard.entry(key).or_default();
-        lease.expire(now, expired);
-        let is_spent = cost <= lease.unspent();
-        if is_spent {
-            lease.take(cost);
-            lease.demand.add(cost, now);
+    /// Spends `cost` units of `key`, if they are at hand. A call borrows `units`.
+    pub fn spend(&self, key: Key, cost: u64, units: LeaseUnits, now: Timestamp) -> Spend {
+        match self.keys.get_mut(&key) {
+            Some(mut lease) => lease.spend(cost, units, now),
+            None => Spend::Short,
         }
-        let left = lease.unspent();
-        let amount = amount.unwrap_or_else(|| lease.demand.units().saturating_mul(2));
-        if is_spent && left >= amount / 4 {
-            return Spend::Spent(left, None);
+    }
+
+    /// Spends `cost` units of `key`, or begins the call that borrows them.
+    pub fn supply(self: &Arc<Self>, key: Key, cost: u64, units: LeaseUnits, now: Timestamp) -> Supply<R> {
+        let mut lease = self.keys.entry(key).or_default();
+        match lease.spend(cost, units, now) {
+            Spend::Spent { left, .. } => return Supply::Spent(left),
+            Spend::Denied(scarce_ns) => return Supply::Denied(scarce_ns),
+            Spend::Short => {}
         }
-        let scarce_ns = lease.scarce_until.ns_since(now);
-        match &lease.call {
-            _ if is_spent && scarce_ns > 0 => return Spend::Spent(left, None),
-            _ if scarce_ns > 0 => return Spend::Denied(scarce_ns),
-            Some(_) if is_spent => return Spend::Spent(left, None),
-            Some(in_flight) => return Spend::Wait(in_flight.subscribe()),
-            None => lease.call = Some(watch::Sender::new(())),
+        if let Some(in_flight) = &lease.call {
+            return Supply::Wait(in_flight.subscribe());
         }
-        let call = Call { leases: self, key, want: amount.max(cost) };
-        if is_spent { Spend::Spent(left, Some(call)) } else { Spend::Borrow(call) }
+        let want = lease.amount(units).max(cost);
+        lease.call = Some(watch::Sender::new(()));
+        Supply::Borrow(Call { leases: Arc::clone(self), key, want })
+    }
+
+    /// Begins a call that borrows more units of `key`, if few are at hand.
+    pub fn refill(self: &Arc<Self>, key: Key, units: LeaseUnits, now: Timestamp) -> Option<Call<R>> {
+        let mut lease = self.keys.get_mut(&key)?;
+        let left = lease.unspent(now);
+        if !lease.are_few(left, units, now) {
+            return None;
+        }
+        lease.call = Some(watch::Sender::new(()));
+        Some(Call { leases: Arc::clone(self), key, want: lease.amount(units) })
     }
 
     /// Units of `key` that are borrowed and not spent.
     pub fn unspent(&self, key: Key, now: Timestamp) -> u64 {
-        let shard = self.shard(key);
-        let grants = shard.get(&key).into_iter().flat_map(|lease| &lease.grants);
-        grants.filter(|grant| grant.expires > now).fold(0, |units, grant| units.saturating_add(grant.units))
+        self.keys.get(&key).map_or(0, |lease| lease.unspent(now))
     }
 
     /// Puts spent units back. Returns `false` if no grant is left that could hold them.
     pub fn put_back(&self, key: Key, units: u64, now: Timestamp) -> bool {
-        let mut shard = self.shard(key);
-        let newest = shard.get_mut(&key).and_then(|lease| lease.grants.last_mut());
-        let newest = newest.filter(|grant| grant.expires > now);
+        let Some(mut lease) = self.keys.get_mut(&key) else { return false };
+        let newest = lease.grants.last_mut().filter(|grant| grant.expires > now);
         newest.is_some_and(|grant| {
             grant.units = grant.units.saturating_add(units);
             true
@@ -211,39 +241,30 @@ impl<R> Leases<R> {
     /// every grant.
     pub fn sweep(&self, all: bool, now: Timestamp) -> Vec<(Key, Grant<R>)> {
         let mut removed = Vec::new();
-        for shard in &self.shards {
-            let mut leases = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            leases.retain(|key, lease| {
-                let mut expired = Expired::new();
-                lease.expire(if all { Timestamp::from_ns(u64::MAX) } else { now }, &mut expired);
-                removed.extend(expired.into_iter().map(|grant| (*key, grant)));
-                !lease.is_idle(now)
-            });
-        }
+        self.keys.retain(|key, lease| {
+            let has_ended = |grant: &Grant<R>| all || grant.expires <= now;
+            if lease.grants.iter().any(has_ended) {
+                let (ended, alive): (SmallVec<[_; 2]>, _) = lease.grants.drain(..).partition(has_ended);
+                lease.grants = alive;
+                removed.extend(ended.into_iter().map(|grant| (*key, grant)));
+            }
+            !lease.is_idle(now)
+        });
         removed
     }
 
     /// Units of all keys that are borrowed and not spent, also of expired grants.
     pub fn units(&self) -> u64 {
-        let units = |shard: &Mutex<HashMap<Key, Lease<R>>>| {
-            let leases = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            leases.values().fold(0, |units: u64, lease| units.saturating_add(lease.unspent()))
-        };
-        self.shards.iter().map(units).fold(0, u64::saturating_add)
-    }
-
-    fn shard(&self, key: Key) -> MutexGuard<'_, HashMap<Key, Lease<R>>> {
-        let index = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or(0);
-        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+        let units = |lease: &Lease<R>| lease.unspent(Timestamp::ZERO);
+        self.keys.iter().fold(0, |all, lease| all.saturating_add(units(&lease)))
     }
 }
 
-impl<R> Call<'_, R> {
+impl<R> Call<R> {
     /// Adds `grant`, of which `spent` units, which it has, are spent at once.
     pub fn granted(&self, mut grant: Grant<R>, spent: u64, now: Timestamp) {
         grant.units = grant.units.saturating_sub(spent);
-        let mut shard = self.leases.shard(self.key);
-        let lease = shard.entry(self.key).or_default();
+        let mut lease = self.leases.keys.entry(self.key).or_default();
         lease.demand.add(spent, now);
         if grant.units > 0 {
             lease.grants.push(grant);
@@ -252,14 +273,14 @@ impl<R> Call<'_, R> {
 
     /// Notes that the store has no more units.
     pub fn is_scarce(&self, now: Timestamp) {
-        let mut shard = self.leases.shard(self.key);
-        shard.entry(self.key).or_default().scarce_until = now.saturating_add_ns(SCARCE_NS);
+        let mut lease = self.leases.keys.entry(self.key).or_default();
+        lease.scarce_until = now.saturating_add_ns(SCARCE_NS);
     }
 }
 
-impl<R> Drop for Call<'_, R> {
+impl<R> Drop for Call<R> {
     fn drop(&mut self) {
-        if let Some(lease) = self.leases.shard(self.key).get_mut(&self.key) {
+        if let Some(mut lease) = self.leases.keys.get_mut(&self.key) {
             lease.call = None;
         }
     }

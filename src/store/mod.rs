@@ -9,15 +9,17 @@ mod table;
 mod bans;
 mod client_usage;
 mod lease;
+mod remote;
 mod tokens;
 
 pub mod redis;
 pub mod snapshot;
 
 pub use bans::Bans;
-pub use batch::{Batch, Borrowing, Charge, Fallback};
+pub use batch::{Batch, Borrowing, Charge, LocalDecision};
 pub use client_usage::{ClientUsage, Usage};
-pub use lease::{Call, Expired, Grant, INTERVAL_NS, LEASE_NS, Leases, Spend};
+pub use lease::{Call, Grant, INTERVAL_NS, LEASE_NS, Leases, Spend, Supply};
+pub use remote::{Borrowed, RemoteLimit};
 pub use table::{Receipt, Table};
 pub use tokens::{MAX_TOKEN_AGE_NS, TokenCache};
 

@@ -7,7 +7,8 @@ use super::store::{CompiledStores, unknown_store};
 use crate::config::diagnostics::Problem;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::policy::{FleetSecret, LeaseUnits, Strategy};
+use crate::limit::LeaseUnits;
+use crate::policy::{FleetSecret, Strategy};
 use crate::store::redis::settings::OnFailure;
 
 /// The words of `strategy`.

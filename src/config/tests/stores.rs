@@ -1,7 +1,8 @@
 //! `[store.NAME]`, and the strategies that need one.
 
 use super::*;
-use crate::policy::{LeaseUnits, Strategy};
+use crate::limit::LeaseUnits;
+use crate::policy::Strategy;
 use crate::store::redis::settings::{Login, NodeAddress, OnFailure, Password, StoreSettings, Topology};
 
 /// A fleet of three whose limits are in one store.

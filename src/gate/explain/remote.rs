@@ -26,7 +26,7 @@ pub struct RemoteExplanation {
 /// The decision about the key of `check`, if a store has its state.
 pub(super) fn explain(check: &Check<'_>, now: Timestamp) -> Option<RemoteExplanation> {
     let state = check.check.state;
-    let remote = state.remote.load_full()?;
+    let remote = check.remote()?;
     let settings = remote.store.settings();
     let server = remote.store.server(&state.name, check.key);
     Some(RemoteExplanation {

@@ -111,9 +111,8 @@ impl Gate {
             let Some(charge) = batch.charges().get(index).filter(|charge| is_delayed(charge)) else { continue };
             let (state, rule) = (charge.check.state(), delay_rule(charge.check.limit()));
             if let Some(rule) = rule {
-                let remote = charge.is_remote().then(|| state.remote.load_full()).flatten();
-                let delay_ns = match &remote {
-                    Some(remote) => batch.slow_down_remote(index, &rule.slow_down, remote.fallback(&state.name), now),
+                let delay_ns = match charge.remote() {
+                    Some(_) => batch.slow_down_remote(index, &rule.slow_down, now),
                     None => batch.slow_down(index, &rule.slow_down, now),
                 };
                 limits.push(LimitDelay { state, delay_ns });

@@ -36,7 +36,7 @@ use crate::gate::refusal::{Cause, Refusal};
 use crate::gate::state::{Gate, LimitState, Newest};
 use crate::limit::{BACKDATE_NS_MAX, Key, Retry};
 use crate::policy::{Limit, Mode, Stage, Variant};
-use crate::store::{Batch, Charge};
+use crate::store::{Batch, Charge, LocalDecision};
 use crate::time::{Clock, Timestamp};
 
 /// A budget that a waiting request needs.
@@ -198,7 +198,11 @@ impl<'l> Waiting<'l> {
         let limits: NewestLimits = self.limits().collect();
         let clock = self.gate.clock;
         let mut asked = Undone { batch: self.batch(&limits), clock };
-        let is_admitted = asked.batch.admit_local(clock.now()) && ask::ask(&mut asked.batch, decider, clock).await;
+        let is_admitted = match asked.batch.admit_local(clock.now()) {
+            LocalDecision::Denied => false,
+            LocalDecision::Admitted => true,
+            LocalDecision::Open => ask::ask(&mut asked.batch, decider, clock).await,
+        };
         let (batch, now) = (std::mem::take(&mut asked.batch), clock.now());
         if is_admitted {
             return self.admitted(batch, now, now);
@@ -233,11 +237,11 @@ impl<'l> Waiting<'l> {
         let longest = denials().max_by_key(|charge| (charge.decision().denied, charge.check.index));
         let until = longest.and_then(|charge| {
             let wait_ns = match charge.decision().denied? {
-                Retry::ON_RELEASE if charge.is_remote() => REMOTE_RELEASE_NS,
+                Retry::ON_RELEASE if charge.remote().is_some() => REMOTE_RELEASE_NS,
                 Retry::AfterNs(ns) => ns,
                 Retry::Never => 0,
             };
-            let jitter_ns = if charge.is_remote() { self.gate.jitter.next_ns(wait_ns) } else { 0 };
+            let jitter_ns = if charge.remote().is_some() { self.gate.jitter.next_ns(wait_ns) } else { 0 };
             Some(now.saturating_add_ns(wait_ns.saturating_add(jitter_ns)))
         });
         Test::Blocked { index: longest.map_or(self.index, |charge| charge.check.index), until }
@@ -316,7 +320,7 @@ impl<'l> Waiting<'l> {
         let rule = limit.allowed.rule(self.variant(item, limit)).unwrap_or(&limit.allowed.usual);
         let check = WaitCheck { index, state, limit };
         let mut charge = Charge::new(&state.table, key, rule, cost, is_enforced(limit), check);
-        charge.set_remote(limit.strategy.is_remote() && state.remote.load().is_some());
+        charge.set_remote(limit.remote.as_ref());
         charge
     }
 

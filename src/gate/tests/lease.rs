@@ -1,6 +1,12 @@
 //! Limits that are shared by leases: calls, refunds, expiry, and decisions while the store is down.
 
-use super::{MS_NS, check, run};
+use std::sync::Arc;
+
+use super::redis::FakeRedis;
+use super::{CAPS, MS_NS, OnFailure, answer, ask, check, headers, install_with, new_gate, parse_limit, run};
+use crate::gate::Step;
+use crate::store::redis::Store;
+use crate::store::redis::testing::News;
 
 #[tokio::test(start_paused = true)]
 async fn borrowed_units_are_spent_without_calls() {
@@ -43,6 +49,25 @@ async fn borrowed_units_are_spent_without_calls() {
         ",
     )
     .await;
+}
+
+/// Units at hand are spent as those of a local limit: without a step of its own, which would be a future and copies.
+#[tokio::test(start_paused = true)]
+async fn units_at_hand_need_no_question() {
+    let gate = new_gate();
+    let redis = FakeRedis::new(gate.clock);
+    let limits = [&["a", "1", "1h", "100", "reject", "lease=1,40"][..], &["l", "1", "1h", "100", "reject"]];
+    let live = install_with(gate, limits.map(parse_limit), CAPS, &[redis.store(OnFailure::Split)]);
+    let fields = headers(&["a=k", "l=k"]);
+    let step = ask(gate, live, &fields);
+    assert!(matches!(step, Step::Ask(_)), "none is borrowed");
+    drop(answer(step, &redis, &fields).await.unwrap_or_else(|_| panic!("refused")));
+    for left in (10..40).rev() {
+        let Step::Pass(mut pass) = ask(gate, live, &fields) else { panic!("{left} are left") };
+        assert_eq!(pass.standing.map(|standing| standing.remaining), Some(60 + left));
+        pass.charged.commit(true);
+    }
+    assert!(matches!(ask(gate, live, &fields), Step::Ask(_)), "more are to be borrowed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,6 +130,32 @@ async fn units_go_back() {
         ",
     )
     .await;
+}
+
+/// After a reload, units go back to the store that lent them.
+#[tokio::test(start_paused = true)]
+async fn a_reload_gives_units_back_to_their_store() {
+    for (what, kept) in [("another store", "lease=1,4"), ("no lease", "redis=1"), ("no store", "shadow"), ("", "")] {
+        let gate = new_gate();
+        let redis = FakeRedis::new(gate.clock);
+        let lender = Store::unreachable(OnFailure::Split, gate.clock);
+        let limit = |word| parse_limit(&["a", "1", "1h", "10", "reject", word]);
+        let live = install_with(gate, [limit("lease=1,4")], CAPS, &[Arc::clone(&lender)]);
+        let fields = headers(&["a=k"]);
+        drop(answer(ask(gate, live, &fields), &redis, &fields).await);
+        assert_eq!(lender.take_news().len(), 0);
+        let limits = if kept.is_empty() { Vec::new() } else { vec![limit(kept)] };
+        install_with(gate, limits, CAPS, &[redis.store(OnFailure::Split)]);
+        let returned: Vec<u64> = lender
+            .take_news()
+            .iter()
+            .map(|news| match news {
+                News::GiveBack(receipt) => receipt.units(),
+                News::Settle { .. } => panic!("{news:?}"),
+            })
+            .collect();
+        assert_eq!(returned, [4], "{what}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,59 +2,63 @@
 //!
 //! Not here: the amount of a lease (`store::lease`), and the call that borrows it (gate).
 
-use std::sync::Arc;
-
 use super::remote::decision;
 use super::{Batch, Charge, Progress};
 use crate::limit::state::State as _;
 use crate::limit::{Algorithm, Decision, Retry};
 use crate::store::lease::{Call, Grant, LEASE_NS};
-use crate::store::redis::{RemoteOutcome, RemoteReceipt, Store};
-use crate::store::table::{MirroredCharge, Origin, Receipt};
+use crate::store::redis::RemoteOutcome;
+use crate::store::remote::Borrowed;
 use crate::time::Timestamp;
 
 /// A call that borrows units for a charge.
 #[derive(Debug)]
-pub struct Borrowing<'t> {
+pub struct Borrowing {
     /// The call.
-    pub call: Call<'t, RemoteReceipt>,
+    pub call: Call<Borrowed>,
     /// The units that the charge takes of them; 0 if it has its units already.
     pub cost: u64,
 }
 
+impl<C> Charge<'_, C> {
+    /// Completes the charge, which took units of a lease, of which `left` units are left at hand.
+    pub(super) fn spent(&mut self, left: u64, now: Timestamp) {
+        let Decision { remaining, reset_after_ns, .. } = self.table.peek(self.key, self.rule, 0, now);
+        self.decision = Decision { denied: None, remaining: remaining.saturating_add(left), reset_after_ns };
+        self.progress = Progress::Leased;
+    }
+
+    /// Denies the charge, whose store has no units for `scarce_ns` nanoseconds.
+    pub(super) fn deny_scarce(&mut self, scarce_ns: u64, now: Timestamp) {
+        let Decision { denied, remaining, reset_after_ns } = self.table.peek(self.key, self.rule, self.cost, now);
+        self.progress = Progress::Denied;
+        self.decision = Decision { denied: denied.max(Some(Retry::AfterNs(scarce_ns))), remaining, reset_after_ns };
+    }
+}
+
 impl<C> Batch<'_, C> {
-    /// Completes the charge at `index` by units of a lease, of which `unspent` units are left.
-    pub fn spend_lease(&mut self, index: usize, unspent: u64, limit: &str, store: &Arc<Store>, now: Timestamp) {
-        let Some(charge) = self.charges.get_mut(index) else { return };
-        let Charge { table, key, rule, cost, .. } = *charge;
-        let Decision { remaining, reset_after_ns, .. } = table.peek(key, rule, 0, now);
-        charge.decision = Decision { denied: None, remaining: remaining.saturating_add(unspent), reset_after_ns };
-        if cost == 0 {
-            return;
+    /// Completes the charge at `index`, which took units of a lease, of which `left` units are left at hand.
+    pub fn spend_lease(&mut self, index: usize, left: u64, now: Timestamp) {
+        if let Some(charge) = self.charges.get_mut(index) {
+            charge.spent(left, now);
         }
-        charge.progress = Progress::Receipt;
-        let origin = Origin::Lease { store: Arc::clone(store), limit: limit.into(), units: cost };
-        let receipt = Receipt::Remote(Box::new(MirroredCharge { rule: rule.clone(), units: cost, at: now, origin }));
-        self.receipts.get_or_insert_default().push((index, receipt));
     }
 
-    /// Denies the charge at `index`, whose store is not asked for `wait_ns` nanoseconds.
-    pub fn deny_lease(&mut self, index: usize, wait_ns: u64, now: Timestamp) {
-        let Some(charge) = self.charges.get_mut(index) else { return };
-        let Decision { denied, remaining, reset_after_ns } =
-            charge.table.peek(charge.key, charge.rule, charge.cost, now);
-        charge.progress = Progress::Denied;
-        charge.decision = Decision { denied: denied.max(Some(Retry::AfterNs(wait_ns))), remaining, reset_after_ns };
+    /// Denies the charge at `index`, whose store has no units for `scarce_ns` nanoseconds.
+    pub fn deny_lease(&mut self, index: usize, scarce_ns: u64, now: Timestamp) {
+        if let Some(charge) = self.charges.get_mut(index) {
+            charge.deny_scarce(scarce_ns, now);
+        }
     }
 
-    /// Completes the charge at `index` with the answer of `store` to a question of `queried_at`, which borrowed units.
+    /// Completes the charge at `index` with the answer of its store to a question of `queried_at`, which borrowed units.
     pub fn hear_lease(
         &mut self,
         index: usize,
         outcome: RemoteOutcome,
-        borrowing: Borrowing<'_>,
-        (limit, store): (&str, &Arc<Store>),
-        (queried_at, now): (Timestamp, Timestamp),
+        borrowing: Borrowing,
+        queried_at: Timestamp,
+        now: Timestamp,
     ) {
         let Some(charge) = self.charges.get_mut(index) else { return };
         let Borrowing { call, cost } = borrowing;
@@ -65,16 +69,17 @@ impl<C> Batch<'_, C> {
         }
         let denial = decision(charge, admitted >= cost, is_charged, &state, now);
         charge.table.hear(charge.key, charge.rule, state, queried_at);
-        if let Some(receipt) = receipt.filter(|_| is_charged) {
+        if let (Some(remote), Some(receipt)) = (charge.remote, receipt.filter(|_| is_charged)) {
             let expires = now.saturating_add_ns(lifetime_ns(charge, now));
+            let receipt = Borrowed { remote: remote.clone(), receipt };
             call.granted(Grant { units: admitted, expires, receipt }, cost, now);
         }
         if cost == 0 {
             return;
         }
         if is_charged && admitted >= cost {
-            let unspent = charge.table.unspent(charge.key, now);
-            self.spend_lease(index, unspent, limit, store, now);
+            let left = charge.table.unspent(charge.key, now);
+            charge.spent(left, now);
         } else {
             charge.decision = denial;
             charge.progress = if admitted >= cost { Progress::Open } else { Progress::Denied };

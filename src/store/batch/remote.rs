@@ -11,21 +11,21 @@ use super::{Batch, Charge, Progress};
 use crate::limit::slow_down::SlowDown;
 use crate::limit::state::State as _;
 use crate::limit::{AnyState, Decision, Retry};
-use crate::store::redis::{OnFailure, RemoteOutcome, Store};
+use crate::store::lease::Spend;
+use crate::store::redis::{OnFailure, RemoteOutcome, Unavailable};
+use crate::store::remote::RemoteLimit;
 use crate::store::table::{MirroredCharge, Origin, Receipt};
 use crate::time::Timestamp;
 
-/// The decision about a charge whose store says nothing.
-#[derive(Clone, Copy, Debug)]
-pub struct Fallback<'s> {
-    /// The store, which hears of the charge later.
-    pub store: &'s Arc<Store>,
-    /// The name of the limit.
-    pub limit: &'s str,
-    /// What decides.
-    pub by: OnFailure,
-    /// The replicas that share the limit.
-    pub replicas: u64,
+/// The decision about a batch, as far as this process can make it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalDecision {
+    /// An enforced charge is denied, and none is made.
+    Denied,
+    /// All charges are decided.
+    Admitted,
+    /// Stores are to be asked.
+    Open,
 }
 
 /// The retry of a request that fails with its store, in nanoseconds.
@@ -34,16 +34,22 @@ const REJECT_RETRY_NS: u64 = 1_000_000_000;
 /// The least retry of a request that a store denied, in nanoseconds.
 const RETRY_NS_MIN: u64 = 1_000_000;
 
-impl<C> Charge<'_, C> {
-    /// Makes the charge one that a store decides.
-    pub fn set_remote(&mut self, is_remote: bool) {
-        self.is_remote = is_remote;
+impl<'t, C> Charge<'t, C> {
+    /// Makes the charge one that a store decides; `None` for one that this process decides.
+    #[inline]
+    pub fn set_remote(&mut self, remote: Option<&'t Arc<RemoteLimit>>) {
+        self.remote = remote;
     }
 
-    /// Whether a store decides the charge.
+    /// How replicas share the limit; `None` if this process decides the charge.
     #[inline]
-    pub fn is_remote(&self) -> bool {
-        self.is_remote
+    pub fn remote(&self) -> Option<&'t Arc<RemoteLimit>> {
+        self.remote
+    }
+
+    /// Whether a store decides the charge, and has not done so.
+    pub fn is_open(&self) -> bool {
+        self.remote.is_some() && self.progress == Progress::Open
     }
 
     /// The decision of the mirror: a denial only if the store would deny too.
@@ -56,70 +62,105 @@ impl<C> Charge<'_, C> {
             Decision { denied: None, remaining, reset_after_ns }
         })
     }
+
+    /// The receipt of a charge for which the mirror was charged `units` at `at`.
+    pub(super) fn mirrored(&self, units: u64, origin: Origin, at: Timestamp) -> Receipt {
+        let Some(remote) = self.remote.map(Arc::clone) else { return Receipt::None };
+        Receipt::Remote(Box::new(MirroredCharge { remote, rule: self.rule.clone(), units, at, origin }))
+    }
+
+    /// Decides a remote charge by borrowed units, or else by the mirror. Returns whether its store is to be asked.
+    fn admit_mirrored(&mut self, remote: &RemoteLimit, now: Timestamp) -> bool {
+        let spend = remote.lease.map(|units| self.table.leases().spend(self.key, self.cost, units, now));
+        match spend {
+            Some(Spend::Spent { left, are_few }) => {
+                self.spent(left, now);
+                are_few
+            }
+            Some(Spend::Denied(scarce_ns)) => {
+                self.deny_scarce(scarce_ns, now);
+                false
+            }
+            Some(Spend::Short) | None => {
+                self.decision = self.peek_mirror(now);
+                true
+            }
+        }
+    }
 }
 
 impl<C> Batch<'_, C> {
     /// Whether a store decides some of the charges.
     pub fn has_remote(&self) -> bool {
-        self.charges.iter().any(|charge| charge.is_remote)
+        self.charges.iter().any(|charge| charge.remote.is_some())
     }
 
-    /// Makes the local charges at `now`, if every enforced one is admitted and no mirror denies. Otherwise none is made.
-    /// Remote charges are left open. Returns whether the stores are to be asked.
-    pub fn admit_local(&mut self, now: Timestamp) -> bool {
-        for charge in self.charges.iter_mut().filter(|charge| charge.is_remote) {
-            charge.decision = charge.peek_mirror(now);
-        }
-        if self.charges.iter().any(|charge| charge.is_remote && charge.enforced && !charge.is_admitted()) {
-            self.peek(now);
-            return false;
-        }
+    /// Makes at `now` the local charges, and those that borrowed units suffice for, if every enforced one is admitted and no
+    /// mirror denies. Otherwise none is made. The others are left open.
+    pub fn admit_local(&mut self, now: Timestamp) -> LocalDecision {
         self.at = now;
+        let mut decision = LocalDecision::Admitted;
         for index in 0..self.charges.len() {
-            let Some(charge) = self.charges.get_mut(index).filter(|charge| !charge.is_remote) else { continue };
+            let Some(charge) = self.charges.get_mut(index) else { continue };
+            let Some(remote) = charge.remote else { continue };
+            if charge.admit_mirrored(remote, now) {
+                decision = LocalDecision::Open;
+            }
+            if charge.enforced && !charge.is_admitted() {
+                self.undo(now);
+                let others = self.charges.iter_mut().enumerate().filter(|(other, _)| *other != index);
+                others.for_each(|(_, charge)| charge.decision = charge.peek(now));
+                return LocalDecision::Denied;
+            }
+        }
+        for index in 0..self.charges.len() {
+            let Some(charge) = self.charges.get_mut(index).filter(|charge| charge.remote.is_none()) else { continue };
             charge.admit(index, &mut self.receipts, now);
             if charge.enforced && !charge.is_admitted() {
                 self.deny(index, now);
-                return false;
+                return LocalDecision::Denied;
             }
         }
-        true
+        decision
     }
 
-    /// Completes the charge at `index` with the answer of `store` to a question of `queried_at`.
-    pub fn hear(
-        &mut self,
-        index: usize,
-        outcome: RemoteOutcome,
-        store: &Arc<Store>,
-        queried_at: Timestamp,
-        now: Timestamp,
-    ) {
+    /// Completes the charge at `index` with the answer of its store to a question of `queried_at`.
+    pub fn hear(&mut self, index: usize, outcome: RemoteOutcome, queried_at: Timestamp, now: Timestamp) {
         let Some(charge) = self.charges.get_mut(index) else { return };
         let RemoteOutcome { admitted, is_charged, state, receipt } = outcome;
         let is_admitted = admitted >= charge.cost;
         charge.decision = decision(charge, is_admitted, is_charged, &state, now);
         charge.table.hear(charge.key, charge.rule, state, queried_at);
         if !is_charged {
-            charge.progress = if is_admitted { Progress::Open } else { Progress::Denied };
+            charge.progress = match charge.cost {
+                _ if !is_admitted => Progress::Denied,
+                0 => Progress::Taken,
+                _ => Progress::Open,
+            };
             return;
         }
         charge.progress = Progress::Receipt;
         let receipt = receipt.map_or(Receipt::None, |receipt| {
             let units = receipt.units();
             charge.table.enter(charge.key, charge.rule, units);
-            let origin = Origin::Store(Arc::clone(store), receipt);
-            Receipt::Remote(Box::new(MirroredCharge { rule: charge.rule.clone(), units, at: now, origin }))
+            charge.mirrored(units, Origin::Store(receipt), now)
         });
         self.receipts.get_or_insert_default().push((index, receipt));
     }
 
-    /// Decides the charge at `index` without its store.
-    pub fn fall_back(&mut self, index: usize, fallback: Fallback<'_>, now: Timestamp) {
+    /// Decides the charge at `index` without its store, which says nothing for the reason `why`.
+    pub fn fall_back(&mut self, index: usize, why: Unavailable, now: Timestamp) {
         let Some(charge) = self.charges.get_mut(index) else { return };
         let Charge { table, key, rule, cost, .. } = *charge;
-        let replicas = match fallback.by {
-            OnFailure::Split => fallback.replicas,
+        let Some(remote) = charge.remote else { return };
+        remote.metrics.fallback.inc();
+        let on_failure = match why {
+            // The store has lost its keys, and asks all replicas for them.
+            Unavailable::Cold => OnFailure::Split,
+            Unavailable::Down | Unavailable::Timeout | Unavailable::Error(_) => remote.store.settings().on_failure,
+        };
+        let replicas = match on_failure {
+            OnFailure::Split => remote.replicas,
             OnFailure::Local => 1,
             OnFailure::Reject => {
                 let denied = Some(Retry::AfterNs(REJECT_RETRY_NS));
@@ -136,7 +177,7 @@ impl<C> Batch<'_, C> {
         let (decision, units) = table.admit_share(key, rule, cost, replicas, now);
         charge.decision = decision;
         if decision.is_admitted() {
-            let receipt = report(charge, (cost, units), fallback, now);
+            let receipt = report(charge, (cost, units), now);
             charge.progress = Progress::Receipt;
             self.receipts.get_or_insert_default().push((index, receipt));
         }
@@ -144,12 +185,12 @@ impl<C> Batch<'_, C> {
 
     /// Delays the request of the remote charge at `index`, which its limit denied. Makes the charge if no store was heard.
     /// Returns the delay in nanoseconds.
-    pub fn slow_down_remote(&mut self, index: usize, by: &SlowDown, fallback: Fallback<'_>, now: Timestamp) -> u64 {
+    pub fn slow_down_remote(&mut self, index: usize, by: &SlowDown, now: Timestamp) -> u64 {
         let Some(charge) = self.charges.get_mut(index) else { return 0 };
         let Charge { table, key, rule, .. } = *charge;
         let receipts = self.receipts.get_or_insert_default();
         let delay_ns = if charge.progress == Progress::Open {
-            let (delay_ns, receipt) = slow_down_alone(charge, by, fallback, now);
+            let (delay_ns, receipt) = slow_down_alone(charge, by, now);
             receipts.push((index, receipt));
             delay_ns
         } else {
@@ -186,14 +227,10 @@ pub(super) fn decision<C>(
 }
 
 /// Charges the mirror although it denies. Returns the delay of the request in nanoseconds, and the receipt.
-fn slow_down_alone<C>(
-    charge: &mut Charge<'_, C>,
-    by: &SlowDown,
-    fallback: Fallback<'_>,
-    now: Timestamp,
-) -> (u64, Receipt) {
+fn slow_down_alone<C>(charge: &mut Charge<'_, C>, by: &SlowDown, now: Timestamp) -> (u64, Receipt) {
     let Charge { table, key, rule, cost, .. } = *charge;
-    let replicas = if fallback.by == OnFailure::Local { 1 } else { fallback.replicas.max(1) };
+    let is_whole = |remote: &&Arc<RemoteLimit>| remote.store.settings().on_failure == OnFailure::Local;
+    let replicas = charge.remote.filter(|remote| !is_whole(remote)).map_or(1, |remote| remote.replicas.max(1));
     let scaled = SlowDown { step_ns: by.step_ns / replicas, ..*by };
     let spent = || (table.peek(key, rule, 0, now).remaining, table.over(key, rule, now));
     let (remaining, over) = spent();
@@ -203,23 +240,13 @@ fn slow_down_alone<C>(
     table.assume(key, rule, units, now);
     charge.decision = slowed.decision;
     let delay_ns = if slowed.delay_ns == 0 { 0 } else { by.delay_ns(over_after.div_ceil(replicas).max(1)) };
-    (delay_ns, report(charge, (units / replicas, units), fallback, now))
+    (delay_ns, report(charge, (units / replicas, units), now))
 }
 
-/// Reports `charged` units to the store, for which the mirror was charged `mirrored` units. Returns the receipt.
-fn report<C>(
-    charge: &Charge<'_, C>,
-    (charged, mirrored): (u64, u64),
-    fallback: Fallback<'_>,
-    now: Timestamp,
-) -> Receipt {
-    if charged == 0 {
-        return Receipt::None;
-    }
-    let Charge { key, rule, .. } = *charge;
-    let Fallback { store, limit, .. } = fallback;
+/// Reports `charged` units to the store, for which the mirror was charged `units`. Returns the receipt.
+fn report<C>(charge: &Charge<'_, C>, (charged, units): (u64, u64), now: Timestamp) -> Receipt {
+    let Some(remote) = charge.remote.filter(|_| charged > 0) else { return Receipt::None };
     let extra = i64::try_from(charged).unwrap_or(i64::MAX);
-    store.settle(limit, key, rule, extra, rule.capacity());
-    let origin = Origin::Report { store: Arc::clone(store), limit: limit.into(), units: charged };
-    Receipt::Remote(Box::new(MirroredCharge { rule: rule.clone(), units: mirrored, at: now, origin }))
+    remote.store.settle(&remote.name, charge.key, charge.rule, extra, charge.rule.capacity());
+    charge.mirrored(units, Origin::Report(charged), now)
 }

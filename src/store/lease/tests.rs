@@ -15,27 +15,37 @@ fn grant(units: u64, ms: u64) -> Grant<u32> {
     Grant { units, expires: at(ms).saturating_add_ns(LEASE_NS), receipt: 0 }
 }
 
+fn units(amount: Option<u64>) -> LeaseUnits {
+    amount.map_or(LeaseUnits::Auto, LeaseUnits::Fixed)
+}
+
 /// Spends at `ms`: "spent LEFT", "spent LEFT, call WANT", "borrow WANT" or "wait". A call ends without units.
-fn spend(leases: &Leases<u32>, cost: u64, amount: Option<u64>, ms: u64) -> String {
-    match leases.spend(KEY, cost, amount, at(ms), &mut Expired::new()) {
-        Spend::Spent(left, None) => format!("spent {left}"),
-        Spend::Spent(left, Some(call)) => format!("spent {left}, call {}", call.want),
-        Spend::Borrow(call) => format!("borrow {}", call.want),
-        Spend::Wait(_) => "wait".to_owned(),
+fn spend(leases: &Arc<Leases<u32>>, cost: u64, amount: Option<u64>, ms: u64) -> String {
+    match leases.spend(KEY, cost, units(amount), at(ms)) {
+        Spend::Spent { left, are_few } => {
+            let call = leases.refill(KEY, units(amount), at(ms));
+            assert_eq!(call.is_some(), are_few);
+            call.map_or_else(|| format!("spent {left}"), |call| format!("spent {left}, call {}", call.want))
+        }
         Spend::Denied(ns) => format!("denied for {} ms", ns / MS),
+        Spend::Short => match leases.supply(KEY, cost, units(amount), at(ms)) {
+            Supply::Borrow(call) => format!("borrow {}", call.want),
+            Supply::Wait(_) => "wait".to_owned(),
+            other => panic!("{other:?}"),
+        },
     }
 }
 
-fn borrow(leases: &Leases<u32>, cost: u64, amount: Option<u64>, ms: u64) -> Call<'_, u32> {
-    match leases.spend(KEY, cost, amount, at(ms), &mut Expired::new()) {
-        Spend::Borrow(call) => call,
+fn borrow(leases: &Arc<Leases<u32>>, cost: u64, amount: Option<u64>, ms: u64) -> Call<u32> {
+    match leases.supply(KEY, cost, units(amount), at(ms)) {
+        Supply::Borrow(call) => call,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn units_are_spent_until_none_is_left() {
-    let leases = Leases::default();
+    let leases = Arc::<Leases<u32>>::default();
     let call = borrow(&leases, 3, Some(10), 0);
     assert_eq!(call.want, 10);
     call.granted(grant(10, 0), 3, at(0));
@@ -57,20 +67,17 @@ fn units_are_spent_until_none_is_left() {
 
 #[test]
 fn one_call_is_in_flight() {
-    let leases = Leases::default();
+    let leases = Arc::<Leases<u32>>::default();
     let call = borrow(&leases, 1, Some(8), 0);
-    let Spend::Wait(in_flight) = leases.spend(KEY, 1, Some(8), at(1), &mut Expired::new()) else {
-        panic!("calls twice")
-    };
+    let Supply::Wait(in_flight) = leases.supply(KEY, 1, LeaseUnits::Fixed(8), at(1)) else { panic!("calls twice") };
     assert!(in_flight.has_changed().is_ok());
     call.granted(grant(8, 1), 1, at(1));
     drop(call);
     assert!(in_flight.has_changed().is_err(), "the call has ended");
     assert_eq!(spend(&leases, 1, Some(8), 2), "spent 6");
     // In the background too.
-    let Spend::Spent(1, Some(call)) = leases.spend(KEY, 5, Some(8), at(2), &mut Expired::new()) else {
-        panic!("no call")
-    };
+    assert_eq!(leases.spend(KEY, 5, LeaseUnits::Fixed(8), at(2)), Spend::Spent { left: 1, are_few: true });
+    let call = leases.refill(KEY, LeaseUnits::Fixed(8), at(2)).unwrap();
     assert_eq!(spend(&leases, 1, Some(8), 2), "spent 0");
     assert_eq!(spend(&leases, 1, Some(8), 2), "wait");
     drop(call);
@@ -79,7 +86,7 @@ fn one_call_is_in_flight() {
 
 #[test]
 fn the_amount_follows_the_demand() {
-    let leases = Leases::default();
+    let leases = Arc::<Leases<u32>>::default();
     borrow(&leases, 1, None, 0).granted(grant(1, 0), 1, at(0));
     // ms, units that the key uses at once, the next call
     for (ms, units, call) in [
@@ -96,7 +103,7 @@ fn the_amount_follows_the_demand() {
 
 #[test]
 fn a_key_without_units_makes_no_call_for_a_while() {
-    let leases = Leases::default();
+    let leases = Arc::<Leases<u32>>::default();
     let call = borrow(&leases, 1, Some(10), 0);
     call.granted(grant(2, 0), 1, at(0));
     call.is_scarce(at(0));
@@ -109,27 +116,27 @@ fn a_key_without_units_makes_no_call_for_a_while() {
 
 #[test]
 fn units_expire_and_go_back() {
-    let leases = Leases::default();
+    let leases = Arc::<Leases<u32>>::default();
     borrow(&leases, 1, Some(10), 0).granted(Grant { receipt: 7, ..grant(10, 0) }, 1, at(0));
     assert_eq!(leases.unspent(KEY, at(499)), 9);
     assert_eq!(leases.unspent(KEY, at(500)), 0);
-    let mut expired = Expired::new();
-    assert!(matches!(leases.spend(KEY, 1, Some(10), at(500), &mut expired), Spend::Borrow(_)));
-    assert_eq!(expired.iter().map(|grant| (grant.receipt, grant.units)).collect::<Vec<_>>(), [(7, 9)]);
+    assert_eq!(spend(&leases, 1, Some(10), 500), "borrow 10");
+    let swept = |all, ms| -> Vec<_> {
+        leases.sweep(all, at(ms)).into_iter().map(|(key, grant)| (key, grant.receipt, grant.units)).collect()
+    };
+    assert_eq!(swept(false, 500), [(KEY, 7, 9)]);
 
     borrow(&leases, 1, Some(10), 600).granted(Grant { receipt: 8, ..grant(10, 600) }, 1, at(600));
-    assert!(leases.sweep(false, at(1099)).is_empty());
-    let swept = leases.sweep(false, at(1100));
-    assert_eq!(swept.iter().map(|(key, grant)| (*key, grant.receipt, grant.units)).collect::<Vec<_>>(), [(KEY, 8, 9)]);
-    assert!(leases.shards.iter().all(|shard| shard.lock().unwrap().is_empty()), "an idle key is forgotten");
+    assert_eq!((swept(false, 1099), swept(false, 1100)), (vec![], vec![(KEY, 8, 9)]));
+    assert!(leases.keys.is_empty(), "an idle key is forgotten");
 
     borrow(&leases, 1, Some(10), 1200).granted(grant(10, 1200), 1, at(1200));
-    assert_eq!(leases.sweep(true, at(1200)).len(), 1, "at the end all go back");
+    assert_eq!(swept(true, 1200).len(), 1, "at the end all go back");
 }
 
 #[test]
 fn spent_units_can_be_put_back_while_a_grant_lives() {
-    let leases = Leases::default();
+    let leases = Arc::<Leases<u32>>::default();
     assert!(!leases.put_back(KEY, 1, at(0)));
     borrow(&leases, 4, Some(10), 0).granted(grant(10, 0), 4, at(0));
     assert!(leases.put_back(KEY, 4, at(1)));
@@ -139,25 +146,19 @@ fn spent_units_can_be_put_back_while_a_grant_lives() {
 
 #[test]
 fn a_busy_key_makes_few_calls() {
-    let leases = Leases::default();
+    let leases = Arc::<Leases<u32>>::default();
     let mut calls = 0;
     // 33,000 requests a second for two seconds, each call granted at once.
     for request in 0..66_000 {
         let ms = request / 33;
-        match leases.spend(KEY, 1, None, at(ms), &mut Expired::new()) {
-            Spend::Spent(_, None) => {}
-            Spend::Spent(_, Some(call)) => {
-                calls += 1;
-                let want = call.want;
-                call.granted(grant(want, ms), 0, at(ms));
-            }
-            Spend::Borrow(call) => {
-                calls += 1;
-                let want = call.want;
-                call.granted(grant(want, ms), 1, at(ms));
-            }
-            Spend::Wait(_) | Spend::Denied(_) => panic!("there are units, and no call is in flight"),
-        }
+        let (call, spent) = match leases.spend(KEY, 1, LeaseUnits::Auto, at(ms)) {
+            Spend::Spent { are_few: false, .. } => continue,
+            Spend::Spent { .. } => (leases.refill(KEY, LeaseUnits::Auto, at(ms)).unwrap(), 0),
+            Spend::Short => (borrow(&leases, 1, None, ms), 1),
+            Spend::Denied(_) => panic!("there are units"),
+        };
+        calls += 1;
+        call.granted(grant(call.want, ms), spent, at(ms));
     }
     println!("{calls} calls in 2 s");
     assert!(calls <= 2 * 16 + 20, "{calls}");

@@ -8,14 +8,14 @@
 //! Not here: the states themselves, which are in the table as those of any limit.
 
 use std::hash::BuildHasherDefault;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use dashmap::{DashMap, Entry};
 
 use super::shards::Spread;
 use crate::limit::Key;
 use crate::store::lease::Leases;
-use crate::store::redis::RemoteReceipt;
+use crate::store::remote::Borrowed;
 use crate::time::Timestamp;
 
 /// The mirrors of one limit. A lock guards one key for the length of one look or change.
@@ -25,7 +25,7 @@ pub(super) struct Mirrors {
     /// Units of a concurrency limit that requests of this process have.
     in_flight: DashMap<Key, u64, BuildHasherDefault<Spread>>,
     /// Units that are borrowed from the store; made for the first.
-    pub(super) leases: OnceLock<Box<Leases<RemoteReceipt>>>,
+    pub(super) leases: OnceLock<Arc<Leases<Borrowed>>>,
 }
 
 /// The mirror of one key.

@@ -17,7 +17,7 @@ mod group;
 mod map;
 mod mirror;
 pub(super) mod ranges;
-mod shards;
+pub(super) mod shards;
 mod slots;
 
 pub use dispatch::Table;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::limit::{Algorithm, AnyReceipt, Decision, sketch, token_bucket};
-use crate::store::redis::{RemoteReceipt, Store};
+use crate::store::redis::RemoteReceipt;
+use crate::store::remote::RemoteLimit;
 use crate::time::Timestamp;
 
 /// The proof of a charge, with which it can be undone.
@@ -24,6 +25,7 @@ pub enum Receipt {
 /// A charge of a remote limit, in its store and on the mirror.
 #[derive(Clone, Debug)]
 pub struct MirroredCharge {
+    pub(in crate::store) remote: Arc<RemoteLimit>,
     /// The rule of the charge.
     pub(in crate::store) rule: Algorithm,
     /// Units that the mirror was charged.
@@ -38,21 +40,11 @@ pub struct MirroredCharge {
 #[derive(Clone, Debug)]
 pub(in crate::store) enum Origin {
     /// The store made it.
-    Store(Arc<Store>, RemoteReceipt),
-    /// It was made while the store was down, and reported.
-    Report {
-        store: Arc<Store>,
-        limit: Box<str>,
-        /// Units that were reported.
-        units: u64,
-    },
+    Store(RemoteReceipt),
+    /// It was made while the store was down, and so many units were reported.
+    Report(u64),
     /// It took units of a lease, which the store had charged before.
-    Lease {
-        store: Arc<Store>,
-        limit: Box<str>,
-        /// Units that were taken.
-        units: u64,
-    },
+    Lease,
 }
 
 /// The decision of one limit, with the receipt if it charged the request.

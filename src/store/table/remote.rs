@@ -2,12 +2,14 @@
 //!
 //! Not here: the question to the store (gate, `store::redis`).
 
+use std::sync::Arc;
+
 use super::dispatch::{Kind, Table, matched, unfit};
 use super::receipt::{MirroredCharge, Origin};
 use crate::limit::state::State as _;
 use crate::limit::{Algorithm, AnyState, Decision, Key, Retry};
 use crate::store::lease::{Grant, Leases};
-use crate::store::redis::RemoteReceipt;
+use crate::store::remote::Borrowed;
 use crate::time::Timestamp;
 
 /// Nanoseconds in which a refund reaches its store, if the store is up.
@@ -51,8 +53,8 @@ impl Table {
     }
 
     /// The units that are borrowed for the keys of the limit.
-    pub fn leases(&self) -> &Leases<RemoteReceipt> {
-        self.mirrors.get_or_init(Box::default).leases.get_or_init(Box::default)
+    pub fn leases(&self) -> &Arc<Leases<Borrowed>> {
+        self.mirrors.get_or_init(Box::default).leases.get_or_init(Arc::default)
     }
 
     /// Units of `key` that are borrowed and not spent.
@@ -67,7 +69,7 @@ impl Table {
     }
 
     /// Removes borrowed units that have expired, or all with `all`.
-    pub fn take_expired(&self, all: bool, now: Timestamp) -> Vec<(Key, Grant<RemoteReceipt>)> {
+    pub fn take_expired(&self, all: bool, now: Timestamp) -> Vec<(Key, Grant<Borrowed>)> {
         let leases = self.mirrors.get().and_then(|mirrors| mirrors.leases.get());
         leases.map_or_else(Vec::new, |leases| leases.sweep(all, now))
     }
@@ -161,8 +163,8 @@ impl Table {
 
     /// Gives a charge of a remote limit back: to the mirror at once, and to the store in the background.
     pub(super) fn take_back(&self, key: Key, charge: &MirroredCharge, now: Timestamp) {
-        let MirroredCharge { rule, units, at, origin } = charge;
-        if matches!(origin, Origin::Lease { .. }) && self.leases().put_back(key, *units, now) {
+        let MirroredCharge { remote, rule, units, at, origin } = charge;
+        if matches!(origin, Origin::Lease) && self.leases().put_back(key, *units, now) {
             return;
         }
         if let Some(mirrors) = self.mirrors.get().filter(|_| rule.is_released()) {
@@ -173,15 +175,15 @@ impl Table {
             self.settle(key, rule, signed(*units).saturating_neg(), 0, now);
         }
         self.refunded(key, now);
-        if let (Some(mirrors), Origin::Report { .. }) = (self.mirrors.get(), origin) {
+        if let (Some(mirrors), Origin::Report(_)) = (self.mirrors.get(), origin) {
             mirrors.forgive(key, *units);
         }
-        match origin {
-            Origin::Store(store, receipt) => store.give_back(receipt.clone()),
-            Origin::Report { store, limit, units } | Origin::Lease { store, limit, units } => {
-                store.settle(limit, key, rule, signed(*units).saturating_neg(), 0);
-            }
-        }
+        let settled = match origin {
+            Origin::Store(receipt) => return remote.store.give_back(receipt.clone()),
+            Origin::Report(reported) => *reported,
+            Origin::Lease => *units,
+        };
+        remote.store.settle(&remote.name, key, rule, signed(settled).saturating_neg(), 0);
     }
 }
 

@@ -87,7 +87,7 @@ impl<S: Debug + Packed> Map<S> for Shards<S> {
 /// half of the memory would be unused after that. With probabilities in a ratio of 3 to 5 some shards are full while
 /// others have just doubled.
 #[derive(Debug, Default)]
-pub(super) struct Spread(u64);
+pub(in crate::store) struct Spread(u64);
 
 impl Hasher for Spread {
     fn finish(&self) -> u64 {

@@ -8,28 +8,32 @@ use crate::limit::state::State as _;
 use crate::limit::tests::algorithm;
 use crate::limit::{AnyState, OnFull};
 use crate::store::redis::testing::News;
-use crate::store::redis::{OnFailure, RemoteOutcome, RemoteReceipt, Store};
-use crate::store::{Fallback, Receipt};
+use crate::store::redis::{OnFailure, RemoteOutcome, RemoteReceipt, Store, Unavailable};
+use crate::store::{LocalDecision, Receipt, RemoteLimit};
+use crate::telemetry::Metrics;
 use crate::time::Clock;
 
-fn store() -> Arc<Store> {
-    Store::unreachable(OnFailure::Split, Clock::start())
+/// A limit that so many replicas share through a store.
+fn shared(by: OnFailure, replicas: u64) -> Arc<RemoteLimit> {
+    let store = Store::unreachable(by, Clock::start());
+    let metrics = Metrics::new("", "").unwrap().remote_limit("a");
+    Arc::new(RemoteLimit { name: "a".into(), store, lease: None, replicas, metrics })
 }
 
 /// A batch of one remote charge of key 1.
-fn remote<'t>(table: &'t Table, rule: &'t Algorithm, cost: u64) -> Batch<'t, ()> {
+fn remote<'t>((table, limit): (&'t Table, &'t Arc<RemoteLimit>), rule: &'t Algorithm, cost: u64) -> Batch<'t, ()> {
     let mut charge = Charge::new(table, key(1), rule, cost, true, ());
-    charge.set_remote(true);
+    charge.set_remote(Some(limit));
     std::iter::once(charge).collect()
 }
 
 /// The units that the store hears of, by kind of report.
-fn news(store: &Store) -> Vec<i64> {
+fn news(limit: &RemoteLimit) -> Vec<i64> {
     let units = |news| match news {
         News::GiveBack(receipt) => -i64::try_from(receipt.units()).unwrap(),
         News::Settle { extra, .. } => extra,
     };
-    store.take_news().into_iter().map(units).collect()
+    limit.store.take_news().into_iter().map(units).collect()
 }
 
 /// An answer whose state has spent `spent` units.
@@ -42,47 +46,68 @@ fn answer(rule: &Algorithm, spent: u64, cost: u64, is_charged: bool, now: Timest
 
 #[test]
 fn a_mirror_denies_as_long_as_it_knows_the_store() {
-    let (rule, store) = (algorithm("token_bucket 1/1h burst 3"), store());
+    let limit = shared(OnFailure::Split, 3);
     for kind in ["token_bucket 1/1h burst 3", "sliding_log 3/1h"] {
         let rule = algorithm(kind);
         let table = Table::new(&rule, 10, OnFull::Sketch);
-        let mut batch = remote(&table, &rule, 1);
-        assert!(batch.admit_local(at("0s")), "unknown");
-        batch.hear(0, answer(&rule, 3, 1, true, at("0s")), &store, at("0s"), at("0s"));
+        let mut batch = remote((&table, &limit), &rule, 1);
+        assert_eq!(batch.admit_local(at("0s")), LocalDecision::Open, "unknown");
+        batch.hear(0, answer(&rule, 3, 1, true, at("0s")), at("0s"), at("0s"));
         assert!(batch.charges()[0].is_charged() && batch.charges()[0].decision().remaining == 0);
-        assert!(!remote(&table, &rule, 1).admit_local(at("1s")), "known to be empty");
+        assert_eq!(
+            remote((&table, &limit), &rule, 1).admit_local(at("1s")),
+            LocalDecision::Denied,
+            "known to be empty"
+        );
         assert_eq!(table.mirrored_at(key(1)), Some(at("0s")));
         // An older answer changes nothing.
-        remote(&table, &rule, 1).hear(
+        remote((&table, &limit), &rule, 1).hear(
             0,
             answer(&rule, 0, 1, false, at("1s")),
-            &store,
             at("0s").saturating_sub_ns(1),
             at("1s"),
         );
-        assert!(!remote(&table, &rule, 1).admit_local(at("1s")));
+        assert_eq!(remote((&table, &limit), &rule, 1).admit_local(at("1s")), LocalDecision::Denied);
         // A refund corrects the mirror, and the store hears of it.
         batch.undo(at("2s"));
-        assert_eq!((news(&store), table.peek(key(1), &rule, 0, at("2s")).remaining), (vec![-1], 1));
+        assert_eq!((news(&limit), table.peek(key(1), &rule, 0, at("2s")).remaining), (vec![-1], 1));
         // The store may not have heard of the refund: its denial does not last.
-        remote(&table, &rule, 1).hear(0, answer(&rule, 3, 1, false, at("2s")), &store, at("2s"), at("2s"));
-        assert!(remote(&table, &rule, 1).admit_local(at("2s")), "in doubt");
-        remote(&table, &rule, 1).hear(0, answer(&rule, 3, 1, false, at("3s")), &store, at("3s"), at("3s"));
-        assert!(!remote(&table, &rule, 1).admit_local(at("3s")), "heard again");
+        remote((&table, &limit), &rule, 1).hear(0, answer(&rule, 3, 1, false, at("2s")), at("2s"), at("2s"));
+        assert_eq!(remote((&table, &limit), &rule, 1).admit_local(at("2s")), LocalDecision::Open, "in doubt");
+        remote((&table, &limit), &rule, 1).hear(0, answer(&rule, 3, 1, false, at("3s")), at("3s"), at("3s"));
+        assert_eq!(remote((&table, &limit), &rule, 1).admit_local(at("3s")), LocalDecision::Denied, "heard again");
     }
     // Beyond `max_keys` there is no mirror, and nobody denies for it.
+    let rule = algorithm("token_bucket 1/1h burst 3");
     let table = Table::new(&rule, 0, OnFull::Reject);
-    remote(&table, &rule, 1).hear(0, answer(&rule, 3, 1, false, at("0s")), &store, at("0s"), at("0s"));
-    assert!(remote(&table, &rule, 1).admit_local(at("0s")));
-    assert!(!remote(&table, &rule, 4).admit_local(at("0s")), "more than there can be");
+    remote((&table, &limit), &rule, 1).hear(0, answer(&rule, 3, 1, false, at("0s")), at("0s"), at("0s"));
+    assert_eq!(remote((&table, &limit), &rule, 1).admit_local(at("0s")), LocalDecision::Open);
+    assert_eq!(
+        remote((&table, &limit), &rule, 4).admit_local(at("0s")),
+        LocalDecision::Denied,
+        "more than there can be"
+    );
     assert_eq!(table.mirrored_at(key(1)), None);
 }
 
 #[test]
+fn a_request_that_costs_nothing_is_admitted() {
+    for kind in ["token_bucket 1/1h burst 3", "sliding_log 3/1h"] {
+        let (rule, limit) = (algorithm(kind), shared(OnFailure::Split, 3));
+        let table = Table::new(&rule, 10, OnFull::Sketch);
+        let mut batch = remote((&table, &limit), &rule, 0);
+        batch.hear(0, answer(&rule, 3, 0, false, at("0s")), at("0s"), at("0s"));
+        assert!(batch.charges()[0].is_admitted() && batch.charges()[0].is_charged(), "{kind}");
+        batch.undo(at("0s"));
+        assert_eq!(news(&limit), [0; 0], "{kind}");
+    }
+}
+
+#[test]
 fn a_mirror_is_forgotten_with_its_key() {
-    let (rule, store) = (algorithm("token_bucket 1/1s burst 3"), store());
+    let (rule, limit) = (algorithm("token_bucket 1/1s burst 3"), shared(OnFailure::Split, 3));
     let table = Table::new(&rule, 10, OnFull::Sketch);
-    remote(&table, &rule, 1).hear(0, answer(&rule, 3, 1, true, at("0s")), &store, at("0s"), at("0s"));
+    remote((&table, &limit), &rule, 1).hear(0, answer(&rule, 3, 1, true, at("0s")), at("0s"), at("0s"));
     for (when, keys, mirrored) in [("2s", 1, true), ("3s", 0, true), ("10s", 0, false)] {
         table.sweep(at(when));
         assert_eq!((table.len(), table.mirrored_at(key(1)).is_some()), (keys, mirrored), "{when}");
@@ -91,18 +116,18 @@ fn a_mirror_is_forgotten_with_its_key() {
 
 #[test]
 fn a_denial_by_the_store_is_one_whatever_the_mirror_says() {
-    let (rule, store) = (algorithm("token_bucket 1/1s burst 3"), store());
+    let (rule, limit) = (algorithm("token_bucket 1/1s burst 3"), shared(OnFailure::Split, 3));
     let table = Table::new(&rule, 10, OnFull::Sketch);
     for (spent, retry) in [(3, Retry::AfterNs(1_000_000_000)), (2, Retry::AfterNs(1_000_000))] {
-        let mut batch = remote(&table, &rule, 1);
-        batch.hear(0, answer(&rule, spent, 1, false, at("0s")), &store, at("0s"), at("0s"));
+        let mut batch = remote((&table, &limit), &rule, 1);
+        batch.hear(0, answer(&rule, spent, 1, false, at("0s")), at("0s"), at("0s"));
         assert_eq!(batch.charges()[0].decision().denied, Some(retry), "{spent}");
     }
 }
 
 /// While the store says nothing, a replica admits what its share of the limit would.
 fn is_as_the_share(text: &str, replicas: u64, trace: &[(u64, u64, bool)]) {
-    let (whole, store) = (algorithm(text), store());
+    let (whole, limit) = (algorithm(text), shared(OnFailure::Split, replicas));
     let share = whole.share(replicas).unwrap();
     let table = Table::new(&whole, 10, OnFull::Sketch);
     let (mut state, mut now) = (AnyState::fresh(&share), at("0s"));
@@ -117,9 +142,8 @@ fn is_as_the_share(text: &str, replicas: u64, trace: &[(u64, u64, bool)]) {
         }
         let cost = cost.min(share.capacity());
         let expected = state.admit(&share, cost, now);
-        let mut batch = remote(&table, &whole, cost);
-        let fallback = Fallback { store: &store, limit: "a", by: OnFailure::Split, replicas };
-        batch.fall_back(0, fallback, now);
+        let mut batch = remote((&table, &limit), &whole, cost);
+        batch.fall_back(0, Unavailable::Down, now);
         let found = batch.charges()[0].decision();
         assert_eq!((found.denied, found.remaining), (expected.denied, expected.remaining), "{text} / {replicas}");
         if found.is_admitted() {
@@ -128,7 +152,7 @@ fn is_as_the_share(text: &str, replicas: u64, trace: &[(u64, u64, bool)]) {
                 open.push((batch.take_receipt(0).unwrap(), state.receipt(cost, now)));
             }
         }
-        reported += news(&store).iter().sum::<i64>();
+        reported += news(&limit).iter().sum::<i64>();
     }
     if !whole.is_released() {
         assert_eq!(reported, admitted, "the store hears of what was admitted");
@@ -161,12 +185,11 @@ proptest! {
 
 #[test]
 fn a_share_of_less_than_the_cost_passes_if_nothing_is_spent() {
-    let (rule, store) = (algorithm("token_bucket 2/1h burst 2"), store());
+    let (rule, limit) = (algorithm("token_bucket 2/1h burst 2"), shared(OnFailure::Split, 3));
     let table = Table::new(&rule, 10, OnFull::Sketch);
-    let fallback = Fallback { store: &store, limit: "a", by: OnFailure::Split, replicas: 3 };
     for (when, is_admitted) in [("0s", true), ("30min", false), ("1h", true)] {
-        let mut batch = remote(&table, &rule, 1);
-        batch.fall_back(0, fallback, at(when));
+        let mut batch = remote((&table, &limit), &rule, 1);
+        batch.fall_back(0, Unavailable::Down, at(when));
         assert_eq!(batch.charges()[0].is_admitted(), is_admitted, "{when}");
     }
 }
@@ -174,19 +197,19 @@ fn a_share_of_less_than_the_cost_passes_if_nothing_is_spent() {
 /// What is charged without the store is given back without it.
 #[test]
 fn a_fallback_is_undone_on_both_sides() {
-    let store = store();
     for by in [OnFailure::Split, OnFailure::Local] {
+        let limit = shared(by, 3);
         for kind in ["token_bucket 1/1h burst 9", "sliding_log 9/1h", "concurrency 9"] {
             let rule = algorithm(kind);
             let table = Table::new(&rule, 10, OnFull::Sketch);
-            let mut batch = remote(&table, &rule, 2);
-            batch.fall_back(0, Fallback { store: &store, limit: "a", by, replicas: 3 }, at("0s"));
+            let mut batch = remote((&table, &limit), &rule, 2);
+            batch.fall_back(0, Unavailable::Down, at("0s"));
             assert!(batch.charges()[0].is_charged());
             assert!(table.peek(key(1), &rule, 0, at("0s")).remaining < 9 || rule.is_released());
-            assert_eq!(news(&store), [2], "{kind}");
+            assert_eq!(news(&limit), [2], "{kind}");
             batch.undo(at("1s"));
             assert_eq!(table.peek(key(1), &rule, 0, at("1s")).remaining, 9, "{kind}");
-            assert_eq!(news(&store), [-2], "{kind}");
+            assert_eq!(news(&limit), [-2], "{kind}");
         }
     }
 }
@@ -194,16 +217,15 @@ fn a_fallback_is_undone_on_both_sides() {
 /// A delay counts the units of the share.
 #[test]
 fn a_delay_goes_on_without_the_store() {
-    let (rule, store) = (algorithm("token_bucket 1/1h burst 3"), store());
+    let (rule, limit) = (algorithm("token_bucket 1/1h burst 3"), shared(OnFailure::Split, 3));
     let table = Table::new(&rule, 10, OnFull::Sketch);
     let by = SlowDown { step_ns: SECOND_NS, max_ns: 2 * SECOND_NS };
-    let fallback = Fallback { store: &store, limit: "a", by: OnFailure::Split, replicas: 3 };
     for (delay_s, reported) in [(None, vec![1]), (Some(1), vec![1]), (Some(2), vec![1]), (Some(2), vec![])] {
-        let mut batch = remote(&table, &rule, 1);
-        batch.fall_back(0, fallback, at("0s"));
-        let delay_ns = (!batch.charges()[0].is_admitted()).then(|| batch.slow_down_remote(0, &by, fallback, at("0s")));
+        let mut batch = remote((&table, &limit), &rule, 1);
+        batch.fall_back(0, Unavailable::Down, at("0s"));
+        let delay_ns = (!batch.charges()[0].is_admitted()).then(|| batch.slow_down_remote(0, &by, at("0s")));
         assert_eq!(delay_ns, delay_s.map(|seconds: u64| seconds * SECOND_NS));
-        assert_eq!(news(&store), reported);
+        assert_eq!(news(&limit), reported);
     }
 }
 
@@ -229,11 +251,10 @@ fn the_keys_of_mirrors_are_those_that_were_charged() {
 /// What was charged without the store is reported to it. So it is in no state that the store gets from a mirror.
 #[test]
 fn a_fallback_is_in_no_state_that_a_store_gets() {
-    let store = store();
+    let limit = shared(OnFailure::Split, 3);
     for kind in ["token_bucket 1/1h burst 90", "sliding_log 90/1h", "sliding_window 90/1h"] {
         let rule = algorithm(kind);
         let table = Table::new(&rule, 10, OnFull::Sketch);
-        let fallback = Fallback { store: &store, limit: "a", by: OnFailure::Split, replicas: 3 };
         let heard = |when: &str| {
             let mut remaining = Vec::new();
             table.each_state(at(when), |key, state| {
@@ -242,13 +263,13 @@ fn a_fallback_is_in_no_state_that_a_store_gets() {
             remaining
         };
         // Never heard: all of it is reported.
-        remote(&table, &rule, 1).fall_back(0, fallback, at("0s"));
+        remote((&table, &limit), &rule, 1).fall_back(0, Unavailable::Down, at("0s"));
         assert_eq!(heard("0s"), [90], "{kind}");
-        remote(&table, &rule, 1).hear(0, answer(&rule, 60, 1, true, at("1s")), &store, at("1s"), at("1s"));
+        remote((&table, &limit), &rule, 1).hear(0, answer(&rule, 60, 1, true, at("1s")), at("1s"), at("1s"));
         assert_eq!(heard("1s"), [30], "{kind}");
-        let mut batch = remote(&table, &rule, 2);
-        batch.fall_back(0, fallback, at("2s"));
-        remote(&table, &rule, 1).fall_back(0, fallback, at("2s"));
+        let mut batch = remote((&table, &limit), &rule, 2);
+        batch.fall_back(0, Unavailable::Down, at("2s"));
+        remote((&table, &limit), &rule, 1).fall_back(0, Unavailable::Down, at("2s"));
         assert_eq!((heard("2s"), table.peek(key(1), &rule, 0, at("2s")).remaining), (vec![30], 21), "{kind}");
         batch.undo(at("3s"));
         assert_eq!((heard("3s"), table.peek(key(1), &rule, 0, at("3s")).remaining), (vec![30], 27), "{kind}");

@@ -1,0 +1,45 @@
+//! A limit whose state is in a store.
+
+use std::sync::Arc;
+
+use super::redis::{RemoteReceipt, Store};
+use crate::limit::LeaseUnits;
+use crate::telemetry::RemoteLimitMetrics;
+
+/// How replicas share a limit through a store.
+#[derive(Debug)]
+pub struct RemoteLimit {
+    /// The name of the limit.
+    pub name: Box<str>,
+    /// The store that has the state.
+    pub store: Arc<Store>,
+    /// The size of a lease; `None` if the store decides each request.
+    pub lease: Option<LeaseUnits>,
+    /// The replicas of the fleet, for decisions while the store is down.
+    pub replicas: u64,
+    /// The metrics of the limit.
+    pub metrics: RemoteLimitMetrics,
+}
+
+impl RemoteLimit {
+    /// Whether units that were borrowed under `before` can be spent under this: both borrow from one store.
+    pub fn lends_as(&self, before: &Self) -> bool {
+        self.lease.is_some() && Arc::ptr_eq(&self.store, &before.store)
+    }
+}
+
+/// The proof of a charge, and the store that made it.
+#[derive(Debug)]
+pub struct Borrowed {
+    /// The limit of the charge, with its store.
+    pub(in crate::store) remote: Arc<RemoteLimit>,
+    /// The proof.
+    pub(in crate::store) receipt: RemoteReceipt,
+}
+
+impl Borrowed {
+    /// Gives `units` of the charge back to the store, soon.
+    pub fn give_back(self, units: u64) {
+        self.remote.store.give_back(self.receipt.of_units(units));
+    }
+}
