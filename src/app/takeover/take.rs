@@ -26,9 +26,9 @@ pub(in crate::app) enum Previous {
     Running(Predecessor),
 }
 
-/// Attempts to meet a process that accepts a connection and closes it without a message, as a process does that is
-/// being killed, and the pause between them. The end of that process is no event here: the socket names the process
-/// that created it, which may be an earlier one.
+/// Attempts to connect to the predecessor, and the pause between them. A process that is being killed accepts a
+/// connection and closes it without a message. Nothing reports its end: the peer of the connection is the process that
+/// created the socket, and that may be an earlier one.
 const ATTEMPTS_MAX: usize = 1000;
 const ATTEMPT_EVERY: Duration = Duration::from_millis(10);
 

@@ -255,7 +255,7 @@ pub(super) struct StateReader<'c> {
     piece: Vec<u8>,
     read: usize,
     has_ended: bool,
-    /// The error that ended the pieces. Without it, a reader would take the error for the end of the state.
+    /// The error of the connection. The reader of the state gets only the kind of an error.
     failed: Option<io::Error>,
 }
 
@@ -264,7 +264,7 @@ impl<'c> StateReader<'c> {
         Self { channel, piece: Vec::new(), read: 0, has_ended: false, failed: None }
     }
 
-    /// The error of the connection, if reading failed for one.
+    /// The error of the connection that ended the reading.
     pub(super) fn failed(self) -> Option<io::Error> {
         self.failed
     }

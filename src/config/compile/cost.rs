@@ -111,7 +111,7 @@ fn cost_line(table: &Table<'_>, capacities: &[Capacity]) -> Option<CostLine> {
         return None;
     }
     let line = CostLine { paths: values(paths), methods: values(methods), units: units? };
-    // An entry that was left out after an error must not widen the line.
+    // Without its invalid entries, the line would match more requests.
     let is_whole = table.has("path") != line.paths.is_empty() && table.has("method") != line.methods.is_empty();
     is_whole.then_some(line)
 }

@@ -59,7 +59,7 @@ fn check_lease(table: &Table<'_>, limit: &Stored<'_>) {
     table.fault(option, table.get(option).map_or(table.span(), Spanned::span), fault);
 }
 
-/// Notes debts that are too large for a store. A debt without a bound is one that no store reaches.
+/// Notes debts that are too large for a store. A debt without a bound never becomes that large.
 fn check_debts(table: &Table<'_>, limit: &Stored<'_>) {
     let Allowed { usual, plans, overrides, .. } = limit.allowed;
     let special = plans.iter().chain(overrides).filter_map(|(_, rule)| rule.as_ref());
@@ -74,7 +74,8 @@ fn check_debts(table: &Table<'_>, limit: &Stored<'_>) {
     {
         let delay = table.table("delay");
         let span = delay.get("max").map_or(delay.span(), Spanned::span);
-        let what = format!("a store cannot keep the debt of {} units that has this delay", rule.slow_down.max_debt());
+        let what =
+            format!("a store cannot keep the debt of {} units that this delay reaches", rule.slow_down.max_debt());
         delay.fault("max", span, Fault::new(what).help(format!("it can keep {most} units of this limit")));
     }
 }

@@ -44,7 +44,7 @@ const OWNERS: [(&str, &[AlgorithmName]); 5] = [
     ("sub_windows", &[AlgorithmName::SubWindow]),
 ];
 
-/// The begin of fixed windows.
+/// The start of fixed windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Align {
     Calendar,

@@ -301,7 +301,7 @@ pub(super) fn upgrades(table: &Table<'_>) -> Option<Upgrades> {
     Some(Upgrades(names.into_iter().map(Located::into_inner).collect()))
 }
 
-/// Notes an endpoint that is an address of Weir itself: its requests would come back.
+/// Notes an endpoint that is an address of Weir itself: its requests would return to Weir.
 fn note_own(table: &Table<'_>, key: &str, endpoint: &Located<Endpoint>, listen: Option<&[Located<ListenAddress>]>) {
     let place = match &endpoint.get_ref().address {
         Address::Tcp(authority) => authority.as_str().parse().map(ListenAddress::Tcp).ok(),

@@ -32,8 +32,7 @@ const CERT: &str = "Weir's own certificate for the service in PEM, followed by t
 const KEY: &str = "Its private key in PEM, without a password.";
 const HOSTS: &[&str] = &["preserve", "upstream"];
 const PROXY_VERSIONS: &[&str] = &["off", "v1", "v2"];
-const PROXY_PROTOCOL: &str =
-    "Begin connections with a PROXY header that names the client; each request then has its own connection.";
+const PROXY_PROTOCOL: &str = "Begin connections with a PROXY header, which has the address of the client; each request then has its own connection.";
 pub(in crate::config) const RESOLVE: &[&str] = &["ttl", "off"];
 const SERVICE: &str = "`http://host[:port]`, `https://host[:port]`, `unix:/path`, or `srv+http://_service._tcp.name`";
 const PROTOCOLS: &[&str] = &["http1", "h2"];
@@ -54,7 +53,7 @@ const OTHERS: &[Opt] = &[
     opt("server.unix_mode", Text("octal digits"), Toml("\"0660\""),
         "Permissions of Unix sockets, also of `admin.listen`."),
     opt("server.takeover", Text("path"), NONE,
-        "Unix socket over which the next process takes over the sockets and the spent units of this one."),
+        "Unix socket over which the next process takes over the sockets and the spent units of this process."),
     opt("server.workers", Count(1, 1024), Unset("one per CPU"),
         "Threads that serve connections."),
     opt("server.trusted_proxies", List("address or network"), Toml("[]"),
@@ -105,7 +104,7 @@ const OTHERS: &[Opt] = &[
         "Request fields and trailers whose names have `_`: remove them, keep them, or answer 400. CGI and WSGI read \
          `X_Name` as `X-Name`."),
     opt("server.proxy_protocol.from", Kind::Some("address or network"), Required,
-        "Peers that begin each connection with a PROXY header, version 1 or 2, which names the client."),
+        "Peers that begin each connection with a PROXY header, version 1 or 2, which has the address of the client."),
     opt("server.tls.certificates", Tables("`cert` and `key` each"), Required,
         "Certificates for clients, chosen by the requested host; the first for any other host."),
     opt("server.tls.certificates.cert", Text("file"), Required,
@@ -152,7 +151,7 @@ const OTHERS: &[Opt] = &[
     opt("upstream.tls.key", Text("file"), NONE, KEY),
     opt("upstream.protocol", OneOf(PROTOCOLS), Toml("\"http1\""), SPOKEN),
     opt("upstream.max_connections", CONNECTIONS, Unset(ALLOWED),
-        "Connections to the service, of all workers and idle ones included; further requests wait."),
+        "Connections of all workers to the service, also idle connections; further requests wait."),
     opt("upstream.max_queued", Count(0, 1_000_000), Toml("1000"), MAX_QUEUED),
     opt("upstream.queue_timeout", Duration, Toml("\"5s\""), QUEUE_TIMEOUT),
     opt("upstream.max_idle", Count(0, 100_000), Unset("as many as were in use at once"),
@@ -170,7 +169,7 @@ const OTHERS: &[Opt] = &[
          of two random endpoints, or the same endpoint for requests that are alike in `hash_by`."),
     opt("upstreams.NAME.hash_by", Text("`ip`, `path`, `host`, `header:NAME`, `query:NAME` or `cookie:NAME`"),
         Unset("`ip`"),
-        "With `hash`: the value that requests for one endpoint share; requests without it go by their address."),
+        "With `hash`: the value that selects the endpoint; for a request without it, the address of the client."),
     opt("upstreams.NAME.health.path", Text("path, also with a query"), Required,
         "Target of the checks; a status from 200 to 399 is good."),
     opt("upstreams.NAME.health.interval", Duration, Toml("\"5s\""),
@@ -184,13 +183,14 @@ const OTHERS: &[Opt] = &[
     opt("upstreams.NAME.eject.after", Count(1, 1000), Toml("5"),
         "Failed requests in a row after which an endpoint gets none."),
     opt("upstreams.NAME.eject.for", Duration, Toml("\"10s\""),
-        "Time without requests; after the same time again the endpoint has its whole share."),
+        "Time without requests; then the share of the endpoint grows for the same time."),
     opt("upstreams.NAME.max_connections", CONNECTIONS, Unset(ALLOWED),
-        "Connections to each endpoint, of all workers and idle ones included; further requests wait."),
+        "Connections of all workers to each endpoint, also idle connections; further requests wait."),
     opt("upstreams.NAME.max_queued", Count(0, 1_000_000), Toml("1000"), MAX_QUEUED),
     opt("upstreams.NAME.queue_timeout", Duration, Toml("\"5s\""), QUEUE_TIMEOUT),
     opt("upstreams.NAME.resolve", Kind::DurationOrOneOf(RESOLVE), Toml("\"ttl\""),
-        "Lookup of names; each address is then an endpoint. `ttl`: as the DNS says; a duration: by the system."),
+        "Lookup of names; each address is then an endpoint. `ttl`: by name servers, when the last answer expires; a \
+         duration: by the system, at this interval."),
     opt("upstreams.NAME.host", OneOf(HOSTS), Toml("\"preserve\""),
         "`Host` towards the service: the client's, or that of the endpoint."),
     opt("upstreams.NAME.tls.ca", Text("file"), Unset("the authorities of the system"), CA),

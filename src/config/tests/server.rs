@@ -116,7 +116,7 @@ proxy_protocol = { form = ["10.0.0.0/8"] }"#), @r#"
     2 | proxy_protocol = { form = [************] }
       |                  ^^^^^^^^^^^^^^^^^^^^^^^^^
       |
-      = help: expected non-empty list of strings (address or network). Peers that begin each connection with a PROXY header, version 1 or 2, which names the client.
+      = help: expected non-empty list of strings (address or network). Peers that begin each connection with a PROXY header, version 1 or 2, which has the address of the client.
 
     error: unknown key `form` in `[server.proxy_protocol]`
      --> weir.toml:2:20

@@ -363,7 +363,7 @@ fn what_a_store_cannot_do_is_an_error() {
         ),
         (
             "rate = '9/day'\non_limit = 'delay'\ndelay = { step = '1ms', max = '1s' }",
-            "12:31: `limit.delay.max`: a store cannot keep the debt of 1000 units that has this delay",
+            "12:31: `limit.delay.max`: a store cannot keep the debt of 1000 units that this delay reaches",
         ),
         (
             "rate = '9/s'\nstrategy = { use = 'lease', units = 10 }",
