@@ -75,4 +75,22 @@ mod tests {
             assert_eq!(facts.is_cors_preflight(), is_preflight, "{method} {more:?}");
         }
     }
+
+    #[test]
+    fn a_head_has_the_bytes_of_its_fields_path_and_query() {
+        let headers: FieldBuf = [("abc", "de"), ("f", "")].into_iter().collect();
+        for (query, bytes) in [(None, 11), (Some("q=1"), 14)] {
+            let facts = Facts {
+                method: &Method::GET,
+                host: "a",
+                path: "/path",
+                query,
+                headers: headers.fields(),
+                client_ip: [192, 0, 2, 1].into(),
+                is_free_preflight: false,
+                certificate: None,
+            };
+            assert_eq!(facts.head_bytes(), bytes, "{query:?}");
+        }
+    }
 }

@@ -163,3 +163,23 @@ async fn an_unlimited_plan_has_no_remaining_units() {
         assert_eq!(explain(gate, live, words).remaining, remaining, "{words:?}");
     }
 }
+
+/// A key admits a request if it has units and nobody waits on it.
+#[tokio::test(start_paused = true)]
+async fn a_key_without_units_or_with_waiters_admits_nothing() {
+    let gate = new_gate();
+    let live = install(gate, [limit("x-a", 1, "1s", 1, hold(None))], CAPS);
+    let admits =
+        || explain(gate, live, &["x-a=1"]).limits[0].budget.clone().map(|budget| (budget.admits, budget.waiting));
+    assert_eq!(admits(), Some((true, 0)));
+    let first = ask(gate, live, &headers(&["x-a=1"]));
+    assert_eq!(admits(), Some((false, 0)));
+    let second = ask(gate, live, &headers(&["x-a=1"]));
+    assert_eq!(admits(), Some((false, 1)));
+    // The unit is back, and belongs to the request that waits.
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(admits(), Some((false, 1)));
+    drop(second);
+    assert_eq!(admits(), Some((true, 0)));
+    drop(first);
+}

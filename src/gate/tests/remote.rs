@@ -1,13 +1,13 @@
 //! Limits whose state is in a store: when it is asked, what happens meanwhile, and who decides if it does not answer.
 
 use std::fmt::Write;
-
 use std::net::Ipv4Addr;
 
 use super::redis::FakeRedis;
-use super::{CAPS, MS_NS, OnFailure, Told, answer, ask, check, headers, install_with, new_gate, parse_limit, run};
+use super::*;
 use crate::gate::{Question, RemoteExplanation};
 use crate::limit::state::State as _;
+use crate::policy::{IdentitySource, OnMissing};
 use crate::store::redis::Mirrors;
 
 #[tokio::test(start_paused = true)]
@@ -498,4 +498,26 @@ async fn an_explanation_names_the_store_and_the_age_of_its_answer() {
     pass.charged.commit(true);
     tokio::time::advance(std::time::Duration::from_millis(7)).await;
     assert_eq!(explain(), (3, RemoteExplanation { mirror_age_ns: Some(7 * MS_NS), ..expected }));
+}
+
+/// A refusal by the store is counted for the key of the client's identity.
+#[tokio::test(start_paused = true)]
+async fn a_denial_by_the_store_knows_the_identity() {
+    let gate = new_gate();
+    let redis = FakeRedis::new(gate.clock);
+    let stores = [redis.store(OnFailure::Local)];
+    let every = parse_limit(&["every", "1", "1h", "1", "reject", "redis=1"]);
+    let limit = Limit { key: vec![KeyPart::Identity(0)], matches: Match::default(), ..every };
+    let source = IdentitySource::Header(HeaderName::from_static("seller"), Repeated::Reject);
+    let seller = Identity { name: "seller".into(), source, on_missing: OnMissing::Reject };
+    let policy = policy(vec![limit.clone()], vec![seller]);
+    let live: &'static Live =
+        Box::leak(Box::new(gate.install_with(policy, CAPS, Arc::new(TokenCache::new(10)), &stores)));
+    let key = gate.secret.key_of_text(&limit.key, "aaaaaaaa", 64).unwrap();
+    redis.settle("every", key, &limit.allowed.usual, 1);
+    let fields = headers(&["seller=aaaaaaaa"]);
+    assert!(answer(ask(gate, live, &fields), &redis, &fields).await.is_err());
+    let refused: Vec<_> = gate.top(live, None, 9).into_iter().flat_map(|top| top.keys).map(|key| key.key).collect();
+    assert_eq!(refused.len(), 1);
+    assert!(refused[0].starts_with("aaaa.."), "{refused:?}");
 }

@@ -40,7 +40,7 @@ impl Algorithm {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{Quota, QuotaError, Rate, sliding_log};
+    use super::super::super::{Quota, QuotaError, Rate, leaky_bucket, sliding_log};
     use super::*;
 
     fn bucket(count: u64, burst: u64) -> Result<Algorithm, QuotaError> {
@@ -51,6 +51,11 @@ mod tests {
         sliding_log::Rule::new(Rate { count, period_ns }).map(Algorithm::SlidingLog)
     }
 
+    fn leaky(count: u64, burst: u64, shapes: bool) -> Result<Algorithm, QuotaError> {
+        let quota = Quota::new(Rate { count, period_ns: 1_000_000_000 }, burst)?;
+        Ok(Algorithm::LeakyBucket(leaky_bucket::Rule { quota, shapes }))
+    }
+
     #[test]
     fn a_rule_is_within_a_rule_that_admits_more() -> Result<(), QuotaError> {
         let several = |rules: [Algorithm; 2]| Algorithm::Several(rules.into());
@@ -59,6 +64,10 @@ mod tests {
             (bucket(10, 10)?, bucket(20, 20)?, true),
             (bucket(10, 20)?, bucket(20, 10)?, false),
             (bucket(20, 10)?, bucket(10, 20)?, false),
+            (leaky(10, 10, true)?, leaky(20, 20, true)?, true),
+            (leaky(10, 10, true)?, leaky(20, 20, false)?, false),
+            (leaky(10, 20, true)?, leaky(20, 10, true)?, false),
+            (leaky(20, 10, true)?, leaky(10, 20, true)?, false),
             (bucket(10, 10)?, log(100, 1_000_000_000)?, false),
             (log(10, 2_000_000_000)?, log(10, 1_000_000_000)?, true),
             (log(10, 1_000_000_000)?, log(10, 2_000_000_000)?, false),

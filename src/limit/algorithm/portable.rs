@@ -226,3 +226,18 @@ impl AnyState {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{Quota, QuotaError, Rate};
+    use super::*;
+
+    #[test]
+    fn numbers_end_before_two_to_the_53() -> Result<(), QuotaError> {
+        assert_eq!([0, (1 << 53) - 1, 1 << 53, u64::MAX].map(signed), [0, (1 << 53) - 1, (1 << 53) - 1, (1 << 53) - 1]);
+        // One unit in 128 ns: 2^46 intervals are one nanosecond more than the largest number.
+        let quota = Quota::new(Rate { count: 1, period_ns: 128 }, 10)?;
+        assert_eq!(Algorithm::TokenBucket(quota).portable_debt_max(), Some((1 << 46) - 11));
+        Ok(())
+    }
+}

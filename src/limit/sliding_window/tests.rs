@@ -42,6 +42,18 @@ fn a_long_queue_is_estimated() {
     );
 }
 
+/// The clock is set back from 14 s to 8 s, before the window of the state.
+#[test]
+fn a_window_that_has_not_begun_is_waited_for() {
+    check(
+        "sliding_window 10/10s",
+        "
+          14s     10    admit     0          16s    -
+          8s      1     deny      0          22s    13s
+        ",
+    );
+}
+
 #[test]
 fn products_beyond_64_bits_are_exact() {
     check(

@@ -49,8 +49,24 @@ fn a_charge_counts_in_no_window_that_has_ended() {
         ("fixed_window 5 per 1 min UTC", "60s"),
         ("fixed_window 5 per 1 min UTC + token_bucket 10/1h burst 10", "60s"),
         ("token_bucket 10/1h burst 10 + token_bucket 20/1h burst 20", "59s"),
+        ("sub_window 10/10s in 5", "60s"),
     ] {
         assert_eq!(algorithm(rule).chargeable_from(at("59s"), at("61s")), at(from), "{rule}");
+    }
+}
+
+/// Rows: rule, units, and their part of the capacity in whole percents.
+#[test]
+fn units_are_a_part_of_the_capacity() {
+    for (rule, units, percent) in [
+        ("token_bucket 5/1m burst 8", 0, 0),
+        ("token_bucket 5/1m burst 8", 3, 37),
+        ("token_bucket 5/1m burst 8", 8, 100),
+        ("fixed_window 5 per 1 min UTC", 2, 40),
+        ("fixed_window 5 per 1 min UTC", 9, 100),
+        (RULES, 9, 90),
+    ] {
+        assert_eq!(algorithm(rule).percent(units), percent, "{rule}: {units}");
     }
 }
 

@@ -53,3 +53,37 @@ fn is_host_byte(byte: u8) -> bool {
 fn has_empty_label(host: &[u8]) -> bool {
     host.array_windows().any(|pair| pair == b"..")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{host, is_authority};
+
+    #[test]
+    fn an_authority_is_a_host_and_maybe_a_port() {
+        for text in ["a", "a.b", "a.", "a:", "a:0", "a:65535", "A-b_c~d.e:80", "[::1]", "[::1]:80", "[::ffff:1.2.3.4]:"]
+        {
+            assert!(is_authority(text), "{text}");
+        }
+        for text in [
+            "", ".", ":80", "..", "a..b", ".a..", "a:65536", "a:b", "a:-1", "u@a", "a,b", "a;b", "a%62", "a/b", "a b",
+            "\u{e9}", "[]", "[::1", "[::1]a", "[::g]", "::1", "[::1]:x",
+        ] {
+            assert!(!is_authority(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_compared_in_one_form() {
+        for (authority, expected) in [
+            ("a.b", "a.b"),
+            ("A.b.:80", "a.b"),
+            ("a:", "a"),
+            ("a80", "a80"),
+            ("80", "80"),
+            ("[::1]:80", "[::1]"),
+            ("[FE80::1]", "[fe80::1]"),
+        ] {
+            assert_eq!(host(authority), expected, "{authority}");
+        }
+    }
+}

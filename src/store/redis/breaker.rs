@@ -131,10 +131,11 @@ mod tests {
                 "bad" => _ = breaker.probed(false, now),
                 other => panic!("{other}"),
             }
-            let state = match breaker.state {
-                State::Closed { .. } => "closed".to_owned(),
-                State::HalfOpen { .. } => "half".to_owned(),
-                State::Open { probe_at, .. } => format!("open:{}", (probe_at.as_ns() - start) / 1_000_000),
+            let state = match (&breaker.state, breaker.probe_at()) {
+                (State::Closed { .. }, None) => "closed".to_owned(),
+                (State::HalfOpen { .. }, Some(Timestamp::ZERO)) => "half".to_owned(),
+                (State::Open { .. }, Some(at)) => format!("open:{}", (at.as_ns() - start) / 1_000_000),
+                other => panic!("{line}: {other:?}"),
             };
             assert_eq!(state, expected, "{line}");
             assert_eq!(breaker.is_closed(), state == "closed", "{line}");
