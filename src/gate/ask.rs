@@ -11,12 +11,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::check::{Checked, is_refused};
-use super::lease;
+use super::lease::{self, Refill, Supplied};
 use super::pass::Pass;
 use super::state::{Gate, Live};
 use crate::policy::{Limit, Mode, OnLimit, Stage};
 use crate::store::redis::{Answers, Handling, RemoteCharge, Store, Unavailable, Units};
-use crate::store::{Batch, Borrowing, Charge, RemoteLimit};
+use crate::store::{Batch, Borrowed, Call, Charge, RemoteLimit};
 use crate::time::Clock;
 
 /// Asks stores. Each worker has one, with connections of its own.
@@ -24,6 +24,9 @@ pub trait Decider {
     /// The decision of `store` about all `charges` together. If the future is dropped, charges that the store makes are
     /// given back.
     fn decide(&self, store: &Arc<Store>, charges: &[RemoteCharge<'_>]) -> impl Future<Output = Answers>;
+
+    /// Makes the call of `refill` in the background.
+    fn refill(&self, refill: Refill);
 }
 
 /// A request that waits for the decision of a store.
@@ -41,12 +44,15 @@ struct Open<'t> {
     /// The index of the charge.
     index: usize,
     remote: &'t Arc<RemoteLimit>,
-    /// The units to borrow for it, if its limit has leases.
-    borrowing: Option<Borrowing>,
+    /// The call that borrows units for it, if its limit has leases.
+    call: Option<Call<Borrowed>>,
 }
 
 /// Remote charges that are not decided yet.
 type Opens<'t> = SmallVec<[Open<'t>; 2]>;
+
+/// Charges whose store says nothing, by index.
+type Unanswered = SmallVec<[(usize, Unavailable); 2]>;
 
 /// Asks the stores about the open charges of `batch`. Returns whether every enforced charge is admitted. If not, nothing
 /// is charged.
@@ -55,73 +61,79 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     decider: &D,
     clock: Clock,
 ) -> bool {
-    let mut open = Opens::new();
+    let (mut open, mut unanswered) = (Opens::new(), Unanswered::new());
     for index in 0..batch.charges().len() {
         let Some(charge) = batch.charges().get(index) else { continue };
         let Some(remote) = charge.remote() else { continue };
-        let borrowing = match remote.lease {
-            None if charge.is_open() => None,
-            Some(units) if charge.is_open() => lease::supply(batch, index, units, clock).await,
-            Some(units) if charge.is_charged() => lease::refill(charge, units, clock.now()),
-            _ => continue,
-        };
-        if borrowing.is_some() || remote.lease.is_none() {
-            open.push(Open { index, remote, borrowing });
+        match remote.lease {
+            None if charge.is_open() => open.push(Open { index, remote, call: None }),
+            Some(units) if charge.is_open() => match lease::supply(batch, index, units, clock).await {
+                Supplied::Decided => {}
+                Supplied::Borrow(call) => open.push(Open { index, remote, call: Some(call) }),
+                Supplied::Unavailable(why) => unanswered.push((index, why)),
+            },
+            Some(units) if charge.is_charged() => {
+                if let Some(refill) = Refill::of(charge, units, clock.now()) {
+                    decider.refill(refill);
+                }
+            }
+            _ => {}
         }
     }
-    loop {
-        if batch.charges().iter().any(is_refused) {
-            batch.undo(clock.now());
-            return false;
-        }
-        let Some(first) = open.first() else { return true };
+    while !batch.charges().iter().any(is_refused) {
+        let Some(first) = open.first() else { break };
         let store = Arc::clone(&first.remote.store);
         let (questions, rest) = open.into_iter().partition(|open| Arc::ptr_eq(&open.remote.store, &store));
         open = rest;
-        ask_store(batch, decider, (&store, questions), clock).await;
+        unanswered.append(&mut ask_store(batch, decider, (&store, questions), clock).await);
     }
-}
-
-/// Asks one store, and completes the charges with its answers.
-async fn ask_store<'t, 'l: 't, C: Checked<'l>, D: Decider>(
-    batch: &mut Batch<'t, C>,
-    decider: &D,
-    (store, open): (&Arc<Store>, Opens<'t>),
-    clock: Clock,
-) {
-    let queried_at = clock.now();
-    let questions: SmallVec<[RemoteCharge<'_>; 2]> = open
-        .iter()
-        .filter_map(|open| Some(question(batch.charges().get(open.index)?, open.borrowing.as_ref())))
-        .collect();
-    let answers = decider.decide(store, &questions).await;
     let now = clock.now();
-    let mut unanswered = SmallVec::<[(usize, Unavailable); 2]>::new();
-    for (Open { index, borrowing, .. }, answer) in open.into_iter().zip(answers.outcomes) {
-        match (answer, borrowing) {
-            (Ok(outcome), None) => batch.hear(index, outcome, queried_at, now),
-            (Ok(outcome), Some(borrowing)) => batch.hear_lease(index, outcome, borrowing, queried_at, now),
-            // It has its units already.
-            (Err(_), Some(Borrowing { cost: 0, .. })) => {}
-            (Err(why), _) => unanswered.push((index, why)),
-        }
-    }
     for (index, why) in unanswered {
         if !batch.charges().iter().any(is_refused) {
             batch.fall_back(index, why, now);
         }
     }
+    let is_admitted = !batch.charges().iter().any(is_refused);
+    if !is_admitted {
+        batch.undo(now);
+    }
+    is_admitted
+}
+
+/// Asks one store, and completes the charges with its answers. Returns the charges that it says nothing about.
+async fn ask_store<'t, 'l: 't, C: Checked<'l>, D: Decider>(
+    batch: &mut Batch<'t, C>,
+    decider: &D,
+    (store, open): (&Arc<Store>, Opens<'t>),
+    clock: Clock,
+) -> Unanswered {
+    let queried_at = clock.now();
+    let questions: SmallVec<[RemoteCharge<'_>; 2]> =
+        open.iter().filter_map(|open| Some(question(batch.charges().get(open.index)?, open.call.as_ref()))).collect();
+    let answers = decider.decide(store, &questions).await;
+    let now = clock.now();
+    let mut unanswered = Unanswered::new();
+    for (Open { index, call, .. }, answer) in open.into_iter().zip(answers.outcomes) {
+        match (answer, call) {
+            (Ok(outcome), None) => batch.hear(index, outcome, queried_at, now),
+            (Ok(outcome), Some(call)) => batch.hear_lease(index, outcome, &call, queried_at, now),
+            (Err(why), call) => {
+                if let Some(call) = call {
+                    call.failed(why);
+                }
+                unanswered.push((index, why));
+            }
+        }
+    }
+    unanswered
 }
 
 /// What a store is asked about `charge`.
-fn question<'t, 'l: 't, C: Checked<'l>>(charge: &Charge<'t, C>, borrowing: Option<&Borrowing>) -> RemoteCharge<'t> {
+fn question<'t, 'l: 't, C: Checked<'l>>(charge: &Charge<'t, C>, call: Option<&Call<Borrowed>>) -> RemoteCharge<'t> {
     let (limit, state) = (charge.check.limit(), charge.check.state());
     let handling = if charge.enforced { Handling::Enforce } else { unenforced(limit) };
-    let units = borrowing.map_or(Units::exactly(charge.cost), |borrowing| Units {
-        cost: borrowing.cost,
-        want: borrowing.call.want,
-        divisor: 1,
-    });
+    let want = call.map_or(charge.cost, |call| call.want);
+    let units = Units { cost: charge.cost, want, divisor: 1 };
     RemoteCharge { limit: &state.name, key: charge.key, rule: charge.rule, units, handling }
 }
 

@@ -1,44 +1,90 @@
-//! A request whose limit is shared by leases, and for which too few borrowed units are at hand.
+//! A request whose limit is shared by leases, and for which few borrowed units or none are at hand.
 //!
-//! Not here: the amount of a lease (`store::lease`), and the call to the store (`ask.rs`).
+//! Not here: the amount of a lease (`store::lease`), and the calls to the store (`ask.rs`).
 
 use std::sync::Arc;
 
 use super::check::Checked;
 use super::state::{LimitState, Live};
-use crate::limit::LeaseUnits;
-use crate::store::{Batch, Borrowing, Charge, RemoteLimit, Supply};
+use crate::limit::{Algorithm, Key, LeaseUnits};
+use crate::store::redis::{Answers, Handling, RemoteCharge, Store, Unavailable, Units};
+use crate::store::{Batch, Borrowed, Call, Charge, RemoteLimit, Supply};
 use crate::time::{Clock, Timestamp};
 
+/// How an open charge goes on that borrowed units decide.
+pub(super) enum Supplied {
+    /// It is decided.
+    Decided,
+    /// Its request is to make a call.
+    Borrow(Call<Borrowed>),
+    /// The call that it waited for has failed.
+    Unavailable(Unavailable),
+}
+
+/// A call that borrows more units of a key. No request waits for it.
+#[derive(Debug)]
+pub struct Refill {
+    state: Arc<LimitState>,
+    remote: Arc<RemoteLimit>,
+    key: Key,
+    rule: Algorithm,
+    call: Call<Borrowed>,
+    queried_at: Timestamp,
+}
+
 /// Decides the open charge at `index` by units that are borrowed meanwhile. Waits for a call that is in flight for its key.
-/// Returns the call that is to be made, if the charge is still open.
 pub(super) async fn supply<'l, C: Checked<'l>>(
     batch: &mut Batch<'_, C>,
     index: usize,
     units: LeaseUnits,
     clock: Clock,
-) -> Option<Borrowing> {
-    loop {
-        let charge = batch.charges().get(index)?;
+) -> Supplied {
+    while let Some(charge) = batch.charges().get(index) {
         let now = clock.now();
         match charge.table().leases().supply(charge.key, charge.cost, units, now) {
             Supply::Spent(left) => batch.spend_lease(index, left, now),
             Supply::Denied(scarce_ns) => batch.deny_lease(index, scarce_ns, now),
-            Supply::Borrow(call) => return Some(Borrowing { call, cost: charge.cost }),
-            // An error says that the call has ended.
-            Supply::Wait(mut in_flight) => {
-                drop(in_flight.changed().await);
-                continue;
-            }
+            Supply::Borrow(call) => return Supplied::Borrow(call),
+            Supply::Wait(in_flight) => match in_flight.ended().await {
+                Some(why) => return Supplied::Unavailable(why),
+                None => continue,
+            },
         }
-        return None;
+        break;
     }
+    Supplied::Decided
 }
 
-/// The call that borrows more units for the key of `charge`, if few are at hand.
-pub(super) fn refill<C>(charge: &Charge<'_, C>, units: LeaseUnits, now: Timestamp) -> Option<Borrowing> {
-    let call = charge.table().leases().refill(charge.key, units, now)?;
-    Some(Borrowing { call, cost: 0 })
+impl Refill {
+    /// The call that borrows more units for the key of `charge`, if few are at hand.
+    pub(super) fn of<'l, C: Checked<'l>>(charge: &Charge<'_, C>, units: LeaseUnits, now: Timestamp) -> Option<Self> {
+        let call = charge.table().leases().refill(charge.key, units, now)?;
+        let (state, remote) = (Arc::clone(charge.check.state()), Arc::clone(charge.remote()?));
+        Some(Self { state, remote, key: charge.key, rule: charge.rule.clone(), call, queried_at: now })
+    }
+
+    /// The store that lends the units.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.remote.store
+    }
+
+    /// The question to the store.
+    pub fn charge(&self) -> RemoteCharge<'_> {
+        let units = Units { cost: 1, want: self.call.want, divisor: 1 };
+        RemoteCharge { limit: &self.remote.name, key: self.key, rule: &self.rule, units, handling: Handling::Enforce }
+    }
+
+    /// Completes the call with the answer to [`Refill::charge`].
+    pub fn complete(self, answers: Answers) {
+        let Self { state, remote, key, rule, call, queried_at } = self;
+        let mut charge = Charge::new(&state.table, key, &rule, 0, false, ());
+        charge.set_remote(Some(&remote));
+        match answers.outcomes.into_iter().next() {
+            Some(Ok(outcome)) => charge.refill(outcome, &call, queried_at, state.clock.now()),
+            Some(Err(why)) => call.failed(why),
+            None => {}
+        }
+    }
 }
 
 impl LimitState {
@@ -56,9 +102,10 @@ impl Live {
     /// Gives borrowed units back that were not spent in time, or all with `all`. To be called several times in
     /// [`LEASE_NS`](crate::store::LEASE_NS), by a thread that serves no requests.
     pub fn return_leases(&self, all: bool) {
-        let has_leases =
-            |remote: &Option<_>| remote.as_ref().is_some_and(|remote: &Arc<RemoteLimit>| remote.lease.is_some());
-        let states = self.states.iter().zip(&self.remotes).filter(|(_, remote)| has_leases(remote));
-        states.for_each(|(state, _)| state.return_leases(all));
+        for (state, remote) in self.states.iter().zip(&self.remotes) {
+            if remote.as_ref().is_some_and(|remote| remote.lease.is_some()) {
+                state.return_leases(all);
+            }
+        }
     }
 }

@@ -46,6 +46,7 @@ pub use explain::{
     BudgetExplanation, Explanation, LimitExplanation, Question, QuestionError, RemoteExplanation, RuleSource,
 };
 pub use identify::{IdentityError, Unidentified, Unkeyed};
+pub use lease::Refill;
 pub use lookup::KeyError;
 pub use pass::{Charged, Pass};
 pub use queue::capacity::HoldCaps;

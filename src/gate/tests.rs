@@ -197,7 +197,8 @@ impl Told {
 ///   [ban=COUNT/PERIOD,FOR,FOR_MAX] [override=KEY,COUNT,PERIOD,BURST] [plan=NAME,COUNT,PERIOD,BURST] [redis=REPLICAS] [lease=REPLICAS,UNITS] [concurrency=MAX]
 ///   [other=REPLICAS]`; `other` is a second store
 /// - `store split|local|reject|allow`: what decides while the store is down
-/// - `AT store up|down|cold|slow=LATENCY`
+/// - `AT store up|down|cold|slow=LATENCY|late=LATENCY`; `late` is down after this time
+/// - `AT other LATENCY`: of the second store
 /// - `AT calls N`: the calls to the store since the last such row
 /// - `AT elsewhere LIMIT=KEY UNITS`: another replica charges units
 /// - `AT remain LIMIT=KEY UNITS`: the units that the store has for a key
@@ -303,7 +304,7 @@ impl Script {
                 self.gate.close();
                 return;
             }
-            [at, "calls" | "elsewhere" | "remain" | "store", ..] => {
+            [at, "calls" | "elsewhere" | "other" | "remain" | "store", ..] => {
                 self.until(at).await;
                 self.run_store(&cells[1..], at);
                 return;
@@ -335,6 +336,7 @@ impl Script {
     fn run_store(&self, cells: &[&str], at: &str) {
         match *cells {
             ["calls", calls] => assert_eq!(self.redis.take_calls().to_string(), calls, "calls until {at}"),
+            ["other", latency] => self.redis.slow_other(Duration::from_nanos(ns(latency))),
             ["elsewhere", what, units] => {
                 let (limit, key) = self.key(what);
                 self.redis.settle(&limit.name, key, &limit.allowed.usual, units.parse().unwrap());
@@ -347,9 +349,10 @@ impl Script {
             ["store", "up"] => self.redis.set(None, Duration::ZERO),
             ["store", "down"] => self.redis.set(Some(Unavailable::Down), Duration::ZERO),
             ["store", "cold"] => self.redis.set(Some(Unavailable::Cold), Duration::ZERO),
-            ["store", latency] => {
-                let latency = Duration::from_nanos(ns(latency.strip_prefix("slow=").unwrap()));
-                self.redis.set(None, latency);
+            ["store", slow] => {
+                let (word, latency) = slow.split_once('=').unwrap();
+                let trouble = (word == "late").then_some(Unavailable::Timeout);
+                self.redis.set(trouble, Duration::from_nanos(ns(latency)));
             }
             _ => panic!("not a row: {cells:?}"),
         }

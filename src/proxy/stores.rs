@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::gate::Decider;
+use tokio::task::spawn_local;
+
+use crate::gate::{Decider, Refill};
 use crate::store::redis::{Answers, RemoteCharge, Store, WorkerStore};
 
 /// The stores of a worker, each with its connections.
@@ -36,5 +38,13 @@ impl WorkerStores {
 impl Decider for WorkerStores {
     async fn decide(&self, store: &Arc<Store>, charges: &[RemoteCharge<'_>]) -> Answers {
         self.worker_store(store).decide(charges).await
+    }
+
+    fn refill(&self, refill: Refill) {
+        let store = self.worker_store(refill.store());
+        spawn_local(async move {
+            let answers = store.decide(&[refill.charge()]).await;
+            refill.complete(answers);
+        });
     }
 }

@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-pub use self::lease::Borrowing;
 pub use self::remote::LocalDecision;
 use super::remote::RemoteLimit;
 use super::table::{Origin, Receipt, Table};

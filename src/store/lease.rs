@@ -16,6 +16,7 @@ use dashmap::DashMap;
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
+use super::redis::Unavailable;
 use super::table::shards::Spread;
 use crate::limit::{Key, LeaseUnits};
 use crate::time::Timestamp;
@@ -45,8 +46,8 @@ struct Lease<R> {
     /// In the order in which they were borrowed. Those that have expired wait for [`Leases::sweep`].
     grants: SmallVec<[Grant<R>; 2]>,
     demand: Demand,
-    /// Dropped when the call in flight ends; `None` if there is none.
-    call: Option<watch::Sender<()>>,
+    /// Dropped when the call in flight ends, after the reason if it failed; `None` if there is no call.
+    call: Option<watch::Sender<Option<Unavailable>>>,
     /// The store has no units before.
     scarce_until: Timestamp,
 }
@@ -95,9 +96,13 @@ pub enum Supply<R> {
     Denied(u64),
     /// Too few units are at hand. The caller makes the call, and spends what it needs of its units.
     Borrow(Call<R>),
-    /// Too few units are at hand, and a call is in flight. The caller tries again when the sender is dropped.
-    Wait(watch::Receiver<()>),
+    /// Too few units are at hand, and a call is in flight.
+    Wait(InFlight),
 }
+
+/// A call of another request for units of the same key.
+#[derive(Debug)]
+pub struct InFlight(watch::Receiver<Option<Unavailable>>);
 
 /// A call that borrows units of one key. Dropping it ends the call.
 #[derive(Debug)]
@@ -204,10 +209,10 @@ impl<R> Leases<R> {
             Spend::Short => {}
         }
         if let Some(in_flight) = &lease.call {
-            return Supply::Wait(in_flight.subscribe());
+            return Supply::Wait(InFlight(in_flight.subscribe()));
         }
         let want = lease.amount(units).max(cost);
-        lease.call = Some(watch::Sender::new(()));
+        lease.call = Some(watch::Sender::new(None));
         Supply::Borrow(Call { leases: Arc::clone(self), key, want })
     }
 
@@ -218,7 +223,7 @@ impl<R> Leases<R> {
         if !lease.are_few(left, units, now) {
             return None;
         }
-        lease.call = Some(watch::Sender::new(()));
+        lease.call = Some(watch::Sender::new(None));
         Some(Call { leases: Arc::clone(self), key, want: lease.amount(units) })
     }
 
@@ -260,7 +265,25 @@ impl<R> Leases<R> {
     }
 }
 
+impl InFlight {
+    /// Waits for the end of the call. Returns why it failed, if it did.
+    pub async fn ended(mut self) -> Option<Unavailable> {
+        // An error says that the sender is gone.
+        match self.0.changed().await {
+            Ok(()) => *self.0.borrow(),
+            Err(_) => None,
+        }
+    }
+}
+
 impl<R> Call<R> {
+    /// Ends the call, whose store says nothing. Requests that wait for it do not call again.
+    pub fn failed(self, why: Unavailable) {
+        if let Some(in_flight) = self.leases.keys.get(&self.key).and_then(|lease| lease.call.clone()) {
+            in_flight.send_replace(Some(why));
+        }
+    }
+
     /// Adds `grant`, of which `spent` units, which it has, are spent at once.
     pub fn granted(&self, mut grant: Grant<R>, spent: u64, now: Timestamp) {
         grant.units = grant.units.saturating_sub(spent);

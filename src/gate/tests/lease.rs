@@ -98,6 +98,81 @@ async fn one_call_serves_all_requests_that_wait_for_it() {
     .await;
 }
 
+/// Only a request that finds no units waits for the store.
+#[tokio::test(start_paused = true)]
+async fn units_are_borrowed_while_others_are_spent() {
+    check(
+        "
+        limit a 1 1h 1000 reject lease=1,8
+        0ms  store slow=50ms
+        0ms  ask r1 a=k
+        60ms calls 1
+        60ms ask r2 a=k
+        60ms ask r3 a=k
+        60ms ask r4 a=k
+        60ms ask r5 a=k
+        60ms ask r6 a=k
+        # less than a quarter of eight is left after this
+        60ms ask r7 a=k
+        61ms ask r8 a=k
+        62ms ask r9 a=k
+        120ms calls 1
+        120ms remain a=k 984
+        > 50ms r1 pass
+        > 60ms r2 pass
+        > 60ms r3 pass
+        > 60ms r4 pass
+        > 60ms r5 pass
+        > 60ms r6 pass
+        > 60ms r7 pass
+        > 61ms r8 pass
+        > 110ms r9 pass
+        ",
+    )
+    .await;
+}
+
+/// Requests that wait for a call that fails are decided without another call.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_fails_is_made_once() {
+    check(
+        "
+        limit a 1 1h 12 reject lease=3,8
+        0ms  store late=50ms
+        0ms  ask r1 a=k
+        1ms  ask r2 a=k
+        2ms  ask r3 a=k
+        60ms calls 1
+        # in the background
+        60ms store up
+        60ms ask s1 a=m
+        60ms ask s2 a=m
+        60ms ask s3 a=m
+        60ms ask s4 a=m
+        60ms ask s5 a=m
+        60ms ask s6 a=m
+        61ms store late=50ms
+        61ms ask s7 a=m
+        62ms ask s8 a=m
+        63ms ask s9 a=m
+        120ms calls 2
+        > 50ms r1 pass
+        > 50ms r2 pass
+        > 50ms r3 pass
+        > 60ms s1 pass
+        > 60ms s2 pass
+        > 60ms s3 pass
+        > 60ms s4 pass
+        > 60ms s5 pass
+        > 60ms s6 pass
+        > 61ms s7 pass
+        > 62ms s8 pass
+        > 111ms s9 pass
+        ",
+    )
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn units_go_back() {
     check(

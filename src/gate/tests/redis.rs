@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::gate::Decider;
+use crate::gate::{Decider, Refill};
 use crate::limit::slow_down::SlowDown;
 use crate::limit::state::State as _;
 use crate::limit::{Algorithm, AnyReceipt, AnyState, Key};
@@ -32,6 +32,8 @@ struct Server {
     stores: Vec<Arc<Store>>,
     calls: usize,
     latency: Duration,
+    /// The latency of the second store.
+    other_latency: Duration,
     trouble: Option<Unavailable>,
 }
 
@@ -62,6 +64,11 @@ impl FakeRedis {
         (server.trouble, server.latency) = (trouble, latency);
     }
 
+    /// Sets the latency of the second store.
+    pub(super) fn slow_other(&self, latency: Duration) {
+        self.lock().other_latency = latency;
+    }
+
     /// Calls since the last look.
     pub(super) fn take_calls(&self) -> usize {
         std::mem::take(&mut self.lock().calls)
@@ -86,10 +93,11 @@ impl FakeRedis {
 }
 
 impl Decider for FakeRedis {
-    async fn decide(&self, _: &Arc<Store>, charges: &[RemoteCharge<'_>]) -> Answers {
+    async fn decide(&self, store: &Arc<Store>, charges: &[RemoteCharge<'_>]) -> Answers {
         let (latency, trouble) = {
             let server = self.lock();
-            (server.latency, server.trouble)
+            let is_other = server.stores.get(1).is_some_and(|other| Arc::ptr_eq(store, other));
+            (if is_other { server.other_latency } else { server.latency }, server.trouble)
         };
         sleep(latency / 2).await;
         let answers = {
@@ -103,6 +111,14 @@ impl Decider for FakeRedis {
         let mut abandoned = Abandoned { redis: self, answers: Some(answers) };
         sleep(latency / 2).await;
         abandoned.answers.take().unwrap()
+    }
+
+    fn refill(&self, refill: Refill) {
+        let redis = self.clone();
+        tokio::spawn(async move {
+            let answers = redis.decide(refill.store(), &[refill.charge()]).await;
+            refill.complete(answers);
+        });
     }
 }
 
@@ -205,5 +221,9 @@ pub(super) struct NoStore;
 impl Decider for NoStore {
     async fn decide(&self, _: &Arc<Store>, charges: &[RemoteCharge<'_>]) -> Answers {
         panic!("no store is asked, but {charges:?} are")
+    }
+
+    fn refill(&self, refill: Refill) {
+        panic!("no units are borrowed, but {refill:?} is")
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Not here: the amount of a lease (`store::lease`), and the call that borrows it (gate).
 
+use std::sync::Arc;
+
 use super::remote::decision;
 use super::{Batch, Charge, Progress};
 use crate::limit::state::State as _;
@@ -11,16 +13,32 @@ use crate::store::redis::RemoteOutcome;
 use crate::store::remote::Borrowed;
 use crate::time::Timestamp;
 
-/// A call that borrows units for a charge.
-#[derive(Debug)]
-pub struct Borrowing {
-    /// The call.
-    pub call: Call<Borrowed>,
-    /// The units that the charge takes of them; 0 if it has its units already.
-    pub cost: u64,
-}
-
 impl<C> Charge<'_, C> {
+    /// Takes the units that `call` borrowed in the background by a question of `queried_at`.
+    pub fn refill(&self, outcome: RemoteOutcome, call: &Call<Borrowed>, queried_at: Timestamp, now: Timestamp) {
+        self.borrow(outcome, (call, 0), queried_at, now);
+    }
+
+    /// Takes the units that a call borrowed, of which so many are spent at once.
+    fn borrow(
+        &self,
+        outcome: RemoteOutcome,
+        (call, spent): (&Call<Borrowed>, u64),
+        queried_at: Timestamp,
+        now: Timestamp,
+    ) {
+        let RemoteOutcome { admitted, is_charged, state, receipt } = outcome;
+        if state.peek(self.rule, 0, now).remaining == 0 {
+            call.is_scarce(now);
+        }
+        self.table.hear(self.key, self.rule, state, queried_at);
+        if let (Some(remote), Some(receipt)) = (self.remote, receipt.filter(|_| is_charged)) {
+            let expires = now.saturating_add_ns(lifetime_ns(self, now));
+            let receipt = Borrowed { remote: Arc::clone(remote), receipt };
+            call.granted(Grant { units: admitted, expires, receipt }, spent, now);
+        }
+    }
+
     /// Completes the charge, which took units of a lease, of which `left` units are left at hand.
     pub(super) fn spent(&mut self, left: u64, now: Timestamp) {
         let Decision { remaining, reset_after_ns, .. } = self.table.peek(self.key, self.rule, 0, now);
@@ -51,39 +69,26 @@ impl<C> Batch<'_, C> {
         }
     }
 
-    /// Completes the charge at `index` with the answer of its store to a question of `queried_at`, which borrowed units.
+    /// Completes the charge at `index` with the answer of its store to a question of `queried_at`, by which `call` borrowed
+    /// units for it.
     pub fn hear_lease(
         &mut self,
         index: usize,
         outcome: RemoteOutcome,
-        borrowing: Borrowing,
+        call: &Call<Borrowed>,
         queried_at: Timestamp,
         now: Timestamp,
     ) {
         let Some(charge) = self.charges.get_mut(index) else { return };
-        let Borrowing { call, cost } = borrowing;
-        let RemoteOutcome { admitted, is_charged, state, receipt } = outcome;
-        let Decision { remaining, .. } = state.peek(charge.rule, 0, now);
-        if remaining == 0 {
-            call.is_scarce(now);
-        }
-        let denial = decision(charge, admitted >= cost, is_charged, &state, now);
-        charge.table.hear(charge.key, charge.rule, state, queried_at);
-        if let (Some(remote), Some(receipt)) = (charge.remote, receipt.filter(|_| is_charged)) {
-            let expires = now.saturating_add_ns(lifetime_ns(charge, now));
-            let receipt = Borrowed { remote: remote.clone(), receipt };
-            call.granted(Grant { units: admitted, expires, receipt }, cost, now);
-        }
-        if cost == 0 {
-            return;
-        }
-        if is_charged && admitted >= cost {
+        let (is_admitted, is_charged) = (outcome.admitted >= charge.cost, outcome.is_charged);
+        let denial = decision(charge, is_admitted, is_charged, &outcome.state, now);
+        charge.borrow(outcome, (call, charge.cost), queried_at, now);
+        if is_charged && is_admitted {
             let left = charge.table.unspent(charge.key, now);
-            charge.spent(left, now);
-        } else {
-            charge.decision = denial;
-            charge.progress = if admitted >= cost { Progress::Open } else { Progress::Denied };
+            return charge.spent(left, now);
         }
+        charge.decision = denial;
+        charge.progress = if is_admitted { Progress::Open } else { Progress::Denied };
     }
 }
 

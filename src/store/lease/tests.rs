@@ -70,10 +70,10 @@ fn one_call_is_in_flight() {
     let leases = Arc::<Leases<u32>>::default();
     let call = borrow(&leases, 1, Some(8), 0);
     let Supply::Wait(in_flight) = leases.supply(KEY, 1, LeaseUnits::Fixed(8), at(1)) else { panic!("calls twice") };
-    assert!(in_flight.has_changed().is_ok());
+    assert!(in_flight.0.has_changed().is_ok());
     call.granted(grant(8, 1), 1, at(1));
     drop(call);
-    assert!(in_flight.has_changed().is_err(), "the call has ended");
+    assert!(in_flight.0.has_changed().is_err(), "the call has ended");
     assert_eq!(spend(&leases, 1, Some(8), 2), "spent 6");
     // In the background too.
     assert_eq!(leases.spend(KEY, 5, LeaseUnits::Fixed(8), at(2)), Spend::Spent { left: 1, are_few: true });

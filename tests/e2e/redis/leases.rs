@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::ops::until;
-use crate::support::{Fleet, Redis, Upstream};
+use crate::support::{Fleet, Link, Redis, Relay, Upstream};
 
-use super::{assert_no_fallback, three, three_of};
+use super::{assert_no_fallback, shared, three, three_of, wait_for_stores};
 
 /// A limit of 600 of each kind, from which nothing comes back during a test.
 const LIMITS: [&str; 6] = [
@@ -63,6 +63,31 @@ fn a_hot_key_costs_few_calls() {
     let per_second = (redis.calls("evalsha") - before) as f64 / start.elapsed().as_secs_f64();
     assert!(per_second <= 50.0 + 3.0, "{per_second} calls/s at {} requests", answers.passed());
     assert_no_fallback(&fleet);
+}
+
+/// A request that finds units is answered while the call that borrows more is on its way.
+#[test]
+fn a_request_that_finds_units_does_not_wait() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let relay = Relay::to(redis.address());
+    let store = format!("redis = [\"{}\"]\ntimeout = \"5s\"\n", relay.url());
+    let limit = "[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"1000/day\"\n\
+                 strategy = { use = \"lease\", units = 8 }\n";
+    let fleet = Fleet::start(1, &upstream, &shared(&store, limit));
+    wait_for_stores(&fleet, true);
+    let is_quick = (0..10).any(|attempt| {
+        relay.set(Link::Clear);
+        wait_for_stores(&fleet, true);
+        let (path, begin) = ([format!("/{attempt}")], Instant::now());
+        assert_eq!(fleet.ask(1, 1, &path).passed(), 1);
+        relay.set(Link::Silent);
+        // The last but one leaves less than a quarter of the lease.
+        assert_eq!(fleet.ask(7, 1, &path).passed(), 7);
+        // Units that are older than half a second are gone, on a busy machine.
+        begin.elapsed() < Duration::from_millis(500)
+    });
+    relay.set(Link::Clear);
+    assert!(is_quick, "a request waits for Redis");
 }
 
 /// At the limit, replicas do not ask about each request either.
@@ -124,7 +149,7 @@ fn borrowed_units_count_in_a_fallback() {
     redis.kill();
     passed += exhaust(&fleet, 6);
     redis.restart();
-    super::wait_for_stores(&fleet, true);
+    wait_for_stores(&fleet, true);
     passed += exhaust(&fleet, 6);
     assert!((2400..=3000 + first).contains(&passed), "{passed}");
 }
