@@ -8,14 +8,14 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::check::{Checked, is_refused};
 use super::lease::{self, Refill, Supplied};
 use super::pass::Pass;
 use super::state::{Gate, Live};
 use crate::policy::{Limit, Mode, OnLimit, Stage};
-use crate::store::redis::{Answers, Handling, RemoteCharge, Store, Unavailable, Units};
+use crate::store::redis::{Answers, Handling, RemoteCharge, Store, Unavailable, Units, each};
 use crate::store::{Batch, Borrowed, Call, Charge, RemoteLimit};
 use crate::time::Clock;
 
@@ -80,12 +80,8 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
             _ => {}
         }
     }
-    while !batch.charges().iter().any(is_refused) {
-        let Some(first) = open.first() else { break };
-        let store = Arc::clone(&first.remote.store);
-        let (questions, rest) = open.into_iter().partition(|open| Arc::ptr_eq(&open.remote.store, &store));
-        open = rest;
-        unanswered.append(&mut ask_store(batch, decider, (&store, questions), clock).await);
+    if !batch.charges().iter().any(is_refused) {
+        ask_stores(batch, decider, (open, &mut unanswered), clock).await;
     }
     let now = clock.now();
     for (index, why) in unanswered {
@@ -100,32 +96,63 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     is_admitted
 }
 
-/// Asks one store, and completes the charges with its answers. Returns the charges that it says nothing about.
-async fn ask_store<'t, 'l: 't, C: Checked<'l>, D: Decider>(
-    batch: &mut Batch<'t, C>,
-    decider: &D,
-    (store, open): (&Arc<Store>, Opens<'t>),
-    clock: Clock,
-) -> Unanswered {
-    let queried_at = clock.now();
-    let questions: SmallVec<[RemoteCharge<'_>; 2]> =
-        open.iter().filter_map(|open| Some(question(batch.charges().get(open.index)?, open.call.as_ref()))).collect();
-    let answers = decider.decide(store, &questions).await;
-    let now = clock.now();
-    let mut unanswered = Unanswered::new();
-    for (Open { index, call, .. }, answer) in open.into_iter().zip(answers.outcomes) {
-        match (answer, call) {
-            (Ok(outcome), None) => batch.hear(index, outcome, queried_at, now),
-            (Ok(outcome), Some(call)) => batch.hear_lease(index, outcome, &call, queried_at, now),
-            (Err(why), call) => {
-                if let Some(call) = call {
-                    call.failed(why);
-                }
-                unanswered.push((index, why));
+/// The open charges of one store, and the questions about them.
+struct Group<'t> {
+    store: &'t Arc<Store>,
+    open: Opens<'t>,
+    questions: SmallVec<[RemoteCharge<'t>; 2]>,
+}
+
+/// The open charges by store.
+fn groups<'t, 'l: 't, C: Checked<'l>>(batch: &Batch<'t, C>, open: Opens<'t>) -> SmallVec<[Group<'t>; 1]> {
+    let mut groups: SmallVec<[Group<'t>; 1]> = SmallVec::new();
+    for open in open {
+        let Some(charge) = batch.charges().get(open.index) else { continue };
+        let (store, question) = (&open.remote.store, question(charge, open.call.as_ref()));
+        match groups.iter_mut().find(|group| Arc::ptr_eq(group.store, store)) {
+            Some(group) => {
+                group.open.push(open);
+                group.questions.push(question);
             }
+            None => groups.push(Group { store, open: smallvec![open], questions: smallvec![question] }),
         }
     }
-    unanswered
+    groups
+}
+
+/// Asks all stores at once, and completes the charges with their answers. Adds those that a store says nothing about to
+/// `unanswered`.
+async fn ask_stores<'t, 'l: 't, C: Checked<'l>, D: Decider>(
+    batch: &mut Batch<'t, C>,
+    decider: &D,
+    (open, unanswered): (Opens<'t>, &mut Unanswered),
+    clock: Clock,
+) {
+    let queried_at = clock.now();
+    let groups = groups(batch, open);
+    let (mut open, asked): (SmallVec<[_; 1]>, SmallVec<[_; 1]>) =
+        groups.into_iter().map(|Group { store, open, questions }| (open, (store, questions))).unzip();
+    // At once, so that what a store has charged is given back if the request ends before another store answers.
+    let mut complete = |index: usize, answers: Answers| {
+        let now = clock.now();
+        for (Open { index, call, .. }, answer) in std::mem::take(&mut open[index]).into_iter().zip(answers.outcomes) {
+            match (answer, call) {
+                (Ok(outcome), None) => batch.hear(index, outcome, queried_at, now),
+                (Ok(outcome), Some(call)) => batch.hear_lease(index, outcome, &call, queried_at, now),
+                (Err(why), call) => {
+                    if let Some(call) = call {
+                        call.failed(why);
+                    }
+                    unanswered.push((index, why));
+                }
+            }
+        }
+    };
+    if let [(store, questions)] = asked.as_slice() {
+        return complete(0, decider.decide(store, questions).await);
+    }
+    let asked = asked.iter().map(|(store, questions)| Box::pin(decider.decide(store, questions)));
+    each(asked.collect(), complete).await;
 }
 
 /// What a store is asked about `charge`.

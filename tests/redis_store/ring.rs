@@ -1,12 +1,13 @@
 //! Several independent nodes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir::store::redis::{Store, Unavailable};
 use weir::time::Clock;
 
 use crate::lab::{Lab, charge, key, ring, ten, until};
-use crate::support::Redis;
+use crate::support::{Link, Redis, Relay};
 
 fn is_at(redis: &Redis, number: u64) -> bool {
     let hex = format!("{:016x}{:016x}", key(number).first, key(number).second);
@@ -67,6 +68,34 @@ async fn a_denial_gives_back_what_other_nodes_charged() {
     assert!(denied.outcomes.iter().all(|outcome| outcome.as_ref().unwrap().receipt.is_none()));
     lab.until_left(free, 8).await;
     lab.until_left(full, 0).await;
+}
+
+/// A request that leaves after one node has charged it, and before the other one answers.
+#[tokio::test]
+async fn a_request_that_leaves_is_charged_on_no_node() {
+    let servers = [Redis::start(), Redis::start()];
+    let relay = Relay::to(servers[1].address());
+    let lab = Lab::deciding(ring(&[servers[0].address(), relay.address()])).await;
+    for number in 0..60 {
+        lab.one(number).await.unwrap().unwrap();
+    }
+    let of = |server: usize| (0..60).find(|number| is_at(&servers[server], *number)).unwrap();
+    let (quick, slow) = (of(0), of(1));
+    relay.set(Link::Slow(Duration::from_millis(300)));
+    let rule = ten();
+    let calls = servers[0].calls("evalsha");
+    let charges = [charge("a", key(quick), &rule, 1), charge("a", key(slow), &rule, 1)];
+    let mut looks = 0;
+    let answered = until(async || {
+        looks += u32::from(servers[0].calls("evalsha") > calls);
+        (looks > 10).then_some(()) // its reply has been read by then
+    });
+    tokio::select! {
+        _ = lab.all(&charges) => panic!("the relay is slow"),
+        () = answered => {}
+    }
+    lab.until_left(quick, 9).await;
+    lab.until_left(slow, 9).await;
 }
 
 #[tokio::test]

@@ -233,7 +233,7 @@ async fn a_front_that_is_denied_waits_for_the_next_unit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_stores_of_a_request_are_asked_in_turn() {
+async fn the_stores_of_a_request_are_asked_at_once() {
     check(
         "
         limit a 1 1h 5 reject redis=1
@@ -248,6 +248,27 @@ async fn the_stores_of_a_request_are_asked_in_turn() {
         2ms remain a=k 4
         > 0ms r1 pass
         > 1ms r2 Limit 1h
+        ",
+    )
+    .await;
+    check(
+        "
+        limit a 1 1h 5 reject redis=1
+        limit b 1 1h 5 reject other=1
+        0ms   store slow=20ms
+        0ms   other 30ms
+        0ms   ask r1 a=k b=k
+        # one store has answered
+        100ms ask r2 a=k b=k
+        125ms leave r2
+        140ms remain a=k 4
+        140ms remain b=k 4
+        # the slow one denies
+        200ms elsewhere b=m 5
+        200ms ask r3 a=k b=m
+        240ms remain a=k 4
+        > 30ms  r1 pass
+        > 230ms r3 Limit 3599970ms
         ",
     )
     .await;

@@ -16,10 +16,11 @@ use super::call::reply_of;
 use super::failure::Failure;
 use super::node::Node;
 use super::outbox::{Batch, Report};
+use super::parts::{SendPart, all};
 use super::script::{self, Change, Correction, InFlight, Noting};
 use super::store::Store;
 use super::topology::Nodes;
-use super::view::{SendPart, View, all};
+use super::view::View;
 
 /// Reports of one batch.
 const BATCH_MAX: usize = 128;

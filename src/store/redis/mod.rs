@@ -30,6 +30,7 @@ mod outbox;
 mod store;
 
 mod call;
+mod parts;
 mod worker;
 
 mod flush;
@@ -45,6 +46,7 @@ pub use charge::{Answers, Decided, Handling, RemoteCharge, RemoteOutcome, Remote
 pub use failure::Failure;
 pub use generation::Generation;
 pub use monitor::{Mirror, Mirrors};
+pub use parts::each;
 pub use server::KeyServer;
 pub use settings::OnFailure;
 pub use store::Store;

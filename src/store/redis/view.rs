@@ -1,11 +1,6 @@
 //! The nodes of a store at one moment, each with a connection of one runtime.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
-
-use smallvec::SmallVec;
 
 use super::link::Link;
 use super::settings::NodeAddress;
@@ -41,48 +36,5 @@ impl View {
     /// The connection to the node with this address.
     pub(super) fn link(&self, address: &NodeAddress) -> Option<&Arc<Link>> {
         self.links.iter().find(|link| link.node.address().as_ref() == Some(address))
-    }
-}
-
-/// A future among others.
-pub(super) type Part<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
-
-/// A future among others, for any thread.
-pub(super) type SendPart<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// Drives all futures at once. The results are in their order.
-pub(super) async fn all<F: Future + Unpin>(mut parts: SmallVec<[F; 2]>) -> SmallVec<[F::Output; 2]> {
-    let mut results: SmallVec<[Option<F::Output>; 2]> = parts.iter().map(|_| None).collect();
-    poll_fn(|cx| {
-        let mut is_pending = false;
-        for (part, result) in parts.iter_mut().zip(&mut results).filter(|(_, result)| result.is_none()) {
-            match Pin::new(part).poll(cx) {
-                Poll::Ready(value) => *result = Some(value),
-                Poll::Pending => is_pending = true,
-            }
-        }
-        if is_pending { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-    results.into_iter().flatten().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn futures_run_at_once() {
-        let begun = crate::time::instant_now();
-        let wait = async |s| {
-            tokio::time::sleep(Duration::from_secs(s)).await;
-            s
-        };
-        let parts: SmallVec<[Part<'_, u64>; 2]> =
-            [3, 1, 2].map(|s| -> Part<'_, u64> { Box::pin(wait(s)) }).into_iter().collect();
-        assert_eq!(all(parts).await.as_slice(), [3, 1, 2]);
-        assert_eq!(begun.elapsed(), Duration::from_secs(3));
     }
 }

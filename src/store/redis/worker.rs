@@ -17,11 +17,12 @@ use super::charge::{Answers, Decided, RemoteCharge, Unavailable};
 use super::failure::Failure;
 use super::link::Link;
 use super::node::Node;
+use super::parts::{Part, each};
 use super::routes::{Routes, slot};
 use super::script::{decide, decided};
 use super::settings::NodeAddress;
 use super::store::Store;
-use super::view::{Part, View, all};
+use super::view::View;
 use crate::time::instant_now;
 
 /// Calls for one decision: the first, one for an unknown script, and redirections.
@@ -86,7 +87,9 @@ impl WorkerStore {
             };
         }
         let parts = groups.iter().map(|group| -> Part<'_, _> { Box::pin(self.ask(&view, group)) }).collect();
-        self.merge(&groups, all(parts).await, charges.len())
+        let mut unmerged = Unmerged { store: &self.store, decided: groups.iter().map(|_| None).collect() };
+        each(parts, |index, decided| unmerged.decided[index] = Some(decided)).await;
+        unmerged.merge(&groups, charges.len())
     }
 
     fn view(&self) -> Rc<View> {
@@ -202,34 +205,49 @@ impl WorkerStore {
         }
         decided
     }
+}
 
-    /// The answers of several nodes, in the order of the charges. If one denies, the others are given back.
-    fn merge(
-        &self,
-        groups: &[Group<'_>],
-        decided: SmallVec<[Result<Decided, Unavailable>; 2]>,
-        charges: usize,
-    ) -> Answers {
-        let is_admitted = decided.iter().flatten().all(|decided| decided.is_admitted);
+/// The answers of several nodes to the charges of a request. What they charged is given back on drop.
+struct Unmerged<'s> {
+    store: &'s Store,
+    /// In the order of the groups; `None` before a node has answered.
+    decided: SmallVec<[Option<Result<Decided, Unavailable>>; 2]>,
+}
+
+impl Unmerged<'_> {
+    /// The answers in the order of the charges. If one node denies, what the others charged is given back.
+    fn merge(mut self, groups: &[Group<'_>], charges: usize) -> Answers {
+        let is_admitted = self.decided.iter().flatten().flatten().all(|decided| decided.is_admitted);
+        let decided = if is_admitted { std::mem::take(&mut self.decided) } else { self.give_back() };
         let mut outcomes: SmallVec<[_; 2]> = (0..charges).map(|_| Err(Unavailable::Down)).collect();
         for (group, decided) in groups.iter().zip(decided) {
-            let decided = match decided {
-                Ok(Decided { outcomes, .. }) => outcomes.into_iter().map(Ok).collect(),
-                Err(unavailable) => {
-                    group.positions.iter().map(|_| Err(unavailable)).collect::<SmallVec<[Result<_, _>; 2]>>()
+            match decided {
+                Some(Ok(decided)) => {
+                    for (position, outcome) in group.positions.iter().zip(decided.outcomes) {
+                        outcomes[*position] = Ok(outcome);
+                    }
                 }
-            };
-            for (position, mut outcome) in group.positions.iter().zip(decided) {
-                if let Ok(outcome) = &mut outcome
-                    && !is_admitted
-                {
-                    outcome.is_charged = false;
-                    outcome.receipt.take().into_iter().for_each(|receipt| self.store.give_back(receipt));
-                }
-                outcomes[*position] = outcome;
+                Some(Err(why)) => group.positions.iter().for_each(|position| outcomes[*position] = Err(why)),
+                None => {}
             }
         }
         Answers { is_admitted, outcomes }
+    }
+
+    /// Gives back what nodes charged. Returns the answers without it.
+    fn give_back(&mut self) -> SmallVec<[Option<Result<Decided, Unavailable>>; 2]> {
+        let mut all = std::mem::take(&mut self.decided);
+        for outcome in all.iter_mut().flatten().flatten().flat_map(|decided| &mut decided.outcomes) {
+            outcome.is_charged = false;
+            outcome.receipt.take().into_iter().for_each(|receipt| self.store.give_back(receipt));
+        }
+        all
+    }
+}
+
+impl Drop for Unmerged<'_> {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 
