@@ -100,7 +100,7 @@ fn every_metric_is_there_and_no_other() {
     metrics.limit("any");
     metrics.endpoint("any", "any");
     metrics.upstream("any");
-    metrics.remote_limit("any");
+    metrics.remote_limit("any", true);
     let store = metrics.store("any");
     store.up("any");
     store.errors("any");

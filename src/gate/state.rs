@@ -166,6 +166,7 @@ impl Gate {
                 let old = std::mem::replace(state, new(bans));
                 old.newest.store(None);
                 old.wake_all();
+                self.end_leases(&old, false);
             }
             state.table.set_bound(limit.max_keys, limit.on_full);
             state.persists.store(limit.persist, Ordering::Relaxed);
@@ -173,7 +174,7 @@ impl Gate {
             if let Some(before) = state.remote.swap(remote.clone())
                 && !remote.as_ref().is_some_and(|remote| remote.lends_as(&before))
             {
-                state.return_leases(true);
+                self.end_leases(state, remote.as_ref().is_some_and(|remote| remote.lease.is_some()));
             }
             let newest = Newest { limit: limit.clone(), remote: remote.clone(), overrides: Arc::clone(overrides) };
             state.newest.store(Some(Arc::new(newest)));
@@ -185,7 +186,7 @@ impl Gate {
         for state in known.values() {
             if !named.contains(&*state.name) {
                 state.newest.store(None);
-                state.return_leases(true);
+                self.end_leases(state, false);
             }
             state.wake_all();
         }
@@ -197,8 +198,16 @@ impl Gate {
     fn remote(&self, limit: &Limit, stores: &[Arc<Store>]) -> Option<RemoteLimit> {
         let store = Arc::clone(stores.get(limit.strategy.store()?)?);
         let (lease, replicas) = (limit.strategy.lease(), limit.strategy.replicas());
-        let metrics = self.metrics.remote_limit(&limit.name);
+        let metrics = self.metrics.remote_limit(&limit.name, lease.is_some());
         Some(RemoteLimit { name: limit.name.clone(), store, lease, replicas, metrics })
+    }
+
+    /// Gives the units that a limit has borrowed back. If the limit goes on with leases, it borrows others.
+    fn end_leases(&self, state: &LimitState, goes_on: bool) {
+        state.return_leases(true);
+        if !goes_on {
+            self.metrics.remove_lease_units(&state.name);
+        }
     }
 
     fn overrides(&self, limit: &Limit, ipv6_prefix: u8) -> Overrides {
@@ -355,8 +364,8 @@ impl LimitState {
         self.metrics.keys.set(gauge(self.table.len()));
         self.metrics.banned_keys.set(gauge(self.bans.banned(self.clock.now())));
         self.metrics.overflow.inc_by(self.table.take_overflowed());
-        if let Some(remote) = &*self.remote.load() {
-            remote.metrics.lease_units.set(i64::try_from(self.table.all_unspent()).unwrap_or(i64::MAX));
+        if let Some(gauge) = self.remote.load().as_ref().and_then(|remote| remote.metrics.lease_units.as_ref()) {
+            gauge.set(i64::try_from(self.table.all_unspent()).unwrap_or(i64::MAX));
         }
     }
 }

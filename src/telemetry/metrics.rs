@@ -283,8 +283,13 @@ impl Metrics {
     }
 
     /// The metrics of the limit `name` whose state is in a store. Equal names have the same series.
-    pub fn remote_limit(&self, name: &str) -> RemoteLimitMetrics {
-        self.stores.limit(name)
+    pub fn remote_limit(&self, name: &str, has_leases: bool) -> RemoteLimitMetrics {
+        self.stores.limit(name, has_leases)
+    }
+
+    /// Removes the series of the leases of a limit that has none any more.
+    pub fn remove_lease_units(&self, limit: &str) {
+        self.stores.remove_lease_units(limit);
     }
 
     /// Removes the series of an upstream.

@@ -22,8 +22,8 @@ pub struct StoreMetrics {
 pub struct RemoteLimitMetrics {
     /// Decisions without the store.
     pub fallback: IntCounter,
-    /// Units that this process has borrowed and not spent.
-    pub lease_units: IntGauge,
+    /// Units that this process has borrowed and not spent; `None` if the limit has no leases.
+    pub lease_units: Option<IntGauge>,
 }
 
 impl StoreMetrics {
@@ -90,10 +90,13 @@ impl StoreVecs {
         }
     }
 
-    pub(super) fn limit(&self, name: &str) -> RemoteLimitMetrics {
-        RemoteLimitMetrics {
-            fallback: self.fallback.with_label_values(&[name]),
-            lease_units: self.lease_units.with_label_values(&[name]),
-        }
+    pub(super) fn limit(&self, name: &str, has_leases: bool) -> RemoteLimitMetrics {
+        let lease_units = has_leases.then(|| self.lease_units.with_label_values(&[name]));
+        RemoteLimitMetrics { fallback: self.fallback.with_label_values(&[name]), lease_units }
+    }
+
+    pub(super) fn remove_lease_units(&self, name: &str) {
+        // A missing series is no error.
+        let _ = self.lease_units.remove_label_values(&[name]);
     }
 }

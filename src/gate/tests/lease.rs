@@ -230,6 +230,9 @@ async fn a_reload_gives_units_back_to_their_store() {
             })
             .collect();
         assert_eq!(returned, [4], "{what}");
+        gate.publish();
+        let text = String::from_utf8(gate.metrics.render().unwrap()).unwrap();
+        assert_eq!(text.contains("weir_lease_units{"), kept.starts_with("lease"), "{what}");
     }
 }
 

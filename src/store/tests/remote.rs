@@ -16,7 +16,7 @@ use crate::time::Clock;
 /// A limit that so many replicas share through a store.
 fn shared(by: OnFailure, replicas: u64) -> Arc<RemoteLimit> {
     let store = Store::unreachable(by, Clock::start());
-    let metrics = Metrics::new("", "").unwrap().remote_limit("a");
+    let metrics = Metrics::new("", "").unwrap().remote_limit("a", false);
     Arc::new(RemoteLimit { name: "a".into(), store, lease: None, replicas, metrics })
 }
 
