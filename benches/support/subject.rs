@@ -64,6 +64,7 @@ impl Subject {
             client_ip: IpAddr::V4(Ipv4Addr::from_bits(client)),
             is_free_preflight: false,
             certificate: None,
+            cost: None,
         };
         *clock = clock.saturating_add_ns(1000);
         let mut pass = Pass::default();

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::panic;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
 use tokio::runtime::Builder;
@@ -25,7 +25,7 @@ use crate::admin::Overrides;
 use crate::config::{Config, Diagnostics};
 use crate::gate::Gate;
 use crate::net::{ClientUsage, ListenAddress};
-use crate::proxy::SharedState;
+use crate::proxy::{ConnectionCount, SharedState};
 use crate::respond::ProblemKind;
 use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
@@ -73,27 +73,26 @@ impl App {
 
         let (workers, grace) = (config.fixed.workers, config.fixed.shutdown_grace);
         let wanted_connections = config.fixed.max_connections;
-        let descriptors = DescriptorBudget::take(workers, wanted_connections);
+        let wanted_checks = config.check_listener.as_ref().map_or(0, |listener| listener.max_connections);
+        let descriptors = DescriptorBudget::take(workers, wanted_connections, wanted_checks);
         let installed = Installed::of(&config);
         let warnings = config.warnings.clone();
         let ceiling = Arc::new(Ceiling::new(descriptors.upstreams, workers));
         let stores = stores::first(&config, clock, &metrics)?;
         let running_config = reload::install(&gate, (config, stores), &metrics, &ceiling, None, false);
         let running_config = Arc::new(ArcSwap::from_pointee(running_config));
-        let connections = AtomicUsize::new(0);
-        let draining = AtomicBool::new(false);
-        let reloads = watch::Sender::new(());
+        let [connections, checks] = [descriptors.clients, descriptors.checks].map(ConnectionCount::new);
         let clients = Arc::<ClientUsage>::default();
         let shared = Arc::new(SharedState {
             gate,
             metrics,
             running_config,
-            reloads,
+            reloads: watch::Sender::new(()),
             connections,
-            max_connections: descriptors.clients,
+            checks,
             clients,
             ceiling,
-            draining,
+            draining: AtomicBool::new(false),
         });
         let followers = Followers { operators: Arc::clone(&operators), jwks: Arc::clone(&jwks) };
         let reloader = source.map(|source| Reloader::new(source, installed, Arc::clone(&shared), followers, changes));
@@ -135,7 +134,7 @@ impl App {
     pub fn run(self, logs: Option<&LogGuard>, companion: impl Future<Output = ()>) -> Result<(), AppError> {
         count_panics(&self.built.shared.metrics);
         reload::log_findings(&self.warnings);
-        let max_connections = self.built.shared.max_connections;
+        let max_connections = self.built.shared.connections.max;
         if let Some(wanted) = self.wanted_connections.filter(|wanted| *wanted > max_connections) {
             tracing::warn!(wanted, max_connections, "fewer connections, for want of file descriptors (ulimit -n)");
         }

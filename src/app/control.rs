@@ -26,7 +26,7 @@ use super::systemd;
 use super::takeover::{Handover, HandoverProgress, HandoverServer, Previous, Successors};
 use crate::admin::{Admin, NewestLive};
 use crate::net::{ListenAddress, Listener, SocketFile};
-use crate::proxy::{self, Lifecycle, SharedState};
+use crate::proxy::{self, Lifecycle, ListenerKind, SharedState};
 use crate::store::snapshot::Secret;
 use crate::telemetry::LogGuard;
 use crate::upstream;
@@ -55,6 +55,7 @@ pub(super) struct Built {
 pub(super) struct Control {
     shared: Arc<SharedState>,
     places: Vec<ListenAddress>,
+    checks: Option<ListenAddress>,
     workers: usize,
     stage: watch::Sender<Lifecycle>,
     endings: mpsc::Receiver<()>,
@@ -87,6 +88,7 @@ impl Control {
                 listeners.mend()?;
             }
         }
+        let checks = listeners.checks.as_ref().map(|bound| bound.address.clone());
         let place = listeners.operators.as_ref().map(|bound| (bound.address.clone(), bound.socket_address()));
         let open = listeners.open(workers).map_err(AppError::system("use the sockets"))?;
         let Open { by_worker, operators: socket, takeover, offered, files } = open;
@@ -106,6 +108,7 @@ impl Control {
         Ok(Self {
             shared,
             places,
+            checks,
             workers,
             stage,
             endings,
@@ -140,6 +143,9 @@ impl Control {
         tokio::spawn(stores::run(Arc::clone(&shared)));
         for address in &self.places {
             tracing::info!(%address, workers = self.workers, "listening");
+        }
+        if let Some(address) = &self.checks {
+            tracing::info!(%address, workers = self.workers, "answering checks");
         }
         tokio::spawn(Arc::clone(&self.jwks).run(Arc::clone(&shared)));
         match std::mem::replace(&mut self.previous, Previous::None) {
@@ -261,7 +267,7 @@ impl ControlListeners {
 
 /// Starts a thread for each worker. The returned channel closes when the last worker has ended.
 fn start_workers(
-    by_worker: Vec<Vec<Listener>>,
+    by_worker: Vec<Vec<(ListenerKind, Listener)>>,
     shared: &Arc<SharedState>,
     stages: &watch::Receiver<Lifecycle>,
 ) -> Result<mpsc::Receiver<()>, AppError> {

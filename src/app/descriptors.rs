@@ -14,6 +14,9 @@ const SCARCE: usize = 64;
 /// The default bound on client connections, if there are enough descriptors.
 const CLIENTS_USUAL: usize = 10_000;
 
+/// Checks get at most one in so many descriptors.
+const CHECKS_PART: usize = 4;
+
 /// The bound on connections to all upstreams.
 const UPSTREAMS_MOST: usize = 65_536;
 
@@ -22,28 +25,33 @@ const UPSTREAMS_MOST: usize = 65_536;
 pub(super) struct DescriptorBudget {
     /// Of clients; at least one.
     pub(super) clients: usize,
+    /// Of other proxies that ask for checks.
+    pub(super) checks: usize,
     /// To all upstreams together; at least one.
     pub(super) upstreams: usize,
 }
 
 impl DescriptorBudget {
-    /// Raises the soft limit to the hard limit, and divides the descriptors. `wanted` is the configured bound on clients.
-    pub(super) fn take(workers: usize, wanted: Option<usize>) -> Self {
+    /// Raises the soft limit to the hard limit, and divides the descriptors. `wanted` is the configured bound on clients,
+    /// `wanted_checks` that on checks.
+    pub(super) fn take(workers: usize, wanted: Option<usize>, wanted_checks: usize) -> Self {
         let limit = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
         let limit = if setrlimit(Resource::Nofile, raised).is_ok() { raised } else { limit };
         let descriptors = limit.current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        Self::of(descriptors, workers, wanted)
+        Self::of(descriptors, workers, wanted, wanted_checks)
     }
 
-    fn of(descriptors: usize, workers: usize, wanted: Option<usize>) -> Self {
+    fn of(descriptors: usize, workers: usize, wanted: Option<usize>, wanted_checks: usize) -> Self {
         let beside = (descriptors.saturating_sub(SCARCE) / 8).min(RESERVED_BESIDE);
         let reserved = RESERVED + workers.saturating_mul(RESERVED_BY_WORKER) + beside;
+        let checks = wanted_checks.min(descriptors.saturating_sub(reserved) / CHECKS_PART);
+        let reserved = reserved + checks;
         // A client's connection may need one to the upstream.
         let most = (descriptors.saturating_sub(reserved) / 2).max(1);
         let clients = wanted.unwrap_or(CLIENTS_USUAL).min(most);
         let upstreams = descriptors.saturating_sub(reserved + clients).clamp(1, UPSTREAMS_MOST);
-        Self { clients, upstreams }
+        Self { clients, checks, upstreams }
     }
 }
 
@@ -53,22 +61,27 @@ mod tests {
 
     #[test]
     fn descriptors_are_shared_out() {
-        // Descriptors, workers, wanted connections; connections of clients and to upstreams.
-        for (descriptors, workers, wanted, clients, upstreams) in [
-            (1, 2, None, 1, 1),
-            (64, 2, None, 8, 8),
-            (64, 2, Some(7), 7, 9),
-            (64, 2, Some(9), 8, 8),
-            (1024, 2, None, 440, 440),
-            (1024, 2, Some(10_000), 440, 440),
-            (1024, 2, Some(100), 100, 780),
-            (20_000, 2, None, 9_928, 9_928),
-            (65_536, 4, None, 10_000, 55_376),
-            (65_536, 4, Some(30_000), 30_000, 35_376),
-            (usize::MAX, 1024, None, 10_000, 65_536),
+        // Descriptors, workers, wanted connections and checks; connections of clients, of checks and to upstreams.
+        for (descriptors, workers, wanted, wanted_checks, clients, checks, upstreams) in [
+            (1, 2, None, 0, 1, 0, 1),
+            (64, 2, None, 0, 8, 0, 8),
+            (64, 2, Some(7), 0, 7, 0, 9),
+            (64, 2, Some(9), 0, 8, 0, 8),
+            (64, 2, None, 1000, 6, 4, 6),
+            (1024, 2, None, 0, 440, 0, 440),
+            (1024, 2, Some(10_000), 0, 440, 0, 440),
+            (1024, 2, Some(100), 0, 100, 0, 780),
+            (1024, 2, None, 10, 435, 10, 435),
+            (1024, 2, None, 1000, 330, 220, 330),
+            (20_000, 2, None, 0, 9_928, 0, 9_928),
+            (65_536, 4, None, 0, 10_000, 0, 55_376),
+            (65_536, 4, None, 1000, 10_000, 1000, 54_376),
+            (65_536, 4, Some(30_000), 0, 30_000, 0, 35_376),
+            (usize::MAX, 1024, None, 0, 10_000, 0, 65_536),
         ] {
-            let shares = DescriptorBudget::of(descriptors, workers, wanted);
-            assert_eq!(shares, DescriptorBudget { clients, upstreams }, "{descriptors} {workers} {wanted:?}");
+            let shares = DescriptorBudget::of(descriptors, workers, wanted, wanted_checks);
+            let expected = DescriptorBudget { clients, checks, upstreams };
+            assert_eq!(shares, expected, "{descriptors} {workers} {wanted:?} {wanted_checks}");
         }
     }
 }

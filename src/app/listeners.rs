@@ -15,6 +15,7 @@ use super::takeover::{InheritedSockets, Offered, Predecessor, Previous, Purpose}
 use crate::config::Config;
 use crate::net;
 use crate::net::{ListenAddress, Listener, SocketFile};
+use crate::proxy::ListenerKind;
 
 /// Sockets that need not be bound, because another process has bound them.
 pub(super) struct Inherited {
@@ -47,7 +48,7 @@ impl Inherited {
     /// Errs if a socket of systemd is not used.
     pub(super) fn check_used(&self) -> Result<(), AppError> {
         let Some(place) = self.activated.unused() else { return Ok(()) };
-        let what = format!("neither server.listen nor admin.listen has {place}");
+        let what = format!("no listener of the configuration has {place}");
         Err(AppError::System("use a socket that was passed", what.into()))
     }
 }
@@ -160,6 +161,8 @@ impl Bound {
 /// All listening sockets.
 pub(super) struct Listeners {
     pub(super) requests: Vec<Bound>,
+    /// The listener for checks.
+    pub(super) checks: Option<Bound>,
     /// The admin listener.
     pub(super) operators: Option<Bound>,
     /// The socket for successors.
@@ -182,18 +185,21 @@ impl Listeners {
         let requests = requests
             .map(|place| Bound::new(Purpose::Requests, place, mode, workers, inherited))
             .collect::<Result<_, _>>()?;
+        let checks = config.check_listener.as_ref().map(|listener| &listener.listen);
+        let checks = checks.map(|place| Bound::new(Purpose::Checks, place, mode, workers, inherited)).transpose()?;
         let operators = config.admin.listen.as_ref();
         let operators = operators.map(|place| Bound::new(Purpose::Operators, place, mode, 1, inherited)).transpose()?;
         let takeover = config.fixed.takeover.as_deref().map(|path: &Path| ListenAddress::Unix(path.to_owned()));
         let takeover =
             takeover.map(|place| Bound::new(Purpose::Takeover, &place, TAKEOVER_MODE, 1, inherited)).transpose()?;
         inherited.check_used()?;
-        Ok(Self { requests, operators, takeover })
+        Ok(Self { requests, checks, operators, takeover })
     }
 
     /// Binds removed Unix sockets again, after the end of the predecessor.
     pub(super) fn mend(&mut self) -> Result<(), AppError> {
-        self.requests.iter_mut().chain(&mut self.operators).chain(&mut self.takeover).try_for_each(Bound::mend)
+        let by_workers = self.requests.iter_mut().chain(&mut self.checks);
+        by_workers.chain(&mut self.operators).chain(&mut self.takeover).try_for_each(Bound::mend)
     }
 
     /// The addresses for requests, with the ports that the system chose.
@@ -203,8 +209,8 @@ impl Listeners {
 
     /// Shares the sockets out. Errs only if there are too few file descriptors.
     pub(super) fn open(mut self, workers: usize) -> io::Result<Open> {
-        self.requests.iter_mut().for_each(|bound| bound.grow(workers));
-        let all = || self.requests.iter().chain(&self.operators).chain(&self.takeover);
+        self.requests.iter_mut().chain(&mut self.checks).for_each(|bound| bound.grow(workers));
+        let all = || self.requests.iter().chain(&self.checks).chain(&self.operators).chain(&self.takeover);
         let offered = match &self.takeover {
             Some(_) => all().map(Bound::offer).collect::<io::Result<_>>()?,
             None => Arc::default(),
@@ -213,12 +219,13 @@ impl Listeners {
         for file in &files {
             file.take_ownership();
         }
-        let mut by_worker: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
-        for bound in &self.requests {
+        let mut by_worker: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+        let requests = self.requests.iter().map(|bound| (ListenerKind::Requests, bound));
+        for (kind, bound) in requests.chain(self.checks.iter().map(|bound| (ListenerKind::Checks, bound))) {
             let sockets = bound.sockets.len();
             for (index, socket) in bound.sockets.iter().cycle().take(sockets.max(workers)).enumerate() {
                 if let Some(worker) = by_worker.get_mut(index % workers) {
-                    worker.push(socket.try_clone()?);
+                    worker.push((kind, socket.try_clone()?));
                 }
             }
         }
@@ -232,7 +239,7 @@ impl Listeners {
 pub(super) struct Open {
     /// The sockets of each worker. After a predecessor with more workers, some workers have several sockets: closing a
     /// socket would lose the connections in its backlog.
-    pub(super) by_worker: Vec<Vec<Listener>>,
+    pub(super) by_worker: Vec<Vec<(ListenerKind, Listener)>>,
     /// The admin listener.
     pub(super) operators: Option<Listener>,
     /// The socket for successors.

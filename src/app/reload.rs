@@ -27,7 +27,7 @@ use crate::gate::Gate;
 use crate::net::ListenAddress;
 use crate::policy::FleetSecret;
 use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
-use crate::proxy::settings::StartupSettings;
+use crate::proxy::settings::{CheckListener, StartupSettings};
 use crate::proxy::{RunningConfig, SharedState};
 use crate::store::TokenCache;
 use crate::store::redis::Store;
@@ -68,6 +68,7 @@ pub(super) fn install(
 #[derive(Clone, Debug)]
 pub(super) struct RestartOnly {
     fixed: StartupSettings,
+    check: Option<CheckListener>,
     admin: (Option<ListenAddress>, bool),
     snapshot: Option<snapshot::Settings>,
     fleet_secret: Option<FleetSecret>,
@@ -78,6 +79,7 @@ impl RestartOnly {
     pub(super) fn of(config: &Config) -> Self {
         Self {
             fixed: config.fixed.clone(),
+            check: config.check_listener.clone(),
             admin: (config.admin.listen.clone(), config.admin.tls.is_some()),
             snapshot: config.snapshot.clone(),
             fleet_secret: config.fleet_secret.clone(),
@@ -90,6 +92,7 @@ impl RestartOnly {
         let log = |settings: &Self| (settings.log.format, settings.log.level);
         let tables = [
             ("server", self.fixed != new.fixed),
+            ("check", self.check != new.check),
             ("admin", self.admin != new.admin),
             ("snapshot", self.snapshot != new.snapshot),
             ("fleet.secret", self.fleet_secret != new.fleet_secret),
@@ -367,8 +370,12 @@ fn write_change(
 
 /// If the TLS settings are unchanged, uses those in force, so that clients can resume their sessions.
 fn with_tls_sessions(mut config: Config, before: &RunningConfig) -> Config {
-    if config.proxy.tls == before.settings.tls {
-        config.proxy.tls.clone_from(&before.settings.tls);
+    let check = config.proxy.check.as_mut().zip(before.settings.check.as_ref());
+    let check = check.map(|(new, before)| (&mut new.tls, &before.tls));
+    for (new, before) in check.into_iter().chain([(&mut config.proxy.tls, &before.settings.tls)]) {
+        if new == before {
+            new.clone_from(before);
+        }
     }
     config
 }

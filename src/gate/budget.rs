@@ -42,10 +42,13 @@ impl<'l> Budget<'l> {
     pub(super) fn of<C: Checked<'l>>(charge: &Charge<'_, C>) -> Option<Self> {
         let limit = charge.check.limit();
         let is_listed = limit.is_listed && limit.mode == Mode::Enforce;
-        is_listed.then(|| {
-            let (key, rule, cost) = (charge.key, charge.rule.clone(), charge.cost);
-            Self { state: charge.check.state(), key, rule, cost }
-        })
+        is_listed.then(|| Self::new(charge))
+    }
+
+    /// The budget of a charge, whether answers list the limit or not.
+    pub(super) fn new<C: Checked<'l>>(charge: &Charge<'_, C>) -> Self {
+        let (key, rule, cost) = (charge.key, charge.rule.clone(), charge.cost);
+        Self { state: charge.check.state(), key, rule, cost }
     }
 
     /// The rates as they are now, in the order of the configuration.

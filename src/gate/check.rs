@@ -91,5 +91,8 @@ impl Live {
             let (rule, cost) = (&limit.allowed.usual, limit.cost.units(facts));
             checks.push(Charge::new(&state.table, Key::default(), rule, cost, is_enforced(limit), check));
         });
+        if let Some(cost) = facts.cost {
+            checks.charges_mut().iter_mut().for_each(|check| check.cost = cost);
+        }
     }
 }

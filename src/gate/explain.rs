@@ -17,7 +17,6 @@ use smallvec::SmallVec;
 use super::access::AccessError;
 use super::admit::{Requester, holding};
 use super::check::{Check, Checks, is_delayed, is_denied, is_limited};
-use super::identify::{IdentityError, Unidentified};
 use super::queue::enqueue::Candidate;
 use super::queue::wait::UNKNOWN_NS;
 use super::refusal::Cause;
@@ -130,16 +129,6 @@ pub enum RuleSource<'l> {
     RuntimeOverride,
 }
 
-impl fmt::Display for Unidentified<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.why {
-            IdentityError::Missing => write!(f, "{}: none given", self.identity),
-            IdentityError::Several => write!(f, "{}: more than one given", self.identity),
-            IdentityError::Token(error) => write!(f, "{}: {error}", self.identity),
-        }
-    }
-}
-
 /// The verdict of the stages so far.
 #[derive(Default)]
 struct Explained<'l> {
@@ -201,6 +190,7 @@ impl Gate {
             client_ip: client_ip::unmap(question.ip),
             is_free_preflight: false,
             certificate: None,
+            cost: None,
         };
         facts.is_free_preflight = self.would_free_preflight(&live.policy, &facts, now);
         Ok(self.explain_facts(live, &facts, now))

@@ -1,6 +1,7 @@
 //! The identities and the plan of a request, as far as limits and access lists need them.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -23,6 +24,16 @@ pub struct Unidentified<'l> {
     pub why: IdentityError,
     /// Whether the identity is expected in a bearer token.
     pub wants_bearer: bool,
+}
+
+impl fmt::Display for Unidentified<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.why {
+            IdentityError::Missing => write!(f, "{}: none given", self.identity),
+            IdentityError::Several => write!(f, "{}: more than one given", self.identity),
+            IdentityError::Token(error) => write!(f, "{}: {error}", self.identity),
+        }
+    }
 }
 
 /// A request whose key cannot be computed.

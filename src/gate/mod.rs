@@ -24,6 +24,7 @@ mod standing;
 mod access;
 mod preflight;
 
+mod budgets;
 mod explain;
 mod verdict;
 

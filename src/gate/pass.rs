@@ -188,6 +188,15 @@ impl<'l> Charged<'l> {
         self.is_committed
     }
 
+    /// Makes the charges final for a request whose answer Weir does not see: they stay as they were made. Requests in
+    /// flight are released at once, because their end would not be seen.
+    pub fn close(&mut self) {
+        self.is_committed = true;
+        if let Some(mut bill) = self.bill() {
+            bill.close();
+        }
+    }
+
     /// The bill of the charges that are settled by the answer or at its end. `None` if there are none, or the charges
     /// are not committed.
     #[inline]

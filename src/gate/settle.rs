@@ -244,6 +244,16 @@ impl Bill {
         standing
     }
 
+    /// Ends the bill without an answer. Only requests in flight are released.
+    pub(super) fn close(&mut self) {
+        for item in &mut self.items {
+            if item.terms.rule.is_released() {
+                item.give_back();
+            }
+            item.is_settled = true;
+        }
+    }
+
     /// Notes the number of bytes of the answer's body that have been sent so far.
     pub fn sent(&mut self, response_bytes: u64) {
         self.response_bytes = response_bytes;

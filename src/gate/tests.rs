@@ -18,6 +18,7 @@ mod spend;
 mod stages;
 mod stress;
 mod top_keys;
+mod unsettled;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -140,6 +141,7 @@ fn facts(headers: &FieldBuf) -> Facts<'_> {
         client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
         is_free_preflight: false,
         certificate: None,
+        cost: None,
     }
 }
 

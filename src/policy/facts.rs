@@ -26,6 +26,8 @@ pub struct Facts<'a> {
     pub is_free_preflight: bool,
     /// The client certificate of the connection, if there is one.
     pub certificate: Option<&'a Certificate>,
+    /// The units that each limit takes, in place of its own cost; only a check of a service names them.
+    pub cost: Option<u64>,
 }
 
 impl Facts<'_> {
@@ -71,6 +73,7 @@ mod tests {
                 client_ip: [192, 0, 2, 1].into(),
                 is_free_preflight: false,
                 certificate: None,
+                cost: None,
             };
             assert_eq!(facts.is_cors_preflight(), is_preflight, "{method} {more:?}");
         }
@@ -89,6 +92,7 @@ mod tests {
                 client_ip: [192, 0, 2, 1].into(),
                 is_free_preflight: false,
                 certificate: None,
+                cost: None,
             };
             assert_eq!(facts.head_bytes(), bytes, "{query:?}");
         }

@@ -132,6 +132,7 @@ mod tests {
             client_ip: "192.0.2.1".parse().unwrap(),
             is_free_preflight: false,
             certificate: None,
+            cost: None,
         };
         let texts: Vec<String> = (0..policy.limits().len())
             .map(|index| match policy.applies(index, &facts) {
@@ -171,6 +172,7 @@ mod tests {
                 client_ip: client.parse().unwrap(),
                 is_free_preflight: names.len() == 3,
                 certificate: None,
+                cost: None,
             };
             let mut met = Vec::new();
             for stage in [Stage::Arrival, Stage::Identified] {

@@ -47,6 +47,7 @@ impl MatchedRequest {
             client_ip: self.ip,
             is_free_preflight: self.is_free_preflight,
             certificate: None,
+            cost: None,
         };
         let mut found = Vec::new();
         policy.for_each_applied(stage, &facts, |applied| {

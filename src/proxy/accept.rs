@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use super::connection;
 use super::lifecycle::Lifecycle;
 use super::running_config::ConfigWatch;
-use super::worker::{OpenConnection, SharedState, Worker};
+use super::worker::{ListenerKind, OpenConnection, SharedState, Worker};
 use crate::net::buffer::BufferPool;
 use crate::net::listener::{BACKLOG, LOCAL_PEER, Listener};
 use crate::net::socket::Socket;
@@ -35,7 +35,7 @@ const LOG_EVERY: Duration = Duration::from_secs(1);
 ///
 /// If the runtime or a listener cannot be created.
 pub fn run(
-    listeners: Vec<Listener>,
+    listeners: Vec<(ListenerKind, Listener)>,
     shared: Arc<SharedState>,
     lifecycle: watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
@@ -44,7 +44,7 @@ pub fn run(
 }
 
 async fn serve(
-    listeners: Vec<Listener>,
+    listeners: Vec<(ListenerKind, Listener)>,
     shared: Arc<SharedState>,
     mut lifecycle: watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
@@ -58,9 +58,9 @@ async fn serve(
     let views = ConfigWatch::new(Arc::clone(&shared.running_config), resources);
     let worker = Rc::new(Worker::new(shared, views, buffers));
     worker.stores.follow(&worker.config.current().running.stores);
-    for listener in listeners {
+    for (kind, listener) in listeners {
         let listener = AsyncListener::new(listener)?;
-        spawn_local(accept(Rc::clone(&worker), listener, lifecycle.clone()));
+        spawn_local(accept(Rc::clone(&worker), (kind, listener), lifecycle.clone()));
     }
     spawn_local(sweep(Rc::clone(&worker), wanted));
     let _ = lifecycle.wait_for(|lifecycle| matches!(lifecycle, Lifecycle::Draining | Lifecycle::Stopped)).await;
@@ -97,7 +97,11 @@ impl AsyncListener {
     }
 }
 
-async fn accept(worker: Rc<Worker>, listener: AsyncListener, mut lifecycle: watch::Receiver<Lifecycle>) {
+async fn accept(
+    worker: Rc<Worker>,
+    (kind, listener): (ListenerKind, AsyncListener),
+    mut lifecycle: watch::Receiver<Lifecycle>,
+) {
     let (mut was_handed_over, mut logged_at) = (false, None::<Instant>);
     loop {
         let accepted = tokio::select! {
@@ -113,7 +117,7 @@ async fn accept(worker: Rc<Worker>, listener: AsyncListener, mut lifecycle: watc
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((socket, peer)) => serve_one(&worker, socket, peer, &lifecycle),
+            Ok((socket, peer)) => serve_one(&worker, kind, socket, peer, &lifecycle),
             // The client closed before the connection was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
@@ -132,7 +136,7 @@ async fn accept(worker: Rc<Worker>, listener: AsyncListener, mut lifecycle: watc
             let Poll::Ready(Ok((socket, peer))) = poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await else {
                 return;
             };
-            serve_one(&worker, socket, peer, &lifecycle);
+            serve_one(&worker, kind, socket, peer, &lifecycle);
         }
     }
 }
@@ -142,8 +146,14 @@ async fn wait_for(lifecycle: &mut watch::Receiver<Lifecycle>, is_it: impl Fn(Lif
     lifecycle.wait_for(|lifecycle| is_it(*lifecycle)).await.map_or(Lifecycle::Stopped, |lifecycle| *lifecycle)
 }
 
-fn serve_one(worker: &Rc<Worker>, socket: Socket, peer: SocketAddr, lifecycle: &watch::Receiver<Lifecycle>) {
-    let Some(open) = OpenConnection::new(worker) else {
+fn serve_one(
+    worker: &Rc<Worker>,
+    kind: ListenerKind,
+    socket: Socket,
+    peer: SocketAddr,
+    lifecycle: &watch::Receiver<Lifecycle>,
+) {
+    let Some(open) = OpenConnection::new(worker, kind) else {
         worker.shared.metrics.connections_refused.inc();
         return tracing::trace!(%peer, "a connection is closed at the bound");
     };
@@ -151,7 +161,7 @@ fn serve_one(worker: &Rc<Worker>, socket: Socket, peer: SocketAddr, lifecycle: &
     // Called inside: a captured future is stored twice.
     spawn_local(async move {
         let _open = open;
-        connection::serve(worker, socket, peer, lifecycle).await;
+        connection::serve(worker, kind, socket, peer, lifecycle).await;
     });
 }
 

@@ -10,7 +10,7 @@ use crate::http1::encode::{Encoder, write_field};
 use crate::http1::hop::{self, ConnectionOptions};
 use crate::http1::{Framing, ResponseHead};
 use crate::http2::Block;
-use crate::respond::{self, Disposition, HeaderSink, Profiles};
+use crate::respond::{self, Disposition, HeaderSink, Profiles, Reply};
 use crate::upstream::location::{self, LocationRewrite};
 
 /// The properties of a request that decide the form of its response.
@@ -173,7 +173,7 @@ impl<'a> UpstreamResponse<'a> {
 /// Writes a response of Weir for HTTP/1, with its body.
 pub(super) fn write_own_h1(
     out: &mut Vec<u8>,
-    own: &respond::LocalReply<'_>,
+    own: &impl Reply,
     form: ResponseForm,
     profiles: Profiles,
     date: &Date,

@@ -8,10 +8,11 @@ use ipnet::IpNet;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
+use super::http1::connection::Accepted;
 use super::http1::wire::Wire;
 use super::lifecycle::{Lifecycle, idle_drained};
 use super::settings::Bounds;
-use super::worker::Worker;
+use super::worker::{ListenerKind, Worker};
 use super::{http1, http2};
 use crate::http1::Limits;
 use crate::http2::PREFACE;
@@ -28,6 +29,7 @@ use crate::time;
 /// Serves a connection until it ends.
 pub(super) async fn serve(
     worker: Rc<Worker>,
+    kind: ListenerKind,
     socket: Socket,
     peer: SocketAddr,
     mut lifecycle: watch::Receiver<Lifecycle>,
@@ -36,11 +38,16 @@ pub(super) async fn serve(
     let config = worker.config.current();
     let since = time::instant_now();
     let by = since + config.timeouts.request_head;
-    let tls = config.running.settings.tls.clone();
-    let bounds = config.running.settings.bounds.clone();
-    let sends_proxy_header = sends_proxy_header(&config.running.settings.proxied_from, peer.ip());
-    let needs_local_address =
-        config.running.settings.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some());
+    let settings = &config.running.settings;
+    let tls = match (kind, &settings.check) {
+        (ListenerKind::Requests, _) => settings.tls.clone(),
+        (ListenerKind::Checks, Some(check)) => check.tls.clone(),
+        // A reload has removed the checks; the listener stays until a restart.
+        (ListenerKind::Checks, None) => return,
+    };
+    let bounds = settings.bounds.clone();
+    let sends_proxy_header = kind == ListenerKind::Requests && sends_proxy_header(&settings.proxied_from, peer.ip());
+    let needs_local_address = settings.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some());
     drop(config); // a connection may outlive several configurations
     let opening = async {
         let (mut socket, mut client, mut first) = (socket, Some(peer), InputBuffer::default());
@@ -50,7 +57,9 @@ pub(super) async fn serve(
             client = None;
         }
         let handle = count_connection(&worker, client, &bounds)?;
-        Some((handle, open(&worker, socket, first, tls, client.unwrap_or(peer), by).await?))
+        let preface = if tls.is_none() && kind == ListenerKind::Requests { PREFACE } else { &[] };
+        let ready = open(&worker, (socket, first), tls, preface, client.unwrap_or(peer), by).await?;
+        Some((handle, ready))
     };
     let opened = tokio::select! {
         biased;
@@ -72,7 +81,8 @@ pub(super) async fn serve(
         let Bounds { max_head_bytes, max_headers, max_uri_bytes, max_requests, underscores, .. } = bounds;
         let limits = Limits { max_head_bytes, max_headers, max_uri_bytes, underscores };
         let wire = Wire::new(stream, first, since, limits, Rc::clone(&worker.buffers));
-        http1::connection::serve(&worker, wire, &peer, since, max_requests, lifecycle).await;
+        let accepted = Accepted { kind, peer: &peer, max_requests };
+        http1::connection::serve(&worker, wire, accepted, since, lifecycle).await;
     }
 }
 
@@ -144,12 +154,12 @@ async fn read_proxy_header(
 }
 
 /// Waits for the first bytes of a request; none if they do not arrive before `by`. Over TLS the handshake decides the
-/// protocol, otherwise the first bytes do.
+/// protocol, otherwise the first bytes do: `preface` is that of HTTP/2, or empty if the listener speaks HTTP/1 only.
 async fn open(
     worker: &Worker,
-    socket: Socket,
-    first: InputBuffer,
+    (socket, first): (Socket, InputBuffer),
     tls: Option<ServerTls>,
+    preface: &[u8],
     peer: SocketAddr,
     by: Instant,
 ) -> Option<ReadyConnection> {
@@ -157,10 +167,9 @@ async fn open(
         None => (Stream::Plain(socket), first),
         Some(tls) => (Stream::Tls(handshake(worker, socket, first, &tls, peer, by).await?), InputBuffer::default()),
     };
-    let preface = if matches!(stream, Stream::Plain(_)) { PREFACE } else { &[] };
     let first = timeout_at(by, first_bytes(&mut stream, first, preface, &worker.buffers)).await.ok()??;
     let is_h2 = match &stream {
-        Stream::Plain(_) => first.unread().starts_with(PREFACE),
+        Stream::Plain(_) => !preface.is_empty() && first.unread().starts_with(preface),
         Stream::Tls(tls) => tls.is_h2(),
     };
     Some(ReadyConnection { stream, first, peer, is_h2 })

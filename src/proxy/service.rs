@@ -68,17 +68,17 @@ struct Destination<'v> {
 }
 
 /// A request at the gate.
-struct GateInput<'a, 'f, 'm, 'v> {
-    facts: &'a Facts<'f>,
-    is_grpc: bool,
+pub(super) struct GateInput<'a, 'f, 'm, 'v> {
+    pub(super) facts: &'a Facts<'f>,
+    pub(super) is_grpc: bool,
     /// The connection of an HTTP/1 client, to notice that it leaves.
-    wire: Option<&'a mut Wire>,
-    record: &'a mut AccessRecord<'m>,
-    admission: &'a mut Admission<'v>,
+    pub(super) wire: Option<&'a mut Wire>,
+    pub(super) record: &'a mut AccessRecord<'m>,
+    pub(super) admission: &'a mut Admission<'v>,
 }
 
 /// The detail of a refused CONNECT.
-const NO_CONNECT: &str = "CONNECT is not supported";
+pub(super) const NO_CONNECT: &str = "CONNECT is not supported";
 
 impl<'v> RequestContext<'v> {
     /// Passes the request through access lists, routes and both stages of the gate. If a client on `wire` leaves while
@@ -111,6 +111,7 @@ impl<'v> RequestContext<'v> {
             client_ip: believed.map_or(self.peer.ip, |_| client_ip.client_ip(self.peer.ip, request.fields)),
             is_free_preflight: false,
             certificate: self.peer.certificate.as_deref(),
+            cost: None,
         };
         let gate = &self.worker.shared.gate;
         // Over HTTP/2 a body may come without a field that announces it.
@@ -118,7 +119,8 @@ impl<'v> RequestContext<'v> {
             request.is_bodyless() && gate.frees_preflight(policy, &facts, gate.clock().at(self.began));
         record.identified(facts.client_ip, facts.host, &path);
         let mut input = GateInput { facts: &facts, is_grpc: form.is_grpc, wire, record, admission };
-        let Destination { upstream, rewrite, upgrades, max_body } = self.both_stages(&mut input, request).await?;
+        let destination = |facts: &Facts<'_>| self.destination(facts, request, form.is_grpc);
+        let Destination { upstream, rewrite, upgrades, max_body } = self.both_stages(&mut input, destination).await?;
         let upgrade = request.upgrade(upgrades);
         // A proxy may send requests of several clients on one connection, so nothing is pinned to that connection.
         let is_pinnable = request.version != HttpVersion::Http2 && self.peer.client.is_some();
@@ -160,12 +162,12 @@ impl<'v> RequestContext<'v> {
         Some(Rc::new(self.worker.shared.clients.enter_request(ip, max_requests)))
     }
 
-    /// Decides both stages, and returns the destination.
-    async fn both_stages(
+    /// Decides both stages. Returns the destination, which is found between them.
+    pub(super) async fn both_stages<D>(
         &self,
         input: &mut GateInput<'_, '_, '_, 'v>,
-        request: &Request<'_>,
-    ) -> Result<Destination<'v>, NotForwarded<'v>> {
+        destination: impl FnOnce(&Facts<'_>) -> Result<D, NotForwarded<'v>>,
+    ) -> Result<D, NotForwarded<'v>> {
         let (facts, is_grpc) = (input.facts, input.is_grpc);
         let clock = self.worker.shared.gate.clock();
         let now = clock.at(self.began);
@@ -181,7 +183,7 @@ impl<'v> RequestContext<'v> {
             input.admission.finish_arrival(self.config.running.settings.profiles);
         }
         // After the stage that counts all requests, before charges that concern services.
-        let destination = self.destination(facts, request, is_grpc)?;
+        let destination = destination(facts)?;
         let now = if self.has_waited() { clock.now() } else { now };
         if let Some(access) = access.filter(|access| access.looks_beyond_arrival()) {
             is_free |= self.check_identity_access(access, facts, is_grpc, now)?;
@@ -201,14 +203,17 @@ impl<'v> RequestContext<'v> {
         request: &Request<'_>,
         is_grpc: bool,
     ) -> Result<Destination<'v>, NotForwarded<'v>> {
-        let (config, mut route) = (self.config, None);
-        if let Some(routes) = &config.running.settings.routes {
-            route = Some(routes.find(facts).ok_or_else(|| {
-                self.count(ProblemKind::NoRoute);
-                LocalReply::new(ProblemKind::NoRoute, "no route matches the request", is_grpc)
-            })?);
-        }
-        let upstream = &config.upstreams[route.map_or(0, |route| route.upstream)];
+        let config = self.config;
+        let no_route = || {
+            self.count(ProblemKind::NoRoute);
+            LocalReply::new(ProblemKind::NoRoute, "no route matches the request", is_grpc)
+        };
+        let route = match &config.running.settings.routes {
+            Some(routes) => Some(routes.find(facts).ok_or_else(no_route)?),
+            None => None,
+        };
+        // A reload may have removed the only service.
+        let upstream = config.upstreams.get(route.map_or(0, |route| route.upstream)).ok_or_else(no_route)?;
         let upgrades = route.and_then(|route| route.upgrades.as_ref()).unwrap_or_else(|| upstream.upgrades());
         if request.is_refused_connect(upgrades) {
             return Err(self.problem(ProblemKind::MethodRefused, NO_CONNECT));

@@ -17,7 +17,7 @@ use crate::upstream::settings::Upstream;
 /// Settings that only a restart changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartupSettings {
-    /// Addresses to accept on; at least one.
+    /// Addresses to accept requests on; none if Weir only answers checks.
     pub listen: Vec<ListenAddress>,
     /// Permissions of the files of Unix sockets.
     pub unix_mode: u32,
@@ -31,6 +31,34 @@ pub struct StartupSettings {
     pub shutdown_grace: Duration,
 }
 
+/// The listener for checks of other proxies. Only a restart changes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckListener {
+    /// The address.
+    pub listen: ListenAddress,
+    /// The most open connections of all workers.
+    pub max_connections: usize,
+}
+
+/// Settings of the listener for checks that a reload changes.
+#[derive(Clone, Debug)]
+pub struct CheckSettings {
+    /// The headers that describe a request.
+    pub headers: CheckHeaders,
+    /// TLS for other proxies; none for plain TCP.
+    pub tls: Option<ServerTls>,
+}
+
+/// The headers in which another proxy describes a request. Weir reads no others: a proxy replaces the headers that it
+/// knows, and passes the rest on as its client wrote them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckHeaders {
+    /// `X-Forwarded-Method`, `X-Forwarded-Uri`, `X-Forwarded-Host`, as Traefik and Caddy write them.
+    XForwarded,
+    /// `X-Original-Method`, `X-Original-URI`, `X-Original-Host`, as configurations of nginx write them.
+    XOriginal,
+}
+
 /// Settings that a reload changes, for requests that arrive after it.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -38,7 +66,7 @@ pub struct Settings {
     pub proxied_from: Box<[IpNet]>,
     /// TLS for clients; none for plain TCP.
     pub tls: Option<ServerTls>,
-    /// The upstreams; at least one.
+    /// The upstreams; none if Weir only answers checks.
     pub upstreams: Vec<Upstream>,
     /// The name servers that resolve their names; those of the system if empty.
     pub name_servers: Arc<[SocketAddr]>,
@@ -52,6 +80,8 @@ pub struct Settings {
     pub forwarded: bool,
     /// The limit headers in responses.
     pub profiles: Profiles,
+    /// Checks of other proxies; none if Weir answers none.
+    pub check: Option<CheckSettings>,
 }
 
 /// Bounds of one client or connection.

@@ -30,16 +30,62 @@ pub struct SharedState {
     pub running_config: Arc<ArcSwap<RunningConfig>>,
     /// Notified of each reload, for tasks that do not check before each request.
     pub reloads: watch::Sender<()>,
-    /// Open connections.
-    pub connections: AtomicUsize,
-    /// The most open connections.
-    pub max_connections: usize,
+    /// Open connections for requests.
+    pub connections: ConnectionCount,
+    /// Open connections for checks.
+    pub checks: ConnectionCount,
     /// The connections and requests of each client.
     pub clients: Arc<ClientUsage>,
     /// The bound of connections to all upstreams.
     pub ceiling: Arc<Ceiling>,
     /// Whether connections must end after their request. Set before the lifecycle changes.
     pub draining: AtomicBool,
+}
+
+/// What a listener accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenerKind {
+    /// Requests, which Weir forwards.
+    Requests,
+    /// Checks: questions of other proxies whether a request may pass.
+    Checks,
+}
+
+/// The number of open connections, with its bound.
+#[derive(Debug)]
+pub struct ConnectionCount {
+    open: AtomicUsize,
+    /// The most open connections.
+    pub max: usize,
+}
+
+impl ConnectionCount {
+    /// No open connection, and at most `max`.
+    pub fn new(max: usize) -> Self {
+        Self { open: AtomicUsize::new(0), max }
+    }
+
+    /// Counts a connection. Returns whether there are not too many.
+    fn enter(&self) -> bool {
+        let is_within = self.open.fetch_add(1, Ordering::Relaxed) < self.max;
+        if !is_within {
+            self.leave();
+        }
+        is_within
+    }
+
+    fn leave(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl SharedState {
+    fn count_of(&self, kind: ListenerKind) -> &ConnectionCount {
+        match kind {
+            ListenerKind::Requests => &self.connections,
+            ListenerKind::Checks => &self.checks,
+        }
+    }
 }
 
 impl Directory for SharedState {
@@ -110,26 +156,28 @@ impl Worker {
 }
 
 /// An open connection, counted until it is dropped.
-pub(super) struct OpenConnection(Rc<Worker>);
+pub(super) struct OpenConnection {
+    worker: Rc<Worker>,
+    kind: ListenerKind,
+}
 
 impl OpenConnection {
     /// Counts a connection; none if there are too many.
-    pub(super) fn new(worker: &Rc<Worker>) -> Option<Self> {
+    pub(super) fn new(worker: &Rc<Worker>, kind: ListenerKind) -> Option<Self> {
         let shared = &worker.shared;
-        if shared.connections.fetch_add(1, Ordering::Relaxed) >= shared.max_connections {
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
+        if !shared.count_of(kind).enter() {
             return None;
         }
         shared.metrics.connections.inc();
         worker.open.set(worker.open.get() + 1);
-        Some(Self(Rc::clone(worker)))
+        Some(Self { worker: Rc::clone(worker), kind })
     }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        let worker = &self.0;
-        worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        let Self { worker, kind } = self;
+        worker.shared.count_of(*kind).leave();
         worker.shared.metrics.connections.dec();
         worker.open.set(worker.open.get().saturating_sub(1));
         worker.ended.notify_one();

@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use smallvec::SmallVec;
 
 use super::headers::number;
-use super::{Disposition, HeaderSink, ProblemKind, Profiles, limit_headers};
+use super::{Disposition, HeaderSink, ProblemKind, Profiles, Reply, limit_headers};
 use crate::fields::Fields;
 use crate::gate::{Budget, BudgetItem, Budgets, Cause, IdentityError, Refusal, Standing, Unidentified};
 use crate::limit::Retry;
@@ -25,7 +25,10 @@ pub struct LocalReply<'a> {
     retry_after_s: Option<u64>,
     /// The retry advice for a gRPC client.
     pushback: Option<Pushback>,
-    challenge: Option<&'static str>,
+    /// Another status than that of its kind.
+    status: Option<StatusCode>,
+    /// A field that explains the status, with its name.
+    hint: Option<(&'static str, &'static str)>,
     standing: Option<(Standing<'a>, Disposition)>,
     budgets: Budgets<'a>,
 }
@@ -77,7 +80,8 @@ impl<'a> LocalReply<'a> {
             is_grpc,
             retry_after_s: kind.retry_after_s(),
             pushback: kind.retry_after_s().map(|s| Pushback::AfterMs(s.saturating_mul(1000))),
-            challenge: None,
+            status: None,
+            hint: None,
             standing: None,
             budgets: Vec::new(),
         }
@@ -103,7 +107,8 @@ impl<'a> LocalReply<'a> {
             is_grpc,
             retry_after_s,
             pushback: Some(Pushback::of(refusal.retry)),
-            challenge: None,
+            status: None,
+            hint: None,
             standing: refusal.standing.map(|standing| (standing, Disposition::Refused { retry_after_s })),
             budgets: refusal.budgets,
         }
@@ -120,7 +125,8 @@ impl<'a> LocalReply<'a> {
             IdentityError::Several => "Bearer error=\"invalid_request\"",
             IdentityError::Token(_) => "Bearer error=\"invalid_token\"",
         });
-        Self { challenge, ..Self::new(ProblemKind::Unidentified, missing.to_string(), is_grpc) }
+        let hint = challenge.map(|challenge| ("www-authenticate", challenge));
+        Self { hint, ..Self::new(ProblemKind::Unidentified, missing.to_string(), is_grpc) }
     }
 
     /// The row of the problem table.
@@ -141,34 +147,33 @@ impl<'a> LocalReply<'a> {
         self
     }
 
-    /// The status; 200 for a gRPC client, which reads `grpc-status`.
-    pub fn status(&self) -> StatusCode {
-        if self.is_grpc { StatusCode::OK } else { self.kind.status() }
+    /// The response to a method that a resource does not have; `allowed` lists its methods (RFC 9110, section 15.5.6).
+    pub fn method_refused(detail: &'static str, allowed: &'static str) -> Self {
+        Self { hint: Some(("allow", allowed)), ..Self::new(ProblemKind::MethodRefused, detail, false) }
     }
 
-    /// Whether the response closes an HTTP/1 connection.
-    pub fn closes(&self) -> bool {
-        self.kind.closes()
+    /// Answers with `status` in place of 429, if a limit refuses the request.
+    pub(super) fn limited_as(self, status: Option<StatusCode>) -> Self {
+        Self { status: status.filter(|_| self.kind == ProblemKind::Limited), ..self }
     }
 
-    /// Writes the headers.
-    pub fn write_headers(&self, sink: &mut impl HeaderSink, profiles: Profiles) {
-        if self.is_grpc {
-            sink.put("content-type", "application/grpc");
-            sink.put("grpc-status", self.kind.grpc_status());
-            let mut detail = Vec::new();
-            self.write_detail(&mut detail);
-            sink.put("grpc-message", &grpc_message(&detail));
-            match self.pushback {
-                Some(Pushback::AfterMs(ms)) => number(sink, PUSHBACK, ms),
-                Some(Pushback::Never) => sink.put(PUSHBACK, "-1"),
-                None => {}
-            }
-        } else {
-            sink.put("content-type", "application/problem+json");
+    /// Milliseconds until a retry; none if it is unknown or useless.
+    pub(super) fn retry_after_ms(&self) -> Option<u64> {
+        match self.pushback? {
+            Pushback::AfterMs(ms) => Some(ms),
+            Pushback::Never => None,
         }
-        if let Some(challenge) = self.challenge {
-            sink.put("www-authenticate", challenge);
+    }
+
+    /// The names of the limits that refuse the request.
+    pub(super) fn violated(&self) -> &[&'a str] {
+        &self.violated
+    }
+
+    /// Writes the headers that do not describe the body.
+    pub(super) fn write_fields(&self, sink: &mut impl HeaderSink, profiles: Profiles) {
+        if let Some((name, value)) = self.hint {
+            sink.put(name, value);
         }
         if let Some(s) = self.retry_after_s {
             number(sink, "retry-after", s);
@@ -176,37 +181,6 @@ impl<'a> LocalReply<'a> {
         if let Some((standing, verdict)) = &self.standing {
             limit_headers(sink, profiles, standing, &self.budgets, *verdict);
         }
-    }
-
-    /// Writes the body.
-    pub fn write_body(&self, body: &mut Vec<u8>) {
-        if self.is_grpc {
-            return;
-        }
-        let is_quota = self.kind == ProblemKind::Limited;
-        // A constant for the most frequent response; the rest is put together.
-        body.extend_from_slice(if is_quota { QUOTA_EXCEEDED } else { b"{\"type\":\"about:blank\",\"title\":\"" });
-        if !is_quota {
-            let status = self.kind.status();
-            body.extend_from_slice(status.canonical_reason().unwrap_or("").as_bytes());
-            body.extend_from_slice(b"\",\"status\":");
-            body.extend_from_slice(status.as_str().as_bytes());
-        }
-        body.extend_from_slice(b",\"detail\":\"");
-        let detail_at = body.len();
-        self.write_detail(body);
-        escape(body, detail_at);
-        body.push(b'"');
-        if is_quota {
-            body.extend_from_slice(b",\"violated-policies\":[");
-            if self.budgets.is_empty() {
-                write_names(body, &self.violated);
-            } else {
-                write_names(body, &self.violated_policies());
-            }
-            body.push(b']');
-        }
-        body.push(b'}');
     }
 
     /// The names in `RateLimit-Policy` of the rates that refuse the request.
@@ -221,7 +195,7 @@ impl<'a> LocalReply<'a> {
     }
 
     /// Writes the detail. Writing to memory does not fail.
-    fn write_detail(&self, text: &mut Vec<u8>) {
+    pub(super) fn write_detail(&self, text: &mut Vec<u8>) {
         let cause = match &self.detail {
             Detail::Text(detail) => return text.extend_from_slice(detail.as_bytes()),
             Detail::Beyond(Cause::ShuttingDown) => return text.extend_from_slice(b"the proxy is shutting down"),
@@ -248,9 +222,68 @@ impl<'a> LocalReply<'a> {
     }
 }
 
+impl Reply for LocalReply<'_> {
+    /// 200 for a gRPC client, which reads `grpc-status`.
+    fn status(&self) -> StatusCode {
+        if self.is_grpc { StatusCode::OK } else { self.status.unwrap_or_else(|| self.kind.status()) }
+    }
+
+    fn closes(&self) -> bool {
+        self.kind.closes()
+    }
+
+    fn write_headers(&self, sink: &mut impl HeaderSink, profiles: Profiles) {
+        if self.is_grpc {
+            sink.put("content-type", "application/grpc");
+            sink.put("grpc-status", self.kind.grpc_status());
+            let mut detail = Vec::new();
+            self.write_detail(&mut detail);
+            sink.put("grpc-message", &grpc_message(&detail));
+            match self.pushback {
+                Some(Pushback::AfterMs(ms)) => number(sink, PUSHBACK, ms),
+                Some(Pushback::Never) => sink.put(PUSHBACK, "-1"),
+                None => {}
+            }
+        } else {
+            sink.put("content-type", "application/problem+json");
+        }
+        self.write_fields(sink, profiles);
+    }
+
+    fn write_body(&self, body: &mut Vec<u8>) {
+        if self.is_grpc {
+            return;
+        }
+        let is_quota = self.kind == ProblemKind::Limited;
+        // A constant for the most frequent response; the rest is put together.
+        body.extend_from_slice(if is_quota { QUOTA_EXCEEDED } else { b"{\"type\":\"about:blank\",\"title\":\"" });
+        let status = self.status();
+        if !is_quota {
+            body.extend_from_slice(status.canonical_reason().unwrap_or("").as_bytes());
+            body.extend_from_slice(b"\",\"status\":");
+        }
+        body.extend_from_slice(status.as_str().as_bytes());
+        body.extend_from_slice(b",\"detail\":\"");
+        let detail_at = body.len();
+        self.write_detail(body);
+        escape(body, detail_at);
+        body.push(b'"');
+        if is_quota {
+            body.extend_from_slice(b",\"violated-policies\":[");
+            if self.budgets.is_empty() {
+                write_names(body, &self.violated);
+            } else {
+                write_names(body, &self.violated_policies());
+            }
+            body.push(b']');
+        }
+        body.push(b'}');
+    }
+}
+
 /// The problem type of draft-ietf-httpapi-ratelimit-headers-10, section 5.1.
 const QUOTA_EXCEEDED: &[u8] = b"{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
-    \"title\":\"Quota exceeded\",\"status\":429";
+    \"title\":\"Quota exceeded\",\"status\":";
 
 /// Writes JSON strings with commas between them.
 fn write_names(body: &mut Vec<u8>, names: &[impl AsRef<str>]) {

@@ -10,6 +10,10 @@ use tracing::Level;
 pub enum ProblemKind {
     /// Invalid HTTP.
     Malformed,
+    /// A check that does not describe a request.
+    BadCheck,
+    /// A check of a peer that is no trusted proxy.
+    UntrustedPeer,
     /// A message whose end is ambiguous.
     AmbiguousFraming,
     /// `Host` is missing, repeated, or differs from the target.
@@ -64,8 +68,10 @@ struct ProblemRow {
 
 impl ProblemKind {
     /// The kinds that `weir_problems_total` counts: all but those of limits.
-    pub const COUNTED: [Self; 18] = [
+    pub const COUNTED: [Self; 20] = [
         Self::Malformed,
+        Self::BadCheck,
+        Self::UntrustedPeer,
         Self::AmbiguousFraming,
         Self::BadHost,
         Self::BadPath,
@@ -89,6 +95,8 @@ impl ProblemKind {
         let row = |status, grpc, level, label, close| ProblemRow { status, grpc, level, label, close };
         match self {
             Self::Malformed => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "malformed", true),
+            Self::BadCheck => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "bad_check", false),
+            Self::UntrustedPeer => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "untrusted_peer", false),
             Self::AmbiguousFraming => row(StatusCode::BAD_REQUEST, "13", Level::INFO, "ambiguous_framing", true),
             Self::BadHost => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "bad_host", true),
             Self::BadPath => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "bad_path", false),

@@ -28,6 +28,7 @@ mod upstream_tls;
 
 mod bans_and_delays;
 mod bounds;
+mod checks;
 mod failures;
 mod fleet;
 mod fleet_secret;

@@ -14,6 +14,7 @@ use super::*;
 use crate::app::reload::install;
 use crate::config;
 use crate::gate::Gate;
+use crate::proxy::ConnectionCount;
 use crate::telemetry::Metrics;
 use crate::time::Clock;
 use crate::upstream::Ceiling;
@@ -107,10 +108,10 @@ fn shared(config: config::Config) -> SharedState {
     let ceiling = Arc::new(Ceiling::new(1, 1));
     let running_config =
         Arc::new(ArcSwap::from_pointee(install(&gate, (config, Vec::new()), &metrics, &ceiling, None, false)));
-    let (connections, draining) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let ([connections, checks], draining) = ([1, 0].map(ConnectionCount::new), AtomicBool::new(false));
     let reloads = watch::Sender::new(());
-    let (max_connections, clients) = (1, Arc::default());
-    SharedState { gate, metrics, running_config, reloads, connections, max_connections, clients, ceiling, draining }
+    let clients = Arc::default();
+    SharedState { gate, metrics, running_config, reloads, connections, checks, clients, ceiling, draining }
 }
 
 /// What a token with this `kid` is told; its signature is wrong in any case.

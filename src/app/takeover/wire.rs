@@ -64,6 +64,7 @@ pub(super) enum Message {
 #[serde(rename_all = "snake_case")]
 pub(in crate::app) enum Purpose {
     Requests,
+    Checks,
     Operators,
     Takeover,
 }

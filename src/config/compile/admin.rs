@@ -25,23 +25,11 @@ pub struct AdminSettings {
     pub token: Option<BearerToken>,
 }
 
-/// Compiles the address of the admin listener; `None` for `off`. `own` are the addresses for clients.
-pub(super) fn listen(
-    table: &Table<'_>,
-    own: Option<&[Located<ListenAddress>]>,
-) -> Option<Located<Option<ListenAddress>>> {
+/// Compiles the address of the admin listener; `None` for `off`.
+pub(super) fn listen(table: &Table<'_>) -> Option<Located<Option<ListenAddress>>> {
     let dir = table.context.dir;
     let parse = |text: &str| if text == "off" { Ok(None) } else { units::listen(text, dir).map(Some) };
-    let address = table.parsed("listen", parse)?;
-    let is_chosen_later = |place: &ListenAddress| matches!(place, ListenAddress::Tcp(address) if address.port() == 0);
-    let wanted = address.get_ref().as_ref().filter(|place| !is_chosen_later(place));
-    let is_taken = |own: &&Located<ListenAddress>| Some(own.get_ref()) == wanted;
-    if let Some(own) = own.unwrap_or_default().iter().find(is_taken) {
-        let title = "`admin.listen` and `server.listen` are the same address";
-        let problem = Problem::new(address.span(), title);
-        table.context.note(problem.also(own.span(), "here"));
-    }
-    Some(address)
+    table.parsed("listen", parse)
 }
 
 /// Compiles the other settings of the admin listener, which has the address `listen`.

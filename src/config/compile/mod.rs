@@ -2,6 +2,7 @@
 //!
 //! Each function reads its whole section, also after an error, so that no problem hides another.
 
+mod listeners;
 mod route;
 mod server;
 mod timeouts;
@@ -9,6 +10,7 @@ mod tls;
 mod upstream;
 
 mod admin;
+mod check;
 mod fleet;
 mod headers;
 mod hold;
@@ -39,11 +41,12 @@ use toml::de::DeTable;
 pub use admin::AdminSettings;
 
 use fleet::Fleet;
+use listeners::Listeners;
 
 use crate::config::diagnostics::Diagnostics;
 use crate::config::overrides::{OverrideSet, RunTimeOverrides};
 use crate::config::reader::context::Context;
-use crate::config::reader::{Table, units};
+use crate::config::reader::{Located, Table};
 use crate::config::sources::Sources;
 use crate::policy::Policy;
 use crate::proxy::settings::Settings;
@@ -56,6 +59,8 @@ use crate::{gate, policy, proxy, telemetry};
 pub struct Config {
     /// Fixed at start.
     pub fixed: proxy::settings::StartupSettings,
+    /// The listener for checks of other proxies; fixed at start.
+    pub check_listener: Option<proxy::settings::CheckListener>,
     /// The data path.
     pub proxy: proxy::settings::Settings,
     /// Limits, identities, access lists and plans.
@@ -89,9 +94,9 @@ pub(in crate::config) fn config(
 ) -> Option<Config> {
     let root = Table::root(context, document);
     let server = root.table("server");
-    let listen = server.list("listen", |text| units::listen(text, context.dir));
+    let admin_table = root.table("admin");
+    let listeners = Listeners::read(&root, &server, &admin_table);
     server::paths(&server);
-    let takeover = takeover::takeover(&server);
     let bounds = server::bounds(&server);
     let forwarded = server.switch("forwarded");
     let proxied_from = server::proxied_from(&server.table("proxy_protocol"));
@@ -100,17 +105,12 @@ pub(in crate::config) fn config(
 
     let timeouts = timeouts::timeouts(&root.table("timeouts"));
     let name_servers = upstream::name_servers(&root.table("dns"));
-    let compiled = upstream::upstreams(&root, listen.as_deref());
+    let compiled = upstream::upstreams(&root, listeners.requests.as_deref());
     let routes = route::routes(&root, &compiled);
     let upstreams = compiled.upstreams;
-    let admin_table = root.table("admin");
-    let admin_listen = admin::listen(&admin_table, listen.as_deref());
-    let admin = admin::admin(&admin_table, admin_listen.as_ref());
+    let admin = admin::admin(&admin_table, listeners.operators.as_ref());
     admin::overrides(&admin_table);
-    if let Some(Some(takeover)) = &takeover {
-        takeover::check_apart(&server, takeover, listen.as_deref(), admin_listen.as_ref());
-    }
-    let fixed = server::fixed(&server, listen.as_deref(), takeover);
+    let fixed = server::fixed(&server, listeners.requests.as_deref(), listeners.takeover);
     let headers = root.table("headers");
     let profiles = headers::profiles(&headers);
     let is_listed = profiles.is_some_and(|profiles| profiles.ietf);
@@ -123,9 +123,11 @@ pub(in crate::config) fn config(
     let fleet = fleet::fleet(&root.table("fleet"), &compiled_stores);
     let policy = policy(&root, &server, &headers, tls_table.has("client_ca"), &fleet, overrides);
     let fleet_secret = fleet.into_secret();
+    let (check_listener, check) = listeners.checks?.unzip();
 
     Some(Config {
         fixed: fixed?,
+        check_listener: check_listener.map(Located::into_inner),
         proxy: Settings {
             proxied_from: proxied_from?,
             tls, // an error of it is noted
@@ -136,6 +138,7 @@ pub(in crate::config) fn config(
             bounds: bounds?,
             forwarded: forwarded?,
             profiles: profiles?,
+            check,
         },
         policy: policy?.with_listed(is_listed),
         stores: compiled_stores.stores?,
@@ -176,5 +179,8 @@ fn policy(
     warnings::of_shadowed(root, policy.limits());
     warnings::of_void_limits(root, policy.limits(), &bypass);
     warnings::of_invented_keys(root, &policy);
+    if upstream::is_omitted(root) {
+        warnings::of_unsettled(root, policy.limits());
+    }
     Some(policy)
 }

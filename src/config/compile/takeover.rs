@@ -2,10 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::config::diagnostics::Problem;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::net::ListenAddress;
 
 /// Compiles the path of the socket; the inner option is `None` without `takeover`.
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
@@ -26,22 +24,4 @@ fn path(server: &Table<'_>, text: &str) -> Result<PathBuf, Fault> {
         return Err(Fault::new(format!("`{text}` names no file")).help(Some(help)));
     }
     units::socket_path(server.context.path(text))
-}
-
-/// Notes an error if another listener has the same socket.
-pub(super) fn check_apart(
-    server: &Table<'_>,
-    own: &Located<PathBuf>,
-    requests: Option<&[Located<ListenAddress>]>,
-    operators: Option<&Located<Option<ListenAddress>>>,
-) {
-    let requests = requests.unwrap_or_default().iter();
-    let requests = requests.map(|place| ("server.listen", place.span(), Some(place.get_ref())));
-    let operators = operators.map(|place| ("admin.listen", place.span(), place.get_ref().as_ref()));
-    let is_same =
-        |place: Option<&ListenAddress>| matches!(place, Some(ListenAddress::Unix(path)) if path == own.get_ref());
-    if let Some((name, span, _)) = requests.chain(operators).find(|(_, _, place)| is_same(*place)) {
-        let title = format!("`server.takeover` and `{name}` are the same socket");
-        server.context.note(Problem::new(own.span(), title).also(span, "here"));
-    }
 }

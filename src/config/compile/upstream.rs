@@ -34,8 +34,18 @@ pub(super) struct CompiledUpstreams {
     pub(super) speak_h2: Vec<bool>,
 }
 
+/// Whether there is no upstream on purpose: Weir only answers checks.
+pub(super) fn is_omitted(root: &Table<'_>) -> bool {
+    let has_any = ["upstream", "upstreams", "route"].iter().any(|table| root.has(table));
+    let server = root.get("server").and_then(|value| value.get_ref().as_table());
+    root.has("check") && !has_any && server.is_none_or(|server| !server.contains_key("listen"))
+}
+
 pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<ListenAddress>]>) -> CompiledUpstreams {
     let (one, many) = (root.table("upstream"), root.table("upstreams"));
+    if is_omitted(root) {
+        return CompiledUpstreams { upstreams: Some(Vec::new()), names: Vec::new(), speak_h2: Vec::new() };
+    }
     if !many.is_present() {
         return CompiledUpstreams {
             upstreams: only(&one, listen).map(|one| vec![one]),

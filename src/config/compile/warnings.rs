@@ -175,6 +175,26 @@ pub(super) fn of_invented_keys(root: &Table<'_>, policy: &Policy) {
     }
 }
 
+/// Warns of limits that never settle or release a charge, because Weir only answers checks.
+pub(super) fn of_unsettled(root: &Table<'_>, limits: &[Limit]) {
+    let names = names_of(root);
+    if names.len() != limits.len() {
+        return; // the default limit, which is in no text
+    }
+    for (limit, name) in limits.iter().zip(names).filter(|(limit, _)| limit.mode != Mode::Off) {
+        let (title, help) = if limit.allowed.usual.is_released() {
+            let title = format!("limit `{}` counts requests in flight, and a check does not see their end", limit.name);
+            (title, "a check of `[check]` releases its units at once, so the limit holds nothing back there")
+        } else if limit.after.is_some() {
+            let title = format!("limit `{}` settles by the answer, and a check does not see the answer", limit.name);
+            (title, "a check of `[check]` charges `cost`, and nothing changes that charge later")
+        } else {
+            continue;
+        };
+        root.context.note(Problem::warning("unsettled_check", name, title).help(help.to_owned()));
+    }
+}
+
 /// Indices of limits by their patterns, so that a limit is compared with few others.
 struct ByPath<'l>(HashMap<&'l str, Vec<usize>>);
 

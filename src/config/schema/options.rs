@@ -49,7 +49,7 @@ const UPGRADE: &str = "Protocols that clients may change to with `Upgrade`; Weir
 #[rustfmt::skip]
 const OTHERS: &[Opt] = &[
     opt("server.listen", PLACES, Toml("\"127.0.0.1:8080\""),
-        "Addresses that clients connect to."),
+        "Addresses that clients connect to; none with `[check]` and without an upstream."),
     opt("server.unix_mode", Text("octal digits"), Toml("\"0660\""),
         "Permissions of Unix sockets, also of `admin.listen`."),
     opt("server.takeover", Text("path"), NONE,
@@ -141,7 +141,7 @@ const OTHERS: &[Opt] = &[
 
     opt("dns.servers", List("address, or address and port"), Toml("[]"),
         "Name servers for the names of endpoints; by default those of `/etc/resolv.conf`."),
-    opt("upstream.url", Text(ENDPOINT), Unset("required without `[upstreams]`"),
+    opt("upstream.url", Text(ENDPOINT), Unset("required without `[upstreams]` and `[check]`"),
         "The address of the service, if there is one service at one address."),
     opt("upstream.host", OneOf(HOSTS), Toml("\"preserve\""),
         "`Host` towards the service: the client's, or that of `url`."),
@@ -223,6 +223,24 @@ const OTHERS: &[Opt] = &[
     opt("route.rewrite.add", Text("path"), NONE,
         "Segments to add at the start of the path, or in place of `strip`."),
     opt("route.rewrite.locations", Switch, Toml("true"), "Change paths in `Location` and `Content-Location` of answers back."),
+
+    opt("check.listen", Text("address and port, or `unix:` and a path"), Required,
+        "Address at which other proxies and services ask whether a request may pass; they are `server.trusted_proxies`."),
+    opt("check.headers", OneOf(&["x-forwarded", "x-original"]), Toml("\"x-forwarded\""),
+        "Headers that describe a request to `/auth`: `X-Forwarded-Method`, `-Uri` and `-Host`, as Traefik and Caddy send \
+         them, or `X-Original-Method`, `-URI` and `-Host`, as in configurations of nginx. Weir ignores the other headers."),
+    opt("check.max_connections", Count(1, 1_000_000), Toml("1000"),
+        "Connections to this listener open at once; further ones are closed unserved."),
+    opt("check.tls.certificates", Tables("`cert` and `key` each"), Required,
+        "As `server.tls.certificates`, for proxies and services that ask."),
+    opt("check.tls.certificates.cert", Text("file"), Required,
+        "A certificate in PEM, followed by the certificates of its issuers."),
+    opt("check.tls.certificates.key", Text("file"), Required,
+        "Its private key in PEM, without a password."),
+    opt("check.tls.client_ca", Text("file"), NONE,
+        "Authorities of the certificates of those that ask, in PEM; with it, they show a certificate."),
+    opt("check.tls.client_auth", OneOf(&["required", "optional"]), Toml("\"required\""),
+        "Whether Weir refuses those without a certificate."),
 
     opt("admin.listen", Text("address and port, `unix:` and a path, or `off`"), Toml("\"127.0.0.1:9901\""),
         "Address of the admin listener: metrics, health and the API."),

@@ -10,7 +10,7 @@ use crate::fields::FieldBuf;
 use crate::gate::{Gate, Pass, Standing, Step};
 use crate::limit::Retry;
 use crate::policy::{Facts, Stage};
-use crate::respond::{Disposition, LocalReply, Profiles, limit_headers};
+use crate::respond::{Disposition, LocalReply, Profiles, Reply, limit_headers};
 use crate::telemetry::Metrics;
 use crate::time::Clock;
 
@@ -158,6 +158,7 @@ impl Server {
             client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
             is_free_preflight: false,
             certificate: None,
+            cost: None,
         };
         let admit = |stage| self.gate.admit(&self.live, stage, &facts, || 0, self.gate.clock().now()).unwrap();
         let (mut standing, mut budgets, mut head, mut passes) = (None, Vec::new(), Vec::new(), Vec::new());

@@ -36,7 +36,7 @@ fn a_place_that_cannot_be() {
     let long = said(&format!("[server]\ntakeover = '/{}'", "a".repeat(120)));
     assert!(long.contains("the path of a socket has at most 107"), "{long}");
     insta::assert_snapshot!(said("[server]\nlisten = 'unix:/run/a.sock'\ntakeover = '/run/a.sock'"), @r"
-    error: `server.takeover` and `server.listen` are the same socket
+    error: `server.takeover` and `server.listen` are the same address
      --> weir.toml:3:12
       |
     2 | listen = 'unix:/run/a.sock'
@@ -45,7 +45,7 @@ fn a_place_that_cannot_be() {
       |            ^^^^^^^^^^^^^
     ");
     insta::assert_snapshot!(said("[server]\ntakeover = '/run/b.sock'\n[admin]\nlisten = 'unix:/run/b.sock'"), @r"
-    error: `server.takeover` and `admin.listen` are the same socket
+    error: `server.takeover` and `admin.listen` are the same address
      --> weir.toml:2:12
       |
     2 | takeover = '/run/b.sock'

@@ -5,7 +5,7 @@ use crate::config::{Finding, Severity};
 
 /// The code, line and column of each warning about `text`.
 fn warned(text: &str) -> Vec<(&'static str, Option<(usize, usize)>)> {
-    let text = if text.contains("upstream") {
+    let text = if text.contains("upstream") || text.contains("check.listen") {
         text.to_owned()
     } else {
         format!("{text}\nupstream.url = 'http://127.0.0.1:9000'\n")
@@ -45,6 +45,25 @@ fn what_holds_everyone() {
         assert_eq!(warned(&format!("{text}\nupstream.url = 'http://a'")), []);
     }
     assert_eq!(warned(&format!("upstream.url = 'http://a'\n{}", except("10.0.0.0/8"))), []);
+}
+
+#[test]
+fn charges_that_a_check_never_settles() {
+    let check = "server.trusted_proxies = '10.0.0.0/8'\ncheck.listen = '127.0.0.1:8082'\n";
+    let settle = "settle = { by = 'elapsed_ms' }\n";
+    for (rest, code) in [
+        ("key = ['ip']\nrate = '1/s'", None),
+        ("key = ['ip']\nalgorithm = 'concurrency'\nmax = 3", Some("unsettled_check")),
+        (&format!("key = ['ip']\nrate = '1/s'\n{settle}"), Some("unsettled_check")),
+        ("key = ['ip']\nrate = '1/s'\ncount = { status = ['4xx'] }", Some("unsettled_check")),
+        (&format!("key = ['ip']\nrate = '1/s'\nmode = 'off'\n{settle}"), None),
+    ] {
+        let text = limit("a", rest);
+        let codes = warned(&format!("{check}{text}")).into_iter().map(|(code, _)| code);
+        assert_eq!(codes.collect::<Vec<_>>(), code.into_iter().collect::<Vec<_>>(), "{rest}");
+        // With a service the limit may be for requests.
+        assert_eq!(warned(&format!("{check}upstream.url = 'http://a'\n{text}")), [], "{rest}");
+    }
 }
 
 #[test]

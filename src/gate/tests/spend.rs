@@ -114,6 +114,7 @@ async fn meets_the_key_of_requests() {
             client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
             is_free_preflight: false,
             certificate: None,
+            cost: None,
         };
         let Step::Pass(pass) = gate.admit(&live, Stage::Identified, &facts, || 0, now).unwrap() else {
             panic!("{name} is refused")

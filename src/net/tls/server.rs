@@ -81,6 +81,11 @@ impl ServerTls {
         Arc::new(config)
     }
 
+    /// Serves the certificates to clients that speak HTTP/1 only.
+    pub fn http1_only(self) -> Self {
+        Self { config: self.http1_config(), ..self }
+    }
+
     /// The configuration of a new session.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)

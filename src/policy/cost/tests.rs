@@ -16,6 +16,7 @@ fn units(cost: &Cost, method: &Method, path: &str, query: Option<&str>, value: O
         client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
         is_free_preflight: false,
         certificate: None,
+        cost: None,
     })
 }
 
@@ -133,6 +134,7 @@ fn of_several_values_the_highest_counts() {
             headers: headers.fields(),
             client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
             certificate: None,
+            cost: None,
         };
         assert_eq!((header.units(&facts), query.units(&facts)), (expected, expected), "{values:?}");
     }

@@ -28,6 +28,16 @@ pub enum AddressHeader {
     Forwarded,
 }
 
+impl AddressHeader {
+    /// The name of the header, in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::XForwardedFor => X_FORWARDED_FOR,
+            Self::Forwarded => FORWARDED,
+        }
+    }
+}
+
 /// The number of entries that are read. A chain of trusted proxies has a few hops; a longer header only wastes
 /// time.
 const HOPS_MAX: usize = 64;

@@ -277,6 +277,7 @@ mod tests {
             client_ip: request.ip.parse().unwrap(),
             is_free_preflight: false,
             certificate: None,
+            cost: None,
         };
         KeySecret::new([7; 16]).key(parts, request.route, &facts, prefix, &request.principals).unwrap()
     }

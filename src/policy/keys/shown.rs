@@ -217,6 +217,7 @@ mod tests {
             client_ip: "2001:db8::1".parse().unwrap(),
             is_free_preflight: false,
             certificate: None,
+            cost: None,
         };
         let applied = policy.applies(0, &facts).unwrap();
         policy.shown(&KeySecret::new(SECRET), &applied, &facts, principals).collect::<Vec<_>>().join("|")

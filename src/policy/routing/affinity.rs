@@ -68,6 +68,7 @@ mod tests {
                 client_ip,
                 is_free_preflight: false,
                 certificate: None,
+                cost: None,
             },
         )
     }

@@ -196,6 +196,7 @@ mod tests {
             client_ip: IpAddr::from([192, 0, 2, 1]),
             is_free_preflight: false,
             certificate: None,
+            cost: None,
         };
         routes.find(&facts).map(|route| route.upstream)
     }

@@ -11,7 +11,8 @@ use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
-use super::relay::{RelayError, poll_relay, write_interim};
+use super::receive::{ReceiveError, receive};
+use super::relay::{RelayError, poll_relay};
 use super::wire::Wire;
 use super::wire::close::Truncation;
 use super::wire::head::{HeadBytes, NextRequest};
@@ -23,33 +24,40 @@ use crate::proxy::access_record::AccessRecord;
 use crate::proxy::admission::Admission;
 use crate::proxy::answer::{self, ResponseForm, UpstreamResponse};
 use crate::proxy::context::{NotForwarded, RequestContext};
-use crate::proxy::forward::ForwardedHead;
 use crate::proxy::lifecycle::{Lifecycle, idle_drained};
 use crate::proxy::request::Request;
 use crate::proxy::running_config::WorkerConfig;
 use crate::proxy::tunnel::{self, GaugeGuard, TunnelClient, TunnelEnd, TunnelTimeouts, UpgradedExchange};
 use crate::proxy::untaken::Hold;
-use crate::proxy::upgrade;
-use crate::proxy::worker::Worker;
+use crate::proxy::worker::{ListenerKind, Worker};
+use crate::respond::Reply;
 use crate::time;
-use crate::upstream::{ConnectionPin, Exchange, ExchangeError, ResponseEvent};
+use crate::upstream::{ConnectionPin, Exchange};
 
 /// Time that Weir reads from a client after its last response.
 const LINGER: Duration = Duration::from_secs(2);
+
+/// An accepted connection of a client.
+pub(in crate::proxy) struct Accepted<'w> {
+    /// The kind of its listener.
+    pub(in crate::proxy) kind: ListenerKind,
+    pub(in crate::proxy) peer: &'w Peer,
+    /// The most requests on it.
+    pub(in crate::proxy) max_requests: u32,
+}
 
 /// Serves a connection that began at `since`, until it ends. The future captures the connection, because an async
 /// function would store its arguments twice.
 pub(in crate::proxy) fn serve<'w>(
     worker: &'w Rc<Worker>,
     wire: Wire,
-    peer: &'w Peer,
+    Accepted { kind, peer, max_requests }: Accepted<'w>,
     since: Instant,
-    max_requests: u32,
     mut lifecycle: watch::Receiver<Lifecycle>,
 ) -> impl Future<Output = ()> + use<'w> {
     let (memory, deadline) = (HeadBytes::default(), Deadline::default());
     let mut connection =
-        H1Connection { worker, peer, wire, memory, deadline, requests_remaining: max_requests, pin: None };
+        H1Connection { worker, kind, peer, wire, memory, deadline, requests_remaining: max_requests, pin: None };
     let mut timeouts = Rc::clone(&worker.config.current().timeouts);
     async move {
         let (mut idle_since, mut ends) = (since, pin!(idle_drained(&mut lifecycle)));
@@ -112,7 +120,7 @@ async fn tunnel(wire: Wire, upgraded: UpgradedExchange, timeouts: TunnelTimeouts
 }
 
 /// The state of the connection after a response.
-enum AfterResponse {
+pub(super) enum AfterResponse {
     /// Another request may follow. The response was complete at about this instant.
     Next(Instant),
     /// Close after the client has stopped sending.
@@ -126,12 +134,13 @@ enum AfterResponse {
 }
 
 /// A connection and its current request.
-struct H1Connection<'w> {
+pub(super) struct H1Connection<'w> {
     worker: &'w Rc<Worker>,
+    kind: ListenerKind,
     peer: &'w Peer,
-    wire: Wire,
-    memory: HeadBytes,
-    deadline: Deadline,
+    pub(super) wire: Wire,
+    pub(super) memory: HeadBytes,
+    pub(super) deadline: Deadline,
     /// The most requests still to come, with the current one.
     requests_remaining: u32,
     /// The connection to a service that is pinned to this one; none if no request has authenticated a connection.
@@ -158,6 +167,10 @@ impl H1Connection<'_> {
         worker.date.set(worker.shared.gate.clock().at(began));
         let record = AccessRecord::new(&worker.shared.metrics, config.running.access_log, began, self.peer.ip);
         let context = RequestContext::new(worker, config, self.peer, began);
+        if self.kind == ListenerKind::Checks {
+            // Boxed, so that connections of other listeners are smaller.
+            return Box::pin(self.check(&context, head, record)).await;
+        }
         let mut state = RequestState { form: ResponseForm::unreadable(), record, admission: Admission::default() };
         let mut exchange = None;
         // Large values are built in place.
@@ -319,21 +332,34 @@ impl H1Connection<'_> {
         AfterResponse::Tunnel(Box::new(UpgradedExchange { upstream, received, bill, counted }))
     }
 
-    /// Writes a response of Weir.
-    async fn respond(
+    /// Writes a response of Weir, unless the client has left.
+    pub(super) async fn respond(
         &mut self,
         context: &RequestContext<'_>,
         not_forwarded: NotForwarded<'_>,
         form: ResponseForm,
+        record: AccessRecord<'_>,
+    ) -> AfterResponse {
+        match not_forwarded {
+            NotForwarded::Reply(own) => self.reply(context, &*own, form, record).await,
+            NotForwarded::Abandoned => AfterResponse::Close,
+        }
+    }
+
+    /// Writes a response of Weir.
+    pub(super) async fn reply(
+        &mut self,
+        context: &RequestContext<'_>,
+        own: &impl Reply,
+        form: ResponseForm,
         mut record: AccessRecord<'_>,
     ) -> AfterResponse {
-        let NotForwarded::Reply(own) = not_forwarded else { return AfterResponse::Close };
         let keeps_alive = self.keeps_alive(form) && !own.closes();
         let Self { wire, memory, deadline, worker, .. } = self;
         wire.give_back(memory);
         let keeps_alive = keeps_alive && wire.skip_body();
         let profiles = context.config.running.settings.profiles;
-        answer::write_own_h1(wire.out(), &own, form, profiles, &worker.date, keeps_alive);
+        answer::write_own_h1(wire.out(), own, form, profiles, &worker.date, keeps_alive);
         record.answered(own.status().as_u16());
         drop(record);
         let answered_at = context.lately();
@@ -346,51 +372,6 @@ impl H1Connection<'_> {
             (false, _) => AfterResponse::Close,
             (true, true) => AfterResponse::Next(answered_at),
             (true, false) => AfterResponse::Linger,
-        }
-    }
-}
-
-/// The reason why there is no response.
-enum ReceiveError {
-    /// The client left.
-    Gone,
-    Exchange(ExchangeError),
-}
-
-/// Sends the request, and waits for the head of the response.
-async fn receive<'v>(
-    wire: &mut Wire,
-    exchange: &mut Exchange,
-    form: ResponseForm,
-    head: &ForwardedHead<'_, 'v>,
-    admission: &mut Admission<'_>,
-    deadline: &mut Deadline,
-) -> Result<Option<&'v str>, ReceiveError> {
-    loop {
-        admission.identified.charged.commit(true);
-        let arrived = poll_fn(|cx| {
-            let polled = exchange.poll_head(cx, wire, deadline);
-            if polled.is_pending() && wire.poll_gone(cx).is_ready() {
-                return Poll::Ready(Err(ReceiveError::Gone));
-            }
-            polled.map_err(ReceiveError::Exchange)
-        });
-        let arrived = arrived.await;
-        admission.identified.charged.commit(exchange.is_touched());
-        match arrived? {
-            ResponseEvent::Final => return Ok(None),
-            ResponseEvent::Switch => {
-                return upgrade::confirm(head.upgrade, exchange).map(Some).map_err(ReceiveError::Exchange);
-            }
-            ResponseEvent::Retry => {
-                let reopened = tokio::select! {
-                    biased;
-                    reopened = exchange.reopen(head) => reopened,
-                    () = wire.gone() => return Err(ReceiveError::Gone),
-                };
-                reopened.map_err(ReceiveError::Exchange)?;
-            }
-            ResponseEvent::Interim => write_interim(wire, exchange, form),
         }
     }
 }

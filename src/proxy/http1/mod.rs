@@ -1,5 +1,7 @@
 //! HTTP/1 clients: the connection, its bytes, and the relay of a response.
 
+mod check;
 pub(super) mod connection;
+mod receive;
 mod relay;
 pub(super) mod wire;

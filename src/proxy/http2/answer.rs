@@ -8,7 +8,7 @@ use super::super::date::Date;
 use super::link::StreamHandle;
 use crate::http2::Block;
 use crate::net::deadline::Deadline;
-use crate::respond::{self, HeaderSink, Profiles};
+use crate::respond::{self, HeaderSink, Profiles, Reply};
 use tokio::time::Instant;
 
 use super::super::untaken::Hold;

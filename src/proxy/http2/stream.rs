@@ -29,7 +29,7 @@ use crate::http2::{ErrorCode, Head};
 use crate::net::buffer::{InputBuffer, OutputBuffer};
 use crate::net::deadline::Deadline;
 use crate::net::peer::Peer;
-use crate::respond::HeaderSink;
+use crate::respond::{HeaderSink, Reply};
 use crate::time;
 use crate::upstream::{Exchange, ExchangeError, ResponseEvent};
 

@@ -1,10 +1,12 @@
 //! Servers of the distribution behind a Unix socket. Each writes a line per request that it reads.
 
 use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::poll;
 
@@ -175,4 +177,19 @@ fn found(name: &str, find: impl Fn() -> Option<PathBuf>) -> PathBuf {
         });
     }
     find().unwrap_or_else(|| panic!("{name} is missing; tests/install-servers installs it"))
+}
+
+/// A free port that the kernel gives to no connection and to no listener without a port, so that a server can be
+/// started again on it. The port 10,000 above it is free too: a Redis cluster needs both.
+pub fn free_port() -> u16 {
+    const FIRST: u16 = 11_000;
+    const COUNT: u32 = 11_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Tests run in several processes; each begins elsewhere.
+    let start = std::process::id() % COUNT * 7;
+    poll(|| {
+        let port = FIRST + ((start + NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT) as u16;
+        let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        (is_free(port) && is_free(port + 10_000)).then_some(port)
+    })
 }

@@ -108,8 +108,17 @@ impl Weir {
         let unset = SocketAddr::from(([0, 0, 0, 0], 0));
         let mut weir = Self { child, address: unset, admin: unset, lines, more_lines, folder };
         weir.admin = weir.address_in_line("serving operators");
-        weir.address = weir.address_in_line("\"listening\"");
+        // A Weir without a service only answers checks.
+        let config = std::fs::read_to_string(weir.config_file()).unwrap_or_default();
+        if config.contains("upstream") || !config.contains("[check]") {
+            weir.address = weir.address_in_line("\"listening\"");
+        }
         weir
+    }
+
+    /// The address for checks of other proxies.
+    pub fn checks(&self) -> SocketAddr {
+        self.address_in_line("answering checks")
     }
 
     fn address_in_line(&self, words: &str) -> SocketAddr {

@@ -121,6 +121,7 @@ pub fn run(bytes: &[u8]) {
         client_ip,
         is_free_preflight: false,
         certificate: None,
+        cost: None,
     };
     let now = gate.clock().now();
     for stage in [Stage::Arrival, Stage::Identified] {

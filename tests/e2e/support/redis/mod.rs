@@ -4,10 +4,9 @@ mod cluster;
 mod sentinel;
 mod session;
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -15,7 +14,7 @@ pub use cluster::Cluster;
 pub use sentinel::Sentinels;
 pub use session::{Reply, Session};
 
-use super::servers::installed;
+use super::servers::{free_port, installed};
 use super::{Cert, poll};
 
 /// A server without persistence on a port of 127.0.0.1; killed on drop.
@@ -186,19 +185,4 @@ fn spawn(folder: &tempfile::TempDir, mode: &[&str]) -> Child {
     let mut command = Command::new(installed("redis-server"));
     command.arg(FILE).args(mode).current_dir(folder.path());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
-}
-
-/// A free port that the kernel gives to no connection and to no listener without a port, so that a server can be
-/// started again on it. The port 10,000 above it is free too: a cluster needs both.
-fn free_port() -> u16 {
-    const FIRST: u16 = 11_000;
-    const COUNT: u32 = 11_000;
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Tests run in several processes; each begins elsewhere.
-    let start = std::process::id() % COUNT * 7;
-    poll(|| {
-        let port = FIRST + ((start + NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT) as u16;
-        let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-        (is_free(port) && is_free(port + 10_000)).then_some(port)
-    })
 }

@@ -1,0 +1,115 @@
+//! Real proxies ask Weir, with the configurations of the recipes.
+
+use super::{Asked, GET, config, connect, stranger};
+use crate::support::{Answer, Client, Front, Upstream, Weir};
+
+/// The first block of a recipe in this language.
+fn block(recipe: &str, language: &str) -> String {
+    let page = std::fs::read_to_string(format!("docs/recipes/{recipe}.md")).unwrap();
+    let (_, rest) = page.split_once(&format!("\n```{language}\n")).unwrap();
+    rest.split_once("\n```").unwrap().0.to_owned()
+}
+
+/// Starts Weir with the configuration of a recipe, on ports of its own.
+fn weir(recipe: &str) -> Weir {
+    let text = block(recipe, "toml");
+    let limits = &text[text.find("[[limit]]").unwrap()..];
+    let headers = text.lines().find(|line| line.starts_with("headers = ")).unwrap_or("");
+    assert!(text.contains("[check]") && !text.contains("upstream"), "{text}");
+    Weir::start_as(&config(headers, limits))
+}
+
+fn get(client: &mut Client, path: &str) -> Answer {
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: shop.test\r\n\r\n")).answer()
+}
+
+/// The limit headers of an answer: the limit, the remaining units, and whether there is a reset.
+fn standing(answer: &Answer) -> (Option<&str>, Option<&str>, bool) {
+    let [limit, remaining, reset] =
+        ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"].map(|name| answer.header(name));
+    (limit, remaining, reset.is_some_and(|reset| reset.parse::<u64>().is_ok()))
+}
+
+/// Ten requests pass and reach the service; the others are 429 with the headers of Weir, and do not reach it.
+fn ten_pass(front: &Front, upstream: &Upstream) {
+    let mut client = Client::connect(front.address());
+    for left in (0..10).rev() {
+        let answer = get(&mut client, "/a?b=c");
+        let left = left.to_string();
+        assert_eq!((answer.status, standing(&answer)), (200, (Some("10"), Some(&*left), true)), "{}", answer.head);
+    }
+    let refused = get(&mut client, "/a?b=c");
+    assert_eq!((refused.status, standing(&refused)), (429, (Some("10"), Some("0"), true)), "{}", refused.head);
+    let retry: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=6).contains(&retry), "{retry}");
+    assert_eq!(upstream.received().len(), 10);
+    // Another client, another bucket; a denied path is no 429.
+    let mut other = stranger(front.address());
+    assert_eq!(get(&mut other, "/a").status, 200);
+    // What a client says about itself is not believed.
+    let forged = "X-Forwarded-For: 192.0.2.9\r\nX-Forwarded-Uri: /free\r\nX-Forwarded-Method: PUT\r\n\
+        X-Forwarded-Host: free.test\r\nX-Original-URI: /free\r\nX-Original-Method: PUT\r\nX-Original-Host: free.test\r\n";
+    let answer = client.send(format!("GET /a HTTP/1.1\r\nHost: shop.test\r\n{forged}\r\n")).answer();
+    assert_eq!(answer.status, 429, "{}", answer.head);
+    let body = "POST /a HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 5\r\n\r\nhello";
+    assert_eq!(other.send(body).answer().status, 200);
+    assert!(upstream.received().last().unwrap().head.starts_with("POST /a "));
+}
+
+#[test]
+fn nginx_asks_by_auth_request() {
+    let upstream = Upstream::start();
+    let weir = weir("limits-for-nginx");
+    let text = block("limits-for-nginx", "nginx");
+    let text = text.replace("127.0.0.1:8082", &weir.checks().to_string());
+    let text = text.replace("127.0.0.1:9000", &upstream.address().to_string());
+    let text = text.replace("listen 80;", "listen 127.0.0.1:$PORT;");
+    assert!(text.contains("$PORT") && text.contains("auth_request "), "{text}");
+    let front = Front::nginx(&text);
+    ten_pass(&front, &upstream);
+    let denied = get(&mut stranger(front.address()), "/internal/a");
+    assert_eq!((denied.status, denied.header("retry-after")), (403, None), "{}", denied.head);
+    // A path that Weir does not accept is no reason to let it pass.
+    let count = upstream.received().len();
+    assert_eq!(get(&mut stranger(front.address()), "/a%5Cb").status, 500);
+    assert_eq!(upstream.received().len(), count);
+    let line = weir.wait_for_line("\"verdict\":\"rejected\"");
+    for field in ["\"client\":\"127.0.0.1\"", "\"host\":\"shop.test\"", "\"path\":\"/a\"", "\"status\":403"] {
+        assert!(line.contains(field), "{line}");
+    }
+    drop(weir);
+    // Without Weir nothing passes.
+    assert_eq!(get(&mut stranger(front.address()), "/b").status, 500);
+}
+
+#[test]
+fn caddy_asks_by_forward_auth() {
+    let upstream = Upstream::start();
+    let weir = weir("limits-for-caddy");
+    let text = block("limits-for-caddy", "caddyfile");
+    let text = text.replace("127.0.0.1:8082", &weir.checks().to_string());
+    let text = text.replace("127.0.0.1:9000", &upstream.address().to_string());
+    let text = text.replace("shop.example {", "http://:$PORT {");
+    assert!(text.contains("$PORT") && text.contains("forward_auth "), "{text}");
+    let front = Front::caddy(&text);
+    ten_pass(&front, &upstream);
+    let denied = get(&mut stranger(front.address()), "/internal/a");
+    assert_eq!((denied.status, denied.header("retry-after")), (403, None), "{}", denied.head);
+    // The query of a client is not that of the check.
+    assert_eq!(get(&mut Client::connect(front.address()), "/a?refuse=503").status, 429);
+    let line = weir.wait_for_line("\"verdict\":\"rejected\"");
+    for field in ["\"client\":\"127.0.0.1\"", "\"host\":\"shop.test\"", "\"path\":\"/a\"", "\"status\":429"] {
+        assert!(line.contains(field), "{line}");
+    }
+}
+
+/// Traefik is in no distribution, so this sends the headers that it documents.
+#[test]
+fn the_limits_for_traefik() {
+    let weir = weir("limits-for-traefik");
+    let mut client = connect(&weir);
+    let asked = Asked { uri: "/a?b=c", more: "X-Forwarded-Port: 443\r\nX-Forwarded-Server: traefik\r\n", ..GET };
+    let statuses: Vec<_> = (0..11).map(|_| asked.ask(&mut client).status).collect();
+    assert_eq!((&statuses[..10], statuses[10]), (&[200; 10][..], 429));
+    assert_eq!(Asked { uri: "/internal/a", client: "192.0.2.2", ..GET }.ask(&mut client).status, 403);
+}

@@ -1,0 +1,91 @@
+//! Limits that hold or delay: the check waits as a request would.
+
+use std::time::{Duration, Instant};
+
+use super::{Asked, GET, config, connect, detail, post, start};
+use crate::support::Weir;
+
+fn hold(rest: &str) -> Weir {
+    start(&format!("[[limit]]\nname = \"l\"\nkey = []\non_limit = \"hold\"\n{rest}\n"))
+}
+
+fn wait_for_held(weir: &Weir, count: f64) {
+    weir.wait_for_metric("weir_held_requests{limit=\"l\"}", |held| held == count);
+}
+
+#[test]
+fn a_check_waits_for_its_turn() {
+    let weir = hold("rate = \"1/200ms\"");
+    let mut client = connect(&weir);
+    let began = Instant::now();
+    let body = "{\"method\": \"GET\", \"path\": \"/\", \"host\": \"\", \"address\": \"192.0.2.1\"}";
+    assert_eq!([GET.ask(&mut client).status, GET.ask(&mut client).status, post(&mut client, body).status], [200; 3]);
+    assert!(began.elapsed() >= Duration::from_millis(400), "{:?}", began.elapsed());
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"held\"}"), 2.0);
+}
+
+#[test]
+fn a_proxy_that_leaves_leaves_the_queue() {
+    let weir = hold("rate = \"1/h\"\nhold = { max_waiting = 2 }");
+    assert_eq!(GET.ask(&mut connect(&weir)).status, 200);
+    let mut waiting: Vec<_> = (0..2)
+        .map(|_| {
+            let mut client = connect(&weir);
+            client.send(GET.bytes("/auth"));
+            client
+        })
+        .collect();
+    wait_for_held(&weir, 2.0);
+    let refused = connect(&weir).send(GET.bytes("/auth?refuse=403")).answer();
+    assert_eq!(refused.status, 403);
+    assert!(refused.text().contains("too many are waiting"), "{}", refused.text());
+    drop(waiting.pop());
+    wait_for_held(&weir, 1.0);
+    // One that has sent a body, and still waits for its answer, leaves too.
+    let mut last = connect(&weir);
+    let text = GET.bytes("/auth").replacen("Host", "Content-Length: 5\r\nHost", 1);
+    last.send(text + "hel");
+    wait_for_held(&weir, 2.0);
+    drop(last);
+    wait_for_held(&weir, 1.0);
+    drop(waiting);
+    wait_for_held(&weir, 0.0);
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"abandoned\"}"), 3.0);
+}
+
+#[test]
+fn a_wait_that_is_too_long_is_refused_at_once() {
+    let weir = hold("rate = \"1/h\"\nhold = { max_wait = \"1s\" }");
+    let mut client = connect(&weir);
+    let began = Instant::now();
+    assert_eq!([GET.ask(&mut client).status, GET.ask(&mut client).status], [200, 429]);
+    assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_delayed_check_is_answered_later() {
+    let weir = start(
+        "[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"1/h\"\non_limit = \"delay\"\ndelay = { step = \"300ms\" }\n",
+    );
+    let mut client = connect(&weir);
+    assert_eq!(GET.ask(&mut client).status, 200);
+    let began = Instant::now();
+    assert_eq!(GET.ask(&mut client).status, 200);
+    assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
+    assert_eq!(Asked { client: "192.0.2.2", ..GET }.ask(&mut client).status, 200);
+}
+
+#[test]
+fn a_shutdown_refuses_what_waits() {
+    let limit = "[[limit]]\nname = \"l\"\nkey = []\nrate = \"1/h\"\non_limit = \"hold\"\n";
+    let text = config("", limit).replacen("[server]\n", "[server]\nshutdown_grace = \"100ms\"\n", 1);
+    let weir = Weir::start_as(&text);
+    let (mut idle, mut waiting) = (connect(&weir), connect(&weir));
+    assert_eq!(GET.ask(&mut idle).status, 200);
+    waiting.send(GET.bytes("/auth?refuse=403"));
+    wait_for_held(&weir, 1.0);
+    weir.signal("TERM");
+    let refused = waiting.answer();
+    assert_eq!((refused.status, &*detail(&refused)), (503, "the proxy is shutting down"));
+    assert_eq!(weir.wait(), Some(0));
+}
