@@ -103,6 +103,29 @@ fn caddy_asks_by_forward_auth() {
     }
 }
 
+#[test]
+fn haproxy_asks_by_a_lua_action() {
+    let upstream = Upstream::start();
+    let weir = weir("limits-for-haproxy");
+    let lua = block("limits-for-haproxy", "lua").replace("127.0.0.1:8082", &weir.checks().to_string());
+    let text = block("limits-for-haproxy", "haproxy").replace("bind :80", "bind 127.0.0.1:$PORT");
+    let text = text.replace("127.0.0.1:9000", &upstream.address().to_string());
+    assert!(text.contains("$PORT") && lua.contains("httpclient"), "{text}");
+    let front = Front::haproxy(&text, &lua);
+    ten_pass(&front, &upstream);
+    let denied = get(&mut stranger(front.address()), "/internal/a");
+    assert_eq!((denied.status, denied.header("retry-after")), (403, None), "{}", denied.head);
+    let line = weir.wait_for_line("\"verdict\":\"rejected\"");
+    for field in ["\"client\":\"127.0.0.1\"", "\"host\":\"shop.test\"", "\"path\":\"/a\"", "\"status\":429"] {
+        assert!(line.contains(field), "{line}");
+    }
+    let count = upstream.received().len();
+    drop(weir);
+    // Without Weir nothing passes.
+    assert_eq!(get(&mut stranger(front.address()), "/b").status, 503);
+    assert_eq!(upstream.received().len(), count);
+}
+
 /// Traefik is in no distribution, so this sends the headers that it documents.
 #[test]
 fn the_limits_for_traefik() {

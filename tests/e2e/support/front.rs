@@ -22,21 +22,29 @@ impl Front {
     /// An nginx with these blocks within `http`; `$PORT` in them is its port.
     pub fn nginx(blocks: &str) -> Self {
         let arguments = &["-p", ".", "-c", "nginx.conf", "-e", "errors"];
-        Self::start("nginx", arguments, ("nginx.conf", &format!("{NGINX}{blocks}\n}}\n")))
+        Self::start("nginx", arguments, &[("nginx.conf", &format!("{NGINX}{blocks}\n}}\n"))])
     }
 
     /// A Caddy with this Caddyfile; `$PORT` in it is its port.
     pub fn caddy(file: &str) -> Self {
         let options = "{\nadmin off\nauto_https off\n}\n";
         let arguments = &["run", "--config", "Caddyfile", "--adapter", "caddyfile"];
-        Self::start("caddy", arguments, ("Caddyfile", &format!("{options}{file}\n")))
+        Self::start("caddy", arguments, &[("Caddyfile", &format!("{options}{file}\n"))])
+    }
+
+    /// An HAProxy with this configuration and this file `weir.lua`; `$PORT` in them is its port.
+    pub fn haproxy(text: &str, lua: &str) -> Self {
+        let files = [("haproxy.cfg", &*format!("{text}\n")), ("weir.lua", lua)];
+        Self::start("haproxy", &["-db", "-f", "haproxy.cfg"], &files)
     }
 
     /// Takes another port if this one is in use.
-    fn start(program: &str, arguments: &[&str], (name, text): (&str, &str)) -> Self {
+    fn start(program: &str, arguments: &[&str], files: &[(&str, &str)]) -> Self {
         for _ in 0..10 {
             let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
-            std::fs::write(folder.path().join(name), text.replace("$PORT", &port.to_string())).unwrap();
+            for (name, text) in files {
+                std::fs::write(folder.path().join(name), text.replace("$PORT", &port.to_string())).unwrap();
+            }
             let said = std::fs::File::create(folder.path().join("said")).unwrap();
             let mut command = Command::new(installed(program));
             command.args(arguments).current_dir(folder.path()).env("HOME", folder.path()).stdin(Stdio::null());
