@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
-use super::client_usage::ClientHandle;
+use super::client_usage::{ClientHandle, ProxiedClient};
 use super::proxy_protocol::{self, Version};
 use crate::policy::Certificate;
 
@@ -24,6 +24,8 @@ pub(crate) struct Peer {
     pub(crate) certificate: Option<Box<Certificate>>,
     /// Counts its requests; none for a trusted proxy, which forwards the requests of others.
     pub(crate) client: Option<Rc<ClientHandle>>,
+    /// For a trusted proxy: counts the requests of the client that it named last.
+    pub(crate) proxied: ProxiedClient,
 }
 
 impl Peer {

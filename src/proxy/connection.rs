@@ -17,7 +17,7 @@ use super::{http1, http2};
 use crate::http1::Limits;
 use crate::http2::PREFACE;
 use crate::net::buffer::{BufferPool, InputBuffer};
-use crate::net::client_usage::ClientHandle;
+use crate::net::client_usage::{ClientHandle, ProxiedClient};
 use crate::net::peer::Peer;
 use crate::net::proxy_protocol::{self, HeaderFault};
 use crate::net::socket::Socket;
@@ -74,7 +74,8 @@ pub(super) async fn serve(
     };
     let address = SocketAddr::new(ip, peer.port());
     let local_address = if needs_local_address { stream.socket().local_addr() } else { None };
-    let peer = Peer { ip, text: ip.to_string().into(), address, local_address, is_tls, certificate, client };
+    let proxied = ProxiedClient::default();
+    let peer = Peer { ip, text: ip.to_string().into(), address, local_address, is_tls, certificate, client, proxied };
     if is_h2 {
         http2::connection::serve(worker, stream, peer, first, bounds, lifecycle).await;
     } else {

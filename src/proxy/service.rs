@@ -159,7 +159,7 @@ impl<'v> RequestContext<'v> {
         let running = &self.config.running;
         let ip = client_ip::network(ip, running.live.policy.client_ip.ipv6_prefix);
         let max_requests = running.settings.bounds.max_requests_per_ip;
-        Some(Rc::new(self.worker.shared.clients.enter_request(ip, max_requests)))
+        self.peer.proxied.handle(&self.worker.shared.clients, ip, max_requests)
     }
 
     /// Decides both stages. Returns the destination, which is found between them.
