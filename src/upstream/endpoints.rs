@@ -198,7 +198,7 @@ impl Endpoints {
     /// The connection that is pinned to the client's connection, if it leads to this upstream.
     pub(super) fn pinned_connection(&self, requirements: &Requirements) -> Option<Checkout> {
         let (index, pinned) = requirements.pin.as_ref()?.take(&self.pools)?;
-        Some(Checkout::pinned(pinned, index, self.counts_in_flight()))
+        Some(Checkout::pinned(pinned, &self.pools[index], index, self.counts_in_flight()))
     }
 
     pub(super) fn checked_out(&self, connection: PooledConnection, index: usize) -> Checkout {
@@ -316,6 +316,7 @@ impl Endpoints {
             pool.sweep();
         }
         self.release_connections();
+        self.close_up_to(self.queue.waiting() + self.queue.ceiling.waiting(), Pool::close_one_pinned);
         // Endpoints may have recovered, or a reload may have raised the bound.
         self.queue.wake_front();
     }

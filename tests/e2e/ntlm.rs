@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Mutex;
 
 use crate::support::{Client, NEVER, Received, Upstream, Weir, over_h2};
@@ -62,6 +62,25 @@ fn a_login_completes_and_no_other_client_gets_its_connection() {
     }
     drop(clients);
     service.wait_until(|service| service.connections() == 0);
+}
+
+#[test]
+fn a_pinned_connection_without_a_request_makes_way_for_a_request_that_waits() {
+    for from in [1, 2].map(|last| Ipv4Addr::new(127, 0, 0, last)) {
+        let service = service();
+        let config = Weir::config(&service, "", NEVER).replace("[upstream]", "[upstream]\nmax_connections = 1");
+        let weir = Weir::start_as(&config);
+        let mut client = Client::connect(weir.address());
+        for (credentials, expected) in LOGIN {
+            assert_eq!(get(&mut client, credentials), expected, "{credentials}");
+        }
+        let mut other = Client::connect_from(from, weir.address());
+        assert_eq!(get(&mut other, ""), 401, "{from}");
+        assert_eq!(get(&mut client, ""), 401, "it has to log in again");
+        for (credentials, expected) in LOGIN {
+            assert_eq!(get(&mut client, credentials), expected, "{credentials}");
+        }
+    }
 }
 
 #[test]

@@ -27,7 +27,7 @@ use crate::time;
 use crate::upstream::endpoints::Endpoints;
 use crate::upstream::location::LocationRewrite;
 use crate::upstream::pool::checkout::{Checkout, PoolHandle, Requirements, UpgradedConnection};
-use crate::upstream::pool::pin::PinnedConnection;
+use crate::upstream::pool::pinned::PinnedConnection;
 
 /// A request that has its connection, and its response.
 #[derive(Debug)]
@@ -381,7 +381,7 @@ impl Exchange {
             if let Some(pin) = self.requirements.pin.take().filter(|_| is_complete) {
                 if let Some(connection) = self.transport.take_connection() {
                     let PoolHandle { pool, active, .. } = handle;
-                    pin.put(PinnedConnection { active, connection, pool });
+                    pin.put(pool, PinnedConnection { active, connection });
                 }
                 return;
             }

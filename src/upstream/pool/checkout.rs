@@ -10,7 +10,8 @@ use tokio::io::AsyncWrite;
 use super::connection::H1Connection;
 use super::endpoint_pool::Pool;
 use super::permit::ConnectionPermit;
-use super::pin::{ConnectionPin, PinnedConnection};
+use super::pin::ConnectionPin;
+use super::pinned::PinnedConnection;
 use super::stream::EndpointStream;
 use super::streams::StreamPermit;
 use super::usage::ActiveRequest;
@@ -74,10 +75,10 @@ impl Checkout {
         Self { connection, handle, was_queued: false, is_pinned: false }
     }
 
-    /// The pinned connection of the client's connection, which belongs to the pool at `index`.
-    pub(crate) fn pinned(pinned: PinnedConnection, index: usize, is_counted: bool) -> Self {
-        let PinnedConnection { active, connection, pool } = pinned;
-        let mut checkout = Self::new(PooledConnection::H1(connection), &pool, index, is_counted);
+    /// The pinned connection of the client's connection, which belongs to `pool`, at `index` in its upstream.
+    pub(crate) fn pinned(pinned: PinnedConnection, pool: &Rc<Pool>, index: usize, is_counted: bool) -> Self {
+        let PinnedConnection { active, connection } = pinned;
+        let mut checkout = Self::new(PooledConnection::H1(connection), pool, index, is_counted);
         checkout.handle.active = active;
         Self { is_pinned: true, ..checkout }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::connection::{ConnectError, H1Connection};
 use super::permit::ConnectionPermit;
+use super::pinned::PinnedConnections;
 use super::queue::{Queue, WorkerNotify};
 use super::stream::EndpointStream;
 use crate::net::Protocol;
@@ -28,6 +29,8 @@ pub(crate) struct Pool {
     worker: WorkerNotify,
     #[allow(clippy::vec_box)] // boxed once; moved in and out on every request
     idle: RefCell<Vec<Box<H1Connection>>>,
+    /// Connections that wait for the next request of their client's connection.
+    pub(super) pinned: PinnedConnections,
     /// Empty unless the endpoint speaks HTTP/2; `idle` is empty if it does.
     pub(crate) h2: H2Connections,
     /// The number of sweeps so far.
@@ -61,7 +64,8 @@ impl Pool {
         buffers: Rc<BufferPool>,
     ) -> Self {
         let (idle, sweeps, is_closed) = (RefCell::default(), Cell::new(0), Cell::new(false));
-        Self { spec, state, queue, worker, idle, h2: H2Connections::default(), sweeps, is_closed, buffers }
+        let (pinned, h2) = (PinnedConnections::default(), H2Connections::default());
+        Self { spec, state, queue, worker, idle, pinned, h2, sweeps, is_closed, buffers }
     }
 
     /// The buffers of the worker's connections.
@@ -96,6 +100,12 @@ impl Pool {
         if self.is_shared() { self.h2.retire_one_idle() } else { self.take().is_some() }
     }
 
+    /// Closes one pinned connection for a waiter. A login needs its connection for the next request, so that one is idle
+    /// for a second. Returns whether there was any.
+    pub(crate) fn close_one_pinned(&self) -> bool {
+        self.pinned.close_one(|since| self.sweeps.get() - since > 1)
+    }
+
     /// Whether the endpoint can take one more request: on an open connection, or on a new one within `cap`.
     pub(crate) fn has_capacity(&self, cap: &Cap) -> bool {
         let has_open = if self.is_shared() { self.h2.has_capacity() } else { !self.idle.borrow().is_empty() };
@@ -119,6 +129,13 @@ impl Pool {
     /// The number of sweeps so far.
     pub(crate) fn sweeps(&self) -> u64 {
         self.sweeps.get()
+    }
+
+    /// Notes that a connection becomes idle, and releases its buffers.
+    pub(super) fn rest(&self, connection: &mut H1Connection) {
+        connection.idle_since = Some(self.sweeps.get());
+        connection.input.release(&self.buffers);
+        connection.out.release(&self.buffers);
     }
 
     /// Whether it keeps no connections any more.
@@ -157,9 +174,7 @@ impl Pool {
         let mut idle = self.idle.borrow_mut();
         let has_capacity = !self.is_closed.get() && self.spec.max_idle.is_none_or(|max_idle| idle.len() < max_idle);
         if has_capacity && connection.is_reusable() {
-            connection.idle_since = Some(self.sweeps.get());
-            connection.input.release(&self.buffers);
-            connection.out.release(&self.buffers);
+            self.rest(&mut connection);
             idle.push(connection);
         }
     }
@@ -168,6 +183,7 @@ impl Pool {
     pub(crate) fn close(&self) {
         self.is_closed.set(true);
         self.idle.borrow_mut().clear();
+        self.pinned.close();
         self.h2.retire_all();
     }
 
@@ -182,6 +198,7 @@ impl Pool {
             connection.idle_since.is_some_and(is_fresh) && connection.is_reusable()
         };
         self.idle.borrow_mut().retain_mut(stays);
+        self.pinned.sweep();
         self.h2.sweep(|since| !is_fresh(since));
     }
 }

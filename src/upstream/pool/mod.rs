@@ -7,6 +7,7 @@ pub(crate) mod endpoint_pool;
 mod fair_use;
 pub(crate) mod permit;
 pub(crate) mod pin;
+pub(crate) mod pinned;
 pub(crate) mod queue;
 pub(crate) mod stream;
 pub(crate) mod streams;

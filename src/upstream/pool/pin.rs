@@ -6,40 +6,45 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::connection::H1Connection;
 use super::endpoint_pool::Pool;
-use super::usage::ActiveRequest;
+use super::pinned::PinnedConnection;
 
-/// The pinned connection of one client connection, between two requests. It closes when this is dropped.
+/// The pinned connection of one client connection, between two requests: its pool and its key there. It closes when this
+/// is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct ConnectionPin(RefCell<Option<PinnedConnection>>);
-
-#[derive(Debug)]
-pub(crate) struct PinnedConnection {
-    /// The connection counts as an active request of its client while it is pinned.
-    pub(crate) active: Option<ActiveRequest>,
-    pub(crate) connection: Box<H1Connection>,
-    pub(crate) pool: Rc<Pool>,
-}
+pub(crate) struct ConnectionPin(RefCell<Option<(Rc<Pool>, u64)>>);
 
 impl ConnectionPin {
-    /// Pins a connection in place of the one before.
-    pub(crate) fn put(&self, mut pinned: PinnedConnection) {
-        let PinnedConnection { connection, pool, .. } = &mut pinned;
-        if connection.is_reusable() {
-            connection.idle_since = Some(pool.sweeps());
-            connection.input.release(pool.buffers());
-            connection.out.release(pool.buffers());
-            self.0.replace(Some(pinned));
+    /// Pins a connection of `pool` in place of the one before.
+    pub(crate) fn put(&self, pool: Rc<Pool>, mut pinned: PinnedConnection) {
+        if !pool.is_closed() && pinned.connection.is_reusable() {
+            pool.rest(&mut pinned.connection);
+            let key = pool.pinned.put(pinned);
+            self.replace(Some((pool, key)));
         }
     }
 
-    /// Takes the connection if it belongs to one of `pools` and the service has not closed it. Returns the index of its
-    /// pool too.
+    /// Takes the connection if it belongs to one of `pools` and is still open. Returns the index of its pool too.
     pub(crate) fn take(&self, pools: &[Rc<Pool>]) -> Option<(usize, PinnedConnection)> {
-        let mut slot = self.0.borrow_mut();
-        let index = slot.as_ref().and_then(|pinned| pools.iter().position(|pool| Rc::ptr_eq(pool, &pinned.pool)))?;
-        let mut pinned = slot.take()?;
+        let (index, key) = {
+            let slot = self.0.borrow();
+            let (own, key) = slot.as_ref()?;
+            (pools.iter().position(|pool| Rc::ptr_eq(pool, own))?, *key)
+        };
+        self.0.take();
+        let mut pinned = pools[index].pinned.take(key)?;
         pinned.connection.is_reusable().then_some((index, pinned))
+    }
+
+    fn replace(&self, place: Option<(Rc<Pool>, u64)>) {
+        if let Some((pool, key)) = self.0.replace(place) {
+            drop(pool.pinned.take(key));
+        }
+    }
+}
+
+impl Drop for ConnectionPin {
+    fn drop(&mut self) {
+        self.replace(None);
     }
 }

@@ -91,9 +91,14 @@ impl Queue {
         }
     }
 
+    /// The number of waiters.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
     /// Whether any request waits.
     pub(crate) fn has_waiters(&self) -> bool {
-        self.waiting.load(Ordering::SeqCst) > 0
+        self.waiting() > 0
     }
 
     /// Sets how many requests the upstream can have at once; none to count no clients.

@@ -1,19 +1,18 @@
 //! Clients that send more requests than their part of the connections to the service.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
 
 use http::{Request, Response};
-use socket2::{Domain, Socket, Type};
 use tokio::net::TcpSocket;
 use tokio::runtime::Runtime;
 
 use crate::ops::until;
 use crate::routes::upstream;
-use crate::support::{Client, NEVER, PATIENCE, Upstream, Weir, echo};
+use crate::support::{Client, NEVER, Upstream, Weir, echo};
 
 /// File descriptors of Weir, which reserves 144 and divides the rest between clients and the service.
 const DESCRIPTORS: usize = 1024;
@@ -83,12 +82,7 @@ async fn ask_greedily(ip: Ipv4Addr, address: SocketAddr, counts: Arc<AnswerCount
 }
 
 fn good(address: SocketAddr) -> Client {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 0)).into()).unwrap();
-    socket.connect(&address.into()).unwrap();
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    Client::over(stream)
+    Client::connect_from(Ipv4Addr::new(127, 0, 0, 2), address)
 }
 
 /// Greedy clients at so many addresses use all connections that they can get; another client is served.
