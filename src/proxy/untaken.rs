@@ -1,8 +1,9 @@
 //! Bounds the memory of responses that wait for their clients, over all clients of a worker.
 //!
-//! Once a second each worker looks at its own responses. Beyond the bound it ends those of which nothing was taken for a
-//! second, first the one that has waited longest: a connection over HTTP/1, a stream over HTTP/2. Not here: how slow a client
-//! may be while there is enough memory.
+//! Once a second each worker looks at its own responses. Beyond the bound it ends responses whose oldest byte has waited for
+//! a second, first the response whose oldest byte has waited longest: a connection over HTTP/1, a stream over HTTP/2. So a
+//! client that reads a little now and then gains nothing by it. Not here: how slow a client may be while there is enough
+//! memory.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 /// All responses of a worker that wait for their clients.
 #[derive(Debug, Default)]
 pub(super) struct Untaken {
-    /// By the order in which they began to wait, or something was last taken.
+    /// By the order in which their oldest bytes began to wait.
     waiting: RefCell<BTreeMap<u64, Rc<End>>>,
     next: Cell<u64>,
     /// Those before this one have waited since the last sweep, or longer.
@@ -42,8 +43,8 @@ pub(super) struct UntakenBytes {
 pub(super) struct Hold<'w> {
     untaken: &'w Rc<Untaken>,
     held: Option<UntakenBytes>,
-    /// Whatever changes when something was taken.
-    mark: (u64, usize),
+    /// When the client has taken so many bytes in all, it has taken all bytes that waited when `held` began.
+    renewed_at: u64,
 }
 
 impl Untaken {
@@ -91,33 +92,41 @@ impl End {
     }
 }
 
+impl UntakenBytes {
+    /// Sets the number of bytes. They keep their order.
+    fn resize(&mut self, bytes: usize) {
+        let Self { untaken, end, bytes: before, .. } = self;
+        for count in [&untaken.bytes, &end.bytes] {
+            count.set(count.get().saturating_sub(*before) + bytes);
+        }
+        *before = bytes;
+    }
+}
+
 impl Drop for UntakenBytes {
     fn drop(&mut self) {
-        let Self { untaken, end, key, bytes } = self;
-        untaken.waiting.borrow_mut().remove(key);
-        untaken.bytes.set(untaken.bytes.get().saturating_sub(*bytes));
-        end.bytes.set(end.bytes.get().saturating_sub(*bytes));
+        self.resize(0);
+        self.untaken.waiting.borrow_mut().remove(&self.key);
     }
 }
 
 impl<'w> Hold<'w> {
     pub(super) fn new(untaken: &'w Rc<Untaken>) -> Self {
-        Self { untaken, held: None, mark: (0, 0) }
+        Self { untaken, held: None, renewed_at: 0 }
     }
 
-    /// So many bytes wait for the client now, after `moved` in all. Ready once the response has to end.
-    pub(super) fn poll(&mut self, cx: &Context<'_>, moved: u64, bytes: usize) -> Poll<()> {
+    /// So many bytes wait for the client now, which has taken `taken` bytes. Ready once the response has to end.
+    pub(super) fn poll(&mut self, cx: &Context<'_>, taken: u64, bytes: usize) -> Poll<()> {
         if bytes == 0 {
             self.held = None;
             return Poll::Pending;
         }
-        let mark = (moved, bytes);
-        let held = match self.held.take().filter(|_| self.mark == mark) {
-            Some(held) => held,
-            None => self.untaken.hold(&Rc::default(), bytes),
-        };
-        self.mark = mark;
-        self.held.insert(held).end.poll(cx)
+        if let Some(held) = self.held.as_mut().filter(|_| taken < self.renewed_at) {
+            held.resize(bytes);
+            return held.end.poll(cx);
+        }
+        self.renewed_at = taken + bytes as u64;
+        self.held.insert(self.untaken.hold(&Rc::default(), bytes)).end.poll(cx)
     }
 }
 
@@ -158,19 +167,27 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_keeps_its_held_until_it_moves() {
+    fn an_answer_keeps_its_order_until_all_that_waited_is_taken() {
         let untaken = Rc::<Untaken>::default();
-        let (mut slow, mut good) = (Hold::new(&untaken), Hold::new(&untaken));
         let cx = Context::from_waker(Waker::noop());
-        for moved in 0..3 {
-            assert!(slow.poll(&cx, 7, 100).is_pending() && good.poll(&cx, moved, 100).is_pending());
-            untaken.sweep(usize::MAX);
+        // Bytes that the client takes in each second, and those that wait then.
+        let clients = [(0, 100), (1, 100), (60, 200), (100, 100), (1000, 100)];
+        let mut holds = clients.map(|_| Hold::new(&untaken));
+        for second in 0..3 {
+            for (hold, (rate, bytes)) in holds.iter_mut().zip(clients) {
+                assert!(hold.poll(&cx, second * rate, bytes).is_pending());
+            }
+            assert_eq!((untaken.bytes(), untaken.sweep(usize::MAX)), (600, 0));
         }
-        assert!(good.poll(&cx, 9, 100).is_pending());
-        assert_eq!(untaken.sweep(100), 1);
-        assert!(slow.poll(&cx, 7, 100).is_ready() && good.poll(&cx, 9, 100).is_pending());
-        assert!(good.poll(&cx, 9, 0).is_pending());
-        drop(slow);
+        // 100 bytes wait longer than a second at the first three, and only until now at the others.
+        for (hold, (rate, bytes)) in holds.iter_mut().zip(clients) {
+            assert!(hold.poll(&cx, 3 * rate, bytes).is_pending());
+        }
+        assert_eq!(untaken.sweep(0), 3);
+        let ended = holds.each_mut().map(|hold| hold.poll(&cx, 0, 10).is_ready());
+        assert_eq!((ended, untaken.bytes()), ([true, true, true, false, false], 50));
+        assert!(holds[4].poll(&cx, 0, 0).is_pending());
+        drop(holds);
         assert_eq!(untaken.bytes(), 0);
     }
 }

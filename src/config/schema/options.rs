@@ -97,7 +97,7 @@ const OTHERS: &[Opt] = &[
         "Match and key `/a;v=1` as `/a`."),
     opt("server.max_untaken_bytes", Size(1 << 20, 1 << 40), Toml("\"256MiB\""),
         "Memory of answers that wait for their clients. Beyond it Weir ends HTTP/1 connections and HTTP/2 streams, first \
-         those whose clients have read nothing for the longest time."),
+         those whose oldest byte has waited longest."),
     opt("server.max_h2_streams", Count(1, 100_000), Toml("128"),
         "HTTP/2 streams open at once on a connection."),
     opt("server.underscores", OneOf(&["drop", "keep", "refuse"]), Toml("\"drop\""),

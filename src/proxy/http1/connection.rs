@@ -278,7 +278,8 @@ impl H1Connection<'_> {
         let relayed = poll_fn(|cx| {
             let polled = poll_relay(cx, wire, exchange, &encoder, deadline);
             waited |= polled.is_pending();
-            if polled.is_pending() && hold.poll(cx, exchange.body_bytes(), wire.pending()).is_ready() {
+            let taken = exchange.body_bytes().saturating_sub(wire.pending() as u64);
+            if polled.is_pending() && hold.poll(cx, taken, wire.pending()).is_ready() {
                 exchange.give_up_untaken();
                 return Poll::Ready(Err(RelayError::Abandoned));
             }

@@ -71,7 +71,8 @@ impl<'s> Relay<'s> {
             Some(Waits::ForClient) => {
                 self.count_others();
                 let bytes = self.pending.len() - self.taken;
-                if self.hold.poll(cx, self.exchange.body_bytes(), bytes).is_pending() {
+                let taken = self.exchange.body_bytes().saturating_sub(bytes as u64);
+                if self.hold.poll(cx, taken, bytes).is_pending() {
                     ready!(self.exchange.poll_untaken(cx, &mut self.deadline));
                 }
                 self.exchange.give_up_untaken();
