@@ -188,6 +188,18 @@ fn one_place_reads_clocks() {
 }
 
 #[test]
+fn only_tests_may_panic() {
+    check_code("src/gate/mod.rs", "#[allow(clippy::unwrap_used)]\nfn f() {}", &[(2, "unwrap_used: only tests")]);
+    check_code(
+        "src/gate/mod.rs",
+        "#[expect(clippy::expect_used,\nclippy::panic)]\nfn f() {}",
+        &[(2, "expect_used"), (3, "panic")],
+    );
+    check_code("src/gate/mod.rs", "#[cfg(test)]\n#[allow(clippy::panic)]\nmod tests {}", &[(3, "no exception")]);
+    check_code("tests/e2e.rs", "#[allow(clippy::unwrap_used)]\nfn f() {}", &[]);
+}
+
+#[test]
 fn files_and_functions_stay_small() {
     let lines = |count: usize| "\n".repeat(count - 1);
     check_code("src/gate/mod.rs", &lines(399), &[]);

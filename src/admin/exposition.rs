@@ -37,7 +37,6 @@ pub(super) fn preferred(headers: &HeaderMap) -> Format {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -52,7 +52,6 @@ fn is_json(kind: &str) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use http::Request;
 

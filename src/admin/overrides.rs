@@ -183,7 +183,6 @@ fn edit(gate: &Gate, live: &Live, body: &Value) -> Result<ShownEdit, (StatusCode
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use std::task::Poll;
 

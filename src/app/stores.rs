@@ -109,7 +109,6 @@ pub(super) async fn flush(shared: &SharedState) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test that cannot go on panics
 mod tests {
     use std::path::Path;
 

@@ -169,7 +169,6 @@ async fn connect(
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test that cannot go on says so
 mod tests {
     use super::*;
 

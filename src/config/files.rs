@@ -47,7 +47,6 @@ pub(super) fn is_same(one: &Path, other: &Path) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -1,5 +1,4 @@
 //! Configurations that are wrong, and what is said about each; one that is right, and what it becomes.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 // The tables are long, and whether a row holds a quotation mark is of no interest.
 #![allow(clippy::too_many_lines, clippy::needless_raw_string_hashes)]
 

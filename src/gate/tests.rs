@@ -1,7 +1,5 @@
 //! Scripts in virtual time: requests, their instants, and the answers with their instants.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
-
 mod bans;
 mod delay;
 mod delta;

@@ -21,10 +21,8 @@ mod syntax;
 mod target;
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod differential;
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;
 
 pub use body::{Decoder, Framing};

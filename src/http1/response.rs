@@ -203,7 +203,6 @@ fn connection(value: &[u8], seen: &mut HeadFields) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

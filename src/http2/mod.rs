@@ -20,7 +20,7 @@ mod settings;
 mod stream;
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::cast_possible_truncation)]
+#[allow(clippy::cast_possible_truncation)]
 mod tests;
 
 pub use connection::{BLOCK_BYTES_MIN, Block, CONTINUATIONS_MAX, Connection, Event, IDLE_FRAMES_MAX, Step};

@@ -151,7 +151,6 @@ impl<S> Streams<S> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -1,7 +1,5 @@
 //! Rows with time as a column for any algorithm, shared vectors, and properties of all algorithms.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
-
 mod packed;
 mod portable;
 pub(crate) mod properties;

@@ -232,7 +232,6 @@ impl Drop for RequestWaiter<'_> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use std::future::Future;
     use std::pin::pin;

@@ -185,7 +185,6 @@ fn write_v2(out: &mut Vec<u8>, family: u8, from: &[u8], to: &[u8], ports: (u16, 
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use proptest::prelude::*;
     use proxy_header::{ProxiedAddress, ProxyHeader};

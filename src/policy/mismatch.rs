@@ -82,7 +82,6 @@ impl Limit {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use http::{HeaderValue, Method};
     use proptest::prelude::*;

@@ -1,5 +1,4 @@
 //! Helpers for tests of several files.
-#![allow(clippy::unwrap_used)]
 
 use super::{Allowed, Cost, Limit, Match, Mode, OnLimit, PathPattern, Stage, Strategy};
 use crate::limit::{Algorithm, OnFull, Quota, Rate};

@@ -1,5 +1,4 @@
 //! The limits that a policy applies to a request.
-#![allow(clippy::unwrap_used)]
 
 use std::net::IpAddr;
 

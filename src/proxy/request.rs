@@ -121,7 +121,6 @@ impl<'b> Target<'b> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::fields::FieldBuf;

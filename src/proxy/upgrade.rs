@@ -112,7 +112,6 @@ fn accept(key: &[u8]) -> Option<[u8; ACCEPT_LEN]> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::fields::FieldBuf;

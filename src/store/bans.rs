@@ -126,7 +126,6 @@ impl Bans {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test that cannot go on says so
 mod tests {
     use super::*;
     use crate::limit::Rate;

@@ -1,7 +1,5 @@
 //! Decisions over several charges, the bound on keys, sweeps, and threads.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
-
 mod batch;
 mod full;
 mod remote;

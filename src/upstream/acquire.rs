@@ -282,7 +282,6 @@ impl Endpoints {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use std::rc::Rc;
     use std::sync::Arc;

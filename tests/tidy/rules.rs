@@ -52,6 +52,9 @@ const HOMES: &[(&str, &[&str])] = &[
 const CLOCKS: &[&[&str]] = &[&["Instant", "::", "now"], &["SystemTime", "::", "now"]];
 const CLOCKS_HOME: &str = "time";
 
+/// Lints against panics. Clippy does not apply them to tests, so nothing in `src` may allow them.
+const PANIC_LINTS: &[&[&str]] = &[&["unwrap_used"], &["expect_used"], &["clippy", "::", "panic"]];
+
 const LEFTOVERS: &[&[&str]] = &[&["todo", "!"], &["unimplemented", "!"], &["dbg", "!"], &["#", "[", "ignore"]];
 /// Written in two halves, so that this file does not contain them.
 const LEFTOVER_WORDS: &[&str] = &[concat!("FIX", "ME"), concat!("X", "XX")];
@@ -111,6 +114,7 @@ pub fn check_file(source: &Source, test_modules: &HashSet<Vec<String>>) -> Vec<V
         floors(source, only_tests, &mut report);
         homes(source, &mut report);
         clocks(source, &mut report);
+        panics(source, &mut report);
         opening(source, &mut report);
         if !only_tests {
             file_size(source, &mut report);
@@ -182,6 +186,14 @@ fn clocks(source: &Source, report: &mut Report) {
             for line in source.find(clock) {
                 report.add(line, format!("{}: only src/{CLOCKS_HOME} reads a clock", clock.concat()));
             }
+        }
+    }
+}
+
+fn panics(source: &Source, report: &mut Report) {
+    for lint in PANIC_LINTS {
+        for line in source.find(lint) {
+            report.add(line, format!("{}: only tests may panic, and they need no exception", lint.concat()));
         }
     }
 }

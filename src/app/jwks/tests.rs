@@ -1,7 +1,5 @@
 //! When keys are fetched, with time as a column.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
-
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

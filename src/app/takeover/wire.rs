@@ -297,7 +297,6 @@ impl Read for StateReader<'_> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test that cannot go on says so
 mod tests {
     use std::net::TcpListener;
 

@@ -241,7 +241,6 @@ fn in_smaller_unit(number: Number, unit_ns: u64) -> Option<String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -132,7 +132,6 @@ pub(in crate::config) fn upgrade(text: &str) -> Result<Box<str>, Fault> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

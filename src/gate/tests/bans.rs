@@ -1,7 +1,5 @@
 //! Bans: which keys are refused everything, and for how long.
 
-#![allow(clippy::panic)]
-
 use super::{CAPS, check, facts, headers, install, limit, new_gate, parse_ban};
 use crate::gate::{Cause, Step};
 use crate::policy::{OnLimit, Stage};

@@ -1,7 +1,5 @@
 //! Delayed requests: their delays, and the ends of delays.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
-
 use std::fmt::Write;
 
 use super::{CAPS, check, facts, headers, install, new_gate, parse_limit};

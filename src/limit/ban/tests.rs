@@ -1,7 +1,5 @@
 //! Rows with time as a column, and properties of bans.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
-
 use proptest::prelude::*;
 
 use super::{Rule, State};

@@ -1,7 +1,5 @@
 //! The ends of windows by date; windows neither overlap nor leave gaps.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on panics
-
 use proptest::prelude::*;
 
 use super::CalendarError::{TooLong, UnknownZone, Zero};

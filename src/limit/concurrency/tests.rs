@@ -1,7 +1,5 @@
 //! Rows with time as a column, although no decision depends on time.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on panics
-
 use proptest::prelude::*;
 
 use super::{Rule, State};

@@ -1,7 +1,5 @@
 //! Rows with time as a column, and the spacing of shaped requests.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on panics
-
 use proptest::prelude::*;
 
 use super::{Rule, State};

@@ -1,7 +1,5 @@
 //! A sketch compared with buckets of single keys.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on panics
-
 use std::collections::HashMap;
 
 use proptest::prelude::*;

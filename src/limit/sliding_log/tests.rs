@@ -1,7 +1,5 @@
 //! Rows with time as a column, and the entries of a log.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on panics
-
 use super::{COUNT_MAX, Rule, State};
 use crate::limit::state::State as _;
 use crate::limit::tests::{at, check, rate};

@@ -1,7 +1,5 @@
 //! Delays under every algorithm.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on panics
-
 use super::SlowDown;
 use crate::limit::AnyState;
 use crate::limit::state::State as _;

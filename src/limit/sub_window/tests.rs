@@ -1,7 +1,5 @@
 //! Rows with time as a column. Sub-windows begin at whole parts of periods since the start.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on panics
-
 use super::{NUMBER_MAX, Rule, SUB_WINDOWS_MAX, State};
 use crate::limit::QuotaError::{TooMany, Zero};
 use crate::limit::tests::{check, rate};

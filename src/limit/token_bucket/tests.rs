@@ -1,7 +1,5 @@
 //! Rows with time as a column, and properties of the module's doc.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
-
 mod properties;
 
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! Rows of denied and exempt requests, and a comparison with a linear search.
-#![allow(clippy::unwrap_used)]
 
 use std::net::IpAddr;
 use std::sync::Arc;

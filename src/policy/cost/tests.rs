@@ -1,7 +1,5 @@
 //! Requests and their costs.
 
-#![allow(clippy::unwrap_used)] // a failed setup fails the test
-
 use super::*;
 use crate::fields::FieldBuf;
 

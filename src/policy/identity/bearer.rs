@@ -39,7 +39,6 @@ impl fmt::Debug for BearerToken {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -67,7 +67,6 @@ impl fmt::Display for WeakSecret {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -235,7 +235,6 @@ fn ipv4(ip: Ipv4Addr) -> [u8; 5] {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::fields::FieldBuf;

@@ -298,7 +298,6 @@ fn without_params(segment: &str) -> &str {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use proptest::prelude::*;
 

@@ -219,7 +219,6 @@ impl Segment {
 mod matching;
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use proptest::prelude::*;
 

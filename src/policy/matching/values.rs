@@ -282,7 +282,6 @@ impl Iterator for Decoded<'_> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use proptest::prelude::*;
 

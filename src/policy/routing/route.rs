@@ -118,7 +118,6 @@ impl Rewrite {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use std::net::IpAddr;
 

@@ -145,7 +145,6 @@ fn poll_both(
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use std::io;
     use std::pin::Pin;

@@ -1,7 +1,5 @@
 //! Spending, calls, expiry and the amount of leases.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
-
 use super::*;
 
 const KEY: Key = Key { first: 1, second: 2 };

@@ -103,7 +103,6 @@ impl Breaker {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
     use crate::store::redis::failure::Failure;

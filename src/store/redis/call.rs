@@ -161,7 +161,6 @@ fn target(error: &RedisError) -> Option<(Option<Box<str>>, u16)> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

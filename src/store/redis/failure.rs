@@ -156,7 +156,6 @@ pub(super) enum Weight {
 }
 
 #[cfg(test)]
-#[allow(clippy::panic)]
 mod tests {
     use super::*;
 

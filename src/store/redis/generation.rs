@@ -105,7 +105,6 @@ fn microseconds(time: &Value) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

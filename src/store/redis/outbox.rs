@@ -251,7 +251,6 @@ impl Settlement {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
     use crate::limit::{Quota, Rate};

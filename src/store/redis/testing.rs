@@ -1,7 +1,5 @@
 //! What tests of limits need of a store without a server.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on panics
-
 use std::sync::Arc;
 use std::time::Duration;
 

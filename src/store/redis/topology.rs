@@ -189,7 +189,6 @@ fn parse_slots(reply: &Value, asked: &str) -> Option<Vec<SlotRange>> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

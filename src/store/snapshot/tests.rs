@@ -1,7 +1,5 @@
 //! A restored table decides as the original does, and a damaged file is not restored.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on panics
-
 use proptest::prelude::*;
 
 use super::blocks::MAGIC;

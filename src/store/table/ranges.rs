@@ -53,7 +53,6 @@ pub(in crate::store) fn in_blocks<S: Packed>(
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test that cannot go on says so
 mod tests {
     use std::collections::BTreeMap;
 

@@ -110,7 +110,6 @@ pub(crate) fn mix(mut bits: u64) -> u64 {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

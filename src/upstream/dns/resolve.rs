@@ -170,7 +170,6 @@ fn publish(directory: &impl Directory, metrics: &Metrics, name: &WatchedName, ad
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use std::cell::RefCell;
     use std::pin::pin;

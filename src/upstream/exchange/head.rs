@@ -169,7 +169,6 @@ impl RequestHead for OwnHead<'_> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -289,7 +289,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ActivityTracker<T> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use tokio::io::{DuplexStream, duplex};
     use tokio::task::LocalSet;

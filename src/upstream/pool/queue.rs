@@ -221,7 +221,6 @@ impl Drop for UpstreamRequest {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use std::future::Future;
     use std::pin::pin;

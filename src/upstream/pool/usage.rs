@@ -76,7 +76,6 @@ impl Drop for ActiveRequest {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use std::future::Future;
     use std::pin::pin;

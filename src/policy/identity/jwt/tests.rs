@@ -1,7 +1,5 @@
 //! Valid tokens, and tokens with one error each.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! Patterns, and the paths that they match.
 
-#![allow(clippy::unwrap_used)] // a failed setup fails the test
-
 use super::PathPattern;
 
 #[test]

@@ -98,7 +98,6 @@ impl Source for Wire {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use std::future::poll_fn;
     use std::rc::Rc;

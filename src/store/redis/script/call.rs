@@ -158,7 +158,6 @@ fn double(number: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
     use super::{Packer, Script};
 

@@ -143,7 +143,6 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
     use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! A machine that stops at any step of a write, and temporary files of earlier processes.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on panics
-
 use std::fs;
 use std::io::{self, Write};
 use std::mem;
