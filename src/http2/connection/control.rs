@@ -3,16 +3,20 @@
 use super::super::error::{ErrorCode, Fatal};
 use super::super::frame::{self, FrameHeader, flag};
 use super::super::stream::Side;
-use super::state::{Connection, Event, FRAME_SIZE, WRONG_STREAM};
+use super::state::{Connection, Event, FRAME_SIZE, Handled, WRONG_STREAM};
 
 impl<S> Connection<S> {
+    /// Checks and counts a frame that must be on the connection itself, and whose length may be right.
+    fn connection_frame(&mut self, header: FrameHeader, has_length: bool) -> Result<(), Fatal> {
+        match (header.stream, has_length) {
+            (0, true) => self.idle_frame(),
+            (0, false) => Err(FRAME_SIZE),
+            _ => Err(WRONG_STREAM),
+        }
+    }
+
     /// RFC 9113, section 6.3: no more than a check.
-    pub(super) fn priority(
-        &mut self,
-        header: FrameHeader,
-        payload: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'static>>, Fatal> {
+    pub(super) fn priority(&mut self, header: FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Handled {
         if header.stream == 0 {
             return Err(WRONG_STREAM);
         }
@@ -31,7 +35,7 @@ impl<S> Connection<S> {
     }
 
     /// RFC 9113, section 6.4.
-    pub(super) fn rst_stream(&mut self, header: FrameHeader) -> Result<Option<Event<'static>>, Fatal> {
+    pub(super) fn rst_stream(&mut self, header: FrameHeader) -> Handled {
         if header.stream == 0 || self.is_idle(header.stream) {
             return Err(WRONG_STREAM);
         }
@@ -46,20 +50,9 @@ impl<S> Connection<S> {
     }
 
     /// RFC 9113, section 6.5.
-    pub(super) fn settings(
-        &mut self,
-        header: FrameHeader,
-        payload: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'static>>, Fatal> {
-        if header.stream != 0 {
-            return Err(WRONG_STREAM);
-        }
+    pub(super) fn settings(&mut self, header: FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Handled {
         let is_ack = header.has(flag::ACK);
-        if (is_ack && header.len != 0) || !header.len.is_multiple_of(6) {
-            return Err(FRAME_SIZE);
-        }
-        self.idle_frame()?;
+        self.connection_frame(header, if is_ack { header.len == 0 } else { header.len.is_multiple_of(6) })?;
         if is_ack {
             return Ok(None);
         }
@@ -80,43 +73,23 @@ impl<S> Connection<S> {
     }
 
     /// RFC 9113, section 6.7.
-    pub(super) fn pinged(
-        &mut self,
-        header: FrameHeader,
-        payload: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'static>>, Fatal> {
-        if header.stream != 0 {
-            return Err(WRONG_STREAM);
-        }
-        let payload = payload.first_chunk::<8>().filter(|_| header.len == 8).ok_or(FRAME_SIZE)?;
-        self.idle_frame()?;
+    pub(super) fn pinged(&mut self, header: FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Handled {
+        self.connection_frame(header, header.len == 8)?;
         if header.has(flag::ACK) {
             return Ok(Some(Event::Pong));
         }
-        frame::ping(out, *payload, true);
+        frame::ping(out, *payload.first_chunk().ok_or(FRAME_SIZE)?, true);
         Ok(None)
     }
 
     /// RFC 9113, section 6.8.
-    pub(super) fn goaway(&mut self, header: FrameHeader) -> Result<Option<Event<'static>>, Fatal> {
-        if header.stream != 0 {
-            return Err(WRONG_STREAM);
-        }
-        if header.len < 8 {
-            return Err(FRAME_SIZE);
-        }
-        self.idle_frame()?;
+    pub(super) fn goaway(&mut self, header: FrameHeader) -> Handled {
+        self.connection_frame(header, header.len >= 8)?;
         Ok(Some(Event::GoAway))
     }
 
     /// RFC 9113, section 6.9.
-    pub(super) fn window_update(
-        &mut self,
-        header: FrameHeader,
-        payload: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'static>>, Fatal> {
+    pub(super) fn window_update(&mut self, header: FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Handled {
         if header.len != 4 {
             return Err(FRAME_SIZE);
         }

@@ -5,7 +5,9 @@ use super::super::flow::{ReceiveWindow, SendWindow, WINDOW_INITIAL};
 use super::super::frame::{self, FrameHeader, flag};
 use super::super::head::{Collector, HeadFault};
 use super::super::stream::{Key, Side, Stream};
-use super::state::{BROKEN_BLOCK, BlockHead, Connection, Event, FRAME_SIZE, HeaderBlock, Reading, WRONG_STREAM};
+use super::state::{
+    BROKEN_BLOCK, BlockHead, Connection, Event, FRAME_SIZE, Handled, HeaderBlock, Reading, WRONG_STREAM,
+};
 
 /// Bytes of a header block that a connection takes at least; it takes more if heads may have more. Beyond, it ends.
 pub const BLOCK_BYTES_MIN: usize = 64 * 1024;
@@ -15,12 +17,7 @@ pub const CONTINUATIONS_MAX: u32 = 32;
 
 impl<S: Default> Connection<S> {
     /// RFC 9113, section 6.2.
-    pub(super) fn headers(
-        &mut self,
-        header: FrameHeader,
-        payload: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'static>>, Fatal> {
+    pub(super) fn headers(&mut self, header: FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Handled {
         if header.stream.is_multiple_of(2) {
             return Err(WRONG_STREAM);
         }
@@ -44,12 +41,7 @@ impl<S: Default> Connection<S> {
     }
 
     /// RFC 9113, section 6.10.
-    pub(super) fn continuation(
-        &mut self,
-        header: FrameHeader,
-        fragment: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'static>>, Fatal> {
+    pub(super) fn continuation(&mut self, header: FrameHeader, fragment: &[u8], out: &mut Vec<u8>) -> Handled {
         let bytes_max = BLOCK_BYTES_MIN.max(self.config.max_head_bytes.saturating_mul(2));
         let Reading::Block(block) = &mut self.reading else { return Err(BROKEN_BLOCK) };
         if block.head.stream != header.stream {
@@ -69,7 +61,7 @@ impl<S: Default> Connection<S> {
     }
 
     /// A whole header block. It is decoded in any case: the table is for all streams.
-    fn block(&mut self, head: BlockHead, bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<Event<'static>>, Fatal> {
+    fn block(&mut self, head: BlockHead, bytes: &[u8], out: &mut Vec<u8>) -> Handled {
         let id = head.stream;
         let key = self.streams.find(id);
         let is_new = id > self.last_id;
@@ -91,12 +83,7 @@ impl<S: Default> Connection<S> {
         }
     }
 
-    fn head(
-        &mut self,
-        block: BlockHead,
-        collector: Collector,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'static>>, Fatal> {
+    fn head(&mut self, block: BlockHead, collector: Collector, out: &mut Vec<u8>) -> Handled {
         self.last_id = block.stream;
         if block.stream > self.last_served_id {
             return Ok(None);
@@ -125,13 +112,7 @@ impl<S: Default> Connection<S> {
         Ok(Some(Event::Head { key, head, has_ended: block.ends }))
     }
 
-    fn trailers(
-        &mut self,
-        key: Key,
-        block: BlockHead,
-        collector: Collector,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'static>>, Fatal> {
+    fn trailers(&mut self, key: Key, block: BlockHead, collector: Collector, out: &mut Vec<u8>) -> Handled {
         let Some(stream) = self.streams.get_mut(key) else { return Ok(None) };
         if stream.reset_by == Some(Side::Here) {
             return Ok(None);

@@ -21,6 +21,9 @@ const ERRORS_MAX: u32 = 256;
 /// (CVE-2019-9512, -9515 and -9518).
 pub const IDLE_FRAMES_MAX: u32 = 10_000;
 
+/// What follows a frame: an event, or nothing more.
+pub(super) type Handled = Result<Option<Event<'static>>, Fatal>;
+
 pub(super) const FRAME_SIZE: Fatal = Fatal::new(ErrorCode::FrameSize, "a frame of a wrong length");
 pub(super) const WRONG_STREAM: Fatal = Fatal::protocol("a frame on a stream that cannot have it");
 pub(super) const BROKEN_BLOCK: Fatal = Fatal::protocol("a header block that is not continued");
@@ -282,12 +285,7 @@ impl<S> Connection<S> {
     }
 
     /// The stream of a frame from the peer is at fault. Resets it.
-    pub(super) fn stream_error(
-        &mut self,
-        id: u32,
-        code: ErrorCode,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'static>>, Fatal> {
+    pub(super) fn stream_error(&mut self, id: u32, code: ErrorCode, out: &mut Vec<u8>) -> Handled {
         frame::rst_stream(out, id, code);
         self.errors += 1;
         if self.errors > self.answered.saturating_add(ERRORS_MAX) {
@@ -301,7 +299,7 @@ impl<S> Connection<S> {
     }
 
     /// A stream is reset because of its peer.
-    pub(super) fn abandon(&mut self, key: Key, side: Side) -> Result<Option<Event<'static>>, Fatal> {
+    pub(super) fn abandon(&mut self, key: Key, side: Side) -> Handled {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.reset_by.is_none()) else {
             return Ok(None);
         };
