@@ -32,7 +32,7 @@ impl Front {
         Self::start("caddy", arguments, &[("Caddyfile", &format!("{options}{file}\n"))])
     }
 
-    /// An HAProxy with this configuration and this file `weir.lua`; `$PORT` in them is its port.
+    /// A haproxy with this configuration and this file `weir.lua`; `$PORT` in them is its port.
     pub fn haproxy(text: &str, lua: &str) -> Self {
         let files = [("haproxy.cfg", &*format!("{text}\n")), ("weir.lua", lua)];
         Self::start("haproxy", &["-db", "-f", "haproxy.cfg"], &files)
