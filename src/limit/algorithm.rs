@@ -39,7 +39,7 @@ pub enum Algorithm {
 #[derive(Clone, Debug)]
 pub enum AnyState {
     /// Of [`Algorithm::TokenBucket`].
-    TokenBucket(token_bucket::State),
+    TokenBucket(token_bucket::Bucket),
     /// Of [`Algorithm::LeakyBucket`].
     LeakyBucket(leaky_bucket::State),
     /// Of [`Algorithm::FixedWindow`].
@@ -227,7 +227,7 @@ impl state::State for AnyState {
 
     fn fresh(rule: &Algorithm) -> Self {
         match rule {
-            Algorithm::TokenBucket(rule) => Self::TokenBucket(token_bucket::State::fresh(rule)),
+            Algorithm::TokenBucket(rule) => Self::TokenBucket(token_bucket::Bucket::fresh(rule)),
             Algorithm::LeakyBucket(rule) => Self::LeakyBucket(leaky_bucket::State::fresh(rule)),
             Algorithm::FixedWindow(rule) => Self::FixedWindow(fixed_window::State::fresh(rule)),
             Algorithm::SlidingLog(rule) => Self::SlidingLog(sliding_log::State::fresh(rule)),
@@ -280,9 +280,7 @@ impl state::State for AnyState {
     fn refund(&mut self, rule: &Algorithm, receipt: &AnyReceipt, now: Timestamp) {
         use {Algorithm as Of, AnyReceipt as From};
         match (&mut *self, rule, receipt) {
-            (Self::TokenBucket(state), Of::TokenBucket(rule), From::TokenBucket(receipt)) => {
-                state::State::refund(state, rule, receipt, now);
-            }
+            (Self::TokenBucket(state), Of::TokenBucket(rule), From::TokenBucket(it)) => state.refund(rule, it, now),
             (Self::LeakyBucket(state), Of::LeakyBucket(rule), From::LeakyBucket(it)) => state.refund(rule, it, now),
             (Self::FixedWindow(state), Of::FixedWindow(rule), From::FixedWindow(it)) => state.refund(rule, it, now),
             (Self::SlidingLog(state), Of::SlidingLog(rule), From::SlidingLog(it)) => state.refund(rule, it, now),

@@ -38,10 +38,10 @@ impl Rule {
     }
 }
 
-/// The state of one key: 16 bytes.
+/// The state of one key: 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    bucket: token_bucket::State,
+    bucket: token_bucket::Bucket,
 }
 
 impl state::State for State {
@@ -49,7 +49,7 @@ impl state::State for State {
     type Receipt = token_bucket::Receipt;
 
     fn fresh(rule: &Rule) -> Self {
-        Self { bucket: token_bucket::State::fresh(&rule.quota) }
+        Self { bucket: token_bucket::Bucket::fresh(&rule.quota) }
     }
 
     fn adopt(&mut self, rule: &Rule, now: Timestamp) {
@@ -60,17 +60,17 @@ impl state::State for State {
         if !rule.shapes {
             return self.bucket.admit(&rule.quota, cost, now);
         }
-        self.bucket.adopt(&rule.quota, now);
-        let decision = self.peek(rule, cost, now);
-        if decision.is_admitted() {
-            self.bucket.fill_until(decision.full_at(now), now);
+        let bucket = self.bucket.state_to_charge(&rule.quota, now);
+        let decision = shape(&rule.quota, bucket.deficit_ns(&rule.quota, now), cost);
+        if decision.is_admitted() && cost > 0 {
+            bucket.fill_until(decision.full_at(now), now);
         }
         decision
     }
 
     fn peek(&self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
         if rule.shapes {
-            shape(&rule.quota, self.bucket.deficit_ns(&rule.quota, now), cost)
+            shape(&rule.quota, self.bucket.state().deficit_ns(&rule.quota, now), cost)
         } else {
             self.bucket.peek(&rule.quota, cost, now)
         }
@@ -81,7 +81,7 @@ impl state::State for State {
         let quota = &rule.quota;
         if rule.shapes && cost <= quota.burst() {
             let ahead_ns = ahead.saturating_mul(quota.interval_ns());
-            return Retry::AfterNs(self.bucket.deficit_ns(quota, now).saturating_add(ahead_ns));
+            return Retry::AfterNs(self.bucket.state().deficit_ns(quota, now).saturating_add(ahead_ns));
         }
         self.bucket.wait(quota, ahead, cost, now)
     }
@@ -91,7 +91,7 @@ impl state::State for State {
     }
 
     fn refund(&mut self, rule: &Rule, receipt: &token_bucket::Receipt, now: Timestamp) {
-        state::State::refund(&mut self.bucket, &rule.quota, receipt, now);
+        self.bucket.refund(&rule.quota, receipt, now);
     }
 
     fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) {
@@ -113,7 +113,7 @@ impl Packed for State {
     }
 
     fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
-        token_bucket::State::unpack(from).map(|bucket| Self { bucket })
+        token_bucket::Bucket::unpack(from).map(|bucket| Self { bucket })
     }
 }
 
@@ -123,7 +123,7 @@ impl Portable for State {
     }
 
     fn import(rule: &Rule, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
-        token_bucket::State::import(&rule.quota, numbers, now).map(|bucket| Self { bucket })
+        token_bucket::Bucket::import(&rule.quota, numbers, now).map(|bucket| Self { bucket })
     }
 }
 

@@ -16,14 +16,20 @@
 //! state counts the units given back, a receipt has that count at its time, and `F - given back since - now` is the bound.
 //! The removal of the newest charge (`tat == F`) is not counted: no later charge would move.
 //!
+//! This bound is low when charges are given back in another order than they were made. So there is a second bound: a
+//! refund loses at most the time since the charge that no other refund has lost ([`LostTime`](super::lost_time)). The
+//! higher one counts. [`Bucket`] knows both.
+//!
 //! A bucket is idle, and its count begins anew, when `F <= tat + given back` is past for every receipt.
 //!
-//! A refund is never too much, in any order. It is exact for charges that are undone at once, in the order of the charges
-//! or in reverse. In a mixed order, or later, it may be too little. Exactness in every order would need a number for each
-//! outstanding charge, because its refund depends on the lowest deficit since.
+//! A refund is never too much, in any order. If all charges of a bucket are given back, the bucket is full again, whatever
+//! the order, unless the lost time of some was forgotten.
+
+mod bucket;
 
 use bytes::BufMut;
 
+pub use self::bucket::Bucket;
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Numbers, Portable};
 use super::quota::IntervalTag;
@@ -40,10 +46,11 @@ pub struct State {
     refunded: u32,
 }
 
-/// The proof of a charge: 24 bytes.
+/// The proof of a charge: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     cost: u64,
+    at: Timestamp,
     full_at: Timestamp,
     interval: IntervalTag,
     refunded: u32,
@@ -77,7 +84,7 @@ impl Answer {
     /// The proof of the charge of `cost` units at `now`, if it was made.
     pub fn receipt(self, quota: &Quota, cost: u64, now: Timestamp) -> Receipt {
         let full_at = now.saturating_add_ns(self.deficit_ns);
-        Receipt { cost, full_at, interval: quota.interval_tag(), refunded: self.refunded }
+        Receipt { cost, at: now, full_at, interval: quota.interval_tag(), refunded: self.refunded }
     }
 }
 
@@ -186,26 +193,36 @@ impl State {
     #[cfg(test)]
     fn refund(&mut self, cost: u64, full_at: Timestamp, now: Timestamp) {
         let Self { interval, refunded, .. } = *self;
-        self.take_back(&Receipt { cost, full_at, interval, refunded }, interval.interval_ns(), now);
+        let receipt = Receipt { cost, at: now, full_at, interval, refunded };
+        self.give_back(&receipt, interval.interval_ns(), |_, most_ns| most_ns, now);
     }
 
-    /// Gives back a charge that was made under an interval of `interval_ns`.
-    pub fn take_back(&mut self, receipt: &Receipt, interval_ns: u64, now: Timestamp) {
-        self.give_back(receipt, interval_ns, now);
-    }
-
-    /// A charge under another interval gives nothing back: its instants do not compare.
-    fn give_back(&mut self, receipt: &Receipt, interval_ns: u64, now: Timestamp) {
-        if receipt.interval != self.interval {
+    /// Gives back a charge that was made under an interval of `interval_ns`. If the bucket alone does not know that all
+    /// units are left, `lose` returns the nanoseconds that the refund of a charge of an instant loses, at most its second
+    /// argument.
+    ///
+    /// A full bucket gets nothing back. A charge under another interval gives nothing back: its instants do not compare.
+    pub fn give_back(
+        &mut self,
+        receipt: &Receipt,
+        interval_ns: u64,
+        lose: impl FnOnce(Timestamp, u64) -> u64,
+        now: Timestamp,
+    ) {
+        if receipt.interval != self.interval || self.tat <= now {
             return;
         }
         let since = u64::from(self.refunded.wrapping_sub(receipt.refunded));
         let full_at = receipt.full_at.saturating_sub_ns(since.saturating_mul(interval_ns));
-        let owed_ns = interval_ns.saturating_mul(receipt.cost).min(full_at.ns_since(now));
+        let charged_ns = interval_ns.saturating_mul(receipt.cost);
+        let given_ns = match charged_ns.saturating_sub(full_at.ns_since(now)) {
+            0 => charged_ns,
+            most_ns => charged_ns.saturating_sub(lose(receipt.at, most_ns)),
+        };
         if full_at != self.tat {
-            self.count_refunded(owed_ns.div_ceil(interval_ns.max(1)));
+            self.count_refunded(given_ns.div_ceil(interval_ns.max(1)));
         }
-        self.tat = self.tat.saturating_sub_ns(owed_ns);
+        self.tat = self.tat.saturating_sub_ns(given_ns);
     }
 
     fn count_refunded(&mut self, units: u64) {
@@ -242,13 +259,14 @@ impl state::State for State {
         Retry::AfterNs(self.wait_ns(quota, ahead.saturating_add(cost), now))
     }
 
-    fn receipt(&self, cost: u64, _now: Timestamp) -> Receipt {
-        Receipt { cost, full_at: self.tat, interval: self.interval, refunded: self.refunded }
+    fn receipt(&self, cost: u64, now: Timestamp) -> Receipt {
+        Receipt { cost, at: now, full_at: self.tat, interval: self.interval, refunded: self.refunded }
     }
 
+    /// As far as the bucket alone knows. [`Bucket`] knows more.
     fn refund(&mut self, quota: &Quota, receipt: &Receipt, now: Timestamp) {
         self.adopt(quota, now);
-        self.give_back(receipt, quota.interval_ns(), now);
+        self.give_back(receipt, quota.interval_ns(), |_, most_ns| most_ns, now);
     }
 
     fn settle(&mut self, quota: &Quota, extra: i64, max_debt: u64, now: Timestamp) {

@@ -59,6 +59,11 @@ pub(crate) fn singles() -> impl Strategy<Value = Algorithm> {
     (0..KINDS).prop_flat_map(of_kind)
 }
 
+/// One limit whose state is a bucket.
+pub(super) fn buckets() -> impl Strategy<Value = Algorithm> {
+    (0_usize..2).prop_flat_map(of_kind)
+}
+
 /// Two limits of one algorithm.
 fn pairs() -> impl Strategy<Value = (Algorithm, Algorithm)> {
     (0..KINDS).prop_flat_map(|kind| (of_kind(kind), of_kind(kind)))

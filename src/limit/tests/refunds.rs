@@ -1,11 +1,12 @@
-//! Refunds: exact at once, and never too much in any order.
+//! Refunds: exact at once, never too much in any order, and whole if everything is given back.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::properties::{Trace, algorithms, assert_bound, instants, start, traces};
+use super::properties::{Trace, algorithms, assert_bound, buckets, instants, start, tick_ns, traces};
 use crate::limit::state::State as _;
-use crate::limit::{AnyReceipt, AnyState};
+use crate::limit::{Algorithm, AnyReceipt, AnyState};
+use crate::time::Timestamp;
 
 /// Requests; for each, whether it is given back, and after how many requests.
 type Undone = Vec<((u64, u64), Option<usize>)>;
@@ -15,7 +16,88 @@ fn undone() -> impl Strategy<Value = Undone> {
     prop::collection::vec((request, prop::option::of(0_usize..12)), 1..60)
 }
 
+/// What happens to a bucket.
+#[derive(Clone, Debug)]
+enum Event {
+    Charge(u64),
+    /// Gives one of the charges back, if there are any.
+    GiveBack(Index),
+    Settle(i64),
+}
+
+/// Events, each with the ticks since the one before.
+fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
+    let event = prop_oneof![
+        6 => (1_u64..4).prop_map(Event::Charge),
+        6 => any::<Index>().prop_map(Event::GiveBack),
+        1 => (-6_i64..4).prop_map(Event::Settle),
+    ];
+    prop::collection::vec((prop_oneof![3 => Just(0_u64), 3 => 0_u64..4, 2 => 0_u64..30], event), 1..60)
+}
+
+/// More than any debt of a test.
+const DEBT_MAX: u64 = 1000;
+
+/// Nanoseconds until a bucket is full that saw these units only, whether they fit or not.
+fn owed_ns(rule: &Algorithm, units: &[(Timestamp, i64)], now: Timestamp) -> u64 {
+    let mut state = AnyState::fresh(rule);
+    for (at, units) in units {
+        state.settle(rule, *units, DEBT_MAX, *at);
+    }
+    state.peek(rule, 0, now).reset_after_ns
+}
+
 proptest! {
+    /// A bucket whose charges are given back in any order is never fuller than a bucket that never saw them.
+    #[test]
+    fn a_bucket_never_gets_too_much(rule in buckets(), events in events()) {
+        let mut state = AnyState::fresh(&rule);
+        let (mut charges, mut units) = (Vec::new(), Vec::new());
+        let mut now = start();
+        for (number, (ticks, event)) in events.into_iter().enumerate() {
+            now = now.saturating_add_ns(ticks * tick_ns(&rule) + ticks % 3);
+            match event {
+                Event::Charge(cost) => if state.admit(&rule, cost, now).is_admitted() {
+                    charges.push((number, state.receipt(cost, now)));
+                    units.push((number, (now, i64::try_from(cost).unwrap())));
+                },
+                Event::GiveBack(which) => if !charges.is_empty() {
+                    let (number, receipt) = charges.swap_remove(which.index(charges.len()));
+                    state.refund(&rule, &receipt, now);
+                    units.retain(|(of, _)| *of != number);
+                },
+                Event::Settle(extra) => {
+                    state.settle(&rule, extra, DEBT_MAX, now);
+                    units.push((number, (now, extra)));
+                }
+            }
+            let kept: Vec<_> = units.iter().map(|(_, units)| *units).collect();
+            prop_assert!(state.peek(&rule, 0, now).reset_after_ns >= owed_ns(&rule, &kept, now));
+        }
+    }
+
+    /// All charges are given back, in any order and over any time: the bucket is full.
+    #[test]
+    fn a_bucket_is_full_if_all_is_given_back(
+        rule in buckets(), trace in traces(), order in prop::collection::vec((any::<Index>(), 0_u64..6), 60),
+    ) {
+        let mut state = AnyState::fresh(&rule);
+        let (mut charges, mut now) = (Vec::new(), start());
+        for (at, cost) in instants(&rule, &trace, start()) {
+            now = at;
+            if cost > 0 && state.admit(&rule, cost, now).is_admitted() {
+                charges.push(state.receipt(cost, now));
+            }
+        }
+        for (which, ticks) in order {
+            now = now.saturating_add_ns(ticks * tick_ns(&rule));
+            if !charges.is_empty() {
+                state.refund(&rule, &charges.swap_remove(which.index(charges.len())), now);
+            }
+        }
+        prop_assert_eq!(state.peek(&rule, 0, now).reset_after_ns, 0);
+    }
+
     #[test]
     fn at_once_it_restores_every_decision(
         rule in algorithms(), trace in traces(), cost in 0_u64..30, next in traces(),
@@ -90,5 +172,41 @@ proptest! {
             }
         }
         assert_bound(&rule, &kept)?;
+    }
+}
+
+/// An outage: each request is given back while others are in flight. No unit is lost, whatever the algorithm.
+#[test]
+fn a_stream_of_refunds_loses_nothing() {
+    const IN_FLIGHT: usize = 8;
+    let rules = [
+        "token_bucket 100/1h burst 100",
+        "token_bucket 1000/1s burst 100",
+        "leaky_bucket 100/1h burst 100",
+        "fixed_window 100/1h from first",
+        "fixed_window 100 per 1 day UTC",
+        "sliding_log 100/1h",
+        "sliding_window 100/1h",
+        "sub_window 100/1h in 4",
+        "concurrency 100",
+        "token_bucket 100/1h burst 100+token_bucket 1000/1day burst 1000",
+    ];
+    for rule in rules.map(super::algorithm) {
+        let mut state = AnyState::fresh(&rule);
+        let (mut charges, mut now) = (Vec::new(), start());
+        for number in 0_usize..1200 {
+            now = now.saturating_add_ns(500_000 + number as u64 % 7);
+            assert!(state.admit(&rule, 1, now).is_admitted(), "{rule:?}: {number}");
+            charges.push(state.receipt(1, now));
+            if charges.len() == IN_FLIGHT {
+                // In an order that looks random.
+                state.refund(&rule, &charges.swap_remove(number * 5 % 7), now);
+            }
+        }
+        for receipt in charges {
+            now = now.saturating_add_ns(1_000_000);
+            state.refund(&rule, &receipt, now);
+        }
+        assert_eq!(state.peek(&rule, 0, now).remaining, 100, "{rule:?}");
     }
 }

@@ -18,8 +18,8 @@ fn rules() -> (Algorithm, Vec<Algorithm>) {
 }
 
 #[test]
-fn a_token_bucket_takes_two_words() {
-    assert_eq!(size_of::<token_bucket::State>(), 16);
+fn the_sizes_of_states() {
+    assert_eq!((size_of::<token_bucket::State>(), size_of::<AnyState>()), (16, 48));
 }
 
 #[test]

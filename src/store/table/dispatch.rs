@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use smallvec::SmallVec;
 
 use super::keys::Keys;
+use super::lost_times::LostTimes;
 use super::mirror::Mirrors;
 use super::receipt::{Outcome, Receipt};
 use super::state::TableState;
@@ -25,6 +26,8 @@ pub struct Table {
     pub(super) kind: Kind,
     /// Present once a store was heard. The states of the table are mirrors then.
     pub(super) mirrors: OnceLock<Box<Mirrors>>,
+    /// Of token buckets; made for the first refund that needs it.
+    lost_times: OnceLock<LostTimes>,
 }
 
 #[derive(Debug)]
@@ -67,7 +70,7 @@ impl Table {
     }
 
     fn with(kind: Kind) -> Self {
-        Self { kind, mirrors: OnceLock::new() }
+        Self { kind, mirrors: OnceLock::new(), lost_times: OnceLock::new() }
     }
 
     /// Whether the table can hold states under `rule`. If not, the limit needs another table and begins anew.
@@ -146,7 +149,8 @@ impl Table {
     pub fn refund(&self, key: Key, receipt: &Receipt, now: Timestamp) {
         match (&self.kind, receipt) {
             (Kind::Buckets(keys), Receipt::Bucket(receipt, interval_ns)) => {
-                keys.undo(key, |state| state.take_back(receipt, *interval_ns, now));
+                let lose = |at, most_ns| self.lost_times().lose(key, at, most_ns, now);
+                keys.undo(key, |state| state.give_back(receipt, *interval_ns, lose, now));
             }
             (Kind::Buckets(keys), Receipt::Sketch(receipt)) => keys.undo_sketched(key, receipt),
             (_, Receipt::Remote(charge)) => self.take_back(key, charge, now),
@@ -158,9 +162,16 @@ impl Table {
         }
     }
 
+    fn lost_times(&self) -> &LostTimes {
+        self.lost_times.get_or_init(LostTimes::default)
+    }
+
     /// Charges `extra` units whether they fit or not, at most `max_debt` beyond the limit. A negative number gives units
     /// back.
     pub fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
+        if extra < 0 && matches!(self.kind, Kind::Buckets(_)) {
+            self.lost_times().settled(key, now);
+        }
         matched!(&self.kind, rule, |keys, rule| {
             keys.change(key, rule, now, |state| state.settle(rule, extra, max_debt, now));
         }, else {});

@@ -4,6 +4,7 @@ mod dispatch;
 mod remote;
 
 mod keys;
+mod lost_times;
 mod packed;
 
 mod receipt;

@@ -24,7 +24,7 @@ impl Table {
             return;
         }
         let is_kept = match (&self.kind, state) {
-            (Kind::Buckets(keys), AnyState::TokenBucket(state)) => keys.overwrite(key, state),
+            (Kind::Buckets(keys), AnyState::TokenBucket(state)) => keys.overwrite(key, state.state()),
             (Kind::Any(keys), state) => keys.overwrite(key, state),
             _ => false,
         };
@@ -147,7 +147,7 @@ impl Table {
     /// process knows its own.
     pub fn each_state(&self, now: Timestamp, mut seen: impl FnMut(Key, &AnyState)) {
         match &self.kind {
-            Kind::Buckets(keys) => keys.each(now, |key, state| seen(key, &AnyState::TokenBucket(state))),
+            Kind::Buckets(keys) => keys.each(now, |key, state| seen(key, &AnyState::TokenBucket(state.into()))),
             Kind::Any(keys) => keys.each(now, |key, state| {
                 if !matches!(state, AnyState::Concurrency(_)) {
                     seen(key, &state);

@@ -3,7 +3,7 @@
 use super::super::{Batch, Charge, Table};
 use super::{SECOND_NS, at, key, per_second};
 use crate::limit::slow_down::SlowDown;
-use crate::limit::{Algorithm, Decision, OnFull, Rate, Retry, concurrency, sliding_log};
+use crate::limit::{Algorithm, Decision, OnFull, Quota, Rate, Retry, concurrency, sliding_log};
 
 fn log(count: u64) -> Algorithm {
     Algorithm::SlidingLog(sliding_log::Rule::new(Rate { count, period_ns: SECOND_NS }).unwrap())
@@ -119,4 +119,49 @@ fn a_rule_that_does_not_fit_its_table_denies() {
         table.settle(key(1), &rule, 5, 5, now);
         assert_eq!((table.over(key(1), &rule, now), table.is_empty()), (0, true));
     }
+}
+
+/// Requests of one key in flight at a time, each of which is given back later, in another order.
+#[test]
+fn a_stream_of_refunds_loses_nothing() {
+    const HOUR_NS: u64 = 3600 * SECOND_NS;
+    let a_hundred = Quota::new(Rate { count: 100, period_ns: HOUR_NS }, 100).unwrap();
+    let rule = Algorithm::TokenBucket(a_hundred);
+    for max_keys in [100, 0] {
+        let table = Table::new(&rule, max_keys, OnFull::Shared);
+        let (mut charges, mut now) = (Vec::new(), at("0s"));
+        for number in 0_usize..1200 {
+            now = now.saturating_add_ns(500_000 + number as u64 % 7);
+            let mut batch: Batch<'_, ()> = [Charge::new(&table, key(1), &rule, 1, true, ())].into_iter().collect();
+            assert!(batch.admit(now), "{number}");
+            charges.push(batch);
+            if charges.len() == 8 {
+                charges.swap_remove(number * 5 % 7).undo(now);
+            }
+        }
+        now = now.saturating_add_ns(1_000_000);
+        for mut batch in charges {
+            batch.undo(now);
+        }
+        assert_eq!(table.peek(key(1), &rule, 0, now).remaining, 100);
+    }
+}
+
+/// Units that a settlement gives back are not given back by a receipt again.
+#[test]
+fn a_settlement_is_no_refund() {
+    let rule = per_second(1, 10);
+    let table = of(&rule);
+    let charge = |now| {
+        let mut batch: Batch<'_, ()> = [Charge::new(&table, key(1), &rule, 1, true, ())].into_iter().collect();
+        assert!(batch.admit(now));
+        batch
+    };
+    let mut early = charge(at("0s"));
+    table.settle(key(1), &rule, -5, 0, at("0s"));
+    let _kept = charge(at("1ms"));
+    early.undo(at("2ms"));
+    assert_eq!(table.peek(key(1), &rule, 0, at("2ms")).remaining, 9, "one is kept");
+    charge(at("3ms")).undo(at("4ms"));
+    assert_eq!(table.peek(key(1), &rule, 0, at("4ms")).remaining, 9);
 }

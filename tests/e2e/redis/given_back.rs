@@ -18,7 +18,6 @@ fn a_client_that_leaves_while_redis_is_asked_takes_nothing() {
     let relay = Relay::to(redis.address());
     let store = format!("redis = [\"{}\"]\ntimeout = \"10s\"\n", relay.url());
     let fleet = start(&upstream, &shared(&store, &over_all("rate = \"200/day\"")));
-    // More than is given back at once, so that each unit comes back whatever the order.
     assert_eq!(fleet.ask(100, 3, &["/"]).passed(), 100);
     relay.set(Link::Slow(Duration::from_millis(100)));
     for index in 0..60 {
@@ -39,25 +38,32 @@ fn a_client_that_leaves_while_redis_is_asked_takes_nothing() {
     assert_eq!(upstream.received().len(), 200);
 }
 
-/// A request that reached no service takes nothing.
+/// Requests that reached no service take nothing, in whatever order their units come back.
 #[test]
 fn a_service_that_is_down_costs_nothing() {
-    let (redis, upstream) = (Redis::start(), Upstream::start());
-    let fleet = three(&redis, &upstream, "rate = \"100/day\"");
-    assert_eq!(fleet.ask(40, 6, &["/"]).passed(), 40);
-    let address = upstream.stop();
-    let answers = fleet.ask(50, 6, &["/"]);
-    assert_eq!(answers.passed(), 0);
-    assert!(answers.count(502) + answers.count(503) > 0, "{:?}", answers.0.first());
-    let upstream = Upstream::start_at(address);
-    let mut passed = 0;
-    until("all units", || {
-        passed += fleet.ask(30, 3, &["/"]).passed();
-        passed >= 60
-    });
-    assert_eq!((passed, fleet.ask(300, 6, &["/"]).passed()), (60, 0));
-    assert_eq!(upstream.received().len(), 60);
-    assert_no_fallback(&fleet);
+    let limits = [
+        "rate = \"100/day\"",
+        "algorithm = \"leaky_bucket\"\nrate = \"100/day\"",
+        "algorithm = \"sub_window\"\nrate = \"100/week\"",
+        "rate = [\"200/h\", \"100/day\"]",
+    ];
+    for (limit, strategy) in limits.into_iter().flat_map(|limit| [(limit, "local"), (limit, "redis")]) {
+        let (redis, upstream) = (Redis::start(), Upstream::start());
+        let fleet = three(&redis, &upstream, &format!("{limit}\nstrategy = \"{strategy}\""));
+        let address = upstream.stop();
+        let answers = fleet.ask(1200, 12, &["/"]);
+        assert_eq!(answers.passed(), 0);
+        assert!(answers.count(502) + answers.count(503) > 0, "{:?}", answers.0.first());
+        let upstream = Upstream::start_at(address);
+        let (mut passed, all) = (0, if strategy == "local" { 100 * REPLICAS } else { 100 });
+        until("all units", || {
+            passed += fleet.ask(30, 3, &["/"]).passed();
+            passed >= all
+        });
+        assert_eq!((passed, fleet.ask(300, 6, &["/"]).passed()), (all, 0), "{limit} {strategy}");
+        assert_eq!(upstream.received().len(), all);
+        assert_no_fallback(&fleet);
+    }
 }
 
 /// Requests wait for units that all replicas share, and each admission costs about one call.

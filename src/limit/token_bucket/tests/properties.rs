@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::{START_NS, State};
+use crate::limit::lost_time::LostTime;
 use crate::limit::state::{self, State as _};
 use crate::limit::token_bucket::Receipt;
 use crate::limit::{Quota, Rate, Retry};
@@ -156,8 +157,8 @@ proptest! {
         prop_assert_eq!(state.peek(&quota, 0, now).remaining, converted);
     }
 
-    /// Requests are given back late and in any order: a bucket that never saw them is never emptier, not even if
-    /// the state is forgotten whenever it may be.
+    /// Requests are given back late and in any order: a bucket that never saw them is never emptier, not even if the state
+    /// is forgotten whenever it may be, while the lost time is known.
     #[test]
     fn refunds_in_any_order_never_give_too_much(
         burst in 1_u64..6,
@@ -174,6 +175,7 @@ proptest! {
         let quota = Quota::new(Rate { count: 1, period_ns: 1_000_000_000 }, burst).unwrap();
         let eighths = |eighths: u64| eighths * quota.interval_ns() / 8;
         let mut state = State::fresh(&quota);
+        let mut lost = LostTime::default();
         let mut charges: Vec<Charge> = Vec::new();
         let mut now = Timestamp::from_ns(START_NS);
         for ((gap, cost, undone_after), order) in requests.into_iter().zip(order) {
@@ -185,7 +187,8 @@ proptest! {
                     break;
                 }
                 let charge = charges.remove(due[order.index(due.len())]);
-                state::State::refund(&mut state, &quota, &charge.receipt, now);
+                let lose = |at, most_ns| lost.lose(at, most_ns, now);
+                state.give_back(&charge.receipt, quota.interval_ns(), lose, now);
                 let mut exact = State::fresh(&quota);
                 for charge in &charges {
                     exact.fill_until(charge.replay(&exact, &quota), now);

@@ -1,26 +1,41 @@
 -- Token bucket and leaky bucket: the algorithm, an instant, the deficit at that instant in nanoseconds, the tag of the
--- interval, and the units given back from below later charges. See limit/token_bucket.rs.
+-- interval, and the units given back from below later charges. See limit/token_bucket.rs. Three numbers may follow: the
+-- begin of the time that refunds have lost, its length in nanoseconds, and the instant of the last settlement that gave
+-- units back. See limit/lost_time.rs.
 local function bucket()
   local one = {}
 
-  -- Nanoseconds from now to the instant at which the bucket is full, the tag, and the units given back.
+  -- The lost time of a value.
+  local function lost_of(value)
+    local lost = { from = 0, length = 0, settled = 0 }
+    if #value == 64 then
+      local from, length, settled = unpack('<ddd', value, 41)
+      if are_valid(from, length, settled, 0) then
+        lost.from, lost.length, lost.settled = from, length, settled
+      end
+    end
+    return lost
+  end
+
+  -- Nanoseconds from now to the instant at which the bucket is full, the tag, the units given back, and the lost time.
   local function load(key, kind)
-    local value = stored(key)
-    if value and #value == 40 then
+    local value = stored(key) or ''
+    if #value == 40 or #value == 64 then
       local of, at, deficit, tag, refunded = unpack('<ddddd', value)
       if of == kind and are_valid(at, deficit, tag, refunded) and tag > 0 then
-        return deficit - max(now - at, 0) * 1000, tag, fmod(refunded, WRAP)
+        return deficit - max(now - at, 0) * 1000, tag, fmod(refunded, WRAP), lost_of(value)
       end
     end
   end
 
   -- The rule: the burst, the interval, its tag rounded down and rounded up, and whether the bucket shapes.
   function one.read(key, kind, burst, interval, tag, tag_ceil, shapes)
-    local ahead, from, refunded = load(key, kind)
-    ahead, from, refunded = ahead or 0, from or tag, refunded or 0
+    local ahead, from, refunded, lost = load(key, kind)
+    ahead, from, refunded, lost = ahead or 0, from or tag, refunded or 0, lost or lost_of('')
     local state = {
       key = key, kind = kind, burst = burst, interval = interval, tag = tag, tag_ceil = tag_ceil, shapes = shapes == 1,
       capacity = burst * interval, deficit = max(ahead, 0), ahead = ahead, refunded = refunded,
+      lost = lost,
     }
     if from ~= tag then
       state.deficit = scaled_up(state.deficit, interval, from)
@@ -47,8 +62,8 @@ local function bucket()
   end
 
   local function fill_until(state, deficit)
-    if state.refunded ~= 0 and state.ahead + state.tag_ceil * state.refunded <= 0 then
-      state.refunded = 0
+    if state.ahead + state.tag_ceil * state.refunded <= 0 then
+      state.refunded, state.lost = 0, lost_of('')
     end
     state.deficit = deficit
   end
@@ -66,18 +81,24 @@ local function bucket()
       after = max(before + extra * state.interval, 0)
     end
     fill_until(state, after)
+    if extra < 0 then
+      state.lost.settled = now
+    end
     if after < before then
       state.refunded = counted(state.refunded, quotient_up(before - after, state.interval))
     end
   end
 
   function one.save(state)
-    local deficit, refunded = state.deficit, state.refunded
+    local deficit, refunded, lost = state.deficit, state.refunded, state.lost
     if deficit == 0 and refunded == 0 then
       call('DEL', state.key)
       return
     end
     local value = pack('<ddddd', state.kind, now, deficit, state.tag, refunded)
+    if lost.length > 0 or lost.settled > 0 then
+      value = value .. pack('<ddd', lost.from, lost.length, lost.settled)
+    end
     -- Receipts give units back until then.
     local idle_ns = min(deficit + refunded * (state.tag + ceil(state.tag / 33554432)), MOST)
     put(state.key, value, idle_ns / 1000)
@@ -96,22 +117,39 @@ local function bucket()
     end
   end
 
+  -- The nanoseconds that the refund of a charge of `at` loses, at most `most`. They are lost from now on.
+  local function lose(lost, at, most)
+    if at <= lost.settled then
+      return most
+    end
+    local begin, age = (at - lost.from) * 1000, max(now - at, 0) * 1000
+    local known = max(min(lost.length, begin + age) - max(begin, 0), 0)
+    local length = min(max(age - known, 0), most)
+    if length > 0 and (lost.length == 0 or begin > lost.length) then
+      lost.from, lost.length = at, length
+    elseif length > 0 and length >= -begin then
+      lost.from, lost.length = min(lost.from, at), lost.length + length
+    end
+    return length
+  end
+
   -- Gives back a charge after which the bucket was full `was_deficit` nanoseconds after `at`.
   function one.refund(key, kind, units, at, was_deficit, was_refunded, was_tag, interval)
-    local ahead, tag, refunded = load(key, kind)
-    if not ahead or tag ~= was_tag then
+    local ahead, tag, refunded, lost = load(key, kind)
+    if not ahead or tag ~= was_tag or ahead <= 0 then
       return
     end
     local was_ahead = was_deficit - (now - at) * 1000
-    local since = fmod(refunded - was_refunded + WRAP, WRAP)
-    local owed = max(min(interval * units, was_ahead - since * interval), 0)
-    if owed == 0 then
-      return
+    local full_at = was_ahead - fmod(refunded - was_refunded + WRAP, WRAP) * interval
+    local given = interval * units
+    local unknown = given - max(full_at, 0)
+    if unknown > 0 then
+      given = given - lose(lost, at, unknown)
     end
-    if was_ahead - since * interval ~= ahead then
-      refunded = counted(refunded, quotient_up(owed, interval))
+    if full_at ~= ahead then
+      refunded = counted(refunded, quotient_up(given, interval))
     end
-    one.save({ key = key, kind = kind, deficit = max(ahead - owed, 0), tag = tag, refunded = refunded })
+    one.save({ key = key, kind = kind, deficit = max(ahead - given, 0), tag = tag, refunded = refunded, lost = lost })
   end
 
   return one

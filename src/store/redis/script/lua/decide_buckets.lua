@@ -26,15 +26,19 @@ for charge = 1, charges do
     local kind, burst, interval, tag, tag_ceil, shapes
     kind, burst, interval, tag, tag_ceil, shapes, pos = unpack('<dddddd', args, pos)
     count = count + 1
-    local deficit, ahead, refunded, adopted = 0, 0, 0, false
+    local deficit, ahead, refunded, adopted, lost = 0, 0, 0, false, ''
     local value = pcall('GET', KEYS[count])
-    if type(value) == 'string' and #value == 40 then
+    if type(value) == 'string' and (#value == 40 or #value == 64) then
       local of, at, was_deficit, was_tag, was_refunded = unpack('<ddddd', value)
       if of == kind and at >= 0 and at < MOST and was_deficit >= 0 and was_deficit < MOST and was_tag > 0
         and was_tag < MOST and was_refunded >= 0 and was_refunded < MOST then
         refunded = fmod(was_refunded, 4294967296)
         ahead = now > at and was_deficit - (now - at) * 1000 or was_deficit
         deficit = ahead > 0 and ahead or 0
+        if #value == 64 then
+          -- What only refunds need, see bucket.lua.
+          lost = value:sub(41)
+        end
         if was_tag ~= tag then
           deficit = scaled_up(deficit, interval, was_tag)
           ahead = deficit
@@ -53,7 +57,7 @@ for charge = 1, charges do
     end
     states[count] = {
       kind = kind, deficit = deficit, ahead = ahead, refunded = refunded, interval = interval, tag = tag,
-      tag_ceil = tag_ceil, adopted = adopted,
+      tag_ceil = tag_ceil, adopted = adopted, lost = lost,
     }
   end
   rates_of[charge] = rates
@@ -84,15 +88,15 @@ for charge = 1, charges do
   for _ = 1, rates_of[charge] do
     index = index + 1
     local state = states[index]
-    local deficit, refunded, tag = state.deficit, state.refunded, state.tag
+    local deficit, refunded, tag, lost = state.deficit, state.refunded, state.tag, state.lost
     if charged > 0 then
-      if refunded > 0 and state.ahead + state.tag_ceil * refunded <= 0 then
-        refunded = 0
+      if state.ahead + state.tag_ceil * refunded <= 0 then
+        refunded, lost = 0, ''
       end
       deficit = deficit + charged * state.interval
     end
     if charged > 0 or state.adopted then
-      local value = struct.pack('<ddddd', state.kind, now, deficit, tag, refunded)
+      local value = struct.pack('<ddddd', state.kind, now, deficit, tag, refunded) .. lost
       local idle_ns = deficit
       if refunded > 0 then
         -- Receipts give units back until then.

@@ -1,0 +1,114 @@
+//! A token bucket with the lost time of its refunds, for maps that have room for it.
+
+use super::{Receipt, State};
+use crate::limit::lost_time::LostTime;
+use crate::limit::packed::{Packed, Unpacker};
+use crate::limit::portable::{Numbers, Portable};
+use crate::limit::state;
+use crate::limit::{Decision, Quota, Retry};
+use crate::time::Timestamp;
+
+/// The state of one key: 40 bytes. It decides as its [`State`] alone, and refunds lose less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    state: State,
+    lost: LostTime,
+}
+
+impl From<State> for Bucket {
+    fn from(state: State) -> Self {
+        Self { state, lost: LostTime::default() }
+    }
+}
+
+impl Bucket {
+    /// The state without the lost time.
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// The state under `quota`, to be charged. No receipt of an idle bucket gives anything back.
+    pub(in crate::limit) fn state_to_charge(&mut self, quota: &Quota, now: Timestamp) -> &mut State {
+        self.state.adopt(quota, now);
+        if self.state.idle_at() <= now {
+            self.lost = LostTime::default();
+        }
+        &mut self.state
+    }
+}
+
+impl state::State for Bucket {
+    type Rule = Quota;
+    type Receipt = Receipt;
+
+    fn fresh(quota: &Quota) -> Self {
+        State::fresh(quota).into()
+    }
+
+    fn adopt(&mut self, quota: &Quota, now: Timestamp) {
+        self.state.adopt(quota, now);
+    }
+
+    fn admit(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        match cost {
+            0 => self.peek(quota, 0, now),
+            _ => self.state_to_charge(quota, now).admit(quota, cost, now),
+        }
+    }
+
+    fn peek(&self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        self.state.peek(quota, cost, now)
+    }
+
+    /// Exact for all costs.
+    fn wait(&self, quota: &Quota, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        self.state.wait(quota, ahead, cost, now)
+    }
+
+    fn receipt(&self, cost: u64, now: Timestamp) -> Receipt {
+        self.state.receipt(cost, now)
+    }
+
+    fn refund(&mut self, quota: &Quota, receipt: &Receipt, now: Timestamp) {
+        let Self { state, lost } = self;
+        state.adopt(quota, now);
+        state.give_back(receipt, quota.interval_ns(), |at, most_ns| lost.lose(at, most_ns, now), now);
+    }
+
+    fn settle(&mut self, quota: &Quota, extra: i64, max_debt: u64, now: Timestamp) {
+        self.state_to_charge(quota, now).settle(quota, extra, max_debt, now);
+        if extra < 0 {
+            self.lost.settled(now);
+        }
+    }
+
+    fn over(&self, quota: &Quota, now: Timestamp) -> u64 {
+        self.state.over(quota, now)
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        self.state.idle_at()
+    }
+}
+
+/// Without the lost time: receipts do not outlive their process.
+impl Packed for Bucket {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        self.state.pack(bytes);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
+        State::unpack(from).map(Self::from)
+    }
+}
+
+/// Without the lost time, which only a refund needs.
+impl Portable for Bucket {
+    fn export(&self, quota: &Quota, now: Timestamp, numbers: &mut Numbers) {
+        self.state.export(quota, now, numbers);
+    }
+
+    fn import(quota: &Quota, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
+        State::import(quota, numbers, now).map(Self::from)
+    }
+}
