@@ -121,10 +121,10 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     let stored_after = after.as_ref().and_then(Option::as_deref);
     let on_limit = excess.on_limit;
     let stored = Stored { scheme: &scheme, allowed: &allowed, cost: &cost, on_limit, after: stored_after };
-    remote::check(table, &sharing, &stored);
+    let stored_debt = remote::check(table, &sharing, &stored);
     excess.check_on_full(table, &allowed);
     let is_sketched = excess.is_sketched();
-    let target = Target { name: &name, scheme: &scheme, keyed: &keyed, cost: &cost, is_sketched };
+    let target = Target { name: &name, scheme: &scheme, keyed: &keyed, cost: &cost, is_sketched, stored_debt };
     overrides::apply(set, &target, &mut allowed);
     let on_full = excess.on_full(&allowed);
     let ban = excess.ban;

@@ -20,6 +20,8 @@ pub(super) struct Target<'t> {
     pub(super) cost: &'t Cost,
     /// Whether `on_full = "sketch"` is written.
     pub(super) is_sketched: bool,
+    /// The largest debt that a store has to keep; `None` if no store has the limit.
+    pub(super) stored_debt: Option<u64>,
 }
 
 /// Adds the overrides of a limit to what it allows. They replace those of the configuration for the same keys.
@@ -88,6 +90,11 @@ fn compile<'e>(
         }
         Some(rule) if has_several => make_several(rule),
         _ => {}
+    }
+    let portable = rule.as_ref().zip(target.stored_debt).map(|(rule, debt)| (rule.to_portable(debt), debt));
+    if let Some((Err(error), debt)) = portable {
+        let what = format!("a store cannot keep a debt of {debt} units under this override: it {error}");
+        table.fault("NAME", span(), Fault::new(what));
     }
     let cost = target.cost.max();
     let capacity = rule.as_ref().map(|rule| Capacity::new(rule, " of this override"));

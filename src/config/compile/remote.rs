@@ -20,18 +20,19 @@ pub(super) struct Stored<'l> {
     pub(super) after: Option<&'l AfterResponse>,
 }
 
-/// Notes what a store cannot do for the limit `table`, and warns of costs that exceed a share.
-pub(super) fn check(table: &Table<'_>, sharing: &Sharing, limit: &Stored<'_>) {
+/// Notes what a store cannot do for the limit `table`, and warns of costs that exceed a share. Returns the largest debt that
+/// the store has to keep; `None` if no store has the limit.
+pub(super) fn check(table: &Table<'_>, sharing: &Sharing, limit: &Stored<'_>) -> Option<u64> {
     match sharing.strategy {
-        Strategy::Local | Strategy::Split(_) => return,
+        Strategy::Local | Strategy::Split(_) => return None,
         Strategy::Redis { .. } => {}
         Strategy::Lease { units, .. } => {
             check_units(table, sharing, units, limit.allowed.usual.capacity());
             check_lease(table, limit);
         }
     }
-    check_debts(table, limit);
     warn_of_large_cost(table, sharing.shares, limit);
+    Some(check_debts(table, limit))
 }
 
 /// Notes a lease of more units than the limit has. Units of `[fleet]` are for limits of any size.
@@ -59,25 +60,29 @@ fn check_lease(table: &Table<'_>, limit: &Stored<'_>) {
     table.fault(option, table.get(option).map_or(table.span(), Spanned::span), fault);
 }
 
-/// Notes debts that are too large for a store. A debt without a bound never becomes that large.
-fn check_debts(table: &Table<'_>, limit: &Stored<'_>) {
+/// Notes debts that are too large for a store. Returns the largest debt. A debt without a bound never becomes that large, and
+/// counts as none.
+fn check_debts(table: &Table<'_>, limit: &Stored<'_>) -> u64 {
     let Allowed { usual, plans, overrides, .. } = limit.allowed;
     let special = plans.iter().chain(overrides).filter_map(|(_, rule)| rule.as_ref());
-    let Some(most) = special.chain([usual]).filter_map(Algorithm::portable_debt_max).min() else { return };
+    let most = special.chain([usual]).filter_map(Algorithm::portable_debt_max).min().unwrap_or(u64::MAX);
     let settled = limit.after.and_then(|after| after.settle.as_ref()).map(|settle| settle.max_debt);
-    if let Some((debt, value)) = settled.zip(table.get("max_debt")).filter(|(debt, _)| *debt > most) {
+    let settled = settled.zip(table.get("max_debt"));
+    if let Some((debt, value)) = settled.filter(|(debt, _)| *debt > most) {
         let what = format!("a store cannot keep a debt of {debt} units of this limit: at most {most}");
         table.fault("max_debt", value.span(), Fault::new(what));
     }
-    if let OnLimit::Delay(rule) = limit.on_limit
-        && rule.slow_down.max_debt() > most
-    {
+    let delayed = match limit.on_limit {
+        OnLimit::Delay(rule) => rule.slow_down.max_debt(),
+        _ => 0,
+    };
+    if delayed > most {
         let delay = table.table("delay");
         let span = delay.get("max").map_or(delay.span(), Spanned::span);
-        let what =
-            format!("a store cannot keep the debt of {} units that this delay reaches", rule.slow_down.max_debt());
+        let what = format!("a store cannot keep the debt of {delayed} units that this delay reaches");
         delay.fault("max", span, Fault::new(what).help(format!("it can keep {most} units of this limit")));
     }
+    settled.map_or(0, |(debt, _)| debt).max(delayed)
 }
 
 /// Warns of a cost above the share that decides while the store is down. Such a request passes if its key is unspent.

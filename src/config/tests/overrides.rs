@@ -84,6 +84,21 @@ fn replicas_share_what_is_set() {
     assert!(place.change(&[("clients", "192.0.2.7", json!("1/s"))]).is_err(), "a share of nothing");
 }
 
+/// A store has to keep the debt of a limit under an override that is set at run time, too.
+#[test]
+fn a_store_keeps_the_debts_under_what_is_set() {
+    let limits = "[fleet]\nstrategy = 'redis'\nsecret.file = 'secret'\nreplicas = 3\n\
+                  [store.main]\nredis = 'redis://127.0.0.1'\n[admin]\noverrides = 'set.toml'\n\
+                  [[limit]]\nname = 'clients'\nkey = ['ip']\nrate = '9/s'\nsettle = { by = 'elapsed_ms' }\n\
+                  max_debt = 1000000\n";
+    let place = Place::new(limits, "");
+    fs::write(place.path("secret"), "5c6f1e0b7a9d4283bd01f6e2c4a85790").unwrap();
+    place.change(&[("clients", "192.0.2.7", json!("8/s"))]).unwrap();
+    let refused = place.change(&[("clients", "192.0.2.7", json!("9/h"))]).unwrap_err();
+    let expected = "a store cannot keep a debt of 1000000 units under this override: it takes more than 104 days";
+    assert!(format!("{refused:?}").contains(expected), "{refused:?}");
+}
+
 /// What a limit allows to single keys.
 fn allowed(config: &Config, limit: &str) -> Vec<(String, Option<Algorithm>, bool)> {
     let limit = config.policy.limits().iter().find(|known| *known.name == *limit).unwrap();
