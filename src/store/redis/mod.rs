@@ -13,6 +13,7 @@ mod failure;
 
 mod breaker;
 mod generation;
+mod outage_log;
 
 pub mod script;
 

@@ -68,7 +68,7 @@ pub(super) async fn monitor(store: Arc<Store>, link: Arc<Link>, mirrors: Arc<dyn
             if let Err(error) = &probed {
                 tracing::debug!(store = %store.common.name, node = %node.label, error = error.text, "a probe failed");
             }
-            node.probed(probed.is_ok());
+            node.probed(probed.as_ref().err());
             store.outbox.unpark();
         } else if node.generation().is_none() {
             if let Err(error) = warm(&store, node, &*mirrors).await {

@@ -16,6 +16,7 @@ use super::breaker::Breaker;
 use super::connection::{CONNECT_MAX, ConnectError, Connector, Opened};
 use super::failure::{Failure, Weight};
 use super::generation::Generation;
+use super::outage_log::OutageLog;
 use super::outbox::Batch;
 use super::settings::{NodeAddress, OnFailure};
 use crate::telemetry::{Counter, Gauge, StoreMetrics};
@@ -42,6 +43,8 @@ pub(super) struct Node {
     /// Guards the state for the length of one change. Requests read `is_closed` instead.
     breaker: Mutex<Breaker>,
     is_closed: AtomicBool,
+    /// Guards the log of outages for the length of one change.
+    outages: Mutex<OutageLog>,
     /// Whether a success has to reset the breaker.
     has_failed: AtomicBool,
     /// The generation of the keys under which it decides; `None` if it does not decide yet.
@@ -70,6 +73,7 @@ impl Node {
             address: Mutex::new(address),
             breaker: Mutex::new(Breaker::new()),
             is_closed: AtomicBool::new(true),
+            outages: Mutex::default(),
             has_failed: AtomicBool::new(false),
             generation: ArcSwapOption::empty(),
             last_generation: AtomicU64::new(0),
@@ -196,21 +200,27 @@ impl Node {
         if matches!(failure, Failure::Timeout | Failure::Connection) {
             self.has_lost.store(true, Ordering::Relaxed);
         }
-        let mut breaker = self.breaker();
-        if !breaker.failed(weight, self.common.clock.now()) {
+        let (mut breaker, now) = (self.breaker(), self.common.clock.now());
+        if !breaker.failed(weight, now) {
             return;
         }
         self.is_closed.store(false, Ordering::Relaxed);
+        let skipped = self.outages().began(now);
         drop(breaker);
         self.show();
+        self.log_outage(skipped, failure, text);
+        self.trouble.notify_one();
+    }
+
+    /// Writes the line about an outage, if it gets one. `skipped` outages before it had none.
+    fn log_outage(&self, skipped: Option<u64>, failure: Failure, text: &str) {
+        let Some(skipped) = skipped else { return };
         let Common { name, on_failure, .. } = &*self.common;
-        let kind = failure.label();
-        let decides = on_failure.word();
         tracing::warn!(
-            store = %name, node = %self.label, kind, error = text, on_failure = decides,
+            store = %name, node = %self.label, kind = failure.label(), error = text, on_failure = on_failure.word(),
+            outages_not_logged = Some(skipped).filter(|skipped| *skipped > 0),
             "a node of a store does not answer; requests are decided without it"
         );
-        self.trouble.notify_one();
     }
 
     /// When to send the next probe; `None` if the breaker is closed.
@@ -223,17 +233,30 @@ impl Node {
         self.breaker().probing();
     }
 
-    /// A probe got its answer, or failed.
-    pub(super) fn probed(&self, is_good: bool) {
-        let mut breaker = self.breaker();
-        let Some(open_ns) = breaker.probed(is_good, self.common.clock.now()) else { return };
+    /// A probe got its answer, or failed with an error.
+    pub(super) fn probed(&self, error: Option<&ConnectError>) {
+        let (mut breaker, now) = (self.breaker(), self.common.clock.now());
+        let closed = breaker.probed(error.is_none(), now);
+        if let Some(error) = error {
+            let skipped = self.outages().goes_on(now);
+            drop(breaker);
+            return self.log_outage(skipped, error.failure, &error.text);
+        }
+        let Some(open_ns) = closed else { return };
         self.has_failed.store(false, Ordering::Relaxed);
         self.is_closed.store(true, Ordering::Relaxed);
+        let is_logged = self.outages().ended();
         drop(breaker);
         self.show();
-        let after_ms = open_ns / 1_000_000;
-        tracing::info!(store = %self.common.name, node = %self.label, after_ms, "a node of a store answers again");
+        if is_logged {
+            let after_ms = open_ns / 1_000_000;
+            tracing::info!(store = %self.common.name, node = %self.label, after_ms, "a node of a store answers again");
+        }
         self.news.send_replace(());
+    }
+
+    fn outages(&self) -> MutexGuard<'_, OutageLog> {
+        self.outages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {

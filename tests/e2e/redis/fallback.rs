@@ -67,7 +67,8 @@ fn an_outage_is_remembered() {
     }
 }
 
-/// The log has one line about the begin and one about the end; the metrics have every failure.
+/// The log has one line about the begin of an outage and one about its end. Further outages within a minute have none.
+/// The metrics have every failure.
 #[test]
 fn an_outage_is_told_once() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
@@ -76,24 +77,21 @@ fn an_outage_is_told_once() {
     let weir = &fleet.weirs[0];
     assert_eq!(fleet.ask(20, 2, &["/"]).passed(), 20);
     wait_for_stores(&fleet, true);
-    let about_stores = |level: &str| {
-        let of_level = format!("\"level\":\"{level}\"");
-        let lines = weir.lines();
-        lines.iter().filter(|line| line.contains(&of_level) && line.contains("main")).count()
-    };
-    let before = [about_stores("WARN"), about_stores("INFO")];
-    for round in 1..=2 {
+    let begin = Instant::now();
+    for round in 1..=3 {
         relay.set(Link::Reset);
         wait_for_stores(&fleet, false);
         let pace = Duration::from_millis(5);
-        let answers = fleet.during(3, pace, &["/"], || until("decisions", || fallbacks(weir) > 50.0 * round as f64));
+        let answers = fleet.during(3, pace, &["/"], || until("decisions", || fallbacks(weir) > 50.0 * f64::from(round)));
         answers.assert_only(&[200]);
         relay.set(Link::Clear);
         wait_for_stores(&fleet, true);
-        until("lines", || about_stores("WARN") - before[0] >= round && about_stores("INFO") - before[1] >= round);
     }
-    let said = [about_stores("WARN") - before[0], about_stores("INFO") - before[1]];
-    assert_eq!(said, [2, 2], "{:#?}", weir.lines());
+    until("lines", || count_lines(weir, "a node of a store answers again") > 0);
+    let lines = ["does not answer", "answers again"].map(|text| count_lines(weir, &format!("a node of a store {text}")));
+    // On a busy machine the rounds may take longer than a minute.
+    let most = 1 + usize::try_from(begin.elapsed().as_secs() / 60).unwrap();
+    assert!(lines.iter().all(|lines| (1..=most).contains(lines)), "{:#?}", weir.lines());
     assert_eq!(count_lines(weir, "panic"), 0);
     let errors = Client::connect(weir.admin()).get("/metrics").text();
     let errors = errors.lines().filter(|line| line.starts_with("weir_store_errors_total{"));
