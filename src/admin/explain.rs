@@ -160,6 +160,7 @@ fn verdict_text(verdict: &Verdict<'_>, policy: &Policy) -> (&'static str, String
 fn rejection_text(rejection: Rejection) -> &'static str {
     match rejection {
         Rejection::Cost => "it costs more than can ever be there",
+        Rejection::Store => "refused because the store is down, and `on_failure` is `reject`",
         Rejection::Cause(Cause::Limit) => "beyond a limit that rejects",
         Rejection::Cause(Cause::WaitTooLong) => "it would wait longer than it may",
         Rejection::Cause(Cause::QueueFull) => "too many are waiting",

@@ -309,7 +309,7 @@ fn would_queue(state: &LimitState, limit: &Limit, key: Key) -> bool {
 pub(super) fn holding<'c, 'l>(checks: &'c [Check<'l>]) -> Option<SmallVec<[HoldingLimit<'c, 'l>; 4]>> {
     let denying = checks.iter().enumerate().filter(|(_, check)| is_denied(check));
     let holding = denying.map(|(index, check)| match check.check.applied.limit.on_limit {
-        OnLimit::Hold(rule) if check.decision().denied != Some(Retry::Never) => {
+        OnLimit::Hold(rule) if check.decision().denied != Some(Retry::Never) && !check.is_rejected() => {
             Some(HoldingLimit { index, check, rule })
         }
         _ => None,

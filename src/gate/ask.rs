@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::check::{Checked, is_refused};
+use super::check::{Checked, enforce_rejection, is_refused};
 use super::lease::{self, Refill, Supplied};
 use super::pass::Pass;
 use super::state::{Gate, Live};
@@ -86,6 +86,9 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     let now = clock.now();
     for (index, why) in unanswered {
         if !batch.charges().iter().any(is_refused) {
+            if let Some(charge) = batch.charges_mut().get_mut(index) {
+                enforce_rejection(charge, why);
+            }
             batch.fall_back(index, why, now);
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::state::{LimitState, Live};
 use crate::limit::Key;
 use crate::policy::{Applied, Facts, Limit, Mode, OnLimit, Stage, Variant};
+use crate::store::redis::{OnFailure, Unavailable};
 use crate::store::{Batch, Charge};
 
 /// A limit that takes part in a decision.
@@ -65,6 +66,12 @@ pub(super) fn is_denied(check: &Check<'_>) -> bool {
 /// Whether the charge denies the request.
 pub(super) fn is_refused<C>(charge: &Charge<'_, C>) -> bool {
     charge.enforced && !charge.is_admitted()
+}
+
+/// Enforces a charge that would be delayed, if the requests of its limit are rejected while the store says nothing.
+pub(super) fn enforce_rejection<'l, C: Checked<'l>>(charge: &mut Charge<'_, C>, why: Unavailable) {
+    let rejects = charge.remote().is_some_and(|remote| remote.on_failure(why) == OnFailure::Reject);
+    charge.enforced |= rejects && charge.check.limit().mode == Mode::Enforce;
 }
 
 /// Whether the limit delays the request.

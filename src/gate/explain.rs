@@ -3,9 +3,11 @@
 //! Limits are matched, keyed and decided by the code that decides requests. Not here: the JSON of the operators' API
 //! (admin).
 
+mod budget;
 mod remote;
 mod tightness;
 
+pub use self::budget::{BudgetExplanation, RuleSource};
 pub use self::remote::RemoteExplanation;
 
 use std::net::IpAddr;
@@ -14,19 +16,20 @@ use std::{error, fmt};
 use http::{HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
 
+use self::budget::{known_ns, retry_ns};
 use super::access::AccessError;
 use super::admit::{Requester, holding};
-use super::check::{Check, Checks, is_delayed, is_denied, is_limited};
+use super::check::{Check, Checks, enforce_rejection, is_delayed, is_denied, is_limited};
 use super::queue::enqueue::Candidate;
-use super::queue::wait::UNKNOWN_NS;
 use super::refusal::Cause;
 use super::state::{Gate, Live};
 use super::verdict::{Rejection, Verdict};
 use crate::fields::FieldBuf;
+use crate::limit::Retry;
 use crate::limit::tightness::Tightness;
-use crate::limit::{Algorithm, Decision, Retry};
 use crate::policy::path::escaped_query;
-use crate::policy::{Facts, Limit, Mismatch, Mode, Principal, Stage, Strategy, Variant, client_ip, host};
+use crate::policy::{Facts, Limit, Mismatch, Mode, Stage, client_ip, host};
+use crate::store::Charge;
 use crate::time::Timestamp;
 
 /// A request to explain.
@@ -85,48 +88,6 @@ pub struct LimitExplanation<'l> {
     pub mismatches: Vec<Mismatch>,
     /// The budget of the request, if the limit applies and the request gets so far.
     pub budget: Option<BudgetExplanation<'l>>,
-}
-
-/// The budget that a limit would charge.
-#[derive(Clone, Debug)]
-pub struct BudgetExplanation<'l> {
-    /// The names of the key's parts, and their texts without secrets.
-    pub key: Vec<(String, String)>,
-    /// The rule; `None` if the key has no limit.
-    pub rule: Option<&'l Algorithm>,
-    /// How replicas share the limit: the rule is the share of this one.
-    pub strategy: Strategy,
-    /// The store that decides, if one does.
-    pub remote: Option<RemoteExplanation>,
-    /// Where the rule is configured.
-    pub source: RuleSource<'l>,
-    /// Units that the request takes.
-    pub cost: u64,
-    /// Whether the limit admits the request.
-    pub admits: bool,
-    /// Whole units that remain, after the request if it is admitted.
-    pub remaining: u64,
-    /// Units charged beyond the limit and not yet paid.
-    pub debt: u64,
-    /// Nanoseconds until the key has all units again; `None` if that is unknown.
-    pub reset_after_ns: Option<u64>,
-    /// Nanoseconds until the limit could admit the request; `None` if it does now or never will, or the wait is unknown.
-    pub retry_after_ns: Option<u64>,
-    /// Requests that wait on the key.
-    pub waiting: usize,
-}
-
-/// Where a rule is configured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RuleSource<'l> {
-    /// In the limit itself.
-    Limit,
-    /// In the plan of this name.
-    Plan(&'l str),
-    /// In an override of the configuration.
-    Override,
-    /// In an override that was set at run time.
-    RuntimeOverride,
 }
 
 /// The verdict of the stages so far.
@@ -277,6 +238,11 @@ impl Gate {
         if let Err(part) = self.compute_keys(live, requester, checks.charges_mut(), now) {
             return before.ended(Verdict::SeveralValues(part));
         }
+        for check in checks.charges_mut() {
+            if let Some(why) = remote::unavailable(check) {
+                enforce_rejection(check, why);
+            }
+        }
         for check in checks.charges() {
             limits[check.check.applied.index].budget = Some(self.explain_budget(live, check, facts, &identities, now));
         }
@@ -287,6 +253,11 @@ impl Gate {
             return Explained::default().rejected(Cause::Banned, violated, known_ns(ban_ns));
         }
         checks.peek(now);
+        for check in checks.charges_mut() {
+            if let Some(why) = remote::unavailable(check) {
+                check.foresee_fallback(why, now);
+            }
+        }
         self.explain_checks(live, facts, now, before, &checks)
     }
 
@@ -319,6 +290,10 @@ impl Gate {
                 let verdict = Some(Verdict::Rejected(Rejection::Cost));
                 return Explained { verdict, violated, ..explained };
             }
+            if denying().any(Charge::is_rejected) {
+                let verdict = Some(Verdict::Rejected(Rejection::Store));
+                return Explained { verdict, violated, retry_after_ns: retry.and_then(retry_ns), ..explained };
+            }
             return explained.rejected(Cause::Limit, violated, retry.and_then(retry_ns));
         };
         let footprint = live.footprint(facts, facts.head_bytes());
@@ -331,60 +306,8 @@ impl Gate {
             Err((cause, expected_ns)) => explained.rejected(cause, violated, known_ns(expected_ns)),
         }
     }
-
-    fn explain_budget<'l>(
-        &self,
-        live: &Live,
-        charge: &Check<'l>,
-        facts: &Facts<'_>,
-        identities: &[Principal<'_>],
-        now: Timestamp,
-    ) -> BudgetExplanation<'l> {
-        let (check, limit) = (&charge.check, charge.check.applied.limit);
-        let parts = limit.key.iter().map(|part| live.policy.part_name(part).into_owned());
-        let key = parts.zip(live.policy.shown(&self.secret, &check.applied, facts, identities)).collect();
-        let source = match check.variant {
-            Variant::Usual => RuleSource::Limit,
-            Variant::Plan(index) => {
-                RuleSource::Plan(limit.allowed.plans.get(usize::from(index)).map_or("", |(name, _)| name))
-            }
-            Variant::Override(_) if limit.allowed.is_set(check.variant) => RuleSource::RuntimeOverride,
-            Variant::Override(_) => RuleSource::Override,
-        };
-        let rule = limit.allowed.rule(check.variant);
-        let (decision, debt) = match rule {
-            Some(rule) => (charge.peek(now), check.state.table.over(charge.key, rule, now)),
-            None => (Decision { denied: None, remaining: 0, reset_after_ns: 0 }, 0),
-        };
-        BudgetExplanation {
-            key,
-            rule,
-            strategy: limit.strategy,
-            remote: remote::explain(charge, now),
-            source,
-            cost: charge.cost,
-            admits: decision.is_admitted() && !check.is_queued,
-            remaining: decision.remaining,
-            debt,
-            reset_after_ns: known_ns(decision.reset_after_ns),
-            retry_after_ns: decision.denied.and_then(retry_ns),
-            waiting: check.state.queues.backlog(charge.key).waiting,
-        }
-    }
 }
 
 fn names<'c, 'l: 'c>(checks: impl Iterator<Item = &'c Check<'l>>) -> Vec<&'l str> {
     checks.map(|check| &*check.check.state.name).collect()
-}
-
-fn retry_ns(retry: Retry) -> Option<u64> {
-    match retry {
-        Retry::AfterNs(ns) => known_ns(ns),
-        Retry::Never => None,
-    }
-}
-
-/// `ns`, unless it stands for an unknown time or never.
-fn known_ns(ns: u64) -> Option<u64> {
-    (ns < UNKNOWN_NS - 1).then_some(ns)
 }

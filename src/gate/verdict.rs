@@ -31,6 +31,8 @@ pub enum Verdict<'l> {
 pub enum Rejection {
     /// The cost is above the capacity of a limit.
     Cost,
+    /// The store of a limit is down, and requests are rejected then.
+    Store,
     /// A limit that rejects is exhausted, the key is banned, or the request may not wait.
     Cause(Cause),
 }

@@ -74,6 +74,8 @@ enum Progress {
     Slowed,
     /// Nothing is charged, because the store denied it.
     Denied,
+    /// Nothing is charged, because the store says nothing, and its limits reject then.
+    Rejected,
     /// Charged and given back.
     Undone,
     /// Charged. The caller holds the receipt, or there is nothing to give back.
@@ -103,7 +105,7 @@ impl<'t, C> Charge<'t, C> {
     /// Whether units are charged now.
     #[inline]
     pub fn is_charged(&self) -> bool {
-        !matches!(self.progress, Progress::Open | Progress::Denied | Progress::Undone)
+        !matches!(self.progress, Progress::Open | Progress::Denied | Progress::Rejected | Progress::Undone)
     }
 
     /// Whether units are charged by the batch alone, and the receipt can be computed.
@@ -301,7 +303,7 @@ impl<'t, C> Batch<'t, C> {
                 let place = receipts.iter().position(|(of, _)| *of == index)?;
                 receipts.swap_remove(place).1
             }
-            Progress::Open | Progress::Denied | Progress::Undone | Progress::Taken => return None,
+            Progress::Open | Progress::Denied | Progress::Rejected | Progress::Undone | Progress::Taken => return None,
         };
         charge.progress = Progress::Taken;
         Some(receipt)

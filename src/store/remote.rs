@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::redis::{RemoteReceipt, Store};
+use super::redis::{OnFailure, RemoteReceipt, Store, Unavailable};
 use crate::limit::LeaseUnits;
 use crate::telemetry::RemoteLimitMetrics;
 
@@ -22,6 +22,15 @@ pub struct RemoteLimit {
 }
 
 impl RemoteLimit {
+    /// What decides while the store says nothing for the reason `why`.
+    pub fn on_failure(&self, why: Unavailable) -> OnFailure {
+        match why {
+            // The store has lost its keys, and asks all replicas for them.
+            Unavailable::Cold => OnFailure::Split,
+            Unavailable::Down | Unavailable::Timeout | Unavailable::Error(_) => self.store.settings().on_failure,
+        }
+    }
+
     /// Whether units that were borrowed under `before` can be spent under this: both borrow from one store.
     pub fn lends_as(&self, before: &Self) -> bool {
         self.lease.is_some() && Arc::ptr_eq(&self.store, &before.store)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::gate::check::Check;
-use crate::store::redis::OnFailure;
+use crate::store::redis::{OnFailure, Unavailable};
 use crate::time::Timestamp;
 
 /// The decision about a key of a remote limit.
@@ -15,7 +15,7 @@ pub struct RemoteExplanation {
     pub node: Option<String>,
     /// Whether the server decides now.
     pub is_up: bool,
-    /// What decides otherwise.
+    /// What decides, or would decide, without it.
     pub on_failure: OnFailure,
     /// The replicas that share the limit.
     pub replicas: u64,
@@ -25,16 +25,24 @@ pub struct RemoteExplanation {
 
 /// The decision about the key of `check`, if a store has its state.
 pub(super) fn explain(check: &Check<'_>, now: Timestamp) -> Option<RemoteExplanation> {
-    let state = check.check.state;
     let remote = check.remote()?;
     let settings = remote.store.settings();
-    let server = remote.store.server(&state.name, check.key);
+    let unavailable = unavailable(check);
     Some(RemoteExplanation {
         store: Arc::clone(&settings.name),
-        is_up: server.as_ref().is_some_and(|server| server.is_up),
-        node: server.map(|server| server.name),
-        on_failure: settings.on_failure,
+        is_up: unavailable.is_none(),
+        node: remote.store.server(&remote.name, check.key).map(|server| server.name),
+        on_failure: unavailable.map_or(settings.on_failure, |why| remote.on_failure(why)),
         replicas: remote.replicas,
-        mirror_age_ns: state.table.mirrored_at(check.key).map(|queried_at| now.ns_since(queried_at)),
+        mirror_age_ns: check.table().mirrored_at(check.key).map(|queried_at| now.ns_since(queried_at)),
     })
+}
+
+/// Why the store of the limit of `check` does not decide now; `None` if it does, or no store has the limit.
+pub(super) fn unavailable(check: &Check<'_>) -> Option<Unavailable> {
+    let remote = check.remote()?;
+    match remote.store.server(&remote.name, check.key) {
+        Some(server) => server.unavailable,
+        None => Some(Unavailable::Down),
+    }
 }

@@ -229,7 +229,8 @@ impl<'l> Waiting<'l> {
     fn blocked(&self, batch: &Batch<'_, WaitCheck<'l, '_>>, now: Timestamp) -> Test<'l> {
         let denials = || batch.charges().iter().filter(|charge| charge.enforced && !charge.is_admitted());
         let holds = |charge: &Charge<'_, WaitCheck<'l, '_>>| {
-            charge.check.limit.on_limit.is_hold() && charge.decision().denied != Some(Retry::Never)
+            let may_pass = charge.decision().denied != Some(Retry::Never) && !charge.is_rejected();
+            charge.check.limit.on_limit.is_hold() && may_pass
         };
         if !denials().all(holds) {
             return Test::Refused(Refusal::of(denials(), now, Cause::Limit, None));

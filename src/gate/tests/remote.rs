@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use super::redis::FakeRedis;
 use super::*;
-use crate::gate::{Question, RemoteExplanation};
+use crate::gate::{Question, Rejection, RemoteExplanation, Verdict};
 use crate::limit::state::State as _;
 use crate::policy::{IdentitySource, OnMissing};
 use crate::store::redis::Mirrors;
@@ -487,21 +487,66 @@ async fn mirrors_are_visited_part_by_part() {
     assert!(!gate.visit("other", 0, &mut |mirror| nobody.push(mirror.key)) && nobody.is_empty());
 }
 
+/// With `on_failure = "reject"` no request waits or is delayed while the store is down.
 #[tokio::test(start_paused = true)]
-async fn an_explanation_names_the_store_and_the_age_of_its_answer() {
-    let gate = new_gate();
-    let redis = FakeRedis::new(gate.clock);
-    let stores = [redis.store(OnFailure::Local)];
-    let live = install_with(gate, [parse_limit(&["a", "1", "1h", "5", "reject", "redis=3"])], CAPS, &stores);
-    let question = Question {
+async fn a_store_that_is_down_rejects_requests_of_all_kinds() {
+    check(
+        "
+        store reject
+        limit d 1 1h 1 delay=1s,3s redis=3
+        limit h 1 1h 1 hold=1h redis=3
+        limit s 1 1h 1 reject shadow redis=3
+        limit l 1 1h 1 reject
+        0ms store down
+        0ms ask r1 d=k l=k
+        0ms ask r2 h=k l=m
+        0ms ask r3 s=k l=n
+        1ms ask r4 l=k
+        1ms store up
+        1ms remain d=k 1
+        1ms remain h=k 1
+        > 0ms r1 Limit 1s
+        > 0ms r2 Limit 1s
+        > 0ms r3 pass
+        > 1ms r4 pass
+        ",
+    )
+    .await;
+    let told = run("
+        store reject
+        limit h 1 1s 1 hold=1h redis=1
+        0ms   ask r1 h=k
+        1ms   ask r2 h=k
+        1ms   ask r3 h=k
+        500ms store down
+        ")
+    .await;
+    // They wait for units of the store, and are refused when the store is asked.
+    for who in ["r2", "r3"] {
+        let Told { what, retry, .. } = &told[who];
+        assert_eq!((what.as_str(), *retry), ("Limit", Some(Retry::AfterNs(1000 * MS_NS))), "{told:?}");
+    }
+}
+
+fn question() -> Question {
+    Question {
         method: "GET".into(),
         path: "/".into(),
         host: "h".into(),
         ip: Ipv4Addr::LOCALHOST.into(),
         headers: vec![("a".into(), "k".into())],
-    };
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_explanation_names_the_store_and_the_age_of_its_answer() {
+    let gate = new_gate();
+    let redis = FakeRedis::new(gate.clock);
+    let store = redis.store(OnFailure::Local);
+    store.go_down();
+    let live = install_with(gate, [parse_limit(&["a", "1", "1h", "5", "reject", "redis=3"])], CAPS, &[store]);
     let explain = || {
-        let explanation = gate.explain(live, &question, gate.clock.now()).unwrap();
+        let explanation = gate.explain(live, &question(), gate.clock.now()).unwrap();
         let budget = explanation.limits[0].budget.clone().unwrap();
         (budget.remaining, budget.remote.unwrap())
     };
@@ -517,7 +562,7 @@ async fn an_explanation_names_the_store_and_the_age_of_its_answer() {
     let fields = headers(&["a=k"]);
     let mut pass = answer(ask(gate, live, &fields), &redis, &fields).await.unwrap_or_else(|_| panic!("refused"));
     pass.charged.commit(true);
-    tokio::time::advance(std::time::Duration::from_millis(7)).await;
+    tokio::time::advance(Duration::from_millis(7)).await;
     assert_eq!(explain(), (3, RemoteExplanation { mirror_age_ns: Some(7 * MS_NS), ..expected }));
 }
 
@@ -541,4 +586,34 @@ async fn a_denial_by_the_store_knows_the_identity() {
     let refused: Vec<_> = gate.top(live, None, 9).into_iter().flat_map(|top| top.keys).map(|key| key.key).collect();
     assert_eq!(refused.len(), 1);
     assert!(refused[0].starts_with("aaaa.."), "{refused:?}");
+}
+
+/// What would happen while the store is down: the verdict, the limit's own decision, the remaining units and the retry.
+#[tokio::test(start_paused = true)]
+async fn an_explanation_says_what_happens_while_the_store_is_down() {
+    let rejected = (format!("{:?}", Verdict::Rejected(Rejection::Store)), false, Some(1000 * MS_NS));
+    let admitted = ("Admitted".to_owned(), true, None);
+    for (on_failure, limit, expected) in [
+        (OnFailure::Reject, "a 1 1h 6 reject redis=3", &rejected),
+        (OnFailure::Reject, "a 1 1h 6 hold=1h redis=3", &rejected),
+        (OnFailure::Reject, "a 1 1h 6 delay=1s,3s redis=3", &rejected),
+        (OnFailure::Reject, "a 1 1h 6 reject lease=3,4", &rejected),
+        (OnFailure::Allow, "a 1 1h 6 reject redis=3", &admitted),
+        (OnFailure::Split, "a 1 1h 6 reject redis=3", &admitted),
+    ] {
+        let gate = new_gate();
+        let redis = FakeRedis::new(gate.clock);
+        let store = redis.store(on_failure);
+        store.go_down();
+        redis.set(Some(Unavailable::Down), Duration::ZERO);
+        let cells: Vec<&str> = limit.split(' ').collect();
+        let live = install_with(gate, [parse_limit(&cells)], CAPS, &[store]);
+        let explanation = gate.explain(live, &question(), gate.clock.now()).unwrap();
+        let budget = explanation.limits[0].budget.clone().unwrap();
+        let found = (format!("{:?}", explanation.verdict), budget.admits, explanation.retry_after_ns);
+        assert_eq!(&found, expected, "{on_failure:?} {limit}");
+        let fields = headers(&["a=k"]);
+        let is_admitted = answer(ask(gate, live, &fields), &redis, &fields).await.is_ok();
+        assert_eq!(is_admitted, expected.1, "{on_failure:?} {limit}");
+    }
 }

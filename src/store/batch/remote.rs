@@ -69,6 +69,36 @@ impl<'t, C> Charge<'t, C> {
         Receipt::Remote(Box::new(MirroredCharge { remote, rule: self.rule.clone(), units, at, origin }))
     }
 
+    /// Whether the charge is denied because its store says nothing.
+    pub fn is_rejected(&self) -> bool {
+        self.progress == Progress::Rejected
+    }
+
+    /// Takes over the decision of [`Charge::peek_fallback`]. Nothing is charged.
+    pub fn foresee_fallback(&mut self, why: Unavailable, now: Timestamp) {
+        self.decision = self.peek_fallback(why, now);
+        let rejects = self.remote.is_some_and(|remote| remote.on_failure(why) == OnFailure::Reject);
+        if rejects && !self.decision.is_admitted() {
+            self.progress = Progress::Rejected;
+        }
+    }
+
+    /// The decision that [`Batch::fall_back`] would make. Borrowed units are spent first.
+    pub fn peek_fallback(&self, why: Unavailable, now: Timestamp) -> Decision {
+        let Charge { table, key, rule, cost, .. } = *self;
+        let Some(remote) = self.remote else { return self.peek(now) };
+        if remote.lease.is_some() && cost <= table.unspent(key, now) {
+            return self.peek_mirror(now);
+        }
+        let denied = match remote.on_failure(why) {
+            OnFailure::Split => return table.peek_share(key, rule, cost, remote.replicas, now),
+            OnFailure::Local => return table.peek_share(key, rule, cost, 1, now),
+            OnFailure::Reject => Some(Retry::AfterNs(REJECT_RETRY_NS)),
+            OnFailure::Allow => None,
+        };
+        Decision { denied, ..table.peek(key, rule, 0, now) }
+    }
+
     /// Decides a remote charge by borrowed units, or else by the mirror. Returns whether its store is to be asked.
     fn admit_mirrored(&mut self, remote: &RemoteLimit, now: Timestamp) -> bool {
         let spend = remote.lease.map(|units| self.table.leases().spend(self.key, self.cost, units, now));
@@ -154,21 +184,12 @@ impl<C> Batch<'_, C> {
         let Charge { table, key, rule, cost, .. } = *charge;
         let Some(remote) = charge.remote else { return };
         remote.metrics.fallback.inc();
-        let on_failure = match why {
-            // The store has lost its keys, and asks all replicas for them.
-            Unavailable::Cold => OnFailure::Split,
-            Unavailable::Down | Unavailable::Timeout | Unavailable::Error(_) => remote.store.settings().on_failure,
-        };
-        let replicas = match on_failure {
+        let replicas = match remote.on_failure(why) {
             OnFailure::Split => remote.replicas,
             OnFailure::Local => 1,
-            OnFailure::Reject => {
-                let denied = Some(Retry::AfterNs(REJECT_RETRY_NS));
-                charge.decision = Decision { denied, ..table.peek(key, rule, 0, now) };
-                return;
-            }
+            OnFailure::Reject => return charge.foresee_fallback(why, now),
             OnFailure::Allow => {
-                charge.decision = Decision { denied: None, ..table.peek(key, rule, 0, now) };
+                charge.foresee_fallback(why, now);
                 charge.progress = Progress::Receipt;
                 self.receipts.get_or_insert_default().push((index, Receipt::None));
                 return;

@@ -1,5 +1,6 @@
 //! The server that has a key, for explanations.
 
+use super::charge::Unavailable;
 use super::store::Store;
 use crate::limit::Key;
 
@@ -8,8 +9,8 @@ use crate::limit::Key;
 pub struct KeyServer {
     /// Its label in metrics.
     pub name: String,
-    /// Whether it decides now.
-    pub is_up: bool,
+    /// Why it does not decide now; `None` if it does.
+    pub unavailable: Option<Unavailable>,
 }
 
 impl Store {
@@ -17,6 +18,11 @@ impl Store {
     pub fn server(&self, limit: &str, key: Key) -> Option<KeyServer> {
         let nodes = self.nodes();
         let node = nodes.all.get(nodes.node_of(&self.names.of_key(limit, key))?)?;
-        Some(KeyServer { name: node.label.to_string(), is_up: node.decides() })
+        let unavailable = match node.generation() {
+            _ if !node.is_closed() => Some(Unavailable::Down),
+            None => Some(Unavailable::Cold),
+            Some(_) => None,
+        };
+        Some(KeyServer { name: node.label.to_string(), unavailable })
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::charge::RemoteReceipt;
+use super::failure::Failure;
 use super::outbox::{Report, Settlement};
 use super::settings::{Login, NodeAddress, OnFailure, StoreSettings, Topology};
 use super::store::Store;
@@ -45,6 +46,11 @@ impl Store {
             on_failure,
         };
         Self::new(settings, None, clock, &Metrics::new("", "").unwrap())
+    }
+
+    /// Lets all servers be known to be down.
+    pub(crate) fn go_down(&self) {
+        self.nodes().all.iter().for_each(|node| node.failed(Failure::Login, "a test"));
     }
 
     /// What waits to be sent.

@@ -113,6 +113,23 @@ impl Table {
         (Decision { denied, remaining: remaining / replicas.max(1), reset_after_ns }, charged)
     }
 
+    /// The decision that [`Table::admit_share`] would make. Nothing is charged.
+    pub(in crate::store) fn peek_share(
+        &self,
+        key: Key,
+        rule: &Algorithm,
+        cost: u64,
+        replicas: u64,
+        now: Timestamp,
+    ) -> Decision {
+        if let Algorithm::Concurrency(rule) = rule {
+            let in_flight = self.mirrors.get().map_or(0, |mirrors| mirrors.in_flight(key));
+            return in_flight_share(rule.max() / replicas.max(1), in_flight, cost);
+        }
+        let decision = self.peek(key, rule, scaled(rule, cost, replicas), now);
+        Decision { remaining: decision.remaining / replicas.max(1), ..decision }
+    }
+
     /// Notes that the mirror of `key` is charged `units` without the store, which hears of them later.
     pub(in crate::store) fn assume(&self, key: Key, rule: &Algorithm, units: u64, now: Timestamp) {
         self.mirrors.get_or_init(Box::default).assume(key, units, rule.memory_ns(), now);
@@ -132,15 +149,9 @@ impl Table {
     /// this process count.
     fn enter_share(&self, key: Key, most: u64, cost: u64) -> (Decision, u64) {
         let mirrors = self.mirrors.get_or_init(Box::default);
-        let most = most.max(1);
-        let is_admitted = mirrors.enter(key, cost, |own| own.saturating_add(cost) <= most);
-        let remaining = most.saturating_sub(mirrors.in_flight(key));
-        let denied = if cost > most { Retry::Never } else { Retry::ON_RELEASE };
-        let reset_after_ns = if remaining == most { 0 } else { Decision::UNKNOWN_NS };
-        (
-            Decision { denied: (!is_admitted).then_some(denied), remaining, reset_after_ns },
-            if is_admitted { cost } else { 0 },
-        )
+        let is_admitted = mirrors.enter(key, cost, |own| own.saturating_add(cost) <= most.max(1));
+        let decision = in_flight_share(most, mirrors.in_flight(key), if is_admitted { 0 } else { cost });
+        (decision, if is_admitted { cost } else { 0 })
     }
 
     /// Calls `seen` with each key that is not idle at `now`, and a copy of its state. Requests in flight are left out: each
@@ -185,6 +196,15 @@ impl Table {
         };
         remote.store.settle(&remote.name, key, rule, signed(settled).saturating_neg(), 0);
     }
+}
+
+/// The decision about `cost` units beside `in_flight` ones, of which there may be `most`, and at least one.
+fn in_flight_share(most: u64, in_flight: u64, cost: u64) -> Decision {
+    let most = most.max(1);
+    let remaining = most.saturating_sub(in_flight);
+    let denied = (cost > remaining).then_some(if cost > most { Retry::Never } else { Retry::ON_RELEASE });
+    let reset_after_ns = if remaining == most { 0 } else { Decision::UNKNOWN_NS };
+    Decision { denied, remaining, reset_after_ns }
 }
 
 /// The units that a mirror is charged if all of `replicas` spend `cost`. A request that takes more than its share passes

@@ -102,6 +102,24 @@ fn an_explanation_says_what_decided() {
     assert!(budget["decided_by"].as_str().unwrap().contains("the share of one of 3 replicas"), "{budget}");
 }
 
+/// With `on_failure = "reject"` the explanation says why a request is refused.
+#[test]
+fn an_explanation_says_that_the_store_is_down() {
+    let (mut redis, upstream) = (Redis::start(), Upstream::start());
+    let store = format!("{}on_failure = \"reject\"\n", patient(&redis));
+    let limit = "[[limit]]\nname = \"all\"\nkey = []\nrate = \"100/day\"\non_limit = \"delay\"\n";
+    let fleet = start(&upstream, &shared(&store, limit));
+    let weir = &fleet.weirs[0];
+    redis.kill();
+    super::wait_for_stores(&fleet, false);
+    let answer = Client::connect(weir.address()).get("/");
+    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["explain", "--path", "/", "--ip", "127.0.0.1", "--admin", &weir.admin().to_string()]);
+    let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(output.contains("rejected: refused because the store is down"), "{output}");
+}
+
 /// Requests in flight of a replica that died end soon, and those of the others do not.
 #[test]
 fn a_replica_that_dies_leaves_nothing_in_flight() {
