@@ -115,7 +115,7 @@ fn while_written(name: &str, table: &Table, decide: impl Fn(u64) + Sync) {
             let began = Instant::now();
             let written = file::replace(&folder.path().join("state"), |to| {
                 let mut snapshot = Snapshot::begin(to, &[7; 16], NOW, NOW)?;
-                snapshot.limit("a", table, &bans)?;
+                snapshot.limit("a", table, &bans, |_| None)?;
                 snapshot.finish().map(drop)
             });
             let (bytes, took) = (written.unwrap(), began.elapsed());

@@ -45,7 +45,10 @@ impl Gate {
         let selected: Vec<Arc<LimitState>> =
             known.values().filter(|state| is_selected(state)).map(Arc::clone).collect();
         drop(known);
-        selected.iter().try_for_each(|state| snapshot.limit(&state.name, &state.table, &state.bans))
+        selected.iter().try_for_each(|state| {
+            let newest = state.newest.load_full();
+            snapshot.limit(&state.name, &state.table, &state.bans, |key| newest.as_ref()?.usual_rule(key))
+        })
     }
 
     /// Reports all charges from now on.

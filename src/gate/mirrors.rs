@@ -34,8 +34,7 @@ impl LimitState {
         let Some(newest) = self.newest.load_full() else { return };
         let now = self.clock.now();
         self.table.each_state(now, |key, state| {
-            let rule = newest.allowed.rule(newest.variant(key, None));
-            if let Some(rule) = rule.filter(|_| is_wanted(key)) {
+            if let Some(rule) = newest.usual_rule(key).filter(|_| is_wanted(key)) {
                 let state = self.table.state_of_store(key, rule, state, now);
                 visit(&Mirror { limit: &self.name, key, rule, state: &state });
             }

@@ -85,6 +85,11 @@ impl Newest {
     pub(super) fn variant(&self, key: Key, plan: Option<&str>) -> Variant {
         variant(&self.limit, &self.overrides, key, plan)
     }
+
+    /// The rule for this key without a plan; `None` if the key has no limit.
+    pub(super) fn usual_rule(&self, key: Key) -> Option<&Algorithm> {
+        self.limit.allowed.rule(self.variant(key, None))
+    }
 }
 
 fn variant(limit: &Limit, overrides: &Overrides, key: Key, plan: Option<&str>) -> Variant {

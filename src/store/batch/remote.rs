@@ -258,7 +258,7 @@ fn slow_down_alone<C>(charge: &mut Charge<'_, C>, by: &SlowDown, now: Timestamp)
     let slowed = table.slow_down(key, rule, &scaled, cost.saturating_mul(replicas), now);
     let (remaining_after, over_after) = spent();
     let units = remaining.saturating_sub(remaining_after) + over_after.saturating_sub(over);
-    table.assume(key, rule, units, now);
+    table.assume(key, rule, (units, units / replicas), now);
     charge.decision = slowed.decision;
     let delay_ns = if slowed.delay_ns == 0 { 0 } else { by.delay_ns(over_after.div_ceil(replicas).max(1)) };
     (delay_ns, report(charge, (units / replicas, units), now))

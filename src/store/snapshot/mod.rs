@@ -41,7 +41,7 @@ use bytes::BufMut;
 
 use super::bans::Bans;
 use super::table::Table;
-use crate::limit::{ClockShift, OnFull, Unpacker};
+use crate::limit::{Algorithm, ClockShift, Key, OnFull, Unpacker};
 use crate::time::Timestamp;
 use blocks::{BlockReader, BlockWriter, Tag};
 
@@ -76,8 +76,14 @@ impl<W: Write> Snapshot<W> {
         Ok(Self { blocks, now })
     }
 
-    /// Writes one limit. Locks one shard at a time, and none while it writes.
-    pub fn limit(&mut self, name: &str, table: &Table, bans: &Bans) -> io::Result<()> {
+    /// Writes one limit. `rule_of` returns the rule of a key. Locks one shard at a time, and none while it writes.
+    pub fn limit<'r>(
+        &mut self,
+        name: &str,
+        table: &Table,
+        bans: &Bans,
+        rule_of: impl Fn(Key) -> Option<&'r Algorithm>,
+    ) -> io::Result<()> {
         let mut about = vec![u8::try_from(name.len()).map_err(io::Error::other)?];
         about.put_slice(name.as_bytes());
         about.put_u8(table.kind());
@@ -85,6 +91,7 @@ impl<W: Write> Snapshot<W> {
         self.blocks.block(Tag::Limit, &about)?;
         let mut emit = |tag, payload: &[u8]| self.blocks.block(tag, payload);
         table.pack(self.now, &mut emit)?;
+        table.pack_mirrors(rule_of, self.now, &mut emit)?;
         bans.pack(self.now, &mut emit)
     }
 

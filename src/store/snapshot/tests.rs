@@ -46,7 +46,7 @@ fn ban_rule() -> ban::Rule {
 /// A snapshot of one limit, written at these instants of Weir's clock and of the system's.
 fn written_by(name: &str, table: &Table, bans: &Bans, now: Timestamp, system: Timestamp) -> Vec<u8> {
     let mut snapshot = Snapshot::begin(Vec::new(), &SECRET, now, system).unwrap();
-    snapshot.limit(name, table, bans).unwrap();
+    snapshot.limit(name, table, bans, |_| None).unwrap();
     snapshot.finish().unwrap()
 }
 
@@ -283,7 +283,7 @@ fn a_disk_that_is_full_is_an_error() {
     let length = written(&table, &bans, at(0)).len();
     let write = |room: usize| {
         let mut snapshot = Snapshot::begin(Full(room), &SECRET, at(0), at(0))?;
-        snapshot.limit("a", &table, &bans)?;
+        snapshot.limit("a", &table, &bans, |_| None)?;
         snapshot.finish().map(drop)
     };
     assert!(write(length).is_ok());

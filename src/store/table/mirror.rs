@@ -37,6 +37,8 @@ struct Mirror {
     doubted_until: Timestamp,
     /// Units that were charged without the store since then.
     assumed: u64,
+    /// The part of them that the store hears of: those of this replica.
+    reported: u64,
     keep_until: Timestamp,
 }
 
@@ -47,7 +49,7 @@ impl Mirrors {
     /// Notes the reply to a question that was asked at `queried_at`. Returns whether it is the newest reply.
     pub(super) fn hear(&self, key: Key, queried_at: Timestamp, keep_ns: u64) -> bool {
         let keep_until = queried_at.saturating_add_ns(keep_ns.max(KEEP_NS_MIN));
-        let heard = Mirror { queried_at, doubted_until: Timestamp::ZERO, assumed: 0, keep_until };
+        let heard = Mirror { queried_at, doubted_until: Timestamp::ZERO, assumed: 0, reported: 0, keep_until };
         let mut mirror = self.keys.entry(key).or_insert(heard);
         let is_newest = mirror.queried_at <= queried_at;
         if is_newest {
@@ -63,26 +65,36 @@ impl Mirrors {
         }
     }
 
-    /// Notes at `now` that the mirror of `key` is charged `units` without the store, which hears of them later. This puts
-    /// the mirror in doubt.
-    pub(super) fn assume(&self, key: Key, units: u64, keep_ns: u64, now: Timestamp) {
+    /// Notes at `now` that the mirror of `key` is charged `units` without the store, which hears of `reported` units later.
+    /// This puts the mirror in doubt.
+    pub(super) fn assume(&self, key: Key, (units, reported): (u64, u64), keep_ns: u64, now: Timestamp) {
         let unheard = Mirror {
             queried_at: Timestamp::ZERO,
             doubted_until: now,
             assumed: 0,
+            reported: 0,
             keep_until: now.saturating_add_ns(keep_ns.max(KEEP_NS_MIN)),
         };
         let mut mirror = self.keys.entry(key).or_insert(unheard);
         mirror.doubted_until = mirror.doubted_until.max(now);
         mirror.keep_until = mirror.keep_until.max(unheard.keep_until);
         mirror.assumed = mirror.assumed.saturating_add(units);
+        mirror.reported = mirror.reported.saturating_add(reported);
     }
 
-    /// Notes that the mirror of `key` gets back `units` that it was charged without the store.
-    pub(super) fn forgive(&self, key: Key, units: u64) {
+    /// Notes that the mirror of `key` gets back `units` that it was charged without the store, which hears of `reported`.
+    pub(super) fn forgive(&self, key: Key, units: u64, reported: u64) {
         if let Some(mut mirror) = self.keys.get_mut(&key) {
             mirror.assumed = mirror.assumed.saturating_sub(units);
+            mirror.reported = mirror.reported.saturating_sub(reported);
         }
+    }
+
+    /// The keys that were charged without the store since it was heard, with the units charged, and the part of them that
+    /// is of this replica.
+    pub(super) fn unheard(&self) -> Vec<(Key, u64, u64)> {
+        let unheard = self.keys.iter().filter(|mirror| mirror.assumed > 0);
+        unheard.map(|mirror| (*mirror.key(), mirror.assumed, mirror.reported)).collect()
     }
 
     /// Units that the mirror of `key` was charged without the store since it was heard.

@@ -30,6 +30,15 @@ impl<S: TableState> Keys<S> {
         }
     }
 
+    /// Packs the state of `key`, if it has one, as it is after a settlement at `now` that is not made.
+    pub(super) fn pack_settled(&self, key: Key, rule: &S::Rule, extra: i64, now: Timestamp, bytes: &mut Vec<u8>) {
+        if let Ok(mut state) = self.states.find(key, |state| state.clone()) {
+            state.settle(rule, extra, 0, now);
+            key.pack(bytes);
+            state.pack(bytes);
+        }
+    }
+
     /// Calls `seen` with a copy of each state that is remembered exactly and not idle at `now`. No lock is held then.
     pub(in crate::store) fn each(&self, now: Timestamp, mut seen: impl FnMut(Key, S)) {
         let is_known = |state: &S| state.idle_at() > now;
@@ -43,19 +52,17 @@ impl<S: TableState> Keys<S> {
         debug_assert!(copied.is_ok(), "nothing is written");
     }
 
-    /// Adds the keys of a block that are not idle at `now`, whatever the bound.
+    /// Adds the keys of a block that are not idle at `now`, whatever the bound. The last state of a key counts.
     pub(in crate::store) fn unpack_keys(&self, from: &mut Unpacker<'_>, now: Timestamp) -> Option<()> {
         while !from.is_empty() {
             let (key, state) = entry::<S>(from)?;
-            if state.idle_at() > now {
-                self.states.entry(key, |known| match known {
-                    Some(known) => {
-                        *known = state;
-                        (None, ())
-                    }
-                    None => (Some(state), ()),
-                });
-            }
+            self.states.entry(key, |known| match known {
+                Some(known) => {
+                    *known = state;
+                    (None, ())
+                }
+                None => ((state.idle_at() > now).then_some(state), ()),
+            });
         }
         Some(())
     }

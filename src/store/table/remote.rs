@@ -2,14 +2,17 @@
 //!
 //! Not here: the question to the store (gate, `store::redis`).
 
+use std::io;
 use std::sync::Arc;
 
 use super::dispatch::{Kind, Table, matched, unfit};
+use super::ranges::BLOCK_BYTES;
 use super::receipt::{MirroredCharge, Origin};
 use crate::limit::state::State as _;
 use crate::limit::{Algorithm, AnyState, Decision, Key, Retry};
 use crate::store::lease::{Grant, Leases};
 use crate::store::remote::Borrowed;
+use crate::store::snapshot::blocks::{Emit, Tag};
 use crate::time::Timestamp;
 
 /// Nanoseconds in which a refund reaches its store, if the store is up.
@@ -109,7 +112,7 @@ impl Table {
         let Decision { denied, remaining, reset_after_ns } =
             self.admit(key, rule, scaled(rule, cost, replicas), now).decision;
         let charged = if denied.is_none() { scaled(rule, cost, replicas) } else { 0 };
-        self.assume(key, rule, charged, now);
+        self.assume(key, rule, (charged, cost.min(charged)), now);
         (Decision { denied, remaining: remaining / replicas.max(1), reset_after_ns }, charged)
     }
 
@@ -130,9 +133,36 @@ impl Table {
         Decision { remaining: decision.remaining / replicas.max(1), ..decision }
     }
 
-    /// Notes that the mirror of `key` is charged `units` without the store, which hears of them later.
-    pub(in crate::store) fn assume(&self, key: Key, rule: &Algorithm, units: u64, now: Timestamp) {
+    /// Notes that the mirror of `key` is charged units without the store, which hears of a part of them later.
+    pub(in crate::store) fn assume(&self, key: Key, rule: &Algorithm, units: (u64, u64), now: Timestamp) {
         self.mirrors.get_or_init(Box::default).assume(key, units, rule.memory_ns(), now);
+    }
+
+    /// Packs the states of keys that were charged without the store once more. In these, a charge that counted for every
+    /// replica counts once. They go behind the other keys, and replace them. A key without a rule stays as it is.
+    pub(in crate::store) fn pack_mirrors<'r>(
+        &self,
+        rule_of: impl Fn(Key) -> Option<&'r Algorithm>,
+        now: Timestamp,
+        emit: &mut Emit<'_>,
+    ) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for (key, assumed, reported) in self.mirrors.get().map_or_else(Vec::new, |mirrors| mirrors.unheard()) {
+            let Some(rule) = rule_of(key) else { continue };
+            let remaining = self.peek(key, rule, 0, now).remaining;
+            let spent = rule.capacity().saturating_sub(remaining).saturating_add(self.over(key, rule, now));
+            // Time has given some of them back: of the others, the same part is of this replica.
+            let surplus = u128::from(spent.min(assumed)) * u128::from(assumed.saturating_sub(reported));
+            let surplus = u64::try_from(surplus / u128::from(assumed)).unwrap_or(u64::MAX);
+            matched!(&self.kind, rule, |keys, rule| {
+                keys.pack_settled(key, rule, signed(surplus).saturating_neg(), now, &mut bytes);
+            }, else {});
+            if bytes.len() > BLOCK_BYTES {
+                emit(Tag::Keys, &bytes)?;
+                bytes.clear();
+            }
+        }
+        if bytes.is_empty() { Ok(()) } else { emit(Tag::Keys, &bytes) }
     }
 
     /// The state of `key` as its store knew it: without the units that were charged since without the store.
@@ -186,8 +216,8 @@ impl Table {
             self.settle(key, rule, signed(*units).saturating_neg(), 0, now);
         }
         self.refunded(key, now);
-        if let (Some(mirrors), Origin::Report(_)) = (self.mirrors.get(), origin) {
-            mirrors.forgive(key, *units);
+        if let (Some(mirrors), Origin::Report(reported)) = (self.mirrors.get(), origin) {
+            mirrors.forgive(key, *units, *reported);
         }
         let settled = match origin {
             Origin::Store(receipt) => return remote.store.give_back(receipt.clone()),

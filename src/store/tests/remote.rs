@@ -9,7 +9,8 @@ use crate::limit::tests::algorithm;
 use crate::limit::{AnyState, OnFull};
 use crate::store::redis::testing::News;
 use crate::store::redis::{OnFailure, RemoteOutcome, RemoteReceipt, Store, Unavailable};
-use crate::store::{LocalDecision, Receipt, RemoteLimit};
+use crate::store::snapshot::{Snapshot, restore};
+use crate::store::{Bans, LocalDecision, Receipt, RemoteLimit};
 use crate::telemetry::Metrics;
 use crate::time::Clock;
 
@@ -246,6 +247,49 @@ fn the_keys_of_mirrors_are_those_that_were_charged() {
         expected.sort();
         assert_eq!(found, expected, "{kind}");
     }
+}
+
+/// The units that remain in a snapshot of `table`, which `rule` applies to.
+fn remaining_in_snapshot(table: &Table, rule: &Algorithm, now: Timestamp) -> u64 {
+    let mut snapshot = Snapshot::begin(Vec::new(), &[7; 16], now, now).unwrap();
+    snapshot.limit("a", table, &Bans::default(), |_| Some(rule)).unwrap();
+    let restored = restore(&snapshot.finish().unwrap()[..], now, |_| None).unwrap();
+    restored.limits[0].table.peek(key(1), rule, 0, now).remaining
+}
+
+/// A request without the store counts for every replica as long as the store is down, and once after a restart.
+#[test]
+fn a_snapshot_has_each_fallback_once() {
+    let limit = shared(OnFailure::Split, 3);
+    for kind in
+        ["token_bucket 1/1h burst 90", "sliding_log 90/1h", "sliding_window 90/1h", "fixed_window 90/1h from first"]
+    {
+        let rule = algorithm(kind);
+        let table = Table::new(&rule, 10, OnFull::Sketch);
+        let charge = |when: &str| {
+            let mut batch = remote((&table, &limit), &rule, 2);
+            batch.fall_back(0, Unavailable::Down, at(when));
+            batch
+        };
+        charge("0s");
+        assert_eq!(remaining_in_snapshot(&table, &rule, at("0s")), 88, "{kind}: never heard");
+        remote((&table, &limit), &rule, 1).hear(0, answer(&rule, 60, 1, true, at("1s")), at("1s"), at("1s"));
+        assert_eq!(remaining_in_snapshot(&table, &rule, at("1s")), 30, "{kind}: heard");
+        let mut undone = charge("2s");
+        charge("2s");
+        assert_eq!(table.peek(key(1), &rule, 0, at("2s")).remaining, 18, "{kind}");
+        assert_eq!(remaining_in_snapshot(&table, &rule, at("2s")), 26, "{kind}");
+        undone.undo(at("2s"));
+        assert_eq!(remaining_in_snapshot(&table, &rule, at("2s")), 28, "{kind}: one is undone");
+    }
+    // Units that time has given back are in none.
+    let rule = algorithm("token_bucket 1/1s burst 90");
+    let table = Table::new(&rule, 10, OnFull::Sketch);
+    for when in ["0s", "1h", "2h"] {
+        remote((&table, &limit), &rule, 2).fall_back(0, Unavailable::Down, at(when));
+    }
+    assert_eq!(remaining_in_snapshot(&table, &rule, at("2h")), 88);
+    assert_eq!(remaining_in_snapshot(&table, &rule, at("3h")), 90);
 }
 
 /// What was charged without the store is reported to it. So it is in no state that the store gets from a mirror.

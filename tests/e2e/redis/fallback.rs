@@ -82,13 +82,15 @@ fn an_outage_is_told_once() {
         relay.set(Link::Reset);
         wait_for_stores(&fleet, false);
         let pace = Duration::from_millis(5);
-        let answers = fleet.during(3, pace, &["/"], || until("decisions", || fallbacks(weir) > 50.0 * f64::from(round)));
+        let answers =
+            fleet.during(3, pace, &["/"], || until("decisions", || fallbacks(weir) > 50.0 * f64::from(round)));
         answers.assert_only(&[200]);
         relay.set(Link::Clear);
         wait_for_stores(&fleet, true);
     }
     until("lines", || count_lines(weir, "a node of a store answers again") > 0);
-    let lines = ["does not answer", "answers again"].map(|text| count_lines(weir, &format!("a node of a store {text}")));
+    let lines =
+        ["does not answer", "answers again"].map(|text| count_lines(weir, &format!("a node of a store {text}")));
     // On a busy machine the rounds may take longer than a minute.
     let most = 1 + usize::try_from(begin.elapsed().as_secs() / 60).unwrap();
     assert!(lines.iter().all(|lines| (1..=most).contains(lines)), "{:#?}", weir.lines());
