@@ -90,11 +90,7 @@ impl Refill {
 impl LimitState {
     /// Gives borrowed units back that were not spent in time, or all with `all`.
     pub(super) fn return_leases(&self, all: bool) {
-        let now = self.clock.now();
-        for (key, grant) in self.table.take_expired(all, now) {
-            grant.receipt.give_back(grant.units);
-            self.table.refunded(key, now);
-        }
+        self.table.return_leases(all, self.clock.now());
     }
 }
 

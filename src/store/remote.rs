@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::redis::{OnFailure, RemoteReceipt, Store, Unavailable};
-use crate::limit::LeaseUnits;
+use crate::limit::{Algorithm, LeaseUnits};
 use crate::telemetry::RemoteLimitMetrics;
 
 /// How replicas share a limit through a store.
@@ -37,18 +37,13 @@ impl RemoteLimit {
     }
 }
 
-/// The proof of a charge, and the store that made it.
+/// The proof of a charge that borrowed units.
 #[derive(Debug)]
 pub struct Borrowed {
     /// The limit of the charge, with its store.
     pub(in crate::store) remote: Arc<RemoteLimit>,
+    /// The rule of the charge.
+    pub(in crate::store) rule: Algorithm,
     /// The proof.
     pub(in crate::store) receipt: RemoteReceipt,
-}
-
-impl Borrowed {
-    /// Gives `units` of the charge back to the store, soon.
-    pub fn give_back(self, units: u64) {
-        self.remote.store.give_back(self.receipt.of_units(units));
-    }
 }

@@ -1,12 +1,19 @@
 //! Limits that are shared by leases: calls, refunds, expiry, and decisions while the store is down.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::redis::FakeRedis;
-use super::{CAPS, MS_NS, OnFailure, answer, ask, check, headers, install_with, new_gate, parse_limit, run};
+use super::{
+    CAPS, MS_NS, OnFailure, answer, ask, bucket, check, gate_of, headers, install_with, new_gate, parse_limit, run,
+};
 use crate::gate::Step;
-use crate::store::redis::Store;
+use crate::limit::Algorithm;
+use crate::limit::tests::algorithm;
+use crate::policy::Allowed;
 use crate::store::redis::testing::News;
+use crate::store::redis::{Store, Unavailable};
+use crate::time::Clock;
 
 #[tokio::test(start_paused = true)]
 async fn borrowed_units_are_spent_without_calls() {
@@ -137,7 +144,7 @@ async fn units_are_borrowed_while_others_are_spent() {
 async fn a_call_that_fails_is_made_once() {
     check(
         "
-        limit a 1 1h 12 reject lease=3,8
+        limit a 1 1h 120 reject lease=3,8
         0ms  store late=50ms
         0ms  ask r1 a=k
         1ms  ask r2 a=k
@@ -274,22 +281,70 @@ async fn a_replica_goes_on_with_its_share_when_its_lease_is_spent() {
         1ms remain a=k 10
         2ms store down
         2ms ask r2 a=k
-        # a third of the ten that the store had
+        # a third of twelve, of which it has borrowed two
         3ms ask r3 a=k
         3ms ask r4 a=k
         3ms ask r5 a=k
         3ms ask r6 a=k
         4ms store up
-        4ms remain a=k 7
+        4ms remain a=k 8
         > 0ms r1 pass
         > 2ms r2 pass
         > 3ms r3 pass
         > 3ms r4 pass
-        > 3ms r5 pass
-        > 3ms r6 Limit 7199997ms
+        > 3ms r5 Limit 10799997ms
+        > 3ms r6 Limit 10799997ms
         ",
     )
     .await;
+}
+
+/// Three replicas lose their store at once. The store has lent units since a replica knew of it, so its mirror has too many.
+/// Together they admit no more than the limit, and what single replicas had borrowed beyond their share of it.
+#[tokio::test(start_paused = true)]
+async fn replicas_without_their_store_take_no_more_than_their_shares() {
+    const LEASE: u64 = 10;
+    for kind in ["reject", "reject several"] {
+        for before in [[90, 80, 70], [100, 90, 80], [10, 0, 90], [0, 0, 0], [200, 0, 50], [0, 0, 290]] {
+            let clock = Clock::start();
+            let redis = FakeRedis::new(clock);
+            let replica = || {
+                let gate = gate_of(clock);
+                let mut limit = parse_limit(&["a", "1", "1h", "300", "reject", "lease=3,10"]);
+                if kind == "reject several" {
+                    let other = bucket(&limit).0;
+                    let rules = [Algorithm::TokenBucket(*other), algorithm("sliding_log 310/1week")];
+                    limit.allowed = Allowed::to_all(Algorithm::Several(rules.into()));
+                }
+                (gate, install_with(gate, [limit], CAPS, &[redis.store(OnFailure::Split)]))
+            };
+            let replicas = [replica(), replica(), replica()];
+            let fields = headers(&["a=k"]);
+            let admitted = async |index: usize, requests: u64| {
+                let (gate, live) = replicas[index];
+                let mut admitted = 0;
+                for _ in 0..requests {
+                    if let Ok(mut pass) = answer(ask(gate, live, &fields), &redis, &fields).await {
+                        pass.charged.commit(true);
+                        admitted += 1;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                admitted
+            };
+            let mut all = 0;
+            for (index, requests) in before.into_iter().enumerate() {
+                assert_eq!(admitted(index, requests).await, requests);
+                all += requests;
+            }
+            redis.set(Some(Unavailable::Down), Duration::ZERO);
+            for index in 0..3 {
+                all += admitted(index, 400).await;
+            }
+            let beyond: u64 = before.iter().map(|units| (units + LEASE).saturating_sub(100)).sum();
+            assert!((250..=300 + beyond).contains(&all), "{kind} {before:?}: {all}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

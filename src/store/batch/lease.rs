@@ -34,8 +34,9 @@ impl<C> Charge<'_, C> {
         self.table.hear(self.key, self.rule, state, queried_at);
         if let (Some(remote), Some(receipt)) = (self.remote, receipt.filter(|_| is_charged)) {
             let expires = now.saturating_add_ns(lifetime_ns(self, now));
-            let receipt = Borrowed { remote: Arc::clone(remote), receipt };
+            let receipt = Borrowed { remote: Arc::clone(remote), rule: self.rule.clone(), receipt };
             call.granted(Grant { units: admitted, expires, receipt }, spent, now);
+            self.table.note_borrowed(self.key, self.rule, admitted, remote.replicas, now);
         }
     }
 

@@ -28,6 +28,8 @@ pub struct Table {
     pub(super) mirrors: OnceLock<Box<Mirrors>>,
     /// Of token buckets; made for the first refund that needs it.
     lost_times: OnceLock<LostTimes>,
+    /// The units that this replica has taken of keys that it borrows from, as if all replicas took as many.
+    pub(super) own: OnceLock<Box<Table>>,
 }
 
 #[derive(Debug)]
@@ -70,7 +72,7 @@ impl Table {
     }
 
     fn with(kind: Kind) -> Self {
-        Self { kind, mirrors: OnceLock::new(), lost_times: OnceLock::new() }
+        Self { kind, mirrors: OnceLock::new(), lost_times: OnceLock::new(), own: OnceLock::new() }
     }
 
     /// Whether the table can hold states under `rule`. If not, the limit needs another table and begins anew.
@@ -83,6 +85,9 @@ impl Table {
     /// Keys that are in a sketch, or share buckets, stay there.
     pub fn set_bound(&self, max_keys: usize, on_full: OnFull) {
         each!(&self.kind, |keys| keys.set_bound(max_keys, on_full));
+        if let Some(own) = self.own.get() {
+            own.set_bound(max_keys, OnFull::Allow);
+        }
     }
 
     /// Keys remembered exactly.
@@ -240,6 +245,9 @@ impl Table {
     pub fn sweep(&self, now: Timestamp) -> usize {
         if let Some(mirrors) = self.mirrors.get() {
             mirrors.sweep(now);
+        }
+        if let Some(own) = self.own.get() {
+            own.sweep(now);
         }
         each!(&self.kind, |keys| keys.sweep(now))
     }

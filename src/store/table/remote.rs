@@ -9,7 +9,7 @@ use super::dispatch::{Kind, Table, matched, unfit};
 use super::ranges::BLOCK_BYTES;
 use super::receipt::{MirroredCharge, Origin};
 use crate::limit::state::State as _;
-use crate::limit::{Algorithm, AnyState, Decision, Key, Retry};
+use crate::limit::{Algorithm, AnyState, Decision, Key, OnFull, Retry};
 use crate::store::lease::{Grant, Leases};
 use crate::store::remote::Borrowed;
 use crate::store::snapshot::blocks::{Emit, Tag};
@@ -71,10 +71,36 @@ impl Table {
         self.mirrors.get().and_then(|mirrors| mirrors.leases.get()).map_or(0, |leases| leases.units())
     }
 
-    /// Removes borrowed units that have expired, or all with `all`.
-    pub fn take_expired(&self, all: bool, now: Timestamp) -> Vec<(Key, Grant<Borrowed>)> {
-        let leases = self.mirrors.get().and_then(|mirrors| mirrors.leases.get());
-        leases.map_or_else(Vec::new, |leases| leases.sweep(all, now))
+    /// Gives borrowed units back to their store that have expired at `now`, or all with `all`.
+    pub fn return_leases(&self, all: bool, now: Timestamp) {
+        let Some(leases) = self.mirrors.get().and_then(|mirrors| mirrors.leases.get()) else { return };
+        for (key, Grant { units, receipt: Borrowed { remote, rule, receipt }, .. }) in leases.sweep(all, now) {
+            remote.store.give_back(receipt.of_units(units));
+            self.note_returned(key, &rule, units, remote.replicas, now);
+            self.refunded(key, now);
+        }
+    }
+
+    /// Notes that this replica, one of `replicas`, has borrowed `units` of `key`.
+    pub(in crate::store) fn note_borrowed(
+        &self,
+        key: Key,
+        rule: &Algorithm,
+        units: u64,
+        replicas: u64,
+        now: Timestamp,
+    ) {
+        let own = self.own.get_or_init(|| Box::new(Self::new(rule, self.max_keys(), OnFull::Allow)));
+        // As much debt as can be returned: units beyond the share that are spent do not count for longer.
+        let max_debt = self.unspent(key, now).saturating_mul(replicas);
+        own.settle(key, rule, signed(units.saturating_mul(replicas)), max_debt, now);
+    }
+
+    /// Notes that this replica has returned `units` of `key`.
+    fn note_returned(&self, key: Key, rule: &Algorithm, units: u64, replicas: u64, now: Timestamp) {
+        if let Some(own) = self.own.get() {
+            own.settle(key, rule, signed(units.saturating_mul(replicas)).saturating_neg(), 0, now);
+        }
     }
 
     /// Puts the mirror of `key` in doubt: replies to questions that are asked before `until` may lack a change.
@@ -97,7 +123,8 @@ impl Table {
     }
 
     /// Decides a request while the store says nothing: as one of `replicas`, each of which assumes that all others spend
-    /// as much as it does itself. Returns the decision, and the units that the mirror is charged.
+    /// as much as it does itself. Of keys that it borrows from, the replica takes no more than its share with what it has
+    /// borrowed. Returns the decision, and the units that the mirror is charged.
     pub(in crate::store) fn admit_share(
         &self,
         key: Key,
@@ -109,11 +136,26 @@ impl Table {
         if let Algorithm::Concurrency(rule) = rule {
             return self.enter_share(key, rule.max() / replicas.max(1), cost);
         }
-        let Decision { denied, remaining, reset_after_ns } =
-            self.admit(key, rule, scaled(rule, cost, replicas), now).decision;
-        let charged = if denied.is_none() { scaled(rule, cost, replicas) } else { 0 };
+        let scaled = scaled(rule, cost, replicas);
+        let own = self.own_share(replicas).map(|own| (own, own.admit(key, rule, scaled, now)));
+        let decision = match &own {
+            Some((_, taken)) if !taken.is_admitted() => taken.decision,
+            own => {
+                let decision = self.admit(key, rule, scaled, now).decision;
+                if let (Some((own, taken)), false) = (own, decision.is_admitted()) {
+                    own.refund(key, &taken.receipt, now);
+                }
+                tighter(own.as_ref().map(|(_, taken)| taken.decision), decision)
+            }
+        };
+        let charged = if decision.is_admitted() { scaled } else { 0 };
         self.assume(key, rule, (charged, cost.min(charged)), now);
-        (Decision { denied, remaining: remaining / replicas.max(1), reset_after_ns }, charged)
+        (Decision { remaining: decision.remaining / replicas.max(1), ..decision }, charged)
+    }
+
+    /// What this replica has taken, if it decides by its share.
+    fn own_share(&self, replicas: u64) -> Option<&Self> {
+        self.own.get().filter(|_| replicas > 1).map(|own| &**own)
     }
 
     /// The decision that [`Table::admit_share`] would make. Nothing is charged.
@@ -129,7 +171,8 @@ impl Table {
             let in_flight = self.mirrors.get().map_or(0, |mirrors| mirrors.in_flight(key));
             return in_flight_share(rule.max() / replicas.max(1), in_flight, cost);
         }
-        let decision = self.peek(key, rule, scaled(rule, cost, replicas), now);
+        let peek = |table: &Self| table.peek(key, rule, scaled(rule, cost, replicas), now);
+        let decision = tighter(self.own_share(replicas).map(peek), peek(self));
         Decision { remaining: decision.remaining / replicas.max(1), ..decision }
     }
 
@@ -219,6 +262,11 @@ impl Table {
         if let (Some(mirrors), Origin::Report(reported)) = (self.mirrors.get(), origin) {
             mirrors.forgive(key, *units, *reported);
         }
+        match origin {
+            Origin::Report(reported) if *units > *reported => self.note_returned(key, rule, *units, 1, now),
+            Origin::Lease => self.note_returned(key, rule, *units, remote.replicas, now),
+            Origin::Report(_) | Origin::Store(_) => {}
+        }
         let settled = match origin {
             Origin::Store(receipt) => return remote.store.give_back(receipt.clone()),
             Origin::Report(reported) => *reported,
@@ -226,6 +274,15 @@ impl Table {
         };
         remote.store.settle(&remote.name, key, rule, signed(settled).saturating_neg(), 0);
     }
+}
+
+/// The decision of two tables, both of which have to admit a request.
+fn tighter(one: Option<Decision>, other: Decision) -> Decision {
+    one.map_or(other, |one| Decision {
+        denied: one.denied.max(other.denied),
+        remaining: one.remaining.min(other.remaining),
+        reset_after_ns: one.reset_after_ns.max(other.reset_after_ns),
+    })
 }
 
 /// The decision about `cost` units beside `in_flight` ones, of which there may be `most`, and at least one.

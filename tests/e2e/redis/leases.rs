@@ -138,8 +138,8 @@ fn a_replica_that_ends_gives_its_units_back() {
     assert_no_fallback(&fleet);
 }
 
-/// Without Redis the share of each replica decides. A replica does not know what others have borrowed since its own last
-/// call, so more can pass: as much as was borrowed then.
+/// Without Redis each replica takes what is left of its share. It counts what it has borrowed itself, because it does not
+/// know what others have borrowed since its own last call.
 #[test]
 fn borrowed_units_count_in_a_fallback() {
     let (mut redis, upstream) = (Redis::start(), Upstream::start());
@@ -151,5 +151,5 @@ fn borrowed_units_count_in_a_fallback() {
     redis.restart();
     wait_for_stores(&fleet, true);
     passed += exhaust(&fleet, 6);
-    assert!((2400..=3000 + first).contains(&passed), "{passed}");
+    assert!((2400..=3000).contains(&passed), "{passed}, {first} of them before");
 }
