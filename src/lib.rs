@@ -2,6 +2,8 @@
 //!
 //! Modules stand in floors; each imports only from floors above it in this list.
 
+pub mod split_mix;
+
 pub mod time;
 
 pub mod fields;

@@ -109,18 +109,18 @@ fn imports_go_down() {
     check_code(
         "src/limit/quota.rs",
         "use crate::policy::Limit;",
-        &[(2, "limit (floor 1) may not use policy (floor 2)")],
+        &[(2, "limit (floor 2) may not use policy (floor 3)")],
     );
     check_code(
         "src/limit/quota.rs",
         "\nuse crate::{\n    time,\n    gate::{Gate, hold},\n};",
         &[(5, "gate"), (5, "gate")],
     );
-    check_code("src/limit/mod.rs", "use crate::telemetry::Metrics;", &[(2, "telemetry (floor 1)")]);
-    check_code("src/proxy/mod.rs", "use crate::{admin, config};", &[(2, "admin (floor 5)"), (2, "config (floor 6)")]);
+    check_code("src/limit/mod.rs", "use crate::telemetry::Metrics;", &[(2, "telemetry (floor 2)")]);
+    check_code("src/proxy/mod.rs", "use crate::{admin, config};", &[(2, "admin (floor 6)"), (2, "config (floor 7)")]);
     check_code("src/cli/run.rs", "use crate::app::App;", &[]);
     check_code("src/lib.rs", "pub mod time; pub use crate::app::run;", &[]);
-    check_code("src/app.rs", "use crate::cli::Args;", &[(2, "app (floor 7) may not use cli (floor 8)")]);
+    check_code("src/app.rs", "use crate::cli::Args;", &[(2, "app (floor 8) may not use cli (floor 9)")]);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn every_module_stands_on_a_floor() {
 fn only_tests_may_use_testing() {
     check_code("src/gate/mod.rs", "use crate::testing::clock;", &[(2, "testing")]);
     check_code("src/gate/mod.rs", "#[cfg(test)]\n#[allow(x)]\nmod tests { use crate::testing::clock; }", &[]);
-    check_code("src/gate/mod.rs", "#[cfg(test)] mod tests { use crate::proxy::x; }", &[(2, "proxy (floor 5)")]);
+    check_code("src/gate/mod.rs", "#[cfg(test)] mod tests { use crate::proxy::x; }", &[(2, "proxy (floor 6)")]);
     check_code("src/limit/cases.rs", "use crate::testing::clock;", &[]);
     check_code("src/testing/mod.rs", "use crate::proxy::Settings;", &[]);
     let source =

@@ -171,6 +171,7 @@ fn only_keys_that_owe_something_are_remembered() {
     table.admit(key(1), &quota, 3, at("0s"));
     table.peek(key(1), &quota, 1, at("0s"));
     table.wait(key(1), &quota, 8, 1, at("0s"));
+    table.settle(key(1), &quota, -1, 0, at("0s"));
     assert!(table.is_empty());
     let decision = table.admit(key(1), &quota, 2, at("0s"));
     table.admit(key(2), &quota, 1, at("0s"));

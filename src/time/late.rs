@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Clock, Timestamp};
+use crate::split_mix::{STEP, mix};
 
 /// Random spans of time from a seed.
 #[derive(Debug)]
@@ -12,12 +13,9 @@ pub(crate) struct Lateness {
 }
 
 impl Lateness {
-    /// The next span in nanoseconds, by the generator `SplitMix64`.
+    /// The next span in nanoseconds.
     pub(super) fn next_ns(&self) -> u64 {
-        let mut bits = self.state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (bits ^ bits >> 31) % (self.ns_max + 1)
+        mix(self.state.fetch_add(STEP, Ordering::Relaxed)) % (self.ns_max + 1)
     }
 }
 

@@ -18,6 +18,7 @@ use crate::net::buffer::BufferPool;
 use crate::net::proxy_protocol::Version;
 use crate::policy::upgrades::Upgrades;
 use crate::policy::{Facts, affinity};
+use crate::split_mix;
 use crate::telemetry::{Counter, EndpointResult};
 
 /// See the [module](self).
@@ -264,8 +265,8 @@ impl Endpoints {
 
     /// A random number by `SplitMix64`.
     fn random(&self) -> u64 {
-        self.random_state.set(self.random_state.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
-        choose::mix(self.random_state.get())
+        self.random_state.set(self.random_state.get().wrapping_add(split_mix::STEP));
+        split_mix::mix(self.random_state.get())
     }
 
     /// Whether there are several endpoints.

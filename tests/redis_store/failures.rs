@@ -120,6 +120,21 @@ async fn a_full_node_decides_again_when_there_is_room() {
 }
 
 #[tokio::test]
+async fn all_reports_that_a_full_node_refuses_are_sent_again() {
+    let redis = Redis::start();
+    let lab = Lab::deciding(ring(&[redis.address()])).await;
+    redis.call(&["CONFIG", "SET", "maxmemory", "1"]);
+    for number in 0..3 {
+        lab.store.settle("a", key(number), &ten(), 1, 0);
+    }
+    until(async || (lab.metric("weir_store_errors_total{kind=\"oom\",store=\"main\"}") >= 1.0).then_some(())).await;
+    redis.call(&["CONFIG", "SET", "maxmemory", "0"]);
+    for number in 0..3 {
+        lab.until_left(number, 9).await;
+    }
+}
+
+#[tokio::test]
 async fn calls_of_one_turn_are_written_at_once() {
     let redis = Redis::start();
     let lab = Lab::deciding(ring(&[redis.address()])).await;

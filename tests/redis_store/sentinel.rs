@@ -25,8 +25,10 @@ async fn a_failover_is_followed() {
 }
 
 #[tokio::test]
-async fn a_sentinel_that_knows_no_master_is_passed_over() {
-    let (sentinels, other) = (Sentinels::start(), Redis::start());
-    let nodes = vec![address(other.address()), address(sentinels.watchers[0].address())];
+async fn sentinels_that_know_no_master_are_passed_over() {
+    let (sentinels, silent) = (Sentinels::start(), Redis::start());
+    // As a sentinel that was cut off while another server became the master.
+    let stale = Sentinels::naming(&sentinels.replica);
+    let nodes = [&silent, &stale, &sentinels.watchers[0]].map(|node| address(node.address())).into();
     Lab::deciding(settings(Topology::Sentinel { master: "limits".into(), nodes, login: Login::default() })).await;
 }

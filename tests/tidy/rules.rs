@@ -7,15 +7,16 @@ use super::source::{CratePath, Source};
 
 /// A module imports only from its own folder and from lower floors.
 const FLOORS: &[(usize, &[&str])] = &[
-    (0, &["time"]),
-    (1, &["fields", "limit", "telemetry"]),
-    (2, &["http1", "http2", "policy", "store"]),
-    (3, &["gate", "net"]),
-    (4, &["respond", "upstream"]),
-    (5, &["proxy", "rls", "admin"]),
-    (6, &["config"]),
-    (7, &["app"]),
-    (8, &["cli"]),
+    (0, &["split_mix"]),
+    (1, &["time"]),
+    (2, &["fields", "limit", "telemetry"]),
+    (3, &["http1", "http2", "policy", "store"]),
+    (4, &["gate", "net"]),
+    (5, &["respond", "upstream"]),
+    (6, &["proxy", "rls", "admin"]),
+    (7, &["config"]),
+    (8, &["app"]),
+    (9, &["cli"]),
 ];
 
 /// It stands above all floors, and nothing can import it.

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::split_mix::{STEP, mix};
+
 /// Delays of all waiting requests of a process.
 #[derive(Debug)]
 pub(in crate::gate) struct Jitter {
@@ -19,18 +21,10 @@ impl Jitter {
 
     /// Nanoseconds to add to a wait: at most 2 % of it, and at most 4 ms.
     pub(in crate::gate) fn next_ns(&self, wait_ns: u64) -> u64 {
-        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let most = (wait_ns / 50).min(DELAY_NS_MAX);
         let random = mix(self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP));
         random % (most + 1)
     }
-}
-
-/// The finalizer of `SplitMix64` (Steele, Lea and Flood, 2014).
-fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ bits >> 31
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{CAPS, check, facts, headers, install, new_gate, parse_limit};
-use crate::gate::Step;
+use super::{CAPS, ask, check, facts, headers, install, new_gate, parse_limit};
+use crate::gate::{Cause, Step};
 use crate::policy::Stage;
 use crate::telemetry::LimitDecision;
 
@@ -207,4 +207,22 @@ async fn the_delayed_are_counted_and_told_that_nothing_remains() {
         [LimitDecision::Admitted, LimitDecision::Held, LimitDecision::Rejected, LimitDecision::ShadowRejected];
     assert_eq!(counted.map(|decided| metrics.cells.counted(decided)), [4, 2, 0, 0]);
     assert_eq!(metrics.hold_duration.get_sample_count(), 2);
+}
+
+/// Each limit that delays a request counts the end of its delay, and the slowest one the delay.
+#[tokio::test(start_paused = true)]
+async fn delayed_requests_that_the_shutdown_refuses_are_counted() {
+    let gate = new_gate();
+    let limits = [&["a", "1", "1h", "1", "delay=1s,5s"][..], &["b", "1", "1h", "1", "delay=2s,5s"]];
+    let live = install(gate, limits.map(parse_limit), CAPS);
+    let headers = headers(&["a=k", "b=k"]);
+    let Step::Pass(mut first) = ask(gate, live, &headers) else { panic!("the first request is delayed") };
+    first.charged.commit(true);
+    let Step::Delay(delayed) = ask(gate, live, &headers) else { panic!("the second request is not delayed") };
+    gate.close();
+    assert_eq!(delayed.wait().await.unwrap_err().cause, Cause::ShuttingDown);
+    for (state, held) in live.states.iter().zip([0, 1]) {
+        let counted = [LimitDecision::Admitted, LimitDecision::Held, LimitDecision::Rejected];
+        assert_eq!(counted.map(|decided| state.metrics.cells.counted(decided)), [1, held, 1], "{}", state.name);
+    }
 }

@@ -164,6 +164,18 @@ async fn an_unlimited_plan_has_no_remaining_units() {
     }
 }
 
+/// Of denials with equal waits, refusals and explanations report the first.
+#[tokio::test(start_paused = true)]
+async fn the_first_of_equal_denials_is_reported() {
+    let gate = new_gate();
+    let too_small = |name, burst| Limit { cost: Cost::Units(9), ..limit(name, 1, "1h", burst, OnLimit::Reject) };
+    let live = install(gate, [too_small("x-a", 3), too_small("x-b", 5)], CAPS);
+    let words = ["x-a=1", "x-b=1"];
+    let Step::Refuse(refusal) = ask(gate, live, &headers(&words)) else { panic!("no limit has 9 units") };
+    assert_eq!(refusal.standing.map(|standing| (standing.limit, standing.remaining)), Some(("x-a", 3)));
+    assert_eq!(explain(gate, live, &words).remaining, Some(3));
+}
+
 /// A key admits a request if it has units and nobody waits on it.
 #[tokio::test(start_paused = true)]
 async fn a_key_without_units_or_with_waiters_admits_nothing() {

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::check;
+use super::{CAPS, ask, check, headers, install, new_gate, parse_limit};
+use crate::gate::Step;
 
 #[tokio::test(start_paused = true)]
 async fn first_come_first_served_at_exact_instants() {
@@ -52,6 +53,18 @@ async fn first_come_first_served_at_exact_instants() {
         ",
     )
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_request_names_the_limit_with_the_longest_wait() {
+    let gate = new_gate();
+    let limits = [&["a", "1", "1s", "1", "hold=forever"][..], &["b", "1", "2s", "1", "hold=forever"]];
+    let live = install(gate, limits.map(parse_limit), CAPS);
+    let headers = headers(&["a=k", "b=k"]);
+    let Step::Pass(mut first) = ask(gate, live, &headers) else { panic!("the first request waits") };
+    first.charged.commit(true);
+    let Step::Wait(waiting) = ask(gate, live, &headers) else { panic!("the second request does not wait") };
+    assert_eq!(waiting.held_by(), "b");
 }
 
 #[tokio::test(start_paused = true)]

@@ -213,6 +213,29 @@ async fn only_the_front_of_a_queue_asks() {
     assert!(passed.iter().map(|(_, who)| *who).eq(0..1000), "first come, first served");
 }
 
+/// A waiter that leaves while the store decides gives its local charges back too.
+#[tokio::test(start_paused = true)]
+async fn a_front_that_leaves_is_charged_nothing() {
+    for leaves in ["110ms", "130ms"] {
+        check(&format!(
+            "
+            limit a 10 1s 1 hold=1h redis=1
+            limit l 1 1h 1 reject
+            0ms   ask r1 a=k
+            1ms   store slow=40ms
+            # asks at 100 ms or a little later; the store decides 20 ms after that
+            1ms   ask r2 a=k l=k
+            {leaves} leave r2
+            {leaves} ask r3 l=k
+            150ms remain a=k 1
+            > 0ms      r1 pass
+            > {leaves} r3 pass
+            "
+        ))
+        .await;
+    }
+}
+
 /// If other replicas take the units, the front asks again when the store says so.
 #[tokio::test(start_paused = true)]
 async fn a_front_that_is_denied_waits_for_the_next_unit() {

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::Sketch;
 use crate::limit::tests::{at, rate};
 use crate::limit::{Key, Quota, Retry, token_bucket};
+use crate::split_mix::{STEP, mix};
 
 fn quota(text: &str, burst: u64) -> Quota {
     Quota::new(rate(text), burst).unwrap()
@@ -14,13 +15,8 @@ fn quota(text: &str, burst: u64) -> Quota {
 
 /// A hash of `number`.
 fn key(number: u64) -> Key {
-    let mix = |seed: u64| {
-        let mut hash = number.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        hash ^ (hash >> 31)
-    };
-    Key { first: mix(1), second: mix(1 << 40) }
+    let half = |seed: u64| mix(number.wrapping_add(seed).wrapping_mul(STEP));
+    Key { first: half(1), second: half(1 << 40) }
 }
 
 #[test]

@@ -64,6 +64,17 @@ fn units_are_spent_until_none_is_left() {
 }
 
 #[test]
+fn units_are_taken_from_the_oldest_grants() {
+    let leases = Arc::<Leases<u32>>::default();
+    borrow(&leases, 1, Some(4), 0).granted(Grant { receipt: 1, ..grant(4, 0) }, 1, at(0));
+    borrow(&leases, 4, Some(10), 1).granted(Grant { receipt: 2, ..grant(10, 1) }, 0, at(1));
+    // All three units of the first grant, and two of the second.
+    assert_eq!(spend(&leases, 5, Some(10), 2), "spent 8");
+    let left: Vec<_> = leases.sweep(true, at(2)).into_iter().map(|(_, grant)| (grant.receipt, grant.units)).collect();
+    assert_eq!(left, [(2, 8)]);
+}
+
+#[test]
 fn one_call_is_in_flight() {
     let leases = Arc::<Leases<u32>>::default();
     let call = borrow(&leases, 1, Some(8), 0);

@@ -4,11 +4,12 @@
 
 use super::settings::NodeAddress;
 use crate::limit::Key;
+use crate::split_mix::mix;
 
 /// The number of slots of a cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// Which of several nodes has a key. All replicas with equal addresses agree.
+/// Which of several nodes has a key. All replicas with equal addresses agree, also those of other versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Routes {
     /// One node has all keys.
@@ -82,13 +83,6 @@ fn seed(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// The finalizer of `SplitMix64`: each bit of the result depends on all bits of `x`.
-fn mix(x: u64) -> u64 {
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +111,39 @@ mod tests {
             ("foo{bar}{zap}", 5061),
         ] {
             assert_eq!(slot(name.as_bytes()), expected, "{name}");
+        }
+    }
+
+    /// Replicas of several versions share a ring during an update, so no version may move a key.
+    #[test]
+    fn nodes_of_keys_are_pinned() {
+        let node = |host: &str, port| NodeAddress { host: host.into(), port };
+        let nodes = [node("redis-a", 6379), node("10.0.0.2", 6379), node("2001:db8::3", 6380)];
+        let mut reversed = nodes.clone();
+        reversed.reverse();
+        let (routes, reversed) = (Routes::ring(&nodes), Routes::ring(&reversed));
+        for (first, second, expected) in [
+            (0, 0, 0),
+            (0, 1, 0),
+            (4, 0, 1),
+            (0x0123_4567_89ab_cdec, 0xfedc_ba98_7654_3210, 2),
+            (0xfedc_ba98_7654_3210, 0x0123_4567_89ab_cdef, 1),
+            (0xee00_ddb7_aaf5_b108, 0x5d1f_0c2a_77e9_b3c6, 0),
+            (0xffff_ffff_ffff_fffc, 0xffff_ffff_ffff_ffff, 1),
+        ] {
+            let key = Key { first, second };
+            assert_eq!(routes.node(key, 0), Some(expected), "{key:x?}");
+            assert_eq!(reversed.node(key, 0), Some(2 - expected), "{key:x?}");
+        }
+    }
+
+    /// As the specification of FNV gives them for 64 bits.
+    #[test]
+    fn seeds_are_those_of_fnv_1a() {
+        for (text, expected) in
+            [("", 0xcbf2_9ce4_8422_2325), ("a", 0xaf63_dc4c_8601_ec8c), ("foobar", 0x8594_4171_f739_67e8)]
+        {
+            assert_eq!(seed(text), expected, "{text}");
         }
     }
 

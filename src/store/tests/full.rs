@@ -5,16 +5,12 @@ use proptest::prelude::*;
 use super::super::{Receipt, Table};
 use super::{SECOND_NS, at, ns, per_second, say};
 use crate::limit::{Algorithm, Key, OnFull, Quota, Rate};
+use crate::split_mix::{STEP, mix};
 
 /// A hash of `number`.
 fn key(number: u64) -> Key {
-    let mix = |seed: u64| {
-        let mut hash = number.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        hash ^ (hash >> 31)
-    };
-    Key { first: mix(1), second: mix(1 << 40) }
+    let half = |seed: u64| mix(number.wrapping_add(seed).wrapping_mul(STEP));
+    Key { first: half(1), second: half(1 << 40) }
 }
 
 /// One key is remembered, under 1/s with a burst of 2. Rows are `AT KEY COST DECISION PEEK`, with a peek of cost 1.

@@ -1,5 +1,6 @@
 //! Chooses an endpoint among candidates: pure functions. Not here: which endpoints are candidates, and their counts.
 
+use crate::split_mix::mix;
 use crate::upstream::dns::address::Preference;
 
 /// An endpoint that may get a request.
@@ -100,13 +101,6 @@ pub(crate) fn rendezvous(candidates: &[Candidate], hash: u64) -> Option<usize> {
     };
     let best = candidates.iter().max_by(|a, b| weighted(a).total_cmp(&weighted(b)));
     best.map(|candidate| candidate.index)
-}
-
-/// The finaliser of `SplitMix64` (Steele, Lea and Flood, 2014): each bit of the result depends on all bits.
-pub(crate) fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ bits >> 31
 }
 
 #[cfg(test)]

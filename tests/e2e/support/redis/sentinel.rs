@@ -18,15 +18,9 @@ impl Sentinels {
     /// Starts all servers. Waits until all sentinels know each other and the replica.
     pub fn start() -> Self {
         let master = Redis::with("repl-diskless-sync-delay 0\n");
-        let port = master.address().port();
-        let replica = Redis::with(&format!("replicaof 127.0.0.1 {port}\n"));
+        let replica = Redis::with(&format!("replicaof 127.0.0.1 {}\n", master.address().port()));
         poll(|| (replica.info("replication", "master_link_status")? == "up").then_some(()));
-        let lines = format!(
-            "sentinel monitor {NAME} 127.0.0.1 {port} 2\nsentinel down-after-milliseconds {NAME} 300\n\
-             sentinel failover-timeout {NAME} 2000\n"
-        );
-        let sentinel = |_| Redis::run(&lines, None, &["--sentinel"]);
-        let sentinels: Vec<Redis> = (0..3).map(sentinel).collect();
+        let sentinels: Vec<Redis> = (0..3).map(|_| Self::naming(&master)).collect();
         for sentinel in &sentinels {
             let known = |field: &str| -> Option<i64> {
                 let reply = sentinel.call(&["SENTINEL", "MASTER", NAME]);
@@ -36,6 +30,16 @@ impl Sentinels {
             poll(|| (known("num-other-sentinels")? == 2 && known("num-slaves")? == 1).then_some(()));
         }
         Self { master, replica, watchers: sentinels }
+    }
+
+    /// Starts a sentinel that takes `server` for the master.
+    pub fn naming(server: &Redis) -> Redis {
+        let port = server.address().port();
+        let lines = format!(
+            "sentinel monitor {NAME} 127.0.0.1 {port} 2\nsentinel down-after-milliseconds {NAME} 300\n\
+             sentinel failover-timeout {NAME} 2000\n"
+        );
+        Redis::run(&lines, None, &["--sentinel"])
     }
 
     /// The value of `sentinel` in a configuration.
