@@ -6,7 +6,7 @@ use http::Request;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Client, NEVER, Upstream, Weir, over_h2, poll};
+use crate::support::{Answer, Client, NEVER, Upstream, Weir, over_h2};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 /// One request an hour for each address, at both stages.
@@ -253,7 +253,7 @@ fn a_denial_keeps_the_connection_and_a_reload_changes_the_lists() {
     let mut client = Client::connect(weir.address());
     assert_eq!([client.get("/a").status, client.get("/b").status, client.get("/a").status], [403, 200, 403]);
     std::fs::write(weir.config_file(), Weir::config(&upstream, TRUSTED, &access("/b"))).unwrap();
-    poll(|| (client.get("/b").status == 403).then_some(()));
+    weir.wait_until("the new list", || client.get("/b").status == 403);
     assert_eq!(client.get("/a").status, 200);
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustls::version::TLS13;
 
-use crate::ops::{replace, until};
+use crate::ops::replace;
 use crate::support::{Cert, Client, NEVER, Upstream, Weir, connect_tls, trusting};
 
 const TOKEN: &str = "0123456789abcdef-one";
@@ -53,7 +53,7 @@ fn everything_but_probes_needs_the_token() {
     assert_eq!(Client::connect(weir.admin()).send(head).answer().status, 403);
 
     std::fs::write(weir.folder().join("token"), OTHER).unwrap();
-    until("the new token", || status(&weir, "/metrics", OTHER) == 200);
+    weir.wait_until("the new token", || status(&weir, "/metrics", OTHER) == 200);
     assert_eq!(status(&weir, "/metrics", TOKEN), 401);
     assert!(!weir.lines().iter().any(|line| line.contains("0123456789abcdef")));
 }
@@ -82,7 +82,7 @@ fn other_machines_are_answered_over_tls() {
     assert!(!plain.rest().starts_with(b"HTTP"));
 
     second.write(weir.folder(), "a");
-    until("the new certificate", || ask(&second, &[], "/metrics") == Some(200));
+    weir.wait_until("the new certificate", || ask(&second, &[], "/metrics") == Some(200));
     // Whether there is TLS at all needs a restart.
     replace(&weir.config_file(), &config(&upstream, "token = { file = \"token\" }"));
     weir.wait_for_line("in force only after a restart");

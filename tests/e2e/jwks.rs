@@ -13,7 +13,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::json;
 
-use crate::ops::until;
 use crate::support::{Answer, Cert, Client, Upstream, Weir};
 
 /// A set with the key of [`token`] under this `kid`.
@@ -90,7 +89,7 @@ fn tokens_are_503_until_keys_are_fetched() {
     assert!(weir.metric("weir_problems_total{kind=\"keys_missing\"}") >= 1.0);
 
     issuer.say(&ok(&jwks("a")));
-    until("the keys are there", || ask(&weir, &token("a")).status == 200);
+    weir.wait_until("the keys are there", || ask(&weir, &token("a")).status == 200);
     assert!(weir.metric("weir_jwks_fetches_total{identity=\"user\",result=\"failed\"}") >= 1.0);
     assert_eq!(weir.metric("weir_jwks_fetches_total{identity=\"user\",result=\"ok\"}"), 1.0);
     assert!(weir.metric("weir_jwks_last_success_timestamp_seconds{identity=\"user\"}") > 1e9);
@@ -167,7 +166,7 @@ fn unsafe_and_unusable_keys_are_skipped_and_forgeries_refused() {
     let weir = Weir::start(&upstream, &limits(&issuer.url()));
     let line = weir.wait_for_line("keys skipped");
     assert!(line.contains("key 1: an unsafe Ed25519 key") && line.contains("key 3: not a JWK"), "{line}");
-    until("the keys are there", || ask(&weir, &token("good")).status == 200);
+    weir.wait_until("the keys are there", || ask(&weir, &token("good")).status == 200);
     let served = upstream.received().len();
     assert_eq!(ask(&weir, &forged()).status, 401);
     assert_eq!(upstream.received().len(), served);
@@ -212,7 +211,7 @@ fn the_certificate_of_the_url_is_verified() {
         let roots = folder.path().join("roots.pem");
         let weir = Weir::start_in_env(folder, &[("SSL_CERT_FILE", roots.to_str().unwrap()), ("SSL_CERT_DIR", "")]);
         if is_good {
-            until("the keys are there", || ask(&weir, &token("a")).status == 200);
+            weir.wait_until("the keys are there", || ask(&weir, &token("a")).status == 200);
         } else {
             weir.wait_for_line("no TLS session");
             assert_eq!(ask(&weir, &token("a")).status, 503);

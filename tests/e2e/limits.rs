@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::ops::{replace, until};
+use crate::ops::replace;
 use crate::support::{Answer, Client, Upstream, Weir};
 
 const HOUR_S: u64 = 3600;
@@ -221,7 +221,7 @@ fn a_reload_changes_numbers_without_a_refill_and_algorithms_with_a_fresh_start()
         let mut client = Client::connect(weir.address());
         let mut until_limit = |count: u64| {
             let mut last = None;
-            until("the new limit", || {
+            weir.wait_until("the new limit", || {
                 last = Some(client.get("/"));
                 last.as_ref().is_some_and(|answer| number(answer, "x-ratelimit-limit") == Some(count))
             });

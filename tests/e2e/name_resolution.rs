@@ -39,12 +39,12 @@ fn a_name_is_looked_up_again_after_its_time_to_live() {
     let second = on(OTHER, port);
     dns.addresses("app.test", 1, &[LOCAL]);
     let weir = weir(&dns, &format!("endpoints = [\"http://app.test:{port}\"]"));
-    until("an address is known", || get(&weir) == (200, LOCAL.to_string()));
+    weir.wait_until("an address is known", || get(&weir) == (200, LOCAL.to_string()));
     dns.addresses("app.test", 0, &[OTHER]);
-    until("the new address is used", || get(&weir) == (200, OTHER.to_string()));
+    weir.wait_until("the new address is used", || get(&weir) == (200, OTHER.to_string()));
     // Both addresses get requests in turn.
     dns.addresses("app.test", 0, &[LOCAL, OTHER]);
-    until("both are known", || get(&weir).1 == LOCAL.to_string());
+    weir.wait_until("both are known", || get(&weir).1 == LOCAL.to_string());
     let answers: Vec<_> = (0..8).map(|_| get(&weir).1).collect();
     assert!(answers.contains(&LOCAL.to_string()) && answers.contains(&OTHER.to_string()), "{answers:?}");
     // A time to live of 0 does not cause continuous lookups.
@@ -61,7 +61,7 @@ fn known_addresses_outlive_their_name_server() {
     let (dns, app) = (Dns::start(), on(LOCAL, 0));
     dns.addresses("app.test", 1, &[LOCAL]);
     let weir = weir(&dns, &format!("endpoints = [\"http://app.test:{}\"]", app.address().port()));
-    until("an address is known", || get(&weir).0 == 200);
+    weir.wait_until("an address is known", || get(&weir).0 == 200);
     dns.tell("app.test", DnsAnswer::Records(Vec::new()));
     weir.wait_for_line("a name has no address");
     assert_eq!(get(&weir).0, 200);
@@ -108,7 +108,7 @@ fn addresses_of_a_service_get_requests_by_weight() {
     dns.tell("_http._tcp.app.test", DnsAnswer::Records(places));
     let upstream = "endpoints = [\"srv+http://_http._tcp.app.test\"]\neject = { after = 1, for = \"1min\" }";
     let weir = weir(&dns, &format!("{upstream}\nhost = \"upstream\""));
-    until("addresses are known", || get(&weir).0 == 200);
+    weir.wait_until("addresses are known", || get(&weir).0 == 200);
     let mut answers = HashMap::<String, u32>::new();
     let mut client = Client::connect(weir.address());
     for _ in 0..400 {

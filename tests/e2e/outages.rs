@@ -111,7 +111,7 @@ fn checks_remove_an_endpoint_and_restore_it() {
     std::fs::write(folder.path().join("weir.toml"), Weir::text(&text(health))).unwrap();
     let weir = Weir::start_in(folder);
     let healthy = || series(&weir, "weir_endpoint_healthy", &fragile);
-    until("a check", || fragile.targets().contains(&"/healthz?a=b".to_owned()));
+    fragile.wait_until(|fragile| fragile.targets().contains(&"/healthz?a=b".to_owned()));
     assert_eq!(healthy(), 1.0);
 
     is_healthy.store(false, Ordering::SeqCst);

@@ -8,7 +8,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::ops::{count_lines, replace, until};
+use crate::ops::{count_lines, replace};
 use crate::support::{Answer, Client, Upstream, Weir};
 
 const LIMITS: &str = "\
@@ -243,19 +243,19 @@ fn files_are_taken_over_as_ever() {
     let weir = place.start();
     assert_eq!(post(&weir, &of("a", "20/h")).0, 200);
     replace(&weir.config_file(), &place.config(&LIMITS.replace("rate = \"10/h\"", "rate = \"15/h\"")));
-    until("the new file", || left(&weir, "/seller?who=c").1 == 15);
+    weir.wait_until("the new file", || left(&weir, "/seller?who=c").1 == 15);
     assert_eq!(left(&weir, "/seller?who=a"), (19, 20));
     // By hand.
     let text = place.text();
     assert!(text.starts_with("# Overrides set at run time.") && text.contains("[sellers]\na = \"20/h\"\n"), "{text}");
     fs::write(place.file(), text.replace("\"20/h\"", "\"25/h\" # until May")).unwrap();
-    until("the edit", || left(&weir, "/seller?who=a").1 == 25);
+    weir.wait_until("the edit", || left(&weir, "/seller?who=a").1 == 25);
     assert_eq!(post(&weir, &of("b", "30/h")).0, 200);
     let text = place.text();
     assert!(text.contains("a = \"25/h\" # until May\nb = \"30/h\"\n"), "{text}");
     assert_eq!(list(&weir, "?limit=sellers").as_array().unwrap().len(), 2);
     fs::remove_file(place.file()).unwrap();
-    until("the removal", || left(&weir, "/seller?who=a").1 == 15);
+    weir.wait_until("the removal", || left(&weir, "/seller?who=a").1 == 15);
     weir.wait_for_line("the file of overrides was removed");
     assert_eq!(list(&weir, ""), json!([]));
     // A change takes in what else is on disk, whether or not that was noticed.
@@ -323,7 +323,7 @@ fn what_does_not_fit_any_more_stops_nothing() {
     weir.wait_for_metric(GAUGE, |count| count == 1.0);
     assert_eq!((left(&weir, "/seller?who=b").1, post(&weir, &of("b", "20/h")).0), (30, 409));
     replace(&weir.config_file(), &place.config(&LIMITS.replace("rate = \"10/h\"", "rate = \"15/h\"")));
-    until("the new file", || left(&weir, "/seller?who=other").1 == 15);
+    weir.wait_until("the new file", || left(&weir, "/seller?who=other").1 == 15);
     assert_eq!((left(&weir, "/seller?who=b").1, list(&weir, "").as_array().unwrap().len()), (30, 4));
     assert!(!weir.lines().iter().any(|line| line.contains("secret-of-acme")));
     weir.signal("TERM");
@@ -389,7 +389,7 @@ fn what_cannot_be_set() {
     assert_eq!(post(&weir, &of("a", "20/h")).0, 200);
     // Nowhere to keep it.
     replace(&weir.config_file(), &sound.replace("overrides = \"", "hosts = []#"));
-    until("the override is gone", || left(&weir, "/seller?who=a").1 == 10);
+    weir.wait_until("the override is gone", || left(&weir, "/seller?who=a").1 == 10);
     let (status, told) = post(&weir, &of("a", "20/h"));
     assert!(status == 409 && told["detail"].as_str().unwrap().contains("`admin.overrides`"), "{told}");
     assert_eq!(list(&weir, ""), json!([]));

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::json;
 
-use crate::ops::{count_lines, replace, until};
+use crate::ops::{count_lines, replace};
 use crate::support::{Client, PATIENCE, Upstream, Weir};
 
 const SUCCESSFUL: &str = "weir_config_last_reload_successful";
@@ -33,7 +33,7 @@ fn shown_limit(weir: &Weir) -> Option<String> {
 
 #[track_caller]
 fn until_limit(weir: &Weir, burst: &str) {
-    until(&format!("a limit of {burst}"), || shown_limit(weir).as_deref() == Some(burst));
+    weir.wait_until(&format!("a limit of {burst}"), || shown_limit(weir).as_deref() == Some(burst));
 }
 
 #[test]
@@ -160,9 +160,9 @@ fn a_changed_key_file_alone_is_noticed() {
 
     assert_eq!(status(), 401);
     replace(&weir.folder().join("jwks.json"), &ours);
-    until("the new key", || status() == 200);
+    weir.wait_until("the new key", || status() == 200);
     std::fs::write(weir.folder().join("jwks.json"), &other).unwrap();
-    until("the token, verified before, holds no more", || status() == 401);
+    weir.wait_until("the token, verified before, holds no more", || status() == 401);
 }
 
 #[test]
@@ -237,9 +237,9 @@ fn a_changed_rate_is_that_of_living_keys_at_once() {
     assert_eq!(statuses, [200, 200, 429]);
 
     replace(&weir.config_file(), &config(&upstream, &limit("100/ms", "burst = 1000")));
-    until("the raised rate", || client.get("/").status == 200);
+    weir.wait_until("the raised rate", || client.get("/").status == 200);
     replace(&weir.config_file(), &config(&upstream, &limit("1/h", "burst = 1")));
-    until("the lowered rate", || client.get("/").status == 429);
+    weir.wait_until("the lowered rate", || client.get("/").status == 429);
     assert_eq!(client.get("/").header("x-ratelimit-limit"), Some("1"));
 }
 

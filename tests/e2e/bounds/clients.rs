@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::ops::{replace, until};
+use crate::ops::replace;
 use crate::support::{Client, NEVER, Upstream, Weir};
 
 const REFUSED: &str = "weir_client_connections_refused_total";
@@ -84,7 +84,7 @@ fn connections_of_trusted_proxies_do_not_count_and_a_reload_takes_effect() {
     let text = std::fs::read_to_string(&file).unwrap().replace("trusted_proxies = [\"127.0.0.1\"]", "");
     replace(&file, &text);
     let mut more = Vec::new();
-    until("no proxy is trusted", || {
+    weir.wait_until("no proxy is trusted", || {
         more.push(Client::connect(weir.address()));
         !more.last_mut().is_some_and(is_served)
     });

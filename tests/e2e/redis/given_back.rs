@@ -26,7 +26,9 @@ fn a_client_that_leaves_while_redis_is_asked_takes_nothing() {
         client.finish();
         let _ = client.stream().shutdown(Shutdown::Both);
     }
-    until("all have left", || fleet.metric("weir_connections") == 0.0);
+    for weir in &fleet.weirs {
+        weir.wait_for_metric("weir_connections", |open| open == 0.0);
+    }
     relay.set(Link::Clear);
     // Refunds are on their way; what they bring back passes, and no more.
     let mut passed = 0;
@@ -88,9 +90,6 @@ fn held_requests_pass_at_the_rate_of_all_replicas() {
 fn a_waiter_that_leaves_takes_nothing() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let fleet = three(&redis, &upstream, "rate = \"10/s\"\nburst = 3\non_limit = \"hold\"");
-    let held = |count: f64| {
-        until("waiters", || fleet.metric("weir_held_requests{limit=\"all\"}") == count);
-    };
     assert_eq!(fleet.ask(1, 1, &["/"]).passed(), 1);
     let waiters: Vec<_> = (0..30)
         .map(|index| {
@@ -101,7 +100,9 @@ fn a_waiter_that_leaves_takes_nothing() {
         .collect();
     until("they wait", || fleet.metric("weir_held_requests{limit=\"all\"}") > 20.0);
     drop(waiters);
-    held(0.0);
+    for weir in &fleet.weirs {
+        weir.wait_for_metric("weir_held_requests{limit=\"all\"}", |held| held == 0.0);
+    }
     // About three seconds of waiting are gone with them.
     let begin = Instant::now();
     assert_eq!(fleet.ask(3, 3, &["/"]).passed(), 3);

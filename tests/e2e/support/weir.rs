@@ -201,7 +201,7 @@ impl Weir {
 
     /// Waits until `is_so`, which is checked now and after each line of the log.
     #[track_caller]
-    pub fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
+    pub fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         self.wait_for(what, || is_so().then_some(()));
     }
 

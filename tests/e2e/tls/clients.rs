@@ -96,6 +96,6 @@ fn another_authority_ends_old_sessions() {
     };
     assert_eq!(ask(), Some(200));
     crate::ops::replace(&lab.weir.folder().join("clients.pem"), &new.pem);
-    crate::ops::until("the new authority", || status(&lab, Some(&new.client("device", &[], &[]))) == Some(200));
+    lab.weir.wait_until("the new authority", || status(&lab, Some(&new.client("device", &[], &[]))) == Some(200));
     assert_eq!(ask(), None, "a ticket does not outlive whom it was given under");
 }

@@ -10,7 +10,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, HandshakeKind, ProtocolVersion, StreamOwned};
 
 use super::{BOTH, HOST, Lab, OWN, config};
-use crate::ops::{replace, until};
+use crate::ops::replace;
 use crate::support::{Cert, Client, NEVER, Upstream, Weir, connect_tls, over_h2_tls, trusting};
 
 const FAILED: &str = "weir_tls_handshakes_failed_total";
@@ -167,7 +167,7 @@ fn a_reload_replaces_certificates_and_keeps_connections() {
     let new = trusting(&[&next], BOTH, &[], None);
     replace(&file("own.key"), &next.key);
     replace(&file("own.pem"), &next.pem);
-    until("the new one is shown", || connect_tls(lab.weir.address(), &new, HOST).is_ok());
+    lab.weir.wait_until("the new one is shown", || connect_tls(lab.weir.address(), &new, HOST).is_ok());
     lab.weir.wait_for_metric("weir_config_last_reload_successful", |value| value == 1.0);
     assert!(lab.try_client(None).is_err(), "the old one is not");
     assert_eq!(open.get("/").status, 200);
@@ -175,12 +175,12 @@ fn a_reload_replaces_certificates_and_keeps_connections() {
 
     // TLS itself can be added and removed.
     replace(&lab.weir.config_file(), &Weir::config(&lab.upstream, "", NEVER));
-    until("no TLS", || {
+    lab.weir.wait_until("no TLS", || {
         Client::connect(lab.weir.address()).send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").try_answer().is_some()
     });
     assert_eq!(open.get("/").status, 200);
     replace(&lab.weir.config_file(), &config(&lab.upstream, &[OWN], "", "", NEVER));
-    until("TLS", || connect_tls(lab.weir.address(), &new, HOST).is_ok());
+    lab.weir.wait_until("TLS", || connect_tls(lab.weir.address(), &new, HOST).is_ok());
 }
 
 #[test]
