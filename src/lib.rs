@@ -22,6 +22,7 @@ pub mod respond;
 pub mod upstream;
 
 pub mod admin;
+pub mod grpc;
 pub mod proxy;
 
 pub mod config;

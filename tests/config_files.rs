@@ -90,7 +90,7 @@ fn is_written(value: &toml::Value, names: &[&str]) -> bool {
     match (names.split_first(), value.as_table()) {
         (None, _) => true,
         (Some((_, _)), None) => false,
-        (Some((&"NAME", rest)), Some(table)) => table.values().any(|value| is_written(value, rest)),
+        (Some((&("NAME" | "PART"), rest)), Some(table)) => table.values().any(|value| is_written(value, rest)),
         (Some((name, rest)), Some(table)) => table.get(*name).is_some_and(|value| is_written(value, rest)),
     }
 }

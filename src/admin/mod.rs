@@ -26,7 +26,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use arc_swap::access::{DynAccess, DynGuard};
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, VARY, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Body;
@@ -39,7 +38,7 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 use tower::Service;
 
-use crate::gate::{Gate, Live};
+use crate::gate::{Gate, NewestLive};
 use crate::policy::bearer::BearerToken;
 use crate::telemetry::{Metrics, OPENMETRICS_TYPE};
 use answer::{Answer, problem, text};
@@ -75,27 +74,6 @@ pub struct Admin {
     pub access: Arc<ArcSwap<Access>>,
     /// Overrides set at run time.
     pub overrides: Overrides,
-}
-
-/// Loads the newest policy with its state.
-#[derive(Clone)]
-pub struct NewestLive(Arc<dyn DynAccess<Live> + Send + Sync>);
-
-impl NewestLive {
-    /// Loads from `newest`.
-    pub fn new(newest: impl DynAccess<Live> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(newest))
-    }
-
-    fn load(&self) -> DynGuard<Live> {
-        self.0.load()
-    }
-}
-
-impl fmt::Debug for NewestLive {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NewestLive")
-    }
 }
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);

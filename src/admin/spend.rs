@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{self, Answer, problem, problem_value};
 use super::body::{self, BATCH_MAX};
 use super::key;
-use crate::gate::{Balance, Gate, KeyError, Live, Spend, SpendError};
+use crate::gate::{Balance, ChargeError, Gate, KeyError, Live, Spend, SpendError};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,7 +43,7 @@ fn spend(gate: &Gate, live: &Live, body: &Value) -> Result<Value, (StatusCode, S
     let key = key::texts(key).map_err(bad)?;
     let spend = Spend { limit: &limit, key: &key, plan: plan.as_deref(), units };
     let balance = gate.spend(live, spend, gate.clock().now()).map_err(|error| match error {
-        SpendError::Key(KeyError::UnknownLimit) => (StatusCode::NOT_FOUND, error.to_string()),
+        SpendError::Charge(ChargeError::Key(KeyError::UnknownLimit)) => (StatusCode::NOT_FOUND, error.to_string()),
         _ => bad(error.to_string()),
     })?;
     let Balance { remaining, debt, reset_after_ns } = balance;

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
+use arc_swap::access::Map;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
 use super::control::{Built, Control};
-use super::descriptors::DescriptorBudget;
+use super::descriptors::{DescriptorBudget, Wanted};
 use super::error::AppError;
 use super::jwks::Jwks;
 use super::listeners::{Inherited, Listeners};
@@ -22,10 +23,12 @@ use super::snapshots::InitialState;
 use super::stores;
 use super::takeover::Previous;
 use crate::admin::Overrides;
-use crate::config::{Config, Diagnostics};
-use crate::gate::Gate;
+use crate::config::{Config, Diagnostics, GrpcSettings};
+use crate::gate::{Gate, NewestLive};
+use crate::grpc;
+use crate::grpc::settings::ServiceListener;
 use crate::net::{ClientUsage, ListenAddress};
-use crate::proxy::{ConnectionCount, SharedState};
+use crate::proxy::{ConnectionCount, RunningConfig, SharedState};
 use crate::respond::ProblemKind;
 use crate::telemetry::{LogGuard, Metrics};
 use crate::time::Clock;
@@ -49,13 +52,7 @@ impl App {
         let mut previous = inherited.previous;
         let (overrides, changes) = Overrides::new(config.run_time.overrides.clone());
         let operators = Arc::new(Operators::new(reload::admin_access(&config), config.admin.tls.clone(), overrides));
-        let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
-        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), revision);
-        let metrics = Arc::new(metrics.map_err(AppError::system("register the metrics"))?);
-        metrics.show_problems(ProblemKind::COUNTED.iter().map(|kind| kind.label()));
-        if config.snapshot.is_some() {
-            metrics.show_snapshots().map_err(AppError::system("register the metrics"))?;
-        }
+        let metrics = Arc::new(metrics(&config)?);
         let jwks = Arc::new(Jwks::default());
         if let Previous::Running(predecessor) = &mut previous {
             jwks.inherit(predecessor.keys());
@@ -74,10 +71,13 @@ impl App {
         let (workers, grace) = (config.fixed.workers, config.fixed.shutdown_grace);
         let wanted_connections = config.fixed.max_connections;
         let wanted_checks = config.check_listener.as_ref().map_or(0, |listener| listener.max_connections);
-        let descriptors = DescriptorBudget::take(workers, wanted_connections, wanted_checks);
+        let wanted_calls = config.grpc.as_ref().map_or(0, |grpc| grpc.listener.max_connections);
+        let wanted = Wanted { clients: wanted_connections, checks: wanted_checks, calls: wanted_calls };
+        let descriptors = DescriptorBudget::take(workers, wanted);
         let installed = Installed::of(&config);
         let warnings = config.warnings.clone();
         let ceiling = Arc::new(Ceiling::new(descriptors.upstreams, workers));
+        let service = config.grpc.clone();
         let stores = stores::first(&config, clock, &metrics)?;
         let running_config = reload::install(&gate, (config, stores), &metrics, &ceiling, None, false);
         let running_config = Arc::new(ArcSwap::from_pointee(running_config));
@@ -94,12 +94,15 @@ impl App {
             ceiling,
             draining: AtomicBool::new(false),
         });
-        let followers = Followers { operators: Arc::clone(&operators), jwks: Arc::clone(&jwks) };
+        let limiter = service.map(|service| Arc::new(limiter(&shared, service, descriptors.calls)));
+        let (operators_too, jwks_too) = (Arc::clone(&operators), Arc::clone(&jwks));
+        let followers = Followers { operators: operators_too, jwks: jwks_too, limiter: limiter.clone() };
         let reloader = source.map(|source| Reloader::new(source, installed, Arc::clone(&shared), followers, changes));
         let built = Built {
             shared,
             places: listeners.places(),
             listeners,
+            limiter,
             operators,
             jwks,
             grace,
@@ -124,6 +127,11 @@ impl App {
         &self.built.places
     }
 
+    /// The address of the limiter service, with the port that the system chose.
+    pub fn grpc_address(&self) -> Option<&ListenAddress> {
+        self.built.listeners.grpc.as_ref().map(|bound| &bound.address)
+    }
+
     /// The address of the admin listener.
     pub fn admin_address(&self) -> Option<&ListenAddress> {
         self.built.listeners.operators.as_ref().map(|bound| &bound.address)
@@ -142,6 +150,26 @@ impl App {
         let runtime = runtime.map_err(AppError::system("start a runtime"))?;
         runtime.block_on(Control::start(self.built)?.run(logs, companion))
     }
+}
+
+/// The metrics of a process with this configuration.
+fn metrics(config: &Config) -> Result<Metrics, AppError> {
+    let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), revision);
+    let metrics = metrics.map_err(AppError::system("register the metrics"))?;
+    metrics.show_problems(ProblemKind::COUNTED.iter().map(|kind| kind.label()));
+    if config.snapshot.is_some() {
+        metrics.show_snapshots().map_err(AppError::system("register the metrics"))?;
+    }
+    Ok(metrics)
+}
+
+/// The limiter service, with at most `connections` connections.
+fn limiter(shared: &SharedState, service: GrpcSettings, connections: usize) -> grpc::Server {
+    let newest = Map::new(Arc::clone(&shared.running_config), |running: &RunningConfig| &*running.live);
+    let listener = ServiceListener { max_connections: connections.max(1), ..service.listener };
+    let (gate, metrics) = (Arc::clone(&shared.gate), Arc::clone(&shared.metrics));
+    grpc::Server::new(gate, NewestLive::new(newest), metrics, &listener, service.settings)
 }
 
 /// Counts and logs panics. A panic ends only the connection that it happens on.

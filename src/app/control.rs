@@ -24,9 +24,11 @@ use super::snapshots::{SnapshotWriter, WriteLock};
 use super::stores;
 use super::systemd;
 use super::takeover::{Handover, HandoverProgress, HandoverServer, Previous, Successors};
-use crate::admin::{Admin, NewestLive};
-use crate::net::{ListenAddress, Listener, SocketFile};
-use crate::proxy::{self, Lifecycle, ListenerKind, SharedState};
+use crate::admin::Admin;
+use crate::gate::NewestLive;
+use crate::grpc;
+use crate::net::{Lifecycle, ListenAddress, Listener, SocketFile};
+use crate::proxy::{self, ListenerKind, SharedState, WorkerService};
 use crate::store::snapshot::Secret;
 use crate::telemetry::LogGuard;
 use crate::upstream;
@@ -36,6 +38,8 @@ pub(super) struct Built {
     pub(super) shared: Arc<SharedState>,
     pub(super) listeners: Listeners,
     pub(super) places: Vec<ListenAddress>,
+    /// `None` without a limiter service.
+    pub(super) limiter: Option<Arc<grpc::Server>>,
     pub(super) operators: Arc<Operators>,
     pub(super) jwks: Arc<Jwks>,
     pub(super) grace: Duration,
@@ -56,6 +60,8 @@ pub(super) struct Control {
     shared: Arc<SharedState>,
     places: Vec<ListenAddress>,
     checks: Option<ListenAddress>,
+    /// The address of the limiter service.
+    grpc: Option<ListenAddress>,
     workers: usize,
     stage: watch::Sender<Lifecycle>,
     endings: mpsc::Receiver<()>,
@@ -79,7 +85,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 impl Control {
     /// Starts the workers.
     pub(super) fn start(built: Built) -> Result<Self, AppError> {
-        let Built { shared, mut listeners, places, operators, jwks, grace, workers, .. } = built;
+        let Built { shared, mut listeners, places, limiter, operators, jwks, grace, workers, .. } = built;
         let Built { reloader, secret, snapshots, mut previous, command, .. } = built;
         if let Previous::Running(predecessor) = &mut previous {
             let was_gone = predecessor.is_gone();
@@ -90,10 +96,12 @@ impl Control {
         }
         let checks = listeners.checks.as_ref().map(|bound| bound.address.clone());
         let place = listeners.operators.as_ref().map(|bound| (bound.address.clone(), bound.socket_address()));
+        let grpc_place = listeners.grpc.as_ref().map(|bound| bound.address.clone());
         let open = listeners.open(workers).map_err(AppError::system("use the sockets"))?;
-        let Open { by_worker, operators: socket, takeover, offered, files } = open;
+        let Open { by_worker, grpc, operators: socket, takeover, offered, files } = open;
         let (stage, stages) = watch::channel(Lifecycle::Running);
-        let endings = start_workers(by_worker, &shared, &stages)?;
+        let services = grpc.into_iter().map(|sockets| worker_services(limiter.as_ref(), sockets, &stages)).collect();
+        let endings = start_workers(by_worker, services, &shared, &stages)?;
         let write_lock: WriteLock = Arc::new(tokio::sync::Mutex::new(true));
         let (progress, progress_receiver) = watch::channel(HandoverProgress::Pending);
         let handover = Handover {
@@ -109,6 +117,7 @@ impl Control {
             shared,
             places,
             checks,
+            grpc: grpc_place,
             workers,
             stage,
             endings,
@@ -146,6 +155,9 @@ impl Control {
         }
         if let Some(address) = &self.checks {
             tracing::info!(%address, workers = self.workers, "answering checks");
+        }
+        if let Some(address) = &self.grpc {
+            tracing::info!(%address, workers = self.workers, "serving checks over gRPC");
         }
         tokio::spawn(Arc::clone(&self.jwks).run(Arc::clone(&shared)));
         match std::mem::replace(&mut self.previous, Previous::None) {
@@ -265,18 +277,30 @@ impl ControlListeners {
     }
 }
 
+/// The other listeners of one worker: `sockets` of the limiter service.
+fn worker_services(
+    limiter: Option<&Arc<grpc::Server>>,
+    sockets: Vec<Listener>,
+    stages: &watch::Receiver<Lifecycle>,
+) -> Vec<WorkerService> {
+    let Some(limiter) = limiter.map(Arc::clone) else { return Vec::new() };
+    let stages = stages.clone();
+    vec![Box::new(|stores| Box::pin(grpc::serve(limiter, sockets, stores, stages)))]
+}
+
 /// Starts a thread for each worker. The returned channel closes when the last worker has ended.
 fn start_workers(
     by_worker: Vec<Vec<(ListenerKind, Listener)>>,
+    services: Vec<Vec<WorkerService>>,
     shared: &Arc<SharedState>,
     stages: &watch::Receiver<Lifecycle>,
 ) -> Result<mpsc::Receiver<()>, AppError> {
     let (ended, endings) = mpsc::channel(1);
-    for (index, listeners) in by_worker.into_iter().enumerate() {
+    for (index, (listeners, services)) in by_worker.into_iter().zip(services).enumerate() {
         let (shared, stages, ended) = (Arc::clone(shared), stages.clone(), ended.clone());
         let work = move || {
             let _ended = ended; // dropped when the thread ends, even by a panic
-            if let Err(error) = proxy::run(listeners, shared, stages) {
+            if let Err(error) = proxy::run(listeners, shared, stages, services) {
                 tracing::error!(%error, "a worker failed");
             }
         };

@@ -14,7 +14,7 @@ const SCARCE: usize = 64;
 /// The default bound on client connections, if there are enough descriptors.
 const CLIENTS_USUAL: usize = 10_000;
 
-/// Checks get at most one in so many descriptors.
+/// Checks get at most one in so many descriptors, and so do calls of the limiter service.
 const CHECKS_PART: usize = 4;
 
 /// The bound on connections to all upstreams.
@@ -27,31 +27,44 @@ pub(super) struct DescriptorBudget {
     pub(super) clients: usize,
     /// Of other proxies that ask for checks.
     pub(super) checks: usize,
+    /// Of callers of the limiter service.
+    pub(super) calls: usize,
     /// To all upstreams together; at least one.
     pub(super) upstreams: usize,
 }
 
+/// The configured bounds on connections.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wanted {
+    /// Of clients; `None` for the default.
+    pub(super) clients: Option<usize>,
+    /// Of other proxies that ask for checks.
+    pub(super) checks: usize,
+    /// Of callers of the limiter service.
+    pub(super) calls: usize,
+}
+
 impl DescriptorBudget {
-    /// Raises the soft limit to the hard limit, and divides the descriptors. `wanted` is the configured bound on clients,
-    /// `wanted_checks` that on checks.
-    pub(super) fn take(workers: usize, wanted: Option<usize>, wanted_checks: usize) -> Self {
+    /// Raises the soft limit to the hard limit, and divides the descriptors.
+    pub(super) fn take(workers: usize, wanted: Wanted) -> Self {
         let limit = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
         let limit = if setrlimit(Resource::Nofile, raised).is_ok() { raised } else { limit };
         let descriptors = limit.current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        Self::of(descriptors, workers, wanted, wanted_checks)
+        Self::of(descriptors, workers, wanted)
     }
 
-    fn of(descriptors: usize, workers: usize, wanted: Option<usize>, wanted_checks: usize) -> Self {
+    fn of(descriptors: usize, workers: usize, wanted: Wanted) -> Self {
         let beside = (descriptors.saturating_sub(SCARCE) / 8).min(RESERVED_BESIDE);
         let reserved = RESERVED + workers.saturating_mul(RESERVED_BY_WORKER) + beside;
-        let checks = wanted_checks.min(descriptors.saturating_sub(reserved) / CHECKS_PART);
-        let reserved = reserved + checks;
+        let most = descriptors.saturating_sub(reserved) / CHECKS_PART;
+        let (checks, calls) = (wanted.checks.min(most), wanted.calls.min(most));
+        let reserved = reserved + checks + calls;
         // A client's connection may need one to the upstream.
         let most = (descriptors.saturating_sub(reserved) / 2).max(1);
-        let clients = wanted.unwrap_or(CLIENTS_USUAL).min(most);
+        let clients = wanted.clients.unwrap_or(CLIENTS_USUAL).min(most);
         let upstreams = descriptors.saturating_sub(reserved + clients).clamp(1, UPSTREAMS_MOST);
-        Self { clients, checks, upstreams }
+        Self { clients, checks, calls, upstreams }
     }
 }
 
@@ -79,9 +92,15 @@ mod tests {
             (65_536, 4, Some(30_000), 0, 30_000, 0, 35_376),
             (usize::MAX, 1024, None, 0, 10_000, 0, 65_536),
         ] {
-            let shares = DescriptorBudget::of(descriptors, workers, wanted, wanted_checks);
-            let expected = DescriptorBudget { clients, checks, upstreams };
-            assert_eq!(shares, expected, "{descriptors} {workers} {wanted:?} {wanted_checks}");
+            let wanted = Wanted { clients: wanted, checks: wanted_checks, calls: 0 };
+            let shares = DescriptorBudget::of(descriptors, workers, wanted);
+            let expected = DescriptorBudget { clients, checks, calls: 0, upstreams };
+            assert_eq!(shares, expected, "{descriptors} {workers} {wanted:?}");
         }
+        let wanted = Wanted { clients: None, checks: 1000, calls: 1000 };
+        let expected = DescriptorBudget { clients: 220, checks: 220, calls: 220, upstreams: 220 };
+        assert_eq!(DescriptorBudget::of(1024, 2, wanted), expected);
+        let expected = DescriptorBudget { clients: 10_000, checks: 1000, calls: 1000, upstreams: 27_856 };
+        assert_eq!(DescriptorBudget::of(40_000, 2, wanted), expected);
     }
 }

@@ -11,7 +11,8 @@ use tokio::time::timeout;
 
 use super::systemd;
 use super::takeover::HandoverProgress;
-use crate::proxy::{Lifecycle, SharedState};
+use crate::net::Lifecycle;
+use crate::proxy::SharedState;
 
 /// The parts that draining needs.
 pub(super) struct Drain {

@@ -163,6 +163,8 @@ pub(super) struct Listeners {
     pub(super) requests: Vec<Bound>,
     /// The listener for checks.
     pub(super) checks: Option<Bound>,
+    /// The limiter service.
+    pub(super) grpc: Option<Bound>,
     /// The admin listener.
     pub(super) operators: Option<Bound>,
     /// The socket for successors.
@@ -187,19 +189,21 @@ impl Listeners {
             .collect::<Result<_, _>>()?;
         let checks = config.check_listener.as_ref().map(|listener| &listener.listen);
         let checks = checks.map(|place| Bound::new(Purpose::Checks, place, mode, workers, inherited)).transpose()?;
+        let grpc = config.grpc.as_ref().map(|grpc| &grpc.listener.listen);
+        let grpc = grpc.map(|place| Bound::new(Purpose::Grpc, place, mode, workers, inherited)).transpose()?;
         let operators = config.admin.listen.as_ref();
         let operators = operators.map(|place| Bound::new(Purpose::Operators, place, mode, 1, inherited)).transpose()?;
         let takeover = config.fixed.takeover.as_deref().map(|path: &Path| ListenAddress::Unix(path.to_owned()));
         let takeover =
             takeover.map(|place| Bound::new(Purpose::Takeover, &place, TAKEOVER_MODE, 1, inherited)).transpose()?;
         inherited.check_used()?;
-        Ok(Self { requests, checks, operators, takeover })
+        Ok(Self { requests, checks, grpc, operators, takeover })
     }
 
     /// Binds removed Unix sockets again, after the end of the predecessor.
     pub(super) fn mend(&mut self) -> Result<(), AppError> {
-        let by_workers = self.requests.iter_mut().chain(&mut self.checks);
-        by_workers.chain(&mut self.operators).chain(&mut self.takeover).try_for_each(Bound::mend)
+        let Self { requests, checks, grpc, operators, takeover } = self;
+        requests.iter_mut().chain(checks).chain(grpc).chain(operators).chain(takeover).try_for_each(Bound::mend)
     }
 
     /// The addresses for requests, with the ports that the system chose.
@@ -209,9 +213,10 @@ impl Listeners {
 
     /// Shares the sockets out. Errs only if there are too few file descriptors.
     pub(super) fn open(mut self, workers: usize) -> io::Result<Open> {
-        self.requests.iter_mut().chain(&mut self.checks).for_each(|bound| bound.grow(workers));
-        let all = || self.requests.iter().chain(&self.checks).chain(&self.operators).chain(&self.takeover);
-        let offered = match &self.takeover {
+        let Self { requests, checks, grpc, operators, takeover } = &mut self;
+        requests.iter_mut().chain(&mut *checks).chain(&mut *grpc).for_each(|bound| bound.grow(workers));
+        let all = || requests.iter().chain(&*checks).chain(&*grpc).chain(&*operators).chain(&*takeover);
+        let offered = match &*takeover {
             Some(_) => all().map(Bound::offer).collect::<io::Result<_>>()?,
             None => Arc::default(),
         };
@@ -219,20 +224,31 @@ impl Listeners {
         for file in &files {
             file.take_ownership();
         }
-        let mut by_worker: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
-        let requests = self.requests.iter().map(|bound| (ListenerKind::Requests, bound));
-        for (kind, bound) in requests.chain(self.checks.iter().map(|bound| (ListenerKind::Checks, bound))) {
-            let sockets = bound.sockets.len();
-            for (index, socket) in bound.sockets.iter().cycle().take(sockets.max(workers)).enumerate() {
-                if let Some(worker) = by_worker.get_mut(index % workers) {
-                    worker.push((kind, socket.try_clone()?));
-                }
+        let requests = requests.iter().map(|bound| (ListenerKind::Requests, bound));
+        let by_worker = share_out(requests.chain(checks.iter().map(|bound| (ListenerKind::Checks, bound))), workers)?;
+        let grpc = share_out(grpc.iter().map(|bound| ((), bound)), workers)?;
+        let grpc = grpc.into_iter().map(|sockets| sockets.into_iter().map(|((), socket)| socket).collect()).collect();
+        let operators = operators.as_ref().map(Bound::handle).transpose()?;
+        let takeover = takeover.as_ref().map(Bound::handle).transpose()?;
+        Ok(Open { by_worker, grpc, operators, takeover, offered, files })
+    }
+}
+
+/// Handles of all sockets of `bounds` for each worker, with their kind.
+fn share_out<'b, K: Copy>(
+    bounds: impl Iterator<Item = (K, &'b Bound)>,
+    workers: usize,
+) -> io::Result<Vec<Vec<(K, Listener)>>> {
+    let mut by_worker: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+    for (kind, bound) in bounds {
+        let sockets = bound.sockets.len();
+        for (index, socket) in bound.sockets.iter().cycle().take(sockets.max(workers)).enumerate() {
+            if let Some(worker) = by_worker.get_mut(index % workers) {
+                worker.push((kind, socket.try_clone()?));
             }
         }
-        let operators = self.operators.as_ref().map(Bound::handle).transpose()?;
-        let takeover = self.takeover.as_ref().map(Bound::handle).transpose()?;
-        Ok(Open { by_worker, operators, takeover, offered, files })
     }
+    Ok(by_worker)
 }
 
 /// All sockets by their use.
@@ -240,6 +256,8 @@ pub(super) struct Open {
     /// The sockets of each worker. After a predecessor with more workers, some workers have several sockets: closing a
     /// socket would lose the connections in its backlog.
     pub(super) by_worker: Vec<Vec<(ListenerKind, Listener)>>,
+    /// The sockets of the limiter service, for each worker.
+    pub(super) grpc: Vec<Vec<Listener>>,
     /// The admin listener.
     pub(super) operators: Option<Listener>,
     /// The socket for successors.

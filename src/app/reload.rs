@@ -24,6 +24,8 @@ use super::systemd;
 use crate::admin::{Access, Change};
 use crate::config::{self, Changed, Config, Diagnostics, Finding, Severity, Sources};
 use crate::gate::Gate;
+use crate::grpc;
+use crate::grpc::settings::ServiceListener;
 use crate::net::ListenAddress;
 use crate::policy::FleetSecret;
 use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
@@ -70,6 +72,7 @@ pub(super) struct RestartOnly {
     fixed: StartupSettings,
     check: Option<CheckListener>,
     admin: (Option<ListenAddress>, bool),
+    grpc: Option<ServiceListener>,
     snapshot: Option<snapshot::Settings>,
     fleet_secret: Option<FleetSecret>,
     log: telemetry::LogSettings,
@@ -81,6 +84,7 @@ impl RestartOnly {
             fixed: config.fixed.clone(),
             check: config.check_listener.clone(),
             admin: (config.admin.listen.clone(), config.admin.tls.is_some()),
+            grpc: config.grpc.as_ref().map(|grpc| grpc.listener.clone()),
             snapshot: config.snapshot.clone(),
             fleet_secret: config.fleet_secret.clone(),
             log: config.log.clone(),
@@ -94,6 +98,7 @@ impl RestartOnly {
             ("server", self.fixed != new.fixed),
             ("check", self.check != new.check),
             ("admin", self.admin != new.admin),
+            ("grpc", self.grpc != new.grpc),
             ("snapshot", self.snapshot != new.snapshot),
             ("fleet.secret", self.fleet_secret != new.fleet_secret),
             ("log", log(self) != log(new)),
@@ -119,6 +124,8 @@ pub(super) fn admin_access(config: &Config) -> Access {
 pub(super) struct Followers {
     pub(super) operators: Arc<Operators>,
     pub(super) jwks: Arc<Jwks>,
+    /// `None` without a limiter service.
+    pub(super) limiter: Option<Arc<grpc::Server>>,
 }
 
 /// The parts of the configuration in force that a reload compares with the new configuration.
@@ -322,6 +329,9 @@ impl Reloader {
         let overrides = std::mem::take(&mut config.run_time.overrides);
         self.followers.operators.reload(admin_access(&config), config.admin.tls.clone(), overrides);
         self.followers.jwks.adopt(&config.policy);
+        if let Some((limiter, service)) = self.followers.limiter.as_ref().zip(config.grpc.take()) {
+            limiter.reload(service.settings);
+        }
         let SharedState { gate, metrics, running_config, ceiling, reloads, .. } = &*self.shared;
         let next = install(gate, (config, stores), metrics, ceiling, Some(&before), only_overrides);
         running_config.store(Arc::new(next));

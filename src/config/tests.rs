@@ -7,6 +7,7 @@ mod admin;
 mod checks;
 mod fetched;
 mod fleet;
+mod grpc;
 mod identities;
 mod limits;
 mod obedient;

@@ -301,7 +301,7 @@ enum Special<'l> {
 
 /// Whether a new request on `key` has to queue behind waiting ones.
 #[inline]
-fn would_queue(state: &LimitState, limit: &Limit, key: Key) -> bool {
+pub(super) fn would_queue(state: &LimitState, limit: &Limit, key: Key) -> bool {
     limit.on_limit.is_hold() && limit.mode == Mode::Enforce && state.queues.has_waiters(key)
 }
 
@@ -317,8 +317,8 @@ pub(super) fn holding<'c, 'l>(checks: &'c [Check<'l>]) -> Option<SmallVec<[Holdi
     holding.collect()
 }
 
-/// The refusal of denied checks.
-fn refuse<'l>(checks: &Checks<'l>, cause: Cause, expected_ns: Option<u64>, now: Timestamp) -> Refusal<'l> {
+/// The refusal of denied checks, which it counts.
+pub(super) fn refuse<'l>(checks: &Checks<'l>, cause: Cause, expected_ns: Option<u64>, now: Timestamp) -> Refusal<'l> {
     for check in checks.charges().iter().filter(|check| check.check.applied.limit.mode == Mode::Shadow) {
         if let Some(decided) = shadowed(check.check.applied.limit, &check.decision()) {
             check.check.state.metrics.cells.count(decided);

@@ -122,7 +122,7 @@ pub(super) fn texts(live: &Live, index: usize, named: &[(String, String)]) -> Re
 }
 
 /// `value` as a request has it in this part of its key; `None` if no request has it.
-fn normal(live: &Live, index: usize, part: &KeyPart, value: &str) -> Option<String> {
+pub(super) fn normal(live: &Live, index: usize, part: &KeyPart, value: &str) -> Option<String> {
     match part {
         KeyPart::Ip => value.parse::<IpAddr>().ok().map(|_| value.to_owned()),
         KeyPart::Path => live.policy.paths.matched(value).ok(),

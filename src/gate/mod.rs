@@ -29,6 +29,8 @@ mod explain;
 mod verdict;
 
 mod lookup;
+mod named_charge;
+mod named_verdict;
 mod spend;
 mod top_keys;
 
@@ -36,7 +38,9 @@ mod handover;
 mod mirrors;
 
 mod delta;
+mod newest_live;
 mod state;
+mod worker_stores;
 
 pub use access::AccessError;
 pub use admit::Step;
@@ -49,6 +53,9 @@ pub use explain::{
 pub use identify::{IdentityError, Unidentified, Unkeyed};
 pub use lease::Refill;
 pub use lookup::KeyError;
+pub use named_charge::{ChargeError, NamedCharge};
+pub use named_verdict::{NamedDenial, NamedItem, NamedVerdict, decisive};
+pub use newest_live::NewestLive;
 pub use pass::{Charged, Pass};
 pub use queue::capacity::HoldCaps;
 pub use queue::delay::Delayed;
@@ -60,6 +67,7 @@ pub use standing::Standing;
 pub use state::{Gate, LimitState, Live};
 pub use top_keys::{HALF_LIFE_NS, TOP_KEYS, TopKey, TopKeys};
 pub use verdict::{Rejection, Verdict};
+pub use worker_stores::WorkerStores;
 
 #[cfg(test)]
 mod tests;

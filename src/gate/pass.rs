@@ -83,7 +83,7 @@ pub(super) fn listed<'l, C: Checked<'l>>(batch: &Batch<'_, C>) -> Budgets<'l> {
 
 /// Counts the decisions of an admitted batch, and reports its charges. Returns the standing with the tightest limit.
 #[inline]
-fn record<'l, C: Checked<'l>>(batch: &Batch<'_, C>, now: Timestamp) -> Option<Standing<'l>> {
+pub(super) fn record<'l, C: Checked<'l>>(batch: &Batch<'_, C>, now: Timestamp) -> Option<Standing<'l>> {
     let charges = batch.charges();
     if charges.first().is_some_and(|charge| charge.check.state().deltas.is_on()) {
         report(charges);

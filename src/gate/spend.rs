@@ -3,7 +3,7 @@
 //! A charge is made whether it fits or not, down to the limit's largest debt. It is never refused for lack of units.
 //! Several charges are independent of each other.
 
-use super::lookup::{KeyError, texts};
+use super::named_charge::{ChargeError, NamedCharge};
 use super::state::{Gate, Live};
 use crate::limit::Decision;
 use crate::time::Timestamp;
@@ -38,29 +38,26 @@ pub struct Balance {
 /// Why a charge is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpendError {
-    /// No request can have the key.
-    Key(KeyError),
+    /// The limit cannot be charged.
+    Charge(ChargeError),
     /// The units are out of range.
     Units,
-    /// The limit counts requests in flight, so the units would never come back.
-    InFlight,
 }
 
 impl std::fmt::Display for SpendError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Key(error) => error.fmt(f),
+            Self::Charge(error) => error.fmt(f),
             Self::Units => write!(f, "units: a whole number from 1 to {UNITS_MAX}"),
-            Self::InFlight => f.write_str("this limit counts requests in flight, and cannot be charged"),
         }
     }
 }
 
 impl std::error::Error for SpendError {}
 
-impl From<KeyError> for SpendError {
-    fn from(error: KeyError) -> Self {
-        Self::Key(error)
+impl From<ChargeError> for SpendError {
+    fn from(error: ChargeError) -> Self {
+        Self::Charge(error)
     }
 }
 
@@ -70,28 +67,28 @@ impl Gate {
     /// # Errors
     /// The problem with `spend`. Nothing is charged then.
     pub fn spend(&self, live: &Live, spend: Spend<'_>, now: Timestamp) -> Result<Balance, SpendError> {
-        let policy = &live.policy;
-        let applied = policy.by_name(spend.limit).ok_or(KeyError::UnknownLimit)?;
-        let (index, limit) = (applied.index, applied.limit);
-        let state = &live.states[index];
         let extra = i64::try_from(spend.units).ok().filter(|_| (1..=UNITS_MAX).contains(&spend.units));
-        let extra = extra.ok_or(SpendError::Units)?;
-        let texts = texts(live, index, spend.key)?;
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let key = self.secret.key_of_texts(&limit.key, &texts, policy.client_ip.ipv6_prefix);
-        let key = key.ok_or_else(|| KeyError::BadPart("ip".to_owned()))?;
-        let Some(rule) = limit.allowed.rule(live.variant(&applied, key, spend.plan)) else {
-            return Ok(Balance { remaining: None, debt: 0, reset_after_ns: Some(0) });
+        let plan = spend.plan.map(str::to_owned);
+        let charge = self.named_charge(live, spend.limit, spend.key, plan, spend.units)?;
+        Ok(self.correct(live, &charge, extra.ok_or(SpendError::Units)?, now))
+    }
+
+    /// Charges `extra` units to the key of `charge`, or gives them back if the number is negative.
+    pub fn correct(&self, live: &Live, charge: &NamedCharge, extra: i64, now: Timestamp) -> Balance {
+        let unlimited = Balance { remaining: None, debt: 0, reset_after_ns: Some(0) };
+        let Some((applied, state)) = live.policy.at(charge.limit).zip(live.states.get(charge.limit)) else {
+            return unlimited;
         };
-        if rule.is_released() {
-            return Err(SpendError::InFlight);
-        }
+        let (limit, key) = (applied.limit, charge.key);
+        let Some(rule) = limit.allowed.rule(live.variant(&applied, key, charge.plan.as_deref())) else {
+            return unlimited;
+        };
         let settle = limit.after.as_ref().and_then(|after| after.settle.as_ref());
         let max_debt = settle.map_or(0, |settle| settle.max_debt);
         state.settle(key, rule, extra, max_debt, now);
         let Decision { remaining, reset_after_ns, .. } = state.table.peek(key, rule, 0, now);
         let debt = state.table.over(key, rule, now);
         let reset_after_ns = Some(reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);
-        Ok(Balance { remaining: Some(remaining), debt, reset_after_ns })
+        Balance { remaining: Some(remaining), debt, reset_after_ns }
     }
 }

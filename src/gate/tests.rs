@@ -8,6 +8,7 @@ mod handover;
 mod hold;
 mod lease;
 mod lookup;
+mod named_charges;
 mod rate;
 mod redis;
 mod remote;
@@ -164,6 +165,11 @@ async fn answer(
     }
 }
 
+/// Names and values, owned.
+fn pairs_of(key: &[(&str, &str)]) -> Vec<(String, String)> {
+    key.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
 /// Asserts that no request waits, no capacity is reserved, and no queue remains.
 fn assert_at_rest(gate: &Gate, live: &Live) {
     assert!(gate.capacity.is_empty(), "capacity for waiting requests: {:?}", gate.capacity);
@@ -205,6 +211,7 @@ impl Told {
 /// - `caps REQUESTS BYTES`: bounds on waiting requests; a head has 100 bytes
 /// - `AT limit ...`, `AT without NAME`: a reload
 /// - `AT ask NAME LIMIT=KEY... [x-plan=NAME] [undo=AFTER]`: with `undo` the pass is dropped uncommitted, AFTER it came
+/// - `AT check NAME LIMIT=KEY[*UNITS]... [plan=NAME]`: charges without a request; the answer has the units that remain
 /// - `AT leave NAME` · `AT close` · `AT return`: units of leases that have ended go back
 /// - `> AT NAME pass` · `> AT NAME CAUSE RETRY`: the answers; a request that leaves gets none.
 struct Script {
@@ -287,6 +294,11 @@ impl Script {
                 self.ask(who, words);
                 return;
             }
+            [at, "check", who, ref words @ ..] => {
+                self.until(at).await;
+                self.check(who, words);
+                return;
+            }
             [at, "leave", who] => {
                 self.until(at).await;
                 let task = self.tasks.remove(who).unwrap_or_else(|| panic!("{who} does not wait"));
@@ -367,6 +379,35 @@ impl Script {
 
     async fn until(&self, at: &str) {
         sleep_until(self.gate.clock.instant(self.start.saturating_add_ns(ns(at)))).await;
+    }
+
+    fn check(&mut self, who: &str, words: &[&str]) {
+        let plan = words.iter().find_map(|word| word.strip_prefix("plan=")).map(str::to_owned);
+        let charge = |word: &&str| {
+            let (limit, key) = word.split_once('=')?;
+            let (key, units) = key.split_once('*').unwrap_or((key, "1"));
+            let key = pairs_of(&[(&format!("header:{limit}"), key)]);
+            let units = units.parse().unwrap();
+            (limit != "plan").then(|| self.gate.named_charge(self.live, limit, &key, plan.clone(), units).unwrap())
+        };
+        let charges: Vec<_> = words.iter().filter_map(charge).collect();
+        let (gate, live, start, redis) = (self.gate, self.live, self.start, self.redis.clone());
+        let (told, name) = (Arc::clone(&self.told), who.to_owned());
+        let decided = gate.decide_named(live, &charges);
+        let task = tokio::spawn(async move {
+            let verdict = match decided {
+                Some(verdict) => verdict,
+                None => gate.decide_named_by(live, &charges, &redis).await,
+            };
+            let item = verdict.decisive();
+            let denial = item.and_then(|item| item.denial);
+            assert_eq!(denial.is_none(), verdict.is_admitted);
+            let what = denial.map_or("pass".to_owned(), |denial| format!("{:?}", denial.cause));
+            let what = item.map_or(what.clone(), |item| format!("{what}/{}", item.standing.remaining));
+            let at_ns = gate.clock.now().ns_since(start);
+            told.lock().unwrap().insert(name, Told { at_ns, what, retry: denial.map(|denial| denial.retry) });
+        });
+        assert!(self.tasks.insert(who.to_owned(), task).is_none(), "{who} checks twice");
     }
 
     fn ask(&mut self, who: &str, words: &[&str]) {

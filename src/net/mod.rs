@@ -2,10 +2,12 @@
 //!
 //! Not here: HTTP, and the requests on a connection.
 
+pub(crate) mod accept;
 pub(crate) mod buffer;
 pub(crate) mod client_usage;
 pub(crate) mod deadline;
 pub(crate) mod duplex;
+pub(crate) mod lifecycle;
 pub(crate) mod listener;
 pub(crate) mod pace;
 pub(crate) mod peer;
@@ -17,6 +19,7 @@ mod timeouts;
 pub mod tls;
 
 pub use client_usage::ClientUsage;
+pub use lifecycle::Lifecycle;
 pub use listener::{ListenAddress, Listener, SOCKET_PATH_MAX, SocketFile, bind, bind_additional, bind_unix};
 pub use pace::MinRate;
 pub use protocol::Protocol;

@@ -3,6 +3,7 @@
 use http::Method;
 
 use super::access::Access;
+use super::descriptors::Descriptors;
 use super::facts::Facts;
 use super::identity::client_ip::ClientIpRules;
 use super::identity::jwt::FetchedKeys;
@@ -35,6 +36,8 @@ pub struct Policy {
     pub access: Option<Box<Access>>,
     /// The source of the plan of a request.
     pub plans: Option<PlanSource>,
+    /// The limits of callers that have no request.
+    pub descriptors: Descriptors,
 }
 
 /// Properties of a limit that do not depend on a request.
@@ -67,7 +70,8 @@ impl Policy {
         let traits = (0..limits.len()).map(|index| LimitTraits::of(&limits, index)).collect();
         let matchers = [Stage::Arrival, Stage::Identified].map(|stage| matcher(&limits, stage));
         let (free_preflights, paths, access, plans) = (None, path::PathRules::default(), None, None);
-        Self { limits, traits, matchers, identities, client_ip, free_preflights, paths, access, plans }
+        let descriptors = Descriptors::default();
+        Self { limits, traits, matchers, identities, client_ip, free_preflights, paths, access, plans, descriptors }
     }
 
     /// Sets the rate of free CORS preflights for each client address; `None` charges all of them.
@@ -83,6 +87,11 @@ impl Policy {
     /// Sets the access lists and the source of plans.
     pub fn with_access(self, access: Option<Access>, plans: Option<PlanSource>) -> Self {
         Self { access: access.map(Box::new), plans, ..self }
+    }
+
+    /// Sets the rules for descriptors, whose indices are those of the limits.
+    pub fn with_descriptors(self, descriptors: Descriptors) -> Self {
+        Self { descriptors, ..self }
     }
 
     /// Sets for all limits whether responses list their rates.
@@ -106,7 +115,11 @@ impl Policy {
 
     /// The limit of this name, as if it applied to a request.
     pub fn by_name(&self, name: &str) -> Option<Applied<'_>> {
-        let index = self.limits.iter().position(|limit| *limit.name == *name)?;
+        self.at(self.limits.iter().position(|limit| *limit.name == *name)?)
+    }
+
+    /// The limit at `index`, as if it applied to a request.
+    pub fn at(&self, index: usize) -> Option<Applied<'_>> {
         Some(Applied { index, limit: self.limits.get(index)?, traits: self.traits.get(index)?, route: "" })
     }
 
@@ -148,9 +161,9 @@ impl Policy {
     }
 }
 
-/// The limits of `stage` by path, without limits that are off.
+/// The limits of `stage` by path, without limits that are off or for callers of the limiter service.
 fn matcher(limits: &[Limit], stage: Stage) -> Matcher {
-    let is_decided = |limit: &Limit| limit.stage == stage && limit.mode != Mode::Off;
+    let is_decided = |limit: &Limit| limit.stage == stage && limit.mode != Mode::Off && !limit.is_for_callers();
     let decided = limits.iter().enumerate().filter(|(_, limit)| is_decided(limit));
     Matcher::of(decided.map(|(index, limit)| (index, &limit.matches)))
 }

@@ -120,6 +120,11 @@ pub struct HoldRule {
 }
 
 impl Limit {
+    /// Whether only callers of the limiter service meet the limit: no request has such a key.
+    pub fn is_for_callers(&self) -> bool {
+        self.key.iter().any(|part| matches!(part, KeyPart::Named(_)))
+    }
+
     /// Whether all conditions but the path are met, and the client is not exempt.
     #[inline(never)]
     pub(super) fn applies_beyond_path(&self, facts: &Facts<'_>) -> bool {

@@ -15,6 +15,8 @@ use super::matching::conditions::has_header;
 pub enum Mismatch {
     /// The mode of the limit is off.
     Off,
+    /// Only callers of the limiter service have such a key.
+    Named,
     /// The request is a free CORS preflight.
     Preflight,
     /// No pattern matches the path.
@@ -33,6 +35,7 @@ impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Off => f.write_str("its mode is off"),
+            Self::Named => f.write_str("its key has a `name:` part, which only callers of the limiter service have"),
             Self::Preflight => f.write_str("CORS preflights are free"),
             Self::Path => f.write_str("match.path has no pattern for this path"),
             Self::Method => f.write_str("match.method does not have this method"),
@@ -51,6 +54,9 @@ impl Policy {
         };
         if limit.mode == Mode::Off {
             return Err(vec![Mismatch::Off]);
+        }
+        if limit.is_for_callers() {
+            return Err(vec![Mismatch::Named]);
         }
         let mut route = None;
         self.matchers[limit.stage as usize].for_each_path_match(facts.path, |found, pattern| {

@@ -8,6 +8,7 @@ mod allowed;
 mod comparison;
 mod compiled;
 mod cost;
+pub mod descriptors;
 mod facts;
 mod identity;
 mod keys;

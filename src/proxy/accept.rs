@@ -1,35 +1,31 @@
 //! The main loop of a worker: a thread with its own runtime, listeners and connection pools.
 
-use std::future::poll_fn;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
 
-use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Handle, LocalOptions};
 use tokio::sync::watch;
 use tokio::task::spawn_local;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::connection;
-use super::lifecycle::Lifecycle;
 use super::running_config::ConfigWatch;
 use super::worker::{ListenerKind, OpenConnection, SharedState, Worker};
+use crate::gate::WorkerStores;
+use crate::net::accept::AsyncListener;
 use crate::net::buffer::BufferPool;
-use crate::net::listener::{BACKLOG, LOCAL_PEER, Listener};
 use crate::net::socket::Socket;
-use crate::time;
+use crate::net::{Lifecycle, Listener};
 use crate::upstream::{SWEEP_EVERY, WorkerNotify, WorkerRequests, WorkerResources};
 
-/// Pause between attempts to accept after an error, such as a lack of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Least time between two log lines about that.
-const LOG_EVERY: Duration = Duration::from_secs(1);
+/// Serves other listeners on the runtime of a worker, with its connections to stores, until they have drained.
+pub type WorkerService = Box<dyn FnOnce(Rc<WorkerStores>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
-/// Runs a worker on this thread until it has drained, or is stopped.
+/// Runs a worker on this thread until it has drained, or is stopped. `services` run on its runtime.
 ///
 /// # Errors
 ///
@@ -38,15 +34,17 @@ pub fn run(
     listeners: Vec<(ListenerKind, Listener)>,
     shared: Arc<SharedState>,
     lifecycle: watch::Receiver<Lifecycle>,
+    services: Vec<WorkerService>,
 ) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    runtime.block_on(serve(listeners, shared, lifecycle))
+    runtime.block_on(serve(listeners, shared, lifecycle, services))
 }
 
 async fn serve(
     listeners: Vec<(ListenerKind, Listener)>,
     shared: Arc<SharedState>,
     mut lifecycle: watch::Receiver<Lifecycle>,
+    services: Vec<WorkerService>,
 ) -> io::Result<()> {
     let buffers = Rc::<BufferPool>::default();
     let wanted = WorkerNotify::default();
@@ -60,90 +58,27 @@ async fn serve(
     worker.stores.follow(&worker.config.current().running.stores);
     for (kind, listener) in listeners {
         let listener = AsyncListener::new(listener)?;
-        spawn_local(accept(Rc::clone(&worker), (kind, listener), lifecycle.clone()));
+        let (worker, stages) = (Rc::clone(&worker), lifecycle.clone());
+        let serve = {
+            let stages = stages.clone();
+            move |socket, peer| serve_one(&worker, kind, socket, peer, &stages)
+        };
+        spawn_local(listener.serve_each(stages, serve));
     }
+    let services: Vec<_> = services.into_iter().map(|serve| spawn_local(serve(Rc::clone(&worker.stores)))).collect();
     spawn_local(sweep(Rc::clone(&worker), wanted));
     let _ = lifecycle.wait_for(|lifecycle| matches!(lifecycle, Lifecycle::Draining | Lifecycle::Stopped)).await;
+    let all_ended = async {
+        worker.all_ended().await;
+        for serving in services {
+            let _ = serving.await;
+        }
+    };
     tokio::select! {
-        () = worker.all_ended() => {}
+        () = all_ended => {}
         _ = lifecycle.wait_for(|lifecycle| *lifecycle == Lifecycle::Stopped) => {}
     }
     Ok(())
-}
-
-/// A [`Listener`] on the runtime of this worker.
-enum AsyncListener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-impl AsyncListener {
-    fn new(listener: Listener) -> io::Result<Self> {
-        match listener {
-            Listener::Tcp(listener) => TcpListener::from_std(listener).map(Self::Tcp),
-            Listener::Unix(listener) => UnixListener::from_std(listener).map(Self::Unix),
-        }
-    }
-
-    async fn accept(&self) -> io::Result<(Socket, SocketAddr)> {
-        poll_fn(|cx| self.poll_accept(cx)).await
-    }
-
-    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Socket, SocketAddr)>> {
-        match self {
-            Self::Tcp(listener) => listener.poll_accept(cx).map_ok(|(socket, peer)| (Socket::Tcp(socket), peer)),
-            Self::Unix(listener) => listener.poll_accept(cx).map_ok(|(socket, _)| (Socket::Unix(socket), LOCAL_PEER)),
-        }
-    }
-}
-
-async fn accept(
-    worker: Rc<Worker>,
-    (kind, listener): (ListenerKind, AsyncListener),
-    mut lifecycle: watch::Receiver<Lifecycle>,
-) {
-    let (mut was_handed_over, mut logged_at) = (false, None::<Instant>);
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            now = wait_for(&mut lifecycle, |lifecycle| lifecycle != Lifecycle::Running) => {
-                was_handed_over |= now == Lifecycle::HandingOver;
-                if wait_for(&mut lifecycle, |lifecycle| lifecycle != Lifecycle::HandingOver).await == Lifecycle::Running {
-                    was_handed_over = false;
-                    continue;
-                }
-                break;
-            }
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((socket, peer)) => serve_one(&worker, kind, socket, peer, &lifecycle),
-            // The client closed before the connection was accepted.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-            Err(error) => {
-                let now = time::instant_now();
-                if logged_at.is_none_or(|logged_at| now.saturating_duration_since(logged_at) >= LOG_EVERY) {
-                    tracing::error!(%error, "cannot accept connections");
-                    logged_at = Some(now);
-                }
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-    if !was_handed_over {
-        // The kernel would reset connections that wait to be accepted.
-        for _ in 0..BACKLOG {
-            let Poll::Ready(Ok((socket, peer))) = poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await else {
-                return;
-            };
-            serve_one(&worker, kind, socket, peer, &lifecycle);
-        }
-    }
-}
-
-/// Waits for a lifecycle state with `is_it`, and returns it. Without a controller it returns `Stopped`.
-async fn wait_for(lifecycle: &mut watch::Receiver<Lifecycle>, is_it: impl Fn(Lifecycle) -> bool) -> Lifecycle {
-    lifecycle.wait_for(|lifecycle| is_it(*lifecycle)).await.map_or(Lifecycle::Stopped, |lifecycle| *lifecycle)
 }
 
 fn serve_one(

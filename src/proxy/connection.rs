@@ -10,7 +10,6 @@ use tokio::time::{Instant, timeout_at};
 
 use super::http1::connection::Accepted;
 use super::http1::wire::Wire;
-use super::lifecycle::{Lifecycle, idle_drained};
 use super::settings::Bounds;
 use super::worker::{ListenerKind, Worker};
 use super::{http1, http2};
@@ -18,6 +17,7 @@ use crate::http1::Limits;
 use crate::http2::PREFACE;
 use crate::net::buffer::{BufferPool, InputBuffer};
 use crate::net::client_usage::{ClientHandle, ProxiedClient};
+use crate::net::lifecycle::{Lifecycle, idle_drained};
 use crate::net::peer::Peer;
 use crate::net::proxy_protocol::{self, HeaderFault};
 use crate::net::socket::Socket;

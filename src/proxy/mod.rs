@@ -20,17 +20,14 @@ mod forward;
 mod host;
 mod http1;
 mod http2;
-mod lifecycle;
 mod request;
 mod running_config;
 mod service;
-mod stores;
 mod tunnel;
 mod untaken;
 mod upgrade;
 mod worker;
 
-pub use accept::run;
-pub use lifecycle::Lifecycle;
+pub use accept::{WorkerService, run};
 pub use running_config::RunningConfig;
 pub use worker::{ConnectionCount, ListenerKind, SharedState};

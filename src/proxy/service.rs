@@ -288,7 +288,7 @@ impl<'v> RequestContext<'v> {
                 Step::Refuse(refusal) => break Err(*refusal),
                 // Boxed, so that requests which do not wait are smaller.
                 Step::Wait(waiting) => {
-                    let (held_by, turn) = (waiting.held_by(), Box::pin(waiting.wait(&self.worker.stores)));
+                    let (held_by, turn) = (waiting.held_by(), Box::pin(waiting.wait(&*self.worker.stores)));
                     break self.hold(held_by, unless_gone(turn, input.wire.as_deref_mut()), input.record).await?;
                 }
                 Step::Delay(delayed) => {
@@ -320,7 +320,7 @@ impl<'v> RequestContext<'v> {
         self.queried.set(true);
         // Boxed, so that requests with local limits only are smaller.
         let answered = Box::pin(async {
-            let asked = asking.ask(&self.worker.stores, facts, || facts.head_bytes());
+            let asked = asking.ask(&*self.worker.stores, facts, || facts.head_bytes());
             let Some(wire) = wire else { return Ok(asked.await) };
             tokio::select! {
                 biased;

@@ -11,9 +11,8 @@ use tokio::sync::{Notify, watch};
 use super::date::Date;
 use super::error::ProblemLog;
 use super::running_config::{ConfigWatch, RunningConfig};
-use super::stores::WorkerStores;
 use super::untaken::Untaken;
-use crate::gate::Gate;
+use crate::gate::{Gate, WorkerStores};
 use crate::net::buffer::BufferPool;
 use crate::net::client_usage::ClientUsage;
 use crate::telemetry::Metrics;
@@ -120,7 +119,7 @@ pub(super) struct Worker {
     pub(super) date: Date,
     /// Responses that wait for their clients.
     pub(super) untaken: Rc<Untaken>,
-    pub(super) stores: WorkerStores,
+    pub(super) stores: Rc<WorkerStores>,
     /// Notified when a connection ends.
     ended: Notify,
     open: Cell<usize>,
@@ -136,7 +135,7 @@ impl Worker {
             buffers,
             date: Date::default(),
             untaken: Rc::default(),
-            stores: WorkerStores::default(),
+            stores: Rc::default(),
             ended: Notify::new(),
             open: Cell::new(0),
         }

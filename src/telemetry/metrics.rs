@@ -6,6 +6,7 @@ use prometheus::{
 };
 
 use super::cells::{DurationHistogram, LimitCells};
+use super::checks::CheckMetrics;
 use super::factory::MetricFactory;
 use super::gauge::LiveGauge;
 use super::openmetrics;
@@ -23,6 +24,7 @@ pub struct Metrics {
     limits: LimitVecs,
     endpoints: EndpointVecs,
     stores: StoreVecs,
+    checks: CheckMetrics,
     scrape: Scrape,
     /// The time that Weir adds to a request that does not wait, from its parsed head to the start of forwarding.
     pub overhead: DurationHistogram,
@@ -118,6 +120,7 @@ impl Metrics {
             limits: LimitVecs::new(&make)?,
             endpoints: EndpointVecs::new(&make)?,
             stores: StoreVecs::new(&make)?,
+            checks: CheckMetrics::new(&make)?,
             overhead: scrape.overhead.clone(),
             upstream_duration: scrape.upstream.clone(),
             scrape,
@@ -274,6 +277,11 @@ impl Metrics {
     /// The metrics of the store `name`. Equal names have the same series.
     pub fn store(&self, name: &str) -> StoreMetrics {
         self.stores.store(name, self.scrape.store(name))
+    }
+
+    /// The metrics of the limiter service.
+    pub fn checks(&self) -> CheckMetrics {
+        self.checks.clone()
     }
 
     /// Removes the series of a store without those of its nodes. `kinds` are its kinds of errors.

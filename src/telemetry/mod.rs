@@ -3,6 +3,7 @@
 //! Label values come from the configuration, never from a client. Not here: the HTTP endpoint /metrics (admin).
 
 mod cells;
+mod checks;
 mod factory;
 mod gauge;
 mod log;
@@ -15,6 +16,7 @@ mod stores;
 mod upstreams;
 
 pub use cells::{DurationHistogram, EndpointCells, EndpointResult, LimitCells, LimitDecision};
+pub use checks::{CheckCounters, CheckMetrics};
 pub use gauge::LiveGauge;
 pub use log::{AccessLine, AccessLog, LogFormat, LogGuard, LogSettings, start_logs};
 pub use prometheus::{IntCounter as Counter, IntGauge as Gauge};

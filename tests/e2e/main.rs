@@ -51,6 +51,7 @@ mod command_clients;
 mod drain;
 mod explanations;
 mod jwks;
+mod limiter;
 mod logs;
 mod metrics;
 mod overrides;

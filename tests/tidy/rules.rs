@@ -13,7 +13,7 @@ const FLOORS: &[(usize, &[&str])] = &[
     (3, &["http1", "http2", "policy", "store"]),
     (4, &["gate", "net"]),
     (5, &["respond", "upstream"]),
-    (6, &["proxy", "rls", "admin"]),
+    (6, &["proxy", "grpc", "admin"]),
     (7, &["config"]),
     (8, &["app"]),
     (9, &["cli"]),
@@ -27,10 +27,10 @@ const TESTING: &str = "testing";
 
 /// Outside crates, and the modules that may name them.
 const HOMES: &[(&str, &[&str])] = &[
-    ("hyper", &["http1", "admin", "app", "cli"]),
+    ("hyper", &["http1", "admin", "app", "cli", "grpc"]),
     ("h2", &["http2", "upstream"]),
     ("hickory_resolver", &["upstream"]),
-    ("hyper_util", &["http1", "admin", "app", "cli"]),
+    ("hyper_util", &["http1", "admin", "app", "cli", "grpc"]),
     ("dashmap", &["store"]),
     ("redis", &["store"]),
     ("prometheus", &["telemetry"]),
@@ -45,7 +45,11 @@ const HOMES: &[(&str, &[&str])] = &[
     ("rustls", &["net"]),
     ("aws_lc_rs", &["policy", "net", "proxy", "store"]),
     ("rustls_platform_verifier", &["net"]),
-    ("tokio_rustls", &["net", "upstream", "app", "store"]),
+    ("tokio_rustls", &["net", "upstream", "app", "store", "grpc"]),
+    ("tonic", &["grpc"]),
+    ("tonic_health", &["grpc"]),
+    ("tonic_reflection", &["grpc"]),
+    ("prost_types", &["grpc"]),
     ("x509_parser", &["net"]),
 ];
 
@@ -67,6 +71,8 @@ const FUNCTION_LINES_MAX: usize = 70;
 const TOP_LEVEL: &[&str] = &[
     "Cargo.toml",
     "Cargo.lock",
+    "build.rs",
+    "proto",
     "src",
     "config",
     "tests",

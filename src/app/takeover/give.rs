@@ -15,8 +15,8 @@ use crate::app::jwks::Jwks;
 use crate::app::snapshots::WriteLock;
 use crate::app::systemd;
 use crate::gate::Delta;
-use crate::net::{ListenAddress, Listener, SocketFile};
-use crate::proxy::{Lifecycle, SharedState};
+use crate::net::{Lifecycle, ListenAddress, Listener, SocketFile};
+use crate::proxy::SharedState;
 use crate::store::snapshot::{Secret, Snapshot};
 use crate::time;
 

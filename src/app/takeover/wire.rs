@@ -65,6 +65,7 @@ pub(super) enum Message {
 pub(in crate::app) enum Purpose {
     Requests,
     Checks,
+    Grpc,
     Operators,
     Takeover,
 }

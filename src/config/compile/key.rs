@@ -53,6 +53,7 @@ pub(super) fn part(text: &str, identities: &[String]) -> Option<KeyPart> {
             "header" => name.parse().ok().map(|name| KeyPart::Header(name, Repeated::First)),
             "query" => Some(KeyPart::Query(name.into(), Repeated::First)),
             "cookie" => Some(KeyPart::Cookie(name.into(), Repeated::First)),
+            "name" => Some(KeyPart::Named(name.into())),
             _ => None,
         };
     }
@@ -68,14 +69,14 @@ pub(super) fn part(text: &str, identities: &[String]) -> Option<KeyPart> {
 
 fn unknown_part(text: &str, identities: &[String]) -> Fault {
     let suggestion = match text.split_once(':') {
-        Some((kind, name)) => nearest(kind, ["header", "query", "cookie"]).map(|kind| format!("{kind}:{name}")),
+        Some((kind, name)) => nearest(kind, ["header", "query", "cookie", "name"]).map(|kind| format!("{kind}:{name}")),
         None => {
             nearest(text, BUILT_IN_PARTS.into_iter().chain(identities.iter().map(String::as_str))).map(str::to_owned)
         }
     };
     let all = || {
         let named: Vec<_> = BUILT_IN_PARTS.into_iter().chain(identities.iter().map(String::as_str)).collect();
-        format!("a key can have {}, header:NAME, query:NAME, cookie:NAME", named.join(", "))
+        format!("a key can have {}, header:NAME, query:NAME, cookie:NAME, name:NAME", named.join(", "))
     };
     let suggestion = suggestion.filter(|suggestion| suggestion != text);
     let help = did_you_mean(suggestion.as_deref()).unwrap_or_else(all);

@@ -62,7 +62,7 @@ fn written(
     overrides: &OverrideSet<'_>,
 ) -> Option<Vec<Limit>> {
     let mut names = Names::new();
-    let (has_snapshot, has_plans) = (root.has("snapshot"), root.has("plans"));
+    let (has_snapshot, has_plans) = (root.has("snapshot"), root.has("plans") || root.has("grpc"));
     let around = Around { identities, ipv6_prefix, fleet, has_snapshot, has_plans, overrides };
     let read = |table: &Table<'_>| limit(table, &around, &mut names);
     let limits: Vec<_> = root.tables("limit").iter().map(read).collect();

@@ -4,11 +4,14 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use super::check::check;
+use super::grpc::listener;
 use super::takeover::takeover;
 use super::{admin, upstream};
 use crate::config::diagnostics::Problem;
 use crate::config::reader::{Located, Table, units};
+use crate::grpc::settings::ServiceListener;
 use crate::net::ListenAddress;
+use crate::net::tls::ServerTls;
 use crate::proxy::settings::{CheckListener, CheckSettings};
 
 /// The listeners of a configuration. A field is `None` after an error.
@@ -18,6 +21,8 @@ pub(super) struct Listeners {
     pub(super) requests: Option<Vec<Located<ListenAddress>>>,
     /// For checks; the inner option is `None` without `[check]`.
     pub(super) checks: Option<Option<(Located<CheckListener>, CheckSettings)>>,
+    /// For callers of the limiter service, with TLS; the inner option is `None` without `[grpc]`.
+    pub(super) grpc: Option<Option<(Located<ServiceListener>, Option<ServerTls>)>>,
     /// The admin listener; the inner option is `None` for `off`.
     pub(super) operators: Option<Located<Option<ListenAddress>>>,
     /// For a successor; the inner option is `None` without `takeover`.
@@ -25,13 +30,14 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// Compiles the listeners of `server`, `admin` and `[check]`.
-    pub(super) fn read(root: &Table<'_>, server: &Table<'_>, admin: &Table<'_>) -> Self {
+    /// Compiles the listeners of `server`, `admin`, `grpc` and `[check]`.
+    pub(super) fn read(root: &Table<'_>, server: &Table<'_>, admin: &Table<'_>, grpc: &Table<'_>) -> Self {
         let requests = server.list("listen", |text| units::listen(text, root.context.dir));
         // Without a service there is nothing to forward to.
         let requests = if upstream::is_omitted(root) { Some(Vec::new()) } else { requests };
         let checks = check(&root.table("check"), server);
-        let listeners = Self { requests, checks, operators: admin::listen(admin), takeover: takeover(server) };
+        let (grpc, operators) = (listener(grpc), admin::listen(admin));
+        let listeners = Self { requests, checks, grpc, operators, takeover: takeover(server) };
         listeners.check_apart(root);
         listeners
     }
@@ -52,15 +58,17 @@ impl Listeners {
     }
 
     fn all(&self) -> impl Iterator<Item = (&'static str, Range<usize>, ListenAddress)> {
-        let Self { requests, checks, operators, takeover } = self;
+        let Self { requests, checks, grpc, operators, takeover } = self;
         let requests = requests.iter().flatten();
         let requests = requests.map(|place| ("server.listen", place.span(), place.get_ref().clone()));
         let checks = checks.iter().flatten();
         let checks = checks.map(|(one, _)| ("check.listen", one.span(), one.get_ref().listen.clone()));
+        let grpc = grpc.iter().flatten();
+        let grpc = grpc.map(|(one, _)| ("grpc.listen", one.span(), one.get_ref().listen.clone()));
         let operators = operators.iter();
         let operators = operators.filter_map(|one| Some(("admin.listen", one.span(), one.get_ref().clone()?)));
         let takeover = takeover.iter().flatten();
         let takeover = takeover.map(|one| ("server.takeover", one.span(), ListenAddress::Unix(one.get_ref().clone())));
-        requests.chain(checks).chain(operators).chain(takeover)
+        requests.chain(checks).chain(grpc).chain(operators).chain(takeover)
     }
 }

@@ -12,6 +12,7 @@ mod upstream;
 mod admin;
 mod check;
 mod fleet;
+mod grpc;
 mod headers;
 mod hold;
 mod log;
@@ -39,6 +40,7 @@ mod warnings;
 use toml::de::DeTable;
 
 pub use admin::AdminSettings;
+pub use grpc::GrpcSettings;
 
 use fleet::Fleet;
 use listeners::Listeners;
@@ -75,6 +77,8 @@ pub struct Config {
     pub max_tokens: usize,
     /// The admin listener.
     pub admin: AdminSettings,
+    /// The limiter service; `None` if there is none.
+    pub grpc: Option<GrpcSettings>,
     /// Snapshots of the state; fixed at start.
     pub snapshot: Option<SnapshotSettings>,
     /// Overrides set at run time.
@@ -95,7 +99,8 @@ pub(in crate::config) fn config(
     let root = Table::root(context, document);
     let server = root.table("server");
     let admin_table = root.table("admin");
-    let listeners = Listeners::read(&root, &server, &admin_table);
+    let grpc_table = root.table("grpc");
+    let listeners = Listeners::read(&root, &server, &admin_table, &grpc_table);
     server::paths(&server);
     let bounds = server::bounds(&server);
     let forwarded = server.switch("forwarded");
@@ -113,7 +118,7 @@ pub(in crate::config) fn config(
     let fixed = server::fixed(&server, listeners.requests.as_deref(), listeners.takeover);
     let headers = root.table("headers");
     let profiles = headers::profiles(&headers);
-    let is_listed = profiles.is_some_and(|profiles| profiles.ietf);
+    let grpc = grpc::grpc(&grpc_table, listeners.grpc, profiles);
     let hold = hold::hold(&root.table("hold"));
     let max_tokens = root.table("tokens").count("max_cached");
     let snapshot = snapshot::snapshot(&root.table("snapshot"), &admin_table);
@@ -121,7 +126,7 @@ pub(in crate::config) fn config(
 
     let compiled_stores = store::stores(&root.table("store"));
     let fleet = fleet::fleet(&root.table("fleet"), &compiled_stores);
-    let policy = policy(&root, &server, &headers, tls_table.has("client_ca"), &fleet, overrides);
+    let policy = policy(&root, (&server, &headers, &grpc_table), tls_table.has("client_ca"), &fleet, overrides);
     let fleet_secret = fleet.into_secret();
     let (check_listener, check) = listeners.checks?.unzip();
 
@@ -140,12 +145,13 @@ pub(in crate::config) fn config(
             profiles: profiles?,
             check,
         },
-        policy: policy?.with_listed(is_listed),
+        policy: policy?.with_listed(profiles.is_some_and(|profiles| profiles.ietf)),
         stores: compiled_stores.stores?,
         fleet_secret: fleet_secret?,
         hold: hold?,
         max_tokens: max_tokens?.into_inner(),
         admin: admin?,
+        grpc: grpc?,
         snapshot: snapshot?,
         run_time: RunTimeOverrides::default(),
         warnings: Diagnostics::default(),
@@ -157,8 +163,7 @@ pub(in crate::config) fn config(
 /// Compiles identities, plans, access lists and limits. `shows_certificates` says whether clients may send a certificate.
 fn policy(
     root: &Table<'_>,
-    server: &Table<'_>,
-    headers: &Table<'_>,
+    (server, headers, grpc): (&Table<'_>, &Table<'_>, &Table<'_>),
     shows_certificates: bool,
     fleet: &Fleet<'_>,
     overrides: &OverrideSet<'_>,
@@ -170,17 +175,21 @@ fn policy(
     let (access, bypass) = access::access(root, &names);
     let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
     let limits = limit::limits(root, &names, ipv6_prefix, fleet, overrides);
-    let policy = Policy::new(limits?, identities?, client_ip?)
-        .with_free_preflights(free_preflights?)
-        .with_paths(root.context.paths.get())
-        .with_access(access, plans?);
+    let parts = limits.zip(identities).zip(client_ip);
+    let policy = parts.map(|((limits, identities), client_ip)| {
+        Policy::new(limits, identities, client_ip).with_paths(root.context.paths.get())
+    });
+    let descriptors = grpc::descriptors(grpc, policy.as_ref());
+    let policy = policy?.with_free_preflights(free_preflights?).with_access(access, plans?);
+    let policy = policy.with_descriptors(descriptors?);
     warnings::of_unused_stores(root, fleet.store_names(), &policy);
     warnings::of_unused_identities(root, &names, &policy);
     warnings::of_shadowed(root, policy.limits());
     warnings::of_void_limits(root, policy.limits(), &bypass);
     warnings::of_invented_keys(root, &policy);
-    if upstream::is_omitted(root) {
+    if root.has("check") && upstream::is_omitted(root) {
         warnings::of_unsettled(root, policy.limits());
     }
+    warnings::of_unnamed_limits(root, &policy);
     Some(policy)
 }

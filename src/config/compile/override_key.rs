@@ -101,7 +101,7 @@ fn unrepeated(part: &KeyPart) -> Fault {
         KeyPart::Route => ("this is not one of `match.path`", None),
         KeyPart::Host => ("this is not a host", Some("an override applies to one host; write it in lower case")),
         KeyPart::Method => ("this is not a method", Some("methods are in upper case")),
-        KeyPart::Identity(_) | KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) => {
+        KeyPart::Identity(_) | KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) | KeyPart::Named(_) => {
             ("no request can have this key", None)
         }
     };
@@ -112,7 +112,7 @@ fn unrepeated(part: &KeyPart) -> Fault {
 const ONE_ADDRESS: &str = "an override applies to one address, as in \"192.0.2.7\"";
 
 /// Checks that a request can have this part of a key.
-fn check_part(text: &str, part: &KeyPart, keyed: &Keyed<'_>) -> Result<(), Fault> {
+pub(super) fn check_part(text: &str, part: &KeyPart, keyed: &Keyed<'_>) -> Result<(), Fault> {
     let routes = keyed.routes;
     match part {
         KeyPart::Ip if text.parse::<IpAddr>().is_err() => {

@@ -34,11 +34,11 @@ pub(super) struct CompiledUpstreams {
     pub(super) speak_h2: Vec<bool>,
 }
 
-/// Whether there is no upstream on purpose: Weir only answers checks.
+/// Whether there is no upstream on purpose: Weir only answers checks or callers.
 pub(super) fn is_omitted(root: &Table<'_>) -> bool {
     let has_any = ["upstream", "upstreams", "route"].iter().any(|table| root.has(table));
     let server = root.get("server").and_then(|value| value.get_ref().as_table());
-    root.has("check") && !has_any && server.is_none_or(|server| !server.contains_key("listen"))
+    (root.has("check") || root.has("grpc")) && !has_any && server.is_none_or(|server| !server.contains_key("listen"))
 }
 
 pub(super) fn upstreams(root: &Table<'_>, listen: Option<&[Located<ListenAddress>]>) -> CompiledUpstreams {
@@ -193,7 +193,7 @@ fn hash_by(context: &Context<'_>, text: &str) -> Result<KeyPart, Fault> {
             check_request_header(context, &name)?;
             Ok(KeyPart::Header(name, several))
         }
-        Some(part) if !matches!(part, KeyPart::Route | KeyPart::Method) => Ok(part),
+        Some(part) if !matches!(part, KeyPart::Route | KeyPart::Method | KeyPart::Named(_)) => Ok(part),
         _ => {
             let kinds = ["ip", "path", "host", "header:NAME", "query:NAME", "cookie:NAME"];
             let help = did_you_mean(nearest(text, kinds)).unwrap_or_else(|| format!("it can be {}", kinds.join(", ")));

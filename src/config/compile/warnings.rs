@@ -91,7 +91,7 @@ pub(super) fn of_shadowed(root: &Table<'_>, limits: &[Limit]) {
         return; // the default limit, which is in no text
     }
     let by_path = ByPath::new(limits, |_| true);
-    for (index, limit) in limits.iter().enumerate() {
+    for (index, limit) in limits.iter().enumerate().filter(|(_, limit)| !limit.is_for_callers()) {
         // Of two equal limits the later one is reported.
         let shadows =
             |other: &usize| limits[*other].shadows(limit) && (*other < index || !limit.shadows(&limits[*other]));
@@ -133,10 +133,25 @@ pub(super) fn of_void_limits(root: &Table<'_>, limits: &[Limit], bypass: &Bypass
         return; // the default limit, which is in no text
     }
     let paths = Match { paths: bypass.paths.clone(), ..Match::default() };
-    let is_bypassed = |limit: &Limit| bypass.has_all || !paths.paths.is_empty() && paths.covers(&limit.matches);
+    let is_bypassed = |limit: &Limit| {
+        !limit.is_for_callers() && (bypass.has_all || !paths.paths.is_empty() && paths.covers(&limit.matches))
+    };
     for (limit, name) in limits.iter().zip(names).filter(|(limit, _)| limit.mode != Mode::Off && is_bypassed(limit)) {
         let title = format!("limit `{}` never applies: `[access]` denies or exempts all of its requests", limit.name);
         let help = "`[access]` decides about these requests first; remove the limit or the entries".to_owned();
+        root.context.note(Problem::warning("void_limit", name, title).help(help));
+    }
+}
+
+/// Warns of limits for callers of the limiter service that no rule names.
+pub(super) fn of_unnamed_limits(root: &Table<'_>, policy: &Policy) {
+    let names = names_of(root);
+    let rules = || policy.descriptors.checks.iter().chain(policy.descriptors.domains.iter().map(|(_, rule)| rule));
+    let is_named = |index| rules().any(|rule| rule.limits.iter().any(|mapped| mapped.limit == index));
+    let limits = policy.limits().iter().enumerate().zip(names);
+    for ((_, limit), name) in limits.filter(|((index, limit), _)| limit.is_for_callers() && !is_named(*index)) {
+        let title = format!("limit `{}` never applies: requests have no `name:` parts", limit.name);
+        let help = "name the limit in a table `[[grpc.check]]` or `[[grpc.descriptor]]`".to_owned();
         root.context.note(Problem::warning("void_limit", name, title).help(help));
     }
 }
@@ -159,10 +174,13 @@ pub(super) fn of_invented_keys(root: &Table<'_>, policy: &Policy) {
         }
         _ => false,
     };
-    let is_by_address = |limit: &Limit| limit.bounds_addresses_of(limit);
+    let is_by_address = |limit: &Limit| !limit.is_for_callers() && limit.bounds_addresses_of(limit);
     let by_address = ByPath::new(limits, is_by_address);
     let first: Vec<_> = (0..limits.len()).filter(|index| is_by_address(&limits[*index])).take(COMPARED_MAX).collect();
     for (limit, name) in limits.iter().zip(names).filter(|(limit, _)| limit.mode == Mode::Enforce) {
+        if limit.is_for_callers() {
+            continue;
+        }
         let Some(part) = limit.key.iter().find(|part| is_invented(limit, part)) else { continue };
         let mut others = by_address.near(limit).chain(first.iter().copied());
         if others.any(|other| limits[other].bounds_addresses_of(limit)) {

@@ -58,7 +58,7 @@ impl<'a> Table<'a> {
     fn open(context: &'a Context<'a>, path: String, entries: &'a DeTable<'a>, span: Range<usize>) -> Self {
         let table = Self { context, path, entries: Entries::Some(entries), span };
         let known = schema::keys_of(&table.path);
-        if known != ["NAME"] {
+        if known != ["NAME"] && known != ["PART"] {
             for (key, value) in entries.iter().filter(|(key, _)| !known.contains(&&**key.get_ref())) {
                 table.note_unknown(key.get_ref(), &known, key.span(), value);
             }
@@ -98,7 +98,7 @@ impl<'a> Table<'a> {
     fn shown_name(&self) -> String {
         match self.path.as_str() {
             "" => "the file".into(),
-            "limit" | "route" => format!("`[[{}]]`", self.path),
+            "limit" | "route" | "grpc.check" | "grpc.descriptor" => format!("`[[{}]]`", self.path),
             path => format!("`[{path}]`"),
         }
     }

@@ -37,7 +37,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Clients to which it does not apply."),
     opt("limit.key", List("part of a key"), Required,
         "Owner of a budget: `ip`, `path`, `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, \
-         `cookie:NAME`; `[]` for one budget for all."),
+         `cookie:NAME`, or `name:NAME` for callers of the limiter service; `[]` for one budget for all."),
     opt("limit.several", OneOf(&["reject", "first", "last", "join"]), Toml("\"reject\""),
         "If a header, parameter or cookie of `key` occurs several times: 400, the first value, the last value, or \
          all values."),

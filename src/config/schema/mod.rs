@@ -4,6 +4,7 @@
 //! interprets the values.
 
 mod fleet;
+mod grpc;
 mod limit;
 mod option;
 mod options;

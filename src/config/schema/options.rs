@@ -5,13 +5,13 @@ use super::option::Kind::{
 };
 use super::option::Preset::{Required, Toml, Unset};
 use super::option::{NONE, Opt, opt};
-use super::{fleet, limit};
+use super::{fleet, grpc, limit};
 
-/// All options: first those of other tables, then those of replicas, then those of limits.
-pub(super) static OPTIONS: [Opt; OTHERS.len() + fleet::OPTIONS.len() + limit::OPTIONS.len()] =
-    joined([OTHERS, fleet::OPTIONS, limit::OPTIONS]);
+/// All options: first those of other tables, then those of replicas, of the limiter service and of limits.
+pub(super) static OPTIONS: [Opt; OTHERS.len() + fleet::OPTIONS.len() + grpc::OPTIONS.len() + limit::OPTIONS.len()] =
+    joined([OTHERS, fleet::OPTIONS, grpc::OPTIONS, limit::OPTIONS]);
 
-const fn joined<const N: usize>(parts: [&[Opt]; 3]) -> [Opt; N] {
+const fn joined<const N: usize>(parts: [&[Opt]; 4]) -> [Opt; N] {
     let mut all = [parts[0][0]; N];
     let (mut at, mut part, mut within) = (0, 0, 0);
     while at < N {

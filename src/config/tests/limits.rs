@@ -23,7 +23,7 @@ fn limits() {
     1 | [[limit]]
       | ^^^^^^^^^
       |
-      = help: expected list of strings (part of a key). Owner of a budget: `ip`, `path`, `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, `cookie:NAME`; `[]` for one budget for all.
+      = help: expected list of strings (part of a key). Owner of a budget: `ip`, `path`, `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, `cookie:NAME`, or `name:NAME` for callers of the limiter service; `[]` for one budget for all.
 
     error: `limit.rate` is missing
      --> weir.toml:1:1
@@ -117,7 +117,7 @@ header = "x-a""#), @r#"
     3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
       |                                     ^^^^^^^^^
       |
-      = help: a key can have ip, path, route, host, method, seller, header:NAME, query:NAME, cookie:NAME
+      = help: a key can have ip, path, route, host, method, seller, header:NAME, query:NAME, cookie:NAME, name:NAME
 
     error: `limit.key`: `sellr` is not a part of a key
      --> weir.toml:3:48

@@ -4,12 +4,9 @@ use http::{HeaderName, Method};
 
 use super::*;
 use crate::gate::lookup::KeyError;
+use crate::gate::named_charge::ChargeError;
 use crate::gate::spend::{Balance, Spend, SpendError, UNITS_MAX};
 use crate::policy::{AfterResponse, IdentitySource, OnMissing, PathPattern, Repeated, Settle, SettleBy};
-
-fn pairs(key: &[(&str, &str)]) -> Vec<(String, String)> {
-    key.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-}
 
 fn spend(
     gate: &Gate,
@@ -19,7 +16,7 @@ fn spend(
     units: u64,
     now: Timestamp,
 ) -> Result<Balance, SpendError> {
-    gate.spend(live, Spend { limit, key: &pairs(key), plan: None, units }, now)
+    gate.spend(live, Spend { limit, key: &pairs_of(key), plan: None, units }, now)
 }
 
 fn of(name: &str, key: Vec<KeyPart>) -> Limit {
@@ -126,7 +123,8 @@ async fn meets_the_key_of_requests() {
 #[tokio::test(start_paused = true)]
 async fn what_is_wrong_is_said_and_charges_nothing() {
     use KeyError::{BadPart, DoublePart, MissingPart, UnknownLimit, UnknownPart};
-    use SpendError::{InFlight, Key, Units};
+    use SpendError::Units;
+    let of_key = |error| SpendError::Charge(ChargeError::Key(error));
     let gate = new_gate();
     let in_flight = Algorithm::Concurrency(crate::limit::concurrency::Rule::new(3).unwrap());
     let limits = [
@@ -139,21 +137,21 @@ async fn what_is_wrong_is_said_and_charges_nothing() {
     let now = gate.clock.now();
     let good = [("ip", "::1"), ("route", ""), ("header:x-a", "1")];
     for (limit, key, units, error) in [
-        ("m", &good[..], 1, Key(UnknownLimit)),
+        ("m", &good[..], 1, of_key(UnknownLimit)),
         ("l", &good, 0, Units),
         ("l", &good, UNITS_MAX + 1, Units),
-        ("l", &good[..2], 1, Key(MissingPart("header:x-a".into()))),
-        ("l", &[], 1, Key(MissingPart("ip".into()))),
-        ("l", &[good[0], good[1], good[2], ("path", "/")], 1, Key(UnknownPart("path".into()))),
-        ("l", &[good[0], good[1], good[2], ("header:X-A", "/")], 1, Key(DoublePart("header:x-a".into()))),
-        ("l", &[("ip", "here"), good[1], good[2]], 1, Key(BadPart("ip".into()))),
-        ("l", &[good[0], good[1], ("header:x-a", " 1")], 1, Key(BadPart("header:x-a".into()))),
-        ("l", &[good[0], good[1], ("header:x-a", "1\n")], 1, Key(BadPart("header:x-a".into()))),
-        ("l", &[good[0], ("route", "/a"), good[2]], 1, Key(BadPart("route".into()))),
-        ("p", &[("path", "/a%2Fb")], 1, Key(BadPart("path".into()))),
-        ("h", &[("host", "a b")], 1, Key(BadPart("host".into()))),
-        ("c", &[], 1, InFlight),
-        ("c", &[("ip", "::1")], 1, Key(UnknownPart("ip".into()))),
+        ("l", &good[..2], 1, of_key(MissingPart("header:x-a".into()))),
+        ("l", &[], 1, of_key(MissingPart("ip".into()))),
+        ("l", &[good[0], good[1], good[2], ("path", "/")], 1, of_key(UnknownPart("path".into()))),
+        ("l", &[good[0], good[1], good[2], ("header:X-A", "/")], 1, of_key(DoublePart("header:x-a".into()))),
+        ("l", &[("ip", "here"), good[1], good[2]], 1, of_key(BadPart("ip".into()))),
+        ("l", &[good[0], good[1], ("header:x-a", " 1")], 1, of_key(BadPart("header:x-a".into()))),
+        ("l", &[good[0], good[1], ("header:x-a", "1\n")], 1, of_key(BadPart("header:x-a".into()))),
+        ("l", &[good[0], ("route", "/a"), good[2]], 1, of_key(BadPart("route".into()))),
+        ("p", &[("path", "/a%2Fb")], 1, of_key(BadPart("path".into()))),
+        ("h", &[("host", "a b")], 1, of_key(BadPart("host".into()))),
+        ("c", &[], 1, SpendError::Charge(ChargeError::InFlight)),
+        ("c", &[("ip", "::1")], 1, of_key(UnknownPart("ip".into()))),
     ] {
         assert_eq!(spend(gate, live, limit, key, units, now), Err(error), "{limit} {key:?} {units}");
     }
@@ -181,7 +179,7 @@ async fn overrides_and_plans_have_their_own_numbers() {
         ("vip", None, Some(999)),
         ("vip", Some("premium"), Some(998)),
     ] {
-        let key = pairs(&[("header:x-a", who)]);
+        let key = pairs_of(&[("header:x-a", who)]);
         let balance = gate.spend(live, Spend { limit: "l", key: &key, plan, units: 1 }, now).unwrap();
         assert_eq!(balance.remaining, remaining, "{who} {plan:?}");
     }

@@ -86,6 +86,13 @@ impl ServerTls {
         Self { config: self.http1_config(), ..self }
     }
 
+    /// The configuration of a session that speaks HTTP/2 only.
+    pub fn h2_config(&self) -> Arc<ServerConfig> {
+        let mut config = ServerConfig::clone(&self.config);
+        config.alpn_protocols = vec![ALPN_H2.to_vec()];
+        Arc::new(config)
+    }
+
     /// The configuration of a new session.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)

@@ -131,6 +131,7 @@ impl KeySecret {
                     let value = in_cookie(facts.headers, name, *repeated).map_err(several)?;
                     message.write_value(value.as_deref());
                 }
+                KeyPart::Named(_) => message.write_absent(),
             }
         }
         Ok(message.key())
@@ -149,7 +150,9 @@ impl KeySecret {
                 KeyPart::Ip => message.write_address(unmap(str::from_utf8(text).ok()?.parse().ok()?), ipv6_prefix),
                 KeyPart::Identity(_) | KeyPart::Header(..) => message.write_text(&as_read(text)),
                 KeyPart::Query(..) | KeyPart::Cookie(..) => message.write_value(Some(text)),
-                KeyPart::Path | KeyPart::Route | KeyPart::Host | KeyPart::Method => message.write_text(text),
+                KeyPart::Path | KeyPart::Route | KeyPart::Host | KeyPart::Method | KeyPart::Named(_) => {
+                    message.write_text(text);
+                }
             }
         }
         Some(message.key())

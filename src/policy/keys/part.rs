@@ -25,6 +25,8 @@ pub enum KeyPart {
     Query(Box<str>, Repeated),
     /// The value of a cookie, without quotes and escapes.
     Cookie(Box<str>, Repeated),
+    /// A value that callers of the limiter service give under this name. A request has none.
+    Named(Box<str>),
 }
 
 impl KeyPart {

@@ -39,6 +39,7 @@ impl Policy {
             KeyPart::Header(name, _) => format!("header:{name}").into(),
             KeyPart::Query(name, _) => format!("query:{name}").into(),
             KeyPart::Cookie(name, _) => format!("cookie:{name}").into(),
+            KeyPart::Named(name) => format!("name:{name}").into(),
         }
     }
 
@@ -82,6 +83,7 @@ impl Policy {
                 let value = in_cookie(facts.headers, name, *several).ok().flatten();
                 value.map_or_else(absent, |value| fingerprint(secret, &value))
             }
+            KeyPart::Named(_) => absent(),
         })
     }
 
@@ -90,6 +92,7 @@ impl Policy {
     pub fn shown_text(&self, secret: &KeySecret, part: &KeyPart, text: &str) -> String {
         match part {
             KeyPart::Ip | KeyPart::Path | KeyPart::Route | KeyPart::Host | KeyPart::Method => text.to_owned(),
+            KeyPart::Named(_) => escaped(text.as_bytes()),
             KeyPart::Identity(index) => match self.identities.get(*index).map(|identity| &identity.source) {
                 Some(IdentitySource::Jwt { .. }) => text.to_owned(),
                 _ => self.shown_identity(secret, *index, text.as_bytes()),

@@ -8,7 +8,6 @@ use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 use tokio::task::spawn_local;
 
-use super::super::lifecycle::{Lifecycle, draining};
 use super::super::settings::Bounds;
 use super::super::untaken::Hold;
 use super::super::upgrade;
@@ -18,6 +17,7 @@ use super::link::{Link, StreamHandle};
 use super::stream::{self, Incoming};
 use crate::http2::{Config, Connection, Fatal};
 use crate::net::buffer::{InputBuffer, OutputBuffer};
+use crate::net::lifecycle::{Lifecycle, draining};
 use crate::net::peer::Peer;
 use crate::net::stream::Stream;
 use crate::time;

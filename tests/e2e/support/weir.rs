@@ -139,6 +139,11 @@ impl Weir {
         self.admin
     }
 
+    /// The address of the limiter service.
+    pub fn grpc(&self) -> SocketAddr {
+        self.address_in_line("serving checks over gRPC")
+    }
+
     /// The folder of its configuration.
     pub fn folder(&self) -> &Path {
         self.folder.path()

@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use tokio::task::spawn_local;
 
-use crate::gate::{Decider, Refill};
+use super::ask::Decider;
+use super::lease::Refill;
 use crate::store::redis::{Answers, RemoteCharge, Store, WorkerStore};
 
 /// The stores of a worker, each with its connections.
 #[derive(Debug, Default)]
-pub(super) struct WorkerStores {
+pub struct WorkerStores {
     known: RefCell<Vec<(Arc<Store>, Rc<WorkerStore>)>>,
 }
 
 impl WorkerStores {
     /// Connects to `stores`, and closes the connections to all others once their calls have ended.
-    pub(super) fn follow(&self, stores: &[Arc<Store>]) {
+    pub fn follow(&self, stores: &[Arc<Store>]) {
         self.known.borrow_mut().retain(|(known, _)| stores.iter().any(|store| Arc::ptr_eq(store, known)));
         for store in stores {
             self.worker_store(store);

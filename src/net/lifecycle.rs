@@ -1,4 +1,4 @@
-//! The lifecycle of the workers, and the events in it that connections wait for.
+//! The lifecycle of the workers, which listeners and connections follow.
 
 use std::time::Duration;
 
@@ -19,9 +19,17 @@ pub enum Lifecycle {
     Stopped,
 }
 
+/// Waits for a lifecycle state with `is_it`, and returns it. Without a controller it returns `Stopped`.
+pub(crate) async fn wait_for(
+    lifecycle: &mut watch::Receiver<Lifecycle>,
+    is_it: impl Fn(Lifecycle) -> bool,
+) -> Lifecycle {
+    lifecycle.wait_for(|lifecycle| is_it(*lifecycle)).await.map_or(Lifecycle::Stopped, |lifecycle| *lifecycle)
+}
+
 /// Waits until draining begins. A worker without a controller drains, too.
-pub(super) async fn draining(lifecycle: &mut watch::Receiver<Lifecycle>) {
-    let _ = lifecycle.wait_for(|lifecycle| *lifecycle != Lifecycle::Running).await;
+pub(crate) async fn draining(lifecycle: &mut watch::Receiver<Lifecycle>) {
+    wait_for(lifecycle, |lifecycle| lifecycle != Lifecycle::Running).await;
 }
 
 /// Time that an idle connection stays open after draining began. A request in flight would meet a closed connection,
@@ -29,7 +37,7 @@ pub(super) async fn draining(lifecycle: &mut watch::Receiver<Lifecycle>) {
 const IDLE_DRAIN: Duration = Duration::from_secs(1);
 
 /// Waits until an idle connection may be closed.
-pub(super) async fn idle_drained(lifecycle: &mut watch::Receiver<Lifecycle>) {
+pub(crate) async fn idle_drained(lifecycle: &mut watch::Receiver<Lifecycle>) {
     loop {
         draining(lifecycle).await;
         // Boxed, so that a connection needs the memory only now.

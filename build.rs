@@ -1,0 +1,15 @@
+//! Generates the messages and services of `proto` in Rust. Needs no `protoc`: protox compiles the files.
+
+use std::path::PathBuf;
+use std::{env, error, fs};
+
+const FILES: [&str; 2] = ["proto/weir/v1/limiter.proto", "proto/envoy/service/ratelimit/v3/rls.proto"];
+
+fn main() -> Result<(), Box<dyn error::Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let descriptors = protox::compile(FILES, ["proto"])?;
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    fs::write(out.join("descriptors.bin"), protox::prost::Message::encode_to_vec(&descriptors))?;
+    tonic_prost_build::configure().include_file("services.rs").compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,284 @@
+//! `[grpc]`: the listener of the limiter service, and the rules that map checks and descriptors to limits.
+
+use std::ops::Range;
+
+use toml::de::DeValue;
+
+use super::override_key::{Keyed, check_part};
+use super::tls;
+use crate::config::diagnostics::{Problem, did_you_mean, nearest};
+use crate::config::reader::units::{self, Fault};
+use crate::config::reader::{Located, Table};
+use crate::grpc::settings::{ServiceListener, ServiceSettings};
+use crate::net::ListenAddress;
+use crate::net::tls::ServerTls;
+use crate::policy::descriptors::{
+    CHECK_ENTRIES, DescriptorRule, Descriptors, EntryPattern, MappedLimit, Template, TemplateError,
+};
+use crate::policy::{Limit, Policy};
+use crate::respond::Profiles;
+
+/// The limiter service.
+#[derive(Clone, Debug)]
+pub struct GrpcSettings {
+    /// The listener. Fixed at start.
+    pub listener: ServiceListener,
+    /// The settings that a reload changes.
+    pub settings: ServiceSettings,
+}
+
+/// A listener with its position, and its TLS.
+type Listening = (Located<ServiceListener>, Option<ServerTls>);
+
+/// Compiles the listener and its TLS; the inner option is `None` without `[grpc]`.
+#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
+pub(super) fn listener(table: &Table<'_>) -> Option<Option<Listening>> {
+    if !table.is_present() {
+        return Some(None);
+    }
+    let listen = table.parsed("listen", |text| units::listen(text, table.context.dir));
+    let is_insecure = table.switch("insecure");
+    let tls_table = table.table("tls");
+    let tls = tls::tls(&tls_table);
+    let max_connections = table.count("max_connections");
+    let listen = listen?;
+    if is_insecure == Some(false) && is_elsewhere(listen.get_ref()) && !demands_certificates(&tls_table) {
+        let what = "other machines can reach this address without a certificate, and spend the units of any client";
+        let help = "add `[grpc.tls]` with `client_ca`, or `insecure = true` if that network is trusted".to_owned();
+        let fault = Fault { absence: true, ..Fault::new(what).help(Some(help)) };
+        table.fault("listen", listen.span(), fault);
+    }
+    let (span, has_tls) = (listen.span(), tls_table.is_present());
+    let max_connections = max_connections?.into_inner();
+    let listener = ServiceListener { listen: listen.into_inner(), max_connections, has_tls };
+    is_insecure.map(|_| Some((Located::new(span, listener), tls)))
+}
+
+/// Compiles the settings of the listener; the inner option is `None` without `[grpc]`.
+#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
+pub(super) fn grpc(
+    table: &Table<'_>,
+    listening: Option<Option<Listening>>,
+    profiles: Option<Profiles>,
+) -> Option<Option<GrpcSettings>> {
+    if !table.is_present() {
+        return Some(None);
+    }
+    let max_streams = table.count("max_streams");
+    let max_message_bytes = table.size("max_message_bytes");
+    let has_headers = table.switch("headers");
+    let Some((listener, tls)) = listening? else { return Some(None) };
+    let settings = ServiceSettings {
+        tls,
+        max_streams: max_streams?.into_inner(),
+        max_message_bytes: max_message_bytes?,
+        profiles: if has_headers? { Some(profiles?) } else { None },
+    };
+    Some(Some(GrpcSettings { listener: listener.into_inner(), settings }))
+}
+
+fn is_elsewhere(place: &ListenAddress) -> bool {
+    matches!(place, ListenAddress::Tcp(address) if !address.ip().to_canonical().is_loopback())
+}
+
+fn demands_certificates(tls: &Table<'_>) -> bool {
+    let is_optional = tls.get("client_auth").is_some_and(|value| value.get_ref().as_str() == Some("optional"));
+    tls.has("client_ca") && !is_optional
+}
+
+/// Compiles the rules. Without a policy, which has an error, the names of limits and of parts are not checked.
+pub(super) fn descriptors(table: &Table<'_>, policy: Option<&Policy>) -> Option<Descriptors> {
+    let checks = table.tables("check").into_iter().map(|table| {
+        let entries = check_entries(&table);
+        rule(&table, entries, None, policy)
+    });
+    let checks: Vec<_> = checks.collect();
+    let domains = table.tables("descriptor").into_iter().map(|table| {
+        let domain = table.text("domain");
+        let entries = descriptor_entries(&table);
+        let plan = table.text("plan");
+        Some((domain, rule(&table, entries, plan, policy)?))
+    });
+    let domains: Vec<_> = domains.collect();
+    let domains: Vec<_> = domains
+        .into_iter()
+        .map(|rule| {
+            let (domain, (span, rule)) = rule?;
+            Some((domain?.into_inner().into_boxed_str(), span, rule))
+        })
+        .collect::<Option<_>>()?;
+    let checks: Vec<_> = checks.into_iter().collect::<Option<_>>()?;
+    check_reachable(table, "check", checks.iter().map(|(span, rule)| ("", span, rule)));
+    check_reachable(table, "descriptor", domains.iter().map(|(domain, span, rule)| (&**domain, span, rule)));
+    Some(Descriptors {
+        checks: checks.into_iter().map(|(_, rule)| rule).collect(),
+        domains: domains.into_iter().map(|(domain, _, rule)| (domain, rule)).collect(),
+    })
+}
+
+/// The entries of a check. After an error, the rule that has them is invalid.
+fn check_entries(table: &Table<'_>) -> Option<Vec<EntryPattern>> {
+    let values = |name: &str| match CHECK_ENTRIES.iter().find(|entry| **entry == name && table.has(name)) {
+        Some(name) => table.list(name, plain).map(into_values),
+        None => Some(Vec::new()),
+    };
+    let [actor, scope, method] = CHECK_ENTRIES;
+    let (scopes, methods) = (values(scope), values(method));
+    let entry = |key: &str, values| EntryPattern { key: key.into(), values };
+    Some(vec![entry(actor, Vec::new()), entry(scope, scopes?), entry(method, methods?)])
+}
+
+fn descriptor_entries(table: &Table<'_>) -> Option<Vec<EntryPattern>> {
+    let tables = table.tables("entries");
+    if tables.is_empty() {
+        match table.get("entries") {
+            None => drop(table.text("entries")), // notes that it is required
+            Some(value) if value.get_ref().as_array().is_some() => {
+                table.fault("entries", value.span(), Fault::new("a descriptor has at least one entry"));
+            }
+            Some(_) => {}
+        }
+        return None;
+    }
+    let entry = |table: &Table<'_>| {
+        let key = table.parsed("key", plain);
+        let values = if table.has("value") { table.list("value", plain).map(into_values) } else { Some(Vec::new()) };
+        Some(EntryPattern { key: key?.into_inner(), values: values? })
+    };
+    let entries: Vec<_> = tables.iter().map(entry).collect();
+    entries.into_iter().collect()
+}
+
+fn plain(text: &str) -> Result<Box<str>, Fault> {
+    if text.is_empty() { Err(Fault::new("expected a text that is not empty")) } else { Ok(text.into()) }
+}
+
+fn into_values(values: Vec<Located<Box<str>>>) -> Vec<Box<str>> {
+    values.into_iter().map(Located::into_inner).collect()
+}
+
+/// Compiles the limits of a rule with these entries. Returns its position, too.
+fn rule(
+    table: &Table<'_>,
+    entries: Option<Vec<EntryPattern>>,
+    plan: Option<Located<String>>,
+    policy: Option<&Policy>,
+) -> Option<(Range<usize>, DescriptorRule)> {
+    let limits_table = table.table("limits");
+    if !limits_table.is_present() {
+        let help = "`limits = {}` lets all of them pass".to_owned();
+        let title = format!("`{}` is missing", limits_table.path());
+        table.context.note(Problem::new(table.span(), title).code("missing_option").absence().help(help));
+        return None;
+    }
+    let entries = entries?;
+    let names: Vec<&str> = entries.iter().map(|entry| &*entry.key).collect();
+    let plan = plan.map(|plan| template(table, "plan", &plan, &names));
+    let mut limits = Vec::new();
+    for (name, value) in limits_table.entries() {
+        let parts = limits_table.table_of("NAME", value);
+        limits.push(mapped_limit(&limits_table, &name, &parts, &names, policy));
+    }
+    let limits = limits.into_iter().collect::<Option<_>>()?;
+    let plan = plan.map_or(Some(None), |plan| plan.map(Some))?;
+    Some((table.span(), DescriptorRule { entries, plan, limits }))
+}
+
+fn mapped_limit(
+    table: &Table<'_>,
+    name: &Located<String>,
+    parts: &Table<'_>,
+    entries: &[&str],
+    policy: Option<&Policy>,
+) -> Option<MappedLimit> {
+    let texts: Vec<_> = parts.entries().into_iter().map(|(part, value)| (part, text(parts, entries, value))).collect();
+    let policy = policy?;
+    let limits = policy.limits();
+    let Some(index) = limits.iter().position(|limit| *limit.name == **name.get_ref()) else {
+        let help = did_you_mean(nearest(name.get_ref(), limits.iter().map(|limit| &*limit.name)));
+        let title = format!("`{}`: there is no limit `{}`", table.path(), name.get_ref());
+        table.context.note(Problem::new(name.span(), title).help(help).absence());
+        return None;
+    };
+    let limit = limits.get(index)?;
+    if limit.allowed.usual.is_released() {
+        let title = format!("`{}`: `{}` counts requests in flight, and a caller has none", table.path(), limit.name);
+        table.context.note(Problem::new(name.span(), title));
+        return None;
+    }
+    let part_names: Vec<_> = limit.key.iter().map(|part| policy.part_name(part)).collect();
+    for (part, _) in texts.iter().filter(|(part, _)| !part_names.iter().any(|name| name == part.get_ref())) {
+        let help = did_you_mean(nearest(part.get_ref(), part_names.iter().map(|name| &**name)));
+        let title = format!("`{}`: the key of `{}` has no `{}`", parts.path(), limit.name, part.get_ref());
+        table.context.note(Problem::new(part.span(), title).help(help).absence());
+    }
+    let of_part = |(index, part_name): (usize, &std::borrow::Cow<'_, str>)| {
+        let Some((_, text)) = texts.iter().find(|(part, _)| part_name == part.get_ref()) else {
+            let title = format!("`{}`: the key of `{}` needs `{part_name}`", parts.path(), limit.name);
+            let help = format!("write it like `\"{part_name}\" = \"{{actor}}\"`");
+            table.context.note(Problem::new(name.span(), title).help(help).absence());
+            return None;
+        };
+        let (span, text) = text.clone()?;
+        check_literal(parts, (limit, index), &text, span, policy);
+        Some(text)
+    };
+    let compiled: Vec<_> = part_names.iter().enumerate().map(of_part).collect();
+    let parts = compiled.into_iter().collect::<Option<Vec<_>>>()?;
+    (parts.len() == texts.len()).then_some(MappedLimit { limit: index, parts })
+}
+
+/// Notes a text without entries that the part at `index` of the limit's key cannot have.
+fn check_literal(
+    table: &Table<'_>,
+    (limit, index): (&Limit, usize),
+    text: &Template,
+    span: Range<usize>,
+    policy: &Policy,
+) {
+    let (Some(literal), Some(part)) = (text.literal(), limit.key.get(index)) else { return };
+    let ipv6_prefix = policy.client_ip.ipv6_prefix;
+    let keyed = Keyed { parts: Some(&limit.key), routes: &limit.matches.paths, ipv6_prefix, paths: policy.paths };
+    if let Err(fault) = check_part(literal, part, &keyed) {
+        table.fault("PART", span, Fault { help: None, ..fault });
+    }
+}
+
+fn text(table: &Table<'_>, entries: &[&str], value: &toml::Spanned<DeValue<'_>>) -> Option<(Range<usize>, Template)> {
+    let DeValue::String(text) = value.get_ref() else {
+        table.mismatch("PART", "a string", value);
+        return None;
+    };
+    let text = toml::Spanned::new(value.span(), text.clone().into_owned());
+    template(table, "PART", &text, entries).map(|template| (text.span(), template))
+}
+
+fn template(table: &Table<'_>, key: &str, text: &Located<String>, entries: &[&str]) -> Option<Template> {
+    let noted = |error: TemplateError| {
+        let help = match &error {
+            TemplateError::Unknown(name) => did_you_mean(nearest(name, entries.iter().copied()))
+                .or_else(|| Some(format!("the entries are {}", entries.join(", ")))),
+            _ => None,
+        };
+        table.fault(key, text.span(), Fault::new(error.to_string()).help(help));
+    };
+    Template::parse(text.get_ref(), entries).map_err(noted).ok()
+}
+
+/// Notes rules that never apply, because a rule before them fits all of their descriptors.
+fn check_reachable<'r>(
+    table: &Table<'_>,
+    key: &str,
+    rules: impl Iterator<Item = (&'r str, &'r Range<usize>, &'r DescriptorRule)>,
+) {
+    let rules: Vec<_> = rules.collect();
+    for (index, (domain, span, rule)) in rules.iter().enumerate() {
+        let covers =
+            |(known, _, other): &&(&str, &Range<usize>, &DescriptorRule)| known == domain && other.covers(rule);
+        if let Some((_, first, _)) = rules.iter().take(index).find(covers) {
+            let title = format!("`{}`: this table is never used", table.path_of(key));
+            let problem = Problem::new((*span).clone(), title);
+            table.context.note(problem.also((*first).clone(), "this one fits all of its descriptors"));
+        }
+    }
+}

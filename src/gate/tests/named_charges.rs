@@ -1,0 +1,243 @@
+//! Charges that a caller names: all or none, at once, with stores and without.
+//!
+//! The answer to a row `check` has the units that remain of the decisive limit.
+
+use super::{CAPS, check, install, limit, new_gate, pairs_of};
+use crate::gate::lookup::KeyError;
+use crate::gate::named_charge::ChargeError;
+use crate::policy::{KeyPart, Limit, Match, Mode, OnLimit};
+
+#[tokio::test(start_paused = true)]
+async fn all_limits_are_charged_or_none() {
+    check(
+        "limit a 10 1s 5 reject
+         limit b 1 1s 2 reject
+         0s check both a=1 b=1
+         0s check again a=1 b=1
+         0s check one a=1 b=1
+         0s check only-a a=1
+         0s check more a=1*5
+         1s check later a=1*2 b=1
+         > 0s both pass/1
+         > 0s again pass/0
+         > 0s one Limit/0 1s
+         > 0s only-a pass/2
+         > 0s more Limit/2 300ms
+         > 1s later pass/0",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn charges_of_one_key_are_added() {
+    check(
+        "limit a 1 1h 5 reject
+         limit s 1 1h 5 reject redis=1
+         0s check first a=1*2 a=1*2 a=2
+         0s check second a=1 a=1
+         0s check looks a=1*0 a=1*0 a=1
+         5ms check stored s=1*2 s=1*2
+         6ms remain s=1 1
+         > 0s first pass/1
+         > 0s second Limit/1 1h
+         > 0s looks pass/0
+         > 5ms stored pass/1",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_charges_nothing() {
+    check(
+        "limit a 10 1s 2 reject
+         limit b 10 1s 2 reject
+         0s check look a=1*0
+         0s check look-again a=1*0
+         0s check all a=1*2
+         0s check empty a=1*0
+         0s check mixed a=1*0 b=1*2
+         0s check b b=1*2
+         50ms check soon a=1*0
+         100ms check one a=1*0
+         > 0s look pass/2
+         > 0s look-again pass/2
+         > 0s all pass/0
+         > 0s empty Limit/0 100ms
+         > 0s mixed Limit/0 100ms
+         > 0s b pass/0
+         > 50ms soon Limit/0 50ms
+         > 100ms one pass/1",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_beyond_the_burst_never_passes() {
+    check(
+        "limit a 10 1s 2 reject
+         0s check much a=1*3
+         0s check rest a=1*2
+         > 0s much Limit/2 never
+         > 0s rest pass/0",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_that_hold_or_delay_refuse_at_once() {
+    check(
+        "limit a 1 1s 1 hold=forever
+         limit b 1 1s 1 delay=1s,9s
+         0s check first a=1 b=1
+         0s check a a=1
+         0s check b b=1
+         0s ask waits a=1
+         0s ask waits-too a=1
+         0s check behind a=1
+         500ms check look a=1*0
+         > 0s first pass/0
+         > 0s a Limit/0 1s
+         > 0s b Limit/0 1s
+         > 1s waits pass
+         > 2s waits-too pass
+         > 0s behind Limit/0 3s
+         > 500ms look Limit/0 2500ms",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_lead_to_bans() {
+    check(
+        "limit a 1 1h 1 reject ban=2/1min,10s,10s
+         0s check first a=1
+         0s check second a=1
+         0s check third a=1
+         1s check banned a=1
+         1s check look a=1*0
+         1s check other a=2
+         > 0s first pass/0
+         > 0s second Limit/0 1h
+         > 0s third Limit/0 1h
+         > 1s banned Banned/0 9s
+         > 1s look Banned/0 9s
+         > 1s other pass/0",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn plans_overrides_and_modes() {
+    check(
+        "limit a 1 1s 1 reject plan=big,1,1s,5 plan=all,unlimited override=9,1,1s,3
+         limit s 1 1s 1 reject shadow
+         limit o 1 1s 1 reject off
+         0s check big a=1 plan=big
+         0s check unknown a=2 plan=unknown
+         0s check free a=1 plan=all
+         0s check own a=9
+         0s check shadow s=1*5
+         0s check off o=1
+         0s check shadow-and-more s=1*5 a=3
+         > 0s big pass/4
+         > 0s unknown pass/0
+         > 0s free pass
+         > 0s own pass/2
+         > 0s shadow pass
+         > 0s off pass
+         > 0s shadow-and-more pass/0",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn stores_are_asked() {
+    check(
+        "limit a 1 1s 10 reject redis=2
+         limit b 1 1s 1 reject
+         0s store slow=2ms
+         5ms check first a=1*4 b=1
+         10ms elsewhere a=1 3
+         10ms check second a=1*4 b=2
+         20ms remain a=1 3
+         20ms check second-b b=2
+         20ms check look a=1*0
+         30ms check rest a=1*3
+         40ms check empty a=1*0
+         50ms remain a=1 0
+         > 7ms first pass/0
+         > 12ms second Limit/3 994ms
+         > 20ms second-b pass/0
+         > 22ms look pass/3
+         > 32ms rest pass/0
+         > 42ms empty Limit/0 964ms",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_store_the_share_decides() {
+    check(
+        "limit a 1 1h 10 reject redis=2
+         0s store down
+         0s check first a=1*3
+         0s check second a=1*3
+         0s check look a=1*0
+         > 0s first pass/4
+         > 0s second Limit/2 2h
+         > 0s look pass/4",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_are_spent() {
+    check(
+        "limit a 1 1h 100 reject lease=1,10
+         0s check first a=1
+         0s check second a=1*4
+         1ms calls 1
+         > 0s first pass/99
+         > 0s second pass/95",
+    )
+    .await;
+}
+
+fn of_parts(name: &str, key: Vec<KeyPart>) -> Limit {
+    let every = limit(name, 10, "1s", 10, OnLimit::Reject);
+    Limit { matches: Match::default(), key, ..every }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_those_of_requests() {
+    let gate = new_gate();
+    let named = KeyPart::Named("seller".into());
+    let limits = [
+        of_parts("ip", vec![KeyPart::Ip]),
+        of_parts("pair", vec![named, KeyPart::Path]),
+        Limit { mode: Mode::Shadow, ..of_parts("all", Vec::new()) },
+    ];
+    let live = install(gate, limits, CAPS);
+    let charge = |limit, key: &[(&str, &str)]| gate.named_charge(live, limit, &pairs_of(key), None, 1);
+    let key = |limit, key: &[(&str, &str)]| charge(limit, key).unwrap().key;
+    let error = |limit, key: &[(&str, &str)]| charge(limit, key).unwrap_err();
+    assert_eq!(key("ip", &[("ip", "2001:db8::1")]), key("ip", &[("ip", "2001:db8::2")]));
+    assert_eq!(
+        key("pair", &[("path", "/a//b"), ("name:seller", "7")]),
+        key("pair", &[("name:seller", "7"), ("path", "/a/b")])
+    );
+    assert_ne!(
+        key("pair", &[("path", "/a"), ("name:seller", "7")]),
+        key("pair", &[("path", "/a"), ("name:seller", "8")])
+    );
+    key("all", &[]);
+    assert_eq!(error("none", &[]), ChargeError::Key(KeyError::UnknownLimit));
+    assert_eq!(error("ip", &[("ip", "x")]), ChargeError::Key(KeyError::BadPart("ip".into())));
+    assert_eq!(error("pair", &[("path", "/")]), ChargeError::Key(KeyError::MissingPart("name:seller".into())));
+    let parts = |parts: [&str; 2]| {
+        let parts = parts.map(str::to_owned).into_iter();
+        gate.charge_of_parts(live, 1, parts, None, 1).map(|charge| charge.key)
+    };
+    assert_eq!(parts(["7", "/a"]).unwrap(), key("pair", &[("path", "/a"), ("name:seller", "7")]));
+    assert_eq!(parts(["7", "/%zz"]).unwrap_err(), ChargeError::Key(KeyError::BadPart("path".into())));
+}

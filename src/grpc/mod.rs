@@ -1,0 +1,28 @@
+//! The limiter service: answers checks of programs whose requests do not pass through Weir, over gRPC.
+//!
+//! Each worker serves its connections on its own runtime. The services of tonic need futures that any thread may run.
+//! So a check of local limits is decided in place, and one that a store decides is passed to a task of the worker, which
+//! has the connections to stores (`store_tasks`).
+//!
+//! Not here: the decision (gate), and the rules that map callers to limits (`policy::descriptors`).
+
+pub mod settings;
+
+mod server;
+
+mod accept;
+mod preface;
+mod routes;
+
+mod limiter;
+mod rate_limit;
+
+mod answer;
+mod check_stream;
+mod checks;
+mod store_tasks;
+
+pub mod proto;
+
+pub use accept::serve;
+pub use server::Server;

@@ -1,0 +1,196 @@
+//! `envoy.service.ratelimit.v3.RateLimitService`: decides about the descriptors that Envoy sends for a request.
+//!
+//! All descriptors are charged, or none. A descriptor that no rule fits has no limit.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use super::answer::{duration, retry_ns};
+use super::proto::envoy::config::core::v3::HeaderValue;
+use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use super::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use super::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use super::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
+use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use super::server::Server;
+use super::store_tasks::StoreTasks;
+use crate::gate::{Budgets, Decider, Live, NamedCharge, NamedItem, NamedVerdict, UNITS_MAX, decisive};
+use crate::limit::Pace;
+use crate::policy::descriptors::Entry;
+use crate::respond::{Disposition, HeaderSink, Profiles, limit_headers};
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// The service on one worker.
+#[derive(Clone, Debug)]
+pub(super) struct RateLimitApi {
+    pub(super) server: Arc<Server>,
+    pub(super) tasks: StoreTasks,
+}
+
+#[tonic::async_trait]
+impl RateLimitService for RateLimitApi {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let request = request.into_inner();
+        if let Some(response) = self.server.rate_limit(&request)? {
+            return Ok(Response::new(response));
+        }
+        let server = Arc::clone(&self.server);
+        let asked = self.tasks.begin(|stores| async move { server.rate_limit_by(&request, &*stores).await });
+        asked.await.flatten().map(Response::new)
+    }
+}
+
+/// The charges of a request, and the part of each descriptor.
+struct DescriptorCharges {
+    charges: Vec<NamedCharge>,
+    parts: Vec<Range<usize>>,
+}
+
+impl Server {
+    /// Decides about a request; `None` if a store has to be asked.
+    fn rate_limit(&self, request: &RateLimitRequest) -> Result<Option<RateLimitResponse>, Status> {
+        let live = self.live.load();
+        let DescriptorCharges { charges, parts } = self.charges_of_descriptors(&live, request)?;
+        let verdict = self.gate.decide_named(&live, &charges);
+        Ok(verdict.map(|verdict| self.rate_limit_response(&verdict, &parts)))
+    }
+
+    /// Decides about a request with stores.
+    async fn rate_limit_by(
+        &self,
+        request: &RateLimitRequest,
+        stores: &impl Decider,
+    ) -> Result<RateLimitResponse, Status> {
+        let live = self.live.load();
+        let DescriptorCharges { charges, parts } = self.charges_of_descriptors(&live, request)?;
+        let verdict = self.gate.decide_named_by(&live, &charges, stores).await;
+        Ok(self.rate_limit_response(&verdict, &parts))
+    }
+
+    fn charges_of_descriptors(&self, live: &Live, request: &RateLimitRequest) -> Result<DescriptorCharges, Status> {
+        let RateLimitRequest { domain, descriptors, hits_addend } = request;
+        if domain.is_empty() || descriptors.is_empty() {
+            self.checks.invalid.inc();
+            return Err(Status::invalid_argument("expected a domain and at least one descriptor"));
+        }
+        let usual = u64::from((*hits_addend).max(1));
+        let (mut charges, mut parts) = (Vec::new(), Vec::with_capacity(descriptors.len()));
+        for RateLimitDescriptor { entries, hits_addend, .. } in descriptors {
+            let entries: Vec<Entry<'_>> = entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
+            let units = hits_addend.unwrap_or(usual).min(UNITS_MAX);
+            let start = charges.len();
+            match live.policy.descriptors.of_domain(domain, &entries) {
+                Some(rule) => charges.append(&mut self.charges(live, rule, &entries, None, units)?),
+                None => self.checks.rate_limit.unmatched.inc(),
+            }
+            parts.push(start..charges.len());
+        }
+        Ok(DescriptorCharges { charges, parts })
+    }
+
+    fn rate_limit_response(&self, verdict: &NamedVerdict<'_>, parts: &[Range<usize>]) -> RateLimitResponse {
+        let NamedVerdict { is_admitted, items } = verdict;
+        let checks = &self.checks.rate_limit;
+        if *is_admitted { &checks.allowed } else { &checks.refused }.inc();
+        let statuses = parts.iter().map(|part| status(items.get(part.clone()).unwrap_or_default()));
+        let profiles = self.settings.load().settings.profiles;
+        RateLimitResponse {
+            overall_code: if *is_admitted { Code::Ok } else { Code::OverLimit }.into(),
+            statuses: statuses.collect(),
+            response_headers_to_add: profiles.map(|profiles| headers(verdict, profiles)).unwrap_or_default(),
+            request_headers_to_add: Vec::new(),
+        }
+    }
+}
+
+/// The status of a descriptor with these limits.
+fn status(items: &[Option<NamedItem<'_>>]) -> DescriptorStatus {
+    let Some(item) = decisive(items) else {
+        return DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
+    };
+    let code = if item.denial.is_some() { Code::OverLimit } else { Code::Ok };
+    DescriptorStatus {
+        code: code.into(),
+        current_limit: Some(current_limit(item)),
+        limit_remaining: u32::try_from(item.standing.remaining).unwrap_or(u32::MAX),
+        duration_until_reset: duration(item.standing.reset_after_ns),
+    }
+}
+
+/// The rate of a limit in Envoy's terms. The unit is unknown if no unit gives a whole number.
+fn current_limit(item: &NamedItem<'_>) -> RateLimit {
+    let rates = item.rule.rates();
+    let tightest = rates.iter().find(|rate| rate.capacity() == item.standing.burst).unwrap_or(item.rule);
+    let pace = tightest.pace(item.standing.at).unwrap_or(Pace { units: item.standing.burst, window_s: 0 });
+    let (requests_per_unit, unit) = per_unit(pace);
+    RateLimit { requests_per_unit, unit: unit.into(), name: item.limit.name.to_string() }
+}
+
+const UNITS: [(Unit, u64); 5] =
+    [(Unit::Second, 1), (Unit::Minute, 60), (Unit::Hour, 3600), (Unit::Day, 86_400), (Unit::Week, 604_800)];
+
+fn per_unit(pace: Pace) -> (u32, Unit) {
+    let Pace { units, window_s } = pace;
+    let whole = |(unit, seconds): (Unit, u64)| {
+        let total = u128::from(units) * u128::from(seconds);
+        let window = u128::from(window_s);
+        let count = total.checked_div(window).filter(|count| *count > 0 && count * window == total)?;
+        Some((u32::try_from(count).ok()?, unit))
+    };
+    let exact = UNITS.into_iter().filter(|(_, seconds)| *seconds == window_s);
+    let found = exact.chain(UNITS).find_map(whole);
+    found.unwrap_or((u32::try_from(units).unwrap_or(u32::MAX), Unit::Unknown))
+}
+
+/// The limit headers of an answer that Weir would make, and `retry-after`.
+fn headers(verdict: &NamedVerdict<'_>, profiles: Profiles) -> Vec<HeaderValue> {
+    let mut headers = Headers::default();
+    let Some(item) = verdict.decisive() else { return headers.0 };
+    let retry_after_s = item.denial.and_then(retry_ns).map(|ns| ns.div_ceil(NS_PER_S).max(1));
+    let disposition = if verdict.is_admitted { Disposition::Forwarded } else { Disposition::Refused { retry_after_s } };
+    let budgets: Budgets<'_> = verdict.items.iter().flatten().filter_map(|item| item.budget.clone()).collect();
+    limit_headers(&mut headers, profiles, &item.standing, &budgets, disposition);
+    if let Some(retry_after_s) = retry_after_s {
+        headers.put("retry-after", &retry_after_s.to_string());
+    }
+    headers.0
+}
+
+/// Headers in Envoy's form.
+#[derive(Default)]
+struct Headers(Vec<HeaderValue>);
+
+impl HeaderSink for Headers {
+    fn put(&mut self, name: &'static str, value: &str) {
+        self.0.push(HeaderValue { key: name.to_owned(), value: value.to_owned(), raw_value: Vec::new() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_whole_numbers_in_a_unit() {
+        for (units, window_s, expected) in [
+            (100, 60, (100, Unit::Minute)),
+            (100, 2, (50, Unit::Second)),
+            (5, 900, (20, Unit::Hour)),
+            (10, 1, (10, Unit::Second)),
+            (1000, 86_400, (1000, Unit::Day)),
+            (7, 604_800, (7, Unit::Week)),
+            (1, 7, (86_400, Unit::Week)),
+            (3, 0, (3, Unit::Unknown)),
+            (u64::MAX, 60, (u32::MAX, Unit::Unknown)),
+            (1, 2_592_000, (1, Unit::Unknown)),
+        ] {
+            assert_eq!(per_unit(Pace { units, window_s }), expected, "{units}/{window_s}");
+        }
+    }
+}

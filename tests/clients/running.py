@@ -1,0 +1,63 @@
+"""Starts Weir with the configuration of a recipe, for the tests of other clients in this folder."""
+
+import contextlib
+import pathlib
+import re
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WEIR = ROOT / "target" / "debug" / "weir"
+
+
+def blocks(recipe, language):
+    """The blocks of a language on the page of a recipe."""
+    page = (ROOT / "docs" / "recipes" / f"{recipe}.md").read_text()
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def free_port():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return unused.getsockname()[1]
+
+
+def until(what, is_so):
+    end = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < end, f"never: {what}"
+        time.sleep(0.01)
+
+
+def answers(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def weir(recipe):
+    """Runs Weir. Yields the process, and the ports of the limiter service and of the admin listener."""
+    text = blocks(recipe, "toml")[0]
+    grpc, admin = free_port(), free_port()
+    text = text.replace("127.0.0.1:8080", f"127.0.0.1:{free_port()}")
+    text = text.replace("127.0.0.1:8081", f"127.0.0.1:{grpc}").replace("127.0.0.1:9901", f"127.0.0.1:{admin}")
+    with tempfile.TemporaryDirectory() as folder:
+        config = pathlib.Path(folder) / "weir.toml"
+        config.write_text(text)
+        process = subprocess.Popen([WEIR, "run", "--config", config], stderr=subprocess.DEVNULL)
+        try:
+            until("Weir serves", lambda: answers(grpc) and answers(admin))
+            yield process, grpc, admin
+        finally:
+            process.kill()
+            process.wait()
+
+
+def metric(admin, series):
+    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return next(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(series + " "))

@@ -1,0 +1,165 @@
+//! The listener of the limiter service: TLS, bounds, health, reflection, and its end.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use tokio_stream::StreamExt;
+use tonic::Code;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use weir::grpc::proto::weir::v1::CheckRequest;
+use weir::grpc::proto::weir::v1::limiter_client::LimiterClient;
+
+use super::{Caller, channel, of, runtime, start};
+use crate::support::{Cert, PATIENCE, Upstream, Weir};
+use crate::takeover::Place;
+
+const ALL: &str = r#"
+[[grpc.check]]
+limits = { all = { "name:client" = "{actor}" } }
+[[limit]]
+name = "all"
+key = ["name:client"]
+rate = "10/h"
+"#;
+
+#[test]
+fn callers_show_certificates() {
+    let upstream = Upstream::start();
+    let folder = tempfile::tempdir().unwrap();
+    let (server, authority) = (Cert::of_hosts(&["limiter.test"]), Cert::authority());
+    let (own, foreign) = (authority.client("caller", &[], &[]), Cert::authority().client("caller", &[], &[]));
+    server.write(folder.path(), "server");
+    authority.write(folder.path(), "authority");
+    let tls =
+        "tls = { certificates = [{ cert = \"server.pem\", key = \"server.key\" }], client_ca = \"authority.pem\" }";
+    let config = Weir::config(&upstream, "", &format!("[grpc]\nlisten = \"127.0.0.1:0\"\n{tls}\n{ALL}"));
+    std::fs::write(folder.path().join("weir.toml"), config).unwrap();
+    let weir = Weir::start_in(folder);
+    let ask = |own: Option<&Cert>| {
+        let tls = ClientTlsConfig::new().domain_name("limiter.test").ca_certificate(Certificate::from_pem(&server.pem));
+        let tls = match own {
+            Some(own) => tls.identity(Identity::from_pem(&own.pem, &own.key)),
+            None => tls,
+        };
+        let endpoint = Channel::from_shared(format!("https://{}", weir.grpc())).unwrap().tls_config(tls).unwrap();
+        let runtime = runtime();
+        runtime.block_on(async {
+            let mut client = LimiterClient::new(endpoint.connect().await.ok()?);
+            client.check(of("7", "x", 1)).await.ok().map(|answer| answer.into_inner().remaining)
+        })
+    };
+    assert_eq!(ask(Some(&own)), Some(9));
+    assert_eq!(ask(None), None);
+    assert_eq!(ask(Some(&foreign)), None);
+    assert_eq!(ask(Some(&own)), Some(8));
+    weir.wait_for_metric("weir_tls_handshakes_failed_total", |failed| failed >= 2.0);
+    weir.wait_for_metric("weir_grpc_connections", |open| open == 0.0);
+}
+
+#[test]
+fn there_are_bounds() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream, &format!("max_connections = 1\nmax_message_bytes = \"1KiB\"\n{ALL}"));
+    let mut caller = Caller::of(&weir);
+    assert_eq!(caller.ask("7", "x", 1), (true, 9));
+    let too_long = CheckRequest { actor: "7".repeat(2000), ..of("", "x", 1) };
+    assert_eq!(caller.code(too_long), Code::OutOfRange);
+    assert_eq!(caller.ask("7", "x", 1), (true, 8));
+    // A second connection is closed.
+    let mut second = TcpStream::connect(weir.grpc()).unwrap();
+    second.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert!(matches!(second.read(&mut [0; 64]), Ok(0) | Err(_)));
+    weir.wait_for_metric("weir_grpc_connections_refused_total", |refused| refused >= 1.0);
+    drop(caller);
+    weir.wait_for_metric("weir_grpc_connections", |open| open == 0.0);
+    // Other protocols are closed, too.
+    let mut other = TcpStream::connect(weir.grpc()).unwrap();
+    other.set_read_timeout(Some(PATIENCE)).unwrap();
+    other.write_all(b"GET / HTTP/1.1\r\nhost: weir.test\r\n\r\n").unwrap();
+    assert!(matches!(other.read(&mut [0; 64]), Ok(0) | Err(_)));
+    weir.wait_for_metric("weir_grpc_connections", |open| open == 0.0);
+    assert_eq!(Caller::of(&weir).ask("7", "x", 1), (true, 7));
+}
+
+#[test]
+fn health_and_reflection() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream, ALL);
+    let runtime = runtime();
+    let channel = runtime.block_on(channel(weir.grpc()));
+    let mut health = HealthClient::new(channel.clone());
+    for (service, expected) in [
+        ("", Ok(ServingStatus::Serving)),
+        ("weir.v1.Limiter", Ok(ServingStatus::Serving)),
+        ("envoy.service.ratelimit.v3.RateLimitService", Ok(ServingStatus::Serving)),
+        ("weir.v1.Other", Err(Code::NotFound)),
+    ] {
+        let answer = runtime.block_on(health.check(HealthCheckRequest { service: service.into() }));
+        let status = answer.map(|answer| answer.into_inner().status()).map_err(|status| status.code());
+        assert_eq!(status, expected, "{service}");
+    }
+    let mut reflection = ServerReflectionClient::new(channel);
+    let request = |message| ServerReflectionRequest { host: String::new(), message_request: Some(message) };
+    let requests = [
+        request(MessageRequest::ListServices(String::new())),
+        request(MessageRequest::FileContainingSymbol("weir.v1.Limiter".into())),
+    ];
+    let answers = runtime.block_on(async {
+        let stream = reflection.server_reflection_info(tokio_stream::iter(requests)).await.unwrap().into_inner();
+        stream.map(|answer| answer.unwrap().message_response.unwrap()).collect::<Vec<_>>().await
+    });
+    let [MessageResponse::ListServicesResponse(services), MessageResponse::FileDescriptorResponse(files)] = &*answers
+    else {
+        panic!("{answers:?}");
+    };
+    let names: Vec<&str> = services.service.iter().map(|service| &*service.name).collect();
+    assert!(names.contains(&"weir.v1.Limiter") && names.contains(&"grpc.health.v1.Health"), "{names:?}");
+    assert_eq!(files.file_descriptor_proto.len(), 1);
+}
+
+/// A reload changes the limits of open connections.
+#[test]
+fn a_reload_applies_to_open_connections() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream, ALL);
+    let mut caller = Caller::of(&weir);
+    assert_eq!(caller.ask("7", "x", 6), (true, 4));
+    let config = std::fs::read_to_string(weir.config_file()).unwrap();
+    std::fs::write(weir.config_file(), config.replace("10/h", "8/h")).unwrap();
+    weir.signal("HUP");
+    weir.wait_for_line("\"reloaded\"");
+    assert_eq!(caller.ask("7", "x", 1).1, 1);
+}
+
+#[test]
+fn calls_end_before_the_process() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream, ALL);
+    let mut caller = Caller::of(&weir);
+    assert_eq!(caller.ask("7", "x", 1), (true, 9));
+    weir.signal("TERM");
+    weir.wait_for_line("\"draining\"");
+    // The connection is told to end; the process does not wait for the caller to leave.
+    assert_eq!(weir.wait(), Some(0));
+    assert!(caller.check(of("7", "x", 1)).is_err());
+}
+
+#[test]
+fn a_successor_inherits_the_listener() {
+    let place = Place::new(&format!("[grpc]\nlisten = \"127.0.0.1:0\"\n{ALL}"));
+    let before = place.start();
+    let mut caller = Caller::of(&before);
+    assert_eq!(caller.ask("7", "x", 6), (true, 4));
+    let after = place.start();
+    assert_eq!(after.grpc(), before.grpc());
+    assert_eq!(Caller::of(&after).ask("7", "x", 1), (true, 3));
+    assert_eq!(before.wait(), Some(0));
+    assert_eq!(Caller::of(&after).ask("7", "x", 1), (true, 2));
+}

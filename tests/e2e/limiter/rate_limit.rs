@@ -1,0 +1,109 @@
+//! `envoy.service.ratelimit.v3.RateLimitService`.
+
+use weir::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use weir::grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use weir::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use weir::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, RateLimit};
+use weir::grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use weir::grpc::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+
+use super::{channel, runtime, start};
+use crate::support::{Upstream, Weir};
+
+const EDGE: &str = r#"
+[[grpc.descriptor]]
+domain = "edge"
+entries = [{ key = "generic_key", value = "login" }, { key = "remote_address" }]
+limits = { logins = { ip = "{remote_address}" } }
+
+[[grpc.descriptor]]
+domain = "edge"
+entries = [{ key = "path" }]
+limits = { paths = { path = "{path}" } }
+
+[[limit]]
+name = "logins"
+key = ["ip"]
+rate = "3/min"
+match = { path = "/login" }
+
+[[limit]]
+name = "paths"
+key = ["path"]
+rate = ["20/min", "100/day"]
+"#;
+
+/// A descriptor of `KEY=VALUE` words, with its own units.
+fn descriptor(words: &str, hits: Option<u64>) -> RateLimitDescriptor {
+    let entry = |word: &str| {
+        let (key, value) = word.split_once('=').unwrap();
+        Entry { key: key.into(), value: value.into() }
+    };
+    let entries = words.split_whitespace().map(entry).collect();
+    RateLimitDescriptor { entries, limit: None, hits_addend: hits }
+}
+
+pub fn ask(
+    weir: &Weir,
+    hits_addend: u32,
+    descriptors: &[(&str, Option<u64>)],
+) -> Result<RateLimitResponse, tonic::Code> {
+    let runtime = runtime();
+    let mut client = RateLimitServiceClient::new(runtime.block_on(channel(weir.grpc())));
+    let descriptors = descriptors.iter().map(|(words, hits)| descriptor(words, *hits)).collect();
+    let request = RateLimitRequest { domain: "edge".into(), descriptors, hits_addend };
+    let answer = runtime.block_on(client.should_rate_limit(request));
+    answer.map(tonic::Response::into_inner).map_err(|status| status.code())
+}
+
+/// The code of the answer, and code and remaining units of each descriptor.
+pub fn told(answer: &RateLimitResponse) -> (Code, Vec<(Code, u32)>) {
+    let statuses = answer.statuses.iter().map(|status| (status.code(), status.limit_remaining));
+    (answer.overall_code(), statuses.collect())
+}
+
+fn headers(answer: &RateLimitResponse) -> Vec<String> {
+    let headers = answer.response_headers_to_add.iter().filter(|header| header.key != "x-ratelimit-reset");
+    headers.map(|header| format!("{}: {}", header.key, header.value)).collect()
+}
+
+#[test]
+fn descriptors_are_charged_together() {
+    const LOGIN: &str = "generic_key=login remote_address=192.0.2.7";
+    let upstream = Upstream::start();
+    let weir = start(&upstream, EDGE);
+    let first = ask(&weir, 0, &[(LOGIN, None), ("path=/login", None), ("unknown=1", None)]).unwrap();
+    assert_eq!(told(&first), (Code::Ok, vec![(Code::Ok, 2), (Code::Ok, 19), (Code::Ok, 0)]));
+    let limits: Vec<_> = first.statuses.iter().map(|status| status.current_limit.clone()).collect();
+    let limit = |name: &str, requests_per_unit, unit: Unit| {
+        Some(RateLimit { requests_per_unit, unit: unit.into(), name: name.into() })
+    };
+    assert_eq!(limits, [limit("logins", 3, Unit::Minute), limit("paths", 20, Unit::Minute), None]);
+    assert_eq!(first.statuses[0].duration_until_reset.unwrap().seconds, 20);
+    assert_eq!(headers(&first), ["x-ratelimit-limit: 3", "x-ratelimit-remaining: 2"]);
+    // Units of the request, and of a descriptor. If one is over its limit, none is charged.
+    let refused = ask(&weir, 3, &[(LOGIN, None), ("path=/login", Some(1))]).unwrap();
+    assert_eq!(told(&refused), (Code::OverLimit, vec![(Code::OverLimit, 2), (Code::Ok, 19)]));
+    let expected = ["x-ratelimit-limit: 3", "x-ratelimit-remaining: 2", "retry-after: 20"];
+    assert_eq!(headers(&refused), expected);
+    // 0 looks.
+    let look = ask(&weir, 0, &[(LOGIN, Some(0)), ("path=/login", Some(0))]).unwrap();
+    assert_eq!(told(&look), (Code::Ok, vec![(Code::Ok, 2), (Code::Ok, 19)]));
+    let rest = ask(&weir, 2, &[(LOGIN, None)]).unwrap();
+    assert_eq!(told(&rest), (Code::Ok, vec![(Code::Ok, 0)]));
+    let look = ask(&weir, 0, &[(LOGIN, Some(0))]).unwrap();
+    assert_eq!(told(&look), (Code::OverLimit, vec![(Code::OverLimit, 0)]));
+    assert_eq!(ask(&weir, 0, &[]).unwrap_err(), tonic::Code::InvalidArgument);
+    let address = "generic_key=login remote_address=here";
+    assert_eq!(ask(&weir, 0, &[(address, None)]).unwrap_err(), tonic::Code::InvalidArgument);
+    assert_eq!(weir.metric("weir_grpc_checks_total{result=\"unmatched\",service=\"rate_limit\"}"), 1.0);
+    assert_eq!(weir.metric("weir_grpc_checks_total{result=\"refused\",service=\"rate_limit\"}"), 2.0);
+}
+
+#[test]
+fn headers_can_be_left_out() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream, &format!("headers = false\n{EDGE}"));
+    let answer = ask(&weir, 0, &[("path=/", None)]).unwrap();
+    assert_eq!((told(&answer).0, headers(&answer).len()), (Code::Ok, 0));
+}

@@ -1,0 +1,94 @@
+//! Limits of callers whose state is in Redis.
+
+use super::{Caller, of};
+use crate::ops::until;
+use crate::support::{Client, Fleet, Redis, Upstream, Weir};
+
+fn start(redis: &Redis, upstream: &Upstream, strategy: &str) -> Fleet {
+    let fleet = Fleet::start(
+        2,
+        upstream,
+        &format!(
+            r#"
+            [grpc]
+            listen = "127.0.0.1:0"
+            [[grpc.check]]
+            method = "local"
+            limits = {{ local = {{ "name:client" = "{{actor}}" }}, shared = {{ "name:client" = "{{actor}}" }} }}
+            [[grpc.check]]
+            limits = {{ shared = {{ "name:client" = "{{actor}}" }} }}
+            [fleet]
+            strategy = "local"
+            replicas = 2
+            secret = {{ env = "WEIR_FLEET_SECRET" }}
+            [store.main]
+            redis = ["{}"]
+            timeout = "5s"
+            [[limit]]
+            name = "shared"
+            key = ["name:client"]
+            rate = "10/day"
+            strategy = {strategy}
+            [[limit]]
+            name = "local"
+            key = ["name:client"]
+            rate = "3/day"
+            "#,
+            redis.url()
+        ),
+    );
+    for weir in &fleet.weirs {
+        until("the store", || Client::connect(weir.admin()).get("/metrics").text().contains("weir_store_up{"));
+        until("the store is up", || {
+            let text = Client::connect(weir.admin()).get("/metrics").text();
+            text.lines().any(|line| line.starts_with("weir_store_up{") && line.ends_with(" 1"))
+        });
+    }
+    fleet
+}
+
+fn fallbacks(weir: &Weir) -> f64 {
+    weir.metric("weir_fallback_decisions_total{limit=\"shared\"}")
+}
+
+#[test]
+fn replicas_share_a_limit() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let fleet = start(&redis, &upstream, "\"redis\"");
+    let [mut one, mut other] = [0, 1].map(|index| Caller::of(&fleet.weirs[index]));
+    assert_eq!(one.ask("7", "x", 4), (true, 6));
+    assert_eq!(other.ask("7", "x", 4), (true, 2));
+    assert_eq!(one.ask("7", "x", 4), (false, 2));
+    // A look asks the store, too.
+    assert_eq!(other.ask("7", "x", 1), (true, 1));
+    assert_eq!(one.ask("7", "x", 0), (true, 1));
+    assert_eq!(other.ask("7", "x", 1), (true, 0));
+    assert_eq!(one.ask("7", "x", 0), (false, 0));
+    // A store that refuses charges no local limit.
+    assert_eq!(one.ask("8", "x", 9), (true, 1));
+    assert_eq!(one.ask("8", "local", 2), (false, 1));
+    assert_eq!(one.ask("8", "local", 1), (true, 0));
+    assert_eq!(other.ask("9", "local", 2), (true, 1));
+    assert!(fleet.weirs.iter().all(|weir| fallbacks(weir) == 0.0));
+}
+
+#[test]
+fn leases_serve_callers() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let fleet = start(&redis, &upstream, "{ use = \"lease\", units = 2 }");
+    let mut callers = [0, 1].map(|index| Caller::of(&fleet.weirs[index]));
+    let passed = (0..30).filter(|index| callers[index % 2].ask("7", "x", 1).0).count();
+    assert_eq!(passed, 10);
+    assert!(fleet.weirs.iter().all(|weir| fallbacks(weir) == 0.0));
+}
+
+#[test]
+fn without_the_store_a_share_is_left() {
+    let (mut redis, upstream) = (Redis::start(), Upstream::start());
+    let fleet = start(&redis, &upstream, "\"redis\"");
+    redis.kill();
+    let mut caller = Caller::of(&fleet.weirs[0]);
+    let passed = (0..20).filter(|_| caller.check(of("7", "x", 1)).unwrap().allowed).count();
+    assert_eq!(passed, 5);
+    assert!(fallbacks(&fleet.weirs[0]) > 0.0);
+}
