@@ -3,6 +3,7 @@
 //! A table holds the states of one algorithm. [`State`] is generic and never a trait object, so a key takes no more memory
 //! than its algorithm needs.
 
+use std::cmp::Reverse;
 use std::fmt::Debug;
 
 use smallvec::SmallVec;
@@ -55,11 +56,29 @@ pub trait State: Clone + Debug {
     /// At most `max_debt` units are charged beyond the limit. `remaining` is 0 until the debt is paid.
     fn settle(&mut self, rule: &Self::Rule, extra: i64, max_debt: u64, now: Timestamp);
 
+    /// Becomes `other` if that has spent more under `rule`.
+    fn raise(&mut self, rule: &Self::Rule, other: &Self, now: Timestamp) {
+        raise(self, rule, other, now);
+    }
+
     /// Units charged beyond the limit and not yet paid, rounded up.
     fn over(&self, rule: &Self::Rule, now: Timestamp) -> u64;
 
     /// The instant from which the key is idle: it decides as [`State::fresh`] does, under any rule.
     fn idle_at(&self) -> Timestamp;
+}
+
+/// Replaces `state` by `other` if that has spent more.
+pub(super) fn raise<S: State>(state: &mut S, rule: &S::Rule, other: &S, now: Timestamp) {
+    if spent(other, rule, now) > spent(state, rule, now) {
+        state.clone_from(other);
+    }
+}
+
+/// How much a state has spent, as an order: its debt, the units that do not remain, and the time until all are back.
+fn spent<S: State>(state: &S, rule: &S::Rule, now: Timestamp) -> (u64, Reverse<u64>, u64) {
+    let Decision { remaining, reset_after_ns, .. } = state.peek(rule, 0, now);
+    (state.over(rule, now), Reverse(remaining), reset_after_ns)
 }
 
 /// The units that remain under `rule` for a request of `cost` units. A cost of 0 counts as 1.

@@ -283,6 +283,12 @@ impl state::State for State {
         self.count_refunded(deficit_ns.saturating_sub(settled_ns).div_ceil(interval_ns));
     }
 
+    /// Receipts stay valid.
+    fn raise(&mut self, quota: &Quota, other: &Self, now: Timestamp) {
+        self.adopt(quota, now);
+        self.fill_until(now.saturating_add_ns(self.deficit_ns(quota, now).max(other.deficit_ns(quota, now))), now);
+    }
+
     fn over(&self, quota: &Quota, now: Timestamp) -> u64 {
         self.deficit_ns(quota, now).saturating_sub(quota.capacity_ns()).div_ceil(quota.interval_ns())
     }

@@ -14,6 +14,7 @@ mod tokens;
 
 pub mod redis;
 pub mod snapshot;
+pub mod stream;
 
 pub use bans::Bans;
 pub use batch::{Batch, Charge, LocalDecision};

@@ -33,6 +33,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("hyper_util", &["http1", "admin", "app", "cli", "grpc"]),
     ("dashmap", &["store"]),
     ("redis", &["store"]),
+    ("prost", &["grpc", "store"]),
     ("prometheus", &["telemetry"]),
     ("toml", &["config"]),
     ("toml_edit", &["config"]),

@@ -182,6 +182,25 @@ impl Table {
         }, else {});
     }
 
+    /// Charges `units` that another replica has admitted or given back, as of `at`. They make a debt if they do not fit.
+    /// Units of a window that has ended by `now` do not count.
+    pub fn charge_as_of(&self, key: Key, rule: &Algorithm, units: i64, at: Timestamp, now: Timestamp) {
+        if rule.chargeable_from(at, now) <= at {
+            self.settle(key, rule, units, u64::MAX, at);
+        }
+    }
+
+    /// Replaces the state of `key` by `other` if that has spent more. A state of another algorithm changes nothing.
+    pub fn raise(&self, key: Key, rule: &Algorithm, other: &AnyState, now: Timestamp) {
+        match (&self.kind, rule, other) {
+            (Kind::Buckets(keys), Algorithm::TokenBucket(quota), AnyState::TokenBucket(other)) => {
+                keys.change(key, quota, now, |state| state.raise(quota, &other.state(), now));
+            }
+            (Kind::Any(keys), rule, other) => keys.change(key, rule, now, |state| state.raise(rule, other, now)),
+            _ => {}
+        }
+    }
+
     /// Charges a request although the limit denies it. Returns its delay.
     pub(in crate::store) fn slow_down(
         &self,

@@ -1,0 +1,189 @@
+//! The messages between two replicas.
+//!
+//! A key is two numbers of 64 bits, see `policy/keys/key.rs`. No name of a client is in a message.
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::sequences::Sequences;
+use crate::limit::Key;
+
+/// One message. Each part of it may be absent.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Message {
+    /// The process of the sender, by the instant of its start in unix nanoseconds. Sequence numbers count within it.
+    #[prost(fixed64, tag = "1")]
+    pub epoch: u64,
+    /// When the message was sent, by the clock of the sender in unix nanoseconds.
+    #[prost(fixed64, tag = "2")]
+    pub sent_at: u64,
+    /// The age of the process in milliseconds.
+    #[prost(uint64, tag = "3")]
+    pub uptime_ms: u64,
+    /// The first sequence number that the receiver can get. All before it are lost to a receiver that lacks them.
+    #[prost(uint64, tag = "4")]
+    pub oldest: u64,
+    /// The batches of the receiver that the sender has.
+    #[prost(message, optional, tag = "5")]
+    pub received: Option<Received>,
+    /// The last message of the receiver.
+    #[prost(message, optional, tag = "6")]
+    pub echo: Option<Echo>,
+    /// An encoded [`Charges`]; empty if there is none. It is encoded once for all peers.
+    #[prost(bytes = "bytes", tag = "7")]
+    pub charges: Bytes,
+    /// Microseconds from the batch to this message.
+    #[prost(uint64, tag = "8")]
+    pub age_us: u64,
+    /// The part of the receiver's states that the sender asks for.
+    #[prost(message, optional, tag = "9")]
+    pub wanted: Option<Cursor>,
+    /// A part of the sender's states.
+    #[prost(message, optional, tag = "10")]
+    pub states: Option<States>,
+}
+
+/// The batches that a replica has of one peer.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Received {
+    /// The process of the peer.
+    #[prost(fixed64, tag = "1")]
+    pub epoch: u64,
+    /// All batches up to this sequence number.
+    #[prost(uint64, tag = "2")]
+    pub base: u64,
+    /// The bit `i` stands for the batch `base + 1 + i`.
+    #[prost(fixed64, tag = "3")]
+    pub ahead: u64,
+}
+
+/// The time of a message of a peer, which comes back to it.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Echo {
+    /// Its `sent_at`.
+    #[prost(fixed64, tag = "1")]
+    pub sent_at: u64,
+    /// Nanoseconds since it arrived.
+    #[prost(uint64, tag = "2")]
+    pub since_ns: u64,
+}
+
+/// A batch: what one replica charged since the batch before.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Charges {
+    /// From 1.
+    #[prost(uint64, tag = "1")]
+    pub sequence: u64,
+    /// The charges of each limit.
+    #[prost(message, repeated, tag = "2")]
+    pub limits: Vec<LimitCharges>,
+}
+
+/// The charges of keys of one limit that go by one plan.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LimitCharges {
+    /// The name of the limit.
+    #[prost(string, tag = "1")]
+    pub limit: String,
+    /// The plan whose rule was applied; empty if none was.
+    #[prost(string, tag = "2")]
+    pub plan: String,
+    /// Two numbers for each key.
+    #[prost(fixed64, repeated, tag = "3")]
+    pub keys: Vec<u64>,
+    /// The units of each key; negative if units were given back.
+    #[prost(sint64, repeated, tag = "4")]
+    pub units: Vec<i64>,
+}
+
+/// A position in the states of a replica.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Cursor {
+    /// The first limit by name, or the next one if there is none of this name.
+    #[prost(string, tag = "1")]
+    pub limit: String,
+    /// The least second number of its keys.
+    #[prost(fixed64, tag = "2")]
+    pub from: u64,
+}
+
+/// A part of the states of a replica.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct States {
+    /// Where the part begins.
+    #[prost(message, required, tag = "1")]
+    pub at: Cursor,
+    /// The states of each limit.
+    #[prost(message, repeated, tag = "2")]
+    pub limits: Vec<LimitStates>,
+    /// Where the next part begins; absent in the last part.
+    #[prost(message, optional, tag = "3")]
+    pub next: Option<Cursor>,
+}
+
+/// The states of keys of one limit.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LimitStates {
+    /// The name of the limit.
+    #[prost(string, tag = "1")]
+    pub limit: String,
+    /// Two numbers for each key.
+    #[prost(fixed64, repeated, tag = "2")]
+    pub keys: Vec<u64>,
+    /// For each key the number of its numbers, then the numbers of its state as in `limit/portable.rs`.
+    #[prost(uint64, repeated, tag = "3")]
+    pub numbers: Vec<u64>,
+}
+
+impl Message {
+    /// The batch of the message; `None` if there is none, or it cannot be decoded.
+    pub fn charges(&self) -> Option<Charges> {
+        if self.charges.is_empty() { None } else { Charges::decode(&*self.charges).ok() }
+    }
+}
+
+impl Received {
+    /// The batches of the process `epoch` that are in `sequences`.
+    pub(super) fn of(epoch: u64, sequences: Sequences) -> Self {
+        let Sequences { base, ahead } = sequences;
+        Self { epoch, base, ahead }
+    }
+
+    pub(super) fn sequences(&self) -> Sequences {
+        Sequences { base: self.base, ahead: self.ahead }
+    }
+}
+
+impl LimitCharges {
+    /// Charges of no key.
+    pub fn of(limit: &str, plan: Option<&str>) -> Self {
+        let plan = plan.unwrap_or_default().into();
+        Self { limit: limit.into(), plan, keys: Vec::new(), units: Vec::new() }
+    }
+
+    /// Adds the charge of a key.
+    pub fn push(&mut self, key: Key, units: i64) {
+        self.keys.extend([key.first, key.second]);
+        self.units.push(units);
+    }
+
+    /// Each key with its units.
+    pub fn each(&self) -> impl Iterator<Item = (Key, i64)> {
+        keys(&self.keys).zip(self.units.iter().copied())
+    }
+
+    /// Splits off the charges behind the first `most` ones; `None` if there are no more.
+    pub(super) fn split_off(&mut self, most: usize) -> Option<Self> {
+        (self.units.len() > most).then(|| Self {
+            limit: self.limit.clone(),
+            plan: self.plan.clone(),
+            keys: self.keys.split_off(2 * most),
+            units: self.units.split_off(most),
+        })
+    }
+}
+
+/// The keys of pairs of numbers.
+pub(super) fn keys(numbers: &[u64]) -> impl Iterator<Item = Key> {
+    numbers.as_chunks().0.iter().map(|[first, second]| Key::of_hash(*first, *second))
+}
