@@ -4,11 +4,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Upstream};
+
+/// How long a change may take after its line of the log before it is looked for again.
+const QUIET: Duration = Duration::from_millis(200);
 
 /// A limit that no test reaches, in place of the default one.
 pub const NEVER: &str = "[[limit]]\nname = \"unused\"\nkey = []\nrate = \"1/h\"\nmatch = { path = [\"/unused\"] }\n";
@@ -183,7 +186,7 @@ impl Weir {
         self.wait_for(&format!("{count} lines with {words:?}"), || Some(found()).filter(|lines| lines.len() >= count))
     }
 
-    /// Calls `look` now and after each line of the log until it returns a value: for changes that a line follows.
+    /// Calls `look` now, after each line of the log and after each [`QUIET`] without one, until it returns a value.
     #[track_caller]
     pub fn wait_for<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         let until = Instant::now() + PATIENCE;
@@ -198,9 +201,9 @@ impl Weir {
             if let Some(seen) = look() {
                 return seen;
             }
-            let left = until.saturating_duration_since(Instant::now());
-            let may_change = !has_ended && self.more_lines.recv_timeout(left) != Err(RecvTimeoutError::Timeout);
+            let may_change = !has_ended && Instant::now() < until;
             assert!(may_change, "never: {what}, in: {:#?}", self.lines());
+            drop(self.more_lines.recv_timeout(QUIET));
         }
     }
 
