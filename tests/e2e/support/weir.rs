@@ -203,7 +203,7 @@ impl Weir {
             }
             let may_change = !has_ended && Instant::now() < until;
             assert!(may_change, "never: {what}, in: {:#?}", self.lines());
-            drop(self.more_lines.recv_timeout(QUIET));
+            let _ = self.more_lines.recv_timeout(QUIET);
         }
     }
 
