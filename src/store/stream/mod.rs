@@ -21,6 +21,7 @@
 //! the connections (grpc).
 
 mod history;
+mod link;
 pub mod message;
 mod peer;
 mod pending;
@@ -30,6 +31,7 @@ mod sequences;
 mod skew;
 mod states;
 
+pub use link::Link;
 pub use peer::{PeerId, PeerStatus};
 pub use pending::{Pending, PendingCharge};
 pub use replica::{Ledger, Replica, Taken, Timing};

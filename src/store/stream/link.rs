@@ -1,0 +1,34 @@
+//! What requests and the connections to peers tell each other.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+
+/// The link between the requests of a replica and its connections to peers.
+#[derive(Debug, Default)]
+pub struct Link {
+    urgent: Notify,
+    absent: AtomicU64,
+}
+
+impl Link {
+    /// Has pending charges sent soon, because a key has used a part of its limit.
+    pub fn hurry(&self) {
+        self.urgent.notify_one();
+    }
+
+    /// Waits until charges are urgent.
+    pub async fn urgent(&self) {
+        self.urgent.notified().await;
+    }
+
+    /// Sets the number of other replicas whose charges this one does not hear: all of them while it is isolated, else 0.
+    pub fn set_absent(&self, replicas: u64) {
+        self.absent.store(replicas, Ordering::Relaxed);
+    }
+
+    /// The number of other replicas whose charges this one does not hear. Each is taken to charge as much as this one.
+    pub fn absent(&self) -> u64 {
+        self.absent.load(Ordering::Relaxed)
+    }
+}
