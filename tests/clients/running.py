@@ -41,17 +41,28 @@ def answers(port):
 @contextlib.contextmanager
 def weir(recipe):
     """Runs Weir. Yields the process, and the ports of the limiter service and of the admin listener."""
-    text = blocks(recipe, "toml")[0]
     grpc, admin = free_port(), free_port()
-    text = text.replace("127.0.0.1:8080", f"127.0.0.1:{free_port()}")
-    text = text.replace("127.0.0.1:8081", f"127.0.0.1:{grpc}").replace("127.0.0.1:9901", f"127.0.0.1:{admin}")
+    ports = {"127.0.0.1:8080": free_port(), "127.0.0.1:8081": grpc, "127.0.0.1:9901": admin}
+    with configured(recipe, ports, [grpc, admin]) as process:
+        yield process, grpc, admin
+
+
+@contextlib.contextmanager
+def configured(recipe, ports, served, peers=None):
+    """Runs Weir with ports in place of addresses, and believes `peers`. Yields the process once it serves."""
+    text = blocks(recipe, "toml")[0]
+    for address, port in ports.items():
+        assert address in text or "8080" in address, address
+        text = text.replace(address, f"127.0.0.1:{port}")
+    if peers:
+        text = re.sub(r"trusted_proxies = .*", f'trusted_proxies = ["{peers}"]', text)
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder) / "weir.toml"
         config.write_text(text)
         process = subprocess.Popen([WEIR, "run", "--config", config], stderr=subprocess.DEVNULL)
         try:
-            until("Weir serves", lambda: answers(grpc) and answers(admin))
-            yield process, grpc, admin
+            until("Weir serves", lambda: all(answers(port) for port in served))
+            yield process
         finally:
             process.kill()
             process.wait()
