@@ -22,7 +22,9 @@ LIMIT_HEADERS = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-rese
 
 
 def wait_until_routed(running: Running) -> None:
-    """Some listen before they know where to send requests."""
+    """Some listen before they know where to send requests. Those with a protocol that this cannot ask in know it."""
+    if running.scenario.streams:
+        return
     deadline = time.monotonic() + ROUTED_WITHIN_S
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(connect(running)) as asking:
@@ -44,7 +46,7 @@ def connect(running: Running) -> http.client.HTTPConnection:
 
 
 def check_load(load: Load, running: Running) -> None:
-    """Holds what wrk counted against the scenario."""
+    """Holds what the load counted against the scenario."""
     if load.requests == 0:
         raise PeerFailed("answered no request")
     if load.socket_errors:

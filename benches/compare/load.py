@@ -1,4 +1,4 @@
-"""Programs that send requests: wrk, as fast as it can, and the open-loop generator, at a rate."""
+"""Programs that send requests: wrk and h2load, as fast as they can, and the open-loop generator, at a rate."""
 
 import contextlib
 import json
@@ -18,16 +18,17 @@ BUILD_GENERATOR = "cargo bench --bench latency --no-run"
 # wrk takes what is slower than this for broken; with many connections an answer takes its time.
 WRK_TIMEOUT_S = 20
 ENDS_WITHIN_S = 60
+H2LOAD_ENDS_WITHIN_S = 10
 
 
 @dataclass(frozen=True)
 class Load:
-    """What wrk saw."""
+    """What wrk or h2load saw."""
 
     requests: int
     requests_per_s: float
     not_2xx: int
-    # As wrk words it; empty if there were none.
+    # In the words of the program; empty if there were none.
     socket_errors: str
 
 
@@ -77,6 +78,37 @@ class Wrk:
                 if child.poll() is None:
                     child.kill()
                     child.wait()
+
+
+@dataclass(frozen=True)
+class H2load:
+    """How h2load is run: streams of HTTP/2, with prior knowledge or by ALPN."""
+
+    port: int
+    cores: str
+    seconds: int
+    connections: int
+    streams: int
+    tls: bool = False
+
+    def run(self) -> Load:
+        scheme = "https" if self.tls else "http"
+        options = ["-t", "1", "-c", str(self.connections), "-m", str(self.streams), "-D", str(self.seconds)]
+        url = f"{scheme}://127.0.0.1:{self.port}{PATH}"
+        command = pinned([find("h2load"), *options, "-H", f"{HEADER}: {HEADER_VALUE}", url], self.cores)
+        timeout = self.seconds + H2LOAD_ENDS_WITHIN_S
+        try:
+            ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            raise PeerFailed("left h2load without an end") from error
+        requests = re.search(r"requests: .* (\d+) done, .* (\d+) errored, (\d+) timeout", ran.stdout)
+        statuses = re.search(r"status codes: (\d+) 2xx", ran.stdout)
+        rate = re.search(r"finished in .*?([\d.]+) req/s", ran.stdout)
+        if ran.returncode != 0 or not (requests and statuses and rate):
+            raise PeerFailed(f"h2load ended with {ran.returncode}: {(ran.stderr or ran.stdout).strip()}")
+        done, errored, late = map(int, requests.groups())
+        errors = f"{errored} errored, {late} timeout" if errored or late else ""
+        return Load(done, float(rate.group(1)), done - int(statuses.group(1)), errors)
 
 
 def parse(said: str) -> Load:

@@ -4,6 +4,7 @@
 cpu: CPU time per request. memory: bytes per idle connection and per held request. latency: what is added to a
 request at half of saturation. flat: how CPU time grows with connections, limits and keys. scaling: two workers
 against one. hold: the rate that a queue of waiting requests reaches. fleet: what it costs that replicas share limits.
+protocols: CPU time per request by protocol and requests at once.
 """
 
 import argparse
@@ -32,6 +33,7 @@ PARTS = {
     "scaling": "Two workers",
     "hold": "The rate of a queue",
     "fleet": "Limits of several replicas",
+    "protocols": "Protocols and requests at once",
 }
 
 
@@ -102,6 +104,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--proxy-core", type=int, default=0, help="where the proxies run (default 0)")
     add("--load-core", type=int, default=1, help="where the load and the backend run (default 1)")
     add("--scenario", action="append", choices=list(SCENARIOS), help="cpu: only this; may be given several times")
+    add("--only", metavar="TEXT", help="protocols: only scenarios whose name contains this")
     add("--idle", type=positive, default=10_000, help="memory: idle connections (default 10000)")
     add("--held", type=positive, default=100_000, help="memory: held requests (default 100000)")
     add("--rate", type=positive, help="latency: requests/s (default half of what the slowest proxy can do); fleet: 10000")

@@ -37,6 +37,8 @@ class Scenario:
     status: int = 200
     tls: bool = False
     connections: int = CONNECTIONS
+    # Requests at once on each connection over HTTP/2; 0 is HTTP/1.
+    streams: int = 0
     workers: int = 1
     # Requests beyond the limits wait, with no burst.
     holds: bool = False
@@ -49,6 +51,11 @@ class Scenario:
     @property
     def forwards(self) -> bool:
         return self.status == 200
+
+    @property
+    def in_flight(self) -> int:
+        """Requests at once."""
+        return self.connections * max(1, self.streams)
 
     @property
     def needs_redis(self) -> bool:

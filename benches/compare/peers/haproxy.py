@@ -19,13 +19,14 @@ def command(program: str, home: Path) -> list[str]:
 def configure(site: Site) -> dict[str, str]:
     scenario = site.scenario
     tls = f"ssl crt {site.certificate.both}" if scenario.tls else ""
+    protocol = ("alpn h2" if scenario.tls else "proto h2") if scenario.streams else ""
     limits = enumerate(scenario.limits)
     track = "\n".join(line for number, limit in limits for line in rules(number, limit))
     tables = "\n".join(f"backend {limit.name}\n    {table(limit)}" for limit in scenario.limits)
     text = f"""
 global
     nbthread 1
-    maxconn {max(scenario.connections + SPARE_CONNECTIONS, connections_that_fit(CONNECTIONS_MIN))}
+    maxconn {max(scenario.in_flight + SPARE_CONNECTIONS, connections_that_fit(CONNECTIONS_MIN))}
 defaults
     mode http
     option http-keep-alive
@@ -34,7 +35,7 @@ defaults
     timeout client 300s
     timeout server 300s
 frontend front
-    bind 127.0.0.1:{site.port} backlog 4096 {tls}
+    bind 127.0.0.1:{site.port} backlog 4096 {tls} {protocol}
 {track}
     default_backend service
 backend service

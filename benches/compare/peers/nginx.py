@@ -65,11 +65,11 @@ def configure(site: Site) -> dict[str, str]:
     limit_req_status 429;
     upstream backend {{
         server 127.0.0.1:{site.backend_port};
-        keepalive {scenario.connections};
+        keepalive {scenario.in_flight};
         keepalive_requests {UNLIMITED};
     }}
     server {{
-        listen 127.0.0.1:{site.port} backlog=4096 {"ssl" if tls else ""};{tls}
+        listen 127.0.0.1:{site.port} backlog=4096 {"ssl" if tls else ""} {"http2" if scenario.streams else ""};{tls}
         location / {{
 {limits}
             proxy_pass http://backend;
@@ -78,7 +78,7 @@ def configure(site: Site) -> dict[str, str]:
         }}
     }}"""
     # A client's connection and the backend's.
-    return base(site.home, http, 2 * scenario.connections, scenario.workers)
+    return base(site.home, http, 2 * scenario.in_flight, scenario.workers)
 
 
 def beyond(scenario: Scenario, limit: Limit) -> str:

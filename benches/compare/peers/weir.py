@@ -39,6 +39,7 @@ listen = "127.0.0.1:{site.port}"
 workers = {scenario.workers}
 max_connections = {scenario.connections + 256}
 max_connections_per_ip = {scenario.connections + 256}
+max_requests_per_ip = {scenario.in_flight + 256}
 
 {tls}
 
@@ -47,7 +48,6 @@ keep_alive = "300s"
 
 [upstream]
 url = "http://127.0.0.1:{site.backend_port}"
-max_idle = {scenario.connections}
 
 [admin]
 listen = "127.0.0.1:{site.admin_port}"
