@@ -9,6 +9,8 @@ mod model;
 mod properties;
 #[path = "redis_script/random.rs"]
 mod random;
+#[path = "redis_script/receipts.rs"]
+mod receipts;
 #[path = "redis_script/rows.rs"]
 mod rows;
 #[path = "redis_script/server.rs"]

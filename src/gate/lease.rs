@@ -42,7 +42,7 @@ pub(super) async fn supply<'l, C: Checked<'l>>(
     while let Some(charge) = batch.charges().get(index) {
         let now = clock.now();
         match charge.table().leases().supply(charge.key, charge.cost, units, now) {
-            Supply::Spent(left) => batch.spend_lease(index, left, now),
+            Supply::Spent(units) => batch.spend_lease(index, units, now),
             Supply::Denied(scarce_ns) => batch.deny_lease(index, scarce_ns, now),
             Supply::Borrow(call) => return Supplied::Borrow(call),
             Supply::Wait(in_flight) => match in_flight.ended().await {

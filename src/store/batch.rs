@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 pub use self::remote::LocalDecision;
 use super::remote::RemoteLimit;
-use super::table::{Origin, Receipt, Table};
+use super::table::{Receipt, Table};
 use crate::limit::slow_down::SlowDown;
 use crate::limit::token_bucket::Answer;
 use crate::limit::{Algorithm, Decision, Key, Retry};
@@ -66,8 +66,6 @@ enum Progress {
     Open,
     /// Charged to a token bucket. The receipt can be computed.
     Bucket,
-    /// Charged to units of a lease. The receipt can be computed.
-    Leased,
     /// Charged. The batch holds the receipt.
     Receipt,
     /// Charged although the limit denied it, because the limit delays requests. The batch holds the receipt.
@@ -111,7 +109,7 @@ impl<'t, C> Charge<'t, C> {
     /// Whether units are charged by the batch alone, and the receipt can be computed.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        matches!(self.progress, Progress::Bucket | Progress::Leased)
+        self.progress == Progress::Bucket
     }
 
     /// Whether the charge was made by [`Batch::slow_down`].
@@ -169,9 +167,6 @@ impl<'t, C> Charge<'t, C> {
     /// The receipt of a plain charge, made at `at`.
     #[cold]
     fn plain_receipt(&self, at: Timestamp) -> Receipt {
-        if self.remote.is_some() {
-            return self.mirrored(self.cost, Origin::Lease, at);
-        }
         let Algorithm::TokenBucket(quota) = self.rule else { return Receipt::None };
         let answer = Answer::admitted(self.decision.reset_after_ns, self.refunded);
         Receipt::Bucket(answer.receipt(quota, self.cost, at), quota.interval_ns())
@@ -297,7 +292,7 @@ impl<'t, C> Batch<'t, C> {
     pub fn take_receipt(&mut self, index: usize) -> Option<Receipt> {
         let charge = self.charges.get_mut(index)?;
         let receipt = match charge.progress {
-            Progress::Bucket | Progress::Leased => charge.plain_receipt(self.at),
+            Progress::Bucket => charge.plain_receipt(self.at),
             Progress::Receipt | Progress::Slowed => {
                 let receipts = self.receipts.as_deref_mut()?;
                 let place = receipts.iter().position(|(of, _)| *of == index)?;

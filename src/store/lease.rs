@@ -7,6 +7,9 @@
 //! The amount follows the demand: twice the units that the key used in [`INTERVAL_NS`]. A lease is renewed when half of
 //! the demand is left, so a busy key does not wait. At most one call for a key is in flight.
 //!
+//! A spent unit that is given back returns to its grant, if that is still known and has not expired. Otherwise it returns to
+//! the store by the receipt of its grant.
+//!
 //! Not here: the call (redis), and its step in a decision (gate).
 
 use std::hash::BuildHasherDefault;
@@ -34,6 +37,9 @@ const SCARCE_NS: u64 = 60_000_000;
 /// Locks, so that workers seldom contend.
 const SHARDS: usize = 16;
 
+/// Grants of one key that are kept although all their units are spent. A busy key has about eight in [`LEASE_NS`].
+const SPENT_GRANTS_MAX: usize = 16;
+
 /// The leases of one limit. `R` is the proof of a charge in the store. A lock is held for one look into a map.
 #[derive(Debug)]
 pub struct Leases<R> {
@@ -43,7 +49,7 @@ pub struct Leases<R> {
 /// The borrowed units of one key.
 #[derive(Debug)]
 struct Lease<R> {
-    /// In the order in which they were borrowed. Those that have expired wait for [`Leases::sweep`].
+    /// In the order in which they were borrowed, also spent ones. Those that have expired wait for [`Leases::sweep`].
     grants: SmallVec<[Grant<R>; 2]>,
     demand: Demand,
     /// Dropped when the call in flight ends, after the reason if it failed; `None` if there is no call.
@@ -59,8 +65,20 @@ pub struct Grant<R> {
     pub units: u64,
     /// The instant at which they go back.
     pub expires: Timestamp,
-    /// The proof of their charge in the store.
-    pub receipt: R,
+    /// The proof of their charge in the store. Each request that took some of them has it too.
+    pub receipt: Arc<R>,
+}
+
+/// Units that a request took, with the receipts of their grants. Most requests take units of one grant.
+pub type Taken<R> = SmallVec<[(Arc<R>, u64); 1]>;
+
+/// The units that a request took, and those that it left.
+#[derive(Debug)]
+pub struct SpentUnits<R> {
+    /// The units that the request took.
+    pub taken: Taken<R>,
+    /// Units at hand after that.
+    pub left: u64,
 }
 
 /// Units that requests took in the current interval and in the one before.
@@ -72,12 +90,12 @@ struct Demand {
 }
 
 /// The result of a request for units at hand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spend {
+#[derive(Debug)]
+pub enum Spend<R> {
     /// The units are spent.
     Spent {
-        /// Units at hand after that.
-        left: u64,
+        /// The units.
+        spent: SpentUnits<R>,
         /// Whether a call should borrow more.
         are_few: bool,
     },
@@ -90,8 +108,8 @@ pub enum Spend {
 /// The result of a request for units, which may have to be borrowed.
 #[derive(Debug)]
 pub enum Supply<R> {
-    /// The units are spent, and so many are left at hand.
-    Spent(u64),
+    /// The units are spent.
+    Spent(SpentUnits<R>),
     /// Too few units are at hand, and the store has none for so many nanoseconds.
     Denied(u64),
     /// Too few units are at hand. The caller makes the call, and spends what it needs of its units.
@@ -142,7 +160,7 @@ impl<R> Lease<R> {
     }
 
     /// Spends `cost` units, if they are at hand.
-    fn spend(&mut self, cost: u64, units: LeaseUnits, now: Timestamp) -> Spend {
+    fn spend(&mut self, cost: u64, units: LeaseUnits, now: Timestamp) -> Spend<R> {
         let at_hand = self.unspent(now);
         let Some(left) = at_hand.checked_sub(cost) else {
             return match self.scarce_until.ns_since(now) {
@@ -150,18 +168,33 @@ impl<R> Lease<R> {
                 scarce_ns => Spend::Denied(scarce_ns),
             };
         };
-        self.take(cost, now);
+        let taken = self.take(cost, now);
         self.demand.add(cost, now);
-        Spend::Spent { left, are_few: self.are_few(left, units, now) }
+        Spend::Spent { spent: SpentUnits { taken, left }, are_few: self.are_few(left, units, now) }
     }
 
     /// Takes `units`, which are there, from the oldest grants.
-    fn take(&mut self, mut units: u64, now: Timestamp) {
-        for grant in self.grants.iter_mut().filter(|grant| grant.expires > now) {
+    fn take(&mut self, mut units: u64, now: Timestamp) -> Taken<R> {
+        let mut all = Taken::new();
+        for grant in self.grants.iter_mut().filter(|grant| grant.expires > now && grant.units > 0) {
+            if units == 0 {
+                break;
+            }
             let taken = units.min(grant.units);
             (grant.units, units) = (grant.units - taken, units - taken);
+            all.push((Arc::clone(&grant.receipt), taken));
         }
-        self.grants.retain(|grant| grant.units > 0);
+        all
+    }
+
+    /// Adds a grant. Forgets the oldest spent one if there are many.
+    fn add(&mut self, grant: Grant<R>) {
+        if self.grants.len() >= SPENT_GRANTS_MAX
+            && let Some(spent) = self.grants.iter().position(|grant| grant.units == 0)
+        {
+            self.grants.remove(spent);
+        }
+        self.grants.push(grant);
     }
 
     /// Whether a call should borrow more, if `left` units are at hand.
@@ -193,7 +226,7 @@ impl<R> Default for Leases<R> {
 
 impl<R> Leases<R> {
     /// Spends `cost` units of `key`, if they are at hand. A call borrows `units`.
-    pub fn spend(&self, key: Key, cost: u64, units: LeaseUnits, now: Timestamp) -> Spend {
+    pub fn spend(&self, key: Key, cost: u64, units: LeaseUnits, now: Timestamp) -> Spend<R> {
         match self.keys.get_mut(&key) {
             Some(mut lease) => lease.spend(cost, units, now),
             None => Spend::Short,
@@ -204,7 +237,7 @@ impl<R> Leases<R> {
     pub fn supply(self: &Arc<Self>, key: Key, cost: u64, units: LeaseUnits, now: Timestamp) -> Supply<R> {
         let mut lease = self.keys.entry(key).or_default();
         match lease.spend(cost, units, now) {
-            Spend::Spent { left, .. } => return Supply::Spent(left),
+            Spend::Spent { spent, .. } => return Supply::Spent(spent),
             Spend::Denied(scarce_ns) => return Supply::Denied(scarce_ns),
             Spend::Short => {}
         }
@@ -232,18 +265,19 @@ impl<R> Leases<R> {
         self.keys.get(&key).map_or(0, |lease| lease.unspent(now))
     }
 
-    /// Puts spent units back. Returns `false` if no grant is left that could hold them.
-    pub fn put_back(&self, key: Key, units: u64, now: Timestamp) -> bool {
+    /// Puts units back into the grant of `receipt`, from which they were taken. Returns `false` if the grant has expired or
+    /// is forgotten.
+    pub fn put_back(&self, key: Key, receipt: &Arc<R>, units: u64, now: Timestamp) -> bool {
         let Some(mut lease) = self.keys.get_mut(&key) else { return false };
-        let newest = lease.grants.last_mut().filter(|grant| grant.expires > now);
-        newest.is_some_and(|grant| {
+        let mut alive = lease.grants.iter_mut().filter(|grant| grant.expires > now);
+        alive.find(|grant| Arc::ptr_eq(&grant.receipt, receipt)).is_some_and(|grant| {
             grant.units = grant.units.saturating_add(units);
             true
         })
     }
 
-    /// Removes expired grants and the leases of idle keys, and returns the grants with their keys. With `all`, removes
-    /// every grant.
+    /// Removes expired grants and the leases of idle keys. Returns the grants with units that are not spent, with their keys.
+    /// With `all`, removes every grant.
     pub fn sweep(&self, all: bool, now: Timestamp) -> Vec<(Key, Grant<R>)> {
         let mut removed = Vec::new();
         self.keys.retain(|key, lease| {
@@ -251,7 +285,8 @@ impl<R> Leases<R> {
             if lease.grants.iter().any(has_ended) {
                 let (ended, alive): (SmallVec<[_; 2]>, _) = lease.grants.drain(..).partition(has_ended);
                 lease.grants = alive;
-                removed.extend(ended.into_iter().map(|grant| (*key, grant)));
+                let unspent = ended.into_iter().filter(|grant| grant.units > 0);
+                removed.extend(unspent.map(|grant| (*key, grant)));
             }
             !lease.is_idle(now)
         });
@@ -289,9 +324,7 @@ impl<R> Call<R> {
         grant.units = grant.units.saturating_sub(spent);
         let mut lease = self.leases.keys.entry(self.key).or_default();
         lease.demand.add(spent, now);
-        if grant.units > 0 {
-            lease.grants.push(grant);
-        }
+        lease.add(grant);
     }
 
     /// Notes that the store has no more units.

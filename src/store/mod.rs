@@ -19,7 +19,7 @@ pub mod stream;
 pub use bans::Bans;
 pub use batch::{Batch, Charge, LocalDecision};
 pub use client_usage::{ClientUsage, Usage};
-pub use lease::{Call, Grant, INTERVAL_NS, InFlight, LEASE_NS, Leases, Spend, Supply};
+pub use lease::{Call, Grant, INTERVAL_NS, InFlight, LEASE_NS, Leases, Spend, SpentUnits, Supply, Taken};
 pub use remote::{Borrowed, RemoteLimit};
 pub use table::{Receipt, Table};
 pub use tokens::{MAX_TOKEN_AGE_NS, TokenCache};

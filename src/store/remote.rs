@@ -1,6 +1,7 @@
 //! A limit whose state is in a store.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::redis::{OnFailure, RemoteReceipt, Store, Unavailable};
 use crate::limit::{Algorithm, LeaseUnits};
@@ -46,4 +47,24 @@ pub struct Borrowed {
     pub(in crate::store) rule: Algorithm,
     /// The proof.
     pub(in crate::store) receipt: RemoteReceipt,
+    /// Spent units that were given back to the store.
+    returned: AtomicU64,
+}
+
+impl Borrowed {
+    /// Units that `remote` lent under `rule`.
+    pub(in crate::store) fn new(remote: Arc<RemoteLimit>, rule: Algorithm, receipt: RemoteReceipt) -> Self {
+        Self { remote, rule, receipt, returned: AtomicU64::new(0) }
+    }
+
+    /// The receipt for the units that were not spent: the last ones of the charge.
+    pub(in crate::store) fn unspent(&self, units: u64) -> RemoteReceipt {
+        self.receipt.clone().of_units(units)
+    }
+
+    /// The receipt for spent units: the first ones of the charge that were not given back before.
+    pub(in crate::store) fn spent(&self, units: u64) -> RemoteReceipt {
+        let before = self.returned.fetch_add(units, Ordering::Relaxed);
+        self.receipt.clone().of_first(before.saturating_add(units)).of_units(units)
+    }
 }

@@ -161,7 +161,7 @@ impl Strategy for LeaseFleet {
                 }
                 if units > 0 {
                     let expires = now.saturating_add_ns(LEASE_NS);
-                    call.granted(Grant { units, expires, receipt: () }, cost, now);
+                    call.granted(Grant { units, expires, receipt: Arc::default() }, cost, now);
                     (0..cost).for_each(|_| world.admit(number));
                 }
                 drop(call);

@@ -9,8 +9,8 @@ use weir::time::{Timestamp, instant_now};
 
 use crate::server::{KEY, Server};
 
-const MS: u64 = 1_000_000;
-const NOW: Timestamp = Timestamp::from_ns(1_700_000_000_000 * MS);
+pub const MS: u64 = 1_000_000;
+pub const NOW: Timestamp = Timestamp::from_ns(1_700_000_000_000 * MS);
 const RATE: Rate = Rate { count: 10, period_ns: 2000 * MS };
 
 /// One rule of each algorithm: 10 in two seconds.
@@ -30,17 +30,17 @@ fn rules() -> Vec<Algorithm> {
     ]
 }
 
-fn bucket() -> Algorithm {
+pub fn bucket() -> Algorithm {
     rules().swap_remove(0)
 }
 
-fn charge(rule: &Algorithm, cost: u64) -> RemoteCharge<'_> {
+pub fn charge(rule: &Algorithm, cost: u64) -> RemoteCharge<'_> {
     RemoteCharge { limit: "a", key: KEY, rule, units: Units::exactly(cost), handling: Handling::Enforce }
 }
 
 /// Decides one charge at the server's time, which is this long after [`NOW`].
 #[track_caller]
-fn decide_at(server: &mut Server, charge: &RemoteCharge<'_>, ms: u64) -> RemoteOutcome {
+pub fn decide_at(server: &mut Server, charge: &RemoteCharge<'_>, ms: u64) -> RemoteOutcome {
     let now = NOW.saturating_add_ns(ms * MS);
     server.caller.server_us = Some(now.as_ns() / 1000);
     server.decide(&[*charge], now).outcomes.remove(0)

@@ -202,6 +202,26 @@ async fn units_go_back() {
     .await;
     check(
         "
+        limit a 1 1h 4 reject lease=1,4
+        # into a lease that is spent
+        0ms  ask r1 a=k undo=10ms
+        2ms  ask r2 a=k
+        2ms  ask r3 a=k
+        2ms  ask r4 a=k
+        3ms  ask r5 a=k
+        11ms ask r6 a=k
+        12ms calls 1
+        > 0ms r1 pass
+        > 2ms r2 pass
+        > 2ms r3 pass
+        > 2ms r4 pass
+        > 3ms r5 Limit 3599997ms
+        > 11ms r6 pass
+        ",
+    )
+    .await;
+    check(
+        "
         limit a 1 1h 10 reject lease=1,4
         # a refund after the lease has ended
         0ms   ask r1 a=k undo=1s

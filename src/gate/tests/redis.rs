@@ -37,12 +37,14 @@ struct Server {
     trouble: Option<Unavailable>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Made {
     limit: Box<str>,
     key: Key,
     rule: Algorithm,
     units: u64,
+    /// Units that were given back.
+    returned: u64,
     receipt: AnyReceipt,
 }
 
@@ -156,9 +158,10 @@ impl Server {
     }
 
     fn give_back(&mut self, receipt: &RemoteReceipt, now: Timestamp) {
-        let Some(Made { limit, key, rule, units, receipt: made }) = self.charges.remove(&receipt.number()) else {
-            return;
-        };
+        let Some(made) = self.charges.get_mut(&receipt.number()) else { return };
+        made.returned += receipt.units();
+        let Made { limit, key, rule, units, returned, receipt: made } = made.clone();
+        assert!(returned <= units, "{returned} of {units} units are given back");
         let state = self.state(&limit, key, &rule);
         match receipt.units() {
             all if all == units => state.refund(&rule, &made, now),
@@ -205,7 +208,7 @@ impl Server {
             }
             let state = state.clone();
             let receipt = receipt.map(|(receipt, made)| {
-                let made = Made { limit: limit.into(), key, rule: rule.clone(), units: cost, receipt: made };
+                let made = Made { limit: limit.into(), key, rule: rule.clone(), units: cost, returned: 0, receipt: made };
                 self.charges.insert(number, made);
                 receipt
             });

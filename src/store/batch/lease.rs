@@ -5,12 +5,13 @@
 use std::sync::Arc;
 
 use super::remote::decision;
-use super::{Batch, Charge, Progress};
+use super::{Batch, Charge, Progress, Receipts};
 use crate::limit::state::State as _;
 use crate::limit::{Algorithm, Decision, Retry};
-use crate::store::lease::{Call, Grant, LEASE_NS};
+use crate::store::lease::{Call, Grant, LEASE_NS, SpentUnits};
 use crate::store::redis::RemoteOutcome;
 use crate::store::remote::Borrowed;
+use crate::store::table::Receipt;
 use crate::time::Timestamp;
 
 impl<C> Charge<'_, C> {
@@ -19,32 +20,43 @@ impl<C> Charge<'_, C> {
         self.borrow(outcome, (call, 0), queried_at, now);
     }
 
-    /// Takes the units that a call borrowed, of which so many are spent at once.
+    /// Takes the units that a call borrowed, of which so many are spent at once. Returns their receipt; `None` if the store
+    /// lent nothing.
     fn borrow(
         &self,
         outcome: RemoteOutcome,
         (call, spent): (&Call<Borrowed>, u64),
         queried_at: Timestamp,
         now: Timestamp,
-    ) {
+    ) -> Option<Arc<Borrowed>> {
         let RemoteOutcome { admitted, is_charged, state, receipt } = outcome;
         if state.peek(self.rule, 0, now).remaining == 0 {
             call.is_scarce(now);
         }
         self.table.hear(self.key, self.rule, state, queried_at);
-        if let (Some(remote), Some(receipt)) = (self.remote, receipt.filter(|_| is_charged)) {
-            let expires = now.saturating_add_ns(lifetime_ns(self, now));
-            let receipt = Borrowed { remote: Arc::clone(remote), rule: self.rule.clone(), receipt };
-            call.granted(Grant { units: admitted, expires, receipt }, spent, now);
-            self.table.note_borrowed(self.key, self.rule, admitted, remote.replicas, now);
-        }
+        let (remote, receipt) = (self.remote?, receipt.filter(|_| is_charged)?);
+        let expires = now.saturating_add_ns(lifetime_ns(self, now));
+        let borrowed = Arc::new(Borrowed::new(Arc::clone(remote), self.rule.clone(), receipt));
+        call.granted(Grant { units: admitted, expires, receipt: Arc::clone(&borrowed) }, spent, now);
+        self.table.note_borrowed(self.key, self.rule, admitted, remote.replicas, now);
+        Some(borrowed)
     }
 
-    /// Completes the charge, which took units of a lease, of which `left` units are left at hand.
-    pub(super) fn spent(&mut self, left: u64, now: Timestamp) {
+    /// Completes the charge at `index` of its batch, which took units of a lease.
+    pub(super) fn spent(
+        &mut self,
+        index: usize,
+        units: SpentUnits<Borrowed>,
+        receipts: &mut Option<Box<Receipts>>,
+        now: Timestamp,
+    ) {
+        let SpentUnits { taken, left } = units;
         let Decision { remaining, reset_after_ns, .. } = self.table.peek(self.key, self.rule, 0, now);
         self.decision = Decision { denied: None, remaining: remaining.saturating_add(left), reset_after_ns };
-        self.progress = Progress::Leased;
+        self.progress = if taken.is_empty() { Progress::Taken } else { Progress::Receipt };
+        if !taken.is_empty() {
+            receipts.get_or_insert_default().push((index, Receipt::Lease(taken)));
+        }
     }
 
     /// Denies the charge, whose store has no units for `scarce_ns` nanoseconds.
@@ -56,10 +68,10 @@ impl<C> Charge<'_, C> {
 }
 
 impl<C> Batch<'_, C> {
-    /// Completes the charge at `index`, which took units of a lease, of which `left` units are left at hand.
-    pub fn spend_lease(&mut self, index: usize, left: u64, now: Timestamp) {
+    /// Completes the charge at `index`, which took units of a lease.
+    pub fn spend_lease(&mut self, index: usize, units: SpentUnits<Borrowed>, now: Timestamp) {
         if let Some(charge) = self.charges.get_mut(index) {
-            charge.spent(left, now);
+            charge.spent(index, units, &mut self.receipts, now);
         }
     }
 
@@ -83,10 +95,11 @@ impl<C> Batch<'_, C> {
         let Some(charge) = self.charges.get_mut(index) else { return };
         let (is_admitted, is_charged) = (outcome.admitted >= charge.cost, outcome.is_charged);
         let denial = decision(charge, is_admitted, is_charged, &outcome.state, now);
-        charge.borrow(outcome, (call, charge.cost), queried_at, now);
+        let borrowed = charge.borrow(outcome, (call, charge.cost), queried_at, now);
         if is_charged && is_admitted {
-            let left = charge.table.unspent(charge.key, now);
-            return charge.spent(left, now);
+            let taken = borrowed.filter(|_| charge.cost > 0).map(|borrowed| (borrowed, charge.cost));
+            let units = SpentUnits { taken: taken.into_iter().collect(), left: charge.table.unspent(charge.key, now) };
+            return charge.spent(index, units, &mut self.receipts, now);
         }
         charge.decision = denial;
         charge.progress = if is_admitted { Progress::Open } else { Progress::Denied };

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::{Batch, Charge, Progress};
+use super::{Batch, Charge, Progress, Receipts};
 use crate::limit::slow_down::SlowDown;
 use crate::limit::state::State as _;
 use crate::limit::{AnyState, Decision, Retry};
@@ -100,11 +100,17 @@ impl<'t, C> Charge<'t, C> {
     }
 
     /// Decides a remote charge by borrowed units, or else by the mirror. Returns whether its store is to be asked.
-    fn admit_mirrored(&mut self, remote: &RemoteLimit, now: Timestamp) -> bool {
+    fn admit_mirrored(
+        &mut self,
+        index: usize,
+        remote: &RemoteLimit,
+        receipts: &mut Option<Box<Receipts>>,
+        now: Timestamp,
+    ) -> bool {
         let spend = remote.lease.map(|units| self.table.leases().spend(self.key, self.cost, units, now));
         match spend {
-            Some(Spend::Spent { left, are_few }) => {
-                self.spent(left, now);
+            Some(Spend::Spent { spent, are_few }) => {
+                self.spent(index, spent, receipts, now);
                 are_few
             }
             Some(Spend::Denied(scarce_ns)) => {
@@ -133,7 +139,7 @@ impl<C> Batch<'_, C> {
         for index in 0..self.charges.len() {
             let Some(charge) = self.charges.get_mut(index) else { continue };
             let Some(remote) = charge.remote else { continue };
-            if charge.admit_mirrored(remote, now) {
+            if charge.admit_mirrored(index, remote, &mut self.receipts, now) {
                 decision = LocalDecision::Open;
             }
             if charge.enforced && !charge.is_admitted() {

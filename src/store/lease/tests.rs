@@ -10,7 +10,7 @@ fn at(ms: u64) -> Timestamp {
 }
 
 fn grant(units: u64, ms: u64) -> Grant<u32> {
-    Grant { units, expires: at(ms).saturating_add_ns(LEASE_NS), receipt: 0 }
+    Grant { units, expires: at(ms).saturating_add_ns(LEASE_NS), receipt: Arc::default() }
 }
 
 fn units(amount: Option<u64>) -> LeaseUnits {
@@ -20,7 +20,8 @@ fn units(amount: Option<u64>) -> LeaseUnits {
 /// Spends at `ms`: "spent LEFT", "spent LEFT, call WANT", "borrow WANT" or "wait". A call ends without units.
 fn spend(leases: &Arc<Leases<u32>>, cost: u64, amount: Option<u64>, ms: u64) -> String {
     match leases.spend(KEY, cost, units(amount), at(ms)) {
-        Spend::Spent { left, are_few } => {
+        Spend::Spent { spent: SpentUnits { left, taken }, are_few } => {
+            assert_eq!(taken.iter().map(|(_, units)| units).sum::<u64>(), cost);
             let call = leases.refill(KEY, units(amount), at(ms));
             assert_eq!(call.is_some(), are_few);
             call.map_or_else(|| format!("spent {left}"), |call| format!("spent {left}, call {}", call.want))
@@ -66,11 +67,13 @@ fn units_are_spent_until_none_is_left() {
 #[test]
 fn units_are_taken_from_the_oldest_grants() {
     let leases = Arc::<Leases<u32>>::default();
-    borrow(&leases, 1, Some(4), 0).granted(Grant { receipt: 1, ..grant(4, 0) }, 1, at(0));
-    borrow(&leases, 4, Some(10), 1).granted(Grant { receipt: 2, ..grant(10, 1) }, 0, at(1));
-    // All three units of the first grant, and two of the second.
-    assert_eq!(spend(&leases, 5, Some(10), 2), "spent 8");
-    let left: Vec<_> = leases.sweep(true, at(2)).into_iter().map(|(_, grant)| (grant.receipt, grant.units)).collect();
+    borrow(&leases, 1, Some(4), 0).granted(Grant { receipt: Arc::new(1), ..grant(4, 0) }, 1, at(0));
+    borrow(&leases, 4, Some(10), 1).granted(Grant { receipt: Arc::new(2), ..grant(10, 1) }, 0, at(1));
+    let Spend::Spent { spent, .. } = leases.spend(KEY, 5, units(Some(10)), at(2)) else { panic!("there are units") };
+    let taken: Vec<_> = spent.taken.iter().map(|(receipt, units)| (**receipt, *units)).collect();
+    assert_eq!((taken, spent.left), (vec![(1, 3), (2, 2)], 8));
+    let swept = leases.sweep(true, at(2));
+    let left: Vec<_> = swept.into_iter().map(|(_, grant)| (*grant.receipt, grant.units)).collect();
     assert_eq!(left, [(2, 8)]);
 }
 
@@ -85,7 +88,8 @@ fn one_call_is_in_flight() {
     assert!(in_flight.0.has_changed().is_err(), "the call has ended");
     assert_eq!(spend(&leases, 1, Some(8), 2), "spent 6");
     // In the background too.
-    assert_eq!(leases.spend(KEY, 5, LeaseUnits::Fixed(8), at(2)), Spend::Spent { left: 1, are_few: true });
+    let spent = leases.spend(KEY, 5, LeaseUnits::Fixed(8), at(2));
+    assert!(matches!(spent, Spend::Spent { spent: SpentUnits { left: 1, .. }, are_few: true }), "{spent:?}");
     let call = leases.refill(KEY, LeaseUnits::Fixed(8), at(2)).unwrap();
     assert_eq!(spend(&leases, 1, Some(8), 2), "spent 0");
     assert_eq!(spend(&leases, 1, Some(8), 2), "wait");
@@ -126,16 +130,16 @@ fn a_key_without_units_makes_no_call_for_a_while() {
 #[test]
 fn units_expire_and_go_back() {
     let leases = Arc::<Leases<u32>>::default();
-    borrow(&leases, 1, Some(10), 0).granted(Grant { receipt: 7, ..grant(10, 0) }, 1, at(0));
+    borrow(&leases, 1, Some(10), 0).granted(Grant { receipt: Arc::new(7), ..grant(10, 0) }, 1, at(0));
     assert_eq!(leases.unspent(KEY, at(499)), 9);
     assert_eq!(leases.unspent(KEY, at(500)), 0);
     assert_eq!(spend(&leases, 1, Some(10), 500), "borrow 10");
     let swept = |all, ms| -> Vec<_> {
-        leases.sweep(all, at(ms)).into_iter().map(|(key, grant)| (key, grant.receipt, grant.units)).collect()
+        leases.sweep(all, at(ms)).into_iter().map(|(key, grant)| (key, *grant.receipt, grant.units)).collect()
     };
     assert_eq!(swept(false, 500), [(KEY, 7, 9)]);
 
-    borrow(&leases, 1, Some(10), 600).granted(Grant { receipt: 8, ..grant(10, 600) }, 1, at(600));
+    borrow(&leases, 1, Some(10), 600).granted(Grant { receipt: Arc::new(8), ..grant(10, 600) }, 1, at(600));
     assert_eq!((swept(false, 1099), swept(false, 1100)), (vec![], vec![(KEY, 8, 9)]));
     assert!(leases.keys.is_empty(), "an idle key is forgotten");
 
@@ -144,13 +148,39 @@ fn units_expire_and_go_back() {
 }
 
 #[test]
-fn spent_units_can_be_put_back_while_a_grant_lives() {
+fn spent_units_return_to_their_grant_until_it_expires() {
     let leases = Arc::<Leases<u32>>::default();
-    assert!(!leases.put_back(KEY, 1, at(0)));
-    borrow(&leases, 4, Some(10), 0).granted(grant(10, 0), 4, at(0));
-    assert!(leases.put_back(KEY, 4, at(1)));
-    assert_eq!(leases.unspent(KEY, at(1)), 10);
-    assert!(!leases.put_back(KEY, 1, at(500)), "expired");
+    let (first, second) = (grant(10, 0), grant(4, 100));
+    let receipts = [Arc::clone(&first.receipt), Arc::clone(&second.receipt)];
+    let put_back = |of: usize, units, ms| leases.put_back(KEY, &receipts[of], units, at(ms));
+    assert!(!put_back(0, 1, 0), "no such key");
+    borrow(&leases, 10, Some(10), 0).granted(first, 10, at(0));
+    borrow(&leases, 1, Some(10), 100).granted(second, 4, at(100));
+    assert!(put_back(0, 4, 101) && put_back(1, 3, 101), "all were spent");
+    assert_eq!((leases.unspent(KEY, at(499)), leases.unspent(KEY, at(500))), (7, 3));
+    assert!(!put_back(0, 1, 500), "expired");
+    assert_eq!(leases.sweep(false, at(500)).len(), 1);
+    assert!(!put_back(0, 1, 500) && put_back(1, 1, 599));
+    let unspent = |()| leases.sweep(true, at(600)).iter().map(|(_, grant)| grant.units).sum::<u64>();
+    assert_eq!([(); 2].map(unspent), [4, 0]);
+}
+
+/// A key whose grants have a unit each has a grant for each request.
+#[test]
+fn few_spent_grants_are_kept() {
+    let leases = Arc::<Leases<u32>>::default();
+    let mut receipts = Vec::new();
+    for ms in 0..100 {
+        let one = grant(1, ms);
+        receipts.push(Arc::clone(&one.receipt));
+        borrow(&leases, 1, Some(1), ms).granted(one, 1, at(ms));
+    }
+    assert_eq!(leases.keys.get(&KEY).unwrap().grants.len(), SPENT_GRANTS_MAX);
+    let known = receipts.iter().filter(|receipt| leases.put_back(KEY, receipt, 1, at(100))).count();
+    assert_eq!(known, SPENT_GRANTS_MAX);
+    // A grant with units is never forgotten.
+    borrow(&leases, 17, Some(1), 101).granted(grant(17, 101), 16, at(101));
+    assert_eq!(leases.unspent(KEY, at(101)), 17);
 }
 
 #[test]

@@ -114,16 +114,37 @@ pub(super) struct RateReceipt {
     pub(super) numbers: [u64; 5],
 }
 
+impl RateReceipt {
+    /// Whether the rate is a token bucket or a leaky bucket. Its numbers are the instant of the charge, the deficit after it,
+    /// the units given back before it, the tag of the interval, and the interval.
+    fn is_bucket(&self) -> bool {
+        matches!(self.algorithm, 1 | 2)
+    }
+}
+
 impl RemoteReceipt {
     /// The units that this receipt gives back.
     pub fn units(&self) -> u64 {
         self.units
     }
 
-    /// The receipt for `units` of its units, such as the unused part of a lease.
+    /// The receipt for the last `units` of its units, such as the unused part of a lease.
     pub fn of_units(mut self, units: u64) -> Self {
         self.units = self.units.min(units);
         self
+    }
+
+    /// The receipt for the first `units` of its units, as if these alone had been charged, and the others after them.
+    /// Receipts for different units of one charge can be given back in any order.
+    pub fn of_first(mut self, units: u64) -> Self {
+        let others = self.units.saturating_sub(units);
+        for rate in &mut self.rates {
+            if rate.is_bucket() {
+                let [_, deficit_ns, _, _, interval_ns] = &mut rate.numbers;
+                *deficit_ns = deficit_ns.saturating_sub(interval_ns.saturating_mul(others));
+            }
+        }
+        self.of_units(units)
     }
 }
 

@@ -159,6 +159,7 @@ impl Table {
             }
             (Kind::Buckets(keys), Receipt::Sketch(receipt)) => keys.undo_sketched(key, receipt),
             (_, Receipt::Remote(charge)) => self.take_back(key, charge, now),
+            (_, Receipt::Lease(taken)) => taken.iter().for_each(|(of, units)| self.put_back(key, of, *units, now)),
             (Kind::Any(keys), Receipt::Any(charged)) => {
                 let (rule, receipt) = &**charged;
                 keys.undo(key, |state| state.refund(rule, receipt, now));

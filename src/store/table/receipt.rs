@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::limit::{Algorithm, AnyReceipt, Decision, sketch, token_bucket};
+use crate::store::lease::Taken;
 use crate::store::redis::RemoteReceipt;
-use crate::store::remote::RemoteLimit;
+use crate::store::remote::{Borrowed, RemoteLimit};
 use crate::time::Timestamp;
 
 /// The proof of a charge, with which it can be undone.
@@ -20,6 +21,8 @@ pub enum Receipt {
     Any(Box<(Algorithm, AnyReceipt)>),
     /// A remote limit was charged.
     Remote(Box<MirroredCharge>),
+    /// Units of a lease were taken, which the store had charged before.
+    Lease(Taken<Borrowed>),
 }
 
 /// A charge of a remote limit, in its store and on the mirror.
@@ -43,8 +46,6 @@ pub(in crate::store) enum Origin {
     Store(RemoteReceipt),
     /// It was made while the store was down, and so many units were reported.
     Report(u64),
-    /// It took units of a lease, which the store had charged before.
-    Lease,
 }
 
 /// The decision of one limit, with the receipt if it charged the request.

@@ -11,6 +11,7 @@ use super::receipt::{MirroredCharge, Origin};
 use crate::limit::state::State as _;
 use crate::limit::{Algorithm, AnyState, Decision, Key, OnFull, Retry};
 use crate::store::lease::{Grant, Leases};
+use crate::store::redis::RemoteReceipt;
 use crate::store::remote::Borrowed;
 use crate::store::snapshot::blocks::{Emit, Tag};
 use crate::time::Timestamp;
@@ -74,11 +75,24 @@ impl Table {
     /// Gives borrowed units back to their store that have expired at `now`, or all with `all`.
     pub fn return_leases(&self, all: bool, now: Timestamp) {
         let Some(leases) = self.mirrors.get().and_then(|mirrors| mirrors.leases.get()) else { return };
-        for (key, Grant { units, receipt: Borrowed { remote, rule, receipt }, .. }) in leases.sweep(all, now) {
-            remote.store.give_back(receipt.of_units(units));
-            self.note_returned(key, &rule, units, remote.replicas, now);
-            self.refunded(key, now);
+        for (key, Grant { units, receipt, .. }) in leases.sweep(all, now) {
+            self.return_borrowed(key, &receipt, receipt.unspent(units), now);
         }
+    }
+
+    /// Gives units of a lease back that a request took: to the lease, or if that has ended, to the store.
+    pub(super) fn put_back(&self, key: Key, borrowed: &Arc<Borrowed>, units: u64, now: Timestamp) {
+        if !self.leases().put_back(key, borrowed, units, now) {
+            self.return_borrowed(key, borrowed, borrowed.spent(units), now);
+        }
+    }
+
+    /// Gives borrowed units back to their store by `receipt`.
+    fn return_borrowed(&self, key: Key, borrowed: &Borrowed, receipt: RemoteReceipt, now: Timestamp) {
+        let Borrowed { remote, rule, .. } = borrowed;
+        self.note_returned(key, rule, receipt.units(), remote.replicas, now);
+        self.refunded(key, now);
+        remote.store.give_back(receipt);
     }
 
     /// Notes that this replica, one of `replicas`, has borrowed `units` of `key`.
@@ -248,9 +262,6 @@ impl Table {
     /// Gives a charge of a remote limit back: to the mirror at once, and to the store in the background.
     pub(super) fn take_back(&self, key: Key, charge: &MirroredCharge, now: Timestamp) {
         let MirroredCharge { remote, rule, units, at, origin } = charge;
-        if matches!(origin, Origin::Lease) && self.leases().put_back(key, *units, now) {
-            return;
-        }
         if let Some(mirrors) = self.mirrors.get().filter(|_| rule.is_released()) {
             mirrors.leave(key, *units);
         }
@@ -263,16 +274,14 @@ impl Table {
             mirrors.forgive(key, *units, *reported);
         }
         match origin {
-            Origin::Report(reported) if *units > *reported => self.note_returned(key, rule, *units, 1, now),
-            Origin::Lease => self.note_returned(key, rule, *units, remote.replicas, now),
-            Origin::Report(_) | Origin::Store(_) => {}
+            Origin::Store(receipt) => remote.store.give_back(receipt.clone()),
+            Origin::Report(reported) => {
+                if units > reported {
+                    self.note_returned(key, rule, *units, 1, now);
+                }
+                remote.store.settle(&remote.name, key, rule, signed(*reported).saturating_neg(), 0);
+            }
         }
-        let settled = match origin {
-            Origin::Store(receipt) => return remote.store.give_back(receipt.clone()),
-            Origin::Report(reported) => *reported,
-            Origin::Lease => *units,
-        };
-        remote.store.settle(&remote.name, key, rule, signed(settled).saturating_neg(), 0);
     }
 }
 

@@ -49,7 +49,7 @@ fn a_service_that_is_down_costs_nothing() {
         "algorithm = \"sub_window\"\nrate = \"100/week\"",
         "rate = [\"200/h\", \"100/day\"]",
     ];
-    for (limit, strategy) in limits.into_iter().flat_map(|limit| [(limit, "local"), (limit, "redis")]) {
+    for (limit, strategy) in limits.into_iter().flat_map(|limit| ["local", "redis", "lease"].map(|by| (limit, by))) {
         let (redis, upstream) = (Redis::start(), Upstream::start());
         let fleet = three(&redis, &upstream, &format!("{limit}\nstrategy = \"{strategy}\""));
         let address = upstream.stop();
