@@ -48,9 +48,11 @@ struct Found {
     over: u64,
 }
 
+/// Numbers of corrections from one event to the next.
+pub const NUMBERS: u64 = 8;
+
 /// Decides one request by the server and by `limit`, and demands equal results.
-pub fn decide(server: &mut Server, limits: &mut [Limit], units: &[Units], now: Timestamp) {
-    let is_new_rule = limits.iter().any(|limit| limit.adopted != limit.rule);
+pub fn decide(server: &mut Server, limits: &mut [Limit], units: &[Units], number: u64, now: Timestamp) {
     let before = server.dump();
     let charges: Vec<_> = limits.iter().zip(units).map(|(limit, units)| limit.charge(*units)).collect();
     let decided = server.decide(&charges, now);
@@ -64,7 +66,7 @@ pub fn decide(server: &mut Server, limits: &mut [Limit], units: &[Units], now: T
             over: outcome.state.over(charge.rule, now),
         })
         .collect();
-    if !decided.is_admitted && !is_new_rule {
+    if !decided.is_admitted {
         assert_eq!(server.dump(), before, "a denied request writes nothing");
     }
     for limit in limits.iter_mut() {
@@ -79,6 +81,12 @@ pub fn decide(server: &mut Server, limits: &mut [Limit], units: &[Units], now: T
     let (expected, receipts): (Vec<_>, Vec<_>) =
         each.map(|(limit, units)| one(limit, *units, is_admitted, now)).unzip();
     assert_eq!(found, expected);
+    for ((limit, outcome), number) in limits.iter_mut().zip(&decided.outcomes).zip(number..) {
+        assert!(!(outcome.is_outdated && outcome.is_charged));
+        if outcome.is_outdated {
+            settle(server, limit, (0, 0), number, now);
+        }
+    }
     let pairs = receipts.into_iter().zip(decided.outcomes);
     for (limit, (receipt, outcome)) in limits.iter_mut().zip(pairs) {
         if outcome.receipt.is_some() && !limit.rule.is_released() {
@@ -134,7 +142,7 @@ pub fn settle(server: &mut Server, limit: &mut Limit, (extra, max_debt): (i64, u
 
 /// Makes a correction twice: the second one changes nothing.
 fn change(server: &mut Server, number: u64, change: Change, now: Timestamp) {
-    let noting = if number.is_multiple_of(2) { Noting::ByReplica } else { Noting::AtKey };
+    let noting = if (number / NUMBERS).is_multiple_of(2) { Noting::ByReplica } else { Noting::AtKey };
     let call = correct(&server.names, &server.caller, noting, &[Correction { number, change }], now);
     server.run(&call);
     let once = server.dump();

@@ -61,7 +61,7 @@ fn case(server: &mut Server, random: &mut Random) {
         let now = Timestamp::from_ns(now_us * 1000);
         let states: Vec<_> = limits.iter().map(|limit| &limit.state).collect();
         note(|| format!("at {now_us}: {states:?}"));
-        step(server, random, &mut limits, size, (number, now));
+        step(server, random, &mut limits, size, (number * model::NUMBERS, now));
     }
 }
 
@@ -108,7 +108,7 @@ fn step(server: &mut Server, random: &mut Random, limits: &mut [Limit], size: Si
         _ => {
             let units: Vec<Units> = limits.iter().map(|limit| units(random, limit)).collect();
             note(|| format!("decide {units:?}"));
-            model::decide(server, limits, &units, now);
+            model::decide(server, limits, &units, number, now);
         }
     }
 }

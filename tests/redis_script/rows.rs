@@ -302,16 +302,27 @@ fn a_clock_that_is_set_back() {
     }
 }
 
-/// A charge that is denied under another rule is under it from then on, so that its units come back at the new rate.
+/// A charge that is denied under another rule writes nothing. Its reply asks for a correction of no units, from which on
+/// units come back at the new rate.
 #[test]
-fn another_rule_holds_from_the_first_denial() {
+fn another_rule_holds_from_the_correction_after_a_denial() {
     let mut server = Server::start();
     let slow = Algorithm::TokenBucket(Quota::new(Rate { count: 1, period_ns: 3_600_000 * MS }, 10).unwrap());
     let fast = bucket();
     decide_at(&mut server, &charge(&slow, 10), 0);
-    assert_eq!(decide_at(&mut server, &charge(&fast, 1), 0).admitted, 0);
     let before = server.dump();
-    assert_eq!(decide_at(&mut server, &charge(&fast, 1), 200).admitted, 0);
+    let denied = |server: &mut Server, ms| {
+        let outcome = decide_at(server, &charge(&fast, 1), ms);
+        assert_eq!((outcome.admitted, outcome.is_charged), (0, false));
+        outcome.is_outdated
+    };
+    assert!(denied(&mut server, 0));
+    assert_eq!(server.dump(), before);
+    let change = Change::Settle { store_key: server.names.of_key("a", KEY), rule: fast.clone(), extra: 0, max_debt: 0 };
+    let call = correct(&server.names, &server.caller, Noting::AtKey, &[Correction { number: 1, change }], NOW);
+    server.run(&call);
+    let before = server.dump();
+    assert!(!denied(&mut server, 200));
     assert_eq!(server.dump(), before);
     // The tag of an interval is rounded, by which the debt is some nanoseconds too long.
     assert_eq!(decide_at(&mut server, &charge(&fast, 1), 201).admitted, 1);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use weir::limit::{Algorithm, Quota, Rate};
 use weir::store::redis::Unavailable;
 
 use crate::lab::{Lab, at_once, key, ring, ten, until};
@@ -46,6 +47,18 @@ async fn an_outage_is_reported_before_the_node_decides() {
     let first = until(async || lab.left(1).await.ok()).await;
     assert_eq!(first, 4);
     assert_eq!(lab.left(2).await, Ok(10));
+}
+
+/// A denial under another rule writes nothing, and a report lets the server adopt the rule. Otherwise units would come back
+/// at the old rate.
+#[tokio::test]
+async fn a_denial_under_another_rule_is_reported() {
+    let redis = Redis::start();
+    let lab = Lab::deciding(ring(&[redis.address()])).await;
+    let quick = Algorithm::TokenBucket(Quota::new(Rate { count: 10, period_ns: 1_000_000_000 }, 10).unwrap());
+    assert_eq!(lab.take("a", key(1), &ten(), 10).await.unwrap().admitted, 10);
+    assert!(lab.take("a", key(1), &quick, 1).await.unwrap().is_outdated);
+    until(async || (lab.take("a", key(1), &quick, 1).await.unwrap().admitted == 1).then_some(())).await;
 }
 
 #[tokio::test]

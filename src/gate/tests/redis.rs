@@ -208,11 +208,18 @@ impl Server {
             }
             let state = state.clone();
             let receipt = receipt.map(|(receipt, made)| {
-                let made = Made { limit: limit.into(), key, rule: rule.clone(), units: cost, returned: 0, receipt: made };
+                let made =
+                    Made { limit: limit.into(), key, rule: rule.clone(), units: cost, returned: 0, receipt: made };
                 self.charges.insert(number, made);
                 receipt
             });
-            Ok(RemoteOutcome { admitted: if admits { cost } else { 0 }, is_charged, state, receipt })
+            Ok(RemoteOutcome {
+                admitted: if admits { cost } else { 0 },
+                is_charged,
+                is_outdated: false,
+                state,
+                receipt,
+            })
         });
         Answers { is_admitted, outcomes: outcomes.collect() }
     }

@@ -29,7 +29,7 @@ impl<C> Charge<'_, C> {
         queried_at: Timestamp,
         now: Timestamp,
     ) -> Option<Arc<Borrowed>> {
-        let RemoteOutcome { admitted, is_charged, state, receipt } = outcome;
+        let RemoteOutcome { admitted, is_charged, state, receipt, .. } = outcome;
         if state.peek(self.rule, 0, now).remaining == 0 {
             call.is_scarce(now);
         }

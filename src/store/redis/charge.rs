@@ -82,6 +82,8 @@ pub struct RemoteOutcome {
     pub admitted: u64,
     /// Whether units are charged now. A charge that was denied and is made as a debt has `admitted` 0 and is charged.
     pub is_charged: bool,
+    /// Whether nothing is charged, and the store keeps the state under another rule than that of the charge.
+    pub is_outdated: bool,
     /// The state of the key after the call, under the rule of the charge.
     pub state: AnyState,
     /// The proof of the charge; `None` if nothing is charged.

@@ -226,10 +226,11 @@ impl Settlement {
         Self { limit: limit.into(), key, rule: rule.clone(), extra, max_debt, begun: now, last: now }
     }
 
-    /// Adds a later settlement of the same key. The newer rule counts.
+    /// Adds a later settlement of the same key. The newer rule counts, and the larger of both debts.
     fn add(&mut self, other: Self) {
-        let extra = self.extra.saturating_add(other.extra);
-        *self = Self { extra, begun: self.begun.min(other.begun), last: self.last.max(other.last), ..other };
+        let (extra, max_debt) = (self.extra.saturating_add(other.extra), self.max_debt.max(other.max_debt));
+        let (begun, last) = (self.begun.min(other.begun), self.last.max(other.last));
+        *self = Self { extra, max_debt, begun, last, ..other };
     }
 
     /// The units that count at `now`: after a while, no more than what time has not given back since.
@@ -287,6 +288,17 @@ mod tests {
         assert_eq!((outbox.take(), outbox.len()), (vec![], 2));
         outbox.sent(2);
         assert_eq!(outbox.len(), 0);
+    }
+
+    /// Units that are given back, and a change of the rule, have no debt. They do not lower that of units that were charged.
+    #[test]
+    fn the_larger_debt_counts() {
+        let outbox = outbox();
+        let of_debt = |extra, max_debt| Settlement { max_debt, ..settlement(1, extra, 0) };
+        for (extra, max_debt) in [(-1, 0), (50, 100), (-2, 0), (0, 0)] {
+            outbox.settle(of_debt(extra, max_debt));
+        }
+        assert_eq!(outbox.take(), [Report::Settle(Box::new(of_debt(47, 100)))]);
     }
 
     #[test]

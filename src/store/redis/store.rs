@@ -124,6 +124,13 @@ impl Store {
         }
     }
 
+    /// Lets the server keep the state of a charge under the rule of the charge, soon. A charge that is not made leaves the
+    /// state under its old rule, at whose rate units would come back until the next charge.
+    pub(super) fn adopt(&self, charge: &RemoteCharge<'_>) {
+        let RemoteCharge { limit, key, rule, .. } = *charge;
+        self.outbox.settle(Settlement::new(limit, key, rule, (0, 0), self.common.clock.now()));
+    }
+
     /// Removes the series of metrics that no store `in_force` has.
     pub fn retire(&self, in_force: &[Arc<Self>], metrics: &Metrics) {
         let name = &self.settings.name;

@@ -197,8 +197,14 @@ impl WorkerStore {
         match &decided {
             Ok(decided) => {
                 node.succeeded();
-                let receipts = decided.outcomes.iter().filter_map(|outcome| outcome.receipt.as_ref());
-                receipts.for_each(|receipt| store.flights.begun(receipt));
+                for (outcome, charge) in decided.outcomes.iter().zip(charges) {
+                    if let Some(receipt) = &outcome.receipt {
+                        store.flights.begun(receipt);
+                    }
+                    if outcome.is_outdated {
+                        store.adopt(charge);
+                    }
+                }
             }
             Err(Unavailable::Error(failure)) => node.failed(*failure, "a reply that is none of the script"),
             Err(_) => node.is_cold(generation),

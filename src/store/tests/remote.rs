@@ -42,7 +42,7 @@ fn answer(rule: &Algorithm, spent: u64, cost: u64, is_charged: bool, now: Timest
     let mut state = AnyState::fresh(rule);
     state.admit(rule, spent, now);
     let receipt = is_charged.then(|| RemoteReceipt::numbered(1, cost));
-    RemoteOutcome { admitted: if is_charged { cost } else { 0 }, is_charged, state, receipt }
+    RemoteOutcome { admitted: if is_charged { cost } else { 0 }, is_charged, is_outdated: false, state, receipt }
 }
 
 #[test]

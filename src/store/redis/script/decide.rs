@@ -100,7 +100,7 @@ struct Reader<'r> {
 impl Reader<'_> {
     /// Reads the answer to one charge, and takes its numbers off `rest`. `None` if these are not as the script writes them.
     fn outcome(&self, charge: &RemoteCharge<'_>, rest: &mut &[u64]) -> Option<RemoteOutcome> {
-        let [admitted, charged, is_charged @ 0..=1, of_states @ ..] = *rest else { return None };
+        let [admitted, charged, mark @ 0..=2, of_states @ ..] = *rest else { return None };
         let mut numbers = of_states.iter().copied();
         let state = AnyState::import(charge.rule, &mut numbers, self.now)?;
         *rest = of_states.get(of_states.len() - numbers.len()..)?;
@@ -110,7 +110,8 @@ impl Reader<'_> {
             let store_key = self.names.of_key(charge.limit, charge.key);
             RemoteReceipt { store_key, units: *charged, rates }
         });
-        Some(RemoteOutcome { admitted: *admitted, is_charged: *is_charged == 1, state, receipt })
+        let (is_charged, is_outdated) = (*mark == 1, *mark == 2);
+        Some(RemoteOutcome { admitted: *admitted, is_charged, is_outdated, state, receipt })
     }
 
     /// The proof of a charge under one rate, whose state the first numbers describe. Takes them off.
@@ -194,7 +195,8 @@ mod tests {
             (numbers(&[2]), Err(Unavailable::Cold)),
             (numbers(&[]), foreign),
             (numbers(&[3, 1000, 1, 1, 1, 1, 0]), foreign),
-            (numbers(&[1, 1000, 1, 1, 2, 1, 0]), foreign),
+            (numbers(&[0, 1000, 1, 0, 2, 1, 0]), Ok(false)),
+            (numbers(&[1, 1000, 1, 1, 3, 1, 0]), foreign),
             (numbers(&[1, 1000, 1, 1, 1, -1, 0]), foreign),
             (numbers(&[1, 1000, 1, 1, 1, 1 << 53, 0]), foreign),
             (numbers(&[1, 1000, 1, 1, 1, 1]), foreign),

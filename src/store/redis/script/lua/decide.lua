@@ -8,9 +8,10 @@
 -- ARGV[3]: the key of the marker. It is no member of KEYS, which are in one slot of a cluster: the marker is in another slot
 --   of the same server.
 -- Returns {2} if the generation differs. Else 1 or 0 for all charges, and the present. Each charge: the units admitted, the
---   units charged, and whether it is charged. Each rate: the numbers of its state.
+--   units charged, and 1 if it is charged, 2 if it is not and the server keeps its state under another rule, else 0. Each
+--   rate: the numbers of its state.
 --
--- A denied request writes nothing, but the change to another rule.
+-- A charge that is not made writes nothing.
 if ARGV[1] ~= '' and call('GET', ARGV[3]) ~= ARGV[1] then
   return { 2 }
 end
@@ -80,13 +81,15 @@ for _, charge in ipairs(all) do
   elseif is_admitted and charge.handling == 2 then
     charged, is_charged = slow_down(charge), true
   end
-  local n = #out
-  out[n + 1], out[n + 2], out[n + 3] = granted or 0, charged, is_charged and 1 or 0
+  local n, is_outdated = #out, false
+  out[n + 1], out[n + 2], out[n + 3] = granted or 0, charged, 0
   for _, state in ipairs(charge.states) do
     state.one.show(state, out, charge.cost)
-    if is_charged or state.adopted then
+    if is_charged then
       state.one.save(state)
     end
+    is_outdated = is_outdated or state.adopted
   end
+  out[n + 3] = is_charged and 1 or is_outdated and 2 or 0
 end
 return out

@@ -15,8 +15,9 @@ else
   margin_ms = 3600000
 end
 
--- The states of all rates, and of each charge the units that are granted and the number of its rates.
-local states, granted, rates_of, count = {}, {}, {}, 0
+-- The states of all rates, and of each charge the units that are granted, the number of its rates, and whether the server
+-- keeps one of its states under another rule.
+local states, granted, rates_of, outdated, count = {}, {}, {}, {}, 0
 local is_admitted = true
 for charge = 1, charges do
   local handling, max_debt, cost, want, divisor, rates
@@ -46,6 +47,7 @@ for charge = 1, charges do
         end
       end
     end
+    outdated[charge] = outdated[charge] or adopted
     local capacity, left = burst * interval, 0
     if shapes == 1 then
       left = deficit == 0 and burst or 0
@@ -57,7 +59,7 @@ for charge = 1, charges do
     end
     states[count] = {
       kind = kind, deficit = deficit, ahead = ahead, refunded = refunded, interval = interval, tag = tag,
-      tag_ceil = tag_ceil, adopted = adopted, lost = lost,
+      tag_ceil = tag_ceil, lost = lost,
     }
   end
   rates_of[charge] = rates
@@ -83,7 +85,8 @@ local out, n, index = { is_admitted and 1 or 0, now }, 2, 0
 for charge = 1, charges do
   local grant = granted[charge]
   local charged = is_admitted and grant > 0 and grant or 0
-  out[n + 1], out[n + 2], out[n + 3] = grant > 0 and grant or 0, charged, charged > 0 and 1 or 0
+  local mark = charged > 0 and 1 or outdated[charge] and 2 or 0
+  out[n + 1], out[n + 2], out[n + 3] = grant > 0 and grant or 0, charged, mark
   n = n + 3
   for _ = 1, rates_of[charge] do
     index = index + 1
@@ -94,8 +97,6 @@ for charge = 1, charges do
         refunded, lost = 0, ''
       end
       deficit = deficit + charged * state.interval
-    end
-    if charged > 0 or state.adopted then
       local value = struct.pack('<ddddd', state.kind, now, deficit, tag, refunded) .. lost
       local idle_ns = deficit
       if refunded > 0 then
