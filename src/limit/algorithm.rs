@@ -316,7 +316,6 @@ impl state::State for Several {
     }
 
     fn refund(&mut self, rules: &Self::Rule, receipts: &Self::Receipt, now: Timestamp) {
-        self.adopt(rules, now);
         for ((state, rule), receipt) in self.states.iter_mut().zip(rules).zip(receipts) {
             state.refund(rule, receipt, now);
         }

@@ -38,7 +38,7 @@ impl Rule {
     }
 }
 
-/// The state of one key: 40 bytes.
+/// The state of one key: 48 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     bucket: token_bucket::Bucket,

@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 
 /// The state of one key under one algorithm.
 ///
-/// All functions take the rule in force. A rule that differs from that of the state is adopted first: spent units stay
+/// All functions but [`State::refund`] take the rule in force. A rule that differs from that of the state is adopted first: spent units stay
 /// spent, and the new rule applies at once.
 pub trait State: Clone + Debug {
     /// The algorithm's parameters.
@@ -45,7 +45,8 @@ pub trait State: Clone + Debug {
     /// The proof of the charge that was just admitted at `now`. Only valid directly after [`State::admit`].
     fn receipt(&self, cost: u64, now: Timestamp) -> Self::Receipt;
 
-    /// Gives a charge back, as far as its units have not come back by themselves. To be called at most once a charge.
+    /// Gives a charge back that was made under `rule`, as far as its units have not come back by themselves. To be called at
+    /// most once a charge.
     ///
     /// It never gives back too much: in any order of refunds, the other charges stay within the algorithm's bound. At the
     /// instant of the charge it is exact.

@@ -104,7 +104,8 @@ pub(in crate::limit) fn check(rule: &str, rows: &str) {
         match cells[..] {
             ["rule", ..] => rule = algorithm(&cells[1..].join(" ")),
             [when, "refund", number] => {
-                state.refund(&rule, &receipts[number.parse::<usize>().unwrap() - 1], at(when));
+                let (rule, receipt) = &receipts[number.parse::<usize>().unwrap() - 1];
+                state.refund(rule, receipt, at(when));
             }
             [when, "settle", extra, max_debt] => {
                 state.settle(&rule, extra.parse().unwrap(), max_debt.parse().unwrap(), at(when));
@@ -119,7 +120,7 @@ pub(in crate::limit) fn check(rule: &str, rows: &str) {
                 let found = state.admit(&rule, cost, now);
                 assert_eq!(peeked, found, "a peek differs: {row}");
                 if found.is_admitted() && cost > 0 {
-                    receipts.push(state.receipt(cost, now));
+                    receipts.push((rule.clone(), state.receipt(cost, now)));
                 }
                 assert_eq!(if found.is_admitted() { "admit" } else { "deny" }, decision, "decision: {row}");
                 assert_eq!(found.denied, retry(expected), "retry: {row}");

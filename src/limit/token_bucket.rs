@@ -14,13 +14,18 @@
 //! units since: otherwise they have come back by themselves, and other requests may have them. As long as nothing else is
 //! removed, `tat >= F` holds, so `F - now` bounds the deficit from below. Another removal moves `F` by its units. So the
 //! state counts the units given back, a receipt has that count at its time, and `F - given back since - now` is the bound.
-//! The removal of the newest charge (`tat == F`) is not counted: no later charge would move.
+//! The removal of the newest charge (`tat == F`) is not counted: no later charge would move. A count that is full says
+//! nothing, so then the bound is 0.
 //!
 //! This bound is low when charges are given back in another order than they were made. So there is a second bound: a
 //! refund loses at most the time since the charge that no other refund has lost ([`LostTime`](super::lost_time)). The
 //! higher one counts. [`Bucket`] knows both.
 //!
-//! A bucket is idle, and its count begins anew, when `F <= tat + given back` is past for every receipt.
+//! A bucket is idle, and its count begins anew, when `F <= tat + given back` is past for every receipt. So that this holds
+//! for a full count too, a receipt has no `F` that is later than that many units after its charge.
+//!
+//! Instants under different intervals do not compare. A receipt is void once the bucket has had another interval; the map of
+//! a [`State`] remembers when that was, and a [`Bucket`] counts the changes.
 //!
 //! A refund is never too much, in any order. If all charges of a bucket are given back, the bucket is full again, whatever
 //! the order, unless the lost time of some was forgotten.
@@ -42,11 +47,14 @@ use crate::time::Timestamp;
 pub struct State {
     tat: Timestamp,
     interval: IntervalTag,
-    /// Units given back so far from below later charges; wraps.
+    /// Units given back so far from below later charges, at most [`REFUNDED_MAX`].
     refunded: u32,
 }
 
-/// The proof of a charge: 32 bytes.
+/// The count of units given back from which on more are not counted.
+const REFUNDED_MAX: u32 = u32::MAX;
+
+/// The proof of a charge: 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     cost: u64,
@@ -54,6 +62,8 @@ pub struct Receipt {
     full_at: Timestamp,
     interval: IntervalTag,
     refunded: u32,
+    /// Changes of the interval before the charge, if its bucket is a [`Bucket`].
+    changes: u32,
 }
 
 /// The raw answer of a bucket, in two registers; [`Answer::decision`] computes the rest.
@@ -83,8 +93,20 @@ impl Answer {
 
     /// The proof of the charge of `cost` units at `now`, if it was made.
     pub fn receipt(self, quota: &Quota, cost: u64, now: Timestamp) -> Receipt {
-        let full_at = now.saturating_add_ns(self.deficit_ns);
-        Receipt { cost, at: now, full_at, interval: quota.interval_tag(), refunded: self.refunded }
+        Receipt::new(cost, now, self.deficit_ns, quota.interval_tag(), self.refunded)
+    }
+}
+
+impl Receipt {
+    /// The proof of a charge of `cost` units at `at`, after which the bucket was full after `deficit_ns`.
+    fn new(cost: u64, at: Timestamp, deficit_ns: u64, interval: IntervalTag, refunded: u32) -> Self {
+        let most_ns = interval.interval_ns().saturating_mul(REFUNDED_MAX.into());
+        Self { cost, at, full_at: at.saturating_add_ns(deficit_ns.min(most_ns)), interval, refunded, changes: 0 }
+    }
+
+    /// The instant of the charge.
+    pub fn at(&self) -> Timestamp {
+        self.at
     }
 }
 
@@ -129,7 +151,7 @@ impl State {
     /// Carries spent units over to the interval of `quota`. From `now` on units come back at its rate.
     #[inline]
     pub fn adopt(&mut self, quota: &Quota, now: Timestamp) {
-        if self.interval != quota.interval_tag() {
+        if !self.is_under(quota) {
             self.tat = now.saturating_add_ns(self.deficit_ns(quota, now));
             self.interval = quota.interval_tag();
         }
@@ -142,10 +164,26 @@ impl State {
 
     /// Charges units so that the bucket is full at `full_at`.
     pub(super) fn fill_until(&mut self, full_at: Timestamp, now: Timestamp) {
-        if self.refunded != 0 && self.idle_at() <= now {
+        if self.refunded == 0 {
+            self.tat = full_at;
+        } else {
+            self.fill_refunded_until(full_at, now);
+        }
+    }
+
+    #[cold]
+    fn fill_refunded_until(&mut self, full_at: Timestamp, now: Timestamp) {
+        if self.idle_at() <= now {
             self.refunded = 0;
         }
-        self.tat = full_at;
+        // A bucket that stays full is idle no later than before.
+        self.tat = if full_at > now { full_at } else { self.tat.min(now) };
+    }
+
+    /// Whether the state is under the interval of `quota`, and nothing is to be adopted.
+    #[inline]
+    pub fn is_under(&self, quota: &Quota) -> bool {
+        self.interval == quota.interval_tag()
     }
 
     /// Decides a request of `cost` units and, if admitted, charges it. Does only the work that needs a lock;
@@ -193,7 +231,7 @@ impl State {
     #[cfg(test)]
     fn refund(&mut self, cost: u64, full_at: Timestamp, now: Timestamp) {
         let Self { interval, refunded, .. } = *self;
-        let receipt = Receipt { cost, at: now, full_at, interval, refunded };
+        let receipt = Receipt { cost, at: now, full_at, interval, refunded, changes: 0 };
         self.give_back(&receipt, interval.interval_ns(), |_, most_ns| most_ns, now);
     }
 
@@ -212,8 +250,12 @@ impl State {
         if receipt.interval != self.interval || self.tat <= now {
             return;
         }
-        let since = u64::from(self.refunded.wrapping_sub(receipt.refunded));
-        let full_at = receipt.full_at.saturating_sub_ns(since.saturating_mul(interval_ns));
+        let full_at = match self.refunded.checked_sub(receipt.refunded) {
+            Some(since) if self.refunded < REFUNDED_MAX => {
+                receipt.full_at.saturating_sub_ns(interval_ns.saturating_mul(since.into()))
+            }
+            _ => Timestamp::ZERO,
+        };
         let charged_ns = interval_ns.saturating_mul(receipt.cost);
         let given_ns = match charged_ns.saturating_sub(full_at.ns_since(now)) {
             0 => charged_ns,
@@ -222,12 +264,11 @@ impl State {
         if full_at != self.tat {
             self.count_refunded(given_ns.div_ceil(interval_ns.max(1)));
         }
-        self.tat = self.tat.saturating_sub_ns(given_ns);
+        self.tat = self.tat.saturating_sub_ns(given_ns).max(now);
     }
 
     fn count_refunded(&mut self, units: u64) {
-        // A number that is too large counts as the largest.
-        self.refunded = self.refunded.wrapping_add(u32::try_from(units).unwrap_or(u32::MAX));
+        self.refunded = self.refunded.saturating_add(u32::try_from(units).unwrap_or(REFUNDED_MAX));
     }
 }
 
@@ -260,12 +301,11 @@ impl state::State for State {
     }
 
     fn receipt(&self, cost: u64, now: Timestamp) -> Receipt {
-        Receipt { cost, at: now, full_at: self.tat, interval: self.interval, refunded: self.refunded }
+        Receipt::new(cost, now, self.tat.ns_since(now), self.interval, self.refunded)
     }
 
     /// As far as the bucket alone knows. [`Bucket`] knows more.
     fn refund(&mut self, quota: &Quota, receipt: &Receipt, now: Timestamp) {
-        self.adopt(quota, now);
         self.give_back(receipt, quota.interval_ns(), |_, most_ns| most_ns, now);
     }
 
@@ -310,14 +350,15 @@ impl Packed for State {
     }
 }
 
-/// Nanoseconds until full, and the units given back.
+/// Nanoseconds until full, and the units given back: the lower 32 bits. A store has a count for its receipts above them.
 impl Portable for State {
     fn export(&self, quota: &Quota, now: Timestamp, numbers: &mut Numbers) {
         numbers.extend([self.deficit_ns(quota, now), self.refunded.into()]);
     }
 
     fn import(quota: &Quota, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
-        let (deficit_ns, refunded) = (numbers.next()?, u32::try_from(numbers.next()?).ok()?);
+        let (deficit_ns, mark) = (numbers.next()?, numbers.next()?);
+        let refunded = u32::try_from(mark & u64::from(u32::MAX)).ok()?;
         Some(Self { refunded, ..Self::filling(now.saturating_add_ns(deficit_ns), quota) })
     }
 }

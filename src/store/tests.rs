@@ -196,6 +196,19 @@ fn looking_at_a_key_makes_it_adopt_the_new_rate() {
     assert!(table.admit(key(1), &fast, 1, at("100ms")).is_admitted());
 }
 
+/// Regression: between two changes of the rate the units of a charge came back, and others took them.
+#[test]
+fn a_receipt_is_void_once_the_rate_has_changed() {
+    let table = table(10);
+    let (slow, fast) = (per_second(1, 10), per_second(1000, 10));
+    let charged = table.admit(key(1), &slow, 5, at("0s"));
+    assert!(table.admit(key(1), &fast, 1, at("0s")).is_admitted());
+    assert!(table.admit(key(1), &fast, 10, at("1s")).is_admitted());
+    assert!(!table.admit(key(1), &slow, 1, at("1s")).is_admitted());
+    table.refund(key(1), &charged.receipt, at("1s"));
+    assert_eq!(table.peek(key(1), &slow, 0, at("1s")).remaining, 0);
+}
+
 /// Steps of a trace: milliseconds since the step before, a key, a cost.
 type Trace = Vec<(u64, u64, u64)>;
 

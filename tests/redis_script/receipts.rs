@@ -1,5 +1,6 @@
 //! Receipts that are given back in parts, or after a change of the rule.
 
+use weir::limit::{Algorithm, Quota, Rate};
 use weir::store::redis::RemoteReceipt;
 use weir::store::redis::script::{Change, Correction, Noting, correct};
 
@@ -37,4 +38,19 @@ fn parts_of_a_charge_are_given_back_once() {
     decide_at(&mut server, &charge(&rule, 10), 500);
     give_back(&mut server, 2, borrowed.of_first(4).of_units(2), 500);
     assert_eq!(left(&mut server, 500), 0);
+}
+
+/// Between two changes of the rate the units of a charge come back, and others take them.
+#[test]
+fn a_receipt_is_void_once_the_rate_has_changed() {
+    let mut server = Server::start();
+    let rule =
+        |count, period_ms| Algorithm::TokenBucket(Quota::new(Rate { count, period_ns: period_ms * MS }, 10).unwrap());
+    let (slow, fast) = (rule(1, 3_600_000), rule(1, 1));
+    let receipt = decide_at(&mut server, &charge(&slow, 5), 0).receipt.unwrap();
+    for (rule, cost, ms) in [(&fast, 1, 0), (&fast, 10, 1000), (&slow, 1, 1001)] {
+        assert!(decide_at(&mut server, &charge(rule, cost), ms).is_charged, "{cost} at {ms}");
+    }
+    give_back(&mut server, 1, receipt, 1001);
+    assert_eq!(decide_at(&mut server, &charge(&slow, 1), 1001).admitted, 0);
 }

@@ -8,16 +8,18 @@ use crate::limit::state;
 use crate::limit::{Decision, Quota, Retry};
 use crate::time::Timestamp;
 
-/// The state of one key: 40 bytes. It decides as its [`State`] alone, and refunds lose less.
+/// The state of one key: 48 bytes. It decides as its [`State`] alone, and refunds lose less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     state: State,
     lost: LostTime,
+    /// Changes of the interval; wraps.
+    changes: u32,
 }
 
 impl From<State> for Bucket {
     fn from(state: State) -> Self {
-        Self { state, lost: LostTime::default() }
+        Self { state, lost: LostTime::default(), changes: 0 }
     }
 }
 
@@ -29,7 +31,7 @@ impl Bucket {
 
     /// The state under `quota`, to be charged. No receipt of an idle bucket gives anything back.
     pub(in crate::limit) fn state_to_charge(&mut self, quota: &Quota, now: Timestamp) -> &mut State {
-        self.state.adopt(quota, now);
+        state::State::adopt(self, quota, now);
         if self.state.idle_at() <= now {
             self.lost = LostTime::default();
         }
@@ -45,8 +47,14 @@ impl state::State for Bucket {
         State::fresh(quota).into()
     }
 
+    /// No receipt from before a change is valid, so nothing of it is needed.
     fn adopt(&mut self, quota: &Quota, now: Timestamp) {
-        self.state.adopt(quota, now);
+        if !self.state.is_under(quota) {
+            self.state.adopt(quota, now);
+            self.state.refunded = 0;
+            self.lost = LostTime::default();
+            self.changes = self.changes.wrapping_add(1);
+        }
     }
 
     fn admit(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
@@ -66,13 +74,14 @@ impl state::State for Bucket {
     }
 
     fn receipt(&self, cost: u64, now: Timestamp) -> Receipt {
-        self.state.receipt(cost, now)
+        Receipt { changes: self.changes, ..self.state.receipt(cost, now) }
     }
 
     fn refund(&mut self, quota: &Quota, receipt: &Receipt, now: Timestamp) {
-        let Self { state, lost } = self;
-        state.adopt(quota, now);
-        state.give_back(receipt, quota.interval_ns(), |at, most_ns| lost.lose(at, most_ns, now), now);
+        let Self { state, lost, changes } = self;
+        if receipt.changes == *changes {
+            state.give_back(receipt, quota.interval_ns(), |at, most_ns| lost.lose(at, most_ns, now), now);
+        }
     }
 
     fn settle(&mut self, quota: &Quota, extra: i64, max_debt: u64, now: Timestamp) {

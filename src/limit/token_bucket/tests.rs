@@ -352,10 +352,54 @@ fn charges_undone_in_any_order() {
         # one made at another rate has no place in this one
           0s      3     admit     0          3s       -
         rule token_bucket 10/1s burst 3
+          0s      1     deny      0          300ms    100ms
           0s      refund 1
           0s      0     admit     0          300ms    -
+        # nor after the rate is what it was
+          1s      3     admit     0          300ms    -
+        rule token_bucket 1/1s burst 3
+          1s      1     deny      0          3s       1s
+          1s      refund 1
+          1s      0     admit     0          3s       -
         ",
     );
+}
+
+/// Regression: units given back were counted in 32 bits, and 2^32 of them counted as none.
+#[test]
+fn many_units_are_given_back() {
+    use crate::limit::state::State as _;
+    use crate::limit::token_bucket::Bucket;
+    let quota = Quota::new(Rate { count: 10_000_000, period_ns: 1_000_000_000 }, 1 << 34).unwrap();
+    let mut state = Bucket::fresh(&quota);
+    let charge = |state: &mut Bucket| {
+        assert!(state.admit(&quota, 1 << 31, at("0s")).is_admitted());
+        state.receipt(1 << 31, at("0s"))
+    };
+    let receipts = [(); 4].map(|()| charge(&mut state));
+    for receipt in &receipts[..2] {
+        state.refund(&quota, receipt, at("0s"));
+    }
+    // All has come back after 430 s, and others take it.
+    assert!(state.admit(&quota, 1 << 34, at("500s")).is_admitted());
+    state.refund(&quota, &receipts[3], at("500s"));
+    assert_eq!(state.peek(&quota, 0, at("500s")).remaining, 0);
+}
+
+/// A request that costs nothing does not make a full bucket known for longer.
+#[test]
+fn a_peek_that_is_charged_keeps_no_bucket() {
+    use crate::limit::state::{self, State as _};
+    let quota = quota(1, "1s", 10);
+    let mut state = State::fresh(&quota);
+    state.admit(&quota, 1, at("0s"));
+    let receipt = state.receipt(1, at("0s"));
+    state.admit(&quota, 1, at("0s"));
+    state::State::refund(&mut state, &quota, &receipt, at("0s"));
+    let idle_at = state.idle_at();
+    assert!(idle_at >= at("2s"));
+    assert!(state.admit(&quota, 0, at("1500ms")).is_admitted());
+    assert_eq!(state.idle_at(), idle_at);
 }
 
 #[test]

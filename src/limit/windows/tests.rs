@@ -19,7 +19,7 @@ fn rules() -> (Algorithm, Vec<Algorithm>) {
 
 #[test]
 fn the_sizes_of_states() {
-    assert_eq!((size_of::<token_bucket::State>(), size_of::<AnyState>()), (16, 48));
+    assert_eq!((size_of::<token_bucket::State>(), size_of::<AnyState>()), (16, 56));
 }
 
 #[test]

@@ -155,7 +155,11 @@ impl Table {
         match (&self.kind, receipt) {
             (Kind::Buckets(keys), Receipt::Bucket(receipt, interval_ns)) => {
                 let lose = |at, most_ns| self.lost_times().lose(key, at, most_ns, now);
-                keys.undo(key, |state| state.give_back(receipt, *interval_ns, lose, now));
+                keys.undo(key, |state| {
+                    if !keys.is_void(key, receipt.at()) {
+                        state.give_back(receipt, *interval_ns, lose, now);
+                    }
+                });
             }
             (Kind::Buckets(keys), Receipt::Sketch(receipt)) => keys.undo_sketched(key, receipt),
             (_, Receipt::Remote(charge)) => self.take_back(key, charge, now),

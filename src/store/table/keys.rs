@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 
+use super::changes::Changes;
 use super::map::Map;
 use super::receipt::Outcome;
 use super::shared::SharedBuckets;
@@ -26,6 +27,7 @@ pub(super) struct Keys<S: TableState> {
     pub(super) overflow: OnceLock<Overflow<S>>,
     /// Decisions that were not counted anywhere.
     uncounted: AtomicU64,
+    changes: Changes,
 }
 
 /// The states of keys beyond the bound.
@@ -63,6 +65,7 @@ impl<S: TableState> Keys<S> {
             on_full: AtomicOnFull(AtomicU8::new(on_full as u8)),
             overflow: OnceLock::new(),
             uncounted: AtomicU64::new(0),
+            changes: Changes::default(),
         }
     }
 
@@ -117,14 +120,32 @@ impl<S: TableState> Keys<S> {
     /// Decides as [`Keys::admit`] does, if the key is found at the first look. Most are.
     #[inline]
     pub(super) fn charge_known(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Option<S::Answer> {
-        self.states.find_fast(key, |state| state.charge(rule, cost, now))
+        // A state that has to change is found again.
+        let charge = |state: &mut S| state.is_under(rule).then(|| state.charge(rule, cost, now));
+        self.states.find_fast(key, charge).flatten()
+    }
+
+    /// Carries the state of `key` over to `rule`.
+    fn adopt(&self, key: Key, state: &mut S, rule: &S::Rule, now: Timestamp) {
+        if !state.is_under(rule) {
+            self.changes.note(key, now);
+        }
+        state.adopt(rule, now);
+    }
+
+    /// Whether a receipt of a charge of `at` to `key` is void, because the rule of the key may have changed since.
+    pub(super) fn is_void(&self, key: Key, at: Timestamp) -> bool {
+        self.changes.is_after(key, at)
     }
 
     #[cold]
     #[inline(never)]
     fn admit_unseen(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Outcome {
         let answer = self.states.entry(key, |state| match state {
-            Some(state) => (None, Some(state.charge(rule, cost, now))),
+            Some(state) => {
+                self.adopt(key, state, rule, now);
+                (None, Some(state.charge(rule, cost, now)))
+            }
             None if self.is_full() => (None, None),
             None => {
                 let mut state = self.unseen(key, rule, now);
@@ -147,7 +168,13 @@ impl<S: TableState> Keys<S> {
         }
         match self.overflow(rule) {
             Overflow::Sketches(sketches) => sketches.admit(key, rule, cost, now),
-            Overflow::Shared(buckets) => S::outcome(buckets.charge(key, rule, cost, now), rule, cost, now),
+            Overflow::Shared(buckets) => {
+                let charge = |state: &mut S| {
+                    self.adopt(key, state, rule, now);
+                    state.charge(rule, cost, now)
+                };
+                S::outcome(buckets.decide(key, rule, charge), rule, cost, now)
+            }
         }
     }
 
@@ -178,7 +205,7 @@ impl<S: TableState> Keys<S> {
     /// The decision for `key` at `now` by its own state; that of a new key if there is none.
     pub(super) fn peek_exact(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Decision {
         let peek = |state: &mut S| {
-            state.adopt(rule, now);
+            self.adopt(key, state, rule, now);
             state.peek(rule, cost, now)
         };
         self.states.find(key, peek).unwrap_or_else(|peek| peek(&mut S::fresh(rule)))
@@ -212,7 +239,7 @@ impl<S: TableState> Keys<S> {
     /// Calls `look` with the state of `key`, after the state has adopted `rule`.
     pub(super) fn look<T>(&self, key: Key, rule: &S::Rule, now: Timestamp, look: impl FnOnce(&S) -> T) -> T {
         let look = |state: &mut S| {
-            state.adopt(rule, now);
+            self.adopt(key, state, rule, now);
             look(state)
         };
         self.states.find(key, look).unwrap_or_else(|look| look(&mut self.unseen(key, rule, now)))
@@ -220,6 +247,10 @@ impl<S: TableState> Keys<S> {
 
     /// Changes the state of `key`. The key is remembered if it is not idle after that.
     pub(super) fn change<T>(&self, key: Key, rule: &S::Rule, now: Timestamp, change: impl FnOnce(&mut S) -> T) -> T {
+        let change = |state: &mut S| {
+            self.adopt(key, state, rule, now);
+            change(state)
+        };
         let changed = self.states.entry(key, |state| match state {
             Some(state) => (None, Ok(change(state))),
             None if self.is_full() => (None, Err(change)),
@@ -264,7 +295,7 @@ impl<S: TableState> Keys<S> {
             Some(Overflow::Shared(buckets)) => buckets,
         };
         buckets.with(key, rule, |state| {
-            state.adopt(rule, now);
+            self.adopt(key, state, rule, now);
             state.clone()
         })
     }

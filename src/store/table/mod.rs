@@ -3,6 +3,7 @@
 mod dispatch;
 mod remote;
 
+mod changes;
 mod keys;
 mod lost_times;
 mod packed;

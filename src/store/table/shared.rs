@@ -43,11 +43,11 @@ impl<S: TableState> SharedBuckets<S> {
         look(self.lock(key).state.get_or_insert_with(|| S::fresh(rule)))
     }
 
-    /// Decides a request and, if admitted, charges it to the bucket of `key`.
-    pub(super) fn charge(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> S::Answer {
+    /// Decides a request by the bucket of `key`.
+    pub(super) fn decide<T>(&self, key: Key, rule: &S::Rule, decide: impl FnOnce(&mut S) -> T) -> T {
         let mut bucket = self.lock(key);
         bucket.decided += 1;
-        bucket.state.get_or_insert_with(|| S::fresh(rule)).charge(rule, cost, now)
+        decide(bucket.state.get_or_insert_with(|| S::fresh(rule)))
     }
 
     /// Undoes a charge to the bucket of `key`.

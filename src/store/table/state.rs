@@ -19,6 +19,10 @@ pub(super) trait TableState: State + Packed {
     /// The sketch of keys beyond the bound.
     type Sketches: SketchStates<Self>;
 
+    /// Whether a receipt from before is still valid after the state has adopted `rule`, as far as the state does not know
+    /// this itself.
+    fn is_under(&self, rule: &Self::Rule) -> bool;
+
     /// Decides a request of `cost` units and, if admitted, charges it.
     fn charge(&mut self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Self::Answer;
 

@@ -56,6 +56,11 @@ impl TableState for token_bucket::State {
     type Answer = Answer;
 
     #[inline]
+    fn is_under(&self, rule: &Self::Rule) -> bool {
+        Self::is_under(self, rule)
+    }
+
+    #[inline]
     fn charge(&mut self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Answer {
         Self::charge(self, rule, cost, now)
     }
@@ -86,6 +91,10 @@ impl TableState for AnyState {
     type Map = Shards<Self>;
     type Sketches = Infallible;
     type Answer = (Decision, Option<AnyReceipt>);
+
+    fn is_under(&self, _: &Self::Rule) -> bool {
+        true
+    }
 
     fn charge(&mut self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Self::Answer {
         let decision = self.admit(rule, cost, now);

@@ -120,9 +120,9 @@ impl Reader<'_> {
         let PortableRate { algorithm, numbers: of_rule } = rate.portable_rate(self.now);
         let of_rule = of_rule.map(|number| u64::try_from(number).unwrap_or(0));
         let (width, proof) = match (rate, *numbers) {
-            (Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_), [deficit_ns, refunded, ..]) => {
+            (Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_), [deficit_ns, mark, ..]) => {
                 let [_, interval_ns, tag, ..] = of_rule;
-                (2, [at_us, *deficit_ns, *refunded, tag, interval_ns])
+                (2, [at_us, *deficit_ns, *mark, tag, interval_ns])
             }
             (Algorithm::FixedWindow(_), [left_us, _, ..]) => (2, [at_us + left_us, 0, 0, 0, 0]),
             (Algorithm::SlidingWindow(_), [elapsed_us, _, _, ..]) => {

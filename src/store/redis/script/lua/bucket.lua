@@ -1,7 +1,7 @@
 -- Token bucket and leaky bucket: the algorithm, an instant, the deficit at that instant in nanoseconds, the tag of the
--- interval, and the units given back from below later charges. See limit/token_bucket.rs. Three numbers may follow: the
--- begin of the time that refunds have lost, its length in nanoseconds, and the instant of the last settlement that gave
--- units back. See limit/lost_time.rs.
+-- interval, and its mark: the units given back from below later charges, below 2^32, and above them the number of changes of
+-- the interval. See limit/token_bucket.rs. Three numbers may follow: the begin of the time that refunds have lost, its length
+-- in nanoseconds, and the instant of the last settlement that gave units back. See limit/lost_time.rs.
 local function bucket()
   local one = {}
 
@@ -17,30 +17,34 @@ local function bucket()
     return lost
   end
 
-  -- Nanoseconds from now to the instant at which the bucket is full, the tag, the units given back, and the lost time.
+  -- Nanoseconds from now to the instant at which the bucket is full, the tag, the units given back, the changes of the
+  -- interval times 2^32, and the lost time.
   local function load(key, kind)
     local value = stored(key) or ''
     if #value == 40 or #value == 64 then
-      local of, at, deficit, tag, refunded = unpack('<ddddd', value)
-      if of == kind and are_valid(at, deficit, tag, refunded) and tag > 0 then
-        return deficit - max(now - at, 0) * 1000, tag, fmod(refunded, WRAP), lost_of(value)
+      local of, at, deficit, tag, mark = unpack('<ddddd', value)
+      if of == kind and are_valid(at, deficit, tag, mark) and tag > 0 then
+        local refunded = fmod(mark, WRAP)
+        return deficit - max(now - at, 0) * 1000, tag, refunded, mark - refunded, lost_of(value)
       end
     end
   end
 
   -- The rule: the burst, the interval, its tag rounded down and rounded up, and whether the bucket shapes.
   function one.read(key, kind, burst, interval, tag, tag_ceil, shapes)
-    local ahead, from, refunded, lost = load(key, kind)
-    ahead, from, refunded, lost = ahead or 0, from or tag, refunded or 0, lost or lost_of('')
+    local ahead, from, refunded, changes, lost = load(key, kind)
+    ahead, from, refunded, changes, lost = ahead or 0, from or tag, refunded or 0, changes or 0, lost or lost_of('')
     local state = {
       key = key, kind = kind, burst = burst, interval = interval, tag = tag, tag_ceil = tag_ceil, shapes = shapes == 1,
       capacity = burst * interval, deficit = max(ahead, 0), ahead = ahead, refunded = refunded,
-      lost = lost,
+      changes = changes, lost = lost,
     }
     if from ~= tag then
       state.deficit = scaled_up(state.deficit, interval, from)
       state.ahead = state.deficit
       state.adopted = state.deficit > 0 or refunded > 0
+      -- No receipt is valid any more.
+      state.refunded, state.changes, state.lost = 0, fmod(changes + WRAP, MOST), lost_of('')
     end
     return state
   end
@@ -56,9 +60,9 @@ local function bucket()
     return state.deficit > state.capacity and quotient_up(state.deficit - state.capacity, state.interval) or 0
   end
 
-  -- Units given back so far, which wrap; a number that is too large counts as the largest.
+  -- Units given back so far. The largest number says that they are not known.
   local function counted(refunded, units)
-    return fmod(refunded + min(units, WRAP - 1), WRAP)
+    return min(refunded + units, WRAP - 1)
   end
 
   local function fill_until(state, deficit)
@@ -91,11 +95,11 @@ local function bucket()
 
   function one.save(state)
     local deficit, refunded, lost = state.deficit, state.refunded, state.lost
-    if deficit == 0 and refunded == 0 then
+    if deficit == 0 and refunded == 0 and state.changes == 0 then
       call('DEL', state.key)
       return
     end
-    local value = pack('<ddddd', state.kind, now, deficit, state.tag, refunded)
+    local value = pack('<ddddd', state.kind, now, deficit, state.tag, refunded + state.changes)
     if lost.length > 0 or lost.settled > 0 then
       value = value .. pack('<ddd', lost.from, lost.length, lost.settled)
     end
@@ -106,7 +110,7 @@ local function bucket()
 
   function one.show(state, out)
     local n = #out
-    out[n + 1], out[n + 2] = state.deficit, state.refunded
+    out[n + 1], out[n + 2] = state.deficit, state.refunded + state.changes
   end
 
   -- Takes the numbers of `show` if they have the larger debt.
@@ -134,13 +138,16 @@ local function bucket()
   end
 
   -- Gives back a charge after which the bucket was full `was_deficit` nanoseconds after `at`.
-  function one.refund(key, kind, units, at, was_deficit, was_refunded, was_tag, interval)
-    local ahead, tag, refunded, lost = load(key, kind)
-    if not ahead or tag ~= was_tag or ahead <= 0 then
+  function one.refund(key, kind, units, at, was_deficit, was_mark, was_tag, interval)
+    local ahead, tag, refunded, changes, lost = load(key, kind)
+    local was_refunded = fmod(was_mark, WRAP)
+    if not ahead or tag ~= was_tag or changes ~= was_mark - was_refunded or ahead <= 0 then
       return
     end
-    local was_ahead = was_deficit - (now - at) * 1000
-    local full_at = was_ahead - fmod(refunded - was_refunded + WRAP, WRAP) * interval
+    local full_at = 0
+    if refunded < WRAP - 1 and refunded >= was_refunded then
+      full_at = min(was_deficit, (WRAP - 1) * interval) - (now - at) * 1000 - (refunded - was_refunded) * interval
+    end
     local given = interval * units
     local unknown = given - max(full_at, 0)
     if unknown > 0 then
@@ -149,7 +156,9 @@ local function bucket()
     if full_at ~= ahead then
       refunded = counted(refunded, quotient_up(given, interval))
     end
-    one.save({ key = key, kind = kind, deficit = max(ahead - given, 0), tag = tag, refunded = refunded, lost = lost })
+    one.save({
+      key = key, kind = kind, deficit = max(ahead - given, 0), tag = tag, refunded = refunded, changes = changes, lost = lost,
+    })
   end
 
   return one

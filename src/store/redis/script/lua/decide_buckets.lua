@@ -27,13 +27,14 @@ for charge = 1, charges do
     local kind, burst, interval, tag, tag_ceil, shapes
     kind, burst, interval, tag, tag_ceil, shapes, pos = unpack('<dddddd', args, pos)
     count = count + 1
-    local deficit, ahead, refunded, adopted, lost = 0, 0, 0, false, ''
+    local deficit, ahead, refunded, changes, adopted, lost = 0, 0, 0, 0, false, ''
     local value = pcall('GET', KEYS[count])
     if type(value) == 'string' and (#value == 40 or #value == 64) then
-      local of, at, was_deficit, was_tag, was_refunded = unpack('<ddddd', value)
+      local of, at, was_deficit, was_tag, mark = unpack('<ddddd', value)
       if of == kind and at >= 0 and at < MOST and was_deficit >= 0 and was_deficit < MOST and was_tag > 0
-        and was_tag < MOST and was_refunded >= 0 and was_refunded < MOST then
-        refunded = fmod(was_refunded, 4294967296)
+        and was_tag < MOST and mark >= 0 and mark < MOST then
+        refunded = fmod(mark, 4294967296)
+        changes = mark - refunded
         ahead = now > at and was_deficit - (now - at) * 1000 or was_deficit
         deficit = ahead > 0 and ahead or 0
         if #value == 64 then
@@ -44,6 +45,8 @@ for charge = 1, charges do
           deficit = scaled_up(deficit, interval, was_tag)
           ahead = deficit
           adopted = deficit > 0 or refunded > 0
+          -- No receipt is valid any more.
+          refunded, changes, lost = 0, fmod(changes + 4294967296, MOST), ''
         end
       end
     end
@@ -59,7 +62,7 @@ for charge = 1, charges do
     end
     states[count] = {
       kind = kind, deficit = deficit, ahead = ahead, refunded = refunded, interval = interval, tag = tag,
-      tag_ceil = tag_ceil, lost = lost,
+      tag_ceil = tag_ceil, changes = changes, lost = lost,
     }
   end
   rates_of[charge] = rates
@@ -97,7 +100,7 @@ for charge = 1, charges do
         refunded, lost = 0, ''
       end
       deficit = deficit + charged * state.interval
-      local value = struct.pack('<ddddd', state.kind, now, deficit, tag, refunded) .. lost
+      local value = struct.pack('<ddddd', state.kind, now, deficit, tag, refunded + state.changes) .. lost
       local idle_ns = deficit
       if refunded > 0 then
         -- Receipts give units back until then.
@@ -105,7 +108,7 @@ for charge = 1, charges do
       end
       call('SET', KEYS[index], value, 'PX', (idle_ns - fmod(idle_ns, 1000000)) / 1000000 + 1 + margin_ms)
     end
-    out[n + 1], out[n + 2] = deficit, refunded
+    out[n + 1], out[n + 2] = deficit, refunded + state.changes
     n = n + 2
   end
 end
