@@ -159,9 +159,7 @@ async fn warm(store: &Arc<Store>, node: &Arc<Node>, mirrors: &dyn Mirrors) -> Re
                 last => last == seen.begun_us,
             };
             if !is_known && brought != Some(seen.begun_us) {
-                if node.last_generation() != 0 {
-                    tracing::warn!(store = %store.common.name, node = %node.label, "a node of a store has lost its keys");
-                }
+                node.lost_keys();
                 bring(store, node, connection, mirrors).await?;
                 renew_flights(store, node, connection, false).await?;
                 brought = Some(seen.begun_us);

@@ -45,6 +45,8 @@ pub(super) struct Node {
     is_closed: AtomicBool,
     /// Guards the log of outages for the length of one change.
     outages: Mutex<OutageLog>,
+    /// The times from a loss of the keys until the node decides again. Guarded for the length of one change.
+    losses: Mutex<OutageLog>,
     /// Whether a success has to reset the breaker.
     has_failed: AtomicBool,
     /// The generation of the keys under which it decides; `None` if it does not decide yet.
@@ -74,6 +76,7 @@ impl Node {
             breaker: Mutex::new(Breaker::new()),
             is_closed: AtomicBool::new(true),
             outages: Mutex::default(),
+            losses: Mutex::default(),
             has_failed: AtomicBool::new(false),
             generation: ArcSwapOption::empty(),
             last_generation: AtomicU64::new(0),
@@ -100,6 +103,21 @@ impl Node {
         self.last_generation.store(generation.begun_us, Ordering::Relaxed);
         self.generation.store(Some(Arc::new(generation)));
         self.show();
+        if self.losses().ended() {
+            tracing::info!(store = %self.common.name, node = %self.label, "a node of a store decides with new keys");
+        }
+    }
+
+    /// The node has a generation that this process does not know. Logs it, unless it is the first one.
+    pub(super) fn lost_keys(&self) {
+        if self.last_generation() == 0 {
+            return;
+        }
+        let Some(skipped) = self.losses().began(self.common.clock.now()) else { return };
+        tracing::warn!(
+            store = %self.common.name, node = %self.label, losses_not_logged = Some(skipped).filter(|skipped| *skipped > 0),
+            "a node of a store has lost its keys; requests are decided without it"
+        );
     }
 
     /// The last generation under which the node decided; 0 if there was none.
@@ -253,6 +271,10 @@ impl Node {
             tracing::info!(store = %self.common.name, node = %self.label, after_ms, "a node of a store answers again");
         }
         self.news.send_replace(());
+    }
+
+    fn losses(&self) -> MutexGuard<'_, OutageLog> {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn outages(&self) -> MutexGuard<'_, OutageLog> {

@@ -1,4 +1,5 @@
 //! Which outages of a node have lines in the log. A node that fails again and again has lines about one outage in a minute.
+//! A node that has lost its keys and does not decide yet has an outage of another kind.
 //!
 //! Pure. An outage that lasts gets its line late rather than never, so the last line about a node says whether it answers.
 
@@ -12,6 +13,7 @@ const PAUSE_NS: u64 = 60_000_000_000;
 pub(super) struct OutageLog {
     /// The time of the last first line; `None` before there was one.
     logged_at: Option<Timestamp>,
+    is_out: bool,
     /// Whether the present outage has a line.
     is_logged: bool,
     /// Outages without a line since the last one with a line.
@@ -19,10 +21,10 @@ pub(super) struct OutageLog {
 }
 
 impl OutageLog {
-    /// An outage began. Returns how many before it had no line, if it gets one now.
+    /// An outage began, unless there is one. Returns how many before it had no line, if it gets one now.
     pub(super) fn began(&mut self, now: Timestamp) -> Option<u64> {
-        self.is_logged = false;
-        self.skipped += 1;
+        self.skipped += u64::from(!self.is_out);
+        self.is_out = true;
         self.goes_on(now)
     }
 
@@ -37,6 +39,7 @@ impl OutageLog {
 
     /// The outage ended. Returns whether its end gets a line.
     pub(super) fn ended(&mut self) -> bool {
+        self.is_out = false;
         std::mem::take(&mut self.is_logged)
     }
 }
@@ -71,6 +74,22 @@ mod tests {
              501 answers end
              502 fails   0
              503 answers end",
+        );
+    }
+
+    /// A node may lose its keys again before it decides.
+    #[test]
+    fn an_outage_that_begins_twice_is_one() {
+        check(
+            "0   fails   0
+             1   fails   -
+             2   answers end
+             3   fails   -
+             4   fails   -
+             5   answers -
+             60  fails   1
+             61  fails   -
+             62  answers end",
         );
     }
 

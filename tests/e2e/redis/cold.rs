@@ -1,10 +1,11 @@
 //! A Redis that has lost its keys under load does not refill what was spent.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::ops::{count_lines, until};
 use crate::support::{Fleet, Redis, Upstream};
 
-use super::{REPLICAS, patient, shared, start, wait_for_stores};
+use super::{REPLICAS, fallbacks, patient, shared, start, three, wait_for_stores};
 
 const BUDGET: usize = 200;
 const CLIENTS: usize = 6;
@@ -57,6 +58,32 @@ fn a_server_that_is_flushed_again_while_it_is_cold() {
     });
 }
 
+/// The log has one line about lost keys and one about the end of that. Further losses within a minute have none.
+#[test]
+fn lost_keys_are_told_once() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let fleet = three(&redis, &upstream, "rate = \"10000/s\"");
+    let begin = Instant::now();
+    let answers = fleet.during(3, Duration::from_millis(5), &["/"], || {
+        for _ in 0..3 {
+            let before: Vec<f64> = fleet.weirs.iter().map(fallbacks).collect();
+            redis.call(&["FLUSHALL"]);
+            let is_known = || fleet.weirs.iter().zip(&before).all(|(weir, before)| fallbacks(weir) > *before);
+            until("each replica knows of the loss", is_known);
+            wait_for_stores(&fleet, true);
+        }
+    });
+    answers.assert_only(&[200]);
+    // On a busy machine the losses may take longer than a minute.
+    let most = 1 + usize::try_from(begin.elapsed().as_secs() / 60).unwrap();
+    for weir in &fleet.weirs {
+        let lines = |text: &str| count_lines(weir, &format!("a node of a store {text}"));
+        until("lines", || lines("decides with new keys") > 0);
+        let counts = ["has lost its keys", "decides with new keys"].map(lines);
+        assert!(counts.iter().all(|lines| (1..=most).contains(lines)), "{:#?}", weir.lines());
+    }
+}
+
 /// A replica that has seen no traffic has nothing to push, and the others do not wait for it longer than two seconds.
 #[test]
 fn a_dead_replica_does_not_keep_a_server_cold() {
@@ -72,11 +99,11 @@ fn a_dead_replica_does_not_keep_a_server_cold() {
         let mut before = redis.calls("evalsha");
         // From three seconds after the flush on, Redis decides each request.
         std::thread::park_timeout(Duration::from_secs(3));
-        let fallbacks = || fleet.weirs.iter().map(super::fallbacks).sum::<f64>();
-        let without = fallbacks();
+        let all_fallbacks = || fleet.weirs.iter().map(fallbacks).sum::<f64>();
+        let without = all_fallbacks();
         before = redis.calls("evalsha").max(before);
         std::thread::park_timeout(Duration::from_secs(1));
-        assert_eq!(fallbacks(), without);
+        assert_eq!(all_fallbacks(), without);
         assert!(redis.calls("evalsha") > before + 20);
     });
     answers.assert_only(&[200]);
