@@ -18,6 +18,7 @@ pub mod store;
 pub mod gate;
 pub mod net;
 
+pub mod etcd;
 pub mod respond;
 pub mod upstream;
 

@@ -97,6 +97,8 @@ fn every_option_is_there() {
 fn every_metric_is_there_and_no_other() {
     let metrics = Metrics::new("", "").unwrap();
     metrics.show_snapshots().unwrap();
+    metrics.show_remote_config().unwrap();
+    metrics.remote_config.in_force("1");
     metrics.limit("any");
     metrics.endpoint("any", "any");
     metrics.upstream("any");

@@ -10,6 +10,7 @@ const RUNBOOK: &str = include_str!("../docs/operations/runbook.md");
 const PAGES: &[&str] = &[
     include_str!("../docs/operations/index.md"),
     include_str!("../docs/operations/deploy.md"),
+    include_str!("../docs/operations/one-configuration.md"),
     include_str!("../docs/operations/reload-restart-takeover.md"),
     SIZING,
     RUNBOOK,
@@ -44,6 +45,8 @@ fn every_default_is_that_of_the_option() {
 fn every_option_and_metric_exists() {
     let metrics = Metrics::new("", "").unwrap();
     metrics.show_snapshots().unwrap();
+    metrics.show_remote_config().unwrap();
+    metrics.remote_config.in_force("1");
     metrics.limit("any");
     metrics.upstream("any");
     metrics.endpoint("any", "any");

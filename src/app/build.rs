@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::future::Future;
 use std::panic;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -15,10 +14,12 @@ use tokio::sync::watch;
 use super::control::{Built, Control};
 use super::descriptors::{DescriptorBudget, Wanted};
 use super::error::AppError;
+use super::installed::Installed;
 use super::jwks::Jwks;
 use super::listeners::{Inherited, Listeners};
 use super::operators::Operators;
-use super::reload::{self, Followers, Installed, Reloader};
+use super::reload::{self, Followers, Reloader};
+use super::remote::ConfigFeed;
 use super::snapshots::InitialState;
 use super::stores;
 use super::takeover::Previous;
@@ -44,15 +45,16 @@ pub struct App {
 }
 
 impl App {
-    /// Binds the sockets of `config` and builds its state, or takes both over from a running process. The file `source`
-    /// is watched and reloaded, if there is one.
-    pub fn new(config: Config, source: Option<PathBuf>) -> Result<Self, AppError> {
+    /// Binds the sockets of `config` and builds its state, or takes both over from a running process. The configuration
+    /// changes with `feed`, if there is one.
+    pub fn new(config: Config, feed: Option<ConfigFeed>) -> Result<Self, AppError> {
         let mut inherited = Inherited::find(&config)?;
         let mut listeners = Listeners::bind(&config, &mut inherited)?;
         let mut previous = inherited.previous;
         let (overrides, changes) = Overrides::new(config.run_time.overrides.clone());
         let operators = Arc::new(Operators::new(reload::admin_access(&config), config.admin.tls.clone(), overrides));
-        let metrics = Arc::new(metrics(&config)?);
+        let is_remote = feed.as_ref().is_some_and(ConfigFeed::is_remote);
+        let metrics = Arc::new(metrics(&config, is_remote)?);
         let jwks = Arc::new(Jwks::default());
         if let Previous::Running(predecessor) = &mut previous {
             jwks.inherit(predecessor.keys());
@@ -97,7 +99,7 @@ impl App {
         let limiter = service.map(|service| Arc::new(limiter(&shared, service, descriptors.calls)));
         let (operators_too, jwks_too) = (Arc::clone(&operators), Arc::clone(&jwks));
         let followers = Followers { operators: operators_too, jwks: jwks_too, limiter: limiter.clone() };
-        let reloader = source.map(|source| Reloader::new(source, installed, Arc::clone(&shared), followers, changes));
+        let reloader = feed.map(|feed| Reloader::new(feed, installed, Arc::clone(&shared), followers, changes));
         let built = Built {
             shared,
             places: listeners.places(),
@@ -152,14 +154,17 @@ impl App {
     }
 }
 
-/// The metrics of a process with this configuration.
-fn metrics(config: &Config) -> Result<Metrics, AppError> {
+/// The metrics of a process with this configuration, which may come from other machines.
+fn metrics(config: &Config, is_remote: bool) -> Result<Metrics, AppError> {
     let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), revision);
     let metrics = metrics.map_err(AppError::system("register the metrics"))?;
     metrics.show_problems(ProblemKind::COUNTED.iter().map(|kind| kind.label()));
     if config.snapshot.is_some() {
         metrics.show_snapshots().map_err(AppError::system("register the metrics"))?;
+    }
+    if is_remote {
+        metrics.show_remote_config().map_err(AppError::system("register the metrics"))?;
     }
     Ok(metrics)
 }

@@ -44,7 +44,7 @@ pub(super) struct Built {
     pub(super) jwks: Arc<Jwks>,
     pub(super) grace: Duration,
     pub(super) workers: usize,
-    /// `None` without a file to reload.
+    /// `None` without a configuration that changes.
     pub(super) reloader: Option<Reloader>,
     pub(super) secret: Secret,
     /// `None` without `[snapshot]`.

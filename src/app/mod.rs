@@ -6,8 +6,11 @@
 mod build;
 mod control;
 mod drain;
+mod installed;
 mod reload;
 mod takeover;
+
+pub mod remote;
 
 mod snapshots;
 mod stores;
@@ -19,6 +22,7 @@ mod operators;
 mod descriptors;
 mod error;
 pub(crate) mod exchange;
+mod fetch;
 mod files;
 mod systemd;
 

@@ -1,12 +1,11 @@
 //! Reloads the configuration. An invalid configuration changes nothing.
 //!
 //! SIGHUP always reads the files. A change in their folders reads them only if their contents differ from the last
-//! attempt. So does a timer, for file systems that report no changes. Overrides that operators set are installed here
-//! too, so that one task decides which configuration is in force.
+//! attempt. So does a timer, for file systems that report no changes. New versions of a remote configuration and
+//! overrides that operators set are installed here too, so that one task decides which configuration is in force.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,25 +16,24 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::files::FileWatch;
+use super::installed::{Installed, secret_mismatch};
 use super::jwks::Jwks;
 use super::operators::Operators;
+use super::remote::ConfigFeed;
 use super::stores;
 use super::systemd;
 use crate::admin::{Access, Change};
-use crate::config::{self, Changed, Config, Diagnostics, Finding, Severity, Sources};
+use crate::config::{self, Changed, Config, Diagnostics, Finding, Origin, Severity, Sources};
 use crate::gate::Gate;
 use crate::grpc;
-use crate::grpc::settings::ServiceListener;
-use crate::net::ListenAddress;
 use crate::policy::FleetSecret;
-use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
-use crate::proxy::settings::{CheckListener, StartupSettings};
+use crate::policy::overrides::{OverrideEdit, OverrideError};
 use crate::proxy::{RunningConfig, SharedState};
 use crate::store::TokenCache;
 use crate::store::redis::Store;
-use crate::store::snapshot::{self, file};
-use crate::telemetry;
+use crate::store::snapshot::file;
 use crate::telemetry::Metrics;
+use crate::time::Timestamp;
 use crate::upstream::Ceiling;
 
 /// The pause between a change of a file and its reading, so that no half-written file is read.
@@ -66,55 +64,6 @@ pub(super) fn install(
     RunningConfig::new((live, stores), config.proxy, config.log.access, metrics, ceiling, before)
 }
 
-/// The settings that only a restart can change.
-#[derive(Clone, Debug)]
-pub(super) struct RestartOnly {
-    fixed: StartupSettings,
-    check: Option<CheckListener>,
-    admin: (Option<ListenAddress>, bool),
-    grpc: Option<ServiceListener>,
-    snapshot: Option<snapshot::Settings>,
-    fleet_secret: Option<FleetSecret>,
-    log: telemetry::LogSettings,
-}
-
-impl RestartOnly {
-    pub(super) fn of(config: &Config) -> Self {
-        Self {
-            fixed: config.fixed.clone(),
-            check: config.check_listener.clone(),
-            admin: (config.admin.listen.clone(), config.admin.tls.is_some()),
-            grpc: config.grpc.as_ref().map(|grpc| grpc.listener.clone()),
-            snapshot: config.snapshot.clone(),
-            fleet_secret: config.fleet_secret.clone(),
-            log: config.log.clone(),
-        }
-    }
-
-    /// The tables whose settings differ in `new`.
-    fn changed_tables(&self, new: &Self) -> Vec<&'static str> {
-        let log = |settings: &Self| (settings.log.format, settings.log.level);
-        let tables = [
-            ("server", self.fixed != new.fixed),
-            ("check", self.check != new.check),
-            ("admin", self.admin != new.admin),
-            ("grpc", self.grpc != new.grpc),
-            ("snapshot", self.snapshot != new.snapshot),
-            ("fleet.secret", self.fleet_secret != new.fleet_secret),
-            ("log", log(self) != log(new)),
-        ];
-        tables.into_iter().filter_map(|(table, differs)| differs.then_some(table)).collect()
-    }
-}
-
-/// Why `config` cannot be installed in a process that began with the secret `before`: keys in a store are under the new
-/// secret, and the process has keys under the old one.
-fn secret_mismatch(before: Option<&FleetSecret>, config: &Config) -> Option<&'static str> {
-    let has_remote = config.policy.limits().iter().any(|limit| limit.strategy.is_remote());
-    let differs = before != config.fleet_secret.as_ref();
-    (has_remote && differs).then_some("limits are in a store, and `fleet.secret` changes only with a restart")
-}
-
 /// The access rules of the admin listener in a configuration.
 pub(super) fn admin_access(config: &Config) -> Access {
     Access { hosts: config.admin.hosts.clone(), token: config.admin.token.clone() }
@@ -128,55 +77,9 @@ pub(super) struct Followers {
     pub(super) limiter: Option<Arc<grpc::Server>>,
 }
 
-/// The parts of the configuration in force that a reload compares with the new configuration.
-pub(super) struct Installed {
-    restart_only: RestartOnly,
-    sources: Sources,
-    /// The file of overrides.
-    overrides_file: Option<PathBuf>,
-    /// The file of overrides and its text; `None` if it could not be read.
-    overrides_text: Option<(PathBuf, String)>,
-    rejected: RejectedOverrides,
-}
-
-/// The overrides that do not apply, and their problems. They are logged when they change.
-struct RejectedOverrides {
-    overrides: Vec<Override>,
-    problems: Option<Diagnostics>,
-}
-
-impl RejectedOverrides {
-    fn of(config: &Config) -> Self {
-        let all = config.run_time.overrides.iter();
-        let overrides = all.filter(|one| one.rejection.is_some()).cloned().collect();
-        Self { overrides, problems: config.run_time.problems.clone() }
-    }
-
-    /// Whether overrides and problems are equal, except for their positions in the file.
-    fn is_like(&self, other: &Self) -> bool {
-        let titles = |of: &Self| of.problems.iter().flat_map(Diagnostics::iter).map(str::to_owned).collect::<Vec<_>>();
-        self.overrides == other.overrides && titles(self) == titles(other)
-    }
-
-    fn log(&self) {
-        if let Some(problems) = &self.problems {
-            tracing::error!("overrides set at run time are left out: they do not fit the configuration\n{problems}");
-        }
-    }
-}
-
-impl Installed {
-    pub(super) fn of(config: &Config) -> Self {
-        let (sources, overrides_file) = (config.sources.clone(), config.run_time.file.clone());
-        let overrides_text = overrides_file.clone().zip(config.run_time.text().map(str::to_owned));
-        let (restart_only, rejected) = (RestartOnly::of(config), RejectedOverrides::of(config));
-        Self { restart_only, sources, overrides_file, overrides_text, rejected }
-    }
-}
-
-/// Reloads one configuration file, and the files that it names, as long as Weir runs.
+/// Reloads one configuration, and the files that it names, as long as Weir runs.
 pub(super) struct Reloader {
-    source: PathBuf,
+    feed: ConfigFeed,
     shared: Arc<SharedState>,
     followers: Followers,
     changes: mpsc::Receiver<Change>,
@@ -188,7 +91,7 @@ pub(super) struct Reloader {
 
 impl Reloader {
     pub(super) fn new(
-        source: PathBuf,
+        feed: ConfigFeed,
         installed: Installed,
         shared: Arc<SharedState>,
         followers: Followers,
@@ -196,18 +99,20 @@ impl Reloader {
     ) -> Self {
         // Temporary files of earlier processes do no harm if they stay.
         let _ = installed.overrides_file.as_deref().map(file::clear);
-        Self { source, shared, followers, changes, tried: installed.sources.clone(), installed }
+        Self { feed, shared, followers, changes, tried: installed.sources.clone(), installed }
     }
 
     /// Watches, reloads and makes changes until dropped.
     pub(super) async fn run(mut self, mut hangups: Hangups) {
         self.installed.rejected.log();
+        self.feed.start(&self.shared.metrics);
         let mut watch = FileWatch::new(self.tried.paths());
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let is_forced = tokio::select! {
-                _ = hangups.0.recv() => true,
+                _ = hangups.0.recv() => { self.feed.look_again(); true }
+                () = self.feed.changed() => true,
                 () = watch.changed() => { sleep(SETTLE).await; false }
                 _ = looks.tick() => false,
                 Some(change) = self.changes.recv() => {
@@ -227,28 +132,39 @@ impl Reloader {
 
     fn reload(&mut self) {
         let in_force = self.installed.overrides_text.as_ref().map(|(file, text)| (file.as_path(), text.as_str()));
-        match config::load_after(&self.source, in_force) {
+        let origin = match self.feed.newest() {
+            Ok(origin) => origin,
+            Err(reason) => return self.refuse(&reason),
+        };
+        match config::load_after(&origin, in_force) {
             Ok(config) if let Some(reason) = secret_mismatch(self.fleet_secret(), &config) => {
-                self.shared.metrics.reload_successful.set(0);
                 self.tried = config.sources;
-                tracing::error!(reason, "the new configuration needs a restart; the old one stays");
+                self.refuse(reason);
             }
             Ok(config) => {
                 let (read, warnings) = (config.sources.clone(), config.warnings.clone());
                 let installed = self.install(config);
                 self.tried = read;
                 match installed {
-                    Ok(_) => self.log_reloaded(),
-                    Err(reason) => self.log_refused(&reason),
+                    Ok(Installation { restart, .. }) => {
+                        self.log_reloaded();
+                        self.feed.applied(&self.shared.metrics, self.now(), &restart);
+                    }
+                    Err(reason) => self.refuse(&reason),
                 }
                 log_findings(&warnings);
             }
             Err(diagnostics) => {
                 self.shared.metrics.reload_successful.set(0);
                 self.tried = diagnostics.sources().clone();
-                let problems = diagnostics.len();
-                tracing::error!(problems, "the new configuration is invalid; the old one stays\n{diagnostics}");
+                let (problems, revision) = (diagnostics.len(), self.feed.revision());
+                tracing::error!(
+                    problems,
+                    revision,
+                    "the new configuration is invalid; the old one stays\n{diagnostics}"
+                );
                 log_findings(&diagnostics);
+                self.feed.invalid(self.now(), &diagnostics);
             }
         }
     }
@@ -264,14 +180,14 @@ impl Reloader {
         for edit in &edits {
             *by_limit.entry(edit.limit.clone()).or_default() += 1;
         }
-        let (source, secret) = (self.source.clone(), self.fleet_secret().cloned());
-        let made = spawn_blocking(move || write_change(&source, &edits, secret.as_ref())).await;
+        let (origin, secret) = (self.feed.in_force(), self.fleet_secret().cloned());
+        let made = spawn_blocking(move || write_change(&origin, &edits, secret.as_ref())).await;
         let outcome = match made.unwrap_or_else(|error| Err(OverrideError::Write(error.to_string()))) {
             Ok((config, before)) => {
                 match self.install(*config) {
-                    Ok(true) => {}
-                    Ok(false) => self.log_reloaded(),
-                    Err(reason) => self.log_refused(&reason),
+                    Ok(Installation { only_overrides: true, .. }) => {}
+                    Ok(_) => self.log_reloaded(),
+                    Err(reason) => self.refuse(&reason),
                 }
                 for (limit, changes) in by_limit {
                     tracing::info!(limit, changes, "overrides set at run time");
@@ -293,21 +209,28 @@ impl Reloader {
         self.installed.restart_only.fleet_secret.as_ref()
     }
 
+    fn now(&self) -> Timestamp {
+        self.shared.gate.clock().now()
+    }
+
     fn log_reloaded(&self) {
         let limits = self.shared.running_config.load().live.policy.limits().len();
-        tracing::info!(limits, "reloaded");
+        tracing::info!(limits, revision = self.feed.revision(), "reloaded");
     }
 
-    fn log_refused(&self, reason: &str) {
+    /// Logs and reports that the newest configuration cannot be used.
+    fn refuse(&self, reason: &str) {
         self.shared.metrics.reload_successful.set(0);
-        tracing::error!(reason, "the new configuration cannot be used; the old one stays");
+        let revision = self.feed.revision();
+        tracing::error!(reason, revision, "the new configuration cannot be used; the old one stays");
+        self.feed.refused(self.now(), vec![reason.to_owned()]);
     }
 
-    /// Puts a configuration in force. Returns whether only overrides differ from the one before.
+    /// Puts a configuration in force.
     ///
     /// # Errors
     /// Why the configuration cannot be used. Nothing has changed then.
-    fn install(&mut self, config: Config) -> Result<bool, String> {
+    fn install(&mut self, config: Config) -> Result<Installation, String> {
         let before = self.shared.running_config.load_full();
         let clock = self.shared.gate.clock();
         let stores = stores::stores(&config.stores, &before.stores, clock, &self.shared.metrics)?;
@@ -315,7 +238,7 @@ impl Reloader {
         let new = Installed::of(&config);
         let restart = self.installed.restart_only.changed_tables(&new.restart_only);
         if !restart.is_empty() {
-            tracing::warn!(tables = ?restart, "changed on disk, but in force only after a restart");
+            tracing::warn!(tables = ?restart, "changed, but in force only after a restart");
         }
         // Overrides do not affect the verification of tokens. Fetched keys may have changed in between.
         let file = new.overrides_file.as_ref();
@@ -343,8 +266,16 @@ impl Reloader {
         self.tried = new.sources.clone();
         // A reload does not change these settings.
         self.installed = Installed { restart_only: self.installed.restart_only.clone(), ..new };
-        Ok(only_overrides)
+        Ok(Installation { only_overrides, restart })
     }
+}
+
+/// The effect of a configuration that was put in force.
+struct Installation {
+    /// Whether only overrides differ from the configuration before.
+    only_overrides: bool,
+    /// The tables that are in force only after a restart.
+    restart: Vec<&'static str>,
 }
 
 /// Logs each problem with file, line and column.
@@ -362,14 +293,14 @@ pub(super) fn log_findings(problems: &Diagnostics) {
     }
 }
 
-/// Compiles the configuration at `source` with edited overrides, and then writes their file. Returns the configuration,
+/// Compiles a configuration with edited overrides, and then writes their file. Returns the configuration,
 /// and for each edit the allowance before it. The process began with `fleet_secret`.
 fn write_change(
-    source: &Path,
+    origin: &Origin,
     edits: &[OverrideEdit],
     fleet_secret: Option<&FleetSecret>,
 ) -> Result<(Box<Config>, Vec<Option<Value>>), OverrideError> {
-    let Changed { config, file, text, before } = config::change(source, edits)?;
+    let Changed { config, file, text, before } = config::change(origin, edits)?;
     if let Some(reason) = secret_mismatch(fleet_secret, &config) {
         return Err(OverrideError::InvalidOnDisk(reason.to_owned()));
     }

@@ -3,22 +3,23 @@
 use std::error::Error;
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
 use http::uri::Authority;
-use http::{HeaderValue, Request, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
 use crate::app::exchange::exchange;
+use crate::app::remote::TlsFiles;
 use crate::net::Protocol;
-use crate::net::tls::{CertificateProblem, ClientTls, ServerCertificate, ServerName};
+use crate::net::tls::{ClientTls, ServerName};
 
 /// The address of an admin listener.
 #[derive(Clone, Debug)]
@@ -103,19 +104,8 @@ impl Credentials {
     }
 
     fn tls(&self) -> ClientResult<ClientTls> {
-        let read = |file: &Path| fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()));
-        let authorities = self.ca.as_deref().map(read).transpose()?;
-        let own = match (&self.cert, &self.key) {
-            (Some(cert), Some(key)) => {
-                let own = ServerCertificate::new(&read(cert)?, &read(key)?);
-                Some(own.map_err(|(CertificateProblem::Certificate(why) | CertificateProblem::Key(why))| {
-                    format!("the client certificate: {why}")
-                })?)
-            }
-            _ => None,
-        };
-        let tls = ClientTls::new(authorities.as_deref(), own, Protocol::Http1);
-        Ok(tls.map_err(|error| format!("the CA certificates: {error}"))?)
+        let own = self.cert.clone().zip(self.key.clone());
+        Ok(TlsFiles { authorities: self.ca.clone(), own }.read(Protocol::Http1)?)
     }
 
     fn is_about_tls(&self) -> bool {
@@ -142,14 +132,15 @@ pub(super) fn ask(
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let answered = runtime.block_on(async { timeout(at_most, connect(place, tls, request)).await });
-    answered.map_err(|_| format!("{place} does not answer in time"))?
+    let response = answered.map_err(|_| format!("{place} does not answer in time"))??;
+    Ok((response.status(), response.into_body()))
 }
 
 async fn connect(
     place: &AdminAddress,
     tls: Option<ClientTls>,
     mut request: Request<Full<Bytes>>,
-) -> ClientResult<(StatusCode, Bytes)> {
+) -> ClientResult<Response<Bytes>> {
     let failed = |error: std::io::Error| format!("{place} does not answer: {error}");
     let unfinished = |error: String| format!("{place}: {error}").into();
     let authority = match place {

@@ -1,18 +1,23 @@
 //! `weir check`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use super::output::{FAILURE, INVALID_CONFIGURATION, complain, invalid, say};
+use super::output::{FAILURE, INVALID_CONFIGURATION, complain, invalid, say, unusable};
+use crate::app::remote::{self, ConfigAddress, RemoteOptions};
 use crate::config;
 
 /// Shows errors, or warnings and the result. With `strict`, a warning makes the configuration invalid.
-pub(super) fn check(file: &Path, strict: bool) -> ExitCode {
-    let config = match config::load(file) {
+pub(super) fn check(address: ConfigAddress, options: &RemoteOptions, strict: bool) -> ExitCode {
+    let file = address.to_string();
+    let origin = match remote::origin(address, options) {
+        Ok(origin) => origin,
+        Err(error) => return unusable(&error),
+    };
+    let config = match config::load(&origin) {
         Ok(config) => config,
         Err(diagnostics) => return invalid(&diagnostics),
     };
-    let (limits, file) = (config.policy.limits().len(), file.display());
+    let limits = config.policy.limits().len();
     let warned = match config.warnings.len() {
         0 => String::new(),
         1 => ", with 1 warning".to_owned(),

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +10,10 @@ use clap::Args;
 use http::{Request, header};
 
 use super::ask::{AdminAddress, Credentials, ask};
-use super::output::{fail, invalid, say};
+use super::output::{fail, invalid, say, unusable};
+use super::source::{RemoteArgs, address};
 use crate::admin::{BudgetBody, ExplanationBody, LimitBody, QuestionBody};
+use crate::app::remote::{self, ConfigAddress, RemoteOptions};
 use crate::config;
 use crate::gate::Gate;
 use crate::telemetry::Metrics;
@@ -20,9 +21,9 @@ use crate::time::Clock;
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// The configuration file; all buckets are full. Not read with --admin.
-    #[arg(long, value_name = "FILE", required_unless_present = "admin")]
-    config: Option<PathBuf>,
+    /// The configuration: a file, `etcd://HOST:PORT/KEY` or an https URL; all buckets are full. Not read with --admin.
+    #[arg(long, value_name = "CONFIG", required_unless_present = "admin", value_parser = address())]
+    config: Option<ConfigAddress>,
     /// The admin listener of a running Weir: a host and a port, a URL, or `unix:` and a path. Uses the current state of
     /// its buckets.
     #[arg(long, value_name = "URL")]
@@ -50,6 +51,8 @@ pub(super) struct ExplainArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    remote: RemoteArgs,
 }
 
 fn header_line(line: &str) -> Result<(String, String), &'static str> {
@@ -61,12 +64,13 @@ fn header_line(line: &str) -> Result<(String, String), &'static str> {
 const AT_MOST: Duration = Duration::from_secs(10);
 
 pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
-    let ExplainArgs { config, admin, credentials, method, path, host, ip, header: mut headers, token, json } = asked;
+    let ExplainArgs { config, admin, credentials, method, path, host, ip, header: mut headers, token, .. } = asked;
+    let ExplainArgs { json, remote, .. } = asked;
     headers.extend(token.map(|token| ("authorization".to_owned(), format!("Bearer {token}"))));
     let question = QuestionBody { method, path, host, ip, headers };
     let explained = match (admin, config) {
         (Some(admin), _) => ask_running(&admin, &credentials, &question),
-        (None, Some(file)) => match by_file(&file, &question) {
+        (None, Some(address)) => match by_config(address, &remote.options(), &question) {
             Ok(explained) => explained,
             Err(invalid) => return invalid,
         },
@@ -87,8 +91,9 @@ pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
 
 type Explained = Result<ExplanationBody, Box<dyn Error>>;
 
-fn by_file(file: &Path, question: &QuestionBody) -> Result<Explained, ExitCode> {
-    let config = config::load(file).map_err(|diagnostics| invalid(&diagnostics))?;
+fn by_config(address: ConfigAddress, options: &RemoteOptions, question: &QuestionBody) -> Result<Explained, ExitCode> {
+    let origin = remote::origin(address, options).map_err(|error| unusable(&error))?;
+    let config = config::load(&origin).map_err(|diagnostics| invalid(&diagnostics))?;
     let explain = || {
         let mut secret = [0; 16];
         match &config.fleet_secret {

@@ -7,14 +7,15 @@ mod explain;
 mod healthcheck;
 mod output;
 mod run;
+mod source;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use ask::{AdminAddress, Credentials};
+use source::{ConfigArg, FeedArgs, RemoteArgs};
 
 /// A rate-limiting reverse proxy that forwards, refuses or holds.
 #[derive(Debug, Parser)]
@@ -26,20 +27,27 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Run Weir with a configuration file.
+    /// Run Weir with a configuration.
     ///
-    /// Weir watches the file, and reads it again after a change or on SIGHUP.
+    /// Weir watches the configuration, and reads it again after a change or on SIGHUP. It keeps the last good version of
+    /// a remote configuration on disk, and starts with it if the newest version cannot be read or is invalid.
     Run {
         #[command(flatten)]
-        file: ConfigFile,
+        config: ConfigArg,
+        #[command(flatten)]
+        remote: RemoteArgs,
+        #[command(flatten)]
+        feed: FeedArgs,
     },
-    /// Check a configuration file and show all errors; exit code 3 if it is invalid.
+    /// Check a configuration and show all errors; exit code 3 if it is invalid.
     Check {
         #[command(flatten)]
-        file: ConfigFile,
+        config: ConfigArg,
         /// Treat warnings as errors.
         #[arg(long)]
         strict: bool,
+        #[command(flatten)]
+        remote: RemoteArgs,
     },
     /// Demonstrate Weir with a built-in service; needs no configuration file.
     Demo {
@@ -59,29 +67,11 @@ enum Action {
     },
 }
 
-/// A configuration file, given with or without the name of its option.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-struct ConfigFile {
-    /// The configuration file.
-    #[arg(value_name = "FILE")]
-    file: Option<PathBuf>,
-    /// The configuration file.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-}
-
-impl ConfigFile {
-    fn path(self) -> PathBuf {
-        self.file.or(self.config).unwrap_or_default()
-    }
-}
-
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     match Command::parse().action {
-        Action::Run { file } => run::run(&file.path()),
-        Action::Check { file, strict } => check::check(&file.path(), strict),
+        Action::Run { config, remote, feed } => run::run(config.address(), &remote.options(), &feed.options()),
+        Action::Check { config, remote, strict } => check::check(config.address(), &remote.options(), strict),
         Action::Demo { listen } => demo::demo(listen),
         Action::Explain(args) => explain::explain(*args),
         Action::Healthcheck { admin, credentials } => healthcheck::healthcheck(&admin, &credentials),

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
+use crate::app::remote::StartError;
 use crate::config::Diagnostics;
 
 pub(super) const FAILURE: u8 = 1;
@@ -29,6 +30,14 @@ pub(super) fn fail(error: &dyn Display) -> ExitCode {
 /// Writes all errors of a configuration to standard error, and returns its exit code.
 pub(super) fn invalid(diagnostics: &Diagnostics) -> ExitCode {
     complain(diagnostics, INVALID_CONFIGURATION)
+}
+
+/// Writes why there is no configuration to standard error, and returns its exit code.
+pub(super) fn unusable(error: &StartError) -> ExitCode {
+    match error {
+        StartError::Invalid(diagnostics) => invalid(diagnostics),
+        StartError::Unreachable(reason) => fail(reason),
+    }
 }
 
 pub(super) fn complain(text: &dyn Display, code: u8) -> ExitCode {

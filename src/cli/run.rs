@@ -1,20 +1,19 @@
 //! `weir run`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use super::output::{fail, invalid};
+use super::output::{fail, unusable};
 use crate::app::App;
-use crate::config;
+use crate::app::remote::{self, ConfigAddress, FeedOptions, RemoteOptions};
 use crate::telemetry::start_logs;
 
-pub(super) fn run(file: &Path) -> ExitCode {
-    let config = match config::load(file) {
-        Ok(config) => config,
-        Err(diagnostics) => return invalid(&diagnostics),
+pub(super) fn run(address: ConfigAddress, options: &RemoteOptions, feed: &FeedOptions) -> ExitCode {
+    let (config, feed) = match remote::open(address, options, feed) {
+        Ok(opened) => opened,
+        Err(error) => return unusable(&error),
     };
     let log = config.log.clone();
-    let app = match App::new(config, Some(file.to_owned())) {
+    let app = match App::new(config, Some(feed)) {
         Ok(app) => app.succeeded_by(std::env::args_os()),
         Err(error) => return fail(&error),
     };

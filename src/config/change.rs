@@ -1,13 +1,13 @@
 //! Changes overrides at run time: edits their file, and compiles the result before Weir writes it.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
 use super::compile::Config;
 use super::files::FILE_BYTES_MAX;
-use super::load::{ConfigText, Document};
+use super::load::{ConfigText, Document, Origin};
 use super::overrides::OverrideFile;
 use super::overrides::edit::edited;
 use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
@@ -25,14 +25,14 @@ pub struct Changed {
     pub before: Vec<Option<Value>>,
 }
 
-/// Compiles the configuration at `path` with its overrides after `edits`. Edits apply in their order.
+/// Compiles a configuration with its overrides after `edits`. Edits apply in their order.
 ///
 /// # Errors
 /// If the files on disk are invalid, or if an edit does not fit. No edit applies then.
-pub fn change(path: &Path, edits: &[OverrideEdit]) -> Result<Changed, OverrideError> {
+pub fn change(origin: &Origin, edits: &[OverrideEdit]) -> Result<Changed, OverrideError> {
     let invalid = |what: &str| OverrideError::InvalidOnDisk(format!("{what}; run `weir check` and correct it first"));
     let invalid_config = |_| invalid("the configuration on disk is invalid");
-    let config_text = ConfigText::read(path).map_err(invalid_config)?;
+    let config_text = ConfigText::read(origin).map_err(invalid_config)?;
     let (table, errors) = config_text.parse();
     let env = |name: &str| std::env::var(name).ok();
     let document = Document::new(&config_text, table.get_ref(), &errors, &env);

@@ -1,35 +1,58 @@
 //! Compiles a configuration from a file or a text, with the overrides that were set at run time.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeTable, Error};
 
 use super::compile::{self, Config};
 use super::diagnostics::{Diagnostics, Problem};
-use super::files::read_file;
+use super::files::{FILE_BYTES_MAX, read_file};
 use super::overrides::{self, OverrideFile, OverrideSet};
 use super::reader::context::Context;
 use super::reader::syntax;
 use super::redact;
 use super::sources::Sources;
 
-/// Reads and compiles the file at `path`, with the environment of this process.
-///
-/// # Errors
-/// All problems of the configuration, also that it cannot be read.
-pub fn load(path: &Path) -> Result<Config, Diagnostics> {
-    load_after(path, None)
+/// The bytes of a configuration, or the file that has them. Clones are cheap.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// A file. Relative paths in it are relative to its folder.
+    File(PathBuf),
+    /// Bytes from elsewhere.
+    Bytes {
+        /// The bytes, at most 16 MiB.
+        bytes: Arc<[u8]>,
+        /// The name in messages.
+        name: Arc<str>,
+        /// The folder of relative paths.
+        folder: Arc<Path>,
+    },
 }
 
-/// Reads and compiles the file at `path`. If the file of overrides cannot be read, and is that of `in_force`, its text
-/// in force applies: a broken or half-written file removes no override.
+impl From<&Path> for Origin {
+    fn from(path: &Path) -> Self {
+        Self::File(path.to_owned())
+    }
+}
+
+/// Reads and compiles a configuration, with the environment of this process.
 ///
 /// # Errors
 /// All problems of the configuration, also that it cannot be read.
-pub fn load_after(path: &Path, in_force: Option<(&Path, &str)>) -> Result<Config, Diagnostics> {
-    let text = ConfigText::read(path)?;
+pub fn load(origin: &Origin) -> Result<Config, Diagnostics> {
+    load_after(origin, None)
+}
+
+/// Reads and compiles a configuration. If the file of overrides cannot be read, and is that of `in_force`, its text in
+/// force applies: a broken or half-written file removes no override.
+///
+/// # Errors
+/// All problems of the configuration, also that it cannot be read.
+pub fn load_after(origin: &Origin, in_force: Option<(&Path, &str)>) -> Result<Config, Diagnostics> {
+    let text = ConfigText::read(origin)?;
     let (table, errors) = text.parse();
     let env = |name: &str| std::env::var(name).ok();
     let document = Document::new(&text, table.get_ref(), &errors, &env);
@@ -63,17 +86,28 @@ pub(super) struct ConfigText<'p> {
 }
 
 impl<'p> ConfigText<'p> {
-    /// Reads the file at `path`.
-    pub(super) fn read(path: &'p Path) -> Result<Self, Diagnostics> {
-        let name = path.display().to_string();
-        let read = read_file(path);
+    /// Reads a configuration.
+    pub(super) fn read(origin: &'p Origin) -> Result<Self, Diagnostics> {
         let mut sources = Sources::default();
-        sources.add(path, read.as_deref().ok());
+        let (name, dir, own, read) = match origin {
+            Origin::File(path) => {
+                let read = read_file(path);
+                sources.add(path, read.as_deref().ok());
+                let dir = path.parent().unwrap_or(Path::new(""));
+                (path.display().to_string(), dir, Some(path.as_path()), read)
+            }
+            Origin::Bytes { bytes, name, folder } => {
+                sources.add_bytes(bytes);
+                let is_long = bytes.len() as u64 > FILE_BYTES_MAX;
+                let read = if is_long { Err(format!("`{name}` is longer than 16 MiB")) } else { Ok(bytes.to_vec()) };
+                (name.to_string(), &**folder, None, read)
+            }
+        };
         let unreadable =
             |title| Diagnostics::new(&name, String::new(), vec![Problem::whole(title)]).read_from(sources.clone());
         let bytes = read.map_err(unreadable)?;
         let text = syntax::text(bytes).map_err(|reason| unreadable(format!("`{name}` {reason}")))?;
-        Ok(Self { text, dir: path.parent().unwrap_or(Path::new("")), own: Some(path), sources, name })
+        Ok(Self { text, name, dir, own, sources })
     }
 
     /// Parses the text. Returns the valid parts and the syntax errors.

@@ -26,7 +26,7 @@ pub use change::{Changed, change};
 pub use compile::limit::DEFAULT_LIMIT;
 pub use compile::{AdminSettings, Config, GrpcSettings};
 pub use diagnostics::{Diagnostics, Finding, Severity};
-pub use load::{compile, load, load_after};
+pub use load::{Origin, compile, load, load_after};
 pub use overrides::RunTimeOverrides;
 pub use schema::{Kind, Opt, Preset, options, options_markdown};
 pub use sources::Sources;

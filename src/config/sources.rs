@@ -10,6 +10,8 @@ use super::files::read_file;
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     files: Vec<(PathBuf, u64)>,
+    /// A digest of a configuration that is in no file.
+    bytes: Option<u64>,
 }
 
 impl Sources {
@@ -20,15 +22,20 @@ impl Sources {
         }
     }
 
-    /// The paths. The first path is that of the configuration.
+    /// Records the content of a configuration that is in no file.
+    pub(super) fn add_bytes(&mut self, bytes: &[u8]) {
+        self.bytes = Some(digest(Some(bytes)));
+    }
+
+    /// The paths. The first path is that of the configuration, if it is in a file.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|(path, _)| path.as_path())
     }
 
-    /// Whether all files but the one at `path` have equal contents.
+    /// Whether all contents but that of the file at `path` are equal.
     pub fn differ_only_in(&self, other: &Self, path: &Path) -> bool {
         let rest = |of: &Self| of.files.iter().filter(|(known, _)| known != path).cloned().collect::<Vec<_>>();
-        rest(self) == rest(other)
+        self.bytes == other.bytes && rest(self) == rest(other)
     }
 
     /// Whether a file was changed, removed or created. Reads all files.

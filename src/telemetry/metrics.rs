@@ -11,6 +11,7 @@ use super::factory::MetricFactory;
 use super::gauge::LiveGauge;
 use super::openmetrics;
 use super::outcome::Outcome;
+use super::remote_config::RemoteConfigMetrics;
 use super::scrape::Scrape;
 use super::snapshots::SnapshotMetrics;
 use super::stores::{RemoteLimitMetrics, StoreMetrics, StoreVecs};
@@ -66,6 +67,8 @@ pub struct Metrics {
     jwks_timestamp: GaugeVec,
     /// The metrics of snapshots, which [`Metrics::show_snapshots`] registers.
     pub snapshots: SnapshotMetrics,
+    /// The metrics of a remote configuration, which [`Metrics::show_remote_config`] registers.
+    pub remote_config: RemoteConfigMetrics,
 }
 
 #[derive(Debug)]
@@ -171,6 +174,7 @@ impl Metrics {
                 &["identity"],
             )?,
             snapshots: SnapshotMetrics::new()?,
+            remote_config: RemoteConfigMetrics::new()?,
             registry: make.registry,
         })
     }
@@ -185,6 +189,11 @@ impl Metrics {
     /// Registers the metrics of snapshots. Call it once.
     pub fn show_snapshots(&self) -> Result<(), prometheus::Error> {
         self.snapshots.register(&self.registry)
+    }
+
+    /// Registers the metrics of a remote configuration. Call it once.
+    pub fn show_remote_config(&self) -> Result<(), prometheus::Error> {
+        self.remote_config.register(&self.registry)
     }
 
     /// Creates the series of the key fetches of an identity at 0.

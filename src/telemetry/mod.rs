@@ -10,6 +10,7 @@ mod log;
 mod metrics;
 mod openmetrics;
 mod outcome;
+mod remote_config;
 mod scrape;
 mod snapshots;
 mod stores;
@@ -25,6 +26,7 @@ pub use openmetrics::OPENMETRICS_TYPE;
 
 pub use metrics::{LimitMetrics, Metrics};
 pub use outcome::Outcome;
+pub use remote_config::RemoteConfigMetrics;
 pub use snapshots::SnapshotMetrics;
 pub use stores::{RemoteLimitMetrics, StoreMetrics};
 pub use upstreams::{EndpointMetrics, UpstreamMetrics};

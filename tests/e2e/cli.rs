@@ -68,8 +68,8 @@ fn what_it_is() {
     Usage: weir <COMMAND>
 
     Commands:
-      run          Run Weir with a configuration file
-      check        Check a configuration file and show all errors; exit code 3 if it is invalid
+      run          Run Weir with a configuration
+      check        Check a configuration and show all errors; exit code 3 if it is invalid
       demo         Demonstrate Weir with a built-in service; needs no configuration file
       explain      Explain how each limit would decide about a request; charges nothing
       healthcheck  Check whether a running Weir is healthy; for container health checks
@@ -83,22 +83,50 @@ fn what_it_is() {
     $ weir help run
     exit code 0
     -- stdout
-    Run Weir with a configuration file.
+    Run Weir with a configuration.
 
-    Weir watches the file, and reads it again after a change or on SIGHUP.
+    Weir watches the configuration, and reads it again after a change or on SIGHUP. It keeps the last good version of a remote configuration on disk, and starts with it if the newest version cannot be read or is invalid.
 
-    Usage: weir run <FILE|--config <FILE>>
+    Usage: weir run [OPTIONS] <CONFIG|--config <CONFIG>>
 
     Arguments:
-      [FILE]
-              The configuration file
+      [CONFIG]
+              The configuration: a file, `etcd://HOST:PORT/KEY`, `etcds://HOST:PORT/KEY` with TLS, or an https URL
 
     Options:
-          --config <FILE>
-              The configuration file
+          --config <CONFIG>
+              The configuration, as above
 
       -h, --help
               Print help (see a summary with '-h')
+
+    Remote configuration:
+          --config-folder <FOLDER>
+              The folder of relative paths in the configuration; the default is the working directory
+
+          --config-ca <FILE>
+              The CA certificates in PEM; replaces the root certificates of the system
+
+          --config-cert <FILE>
+              The client certificate in PEM
+
+          --config-key <FILE>
+              The private key of the client certificate
+
+          --config-login <FILE>
+              The file with `user:password`; the default is the environment variable `WEIR_CONFIG_LOGIN`
+
+          --config-token <FILE>
+              The file with a bearer token for https; the default is the environment variable `WEIR_CONFIG_TOKEN`
+
+          --state-dir <FOLDER>
+              The folder of the last good configuration; the default is `$STATE_DIRECTORY` of systemd, or `/var/lib/weir`
+
+          --replica <NAME>
+              The name of this replica in etcd; the default is the name of the host and the process id
+
+          --config-poll <TIME>
+              The interval at which a URL is polled; the default is 10s
     "#);
 }
 
@@ -114,8 +142,8 @@ fn a_wrong_command_line_is_2() {
     Usage: weir <COMMAND>
 
     Commands:
-      run          Run Weir with a configuration file
-      check        Check a configuration file and show all errors; exit code 3 if it is invalid
+      run          Run Weir with a configuration
+      check        Check a configuration and show all errors; exit code 3 if it is invalid
       demo         Demonstrate Weir with a built-in service; needs no configuration file
       explain      Explain how each limit would decide about a request; charges nothing
       healthcheck  Check whether a running Weir is healthy; for container health checks
@@ -140,9 +168,9 @@ fn a_wrong_command_line_is_2() {
     exit code 2
     -- stderr
     error: the following required arguments were not provided:
-      <FILE|--config <FILE>>
+      <CONFIG|--config <CONFIG>>
 
-    Usage: weir run <FILE|--config <FILE>>
+    Usage: weir run <CONFIG|--config <CONFIG>>
 
     For more information, try '--help'.
     "#);

@@ -110,14 +110,14 @@ fn a_changed_secret_needs_a_restart() {
     let weir = Weir::start_as(&place.config(Some(0), "", ""));
     assert_eq!(left(&weir), 9);
     ops::replace(&weir.config_file(), &place.config(Some(1), "", ""));
-    let line = weir.wait_for_line("changed on disk, but in force only after a restart");
+    let line = weir.wait_for_line("changed, but in force only after a restart");
     assert!(line.contains("fleet.secret"), "{line}");
     assert_eq!(left(&weir), 8);
 
     // Keys in a store would differ from those of other replicas.
     let store = "strategy = \"redis\"\n[store.main]\nredis = \"redis://127.0.0.1:1\"\n";
     ops::replace(&weir.config_file(), &(place.config(Some(1), "", "") + store));
-    weir.wait_for_line("the new configuration needs a restart; the old one stays");
+    weir.wait_for_line("the new configuration cannot be used; the old one stays");
     assert_eq!(weir.metric("weir_config_last_reload_successful"), 0.0);
     assert_eq!(left(&weir), 7);
 }

@@ -60,6 +60,7 @@ mod recipes;
 mod redis;
 mod reliability;
 mod reload;
+mod remote_config;
 mod settle;
 mod snapshot;
 mod systemd;

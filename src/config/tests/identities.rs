@@ -189,7 +189,7 @@ keys = [
 
 #[test]
 fn a_file_that_cannot_be_read() {
-    let problems = crate::config::load(Path::new("config/none.toml")).unwrap_err();
+    let problems = crate::config::load(&Path::new("config/none.toml").into()).unwrap_err();
     insta::assert_snapshot!(problems, @r#"error: cannot read `config/none.toml`: No such file or directory (os error 2)"#);
     assert_eq!(problems.len(), 1);
 }
@@ -206,5 +206,5 @@ fn a_file_that_is_no_key() {
 #[test]
 fn a_file_by_its_path() {
     let path = Path::new("config/minimal.toml");
-    assert_eq!(crate::config::load(path).unwrap().sources.paths().collect::<Vec<_>>(), [path]);
+    assert_eq!(crate::config::load(&path.into()).unwrap().sources.paths().collect::<Vec<_>>(), [path]);
 }

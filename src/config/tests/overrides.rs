@@ -54,7 +54,7 @@ impl Place {
     }
 
     fn load(&self) -> Result<Config, Diagnostics> {
-        config::load(&self.path("weir.toml"))
+        config::load(&self.path("weir.toml").as_path().into())
     }
 
     fn change(&self, edits: &[(&str, &str, Value)]) -> Result<config::Changed, OverrideError> {
@@ -63,7 +63,7 @@ impl Place {
             key: (*text).to_owned(),
             allowance: Some(to.clone()).filter(|to| !to.is_null()),
         };
-        config::change(&self.path("weir.toml"), &edits.iter().map(edit).collect::<Vec<_>>())
+        config::change(&self.path("weir.toml").as_path().into(), &edits.iter().map(edit).collect::<Vec<_>>())
     }
 
     /// What is said of what is left out.

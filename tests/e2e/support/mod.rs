@@ -2,6 +2,7 @@
 
 mod client;
 mod dns;
+mod etcd;
 mod event;
 mod fleet;
 mod front;
@@ -16,6 +17,7 @@ mod weir;
 
 pub use client::{Answer, Client};
 pub use dns::{Dns, DnsAnswer, Record};
+pub use etcd::Etcd;
 pub use event::Event;
 pub use fleet::{Fleet, Samples};
 pub use front::Front;

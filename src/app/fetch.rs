@@ -1,0 +1,54 @@
+//! Fetches one document with GET, over HTTP/1.1 on a connection of its own. A redirect is an answer like others.
+
+use bytes::Bytes;
+use http::header::{HOST, HeaderValue, USER_AGENT};
+use http::uri::Scheme;
+use http::{HeaderMap, Request, Response, Uri};
+use http_body_util::Empty;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use super::exchange::exchange;
+use crate::net::tls::{ClientTls, ServerName};
+
+const AGENT: &str = concat!("weir/", env!("CARGO_PKG_VERSION"));
+
+/// Fetches `url` with these further fields. `tls` is for https. Error messages do not contain the URL.
+///
+/// # Errors
+/// Why there is no response, or that its body is longer than `bytes_max`.
+pub(super) async fn get(
+    url: &Uri,
+    tls: Option<&ClientTls>,
+    headers: HeaderMap,
+    bytes_max: usize,
+) -> Result<Response<Bytes>, String> {
+    let host = url.host().ok_or("the URL has no host")?;
+    let is_tls = url.scheme() == Some(&Scheme::HTTPS);
+    let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    let stream = TcpStream::connect((bare, port)).await.map_err(|error| format!("cannot connect: {error}"))?;
+    if !is_tls {
+        return ask(url, stream, headers, bytes_max).await;
+    }
+    let name = ServerName::new(bare).ok_or("the host of the URL is not a valid name")?;
+    let tls = tls.ok_or("the URL needs TLS")?;
+    let stream = tls.connect(&name, stream).await.map_err(|error| format!("no TLS session: {error}"))?;
+    ask(url, stream, headers, bytes_max).await
+}
+
+async fn ask(
+    url: &Uri,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    headers: HeaderMap,
+    bytes_max: usize,
+) -> Result<Response<Bytes>, String> {
+    let authority = url.authority().ok_or("the URL has no host")?;
+    let mut request = Request::get(url.path_and_query().map_or("/", |path| path.as_str()))
+        .header(HOST, authority.as_str())
+        .header(USER_AGENT, HeaderValue::from_static(AGENT))
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| error.to_string())?;
+    request.headers_mut().extend(headers);
+    exchange(stream, request, bytes_max).await
+}

@@ -1,0 +1,107 @@
+//! The parts of the configuration in force that a reload compares with the new configuration.
+
+use std::path::PathBuf;
+
+use crate::config::{Config, Diagnostics, Sources};
+use crate::grpc::settings::ServiceListener;
+use crate::net::ListenAddress;
+use crate::policy::FleetSecret;
+use crate::policy::overrides::Override;
+use crate::proxy::settings::{CheckListener, StartupSettings};
+use crate::store::snapshot;
+use crate::telemetry;
+
+/// The parts of the configuration in force that a reload compares with the new configuration.
+pub(super) struct Installed {
+    pub(super) restart_only: RestartOnly,
+    pub(super) sources: Sources,
+    /// The file of overrides.
+    pub(super) overrides_file: Option<PathBuf>,
+    /// The file of overrides and its text; `None` if it could not be read.
+    pub(super) overrides_text: Option<(PathBuf, String)>,
+    pub(super) rejected: RejectedOverrides,
+}
+
+/// The overrides that do not apply, and their problems. They are logged when they change.
+pub(super) struct RejectedOverrides {
+    overrides: Vec<Override>,
+    problems: Option<Diagnostics>,
+}
+
+impl RejectedOverrides {
+    fn of(config: &Config) -> Self {
+        let all = config.run_time.overrides.iter();
+        let overrides = all.filter(|one| one.rejection.is_some()).cloned().collect();
+        Self { overrides, problems: config.run_time.problems.clone() }
+    }
+
+    /// Whether overrides and problems are equal, except for their positions in the file.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let titles = |of: &Self| of.problems.iter().flat_map(Diagnostics::iter).map(str::to_owned).collect::<Vec<_>>();
+        self.overrides == other.overrides && titles(self) == titles(other)
+    }
+
+    pub(super) fn log(&self) {
+        if let Some(problems) = &self.problems {
+            tracing::error!("overrides set at run time are left out: they do not fit the configuration\n{problems}");
+        }
+    }
+}
+
+impl Installed {
+    pub(super) fn of(config: &Config) -> Self {
+        let (sources, overrides_file) = (config.sources.clone(), config.run_time.file.clone());
+        let overrides_text = overrides_file.clone().zip(config.run_time.text().map(str::to_owned));
+        let (restart_only, rejected) = (RestartOnly::of(config), RejectedOverrides::of(config));
+        Self { restart_only, sources, overrides_file, overrides_text, rejected }
+    }
+}
+
+/// The settings that only a restart can change.
+#[derive(Clone, Debug)]
+pub(super) struct RestartOnly {
+    fixed: StartupSettings,
+    check: Option<CheckListener>,
+    admin: (Option<ListenAddress>, bool),
+    grpc: Option<ServiceListener>,
+    snapshot: Option<snapshot::Settings>,
+    pub(super) fleet_secret: Option<FleetSecret>,
+    log: telemetry::LogSettings,
+}
+
+impl RestartOnly {
+    pub(super) fn of(config: &Config) -> Self {
+        Self {
+            fixed: config.fixed.clone(),
+            check: config.check_listener.clone(),
+            admin: (config.admin.listen.clone(), config.admin.tls.is_some()),
+            grpc: config.grpc.as_ref().map(|grpc| grpc.listener.clone()),
+            snapshot: config.snapshot.clone(),
+            fleet_secret: config.fleet_secret.clone(),
+            log: config.log.clone(),
+        }
+    }
+
+    /// The tables whose settings differ in `new`.
+    pub(super) fn changed_tables(&self, new: &Self) -> Vec<&'static str> {
+        let log = |settings: &Self| (settings.log.format, settings.log.level);
+        let tables = [
+            ("server", self.fixed != new.fixed),
+            ("check", self.check != new.check),
+            ("admin", self.admin != new.admin),
+            ("grpc", self.grpc != new.grpc),
+            ("snapshot", self.snapshot != new.snapshot),
+            ("fleet.secret", self.fleet_secret != new.fleet_secret),
+            ("log", log(self) != log(new)),
+        ];
+        tables.into_iter().filter_map(|(table, differs)| differs.then_some(table)).collect()
+    }
+}
+
+/// Why `config` cannot be installed in a process that began with the secret `before`: keys in a store are under the new
+/// secret, and the process has keys under the old one.
+pub(super) fn secret_mismatch(before: Option<&FleetSecret>, config: &Config) -> Option<&'static str> {
+    let has_remote = config.policy.limits().iter().any(|limit| limit.strategy.is_remote());
+    let differs = before != config.fleet_secret.as_ref();
+    (has_remote && differs).then_some("limits are in a store, and `fleet.secret` changes only with a restart")
+}

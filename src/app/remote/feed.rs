@@ -1,0 +1,225 @@
+//! The versions of a configuration in a running Weir: the newest one, and the one in force.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use super::client::Client;
+use super::etcd::{Channels, follow};
+use super::last_good::LastGood;
+use super::origin::OriginSettings;
+use super::poll::poll;
+use super::version::{Report, RolloutState, Version, problems, rfc3339};
+use crate::config::{Diagnostics, Origin};
+use crate::telemetry::Metrics;
+use crate::time::{Clock, Timestamp};
+
+/// The configuration of a running Weir, as it changes.
+#[derive(Debug)]
+pub enum ConfigFeed {
+    /// A file, which the task that reloads watches itself.
+    File(PathBuf),
+    /// A place on other machines.
+    Remote(Box<RemoteFeed>),
+}
+
+/// A configuration on other machines.
+#[derive(Debug)]
+pub struct RemoteFeed {
+    client: Client,
+    settings: OriginSettings,
+    last_good: LastGood,
+    poll_every: Duration,
+    /// The newest version that was read.
+    newest: Option<Version>,
+    in_force: InForce,
+    /// Why the process began with the version on disk. It is logged once the log is open.
+    note: Option<StartNote>,
+    offered: watch::Sender<Option<Version>>,
+    versions: watch::Receiver<Option<Version>>,
+    reports: watch::Sender<Report>,
+    again: Arc<Notify>,
+}
+
+/// The version in force.
+#[derive(Clone, Debug)]
+pub(super) struct InForce {
+    pub(super) revision: Arc<str>,
+    pub(super) bytes: Arc<[u8]>,
+}
+
+/// Why the newest version is not the one that a process begins with.
+#[derive(Debug)]
+pub(super) enum StartNote {
+    Unreachable(String),
+    Absent(String),
+    Invalid(Box<Diagnostics>),
+}
+
+impl RemoteFeed {
+    pub(super) fn new(
+        client: Client,
+        settings: OriginSettings,
+        last_good: LastGood,
+        (newest, in_force, note): (Option<Version>, InForce, Option<StartNote>),
+        (replica, poll_every): (String, Duration),
+    ) -> Self {
+        let (state, problems) = match &note {
+            None => (RolloutState::InForce, Vec::new()),
+            Some(StartNote::Unreachable(_)) => (RolloutState::FromDisk, Vec::new()),
+            Some(StartNote::Absent(reason)) => (RolloutState::Refused, vec![reason.clone()]),
+            Some(StartNote::Invalid(diagnostics)) => (RolloutState::Refused, problems(diagnostics)),
+        };
+        let report = Report {
+            replica,
+            version: env!("CARGO_PKG_VERSION"),
+            state,
+            revision_seen: newest.as_ref().map(|newest| newest.revision.to_string()),
+            revision_in_force: Some(in_force.revision.to_string()),
+            problems,
+            restart_needed: Vec::new(),
+            at: rfc3339(Clock::start().now()),
+        };
+        let (offered, versions) = watch::channel(newest.clone());
+        let (reports, again) = (watch::Sender::new(report), Arc::default());
+        Self { client, settings, last_good, poll_every, newest, in_force, note, offered, versions, reports, again }
+    }
+
+    /// Logs why the process began with the version on disk, and begins to read versions.
+    fn start(&mut self, metrics: &Arc<Metrics>) {
+        let (source, revision) = (&*self.settings.name, &*self.in_force.revision);
+        match self.note.take() {
+            None => tracing::info!(source, revision, "configuration read"),
+            Some(StartNote::Unreachable(reason) | StartNote::Absent(reason)) => tracing::warn!(
+                source,
+                revision,
+                reason,
+                "the configuration cannot be read; the last good one on disk is in force"
+            ),
+            Some(StartNote::Invalid(diagnostics)) => tracing::error!(
+                source,
+                revision,
+                "the configuration is invalid; the last good one on disk is in force\n{diagnostics}"
+            ),
+        }
+        metrics.remote_config.in_force(revision);
+        self.write_last_good();
+        let channels = Channels {
+            versions: self.offered.clone(),
+            reports: self.reports.subscribe(),
+            again: Arc::clone(&self.again),
+            metrics: Arc::clone(metrics),
+        };
+        match self.client.clone() {
+            Client::Etcd(place) => tokio::spawn(follow(place, channels)),
+            Client::Http(page) => tokio::spawn(poll(page, self.poll_every, channels)),
+        };
+    }
+
+    /// Writes the version in force to disk.
+    fn write_last_good(&self) {
+        if let Err(error) = self.last_good.write(&self.in_force.revision, &self.in_force.bytes) {
+            let file = self.last_good.path().display();
+            tracing::warn!(%file, %error, "the last good configuration cannot be kept; a start needs its source");
+        }
+    }
+
+    fn report(&self, now: Timestamp, state: RolloutState, problems: Vec<String>, restart: &[&'static str]) {
+        self.reports.send_modify(|report| {
+            report.state = state;
+            report.revision_seen = self.newest.as_ref().map(|newest| newest.revision.to_string());
+            report.revision_in_force = Some(self.in_force.revision.to_string());
+            report.problems = problems;
+            report.restart_needed = restart.to_vec();
+            report.at = rfc3339(now);
+        });
+    }
+}
+
+impl ConfigFeed {
+    /// Whether the configuration is on other machines.
+    pub(in crate::app) fn is_remote(&self) -> bool {
+        matches!(self, Self::Remote(_))
+    }
+
+    /// Begins to read versions. Call it once, on the control runtime.
+    pub(in crate::app) fn start(&mut self, metrics: &Arc<Metrics>) {
+        if let Self::Remote(feed) = self {
+            feed.start(metrics);
+        }
+    }
+
+    /// Waits for a newer version. Without one, or for a file, it waits forever.
+    pub(in crate::app) async fn changed(&mut self) {
+        let Self::Remote(feed) = self else { return std::future::pending().await };
+        if feed.versions.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+        feed.newest.clone_from(&feed.versions.borrow_and_update());
+    }
+
+    /// Lets the newest version be read now.
+    pub(in crate::app) fn look_again(&self) {
+        if let Self::Remote(feed) = self {
+            feed.again.notify_one();
+        }
+    }
+
+    /// The newest version.
+    ///
+    /// # Errors
+    /// Why the newest version has no content.
+    pub(in crate::app) fn newest(&self) -> Result<Origin, String> {
+        match self {
+            Self::File(path) => Ok(Origin::File(path.clone())),
+            Self::Remote(feed) => match &feed.newest {
+                Some(Version { content: Ok(bytes), .. }) => Ok(feed.settings.origin(Arc::clone(bytes))),
+                Some(Version { content: Err(reason), .. }) => Err(reason.to_string()),
+                None => Ok(self.in_force()),
+            },
+        }
+    }
+
+    /// The version in force; the newest one of a file.
+    pub(in crate::app) fn in_force(&self) -> Origin {
+        match self {
+            Self::File(path) => Origin::File(path.clone()),
+            Self::Remote(feed) => feed.settings.origin(Arc::clone(&feed.in_force.bytes)),
+        }
+    }
+
+    /// The revision of the newest version, as logs have it.
+    pub(in crate::app) fn revision(&self) -> Option<&str> {
+        match self {
+            Self::File(_) => None,
+            Self::Remote(feed) => Some(feed.newest.as_ref().map_or(&feed.in_force.revision, |newest| &newest.revision)),
+        }
+    }
+
+    /// The newest version is in force since `now`, except the tables in `restart`.
+    pub(in crate::app) fn applied(&mut self, metrics: &Metrics, now: Timestamp, restart: &[&'static str]) {
+        let Self::Remote(feed) = self else { return };
+        let mut state = RolloutState::FromDisk;
+        if let Some(Version { revision, content: Ok(bytes) }) = &feed.newest {
+            feed.in_force = InForce { revision: Arc::clone(revision), bytes: Arc::clone(bytes) };
+            state = RolloutState::InForce;
+        }
+        metrics.remote_config.in_force(&feed.in_force.revision);
+        feed.write_last_good();
+        feed.report(now, state, Vec::new(), restart);
+    }
+
+    /// The newest version was refused at `now`.
+    pub(in crate::app) fn refused(&self, now: Timestamp, problems: Vec<String>) {
+        if let Self::Remote(feed) = self {
+            feed.report(now, RolloutState::Refused, problems, &[]);
+        }
+    }
+
+    /// The newest version was refused at `now` because of `diagnostics`.
+    pub(in crate::app) fn invalid(&self, now: Timestamp, diagnostics: &Diagnostics) {
+        self.refused(now, problems(diagnostics));
+    }
+}

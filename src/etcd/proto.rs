@@ -1,0 +1,5 @@
+//! The messages and services of the folder `proto/etcd`, which `build.rs` generates.
+
+#![allow(missing_docs, unreachable_pub, clippy::pedantic, reason = "the code is generated")]
+
+include!(concat!(env!("OUT_DIR"), "/etcd.rs"));
