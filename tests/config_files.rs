@@ -56,6 +56,7 @@ fn options_that_need_files_compile_with_them() {
     {
         std::fs::write(folder.path().join(name), text).unwrap();
     }
+    std::fs::write(folder.path().join("grafana.token"), "0123456789abcdef").unwrap();
     std::os::unix::fs::symlink(std::path::absolute("config/keys").unwrap(), folder.path().join("keys")).unwrap();
     let env = |_: &str| Some(SECRET.to_owned());
     let config = config::compile(&full(), "full.toml", folder.path(), &env);

@@ -122,7 +122,9 @@ fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = rcgen::CertificateParams::new(vec!["a.test".into()]).unwrap().self_signed(&key).unwrap();
-    std::fs::write(folder.path().join("admin.token"), "0123456789abcdef").unwrap();
+    for name in ["admin", "grafana", "night"] {
+        std::fs::write(folder.path().join(format!("{name}.token")), format!("0123456789abcdef-{name}")).unwrap();
+    }
     for name in ["shop", "api", "devices", "ca", "weir"] {
         std::fs::write(folder.path().join(format!("{name}.pem")), certificate.pem()).unwrap();
         std::fs::write(folder.path().join(format!("{name}.key")), key.serialize_pem()).unwrap();

@@ -1,36 +1,64 @@
 //! Builds the responses of the admin listener: text, JSON and problems.
 
+use axum::body::Body;
+use axum::response::Response;
 use bytes::Bytes;
+use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{Response, StatusCode};
-use http_body_util::Full;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
-pub(super) type Answer = Response<Full<Bytes>>;
+pub(super) type Answer = Response;
+
+/// A problem (RFC 9457).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(super) struct ProblemBody {
+    /// Always `about:blank`: the status says what kind of problem it is.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// The name of the status.
+    title: &'static str,
+    /// The status.
+    status: u16,
+    /// What is wrong.
+    detail: String,
+}
+
+impl ProblemBody {
+    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        let title = status.canonical_reason().unwrap_or("Error");
+        Self { kind: "about:blank", title, status: status.as_u16(), detail: detail.into() }
+    }
+}
 
 pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     answer(status, "text/plain; charset=utf-8", body.into())
 }
 
-pub(super) fn json(status: StatusCode, value: &Value) -> Answer {
-    let mut answer = answer(status, "application/json", format!("{value}\n").into());
+/// A response with `value` as JSON. If `value` cannot be JSON, the response is a problem.
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+    let mut answer = match serde_json::to_vec(value) {
+        Ok(mut body) => {
+            body.push(b'\n');
+            answer(status, "application/json", body.into())
+        }
+        Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    };
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
 }
 
-/// A response with a problem (RFC 9457) as its body.
-pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
-    answer(status, "application/problem+json", format!("{}\n", problem_value(status, detail)).into())
-}
-
-/// The body of a problem (RFC 9457) as JSON.
-pub(super) fn problem_value(status: StatusCode, detail: &str) -> Value {
-    let title = status.canonical_reason().unwrap_or("Error");
-    json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail })
+/// A response with a problem as its body.
+pub(super) fn problem(status: StatusCode, detail: impl Into<String>) -> Answer {
+    let problem = ProblemBody::new(status, detail);
+    let mut body = serde_json::to_vec(&problem).unwrap_or_default();
+    body.push(b'\n');
+    answer(status, "application/problem+json", body.into())
 }
 
 fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> Answer {
-    let mut response = Response::new(Full::from(body));
+    let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response

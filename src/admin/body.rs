@@ -1,14 +1,17 @@
-//! Reads JSON bodies of requests, bounded in length and time.
+//! Reads queries and JSON bodies of requests. Bodies are bounded in length and time.
 
 use std::fmt::Display;
 use std::pin::pin;
 use std::time::Duration;
 
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use bytes::Buf;
 use http::StatusCode;
+use http::request::Parts;
 use http_body::Body;
 use http_body_util::BodyExt;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -22,8 +25,33 @@ pub(super) const BODY_BYTES_MAX: usize = 512 * 1024;
 const DISCARDED_BYTES_MAX: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The body of a request as JSON.
+pub(super) struct Json(pub(super) Value);
+
+impl<S: Sync> FromRequest<S> for Json {
+    type Rejection = Answer;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Answer> {
+        read(request.into_body()).await.map(Self)
+    }
+}
+
+/// The query of a request. The error is the answer to a query with an unknown, missing or invalid parameter.
+pub(super) struct Parameters<T>(pub(super) T);
+
+impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> {
+    type Rejection = Answer;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Answer> {
+        match Query::try_from_uri(&parts.uri) {
+            Ok(Query(parameters)) => Ok(Self(parameters)),
+            Err(rejection) => Err(problem(StatusCode::BAD_REQUEST, rejection.body_text())),
+        }
+    }
+}
+
 /// Reads a body as JSON. The error is the answer to a body that is invalid, too long or too slow.
-pub(super) async fn read<B: Body<Error: Display>>(body: B) -> Result<Value, Answer> {
+async fn read<B: Body<Error: Display>>(body: B) -> Result<Value, Answer> {
     let bad = |detail: &str| problem(StatusCode::BAD_REQUEST, detail);
     let bytes = match timeout(TIMEOUT, collect(body)).await {
         Ok(Ok(bytes)) => bytes,

@@ -1,25 +1,29 @@
 //! `POST /v1/explain`: what would happen to a request now.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use utoipa::ToSchema;
 
-use super::answer::{self, Answer, problem};
-use super::body;
+use super::answer::{Answer, ProblemBody, json, problem};
+use super::body::{self, Json};
+use super::state::Admin;
 use crate::gate::{
-    BudgetExplanation, Cause, Explanation, Gate, LimitExplanation, Live, Question, Rejection, RemoteExplanation,
-    RuleSource, Verdict,
+    BudgetExplanation, Cause, Explanation, LimitExplanation, Question, Rejection, RemoteExplanation, RuleSource,
+    Verdict,
 };
 use crate::limit::Algorithm;
 use crate::policy::{Mode, Policy, Stage, Strategy};
 use crate::store::redis::OnFailure;
 
 /// The body of a request: a request to explain.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename = "Question")]
+#[schema(as = Question)]
 pub struct QuestionBody {
     /// The method.
     pub method: String,
@@ -28,6 +32,7 @@ pub struct QuestionBody {
     /// The host, with the port if there is one.
     pub host: String,
     /// The client's address, as trusted proxies would report it.
+    #[schema(value_type = String)]
     pub ip: IpAddr,
     /// Names and values of the headers.
     #[serde(default)]
@@ -35,11 +40,13 @@ pub struct QuestionBody {
 }
 
 /// The body of an answer: what would happen to the request, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Explanation)]
 pub struct ExplanationBody {
     /// The request as limits see it: method, host and path without the query.
     pub request: String,
     /// The client's address.
+    #[schema(value_type = String)]
     pub ip: IpAddr,
     /// Every limit, in the order of the configuration.
     pub limits: Vec<LimitBody>,
@@ -57,7 +64,8 @@ pub struct ExplanationBody {
 }
 
 /// One limit, as far as it concerns the request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = ExplainedLimit)]
 pub struct LimitBody {
     /// The name.
     pub limit: String,
@@ -72,7 +80,8 @@ pub struct LimitBody {
 }
 
 /// The budget that a limit would charge.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = ExplainedBudget)]
 pub struct BudgetBody {
     /// The names of the key's parts, and their texts without secrets.
     pub key: Vec<(String, String)>,
@@ -102,19 +111,25 @@ pub struct BudgetBody {
     pub mirror_age_ms: Option<u64>,
 }
 
-/// Answers a [`QuestionBody`] with an [`ExplanationBody`].
-pub(super) fn answer(gate: &Gate, live: &Live, asked: &Value) -> Answer {
-    let question: QuestionBody = match body::object(asked) {
+/// What would happen to a request now. Nothing is charged.
+#[utoipa::path(
+    post,
+    path = "/v1/explain",
+    request_body = QuestionBody,
+    responses(
+        (status = 200, body = ExplanationBody, description = "the decision, and the state of every limit"),
+        (status = 400, body = ProblemBody, description = "the body is no request"),
+    )
+)]
+pub(super) async fn explain(State(admin): State<Arc<Admin>>, Json(asked): Json) -> Answer {
+    let question: QuestionBody = match body::object(&asked) {
         Ok(question) => question,
-        Err(error) => return problem(StatusCode::BAD_REQUEST, &error),
+        Err(error) => return problem(StatusCode::BAD_REQUEST, error),
     };
-    let explained = match gate.explain(live, &question.into(), gate.clock().now()) {
-        Ok(explained) => ExplanationBody::of(explained, &live.policy),
-        Err(error) => return problem(StatusCode::BAD_REQUEST, &error.to_string()),
-    };
-    match serde_json::to_value(explained) {
-        Ok(value) => answer::json(StatusCode::OK, &value),
-        Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    let live = admin.live.load();
+    match admin.gate.explain(&live, &question.into(), admin.gate.clock().now()) {
+        Ok(explained) => json(StatusCode::OK, &ExplanationBody::of(explained, &live.policy)),
+        Err(error) => problem(StatusCode::BAD_REQUEST, error.to_string()),
     }
 }
 
@@ -191,7 +206,7 @@ impl LimitBody {
 }
 
 impl BudgetBody {
-    fn of(budget: BudgetExplanation<'_>) -> Self {
+    pub(super) fn of(budget: BudgetExplanation<'_>) -> Self {
         Self {
             key: budget.key,
             rule: budget.rule.map(|rule| in_words(rule) + &budget.strategy.to_string()),

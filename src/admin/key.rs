@@ -1,8 +1,9 @@
-//! Reads keys from JSON objects that map the name of each part to its text.
+//! The names of keys in requests: a text, the parts by name, or the hash as an id.
 
 use serde_json::{Map, Value};
 
-use crate::gate::KeyError;
+use crate::gate::{KeyError, KeyName};
+use crate::limit::Key;
 
 /// Returns the name and the text of each part. The text of a whole number is its digits. Errs for other values.
 pub(super) fn texts(key: Map<String, Value>) -> Result<Vec<(String, String)>, String> {
@@ -12,4 +13,54 @@ pub(super) fn texts(key: Map<String, Value>) -> Result<Vec<(String, String)>, St
         _ => Err(KeyError::BadPart(name).to_string()),
     };
     key.into_iter().map(text).collect()
+}
+
+/// The key of a parameter: a JSON object that maps the name of each part to its text, or one text.
+pub(super) fn name_of_text(key: &str) -> Result<KeyName, String> {
+    match serde_json::from_str(key) {
+        Ok(Value::Object(parts)) => texts(parts).map(KeyName::Parts),
+        _ => Ok(KeyName::Text(key.to_owned())),
+    }
+}
+
+/// The key of an id.
+pub(super) fn name_of_id(id: &str) -> Result<KeyName, String> {
+    let halves = id.split_at_checked(16).filter(|(_, second)| second.len() == 16);
+    let half = |text: &str| u64::from_str_radix(text, 16).ok().filter(|_| !text.starts_with('+'));
+    let key = halves.and_then(|(first, second)| Some(Key::of_hash(half(first)?, half(second)?)));
+    key.map(KeyName::Hash).ok_or_else(|| "id: expected 32 hexadecimal digits".to_owned())
+}
+
+/// The id of a key.
+pub(super) fn id_of(key: Key) -> String {
+    format!("{:016x}{:016x}", key.first, key.second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_three_kinds_of_names() {
+        let parts = |name: KeyName| match name {
+            KeyName::Parts(parts) => parts,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(parts(name_of_text(r#"{"seller": 123}"#).unwrap()), [("seller".to_owned(), "123".to_owned())]);
+        for text in ["123", "a|b", "{a", "\"a\"", ""] {
+            assert!(matches!(name_of_text(text), Ok(KeyName::Text(kept)) if kept == text), "{text}");
+        }
+        assert!(name_of_text(r#"{"seller": []}"#).is_err());
+        let id = "f8ffaf9b447bb8788ebcc6599a8fb8f2";
+        assert!(matches!(name_of_id(id), Ok(KeyName::Hash(key)) if id_of(key) == id));
+        for id in [
+            "",
+            "f8",
+            "f8ffaf9b447bb8788ebcc6599a8fb8f2a",
+            "+8ffaf9b447bb878+ebcc6599a8fb8f2",
+            "g8ffaf9b447bb8788ebcc6599a8fb8f2",
+        ] {
+            assert!(name_of_id(id).is_err(), "{id}");
+        }
+    }
 }

@@ -1,52 +1,150 @@
 //! `POST /v1/spend` and its alias `POST /spend_ratelimiter_budget`: one charge, or an array of charges.
 
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
 use http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json as value};
+use utoipa::ToSchema;
 
-use super::answer::{self, Answer, problem, problem_value};
-use super::body::{self, BATCH_MAX};
+use super::access::Operator;
+use super::answer::{Answer, ProblemBody, json, problem};
+use super::audit::{self, Audited};
+use super::body::{self, BATCH_MAX, Json};
 use super::key;
-use crate::gate::{Balance, ChargeError, Gate, KeyError, Live, Spend, SpendError};
+use super::state::Admin;
+use crate::gate::{Balance, ChargeError, Gate, KeyError, KeyName, Live, Spend, SpendError};
 
-#[derive(Deserialize)]
+/// A charge.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct SpendBody {
+#[schema(as = Charge)]
+pub(super) struct SpendBody {
+    /// The name of the limit.
     limit: String,
+    /// The parts of the key by name, each a text or a whole number.
     #[serde(default)]
+    #[schema(value_type = Object)]
     key: Map<String, Value>,
+    /// Whole units; 0 looks, and a negative number gives units back.
+    #[schema(value_type = i64)]
     units: Value,
+    /// The plan by whose numbers the limit decides.
     plan: Option<String>,
+    /// The reason, for the audit log. It has units that are given back only.
+    reason: Option<String>,
 }
 
-/// Makes one charge or an array of charges. The charges of an array are independent, and each has its own result.
-pub(super) fn answer(gate: &Gate, live: &Live, body: &Value) -> Answer {
-    let Value::Array(all) = body else {
-        return match spend(gate, live, body) {
-            Ok(balance) => answer::json(StatusCode::OK, &balance),
-            Err((status, detail)) => problem(status, &detail),
-        };
-    };
-    if all.len() > BATCH_MAX {
-        return problem(StatusCode::BAD_REQUEST, &format!("more than {BATCH_MAX} charges"));
-    }
-    let result = |one| {
-        spend(gate, live, one).unwrap_or_else(|(status, detail): (StatusCode, String)| problem_value(status, &detail))
-    };
-    answer::json(StatusCode::OK, &all.iter().map(result).collect())
+/// The balance of a key after a charge.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Balance)]
+pub(super) struct BalanceBody {
+    /// The name of the limit.
+    limit: String,
+    /// Whole units that remain; `null` if the key is unlimited.
+    remaining: Option<u64>,
+    /// Units below zero.
+    debt: u64,
+    /// Milliseconds until the key has all units again; `null` if that is unknown.
+    reset_after_ms: Option<u64>,
 }
 
-fn spend(gate: &Gate, live: &Live, body: &Value) -> Result<Value, (StatusCode, String)> {
+/// The result of one charge of an array.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum SpendResult {
+    Made(BalanceBody),
+    Refused(ProblemBody),
+}
+
+/// Charges a key, or up to 1000 keys as an array. The charges of an array are independent, and each has its own result.
+#[utoipa::path(
+    post,
+    path = "/v1/spend",
+    request_body(content = SpendBody, description = "a charge, or an array of charges"),
+    responses(
+        (status = 200, body = BalanceBody, description = "the balance; for an array, an array of balances or problems"),
+        (status = 400, body = ProblemBody, description = "the charge is not possible"),
+        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+    )
+)]
+pub(super) async fn spend(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Json(body): Json,
+) -> Answer {
+    let mut audited = Vec::new();
+    let answer = match &body {
+        Value::Array(all) if all.len() > BATCH_MAX => {
+            return problem(StatusCode::BAD_REQUEST, format!("more than {BATCH_MAX} charges"));
+        }
+        Value::Array(all) => {
+            let live = admin.live.load();
+            let result = |one| match charge(&admin.gate, &live, one, &mut audited) {
+                Ok(balance) => SpendResult::Made(balance),
+                Err((status, detail)) => SpendResult::Refused(ProblemBody::new(status, detail)),
+            };
+            json(StatusCode::OK, &all.iter().map(result).collect::<Vec<_>>())
+        }
+        body => match charge(&admin.gate, &admin.live.load(), body, &mut audited) {
+            Ok(balance) => json(StatusCode::OK, &balance),
+            Err((status, detail)) => problem(status, detail),
+        },
+    };
+    audit::record(&admin.access.load_full(), &operator, admin.gate.clock().now(), audited).await;
+    answer
+}
+
+/// The old name of `POST /v1/spend`.
+#[utoipa::path(
+    post,
+    path = "/spend_ratelimiter_budget",
+    request_body(content = SpendBody, description = "a charge, or an array of charges"),
+    responses((status = 200, body = BalanceBody, description = "as for `/v1/spend`"))
+)]
+pub(super) async fn spend_by_its_old_name(
+    state: State<Arc<Admin>>,
+    operator: Extension<Operator>,
+    body: Json,
+) -> Answer {
+    spend(state, operator, body).await
+}
+
+/// Makes one charge. Units that are given back are added to `audited`.
+fn charge(
+    gate: &Gate,
+    live: &Live,
+    body: &Value,
+    audited: &mut Vec<Audited>,
+) -> Result<BalanceBody, (StatusCode, String)> {
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
-    let SpendBody { limit, key, units, plan } = body::object(body).map_err(bad)?;
-    let units = units.as_u64().unwrap_or(0); // the gate refuses 0
+    let SpendBody { limit, key, units, plan, reason } = body::object(body).map_err(bad)?;
+    let units = units.as_i64().ok_or_else(|| bad(SpendError::Units.to_string()))?;
     let key = key::texts(key).map_err(bad)?;
-    let spend = Spend { limit: &limit, key: &key, plan: plan.as_deref(), units };
-    let balance = gate.spend(live, spend, gate.clock().now()).map_err(|error| match error {
-        SpendError::Charge(ChargeError::Key(KeyError::UnknownLimit)) => (StatusCode::NOT_FOUND, error.to_string()),
-        _ => bad(error.to_string()),
-    })?;
+    let now = gate.clock().now();
+    let spend = |units| {
+        let spend = Spend { limit: &limit, key: &key, plan: plan.as_deref(), units };
+        gate.spend(live, spend, now).map_err(|error| match error {
+            SpendError::Charge(ChargeError::Key(KeyError::UnknownLimit)) => (StatusCode::NOT_FOUND, error.to_string()),
+            _ => bad(error.to_string()),
+        })
+    };
+    let before = if units < 0 { Some(spend(0)?) } else { None };
+    let balance = spend(units)?;
+    if let Some(before) = before {
+        let found = gate.find_key(live, &limit, &KeyName::Parts(key.clone())).ok().and_then(|found| found.shown);
+        let units = |balance: Balance| value!({ "remaining": balance.remaining, "debt": balance.debt });
+        audited.push(Audited {
+            action: "give_back",
+            limit: Some(limit.clone()),
+            target: found.into_iter().flatten().map(|(name, text)| (name, Value::from(text))).collect(),
+            before: units(before),
+            after: units(balance),
+            reason,
+        });
+    }
     let Balance { remaining, debt, reset_after_ns } = balance;
-    let reset_after_ms = reset_after_ns.map(|ns| ns.div_ceil(1_000_000));
-    Ok(json!({ "limit": limit, "remaining": remaining, "debt": debt, "reset_after_ms": reset_after_ms }))
+    Ok(BalanceBody { limit, remaining, debt, reset_after_ms: reset_after_ns.map(|ns| ns.div_ceil(1_000_000)) })
 }

@@ -1,46 +1,90 @@
 //! `GET /v1/top`: for each limit, the keys with the most refused or held requests.
 
-use http::StatusCode;
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-use super::answer::{self, Answer, problem};
-use crate::fields::decimal;
-use crate::gate::{Gate, HALF_LIFE_NS, Live, TOP_KEYS, TopKey, TopKeys};
+use axum::extract::State;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::answer::{Answer, ProblemBody, json, problem};
+use super::body::Parameters;
+use super::state::Admin;
+use crate::gate::{HALF_LIFE_NS, TOP_KEYS, TopKey, TopKeys};
 
 /// The default number of keys.
 const KEYS_DEFAULT: usize = 20;
 
-/// Answers a query of `limit=NAME` and `n=COUNT`. Both are optional.
-pub(super) fn answer(gate: &Gate, live: &Live, query: Option<&str>) -> Answer {
-    let (limit, n) = match read(query.unwrap_or("")) {
-        Ok(parameters) => parameters,
-        Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
-    };
-    let tops = gate.top(live, limit, n);
-    if limit.is_some() && tops.is_empty() {
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct TopQuery {
+    /// The name of one limit; all limits by default.
+    limit: Option<String>,
+    /// The number of keys of each limit, from 1 to 512; 20 by default.
+    n: Option<usize>,
+}
+
+/// The keys with the most refused or held requests.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Top)]
+pub(super) struct TopBody {
+    /// The limits in the order of the configuration.
+    limits: Vec<LimitTop>,
+    /// Seconds in which all counts are halved.
+    half_life_s: u64,
+}
+
+/// The keys of one limit with the most refused or held requests.
+#[derive(Serialize, ToSchema)]
+struct LimitTop {
+    /// The name of the limit.
+    limit: Box<str>,
+    /// Requests that were counted.
+    total: u64,
+    /// Requests that were not counted, because another thread was counting.
+    missed: u64,
+    /// The most frequent key first.
+    keys: Vec<CountedKey>,
+}
+
+/// A key with its refused or held requests: at least `count - error`, at most `count`.
+#[derive(Serialize, ToSchema)]
+struct CountedKey {
+    /// The parts of the key without secrets, with `|` between them.
+    key: Box<str>,
+    /// An upper bound on the requests.
+    count: u64,
+    /// The largest error of `count`.
+    error: u64,
+}
+
+/// The keys with the most refused or held requests.
+#[utoipa::path(
+    get,
+    path = "/v1/top",
+    params(TopQuery),
+    responses(
+        (status = 200, body = TopBody, description = "the keys of each limit"),
+        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+    )
+)]
+pub(super) async fn top(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<TopQuery>) -> Answer {
+    let n = asked.n.unwrap_or(KEYS_DEFAULT);
+    if !(1..=TOP_KEYS).contains(&n) {
+        return problem(StatusCode::BAD_REQUEST, format!("n: expected a whole number from 1 to {TOP_KEYS}"));
+    }
+    let tops = admin.gate.top(&admin.live.load(), asked.limit.as_deref(), n);
+    if asked.limit.is_some() && tops.is_empty() {
         return problem(StatusCode::NOT_FOUND, "there is no such limit");
     }
-    let limits: Vec<_> = tops.into_iter().map(value).collect();
-    answer::json(StatusCode::OK, &json!({ "limits": limits, "half_life_s": HALF_LIFE_NS / 1_000_000_000 }))
+    let limits = tops.into_iter().map(LimitTop::from).collect();
+    json(StatusCode::OK, &TopBody { limits, half_life_s: HALF_LIFE_NS / 1_000_000_000 })
 }
 
-fn read(query: &str) -> Result<(Option<&str>, usize), String> {
-    let (mut limit, mut n) = (None, KEYS_DEFAULT);
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        match pair.split_once('=') {
-            Some(("limit", name)) => limit = Some(name),
-            Some(("n", text)) => {
-                let count = decimal(text.as_bytes()).and_then(|count| usize::try_from(count).ok());
-                let count = count.filter(|count| (1..=TOP_KEYS).contains(count));
-                n = count.ok_or_else(|| format!("n: expected a whole number from 1 to {TOP_KEYS}"))?;
-            }
-            _ => return Err("the only parameters are limit=NAME and n=COUNT".to_owned()),
-        }
+impl From<TopKeys> for LimitTop {
+    fn from(TopKeys { limit, total, missed, keys }: TopKeys) -> Self {
+        let counted = |TopKey { key, count, error }| CountedKey { key, count, error };
+        Self { limit, total, missed, keys: keys.into_iter().map(counted).collect() }
     }
-    Ok((limit, n))
-}
-
-fn value(TopKeys { limit, total, missed, keys }: TopKeys) -> Value {
-    let key = |TopKey { key, count, error }: TopKey| json!({ "key": key, "count": count, "error": error });
-    json!({ "limit": limit, "total": total, "missed": missed, "keys": keys.into_iter().map(key).collect::<Vec<_>>() })
 }

@@ -17,7 +17,7 @@ use super::error::AppError;
 use super::installed::Installed;
 use super::jwks::Jwks;
 use super::listeners::{Inherited, Listeners};
-use super::operators::Operators;
+use super::operators::{self, Operators};
 use super::reload::{self, Followers, Reloader};
 use super::remote::ConfigFeed;
 use super::snapshots::InitialState;
@@ -52,7 +52,7 @@ impl App {
         let mut listeners = Listeners::bind(&config, &mut inherited)?;
         let mut previous = inherited.previous;
         let (overrides, changes) = Overrides::new(config.run_time.overrides.clone());
-        let operators = Arc::new(Operators::new(reload::admin_access(&config), config.admin.tls.clone(), overrides));
+        let operators = Arc::new(Operators::new(operators::access(&config), config.admin.tls.clone(), overrides));
         let is_remote = feed.as_ref().is_some_and(ConfigFeed::is_remote);
         let metrics = Arc::new(metrics(&config, is_remote)?);
         let jwks = Arc::new(Jwks::default());

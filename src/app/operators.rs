@@ -7,6 +7,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio_rustls::TlsAcceptor;
 
 use crate::admin::{self, Accept, Access, Admin, Overrides};
+use crate::config::{AdminSettings, Config};
 use crate::net::tls::ServerTls;
 use crate::policy::overrides::Override;
 
@@ -15,6 +16,12 @@ pub(super) struct Operators {
     pub(super) access: Arc<ArcSwap<Access>>,
     pub(super) overrides: Overrides,
     tls: ArcSwapOption<ServerTls>,
+}
+
+/// The access rules of the admin listener in a configuration.
+pub(super) fn access(config: &Config) -> Access {
+    let AdminSettings { hosts, tokens, audit, .. } = config.admin.clone();
+    Access { hosts, tokens, audit }
 }
 
 impl Operators {

@@ -18,11 +18,11 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::files::FileWatch;
 use super::installed::{Installed, secret_mismatch};
 use super::jwks::Jwks;
-use super::operators::Operators;
+use super::operators::{self, Operators};
 use super::remote::ConfigFeed;
 use super::stores;
 use super::systemd;
-use crate::admin::{Access, Change};
+use crate::admin::Change;
 use crate::config::{self, Changed, Config, Diagnostics, Finding, Origin, Severity, Sources};
 use crate::gate::Gate;
 use crate::grpc;
@@ -62,11 +62,6 @@ pub(super) fn install(
     stores::set_replicas(&stores, config.policy.limits());
     let live = gate.install_with(config.policy, config.hold, tokens, &stores);
     RunningConfig::new((live, stores), config.proxy, config.log.access, metrics, ceiling, before)
-}
-
-/// The access rules of the admin listener in a configuration.
-pub(super) fn admin_access(config: &Config) -> Access {
-    Access { hosts: config.admin.hosts.clone(), token: config.admin.token.clone() }
 }
 
 /// The parts outside the data path that each reload updates.
@@ -250,7 +245,7 @@ impl Reloader {
             tracing::warn!(file = %file.display(), overrides, "the file of overrides was removed, so they end");
         }
         let overrides = std::mem::take(&mut config.run_time.overrides);
-        self.followers.operators.reload(admin_access(&config), config.admin.tls.clone(), overrides);
+        self.followers.operators.reload(operators::access(&config), config.admin.tls.clone(), overrides);
         self.followers.jwks.adopt(&config.policy);
         if let Some((limiter, service)) = self.followers.limiter.as_ref().zip(config.grpc.take()) {
             limiter.reload(service.settings);

@@ -16,7 +16,8 @@ use std::{error, fmt};
 use http::{HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
 
-use self::budget::{known_ns, retry_ns};
+use self::budget::known_ns;
+pub(super) use self::budget::{budget_of, peek, retry_ns};
 use super::access::AccessError;
 use super::admit::{Requester, holding};
 use super::check::{Check, Checks, enforce_rejection, is_delayed, is_denied, is_limited};

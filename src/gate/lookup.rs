@@ -23,6 +23,8 @@ pub enum KeyError {
     BadPart(String),
     /// This part contains `|`, which separates parts.
     Bar(String),
+    /// The text has another number of parts than the limit's key.
+    Parts(usize),
     /// All requests share one budget.
     OneForAll,
 }
@@ -36,6 +38,7 @@ impl std::fmt::Display for KeyError {
             Self::DoublePart(part) => write!(f, "key: `{part}` occurs twice"),
             Self::BadPart(part) => write!(f, "key: `{part}` cannot have this value"),
             Self::Bar(part) => write!(f, "key: `{part}` contains `|`, which separates the parts of a key"),
+            Self::Parts(parts) => write!(f, "key: this limit's key has {parts} parts, with `|` between them"),
             Self::OneForAll => f.write_str("key: this limit has one budget for all requests, so it has no keys"),
         }
     }
@@ -119,6 +122,26 @@ pub(super) fn texts(live: &Live, index: usize, named: &[(String, String)]) -> Re
         Some((_, (name, _))) => Err(KeyError::UnknownPart(name.clone())),
         None => Ok(texts),
     }
+}
+
+/// The texts of a key's parts in one text, with `|` between them, as a request has them.
+///
+/// # Errors
+/// Why no request can have the key.
+pub(super) fn texts_of(live: &Live, index: usize, text: &str) -> Result<Vec<String>, KeyError> {
+    let key = live.policy.limits().get(index).map_or(&[][..], |limit| &limit.key);
+    let texts: Vec<&str> = match key.len() {
+        0 if text.is_empty() => Vec::new(),
+        0 | 1 => vec![text],
+        _ => text.split('|').collect(),
+    };
+    if texts.len() != key.len() {
+        return Err(if key.is_empty() { KeyError::OneForAll } else { KeyError::Parts(key.len()) });
+    }
+    let named = |(part, text): (&KeyPart, &str)| {
+        normal(live, index, part, text).ok_or_else(|| KeyError::BadPart(live.policy.part_name(part).into_owned()))
+    };
+    key.iter().zip(texts).map(named).collect()
 }
 
 /// `value` as a request has it in this part of its key; `None` if no request has it.

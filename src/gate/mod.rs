@@ -28,6 +28,7 @@ mod budgets;
 mod explain;
 mod verdict;
 
+mod keys;
 mod lookup;
 mod named_charge;
 mod named_verdict;
@@ -51,6 +52,7 @@ pub use explain::{
     BudgetExplanation, Explanation, LimitExplanation, Question, QuestionError, RemoteExplanation, RuleSource,
 };
 pub use identify::{IdentityError, Unidentified, Unkeyed};
+pub use keys::{FoundKey, KeyName, KeyState, LimitedKey, ListPosition};
 pub use lease::Refill;
 pub use lookup::KeyError;
 pub use named_charge::{ChargeError, NamedCharge};

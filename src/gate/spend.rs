@@ -20,8 +20,8 @@ pub struct Spend<'a> {
     pub key: &'a [(String, String)],
     /// The client's plan, if it has one.
     pub plan: Option<&'a str>,
-    /// From 1 to [`UNITS_MAX`].
-    pub units: u64,
+    /// At most [`UNITS_MAX`]; 0 changes nothing, and a negative number gives units back.
+    pub units: i64,
 }
 
 /// The balance of a key after a charge.
@@ -48,7 +48,7 @@ impl std::fmt::Display for SpendError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Charge(error) => error.fmt(f),
-            Self::Units => write!(f, "units: a whole number from 1 to {UNITS_MAX}"),
+            Self::Units => write!(f, "units: a whole number from -{UNITS_MAX} to {UNITS_MAX}"),
         }
     }
 }
@@ -67,10 +67,12 @@ impl Gate {
     /// # Errors
     /// The problem with `spend`. Nothing is charged then.
     pub fn spend(&self, live: &Live, spend: Spend<'_>, now: Timestamp) -> Result<Balance, SpendError> {
-        let extra = i64::try_from(spend.units).ok().filter(|_| (1..=UNITS_MAX).contains(&spend.units));
         let plan = spend.plan.map(str::to_owned);
-        let charge = self.named_charge(live, spend.limit, spend.key, plan, spend.units)?;
-        Ok(self.correct(live, &charge, extra.ok_or(SpendError::Units)?, now))
+        let charge = self.named_charge(live, spend.limit, spend.key, plan, 0)?;
+        if spend.units.unsigned_abs() > UNITS_MAX {
+            return Err(SpendError::Units);
+        }
+        Ok(self.correct(live, &charge, spend.units, now))
     }
 
     /// Charges `extra` units to the key of `charge`, or gives them back if the number is negative.
@@ -85,7 +87,12 @@ impl Gate {
         };
         let settle = limit.after.as_ref().and_then(|after| after.settle.as_ref());
         let max_debt = settle.map_or(0, |settle| settle.max_debt);
-        state.settle(key, rule, extra, max_debt, now);
+        if extra != 0 {
+            state.settle(key, rule, extra, max_debt, now);
+        }
+        if extra < 0 {
+            state.queues.wake_front(key);
+        }
         let Decision { remaining, reset_after_ns, .. } = state.table.peek(key, rule, 0, now);
         let debt = state.table.over(key, rule, now);
         let reset_after_ns = Some(reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);

@@ -6,6 +6,7 @@ mod delta;
 mod explain;
 mod handover;
 mod hold;
+mod keys;
 mod lease;
 mod lookup;
 mod named_charges;

@@ -5,6 +5,7 @@
 //!
 //! Old requests count for less: all counts are halved every [`HALF_LIFE_NS`].
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
@@ -86,6 +87,13 @@ impl RefusedKeys {
             *all = None;
         }
         self.missed.store(self.missed.load(Ordering::Relaxed) / 2, Ordering::Relaxed);
+    }
+
+    /// The names of all counted keys.
+    pub(super) fn names(&self) -> HashMap<Key, Box<str>> {
+        let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let hitters = counted.as_ref().map(|counted| counted.top.top(TOP_KEYS)).unwrap_or_default();
+        hitters.into_iter().map(|hit| (hit.key, hit.text.into())).collect()
     }
 
     /// The `n` keys with the highest counts. `limit` is the limit's name.

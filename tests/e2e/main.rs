@@ -46,6 +46,8 @@ mod attacks;
 mod limit_responses;
 
 mod admin;
+mod admin_keys;
+mod admin_roles;
 mod api;
 mod command_clients;
 mod drain;

@@ -52,6 +52,9 @@ const HOMES: &[(&str, &[&str])] = &[
     ("tonic_reflection", &["grpc"]),
     ("prost_types", &["grpc"]),
     ("x509_parser", &["net"]),
+    ("axum", &["admin"]),
+    ("utoipa", &["admin"]),
+    ("utoipa_axum", &["admin"]),
 ];
 
 /// Readings of a clock, and the module that may take them.

@@ -1,8 +1,11 @@
-//! `[admin]`: the address of the admin listener, and the credentials of operators.
+//! `[admin]`: the address of the admin listener, the credentials of operators, and the files that they change.
+
+use std::path::PathBuf;
 
 use super::identity::secret_of;
 use super::tls;
 use super::warnings::of_folder;
+use crate::admin::{OperatorToken, Role};
 use crate::config::diagnostics::Problem;
 use crate::config::files::is_same;
 use crate::config::reader::units::{self, Fault};
@@ -21,9 +24,15 @@ pub struct AdminSettings {
     pub tls: Option<ServerTls>,
     /// Host names that requests may have beside addresses, in lower case.
     pub hosts: Box<[Box<str>]>,
-    /// The token of operators; `None` if none is required.
-    pub token: Option<BearerToken>,
+    /// The tokens of operators; none if no token is required.
+    pub tokens: Box<[OperatorToken]>,
+    /// The audit log, if changes have a file beside the log.
+    pub audit: Option<PathBuf>,
 }
+
+/// The name of the token of `admin.token`.
+const ONLY_NAME: &str = "admin";
+const NAME_BYTES_MAX: usize = 64;
 
 /// Compiles the address of the admin listener; `None` for `off`.
 pub(super) fn listen(table: &Table<'_>) -> Option<Located<Option<ListenAddress>>> {
@@ -38,7 +47,9 @@ pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<ListenAddr
     let is_insecure = table.switch("insecure");
     let tls_table = table.table("tls");
     let tls = tls::tls(&tls_table);
-    let token = table.has("token").then(|| token(table));
+    let tokens = tokens(table);
+    let has_token = tokens.as_ref().is_none_or(|tokens| !tokens.is_empty());
+    let audit = file_to_write(table, "audit");
     let address = listen?;
     let is_elsewhere = |place: &ListenAddress| match place {
         ListenAddress::Tcp(address) => !address.ip().to_canonical().is_loopback(),
@@ -53,7 +64,7 @@ pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<ListenAddr
             let help = "add `[admin.tls]`, or `insecure = true` if that network is trusted";
             demand("other machines can reach this address without TLS", help);
         }
-        if token.is_none() {
+        if !has_token {
             demand(
                 "other machines can reach this address without a token",
                 "add `token = { env = \"NAME\" }` or `token = { file = \"path\" }`",
@@ -61,23 +72,72 @@ pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<ListenAddr
         }
     }
     let hosts = hosts?.into_iter().map(Located::into_inner).collect();
-    let token = token.map_or(Some(None), |token| token.map(Some))?;
     is_insecure?;
-    Some(AdminSettings { listen: address.get_ref().clone(), tls, hosts, token })
+    Some(AdminSettings { listen: address.get_ref().clone(), tls, hosts, tokens: tokens?.into(), audit })
 }
 
 /// Checks that Weir can write the file of overrides.
 pub(super) fn overrides(table: &Table<'_>) {
-    let Some(path) = table.text("overrides") else { return };
+    file_to_write(table, "overrides");
+}
+
+/// The path of a file that Weir writes, if the option names one.
+fn file_to_write(table: &Table<'_>, key: &str) -> Option<PathBuf> {
+    let path = table.text(key)?;
     let context = table.context;
+    let file = context.path(path.get_ref());
     if path.get_ref().ends_with('/') {
-        table.fault("overrides", path.span(), Fault::new("is a folder; name a file in it"));
-    } else if context.own.is_some_and(|own| is_same(own, &context.path(path.get_ref()))) {
+        table.fault(key, path.span(), Fault::new("is a folder; name a file in it"));
+    } else if context.own.is_some_and(|own| is_same(own, &file)) {
         let help = "Weir writes this file, and would overwrite the configuration".to_owned();
-        table.fault("overrides", path.span(), Fault::new("is the configuration file").help(Some(help)));
+        table.fault(key, path.span(), Fault::new("is the configuration file").help(Some(help)));
     } else {
-        of_folder(table, "overrides", path.span(), &context.path(path.get_ref()));
+        of_folder(table, key, path.span(), &file);
     }
+    Some(file)
+}
+
+/// The tokens of `token` and `tokens`; `None` if one has an error.
+fn tokens(table: &Table<'_>) -> Option<Vec<OperatorToken>> {
+    let mut tokens: Vec<OperatorToken> = Vec::new();
+    let mut is_valid = true;
+    if table.has("token") {
+        match token(table) {
+            Some(token) => tokens.push(OperatorToken { name: ONLY_NAME.into(), role: Role::Write, token }),
+            None => is_valid = false,
+        }
+    }
+    for item in table.tables("tokens") {
+        let name = item.parsed("name", token_name);
+        let role = item.choice("role", &[("read", Role::Read), ("write", Role::Write)]);
+        if !item.has("token") {
+            let problem = Problem::new(item.span(), "`admin.tokens.token` is missing").absence();
+            item.context
+                .note(problem.help("write `token = { file = \"path\" }` or `token = { env = \"NAME\" }`".to_owned()));
+        }
+        let token = token(&item);
+        if let Some(name) = &name
+            && tokens.iter().any(|known| *known.name == **name.get_ref())
+        {
+            item.fault("name", name.span(), Fault::new("another token has this name"));
+            is_valid = false;
+        }
+        let (Some(name), Some(role), Some(token)) = (name, role, token) else {
+            is_valid = false;
+            continue;
+        };
+        if tokens.iter().any(|known| known.token == token) {
+            item.context.note(Problem::new(item.span(), "two names have the same token"));
+            is_valid = false;
+        }
+        tokens.push(OperatorToken { name: name.into_inner(), role, token });
+    }
+    is_valid.then_some(tokens)
+}
+
+fn token_name(text: &str) -> Result<Box<str>, Fault> {
+    let is_name = (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_name { Ok(text.into()) } else { Err(Fault::new("is no name: write up to 64 letters, digits and signs")) }
 }
 
 fn token(table: &Table<'_>) -> Option<BearerToken> {

@@ -1,6 +1,7 @@
 //! `[admin]` beyond this machine.
 
 use super::{UPSTREAM, compile, said};
+use crate::admin::Role;
 
 #[test]
 fn what_may_be_reached_from_where() {
@@ -24,7 +25,7 @@ fn what_may_be_reached_from_where() {
         assert_eq!(compiled.is_ok(), is_right, "{lines}: {:?}", compiled.err());
     }
     let config = compile(&format!("{UPSTREAM}[admin]\n{token}\n")).unwrap();
-    assert!(config.admin.token.is_some() && config.admin.tls.is_none());
+    assert!(config.admin.tokens.len() == 1 && config.admin.tls.is_none());
     assert!(!format!("{config:?}").contains("0123456789"));
 }
 
@@ -91,4 +92,31 @@ fn what_is_wrong_with_it() {
     2 | token =********
       |         ^^^^^^^
     "#);
+}
+
+#[test]
+fn tokens_have_names_and_roles() {
+    let token = "token = { env = 'WEIR_JWT_SECRET' }";
+    let other = "token = { env = 'WEIR_FLEET_SECRET' }";
+    let config = compile(&format!(
+        "{UPSTREAM}[admin]\n{token}\ntokens = [{{ name = 'grafana', role = 'read', {other} }}]\naudit = 'audit.jsonl'\n"
+    ));
+    let admin = config.unwrap().admin;
+    let tokens: Vec<_> = admin.tokens.iter().map(|token| (&*token.name, token.role)).collect();
+    assert_eq!(tokens, [("admin", Role::Write), ("grafana", Role::Read)]);
+    assert!(admin.audit.is_some_and(|file| file.ends_with("audit.jsonl")));
+    for (lines, expected) in [
+        (format!("{token}\ntokens = [{{ name = 'admin', role = 'read', {other} }}]"), "another token has this name"),
+        (format!("{token}\ntokens = [{{ name = 'a', role = 'read', {token} }}]"), "two names have the same token"),
+        (format!("tokens = [{{ name = 'a b', role = 'read', {other} }}]"), "is no name"),
+        (format!("tokens = [{{ name = 'a', role = 'root', {other} }}]"), "admin.tokens.role"),
+        (format!("tokens = [{{ name = 'a', {other} }}]"), "`admin.tokens.role` is missing"),
+        (format!("tokens = [{{ role = 'read', {other} }}]"), "`admin.tokens.name` is missing"),
+        ("tokens = [{ name = 'a', role = 'read' }]".to_owned(), "`admin.tokens.token` is missing"),
+        ("tokens = [{ name = 'a', role = 'read', token = 'hunter2' }]".to_owned(), "must not be written into"),
+        ("audit = 'a/'".to_owned(), "is a folder"),
+    ] {
+        let said = said(&format!("[admin]\n{lines}"));
+        assert!(said.contains(expected) && !said.contains("hunter2"), "{lines}: {said}");
+    }
 }

@@ -59,45 +59,54 @@ impl Gate {
         identities: &[Principal<'_>],
         now: Timestamp,
     ) -> BudgetExplanation<'l> {
-        let (check, limit) = (&charge.check, charge.check.applied.limit);
-        let parts = limit.key.iter().map(|part| live.policy.part_name(part).into_owned());
-        let key = parts.zip(live.policy.shown(&self.secret, &check.applied, facts, identities)).collect();
-        let source = match check.variant {
-            Variant::Usual => RuleSource::Limit,
-            Variant::Plan(index) => {
-                RuleSource::Plan(limit.allowed.plans.get(usize::from(index)).map_or("", |(name, _)| name))
-            }
-            Variant::Override(_) if limit.allowed.is_set(check.variant) => RuleSource::RuntimeOverride,
-            Variant::Override(_) => RuleSource::Override,
-        };
-        let rule = limit.allowed.rule(check.variant);
-        let (decision, debt) = match rule {
-            Some(rule) => (peek(charge, now), check.state.table.over(charge.key, rule, now)),
-            None => (Decision { denied: None, remaining: 0, reset_after_ns: 0 }, 0),
-        };
-        BudgetExplanation {
-            key,
-            rule,
-            strategy: limit.strategy,
-            remote: remote::explain(charge, now),
-            source,
-            cost: charge.cost,
-            admits: decision.is_admitted() && !check.is_queued,
-            remaining: decision.remaining,
-            debt,
-            reset_after_ns: known_ns(decision.reset_after_ns),
-            retry_after_ns: decision.denied.and_then(retry_ns),
-            waiting: check.state.queues.backlog(charge.key).waiting,
-        }
+        let applied = &charge.check.applied;
+        let parts = applied.limit.key.iter().map(|part| live.policy.part_name(part).into_owned());
+        let key = parts.zip(live.policy.shown(&self.secret, applied, facts, identities)).collect();
+        budget_of(key, charge, now)
     }
 }
 
+/// The budget of a charge to `key`, whose parts have names and texts without secrets.
+pub(in crate::gate) fn budget_of<'l>(
+    key: Vec<(String, String)>,
+    charge: &Check<'l>,
+    now: Timestamp,
+) -> BudgetExplanation<'l> {
+    let (check, limit) = (&charge.check, charge.check.applied.limit);
+    let source = match check.variant {
+        Variant::Usual => RuleSource::Limit,
+        Variant::Plan(index) => {
+            RuleSource::Plan(limit.allowed.plans.get(usize::from(index)).map_or("", |(name, _)| name))
+        }
+        Variant::Override(_) if limit.allowed.is_set(check.variant) => RuleSource::RuntimeOverride,
+        Variant::Override(_) => RuleSource::Override,
+    };
+    let rule = limit.allowed.rule(check.variant);
+    let (decision, debt) = match rule {
+        Some(rule) => (peek(charge, now), check.state.table.over(charge.key, rule, now)),
+        None => (Decision { denied: None, remaining: 0, reset_after_ns: 0 }, 0),
+    };
+    BudgetExplanation {
+        key,
+        rule,
+        strategy: limit.strategy,
+        remote: remote::explain(charge, now),
+        source,
+        cost: charge.cost,
+        admits: decision.is_admitted() && !check.is_queued,
+        remaining: decision.remaining,
+        debt,
+        reset_after_ns: known_ns(decision.reset_after_ns),
+        retry_after_ns: decision.denied.and_then(retry_ns),
+        waiting: check.state.queues.backlog(charge.key).waiting,
+    }
+}
 /// The decision about a charge now, by its store or without it.
-fn peek(charge: &Check<'_>, now: Timestamp) -> Decision {
+pub(in crate::gate) fn peek(charge: &Check<'_>, now: Timestamp) -> Decision {
     remote::unavailable(charge).map_or_else(|| charge.peek(now), |why| charge.peek_fallback(why, now))
 }
 
-pub(super) fn retry_ns(retry: Retry) -> Option<u64> {
+pub(in crate::gate) fn retry_ns(retry: Retry) -> Option<u64> {
     match retry {
         Retry::AfterNs(ns) => known_ns(ns),
         Retry::Never => None,

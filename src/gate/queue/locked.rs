@@ -88,6 +88,11 @@ impl LockedQueues {
         self.lock().get(&key).map(WaitQueue::backlog).unwrap_or_default()
     }
 
+    /// The requests that wait on each key.
+    pub(in crate::gate) fn backlogs(&self) -> HashMap<Key, Backlog> {
+        self.lock().iter().map(|(key, queue)| (*key, queue.backlog())).collect()
+    }
+
     /// Whether there are no requests and no empty queues.
     #[cfg(test)]
     pub(in crate::gate) fn is_empty(&self) -> bool {

@@ -5,7 +5,7 @@ use http::{HeaderName, Method};
 use super::*;
 use crate::gate::lookup::KeyError;
 use crate::gate::named_charge::ChargeError;
-use crate::gate::spend::{Balance, Spend, SpendError, UNITS_MAX};
+use crate::gate::spend::{Balance, Spend, SpendError};
 use crate::policy::{AfterResponse, IdentitySource, OnMissing, PathPattern, Repeated, Settle, SettleBy};
 
 fn spend(
@@ -13,7 +13,7 @@ fn spend(
     live: &Live,
     limit: &str,
     key: &[(&str, &str)],
-    units: u64,
+    units: i64,
     now: Timestamp,
 ) -> Result<Balance, SpendError> {
     gate.spend(live, Spend { limit, key: &pairs_of(key), plan: None, units }, now)
@@ -29,6 +29,8 @@ fn in_debt(limit: Limit, max_debt: u64) -> Limit {
     Limit { after: Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) })), ..limit }
 }
 
+const MOST: i64 = (1 << 53) - 1;
+
 /// Units come back at 10 a second; the largest debt is 20.
 #[tokio::test(start_paused = true)]
 async fn balances_over_time() {
@@ -43,8 +45,15 @@ async fn balances_over_time() {
         (600, 1, 0, 1, 1100),
         // The debt does not grow further.
         (600, 1_000_000, 0, 20, 3000),
-        (600, UNITS_MAX, 0, 20, 3000),
+        (600, MOST, 0, 20, 3000),
         (3600, 1, 9, 0, 100),
+        // 0 looks, and a negative number gives units back, debts first.
+        (3600, 0, 9, 0, 100),
+        (3600, 15, 0, 6, 1600),
+        (3600, -2, 0, 4, 1400),
+        (3600, -7, 3, 0, 700),
+        (3600, 0, 3, 0, 700),
+        (3600, -MOST, 10, 0, 0),
     ] {
         let now = start.saturating_add_ns(at_ms * MS_NS);
         let balance = spend(gate, live, "cpu", &[], units, now).unwrap();
@@ -138,8 +147,8 @@ async fn what_is_wrong_is_said_and_charges_nothing() {
     let good = [("ip", "::1"), ("route", ""), ("header:x-a", "1")];
     for (limit, key, units, error) in [
         ("m", &good[..], 1, of_key(UnknownLimit)),
-        ("l", &good, 0, Units),
-        ("l", &good, UNITS_MAX + 1, Units),
+        ("l", &good, -MOST - 1, Units),
+        ("l", &good, MOST + 1, Units),
         ("l", &good[..2], 1, of_key(MissingPart("header:x-a".into()))),
         ("l", &[], 1, of_key(MissingPart("ip".into()))),
         ("l", &[good[0], good[1], good[2], ("path", "/")], 1, of_key(UnknownPart("path".into()))),

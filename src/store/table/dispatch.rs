@@ -136,6 +136,26 @@ impl Table {
         }, else unfit())
     }
 
+    /// Calls `seen` with each key that is remembered exactly and that its rule denies one unit at `now`, and with the
+    /// decision. Locks a few keys at a time.
+    pub fn each_denied<'r>(
+        &self,
+        rule: impl Fn(Key) -> Option<&'r Algorithm>,
+        now: Timestamp,
+        seen: impl FnMut(Key, Decision),
+    ) {
+        match &self.kind {
+            Kind::Buckets(keys) => {
+                let quota = |key| match rule(key) {
+                    Some(Algorithm::TokenBucket(quota)) => Some(quota),
+                    _ => None,
+                };
+                keys.each_denied(quota, now, seen);
+            }
+            Kind::Any(keys) => keys.each_denied(rule, now, seen),
+        }
+    }
+
     /// The units that remain for a request of `cost` units, for each rate of `rule`.
     pub fn remaining(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> RemainingByRate {
         matched!(&self.kind, rule, |keys, rule| {

@@ -272,6 +272,27 @@ impl<S: TableState> Keys<S> {
         })
     }
 
+    /// Calls `seen` with each key that its rule denies one unit at `now`, and with the decision. A key without a rule is
+    /// left out.
+    pub(super) fn each_denied<'r>(
+        &self,
+        rule: impl Fn(Key) -> Option<&'r S::Rule>,
+        now: Timestamp,
+        mut seen: impl FnMut(Key, Decision),
+    ) where
+        S::Rule: 'r,
+    {
+        self.states.visit(|key, state| {
+            let Some(rule) = rule(key).filter(|_| state.idle_at() > now) else { return };
+            let mut state = state.clone();
+            state.adopt(rule, now);
+            let decision = state.peek(rule, 1, now);
+            if !decision.is_admitted() {
+                seen(key, decision);
+            }
+        });
+    }
+
     /// Undoes a charge to `key`.
     pub(super) fn undo(&self, key: Key, undo: impl FnOnce(&mut S)) {
         // A forgotten key gets nothing: it was idle, so it owed nothing.

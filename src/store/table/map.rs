@@ -35,6 +35,10 @@ pub(super) trait Map<S>: Debug {
         emit: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<()>;
 
+    /// Calls `seen` with each key and its state. Locks a few keys at a time. A key that moves or is added meanwhile may
+    /// come twice or not at all.
+    fn visit(&self, seen: impl FnMut(Key, &S));
+
     /// Drops the states that are not `wanted`, and returns their number. Locks a few keys at a time.
     fn retain(&self, wanted: impl FnMut(&S) -> bool) -> usize;
 }

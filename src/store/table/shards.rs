@@ -69,6 +69,10 @@ impl<S: Debug + Packed> Map<S> for Shards<S> {
         in_blocks(&self.states, most, wanted, emit)
     }
 
+    fn visit(&self, mut seen: impl FnMut(Key, &S)) {
+        self.states.iter().for_each(|entry| seen(*entry.key(), &entry));
+    }
+
     fn retain(&self, mut wanted: impl FnMut(&S) -> bool) -> usize {
         let mut dropped = 0;
         self.states.retain(|_, state| {

@@ -228,6 +228,17 @@ impl Map<State> for Slots {
         emit_full(&mut bytes, 0, &mut emit)
     }
 
+    fn visit(&self, mut seen: impl FnMut(Key, &State)) {
+        for stripe in &self.stripes {
+            stripe.lock().iter().for_each(|(key, state)| seen(*key, state));
+        }
+        let mut index = 0;
+        while index < self.groups.load(Ordering::Acquire) {
+            self.group(index).lock_each().for_each(|locked| seen(locked.key, &locked.state));
+            index += 1;
+        }
+    }
+
     fn retain(&self, mut wanted: impl FnMut(&State) -> bool) -> usize {
         let mut dropped = 0;
         if self.len() == 0 {

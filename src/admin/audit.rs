@@ -1,0 +1,76 @@
+//! One line for each change that an operator makes: to the log, and to the file of `admin.audit`.
+//!
+//! A line has no secret: keys are shown as everywhere in the API.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio::task::spawn_blocking;
+
+use super::access::{Access, Operator};
+use super::times::rfc3339;
+use crate::time::Timestamp;
+
+/// One change.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Audited {
+    /// The kind of the change, such as `ban`.
+    pub(super) action: &'static str,
+    /// The limit that it concerns; `None` if it concerns all limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) limit: Option<String>,
+    /// The key, the address or the network, without secrets.
+    pub(super) target: Value,
+    /// The state before the change.
+    pub(super) before: Value,
+    /// The state after the change.
+    pub(super) after: Value,
+    /// The reason that the operator gave.
+    pub(super) reason: Option<String>,
+}
+
+/// A change with its operator, as the file has it.
+#[derive(Serialize)]
+struct Record<'a> {
+    at: String,
+    token: Option<&'a str>,
+    address: String,
+    #[serde(flatten)]
+    change: &'a Audited,
+}
+
+/// Writes a line for each of `changes`, which `operator` made at `now`. Errors of the file are logged: the changes are
+/// made already.
+pub(super) async fn record(access: &Access, operator: &Operator, now: Timestamp, changes: Vec<Audited>) {
+    let at = rfc3339(now);
+    let token = operator.token.as_deref();
+    let address = operator.address.map_or_else(|| "unix".to_owned(), |address| address.to_string());
+    let mut lines = Vec::new();
+    for change in &changes {
+        let Audited { action, limit, target, before, after, reason } = change;
+        let (limit, reason) = (limit.as_deref(), reason.as_deref());
+        tracing::info!(token, address, action, limit, %target, %before, %after, reason, "changed by an operator");
+        if access.audit.is_some() {
+            let line = Record { at: at.clone(), token, address: address.clone(), change };
+            // Maps have text keys, so this cannot fail.
+            if serde_json::to_writer(&mut lines, &line).is_ok() {
+                lines.push(b'\n');
+            }
+        }
+    }
+    let Some(path) = access.audit.clone().filter(|_| !lines.is_empty()) else { return };
+    let shown = path.display().to_string();
+    let appended = spawn_blocking(move || append(&path, &lines)).await;
+    if let Err(error) = appended.map_err(io::Error::other).flatten() {
+        tracing::error!(file = shown, %error, "the audit log cannot be written");
+    }
+}
+
+/// Opens the file anew each time, so that it can be rotated. Only its owner can read a file that this creates.
+fn append(path: &Path, lines: &[u8]) -> io::Result<()> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)?.write_all(lines)
+}

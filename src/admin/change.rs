@@ -1,0 +1,105 @@
+//! Changes of overrides on their way to the owner of the configuration.
+//!
+//! The owner receives each [`Change`], and answers when the change is in force and on disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
+
+/// Changes that may wait for an earlier change.
+const WAITING_MAX: usize = 16;
+/// Far longer than it takes to read and write the file.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// For each edit, the allowance before the edit; or why no edit was made.
+pub type Outcome = Result<Vec<Option<Value>>, OverrideError>;
+
+/// Edits that are made together or not at all.
+#[derive(Debug)]
+pub struct Change {
+    /// The edits, in the order in which they are made.
+    pub edits: Vec<OverrideEdit>,
+    /// Receives the outcome. It is closed after a timeout.
+    pub answer: oneshot::Sender<Outcome>,
+}
+
+/// The overrides in force, and the channel for changes of them.
+#[derive(Clone, Debug)]
+pub struct Overrides {
+    /// The overrides of the configuration in force.
+    pub in_force: Arc<ArcSwap<Vec<Override>>>,
+    changes: mpsc::Sender<Change>,
+}
+
+impl Overrides {
+    /// Begins with `in_force`. Returns the receiver of changes; without a receiver, overrides cannot be changed.
+    pub fn new(in_force: Vec<Override>) -> (Self, mpsc::Receiver<Change>) {
+        let (changes, receiver) = mpsc::channel(WAITING_MAX);
+        (Self { in_force: Arc::new(ArcSwap::from_pointee(in_force)), changes }, receiver)
+    }
+
+    /// Sends edits, and waits for their outcome.
+    pub(super) async fn change(&self, edits: Vec<OverrideEdit>) -> Outcome {
+        let (answer, outcome) = oneshot::channel();
+        let made = async {
+            match self.changes.send(Change { edits, answer }).await {
+                Ok(()) => outcome.await.unwrap_or(Err(OverrideError::Timeout)),
+                Err(_) => Err(OverrideError::NoFile),
+            }
+        };
+        timeout(TIMEOUT, made).await.unwrap_or(Err(OverrideError::Timeout))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_has_a_timeout() {
+        let (overrides, mut changes) = Overrides::new(Vec::new());
+        // No receiver takes the changes, and the last one waits for capacity in the channel.
+        let many = (0..=WAITING_MAX).map(|_| overrides.change(Vec::new()));
+        for outcome in futures(many).await {
+            assert_eq!(outcome, Err(OverrideError::Timeout));
+        }
+        // After the timeout no caller waits for the answer.
+        for _ in 0..WAITING_MAX {
+            assert!(changes.recv().await.unwrap().answer.is_closed());
+        }
+        let (outcome, ()) = tokio::join!(overrides.change(Vec::new()), async {
+            changes.recv().await.unwrap().answer.send(Ok(vec![None])).unwrap();
+        });
+        assert_eq!(outcome, Ok(vec![None]));
+        let (outcome, ()) = tokio::join!(overrides.change(Vec::new()), async { drop(changes.recv().await) });
+        assert_eq!(outcome, Err(OverrideError::Timeout));
+        drop(changes);
+        assert_eq!(overrides.change(Vec::new()).await, Err(OverrideError::NoFile));
+    }
+
+    /// Polls all futures at once, and collects their outcomes.
+    async fn futures(all: impl Iterator<Item = impl Future<Output = Outcome>>) -> Vec<Outcome> {
+        let mut all: Vec<_> = all.map(Box::pin).collect();
+        let mut done = Vec::new();
+        std::future::poll_fn(|cx| {
+            all.retain_mut(|one| match one.as_mut().poll(cx) {
+                Poll::Ready(outcome) => {
+                    done.push(outcome);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if all.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        done
+    }
+}

@@ -1,0 +1,328 @@
+//! `/v1/keys`: shows and resets a key, and lists the keys that a limit denies now.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::json as value;
+use tokio::task::spawn_blocking;
+use utoipa::{IntoParams, ToSchema};
+
+use super::access::Operator;
+use super::answer::{Answer, ProblemBody, json, problem};
+use super::audit::{self, Audited};
+use super::body::Parameters;
+use super::explain::BudgetBody;
+use super::key;
+use super::state::Admin;
+use super::times::rfc3339;
+use crate::gate::{ChargeError, FoundKey, KeyError, KeyName, KeyState, LimitedKey, ListPosition, Live};
+use crate::time::Timestamp;
+
+/// The default number of keys of a page.
+const PAGE_DEFAULT: usize = 100;
+const PAGE_MAX: usize = 1000;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct KeysQuery {
+    /// The name of the limit.
+    limit: String,
+    /// The key: its text as in `overrides`, or a JSON object with its parts by name.
+    key: Option<String>,
+    /// The id of the key, in place of `key`.
+    id: Option<String>,
+    /// The plan by whose numbers the limit decides.
+    plan: Option<String>,
+    /// `true` lists the keys that the limit denies one unit now, or on which requests wait.
+    limited: Option<bool>,
+    /// Of a list: `next` of the page before.
+    after: Option<String>,
+    /// Of a list: the number of keys, from 1 to 1000; 100 by default.
+    n: Option<usize>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ResetQuery {
+    /// The name of the limit.
+    limit: String,
+    /// The key: its text as in `overrides`, or a JSON object with its parts by name.
+    key: Option<String>,
+    /// The id of the key, in place of `key`.
+    id: Option<String>,
+    /// The plan by whose numbers the limit decides.
+    plan: Option<String>,
+    /// The reason, for the audit log.
+    reason: Option<String>,
+}
+
+/// The state of one key.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = Key)]
+pub struct KeyBody {
+    /// The name of the limit.
+    pub limit: String,
+    /// The id: a hash of the key, which is the same in all replicas of a fleet.
+    pub id: String,
+    /// The parts of the key by name, without secrets; `null` if only the id is known.
+    pub key: Option<BTreeMap<String, String>>,
+    /// The rule in words; `null` if the key has no limit.
+    pub rule: Option<String>,
+    /// `limit`, `plan NAME`, `override` or `override set at run time`: where the rule is configured.
+    pub from: String,
+    /// Whole units that remain; `null` if the key has no limit.
+    pub remaining: Option<u64>,
+    /// Units charged beyond the limit and not yet paid.
+    pub debt: u64,
+    /// Milliseconds until the key has all units again; `null` if that is unknown.
+    pub reset_after_ms: Option<u64>,
+    /// Milliseconds until the limit admits one unit; `null` if it does now or never will, or the wait is unknown.
+    pub retry_after_ms: Option<u64>,
+    /// Whether the limit denies one unit now, or requests wait.
+    pub limited: bool,
+    /// Requests that wait on the key.
+    pub waiting: usize,
+    /// The end of the ban of the key; `null` if it is not banned.
+    pub banned_until: Option<String>,
+    /// What decides if a store has the state of the limit; `null` if this process has it.
+    pub decided_by: Option<String>,
+    /// The age of the state of the store in milliseconds; `null` if it is unknown, or no store has the state.
+    pub mirror_age_ms: Option<u64>,
+}
+
+/// A key that is limited now.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = LimitedKey)]
+pub struct LimitedBody {
+    /// The id.
+    pub id: String,
+    /// The parts of the key without secrets, with `|` between them; `null` if only the id is known.
+    pub key: Option<String>,
+    /// Whole units that remain.
+    pub remaining: u64,
+    /// Milliseconds until the limit admits one unit; `null` if that is unknown, or never.
+    pub retry_after_ms: Option<u64>,
+    /// Requests that wait on the key.
+    pub waiting: usize,
+}
+
+/// Keys that are limited now: the most waiting requests first, then the longest wait for one unit.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = LimitedKeys)]
+pub struct LimitedPage {
+    /// The name of the limit.
+    pub limit: String,
+    /// The number of limited keys after `after`.
+    pub count: usize,
+    /// The keys of this page.
+    pub keys: Vec<LimitedBody>,
+    /// `after` of the next page; `null` if this is the last.
+    pub next: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[schema(as = Keys)]
+enum KeysBody {
+    One(Box<KeyBody>),
+    Page(LimitedPage),
+}
+
+/// A key before and after a reset.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Reset)]
+struct ResetBody {
+    before: KeyBody,
+    after: KeyBody,
+}
+
+type Refused = (StatusCode, String);
+
+/// One key, or the keys that a limit denies now.
+#[utoipa::path(
+    get,
+    path = "/v1/keys",
+    params(KeysQuery),
+    responses(
+        (status = 200, body = KeysBody, description = "the key; with `limited`, a page of keys"),
+        (status = 400, body = ProblemBody, description = "no request can have this key"),
+        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+    )
+)]
+pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<KeysQuery>) -> Answer {
+    let KeysQuery { limit, key, id, plan, limited, after, n } = asked;
+    let shown = match limited {
+        Some(true) if key.is_none() && id.is_none() => page(admin, limit, after, n).await.map(KeysBody::Page),
+        Some(true) => Err((StatusCode::BAD_REQUEST, "limited: excludes `key` and `id`".to_owned())),
+        _ => {
+            let (live, now) = (admin.live.load(), admin.gate.clock().now());
+            let found = find(&admin, &live, &limit, (key.as_deref(), id.as_deref()));
+            found.and_then(|found| state(&admin, &live, (&limit, &found), plan.as_deref(), now))
+        }
+        .map(|key| KeysBody::One(Box::new(key))),
+    };
+    match shown {
+        Ok(shown) => json(StatusCode::OK, &shown),
+        Err((status, detail)) => problem(status, detail),
+    }
+}
+
+/// Gives all units of a key back, here, in its store and in other replicas. A ban of the key stays.
+#[utoipa::path(
+    delete,
+    path = "/v1/keys",
+    params(ResetQuery),
+    responses(
+        (status = 200, body = ResetBody, description = "the key before and after"),
+        (status = 400, body = ProblemBody, description = "no request can have this key, or the limit counts requests in flight"),
+        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+    )
+)]
+pub(super) async fn reset(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Parameters(asked): Parameters<ResetQuery>,
+) -> Answer {
+    let now = admin.gate.clock().now();
+    let reset = match reset_now(&admin, &asked, now) {
+        Ok(reset) => reset,
+        Err((status, detail)) => return problem(status, detail),
+    };
+    let ResetBody { before, after } = &reset;
+    let units = |key: &KeyBody| value!({ "remaining": key.remaining, "debt": key.debt });
+    let change = Audited {
+        action: "reset",
+        limit: Some(after.limit.clone()),
+        target: after.key.as_ref().map_or_else(|| value!({ "id": after.id }), |key| value!(key)),
+        before: units(before),
+        after: units(after),
+        reason: asked.reason,
+    };
+    audit::record(&admin.access.load_full(), &operator, now, vec![change]).await;
+    json(StatusCode::OK, &reset)
+}
+
+fn reset_now(admin: &Admin, asked: &ResetQuery, now: Timestamp) -> Result<ResetBody, Refused> {
+    let (live, plan) = (admin.live.load(), asked.plan.as_deref());
+    let found = find(admin, &live, &asked.limit, (asked.key.as_deref(), asked.id.as_deref()))?;
+    let before = state(admin, &live, (&asked.limit, &found), plan, now)?;
+    admin.gate.reset_key(&live, &found, plan, now).map_err(|error| match error {
+        ChargeError::Key(error) => refused(&error),
+        ChargeError::InFlight => (StatusCode::BAD_REQUEST, error.to_string()),
+    })?;
+    let after = state(admin, &live, (&asked.limit, &found), plan, now)?;
+    Ok(ResetBody { before, after })
+}
+
+/// The key that `key` or `id` names. Without both, the only key of a limit whose key has no parts.
+fn find(admin: &Admin, live: &Live, limit: &str, (key, id): (Option<&str>, Option<&str>)) -> Result<FoundKey, Refused> {
+    let bad = |detail| (StatusCode::BAD_REQUEST, detail);
+    let name = match (key, id) {
+        (Some(_), Some(_)) => return Err(bad("id: excludes `key`".to_owned())),
+        (None, Some(id)) => key::name_of_id(id),
+        (key, None) => key::name_of_text(key.unwrap_or("")),
+    };
+    admin.gate.find_key(live, limit, &name.map_err(bad)?).map_err(|error| refused(&error))
+}
+
+pub(super) fn refused(error: &KeyError) -> Refused {
+    let status = if *error == KeyError::UnknownLimit { StatusCode::NOT_FOUND } else { StatusCode::BAD_REQUEST };
+    (status, error.to_string())
+}
+
+fn state(
+    admin: &Admin,
+    live: &Live,
+    (limit, found): (&str, &FoundKey),
+    plan: Option<&str>,
+    now: Timestamp,
+) -> Result<KeyBody, Refused> {
+    let state = admin.gate.key_state(live, found, plan, now).ok_or_else(|| refused(&KeyError::UnknownLimit))?;
+    let KeyState { budget, banned_ns, is_limited } = state;
+    let has_limit = budget.rule.is_some();
+    let BudgetBody {
+        rule,
+        from,
+        remaining,
+        debt,
+        reset_after_ms,
+        retry_after_ms,
+        waiting,
+        decided_by,
+        mirror_age_ms,
+        ..
+    } = BudgetBody::of(budget);
+    Ok(KeyBody {
+        limit: limit.to_owned(),
+        id: key::id_of(found.key),
+        key: found.shown.clone().map(|parts| parts.into_iter().collect()),
+        rule,
+        from,
+        remaining: has_limit.then_some(remaining),
+        debt,
+        reset_after_ms,
+        retry_after_ms,
+        limited: is_limited,
+        waiting,
+        banned_until: banned_ns.map(|ns| rfc3339(now.saturating_add_ns(ns))),
+        decided_by,
+        mirror_age_ms,
+    })
+}
+
+/// A page of limited keys. The search takes a thread of its own, because a limit may have millions of keys.
+async fn page(
+    admin: Arc<Admin>,
+    limit: String,
+    after: Option<String>,
+    n: Option<usize>,
+) -> Result<LimitedPage, Refused> {
+    let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
+    let n = n.unwrap_or(PAGE_DEFAULT);
+    if !(1..=PAGE_MAX).contains(&n) {
+        return Err(bad(format!("n: expected a whole number from 1 to {PAGE_MAX}")));
+    }
+    let after = after.map(|text| rank_of(&text).ok_or_else(|| bad("after: expected `next` of a page".to_owned())));
+    let after = after.transpose()?;
+    let search = move || {
+        let now = admin.gate.clock().now();
+        let (keys, count) =
+            admin.gate.limited_keys(&admin.live.load(), &limit, after, n, now).map_err(|error| refused(&error))?;
+        let next = keys.last().filter(|_| keys.len() < count).map(|last| text_of(&last.rank));
+        let keys = keys.into_iter().map(|key| limited_body(key, now)).collect();
+        Ok(LimitedPage { limit, count, keys, next })
+    };
+    let found = spawn_blocking(search).await;
+    found.unwrap_or_else(|error| Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())))
+}
+
+fn limited_body(LimitedKey { key, shown, rank, remaining }: LimitedKey, now: Timestamp) -> LimitedBody {
+    let (Reverse(waiting), Reverse(until)) = (rank.waiting, rank.until);
+    let is_known = until.as_ns() < u64::MAX && until > now;
+    LimitedBody {
+        id: key::id_of(key),
+        key: shown.map(Into::into),
+        remaining,
+        retry_after_ms: is_known.then(|| until.ns_since(now).div_ceil(1_000_000)),
+        waiting,
+    }
+}
+
+/// A position in the list as the text of `next`.
+fn text_of(rank: &ListPosition) -> String {
+    format!("{}-{}-{}", rank.waiting.0, rank.until.0.as_ns(), key::id_of(rank.key))
+}
+
+fn rank_of(text: &str) -> Option<ListPosition> {
+    let mut parts = text.splitn(3, '-');
+    let (waiting, until) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let KeyName::Hash(key) = key::name_of_id(parts.next()?).ok()? else { return None };
+    Some(ListPosition { waiting: Reverse(waiting), until: Reverse(Timestamp::from_ns(until)), key })
+}

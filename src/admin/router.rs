@@ -1,0 +1,156 @@
+//! The paths of the admin listener, the layers before them, and the document that describes them.
+//!
+//! The layers, from the outside: a token for everything but probes; for the API, no requests of web pages; for changes,
+//! the role `write`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::extract::State;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::{Extension, Router};
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, VARY};
+use http::{HeaderMap, StatusCode};
+use utoipa::OpenApi;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::answer::{Answer, problem, text};
+use super::exposition::{self, Format};
+use super::state::Admin;
+use super::{explain, keys, layers, overrides, spend, top};
+use crate::telemetry::OPENMETRICS_TYPE;
+
+/// The Prometheus text exposition format.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+const DOCUMENT_PATH: &str = "/v1/openapi.json";
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Weir admin API", description = "Health, metrics, explanations, keys and overrides of a running Weir."),
+    security(("token" = []))
+)]
+struct Document;
+
+/// The routes with their layers.
+pub(super) fn router(admin: Admin) -> Router {
+    let admin = Arc::new(admin);
+    let probes = OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz));
+    let metrics = OpenApiRouter::new().routes(routes!(metrics));
+    let reads = OpenApiRouter::new()
+        .routes(routes!(document))
+        .routes(routes!(top::top))
+        .routes(routes!(explain::explain))
+        .routes(routes!(keys::show))
+        .routes(routes!(overrides::list));
+    let writes = OpenApiRouter::new()
+        .routes(routes!(keys::reset))
+        .routes(routes!(overrides::change))
+        .routes(routes!(spend::spend))
+        .routes(routes!(spend::spend_by_its_old_name))
+        .route_layer(from_fn(layers::require_write));
+
+    let (probes, mut described) = probes.split_for_parts();
+    let (metrics, of_metrics) = metrics.split_for_parts();
+    let (api, of_api) = reads.merge(writes).split_for_parts();
+    described.merge(of_metrics);
+    described.merge(of_api);
+    let not_found = format!("the paths are {}\n", described.paths.paths.keys().cloned().collect::<Vec<_>>().join(", "));
+    let described: Bytes = described_as_json(described).into();
+
+    let api = api.route_layer(from_fn_with_state(Arc::clone(&admin), layers::refuse_pages));
+    let guarded = metrics
+        .merge(api)
+        .fallback(move || async move { text(StatusCode::NOT_FOUND, not_found) })
+        .layer(from_fn_with_state(Arc::clone(&admin), layers::authenticate));
+    guarded.merge(probes).layer(Extension(DocumentText(described))).with_state(admin)
+}
+
+/// The document as JSON.
+#[derive(Clone)]
+struct DocumentText(Bytes);
+
+/// The document of all routes as JSON, with the scheme of tokens.
+fn described_as_json(routes: utoipa::openapi::OpenApi) -> Vec<u8> {
+    let mut document = Document::openapi();
+    document.merge(routes);
+    let token = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+    document.components.get_or_insert_default().add_security_scheme("token", token);
+    // It has text keys only, so this cannot fail.
+    serde_json::to_vec(&document).unwrap_or_default()
+}
+
+/// Adds the methods of the path to the refusal of another method. Layers of the router come too early for that: the
+/// router adds `Allow` after them.
+pub(super) fn name_methods(answer: Answer) -> Answer {
+    if answer.status() != StatusCode::METHOD_NOT_ALLOWED {
+        return answer;
+    }
+    let methods = answer.headers().get(ALLOW).and_then(|methods| methods.to_str().ok()).unwrap_or_default();
+    let methods = methods.split(',').collect::<Vec<_>>().join(", ");
+    let mut refusal = problem(StatusCode::METHOD_NOT_ALLOWED, format!("the methods of this path are {methods}"));
+    if let Ok(methods) = HeaderValue::try_from(methods) {
+        refusal.headers_mut().insert(ALLOW, methods);
+    }
+    refusal
+}
+
+/// Whether Weir runs.
+#[utoipa::path(get, path = "/healthz", security(()), responses((status = 200, body = str, description = "Weir runs")))]
+async fn healthz() -> Answer {
+    text(StatusCode::OK, "ok\n")
+}
+
+/// Whether Weir accepts requests.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    security(()),
+    responses(
+        (status = 200, body = str, description = "Weir accepts requests"),
+        (status = 503, body = str, description = "Weir is stopping"),
+    )
+)]
+async fn readyz(State(admin): State<Arc<Admin>>) -> Answer {
+    if admin.ready.load(Ordering::Acquire) {
+        text(StatusCode::OK, "ready\n")
+    } else {
+        text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
+    }
+}
+
+/// The metrics, in the Prometheus text format or as `OpenMetrics`.
+#[utoipa::path(get, path = "/metrics", responses((status = 200, body = str, description = "the metrics")))]
+async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Answer {
+    admin.gate.publish();
+    let (rendered, kind) = match exposition::preferred(&headers) {
+        Format::Prometheus => (admin.metrics.render(), METRICS_TYPE),
+        Format::OpenMetrics => {
+            let rendered = admin.metrics.render_openmetrics(admin.gate.clock().started());
+            (Ok(rendered.into_bytes()), OPENMETRICS_TYPE)
+        }
+    };
+    match rendered {
+        Ok(rendered) => {
+            let mut response = text(StatusCode::OK, rendered);
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+            response
+        }
+        Err(error) => {
+            tracing::error!(%error, "cannot render the metrics");
+            text(StatusCode::INTERNAL_SERVER_ERROR, "cannot render the metrics\n")
+        }
+    }
+}
+
+/// This document.
+#[utoipa::path(get, path = DOCUMENT_PATH, responses((status = 200, body = Object, description = "the OpenAPI document")))]
+async fn document(Extension(DocumentText(document)): Extension<DocumentText>) -> Answer {
+    let mut response = text(StatusCode::OK, document);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

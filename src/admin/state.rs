@@ -1,0 +1,31 @@
+//! The state behind the admin listener.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use arc_swap::ArcSwap;
+
+use super::access::Access;
+use super::change::Overrides;
+use crate::gate::{Gate, NewestLive};
+use crate::telemetry::Metrics;
+
+/// The state behind the admin listener.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// The metrics that /metrics shows.
+    pub metrics: Arc<Metrics>,
+    /// The gate. Its gauges are updated for each scrape.
+    pub gate: Arc<Gate>,
+    /// The policy in force, with its state.
+    pub live: NewestLive,
+    /// Whether /readyz answers 200.
+    pub ready: Arc<AtomicBool>,
+    /// The listener's address.
+    pub address: SocketAddr,
+    /// The conditions that a request must meet.
+    pub access: Arc<ArcSwap<Access>>,
+    /// Overrides set at run time.
+    pub overrides: Overrides,
+}

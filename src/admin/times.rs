@@ -1,0 +1,25 @@
+//! Instants as texts.
+
+use std::time::{Duration, SystemTime};
+
+use crate::time::Timestamp;
+
+/// The latest instant that RFC 3339 can write.
+const LATEST: Duration = Duration::from_secs(253_402_300_799);
+
+/// An instant as RFC 3339 with milliseconds, in UTC.
+pub(super) fn rfc3339(at: Timestamp) -> String {
+    let since = Duration::from_nanos(at.as_ns()).min(LATEST);
+    humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + since).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_rfc_3339() {
+        assert_eq!(rfc3339(Timestamp::from_ns(1_500_000_000)), "1970-01-01T00:00:01.500Z");
+        assert_eq!(rfc3339(Timestamp::from_ns(u64::MAX)), "2554-07-21T23:34:33.709Z");
+    }
+}

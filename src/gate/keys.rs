@@ -1,0 +1,228 @@
+//! Single keys, as operators see and reset them, and the keys that a limit denies now.
+//!
+//! A table knows a key by its hash only. So a listed key has a name only if an override names it, or if it is among the
+//! keys that were refused most.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use super::check::{Check, LimitCheck};
+use super::explain::{BudgetExplanation, budget_of, peek, retry_ns};
+use super::lookup::{KeyError, texts, texts_of};
+use super::named_charge::ChargeError;
+use super::queue::wait::UNKNOWN_NS;
+use super::state::{Gate, Live};
+use crate::limit::{Decision, Key, Retry};
+use crate::policy::{Applied, Mode};
+use crate::store::Charge;
+use crate::time::Timestamp;
+
+/// The name of a key.
+#[derive(Clone, Debug)]
+pub enum KeyName {
+    /// The texts of its parts, with `|` between them, as an override has them.
+    Text(String),
+    /// The parts with their names, in any order.
+    Parts(Vec<(String, String)>),
+    /// Its hash.
+    Hash(Key),
+}
+
+/// A key of one limit. It belongs to the [`Live`] that it was found in.
+#[derive(Clone, Debug)]
+pub struct FoundKey {
+    /// The hash.
+    pub key: Key,
+    pub(super) limit: usize,
+    /// The names and texts of its parts without secrets; `None` if only the hash is known.
+    pub shown: Option<Vec<(String, String)>>,
+    /// The texts of its parts; `None` if only the hash is known.
+    pub texts: Option<Vec<String>>,
+}
+
+/// The state of one key.
+#[derive(Clone, Debug)]
+pub struct KeyState<'l> {
+    /// The budget. Its cost is 0, and its retry is that of one unit.
+    pub budget: BudgetExplanation<'l>,
+    /// Nanoseconds until the ban of the key ends; `None` if it is not banned.
+    pub banned_ns: Option<u64>,
+    /// Whether the limit denies one unit now, or requests wait already.
+    pub is_limited: bool,
+}
+
+/// A key that its limit denies one unit, or on which requests wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitedKey {
+    /// The hash.
+    pub key: Key,
+    /// The parts without secrets, with `|` between them; `None` if the name is not known.
+    pub shown: Option<Box<str>>,
+    /// The position in the list.
+    pub rank: ListPosition,
+    /// Whole units that remain.
+    pub remaining: u64,
+}
+
+/// The order of limited keys: the most waiting requests first, then the longest wait for one unit, then by hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ListPosition {
+    /// Requests that wait on the key.
+    pub waiting: Reverse<usize>,
+    /// The instant from which the limit admits one unit; [`NEVER`] if that is unknown, or never.
+    pub until: Reverse<Timestamp>,
+    /// The hash.
+    pub key: Key,
+}
+
+/// The end of time.
+const NEVER: Timestamp = Timestamp::from_ns(u64::MAX);
+
+impl Gate {
+    /// The key of this name.
+    ///
+    /// # Errors
+    /// Why no request can have the key.
+    pub fn find_key(&self, live: &Live, limit: &str, name: &KeyName) -> Result<FoundKey, KeyError> {
+        let Applied { index, limit, .. } = live.policy.by_name(limit).ok_or(KeyError::UnknownLimit)?;
+        let texts = match name {
+            KeyName::Hash(key) => return Ok(FoundKey { key: *key, limit: index, shown: None, texts: None }),
+            KeyName::Text(text) => texts_of(live, index, text)?,
+            KeyName::Parts(named) => texts(live, index, named)?,
+        };
+        let parts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let key = self.secret.key_of_texts(&limit.key, &parts, live.policy.client_ip.ipv6_prefix);
+        let key = key.ok_or_else(|| KeyError::BadPart("ip".to_owned()))?;
+        let part =
+            |(part, text)| (live.policy.part_name(part).into_owned(), live.policy.shown_text(&self.secret, part, text));
+        let shown = limit.key.iter().zip(parts).map(part).collect();
+        Ok(FoundKey { key, limit: index, shown: Some(shown), texts: Some(texts) })
+    }
+
+    /// The state of a key under the rule of `plan`; `None` if `live` has no such limit.
+    pub fn key_state<'l>(
+        &self,
+        live: &'l Live,
+        found: &FoundKey,
+        plan: Option<&str>,
+        now: Timestamp,
+    ) -> Option<KeyState<'l>> {
+        let mut check = check(live, found, plan)?;
+        let state = check.check.state;
+        let mut budget = budget_of(found.shown.clone().unwrap_or_default(), &check, now);
+        check.cost = 1;
+        let one = budget.rule.map(|_| peek(&check, now));
+        budget.retry_after_ns = one.and_then(|decision| decision.denied).and_then(retry_ns);
+        let is_limited = budget.waiting > 0 || one.is_some_and(|decision| !decision.is_admitted());
+        let banned_ns = state.banned_ns(check.check.applied.limit, found.key, now);
+        Some(KeyState { budget, banned_ns, is_limited })
+    }
+
+    /// Gives all units of a key back, here, in its store and in other replicas. Does nothing to a key without a limit.
+    ///
+    /// # Errors
+    /// The limit counts requests in flight.
+    pub fn reset_key(
+        &self,
+        live: &Live,
+        found: &FoundKey,
+        plan: Option<&str>,
+        now: Timestamp,
+    ) -> Result<(), ChargeError> {
+        let check = check(live, found, plan).ok_or(KeyError::UnknownLimit)?;
+        let (limit, state) = (check.check.applied.limit, check.check.state);
+        let Some(rule) = limit.allowed.rule(check.check.variant) else { return Ok(()) };
+        if rule.is_released() {
+            return Err(ChargeError::InFlight);
+        }
+        let units = rule.capacity().saturating_add(state.table.over(found.key, rule, now));
+        let units = i64::try_from(units).unwrap_or(i64::MAX);
+        state.settle(found.key, rule, units.saturating_neg(), 0, now);
+        state.queues.wake_front(found.key);
+        Ok(())
+    }
+
+    /// The first `n` keys after `after` that the limit denies one unit at `now`, or on which requests wait. The second
+    /// number counts all such keys. Looks at all keys of the limit, and locks a few of them at a time.
+    ///
+    /// # Errors
+    /// There is no such limit.
+    pub fn limited_keys(
+        &self,
+        live: &Live,
+        limit: &str,
+        after: Option<ListPosition>,
+        n: usize,
+        now: Timestamp,
+    ) -> Result<(Vec<LimitedKey>, usize), KeyError> {
+        let applied = live.policy.by_name(limit).ok_or(KeyError::UnknownLimit)?;
+        let state = live.states.get(applied.index).ok_or(KeyError::UnknownLimit)?;
+        let (limit, waiting) = (applied.limit, state.queues.backlogs());
+        let rule = |key| limit.allowed.rule(live.variant(&applied, key, None));
+        let (mut first, mut seen, mut count) = (BTreeSet::new(), HashSet::new(), 0);
+        let mut add = |key: Key, until: Timestamp, remaining: u64| {
+            let waiting = waiting.get(&key).map_or(0, |backlog| backlog.waiting);
+            let rank = ListPosition { waiting: Reverse(waiting), until: Reverse(until), key };
+            if after.is_some_and(|after| rank <= after) {
+                return;
+            }
+            count += 1;
+            first.insert((rank, remaining));
+            if first.len() > n {
+                first.pop_last();
+            }
+        };
+        let until = |decision: Decision| match decision.denied {
+            Some(Retry::AfterNs(ns)) if ns < UNKNOWN_NS - 1 => now.saturating_add_ns(ns),
+            Some(_) => NEVER,
+            None => now,
+        };
+        state.table.each_denied(rule, now, |key, decision| {
+            // A key that moves within the table meanwhile comes twice; so does one with waiting requests below.
+            let is_first = !waiting.contains_key(&key) || seen.insert(key);
+            if is_first {
+                add(key, until(decision), decision.remaining);
+            }
+        });
+        for key in waiting.keys().filter(|key| !seen.contains(key)) {
+            if let Some(rule) = rule(*key) {
+                let decision = state.table.peek(*key, rule, 1, now);
+                add(*key, until(decision), decision.remaining);
+            }
+        }
+        let mut names = self.known_names(live, &applied);
+        let key = |(rank, remaining): (ListPosition, u64)| LimitedKey {
+            key: rank.key,
+            shown: names.remove(&rank.key),
+            rank,
+            remaining,
+        };
+        Ok((first.into_iter().map(key).collect(), count))
+    }
+
+    /// The names of the keys that overrides name, and of those that were refused most.
+    fn known_names(&self, live: &Live, applied: &Applied<'_>) -> HashMap<Key, Box<str>> {
+        let limit = applied.limit;
+        let mut names = live.states.get(applied.index).map(|state| state.refused.names()).unwrap_or_default();
+        for (text, _) in &limit.allowed.overrides {
+            if let Ok(found) = self.find_key(live, &limit.name, &KeyName::Text(text.to_string())) {
+                let shown = found.shown.unwrap_or_default();
+                let texts: Vec<_> = shown.into_iter().map(|(_, text)| text).collect();
+                names.entry(found.key).or_insert_with(|| texts.join("|").into());
+            }
+        }
+        names
+    }
+}
+
+/// A charge of no units to a key.
+fn check<'l>(live: &'l Live, found: &FoundKey, plan: Option<&str>) -> Option<Check<'l>> {
+    let applied = live.policy.at(found.limit)?;
+    let (limit, state) = (applied.limit, live.states.get(found.limit)?);
+    let variant = live.variant(&applied, found.key, plan);
+    let rule = limit.allowed.rule(variant).unwrap_or(&limit.allowed.usual);
+    let check = LimitCheck { state, applied, variant, is_queued: false };
+    let mut check = Charge::new(&state.table, found.key, rule, 0, limit.mode == Mode::Enforce, check);
+    check.set_remote(live.remotes.get(found.limit)?.as_ref());
+    Some(check)
+}

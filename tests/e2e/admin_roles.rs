@@ -1,0 +1,132 @@
+//! Named tokens and their roles, the audit log, and the document of the API.
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Client, NEVER, Upstream, Weir};
+
+const READER: &str = "0123456789abcdef-reader";
+const WRITER: &str = "0123456789abcdef-writer";
+
+const ADMIN: &str = "[admin]\n\
+    tokens = [{ name = \"grafana\", role = \"read\", token = { file = \"read.token\" } },\n\
+    { name = \"night-shift\", role = \"write\", token = { file = \"write.token\" } }]\n\
+    overrides = \"overrides.toml\"\naudit = \"audit.jsonl\"\n";
+
+const LIMIT: &str = "[identity.seller]\nheader = \"x-seller\"\n\
+    [[limit]]\nname = \"sellers\"\nkey = [\"seller\"]\nrate = \"10/h\"\n";
+
+fn start(upstream: &Upstream) -> Weir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("read.token"), READER).unwrap();
+    std::fs::write(folder.path().join("write.token"), WRITER).unwrap();
+    let config = Weir::config(upstream, "", LIMIT).replacen("[admin]\n", ADMIN, 1);
+    std::fs::write(folder.path().join("weir.toml"), config).unwrap();
+    Weir::start_in(folder)
+}
+
+fn send(weir: &Weir, token: &str, method: &str, target: &str, body: &str) -> Answer {
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    Client::connect(weir.admin()).send(head).send(body).answer()
+}
+
+const QUESTION: &str = r#"{"method":"GET","path":"/","host":"a","ip":"192.0.2.1"}"#;
+const OVERRIDE: &str = r#"{"limit":"sellers","key":{"seller":"123456"},"to":"20/h","reason":"asked by support"}"#;
+const CHARGE: &str = r#"{"limit":"sellers","key":{"seller":"123456"},"units":1}"#;
+
+#[test]
+fn a_role_says_what_a_token_may_do() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    for (method, target, body, by_reader, by_writer) in [
+        ("GET", "/metrics", "", 200, 200),
+        ("GET", "/v1/top", "", 200, 200),
+        ("GET", "/v1/overrides", "", 200, 200),
+        ("GET", "/v1/openapi.json", "", 200, 200),
+        ("POST", "/v1/explain", QUESTION, 200, 200),
+        ("POST", "/v1/overrides", OVERRIDE, 403, 200),
+        ("POST", "/v1/spend", CHARGE, 403, 200),
+        ("POST", "/spend_ratelimiter_budget", CHARGE, 403, 200),
+        ("DELETE", "/v1/top", "", 405, 405),
+        ("GET", "/v1/nothing", "", 404, 404),
+    ] {
+        for (token, status) in [(READER, by_reader), (WRITER, by_writer), ("0123456789abcdef-other", 401)] {
+            let answer = send(&weir, token, method, target, body);
+            assert_eq!(answer.status, status, "{method} {target} {token}: {}", answer.text());
+        }
+    }
+    // The tokens are read anew when their files change.
+    std::fs::write(weir.folder().join("read.token"), "0123456789abcdef-newer").unwrap();
+    weir.wait_until("the new token", || send(&weir, "0123456789abcdef-newer", "GET", "/v1/top", "").status == 200);
+    assert_eq!(send(&weir, READER, "GET", "/v1/top", "").status, 401);
+}
+
+#[test]
+fn each_change_is_one_line_of_the_audit_log() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    assert_eq!(send(&weir, WRITER, "POST", "/v1/overrides", OVERRIDE).status, 200);
+    let both = r#"[{"limit":"sellers","key":{"seller":"123456"},"to":null},{"limit":"sellers","key":{"seller":7},"to":"5/h"}]"#;
+    assert_eq!(send(&weir, WRITER, "POST", "/v1/overrides", both).status, 200);
+    // What is refused, and what only reads, is no change.
+    assert_eq!(send(&weir, READER, "POST", "/v1/overrides", OVERRIDE).status, 403);
+    assert_eq!(send(&weir, WRITER, "POST", "/v1/overrides", &OVERRIDE.replace("20/h", "twenty")).status, 400);
+    assert_eq!(send(&weir, WRITER, "GET", "/v1/overrides", "").status, 200);
+
+    let text = std::fs::read_to_string(weir.folder().join("audit.jsonl")).unwrap();
+    assert!(!text.contains("123456"), "{text}");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    for (line, (before, after, reason)) in lines.iter().zip([
+        (json!(null), json!("20/h"), json!("asked by support")),
+        (json!("20/h"), json!(null), json!(null)),
+        (json!(null), json!("5/h"), json!(null)),
+    ]) {
+        assert_eq!((&line["before"], &line["after"], &line["reason"]), (&before, &after, &reason));
+        assert_eq!((&line["token"], &line["address"]), (&json!("night-shift"), &json!("127.0.0.1")));
+        assert_eq!((&line["action"], &line["limit"]), (&json!("override"), &json!("sellers")));
+        assert!(line["at"].as_str().unwrap().ends_with('Z') && line["target"]["seller"].is_string());
+    }
+    let logged = weir.wait_for_lines("changed by an operator", 3);
+    assert!(logged[0].contains("night-shift") && logged[0].contains("asked by support"), "{}", logged[0]);
+}
+
+/// Every path and method of the document is answered, and every other method of its paths is refused.
+#[test]
+fn the_document_describes_the_routes() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, NEVER);
+    let answer = send(&weir, "", "GET", "/v1/openapi.json", "");
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    let document: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1."), "{document}");
+    let paths = document["paths"].as_object().unwrap();
+    for (path, operations) in paths {
+        for method in ["get", "post", "put", "delete"] {
+            let answer = send(&weir, "", &method.to_uppercase(), path, "{}");
+            let is_described = operations.get(method).is_some();
+            assert_eq!(answer.status != 405, is_described, "{method} {path}: {}", answer.status);
+            assert_ne!(answer.status, 404, "{method} {path}");
+            if let Some(operation) = operations.get(method) {
+                let has_text = |field: &str| operation[field].as_str().is_some_and(|text| !text.is_empty());
+                assert!(has_text("summary") && has_text("operationId"), "{method} {path}");
+                let answers = operation["responses"].as_object().unwrap();
+                assert!(answers.values().all(|answer| answer["description"].is_string()), "{method} {path}");
+            }
+        }
+    }
+    let unknown = send(&weir, "", "GET", "/v1/nothing", "");
+    assert_eq!(unknown.status, 404);
+    let listed: Vec<_> =
+        unknown.text().trim_start_matches("the paths are ").trim().split(", ").map(str::to_owned).collect();
+    assert_eq!(listed, paths.keys().cloned().collect::<Vec<_>>());
+    // Every reference leads to a schema.
+    let text = document.to_string();
+    for reference in text.split("\"#/components/schemas/").skip(1) {
+        let name = reference.split('"').next().unwrap();
+        assert!(document["components"]["schemas"][name].is_object(), "{name}");
+    }
+}
