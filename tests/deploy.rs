@@ -153,7 +153,7 @@ fn the_fleet_has_a_store_and_a_balancer() {
     assert!(balancer.contains(&format!("server-template weir {replicas} weir:{port} ")));
     assert!(services["weir"]["environment"]["WEIR_FLEET_SECRET"].is_string());
     let Topology::Ring(nodes) = &config.stores[0].topology else { panic!("another kind of store") };
-    assert!(services.get(&*nodes[0].host).is_some());
+    assert!(services.get(nodes[0].host().unwrap()).is_some());
     // Weir believes the balancer, which has an address of their common network.
     let subnet = compose["networks"]["shared"]["ipam"]["config"][0]["subnet"].as_str().unwrap();
     assert!(configs["weir"]["content"].as_str().unwrap().contains(&format!("trusted_proxies = [\"{subnet}\"]")));

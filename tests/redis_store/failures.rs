@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir::store::redis::settings::StoreSettings;
+use weir::store::redis::settings::{NodeAddress, StoreSettings, Topology};
 use weir::store::redis::{Failure, Unavailable};
 
 use crate::lab::{Lab, key, ring, ten, until};
@@ -32,6 +32,19 @@ async fn a_killed_node_is_left_alone_until_it_is_back() {
         assert_eq!(lab.one(number).await.unwrap_err(), Unavailable::Down);
     }
     assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+    redis.restart();
+    recovers(&lab).await;
+}
+
+#[tokio::test]
+async fn a_node_on_a_unix_socket_fails_and_comes_back() {
+    let mut redis = Redis::start();
+    let topology = Topology::Ring(vec![NodeAddress::Unix(redis.socket().into())]);
+    let lab = Lab::deciding(StoreSettings { topology, ..ring(&[redis.address()]) }).await;
+    lab.one(1).await.unwrap();
+    lab.until_left(1, 9).await;
+    redis.kill();
+    until(async || (lab.one(1).await == Err(Unavailable::Down)).then_some(())).await;
     redis.restart();
     recovers(&lab).await;
 }
@@ -150,10 +163,7 @@ async fn calls_of_one_turn_are_written_at_once() {
 #[tokio::test]
 async fn a_name_without_address_is_no_node() {
     let mut settings = ring(&["127.0.0.1:1".parse().unwrap()]);
-    settings.topology = weir::store::redis::settings::Topology::Ring(vec![weir::store::redis::settings::NodeAddress {
-        host: "no-such-host.invalid".into(),
-        port: 1,
-    }]);
+    settings.topology = Topology::Ring(vec![NodeAddress::tcp("no-such-host.invalid", 1)]);
     let lab = Lab::start(settings);
     until(async || (lab.one(1).await == Err(Unavailable::Down)).then_some(())).await;
 }

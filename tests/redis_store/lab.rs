@@ -52,7 +52,7 @@ pub fn key(number: u64) -> Key {
 }
 
 pub fn address(address: SocketAddr) -> NodeAddress {
-    NodeAddress { host: address.ip().to_string().into(), port: address.port() }
+    NodeAddress::tcp(address.ip().to_string(), address.port())
 }
 
 pub fn settings(topology: Topology) -> StoreSettings {

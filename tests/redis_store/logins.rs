@@ -1,7 +1,7 @@
 //! Plain connections, TLS, users and passwords.
 
 use weir::limit::Key;
-use weir::store::redis::settings::{StoreSettings, StoreTls};
+use weir::store::redis::settings::{NodeAddress, StoreSettings, StoreTls, Topology};
 use weir::store::redis::{Failure, Unavailable};
 
 use crate::lab::{Lab, at_once, charge, key, login, ring, ten, until};
@@ -77,10 +77,7 @@ async fn tls_trusts_the_authorities_of_the_settings() {
     let cert = Cert::of_hosts(&["localhost"]);
     let redis = Redis::with_tls(&cert, "");
     let mut settings = ring(&[redis.address()]);
-    settings.topology = weir::store::redis::settings::Topology::Ring(vec![weir::store::redis::settings::NodeAddress {
-        host: "localhost".into(),
-        port: redis.address().port(),
-    }]);
+    settings.topology = Topology::Ring(vec![NodeAddress::tcp("localhost", redis.address().port())]);
     let tls = |cert: &Cert| Some(StoreTls { authorities: Some(cert.pem.as_bytes().into()), own: None });
     Lab::deciding(StoreSettings { tls: tls(&cert), ..settings.clone() }).await;
     for wrong in [tls(&Cert::of_hosts(&["localhost"])), None] {

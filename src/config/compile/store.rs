@@ -7,7 +7,7 @@ use super::identity::secret_of;
 use super::tls::{self, server_name};
 use super::upstream::authority;
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
-use crate::config::reader::units::Fault;
+use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::store::redis::settings::{Login, NodeAddress, OnFailure, Password, StoreSettings, StoreTls, Topology};
 
@@ -113,8 +113,11 @@ fn servers(name: &str, table: &Table<'_>) -> Option<Servers> {
     }
     let given: Vec<_> = TOPOLOGIES.into_iter().filter_map(|key| Some((key, table.get(key)?.span()))).collect();
     let read = |key| match key {
-        "redis" => nodes(table, key, REDIS_PORT).map(|(nodes, has_tls)| (Topology::Ring(nodes), has_tls)),
-        "cluster" => nodes(table, key, REDIS_PORT).map(|(nodes, has_tls)| (Topology::Cluster(nodes), has_tls)),
+        "redis" => nodes(table, key, |text| independent_node(text, REDIS_PORT))
+            .map(|(nodes, has_tls)| (Topology::Ring(nodes), has_tls)),
+        "cluster" => {
+            nodes(table, key, |text| node(text, REDIS_PORT)).map(|(nodes, has_tls)| (Topology::Cluster(nodes), has_tls))
+        }
         _ => sentinel(&table.table(key)),
     };
     let all: Vec<_> = given.iter().map(|(key, _)| read(key)).collect();
@@ -140,16 +143,16 @@ fn sentinel(table: &Table<'_>) -> Option<(Topology, bool)> {
         return None;
     }
     let master = table.text("master").map(|master| master.into_inner().into_boxed_str());
-    let nodes = nodes(table, "nodes", SENTINEL_PORT);
+    let nodes = nodes(table, "nodes", |text| node(text, SENTINEL_PORT));
     let login = login(table);
     let (nodes, has_tls) = nodes?;
     Some((Topology::Sentinel { master: master?, nodes, login: login? }, has_tls))
 }
 
 /// Reads a list of addresses. Returns whether they have TLS, too.
-fn nodes(table: &Table<'_>, key: &str, port: u16) -> Option<(Vec<NodeAddress>, bool)> {
+fn nodes(table: &Table<'_>, key: &str, read: impl Fn(&str) -> Result<Node, Fault>) -> Option<(Vec<NodeAddress>, bool)> {
     let written = table.get(key).map_or(0, |value| value.get_ref().as_array().map_or(1, |items| items.len()));
-    let nodes = table.list(key, |text| node(text, port))?;
+    let nodes = table.list(key, read)?;
     if let Some(node) = nodes.get(NODES_MAX) {
         table.fault(key, node.span(), Fault::new(format!("has at most {NODES_MAX} addresses")));
         return None;
@@ -157,7 +160,7 @@ fn nodes(table: &Table<'_>, key: &str, port: u16) -> Option<(Vec<NodeAddress>, b
     let (first, _) = nodes.split_first()?;
     let has_tls = first.get_ref().has_tls;
     if let Some(other) = nodes.iter().find(|node| node.get_ref().has_tls != has_tls) {
-        let title = format!("`{}`: `redis://` and `rediss://` are mixed", table.path_of(key));
+        let title = format!("`{}`: addresses with TLS and without are mixed", table.path_of(key));
         table.context.note(Problem::new(other.span(), title).also(first.span(), "unlike this one"));
         return None;
     }
@@ -188,8 +191,22 @@ fn node(url: &str, default_port: u16) -> Result<Node, Fault> {
     if scheme == "rediss" {
         server_name(&host)?;
     }
-    let address = NodeAddress { host: host.into(), port: authority.port_u16().unwrap_or(default_port) };
+    let address = NodeAddress::tcp(host, authority.port_u16().unwrap_or(default_port));
     Ok(Node { address, has_tls: scheme == "rediss" })
+}
+
+/// Parses an address as [`node`] does, or `unix:` with an absolute path.
+fn independent_node(text: &str, default_port: u16) -> Result<Node, Fault> {
+    let Some(path) = text.strip_prefix("unix:") else {
+        let has_scheme = ["redis://", "rediss://"].iter().any(|scheme| text.starts_with(scheme));
+        let unknown = || Fault::new("must begin with `redis://`, `rediss://` or `unix:`");
+        return if has_scheme { node(text, default_port) } else { Err(unknown()) };
+    };
+    if !path.starts_with('/') {
+        return Err(Fault::new("write the absolute path of the Unix socket, as in `unix:/run/redis/redis.sock`"));
+    }
+    let path = units::socket_path(path.into())?;
+    Ok(Node { address: NodeAddress::Unix(path.into()), has_tls: false })
 }
 
 /// Reads `user` and `password`.
@@ -236,9 +253,9 @@ fn warn_of_plain_password(table: &Table<'_>, servers: &Servers, login: &Login) {
         Topology::Sentinel { login, .. } => login.password.is_some(),
         Topology::Ring(_) | Topology::Cluster(_) => false,
     };
-    let is_here = |node: &NodeAddress| match node.host.parse::<IpAddr>() {
-        Ok(address) => address.to_canonical().is_loopback(),
-        Err(_) => &*node.host == "localhost",
+    let is_here = |node: &NodeAddress| {
+        let Some(host) = node.host() else { return true };
+        host.parse::<IpAddr>().map_or(host == "localhost", |address| address.to_canonical().is_loopback())
     };
     let has_password = login.password.is_some() || of_sentinels;
     if !has_password || servers.has_tls || servers.topology.nodes().iter().all(is_here) {

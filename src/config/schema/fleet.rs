@@ -25,9 +25,9 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Environment variable that holds the secret of the fleet, 32 bytes or more; this or `file`. With it all \
          replicas hash keys alike. Required for `redis` and `lease`."),
     opt("fleet.secret.file", Text("file"), NONE, SECRET_FILE),
-    opt("store.NAME.redis", REDIS, Unset(ONE_OF_THREE),
+    opt("store.NAME.redis", Kind::Some("`redis://host[:port]`, `rediss://host[:port]` or `unix:/path`"), Unset(ONE_OF_THREE),
         "Redis servers that do not know of each other; each has a part of the keys. `rediss` is TLS, for all addresses \
-         or none. The default port is 6379."),
+         or none. The default port is 6379. `unix:` is a socket of this machine, by its absolute path."),
     opt("store.NAME.cluster", REDIS, Unset(ONE_OF_THREE),
         "Some nodes of a Redis Cluster; they name the others."),
     opt("store.NAME.sentinel.master", Text("name"), Required,

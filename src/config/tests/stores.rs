@@ -20,7 +20,7 @@ fn store(text: &str) -> StoreSettings {
 }
 
 fn address(host: &str, port: u16) -> NodeAddress {
-    NodeAddress { host: host.into(), port }
+    NodeAddress::tcp(host, port)
 }
 
 #[test]
@@ -40,6 +40,10 @@ fn servers_are_a_ring_a_cluster_or_sentinels() {
     let login = Login { user: Some("s".into()), password: Some(Password::new("hunter2")) };
     for (text, expected) in [
         ("redis = ['redis://A:1', 'redis://[::1]']", Topology::Ring(vec![address("a", 1), address("::1", 6379)])),
+        (
+            "redis = ['unix:/run/redis.sock', 'redis://a']",
+            Topology::Ring(vec![NodeAddress::Unix(Path::new("/run/redis.sock").into()), address("a", 6379)]),
+        ),
         ("cluster = 'redis://10.0.0.1'", Topology::Cluster(vec![address("10.0.0.1", 6379)])),
         ("sentinel = { master = 'limits', nodes = ['redis://a', 'redis://b:1'] }", sentinel(Login::default())),
         (
@@ -273,13 +277,19 @@ fn a_store_that_cannot_be_is_an_error() {
     for (text, expected) in [
         ("", "1:1: store `main` has none of `redis`, `cluster` and `sentinel`"),
         ("redis = []", "2:9: `store.NAME.redis`: an empty list has no effect; remove it"),
-        ("redis = ['a:6379']", "2:10: `store.NAME.redis`: must begin with `redis://` or `rediss://`"),
+        ("redis = ['a:6379']", "2:10: `store.NAME.redis`: must begin with `redis://`, `rediss://` or `unix:`"),
+        ("cluster = ['unix:/a']", "2:12: `store.NAME.cluster`: must begin with `redis://` or `rediss://`"),
+        (
+            "redis = ['unix:a']",
+            "2:10: `store.NAME.redis`: write the absolute path of the Unix socket, as in `unix:/run/redis/redis.sock`",
+        ),
+        ("redis = ['rediss://b', 'unix:/a']", "2:24: `store.NAME.redis`: addresses with TLS and without are mixed"),
         ("redis = ['redis://a/1']", "2:10: `store.NAME.redis`: must end after the host or port"),
         ("redis = ['redis://u:hunter2@a']", "2:10: `store.NAME.redis`: must not contain a user or a password"),
         ("redis = ['redis://']", "2:10: `store.NAME.redis`: is not `redis://host` or `redis://host:port`"),
         ("redis = ['redis://a:0']", "2:10: `store.NAME.redis`: is not `redis://host` or `redis://host:port`"),
         ("redis = ['redis://a', 'redis://A:6379']", "2:23: `store.NAME.redis`: `redis://A:6379` occurs twice"),
-        ("redis = ['redis://a', 'rediss://b']", "2:23: `store.NAME.redis`: `redis://` and `rediss://` are mixed"),
+        ("redis = ['redis://a', 'rediss://b']", "2:23: `store.NAME.redis`: addresses with TLS and without are mixed"),
         ("redis = 'redis://a'\ncluster = 'redis://b'", "3:11: store `main` has both `redis` and `cluster`"),
         ("sentinel = 'redis://a'", "2:12: `store.NAME.sentinel`: expected table"),
         ("sentinel = { nodes = ['redis://a'] }", "2:12: `store.NAME.sentinel.master` is missing"),

@@ -13,7 +13,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, RedisError, cmd};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -68,11 +68,18 @@ impl Connector {
         Self { login: info, tls, client_name }
     }
 
-    /// Opens a connection to the first address of `node` that accepts one, and logs in.
+    /// Opens a connection to the first address of `node` that accepts one, and logs in. A Unix socket has no TLS.
     pub(super) async fn open(&self, node: &NodeAddress) -> Result<Opened, ConnectError> {
-        let socket = connect(node).await?;
+        let (host, port) = match node {
+            NodeAddress::Tcp { host, port } => (&**host, *port),
+            NodeAddress::Unix(path) => {
+                let socket = UnixStream::connect(path).await.map_err(|error| ConnectError::io(&error))?;
+                return self.log_in(socket).await;
+            }
+        };
+        let socket = connect(host, port).await?;
         let Some(tls) = &self.tls else { return self.log_in(socket).await };
-        let name = ServerName::try_from(&*node.host).map_err(|error| ConnectError::io(&io::Error::other(error)))?;
+        let name = ServerName::try_from(host).map_err(|error| ConnectError::io(&io::Error::other(error)))?;
         let session = TlsConnector::from(Arc::clone(tls)).connect(name.to_owned(), socket).await;
         self.log_in(session.map_err(|error| ConnectError::io(&error))?).await
     }
@@ -96,9 +103,9 @@ impl Connector {
     }
 }
 
-/// Connects to the first address of `node` that accepts a connection.
-async fn connect(node: &NodeAddress) -> Result<TcpStream, ConnectError> {
-    let addresses = lookup_host((&*node.host, node.port)).await.map_err(|error| ConnectError::io(&error))?;
+/// Connects to the first address of `host` that accepts a connection.
+async fn connect(host: &str, port: u16) -> Result<TcpStream, ConnectError> {
+    let addresses = lookup_host((host, port)).await.map_err(|error| ConnectError::io(&error))?;
     let mut error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
         match TcpStream::connect(address).await {

@@ -89,7 +89,7 @@ mod tests {
 
     fn ring(ports: impl Iterator<Item = u16>) -> (Vec<u16>, Routes) {
         let ports: Vec<u16> = ports.collect();
-        let nodes: Vec<_> = ports.iter().map(|port| NodeAddress { host: "10.0.0.1".into(), port: *port }).collect();
+        let nodes: Vec<_> = ports.iter().map(|port| NodeAddress::tcp("10.0.0.1", *port)).collect();
         (ports, Routes::ring(&nodes))
     }
 
@@ -117,7 +117,7 @@ mod tests {
     /// Replicas of several versions share a ring during an update, so no version may move a key.
     #[test]
     fn nodes_of_keys_are_pinned() {
-        let node = |host: &str, port| NodeAddress { host: host.into(), port };
+        let node = |host: &str, port| NodeAddress::tcp(host, port);
         let nodes = [node("redis-a", 6379), node("10.0.0.2", 6379), node("2001:db8::3", 6380)];
         let mut reversed = nodes.clone();
         reversed.reverse();

@@ -3,6 +3,7 @@
 //! `config` builds the settings. A reload compares them with `==`, and keeps a store whose settings are equal.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,11 +46,16 @@ pub enum Topology {
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeAddress {
-    /// A host name, in lower case, or an IP address without brackets.
-    pub host: Box<str>,
-    /// The port.
-    pub port: u16,
+pub enum NodeAddress {
+    /// A host and a port.
+    Tcp {
+        /// A host name, in lower case, or an IP address without brackets.
+        host: Box<str>,
+        /// The port.
+        port: u16,
+    },
+    /// A Unix socket of this machine, by its absolute path.
+    Unix(Box<Path>),
 }
 
 /// The credentials for a server. Both are absent if it needs none.
@@ -133,11 +139,29 @@ impl fmt::Debug for OwnCertificate {
     }
 }
 
-/// `host:port`, as labels of metrics and logs show it.
+impl NodeAddress {
+    /// The server at this port of `host`.
+    pub fn tcp(host: impl Into<Box<str>>, port: u16) -> Self {
+        Self::Tcp { host: host.into(), port }
+    }
+
+    /// The host; `None` for a Unix socket.
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            Self::Tcp { host, .. } => Some(host),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+/// `host:port` or `unix:/path`, as labels of metrics and logs show it.
 impl fmt::Display for NodeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
     }
 }
 
@@ -168,7 +192,8 @@ mod tests {
     #[test]
     fn an_address_is_shown_with_its_port() {
         for (host, port, shown) in [("10.0.0.1", 6379, "10.0.0.1:6379"), ("::1", 1, "[::1]:1"), ("a.b", 2, "a.b:2")] {
-            assert_eq!(NodeAddress { host: host.into(), port }.to_string(), shown);
+            assert_eq!(NodeAddress::tcp(host, port).to_string(), shown);
         }
+        assert_eq!(NodeAddress::Unix(Path::new("/run/redis.sock").into()).to_string(), "unix:/run/redis.sock");
     }
 }

@@ -38,7 +38,7 @@ impl Store {
     pub(crate) fn unreachable(on_failure: OnFailure, clock: Clock) -> Arc<Self> {
         let settings = StoreSettings {
             name: "main".into(),
-            topology: Topology::Ring(vec![NodeAddress { host: "redis".into(), port: 6379 }]),
+            topology: Topology::Ring(vec![NodeAddress::tcp("redis", 6379)]),
             login: Login::default(),
             tls: None,
             timeout: Duration::from_millis(10),

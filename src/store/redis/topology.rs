@@ -98,9 +98,8 @@ pub(super) async fn slots(connector: &Connector, nodes: &[NodeAddress]) -> Optio
     for node in nodes {
         let mut command = cmd("CLUSTER");
         command.arg("SLOTS");
-        let reply = ask(connector, node, &command).await;
-        if let Some(ranges) = reply.ok().and_then(|reply| parse_slots(&reply, &node.host)).filter(|all| !all.is_empty())
-        {
+        let (reply, asked) = (ask(connector, node, &command).await, node.host().unwrap_or_default());
+        if let Some(ranges) = reply.ok().and_then(|reply| parse_slots(&reply, asked)).filter(|all| !all.is_empty()) {
             return Some(ranges);
         }
     }
@@ -168,7 +167,7 @@ fn text(value: &Value) -> Option<&str> {
 fn parse_address(reply: &Value) -> Option<NodeAddress> {
     let Value::Array(parts) = reply else { return None };
     let [host, port] = parts.as_slice() else { return None };
-    Some(NodeAddress { host: text(host)?.into(), port: text(port)?.parse().ok()? })
+    Some(NodeAddress::tcp(text(host)?, text(port)?.parse().ok()?))
 }
 
 /// The reply to `CLUSTER SLOTS`. A master without a host has that of the node that was asked.
@@ -180,7 +179,7 @@ fn parse_slots(reply: &Value, asked: &str) -> Option<Vec<SlotRange>> {
         let [host, Value::Int(port), ..] = master.as_slice() else { return None };
         let host = text(host).filter(|host| !host.is_empty() && *host != "?").unwrap_or(asked);
         let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
-        let master = NodeAddress { host: host.into(), port: u16::try_from(*port).ok()? };
+        let master = NodeAddress::tcp(host, u16::try_from(*port).ok()?);
         (first <= last && last < SLOTS).then_some(SlotRange { first, last, master })
     };
     let mut ranges = ranges.iter().map(range).collect::<Option<Vec<_>>>()?;
@@ -193,7 +192,7 @@ mod tests {
     use super::*;
 
     fn node(port: u16) -> NodeAddress {
-        NodeAddress { host: "10.0.0.1".into(), port }
+        NodeAddress::tcp("10.0.0.1", port)
     }
 
     #[test]

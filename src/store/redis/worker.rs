@@ -170,8 +170,8 @@ impl WorkerStore {
             Answer::Value(reply) => Ok(self.read_reply(node, charges, &reply, generation.begun_us)?),
             Answer::UnknownScript => Err(Detour::UnknownScript),
             Answer::Moved { host, port, only_now } => {
-                let host = host.or_else(|| node.address().map(|address| address.host)).unwrap_or_default();
-                Err(Detour::Moved { to: NodeAddress { host, port }, only_now })
+                let host = host.or_else(|| node.address()?.host().map(Into::into)).unwrap_or_default();
+                Err(Detour::Moved { to: NodeAddress::tcp(host, port), only_now })
             }
             Answer::Failed(failure, text) => {
                 node.failed(failure, &text);

@@ -6,6 +6,7 @@ mod session;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -94,6 +95,11 @@ impl Redis {
         format!("redis://{}", self.address())
     }
 
+    /// Its Unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -116,7 +122,7 @@ impl Redis {
 
     /// Sends a command, and returns its reply.
     pub fn try_call(&self, words: &[&str]) -> std::io::Result<Reply> {
-        let mut session = Session::connect(&self.folder.path().join("socket"))?;
+        let mut session = Session::connect(&self.socket())?;
         // Sentinels have no users from their file.
         if self.mode.is_empty() {
             session.call(&["AUTH", OPERATOR, "x"])?;
