@@ -1,17 +1,19 @@
 //! What `config/deploy` says fits what Weir does, and what the systems that read it accept.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use weir::config::{self, Config};
 use weir::net::ListenAddress;
 use weir::policy::Strategy;
 use weir::store::redis::settings::Topology;
+use weir::time::instant_now;
 
 const FOLDER: &str = "config/deploy";
 
@@ -157,6 +159,8 @@ fn the_fleet_has_a_store_and_a_balancer() {
     // Weir believes the balancer, which has an address of their common network.
     let subnet = compose["networks"]["shared"]["ipam"]["config"][0]["subnet"].as_str().unwrap();
     assert!(configs["weir"]["content"].as_str().unwrap().contains(&format!("trusted_proxies = [\"{subnet}\"]")));
+    check_redis(&services["redis"]["command"]);
+    check_names(compose);
     let page = std::fs::read_to_string("docs/fleet/index.md").unwrap();
     assert!(page.contains(configs["weir"]["content"].as_str().unwrap()), "docs/fleet/index.md shows another one");
     let folder = tempfile::tempdir().unwrap();
@@ -167,6 +171,49 @@ fn the_fleet_has_a_store_and_a_balancer() {
         checked => {
             let checked = checked.unwrap();
             assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+        }
+    }
+}
+
+/// Starts Redis with the command of its container. It stores nothing on disk, and evicts nothing.
+fn check_redis(command: &Value) {
+    let words: Vec<&str> = command.as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let mut server = Command::new(words[0])
+        .args(&words[1..])
+        .args(["--port", "0", "--unixsocket"])
+        .arg(&socket)
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("redis-server is installed by tests/install-servers");
+    let client = redis::Client::open(format!("unix:{}", socket.display())).unwrap();
+    let deadline = instant_now() + Duration::from_secs(20);
+    let mut connection = loop {
+        if let Ok(connection) = client.get_connection() {
+            break connection;
+        }
+        assert!(server.try_wait().unwrap().is_none() && instant_now() < deadline, "{words:?} does not start");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    for (name, value) in
+        [("save", ""), ("appendonly", "no"), ("maxmemory", "268435456"), ("maxmemory-policy", "noeviction")]
+    {
+        let found: Vec<String> = redis::cmd("CONFIG").arg("GET").arg(name).query(&mut connection).unwrap();
+        assert_eq!(found, [name, value]);
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
+/// Each network, volume and configuration that a service names is one of the file.
+fn check_names(compose: &Value) {
+    for (name, service) in compose["services"].as_object().unwrap() {
+        let networks = service["networks"].as_array().into_iter().flatten().map(|network| ("networks", network));
+        let configs = service["configs"].as_array().into_iter().flatten().map(|config| ("configs", &config["source"]));
+        for (kind, of) in networks.chain(configs) {
+            assert!(compose[kind].get(of.as_str().unwrap()).is_some(), "{name}: {kind} {of}");
         }
     }
 }
