@@ -9,12 +9,34 @@ const SERVED: [&str; 2] = ["proto/weir/v1/limiter.proto", "proto/envoy/service/r
 /// The interfaces that Weir only calls.
 const CALLED: [&str; 1] = ["proto/etcd/rpc.proto"];
 
+/// The interface between replicas.
+const FLEET: [&str; 1] = ["proto/weir/v1/fleet.proto"];
+
+/// The messages of `FLEET` that are written in Rust, and their names there.
+const WRITTEN: [(&str, &str); 8] = [
+    ("FleetMessage", "Message"),
+    ("Received", "Received"),
+    ("Echo", "Echo"),
+    ("Charges", "Charges"),
+    ("LimitCharges", "LimitCharges"),
+    ("Cursor", "Cursor"),
+    ("States", "States"),
+    ("LimitStates", "LimitStates"),
+];
+
 fn main() -> Result<(), Box<dyn error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let descriptors = protox::compile(SERVED, ["proto"])?;
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
-    fs::write(out.join("descriptors.bin"), protox::prost::Message::encode_to_vec(&descriptors))?;
-    tonic_prost_build::configure().include_file("services.rs").compile_fds(descriptors)?;
+    for (files, name) in [(&SERVED[..], "descriptors.bin"), (&FLEET[..], "fleet.bin")] {
+        let descriptors = protox::compile(files, ["proto"])?;
+        fs::write(out.join(name), protox::prost::Message::encode_to_vec(&descriptors))?;
+    }
+    let mut services = tonic_prost_build::configure().include_file("services.rs");
+    for (message, name) in WRITTEN {
+        services =
+            services.extern_path(format!(".weir.v1.{message}"), format!("crate::store::stream::message::{name}"));
+    }
+    services.compile_fds(protox::compile(SERVED.iter().chain(&FLEET), ["proto"])?)?;
     let called = protox::compile(CALLED, ["proto"])?;
     tonic_prost_build::configure().build_server(false).include_file("etcd.rs").compile_fds(called)?;
     Ok(())

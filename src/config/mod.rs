@@ -24,7 +24,7 @@ mod tests;
 
 pub use change::{Changed, change};
 pub use compile::limit::DEFAULT_LIMIT;
-pub use compile::{AdminSettings, Config, GrpcSettings};
+pub use compile::{AdminSettings, Config, GrpcSettings, PeerSettings};
 pub use diagnostics::{Diagnostics, Finding, Severity};
 pub use load::{Origin, compile, load, load_after};
 pub use overrides::RunTimeOverrides;

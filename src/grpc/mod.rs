@@ -6,6 +6,7 @@
 //!
 //! Not here: the decision (gate), and the rules that map callers to limits (`policy::descriptors`).
 
+pub mod fleet;
 pub mod settings;
 
 mod server;

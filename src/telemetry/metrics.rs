@@ -8,6 +8,7 @@ use prometheus::{
 use super::cells::{DurationHistogram, LimitCells};
 use super::checks::CheckMetrics;
 use super::factory::MetricFactory;
+use super::fleet::FleetMetrics;
 use super::gauge::LiveGauge;
 use super::openmetrics;
 use super::outcome::Outcome;
@@ -194,6 +195,11 @@ impl Metrics {
     /// Registers the metrics of a remote configuration. Call it once.
     pub fn show_remote_config(&self) -> Result<(), prometheus::Error> {
         self.remote_config.register(&self.registry)
+    }
+
+    /// Registers the metrics of the connections between replicas. Call it once.
+    pub fn show_fleet(&self) -> Result<FleetMetrics, prometheus::Error> {
+        FleetMetrics::new(&MetricFactory { registry: self.registry.clone() })
     }
 
     /// Creates the series of the key fetches of an identity at 0.

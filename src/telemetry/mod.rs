@@ -5,6 +5,7 @@
 mod cells;
 mod checks;
 mod factory;
+mod fleet;
 mod gauge;
 mod log;
 mod metrics;
@@ -18,6 +19,7 @@ mod upstreams;
 
 pub use cells::{DurationHistogram, EndpointCells, EndpointResult, LimitCells, LimitDecision};
 pub use checks::{CheckCounters, CheckMetrics};
+pub use fleet::{FleetMetrics, Traffic};
 pub use gauge::LiveGauge;
 pub use log::{AccessLine, AccessLog, LogFormat, LogGuard, LogSettings, start_logs};
 pub use prometheus::{IntCounter as Counter, IntGauge as Gauge};

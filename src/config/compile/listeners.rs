@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::check::check;
 use super::grpc::listener;
 use super::takeover::takeover;
-use super::{admin, upstream};
+use super::{admin, peers, upstream};
 use crate::config::diagnostics::Problem;
 use crate::config::reader::{Located, Table, units};
 use crate::grpc::settings::ServiceListener;
@@ -23,6 +23,8 @@ pub(super) struct Listeners {
     pub(super) checks: Option<Option<(Located<CheckListener>, CheckSettings)>>,
     /// For callers of the limiter service, with TLS; the inner option is `None` without `[grpc]`.
     pub(super) grpc: Option<Option<(Located<ServiceListener>, Option<ServerTls>)>>,
+    /// For other replicas; the inner option is `None` without `fleet.listen`.
+    pub(super) fleet: Option<Option<Located<ListenAddress>>>,
     /// The admin listener; the inner option is `None` for `off`.
     pub(super) operators: Option<Located<Option<ListenAddress>>>,
     /// For a successor; the inner option is `None` without `takeover`.
@@ -30,14 +32,18 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// Compiles the listeners of `server`, `admin`, `grpc` and `[check]`.
-    pub(super) fn read(root: &Table<'_>, server: &Table<'_>, admin: &Table<'_>, grpc: &Table<'_>) -> Self {
+    /// Compiles the listeners of `server`, `admin`, `grpc`, `fleet` and `[check]`.
+    pub(super) fn read(
+        root: &Table<'_>,
+        server: &Table<'_>,
+        (admin, grpc, fleet): (&Table<'_>, &Table<'_>, &Table<'_>),
+    ) -> Self {
         let requests = server.list("listen", |text| units::listen(text, root.context.dir));
         // Without a service there is nothing to forward to.
         let requests = if upstream::is_omitted(root) { Some(Vec::new()) } else { requests };
         let checks = check(&root.table("check"), server);
-        let (grpc, operators) = (listener(grpc), admin::listen(admin));
-        let listeners = Self { requests, checks, grpc, operators, takeover: takeover(server) };
+        let (grpc, fleet, operators) = (listener(grpc), peers::listener(fleet), admin::listen(admin));
+        let listeners = Self { requests, checks, grpc, fleet, operators, takeover: takeover(server) };
         listeners.check_apart(root);
         listeners
     }
@@ -58,17 +64,18 @@ impl Listeners {
     }
 
     fn all(&self) -> impl Iterator<Item = (&'static str, Range<usize>, ListenAddress)> {
-        let Self { requests, checks, grpc, operators, takeover } = self;
+        let Self { requests, checks, grpc, fleet, operators, takeover } = self;
         let requests = requests.iter().flatten();
         let requests = requests.map(|place| ("server.listen", place.span(), place.get_ref().clone()));
         let checks = checks.iter().flatten();
         let checks = checks.map(|(one, _)| ("check.listen", one.span(), one.get_ref().listen.clone()));
         let grpc = grpc.iter().flatten();
         let grpc = grpc.map(|(one, _)| ("grpc.listen", one.span(), one.get_ref().listen.clone()));
+        let fleet = fleet.iter().flatten().map(|one| ("fleet.listen", one.span(), one.get_ref().clone()));
         let operators = operators.iter();
         let operators = operators.filter_map(|one| Some(("admin.listen", one.span(), one.get_ref().clone()?)));
         let takeover = takeover.iter().flatten();
         let takeover = takeover.map(|one| ("server.takeover", one.span(), ListenAddress::Unix(one.get_ref().clone())));
-        requests.chain(checks).chain(grpc).chain(operators).chain(takeover)
+        requests.chain(checks).chain(grpc).chain(fleet).chain(operators).chain(takeover)
     }
 }

@@ -16,6 +16,7 @@ mod grpc;
 mod headers;
 mod hold;
 mod log;
+mod peers;
 mod snapshot;
 mod store;
 mod takeover;
@@ -41,6 +42,7 @@ use toml::de::DeTable;
 
 pub use admin::AdminSettings;
 pub use grpc::GrpcSettings;
+pub use peers::PeerSettings;
 
 use fleet::Fleet;
 use listeners::Listeners;
@@ -79,6 +81,8 @@ pub struct Config {
     pub admin: AdminSettings,
     /// The limiter service; `None` if there is none.
     pub grpc: Option<GrpcSettings>,
+    /// The connections between replicas; `None` if there are none.
+    pub peers: Option<PeerSettings>,
     /// Snapshots of the state; fixed at start.
     pub snapshot: Option<SnapshotSettings>,
     /// Overrides set at run time.
@@ -100,7 +104,8 @@ pub(in crate::config) fn config(
     let server = root.table("server");
     let admin_table = root.table("admin");
     let grpc_table = root.table("grpc");
-    let listeners = Listeners::read(&root, &server, &admin_table, &grpc_table);
+    let fleet_table = root.table("fleet");
+    let listeners = Listeners::read(&root, &server, (&admin_table, &grpc_table, &fleet_table));
     server::paths(&server);
     let bounds = server::bounds(&server);
     let forwarded = server.switch("forwarded");
@@ -119,13 +124,13 @@ pub(in crate::config) fn config(
     let headers = root.table("headers");
     let profiles = headers::profiles(&headers);
     let grpc = grpc::grpc(&grpc_table, listeners.grpc, profiles);
-    let hold = hold::hold(&root.table("hold"));
+    let peers = peers::peers(&fleet_table, listeners.fleet, name_servers.as_ref());
+    let (hold, log) = (hold::hold(&root.table("hold")), log::log(&root.table("log")));
     let max_tokens = root.table("tokens").count("max_cached");
     let snapshot = snapshot::snapshot(&root.table("snapshot"), &admin_table);
-    let log = log::log(&root.table("log"));
 
     let compiled_stores = store::stores(&root.table("store"));
-    let fleet = fleet::fleet(&root.table("fleet"), &compiled_stores);
+    let fleet = fleet::fleet(&fleet_table, &compiled_stores);
     let policy = policy(&root, (&server, &headers, &grpc_table), tls_table.has("client_ca"), &fleet, overrides);
     let fleet_secret = fleet.into_secret();
     let (check_listener, check) = listeners.checks?.unzip();
@@ -152,6 +157,7 @@ pub(in crate::config) fn config(
         max_tokens: max_tokens?.into_inner(),
         admin: admin?,
         grpc: grpc?,
+        peers: peers?,
         snapshot: snapshot?,
         run_time: RunTimeOverrides::default(),
         warnings: Diagnostics::default(),

@@ -1,12 +1,12 @@
 //! `[server.tls]`: the server certificates, and the CA certificates for clients. `tls` of upstreams: the CA certificates
-//! for the upstream, and the client certificate. `tls` of stores has the same options.
+//! for the upstream, and the client certificate. `tls` of stores and of `[fleet]` has the same options.
 
 use super::identity::key_file;
 use crate::config::diagnostics::Problem;
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
 use crate::net::Protocol;
-use crate::net::tls::{CertificateProblem, ClientAuth, ClientTls, ServerCertificate, ServerName, ServerTls};
+use crate::net::tls::{CertificateProblem, ClientAuth, ClientTls, PeerTls, ServerCertificate, ServerName, ServerTls};
 use crate::store::redis::settings::{OwnCertificate, StoreTls};
 
 /// Compiles the table. Returns `None` if it is absent, or notes an error and returns `None`.
@@ -82,6 +82,14 @@ pub(super) fn client(table: &Table<'_>, protocol: Protocol) -> Option<ClientTls>
 /// Compiles `tls` of a store with TLS. The client of the store reads the files itself; here they are checked.
 pub(super) fn store(table: &Table<'_>) -> Option<StoreTls> {
     client_with_files(table, Protocol::Http1).map(|(_, files)| files)
+}
+
+/// Compiles `tls` of the connections between replicas: all three files.
+pub(super) fn peer_tls(table: &Table<'_>) -> Option<PeerTls> {
+    let (own, authorities) = (certificate(table), key_file(table, "ca"));
+    let (own, authorities) = (own?.0, authorities?);
+    let span = table.get("ca").map_or(table.span(), toml::Spanned::span);
+    PeerTls::new(own, &authorities).map_err(|what| table.fault("ca", span, Fault::new(what))).ok()
 }
 
 fn client_with_files(table: &Table<'_>, protocol: Protocol) -> Option<(ClientTls, StoreTls)> {

@@ -1,11 +1,13 @@
 //! The options of replicas: `[fleet]`, and `[store.NAME]`.
 
 use super::limit::{STRATEGIES, UNITS};
-use super::option::Kind::{self, Count, DurationIn, OneOf, Text};
+use super::option::Kind::{self, Count, Duration, DurationIn, OneOf, Switch, Text};
 use super::option::Preset::{Required, Toml, Unset};
 use super::option::{NONE, Opt, opt};
 
 const REDIS: Kind = Kind::Some("`redis://host[:port]` or `rediss://host[:port]`");
+const MEMBER: &str = "host and port";
+const ONE_SOURCE: &str = "with `fleet.listen`, one of `static` and `dns` is required";
 const ONE_OF_THREE: &str = "one of `redis`, `cluster` and `sentinel` is required";
 const SECRET_FILE: &str = "File that holds it; one newline at its end does not count.";
 
@@ -25,6 +27,30 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Environment variable that holds the secret of the fleet, 32 bytes or more; this or `file`. With it all \
          replicas hash keys alike. Required for `redis` and `lease`."),
     opt("fleet.secret.file", Text("file"), NONE, SECRET_FILE),
+    opt("fleet.listen", Text("address and port"), NONE,
+        "Address for other replicas. With it, replicas tell each other their charges; it needs `fleet.secret`."),
+    opt("fleet.members.static", Kind::Some(MEMBER), Unset(ONE_SOURCE),
+        "Addresses of all replicas; this one may be among them."),
+    opt("fleet.members.dns", Text(MEMBER), Unset(ONE_SOURCE),
+        "Name with an address record for each replica, and the port of all."),
+    opt("fleet.advertise", Text(MEMBER), NONE,
+        "Address at which other replicas reach this one. Without it, Weir recognises itself when it connects to itself."),
+    opt("fleet.tls.cert", Text("file"), Required,
+        "Certificate of this replica in PEM, for servers and clients, followed by the certificates of its issuers."),
+    opt("fleet.tls.key", Text("file"), Required,
+        "Its private key in PEM, without a password."),
+    opt("fleet.tls.ca", Text("file"), Required,
+        "Authorities of the other replicas' certificates, in PEM. Names in these certificates do not count."),
+    opt("fleet.insecure", Switch, Toml("false"),
+        "Talk to replicas on other machines without TLS."),
+    opt("fleet.interval", DurationIn(1, 10_000), Toml("\"20ms\""),
+        "Time for which charges are added up before other replicas are told."),
+    opt("fleet.isolate_after", DurationIn(100, 600_000), Toml("\"1s\""),
+        "A replica that has heard of no other for this time keeps to its share of each limit; at least 5 intervals."),
+    opt("fleet.max_replicas", Count(1, 1000), Toml("100"),
+        "Replicas that count at most, and connections to other replicas."),
+    opt("fleet.leave_after", Duration, Toml("\"30s\""),
+        "Time for which a member counts after it has left. A new member counts at once."),
     opt("store.NAME.redis", Kind::Some("`redis://host[:port]`, `rediss://host[:port]` or `unix:/path`"), Unset(ONE_OF_THREE),
         "Redis servers that do not know of each other; each has a part of the keys. `rediss` is TLS, for all addresses \
          or none. The default port is 6379. `unix:` is a socket of this machine, by its absolute path."),

@@ -32,6 +32,50 @@ fn a_share_is_an_equal_part_of_the_limit() {
     }
 }
 
+/// The errors of a configuration with these options of `[fleet]`, without positions.
+fn peer_errors(options: &str) -> String {
+    let text = format!("[fleet]\nstrategy = 'local'\nsecret = {{ env = 'SECRET' }}\n{options}\n{UPSTREAM}");
+    let env = |_: &str| Some("0123456789abcdef0123456789ABCDEF".to_owned());
+    match crate::config::compile(&text, "weir.toml", std::path::Path::new(""), &env) {
+        Ok(_) => String::new(),
+        Err(problems) => problems.iter().collect::<Vec<_>>().join("\n"),
+    }
+}
+
+#[test]
+fn connections_between_replicas_need_members_and_tls() {
+    let here = "listen = '127.0.0.1:8082'";
+    let members = "members = { static = ['127.0.0.1:8082', 'localhost:8083', '[::1]:8084'] }";
+    for (options, expected) in [
+        (format!("{here}\n{members}"), ""),
+        (here.to_owned(), "`fleet.members`: needs exactly one of `static` and `dns`"),
+        (format!("{here}\nmembers = {{ static = ['a:1'], dns = 'a:1' }}"), "needs exactly one of"),
+        (format!("{here}\nmembers = {{ static = [] }}"), "an empty list has no effect"),
+        (format!("{here}\nmembers = {{ static = ['a'] }}"), "`a` is not a host with a port"),
+        (format!("{here}\nmembers = {{ static = ['a:0'] }}"), "`a:0` is not a host with a port"),
+        (format!("{here}\nmembers = {{ static = ['A:1', 'a:1'] }}"), "occurs twice"),
+        (format!("{here}\nmembers = {{ dns = 'u@a:1' }}"), "is not a host with a port"),
+        (format!("{here}\nmembers = {{ dns = 'a:1' }}"), "charges would go to other machines without TLS"),
+        (format!("{here}\nmembers = {{ static = ['10.0.0.1:1'] }}"), "charges would go to other machines without TLS"),
+        (format!("{here}\nmembers = {{ static = ['10.0.0.1:1'] }}\ninsecure = true"), ""),
+        (format!("listen = '0.0.0.0:8082'\n{members}"), "other machines can reach this address, and it has no TLS"),
+        (format!("listen = '0.0.0.0:8082'\n{members}\ninsecure = true\nadvertise = 'a.test:8082'"), ""),
+        (format!("listen = 'unix:/run/weir'\n{members}"), "is not an address with a port"),
+        (format!("{here}\n{members}\nadvertise = 'a'"), "`a` is not a host with a port"),
+        (format!("{here}\n{members}\ninterval = '300ms'"), "must be at least 5 times `fleet.interval`"),
+        (format!("{here}\n{members}\nmax_replicas = 0"), "expected whole number from 1 to 1000"),
+        (format!("{here}\n{members}\ntls = {{ cert = 'a.pem' }}"), "`fleet.tls.key` is missing"),
+        (format!("{here}\n{members}\n[admin]\nlisten = '127.0.0.1:8082'"), "are the same address"),
+        (members.to_owned(), "has no effect without `fleet.listen`"),
+        ("interval = '1s'".to_owned(), "has no effect without `fleet.listen`"),
+    ] {
+        let said = peer_errors(&options);
+        assert!(if expected.is_empty() { said.is_empty() } else { said.contains(expected) }, "{options}\n{said}");
+    }
+    let said = said(&format!("[fleet]\nstrategy = 'local'\n{here}\n{members}"));
+    assert!(said.contains("replicas prove to each other that they know `fleet.secret`"), "{said}");
+}
+
 #[test]
 fn plans_and_overrides_are_shared_too() {
     let text = format!(

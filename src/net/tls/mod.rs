@@ -1,5 +1,5 @@
 //! TLS of clients: certificates and their choice, client certificates, and the session on a socket. TLS to services
-//! and stores is in `client`.
+//! and stores is in `client`, TLS between replicas in `peer`.
 //!
 //! The crypto provider is passed explicitly. So no code has to install it for the process.
 //!
@@ -8,11 +8,13 @@
 mod certificate;
 mod client;
 mod names;
+mod peer;
 mod sealed;
 mod server;
 mod session;
 
 pub use certificate::{CertificateProblem, ServerCertificate};
 pub use client::{ClientTls, ServerName, store_tls};
+pub use peer::{BINDING_BYTES, PeerTls};
 pub use server::{ClientAuth, ServerTls};
 pub(crate) use session::{HandshakeError, TlsStream};

@@ -17,6 +17,15 @@ const DISTINCT_BYTES_MIN: usize = 8;
 /// The message whose code under the fleet secret begins with the secret of keys.
 const LABEL: &[u8] = b"weir key secret 1";
 
+/// The message whose code under the fleet secret is the key of proofs.
+const PROOF_LABEL: &[u8] = b"weir fleet proof 1";
+
+/// The length of a proof.
+pub const PROOF_BYTES: usize = 32;
+
+/// The key with which replicas prove to each other that they know the secret.
+pub struct ProofKey(hmac::Key);
+
 /// Why a secret is too weak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeakSecret {
@@ -45,7 +54,35 @@ impl FleetSecret {
     /// The secret under which keys are hashed: the first 16 bytes of HMAC-SHA-256 over `weir key secret 1`.
     pub fn key_secret(&self) -> [u8; 16] {
         let code = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.0), LABEL);
-        std::array::from_fn(|index| code.as_ref().get(index).copied().unwrap_or_default())
+        first_bytes(&code)
+    }
+
+    /// The key of proofs.
+    pub fn proof_key(&self) -> ProofKey {
+        let code = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.0), PROOF_LABEL);
+        ProofKey(hmac::Key::new(hmac::HMAC_SHA256, code.as_ref()))
+    }
+}
+
+impl ProofKey {
+    /// The proof over `message`.
+    pub fn prove(&self, message: &[u8]) -> [u8; PROOF_BYTES] {
+        first_bytes(&hmac::sign(&self.0, message))
+    }
+
+    /// Whether `proof` is the proof over `message`. Takes the same time for all proofs of one length.
+    pub fn is_proof(&self, message: &[u8], proof: &[u8]) -> bool {
+        hmac::verify(&self.0, message, proof).is_ok()
+    }
+}
+
+fn first_bytes<const N: usize>(code: &hmac::Tag) -> [u8; N] {
+    std::array::from_fn(|index| code.as_ref().get(index).copied().unwrap_or_default())
+}
+
+impl fmt::Debug for ProofKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProofKey")
     }
 }
 
@@ -76,6 +113,21 @@ mod tests {
         let secret = FleetSecret::new(b"0123456789abcdef0123456789abcdeX").unwrap();
         assert_eq!(secret.key_secret(), 0x9423_9803_f679_3f3f_a1af_100f_ca1d_dbbc_u128.to_be_bytes());
         assert_eq!(format!("{secret:?}"), "FleetSecret");
+    }
+
+    #[test]
+    fn a_proof_can_be_computed_elsewhere() {
+        // import hashlib, hmac
+        // key = hmac.digest(b"0123456789abcdef0123456789abcdeX", b"weir fleet proof 1", "sha256")
+        // hmac.digest(key, b"message", "sha256").hex()
+        let key = FleetSecret::new(b"0123456789abcdef0123456789abcdeX").unwrap().proof_key();
+        let expected = [
+            0x3b, 0xf7, 0x81, 0xdb, 0xf3, 0x62, 0xa1, 0x54, 0x4c, 0xb7, 0xf3, 0xa8, 0xb7, 0xc7, 0x63, 0xef, 0x1b, 0xc0,
+            0xc8, 0x3e, 0x06, 0x53, 0xec, 0x7f, 0x76, 0x72, 0x10, 0x8d, 0xb1, 0x3d, 0x63, 0x6d,
+        ];
+        assert_eq!(key.prove(b"message"), expected);
+        assert!(key.is_proof(b"message", &key.prove(b"message")));
+        assert!(!key.is_proof(b"messagf", &key.prove(b"message")) && !key.is_proof(b"message", b""));
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl Replica {
     }
 
     /// Makes batches of the charges in `ledger`. Messages are due for all peers after it.
-    pub fn tick<L: Ledger>(&mut self, ledger: &mut L, now: Timestamp) {
+    pub fn tick<L: Ledger + ?Sized>(&mut self, ledger: &mut L, now: Timestamp) {
         self.ticked = now;
         self.tick_at = now.saturating_add_ns(self.timing.interval_ns.max(self.send_ns()));
         self.collect(ledger, now);
@@ -153,7 +153,7 @@ impl Replica {
         }
     }
 
-    fn collect<L: Ledger>(&mut self, ledger: &mut L, now: Timestamp) {
+    fn collect<L: Ledger + ?Sized>(&mut self, ledger: &mut L, now: Timestamp) {
         let Taken { limits, is_complete } = ledger.take(now);
         if !is_complete {
             self.history.leave_gap();
@@ -162,7 +162,12 @@ impl Replica {
     }
 
     /// The next message to `peer`; `None` if nothing is due.
-    pub fn next_message<L: Ledger>(&mut self, peer: PeerId, ledger: &mut L, now: Timestamp) -> Option<Message> {
+    pub fn next_message<L: Ledger + ?Sized>(
+        &mut self,
+        peer: PeerId,
+        ledger: &mut L,
+        now: Timestamp,
+    ) -> Option<Message> {
         let again_ns = self.timing.isolate_after_ns / SENDS;
         let id = peer;
         let asked = self.peers.get_mut(&peer).filter(|peer| peer.is_connected)?.asked.take();
@@ -207,7 +212,7 @@ impl Replica {
     }
 
     /// Takes a message of `peer`. Messages may be due for it after this.
-    pub fn receive<L: Ledger>(&mut self, peer: PeerId, message: &Message, ledger: &mut L, now: Timestamp) {
+    pub fn receive<L: Ledger + ?Sized>(&mut self, peer: PeerId, message: &Message, ledger: &mut L, now: Timestamp) {
         let Timing { interval_ns, isolate_after_ns } = self.timing;
         let id = peer;
         let Some(peer) = self.peers.get_mut(&peer) else { return };

@@ -117,6 +117,20 @@ async fn lookup(name: WatchedName) -> io::Result<LookupAnswer> {
     timeout(LOOKUP_TIMEOUT, answer).await.map_err(late)?
 }
 
+/// The addresses of a host by the name servers, sorted, with the time to live of the answer.
+///
+/// # Errors
+/// If there is no answer in time.
+pub(crate) async fn lookup_host(
+    name: &str,
+    port: u16,
+    servers: &[SocketAddr],
+) -> io::Result<(Vec<SocketAddr>, Option<Duration>)> {
+    let answer = timeout(LOOKUP_TIMEOUT, lookup::host(name, port, servers)).await;
+    let LookupAnswer { addresses, ttl } = answer.map_err(io::Error::from).flatten()?;
+    Ok((addresses.into_iter().map(|resolved| resolved.address).collect(), ttl))
+}
+
 /// Asks the system. The addresses are sorted, so that equal answers are equal.
 async fn lookup_by_system(host: &str, port: u16) -> io::Result<LookupAnswer> {
     let found = tokio::net::lookup_host((host, port)).await?;
