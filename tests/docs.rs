@@ -103,6 +103,7 @@ fn every_metric_is_there_and_no_other() {
     metrics.endpoint("any", "any");
     metrics.upstream("any");
     metrics.remote_limit("any", true);
+    metrics.streamed_units("any");
     let store = metrics.store("any");
     store.up("any");
     store.errors("any");

@@ -7,10 +7,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http::Method;
 use weir::config;
 use weir::fields::FieldBuf;
-use weir::gate::{Gate, Live, Pass};
+use weir::gate::{Gate, Live, NewestLive, Pass, StreamLedger};
 use weir::policy::{Facts, Stage};
 use weir::telemetry::Metrics;
 use weir::time::{Clock, Timestamp};
@@ -20,8 +21,8 @@ pub const STRIDE: u32 = 7_919;
 
 /// Limits, and who asks.
 pub struct Subject {
-    gate: Gate,
-    live: Live,
+    gate: Arc<Gate>,
+    live: Arc<Live>,
     headers: FieldBuf,
 }
 
@@ -36,18 +37,34 @@ impl Subject {
         Self::with_room(keys, None)
     }
 
-    /// The same, each with room for `max_keys` keys if that is not the default.
+    /// A limit for each key, with room for `max_keys` keys if that is not the default.
     pub fn with_room(keys: &[&str], max_keys: Option<u32>) -> Self {
-        let mut text = String::from("[upstream]\nurl = \"http://127.0.0.1:1\"\n");
+        Self::of("", keys, max_keys)
+    }
+
+    /// `limits` limits by client address, which replicas share by streams.
+    pub fn streamed(limits: usize) -> Self {
+        let fleet = "[fleet]\nstrategy = \"stream\"\nreplicas = 3\nsecret.env = \"SECRET\"\n";
+        Self::of(fleet, &vec![r#"["ip"]"#; limits], None)
+    }
+
+    /// The tables as streams see them.
+    pub fn ledger(&self) -> StreamLedger {
+        StreamLedger::new(Arc::clone(&self.gate), NewestLive::new(ArcSwap::new(Arc::clone(&self.live))))
+    }
+
+    fn of(fleet: &str, keys: &[&str], max_keys: Option<u32>) -> Self {
+        let mut text = format!("{fleet}[upstream]\nurl = \"http://127.0.0.1:1\"\n");
         for (index, key) in keys.iter().enumerate() {
             let limit = format!("[[limit]]\nname = \"l{index}\"\nkey = {key}\n");
             text += &limit;
             text += "rate = \"1000000/s\"\n";
             text += &max_keys.map_or(String::new(), |max_keys| format!("max_keys = {max_keys}\n"));
         }
-        let config = config::compile(&text, "bench", Path::new(""), &|_| None).expect("a valid configuration");
-        let gate = Gate::new(Clock::start(), [7; 16], Arc::new(Metrics::new("0", "0").unwrap()));
-        let live = gate.install(config.policy, config.hold, config.max_tokens);
+        let secret = |_: &str| Some("0123456789abcdef0123456789ABCDEF".into());
+        let config = config::compile(&text, "bench", Path::new(""), &secret).expect("a valid configuration");
+        let gate = Arc::new(Gate::new(Clock::start(), [7; 16], Arc::new(Metrics::new("0", "0").unwrap())));
+        let live = Arc::new(gate.install(config.policy, config.hold, config.max_tokens));
         Self { gate, live, headers: FieldBuf::from_iter([("x-api-key", "0123456789abcdef")]) }
     }
 

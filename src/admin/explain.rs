@@ -103,7 +103,7 @@ pub struct BudgetBody {
     pub retry_after_ms: Option<u64>,
     /// Requests that wait on the key.
     pub waiting: usize,
-    /// What decides if a store has the state of the limit; `null` if this process has it.
+    /// What decides if replicas count the limit together; `null` if each counts alone.
     #[serde(default)]
     pub decided_by: Option<String>,
     /// The age of the state of the store in milliseconds; `null` if it is unknown, or no store has the state.
@@ -223,18 +223,24 @@ impl BudgetBody {
             reset_after_ms: budget.reset_after_ns.map(ms),
             retry_after_ms: budget.retry_after_ns.map(ms),
             waiting: budget.waiting,
-            decided_by: decided_by(&budget.strategy, budget.remote.as_ref()),
+            decided_by: decided_by(&budget.strategy, budget.absent, budget.remote.as_ref()),
             mirror_age_ms: budget.remote.and_then(|remote| remote.mirror_age_ns).map(ms),
         }
     }
 }
 
-/// What decides about a key of a limit with this strategy; `None` if this process does.
-fn decided_by(strategy: &Strategy, remote: Option<&RemoteExplanation>) -> Option<String> {
+/// What decides about a key of a limit with this strategy; `None` if this process counts alone. `absent` other replicas are
+/// not heard.
+fn decided_by(strategy: &Strategy, absent: u64, remote: Option<&RemoteExplanation>) -> Option<String> {
     let word = match strategy {
         Strategy::Local | Strategy::Split(_) => return None,
         Strategy::Redis { .. } => "redis",
         Strategy::Lease { .. } => "lease",
+        Strategy::Stream if absent > 0 => {
+            let times = absent.saturating_add(1);
+            return Some(format!("this replica, which hears no other one: each unit counts {times} times (stream)"));
+        }
+        Strategy::Stream => return Some("this replica, with the charges of all others (stream)".to_owned()),
     };
     // Without a running Weir there is no store.
     let Some(RemoteExplanation { store, node, is_up, on_failure, replicas, .. }) = remote else {

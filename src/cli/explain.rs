@@ -161,8 +161,8 @@ fn limit_in_words(explained: &LimitBody) -> Vec<String> {
     let mut lines =
         vec![format!("{head} applies"), format!("  key: {key}"), format!("  rule: {rule}, by {from}; cost {cost}")];
     lines.extend(decided_by.as_ref().map(|by| {
-        let age = mirror_age_ms.map_or_else(|| "unknown".to_owned(), |ms| format!("{} old", duration(ms)));
-        format!("  decided by: {by}; last answer: {age}")
+        let age = mirror_age_ms.map(|ms| format!("; last answer: {} old", duration(ms)));
+        format!("  decided by: {by}{}", age.unwrap_or_default())
     }));
     lines.push(format!("  {}", says.join(", ")));
     lines

@@ -2,9 +2,9 @@
 //!
 //! A process that hands its state over still has requests in hand. It reports their charges from the instant of the
 //! handed-over state on. Charges that are given back whole, and requests in flight, are not reported. So a subscriber
-//! may count too much, and never too little.
+//! may count too much, and never too little. Not here: whether there is a subscriber (`listeners`).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
@@ -29,36 +29,26 @@ const WAITING_MAX: usize = 1 << 16;
 /// The bounded queue of deltas, shared by all limits.
 #[derive(Debug, Default)]
 pub(super) struct DeltaQueue {
-    is_on: AtomicBool,
     to: Mutex<Option<SyncSender<Delta>>>,
     dropped: AtomicU64,
 }
 
 impl DeltaQueue {
-    /// Whether there is a subscriber. A charge that a packed state does not contain finds this set: both were made
-    /// under the lock of the key, and this was set before the state was packed.
-    #[inline]
-    pub(super) fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed)
-    }
-
-    /// Queues all deltas from now on.
-    pub(super) fn subscribe(&self) -> Receiver<Delta> {
+    /// A new queue for deltas from now on.
+    pub(super) fn open(&self) -> Receiver<Delta> {
         let (to, deltas) = sync_channel(WAITING_MAX);
         self.set(Some(to));
         deltas
     }
 
-    /// Ends the subscription, and returns the number of deltas that were dropped.
-    pub(super) fn unsubscribe(&self) -> u64 {
+    /// Ends the queue, and returns the number of deltas that were dropped.
+    pub(super) fn close(&self) -> u64 {
         self.set(None);
         self.dropped.swap(0, Ordering::Relaxed)
     }
 
     fn set(&self, to: Option<SyncSender<Delta>>) {
-        let is_on = to.is_some();
         *self.to.lock().unwrap_or_else(PoisonError::into_inner) = to;
-        self.is_on.store(is_on, Ordering::Release);
     }
 
     /// Queues a delta, without waiting for space.

@@ -19,6 +19,8 @@ impl Gate {
             let state = self.state(&name, table, Arc::new(bans));
             state.persists.store(true, Ordering::Relaxed);
             known.insert(name, Arc::new(state));
+            // The last charges of the process before may be in no batch that peers have.
+            self.listeners.leave_gap();
         }
     }
 
@@ -51,14 +53,14 @@ impl Gate {
         })
     }
 
-    /// Reports all charges from now on.
+    /// Listeners all charges from now on.
     pub fn subscribe_deltas(&self) -> Receiver<Delta> {
-        self.deltas.subscribe()
+        self.listeners.subscribe()
     }
 
     /// Ends the reports. Returns the number of deltas that were dropped because the queue was full.
     pub fn unsubscribe_deltas(&self) -> u64 {
-        self.deltas.unsubscribe()
+        self.listeners.unsubscribe()
     }
 
     /// Charges the units that another process charged, whether they fit or not. The debt is at most the limit's
@@ -76,6 +78,9 @@ impl Gate {
         // Admitted units are within the capacity; a settlement may go deeper.
         let settle = applied.limit.after.as_ref().and_then(|after| after.settle.as_ref());
         let max_debt = settle.map_or(0, |settle| settle.max_debt).max(rule.capacity());
-        state.table.settle(delta.key, rule, delta.units, max_debt, self.clock.now());
+        let now = self.clock.now();
+        let charged = state.table.settle(delta.key, rule, delta.units, max_debt, now);
+        // The other process no longer tells peers.
+        state.report(delta.key, rule, charged, now);
     }
 }

@@ -39,8 +39,12 @@ mod handover;
 mod mirrors;
 
 mod delta;
+mod listeners;
 mod newest_live;
+mod report;
 mod state;
+mod stream_ledger;
+mod streamed;
 mod worker_stores;
 
 pub use access::AccessError;
@@ -67,6 +71,7 @@ pub use settle::Bill;
 pub use spend::{Balance, Spend, SpendError, UNITS_MAX};
 pub use standing::Standing;
 pub use state::{Gate, LimitState, Live};
+pub use stream_ledger::StreamLedger;
 pub use top_keys::{HALF_LIFE_NS, TOP_KEYS, TopKey, TopKeys};
 pub use verdict::{Rejection, Verdict};
 pub use worker_stores::WorkerStores;

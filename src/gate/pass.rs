@@ -38,6 +38,8 @@ pub struct Charged<'l> {
     /// Charges that are settled later, and those of a request that waited. Boxed, because few requests have any.
     open: Option<Box<OpenCharges<'l>>>,
     is_committed: bool,
+    /// Whether the charges were reported. Charges of a request that was not decided yet were not.
+    is_reported: bool,
 }
 
 type OpenCharges<'l> = SmallVec<[OpenCharge<'l>; 2]>;
@@ -47,6 +49,7 @@ type OpenCharges<'l> = SmallVec<[OpenCharge<'l>; 2]>;
 struct OpenCharge<'l> {
     state: &'l Arc<LimitState>,
     key: Key,
+    rule: Algorithm,
     receipt: Receipt,
     /// How the charge is settled, if it is.
     terms: Option<Box<Terms>>,
@@ -62,6 +65,7 @@ impl<'l> Pass<'l> {
     #[inline]
     pub(super) fn complete(&mut self, now: Timestamp) {
         self.standing = record(&self.charged.checks, now);
+        self.charged.is_reported = true;
         let is_open = |check: &Check<'_>| !check.is_plain() || check.check.applied.limit.after.is_some();
         if self.charged.checks.charges().iter().any(is_open) {
             self.charged.open = open(&mut self.charged.checks, false, now);
@@ -71,7 +75,8 @@ impl<'l> Pass<'l> {
     /// The pass of a request that waited. It outlives the rules of `batch`, which was admitted at `now`.
     pub(super) fn after_wait<C: Checked<'l>>(mut batch: Batch<'_, C>, now: Timestamp) -> Self {
         let (standing, budgets) = (record(&batch, now), listed(&batch));
-        let charged = Charged { checks: Checks::default(), open: open(&mut batch, true, now), is_committed: false };
+        let open = open(&mut batch, true, now);
+        let charged = Charged { checks: Checks::default(), open, is_committed: false, is_reported: true };
         Self { standing, charged, held: None, budgets }
     }
 }
@@ -85,8 +90,8 @@ pub(super) fn listed<'l, C: Checked<'l>>(batch: &Batch<'_, C>) -> Budgets<'l> {
 #[inline]
 pub(super) fn record<'l, C: Checked<'l>>(batch: &Batch<'_, C>, now: Timestamp) -> Option<Standing<'l>> {
     let charges = batch.charges();
-    if charges.first().is_some_and(|charge| charge.check.state().deltas.is_on()) {
-        report(charges);
+    if charges.first().is_some_and(|charge| charge.check.state().listeners.is_on()) {
+        report(charges, now);
     }
     let mut tightest: Option<&Charge<'_, C>> = None;
     for charge in charges {
@@ -106,11 +111,11 @@ pub(super) fn record<'l, C: Checked<'l>>(batch: &Batch<'_, C>, now: Timestamp) -
     tightest.map(|charge| standing(charge, now))
 }
 
-/// Reports the charges to the subscriber of deltas.
-#[cold]
-fn report<'l, C: Checked<'l>>(charges: &[Charge<'_, C>]) {
-    for charge in charges.iter().filter(|charge| charge.is_charged()) {
-        charge.check.state().report(charge.key, charge.rule, units(charge.cost));
+/// Listeners the charges to a successor or to peers. Delayed ones were reported when they were made.
+#[inline(never)]
+fn report<'l, C: Checked<'l>>(charges: &[Charge<'_, C>], now: Timestamp) {
+    for charge in charges.iter().filter(|charge| charge.is_charged() && !charge.is_slowed()) {
+        charge.check.state().report(charge.key, charge.rule, units(charge.cost), now);
     }
 }
 
@@ -159,12 +164,12 @@ fn open<'l, C: Checked<'l>>(batch: &mut Batch<'_, C>, all: bool, now: Timestamp)
     let mut open = OpenCharges::new();
     for index in 0..batch.charges().len() {
         let Some(charge) = batch.charges().get(index).filter(|charge| charge.is_charged()) else { continue };
-        let (state, key) = (charge.check.state(), charge.key);
+        let (state, key, rule) = (charge.check.state(), charge.key, charge.rule);
         let terms = Terms::of(charge, now);
         if (all || terms.is_some())
             && let Some(receipt) = batch.take_receipt(index)
         {
-            open.push(OpenCharge { state, key, receipt, terms });
+            open.push(OpenCharge { state, key, rule: rule.clone(), receipt, terms });
         }
     }
     (!open.is_empty()).then(|| Box::new(open))
@@ -205,8 +210,8 @@ impl<'l> Charged<'l> {
             return None;
         }
         self.open.as_ref()?.iter().find(|open| open.terms.is_some())?;
-        let item = |OpenCharge { state, key, receipt, terms }: OpenCharge<'l>| {
-            terms.map(|terms| BillItem::new(Arc::clone(state), key, receipt, *terms))
+        let item = |OpenCharge { state, key, rule, receipt, terms }: OpenCharge<'l>| {
+            terms.map(|terms| BillItem::new((Arc::clone(state), key, rule), receipt, *terms))
         };
         Bill::of(self.open.take()?.into_iter().filter_map(item).collect())
     }
@@ -215,13 +220,18 @@ impl<'l> Charged<'l> {
     #[cold]
     fn undo(&mut self) {
         if let Some(check) = self.checks.charges().first() {
-            self.checks.undo(check.check.state.clock.now());
+            let (now, is_reported) = (check.check.state.clock.now(), self.is_reported);
+            self.checks.undo_each(now, |check, units| {
+                if is_reported {
+                    check.check.state.report_returned(check.key, check.rule, units, now);
+                }
+            });
             wake_undone(&self.checks);
         }
-        for OpenCharge { state, key, receipt, terms } in self.open.take().into_iter().flat_map(|open| *open) {
-            state.table.refund(key, &receipt, state.clock.now());
+        for OpenCharge { state, key, rule, receipt, terms } in self.open.take().into_iter().flat_map(|open| *open) {
+            state.give_back(key, &rule, &receipt);
             if let Some(mut terms) = terms {
-                terms.undo(state, key);
+                terms.undo(state, key, &rule);
             }
             state.queues.wake_front(key);
         }

@@ -25,7 +25,6 @@ pub(super) struct Terms {
     /// Whether clients see their standing with the limit.
     is_shown: bool,
     after: Option<Arc<AfterResponse>>,
-    rule: Algorithm,
     cost: u64,
     began: Timestamp,
     meter: Option<Meter>,
@@ -59,7 +58,7 @@ impl Terms {
             Some(Meter::start(account, every, cost))
         });
         let is_shown = limit.mode == Mode::Enforce;
-        Some(Box::new(Self { is_shown, after, rule: rule.clone(), cost, began, meter }))
+        Some(Box::new(Self { is_shown, after, cost, began, meter }))
     }
 
     /// Units charged so far.
@@ -76,10 +75,10 @@ impl Terms {
     }
 
     /// Gives back the units that were charged while the request ran, and stops the task.
-    pub(super) fn undo(&mut self, state: &LimitState, key: Key) {
+    pub(super) fn undo(&mut self, state: &LimitState, key: Key, rule: &Algorithm) {
         let metered = self.metered();
         self.meter = None;
-        Account { state, key, rule: &self.rule, max_debt: 0 }.correct(0, metered);
+        Account { state, key, rule, max_debt: 0 }.correct(0, metered);
     }
 }
 
@@ -143,6 +142,7 @@ pub struct Bill {
 pub(super) struct BillItem {
     state: Arc<LimitState>,
     key: Key,
+    rule: Algorithm,
     receipt: Receipt,
     terms: Terms,
     /// Whether the charge was given back.
@@ -150,21 +150,21 @@ pub(super) struct BillItem {
 }
 
 impl BillItem {
-    pub(super) fn new(state: Arc<LimitState>, key: Key, receipt: Receipt, terms: Terms) -> Self {
-        Self { state, key, receipt, terms, is_settled: false }
+    pub(super) fn new((state, key, rule): (Arc<LimitState>, Key, Algorithm), receipt: Receipt, terms: Terms) -> Self {
+        Self { state, key, rule, receipt, terms, is_settled: false }
     }
 
     /// Gives the whole charge back.
     fn give_back(&mut self) {
         self.is_settled = true;
-        self.state.table.refund(self.key, &self.receipt, self.state.clock.now());
-        self.terms.undo(&self.state, self.key);
+        self.state.give_back(self.key, &self.rule, &self.receipt);
+        self.terms.undo(&self.state, self.key, &self.rule);
         self.state.queues.wake_front(self.key);
     }
 
     fn correct(&self, owed: u64, settle: &Settle) {
-        let Self { state, key, terms, .. } = self;
-        let account = Account { state: &**state, key: *key, rule: &terms.rule, max_debt: settle.max_debt };
+        let Self { state, key, rule, terms, .. } = self;
+        let account = Account { state: &**state, key: *key, rule, max_debt: settle.max_debt };
         account.correct(owed, terms.charged());
     }
 
@@ -189,11 +189,11 @@ impl BillItem {
 
     /// The client's standing with the limit now; `None` if clients do not see it.
     fn standing(&self) -> Option<Standing<'_>> {
-        let Self { ref state, key, ref terms, .. } = *self;
+        let Self { ref state, key, ref rule, ref terms, .. } = *self;
         if !terms.is_shown {
             return None;
         }
-        let (now, rule) = (state.clock.now(), &terms.rule);
+        let now = state.clock.now();
         let charge = Charge::new(&state.table, key, rule, terms.cost, true, ());
         Some(Standing::new(&state.name, &charge, &state.table.peek(key, rule, 0, now), now))
     }
@@ -203,7 +203,7 @@ impl BillItem {
         if self.is_settled {
             return;
         }
-        if self.terms.rule.is_released() {
+        if self.rule.is_released() {
             return self.give_back();
         }
         let Some(settle) = self.terms.settle() else { return };
@@ -247,7 +247,7 @@ impl Bill {
     /// Ends the bill without an answer. Only requests in flight are released.
     pub(super) fn close(&mut self) {
         for item in &mut self.items {
-            if item.terms.rule.is_released() {
+            if item.rule.is_released() {
                 item.give_back();
             }
             item.is_settled = true;

@@ -9,15 +9,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwapOption;
 
-use super::delta::{Delta, DeltaQueue};
+use super::listeners::Listeners;
 use super::queue::capacity::{Footprint, HoldCapacity, HoldCaps};
 use super::queue::jitter::Jitter;
 use super::queue::locked::LockedQueues;
+use super::streamed::Streamed;
 use super::top_keys::{RefusedKeys, TopKeys};
 use crate::limit::{Algorithm, BACKDATE_NS_MAX, Key};
 use crate::policy::jwt::Claimed;
-use crate::policy::{Applied, Facts, KeySecret, Limit, Mode, Policy, Variant};
+use crate::policy::{Applied, Facts, KeySecret, Limit, Mode, Policy, Strategy, Variant};
 use crate::store::redis::Store;
+use crate::store::stream::Link;
 use crate::store::{Bans, RemoteLimit, Table, TokenCache};
 use crate::telemetry::{LimitMetrics, Metrics};
 use crate::time::{Clock, Timestamp};
@@ -36,7 +38,7 @@ pub struct Gate {
     /// CORS preflights by client address; made for the first preflight.
     pub(super) preflights: OnceLock<Table>,
     closed: AtomicBool,
-    pub(super) deltas: Arc<DeltaQueue>,
+    pub(super) listeners: Arc<Listeners>,
     /// By name. The lock is taken when a policy is installed and by sweeps, never by a request.
     pub(super) states: Mutex<HashMap<Box<str>, Arc<LimitState>>>,
 }
@@ -70,6 +72,8 @@ pub(super) struct Newest {
     /// How replicas share the limit, if its state is in a store.
     pub(super) remote: Option<Arc<RemoteLimit>>,
     overrides: Arc<Overrides>,
+    /// The numbers of its plans, by which peers hear of charges; empty if it was never shared by streams.
+    pub(super) plan_numbers: Box<[u16]>,
 }
 
 impl Deref for Newest {
@@ -115,7 +119,9 @@ pub struct LimitState {
     pub(super) remote: ArcSwapOption<RemoteLimit>,
     /// Whether the state persists when the process ends, according to the last policy that has the limit.
     pub(super) persists: AtomicBool,
-    pub(super) deltas: Arc<DeltaQueue>,
+    pub(super) listeners: Arc<Listeners>,
+    /// Present once replicas shared the limit by streams.
+    pub(super) streamed: OnceLock<Arc<Streamed>>,
 }
 
 impl Gate {
@@ -130,7 +136,7 @@ impl Gate {
             jitter: Jitter::new(clock.now().as_ns()),
             preflights: OnceLock::new(),
             closed: AtomicBool::new(false),
-            deltas: Arc::default(),
+            listeners: Arc::default(),
             states: Mutex::new(HashMap::new()),
         }
     }
@@ -138,6 +144,11 @@ impl Gate {
     /// The clock of decisions.
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// The link between requests and the connections to peers.
+    pub fn link(&self) -> &Arc<Link> {
+        &self.listeners.link
     }
 
     /// Installs `policy`, also for waiting requests. No bucket is refilled.
@@ -169,6 +180,7 @@ impl Gate {
                 // Another algorithm begins anew, but for bans. Requests that wait on the old state are released.
                 let bans = Arc::clone(&state.bans);
                 let old = std::mem::replace(state, new(bans));
+                old.streamed.get().map(|streamed| state.streamed.set(Arc::clone(streamed)));
                 old.newest.store(None);
                 old.wake_all();
                 self.end_leases(&old, false);
@@ -181,11 +193,14 @@ impl Gate {
             {
                 self.end_leases(state, remote.as_ref().is_some_and(|remote| remote.lease.is_some()));
             }
-            let newest = Newest { limit: limit.clone(), remote: remote.clone(), overrides: Arc::clone(overrides) };
+            let plan_numbers = state.follow_strategy(limit, || self.metrics.streamed_units(&limit.name));
+            let (limit, overrides) = (limit.clone(), Arc::clone(overrides));
+            let newest = Newest { limit, remote: remote.clone(), overrides, plan_numbers };
             state.newest.store(Some(Arc::new(newest)));
             states.push(Arc::clone(state));
             remotes.push(remote);
         }
+        self.listeners.set_streams(policy.limits().iter().any(|limit| limit.strategy == Strategy::Stream));
         // Only now, so that no waiting request takes a limit for gone that is not.
         let named: HashSet<&str> = policy.limits().iter().map(|limit| &*limit.name).collect();
         for state in known.values() {
@@ -286,7 +301,8 @@ impl Gate {
             newest: ArcSwapOption::empty(),
             remote: ArcSwapOption::empty(),
             persists: AtomicBool::new(false),
-            deltas: Arc::clone(&self.deltas),
+            listeners: Arc::clone(&self.listeners),
+            streamed: OnceLock::new(),
         }
     }
 }
@@ -329,33 +345,14 @@ impl LimitState {
 
     /// Charges `extra` units that no limit decides: at most `max_debt` beyond the limit, here and in the store.
     pub(super) fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
-        self.table.settle(key, rule, extra, max_debt, now);
-        self.report(key, rule, extra);
+        let charged = self.table.settle(key, rule, extra, max_debt, now);
+        self.report(key, rule, charged, now);
         if let Some(remote) = &*self.remote.load() {
             remote.store.settle(&self.name, key, rule, extra, max_debt);
             if extra < 0 {
                 self.table.refunded(key, now);
             }
         }
-    }
-
-    /// Reports a charge under `rule` to the subscriber of deltas, if there is one.
-    #[inline]
-    pub(super) fn report(&self, key: Key, rule: &Algorithm, units: i64) {
-        if self.deltas.is_on() {
-            self.push_delta(key, rule, units);
-        }
-    }
-
-    #[cold]
-    fn push_delta(&self, key: Key, rule: &Algorithm, units: i64) {
-        if units == 0 || rule.is_released() {
-            return;
-        }
-        let limit = self.newest.load();
-        let plans = limit.as_ref().map_or(&[][..], |limit| &limit.allowed.plans);
-        let plan = plans.iter().find(|(_, planned)| planned.as_ref() == Some(rule)).map(|(name, _)| name.clone());
-        self.deltas.push(Delta { limit: self.name.clone(), key, plan, units });
     }
 
     /// Wakes all requests that wait on the limit, to look at changed circumstances.

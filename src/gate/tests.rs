@@ -16,6 +16,7 @@ mod remote;
 mod settle;
 mod spend;
 mod stages;
+mod stream;
 mod stress;
 mod top_keys;
 mod unsettled;

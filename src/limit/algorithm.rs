@@ -215,7 +215,7 @@ impl state::State for AnyState {
     }
 
     /// A charge of another algorithm gives nothing back.
-    fn refund(&mut self, rule: &Algorithm, receipt: &AnyReceipt, now: Timestamp) {
+    fn refund(&mut self, rule: &Algorithm, receipt: &AnyReceipt, now: Timestamp) -> u64 {
         use {Algorithm as Of, AnyReceipt as From};
         match (&mut *self, rule, receipt) {
             (Self::TokenBucket(state), Of::TokenBucket(rule), From::TokenBucket(it)) => state.refund(rule, it, now),
@@ -223,20 +223,23 @@ impl state::State for AnyState {
             (Self::FixedWindow(state), Of::FixedWindow(rule), From::FixedWindow(it)) => state.refund(rule, it, now),
             (Self::SlidingLog(state), Of::SlidingLog(rule), From::SlidingLog(it)) => state.refund(rule, it, now),
             (Self::SlidingWindow(state), Of::SlidingWindow(rule), From::SlidingWindow(it)) => {
-                state.refund(rule, it, now);
+                state.refund(rule, it, now)
             }
             (Self::SubWindow(state), Of::SubWindow(rule), From::SubWindow(it)) => state.refund(rule, it, now),
             (Self::Concurrency(state), Of::Concurrency(rule), From::Concurrency(it)) => state.refund(rule, it, now),
             (Self::Several(state), Of::Several(rules), From::Several(it)) => state.refund(rules, it, now),
-            _ => self.adopt(rule, now),
+            _ => {
+                self.adopt(rule, now);
+                0
+            }
         }
     }
 
-    fn settle(&mut self, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
+    fn settle(&mut self, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
         matched!(&mut *self, rule, |state, rule| state.settle(rule, extra, max_debt, now), else {
             *self = Self::fresh(rule);
-            self.settle(rule, extra, max_debt, now);
-        });
+            self.settle(rule, extra, max_debt, now)
+        })
     }
 
     fn raise(&mut self, rule: &Algorithm, other: &Self, now: Timestamp) {
@@ -260,6 +263,25 @@ impl state::State for AnyState {
             Self::SubWindow(state) => state.idle_at(),
             Self::Concurrency(state) => state.idle_at(),
             Self::Several(state) => state.idle_at(),
+        }
+    }
+}
+
+impl AnyState {
+    /// Charges `units` that were spent at `at`, or gives them back if the number is negative. They make a debt if they do
+    /// not fit. Units of a window that has ended by `now` do not count.
+    pub fn charge_as_of(&mut self, rule: &Algorithm, units: i64, at: Timestamp, now: Timestamp) {
+        match rule {
+            Algorithm::Several(rules) => {
+                state::State::adopt(self, rule, at);
+                let Self::Several(Several { states }) = self else { return };
+                let each = states.iter_mut().zip(rules);
+                each.for_each(|(state, rule)| state.charge_as_of(rule, units, at, now));
+            }
+            rule if rule.chargeable_from(at, now) <= at => {
+                state::State::settle(self, rule, units, u64::MAX, at);
+            }
+            _ => {}
         }
     }
 }
@@ -315,15 +337,17 @@ impl state::State for Several {
         self.states.iter().map(|state| state.receipt(cost, now)).collect()
     }
 
-    fn refund(&mut self, rules: &Self::Rule, receipts: &Self::Receipt, now: Timestamp) {
-        for ((state, rule), receipt) in self.states.iter_mut().zip(rules).zip(receipts) {
-            state.refund(rule, receipt, now);
-        }
+    /// Returns the units that every rate gives back.
+    fn refund(&mut self, rules: &Self::Rule, receipts: &Self::Receipt, now: Timestamp) -> u64 {
+        let each = self.states.iter_mut().zip(rules).zip(receipts);
+        each.map(|((state, rule), receipt)| state.refund(rule, receipt, now)).min().unwrap_or(0)
     }
 
-    fn settle(&mut self, rules: &Self::Rule, extra: i64, max_debt: u64, now: Timestamp) {
+    /// Returns the most units that a rate charges, or the units that every rate gives back.
+    fn settle(&mut self, rules: &Self::Rule, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
         self.adopt(rules, now);
-        self.states.iter_mut().zip(rules).for_each(|(state, rule)| state.settle(rule, extra, max_debt, now));
+        let each = self.states.iter_mut().zip(rules);
+        each.map(|(state, rule)| state.settle(rule, extra, max_debt, now)).max().unwrap_or(0)
     }
 
     fn raise(&mut self, rules: &Self::Rule, other: &Self, now: Timestamp) {

@@ -7,7 +7,7 @@
 
 use super::packed::{Packed, Unpacker};
 use super::portable::{Numbers, Portable};
-use super::state::{self, settled};
+use super::state::{self, charged, settled};
 use super::{Decision, QuotaError, Retry};
 use crate::time::Timestamp;
 
@@ -91,13 +91,17 @@ impl state::State for State {
     }
 
     /// Releases a charge. Exact in any order.
-    fn refund(&mut self, _rule: &Rule, receipt: &Receipt, _now: Timestamp) {
-        self.in_flight = self.in_flight.saturating_sub(receipt.cost);
+    fn refund(&mut self, _rule: &Rule, receipt: &Receipt, _now: Timestamp) -> u64 {
+        let given = receipt.cost.min(self.in_flight);
+        self.in_flight -= given;
+        given
     }
 
     /// Units that no request will release. The caller must settle them back.
-    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, _now: Timestamp) {
-        self.in_flight = settled(self.in_flight, extra, rule.max, max_debt);
+    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, _now: Timestamp) -> i64 {
+        let before = self.in_flight;
+        self.in_flight = settled(before, extra, rule.max, max_debt);
+        charged(before, self.in_flight)
     }
 
     fn over(&self, rule: &Rule, _now: Timestamp) -> u64 {

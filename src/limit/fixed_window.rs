@@ -13,7 +13,7 @@ use bytes::BufMut;
 
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Numbers, Portable, from_us, to_us_ceil};
-use super::state::{self, settled};
+use super::state::{self, charged, settled};
 use super::{Allowance, Calendar, Decision, QuotaError, Rate, Retry};
 use crate::time::Timestamp;
 
@@ -228,18 +228,23 @@ impl state::State for State {
     }
 
     /// Exact in any order within the window of the charge. After it nothing is given back.
-    fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) {
-        if receipt.ends == self.ends {
-            self.adopt(rule, now);
-            self.used = self.open(now).saturating_sub(receipt.cost);
+    fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) -> u64 {
+        if receipt.ends != self.ends {
+            return 0;
         }
+        self.adopt(rule, now);
+        let used = self.open(now);
+        self.used = used.saturating_sub(receipt.cost);
+        used - self.used
     }
 
     /// A debt ends with its window.
-    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) {
+    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
         self.adopt(rule, now);
-        let used = settled(self.open(now), extra, rule.count, max_debt);
+        let before = self.open(now);
+        let used = settled(before, extra, rule.count, max_debt);
         self.use_up(used, rule, now);
+        charged(before, used)
     }
 
     fn over(&self, rule: &Rule, now: Timestamp) -> u64 {

@@ -90,12 +90,12 @@ impl state::State for State {
         self.bucket.receipt(cost, now)
     }
 
-    fn refund(&mut self, rule: &Rule, receipt: &token_bucket::Receipt, now: Timestamp) {
-        self.bucket.refund(&rule.quota, receipt, now);
+    fn refund(&mut self, rule: &Rule, receipt: &token_bucket::Receipt, now: Timestamp) -> u64 {
+        self.bucket.refund(&rule.quota, receipt, now)
     }
 
-    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) {
-        self.bucket.settle(&rule.quota, extra, max_debt, now);
+    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
+        self.bucket.settle(&rule.quota, extra, max_debt, now)
     }
 
     fn over(&self, rule: &Rule, now: Timestamp) -> u64 {

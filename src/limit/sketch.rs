@@ -38,6 +38,7 @@ pub struct Receipt {
     /// The key's cells before the charge.
     before: [Timestamp; ROWS],
     charges: u64,
+    cost: u64,
 }
 
 impl Sketch {
@@ -63,7 +64,7 @@ impl Sketch {
             self.latest = self.latest.max(tat);
             self.charges += 1;
         }
-        (decision, is_charged.then_some(Receipt { before, charges: self.charges }))
+        (decision, is_charged.then_some(Receipt { before, charges: self.charges, cost }))
     }
 
     /// The bucket of `key`, for peeks, for waits, and as the first state of a key that gets a bucket of its own.
@@ -82,17 +83,17 @@ impl Sketch {
         self.charges += 1;
     }
 
-    /// Undoes a charge, if all later charges have been undone. Returns whether it did. Otherwise other keys may depend on
-    /// the cells.
-    pub fn undo(&mut self, key: Key, receipt: &Receipt) -> bool {
+    /// Undoes a charge, if all later charges have been undone. Otherwise other keys may depend on the cells. Returns the
+    /// units that are given back.
+    pub fn undo(&mut self, key: Key, receipt: &Receipt) -> u64 {
         if receipt.charges != self.charges {
-            return false;
+            return 0;
         }
         for (place, before) in self.places(key).into_iter().zip(receipt.before) {
             self.cells[place] = before;
         }
         self.charges -= 1;
-        true
+        receipt.cost
     }
 
     /// Carries spent units over to the interval of `quota`. If the interval differs, this is a pass over all cells.

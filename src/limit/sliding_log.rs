@@ -13,7 +13,7 @@ use bytes::BufMut;
 
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Numbers, Portable, from_us, to_us};
-use super::state::{self, settled};
+use super::state::{self, charged, settled};
 use super::{Allowance, BACKDATE_NS_MAX, Decision, QuotaError, Rate, Retry};
 use crate::time::Timestamp;
 
@@ -189,15 +189,15 @@ impl state::State for State {
     }
 
     /// Exact, at any time and in any order.
-    fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) {
+    fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) -> u64 {
         self.adopt(rule, now);
-        if let Ok(index) = self.log.binary_search_by_key(&receipt.at, |entry| entry.at) {
-            self.take(index, receipt.cost);
-        }
+        let Ok(index) = self.log.binary_search_by_key(&receipt.at, |entry| entry.at) else { return 0 };
+        let taken = self.take(index, receipt.cost);
+        if receipt.at.saturating_add_ns(rule.period_ns) > now { taken } else { 0 }
     }
 
     /// A negative number removes the newest units.
-    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) {
+    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
         self.adopt(rule, now);
         let used = self.used(rule, now);
         let target = settled(used, extra, rule.count, max_debt);
@@ -206,6 +206,7 @@ impl state::State for State {
         while surplus > 0 {
             surplus -= self.take(self.log.len() - 1, surplus);
         }
+        charged(used, target)
     }
 
     fn over(&self, rule: &Rule, now: Timestamp) -> u64 {

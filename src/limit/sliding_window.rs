@@ -12,7 +12,7 @@ use bytes::BufMut;
 
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Numbers, Portable, from_us, to_us};
-use super::state::{self, settled};
+use super::state::{self, charged, settled};
 use super::{Allowance, Decision, Rate, Retry};
 use crate::time::Timestamp;
 
@@ -184,29 +184,32 @@ impl state::State for State {
     }
 
     /// Exact, at any time and in any order. A charge under another period gives nothing back.
-    fn refund(&mut self, rule: &Allowance, receipt: &Receipt, now: Timestamp) {
+    fn refund(&mut self, rule: &Allowance, receipt: &Receipt, now: Timestamp) -> u64 {
         *self = self.rolled(rule, now);
         if receipt.period_ns != self.period_ns {
-            return;
+            return 0;
         }
+        let used = self.used(now);
         if receipt.began == self.began {
             self.this = self.this.saturating_sub(receipt.cost);
         } else if receipt.began.saturating_add_ns(self.period_ns) == self.began {
             self.last = self.last.saturating_sub(receipt.cost);
         }
+        used.saturating_sub(self.used(now))
     }
 
     /// A negative number removes the newest units.
-    fn settle(&mut self, rule: &Allowance, extra: i64, max_debt: u64, now: Timestamp) {
+    fn settle(&mut self, rule: &Allowance, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
         *self = self.rolled(rule, now);
+        let used = self.used(now);
         if extra < 0 {
             let from_this = extra.unsigned_abs().min(self.this);
             self.this -= from_this;
             self.last = self.last.saturating_sub(extra.unsigned_abs() - from_this);
         } else {
-            let used = self.used(now);
             self.this = self.this.saturating_add(settled(used, extra, rule.count(), max_debt) - used);
         }
+        charged(used, self.used(now))
     }
 
     fn over(&self, rule: &Allowance, now: Timestamp) -> u64 {

@@ -23,6 +23,8 @@ pub struct Slowed<R> {
     pub delay_ns: u64,
     /// The decision about the key after the charge.
     pub decision: Decision,
+    /// The units that are charged: fewer than the cost if the debt would be too large.
+    pub charged: u64,
     /// The proof of the charge.
     pub receipt: R,
 }
@@ -45,15 +47,21 @@ impl SlowDown {
     pub fn admit<S: State>(&self, state: &mut S, rule: &S::Rule, cost: u64, now: Timestamp) -> Slowed<S::Receipt> {
         let decision = state.admit(rule, cost, now);
         if decision.is_admitted() {
-            return Slowed { delay_ns: 0, decision, receipt: state.receipt(cost, now) };
+            return Slowed { delay_ns: 0, decision, charged: cost, receipt: state.receipt(cost, now) };
         }
         let stands = |state: &S| (state.peek(rule, 0, now), state.over(rule, now));
         let (before, over_before) = stands(state);
-        state.settle(rule, i64::try_from(cost).unwrap_or(i64::MAX), self.max_debt(), now);
+        let charged = state.settle(rule, i64::try_from(cost).unwrap_or(i64::MAX), self.max_debt(), now);
         let (decision, over) = stands(state);
-        // The bound on the debt may allow less than the cost. A fraction of a unit counts as none.
-        let charged = before.remaining.saturating_sub(decision.remaining) + over.saturating_sub(over_before);
-        Slowed { delay_ns: self.delay_ns(over.max(1)), decision, receipt: state.receipt(charged.min(cost), now) }
+        // The bound on the debt may allow less than the cost. A fraction of a unit counts as none. Of several rates each
+        // may have charged another number, and all give as many units back.
+        let returnable = before.remaining.saturating_sub(decision.remaining) + over.saturating_sub(over_before);
+        Slowed {
+            delay_ns: self.delay_ns(over.max(1)),
+            decision,
+            charged: u64::try_from(charged).unwrap_or(0),
+            receipt: state.receipt(returnable.min(cost), now),
+        }
     }
 }
 

@@ -49,13 +49,14 @@ pub trait State: Clone + Debug {
     /// most once a charge.
     ///
     /// It never gives back too much: in any order of refunds, the other charges stay within the algorithm's bound. At the
-    /// instant of the charge it is exact.
-    fn refund(&mut self, rule: &Self::Rule, receipt: &Self::Receipt, now: Timestamp);
+    /// instant of the charge it is exact. Returns the units that are given back, rounded down.
+    fn refund(&mut self, rule: &Self::Rule, receipt: &Self::Receipt, now: Timestamp) -> u64;
 
     /// Charges `extra` units whether they fit or not. A negative number gives units back, up to the capacity.
     ///
-    /// At most `max_debt` units are charged beyond the limit. `remaining` is 0 until the debt is paid.
-    fn settle(&mut self, rule: &Self::Rule, extra: i64, max_debt: u64, now: Timestamp);
+    /// At most `max_debt` units are charged beyond the limit. `remaining` is 0 until the debt is paid. Returns the units
+    /// that are charged or, if negative, given back. A part of a unit counts as none.
+    fn settle(&mut self, rule: &Self::Rule, extra: i64, max_debt: u64, now: Timestamp) -> i64;
 
     /// Becomes `other` if that has spent more under `rule`.
     fn raise(&mut self, rule: &Self::Rule, other: &Self, now: Timestamp) {
@@ -98,4 +99,10 @@ pub(super) fn settled(used: u64, extra: i64, capacity: u64, max_debt: u64) -> u6
     }
     let most = capacity.saturating_add(max_debt).max(used);
     used.saturating_add(extra.unsigned_abs()).min(most)
+}
+
+/// The units that are charged if `before` used units become `after`; negative if units are given back.
+pub(super) fn charged(before: u64, after: u64) -> i64 {
+    let (units, is_more) = (before.abs_diff(after), after >= before);
+    i64::try_from(units).map_or(if is_more { i64::MAX } else { i64::MIN }, |units| if is_more { units } else { -units })
 }

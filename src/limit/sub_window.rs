@@ -13,7 +13,7 @@ use bytes::BufMut;
 
 use super::packed::{Packed, Unpacker};
 use super::portable::{Numbers, Portable, from_us, to_us};
-use super::state::{self, settled};
+use super::state::{self, charged, settled};
 use super::{Allowance, Decision, QuotaError, Rate, Retry};
 use crate::time::Timestamp;
 
@@ -262,15 +262,18 @@ impl state::State for State {
     }
 
     /// Exact, at any time and in any order. A charge under other sub-windows gives nothing back.
-    fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) {
+    fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) -> u64 {
         self.adopt(rule, now);
-        if receipt.sub_ns == self.sub_ns && self.counts(receipt.number) {
-            self.take(receipt.number, receipt.cost);
+        if receipt.sub_ns != self.sub_ns || !self.counts(receipt.number) {
+            return 0;
         }
+        let is_counted = self.number(rule.sub_ns, now).saturating_sub(receipt.number) < self.n();
+        let taken = self.take(receipt.number, receipt.cost);
+        if is_counted { taken } else { 0 }
     }
 
     /// A negative number removes the newest units.
-    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) {
+    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
         self.adopt(rule, now);
         let number = self.number(rule.sub_ns, now);
         let used = self.used(number);
@@ -283,6 +286,7 @@ impl state::State for State {
         while surplus > 0 && self.sum > 0 {
             surplus -= self.take(self.newest, surplus);
         }
+        charged(used, target)
     }
 
     fn over(&self, rule: &Rule, now: Timestamp) -> u64 {

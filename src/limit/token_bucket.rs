@@ -240,15 +240,16 @@ impl State {
     /// argument.
     ///
     /// A full bucket gets nothing back. A charge under another interval gives nothing back: its instants do not compare.
+    /// Returns the units that are given back, rounded down.
     pub fn give_back(
         &mut self,
         receipt: &Receipt,
         interval_ns: u64,
         lose: impl FnOnce(Timestamp, u64) -> u64,
         now: Timestamp,
-    ) {
+    ) -> u64 {
         if receipt.interval != self.interval || self.tat <= now {
-            return;
+            return 0;
         }
         let full_at = match self.refunded.checked_sub(receipt.refunded) {
             Some(since) if self.refunded < REFUNDED_MAX => {
@@ -264,7 +265,9 @@ impl State {
         if full_at != self.tat {
             self.count_refunded(given_ns.div_ceil(interval_ns.max(1)));
         }
-        self.tat = self.tat.saturating_sub_ns(given_ns).max(now);
+        let before = self.tat;
+        self.tat = before.saturating_sub_ns(given_ns).max(now);
+        before.ns_since(self.tat) / interval_ns.max(1)
     }
 
     fn count_refunded(&mut self, units: u64) {
@@ -305,11 +308,11 @@ impl state::State for State {
     }
 
     /// As far as the bucket alone knows. [`Bucket`] knows more.
-    fn refund(&mut self, quota: &Quota, receipt: &Receipt, now: Timestamp) {
-        self.give_back(receipt, quota.interval_ns(), |_, most_ns| most_ns, now);
+    fn refund(&mut self, quota: &Quota, receipt: &Receipt, now: Timestamp) -> u64 {
+        self.give_back(receipt, quota.interval_ns(), |_, most_ns| most_ns, now)
     }
 
-    fn settle(&mut self, quota: &Quota, extra: i64, max_debt: u64, now: Timestamp) {
+    fn settle(&mut self, quota: &Quota, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
         self.adopt(quota, now);
         let (deficit_ns, interval_ns) = (self.deficit_ns(quota, now), quota.interval_ns());
         let units_ns = extra.unsigned_abs().saturating_mul(interval_ns);
@@ -321,6 +324,8 @@ impl state::State for State {
         self.fill_until(now.saturating_add_ns(settled_ns), now);
         // A receipt must not give these units back again.
         self.count_refunded(deficit_ns.saturating_sub(settled_ns).div_ceil(interval_ns));
+        let units = deficit_ns.abs_diff(settled_ns) / interval_ns;
+        if extra < 0 { state::charged(units, 0) } else { state::charged(0, units) }
     }
 
     /// Receipts stay valid.

@@ -23,8 +23,9 @@ impl Limit {
             && self.except.iter().all(|network| other.except.contains(network))
             && self.matches.covers(&other.matches);
         let is_plain = other.mode == Mode::Enforce && !other.allowed.is_special() && other.after.is_none();
-        // Replicas count alone, or together in a store. Neither way is stricter in every case.
-        let counts_alike = self.strategy == other.strategy || !self.strategy.is_remote() && !other.strategy.is_remote();
+        // Replicas count alone, or together. Neither way is stricter in every case.
+        let counts_alike =
+            self.strategy == other.strategy || self.strategy.counts_alone() && other.strategy.counts_alone();
         refuses_all_beyond
             && is_plain
             && counts_alike

@@ -28,13 +28,16 @@ pub enum Strategy {
         /// The size of a lease.
         units: LeaseUnits,
     },
+    /// Each replica decides alone, by the whole limit, and charges what the others tell it. Their number is known at run
+    /// time.
+    Stream,
 }
 
 impl Strategy {
     /// The index of the store that has the state of the limit; `None` if no store has it.
     pub fn store(&self) -> Option<usize> {
         match *self {
-            Self::Local | Self::Split(_) => None,
+            Self::Local | Self::Split(_) | Self::Stream => None,
             Self::Redis { store, .. } | Self::Lease { store, .. } => Some(store),
         }
     }
@@ -42,6 +45,11 @@ impl Strategy {
     /// Whether a store has the state of the limit.
     pub fn is_remote(&self) -> bool {
         self.store().is_some()
+    }
+
+    /// Whether no replica learns what the others charge. If one does, all must hash keys alike.
+    pub fn counts_alone(&self) -> bool {
+        matches!(self, Self::Local | Self::Split(_))
     }
 
     /// The size of a lease; `None` if the limit has no leases.
@@ -52,10 +60,10 @@ impl Strategy {
         }
     }
 
-    /// The number of replicas that share the limit; 1 if each replica has all of it.
+    /// The number of replicas that share the limit; 1 if each replica decides by all of it.
     pub fn replicas(&self) -> u64 {
         match *self {
-            Self::Local => 1,
+            Self::Local | Self::Stream => 1,
             Self::Split(replicas) | Self::Redis { replicas, .. } | Self::Lease { replicas, .. } => replicas,
         }
     }

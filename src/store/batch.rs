@@ -262,27 +262,35 @@ impl<'t, C> Batch<'t, C> {
         }
     }
 
-    /// Makes the charge at `index` although its limit denied it. Returns the delay of the request in nanoseconds.
-    pub fn slow_down(&mut self, index: usize, by: &SlowDown, now: Timestamp) -> u64 {
-        let Some(charge) = self.charges.get_mut(index) else { return 0 };
+    /// Makes the charge at `index` although its limit denied it. Returns the delay of the request in nanoseconds, and the
+    /// units that are charged.
+    pub fn slow_down(&mut self, index: usize, by: &SlowDown, now: Timestamp) -> (u64, u64) {
+        let Some(charge) = self.charges.get_mut(index) else { return (0, 0) };
         let slowed = charge.table.slow_down(charge.key, charge.rule, by, charge.cost, now);
         charge.decision = slowed.decision;
         charge.progress = Progress::Slowed;
         self.receipts.get_or_insert_default().push((index, slowed.receipt));
-        slowed.delay_ns
+        (slowed.delay_ns, slowed.charged)
     }
 
     /// Gives back at `now` all charges whose receipts the caller has not taken.
     #[cold]
     pub fn undo(&mut self, now: Timestamp) {
+        self.undo_each(now, |_, _| {});
+    }
+
+    /// Undoes the batch as [`Batch::undo`] does. Calls `returned` with each charge and the units that it gives back.
+    pub fn undo_each(&mut self, now: Timestamp, mut returned: impl FnMut(&Charge<'t, C>, u64)) {
         for charge in self.charges.iter_mut().filter(|charge| charge.is_plain()) {
-            charge.table.refund(charge.key, &charge.plain_receipt(self.at), now);
+            let units = charge.table.refund(charge.key, &charge.plain_receipt(self.at), now);
             charge.progress = Progress::Undone;
+            returned(charge, units);
         }
         for (index, receipt) in self.receipts.take().into_iter().flat_map(|receipts| *receipts) {
             if let Some(charge) = self.charges.get_mut(index) {
-                charge.table.refund(charge.key, &receipt, now);
+                let units = charge.table.refund(charge.key, &receipt, now);
                 charge.progress = Progress::Undone;
+                returned(charge, units);
             }
         }
     }

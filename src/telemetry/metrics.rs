@@ -81,6 +81,7 @@ struct LimitVecs {
     overflow: IntCounterVec,
     bans: IntCounterVec,
     banned: IntGaugeVec,
+    streamed: IntCounterVec,
 }
 
 /// The metrics of one limit.
@@ -299,6 +300,11 @@ impl Metrics {
         self.checks.clone()
     }
 
+    /// The counter of units that other replicas charged to the limit `name`. Equal names have the same series.
+    pub fn streamed_units(&self, name: &str) -> IntCounter {
+        self.limits.streamed.with_label_values(&[name])
+    }
+
     /// Removes the series of a store without those of its nodes. `kinds` are its kinds of errors.
     pub fn remove_store<'k>(&self, name: &str, kinds: impl Iterator<Item = &'k str>) {
         self.scrape.remove_store(name);
@@ -349,6 +355,11 @@ impl LimitVecs {
             overflow: make.counters("weir_overflow_decisions_total", "Decisions made past max_keys.", &["limit"])?,
             bans: make.counters("weir_bans_total", "Bans begun.", &["limit"])?,
             banned: make.gauges("weir_banned_keys", "Keys banned now.", &["limit"])?,
+            streamed: make.counters(
+                "weir_streamed_units_total",
+                "Units that other replicas charged, as streams brought them.",
+                &["limit"],
+            )?,
         })
     }
 }

@@ -18,13 +18,15 @@ enum StrategyWord {
     Split,
     Redis,
     Lease,
+    Stream,
 }
 
-const STRATEGY_WORDS: [(&str, StrategyWord); 4] = [
+const STRATEGY_WORDS: [(&str, StrategyWord); 5] = [
     ("local", StrategyWord::Local),
     ("split", StrategyWord::Split),
     ("redis", StrategyWord::Redis),
     ("lease", StrategyWord::Lease),
+    ("stream", StrategyWord::Stream),
 ];
 
 /// A strategy, and its effect on the rules of a limit.
@@ -126,6 +128,12 @@ impl Fleet<'_> {
                 let replicas = self.replicas(&option, "each replica gets an equal share of the limit")?;
                 Sharing { strategy: Strategy::Split(replicas), shares: replicas, units: None }
             }
+            (StrategyWord::Stream, _) => {
+                self.need_secret(&option);
+                self.replicas(&option, "a replica that hears none of the others keeps to an equal share of the limit")?;
+                matches!(self.secret, SecretOption::Read(_)).then_some(())?;
+                Sharing { strategy: Strategy::Stream, shares: 1, units: None }
+            }
             (StrategyWord::Redis, Some(FoundStore { store, replicas, shares })) => {
                 Sharing { strategy: Strategy::Redis { store, replicas }, shares, units: None }
             }
@@ -151,9 +159,7 @@ impl Fleet<'_> {
         own: Option<&Table<'_>>,
         named: Option<Located<String>>,
     ) -> Option<FoundStore> {
-        if matches!(self.secret, SecretOption::Absent) {
-            option.note_need("`fleet.secret`: all replicas must hash keys alike", ADD_SECRET);
-        }
+        self.need_secret(option);
         let names = &self.stores.names;
         let index = match (own.filter(|own| own.has("store")), &names[..]) {
             (Some(own), _) => {
@@ -182,6 +188,13 @@ impl Fleet<'_> {
         let is_split = self.stores.on_failure.get(index).copied().flatten() == Some(OnFailure::Split);
         let found = FoundStore { store: index, replicas, shares: if is_split { replicas } else { 1 } };
         matches!(self.secret, SecretOption::Read(_)).then_some(found)
+    }
+
+    /// Notes that `option` needs a secret, if there is none.
+    fn need_secret(&self, option: &StrategyOption<'_, '_>) {
+        if matches!(self.secret, SecretOption::Absent) {
+            option.note_need("`fleet.secret`: all replicas must hash keys alike", ADD_SECRET);
+        }
     }
 
     /// The number of replicas. Notes that `option` needs it.

@@ -1,4 +1,5 @@
-//! What a store cannot do: limits with the strategy `redis` or `lease` that Redis cannot decide, or that cannot be lent.
+//! What replicas cannot share: limits with the strategy `redis` or `lease` that Redis cannot decide, or that cannot be lent,
+//! and limits with the strategy `stream` whose charges mean nothing to other replicas.
 //!
 //! Rules that a store cannot have are noted where they are compiled (`rule`).
 
@@ -25,6 +26,10 @@ pub(super) struct Stored<'l> {
 pub(super) fn check(table: &Table<'_>, sharing: &Sharing, limit: &Stored<'_>) -> Option<u64> {
     match sharing.strategy {
         Strategy::Local | Strategy::Split(_) => return None,
+        Strategy::Stream => {
+            check_stream(table, limit);
+            return None;
+        }
         Strategy::Redis { .. } => {}
         Strategy::Lease { units, .. } => {
             check_units(table, sharing, units, limit.allowed.usual.capacity());
@@ -58,6 +63,20 @@ fn check_lease(table: &Table<'_>, limit: &Stored<'_>) {
     let help = "use `strategy = \"redis\"` for this limit".to_owned();
     let fault = Fault::new(format!("cannot be used with a lease: {why}")).help(help);
     table.fault(option, table.get(option).map_or(table.span(), Spanned::span), fault);
+}
+
+/// Notes a limit whose charges mean nothing to other replicas.
+fn check_stream(table: &Table<'_>, limit: &Stored<'_>) {
+    let why = if matches!(limit.allowed.usual, Algorithm::Concurrency(_)) {
+        "`concurrency` counts requests in flight, and those of a replica that is lost would never end"
+    } else if limit.scheme.shapes() {
+        "requests of a `leaky_bucket` that holds pass one by one, and replicas hear of each other only later"
+    } else {
+        return;
+    };
+    let help = "use `strategy = \"redis\"` or `\"split\"` for this limit".to_owned();
+    let fault = Fault::new(format!("cannot be shared by streams: {why}")).help(help);
+    table.fault("algorithm", table.get("algorithm").map_or(table.span(), Spanned::span), fault);
 }
 
 /// Notes debts that are too large for a store. Returns the largest debt. A debt without a bound never becomes that large, and

@@ -189,18 +189,19 @@ impl Scheme {
             let capacity = rule.capacity();
             let fault = Fault::new(format!("{replicas} replicas cannot share {capacity} units: a share has none"));
             let (when, or) = match self.strategy {
-                Strategy::Local | Strategy::Split(_) => ("with `strategy = \"split\"`", ""),
+                Strategy::Local | Strategy::Split(_) | Strategy::Stream => ("with `strategy = \"split\"`", ""),
                 Strategy::Redis { .. } | Strategy::Lease { .. } => {
                     ("while the store is down,", "; or set another `on_failure` in the store")
                 }
             };
             fault.help(format!("{when} this must be at least `fleet.replicas`, which is {replicas}{or}"))
         })?;
-        if !self.strategy.is_remote() {
+        if self.strategy.counts_alone() {
             return Ok(share);
         }
         rule.to_portable(0).map_err(|error| {
-            let fault = Fault::new(format!("a store cannot decide this limit: it {error}"));
+            let who = if self.strategy.is_remote() { "a store cannot decide" } else { "streams cannot carry" };
+            let fault = Fault::new(format!("{who} this limit: it {error}"));
             let is_bucket = matches!(rule, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_));
             let help = "write a long quota as a window, with `algorithm = \"fixed_window\"`".to_owned();
             fault.help(Some(help).filter(|_| is_bucket))

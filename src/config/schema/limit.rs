@@ -12,7 +12,7 @@ const ALGORITHMS: &[&str] =
     &["token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window", "sub_window", "concurrency"];
 
 /// How replicas share a limit.
-pub(super) const STRATEGIES: &[&str] = &["local", "split", "redis", "lease"];
+pub(super) const STRATEGIES: &[&str] = &["local", "split", "redis", "lease", "stream"];
 
 /// The units of a lease.
 pub(super) const UNITS: Kind = Kind::CountOr(1, u64::MAX, "auto");
@@ -61,7 +61,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "How replicas share the limit; a word is short for `{ use = \"...\" }`."),
     opt("limit.strategy.use", OneOf(STRATEGIES), Required,
         "`local` gives each replica the whole limit, and `split` an equal share. With `redis` a store decides each \
-         request, and with `lease` each replica, by units that it borrows from a store."),
+         request, and with `lease` each replica, by units that it borrows from a store. With `stream` each replica \
+         decides, and tells the others what it charged."),
     opt("limit.strategy.store", Text("name of a store"), Unset("the only store"),
         "With `redis` and `lease`: the `[store.NAME]` that has the state of the limit."),
     opt("limit.strategy.units", UNITS, Toml("\"auto\""),

@@ -1,6 +1,8 @@
 //! `[fleet]` and `strategy`: which share of a limit a replica may spend.
 
 use super::*;
+use crate::limit::AnyState;
+use crate::limit::state::State as _;
 use crate::policy::Strategy;
 
 /// What the first limit of `text` allows and its strategy, in front of one service.
@@ -118,10 +120,10 @@ fn a_share_that_cannot_be_is_an_error() {
     1 | [fleet]
       | ^^^^^^^
       |
-      = help: expected `local`, `split`, `redis`, `lease`, or table. How replicas share each limit that has no `strategy` of its own.
+      = help: expected `local`, `split`, `redis`, `lease`, `stream`, or table. How replicas share each limit that has no `strategy` of its own.
     "#);
     insta::assert_snapshot!(said("[fleet]\nstrategy = 'splt'\nreplicas = 0"), @r#"
-    error: `fleet.strategy`: `splt` is not one of `local`, `split`, `redis`, `lease`
+    error: `fleet.strategy`: `splt` is not one of `local`, `split`, `redis`, `lease`, `stream`
      --> weir.toml:2:12
       |
     2 | strategy = 'splt'
@@ -171,5 +173,99 @@ fn a_share_that_cannot_be_is_an_error() {
        |
     22 | cost = 4
        |        ^
+    "#);
+}
+
+/// A limit that replicas share by streams is whole.
+#[test]
+fn streams_share_the_whole_limit() {
+    let fleet = "[fleet]\nstrategy = 'stream'\nreplicas = 3\nsecret.env = 'WEIR_FLEET_SECRET'\n";
+    let limit = "[[limit]]\nname = 'a'\nkey = []\nrate = '2/min'\n";
+    let local = fleet.replace("'stream'", "'local'");
+    let expected = (bucket(2, MINUTE_NS, 2), Strategy::Stream);
+    assert_eq!(compiled(&format!("{fleet}{limit}")), expected);
+    assert_eq!(compiled(&format!("{local}{limit}strategy = 'stream'")), expected);
+    assert_eq!(compiled(&format!("{local}{limit}strategy = {{ use = 'stream' }}")), expected);
+    assert_eq!(compiled(&format!("{fleet}{limit}strategy = 'local'")).1, Strategy::Local);
+}
+
+/// Windows of the calendar are those of the calendar on every replica.
+#[test]
+fn windows_of_the_calendar_stay_whole_minutes() {
+    let window = "[[limit]]\nname = 'a'\nkey = []\nalgorithm = 'fixed_window'\nrate = '60/min'\n";
+    let fleet = "[fleet]\nstrategy = 'local'\nreplicas = 3\nsecret.env = 'WEIR_FLEET_SECRET'\n";
+    let at = |ns| crate::time::Timestamp::from_ns(27_000_000 * MINUTE_NS + ns);
+    for (strategy, count) in [("split", 20), ("stream", 60)] {
+        let (rule, _) = compiled(&format!("{fleet}{window}strategy = '{strategy}'"));
+        assert_eq!((rule.capacity(), rule.period_ns()), (count, Some(MINUTE_NS)), "{strategy}");
+        for first in [0, 1, MINUTE_NS / 2, MINUTE_NS - 1] {
+            let mut state = AnyState::fresh(&rule);
+            let decision = state.admit(&rule, count, at(first));
+            assert_eq!(decision.reset_after_ns, MINUTE_NS - first, "{strategy} {first}");
+        }
+    }
+}
+
+#[test]
+fn streams_need_a_secret_and_replicas_and_units_that_come_back_with_time() {
+    insta::assert_snapshot!(said("[fleet]\nstrategy = 'stream'"), @r#"
+    error: `fleet.strategy`: `stream` needs `fleet.secret`: all replicas must hash keys alike
+     --> weir.toml:2:12
+      |
+    2 | strategy = 'stream'
+      |            ^^^^^^^^
+      |
+      = help: add `secret = { env = "WEIR_FLEET_SECRET" }` to `[fleet]`, with the same value on every replica
+
+    error: `fleet.strategy`: `stream` needs the number of replicas
+     --> weir.toml:2:12
+      |
+    2 | strategy = 'stream'
+      |            ^^^^^^^^
+      |
+      = help: add `replicas = 3` to `[fleet]`: a replica that hears none of the others keeps to an equal share of the limit
+    "#);
+    let fleet = "[fleet]\nstrategy = 'stream'\nreplicas = 3\nsecret.env = 'WEIR_FLEET_SECRET'\n";
+    insta::assert_snapshot!(said(&format!(
+        "{fleet}[[limit]]\nname = 'a'\nkey = []\nalgorithm = 'concurrency'\nmax = 9\n\
+         [[limit]]\nname = 'b'\nkey = []\nalgorithm = 'leaky_bucket'\nrate = '9/s'\non_limit = 'hold'\n\
+         [[limit]]\nname = 'c'\nkey = []\nrate = '1/day'\nburst = 105\n\
+         [[limit]]\nname = 'd'\nkey = []\nrate = '9/s'\nstrategy = {{ use = 'stream', store = 'x', units = 5 }}"
+    )), @r#"
+    error: `limit.algorithm`: cannot be shared by streams: `concurrency` counts requests in flight, and those of a replica that is lost would never end
+     --> weir.toml:8:13
+      |
+    8 | algorithm = 'concurrency'
+      |             ^^^^^^^^^^^^^
+      |
+      = help: use `strategy = "redis"` or `"split"` for this limit
+
+    error: `limit.algorithm`: cannot be shared by streams: requests of a `leaky_bucket` that holds pass one by one, and replicas hear of each other only later
+      --> weir.toml:13:13
+       |
+    13 | algorithm = 'leaky_bucket'
+       |             ^^^^^^^^^^^^^^
+       |
+       = help: use `strategy = "redis"` or `"split"` for this limit
+
+    error: `limit.burst`: streams cannot carry this limit: it takes more than 104 days to refill, with its debt
+      --> weir.toml:20:9
+       |
+    20 | burst = 105
+       |         ^^^
+       |
+       = help: write a long quota as a window, with `algorithm = "fixed_window"`
+
+    error: `limit.strategy.store`: belongs to `redis` and `lease`
+      --> weir.toml:25:38
+       |
+    25 | strategy = { use = 'stream', store = 'x', units = 5 }
+       |                                      ^^^
+
+    error: `limit.strategy.units`: belongs to `lease`
+      --> weir.toml:25:51
+       |
+    25 | strategy = { use = 'stream', store = 'x', units = 5 }
+       |                                                   ^
     "#);
 }

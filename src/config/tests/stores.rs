@@ -196,7 +196,7 @@ fn a_strategy_needs_a_store_a_secret_and_replicas() {
     2 | strategy = { store = 'main', unit = * }
       |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       |
-      = help: expected `local`, `split`, `redis`, `lease`. As `limit.strategy.use`.
+      = help: expected `local`, `split`, `redis`, `lease`, `stream`. As `limit.strategy.use`.
 
     error: unknown key `unit` in `[fleet.strategy]`
      --> weir.toml:2:30
@@ -207,7 +207,7 @@ fn a_strategy_needs_a_store_a_secret_and_replicas() {
       = help: did you mean `units`?
     "#);
     insta::assert_snapshot!(said(&FLEET.replace("'redis'\n", "'reddis'\n")), @r#"
-    error: `fleet.strategy`: `reddis` is not one of `local`, `split`, `redis`, `lease`
+    error: `fleet.strategy`: `reddis` is not one of `local`, `split`, `redis`, `lease`, `stream`
      --> weir.toml:2:12
       |
     2 | strategy = 'reddis'

@@ -17,6 +17,8 @@ pub struct BudgetExplanation<'l> {
     pub rule: Option<&'l Algorithm>,
     /// How replicas share the limit: the rule is the share of this one.
     pub strategy: Strategy,
+    /// The other replicas that this one does not hear, if they share the limit by streams.
+    pub absent: u64,
     /// The store that decides, if one does.
     pub remote: Option<RemoteExplanation>,
     /// Where the rule is configured.
@@ -90,6 +92,7 @@ pub(in crate::gate) fn budget_of<'l>(
         key,
         rule,
         strategy: limit.strategy,
+        absent: if limit.strategy == Strategy::Stream { check.state.listeners.link.absent() } else { 0 },
         remote: remote::explain(charge, now),
         source,
         cost: charge.cost,

@@ -15,6 +15,7 @@ use super::capacity::Reservation;
 use super::locked::Joining;
 use super::wait_queue::{Backlog, Rank};
 use crate::gate::check::{Checked, is_delayed};
+use crate::gate::delta::units;
 use crate::gate::pass::{Pass, wake_undone};
 use crate::gate::refusal::{Cause, Refusal};
 use crate::gate::state::{Gate, LimitState};
@@ -109,14 +110,14 @@ impl Gate {
         let mut limits = SmallVec::<[LimitDelay<'l>; 2]>::new();
         for index in 0..batch.charges().len() {
             let Some(charge) = batch.charges().get(index).filter(|charge| is_delayed(charge)) else { continue };
-            let (state, rule) = (charge.check.state(), delay_rule(charge.check.limit()));
-            if let Some(rule) = rule {
-                let delay_ns = match charge.remote() {
-                    Some(_) => batch.slow_down_remote(index, &rule.slow_down, now),
-                    None => batch.slow_down(index, &rule.slow_down, now),
-                };
-                limits.push(LimitDelay { state, delay_ns });
-            }
+            let (state, key, rule, cost) = (charge.check.state(), charge.key, charge.rule, charge.cost);
+            let Some(DelayRule { slow_down, .. }) = delay_rule(charge.check.limit()) else { continue };
+            let (delay_ns, charged) = match charge.remote() {
+                Some(_) => (batch.slow_down_remote(index, &slow_down, now), cost),
+                None => batch.slow_down(index, &slow_down, now),
+            };
+            state.report(key, rule, units(charged), now);
+            limits.push(LimitDelay { state, delay_ns });
         }
         let Some(&LimitDelay { state: slowest, .. }) = limits.iter().max_by_key(|limit| limit.delay_ns) else {
             return Err(Box::new(self.refuse_delay(batch, now))); // no limit delays it

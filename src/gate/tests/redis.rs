@@ -164,8 +164,8 @@ impl Server {
         assert!(returned <= units, "{returned} of {units} units are given back");
         let state = self.state(&limit, key, &rule);
         match receipt.units() {
-            all if all == units => state.refund(&rule, &made, now),
-            part => state.settle(&rule, -i64::try_from(part).unwrap(), 0, now),
+            all if all == units => _ = state.refund(&rule, &made, now),
+            part => _ = state.settle(&rule, -i64::try_from(part).unwrap(), 0, now),
         }
     }
 

@@ -77,18 +77,20 @@ impl state::State for Bucket {
         Receipt { changes: self.changes, ..self.state.receipt(cost, now) }
     }
 
-    fn refund(&mut self, quota: &Quota, receipt: &Receipt, now: Timestamp) {
+    fn refund(&mut self, quota: &Quota, receipt: &Receipt, now: Timestamp) -> u64 {
         let Self { state, lost, changes } = self;
-        if receipt.changes == *changes {
-            state.give_back(receipt, quota.interval_ns(), |at, most_ns| lost.lose(at, most_ns, now), now);
+        if receipt.changes != *changes {
+            return 0;
         }
+        state.give_back(receipt, quota.interval_ns(), |at, most_ns| lost.lose(at, most_ns, now), now)
     }
 
-    fn settle(&mut self, quota: &Quota, extra: i64, max_debt: u64, now: Timestamp) {
-        self.state_to_charge(quota, now).settle(quota, extra, max_debt, now);
+    fn settle(&mut self, quota: &Quota, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
+        let charged = self.state_to_charge(quota, now).settle(quota, extra, max_debt, now);
         if extra < 0 {
             self.lost.settled(now);
         }
+        charged
     }
 
     fn over(&self, quota: &Quota, now: Timestamp) -> u64 {

@@ -452,7 +452,7 @@ fn states_are_merged_by_the_larger_debt() {
             tables[1].settle(key(number), &rule, there, u64::MAX, now);
         }
         // So many keys that there are several parts.
-        (0..5_000).for_each(|number| tables[0].settle(Key::of_hash(4, number << 51 | 7), &rule, 1, 0, now));
+        (0..5_000).for_each(|number| _ = tables[0].settle(Key::of_hash(4, number << 51 | 7), &rule, 1, 0, now));
         let (mut from, mut parts) = (Some(0), 0);
         while let Some(next) = from {
             let (states, behind) = pack_states("l", &tables[0], next, |_| Some(&rule), now);
@@ -487,12 +487,17 @@ fn broken_states_are_left_out() {
 /// A bucket that was charged elsewhere refills from the time of the charge on.
 #[test]
 fn charges_count_as_of_their_time() {
-    let rows =
-        [("token_bucket 10/1s burst 10", 8), ("fixed_window 10 per 1 s UTC", 10), ("fixed_window 10 per 1 h UTC", 3)];
+    let rows = [
+        ("token_bucket 10/1s burst 10", 8),
+        ("fixed_window 10 per 1 s UTC", 10),
+        ("fixed_window 10 per 1 h UTC", 3),
+        ("fixed_window 10 per 1 s UTC+fixed_window 10 per 1 h UTC", 3),
+        ("sliding_log 10/1s+fixed_window 20 per 1 s UTC", 3),
+    ];
     for (rule, remaining) in rows {
         let rule = algorithm(rule);
         let table = Table::new(&rule, 100, OnFull::Shared);
-        // The second has ended since; the hour has not.
+        // The second has ended since; the hour has not. Each rate counts for itself.
         table.charge_as_of(key(1), &rule, 7, at(500), at(1000));
         assert_eq!(table.peek(key(1), &rule, 0, at(1000)).remaining, remaining, "{rule:?}");
     }

@@ -170,25 +170,33 @@ impl Table {
         }, else Retry::AfterNs(UNFIT_RETRY_NS))
     }
 
-    /// Gives a charge back, as far as its units have not come back by themselves.
-    pub fn refund(&self, key: Key, receipt: &Receipt, now: Timestamp) {
+    /// Gives a charge back, as far as its units have not come back by themselves. Returns the units that are given back,
+    /// rounded down; 0 if a store has them.
+    pub fn refund(&self, key: Key, receipt: &Receipt, now: Timestamp) -> u64 {
         match (&self.kind, receipt) {
             (Kind::Buckets(keys), Receipt::Bucket(receipt, interval_ns)) => {
                 let lose = |at, most_ns| self.lost_times().lose(key, at, most_ns, now);
                 keys.undo(key, |state| {
-                    if !keys.is_void(key, receipt.at()) {
-                        state.give_back(receipt, *interval_ns, lose, now);
+                    if keys.is_void(key, receipt.at()) {
+                        return 0;
                     }
-                });
+                    state.give_back(receipt, *interval_ns, lose, now)
+                })
             }
             (Kind::Buckets(keys), Receipt::Sketch(receipt)) => keys.undo_sketched(key, receipt),
-            (_, Receipt::Remote(charge)) => self.take_back(key, charge, now),
-            (_, Receipt::Lease(taken)) => taken.iter().for_each(|(of, units)| self.put_back(key, of, *units, now)),
             (Kind::Any(keys), Receipt::Any(charged)) => {
                 let (rule, receipt) = &**charged;
-                keys.undo(key, |state| state.refund(rule, receipt, now));
+                keys.undo(key, |state| state.refund(rule, receipt, now))
             }
-            _ => {}
+            (_, Receipt::Remote(charge)) => {
+                self.take_back(key, charge, now);
+                0
+            }
+            (_, Receipt::Lease(taken)) => {
+                taken.iter().for_each(|(of, units)| self.put_back(key, of, *units, now));
+                0
+            }
+            _ => 0,
         }
     }
 
@@ -197,21 +205,22 @@ impl Table {
     }
 
     /// Charges `extra` units whether they fit or not, at most `max_debt` beyond the limit. A negative number gives units
-    /// back.
-    pub fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
+    /// back. Returns the units that are charged or, if negative, given back; a part of a unit counts as none.
+    pub fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
         if extra < 0 && matches!(self.kind, Kind::Buckets(_)) {
             self.lost_times().settled(key, now);
         }
         matched!(&self.kind, rule, |keys, rule| {
-            keys.change(key, rule, now, |state| state.settle(rule, extra, max_debt, now));
-        }, else {});
+            keys.change(key, rule, now, |state| state.settle(rule, extra, max_debt, now))
+        }, else 0)
     }
 
     /// Charges `units` that another replica has admitted or given back, as of `at`. They make a debt if they do not fit.
     /// Units of a window that has ended by `now` do not count.
     pub fn charge_as_of(&self, key: Key, rule: &Algorithm, units: i64, at: Timestamp, now: Timestamp) {
-        if rule.chargeable_from(at, now) <= at {
-            self.settle(key, rule, units, u64::MAX, at);
+        match &self.kind {
+            Kind::Buckets(_) => _ = self.settle(key, rule, units, u64::MAX, at),
+            Kind::Any(keys) => keys.change(key, rule, at, |state| state.charge_as_of(rule, units, at, now)),
         }
     }
 
@@ -235,10 +244,11 @@ impl Table {
         cost: u64,
         now: Timestamp,
     ) -> Slowed<Receipt> {
+        let unfit = Slowed { delay_ns: slow.max_ns, decision: unfit(), charged: 0, receipt: Receipt::None };
         matched!(&self.kind, rule, |keys, rule| {
             let slowed = keys.change(key, rule, now, |state| slow.admit(state, rule, cost, now));
             with_table_receipt(keys, slowed, rule)
-        }, else Slowed { delay_ns: slow.max_ns, decision: unfit(), receipt: Receipt::None })
+        }, else unfit)
     }
 
     /// Units charged beyond the limit and not yet paid, rounded up.
@@ -298,8 +308,8 @@ impl Table {
 }
 
 fn with_table_receipt<S: TableState>(_: &Keys<S>, slowed: Slowed<S::Receipt>, rule: &S::Rule) -> Slowed<Receipt> {
-    let Slowed { delay_ns, decision, receipt } = slowed;
-    Slowed { delay_ns, decision, receipt: S::table_receipt(receipt, rule) }
+    let Slowed { delay_ns, decision, charged, receipt } = slowed;
+    Slowed { delay_ns, decision, charged, receipt: S::table_receipt(receipt, rule) }
 }
 
 /// The retry of a rule that does not fit its table, in nanoseconds: by then a new policy has its own table.

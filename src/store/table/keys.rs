@@ -293,14 +293,13 @@ impl<S: TableState> Keys<S> {
         });
     }
 
-    /// Undoes a charge to `key`.
-    pub(super) fn undo(&self, key: Key, undo: impl FnOnce(&mut S)) {
-        // A forgotten key gets nothing: it was idle, so it owed nothing.
-        if let Err(undo) = self.states.find(key, undo)
-            && let Some(Overflow::Shared(buckets)) = self.overflow.get()
-        {
-            buckets.undo(key, undo);
-        }
+    /// Undoes a charge to `key`. Returns the units that are given back.
+    pub(super) fn undo(&self, key: Key, undo: impl FnOnce(&mut S) -> u64) -> u64 {
+        self.states.find(key, undo).unwrap_or_else(|undo| match self.overflow.get() {
+            Some(Overflow::Shared(buckets)) => buckets.undo(key, undo),
+            // A forgotten key gets nothing: it was idle, so it owed nothing.
+            _ => 0,
+        })
     }
 
     /// Drops every key that is idle at `now`, and returns their number. Locks a few keys at a time.
@@ -323,10 +322,11 @@ impl<S: TableState> Keys<S> {
 }
 
 impl Keys<token_bucket::State> {
-    /// Undoes a charge of a sketch to `key`.
-    pub(super) fn undo_sketched(&self, key: Key, receipt: &sketch::Receipt) {
-        if let Some(Overflow::Sketches(sketches)) = self.overflow.get() {
-            sketches.undo(key, receipt);
+    /// Undoes a charge of a sketch to `key`. Returns the units that are given back.
+    pub(super) fn undo_sketched(&self, key: Key, receipt: &sketch::Receipt) -> u64 {
+        match self.overflow.get() {
+            Some(Overflow::Sketches(sketches)) => sketches.undo(key, receipt),
+            _ => 0,
         }
     }
 }

@@ -50,11 +50,9 @@ impl<S: TableState> SharedBuckets<S> {
         decide(bucket.state.get_or_insert_with(|| S::fresh(rule)))
     }
 
-    /// Undoes a charge to the bucket of `key`.
-    pub(super) fn undo(&self, key: Key, undo: impl FnOnce(&mut S)) {
-        if let Some(state) = self.lock(key).state.as_mut() {
-            undo(state);
-        }
+    /// Undoes a charge to the bucket of `key`. Returns the units that are given back.
+    pub(super) fn undo(&self, key: Key, undo: impl FnOnce(&mut S) -> u64) -> u64 {
+        self.lock(key).state.as_mut().map_or(0, undo)
     }
 
     /// Whether every bucket is idle at `now`.

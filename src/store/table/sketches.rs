@@ -29,9 +29,9 @@ struct CountedSketch {
 }
 
 impl Sketches {
-    /// Undoes a charge, unless its cells have been charged since.
-    pub(super) fn undo(&self, key: Key, receipt: &sketch::Receipt) {
-        self.lock(key).sketch.undo(key, receipt);
+    /// Undoes a charge, unless its cells have been charged since. Returns the units that are given back.
+    pub(super) fn undo(&self, key: Key, receipt: &sketch::Receipt) -> u64 {
+        self.lock(key).sketch.undo(key, receipt)
     }
 
     fn lock(&self, key: Key) -> MutexGuard<'_, CountedSketch> {

@@ -95,9 +95,9 @@ fn a_delay_charges_a_debt_that_can_be_undone() {
     let mut batch: Batch<'_, ()> = [Charge::new(table, key(1), rule, 2, false, ())].into_iter().collect();
     assert!(batch.admit(at("0s")), "it is not enforced");
     assert!(!batch.charges()[0].is_charged() && !batch.charges()[0].is_admitted());
-    assert_eq!(batch.slow_down(0, &by, at("0s")), 2000);
+    assert_eq!(batch.slow_down(0, &by, at("0s")), (2000, 2));
     assert!(batch.charges()[0].is_slowed() && batch.charges()[0].is_charged());
-    assert_eq!((table.over(key(1), rule, at("0s")), batch.slow_down(1, &by, at("0s"))), (2, 0));
+    assert_eq!((table.over(key(1), rule, at("0s")), batch.slow_down(1, &by, at("0s"))), (2, (0, 0)));
     batch.undo(at("0s"));
     assert_eq!(table.over(key(1), rule, at("0s")), 0);
 }
@@ -115,7 +115,7 @@ fn a_rule_that_does_not_fit_its_table_denies() {
         assert_eq!(batch.charges()[0].wait(0, now), Retry::AfterNs(SECOND_NS));
         assert_eq!(table.remaining(key(1), &rule, 1, now)[..], [denial.into()]);
         let by = SlowDown { step_ns: 1, max_ns: 77 };
-        assert_eq!(batch.slow_down(0, &by, now), 77);
+        assert_eq!(batch.slow_down(0, &by, now), (77, 0));
         table.settle(key(1), &rule, 5, 5, now);
         assert_eq!((table.over(key(1), &rule, now), table.is_empty()), (0, true));
     }

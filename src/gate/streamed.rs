@@ -1,0 +1,86 @@
+//! The charges of a limit that replicas share by streams, until peers hear of them.
+//!
+//! Not here: which charges these are (`report`), and the batches (`store::stream`).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::limit::Key;
+use crate::policy::{Limit, Strategy};
+use crate::store::stream::message::LimitCharges;
+use crate::store::stream::{Pending, PendingCharge};
+use crate::telemetry::Counter;
+
+/// The charges of one limit that peers have not heard of.
+#[derive(Debug)]
+pub(super) struct Streamed {
+    /// Whether the last policy that has the limit shares it by streams.
+    is_on: AtomicBool,
+    has_plans: AtomicBool,
+    pending: Pending,
+    /// The names of plans by their numbers, from 1: those of all policies so far, because charges outlive a policy.
+    plans: Mutex<Vec<Box<str>>>,
+    /// Units that peers charged.
+    pub(super) received: Counter,
+}
+
+impl Streamed {
+    pub(super) fn new(received: Counter) -> Self {
+        Self {
+            is_on: AtomicBool::new(false),
+            has_plans: AtomicBool::new(false),
+            pending: Pending::default(),
+            plans: Mutex::default(),
+            received,
+        }
+    }
+
+    /// Follows the strategy of `limit`. Returns the numbers of its plans, in their order.
+    pub(super) fn follow(&self, limit: &Limit) -> Box<[u16]> {
+        let numbers: Box<[u16]> = limit.allowed.plans.iter().map(|(name, _)| self.number(name)).collect();
+        self.has_plans.store(!numbers.is_empty(), Ordering::Relaxed);
+        self.is_on.store(limit.strategy == Strategy::Stream, Ordering::Relaxed);
+        numbers
+    }
+
+    /// Whether the last policy that has the limit shares it by streams.
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Adds units that were charged; negative ones were given back. `number` is the number of the plan, if the limit has
+    /// plans. Returns whether peers are to be told at once.
+    pub(super) fn add(&self, key: Key, number: impl FnOnce() -> u16, units: i64, capacity: u64) -> bool {
+        let plan = if self.has_plans.load(Ordering::Relaxed) { number() } else { 0 };
+        self.pending.add(key, plan, units, capacity)
+    }
+
+    /// The number of the plan `name`; 0 if there are too many plans.
+    fn number(&self, name: &str) -> u16 {
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = plans.iter().position(|plan| **plan == *name);
+        let place = known.unwrap_or_else(|| {
+            plans.push(name.into());
+            plans.len() - 1
+        });
+        u16::try_from(place + 1).unwrap_or(0)
+    }
+
+    /// Moves the pending charges of the limit `name` to `into`, by plan. Returns whether none was lost.
+    pub(super) fn take(&self, name: &str, buffer: &mut Vec<PendingCharge>, into: &mut Vec<LimitCharges>) -> bool {
+        buffer.clear();
+        let is_complete = self.pending.take(buffer);
+        buffer.sort_unstable_by_key(|charge| charge.plan);
+        let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        for of_plan in buffer.chunk_by(|one, other| one.plan == other.plan) {
+            let number = of_plan.first().map_or(0, |charge| usize::from(charge.plan));
+            let plan = number.checked_sub(1).and_then(|place| plans.get(place));
+            let mut charges = LimitCharges::of(name, plan.map(|plan| &**plan));
+            for charge in of_plan {
+                charges.push(charge.key, charge.units);
+            }
+            into.push(charges);
+        }
+        is_complete
+    }
+}
