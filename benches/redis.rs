@@ -100,7 +100,7 @@ fn rule() -> Algorithm {
 
 fn settings(redis: &Redis) -> StoreSettings {
     let address = redis.address();
-    let node = NodeAddress { host: address.ip().to_string().into(), port: address.port() };
+    let node = NodeAddress::tcp(address.ip().to_string(), address.port());
     StoreSettings {
         name: "main".into(),
         topology: Topology::Ring(vec![node]),
