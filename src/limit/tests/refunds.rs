@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::properties::{Trace, algorithms, assert_bound, buckets, instants, start, tick_ns, traces};
+use super::properties::{Trace, algorithms, assert_bound, buckets, instants, singles, start, tick_ns, traces};
 use crate::limit::state::State as _;
-use crate::limit::{Algorithm, AnyReceipt, AnyState};
+use crate::limit::{Algorithm, AnyReceipt, AnyState, leaky_bucket};
 use crate::time::Timestamp;
 
 /// Requests; for each, whether it is given back, and after how many requests.
@@ -47,6 +47,12 @@ fn owed_ns(rule: &Algorithm, units: &[(Timestamp, i64)], now: Timestamp) -> u64 
     state.peek(rule, 0, now).reset_after_ns
 }
 
+/// The units that remain, less the debt.
+fn balance(state: &AnyState, rule: &Algorithm, now: Timestamp) -> i64 {
+    let [remaining, over] = [state.peek(rule, 0, now).remaining, state.over(rule, now)];
+    i64::try_from(remaining).unwrap() - i64::try_from(over).unwrap()
+}
+
 proptest! {
     /// A bucket whose charges are given back in any order is never fuller than a bucket that never saw them.
     #[test]
@@ -73,6 +79,35 @@ proptest! {
             }
             let kept: Vec<_> = units.iter().map(|(_, units)| *units).collect();
             prop_assert!(state.peek(&rule, 0, now).reset_after_ns >= owed_ns(&rule, &kept, now));
+        }
+    }
+
+    /// A refund and a settlement return the units by which they change what remains, but for a part of a unit.
+    #[test]
+    fn units_that_move_are_returned(rule in singles(), events in events()) {
+        // What remains of a bucket that shapes depends on the next instant, too.
+        prop_assume!(!matches!(rule, Algorithm::LeakyBucket(leaky_bucket::Rule { shapes: true, .. })));
+        let mut state = AnyState::fresh(&rule);
+        let (mut receipts, mut now) = (Vec::new(), start());
+        for (ticks, event) in events {
+            now = now.saturating_add_ns(ticks * tick_ns(&rule) + ticks % 3);
+            let before = balance(&state, &rule, now);
+            let charged = match event {
+                Event::Charge(cost) => {
+                    let is_admitted = state.admit(&rule, cost, now).is_admitted();
+                    receipts.extend(is_admitted.then(|| state.receipt(cost, now)));
+                    continue;
+                }
+                Event::GiveBack(_) if receipts.is_empty() => continue,
+                Event::GiveBack(which) => {
+                    let receipt = receipts.swap_remove(which.index(receipts.len()));
+                    -i64::try_from(state.refund(&rule, &receipt, now)).unwrap()
+                }
+                Event::Settle(extra) => state.settle(&rule, extra, DEBT_MAX, now),
+            };
+            let spent = before - balance(&state, &rule, now);
+            let is_part = charged.abs() <= spent.abs() && spent.abs() - charged.abs() <= 1;
+            prop_assert!(is_part && charged * spent >= 0, "{charged} of {spent}");
         }
     }
 
