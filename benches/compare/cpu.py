@@ -1,4 +1,4 @@
-"""CPU time per request: forwarded under one limit and two, with TLS, and refused."""
+"""CPU time per request: forwarded under one limit and two, with TLS, with an access log, and refused."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -7,15 +7,18 @@ from answers import check_load, check_samples
 from bench import REFERENCE, Bench, Results, reason_cell, table, take_turns
 from load import Wrk
 from peers import Running
-from processes import cpu_s, rss_bytes
+from processes import LeftOut, cpu_s, rss_bytes
 from scenario import PER_IP, Limit, Scenario
 
 WARM_UP_S = 1
+# The peers that write lines to files without another process.
+LOGGING = ("nginx", "Weir")
 
 SCENARIOS = {
     "one-limit": Scenario("forwarded, one limit", (PER_IP,)),
     "two-limits": Scenario("forwarded, two limits"),
     "tls": Scenario("forwarded, two limits, TLS", tls=True),
+    "logged": Scenario("forwarded, two limits, access log", access_log=True),
     "refused": Scenario("refused", (Limit("per-ip", rate_per_s=1),), status=429),
 }
 
@@ -38,6 +41,8 @@ def run(bench: Bench) -> tuple[str, bool]:
 
         def cell(scenario: Scenario, peer):
             def measure_once() -> Sample:
+                if scenario.access_log and peer.name not in LOGGING:
+                    raise LeftOut("has no comparable log in a file")
                 with bench.serve(peer, scenario, backend_port) as running:
                     return measure(running, bench)
 

@@ -25,7 +25,7 @@ pid {home}/pid;
 error_log stderr crit;
 events {{ worker_connections {int(connections * SPARE_SHARE) + SPARE_CONNECTIONS}; }}
 http {{
-    access_log off;
+    {"" if "access_log" in http else "access_log off;"}
     keepalive_requests {UNLIMITED};
     keepalive_timeout 300s;
 {temporary}
@@ -63,6 +63,7 @@ def configure(site: Site) -> dict[str, str]:
     http = f"""
 {zones}
     limit_req_status 429;
+    {f"access_log {site.home}/access combined buffer=64k flush=1s;" if scenario.access_log else ""}
     upstream backend {{
         server 127.0.0.1:{site.backend_port};
         keepalive {scenario.in_flight};

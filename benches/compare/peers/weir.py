@@ -53,7 +53,8 @@ url = "http://127.0.0.1:{site.backend_port}"
 listen = "127.0.0.1:{site.admin_port}"
 
 [log]
-access = "off"
+access = "{"all" if scenario.access_log else "off"}"
+format = "json"
 
 {chr(10).join(table(limit, scenario) for limit in scenario.limits)}
 {scenario.weir_toml}
