@@ -12,6 +12,7 @@ mod layers;
 
 mod explain;
 mod exposition;
+mod fleet;
 mod keys;
 mod overrides;
 mod spend;

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use super::access::Access;
 use super::change::Overrides;
 use crate::gate::{Gate, NewestLive};
+use crate::store::stream::FleetStatus;
 use crate::telemetry::Metrics;
 
 /// The state behind the admin listener.
@@ -28,4 +29,6 @@ pub struct Admin {
     pub access: Arc<ArcSwap<Access>>,
     /// Overrides set at run time.
     pub overrides: Overrides,
+    /// The other replicas; `None` without connections to them.
+    pub fleet: Option<Arc<dyn FleetStatus>>,
 }

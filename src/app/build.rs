@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use super::control::{Built, Control};
 use super::descriptors::{DescriptorBudget, Wanted};
 use super::error::AppError;
+use super::fleet;
 use super::installed::Installed;
 use super::jwks::Jwks;
 use super::listeners::{Inherited, Listeners};
@@ -72,14 +73,10 @@ impl App {
 
         let (workers, grace) = (config.fixed.workers, config.fixed.shutdown_grace);
         let wanted_connections = config.fixed.max_connections;
-        let wanted_checks = config.check_listener.as_ref().map_or(0, |listener| listener.max_connections);
-        let wanted_calls = config.grpc.as_ref().map_or(0, |grpc| grpc.listener.max_connections);
-        let wanted = Wanted { clients: wanted_connections, checks: wanted_checks, calls: wanted_calls };
-        let descriptors = DescriptorBudget::take(workers, wanted);
-        let installed = Installed::of(&config);
-        let warnings = config.warnings.clone();
+        let descriptors = DescriptorBudget::take(workers, wanted(&config));
+        let (installed, warnings) = (Installed::of(&config), config.warnings.clone());
         let ceiling = Arc::new(Ceiling::new(descriptors.upstreams, workers));
-        let service = config.grpc.clone();
+        let (service, peers) = (config.grpc.clone(), config.peers.clone().zip(config.fleet_secret.clone()));
         let stores = stores::first(&config, clock, &metrics)?;
         let running_config = reload::install(&gate, (config, stores), &metrics, &ceiling, None, false);
         let running_config = Arc::new(ArcSwap::from_pointee(running_config));
@@ -97,14 +94,18 @@ impl App {
             draining: AtomicBool::new(false),
         });
         let limiter = service.map(|service| Arc::new(limiter(&shared, service, descriptors.calls)));
+        let inherited = if let Previous::Running(predecessor) = &previous { predecessor.instance() } else { None };
+        let fleet = peers.map(|(peers, secret)| fleet::hub(&shared, peers, &secret, inherited)).transpose()?;
         let (operators_too, jwks_too) = (Arc::clone(&operators), Arc::clone(&jwks));
-        let followers = Followers { operators: operators_too, jwks: jwks_too, limiter: limiter.clone() };
+        let (limiter_too, fleet_too) = (limiter.clone(), fleet.clone());
+        let followers = Followers { operators: operators_too, jwks: jwks_too, limiter: limiter_too, fleet: fleet_too };
         let reloader = feed.map(|feed| Reloader::new(feed, installed, Arc::clone(&shared), followers, changes));
         let built = Built {
             shared,
             places: listeners.places(),
             listeners,
             limiter,
+            fleet,
             operators,
             jwks,
             grace,
@@ -132,6 +133,11 @@ impl App {
     /// The address of the limiter service, with the port that the system chose.
     pub fn grpc_address(&self) -> Option<&ListenAddress> {
         self.built.listeners.grpc.as_ref().map(|bound| &bound.address)
+    }
+
+    /// The address for other replicas, with the port that the system chose.
+    pub fn fleet_address(&self) -> Option<&ListenAddress> {
+        self.built.listeners.fleet.as_ref().map(|bound| &bound.address)
     }
 
     /// The address of the admin listener.
@@ -167,6 +173,16 @@ fn metrics(config: &Config, is_remote: bool) -> Result<Metrics, AppError> {
         metrics.show_remote_config().map_err(AppError::system("register the metrics"))?;
     }
     Ok(metrics)
+}
+
+/// The connections that the configuration asks for.
+fn wanted(config: &Config) -> Wanted {
+    Wanted {
+        clients: config.fixed.max_connections,
+        checks: config.check_listener.as_ref().map_or(0, |listener| listener.max_connections),
+        calls: config.grpc.as_ref().map_or(0, |grpc| grpc.listener.max_connections),
+        peers: config.peers.as_ref().map_or(0, |peers| grpc::fleet::connections_max(&peers.settings)),
+    }
 }
 
 /// The limiter service, with at most `connections` connections.

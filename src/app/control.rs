@@ -16,6 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::drain::{Drain, REFUSAL_TIMEOUT, StopSignals};
 use super::error::AppError;
+use super::fleet::{Fleet, RunningFleet};
 use super::jwks::Jwks;
 use super::listeners::{Listeners, Open};
 use super::operators::Operators;
@@ -30,6 +31,7 @@ use crate::grpc;
 use crate::net::{Lifecycle, ListenAddress, Listener, SocketFile};
 use crate::proxy::{self, ListenerKind, SharedState, WorkerService};
 use crate::store::snapshot::Secret;
+use crate::store::stream::FleetStatus;
 use crate::telemetry::LogGuard;
 use crate::upstream;
 
@@ -40,6 +42,8 @@ pub(super) struct Built {
     pub(super) places: Vec<ListenAddress>,
     /// `None` without a limiter service.
     pub(super) limiter: Option<Arc<grpc::Server>>,
+    /// `None` without connections to other replicas.
+    pub(super) fleet: Option<Arc<grpc::fleet::Hub>>,
     pub(super) operators: Arc<Operators>,
     pub(super) jwks: Arc<Jwks>,
     pub(super) grace: Duration,
@@ -62,6 +66,7 @@ pub(super) struct Control {
     checks: Option<ListenAddress>,
     /// The address of the limiter service.
     grpc: Option<ListenAddress>,
+    fleet: Option<Fleet>,
     workers: usize,
     stage: watch::Sender<Lifecycle>,
     endings: mpsc::Receiver<()>,
@@ -85,7 +90,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 impl Control {
     /// Starts the workers.
     pub(super) fn start(built: Built) -> Result<Self, AppError> {
-        let Built { shared, mut listeners, places, limiter, operators, jwks, grace, workers, .. } = built;
+        let Built { shared, mut listeners, places, limiter, fleet, operators, jwks, grace, workers, .. } = built;
         let Built { reloader, secret, snapshots, mut previous, command, .. } = built;
         if let Previous::Running(predecessor) = &mut previous {
             let was_gone = predecessor.is_gone();
@@ -97,8 +102,9 @@ impl Control {
         let checks = listeners.checks.as_ref().map(|bound| bound.address.clone());
         let place = listeners.operators.as_ref().map(|bound| (bound.address.clone(), bound.socket_address()));
         let grpc_place = listeners.grpc.as_ref().map(|bound| bound.address.clone());
+        let fleet_place = listeners.fleet.as_ref().map(|bound| bound.address.clone());
         let open = listeners.open(workers).map_err(AppError::system("use the sockets"))?;
-        let Open { by_worker, grpc, operators: socket, takeover, offered, files } = open;
+        let Open { by_worker, grpc, fleet: fleet_socket, operators: socket, takeover, offered, files } = open;
         let (stage, stages) = watch::channel(Lifecycle::Running);
         let services = grpc.into_iter().map(|sockets| worker_services(limiter.as_ref(), sockets, &stages)).collect();
         let endings = start_workers(by_worker, services, &shared, &stages)?;
@@ -112,12 +118,16 @@ impl Control {
             stage: stage.clone(),
             write_lock: Arc::clone(&write_lock),
             progress,
+            instance: fleet.as_ref().map(|hub| hub.instance()),
         };
+        let fleet = fleet.zip(fleet_socket).zip(fleet_place);
+        let fleet = fleet.map(|((hub, socket), address)| Fleet { hub, socket, address });
         Ok(Self {
             shared,
             places,
             checks,
             grpc: grpc_place,
+            fleet,
             workers,
             stage,
             endings,
@@ -150,6 +160,7 @@ impl Control {
         tokio::spawn(upstream::check_health(Arc::clone(&shared)));
         tokio::spawn(upstream::resolve_names(Arc::clone(&shared), Arc::clone(&shared.metrics)));
         tokio::spawn(stores::run(Arc::clone(&shared)));
+        let fleet = self.fleet.take().map(Fleet::start).transpose()?.map(Arc::new);
         for address in &self.places {
             tracing::info!(%address, workers = self.workers, "listening");
         }
@@ -172,7 +183,8 @@ impl Control {
         let handover = self.handover.take().map(|(server, socket)| answer_successors(server, socket)).transpose()?;
         systemd::notify_ready();
         let (stage, endings, progress) = (self.stage, self.endings, self.progress.clone());
-        let control_listeners = ControlListeners { admin, handover, progress: self.progress.clone() };
+        let fleet_too = fleet.clone();
+        let control_listeners = ControlListeners { admin, fleet: fleet_too, handover, progress: self.progress.clone() };
         let drain = Drain { shared: Arc::clone(&shared), ready, stage, endings, grace: self.grace, stops, progress };
         let ended = tokio::select! {
             drained = drain.run(|| control_listeners.end()) => {
@@ -193,6 +205,9 @@ impl Control {
                     .await;
         }
         stores::flush(&shared).await;
+        if let Some(fleet) = fleet {
+            fleet.flush().await;
+        }
         if let Some(snapshots) = snapshots {
             snapshots.finish().await;
         }
@@ -224,6 +239,7 @@ impl Control {
             address,
             access: Arc::clone(&operators.access),
             overrides: operators.overrides.clone(),
+            fleet: self.fleet.as_ref().map(|fleet| Arc::clone(&fleet.hub) as Arc<dyn FleetStatus>),
         };
         let failed = AppError::system("serve operators");
         let serving = match socket {
@@ -256,15 +272,16 @@ fn answer_successors(
 /// The tasks of the control runtime that accept connections.
 struct ControlListeners {
     admin: Option<JoinHandle<()>>,
+    fleet: Option<Arc<RunningFleet>>,
     handover: Option<(Arc<HandoverServer>, JoinHandle<()>)>,
     progress: watch::Receiver<HandoverProgress>,
 }
 
 impl ControlListeners {
     /// Begins the shutdown. The admin listener stays open until the process ends, and successors are asked to wait for
-    /// that end. If a successor has taken over, both tasks end at once.
+    /// that end. If a successor has taken over, all tasks end at once.
     fn end(self) {
-        let Self { admin, handover, mut progress } = self;
+        let Self { admin, fleet, handover, mut progress } = self;
         let (server, serving) = handover.unzip();
         if let Some(server) = server {
             server.close();
@@ -272,6 +289,9 @@ impl ControlListeners {
         tokio::spawn(async move {
             if progress.wait_for(|progress| *progress >= HandoverProgress::HandedOver).await.is_ok() {
                 admin.iter().chain(&serving).for_each(JoinHandle::abort);
+                if let Some(fleet) = fleet {
+                    fleet.leave();
+                }
             }
         });
     }

@@ -42,6 +42,8 @@ pub(super) struct Wanted {
     pub(super) checks: usize,
     /// Of callers of the limiter service.
     pub(super) calls: usize,
+    /// Of and to other replicas.
+    pub(super) peers: usize,
 }
 
 impl DescriptorBudget {
@@ -59,7 +61,7 @@ impl DescriptorBudget {
         let reserved = RESERVED + workers.saturating_mul(RESERVED_BY_WORKER) + beside;
         let most = descriptors.saturating_sub(reserved) / CHECKS_PART;
         let (checks, calls) = (wanted.checks.min(most), wanted.calls.min(most));
-        let reserved = reserved + checks + calls;
+        let reserved = reserved + checks + calls + wanted.peers.min(most);
         // A client's connection may need one to the upstream.
         let most = (descriptors.saturating_sub(reserved) / 2).max(1);
         let clients = wanted.clients.unwrap_or(CLIENTS_USUAL).min(most);
@@ -92,15 +94,18 @@ mod tests {
             (65_536, 4, Some(30_000), 0, 30_000, 0, 35_376),
             (usize::MAX, 1024, None, 0, 10_000, 0, 65_536),
         ] {
-            let wanted = Wanted { clients: wanted, checks: wanted_checks, calls: 0 };
+            let wanted = Wanted { clients: wanted, checks: wanted_checks, ..Wanted::default() };
             let shares = DescriptorBudget::of(descriptors, workers, wanted);
             let expected = DescriptorBudget { clients, checks, calls: 0, upstreams };
             assert_eq!(shares, expected, "{descriptors} {workers} {wanted:?}");
         }
-        let wanted = Wanted { clients: None, checks: 1000, calls: 1000 };
+        let wanted = Wanted { clients: None, checks: 1000, calls: 1000, peers: 0 };
         let expected = DescriptorBudget { clients: 220, checks: 220, calls: 220, upstreams: 220 };
         assert_eq!(DescriptorBudget::of(1024, 2, wanted), expected);
         let expected = DescriptorBudget { clients: 10_000, checks: 1000, calls: 1000, upstreams: 27_856 };
+        assert_eq!(DescriptorBudget::of(40_000, 2, wanted), expected);
+        let wanted = Wanted { peers: 164, ..Wanted::default() };
+        let expected = DescriptorBudget { clients: 10_000, checks: 0, calls: 0, upstreams: 29_692 };
         assert_eq!(DescriptorBudget::of(40_000, 2, wanted), expected);
     }
 }

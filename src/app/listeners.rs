@@ -165,6 +165,8 @@ pub(super) struct Listeners {
     pub(super) checks: Option<Bound>,
     /// The limiter service.
     pub(super) grpc: Option<Bound>,
+    /// For other replicas.
+    pub(super) fleet: Option<Bound>,
     /// The admin listener.
     pub(super) operators: Option<Bound>,
     /// The socket for successors.
@@ -191,19 +193,22 @@ impl Listeners {
         let checks = checks.map(|place| Bound::new(Purpose::Checks, place, mode, workers, inherited)).transpose()?;
         let grpc = config.grpc.as_ref().map(|grpc| &grpc.listener.listen);
         let grpc = grpc.map(|place| Bound::new(Purpose::Grpc, place, mode, workers, inherited)).transpose()?;
+        let fleet = config.peers.as_ref().map(|peers| &peers.listen);
+        let fleet = fleet.map(|place| Bound::new(Purpose::Fleet, place, mode, 1, inherited)).transpose()?;
         let operators = config.admin.listen.as_ref();
         let operators = operators.map(|place| Bound::new(Purpose::Operators, place, mode, 1, inherited)).transpose()?;
         let takeover = config.fixed.takeover.as_deref().map(|path: &Path| ListenAddress::Unix(path.to_owned()));
         let takeover =
             takeover.map(|place| Bound::new(Purpose::Takeover, &place, TAKEOVER_MODE, 1, inherited)).transpose()?;
         inherited.check_used()?;
-        Ok(Self { requests, checks, grpc, operators, takeover })
+        Ok(Self { requests, checks, grpc, fleet, operators, takeover })
     }
 
     /// Binds removed Unix sockets again, after the end of the predecessor.
     pub(super) fn mend(&mut self) -> Result<(), AppError> {
-        let Self { requests, checks, grpc, operators, takeover } = self;
-        requests.iter_mut().chain(checks).chain(grpc).chain(operators).chain(takeover).try_for_each(Bound::mend)
+        let Self { requests, checks, grpc, fleet, operators, takeover } = self;
+        let beside = grpc.iter_mut().chain(fleet).chain(operators).chain(takeover);
+        requests.iter_mut().chain(checks).chain(beside).try_for_each(Bound::mend)
     }
 
     /// The addresses for requests, with the ports that the system chose.
@@ -213,9 +218,10 @@ impl Listeners {
 
     /// Shares the sockets out. Errs only if there are too few file descriptors.
     pub(super) fn open(mut self, workers: usize) -> io::Result<Open> {
-        let Self { requests, checks, grpc, operators, takeover } = &mut self;
+        let Self { requests, checks, grpc, fleet, operators, takeover } = &mut self;
         requests.iter_mut().chain(&mut *checks).chain(&mut *grpc).for_each(|bound| bound.grow(workers));
-        let all = || requests.iter().chain(&*checks).chain(&*grpc).chain(&*operators).chain(&*takeover);
+        let beside = || grpc.iter().chain(&*fleet).chain(&*operators).chain(&*takeover);
+        let all = || requests.iter().chain(&*checks).chain(beside());
         let offered = match &*takeover {
             Some(_) => all().map(Bound::offer).collect::<io::Result<_>>()?,
             None => Arc::default(),
@@ -228,9 +234,10 @@ impl Listeners {
         let by_worker = share_out(requests.chain(checks.iter().map(|bound| (ListenerKind::Checks, bound))), workers)?;
         let grpc = share_out(grpc.iter().map(|bound| ((), bound)), workers)?;
         let grpc = grpc.into_iter().map(|sockets| sockets.into_iter().map(|((), socket)| socket).collect()).collect();
+        let fleet = fleet.as_ref().map(Bound::handle).transpose()?;
         let operators = operators.as_ref().map(Bound::handle).transpose()?;
         let takeover = takeover.as_ref().map(Bound::handle).transpose()?;
-        Ok(Open { by_worker, grpc, operators, takeover, offered, files })
+        Ok(Open { by_worker, grpc, fleet, operators, takeover, offered, files })
     }
 }
 
@@ -258,6 +265,8 @@ pub(super) struct Open {
     pub(super) by_worker: Vec<Vec<(ListenerKind, Listener)>>,
     /// The sockets of the limiter service, for each worker.
     pub(super) grpc: Vec<Vec<Listener>>,
+    /// For other replicas.
+    pub(super) fleet: Option<Listener>,
     /// The admin listener.
     pub(super) operators: Option<Listener>,
     /// The socket for successors.

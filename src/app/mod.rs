@@ -24,6 +24,7 @@ mod error;
 pub(crate) mod exchange;
 mod fetch;
 mod files;
+mod fleet;
 mod systemd;
 
 pub use build::App;

@@ -70,6 +70,8 @@ pub(super) struct Followers {
     pub(super) jwks: Arc<Jwks>,
     /// `None` without a limiter service.
     pub(super) limiter: Option<Arc<grpc::Server>>,
+    /// `None` without connections to other replicas.
+    pub(super) fleet: Option<Arc<grpc::fleet::Hub>>,
 }
 
 /// Reloads one configuration, and the files that it names, as long as Weir runs.
@@ -249,6 +251,9 @@ impl Reloader {
         self.followers.jwks.adopt(&config.policy);
         if let Some((limiter, service)) = self.followers.limiter.as_ref().zip(config.grpc.take()) {
             limiter.reload(service.settings);
+        }
+        if let Some((fleet, peers)) = self.followers.fleet.as_ref().zip(config.peers.take()) {
+            fleet.reload(peers.settings);
         }
         let SharedState { gate, metrics, running_config, ceiling, reloads, .. } = &*self.shared;
         let next = install(gate, (config, stores), metrics, ceiling, Some(&before), only_overrides);

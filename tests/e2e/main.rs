@@ -32,6 +32,7 @@ mod checks;
 mod failures;
 mod fleet;
 mod fleet_secret;
+mod fleet_stream;
 mod grpc;
 mod h2;
 mod hold;

@@ -38,6 +38,8 @@ pub(in crate::app) struct Handover {
     pub(in crate::app) stage: watch::Sender<Lifecycle>,
     pub(in crate::app) write_lock: WriteLock,
     pub(in crate::app) progress: watch::Sender<HandoverProgress>,
+    /// The number under which other replicas know this one; `None` without connections to them.
+    pub(in crate::app) instance: Option<u64>,
 }
 
 /// The progress of the handover to a successor.
@@ -147,10 +149,11 @@ impl Handover {
     }
 
     fn give(&self, channel: &mut Channel) -> io::Result<()> {
-        let Message::Hello { protocol, version } = channel.receive_message()? else { return Err(unexpected()) };
+        let Message::Hello { protocol, version, .. } = channel.receive_message()? else { return Err(unexpected()) };
         let pid = channel.peer()?;
         tracing::info!(pid, version, "a successor asks to take over");
-        channel.send(&Message::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
+        let (version_here, instance) = (env!("CARGO_PKG_VERSION").to_owned(), self.instance);
+        channel.send(&Message::Hello { protocol: PROTOCOL, version: version_here, instance })?;
         if protocol != PROTOCOL {
             return Err(io::Error::other(format!("version {version} has another takeover protocol")));
         }

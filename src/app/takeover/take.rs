@@ -36,6 +36,8 @@ const ATTEMPT_EVERY: Duration = Duration::from_millis(10);
 pub(in crate::app) struct Predecessor {
     channel: Channel,
     peer: Peer,
+    /// The number under which other replicas know it.
+    instance: Option<u64>,
     groups: Vec<Group>,
     taken: Vec<usize>,
     keys: Vec<(String, String)>,
@@ -100,8 +102,11 @@ impl Predecessor {
 
     fn ask(stream: UnixStream) -> io::Result<Self> {
         let mut channel = Channel::new(stream)?;
-        channel.send(&Message::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
-        let Message::Hello { protocol, version } = channel.receive_message()? else { return Err(unexpected()) };
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        channel.send(&Message::Hello { protocol: PROTOCOL, version, instance: None })?;
+        let Message::Hello { protocol, version, instance } = channel.receive_message()? else {
+            return Err(unexpected());
+        };
         if protocol != PROTOCOL {
             return Err(io::Error::other(format!("its version {version} has another takeover protocol")));
         }
@@ -125,6 +130,7 @@ impl Predecessor {
         Ok(Self {
             channel,
             peer,
+            instance,
             groups,
             taken: Vec::new(),
             keys,
@@ -158,6 +164,11 @@ impl Predecessor {
         };
         self.taken.push(number);
         Ok(Some(InheritedSockets { sockets, address: bound, file }))
+    }
+
+    /// The number under which other replicas know the predecessor.
+    pub(in crate::app) fn instance(&self) -> Option<u64> {
+        self.instance
     }
 
     /// The key sets that the predecessor has fetched, each with its URL.

@@ -30,7 +30,13 @@ pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
     /// From both processes: version and protocol.
-    Hello { protocol: u32, version: String },
+    Hello {
+        protocol: u32,
+        version: String,
+        /// From the predecessor: the number under which other replicas know it.
+        #[serde(default)]
+        instance: Option<u64>,
+    },
     /// A refusal. A predecessor that is shutting down (`is_ending`) keeps the connection open until it has ended.
     Refused {
         why: String,
@@ -66,6 +72,7 @@ pub(in crate::app) enum Purpose {
     Requests,
     Checks,
     Grpc,
+    Fleet,
     Operators,
     Takeover,
 }

@@ -47,6 +47,8 @@ pub(super) struct Fleet<'s> {
     /// Whether `replicas` is written, also with an error.
     has_replicas: bool,
     secret: SecretOption,
+    /// Whether replicas connect to each other.
+    has_listen: bool,
     stores: &'s CompiledStores,
 }
 
@@ -71,7 +73,7 @@ enum SecretOption {
 pub(super) fn fleet<'s>(table: &Table<'_>, stores: &'s CompiledStores) -> Fleet<'s> {
     if !table.is_present() {
         let (default, secret) = (Some(Sharing::local()), SecretOption::Absent);
-        return Fleet { default, replicas: None, has_replicas: false, secret, stores };
+        return Fleet { default, replicas: None, has_replicas: false, secret, has_listen: false, stores };
     }
     let replicas = table.count("replicas").map(Located::into_inner);
     let secret = if table.has("secret") {
@@ -79,7 +81,8 @@ pub(super) fn fleet<'s>(table: &Table<'_>, stores: &'s CompiledStores) -> Fleet<
     } else {
         SecretOption::Absent
     };
-    let fleet = Fleet { default: None, replicas, has_replicas: table.has("replicas"), secret, stores };
+    let (has_replicas, has_listen) = (table.has("replicas"), table.has("listen"));
+    let fleet = Fleet { default: None, replicas, has_replicas, secret, has_listen, stores };
     Fleet { default: fleet.sharing(table), ..fleet }
 }
 
@@ -130,7 +133,9 @@ impl Fleet<'_> {
             }
             (StrategyWord::Stream, _) => {
                 self.need_secret(&option);
-                self.replicas(&option, "a replica that hears none of the others keeps to an equal share of the limit")?;
+                if !self.has_listen {
+                    option.note_need("`fleet.listen`: replicas tell each other what they charge", ADD_LISTEN);
+                }
                 matches!(self.secret, SecretOption::Read(_)).then_some(())?;
                 Sharing { strategy: Strategy::Stream, shares: 1, units: None }
             }
@@ -215,6 +220,8 @@ impl Sharing {
 
 const ADD_SECRET: &str =
     "add `secret = { env = \"WEIR_FLEET_SECRET\" }` to `[fleet]`, with the same value on every replica";
+const ADD_LISTEN: &str =
+    "add `listen = \"0.0.0.0:8082\"` and `members = { dns = \"weir.internal:8082\" }` to `[fleet]`";
 const ADD_STORE: &str = "add `[store.main]` with `redis = [\"redis://127.0.0.1:6379\"]`";
 
 /// The word of a strategy, and its place.

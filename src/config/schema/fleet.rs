@@ -21,9 +21,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "As `limit.strategy.store`."),
     opt("fleet.strategy.units", UNITS, Toml("\"auto\""),
         "As `limit.strategy.units`."),
-    opt("fleet.replicas", Count(1, 10_000), Unset("required for all but `local`"),
-        "Replicas that share a limit with `split`, while its store is down or has lost its keys, or while a replica hears \
-         no other one with `stream`."),
+    opt("fleet.replicas", Count(1, 10_000), Unset("required for `split`, `redis` and `lease`"),
+        "Replicas that share a limit with `split`, or while its store is down or has lost its keys."),
     opt("fleet.secret.env", Text("name"), NONE,
         "Environment variable that holds the secret of the fleet, 32 bytes or more; this or `file`. With it all \
          replicas hash keys alike. Required for `redis`, `lease` and `stream`."),

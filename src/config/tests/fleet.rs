@@ -179,7 +179,7 @@ fn a_share_that_cannot_be_is_an_error() {
 /// A limit that replicas share by streams is whole.
 #[test]
 fn streams_share_the_whole_limit() {
-    let fleet = "[fleet]\nstrategy = 'stream'\nreplicas = 3\nsecret.env = 'WEIR_FLEET_SECRET'\n";
+    let fleet = "[fleet]\nstrategy = 'stream'\nreplicas = 3\nsecret.env = 'WEIR_FLEET_SECRET'\nlisten = '127.0.0.1:8082'\nmembers.static = 'localhost:8083'\n";
     let limit = "[[limit]]\nname = 'a'\nkey = []\nrate = '2/min'\n";
     let local = fleet.replace("'stream'", "'local'");
     let expected = (bucket(2, MINUTE_NS, 2), Strategy::Stream);
@@ -193,7 +193,7 @@ fn streams_share_the_whole_limit() {
 #[test]
 fn windows_of_the_calendar_stay_whole_minutes() {
     let window = "[[limit]]\nname = 'a'\nkey = []\nalgorithm = 'fixed_window'\nrate = '60/min'\n";
-    let fleet = "[fleet]\nstrategy = 'local'\nreplicas = 3\nsecret.env = 'WEIR_FLEET_SECRET'\n";
+    let fleet = "[fleet]\nstrategy = 'local'\nreplicas = 3\nsecret.env = 'WEIR_FLEET_SECRET'\nlisten = '127.0.0.1:8082'\nmembers.static = 'localhost:8083'\n";
     let at = |ns| crate::time::Timestamp::from_ns(27_000_000 * MINUTE_NS + ns);
     for (strategy, count) in [("split", 20), ("stream", 60)] {
         let (rule, _) = compiled(&format!("{fleet}{window}strategy = '{strategy}'"));
@@ -207,7 +207,7 @@ fn windows_of_the_calendar_stay_whole_minutes() {
 }
 
 #[test]
-fn streams_need_a_secret_and_replicas_and_units_that_come_back_with_time() {
+fn streams_need_a_secret_and_a_listener_and_units_that_come_back_with_time() {
     insta::assert_snapshot!(said("[fleet]\nstrategy = 'stream'"), @r#"
     error: `fleet.strategy`: `stream` needs `fleet.secret`: all replicas must hash keys alike
      --> weir.toml:2:12
@@ -217,15 +217,15 @@ fn streams_need_a_secret_and_replicas_and_units_that_come_back_with_time() {
       |
       = help: add `secret = { env = "WEIR_FLEET_SECRET" }` to `[fleet]`, with the same value on every replica
 
-    error: `fleet.strategy`: `stream` needs the number of replicas
+    error: `fleet.strategy`: `stream` needs `fleet.listen`: replicas tell each other what they charge
      --> weir.toml:2:12
       |
     2 | strategy = 'stream'
       |            ^^^^^^^^
       |
-      = help: add `replicas = 3` to `[fleet]`: a replica that hears none of the others keeps to an equal share of the limit
+      = help: add `listen = "0.0.0.0:8082"` and `members = { dns = "weir.internal:8082" }` to `[fleet]`
     "#);
-    let fleet = "[fleet]\nstrategy = 'stream'\nreplicas = 3\nsecret.env = 'WEIR_FLEET_SECRET'\n";
+    let fleet = "[fleet]\nstrategy = 'stream'\nreplicas = 3\nsecret.env = 'WEIR_FLEET_SECRET'\nlisten = '127.0.0.1:8082'\nmembers.static = 'localhost:8083'\n";
     insta::assert_snapshot!(said(&format!(
         "{fleet}[[limit]]\nname = 'a'\nkey = []\nalgorithm = 'concurrency'\nmax = 9\n\
          [[limit]]\nname = 'b'\nkey = []\nalgorithm = 'leaky_bucket'\nrate = '9/s'\non_limit = 'hold'\n\
@@ -233,39 +233,39 @@ fn streams_need_a_secret_and_replicas_and_units_that_come_back_with_time() {
          [[limit]]\nname = 'd'\nkey = []\nrate = '9/s'\nstrategy = {{ use = 'stream', store = 'x', units = 5 }}"
     )), @r#"
     error: `limit.algorithm`: cannot be shared by streams: `concurrency` counts requests in flight, and those of a replica that is lost would never end
-     --> weir.toml:8:13
-      |
-    8 | algorithm = 'concurrency'
-      |             ^^^^^^^^^^^^^
-      |
-      = help: use `strategy = "redis"` or `"split"` for this limit
+      --> weir.toml:10:13
+       |
+    10 | algorithm = 'concurrency'
+       |             ^^^^^^^^^^^^^
+       |
+       = help: use `strategy = "redis"` or `"split"` for this limit
 
     error: `limit.algorithm`: cannot be shared by streams: requests of a `leaky_bucket` that holds pass one by one, and replicas hear of each other only later
-      --> weir.toml:13:13
+      --> weir.toml:15:13
        |
-    13 | algorithm = 'leaky_bucket'
+    15 | algorithm = 'leaky_bucket'
        |             ^^^^^^^^^^^^^^
        |
        = help: use `strategy = "redis"` or `"split"` for this limit
 
     error: `limit.burst`: streams cannot carry this limit: it takes more than 104 days to refill, with its debt
-      --> weir.toml:20:9
+      --> weir.toml:22:9
        |
-    20 | burst = 105
+    22 | burst = 105
        |         ^^^
        |
        = help: write a long quota as a window, with `algorithm = "fixed_window"`
 
     error: `limit.strategy.store`: belongs to `redis` and `lease`
-      --> weir.toml:25:38
+      --> weir.toml:27:38
        |
-    25 | strategy = { use = 'stream', store = 'x', units = 5 }
+    27 | strategy = { use = 'stream', store = 'x', units = 5 }
        |                                      ^^^
 
     error: `limit.strategy.units`: belongs to `lease`
-      --> weir.toml:25:51
+      --> weir.toml:27:51
        |
-    25 | strategy = { use = 'stream', store = 'x', units = 5 }
+    27 | strategy = { use = 'stream', store = 'x', units = 5 }
        |                                                   ^
     "#);
 }

@@ -1,0 +1,93 @@
+//! `GET /v1/fleet`: the other replicas, and what this one has heard of them.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::answer::{Answer, ProblemBody, json, problem};
+use super::state::Admin;
+use crate::store::stream::{FleetView, MemberView};
+
+/// The fleet as this replica sees it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Fleet)]
+pub(super) struct FleetBody {
+    /// The address at which others reach this replica, if it is configured.
+    address: Option<Box<str>>,
+    /// Unix seconds of the start of this process.
+    started_s: u64,
+    /// The replicas, this one included.
+    replicas: u64,
+    /// Whether this replica keeps to its share, because it hears of no other.
+    isolated: bool,
+    /// Whether states of another replica are on the way.
+    recovering: bool,
+    /// All others, connected ones first.
+    members: Vec<MemberBody>,
+}
+
+/// Another replica, or an address at which none has answered yet.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Member)]
+pub(super) struct MemberBody {
+    /// Its address, as far as it is known.
+    address: Box<str>,
+    /// Whether there is a connection.
+    connected: bool,
+    /// Unix seconds of the start of its process, if it has answered.
+    started_s: Option<u64>,
+    /// Milliseconds since its last message.
+    silent_ms: Option<u64>,
+    /// The last batch of its charges up to which all have arrived.
+    received: Option<u64>,
+    /// The batches of this replica that it lacks.
+    lag: Option<u64>,
+    /// Milliseconds by which its clock is ahead.
+    clock_ahead_ms: Option<i64>,
+}
+
+/// The other replicas, and what this one has heard of them.
+#[utoipa::path(
+    get,
+    path = "/v1/fleet",
+    responses(
+        (status = 200, body = FleetBody, description = "the fleet as this replica sees it"),
+        (status = 404, body = ProblemBody, description = "the configuration has no `fleet.listen`"),
+    )
+)]
+pub(super) async fn fleet(State(admin): State<Arc<Admin>>) -> Answer {
+    match &admin.fleet {
+        Some(fleet) => json(StatusCode::OK, &FleetBody::from(fleet.view())),
+        None => problem(StatusCode::NOT_FOUND, "there is no `fleet.listen`, so this replica knows no others"),
+    }
+}
+
+impl From<FleetView> for FleetBody {
+    fn from(view: FleetView) -> Self {
+        Self {
+            address: view.address,
+            started_s: view.epoch / 1_000_000_000,
+            replicas: view.replicas,
+            isolated: view.is_isolated,
+            recovering: view.is_recovering,
+            members: view.members.into_iter().map(MemberBody::from).collect(),
+        }
+    }
+}
+
+impl From<MemberView> for MemberBody {
+    fn from(MemberView { address, epoch, status, silent_ms }: MemberView) -> Self {
+        Self {
+            address,
+            connected: status.is_some_and(|status| status.is_connected),
+            started_s: epoch.map(|epoch| epoch / 1_000_000_000),
+            silent_ms,
+            received: status.map(|status| status.received),
+            lag: status.map(|status| status.lag),
+            clock_ahead_ms: status.and_then(|status| status.ahead_ns).map(|ahead_ns| ahead_ns / 1_000_000),
+        }
+    }
+}

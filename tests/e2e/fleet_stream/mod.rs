@@ -1,0 +1,150 @@
+//! Limits that replicas share by streams: three processes, and what can go wrong between them.
+
+mod replicas;
+mod strangers;
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::support::{Client, Link, Samples, Upstream};
+use replicas::{Replicas, connected, left, view};
+
+/// A rate of 200 a second, and a burst of 40.
+const RATE: f64 = 200.0;
+const BURST: f64 = 40.0;
+const LIMIT: &str = "rate = \"200/s\"\nburst = 40";
+
+/// The time until all replicas know of a charge, with the interval of 20 ms, on a machine that does other work too.
+const DELAY_S: f64 = 0.5;
+
+/// Asserts that the fleet admitted what one Weir would admit since `began`, within the bound of three replicas.
+#[track_caller]
+fn check(what: &str, samples: &Samples, began: Instant, more: f64, statuses: &[u16]) {
+    samples.assert_only(statuses);
+    let allowed = BURST + RATE * began.elapsed().as_secs_f64();
+    let excess = 2.0 * (BURST + RATE * DELAY_S) + more;
+    let admitted = samples.passed() as f64;
+    println!(
+        "{what}: admitted {admitted} / allowed {allowed:.0} = {:.3}, at most {:.0}",
+        admitted / allowed,
+        allowed + excess
+    );
+    assert!(admitted <= allowed + excess, "{what}: {admitted} of {allowed}");
+    assert!(admitted >= 0.8 * (allowed - BURST), "{what}: {admitted} of {allowed}");
+}
+
+#[test]
+fn charges_reach_all_replicas() {
+    let upstream = Upstream::start();
+    let replicas = Replicas::start(3, &upstream, "", "rate = \"600/day\"");
+    let mut client = Client::connect(replicas.fleet.weirs[0].address());
+    for _ in 0..100 {
+        assert_eq!(client.get("/").status, 200);
+    }
+    for weir in &replicas.fleet.weirs[1..] {
+        let mut asked = 0;
+        weir.wait_until("100 charges are heard", || {
+            asked += 1;
+            left(weir) + asked <= 500
+        });
+        weir.wait_for_metric("weir_fleet_peer_last_received_timestamp_seconds", |_| true);
+        assert_eq!(weir.metric("weir_fleet_isolated"), 0.0);
+        assert!(weir.metric("weir_fleet_messages_total{direction=\"received\"}") > 0.0);
+        assert!(weir.metric("weir_fleet_bytes_total{direction=\"sent\"}") > 0.0);
+    }
+    // Once a debt is known, nothing passes anywhere.
+    let all = replicas.fleet.ask(1500, 12, &["/"]);
+    all.assert_only(&[200, 429]);
+    let total = upstream.received().len();
+    println!("a limit of 600: admitted {total} / allowed 600");
+    assert!((600..=600 + 2 * 60).contains(&total), "{total}");
+}
+
+#[test]
+fn the_rate_is_held_over_all_replicas() {
+    let upstream = Upstream::start();
+    let replicas = Replicas::start(3, &upstream, "", LIMIT);
+    let began = Instant::now();
+    let samples = replicas.fleet.during(9, Duration::from_millis(10), &["/"], || sleep(Duration::from_secs(5)));
+    check("three replicas", &samples, began, 0.0, &[200, 429]);
+}
+
+#[test]
+fn a_stopped_replica_continues() {
+    let upstream = Upstream::start();
+    let replicas = Replicas::start(3, &upstream, "", LIMIT);
+    let began = Instant::now();
+    let samples = replicas.fleet.during(9, Duration::from_millis(10), &["/"], || {
+        let weir = &replicas.fleet.weirs[2];
+        weir.signal("STOP");
+        sleep(Duration::from_secs(5));
+        weir.signal("CONT");
+        sleep(Duration::from_secs(2));
+    });
+    // Each client waits for the stopped replica, so the others get fewer requests than they could admit.
+    samples.assert_only(&[200, 429]);
+    let allowed = BURST + RATE * began.elapsed().as_secs_f64();
+    let admitted = samples.passed() as f64;
+    println!("a stopped replica: admitted {admitted} / allowed {allowed:.0} = {:.3}", admitted / allowed);
+    assert!(admitted <= allowed + 2.0 * (BURST + RATE * DELAY_S));
+    replicas.wait_until_met();
+}
+
+#[test]
+fn a_killed_replica_comes_back() {
+    let upstream = Upstream::start();
+    let mut replicas = Replicas::start(3, &upstream, "", "rate = \"600/day\"");
+    let mut client = Client::connect(replicas.fleet.weirs[0].address());
+    (0..50).for_each(|_| assert_eq!(client.get("/").status, 200));
+    replicas.restart(2);
+    let weir = &replicas.fleet.weirs[2];
+    let mut asked = 0;
+    weir.wait_until("the states of the others are there", || {
+        asked += 1;
+        left(weir) + asked <= 550
+    });
+    let other = &replicas.fleet.weirs[1];
+    other.wait_until("its charges are heard", || left(other) < 550 - asked);
+}
+
+#[test]
+fn a_partition_heals() {
+    let upstream = Upstream::start();
+    let replicas = Replicas::start(3, &upstream, "", LIMIT);
+    let began = Instant::now();
+    let cut = Duration::from_secs(4);
+    let samples = replicas.fleet.during(9, Duration::from_millis(10), &["/"], || {
+        replicas.set_links(2, Link::Reset);
+        let weir = &replicas.fleet.weirs[2];
+        weir.wait_for_line("no other replica is heard of");
+        assert_eq!(connected(&view(&replicas.fleet.weirs[0])), 1);
+        assert_eq!(view(weir)["replicas"], 3, "a member that is cut off is still a member");
+        sleep(cut.saturating_sub(began.elapsed()));
+        replicas.set_links(2, Link::Clear);
+        replicas.wait_until_met();
+        sleep(Duration::from_secs(1));
+    });
+    // The one that is cut off admits the whole limit until it is isolated, and then its share.
+    let more = RATE * 1.5 + RATE / 3.0 * began.elapsed().as_secs_f64();
+    check("a partition", &samples, began, more, &[200, 429]);
+}
+
+/// Bytes wait, and connections stay open. What was sent before arrives late, and counts once.
+#[test]
+fn a_silent_network_loses_nothing() {
+    let upstream = Upstream::start();
+    let replicas = Replicas::start(3, &upstream, "isolate_after = \"2s\"", "rate = \"600/day\"");
+    replicas.set_links(2, Link::Silent);
+    let mut client = Client::connect(replicas.fleet.weirs[0].address());
+    (0..60).for_each(|_| assert_eq!(client.get("/").status, 200));
+    replicas.set_links(2, Link::Clear);
+    let weir = &replicas.fleet.weirs[2];
+    let mut asked = 0;
+    weir.wait_until("late charges are heard", || {
+        asked += 1;
+        left(weir) + asked <= 540
+    });
+    let other = &replicas.fleet.weirs[1];
+    other.wait_until("nothing counts twice", || left(other) <= 540 - asked);
+    assert!(left(other) >= 540 - asked - 20);
+}
