@@ -69,6 +69,18 @@ impl LockedQueues {
         self.waiting.fetch_sub(1, Ordering::Release);
     }
 
+    /// Notes that another replica has taken units that the front of `key` waited for. Known until the queue is empty.
+    pub(super) fn contend(&self, key: Key) {
+        if let Some(queue) = self.lock().get_mut(&key) {
+            queue.is_contended = true;
+        }
+    }
+
+    /// Whether other replicas have taken units that fronts of `key` waited for.
+    pub(super) fn is_contended(&self, key: Key) -> bool {
+        self.lock().get(&key).is_some_and(|queue| queue.is_contended)
+    }
+
     /// Wakes the front of `key`, because units came back sooner than it could know.
     pub(in crate::gate) fn wake_front(&self, key: Key) {
         if self.waiting.load(Ordering::Acquire) > 0

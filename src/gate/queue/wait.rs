@@ -8,7 +8,7 @@
 //! then, it moves to the queue of that limit and keeps its rank.
 //!
 //! If a store decides, only the front asks it, at the instant that the last answer named. So waiters cost about one call
-//! for each admission, however many wait. A short random delay keeps the fronts of several replicas apart. A store
+//! for each admission, however many wait. A random delay keeps the fronts of several replicas apart (`jitter.rs`). A store
 //! charges as of its own time, so what a late timer costs is lost.
 //!
 //! A request that moves from the front of a queue to one that is no slower keeps its turn in the first queue too.
@@ -26,6 +26,7 @@ use tokio::time::sleep_until;
 
 use super::capacity::Reservation;
 use super::delay::Delayed;
+use super::jitter::spread_ns;
 use super::locked::Joining;
 use super::wait_queue::Rank;
 use crate::gate::ask::{self, Decider};
@@ -96,9 +97,11 @@ enum Test<'l> {
     Delayed(Box<Delayed<'l>>),
     Refused(Refusal<'l>),
     /// Blocked by the limit at `index`, until `until` or until older requests have left its queue.
+    /// The request may ask by so many nanoseconds later, because other replicas want the same units.
     Blocked {
         index: usize,
         until: Option<Timestamp>,
+        spread_ns: u64,
     },
 }
 
@@ -110,6 +113,7 @@ impl<'l> Waiting<'l> {
 
     /// Waits until the request passes or is refused. `decider` asks the stores of its limits.
     pub async fn wait<D: Decider>(mut self: Box<Self>, decider: &D) -> Result<Pass<'l>, Refusal<'l>> {
+        let mut has_slept = false;
         loop {
             let now = self.gate.clock.now();
             if self.gate.is_closed() {
@@ -122,7 +126,7 @@ impl<'l> Waiting<'l> {
             }
             let test = match self.test(now) {
                 Some(test) => test,
-                None => Box::pin(self.ask(decider)).await, // large
+                None => Box::pin(self.ask(decider, has_slept)).await, // large
             };
             match test {
                 Test::Admitted(mut pass) => {
@@ -138,13 +142,15 @@ impl<'l> Waiting<'l> {
                 }
                 Test::Refused(refusal) => return Err(refusal),
                 Test::Blocked { index, .. } if index != self.index => self.move_to(index),
-                Test::Blocked { until, .. } => {
+                Test::Blocked { until, spread_ns, .. } => {
+                    has_slept = true;
                     let until = until.unwrap_or(now);
                     let deadline = self.deadline_before(until);
                     if deadline.is_some_and(|deadline| deadline <= now) {
                         return Err(self.refuse(Cause::WaitTooLong, now));
                     }
-                    let until = deadline.unwrap_or(until);
+                    let last = self.max_wait_ns.map(|max_ns| self.since.saturating_add_ns(max_ns));
+                    let until = deadline.unwrap_or_else(|| self.gate.jitter.later(until, spread_ns, last));
                     tokio::select! {
                         () = sleep_until(self.gate.clock.instant(until)) => {}
                         () = self.wake.notified() => {}
@@ -175,7 +181,7 @@ impl<'l> Waiting<'l> {
             return Some(Test::Refused(refusal));
         }
         if let Some(index) = self.older_in_queue(&limits) {
-            return Some(Test::Blocked { index, until: None });
+            return Some(Test::Blocked { index, until: None, spread_ns: 0 });
         }
         let mut batch = self.batch(&limits);
         // Peeks first: a charge that is undone at once may block other requests for a moment.
@@ -193,8 +199,9 @@ impl<'l> Waiting<'l> {
         Some(self.blocked(&batch, now))
     }
 
-    /// Charges the limits of this process, and asks the stores of the others.
-    async fn ask<D: Decider>(&mut self, decider: &D) -> Test<'l> {
+    /// Charges the limits of this process, and asks the stores of the others. A request that `has_slept` until its units were
+    /// due finds them taken only by another replica.
+    async fn ask<D: Decider>(&mut self, decider: &D, has_slept: bool) -> Test<'l> {
         let limits: NewestLimits = self.limits().collect();
         let clock = self.gate.clock;
         let mut asked = Undone { batch: self.batch(&limits), clock };
@@ -208,6 +215,9 @@ impl<'l> Waiting<'l> {
             return self.admitted(batch, now, now);
         }
         wake_undone(&batch);
+        if has_slept {
+            self.items[self.index].state.queues.contend(self.items[self.index].key);
+        }
         self.blocked(&batch, now)
     }
 
@@ -245,7 +255,11 @@ impl<'l> Waiting<'l> {
             let jitter_ns = if charge.remote().is_some() { self.gate.jitter.next_ns(wait_ns) } else { 0 };
             Some(now.saturating_add_ns(wait_ns.saturating_add(jitter_ns)))
         });
-        Test::Blocked { index: longest.map_or(self.index, |charge| charge.check.index), until }
+        let index = longest.map_or(self.index, |charge| charge.check.index);
+        let contended = longest.filter(|charge| charge.check.state.queues.is_contended(charge.key));
+        let replicas = contended.and_then(|charge| Some((charge, charge.remote()?.replicas)));
+        let spread_ns = replicas.map_or(0, |(charge, replicas)| spread_ns(charge.rule, charge.cost, replicas));
+        Test::Blocked { index, until, spread_ns }
     }
 
     /// The index of another of its limits in whose queue an older request waits.

@@ -13,6 +13,8 @@ pub(in crate::gate) type Rank = u64;
 pub(super) struct WaitQueue<W> {
     waiters: BTreeMap<Rank, Waiter<W>>,
     units: u64,
+    /// Whether other replicas have taken units that its front waited for.
+    pub(super) is_contended: bool,
 }
 
 #[derive(Debug)]
@@ -32,7 +34,7 @@ pub(in crate::gate) struct Backlog {
 
 impl<W> Default for WaitQueue<W> {
     fn default() -> Self {
-        Self { waiters: BTreeMap::new(), units: 0 }
+        Self { waiters: BTreeMap::new(), units: 0, is_contended: false }
     }
 }
 
