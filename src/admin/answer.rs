@@ -10,6 +10,9 @@ use utoipa::ToSchema;
 
 pub(super) type Answer = Response;
 
+/// The status and the detail of a problem.
+pub(super) type Refused = (StatusCode, String);
+
 /// A problem (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Problem)]

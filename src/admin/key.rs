@@ -15,6 +15,15 @@ pub(super) fn texts(key: Map<String, Value>) -> Result<Vec<(String, String)>, St
     key.into_iter().map(text).collect()
 }
 
+/// The key of a JSON value: an object that maps the name of each part to its text, or one text.
+pub(super) fn name_of_json(key: Value) -> Result<KeyName, String> {
+    match key {
+        Value::Object(parts) => texts(parts).map(KeyName::Parts),
+        Value::String(text) => Ok(KeyName::Text(text)),
+        _ => Err("key: expected a text, or an object with the parts of the key".to_owned()),
+    }
+}
+
 /// The key of a parameter: a JSON object that maps the name of each part to its text, or one text.
 pub(super) fn name_of_text(key: &str) -> Result<KeyName, String> {
     match serde_json::from_str(key) {
@@ -50,7 +59,7 @@ mod tests {
         for text in ["123", "a|b", "{a", "\"a\"", ""] {
             assert!(matches!(name_of_text(text), Ok(KeyName::Text(kept)) if kept == text), "{text}");
         }
-        assert!(name_of_text(r#"{"seller": []}"#).is_err());
+        assert!(name_of_text(r#"{"seller": []}"#).is_err() && name_of_json(Value::from(7)).is_err());
         let id = "f8ffaf9b447bb8788ebcc6599a8fb8f2";
         assert!(matches!(name_of_id(id), Ok(KeyName::Hash(key)) if id_of(key) == id));
         for id in [

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 
 use super::access::Operator;
-use super::answer::{Answer, ProblemBody, json, problem};
+use super::answer::{Answer, ProblemBody, Refused, json, problem};
 use super::audit::{self, Audited};
 use super::body::Parameters;
 use super::explain::BudgetBody;
@@ -89,7 +89,7 @@ pub struct KeyBody {
     pub limited: bool,
     /// Requests that wait on the key.
     pub waiting: usize,
-    /// The end of the ban of the key; `null` if it is not banned.
+    /// The end of the ban of the key, or `for good`; `null` if it is not banned.
     pub banned_until: Option<String>,
     /// What decides if a store has the state of the limit; `null` if this process has it.
     pub decided_by: Option<String>,
@@ -142,8 +142,6 @@ struct ResetBody {
     before: KeyBody,
     after: KeyBody,
 }
-
-type Refused = (StatusCode, String);
 
 /// One key, or the keys that a limit denies now.
 #[utoipa::path(
@@ -227,7 +225,8 @@ fn find(admin: &Admin, live: &Live, limit: &str, (key, id): (Option<&str>, Optio
     let name = match (key, id) {
         (Some(_), Some(_)) => return Err(bad("id: excludes `key`".to_owned())),
         (None, Some(id)) => key::name_of_id(id),
-        (key, None) => key::name_of_text(key.unwrap_or("")),
+        (Some(key), None) => key::name_of_text(key),
+        (None, None) => Ok(KeyName::Parts(Vec::new())),
     };
     admin.gate.find_key(live, limit, &name.map_err(bad)?).map_err(|error| refused(&error))
 }
@@ -271,10 +270,15 @@ fn state(
         retry_after_ms,
         limited: is_limited,
         waiting,
-        banned_until: banned_ns.map(|ns| rfc3339(now.saturating_add_ns(ns))),
+        banned_until: banned_ns.map(|ns| banned_until(ns, now)),
         decided_by,
         mirror_age_ms,
     })
+}
+
+/// The end of a ban of so many nanoseconds. The most stand for a ban for good.
+fn banned_until(ban_ns: u64, now: Timestamp) -> String {
+    if ban_ns == u64::MAX { "for good".to_owned() } else { rfc3339(now.saturating_add_ns(ban_ns)) }
 }
 
 /// A page of limited keys. The search takes a thread of its own, because a limit may have millions of keys.

@@ -10,6 +10,7 @@ mod access;
 mod guard;
 mod layers;
 
+mod bans;
 mod explain;
 mod exposition;
 mod fleet;
@@ -23,6 +24,7 @@ mod change;
 mod state;
 
 mod answer;
+mod ban_file;
 mod body;
 mod connections;
 mod key;
@@ -51,6 +53,8 @@ use access::PeerAddress;
 use connections::{Activity, Connections};
 
 pub use access::{Access, OperatorToken, Role};
+pub use ban_file::BanFile;
+pub use bans::{BanBody, BansBody, ChangedBanBody};
 pub use change::{Change, Outcome, Overrides};
 pub use explain::{BudgetBody, ExplanationBody, LimitBody, QuestionBody};
 pub use keys::{KeyBody, LimitedBody, LimitedPage};

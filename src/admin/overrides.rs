@@ -18,7 +18,7 @@ use super::audit::{self, Audited};
 use super::body::{self, BATCH_MAX, Json, Parameters};
 use super::key;
 use super::state::Admin;
-use crate::gate::{Gate, KeyError, Live};
+use crate::gate::{FoundKey, Gate, KeyError, KeyName, Live};
 use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
 
 /// The HTTP status of an error.
@@ -38,7 +38,7 @@ fn status(error: &OverrideError) -> StatusCode {
 struct EditBody {
     /// The name of the limit.
     limit: String,
-    /// The parts of the key by name, each a text or a whole number.
+    /// The parts of the key by name, each a text or a whole number; or the text of the key.
     // Read as any value, because the error of `serde` would repeat it.
     #[schema(value_type = Object)]
     key: Value,
@@ -218,17 +218,24 @@ impl EditRequest {
     }
 }
 
+/// The names and the texts of the parts of a key.
+fn pairs_of(found: FoundKey) -> Vec<(String, String)> {
+    let names = found.shown.unwrap_or_default().into_iter().map(|(name, _)| name);
+    names.zip(found.texts.unwrap_or_default()).collect()
+}
+
 fn edit(gate: &Gate, live: &Live, body: &Value) -> Result<ShownEdit, (StatusCode, String)> {
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
     let EditBody { limit, key, to, reason } = body::object(body).map_err(bad)?;
-    let Value::Object(key) = key else {
-        return Err(bad("key: expected an object with the parts of the key".into()));
-    };
-    let key = key::texts(key).map_err(bad)?;
-    let text = gate.key_text(live, &limit, &key).map_err(|error| match error {
+    let refused = |error: KeyError| match error {
         KeyError::UnknownLimit => (StatusCode::NOT_FOUND, error.to_string()),
         _ => bad(error.to_string()),
-    })?;
+    };
+    let key = match key::name_of_json(key).map_err(bad)? {
+        KeyName::Parts(parts) => parts,
+        name => pairs_of(gate.find_key(live, &limit, &name).map_err(refused)?),
+    };
+    let text = gate.key_text(live, &limit, &key).map_err(refused)?;
     let shown = shown_key(gate, live, &limit, &text);
     let allowance = Some(to).filter(|to| !to.is_null());
     Ok(ShownEdit { edit: OverrideEdit { limit, key: text, allowance }, key: shown, reason })

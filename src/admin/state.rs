@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use arc_swap::ArcSwap;
 
 use super::access::Access;
+use super::ban_file::BanFile;
 use super::change::Overrides;
 use crate::gate::{Gate, NewestLive};
 use crate::store::stream::FleetStatus;
@@ -31,4 +32,6 @@ pub struct Admin {
     pub overrides: Overrides,
     /// The other replicas; `None` without connections to them.
     pub fleet: Option<Arc<dyn FleetStatus>>,
+    /// The file of bans that operators set.
+    pub bans: Arc<BanFile>,
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::time::Timestamp;
+use crate::time::{Timestamp, saturating_ns};
 
 /// The latest instant that RFC 3339 can write.
 const LATEST: Duration = Duration::from_secs(253_402_300_799);
@@ -13,6 +13,12 @@ pub(super) fn rfc3339(at: Timestamp) -> String {
     humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + since).to_string()
 }
 
+/// The instant of such a text; `None` if it is none.
+pub(super) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
+    let since = humantime::parse_rfc3339(text).ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    Some(Timestamp::from_ns(saturating_ns(since)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -20,6 +26,8 @@ mod tests {
     #[test]
     fn instants_are_rfc_3339() {
         assert_eq!(rfc3339(Timestamp::from_ns(1_500_000_000)), "1970-01-01T00:00:01.500Z");
+        assert_eq!(parse_rfc3339("1970-01-01T00:00:01.500Z"), Some(Timestamp::from_ns(1_500_000_000)));
+        assert_eq!(parse_rfc3339("soon"), None);
         assert_eq!(rfc3339(Timestamp::from_ns(u64::MAX)), "2554-07-21T23:34:33.709Z");
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct TopQuery {
 pub(super) struct TopBody {
     /// The limits in the order of the configuration.
     limits: Vec<LimitTop>,
+    /// The addresses that operators banned, with their requests.
+    banned_addresses: Vec<CountedKey>,
     /// Seconds in which all counts are halved.
     half_life_s: u64,
 }
@@ -79,7 +81,8 @@ pub(super) async fn top(State(admin): State<Arc<Admin>>, Parameters(asked): Para
         return problem(StatusCode::NOT_FOUND, "there is no such limit");
     }
     let limits = tops.into_iter().map(LimitTop::from).collect();
-    json(StatusCode::OK, &TopBody { limits, half_life_s: HALF_LIFE_NS / 1_000_000_000 })
+    let banned_addresses = LimitTop::from(admin.gate.top_banned(n)).keys;
+    json(StatusCode::OK, &TopBody { limits, banned_addresses, half_life_s: HALF_LIFE_NS / 1_000_000_000 })
 }
 
 impl From<TopKeys> for LimitTop {

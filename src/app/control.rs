@@ -240,7 +240,9 @@ impl Control {
             access: Arc::clone(&operators.access),
             overrides: operators.overrides.clone(),
             fleet: self.fleet.as_ref().map(|fleet| Arc::clone(&fleet.hub) as Arc<dyn FleetStatus>),
+            bans: Arc::clone(&operators.bans),
         };
+        operators.bans.log();
         let failed = AppError::system("serve operators");
         let serving = match socket {
             Listener::Tcp(socket) => {

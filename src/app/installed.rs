@@ -62,7 +62,7 @@ impl Installed {
 pub(super) struct RestartOnly {
     fixed: StartupSettings,
     check: Option<CheckListener>,
-    admin: (Option<ListenAddress>, bool),
+    admin: (Option<ListenAddress>, bool, Option<PathBuf>),
     grpc: Option<ServiceListener>,
     /// The listener for other replicas.
     fleet: Option<ListenAddress>,
@@ -76,7 +76,7 @@ impl RestartOnly {
         Self {
             fixed: config.fixed.clone(),
             check: config.check_listener.clone(),
-            admin: (config.admin.listen.clone(), config.admin.tls.is_some()),
+            admin: (config.admin.listen.clone(), config.admin.tls.is_some(), config.admin.bans.clone()),
             grpc: config.grpc.as_ref().map(|grpc| grpc.listener.clone()),
             fleet: config.peers.as_ref().map(|peers| peers.listen.clone()),
             snapshot: config.snapshot.clone(),

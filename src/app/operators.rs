@@ -4,10 +4,12 @@ use std::future::ready;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
-use crate::admin::{self, Accept, Access, Admin, Overrides};
+use crate::admin::{self, Accept, Access, Admin, BanFile, Change, Overrides};
 use crate::config::{AdminSettings, Config};
+use crate::gate::OperatorBan;
 use crate::net::tls::ServerTls;
 use crate::policy::overrides::Override;
 
@@ -15,6 +17,7 @@ use crate::policy::overrides::Override;
 pub(super) struct Operators {
     pub(super) access: Arc<ArcSwap<Access>>,
     pub(super) overrides: Overrides,
+    pub(super) bans: Arc<BanFile>,
     tls: ArcSwapOption<ServerTls>,
 }
 
@@ -25,8 +28,13 @@ pub(super) fn access(config: &Config) -> Access {
 }
 
 impl Operators {
-    pub(super) fn new(access: Access, tls: Option<ServerTls>, overrides: Overrides) -> Self {
-        Self { access: Arc::new(ArcSwap::from_pointee(access)), overrides, tls: ArcSwapOption::from(tls.map(Arc::new)) }
+    /// The settings of a configuration, the receiver of changes of overrides, and the bans in the file.
+    pub(super) fn of(config: &Config) -> (Arc<Self>, mpsc::Receiver<Change>, Vec<OperatorBan>) {
+        let (overrides, changes) = Overrides::new(config.run_time.overrides.clone());
+        let (file, bans) = BanFile::open(config.admin.bans.clone());
+        let access = Arc::new(ArcSwap::from_pointee(access(config)));
+        let tls = ArcSwapOption::from(config.admin.tls.clone().map(Arc::new));
+        (Arc::new(Self { access, overrides, bans: Arc::new(file), tls }), changes, bans)
     }
 
     /// Replaces the settings. Whether there is TLS at all cannot change.

@@ -5,9 +5,11 @@ mod check;
 mod demo;
 mod explain;
 mod healthcheck;
+mod operate;
 mod output;
 mod run;
 mod source;
+mod table;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -57,6 +59,12 @@ enum Action {
     },
     /// Explain how each limit would decide about a request; charges nothing.
     Explain(Box<explain::ExplainArgs>),
+    /// Show or reset keys of a running Weir, or list those that are limited.
+    Keys(Box<operate::KeysArgs>),
+    /// List, set and lift bans of a running Weir.
+    Bans(Box<operate::BansArgs>),
+    /// List, set and remove overrides of a running Weir.
+    Overrides(Box<operate::OverridesArgs>),
     /// Check whether a running Weir is healthy; for container health checks.
     Healthcheck {
         /// The admin listener: a host and a port, a URL, or `unix:` and a path.
@@ -74,6 +82,9 @@ pub fn main() -> ExitCode {
         Action::Check { config, remote, strict } => check::check(config.address(), &remote.options(), strict),
         Action::Demo { listen } => demo::demo(listen),
         Action::Explain(args) => explain::explain(*args),
+        Action::Keys(args) => operate::keys(*args),
+        Action::Bans(args) => operate::bans(*args),
+        Action::Overrides(args) => operate::overrides(*args),
         Action::Healthcheck { admin, credentials } => healthcheck::healthcheck(&admin, &credentials),
     }
 }

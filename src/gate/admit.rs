@@ -136,6 +136,7 @@ impl Gate {
     ) -> Result<Handling, &'l KeyPart> {
         let Requester { facts, identities, plan } = requester;
         let mut handling = Handling::Plain;
+        let has_bans = self.operator_bans.has_keys();
         for index in 0..checks.len() {
             let (before, behind) = checks.split_at_mut(index);
             let Some(check) = behind.first_mut() else { break };
@@ -147,7 +148,7 @@ impl Gate {
             } else {
                 self.secret.key(&limit.key, applied.route, facts, live.policy.client_ip.ipv6_prefix, identities)?
             };
-            if !applied.traits.is_unusual {
+            if !applied.traits.is_unusual && !has_bans {
                 continue;
             }
             let key = check.key;

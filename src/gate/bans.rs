@@ -1,14 +1,15 @@
-//! Requests of banned keys. A limit bans a key that it refused too often.
+//! Requests of banned keys. A limit bans a key that it refused too often, or an operator bans it.
 //!
-//! Not here: how many refusals lead to a ban (`limit::ban`), and where they are counted (`store::Bans`).
+//! Not here: how many refusals lead to a ban (`limit::ban`), where they are counted (`store::Bans`), and the bans of
+//! operators (`operator_bans`).
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::operator_bans;
 use super::refusal::{Cause, Refusal};
 use super::state::LimitState;
-use crate::limit::Retry;
 use crate::telemetry::LimitDecision;
 
 /// The refusal of a request that limits ban, for the longest of their bans. `bans` are limits, and the nanoseconds until
@@ -21,6 +22,6 @@ pub(super) fn refusal<'l>(bans: impl Iterator<Item = (&'l Arc<LimitState>, u64)>
         violated.push(&*state.name);
         longest_ns = longest_ns.max(ban_ns);
     }
-    let (retry, cause) = (Retry::AfterNs(longest_ns), Cause::Banned);
+    let (retry, cause) = (operator_bans::retry(longest_ns), Cause::Banned);
     (!violated.is_empty()).then_some(Refusal { standing: None, violated, retry, cause, budgets: Vec::new() })
 }

@@ -185,6 +185,9 @@ impl Gate {
         now: Timestamp,
         limits: &mut [LimitExplanation<'l>],
     ) -> Explained<'l> {
+        if let Some(ban_ns) = self.operator_bans.address_ns(facts.client_ip, now) {
+            return Explained::default().rejected(Cause::Banned, Vec::new(), known_ns(ban_ns));
+        }
         let access = live.policy.access.as_deref();
         match access.map(|access| access.on_arrival(facts.client_ip, facts.path)) {
             Some(Err(ground)) => return Explained::default().ended(Verdict::Denied(ground)),

@@ -16,6 +16,7 @@ mod pass;
 mod refusal;
 mod settle;
 
+mod ban_changes;
 mod bans;
 
 mod budget;
@@ -41,6 +42,7 @@ mod mirrors;
 mod delta;
 mod listeners;
 mod newest_live;
+mod operator_bans;
 mod report;
 mod state;
 mod stream_ledger;
@@ -50,6 +52,7 @@ mod worker_stores;
 pub use access::AccessError;
 pub use admit::Step;
 pub use ask::{Asking, Decider};
+pub use ban_changes::LimitBans;
 pub use budget::{Budget, BudgetItem, Budgets};
 pub use delta::Delta;
 pub use explain::{
@@ -62,6 +65,7 @@ pub use lookup::KeyError;
 pub use named_charge::{ChargeError, NamedCharge};
 pub use named_verdict::{NamedDenial, NamedItem, NamedVerdict, decisive};
 pub use newest_live::NewestLive;
+pub use operator_bans::{BanInForce, BanTarget, OperatorBan};
 pub use pass::{Charged, Pass};
 pub use queue::capacity::HoldCaps;
 pub use queue::delay::Delayed;

@@ -13,6 +13,7 @@ use super::bans;
 use super::budget::Budget;
 use super::check::{Check, Checks, LimitCheck, is_denied};
 use super::named_charge::NamedCharge;
+use super::operator_bans;
 use super::pass::{Charged, record};
 use super::refusal::Cause;
 use super::standing::Standing;
@@ -284,7 +285,7 @@ fn item<'l>(check: &Check<'l>, charge: &NamedCharge, is_admitted: bool, now: Tim
 fn denial(check: &Check<'_>, now: Timestamp) -> NamedDenial {
     let state = check.check.state;
     if let Some(ban_ns) = state.banned_ns(check.check.applied.limit, check.key, now) {
-        return NamedDenial { cause: Cause::Banned, retry: Retry::AfterNs(ban_ns) };
+        return NamedDenial { cause: Cause::Banned, retry: operator_bans::retry(ban_ns) };
     }
     let denied = check.decision().denied.unwrap_or(Retry::AfterNs(0));
     let behind = check.check.is_queued.then(|| check.wait(state.queues.backlog(check.key).units, now));

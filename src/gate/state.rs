@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::ArcSwapOption;
 
 use super::listeners::Listeners;
+use super::operator_bans::OperatorBans;
 use super::queue::capacity::{Footprint, HoldCapacity, HoldCaps};
 use super::queue::jitter::Jitter;
 use super::queue::locked::LockedQueues;
@@ -39,6 +40,7 @@ pub struct Gate {
     pub(super) preflights: OnceLock<Table>,
     closed: AtomicBool,
     pub(super) listeners: Arc<Listeners>,
+    pub(super) operator_bans: Arc<OperatorBans>,
     /// By name. The lock is taken when a policy is installed and by sweeps, never by a request.
     pub(super) states: Mutex<HashMap<Box<str>, Arc<LimitState>>>,
 }
@@ -122,6 +124,7 @@ pub struct LimitState {
     pub(super) listeners: Arc<Listeners>,
     /// Present once replicas shared the limit by streams.
     pub(super) streamed: OnceLock<Arc<Streamed>>,
+    operator_bans: Arc<OperatorBans>,
 }
 
 impl Gate {
@@ -137,6 +140,7 @@ impl Gate {
             preflights: OnceLock::new(),
             closed: AtomicBool::new(false),
             listeners: Arc::default(),
+            operator_bans: Arc::default(),
             states: Mutex::new(HashMap::new()),
         }
     }
@@ -212,7 +216,10 @@ impl Gate {
         }
         let has_plans = policy.limits().iter().any(|limit| !limit.allowed.plans.is_empty());
         let needs_identity = has_plans || !policy.identities.is_empty();
-        Live { policy, states, remotes, needs_identity, overrides, tokens, caps }
+        let live = Live { policy, states, remotes, needs_identity, overrides, tokens, caps };
+        drop(known);
+        self.adopt_operator_bans(&live);
+        live
     }
 
     fn remote(&self, limit: &Limit, stores: &[Arc<Store>]) -> Option<RemoteLimit> {
@@ -240,6 +247,7 @@ impl Gate {
     /// Forgets idle keys, and publishes the number of the others. For a thread that serves no requests.
     pub fn sweep(&self) {
         let now = self.clock.now();
+        self.end_operator_bans(now);
         // A waiting request may still be decided as of this instant.
         let earliest = now.saturating_sub_ns(BACKDATE_NS_MAX);
         let states: Vec<_> =
@@ -303,6 +311,7 @@ impl Gate {
             persists: AtomicBool::new(false),
             listeners: Arc::clone(&self.listeners),
             streamed: OnceLock::new(),
+            operator_bans: Arc::clone(&self.operator_bans),
         }
     }
 }
@@ -328,10 +337,11 @@ impl LimitState {
     /// Nanoseconds until the ban of `key` ends; `None` if the key is not banned.
     #[inline]
     pub(super) fn banned_ns(&self, limit: &Limit, key: Key, now: Timestamp) -> Option<u64> {
-        if limit.ban.is_none() || limit.mode != Mode::Enforce {
+        if limit.mode != Mode::Enforce {
             return None;
         }
-        self.bans.banned_ns(key, now)
+        let by_limit = if limit.ban.is_some() { self.bans.banned_ns(key, now) } else { None };
+        by_limit.max(self.operator_bans.key_ns(&self.name, key, now))
     }
 
     /// Counts a refusal towards a ban.

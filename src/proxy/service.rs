@@ -171,6 +171,10 @@ impl<'v> RequestContext<'v> {
         let (facts, is_grpc) = (input.facts, input.is_grpc);
         let clock = self.worker.shared.gate.clock();
         let now = clock.at(self.began);
+        if let Some(refusal) = self.worker.shared.gate.refuse_address(facts.client_ip, now) {
+            input.record.rejected(&refusal);
+            return Err(LocalReply::refusal(refusal, is_grpc).into());
+        }
         let policy = &self.config.running.live.policy;
         let access = policy.access.as_deref();
         let mut is_free = match access {

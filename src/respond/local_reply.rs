@@ -207,12 +207,18 @@ impl<'a> LocalReply<'a> {
                 text.extend_from_slice(name.as_bytes());
             }
         };
+        if *cause == Cause::Banned {
+            text.extend_from_slice(if self.violated.is_empty() { b"banned" } else { b"banned by " });
+            names(text);
+            let _ = self.retry_after_s.map(|s| write!(text, "; retry after {s} s"));
+            return;
+        }
         let Some(s) = self.retry_after_s else {
             text.extend_from_slice(b"this request costs more than ");
             names(text);
             return text.extend_from_slice(b" can ever hold");
         };
-        text.extend_from_slice(if *cause == Cause::Banned { b"banned by " } else { b"beyond " });
+        text.extend_from_slice(b"beyond ");
         names(text);
         let _ = match cause {
             Cause::WaitTooLong => write!(text, ", and the wait of {s} s is longer than allowed"),

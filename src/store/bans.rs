@@ -119,6 +119,28 @@ impl Bans {
         self.states.iter().filter(|refused| refused.state.banned_ns(now).is_some()).count()
     }
 
+    /// Calls `seen` with each key that is banned at `now`, and with the nanoseconds until its ban ends. Locks one shard at
+    /// a time.
+    pub fn each_banned(&self, now: Timestamp, mut seen: impl FnMut(Key, u64)) {
+        if self.banned.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        for refused in &self.states {
+            if let Some(ns) = refused.state.banned_ns(now) {
+                seen(*refused.key(), ns);
+            }
+        }
+    }
+
+    /// Ends the ban of `key` and forgets its refusals. Returns the nanoseconds that were left; `None` if it is not banned.
+    pub fn pardon(&self, key: Key, now: Timestamp) -> Option<u64> {
+        let mut refused = self.states.get_mut(&key)?;
+        let left_ns = refused.state.banned_ns(now)?;
+        refused.state.pardon();
+        refused.count(&self.banned, now);
+        Some(left_ns)
+    }
+
     /// Whether no key is remembered.
     pub fn is_empty(&self) -> bool {
         self.len.load(Ordering::Relaxed) == 0

@@ -52,6 +52,10 @@ pub struct Metrics {
     pub preflights: [IntCounter; 2],
     /// Admin connections closed in favour of newer ones.
     pub admin_connections_displaced: IntCounter,
+    /// Bans that operators set.
+    pub operator_bans: IntGauge,
+    /// Requests of addresses that operators banned.
+    pub banned_addresses: IntCounter,
     untaken_bytes: LiveGauge,
     tasks: IntGauge,
     /// Requests that ended in a panic.
@@ -148,6 +152,9 @@ impl Metrics {
             )?,
             hold_overflow: make
                 .counter("weir_hold_overflow_total", "Requests refused because too much was waiting.")?,
+            operator_bans: make.gauge("weir_operator_bans", "Bans that operators set.")?,
+            banned_addresses: make
+                .counter("weir_banned_address_requests_total", "Requests of addresses that operators banned.")?,
             admin_connections_displaced: make.counter(
                 "weir_admin_connections_displaced_total",
                 "Admin connections closed at the bound to make room for newer ones.",

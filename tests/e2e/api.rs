@@ -160,7 +160,8 @@ fn masked(text: &str) -> String {
         let first = parts.next().unwrap_or("").to_owned();
         parts.fold(first, |masked, part| masked + mark + part.get(length..).unwrap_or(""))
     };
-    mask(&mask(&text.replace("\"id\": ", "\"id\":"), "..#", 8), "\"id\":\"", 32)
+    let text = text.replace("\"id\": ", "\"id\":").replace("\"since\": ", "\"since\":");
+    mask(&mask(&mask(&text, "..#", 8), "\"id\":\"", 32), "\"since\":\"", 24)
 }
 
 /// The path and the query in a `curl` line.

@@ -72,6 +72,9 @@ fn what_it_is() {
       check        Check a configuration and show all errors; exit code 3 if it is invalid
       demo         Demonstrate Weir with a built-in service; needs no configuration file
       explain      Explain how each limit would decide about a request; charges nothing
+      keys         Show or reset keys of a running Weir, or list those that are limited
+      bans         List, set and lift bans of a running Weir
+      overrides    List, set and remove overrides of a running Weir
       healthcheck  Check whether a running Weir is healthy; for container health checks
       help         Print this message or the help of the given subcommand(s)
 
@@ -146,6 +149,9 @@ fn a_wrong_command_line_is_2() {
       check        Check a configuration and show all errors; exit code 3 if it is invalid
       demo         Demonstrate Weir with a built-in service; needs no configuration file
       explain      Explain how each limit would decide about a request; charges nothing
+      keys         Show or reset keys of a running Weir, or list those that are limited
+      bans         List, set and lift bans of a running Weir
+      overrides    List, set and remove overrides of a running Weir
       healthcheck  Check whether a running Weir is healthy; for container health checks
       help         Print this message or the help of the given subcommand(s)
 

@@ -47,6 +47,8 @@ mod attacks;
 mod limit_responses;
 
 mod admin;
+mod admin_bans;
+mod admin_commands;
 mod admin_keys;
 mod admin_roles;
 mod api;

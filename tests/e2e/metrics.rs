@@ -8,6 +8,7 @@ use crate::support::{Client, Upstream, Weir};
 /// Every metric: its name, its type, and the labels of each of its series.
 const METRICS: &[(&str, &str, &[&str])] = &[
     ("weir_admin_connections_displaced_total", "counter", &[]),
+    ("weir_banned_address_requests_total", "counter", &[]),
     ("weir_banned_keys", "gauge", &["limit"]),
     ("weir_bans_total", "counter", &["limit"]),
     ("weir_build_info", "gauge", &["revision", "version"]),
@@ -32,6 +33,7 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("weir_limit_decisions_total", "counter", &["decision", "limit"]),
     ("weir_limit_headroom_ratio", "histogram", &["limit"]),
     ("weir_log_lines_dropped_total", "counter", &[]),
+    ("weir_operator_bans", "gauge", &[]),
     ("weir_overflow_decisions_total", "counter", &["limit"]),
     ("weir_overhead_seconds", "histogram", &[]),
     ("weir_overrides_left_out", "gauge", &[]),

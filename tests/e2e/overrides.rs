@@ -355,7 +355,7 @@ fn what_cannot_be_set() {
         (of("hunter2", "1/never").to_string(), 400, "unknown unit `never`"),
         (of("hunter2", json!({ "max": 5 })).to_string(), 400, "belongs to `concurrency`"),
         (of("hunter2", json!([null])).to_string(), 400, "`null` stands alone"),
-        (key("sellers", json!("hunter2")), 400, "key: expected an object"),
+        (key("sellers", json!(["hunter2"])), 400, "key: expected a text"),
         ("{".to_owned(), 400, "not JSON"),
         ("5".to_owned(), 400, "expected an object"),
         ("[[\"sellers\",{\"query:who\":\"a\"},\"1/h\"]]".to_owned(), 400, "[0]: expected an object"),

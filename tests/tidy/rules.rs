@@ -54,6 +54,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("x509_parser", &["net"]),
     ("axum", &["admin"]),
     ("utoipa", &["admin"]),
+    ("form_urlencoded", &["cli"]),
     ("utoipa_axum", &["admin"]),
 ];
 

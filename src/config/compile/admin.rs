@@ -28,6 +28,8 @@ pub struct AdminSettings {
     pub tokens: Box<[OperatorToken]>,
     /// The audit log, if changes have a file beside the log.
     pub audit: Option<PathBuf>,
+    /// The file of bans; `None` if the configuration names none and is not from a file. Fixed at start.
+    pub bans: Option<PathBuf>,
 }
 
 /// The name of the token of `admin.token`.
@@ -50,6 +52,8 @@ pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<ListenAddr
     let tokens = tokens(table);
     let has_token = tokens.as_ref().is_none_or(|tokens| !tokens.is_empty());
     let audit = file_to_write(table, "audit");
+    let own = table.context.own.map(|own| own.with_extension("bans.jsonl"));
+    let bans = if table.has("bans") { file_to_write(table, "bans") } else { own };
     let address = listen?;
     let is_elsewhere = |place: &ListenAddress| match place {
         ListenAddress::Tcp(address) => !address.ip().to_canonical().is_loopback(),
@@ -73,7 +77,7 @@ pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<ListenAddr
     }
     let hosts = hosts?.into_iter().map(Located::into_inner).collect();
     is_insecure?;
-    Some(AdminSettings { listen: address.get_ref().clone(), tls, hosts, tokens: tokens?.into(), audit })
+    Some(AdminSettings { listen: address.get_ref().clone(), tls, hosts, tokens: tokens?.into(), audit, bans })
 }
 
 /// Checks that Weir can write the file of overrides.

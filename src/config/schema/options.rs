@@ -265,6 +265,8 @@ const OTHERS: &[Opt] = &[
         "File that holds the token; one newline at its end does not count."),
     opt("admin.audit", Text("file"), NONE,
         "File to which each change of an operator adds a line of JSON. The log has these lines, too."),
+    opt("admin.bans", Text("file"), Unset("beside the configuration, as `NAME.bans.jsonl`"),
+        "File in which Weir keeps the bans of `/v1/bans`."),
     opt("admin.overrides", Text("file"), NONE,
         "File in which Weir keeps the overrides of `/v1/overrides`; without it, none can be set at run time."),
     opt("admin.tls.certificates", Tables("`cert` and `key` each"), Required,

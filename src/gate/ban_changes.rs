@@ -1,0 +1,168 @@
+//! Changes of the bans that operators set, the requests that bans of addresses refuse, and the list of bans by limits.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError};
+
+use smallvec::SmallVec;
+
+use super::keys::{FoundKey, KeyName};
+use super::operator_bans::{BanInForce, BanTarget, OperatorBan, retry};
+use super::refusal::{Cause, Refusal};
+use super::state::{Gate, LimitState, Live};
+use super::top_keys::TopKeys;
+use crate::limit::Key;
+use crate::policy::access::canonical;
+use crate::policy::{KeyPart, Limit, Mode};
+use crate::time::Timestamp;
+
+/// The bans that one limit set itself.
+#[derive(Debug)]
+pub struct LimitBans<'l> {
+    /// The name of the limit.
+    pub limit: &'l str,
+    /// The longest bans: the key, its name if that is known, and the nanoseconds that are left.
+    pub longest: Vec<(Key, Option<Box<str>>, u64)>,
+    /// The number of all other bans.
+    pub more: usize,
+}
+
+impl Gate {
+    /// The bans that operators set.
+    pub fn operator_bans(&self) -> Vec<BanInForce> {
+        self.operator_bans.set.load().all.clone()
+    }
+
+    /// Replaces all bans of operators. Requests that wait on a newly banned key are refused.
+    pub fn set_operator_bans(&self, live: &Live, bans: Vec<OperatorBan>) {
+        let _changing = self.operator_bans.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<_> = bans.into_iter().map(|ban| self.in_force(live, ban)).collect();
+        let keys: Vec<_> =
+            all.iter().filter_map(|one| Some((limit_of(&one.ban.target)?.to_owned(), one.key?))).collect();
+        self.operator_bans.store(all);
+        self.count_operator_bans();
+        for (limit, key) in keys {
+            if let Some(state) = live.states.iter().find(|state| *state.name == *limit) {
+                state.queues.wake_front(key);
+            }
+        }
+    }
+
+    /// Finds the keys of all bans under another policy.
+    pub(super) fn adopt_operator_bans(&self, live: &Live) {
+        let bans: Vec<_> = self.operator_bans().into_iter().map(|one| one.ban).collect();
+        if !bans.is_empty() {
+            self.set_operator_bans(live, bans);
+        }
+    }
+
+    /// Ends the bans that are over, each with a line of the log, and halves old counts of banned addresses.
+    pub(super) fn end_operator_bans(&self, now: Timestamp) {
+        self.operator_bans.refused.age(now);
+        let over = self.operator_bans.expire(now);
+        if over.is_empty() {
+            return;
+        }
+        self.count_operator_bans();
+        for BanInForce { ban, shown, .. } in over {
+            let (limit, target) = (limit_of(&ban.target), shown_target(&ban.target, shown.as_deref()));
+            tracing::info!(limit, target, reason = ban.reason.as_deref(), "a ban has ended");
+        }
+    }
+
+    /// The refusal of a request from a banned address.
+    #[inline]
+    pub fn refuse_address<'l>(&self, address: IpAddr, now: Timestamp) -> Option<Refusal<'l>> {
+        let ban_ns = self.operator_bans.address_ns(address, now)?;
+        Some(self.refuse_banned(address, ban_ns))
+    }
+
+    #[cold]
+    fn refuse_banned<'l>(&self, address: IpAddr, ban_ns: u64) -> Refusal<'l> {
+        self.metrics.banned_addresses.inc();
+        let key = self.secret.of_address(address, 128);
+        self.operator_bans.refused.count(key, || address.to_string());
+        let (violated, budgets) = (SmallVec::new(), Vec::new());
+        Refusal { standing: None, violated, retry: retry(ban_ns), cause: Cause::Banned, budgets }
+    }
+
+    /// The banned addresses with the most requests.
+    pub fn top_banned(&self, n: usize) -> TopKeys {
+        self.operator_bans.refused.top("", n)
+    }
+
+    fn count_operator_bans(&self) {
+        let count = self.operator_bans.set.load().all.len();
+        self.metrics.operator_bans.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// The bans that limits set, of each limit the `n` longest, with the names of keys that are known; and the number of
+    /// the others.
+    pub fn bans_by_limits<'l>(&self, live: &'l Live, n: usize, now: Timestamp) -> Vec<LimitBans<'l>> {
+        let of_limit = |(state, limit): (&'l Arc<LimitState>, &'l Limit)| {
+            if limit.ban.is_none() || limit.mode != Mode::Enforce {
+                return None;
+            }
+            let mut longest = BTreeSet::new();
+            let mut count = 0;
+            state.bans.each_banned(now, |key, ban_ns| {
+                count += 1;
+                longest.insert((Reverse(ban_ns), key));
+                if longest.len() > n {
+                    longest.pop_last();
+                }
+            });
+            let mut names = state.refused.names();
+            let more = count - longest.len();
+            let longest = longest.into_iter().map(|(Reverse(ban_ns), key)| (key, names.remove(&key), ban_ns)).collect();
+            Some(LimitBans { limit: &limit.name, longest, more })
+        };
+        live.states.iter().zip(live.policy.limits()).filter_map(of_limit).collect()
+    }
+
+    /// Ends the ban that its limit set for a key, and forgets the refusals. Returns the nanoseconds that were left.
+    pub fn pardon(&self, live: &Live, found: &FoundKey, now: Timestamp) -> Option<u64> {
+        live.states.get(found.limit)?.bans.pardon(found.key, now)
+    }
+
+    fn in_force(&self, live: &Live, ban: OperatorBan) -> BanInForce {
+        let (limit, name) = match &ban.target {
+            BanTarget::Network(network) => {
+                let target = BanTarget::Network(canonical(*network).trunc());
+                return BanInForce { ban: OperatorBan { target, ..ban }, key: None, shown: None, rejection: None };
+            }
+            BanTarget::Key(limit, texts) => (limit, name_of(live, limit, texts)),
+            BanTarget::Hash(limit, key) => (limit, KeyName::Hash(*key)),
+        };
+        match self.find_key(live, limit, &name) {
+            Ok(found) => BanInForce { ban, key: Some(found.key), shown: found.shown, rejection: None },
+            Err(error) => BanInForce { ban, key: None, shown: None, rejection: Some(error.to_string()) },
+        }
+    }
+}
+
+/// The parts of a key by name.
+fn name_of(live: &Live, limit: &str, texts: &[String]) -> KeyName {
+    let parts = live.policy.by_name(limit).map_or(&[][..], |applied| &applied.limit.key);
+    if parts.len() != texts.len() {
+        return KeyName::Text(texts.join("|"));
+    }
+    let named = |(part, text): (&KeyPart, &String)| (live.policy.part_name(part).into_owned(), text.clone());
+    KeyName::Parts(parts.iter().zip(texts).map(named).collect())
+}
+
+fn limit_of(target: &BanTarget) -> Option<&str> {
+    match target {
+        BanTarget::Key(limit, _) | BanTarget::Hash(limit, _) => Some(limit),
+        BanTarget::Network(_) => None,
+    }
+}
+
+/// The target of a ban without secrets. `shown` are the parts of its key, if they are known.
+fn shown_target(target: &BanTarget, shown: Option<&[(String, String)]>) -> String {
+    match target {
+        BanTarget::Network(network) => network.to_string(),
+        _ => shown.unwrap_or_default().iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("|"),
+    }
+}

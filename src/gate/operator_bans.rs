@@ -1,0 +1,180 @@
+//! Bans that operators set: of a key of one limit, or of addresses for all limits.
+//!
+//! While there is no such ban, a request reads one flag for keys and one for addresses. Bans of keys are kept by the
+//! texts of their parts, so that they outlive a policy and the secret of keys.
+//!
+//! Not here: changes of bans (`ban_changes`), bans that follow from refusals (`store::Bans`), and the file of bans
+//! (admin).
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use ipnet::IpNet;
+
+use super::top_keys::RefusedKeys;
+use crate::limit::{Key, Retry};
+use crate::time::Timestamp;
+
+/// A ban that an operator set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperatorBan {
+    /// The clients that it bans.
+    pub target: BanTarget,
+    /// The end; `None` for a ban for good.
+    pub until: Option<Timestamp>,
+    /// The begin.
+    pub since: Timestamp,
+    /// The reason that the operator gave.
+    pub reason: Option<Box<str>>,
+    /// The name of the operator's token, if tokens are required.
+    pub token: Option<Box<str>>,
+}
+
+/// The clients that a ban refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BanTarget {
+    /// A key of a limit, by the texts of its parts.
+    Key(Box<str>, Vec<String>),
+    /// A key of a limit, by its hash.
+    Hash(Box<str>, Key),
+    /// Addresses, for all limits.
+    Network(IpNet),
+}
+
+/// A ban under the policy in force.
+#[derive(Clone, Debug)]
+pub struct BanInForce {
+    /// The ban.
+    pub ban: OperatorBan,
+    /// The key that it bans; `None` for addresses, or if it does not apply.
+    pub key: Option<Key>,
+    /// The names and texts of the key's parts without secrets; `None` if they are not known.
+    pub shown: Option<Vec<(String, String)>>,
+    /// Why it does not apply.
+    pub rejection: Option<String>,
+}
+
+/// Nanoseconds of a ban for good.
+pub(super) const FOR_GOOD_NS: u64 = u64::MAX;
+
+/// All bans of operators.
+#[derive(Debug, Default)]
+pub(super) struct OperatorBans {
+    has_keys: AtomicBool,
+    has_networks: AtomicBool,
+    pub(super) set: ArcSwap<BanSet>,
+    /// Taken by changes only.
+    pub(super) changing: Mutex<()>,
+    pub(super) refused: RefusedKeys,
+}
+
+/// Bans in a form for look-ups. The end of a ban for good is the end of time.
+#[derive(Debug, Default)]
+pub(super) struct BanSet {
+    pub(super) all: Vec<BanInForce>,
+    /// By key; several limits may have the same key.
+    keys: HashMap<Key, Vec<KeyBan>>,
+    networks: HashMap<IpNet, Timestamp>,
+    /// The lengths of the networks' prefixes, of both families.
+    prefixes: Vec<u8>,
+}
+
+/// The ban of a key of one limit.
+#[derive(Debug)]
+struct KeyBan {
+    limit: Box<str>,
+    until: Timestamp,
+}
+
+impl BanSet {
+    fn new(all: Vec<BanInForce>) -> Self {
+        let mut set = Self::default();
+        for BanInForce { ban, key, .. } in &all {
+            let until = ban.until.unwrap_or(END_OF_TIME);
+            match &ban.target {
+                BanTarget::Key(limit, _) | BanTarget::Hash(limit, _) => {
+                    if let Some(key) = key {
+                        set.keys.entry(*key).or_default().push(KeyBan { limit: limit.clone(), until });
+                    }
+                }
+                BanTarget::Network(network) => {
+                    set.networks.insert(network.trunc(), until);
+                    set.prefixes.push(network.prefix_len());
+                }
+            }
+        }
+        set.prefixes.sort_unstable();
+        set.prefixes.dedup();
+        set.all = all;
+        set
+    }
+}
+
+const END_OF_TIME: Timestamp = Timestamp::from_ns(u64::MAX);
+
+/// Nanoseconds from `now` to the end of a ban; `None` if it is over.
+fn left_ns(until: Timestamp, now: Timestamp) -> Option<u64> {
+    if until == END_OF_TIME { Some(FOR_GOOD_NS) } else { Some(until.ns_since(now)).filter(|ns| *ns > 0) }
+}
+
+/// The retry of a request that is banned for `ban_ns`.
+pub(super) fn retry(ban_ns: u64) -> Retry {
+    if ban_ns == FOR_GOOD_NS { Retry::Never } else { Retry::AfterNs(ban_ns) }
+}
+
+impl OperatorBans {
+    /// Whether any key may be banned.
+    #[inline]
+    pub(super) fn has_keys(&self) -> bool {
+        self.has_keys.load(Ordering::Relaxed)
+    }
+
+    /// Nanoseconds until the ban of `key` of `limit` ends; `None` if it is not banned.
+    #[inline]
+    pub(super) fn key_ns(&self, limit: &str, key: Key, now: Timestamp) -> Option<u64> {
+        if self.has_keys() { self.look_up_key(limit, key, now) } else { None }
+    }
+
+    #[cold]
+    fn look_up_key(&self, limit: &str, key: Key, now: Timestamp) -> Option<u64> {
+        let set = self.set.load();
+        let of_limit = set.keys.get(&key)?.iter().filter(|ban| *ban.limit == *limit);
+        of_limit.filter_map(|ban| left_ns(ban.until, now)).max()
+    }
+
+    /// Nanoseconds until the ban of an address ends; `None` if it is not banned.
+    #[inline]
+    pub(super) fn address_ns(&self, address: IpAddr, now: Timestamp) -> Option<u64> {
+        if self.has_networks.load(Ordering::Relaxed) { self.look_up_address(address, now) } else { None }
+    }
+
+    #[cold]
+    fn look_up_address(&self, address: IpAddr, now: Timestamp) -> Option<u64> {
+        let (set, address) = (self.set.load(), address.to_canonical());
+        let networks = set.prefixes.iter().filter_map(|prefix| IpNet::new(address, *prefix).ok());
+        networks.filter_map(|network| left_ns(*set.networks.get(&network.trunc())?, now)).max()
+    }
+
+    pub(super) fn store(&self, all: Vec<BanInForce>) {
+        let set = BanSet::new(all);
+        let (has_keys, has_networks) = (!set.keys.is_empty(), !set.networks.is_empty());
+        self.set.store(Arc::new(set));
+        self.has_keys.store(has_keys, Ordering::Relaxed);
+        self.has_networks.store(has_networks, Ordering::Relaxed);
+    }
+
+    /// Removes the bans that are over at `now`, and returns them.
+    pub(super) fn expire(&self, now: Timestamp) -> Vec<BanInForce> {
+        let is_over = |one: &BanInForce| one.ban.until.is_some_and(|until| until <= now);
+        if !self.set.load().all.iter().any(is_over) {
+            return Vec::new();
+        }
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (over, stay) = self.set.load().all.iter().cloned().partition(is_over);
+        self.store(stay);
+        over
+    }
+}

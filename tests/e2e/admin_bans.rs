@@ -1,0 +1,184 @@
+//! Bans that operators set, list and lift, over requests, reloads and restarts.
+
+use serde_json::{Value, json};
+
+use crate::ops::replace;
+use crate::support::{Answer, Client, Upstream, Weir};
+
+const LIMITS: &str = r#"
+[log]
+format = "json"
+level = "trace"
+access = "all"
+
+[identity.seller]
+header = "x-seller"
+on_missing = "anonymous"
+
+[[limit]]
+name = "sellers"
+key = ["seller"]
+rate = "100/s"
+
+[[limit]]
+name = "logins"
+match = { path = "/login" }
+key = ["seller"]
+rate = "1/h"
+ban = { after = "2/min", for = "10min", for_max = "24h" }
+"#;
+
+fn send(weir: &Weir, method: &str, target: &str, body: &Value) -> Answer {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    Client::connect(weir.admin()).send(head).send(body).answer()
+}
+
+fn read(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+fn set(weir: &Weir, ban: &Value) -> Value {
+    read(&send(weir, "POST", "/v1/bans", ban))
+}
+
+fn listed(weir: &Weir) -> Vec<Value> {
+    read(&send(weir, "GET", "/v1/bans", &Value::Null))["bans"].as_array().unwrap().clone()
+}
+
+fn ask(weir: &Weir, path: &str, seller: &str) -> Answer {
+    let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Seller: {seller}\r\n\r\n");
+    Client::connect(weir.address()).send(head).answer()
+}
+
+fn start(upstream: &Upstream) -> Weir {
+    Weir::start(upstream, LIMITS)
+}
+
+#[test]
+fn a_key_is_banned_and_the_ban_is_lifted() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    assert_eq!(ask(&weir, "/", "shop-1").status, 200);
+    let ban = json!({ "limit": "sellers", "key": { "seller": "shop-1" }, "for": "1h", "reason": "scrapes prices" });
+    let set = set(&weir, &ban);
+    assert_eq!((&set["was"], &set["not_kept"], &set["ban"]["by"]), (&json!(null), &json!(null), &json!("operator")));
+    let refused = ask(&weir, "/", "shop-1");
+    let retry: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!(refused.status == 403 && (3500..=3600).contains(&retry), "{retry}");
+    assert!(refused.text().contains("banned by sellers; retry after"), "{}", refused.text());
+    // Other keys, and other limits of the key, are not concerned.
+    assert_eq!([ask(&weir, "/", "shop-2").status, ask(&weir, "/login", "shop-3").status], [200, 200]);
+
+    let bans = listed(&weir);
+    assert_eq!((bans.len(), &bans[0]["reason"], &bans[0]["limit"]), (1, &json!("scrapes prices"), &json!("sellers")));
+    let shown = bans[0]["key"]["seller"].as_str().unwrap();
+    assert!(shown.starts_with("sho..#") || shown.starts_with("shop..#"), "{shown}");
+    let key = read(&send(&weir, "GET", "/v1/keys?limit=sellers&key=shop-1", &Value::Null));
+    assert_eq!(key["banned_until"], bans[0]["until"]);
+    let top = read(&send(&weir, "GET", "/v1/top?limit=sellers", &Value::Null));
+    assert_eq!(top["limits"][0]["total"], 1, "{top}");
+    weir.wait_for_line("\"verdict\":\"banned\"");
+    assert!(weir.wait_for_line("a ban begins").contains("scrapes prices"));
+    assert_eq!(weir.metric("weir_operator_bans"), 1.0);
+
+    let lifted = read(&send(&weir, "DELETE", "/v1/bans?limit=sellers&key=shop-1&reason=paid", &Value::Null));
+    assert_eq!((&lifted["ban"], &lifted["was"]["reason"]), (&json!(null), &json!("scrapes prices")));
+    assert_eq!(ask(&weir, "/", "shop-1").status, 200);
+    weir.wait_for_line("a ban was lifted");
+    assert_eq!(weir.wait_for_lines("changed by an operator", 2).len(), 2);
+    assert_eq!(send(&weir, "DELETE", "/v1/bans?limit=sellers&key=shop-1", &Value::Null).status, 404);
+}
+
+#[test]
+fn an_address_is_banned_for_all_limits_and_for_a_time() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    set(&weir, &json!({ "address": "203.0.113.0/24", "reason": "attack" }));
+    assert_eq!(ask(&weir, "/", "a").status, 200);
+    // For good, for a network; a shorter ban of the address within it changes nothing.
+    set(&weir, &json!({ "address": "127.0.0.0/8" }));
+    set(&weir, &json!({ "address": "127.0.0.1", "for": "1ms" }));
+    let refused = ask(&weir, "/none", "a");
+    assert_eq!((refused.status, refused.header("retry-after")), (403, None));
+    assert!(refused.text().contains("\"detail\":\"banned\""), "{}", refused.text());
+    let top = read(&send(&weir, "GET", "/v1/top", &Value::Null));
+    assert_eq!(
+        (&top["banned_addresses"][0]["key"], &top["banned_addresses"][0]["count"]),
+        (&json!("127.0.0.1"), &json!(1))
+    );
+    assert_eq!(weir.metric("weir_banned_address_requests_total"), 1.0);
+    let explained = json!({ "method": "GET", "path": "/", "host": "a", "ip": "127.9.9.9" });
+    let explained = read(&send(&weir, "POST", "/v1/explain", &explained));
+    assert_eq!((&explained["decision"], &explained["why"]), (&json!("rejected"), &json!("it is banned")));
+    // The same network again: the ban is replaced, and ends by itself.
+    let again = set(&weir, &json!({ "address": "127.255.255.255/8", "for": "1s" }));
+    assert!(again["was"]["until"].is_null() && again["ban"]["until"].is_string(), "{again}");
+    assert!(weir.wait_for_lines("a ban has ended", 2)[1].contains("127.0.0.0/8"));
+    assert_eq!((ask(&weir, "/", "a").status, listed(&weir).len()), (200, 1));
+}
+
+#[test]
+fn bans_outlive_reloads_and_restarts() {
+    let upstream = Upstream::start();
+    let folder = tempfile::tempdir().unwrap();
+    let (path, config) = (folder.path().to_owned(), Weir::config(&upstream, "", LIMITS));
+    std::fs::write(path.join("weir.toml"), &config).unwrap();
+    let weir = Weir::start_in(folder);
+    set(&weir, &json!({ "limit": "sellers", "key": "shop-1", "reason": "fraud" }));
+    set(&weir, &json!({ "address": "2001:db8::/32", "for": "24h" }));
+    replace(&weir.config_file(), &config.replace("100/s", "200/s"));
+    weir.wait_for_line("reloaded");
+    assert_eq!((ask(&weir, "/", "shop-1").status, ask(&weir, "/", "shop-2").status), (403, 200));
+    // A limit without this key keeps its ban, which does not apply.
+    let other = config.replacen("key = [\"seller\"]", "key = [\"ip\", \"seller\"]", 1);
+    replace(&weir.config_file(), &other);
+    weir.wait_for_lines("reloaded", 2);
+    assert_eq!(ask(&weir, "/", "shop-1").status, 200);
+    assert!(listed(&weir)[0]["left_out"].as_str().unwrap().contains("2 parts"));
+    replace(&weir.config_file(), &config);
+    weir.wait_for_lines("reloaded", 3);
+    assert_eq!(ask(&weir, "/", "shop-1").status, 403);
+
+    let again = tempfile::tempdir().unwrap();
+    for name in ["weir.toml", "weir.bans.jsonl"] {
+        std::fs::copy(weir.folder().join(name), again.path().join(name)).unwrap();
+    }
+    drop(weir);
+    let weir = Weir::start_in(again);
+    assert_eq!((ask(&weir, "/", "shop-1").status, ask(&weir, "/", "shop-2").status), (403, 200));
+    let bans = listed(&weir);
+    assert_eq!((bans.len(), &bans[0]["reason"], &bans[1]["address"]), (2, &json!("fraud"), &json!("2001:db8::/32")));
+}
+
+#[test]
+fn the_ban_of_a_limit_is_listed_and_lifted() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let statuses = [200, 429, 429, 403].map(|_| ask(&weir, "/login", "shop-7").status);
+    assert_eq!(statuses, [200, 429, 429, 403]);
+    let bans = listed(&weir);
+    assert_eq!((bans.len(), &bans[0]["by"], &bans[0]["limit"]), (1, &json!("limit"), &json!("logins")));
+    let id = bans[0]["id"].as_str().unwrap();
+    let lifted = read(&send(&weir, "DELETE", &format!("/v1/bans?limit=logins&id={id}"), &Value::Null));
+    assert_eq!(lifted["was"]["by"], "limit");
+    // The units stay spent; the refusals are forgotten.
+    assert_eq!([ask(&weir, "/login", "shop-7").status, ask(&weir, "/login", "shop-7").status], [429, 429]);
+    for (ban, status) in [
+        (json!({}), 400),
+        (json!({ "limit": "sellers" }), 400),
+        (json!({ "limit": "none", "key": "a" }), 404),
+        (json!({ "limit": "sellers", "key": "a", "address": "::1" }), 400),
+        (json!({ "address": "0.0.0.0/0" }), 400),
+        (json!({ "address": "here" }), 400),
+        (json!({ "address": "::1", "for": "0s" }), 400),
+        (json!({ "address": "::1", "for": "soon" }), 400),
+        (json!({ "address": "::1", "why": "x" }), 400),
+    ] {
+        assert_eq!(send(&weir, "POST", "/v1/bans", &ban).status, status, "{ban}");
+    }
+}

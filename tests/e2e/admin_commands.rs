@@ -1,0 +1,147 @@
+//! `weir keys`, `weir bans` and `weir overrides`, and the page of tasks for operators.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, Upstream, Weir};
+
+const LIMITS: &str = r#"
+[identity.seller]
+header = "x-seller"
+on_missing = "anonymous"
+
+[[limit]]
+name = "sellers"
+key = ["seller"]
+rate = "10/h"
+
+[[limit]]
+name = "pairs"
+match = { path = "/pair" }
+key = ["ip", "seller"]
+rate = "10/h"
+"#;
+
+fn run(weir: &Weir, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments).env("WEIR_ADMIN", weir.admin().to_string()).env_remove("WEIR_ADMIN_TOKEN").output().unwrap()
+}
+
+/// The JSON that a command prints.
+fn asked(weir: &Weir, arguments: &[&str]) -> Value {
+    let output = run(weir, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn ask(weir: &Weir, seller: &str) -> u16 {
+    let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX-Seller: {seller}\r\n\r\n");
+    Client::connect(weir.address()).send(head).answer().status
+}
+
+fn start(upstream: &Upstream) -> Weir {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Weir::config(upstream, "", LIMITS);
+    let config = config.replacen("[admin]\n", "[admin]\noverrides = \"overrides.toml\"\n", 1);
+    std::fs::write(folder.path().join("weir.toml"), config).unwrap();
+    Weir::start_in(folder)
+}
+
+#[test]
+fn commands_do_what_the_api_does() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    for _ in 0..10 {
+        assert_eq!(ask(&weir, "7"), 200);
+    }
+    assert_eq!(ask(&weir, "7"), 429);
+    assert_eq!(asked(&weir, &["keys", "show", "sellers", "7"])["remaining"], 0);
+    assert_eq!(asked(&weir, &["keys", "show", "pairs", "127.0.0.1|7", "--json"])["remaining"], 10);
+    assert_eq!(asked(&weir, &["keys", "show", "pairs", r#"{"seller": 7, "ip": "127.0.0.1"}"#])["remaining"], 10);
+    let limited = asked(&weir, &["keys", "limited", "sellers"]);
+    let id = limited["keys"][0]["id"].as_str().unwrap();
+    assert_eq!(limited["count"], 1);
+    assert_eq!(asked(&weir, &["keys", "reset", "sellers", "--id", id, "--reason", "paid"])["after"]["remaining"], 10);
+    assert_eq!(ask(&weir, "7"), 200);
+
+    let ban = asked(&weir, &["bans", "add", "sellers", "7", "--for", "1h", "--reason", "spam"]);
+    assert_eq!((&ban["ban"]["reason"], ask(&weir, "7"), ask(&weir, "8")), (&json!("spam"), 403, 200));
+    asked(&weir, &["bans", "add", "--address", "203.0.113.0/24"]);
+    assert_eq!(asked(&weir, &["bans", "list"])["bans"].as_array().unwrap().len(), 2);
+    assert_eq!(asked(&weir, &["bans", "list", "sellers"])["bans"].as_array().unwrap().len(), 1);
+    asked(&weir, &["bans", "lift", "sellers", "7"]);
+    asked(&weir, &["bans", "lift", "--address", "203.0.113.0/24"]);
+    assert_eq!(ask(&weir, "7"), 200);
+
+    assert_eq!(asked(&weir, &["overrides", "set", "sellers", "7", "1/h", "--reason", "abuse"])["to"], "1/h");
+    assert_eq!(ask(&weir, "7"), 429);
+    let table = asked(&weir, &["overrides", "set", "pairs", "127.0.0.1|7", r#"{"rate": "5/h", "burst": 2}"#]);
+    assert_eq!(table["to"], json!({ "rate": "5/h", "burst": 2 }));
+    assert_eq!(asked(&weir, &["overrides", "list", "sellers"])[0]["to"], "1/h");
+    assert_eq!(asked(&weir, &["overrides", "remove", "sellers", "7"])["was"], "1/h");
+    assert_eq!(ask(&weir, "7"), 200);
+}
+
+#[test]
+fn commands_find_the_listener_and_say_what_is_wrong() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let code = |arguments: &[&str]| {
+        let output = run(&weir, arguments);
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let admin = weir.admin().to_string();
+    assert_eq!(code(&["bans", "list", "--admin", &admin]).0, 0);
+    // The file of the running Weir names port 0.
+    let file = weir.folder().join("other.toml");
+    let text = std::fs::read_to_string(weir.config_file()).unwrap();
+    let written = text.replace("[admin]\nlisten = \"127.0.0.1:0\"", &format!("[admin]\nlisten = \"{admin}\""));
+    let written = if written == text {
+        text.replace("\nlisten = \"127.0.0.1:0\"\n[log]", &format!("\nlisten = \"{admin}\"\n[log]"))
+    } else {
+        written
+    };
+    assert_ne!(written, text);
+    std::fs::write(&file, written).unwrap();
+    assert_eq!(code(&["bans", "list", "--config", file.to_str().unwrap()]), (0, String::new()));
+    std::fs::write(&file, "[server]\nlisten = 7\n").unwrap();
+    for (arguments, expected, said) in [
+        (&["bans", "list", "--config", file.to_str().unwrap()][..], 3, "server.listen"),
+        (&["bans", "list", "--admin", "127.0.0.1:1"], 1, "does not answer"),
+        (&["keys", "show", "nothing", "7"], 1, "there is no such limit"),
+        (&["keys", "show", "pairs", "7"], 1, "2 parts"),
+        (&["bans", "lift", "sellers", "7"], 1, "there is no such ban"),
+        (&["bans", "add"], 2, "Usage"),
+        (&["keys"], 2, "Usage"),
+    ] {
+        let (status, text) = code(arguments);
+        assert!(status == expected && text.contains(said), "{arguments:?}: {status} {text}");
+    }
+}
+
+/// Every block of shell commands on the page succeeds, in the order of the page.
+#[test]
+fn every_command_of_the_page_of_tasks_works() {
+    let page = include_str!("../../docs/operations/tasks.md");
+    let upstream = Upstream::start();
+    let config = page.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
+    let config = config.replace("127.0.0.1:8080", "127.0.0.1:0").replace("127.0.0.1:9901", "127.0.0.1:0");
+    let config = config.replace("127.0.0.1:9000", &upstream.address().to_string());
+    let weir = Weir::start_as(&format!("{config}\n[log]\nformat = \"json\"\n"));
+    let programs = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap().to_str().unwrap();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+    let blocks: Vec<_> = page.split("```sh\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
+    assert!(blocks.len() >= 15, "{}", blocks.len());
+    for block in blocks {
+        let admin = weir.admin().to_string();
+        let script = block.replace("127.0.0.1:9901", &admin);
+        let mut shell = Command::new("sh");
+        shell.args(["-e", "-c", &script]).current_dir(weir.folder());
+        shell.env("PATH", &path).env("WEIR_ADMIN", &admin).env_remove("WEIR_ADMIN_TOKEN");
+        let output = shell.output().unwrap();
+        assert!(output.status.success(), "{block}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(!output.stdout.is_empty(), "{block}");
+    }
+}
