@@ -1,6 +1,7 @@
 //! One connection over HTTP/2 to the first server that answers.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -39,7 +40,11 @@ pub struct EtcdServers {
 
 /// The sending half of a connection. Its task ends with the last copy.
 #[derive(Clone, Debug)]
-pub(super) struct Link(SendRequest<Body>);
+pub(super) struct Link {
+    send: SendRequest<Body>,
+    /// The address of this end.
+    pub(super) local: IpAddr,
+}
 
 impl Link {
     /// Connects to the servers in turn, from number `first` on, until one of them accepts.
@@ -70,14 +75,18 @@ fn origin(address: &Authority, is_tls: bool) -> Result<Uri, String> {
 
 async fn connect(address: &Authority, tls: Option<&ClientTls>) -> Result<Link, String> {
     let stream = TcpStream::connect(address.as_str()).await.map_err(|error| error.to_string())?;
+    let local = stream.local_addr().map_err(|error| error.to_string())?.ip();
     let _ = stream.set_nodelay(true); // only a matter of speed
-    let Some(tls) = tls else { return handshake(stream).await };
+    let Some(tls) = tls else { return handshake(stream, local).await };
     let name = ServerName::new(address.host()).ok_or("the host is not a valid name")?;
     let stream = tls.connect(&name, stream).await.map_err(|error| format!("no TLS session: {error}"))?;
-    handshake(stream).await
+    handshake(stream, local).await
 }
 
-async fn handshake(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Result<Link, String> {
+async fn handshake(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    local: IpAddr,
+) -> Result<Link, String> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new()).keep_alive_interval(PING_EVERY).keep_alive_timeout(PING_TIMEOUT);
     builder.keep_alive_while_idle(true);
@@ -85,7 +94,7 @@ async fn handshake(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static)
     tokio::spawn(async {
         let _ = connection.await; // the calls report the error
     });
-    Ok(Link(send))
+    Ok(Link { send, local })
 }
 
 impl Service<Request<Body>> for Link {
@@ -94,10 +103,10 @@ impl Service<Request<Body>> for Link {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Incoming>, hyper::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
-        self.0.poll_ready(cx)
+        self.send.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
+        Box::pin(self.send.send_request(request))
     }
 }

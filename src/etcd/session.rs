@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::future::Future;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use http::Uri;
@@ -87,6 +88,11 @@ impl Session {
             session.token = Some(token);
         }
         Ok(session)
+    }
+
+    /// The address from which this process reaches the server.
+    pub fn local_ip(&self) -> IpAddr {
+        self.link.local
     }
 
     /// Reads keys.

@@ -11,6 +11,7 @@ mod upstream;
 
 mod admin;
 mod check;
+mod etcd_members;
 mod fleet;
 mod grpc;
 mod headers;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use http::uri::Authority;
 
+use super::etcd_members::{etcd_members, note_without_etcd};
 use super::tls::peer_tls;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
@@ -61,8 +62,10 @@ pub(super) fn peers(
     if !fleet.has("listen") {
         return Some(None);
     }
-    let members = members(fleet, name_servers);
     let advertise = if fleet.has("advertise") { fleet.parsed("advertise", member).map(Some) } else { Some(None) };
+    let advertise = advertise.map(|own| own.map(Located::into_inner));
+    let address = listen.as_ref().and_then(|listen| Some(listen.as_ref()?.get_ref()));
+    let members = members(fleet, name_servers, (address, advertise.as_ref()));
     let timing = timing(fleet);
     let max_replicas = fleet.count("max_replicas");
     let leave_after = fleet.duration("leave_after");
@@ -75,7 +78,7 @@ pub(super) fn peers(
     }
     let settings = FleetSettings {
         members: members?.into_inner(),
-        advertise: advertise?.map(Located::into_inner),
+        advertise: advertise?,
         tls: tls?,
         timing: timing?,
         max_replicas: max_replicas?.into_inner(),
@@ -99,6 +102,8 @@ fn check_plain(fleet: &Table<'_>, listen: &Located<ListenAddress>, members: Opti
     let all_here = match members.get_ref() {
         MemberSource::Static(all) => all.iter().all(|member| is_loopback(member)),
         MemberSource::Dns { .. } => false,
+        // Addresses of members are known at run time only. A listener on this machine is reached from here only.
+        MemberSource::Etcd(_) => true,
     };
     if !all_here {
         note("members", members.span(), "charges would go to other machines without TLS");
@@ -113,26 +118,37 @@ fn is_loopback(member: &str) -> bool {
     })
 }
 
-/// Compiles where the addresses of members come from.
-fn members(fleet: &Table<'_>, name_servers: Option<&Arc<[SocketAddr]>>) -> Option<Located<MemberSource>> {
+/// Compiles where the addresses of members come from. This replica has the addresses `own`.
+fn members(
+    fleet: &Table<'_>,
+    name_servers: Option<&Arc<[SocketAddr]>>,
+    own: (Option<&ListenAddress>, Option<&Option<Box<str>>>),
+) -> Option<Located<MemberSource>> {
     let table = fleet.table("members");
     if table.is_broken() {
         return None;
     }
     let span = if table.is_present() { table.span() } else { fleet.span() };
-    let found = match [table.has("static"), table.has("dns")] {
-        [true, false] => {
+    if !table.has("etcd") {
+        note_without_etcd(&table);
+    }
+    let found = match [table.has("static"), table.has("dns"), table.has("etcd")] {
+        [true, false, false] => {
             let all = table.list("static", member)?;
             MemberSource::Static(all.into_iter().map(Located::into_inner).collect())
         }
-        [false, true] => {
+        [false, false, true] => {
+            let (listen, advertise) = own;
+            MemberSource::Etcd(Arc::new(etcd_members(&table, listen, advertise?.clone())?))
+        }
+        [false, true, false] => {
             let (host, port) = table.parsed("dns", host_and_port)?.into_inner();
             MemberSource::Dns { host, port, servers: Arc::clone(name_servers?) }
         }
         _ => {
-            let help = "write `members = { static = [\"10.0.0.1:8082\", \"10.0.0.2:8082\"] }` or `members = { dns = \
-                        \"weir.internal:8082\" }`";
-            let fault = Fault::new("needs exactly one of `static` and `dns`").help(help.to_owned());
+            let help = "write `members = { static = [\"10.0.0.1:8082\", \"10.0.0.2:8082\"] }`, `members = { dns = \
+                        \"weir.internal:8082\" }` or `members = { etcd = [\"http://127.0.0.1:2379\"] }`";
+            let fault = Fault::new("needs exactly one of `static`, `dns` and `etcd`").help(help.to_owned());
             fleet.fault("members", span, Fault { absence: true, ..fault });
             return None;
         }

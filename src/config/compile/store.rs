@@ -210,7 +210,7 @@ fn independent_node(text: &str, default_port: u16) -> Result<Node, Fault> {
 }
 
 /// Reads `user` and `password`.
-fn login(table: &Table<'_>) -> Option<Login> {
+pub(super) fn login(table: &Table<'_>) -> Option<Login> {
     let user = table.text("user");
     let password = table.has("password").then(|| password(table));
     if let (Some(user), None) = (&user, &password) {

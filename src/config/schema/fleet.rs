@@ -7,7 +7,7 @@ use super::option::{NONE, Opt, opt};
 
 const REDIS: Kind = Kind::Some("`redis://host[:port]` or `rediss://host[:port]`");
 const MEMBER: &str = "host and port";
-const ONE_SOURCE: &str = "with `fleet.listen`, one of `static` and `dns` is required";
+const ONE_SOURCE: &str = "with `fleet.listen`, one of `static`, `dns` and `etcd` is required";
 const ONE_OF_THREE: &str = "one of `redis`, `cluster` and `sentinel` is required";
 const SECRET_FILE: &str = "File that holds it; one newline at its end does not count.";
 
@@ -33,7 +33,22 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Addresses of all replicas; this one may be among them."),
     opt("fleet.members.dns", Text(MEMBER), Unset(ONE_SOURCE),
         "Name with an address record for each replica, and the port of all."),
-    opt("fleet.advertise", Text(MEMBER), NONE,
+    opt("fleet.members.etcd", Kind::Some("`http://host[:port]` or `https://host[:port]`"), Unset(ONE_SOURCE),
+        "Servers of an etcd in which each replica registers itself. The default port is 2379."),
+    opt("fleet.members.prefix", Text("key that begins with `/`"), Toml("\"/weir\""),
+        "Start of all keys in etcd; members are below `members/`. Fleets with one etcd need a prefix each."),
+    opt("fleet.members.user", Text("name"), NONE,
+        "User of etcd."),
+    opt("fleet.members.password.env", Text("name"), NONE,
+        "Environment variable that holds the password of the user; this or `file`."),
+    opt("fleet.members.password.file", Text("file"), NONE, SECRET_FILE),
+    opt("fleet.members.tls.ca", Text("file"), Unset("the authorities of the system"),
+        "Authorities of the certificates of etcd, in PEM, with `https://`."),
+    opt("fleet.members.tls.cert", Text("file"), NONE,
+        "Weir's own certificate for etcd in PEM, followed by the certificates of its issuers."),
+    opt("fleet.members.tls.key", Text("file"), NONE,
+        "Its private key in PEM, without a password."),
+    opt("fleet.advertise", Text(MEMBER), Unset("with `etcd`: the address from which this replica reaches etcd"),
         "Address at which other replicas reach this one. Without it, Weir recognises itself when it connects to itself."),
     opt("fleet.tls.cert", Text("file"), Required,
         "Certificate of this replica in PEM, for servers and clients, followed by the certificates of its issuers."),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::registry;
 use super::settings::{MemberSource, Members};
 use crate::upstream::lookup_host;
 
@@ -28,6 +29,7 @@ pub(super) async fn follow(source: MemberSource, members: watch::Sender<Members>
         MemberSource::Dns { host, port, servers } => loop {
             sleep(look_up(&host, port, &servers, &members).await).await;
         },
+        MemberSource::Etcd(etcd) => registry::follow(&etcd, members).await,
     }
 }
 

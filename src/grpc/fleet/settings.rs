@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::etcd::EtcdServers;
 use crate::net::tls::PeerTls;
 use crate::store::stream::Timing;
 
@@ -24,6 +25,21 @@ pub enum MemberSource {
         /// The name servers; those of the system if there are none.
         servers: Arc<[SocketAddr]>,
     },
+    /// The replicas that are registered in etcd.
+    Etcd(Arc<EtcdMembers>),
+}
+
+/// Membership in etcd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdMembers {
+    /// The servers of etcd.
+    pub servers: EtcdServers,
+    /// The start of all keys, without a slash at its end. Members are below `members/`.
+    pub prefix: Box<str>,
+    /// The address at which members reach this replica; otherwise the address from which it reaches etcd, with `port`.
+    pub advertise: Option<Box<str>>,
+    /// The port of this replica for other replicas.
+    pub port: u16,
 }
 
 /// Settings that a reload changes.

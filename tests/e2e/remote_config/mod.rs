@@ -3,6 +3,7 @@
 mod etcd;
 mod faults;
 mod https;
+mod members;
 mod process;
 
 use std::path::Path;
