@@ -27,7 +27,7 @@ fn status(error: &OverrideError) -> StatusCode {
         OverrideError::NoFile | OverrideError::InvalidOnDisk(_) => StatusCode::CONFLICT,
         OverrideError::Invalid { .. } => StatusCode::BAD_REQUEST,
         OverrideError::Write(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        OverrideError::Timeout => StatusCode::SERVICE_UNAVAILABLE,
+        OverrideError::Fleet(_) | OverrideError::Timeout => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

@@ -1,8 +1,10 @@
 //! The parts of the configuration in force that a reload compares with the new configuration.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::config::{Config, Diagnostics, Sources};
+use crate::grpc::fleet::settings::{EtcdMembers, MemberSource};
 use crate::grpc::settings::ServiceListener;
 use crate::net::ListenAddress;
 use crate::policy::FleetSecret;
@@ -20,6 +22,8 @@ pub(super) struct Installed {
     /// The file of overrides and its text; `None` if it could not be read.
     pub(super) overrides_text: Option<(PathBuf, String)>,
     pub(super) rejected: RejectedOverrides,
+    /// The etcd that has the overrides of the fleet.
+    pub(super) overrides_etcd: Option<Arc<EtcdMembers>>,
 }
 
 /// The overrides that do not apply, and their problems. They are logged when they change.
@@ -53,7 +57,11 @@ impl Installed {
         let (sources, overrides_file) = (config.sources.clone(), config.run_time.file.clone());
         let overrides_text = overrides_file.clone().zip(config.run_time.text().map(str::to_owned));
         let (restart_only, rejected) = (RestartOnly::of(config), RejectedOverrides::of(config));
-        Self { restart_only, sources, overrides_file, overrides_text, rejected }
+        let overrides_etcd = match config.peers.as_ref().map(|peers| &peers.settings.members) {
+            Some(MemberSource::Etcd(etcd)) if overrides_file.is_some() => Some(Arc::clone(etcd)),
+            _ => None,
+        };
+        Self { restart_only, sources, overrides_file, overrides_text, rejected, overrides_etcd }
     }
 }
 

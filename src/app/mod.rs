@@ -25,6 +25,7 @@ pub(crate) mod exchange;
 mod fetch;
 mod files;
 mod fleet;
+mod fleet_overrides;
 mod systemd;
 
 pub use build::App;

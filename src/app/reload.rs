@@ -5,17 +5,17 @@
 //! overrides that operators set are installed here too, so that one task decides which configuration is in force.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::files::FileWatch;
+use super::fleet_overrides::{FleetOverrides, write_change, write_if_new};
 use super::installed::{Installed, secret_mismatch};
 use super::jwks::Jwks;
 use super::operators::{self, Operators};
@@ -23,11 +23,11 @@ use super::remote::ConfigFeed;
 use super::stores;
 use super::systemd;
 use crate::admin::Change;
-use crate::config::{self, Changed, Config, Diagnostics, Finding, Origin, Severity, Sources};
+use crate::config::{self, Config, Diagnostics, Finding, Severity, Sources};
 use crate::gate::Gate;
 use crate::grpc;
 use crate::policy::FleetSecret;
-use crate::policy::overrides::{OverrideEdit, OverrideError};
+use crate::policy::overrides::OverrideError;
 use crate::proxy::{RunningConfig, SharedState};
 use crate::store::TokenCache;
 use crate::store::redis::Store;
@@ -84,6 +84,8 @@ pub(super) struct Reloader {
     tried: Sources,
     /// The configuration in force.
     installed: Installed,
+    /// The overrides in the etcd of the fleet, if they are there.
+    fleet_overrides: Option<FleetOverrides>,
 }
 
 impl Reloader {
@@ -96,7 +98,8 @@ impl Reloader {
     ) -> Self {
         // Temporary files of earlier processes do no harm if they stay.
         let _ = installed.overrides_file.as_deref().map(file::clear);
-        Self { feed, shared, followers, changes, tried: installed.sources.clone(), installed }
+        let tried = installed.sources.clone();
+        Self { feed, shared, followers, changes, tried, installed, fleet_overrides: None }
     }
 
     /// Watches, reloads and makes changes until dropped.
@@ -107,11 +110,17 @@ impl Reloader {
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            self.follow_fleet();
             let is_forced = tokio::select! {
                 _ = hangups.0.recv() => { self.feed.look_again(); true }
                 () = self.feed.changed() => true,
                 () = watch.changed() => { sleep(SETTLE).await; false }
                 _ = looks.tick() => false,
+                text = next_text(&mut self.fleet_overrides) => {
+                    self.take_overrides(text).await;
+                    watch = FileWatch::new(self.tried.paths());
+                    continue;
+                }
                 Some(change) = self.changes.recv() => {
                     self.change(change).await;
                     watch = FileWatch::new(self.tried.paths());
@@ -124,6 +133,32 @@ impl Reloader {
                 watch = FileWatch::new(self.tried.paths());
                 systemd::notify_ready();
             }
+        }
+    }
+
+    /// Follows the overrides of the fleet where the configuration in force has them.
+    fn follow_fleet(&mut self) {
+        let wanted = self.installed.overrides_etcd.as_ref();
+        let is_right = self.fleet_overrides.as_ref().zip(wanted).is_some_and(|(known, etcd)| known.is_in(etcd));
+        if !is_right {
+            self.fleet_overrides = wanted.cloned().map(FleetOverrides::start);
+        }
+    }
+
+    /// Puts overrides of the fleet in force, under the configuration in force.
+    async fn take_overrides(&mut self, text: Arc<str>) {
+        let Some(file) = self.installed.overrides_file.clone() else { return };
+        let written = spawn_blocking(move || write_if_new(&file, &text)).await.map_err(io::Error::other);
+        match written.and_then(|written| written) {
+            Ok(false) => return,
+            Ok(true) => {}
+            Err(error) => return tracing::error!(%error, "the overrides of the fleet cannot be written to their file"),
+        }
+        let in_force = self.installed.overrides_text.as_ref().map(|(file, text)| (file.as_path(), text.as_str()));
+        match config::load_after(&self.feed.in_force(), in_force).map(|config| self.install(config)) {
+            Ok(Ok(_)) => tracing::info!("overrides of the fleet read"),
+            Ok(Err(reason)) => self.refuse(&reason),
+            Err(diagnostics) => tracing::error!("the overrides of the fleet do not apply\n{diagnostics}"),
         }
     }
 
@@ -178,8 +213,13 @@ impl Reloader {
             *by_limit.entry(edit.limit.clone()).or_default() += 1;
         }
         let (origin, secret) = (self.feed.in_force(), self.fleet_secret().cloned());
-        let made = spawn_blocking(move || write_change(&origin, &edits, secret.as_ref())).await;
-        let outcome = match made.unwrap_or_else(|error| Err(OverrideError::Write(error.to_string()))) {
+        let made = if let Some(fleet) = &self.fleet_overrides {
+            fleet.change(origin, edits, secret).await
+        } else {
+            let made = spawn_blocking(move || write_change(&origin, &edits, secret.as_ref())).await;
+            made.unwrap_or_else(|error| Err(OverrideError::Write(error.to_string())))
+        };
+        let outcome = match made {
             Ok((config, before)) => {
                 match self.install(*config) {
                     Ok(Installation { only_overrides: true, .. }) => {}
@@ -270,6 +310,14 @@ impl Reloader {
     }
 }
 
+/// Waits for the next overrides of the fleet.
+async fn next_text(overrides: &mut Option<FleetOverrides>) -> Arc<str> {
+    match overrides {
+        Some(overrides) => overrides.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// The effect of a configuration that was put in force.
 struct Installation {
     /// Whether only overrides differ from the configuration before.
@@ -291,22 +339,6 @@ pub(super) fn log_findings(problems: &Diagnostics) {
     if more > 0 {
         tracing::warn!(more, "more problems with the configuration");
     }
-}
-
-/// Compiles a configuration with edited overrides, and then writes their file. Returns the configuration,
-/// and for each edit the allowance before it. The process began with `fleet_secret`.
-fn write_change(
-    origin: &Origin,
-    edits: &[OverrideEdit],
-    fleet_secret: Option<&FleetSecret>,
-) -> Result<(Box<Config>, Vec<Option<Value>>), OverrideError> {
-    let Changed { config, file, text, before } = config::change(origin, edits)?;
-    if let Some(reason) = secret_mismatch(fleet_secret, &config) {
-        return Err(OverrideError::InvalidOnDisk(reason.to_owned()));
-    }
-    let written = file::replace(&file, |to| to.write_all(text.as_bytes()));
-    written.map_err(|error| OverrideError::Write(error.to_string()))?;
-    Ok((Box::new(config), before))
 }
 
 /// If the TLS settings are unchanged, uses those in force, so that clients can resume their sessions.

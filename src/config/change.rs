@@ -25,11 +25,11 @@ pub struct Changed {
     pub before: Vec<Option<Value>>,
 }
 
-/// Compiles a configuration with its overrides after `edits`. Edits apply in their order.
+/// Compiles a configuration with its overrides after `edits`. The edits apply to `base`, or to the text of the file. Edits apply in their order.
 ///
 /// # Errors
 /// If the files on disk are invalid, or if an edit does not fit. No edit applies then.
-pub fn change(origin: &Origin, edits: &[OverrideEdit]) -> Result<Changed, OverrideError> {
+pub fn change(origin: &Origin, edits: &[OverrideEdit], base: Option<&str>) -> Result<Changed, OverrideError> {
     let invalid = |what: &str| OverrideError::InvalidOnDisk(format!("{what}; run `weir check` and correct it first"));
     let invalid_config = |_| invalid("the configuration on disk is invalid");
     let config_text = ConfigText::read(origin).map_err(invalid_config)?;
@@ -37,7 +37,7 @@ pub fn change(origin: &Origin, edits: &[OverrideEdit]) -> Result<Changed, Overri
     let env = |name: &str| std::env::var(name).ok();
     let document = Document::new(&config_text, table.get_ref(), &errors, &env);
     let file = OverrideFile::read(document.overrides_path().ok_or(OverrideError::NoFile)?);
-    let before = file.text().ok_or_else(|| invalid("the file of `admin.overrides` cannot be read"))?;
+    let before = base.or(file.text()).ok_or_else(|| invalid("the file of `admin.overrides` cannot be read"))?;
     let (text, before) = edited(before, edits)?;
     let unusable = |reason: &str| OverrideError::Invalid { index: None, reason: reason.to_owned() };
     if text.len() as u64 > FILE_BYTES_MAX {

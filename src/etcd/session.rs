@@ -13,13 +13,14 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::link::{EtcdServers, Link};
 use super::proto::etcdserverpb::auth_client::AuthClient;
+use super::proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::proto::etcdserverpb::kv_client::KvClient;
 use super::proto::etcdserverpb::lease_client::LeaseClient;
 use super::proto::etcdserverpb::watch_client::WatchClient;
 use super::proto::etcdserverpb::watch_request::RequestUnion;
 use super::proto::etcdserverpb::{
-    AuthenticateRequest, LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest, RangeRequest, WatchCreateRequest,
-    WatchRequest, WatchResponse,
+    AuthenticateRequest, Compare, LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest, RangeRequest, RequestOp,
+    TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse, request_op,
 };
 use super::proto::mvccpb::{Event, KeyValue, event::EventType};
 
@@ -111,6 +112,18 @@ impl Session {
         let mut client = KvClient::with_origin(self.link.clone(), self.origin.clone());
         let put = PutRequest { key: key.into(), value, lease: lease.unwrap_or(0) };
         answer(client.put(self.request(put))).await.map(|_| ())
+    }
+
+    /// Sets a key if the revision of its last change is still `revision`, which is 0 for a key that does not exist.
+    /// Returns whether it did.
+    pub async fn put_if(&self, key: &str, value: Vec<u8>, revision: i64) -> Result<bool, String> {
+        let target_union = Some(TargetUnion::ModRevision(revision));
+        let (result, target) = (CompareResult::Equal.into(), CompareTarget::Mod.into());
+        let compare = vec![Compare { result, target, key: key.into(), target_union }];
+        let put = PutRequest { key: key.into(), value, lease: 0 };
+        let success = vec![RequestOp { request: Some(request_op::Request::RequestPut(put)) }];
+        let mut client = KvClient::with_origin(self.link.clone(), self.origin.clone());
+        answer(client.txn(self.request(TxnRequest { compare, success }))).await.map(|done| done.succeeded)
     }
 
     /// Watches keys, from the changes of revision `from` on.

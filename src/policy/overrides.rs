@@ -47,6 +47,8 @@ pub enum OverrideError {
     },
     /// The file of overrides cannot be written.
     Write(String),
+    /// The etcd of the fleet cannot be changed.
+    Fleet(String),
     /// The change was not completed in time.
     Timeout,
 }
@@ -59,6 +61,7 @@ impl fmt::Display for OverrideError {
             Self::Write(error) => {
                 write!(f, "nothing is changed: the file of `admin.overrides` cannot be written: {error}")
             }
+            Self::Fleet(reason) => write!(f, "nothing is changed: the overrides of the fleet are in etcd: {reason}"),
             Self::Timeout => f.write_str("the change timed out; it may still apply later"),
         }
     }

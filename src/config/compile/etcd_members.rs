@@ -1,6 +1,5 @@
 //! `fleet.members` with `etcd`: its servers, and the registration of this replica.
 
-
 use http::uri::Authority;
 
 use super::store::login;
@@ -69,7 +68,8 @@ fn servers(members: &Table<'_>) -> Option<(Vec<Authority>, bool)> {
         return None;
     }
     // Invalid URLs are noted, and missing here.
-    (all.len() == written).then(|| (all.into_iter().map(Located::into_inner).map(|(server, _)| server).collect(), is_tls))
+    (all.len() == written)
+        .then(|| (all.into_iter().map(Located::into_inner).map(|(server, _)| server).collect(), is_tls))
 }
 
 /// Parses `http[s]://host[:port]`, and whether it has TLS.

@@ -59,11 +59,20 @@ fn connections_between_replicas_need_members_and_tls() {
         (format!("{here}\nmembers = {{ etcd = ['http://me:hunter2@a'] }}"), "must not contain a user or a password"),
         (format!("{here}\nmembers = {{ etcd = ['http://a', 'https://b'] }}"), "`http://` and `https://` are mixed"),
         (format!("{here}\nmembers = {{ etcd = ['http://a'], dns = 'a:1' }}"), "needs exactly one of"),
-        (format!("{here}\nmembers = {{ etcd = ['http://a'], prefix = 'weir' }}"), "`weir` is not a key such as `/weir`"),
+        (
+            format!("{here}\nmembers = {{ etcd = ['http://a'], prefix = 'weir' }}"),
+            "`weir` is not a key such as `/weir`",
+        ),
         (format!("{here}\nmembers = {{ etcd = ['http://a'], prefix = '/weir/' }}"), "is not a key such as `/weir`"),
-        (format!("{here}\nmembers = {{ etcd = ['http://a'], tls = {{ ca = 'a' }} }}"), "has no effect without `https://`"),
+        (
+            format!("{here}\nmembers = {{ etcd = ['http://a'], tls = {{ ca = 'a' }} }}"),
+            "has no effect without `https://`",
+        ),
         (format!("{here}\nmembers = {{ etcd = ['http://a'], user = 'me' }}"), "needs a password"),
-        (format!("{here}\nmembers = {{ dns = 'localhost:1', prefix = '/a' }}\ninsecure = true"), "without `fleet.members.etcd`"),
+        (
+            format!("{here}\nmembers = {{ dns = 'localhost:1', prefix = '/a' }}\ninsecure = true"),
+            "without `fleet.members.etcd`",
+        ),
         ("listen = '127.0.0.1:0'\nmembers = { etcd = ['http://a'] }".to_owned(), "needs `fleet.advertise`"),
         ("listen = '127.0.0.1:0'\nmembers = { etcd = ['http://a'] }\nadvertise = 'a:1'".to_owned(), ""),
         (format!("{here}\nmembers = {{ static = ['a'] }}"), "`a` is not a host with a port"),

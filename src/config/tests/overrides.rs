@@ -63,7 +63,7 @@ impl Place {
             key: (*text).to_owned(),
             allowance: Some(to.clone()).filter(|to| !to.is_null()),
         };
-        config::change(&self.path("weir.toml").as_path().into(), &edits.iter().map(edit).collect::<Vec<_>>())
+        config::change(&self.path("weir.toml").as_path().into(), &edits.iter().map(edit).collect::<Vec<_>>(), None)
     }
 
     /// What is said of what is left out.

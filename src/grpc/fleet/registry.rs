@@ -127,11 +127,7 @@ mod tests {
 
     #[test]
     fn changes_apply_in_their_order() {
-        let change = |key: &str, is_there: bool| Entry {
-            key: key.into(),
-            value: is_there.then(Vec::new),
-            revision: 1,
-        };
+        let change = |key: &str, is_there: bool| Entry { key: key.into(), value: is_there.then(Vec::new), revision: 1 };
         let mut registered = BTreeSet::new();
         let rows = [
             (vec![("/weir/members/a:1", true), ("/weir/members/b:1", true)], "a:1 b:1"),

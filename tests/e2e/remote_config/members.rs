@@ -1,23 +1,26 @@
 //! Replicas that find each other through etcd.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::support::{Etcd, Upstream, Weir, free_port};
+use super::{shown_limit, until_limit};
+use crate::support::{Answer, Client, Etcd, Upstream, Weir, free_port, poll};
 
 const REPLICAS: &str = "weir_fleet_replicas";
-const SECRET: &str = "0123456789abcdef0123456789abcdef";
+const SECRET: &str = "5c6f1e0b7a9d4283bd01f6e2c4a85790";
 
 /// Starts a replica that registers itself in etcd.
 fn replica(upstream: &Upstream, etcd: &Etcd) -> Weir {
     let fleet = format!(
         "[fleet]\nstrategy = \"local\"\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\nlisten = \"127.0.0.1:{}\"\n\
          members = {{ etcd = [\"http://{}\"], prefix = \"/eu/weir\" }}\nleave_after = \"1s\"\n\
-         [[limit]]\nname = \"all\"\nkey = []\nrate = \"1000/s\"\n",
+         [[limit]]\nname = \"all\"\nkey = [\"ip\"]\nrate = \"1000/s\"\n",
         free_port(),
         etcd.address()
     );
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("weir.toml"), Weir::config(upstream, "", &fleet)).unwrap();
+    let config = Weir::config(upstream, "", &fleet).replace("[admin]\n", "[admin]\noverrides = \"overrides.toml\"\n");
+    std::fs::write(folder.path().join("weir.toml"), config).unwrap();
     Weir::start_in_env(folder, &[("WEIR_FLEET_SECRET", SECRET)])
 }
 
@@ -54,4 +57,63 @@ fn members_follow_etcd_and_stay_without_it() {
     // A living replica whose key is removed registers again.
     etcd.call(&["del", "--prefix", "/eu/weir/members/"]);
     weirs[0].wait_until("both are there again", || etcd.keys("/eu/weir/members/").len() == 2);
+}
+
+/// Sets the rate of an address, or removes its override.
+fn set(admin: SocketAddr, ip: &str, to: &str) -> Answer {
+    let edit = format!(r#"{{"limit":"all","key":{{"ip":"{ip}"}},"to":{to}}}"#);
+    let head = "POST /v1/overrides HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    Client::connect(admin).send(format!("{head}content-length: {}\r\n\r\n{edit}", edit.len())).answer()
+}
+
+#[test]
+fn overrides_hold_on_all_replicas_and_outlive_each() {
+    let (upstream, mut etcd) = (Upstream::start(), Etcd::start());
+    let weirs: Vec<Weir> = (0..3).map(|_| replica(&upstream, &etcd)).collect();
+    for weir in &weirs {
+        until_limit(weir, "1000");
+    }
+    // Under load the machine may be late, so the best of three counts.
+    let delays = [7, 8, 9].map(|rate| {
+        assert_eq!(set(weirs[0].admin(), "127.0.0.1", &format!("\"{rate}/s\"")).status, 200);
+        let begin = Instant::now();
+        let shown = rate.to_string();
+        poll(|| weirs.iter().all(|weir| shown_limit(weir).as_deref() == Some(&*shown)).then_some(()));
+        begin.elapsed()
+    });
+    assert!(delays.iter().any(|delay| *delay < Duration::from_secs(1)), "{delays:?}");
+
+    // Changes at the same time are all made.
+    std::thread::scope(|scope| {
+        for (number, admin) in weirs.iter().map(Weir::admin).enumerate() {
+            scope.spawn(move || {
+                for address in 0..3 {
+                    let answer = set(admin, &format!("192.0.2.{}", 10 * number + address), "\"5/s\"");
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                }
+            });
+        }
+    });
+    let text = etcd.get("/eu/weir/overrides/text");
+    assert_eq!(text.matches("5/s").count(), 9, "{text}");
+    for weir in &weirs {
+        weir.wait_until("a copy of all", || {
+            let copy = std::fs::read_to_string(weir.folder().join("overrides.toml")).unwrap();
+            copy.trim_end() == text
+        });
+    }
+
+    // Each replica may be lost, and all of them.
+    drop(weirs);
+    let weir = replica(&upstream, &etcd);
+    until_limit(&weir, "9");
+    etcd.kill();
+    let answer = set(weir.admin(), "127.0.0.1", "\"6/s\"");
+    assert_eq!(answer.status, 503);
+    assert!(answer.text().contains("nothing is changed"), "{}", answer.text());
+    assert_eq!(shown_limit(&weir).as_deref(), Some("9"));
+    etcd.restart();
+    assert_eq!(set(weir.admin(), "127.0.0.1", "null").status, 200);
+    until_limit(&weir, "1000");
+    assert_eq!(etcd.get("/eu/weir/overrides/text").matches("127.0.0.1").count(), 0);
 }
