@@ -180,7 +180,7 @@ fn what_is_set_applies_at_once_and_refills_nothing() {
     assert_eq!(left(&weir, "/seller?who=written"), (27, 30));
     // Its own file is no reason to read it again.
     assert_eq!(count_lines(&weir, "\"reloaded\""), 0);
-    assert_eq!(count_lines(&weir, "\"overrides set at run time\""), 6);
+    assert_eq!(weir.wait_for_lines("\"overrides set at run time\"", 6).len(), 6);
     assert!(weir.wait_for_line("\"overrides set at run time\"").contains("\"limit\":\"sellers\",\"changes\":1"));
 }
 
