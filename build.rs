@@ -6,6 +6,9 @@ use std::{env, error, fs};
 /// The interfaces that Weir serves. Callers see their descriptors by reflection.
 const SERVED: [&str; 2] = ["proto/weir/v1/limiter.proto", "proto/envoy/service/ratelimit/v3/rls.proto"];
 
+/// The interface of a limiter for other Weirs, which is served beside those.
+const CHARGES: &str = "proto/weir/v1/charges.proto";
+
 /// The interfaces that Weir only calls.
 const CALLED: [&str; 1] = ["proto/etcd/rpc.proto"];
 
@@ -27,7 +30,8 @@ const WRITTEN: [(&str, &str); 8] = [
 fn main() -> Result<(), Box<dyn error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
-    for (files, name) in [(&SERVED[..], "descriptors.bin"), (&FLEET[..], "fleet.bin")] {
+    let seen: Vec<_> = SERVED.into_iter().chain([CHARGES]).collect();
+    for (files, name) in [(&seen[..], "descriptors.bin"), (&FLEET[..], "fleet.bin")] {
         let descriptors = protox::compile(files, ["proto"])?;
         fs::write(out.join(name), protox::prost::Message::encode_to_vec(&descriptors))?;
     }
@@ -37,6 +41,8 @@ fn main() -> Result<(), Box<dyn error::Error>> {
             services.extern_path(format!(".weir.v1.{message}"), format!("crate::store::stream::message::{name}"));
     }
     services.compile_fds(protox::compile(SERVED.iter().chain(&FLEET), ["proto"])?)?;
+    let charges = protox::compile([CHARGES], ["proto"])?;
+    tonic_prost_build::configure().build_client(false).compile_fds(charges)?;
     let called = protox::compile(CALLED, ["proto"])?;
     tonic_prost_build::configure().build_server(false).include_file("etcd.rs").compile_fds(called)?;
     Ok(())

@@ -24,8 +24,10 @@ use std::time::{Duration, Instant};
 
 use support::Redis;
 use weir::limit::{Algorithm, Key, Quota, Rate};
-use weir::store::redis::settings::{Login, NodeAddress, OnFailure, StoreSettings, Topology};
-use weir::store::redis::{Handling, Mirror, Mirrors, RemoteCharge, Store, Units, WorkerStore, script};
+use weir::store::backend::{Handling, Mirror, Mirrors, RemoteCharge, Units};
+use weir::store::backend::{NodeAddress, OnFailure};
+use weir::store::redis::settings::{Login, StoreSettings, Topology};
+use weir::store::redis::{Store, WorkerStore, script};
 use weir::telemetry::Metrics;
 use weir::time::Clock;
 

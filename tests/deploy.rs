@@ -12,6 +12,7 @@ use serde_json::Value;
 use weir::config::{self, Config};
 use weir::net::ListenAddress;
 use weir::policy::Strategy;
+use weir::store::RemoteSettings;
 use weir::store::redis::settings::Topology;
 use weir::time::instant_now;
 
@@ -154,7 +155,8 @@ fn the_fleet_has_a_store_and_a_balancer() {
     let port = tcp(&config.fixed.listen[0]).port();
     assert!(balancer.contains(&format!("server-template weir {replicas} weir:{port} ")));
     assert!(services["weir"]["environment"]["WEIR_FLEET_SECRET"].is_string());
-    let Topology::Ring(nodes) = &config.stores[0].topology else { panic!("another kind of store") };
+    let RemoteSettings::Redis(store) = &config.stores[0] else { panic!("another kind of store") };
+    let Topology::Ring(nodes) = &store.topology else { panic!("another kind of store") };
     assert!(services.get(nodes[0].host().unwrap()).is_some());
     // Weir believes the balancer, which has an address of their common network.
     let subnet = compose["networks"]["shared"]["ipam"]["config"][0]["subnet"].as_str().unwrap();

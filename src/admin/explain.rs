@@ -18,7 +18,7 @@ use crate::gate::{
 };
 use crate::limit::Algorithm;
 use crate::policy::{Mode, Policy, Stage, Strategy};
-use crate::store::redis::OnFailure;
+use crate::store::backend::OnFailure;
 
 /// The body of a request: a request to explain.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -235,6 +235,7 @@ fn decided_by(strategy: &Strategy, absent: u64, remote: Option<&RemoteExplanatio
     let word = match strategy {
         Strategy::Local | Strategy::Split(_) => return None,
         Strategy::Redis { .. } => "redis",
+        Strategy::Service { .. } => "service",
         Strategy::Lease { .. } => "lease",
         Strategy::Stream if absent > 0 => {
             let times = absent.saturating_add(1);

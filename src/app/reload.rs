@@ -29,9 +29,8 @@ use crate::grpc;
 use crate::policy::FleetSecret;
 use crate::policy::overrides::OverrideError;
 use crate::proxy::{RunningConfig, SharedState};
-use crate::store::TokenCache;
-use crate::store::redis::Store;
 use crate::store::snapshot::file;
+use crate::store::{RemoteStore, TokenCache};
 use crate::telemetry::Metrics;
 use crate::time::Timestamp;
 use crate::upstream::Ceiling;
@@ -45,7 +44,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// configuration before in overrides only, verified tokens stay cached.
 pub(super) fn install(
     gate: &Gate,
-    (config, stores): (Config, Vec<Arc<Store>>),
+    (config, stores): (Config, Vec<RemoteStore>),
     metrics: &Metrics,
     ceiling: &Arc<Ceiling>,
     before: Option<&RunningConfig>,
@@ -270,7 +269,7 @@ impl Reloader {
     fn install(&mut self, config: Config) -> Result<Installation, String> {
         let before = self.shared.running_config.load_full();
         let clock = self.shared.gate.clock();
-        let stores = stores::stores(&config.stores, &before.stores, clock, &self.shared.metrics)?;
+        let stores = stores::stores(&config, &before.stores, clock, &self.shared.metrics)?;
         let mut config = with_tls_sessions(config, &before);
         let new = Installed::of(&config);
         let restart = self.installed.restart_only.changed_tables(&new.restart_only);

@@ -9,12 +9,13 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::error::AppError;
 use crate::config::Config;
-use crate::net::tls::store_tls;
-use crate::policy::Limit;
+use crate::net::tls::{service_tls, store_tls};
+use crate::policy::{KeySecret, Limit};
 use crate::proxy::SharedState;
-use crate::store::LEASE_NS;
-use crate::store::redis::settings::StoreSettings;
-use crate::store::redis::{Mirrors, Store};
+use crate::store::backend::Mirrors;
+use crate::store::redis::Store;
+use crate::store::service::Limiter;
+use crate::store::{LEASE_NS, RemoteSettings, RemoteStore};
 use crate::telemetry::Metrics;
 use crate::time::Clock;
 use crate::upstream::Directory;
@@ -23,33 +24,43 @@ use crate::upstream::Directory;
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The stores of the first configuration.
-pub(super) fn first(config: &Config, clock: Clock, metrics: &Metrics) -> Result<Vec<Arc<Store>>, AppError> {
-    stores(&config.stores, &[], clock, metrics).map_err(AppError::system("use the stores"))
+pub(super) fn first(config: &Config, clock: Clock, metrics: &Metrics) -> Result<Vec<RemoteStore>, AppError> {
+    stores(config, &[], clock, metrics).map_err(AppError::system("use the stores"))
 }
 
-/// The stores of `settings`, in their order. A store of `before` with equal settings is kept.
+/// The stores of `config`, in their order. A store of `before` with equal settings is kept.
 ///
 /// # Errors
 /// Why TLS to a store cannot be used.
 pub(super) fn stores(
-    settings: &[StoreSettings],
-    before: &[Arc<Store>],
+    config: &Config,
+    before: &[RemoteStore],
     clock: Clock,
     metrics: &Metrics,
-) -> Result<Vec<Arc<Store>>, String> {
-    let store = |settings: &StoreSettings| {
-        if let Some(known) = before.iter().find(|known| known.settings() == settings) {
-            return Ok(Arc::clone(known));
+) -> Result<Vec<RemoteStore>, String> {
+    // A store requires a secret, unless no limit uses it.
+    let secret = config.fleet_secret.as_ref().map_or(0, |secret| KeySecret::new(secret.key_secret()).digest());
+    let store = |settings: &RemoteSettings| {
+        if let Some(known) = before.iter().find(|known| known.has(settings)) {
+            return Ok(known.clone());
         }
-        let tls = settings.tls.as_ref().map(store_tls).transpose();
-        let tls = tls.map_err(|reason| format!("TLS to the store {}: {reason}", settings.name))?;
-        Ok(Store::new(settings.clone(), tls, clock, metrics))
+        let failed = |reason| format!("TLS to the store {}: {reason}", settings.name());
+        Ok(match settings {
+            RemoteSettings::Redis(settings) => {
+                let tls = settings.tls.as_ref().map(store_tls).transpose().map_err(failed)?;
+                RemoteStore::Redis(Store::new(settings.clone(), tls, clock, metrics))
+            }
+            RemoteSettings::Service(settings) => {
+                let tls = settings.tls.as_ref().map(service_tls).transpose().map_err(failed)?;
+                RemoteStore::Service(Limiter::new(settings.clone(), tls, secret, clock, metrics))
+            }
+        })
     };
-    settings.iter().map(store).collect()
+    config.stores.iter().map(store).collect()
 }
 
 /// Tells stores the size of the fleet, as `limits` have it.
-pub(super) fn set_replicas(stores: &[Arc<Store>], limits: &[Limit]) {
+pub(super) fn set_replicas(stores: &[RemoteStore], limits: &[Limit]) {
     for (index, store) in stores.iter().enumerate() {
         let strategies = limits.iter().map(|limit| limit.strategy).filter(|strategy| strategy.store() == Some(index));
         store.set_replicas(strategies.map(|strategy| strategy.replicas()).max().unwrap_or(1));
@@ -59,20 +70,20 @@ pub(super) fn set_replicas(stores: &[Arc<Store>], limits: &[Limit]) {
 /// Runs the stores of the configuration in force.
 pub(super) async fn run(shared: Arc<SharedState>) {
     let mut changes = shared.changes();
-    let mut running: Vec<(Arc<Store>, JoinHandle<()>)> = Vec::new();
+    let mut running: Vec<(RemoteStore, JoinHandle<()>)> = Vec::new();
     let mut ticks = interval(Duration::from_nanos(LEASE_NS / 4));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let wanted = shared.running_config.load().stores.clone();
         for store in &wanted {
-            if !running.iter().any(|(known, _)| Arc::ptr_eq(known, store)) {
+            if !running.iter().any(|(known, _)| known.is(store)) {
                 running.push((
-                    Arc::clone(store),
-                    tokio::spawn(Arc::clone(store).run(Arc::clone(&shared.gate) as Arc<dyn Mirrors>)),
+                    store.clone(),
+                    tokio::spawn(store.clone().run(Arc::clone(&shared.gate) as Arc<dyn Mirrors>)),
                 ));
             }
         }
-        let is_unused = |store: &Arc<Store>| !wanted.iter().any(|other| Arc::ptr_eq(store, other));
+        let is_unused = |store: &RemoteStore| !wanted.iter().any(|other| store.is(other));
         for (store, task) in running.extract_if(.., |(store, _)| is_unused(store)) {
             store.retire(&wanted, &shared.metrics);
             tokio::spawn(end(store, task));
@@ -90,7 +101,7 @@ pub(super) async fn run(shared: Arc<SharedState>) {
 }
 
 /// Ends a store that no limit uses any more.
-async fn end(store: Arc<Store>, task: JoinHandle<()>) {
+async fn end(store: RemoteStore, task: JoinHandle<()>) {
     let _ = timeout(FLUSH_TIMEOUT, store.flushed()).await;
     task.abort();
 }
@@ -118,14 +129,14 @@ mod tests {
     #[test]
     fn a_store_is_kept_while_its_settings_are_equal() {
         let (clock, metrics) = (Clock::start(), Metrics::new("", "").unwrap());
-        let of = |text: &str, before: &[Arc<Store>]| {
+        let of = |text: &str, before: &[RemoteStore]| {
             let text = format!("[upstream]\nurl = 'http://127.0.0.1:9'\n{text}");
             let config = config::compile(&text, "", Path::new(""), &|_| None).unwrap();
-            stores(&config.stores, before, clock, &metrics).unwrap()
+            stores(&config, before, clock, &metrics).unwrap()
         };
         let before = of("[store.a]\nredis = 'redis://a'\n[store.b]\nredis = 'redis://b'", &[]);
         let after = of("[store.a]\nredis = 'redis://a'\ntimeout = '9ms'\n[store.b]\nredis = 'redis://b'", &before);
-        let kept = |store: &Arc<Store>| before.iter().position(|known| Arc::ptr_eq(known, store));
+        let kept = |store: &RemoteStore| before.iter().position(|known| known.is(store));
         assert_eq!(after.iter().map(kept).collect::<Vec<_>>(), [None, Some(1)]);
     }
 }

@@ -9,6 +9,7 @@ mod fetched;
 mod fleet;
 mod grpc;
 mod identities;
+mod limiters;
 mod limits;
 mod obedient;
 mod on_limit;

@@ -3,7 +3,7 @@
 //! Its local limits are charged before, and given back if a store denies. If the request is dropped meanwhile, the call
 //! to the store goes on without it, and its charge is given back when the answer comes.
 //!
-//! Not here: the call itself (`store::redis`), and the decision of a mirror (`store::Batch`).
+//! Not here: the call itself (`store::redis`, `store::service`), and the decision of a mirror (`store::Batch`).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::lease::{self, Refill, Supplied};
 use super::pass::Pass;
 use super::state::{Gate, Live};
 use crate::policy::{Limit, Mode, OnLimit, Stage};
-use crate::store::redis::{Answers, Handling, RemoteCharge, Store, Unavailable, Units, each};
-use crate::store::{Batch, Borrowed, Call, Charge, RemoteLimit};
+use crate::store::backend::{Answers, Handling, RemoteCharge, Unavailable, Units, each};
+use crate::store::{Batch, Borrowed, Call, Charge, RemoteLimit, RemoteStore};
 use crate::time::Clock;
 
 /// Asks stores. Each worker has one, with connections of its own.
 pub trait Decider {
     /// The decision of `store` about all `charges` together. If the future is dropped, charges that the store makes are
     /// given back.
-    fn decide(&self, store: &Arc<Store>, charges: &[RemoteCharge<'_>]) -> impl Future<Output = Answers>;
+    fn decide(&self, store: &RemoteStore, charges: &[RemoteCharge<'_>]) -> impl Future<Output = Answers>;
 
     /// Makes the call of `refill` in the background.
     fn refill(&self, refill: Refill);
@@ -101,7 +101,7 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
 
 /// The open charges of one store, and the questions about them.
 struct Group<'t> {
-    store: &'t Arc<Store>,
+    store: &'t RemoteStore,
     open: Opens<'t>,
     questions: SmallVec<[RemoteCharge<'t>; 2]>,
 }
@@ -112,7 +112,7 @@ fn groups<'t, 'l: 't, C: Checked<'l>>(batch: &Batch<'t, C>, open: Opens<'t>) -> 
     for open in open {
         let Some(charge) = batch.charges().get(open.index) else { continue };
         let (store, question) = (&open.remote.store, question(charge, open.call.as_ref()));
-        match groups.iter_mut().find(|group| Arc::ptr_eq(group.store, store)) {
+        match groups.iter_mut().find(|group| group.store.is(store)) {
             Some(group) => {
                 group.open.push(open);
                 group.questions.push(question);

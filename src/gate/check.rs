@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::state::{LimitState, Live};
 use crate::limit::Key;
 use crate::policy::{Applied, Facts, Limit, Mode, OnLimit, Stage, Variant};
-use crate::store::redis::{OnFailure, Unavailable};
+use crate::store::backend::{OnFailure, Unavailable};
 use crate::store::{Batch, Charge};
 
 /// A limit that takes part in a decision.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::check::Checked;
 use super::state::{LimitState, Live};
 use crate::limit::{Algorithm, Key, LeaseUnits};
-use crate::store::redis::{Answers, Handling, RemoteCharge, Store, Unavailable, Units};
-use crate::store::{Batch, Borrowed, Call, Charge, RemoteLimit, Supply};
+use crate::store::backend::{Answers, Handling, RemoteCharge, Unavailable, Units};
+use crate::store::{Batch, Borrowed, Call, Charge, RemoteLimit, RemoteStore, Supply};
 use crate::time::{Clock, Timestamp};
 
 /// How an open charge goes on that borrowed units decide.
@@ -64,7 +64,7 @@ impl Refill {
     }
 
     /// The store that lends the units.
-    pub fn store(&self) -> &Arc<Store> {
+    pub fn store(&self) -> &RemoteStore {
         &self.remote.store
     }
 

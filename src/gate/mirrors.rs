@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::state::{Gate, LimitState};
 use crate::limit::Key;
-use crate::store::redis::{Mirror, Mirrors};
+use crate::store::backend::{Mirror, Mirrors};
 
 /// Keys of a limit that are visited together, about.
 const PART_KEYS: usize = 1 << 16;
@@ -14,8 +14,7 @@ impl Mirrors for Gate {
         let known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let mut limits: Vec<Arc<LimitState>> = known.values().map(Arc::clone).collect();
         drop(known);
-        limits
-            .retain(|limit| limit.remote.load().as_ref().is_some_and(|remote| *remote.store.settings().name == *store));
+        limits.retain(|limit| limit.remote.load().as_ref().is_some_and(|remote| **remote.store.name() == *store));
         limits.sort_by(|one, other| one.name.cmp(&other.name));
         let mut parts = limits.iter().flat_map(|limit| {
             let parts = limit.table.max_keys() / PART_KEYS + 1;

@@ -36,6 +36,8 @@ mod named_verdict;
 mod spend;
 mod top_keys;
 
+mod keyed;
+
 mod handover;
 mod mirrors;
 
@@ -59,6 +61,7 @@ pub use explain::{
     BudgetExplanation, Explanation, LimitExplanation, Question, QuestionError, RemoteExplanation, RuleSource,
 };
 pub use identify::{IdentityError, Unidentified, Unkeyed};
+pub use keyed::{KeyedCharge, KeyedLimit, KeyedOutcome, KeyedReceipt, KeyedRefusal, KeyedVerdict};
 pub use keys::{FoundKey, KeyName, KeyState, LimitedKey, ListPosition};
 pub use lease::Refill;
 pub use lookup::KeyError;

@@ -19,9 +19,8 @@ use super::top_keys::{RefusedKeys, TopKeys};
 use crate::limit::{Algorithm, BACKDATE_NS_MAX, Key};
 use crate::policy::jwt::Claimed;
 use crate::policy::{Applied, Facts, KeySecret, Limit, Mode, Policy, Strategy, Variant};
-use crate::store::redis::Store;
 use crate::store::stream::Link;
-use crate::store::{Bans, RemoteLimit, Table, TokenCache};
+use crate::store::{Bans, RemoteLimit, RemoteStore, Table, TokenCache};
 use crate::telemetry::{LimitMetrics, Metrics};
 use crate::time::{Clock, Timestamp};
 
@@ -167,7 +166,7 @@ impl Gate {
         policy: Policy,
         caps: HoldCaps,
         tokens: Arc<TokenCache<Claimed>>,
-        stores: &[Arc<Store>],
+        stores: &[RemoteStore],
     ) -> Live {
         let prefix = policy.client_ip.ipv6_prefix;
         let overrides: Vec<_> = policy.limits().iter().map(|limit| Arc::new(self.overrides(limit, prefix))).collect();
@@ -222,8 +221,8 @@ impl Gate {
         live
     }
 
-    fn remote(&self, limit: &Limit, stores: &[Arc<Store>]) -> Option<RemoteLimit> {
-        let store = Arc::clone(stores.get(limit.strategy.store()?)?);
+    fn remote(&self, limit: &Limit, stores: &[RemoteStore]) -> Option<RemoteLimit> {
+        let store = stores.get(limit.strategy.store()?)?.clone();
         let (lease, replicas) = (limit.strategy.lease(), limit.strategy.replicas());
         let metrics = self.metrics.remote_limit(&limit.name, lease.is_some());
         Some(RemoteLimit { name: limit.name.clone(), store, lease, replicas, metrics })

@@ -41,8 +41,8 @@ use crate::policy::{
     Allowed, Cost, DelayRule, Facts, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource, Policy,
     Repeated, Stage, Strategy,
 };
-use crate::store::redis::{OnFailure, Store, Unavailable};
-use crate::store::{TokenCache, Usage};
+use crate::store::backend::{OnFailure, Unavailable};
+use crate::store::{RemoteStore, TokenCache, Usage};
 use crate::telemetry::Metrics;
 use crate::time::{Clock, Timestamp};
 
@@ -121,7 +121,7 @@ fn install_with(
     gate: &Gate,
     limits: impl IntoIterator<Item = Limit>,
     caps: HoldCaps,
-    stores: &[Arc<Store>],
+    stores: &[RemoteStore],
 ) -> &'static Live {
     let policy = policy(limits.into_iter().collect(), Vec::new());
     Box::leak(Box::new(gate.install_with(policy, caps, Arc::new(TokenCache::new(10)), stores)))
@@ -223,8 +223,8 @@ struct Script {
     limits: BTreeMap<String, Limit>,
     caps: HoldCaps,
     redis: FakeRedis,
-    store: Arc<Store>,
-    other: Arc<Store>,
+    store: RemoteStore,
+    other: RemoteStore,
     told: Arc<Mutex<HashMap<String, Told>>>,
     tasks: HashMap<String, JoinHandle<()>>,
 }
@@ -342,7 +342,7 @@ impl Script {
             }
             _ => panic!("not a row: {cells:?}"),
         }
-        let stores = [&self.store, &self.other].map(Arc::clone);
+        let stores = [self.store.clone(), self.other.clone()];
         self.live = install_with(self.gate, self.limits.values().cloned(), self.caps, &stores);
     }
 

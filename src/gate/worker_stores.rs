@@ -2,47 +2,72 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use tokio::task::spawn_local;
 
 use super::ask::Decider;
 use super::lease::Refill;
-use crate::store::redis::{Answers, RemoteCharge, Store, WorkerStore};
+use crate::store::RemoteStore;
+use crate::store::backend::{Answers, RemoteCharge};
+use crate::store::redis::WorkerStore;
+use crate::store::service::WorkerLimiter;
 
 /// The stores of a worker, each with its connections.
 #[derive(Debug, Default)]
 pub struct WorkerStores {
-    known: RefCell<Vec<(Arc<Store>, Rc<WorkerStore>)>>,
+    known: RefCell<Vec<(RemoteStore, Connected)>>,
+}
+
+/// The connections of a worker to one store.
+#[derive(Clone, Debug)]
+enum Connected {
+    Redis(Rc<WorkerStore>),
+    Service(Rc<WorkerLimiter>),
 }
 
 impl WorkerStores {
     /// Connects to `stores`, and closes the connections to all others once their calls have ended.
-    pub fn follow(&self, stores: &[Arc<Store>]) {
-        self.known.borrow_mut().retain(|(known, _)| stores.iter().any(|store| Arc::ptr_eq(store, known)));
+    pub fn follow(&self, stores: &[RemoteStore]) {
+        self.known.borrow_mut().retain(|(known, _)| stores.iter().any(|store| store.is(known)));
         for store in stores {
-            self.worker_store(store);
+            self.connected(store);
         }
     }
 
-    fn worker_store(&self, store: &Arc<Store>) -> Rc<WorkerStore> {
+    fn connected(&self, store: &RemoteStore) -> Connected {
         let mut known = self.known.borrow_mut();
-        if let Some((_, found)) = known.iter().find(|(known, _)| Arc::ptr_eq(store, known)) {
-            return Rc::clone(found);
+        if let Some((_, found)) = known.iter().find(|(known, _)| known.is(store)) {
+            return found.clone();
         }
-        let new = Rc::new(WorkerStore::new(Arc::clone(store)));
-        known.push((Arc::clone(store), Rc::clone(&new)));
+        let new = Connected::new(store);
+        known.push((store.clone(), new.clone()));
         new
     }
 }
 
+impl Connected {
+    fn new(store: &RemoteStore) -> Self {
+        match store {
+            RemoteStore::Redis(store) => Self::Redis(Rc::new(WorkerStore::new(store.clone()))),
+            RemoteStore::Service(store) => Self::Service(Rc::new(WorkerLimiter::new(store.clone()))),
+        }
+    }
+
+    async fn decide(&self, charges: &[RemoteCharge<'_>]) -> Answers {
+        match self {
+            Self::Redis(store) => store.decide(charges).await,
+            Self::Service(store) => store.decide(charges).await,
+        }
+    }
+}
+
 impl Decider for WorkerStores {
-    async fn decide(&self, store: &Arc<Store>, charges: &[RemoteCharge<'_>]) -> Answers {
-        self.worker_store(store).decide(charges).await
+    async fn decide(&self, store: &RemoteStore, charges: &[RemoteCharge<'_>]) -> Answers {
+        self.connected(store).decide(charges).await
     }
 
     fn refill(&self, refill: Refill) {
-        let store = self.worker_store(refill.store());
+        let store = self.connected(refill.store());
         spawn_local(async move {
             let answers = store.decide(&[refill.charge()]).await;
             refill.complete(answers);

@@ -1,4 +1,5 @@
-//! The limiter service: answers checks of programs whose requests do not pass through Weir, over gRPC.
+//! The limiter service: answers checks of programs whose requests do not pass through Weir, over gRPC, and charges the keys
+//! of other Weirs.
 //!
 //! Each worker serves its connections on its own runtime. The services of tonic need futures that any thread may run.
 //! So a check of local limits is decided in place, and one that a store decides is passed to a task of the worker, which
@@ -17,6 +18,9 @@ mod routes;
 
 mod limiter;
 mod rate_limit;
+
+mod askers;
+mod charges;
 
 mod answer;
 mod check_stream;

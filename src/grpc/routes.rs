@@ -13,6 +13,7 @@ use tonic::server::NamedService;
 use tonic_health::server::HealthService;
 use tower::Service;
 
+use super::charges::ChargesApi;
 use super::checks::LimiterApi;
 use super::proto::DESCRIPTORS;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
@@ -20,6 +21,8 @@ use super::proto::weir::v1::limiter_server::LimiterServer;
 use super::rate_limit::RateLimitApi;
 use super::server::Server;
 use super::store_tasks::StoreTasks;
+use crate::store::service::MESSAGE_BYTES_MAX;
+use crate::store::service::proto::charges_server::ChargesServer;
 
 type Answering = Pin<Box<dyn Future<Output = Response<Body>>>>;
 type Route = Box<dyn Fn(Request<Incoming>) -> Answering>;
@@ -32,10 +35,12 @@ impl Routes {
         let max_bytes = server.settings.load().settings.max_message_bytes;
         let limiter = LimiterServer::new(LimiterApi { server: Arc::clone(server), tasks: tasks.clone() });
         let rate_limit = RateLimitServiceServer::new(RateLimitApi { server: Arc::clone(server), tasks: tasks.clone() });
+        let charges = ChargesServer::new(ChargesApi(Arc::clone(server)));
         let health = HealthService::from_health_reporter(server.health.clone());
         let mut routes = vec![
             route(limiter.max_decoding_message_size(max_bytes)),
             route(rate_limit.max_decoding_message_size(max_bytes)),
+            route(charges.max_decoding_message_size(MESSAGE_BYTES_MAX)),
             route(tonic_health::pb::health_server::HealthServer::new(health)),
         ];
         let reflection = || {

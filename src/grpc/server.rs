@@ -10,11 +10,13 @@ use tonic::Status;
 use tonic::server::NamedService;
 use tonic_health::server::HealthReporter;
 
+use super::askers::Askers;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use super::proto::weir::v1::limiter_server::LimiterServer;
 use super::settings::{ServiceListener, ServiceSettings};
 use crate::gate::{ChargeError, Gate, Live, NamedCharge, NewestLive};
 use crate::policy::descriptors::{DescriptorRule, Entry, MappedLimit};
+use crate::store::service::proto::charges_server::ChargesServer;
 use crate::telemetry::{CheckMetrics, Metrics};
 
 /// The limiter service of a process.
@@ -27,6 +29,7 @@ pub struct Server {
     pub(super) checks: CheckMetrics,
     pub(super) settings: ArcSwap<RunningSettings>,
     pub(super) health: HealthReporter,
+    pub(super) askers: Askers,
     max_connections: usize,
     open: AtomicUsize,
 }
@@ -52,7 +55,8 @@ impl RunningSettings {
 }
 
 /// The names of the services whose health callers may ask for; the empty name is the whole process.
-const SERVICES: [&str; 3] = ["", LimiterServer::<()>::NAME, RateLimitServiceServer::<()>::NAME];
+const SERVICES: [&str; 4] =
+    ["", LimiterServer::<()>::NAME, RateLimitServiceServer::<()>::NAME, ChargesServer::<()>::NAME];
 
 impl Server {
     /// A service without connections.
@@ -64,6 +68,7 @@ impl Server {
         settings: ServiceSettings,
     ) -> Self {
         Self {
+            askers: Askers::new(gate.clock().now().as_ns()),
             gate,
             live,
             checks: metrics.checks(),

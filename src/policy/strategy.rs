@@ -19,6 +19,13 @@ pub enum Strategy {
         /// The number of replicas, for decisions while the store is down or has lost its keys.
         replicas: u64,
     },
+    /// The limiter service of another Weir decides each request.
+    Service {
+        /// The index of the store in the configuration.
+        store: usize,
+        /// The number of replicas, for decisions while the limiter is down or has lost its keys.
+        replicas: u64,
+    },
     /// Each replica decides alone, by units that it borrowed from a store.
     Lease {
         /// The index of the store in the configuration.
@@ -38,7 +45,7 @@ impl Strategy {
     pub fn store(&self) -> Option<usize> {
         match *self {
             Self::Local | Self::Split(_) | Self::Stream => None,
-            Self::Redis { store, .. } | Self::Lease { store, .. } => Some(store),
+            Self::Redis { store, .. } | Self::Service { store, .. } | Self::Lease { store, .. } => Some(store),
         }
     }
 
@@ -64,7 +71,10 @@ impl Strategy {
     pub fn replicas(&self) -> u64 {
         match *self {
             Self::Local | Self::Stream => 1,
-            Self::Split(replicas) | Self::Redis { replicas, .. } | Self::Lease { replicas, .. } => replicas,
+            Self::Split(replicas)
+            | Self::Redis { replicas, .. }
+            | Self::Service { replicas, .. }
+            | Self::Lease { replicas, .. } => replicas,
         }
     }
 }

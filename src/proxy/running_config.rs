@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use super::settings::Settings;
 use crate::gate::Live;
 use crate::net::Timeouts;
-use crate::store::redis::Store;
+use crate::store::RemoteStore;
 use crate::telemetry::{AccessLog, Metrics};
 use crate::upstream::settings::Upstream;
 use crate::upstream::{Ceiling, Endpoints, UpstreamState, WorkerResources};
@@ -24,7 +24,7 @@ pub struct RunningConfig {
     /// The requests to log.
     pub access_log: AccessLog,
     /// The stores of limits, in the order of the configuration.
-    pub stores: Vec<Arc<Store>>,
+    pub stores: Vec<RemoteStore>,
     /// The state of the endpoints of each upstream, in the order of the settings.
     pub(super) upstreams: Vec<UpstreamState>,
 }
@@ -32,7 +32,7 @@ pub struct RunningConfig {
 impl RunningConfig {
     /// A configuration that keeps the state of endpoints which were in `before`.
     pub fn new(
-        (live, stores): (Live, Vec<Arc<Store>>),
+        (live, stores): (Live, Vec<RemoteStore>),
         settings: Settings,
         access_log: AccessLog,
         metrics: &Metrics,

@@ -19,7 +19,7 @@ use dashmap::DashMap;
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
-use super::redis::Unavailable;
+use super::backend::Unavailable;
 use super::table::shards::Spread;
 use crate::limit::{Key, LeaseUnits};
 use crate::time::Timestamp;

@@ -12,7 +12,9 @@ mod lease;
 mod remote;
 mod tokens;
 
+pub mod backend;
 pub mod redis;
+pub mod service;
 pub mod snapshot;
 pub mod stream;
 
@@ -20,7 +22,7 @@ pub use bans::Bans;
 pub use batch::{Batch, Charge, LocalDecision};
 pub use client_usage::{ClientUsage, Usage};
 pub use lease::{Call, Grant, INTERVAL_NS, InFlight, LEASE_NS, Leases, Spend, SpentUnits, Supply, Taken};
-pub use remote::{Borrowed, RemoteLimit};
+pub use remote::{Borrowed, RemoteLimit, RemoteSettings, RemoteStore};
 pub use table::{Receipt, Table};
 pub use tokens::{MAX_TOKEN_AGE_NS, TokenCache};
 

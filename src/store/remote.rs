@@ -1,11 +1,150 @@
-//! A limit whose state is in a store.
+//! A limit whose state is in a store, and the stores of all kinds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::redis::{OnFailure, RemoteReceipt, Store, Unavailable};
-use crate::limit::{Algorithm, LeaseUnits};
-use crate::telemetry::RemoteLimitMetrics;
+use super::backend::{Failure, KeyServer, Mirrors, OnFailure, RemoteReceipt, Unavailable};
+use super::redis::Store;
+use super::redis::settings::StoreSettings;
+use super::service::Limiter;
+use super::service::settings::LimiterSettings;
+use crate::limit::{Algorithm, Key, LeaseUnits};
+use crate::telemetry::{Metrics, RemoteLimitMetrics};
+
+/// The settings of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RemoteSettings {
+    /// Of Redis.
+    Redis(StoreSettings),
+    /// Of the limiter service of another Weir.
+    Service(LimiterSettings),
+}
+
+/// A store. Clones are the same store.
+#[derive(Clone, Debug)]
+pub enum RemoteStore {
+    /// Redis.
+    Redis(Arc<Store>),
+    /// The limiter service of another Weir.
+    Service(Arc<Limiter>),
+}
+
+impl RemoteSettings {
+    /// The name of the store.
+    pub fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Redis(settings) => &settings.name,
+            Self::Service(settings) => &settings.name,
+        }
+    }
+}
+
+impl RemoteStore {
+    /// Whether both are the same store.
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Redis(one), Self::Redis(other)) => Arc::ptr_eq(one, other),
+            (Self::Service(one), Self::Service(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// Whether it was made from these settings.
+    pub fn has(&self, settings: &RemoteSettings) -> bool {
+        match (self, settings) {
+            (Self::Redis(store), RemoteSettings::Redis(settings)) => store.settings() == settings,
+            (Self::Service(store), RemoteSettings::Service(settings)) => store.settings() == settings,
+            _ => false,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Redis(store) => &store.settings().name,
+            Self::Service(store) => &store.settings().name,
+        }
+    }
+
+    /// What decides while a server is down.
+    pub fn on_failure(&self) -> OnFailure {
+        match self {
+            Self::Redis(store) => store.settings().on_failure,
+            Self::Service(store) => store.settings().on_failure,
+        }
+    }
+
+    /// Gives a charge back, soon. Never waits.
+    pub fn give_back(&self, receipt: RemoteReceipt) {
+        match self {
+            Self::Redis(store) => store.give_back(receipt),
+            Self::Service(store) => store.give_back(receipt),
+        }
+    }
+
+    /// Charges `extra` units, or gives them back if they are negative, soon. At most `max_debt` units are charged beyond the
+    /// limit. Never waits.
+    pub fn settle(&self, limit: &str, key: Key, rule: &Algorithm, extra: i64, max_debt: u64) {
+        match self {
+            Self::Redis(store) => store.settle(limit, key, rule, extra, max_debt),
+            Self::Service(store) => store.settle(limit, key, rule, extra, max_debt),
+        }
+    }
+
+    /// The server that has `key` of a limit; `None` if no server is known for it.
+    pub fn server(&self, limit: &str, key: Key) -> Option<KeyServer> {
+        match self {
+            Self::Redis(store) => store.server(limit, key),
+            Self::Service(store) => Some(store.server()),
+        }
+    }
+
+    /// Sets the number of replicas that a server without keys waits for.
+    pub fn set_replicas(&self, replicas: u64) {
+        match self {
+            Self::Redis(store) => store.set_replicas(replicas),
+            Self::Service(store) => store.set_replicas(replicas),
+        }
+    }
+
+    /// Does the work of the store besides decisions, until dropped. To be run once.
+    pub async fn run(self, mirrors: Arc<dyn Mirrors>) {
+        match self {
+            Self::Redis(store) => store.run(mirrors).await,
+            Self::Service(store) => store.run(mirrors).await,
+        }
+    }
+
+    /// Waits until every refund and settlement was sent, as far as servers answer.
+    pub async fn flushed(&self) {
+        match self {
+            Self::Redis(store) => store.flushed().await,
+            Self::Service(store) => store.flushed().await,
+        }
+    }
+
+    /// Removes the series of metrics that no store `in_force` has.
+    pub fn retire(&self, in_force: &[Self], metrics: &Metrics) {
+        let namesakes = || in_force.iter().filter(|store| store.name() == self.name());
+        let (labels, own) = match self {
+            Self::Redis(store) => (store.labels(), store.metrics()),
+            Self::Service(store) => (store.labels(), store.metrics()),
+        };
+        for label in labels.iter().filter(|label| !namesakes().any(|store| store.has_node(label))) {
+            own.remove_node(label);
+        }
+        if namesakes().next().is_none() {
+            metrics.remove_store(self.name(), Failure::ALL.iter().map(|failure| failure.label()));
+        }
+    }
+
+    fn has_node(&self, label: &str) -> bool {
+        match self {
+            Self::Redis(store) => store.has_node(label),
+            Self::Service(store) => store.has_node(label),
+        }
+    }
+}
 
 /// How replicas share a limit through a store.
 #[derive(Debug)]
@@ -13,7 +152,7 @@ pub struct RemoteLimit {
     /// The name of the limit.
     pub name: Box<str>,
     /// The store that has the state.
-    pub store: Arc<Store>,
+    pub store: RemoteStore,
     /// The size of a lease; `None` if the store decides each request.
     pub lease: Option<LeaseUnits>,
     /// The replicas of the fleet, for decisions while the store is down.
@@ -28,13 +167,13 @@ impl RemoteLimit {
         match why {
             // The store has lost its keys, and asks all replicas for them.
             Unavailable::Cold => OnFailure::Split,
-            Unavailable::Down | Unavailable::Timeout | Unavailable::Error(_) => self.store.settings().on_failure,
+            Unavailable::Down | Unavailable::Timeout | Unavailable::Error(_) => self.store.on_failure(),
         }
     }
 
     /// Whether units that were borrowed under `before` can be spent under this: both borrow from one store.
     pub fn lends_as(&self, before: &Self) -> bool {
-        self.lease.is_some() && Arc::ptr_eq(&self.store, &before.store)
+        self.lease.is_some() && self.store.is(&before.store)
     }
 }
 

@@ -12,6 +12,8 @@ pub struct CheckMetrics {
     pub limiter: CheckCounters,
     /// Checks by Envoy's rate limit service.
     pub rate_limit: CheckCounters,
+    /// Calls of other Weirs that charge keys; a limit that is not alike here counts as unmatched.
+    pub charges: CheckCounters,
     /// Calls with invalid arguments.
     pub invalid: IntCounter,
     /// Open connections.
@@ -42,6 +44,7 @@ impl CheckMetrics {
         Ok(Self {
             limiter: of("limiter"),
             rate_limit: of("rate_limit"),
+            charges: of("charges"),
             invalid: make.counter("weir_grpc_invalid_total", "Calls of the limiter service with invalid arguments.")?,
             connections: make.live_gauge("weir_grpc_connections", "gRPC connections open now.")?,
             connections_refused: make

@@ -3,8 +3,8 @@
 use weir::limit::slow_down::SlowDown;
 use weir::limit::state::State as _;
 use weir::limit::{Algorithm, AnyReceipt, AnyState, Decision};
+use weir::store::backend::{Handling, RemoteCharge, RemoteReceipt, Units};
 use weir::store::redis::script::{Change, Correction, Noting, correct};
-use weir::store::redis::{Handling, RemoteCharge, RemoteReceipt, Units};
 use weir::time::Timestamp;
 
 use crate::server::{KEY, Server};
@@ -129,7 +129,7 @@ fn one(limit: &mut Limit, units: Units, is_admitted: bool, now: Timestamp) -> (F
 pub fn give_back(server: &mut Server, limit: &mut Limit, charge: usize, number: u64, now: Timestamp) {
     let (receipt, remote) = limit.charges.swap_remove(charge);
     limit.state.refund(&limit.adopted, &receipt, now);
-    change(server, number, Change::GiveBack(remote), now);
+    change(server, number, Change::GiveBack(remote.into_redis().unwrap()), now);
 }
 
 /// Settles units on both sides.

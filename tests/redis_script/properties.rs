@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir::limit::Algorithm;
 use weir::limit::state::State as _;
-use weir::store::redis::{Handling, Units};
+use weir::store::backend::{Handling, Units};
 use weir::time::Timestamp;
 
 use crate::model::{self, Limit};

@@ -1,7 +1,7 @@
 //! Receipts that are given back in parts, or after a change of the rule.
 
 use weir::limit::{Algorithm, Quota, Rate};
-use weir::store::redis::RemoteReceipt;
+use weir::store::backend::RemoteReceipt;
 use weir::store::redis::script::{Change, Correction, Noting, correct};
 
 use crate::rows::{MS, NOW, bucket, charge, decide_at};
@@ -9,7 +9,7 @@ use crate::server::Server;
 
 /// Gives a charge back by the correction of this number, at the server's time, which is this long after [`NOW`].
 fn give_back(server: &mut Server, number: u64, receipt: RemoteReceipt, ms: u64) {
-    let correction = Correction { number, change: Change::GiveBack(receipt) };
+    let correction = Correction { number, change: Change::GiveBack(receipt.into_redis().unwrap()) };
     let now = NOW.saturating_add_ns(ms * MS);
     server.caller.server_us = Some(now.as_ns() / 1000);
     let call = correct(&server.names, &server.caller, Noting::AtKey, &[correction], now);

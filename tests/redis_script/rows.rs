@@ -3,8 +3,8 @@
 use weir::limit::state::State as _;
 use weir::limit::{Algorithm, Allowance, AnyState, Calendar, Quota, Rate, Unit};
 use weir::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
+use weir::store::backend::{Handling, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable, Units};
 use weir::store::redis::script::{Change, Correction, InFlight, KnownState, Noting, correct, in_flight, push, renew};
-use weir::store::redis::{Handling, RemoteCharge, RemoteOutcome, Unavailable, Units};
 use weir::time::{Timestamp, instant_now};
 
 use crate::server::{KEY, Server};
@@ -127,7 +127,7 @@ fn check_asked(server: &mut Server, rule: &Algorithm, put: impl Fn(&mut Server))
         (push(&server.caller, &[known], NOW), renew(&server.caller, &[in_flight]))
     };
     let mut changes = vec![Change::Settle { store_key, rule: rule.clone(), extra: -1, max_debt: 0 }];
-    changes.extend(asked.receipt.map(Change::GiveBack));
+    changes.extend(asked.receipt.and_then(RemoteReceipt::into_redis).map(Change::GiveBack));
     for (number, change) in changes.into_iter().enumerate() {
         put(server);
         let correction = Correction { number: number as u64 + 1, change };
@@ -207,9 +207,10 @@ fn units_in_flight_end_with_their_replica() {
         let outcome = decide_at(&mut server, &charge(&rule, cost), ms);
         let remaining = outcome.state.peek(&rule, 0, NOW).remaining;
         assert_eq!((outcome.admitted, remaining), expected, "at {ms} ms");
-        let flights = outcome.receipt.iter().flat_map(in_flight).count();
+        let receipt = outcome.receipt.and_then(RemoteReceipt::into_redis);
+        let flights = receipt.iter().flat_map(in_flight).count();
         assert_eq!(flights, usize::from(outcome.is_charged));
-        outcome.receipt
+        receipt.map(RemoteReceipt::Redis)
     };
     // at      replica  cost  admitted and remaining
     check(0, 1, 4, (4, 6));
@@ -236,7 +237,7 @@ fn units_in_flight_end_with_their_replica() {
     assert_eq!(used(&mut server, 20_000), 6, "the other replica is gone");
     renewed(&mut server, 24_000, 3, true);
     assert_eq!(used(&mut server, 33_999), 3);
-    let correction = Correction { number: 1, change: Change::GiveBack(receipt.of_units(2)) };
+    let correction = Correction { number: 1, change: Change::GiveBack(receipt.of_units(2).into_redis().unwrap()) };
     let call = correct(&server.names, &server.caller, Noting::AtKey, &[correction], NOW);
     server.run(&call);
     assert_eq!(used(&mut server, 33_999), 1);

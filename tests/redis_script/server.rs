@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use redis::{Cmd, Connection, FromRedisValue, Value};
 use weir::limit::Key;
+use weir::store::backend::{Decided, RemoteCharge, Unavailable};
+use weir::store::redis::Generation;
 use weir::store::redis::script::{self, Call, Caller, Names};
-use weir::store::redis::{Decided, Generation, RemoteCharge, Unavailable};
 use weir::time::Timestamp;
 
 /// A server on a Unix socket, ended on drop. `WEIR_REDIS_SERVER` is its program, such as another version of it.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir::store::redis::Unavailable;
+use weir::store::backend::Unavailable;
 use weir::store::redis::settings::{StoreSettings, Topology};
 
 use crate::lab::{Lab, address, charge, key, settings, ten, until};

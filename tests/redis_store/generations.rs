@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use weir::limit::{AnyState, State as _};
-use weir::store::redis::Unavailable;
+use weir::store::backend::Unavailable;
 use weir::time::Clock;
 
 use crate::lab::{Known, Lab, at_once, key, ring, ten, until};

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use weir::limit::{Algorithm, AnyState, Key, Quota, Rate, concurrency};
 use weir::net::tls::store_tls;
-use weir::store::redis::settings::{Login, NodeAddress, OnFailure, Password, StoreSettings, Topology};
-use weir::store::redis::{
-    Answers, Handling, Mirror, Mirrors, RemoteCharge, RemoteOutcome, RemoteReceipt, Store, Unavailable, Units,
-    WorkerStore,
+use weir::store::backend::{
+    Answers, Handling, Mirror, Mirrors, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable, Units,
 };
+use weir::store::backend::{NodeAddress, OnFailure};
+use weir::store::redis::settings::{Login, Password, StoreSettings, Topology};
+use weir::store::redis::{Store, WorkerStore};
 use weir::telemetry::Metrics;
 use weir::time::Clock;
 

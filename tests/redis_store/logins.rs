@@ -1,8 +1,8 @@
 //! Plain connections, TLS, users and passwords.
 
 use weir::limit::Key;
-use weir::store::redis::settings::{NodeAddress, StoreSettings, StoreTls, Topology};
-use weir::store::redis::{Failure, Unavailable};
+use weir::store::backend::{Failure, NodeAddress, StoreTls, Unavailable};
+use weir::store::redis::settings::{StoreSettings, Topology};
 
 use crate::lab::{Lab, at_once, charge, key, login, ring, ten, until};
 use crate::support::{Cert, Redis};

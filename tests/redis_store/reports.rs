@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weir::limit::{Algorithm, Quota, Rate};
-use weir::store::redis::Unavailable;
+use weir::store::backend::Unavailable;
 
 use crate::lab::{Lab, at_once, key, ring, ten, until};
 use crate::support::{Link, Redis, Relay};

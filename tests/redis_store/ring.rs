@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir::store::redis::{Store, Unavailable};
+use weir::store::RemoteStore;
+use weir::store::backend::Unavailable;
+use weir::store::redis::Store;
 use weir::time::Clock;
 
 use crate::lab::{Lab, charge, key, ring, ten, until};
@@ -44,9 +46,10 @@ async fn a_store_leaves_no_metrics_behind() {
     let before = Lab::deciding(ring(&[first, second])).await;
     assert_eq!((up(&before, first), up(&before, second)), (1.0, 1.0));
     let after = Store::new(ring(&[second]), None, Clock::start(), &before.metrics);
-    before.store.retire(&[Arc::clone(&after)], &before.metrics);
+    let [old, new] = [&before.store, &after].map(|store| RemoteStore::Redis(Arc::clone(store)));
+    old.retire(std::slice::from_ref(&new), &before.metrics);
     assert!(up(&before, first).is_nan() && !up(&before, second).is_nan());
-    after.retire(&[], &before.metrics);
+    new.retire(&[], &before.metrics);
     let text = String::from_utf8(before.metrics.render().unwrap()).unwrap();
     assert!(!text.contains("store=\"main\""), "{text}");
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir::store::redis::Unavailable;
+use weir::store::backend::Unavailable;
 use weir::store::redis::settings::{Login, Topology};
 
 use crate::lab::{Lab, address, settings, until};

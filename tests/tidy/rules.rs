@@ -28,7 +28,7 @@ const TESTING: &str = "testing";
 /// Outside crates, and the modules that may name them.
 const HOMES: &[(&str, &[&str])] = &[
     ("hyper", &["http1", "admin", "app", "cli", "etcd", "grpc"]),
-    ("h2", &["http2", "upstream"]),
+    ("h2", &["http2", "upstream", "store"]),
     ("hickory_resolver", &["upstream"]),
     ("hyper_util", &["http1", "admin", "app", "cli", "etcd", "grpc"]),
     ("dashmap", &["store"]),

@@ -1,15 +1,18 @@
 //! `[fleet]`, and the strategy of each limit: how replicas share limits.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use super::identity::secret_of;
-use super::store::{CompiledStores, unknown_store};
+use super::service;
+use super::store::{CompiledStores, STORES_MAX, unknown_store};
 use crate::config::diagnostics::Problem;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::limit::LeaseUnits;
 use crate::policy::{FleetSecret, Strategy};
-use crate::store::redis::settings::OnFailure;
+use crate::store::backend::OnFailure;
+use crate::store::service::settings::LimiterSettings;
 
 /// The words of `strategy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,14 +22,16 @@ enum StrategyWord {
     Redis,
     Lease,
     Stream,
+    Service,
 }
 
-const STRATEGY_WORDS: [(&str, StrategyWord); 5] = [
+const STRATEGY_WORDS: [(&str, StrategyWord); 6] = [
     ("local", StrategyWord::Local),
     ("split", StrategyWord::Split),
     ("redis", StrategyWord::Redis),
     ("lease", StrategyWord::Lease),
     ("stream", StrategyWord::Stream),
+    ("service", StrategyWord::Service),
 ];
 
 /// A strategy, and its effect on the rules of a limit.
@@ -50,6 +55,8 @@ pub(super) struct Fleet<'s> {
     /// Whether replicas connect to each other.
     has_listen: bool,
     stores: &'s CompiledStores,
+    /// Limiters that strategies name by their address. Their indices follow those of the stores.
+    limiters: RefCell<Vec<LimiterSettings>>,
 }
 
 /// The store of a remote strategy.
@@ -73,7 +80,8 @@ enum SecretOption {
 pub(super) fn fleet<'s>(table: &Table<'_>, stores: &'s CompiledStores) -> Fleet<'s> {
     if !table.is_present() {
         let (default, secret) = (Some(Sharing::local()), SecretOption::Absent);
-        return Fleet { default, replicas: None, has_replicas: false, secret, has_listen: false, stores };
+        let limiters = RefCell::default();
+        return Fleet { default, replicas: None, has_replicas: false, secret, has_listen: false, stores, limiters };
     }
     let replicas = table.count("replicas").map(Located::into_inner);
     let secret = if table.has("secret") {
@@ -81,8 +89,8 @@ pub(super) fn fleet<'s>(table: &Table<'_>, stores: &'s CompiledStores) -> Fleet<
     } else {
         SecretOption::Absent
     };
-    let (has_replicas, has_listen) = (table.has("replicas"), table.has("listen"));
-    let fleet = Fleet { default: None, replicas, has_replicas, secret, has_listen, stores };
+    let (has_replicas, has_listen, limiters) = (table.has("replicas"), table.has("listen"), RefCell::default());
+    let fleet = Fleet { default: None, replicas, has_replicas, secret, has_listen, stores, limiters };
     Fleet { default: fleet.sharing(table), ..fleet }
 }
 
@@ -102,14 +110,15 @@ impl Fleet<'_> {
         &self.stores.names
     }
 
-    /// The secret of the fleet; `Some(None)` without one.
+    /// The secret of the fleet, `Some(None)` without one, and the limiters that strategies name by their address.
     #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
-    pub(super) fn into_secret(self) -> Option<Option<FleetSecret>> {
-        match self.secret {
+    pub(super) fn into_parts(self) -> (Option<Option<FleetSecret>>, Vec<LimiterSettings>) {
+        let secret = match self.secret {
             SecretOption::Absent => Some(None),
             SecretOption::Broken => None,
             SecretOption::Read(secret) => Some(Some(secret)),
-        }
+        };
+        (secret, self.limiters.into_inner())
     }
 
     /// Reads `strategy` of `table`: a word, or a table. Notes what the strategy needs and the configuration lacks.
@@ -122,10 +131,16 @@ impl Fleet<'_> {
         let word = word.into_inner();
         let own = own.as_ref();
         let (store, lease_units) = (own.and_then(|own| own.text("store")), own.and_then(|own| own.count_or("units")));
-        let is_remote = matches!(word, StrategyWord::Redis | StrategyWord::Lease);
-        let is_misplaced = note_misplaced(own, "store", is_remote, "belongs to `redis` and `lease`")
-            | note_misplaced(own, "units", word == StrategyWord::Lease, "belongs to `lease`");
-        let store = if is_remote { Some(self.store(&option, own, store)?) } else { None };
+        let is_service = word == StrategyWord::Service;
+        let is_remote = is_service || matches!(word, StrategyWord::Redis | StrategyWord::Lease);
+        let is_misplaced = note_misplaced(own, "store", is_remote, "belongs to `redis`, `lease` and `service`")
+            | note_misplaced(own, "units", word == StrategyWord::Lease, "belongs to `lease`")
+            | note_misplaced(own, "url", is_service, "belongs to `service`");
+        let store = match own.filter(|own| is_service && own.has("url")) {
+            Some(own) => Some(self.limiter(&option, own)?),
+            None if is_remote => Some(self.store(&option, own, store)?),
+            None => None,
+        };
         let sharing = match (word, store) {
             (StrategyWord::Split, _) => {
                 let replicas = self.replicas(&option, "each replica gets an equal share of the limit")?;
@@ -141,6 +156,9 @@ impl Fleet<'_> {
             }
             (StrategyWord::Redis, Some(FoundStore { store, replicas, shares })) => {
                 Sharing { strategy: Strategy::Redis { store, replicas }, shares, units: None }
+            }
+            (StrategyWord::Service, Some(FoundStore { store, replicas, shares })) => {
+                Sharing { strategy: Strategy::Service { store, replicas }, shares, units: None }
             }
             (StrategyWord::Lease, Some(FoundStore { store, replicas, shares })) => {
                 let (span, units) = match lease_units {
@@ -165,32 +183,67 @@ impl Fleet<'_> {
         named: Option<Located<String>>,
     ) -> Option<FoundStore> {
         self.need_secret(option);
-        let names = &self.stores.names;
-        let index = match (own.filter(|own| own.has("store")), &names[..]) {
+        let (names, is_service) = (&self.stores.names, option.word() == "service");
+        let fits = |index: &usize| self.stores.is_service.get(*index) == Some(&is_service);
+        let fitting: Vec<usize> = (0..names.len()).filter(fits).collect();
+        let index = match (own.filter(|own| own.has("store")), &fitting[..]) {
             (Some(own), _) => {
                 let named = named?;
                 let index = names.iter().position(|name| name.get_ref() == named.get_ref());
-                if index.is_none() {
-                    own.fault("store", named.span(), unknown_store(names, named.get_ref()));
+                match index {
+                    None => own.fault("store", named.span(), unknown_store(names, named.get_ref())),
+                    Some(index) if !fits(&index) => own.fault("store", named.span(), other_kind(&named, is_service)),
+                    Some(_) => {}
                 }
-                index?
+                index.filter(fits)?
             }
-            (None, [_]) => 0,
+            (None, [only]) => *only,
+            (None, []) if is_service => {
+                option.note_need("a limiter", ADD_LIMITER);
+                return None;
+            }
             (None, []) => {
                 option.note_need("a store", ADD_STORE);
                 return None;
             }
             (None, [first, ..]) => {
-                let help = format!("write it like `{{ use = \"redis\", store = \"{}\" }}`", first.get_ref());
-                option.note_need(&format!("the name of a store: there are {}", names.len()), &help);
+                let (word, first) = (option.word(), names.get(*first).map_or("", |name| name.get_ref()));
+                let help = format!("write it like `{{ use = \"{word}\", store = \"{first}\" }}`");
+                option.note_need(&format!("the name of a store: there are {}", fitting.len()), &help);
                 return None;
             }
         };
+        // After an error in `on_failure`, no share is checked.
+        let is_split = self.stores.on_failure.get(index).copied().flatten() == Some(OnFailure::Split);
+        self.found(option, index, is_split)
+    }
+
+    /// The limiter that a strategy names by its address.
+    fn limiter(&self, option: &StrategyOption<'_, '_>, own: &Table<'_>) -> Option<FoundStore> {
+        self.need_secret(option);
+        if let Some(store) = own.get("store") {
+            own.fault("store", store.span(), Fault::new("excludes `url`, which names the limiter"));
+            return None;
+        }
+        let url = own.parsed("url", service::limiter_url)?;
+        let settings = service::settings_of(url.get_ref().clone());
+        let mut limiters = self.limiters.borrow_mut();
+        let index = limiters.iter().position(|known| *known == settings).unwrap_or(limiters.len());
+        if index == limiters.len() {
+            if index == STORES_MAX {
+                own.fault("url", url.span(), Fault::new(format!("there are at most {STORES_MAX} limiters")));
+                return None;
+            }
+            limiters.push(settings);
+        }
+        self.found(option, self.stores.names.len() + index, true)
+    }
+
+    /// The store at `index`. `is_split` says whether replicas share a limit while it is down.
+    fn found(&self, option: &StrategyOption<'_, '_>, index: usize, is_split: bool) -> Option<FoundStore> {
         let why = "each replica decides by an equal share of the limit while the store has lost its keys, and by \
                    default while the store is down";
         let replicas = self.replicas(option, why)?;
-        // After an error in `on_failure`, no share is checked.
-        let is_split = self.stores.on_failure.get(index).copied().flatten() == Some(OnFailure::Split);
         let found = FoundStore { store: index, replicas, shares: if is_split { replicas } else { 1 } };
         matches!(self.secret, SecretOption::Read(_)).then_some(found)
     }
@@ -222,6 +275,7 @@ const ADD_SECRET: &str =
     "add `secret = { env = \"WEIR_FLEET_SECRET\" }` to `[fleet]`, with the same value on every replica";
 const ADD_LISTEN: &str =
     "add `listen = \"0.0.0.0:8082\"` and `members = { dns = \"weir.internal:8082\" }` to `[fleet]`";
+const ADD_LIMITER: &str = "write it like `{ use = \"service\", url = \"https://limiter:8081\" }`";
 const ADD_STORE: &str = "add `[store.main]` with `redis = [\"redis://127.0.0.1:6379\"]`";
 
 /// The word of a strategy, and its place.
@@ -232,12 +286,26 @@ struct StrategyOption<'o, 'a> {
 }
 
 impl StrategyOption<'_, '_> {
+    /// The word of the strategy.
+    fn word(&self) -> &str {
+        self.table.get(self.key).and_then(|value| value.get_ref().as_str()).unwrap_or_default()
+    }
+
     /// Notes that the strategy needs something that the configuration does not have.
     fn note_need(&self, need: &str, help: &str) {
-        let word = self.table.get(self.key).and_then(|value| value.get_ref().as_str()).unwrap_or_default();
+        let word = self.word();
         let fault = Fault::new(format!("`{word}` needs {need}")).help(help.to_owned());
         self.table.fault(self.key, self.span.clone(), Fault { absence: true, ..fault });
     }
+}
+
+/// The error of a store that is a limiter service where Redis is needed, or the other way round.
+fn other_kind(named: &Located<String>, is_service: bool) -> Fault {
+    let name = named.get_ref();
+    if is_service {
+        return Fault::new(format!("`{name}` is no limiter service")).help("use `redis` or `lease`".to_owned());
+    }
+    Fault::new(format!("`{name}` is a limiter service")).help("use `service`".to_owned())
 }
 
 /// Notes an option of the table of a strategy that the strategy does not have. Returns whether it did.

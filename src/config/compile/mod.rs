@@ -18,6 +18,7 @@ mod headers;
 mod hold;
 mod log;
 mod peers;
+mod service;
 mod snapshot;
 mod store;
 mod takeover;
@@ -55,7 +56,7 @@ use crate::config::reader::{Located, Table};
 use crate::config::sources::Sources;
 use crate::policy::Policy;
 use crate::proxy::settings::Settings;
-use crate::store::redis::settings::StoreSettings;
+use crate::store::RemoteSettings;
 use crate::store::snapshot::Settings as SnapshotSettings;
 use crate::{gate, policy, proxy, telemetry};
 
@@ -71,7 +72,7 @@ pub struct Config {
     /// Limits, identities, access lists and plans.
     pub policy: policy::Policy,
     /// The stores of limits that replicas share. A `Strategy` has the index of its store.
-    pub stores: Vec<StoreSettings>,
+    pub stores: Vec<RemoteSettings>,
     /// The secret of the fleet; fixed at start.
     pub fleet_secret: Option<policy::FleetSecret>,
     /// Bounds on waiting requests.
@@ -133,7 +134,7 @@ pub(in crate::config) fn config(
     let compiled_stores = store::stores(&root.table("store"));
     let fleet = fleet::fleet(&fleet_table, &compiled_stores);
     let policy = policy(&root, (&server, &headers, &grpc_table), tls_table.has("client_ca"), &fleet, overrides);
-    let fleet_secret = fleet.into_secret();
+    let (fleet_secret, limiters) = fleet.into_parts();
     let (check_listener, check) = listeners.checks?.unzip();
 
     Some(Config {
@@ -152,7 +153,7 @@ pub(in crate::config) fn config(
             check,
         },
         policy: policy?.with_listed(profiles.is_some_and(|profiles| profiles.ietf)),
-        stores: compiled_stores.stores?,
+        stores: compiled_stores.stores?.into_iter().chain(limiters.into_iter().map(RemoteSettings::Service)).collect(),
         fleet_secret: fleet_secret?,
         hold: hold?,
         max_tokens: max_tokens?.into_inner(),

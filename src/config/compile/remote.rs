@@ -1,5 +1,5 @@
-//! What replicas cannot share: limits with the strategy `redis` or `lease` that Redis cannot decide, or that cannot be lent,
-//! and limits with the strategy `stream` whose charges mean nothing to other replicas.
+//! What replicas cannot share: limits with the strategy `redis`, `lease` or `service` that a store cannot decide, or that
+//! cannot be lent, and limits with the strategy `stream` whose charges mean nothing to other replicas.
 //!
 //! Rules that a store cannot have are noted where they are compiled (`rule`).
 
@@ -31,6 +31,7 @@ pub(super) fn check(table: &Table<'_>, sharing: &Sharing, limit: &Stored<'_>) ->
             return None;
         }
         Strategy::Redis { .. } => {}
+        Strategy::Service { .. } => check_service(table, limit),
         Strategy::Lease { units, .. } => {
             check_units(table, sharing, units, limit.allowed.usual.capacity());
             check_lease(table, limit);
@@ -77,6 +78,15 @@ fn check_stream(table: &Table<'_>, limit: &Stored<'_>) {
     let help = "use `strategy = \"redis\"` or `\"split\"` for this limit".to_owned();
     let fault = Fault::new(format!("cannot be shared by streams: {why}")).help(help);
     table.fault("algorithm", table.get("algorithm").map_or(table.span(), Spanned::span), fault);
+}
+
+/// Notes a limit that a limiter service cannot decide.
+fn check_service(table: &Table<'_>, limit: &Stored<'_>) {
+    if limit.allowed.usual.is_released() {
+        let what = "`concurrency` cannot be used with a limiter service: it would not hear of replicas that end";
+        let fault = Fault::new(what).help("use `strategy = \"redis\"` for this limit".to_owned());
+        table.fault("algorithm", table.get("algorithm").map_or(table.span(), Spanned::span), fault);
+    }
 }
 
 /// Notes debts that are too large for a store. Returns the largest debt. A debt without a bound never becomes that large, and

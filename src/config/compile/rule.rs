@@ -190,7 +190,7 @@ impl Scheme {
             let fault = Fault::new(format!("{replicas} replicas cannot share {capacity} units: a share has none"));
             let (when, or) = match self.strategy {
                 Strategy::Local | Strategy::Split(_) | Strategy::Stream => ("with `strategy = \"split\"`", ""),
-                Strategy::Redis { .. } | Strategy::Lease { .. } => {
+                Strategy::Redis { .. } | Strategy::Service { .. } | Strategy::Lease { .. } => {
                     ("while the store is down,", "; or set another `on_failure` in the store")
                 }
             };
@@ -199,13 +199,19 @@ impl Scheme {
         if self.strategy.counts_alone() {
             return Ok(share);
         }
-        rule.to_portable(0).map_err(|error| {
+        let portable = rule.to_portable(0).map_err(|error| {
             let who = if self.strategy.is_remote() { "a store cannot decide" } else { "streams cannot carry" };
             let fault = Fault::new(format!("{who} this limit: it {error}"));
             let is_bucket = matches!(rule, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_));
             let help = "write a long quota as a window, with `algorithm = \"fixed_window\"`".to_owned();
             fault.help(Some(help).filter(|_| is_bucket))
-        })
+        })?;
+        if matches!(self.strategy, Strategy::Service { .. }) && portable != *rule {
+            return Err(Fault::new(
+                "a limiter service cannot decide this limit: its sub-windows are no whole microseconds",
+            ));
+        }
+        Ok(portable)
     }
 
     /// The rule of an algorithm that has only a rate of fixed length.

@@ -1,18 +1,22 @@
-//! `[store.NAME]`: the Redis servers that have the state of limits which replicas share.
+//! `[store.NAME]`: the Redis servers, or the limiter service, that have the state of limits which replicas share.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::identity::secret_of;
+use super::service::{self, LimiterUrl};
 use super::tls::{self, server_name};
 use super::upstream::authority;
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::store::redis::settings::{Login, NodeAddress, OnFailure, Password, StoreSettings, StoreTls, Topology};
+use crate::store::RemoteSettings;
+use crate::store::backend::{NodeAddress, OnFailure, StoreTls};
+use crate::store::redis::settings::{Login, Password, StoreSettings, Topology};
+use crate::store::service::settings::LimiterSettings;
 
 /// The most stores: each worker has connections to all servers of all stores.
-const STORES_MAX: usize = 16;
+pub(super) const STORES_MAX: usize = 16;
 
 /// The most addresses of one store.
 const NODES_MAX: usize = 64;
@@ -21,17 +25,19 @@ const NODES_MAX: usize = 64;
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// The three kinds of servers.
-const TOPOLOGIES: [&str; 3] = ["redis", "cluster", "sentinel"];
+/// The kinds of servers.
+const KINDS: [&str; 4] = ["redis", "cluster", "sentinel", "service"];
 
 /// All stores.
 pub(super) struct CompiledStores {
     /// `None` if one has an error.
-    pub(super) stores: Option<Vec<StoreSettings>>,
+    pub(super) stores: Option<Vec<RemoteSettings>>,
     /// The names of all stores, also of those with an error.
     pub(super) names: Vec<Located<String>>,
     /// The `on_failure` of each store; `None` after an error.
     pub(super) on_failure: Vec<Option<OnFailure>>,
+    /// Whether each store is a limiter service.
+    pub(super) is_service: Vec<bool>,
 }
 
 /// Compiles `[store]`.
@@ -45,11 +51,12 @@ pub(super) fn stores(table: &Table<'_>) -> CompiledStores {
     }
     let names = tables.iter().map(|(name, _)| name.clone()).collect();
     let (stores, on_failure): (Vec<_>, _) = tables.iter().map(|(name, table)| store(name, table)).unzip();
-    CompiledStores { stores: stores.into_iter().collect(), names, on_failure }
+    let is_service = tables.iter().map(|(_, table)| table.has("service")).collect();
+    CompiledStores { stores: stores.into_iter().collect(), names, on_failure, is_service }
 }
 
 /// Compiles one store. Returns its `on_failure` also if something else has an error.
-fn store(name: &Located<String>, table: &Table<'_>) -> (Option<StoreSettings>, Option<OnFailure>) {
+fn store(name: &Located<String>, table: &Table<'_>) -> (Option<RemoteSettings>, Option<OnFailure>) {
     let servers = servers(name.get_ref(), table);
     let name = store_name(name, table);
     let login = login(table);
@@ -57,18 +64,19 @@ fn store(name: &Located<String>, table: &Table<'_>) -> (Option<StoreSettings>, O
     let timeout = table.duration_in("timeout");
     let prefix = table.parsed("prefix", prefix);
     let on_failure = table.choice("on_failure", &ON_FAILURE);
-    if let (Some(servers), Some(login)) = (&servers, &login) {
-        warn_of_plain_password(table, servers, login);
+    if let (Some(Servers { kind: ServerKind::Redis(topology), has_tls: false }), Some(login)) = (&servers, &login) {
+        warn_of_plain_password(table, topology, login);
     }
     let settings = || {
-        Some(StoreSettings {
-            name: name?,
-            topology: servers?.topology,
-            login: login?,
-            tls: tls?,
-            timeout: timeout?,
-            prefix: prefix?.into_inner(),
-            on_failure: on_failure?,
+        let (name, tls, timeout, on_failure) = (name?, tls?, timeout?, on_failure?);
+        Some(match servers?.kind {
+            ServerKind::Redis(topology) => {
+                let (login, prefix) = (login?, prefix?.into_inner());
+                RemoteSettings::Redis(StoreSettings { name, topology, login, tls, timeout, prefix, on_failure })
+            }
+            ServerKind::Service(LimiterUrl { host, port, .. }) => {
+                RemoteSettings::Service(LimiterSettings { name, host, port, tls, timeout, on_failure })
+            }
         })
     };
     (if table.is_broken() { None } else { settings() }, on_failure)
@@ -102,29 +110,40 @@ fn prefix(text: &str) -> Result<Arc<str>, Fault> {
 
 /// The servers of a store.
 struct Servers {
-    topology: Topology,
-    /// Whether their addresses begin with `rediss://`.
+    kind: ServerKind,
+    /// Whether their addresses begin with `rediss://` or `https://`.
     has_tls: bool,
+}
+
+enum ServerKind {
+    Redis(Topology),
+    Service(LimiterUrl),
 }
 
 fn servers(name: &str, table: &Table<'_>) -> Option<Servers> {
     if table.is_broken() {
         return None;
     }
-    let given: Vec<_> = TOPOLOGIES.into_iter().filter_map(|key| Some((key, table.get(key)?.span()))).collect();
+    let given: Vec<_> = KINDS.into_iter().filter_map(|key| Some((key, table.get(key)?.span()))).collect();
     let read = |key| match key {
         "redis" => nodes(table, key, |text| independent_node(text, REDIS_PORT))
-            .map(|(nodes, has_tls)| (Topology::Ring(nodes), has_tls)),
-        "cluster" => {
-            nodes(table, key, |text| node(text, REDIS_PORT)).map(|(nodes, has_tls)| (Topology::Cluster(nodes), has_tls))
+            .map(|(nodes, has_tls)| of_redis(Topology::Ring(nodes), has_tls)),
+        "cluster" => nodes(table, key, |text| node(text, REDIS_PORT))
+            .map(|(nodes, has_tls)| of_redis(Topology::Cluster(nodes), has_tls)),
+        "sentinel" => sentinel(&table.table(key)).map(|(topology, has_tls)| of_redis(topology, has_tls)),
+        _ => {
+            service::note_redis_options(table);
+            table.parsed(key, service::limiter_url).map(|url| {
+                let url = url.into_inner();
+                Servers { has_tls: url.has_tls, kind: ServerKind::Service(url) }
+            })
         }
-        _ => sentinel(&table.table(key)),
     };
     let all: Vec<_> = given.iter().map(|(key, _)| read(key)).collect();
     match &given[..] {
-        [_] => all.into_iter().next().flatten().map(|(topology, has_tls)| Servers { topology, has_tls }),
+        [_] => all.into_iter().next().flatten(),
         [] => {
-            let title = format!("store `{name}` has none of `redis`, `cluster` and `sentinel`");
+            let title = format!("store `{name}` has none of `redis`, `cluster`, `sentinel` and `service`");
             let help = "name its servers, as in `redis = [\"redis://127.0.0.1:6379\"]`".to_owned();
             table.context.note(Problem::new(table.span(), title).help(help).absence());
             None
@@ -136,6 +155,10 @@ fn servers(name: &str, table: &Table<'_>) -> Option<Servers> {
             None
         }
     }
+}
+
+fn of_redis(topology: Topology, has_tls: bool) -> Servers {
+    Servers { kind: ServerKind::Redis(topology), has_tls }
 }
 
 fn sentinel(table: &Table<'_>) -> Option<(Topology, bool)> {
@@ -241,15 +264,16 @@ fn store_tls(table: &Table<'_>, servers: Option<&Servers>) -> Option<Option<Stor
     let tls = table.table("tls");
     let has_tls = servers.map_or(tls.is_present(), |servers| servers.has_tls);
     if tls.is_present() && !has_tls {
-        let problem = Problem::new(tls.span(), format!("`{}` has no effect without `rediss://`", tls.path()));
+        let scheme = if table.has("service") { "https" } else { "rediss" };
+        let problem = Problem::new(tls.span(), format!("`{}` has no effect without `{scheme}://`", tls.path()));
         tls.context.note(problem.absence());
     }
     if has_tls { tls::store(&tls).map(Some) } else { Some(None) }
 }
 
 /// Warns of a password that crosses a network in plain text.
-fn warn_of_plain_password(table: &Table<'_>, servers: &Servers, login: &Login) {
-    let of_sentinels = match &servers.topology {
+fn warn_of_plain_password(table: &Table<'_>, topology: &Topology, login: &Login) {
+    let of_sentinels = match topology {
         Topology::Sentinel { login, .. } => login.password.is_some(),
         Topology::Ring(_) | Topology::Cluster(_) => false,
     };
@@ -258,7 +282,7 @@ fn warn_of_plain_password(table: &Table<'_>, servers: &Servers, login: &Login) {
         host.parse::<IpAddr>().map_or(host == "localhost", |address| address.to_canonical().is_loopback())
     };
     let has_password = login.password.is_some() || of_sentinels;
-    if !has_password || servers.has_tls || servers.topology.nodes().iter().all(is_here) {
+    if !has_password || topology.nodes().iter().all(is_here) {
         return;
     }
     let sentinel = table.table("sentinel");

@@ -7,7 +7,7 @@ use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
 use crate::net::Protocol;
 use crate::net::tls::{CertificateProblem, ClientAuth, ClientTls, PeerTls, ServerCertificate, ServerName, ServerTls};
-use crate::store::redis::settings::{OwnCertificate, StoreTls};
+use crate::store::backend::{OwnCertificate, StoreTls};
 
 /// Compiles the table. Returns `None` if it is absent, or notes an error and returns `None`.
 pub(super) fn tls(table: &Table<'_>) -> Option<ServerTls> {

@@ -8,7 +8,7 @@ use super::option::{NONE, Opt, opt};
 const REDIS: Kind = Kind::Some("`redis://host[:port]` or `rediss://host[:port]`");
 const MEMBER: &str = "host and port";
 const ONE_SOURCE: &str = "with `fleet.listen`, one of `static`, `dns` and `etcd` is required";
-const ONE_OF_THREE: &str = "one of `redis`, `cluster` and `sentinel` is required";
+const ONE_OF_FOUR: &str = "one of `redis`, `cluster`, `sentinel` and `service` is required";
 const SECRET_FILE: &str = "File that holds it; one newline at its end does not count.";
 
 #[rustfmt::skip]
@@ -19,13 +19,15 @@ pub(super) const OPTIONS: &[Opt] = &[
         "As `limit.strategy.use`."),
     opt("fleet.strategy.store", Text("name of a store"), Unset("the only store"),
         "As `limit.strategy.store`."),
+    opt("fleet.strategy.url", Text("`http://host:port` or `https://host:port`"), NONE,
+        "As `limit.strategy.url`."),
     opt("fleet.strategy.units", UNITS, Toml("\"auto\""),
         "As `limit.strategy.units`."),
-    opt("fleet.replicas", Count(1, 10_000), Unset("required for `split`, `redis` and `lease`"),
+    opt("fleet.replicas", Count(1, 10_000), Unset("required for `split`, `redis`, `lease` and `service`"),
         "Replicas that share a limit with `split`, or while its store is down or has lost its keys."),
     opt("fleet.secret.env", Text("name"), NONE,
         "Environment variable that holds the secret of the fleet, 32 bytes or more; this or `file`. With it all \
-         replicas hash keys alike. Required for `redis`, `lease` and `stream`."),
+         replicas hash keys alike. Required for `redis`, `lease`, `stream` and `service`."),
     opt("fleet.secret.file", Text("file"), NONE, SECRET_FILE),
     opt("fleet.listen", Text("address and port"), NONE,
         "Address for other replicas. With it, replicas tell each other their charges; it needs `fleet.secret`."),
@@ -66,10 +68,10 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Replicas that count at most, and connections to other replicas."),
     opt("fleet.leave_after", Duration, Toml("\"30s\""),
         "Time for which a member counts after it has left. A new member counts at once."),
-    opt("store.NAME.redis", Kind::Some("`redis://host[:port]`, `rediss://host[:port]` or `unix:/path`"), Unset(ONE_OF_THREE),
+    opt("store.NAME.redis", Kind::Some("`redis://host[:port]`, `rediss://host[:port]` or `unix:/path`"), Unset(ONE_OF_FOUR),
         "Redis servers that do not know of each other; each has a part of the keys. `rediss` is TLS, for all addresses \
          or none. The default port is 6379. `unix:` is a socket of this machine, by its absolute path."),
-    opt("store.NAME.cluster", REDIS, Unset(ONE_OF_THREE),
+    opt("store.NAME.cluster", REDIS, Unset(ONE_OF_FOUR),
         "Some nodes of a Redis Cluster; they name the others."),
     opt("store.NAME.sentinel.master", Text("name"), Required,
         "Name by which the sentinels know the master."),
@@ -80,6 +82,8 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("store.NAME.sentinel.password.env", Text("name"), NONE,
         "Environment variable that holds the password of the sentinels; this or `file`."),
     opt("store.NAME.sentinel.password.file", Text("file"), NONE, SECRET_FILE),
+    opt("store.NAME.service", Text("`http://host:port` or `https://host:port`"), Unset(ONE_OF_FOUR),
+        "The limiter service of another Weir: its `[grpc]` listener."),
     opt("store.NAME.user", Text("name"), Unset("the default user"),
         "User of the servers' access control list."),
     opt("store.NAME.password.env", Text("name"), NONE,

@@ -12,7 +12,7 @@ const ALGORITHMS: &[&str] =
     &["token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window", "sub_window", "concurrency"];
 
 /// How replicas share a limit.
-pub(super) const STRATEGIES: &[&str] = &["local", "split", "redis", "lease", "stream"];
+pub(super) const STRATEGIES: &[&str] = &["local", "split", "redis", "lease", "stream", "service"];
 
 /// The units of a lease.
 pub(super) const UNITS: Kind = Kind::CountOr(1, u64::MAX, "auto");
@@ -62,9 +62,12 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.strategy.use", OneOf(STRATEGIES), Required,
         "`local` gives each replica the whole limit, and `split` an equal share. With `redis` a store decides each \
          request, and with `lease` each replica, by units that it borrows from a store. With `stream` each replica \
-         decides, and tells the others what it charged."),
+         decides, and tells the others what it charged. With `service` the limiter service of another Weir decides each \
+         request."),
     opt("limit.strategy.store", Text("name of a store"), Unset("the only store"),
-        "With `redis` and `lease`: the `[store.NAME]` that has the state of the limit."),
+        "With `redis`, `lease` and `service`: the `[store.NAME]` that has the state of the limit."),
+    opt("limit.strategy.url", Text("`http://host:port` or `https://host:port`"), NONE,
+        "With `service`: the limiter service, instead of a `[store.NAME]` with the defaults."),
     opt("limit.strategy.units", UNITS, Toml("\"auto\""),
         "With `lease`: units that a replica borrows at once; `auto` follows the demand of each key."),
     opt("limit.cost", CountOrTable(1), Toml("1"),

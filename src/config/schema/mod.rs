@@ -96,6 +96,6 @@ mod tests {
         insta::assert_snapshot!(row("server.max_uri_bytes"), @r#"| `server.max_uri_bytes` | size from 16B to 65534B | `"8KiB"` | Longest request target; a longer one is 414. |"#);
         insta::assert_snapshot!(row("timeouts.total"), @r#"| `timeouts.total` | duration or `off` | `"off"` | From the hand-over to the upstream to the end of the response. |"#);
         insta::assert_snapshot!(row("limit.burst"), @r#"| `limit.burst` | whole number from 1 | COUNT of `rate` | Units that may be spent at once; for a `leaky_bucket` that holds, units that may wait. Only with one rate, of `token_bucket` or `leaky_bucket`. |"#);
-        insta::assert_snapshot!(row("upstream.url"), @r#"| `upstream.url` | string (`http://host[:port]`, `https://host[:port]` or `unix:/path`) | required without `[upstreams]` and `[check]` | The address of the service, if there is one service at one address. |"#);
+        insta::assert_snapshot!(row("upstream.url"), @r#"| `upstream.url` | string (`http://host[:port]`, `https://host[:port]` or `unix:/path`) | required without `[upstreams]`, `[check]` and `[grpc]` | The address of the service, if there is one service at one address. |"#);
     }
 }

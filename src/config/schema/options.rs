@@ -49,7 +49,7 @@ const UPGRADE: &str = "Protocols that clients may change to with `Upgrade`; Weir
 #[rustfmt::skip]
 const OTHERS: &[Opt] = &[
     opt("server.listen", PLACES, Toml("\"127.0.0.1:8080\""),
-        "Addresses that clients connect to; none with `[check]` and without an upstream."),
+        "Addresses that clients connect to; none with `[check]` or `[grpc]` and without an upstream."),
     opt("server.unix_mode", Text("octal digits"), Toml("\"0660\""),
         "Permissions of Unix sockets, also of `admin.listen`."),
     opt("server.takeover", Text("path"), NONE,
@@ -141,7 +141,7 @@ const OTHERS: &[Opt] = &[
 
     opt("dns.servers", List("address, or address and port"), Toml("[]"),
         "Name servers for the names of endpoints; by default those of `/etc/resolv.conf`."),
-    opt("upstream.url", Text(ENDPOINT), Unset("required without `[upstreams]` and `[check]`"),
+    opt("upstream.url", Text(ENDPOINT), Unset("required without `[upstreams]`, `[check]` and `[grpc]`"),
         "The address of the service, if there is one service at one address."),
     opt("upstream.host", OneOf(HOSTS), Toml("\"preserve\""),
         "`Host` towards the service: the client's, or that of `url`."),

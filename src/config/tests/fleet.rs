@@ -142,10 +142,10 @@ fn a_share_that_cannot_be_is_an_error() {
     1 | [fleet]
       | ^^^^^^^
       |
-      = help: expected `local`, `split`, `redis`, `lease`, `stream`, or table. How replicas share each limit that has no `strategy` of its own.
+      = help: expected `local`, `split`, `redis`, `lease`, `stream`, `service`, or table. How replicas share each limit that has no `strategy` of its own.
     "#);
     insta::assert_snapshot!(said("[fleet]\nstrategy = 'splt'\nreplicas = 0"), @r#"
-    error: `fleet.strategy`: `splt` is not one of `local`, `split`, `redis`, `lease`, `stream`
+    error: `fleet.strategy`: `splt` is not one of `local`, `split`, `redis`, `lease`, `stream`, `service`
      --> weir.toml:2:12
       |
     2 | strategy = 'splt'
@@ -278,7 +278,7 @@ fn streams_need_a_secret_and_a_listener_and_units_that_come_back_with_time() {
        |
        = help: write a long quota as a window, with `algorithm = "fixed_window"`
 
-    error: `limit.strategy.store`: belongs to `redis` and `lease`
+    error: `limit.strategy.store`: belongs to `redis`, `lease` and `service`
       --> weir.toml:27:38
        |
     27 | strategy = { use = 'stream', store = 'x', units = 5 }

@@ -3,7 +3,9 @@
 use super::*;
 use crate::limit::LeaseUnits;
 use crate::policy::Strategy;
-use crate::store::redis::settings::{Login, NodeAddress, OnFailure, Password, StoreSettings, Topology};
+use crate::store::RemoteSettings;
+use crate::store::backend::{NodeAddress, OnFailure};
+use crate::store::redis::settings::{Login, Password, StoreSettings, Topology};
 
 /// A fleet of three whose limits are in one store.
 const FLEET: &str = "[fleet]\nstrategy = 'redis'\nsecret.env = 'WEIR_FLEET_SECRET'\nreplicas = 3\n\
@@ -16,7 +18,10 @@ fn compiled(text: &str) -> Config {
 }
 
 fn store(text: &str) -> StoreSettings {
-    compiled(&format!("[store.main]\n{text}")).stores.swap_remove(0)
+    match compiled(&format!("[store.main]\n{text}")).stores.swap_remove(0) {
+        RemoteSettings::Redis(settings) => settings,
+        RemoteSettings::Service(other) => panic!("{other:?}"),
+    }
 }
 
 fn address(host: &str, port: u16) -> NodeAddress {
@@ -177,7 +182,7 @@ fn a_strategy_needs_a_store_a_secret_and_replicas() {
       = help: write it like `{ use = "redis", store = "main" }`
     "#);
     insta::assert_snapshot!(said(&FLEET.replace("'redis'\n", "{ use = 'split', store = 'main', units = 3 }\n")), @r#"
-    error: `fleet.strategy.store`: belongs to `redis` and `lease`
+    error: `fleet.strategy.store`: belongs to `redis`, `lease` and `service`
      --> weir.toml:2:37
       |
     2 | strategy = { use = 'split', store = 'main', units = 3 }
@@ -196,7 +201,7 @@ fn a_strategy_needs_a_store_a_secret_and_replicas() {
     2 | strategy = { store = 'main', unit = * }
       |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       |
-      = help: expected `local`, `split`, `redis`, `lease`, `stream`. As `limit.strategy.use`.
+      = help: expected `local`, `split`, `redis`, `lease`, `stream`, `service`. As `limit.strategy.use`.
 
     error: unknown key `unit` in `[fleet.strategy]`
      --> weir.toml:2:30
@@ -207,7 +212,7 @@ fn a_strategy_needs_a_store_a_secret_and_replicas() {
       = help: did you mean `units`?
     "#);
     insta::assert_snapshot!(said(&FLEET.replace("'redis'\n", "'reddis'\n")), @r#"
-    error: `fleet.strategy`: `reddis` is not one of `local`, `split`, `redis`, `lease`, `stream`
+    error: `fleet.strategy`: `reddis` is not one of `local`, `split`, `redis`, `lease`, `stream`, `service`
      --> weir.toml:2:12
       |
     2 | strategy = 'reddis'
@@ -275,7 +280,7 @@ fn weak_secrets_are_refused() {
 #[test]
 fn a_store_that_cannot_be_is_an_error() {
     for (text, expected) in [
-        ("", "1:1: store `main` has none of `redis`, `cluster` and `sentinel`"),
+        ("", "1:1: store `main` has none of `redis`, `cluster`, `sentinel` and `service`"),
         ("redis = []", "2:9: `store.NAME.redis`: an empty list has no effect; remove it"),
         ("redis = ['a:6379']", "2:10: `store.NAME.redis`: must begin with `redis://`, `rediss://` or `unix:`"),
         ("cluster = ['unix:/a']", "2:12: `store.NAME.cluster`: must begin with `redis://` or `rediss://`"),
@@ -331,7 +336,7 @@ fn a_store_that_cannot_be_is_an_error() {
 }
 
 /// The place and the title of the first problem of `text`.
-fn first_problem(text: &str) -> String {
+pub(super) fn first_problem(text: &str) -> String {
     said(text);
     let problems = compile(&format!("{text}\n{UPSTREAM}")).unwrap_err();
     let (findings, _) = problems.findings();

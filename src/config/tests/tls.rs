@@ -7,6 +7,7 @@ use rcgen::{CertificateParams, KeyPair};
 use super::super::{Config, Diagnostics};
 use super::UPSTREAM;
 use crate::policy::{CertificateName, IdentitySource};
+use crate::store::RemoteSettings;
 use crate::store::redis::settings::Password;
 
 /// A folder with `a` and `b`, each `.pem` and `.key`, and files that are neither.
@@ -290,7 +291,8 @@ fn a_store_has_the_files_of_its_servers() {
     let mut config = compile(folder.path(), &text).unwrap();
     let files: Vec<_> = config.sources.paths().map(|path| path.file_name().unwrap().to_owned()).collect();
     assert_eq!(files, ["garbage.pem", "b.pem", "a.pem", "a.key"], "all of them are watched");
-    let store = config.stores.remove(0);
+    let settings = config.stores.remove(0);
+    let RemoteSettings::Redis(store) = &settings else { panic!("{settings:?}") };
     let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
     let files = store.tls.clone().unwrap();
     let own = files.own.unwrap();
@@ -300,7 +302,7 @@ fn a_store_has_the_files_of_its_servers() {
 
     // A reload sees that the store is another one.
     std::fs::write(folder.path().join("b.pem"), read("a.pem")).unwrap();
-    assert_ne!(compile(folder.path(), &text).unwrap().stores, [store]);
+    assert_ne!(compile(folder.path(), &text).unwrap().stores, [settings]);
 }
 
 #[test]

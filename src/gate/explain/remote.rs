@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::gate::check::Check;
-use crate::store::redis::{OnFailure, Unavailable};
+use crate::store::backend::{OnFailure, Unavailable};
 use crate::time::Timestamp;
 
 /// The decision about a key of a remote limit.
@@ -26,13 +26,12 @@ pub struct RemoteExplanation {
 /// The decision about the key of `check`, if a store has its state.
 pub(super) fn explain(check: &Check<'_>, now: Timestamp) -> Option<RemoteExplanation> {
     let remote = check.remote()?;
-    let settings = remote.store.settings();
     let unavailable = unavailable(check);
     Some(RemoteExplanation {
-        store: Arc::clone(&settings.name),
+        store: Arc::clone(remote.store.name()),
         is_up: unavailable.is_none(),
         node: remote.store.server(&remote.name, check.key).map(|server| server.name),
-        on_failure: unavailable.map_or(settings.on_failure, |why| remote.on_failure(why)),
+        on_failure: unavailable.map_or(remote.store.on_failure(), |why| remote.on_failure(why)),
         replicas: remote.replicas,
         mirror_age_ns: check.table().mirrored_at(check.key).map(|queried_at| now.ns_since(queried_at)),
     })

@@ -1,6 +1,5 @@
 //! Limits that are shared by leases: calls, refunds, expiry, and decisions while the store is down.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::redis::FakeRedis;
@@ -11,8 +10,10 @@ use crate::gate::Step;
 use crate::limit::Algorithm;
 use crate::limit::tests::algorithm;
 use crate::policy::Allowed;
+use crate::store::RemoteStore;
+use crate::store::backend::Unavailable;
+use crate::store::redis::Store;
 use crate::store::redis::testing::News;
-use crate::store::redis::{Store, Unavailable};
 use crate::time::Clock;
 
 #[tokio::test(start_paused = true)]
@@ -240,9 +241,9 @@ async fn a_reload_gives_units_back_to_their_store() {
     for (what, kept) in [("another store", "lease=1,4"), ("no lease", "redis=1"), ("no store", "shadow"), ("", "")] {
         let gate = new_gate();
         let redis = FakeRedis::new(gate.clock);
-        let lender = Store::unreachable(OnFailure::Split, gate.clock);
+        let lender = RemoteStore::Redis(Store::unreachable(OnFailure::Split, gate.clock));
         let limit = |word| parse_limit(&["a", "1", "1h", "10", "reject", word]);
-        let live = install_with(gate, [limit("lease=1,4")], CAPS, &[Arc::clone(&lender)]);
+        let live = install_with(gate, [limit("lease=1,4")], CAPS, std::slice::from_ref(&lender));
         let fields = headers(&["a=k"]);
         drop(answer(ask(gate, live, &fields), &redis, &fields).await);
         assert_eq!(lender.take_news().len(), 0);

@@ -10,10 +10,10 @@ use crate::gate::{Decider, Refill};
 use crate::limit::slow_down::SlowDown;
 use crate::limit::state::State as _;
 use crate::limit::{Algorithm, AnyReceipt, AnyState, Key};
+use crate::store::RemoteStore;
+use crate::store::backend::{Answers, Handling, OnFailure, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable};
+use crate::store::redis::Store;
 use crate::store::redis::testing::News;
-use crate::store::redis::{
-    Answers, Handling, OnFailure, RemoteCharge, RemoteOutcome, RemoteReceipt, Store, Unavailable,
-};
 use crate::time::{Clock, Timestamp};
 
 /// The server, as one replica reaches it. Clones reach the same server.
@@ -54,10 +54,10 @@ impl FakeRedis {
     }
 
     /// A store whose server this is.
-    pub(super) fn store(&self, on_failure: OnFailure) -> Arc<Store> {
+    pub(super) fn store(&self, on_failure: OnFailure) -> RemoteStore {
         let store = Store::unreachable(on_failure, self.clock);
         self.lock().stores.push(Arc::clone(&store));
-        store
+        RemoteStore::Redis(store)
     }
 
     /// Sets how the server answers from now on.
@@ -95,10 +95,10 @@ impl FakeRedis {
 }
 
 impl Decider for FakeRedis {
-    async fn decide(&self, store: &Arc<Store>, charges: &[RemoteCharge<'_>]) -> Answers {
+    async fn decide(&self, store: &RemoteStore, charges: &[RemoteCharge<'_>]) -> Answers {
         let (latency, trouble) = {
             let server = self.lock();
-            let is_other = server.stores.get(1).is_some_and(|other| Arc::ptr_eq(store, other));
+            let is_other = server.stores.get(1).is_some_and(|other| store.is(&RemoteStore::Redis(Arc::clone(other))));
             (if is_other { server.other_latency } else { server.latency }, server.trouble)
         };
         sleep(latency / 2).await;
@@ -229,7 +229,7 @@ impl Server {
 pub(super) struct NoStore;
 
 impl Decider for NoStore {
-    async fn decide(&self, _: &Arc<Store>, charges: &[RemoteCharge<'_>]) -> Answers {
+    async fn decide(&self, _: &RemoteStore, charges: &[RemoteCharge<'_>]) -> Answers {
         panic!("no store is asked, but {charges:?} are")
     }
 

@@ -8,7 +8,7 @@ use super::*;
 use crate::gate::{Question, Rejection, RemoteExplanation, Verdict};
 use crate::limit::state::State as _;
 use crate::policy::{IdentitySource, OnMissing};
-use crate::store::redis::Mirrors;
+use crate::store::backend::Mirrors;
 
 #[tokio::test(start_paused = true)]
 async fn a_mirror_that_denies_saves_the_call() {

@@ -542,7 +542,7 @@ async fn windows_of_the_calendar_end_together() {
 async fn undecided_requests_tell_nothing() {
     let clock = Clock::start();
     let redis = super::redis::FakeRedis::new(clock);
-    let store = redis.store(crate::store::redis::OnFailure::Split);
+    let store = redis.store(crate::store::backend::OnFailure::Split);
     let mut node = Node::new(Gate::new(clock, [7; 16], metrics()), &[]);
     let limits = [
         shared(limit("a", 9, "1h", 9, OnLimit::Reject)),

@@ -11,6 +11,7 @@ use crate::limit::Quota;
 use crate::limit::fixed_window::{self, Windows};
 use crate::limit::portable::{Numbers, Portable};
 use crate::limit::state::State as _;
+use crate::split_mix::{STEP, mix};
 use crate::time::Timestamp;
 
 /// The first number that is too large.
@@ -127,6 +128,36 @@ impl Algorithm {
             Self::Several(rules) => return rules.first().map_or(NO_RATE, |rule| rule.portable_rate(now)),
         };
         PortableRate { algorithm, numbers }
+    }
+}
+
+impl Algorithm {
+    /// Of `units` that were charged at `since`, at most `max_debt` beyond the rule: those that time has not given back by
+    /// `now`.
+    pub fn left_of(&self, units: u64, max_debt: u64, since: Timestamp, now: Timestamp) -> u64 {
+        let mut state = AnyState::fresh(self);
+        state.settle(self, i64::try_from(units).unwrap_or(i64::MAX), max_debt, since);
+        let left = self.capacity().saturating_sub(state.peek(self, 0, now).remaining);
+        left.saturating_add(state.over(self, now)).min(units)
+    }
+
+    /// A number by which two processes know that they have the same rule. Rules whose portable forms are equal have the
+    /// same number.
+    pub fn digest(&self) -> u64 {
+        let add = |digest: u64, number: u64| mix(digest.wrapping_add(STEP) ^ number);
+        self.rates().iter().fold(0, |digest, rate| {
+            let (algorithm, numbers) = match rate {
+                // The bounds of the present window are no part of the rule.
+                Self::FixedWindow(rule) if let Windows::Calendar(calendar) = rule.windows() => {
+                    (u8::MAX, [signed(rule.count()), signed(calendar.id() >> 12), 0, 0, 0])
+                }
+                rate => {
+                    let PortableRate { algorithm, numbers } = rate.portable_rate(Timestamp::ZERO);
+                    (algorithm, numbers)
+                }
+            };
+            numbers.iter().fold(add(digest, algorithm.into()), |digest, number| add(digest, number.unsigned_abs()))
+        })
     }
 }
 

@@ -19,7 +19,7 @@ use super::certificate::{
     ALPN_H2, ALPN_HTTP_11, CertificateProblem, PROVIDER, ServerCertificate, certificates, digest,
 };
 use crate::net::protocol::Protocol;
-use crate::store::redis::settings::StoreTls;
+use crate::store::backend::StoreTls;
 
 /// The configuration of TLS to services. Clones are cheap and equal.
 #[derive(Clone)]
@@ -84,6 +84,17 @@ pub fn store_tls(settings: &StoreTls) -> Result<Arc<ClientConfig>, String> {
         CertificateProblem::Certificate(text) | CertificateProblem::Key(text) => text,
     })?;
     config(settings.authorities.as_deref(), own).map(Arc::new)
+}
+
+/// The configuration of TLS to the limiter service of another Weir, which is HTTP/2.
+///
+/// # Errors
+///
+/// As [`store_tls`].
+pub fn service_tls(settings: &StoreTls) -> Result<Arc<ClientConfig>, String> {
+    let mut config = ClientConfig::clone(&*store_tls(settings)?);
+    config.alpn_protocols = vec![ALPN_H2.to_vec()];
+    Ok(Arc::new(config))
 }
 
 /// Trusts the certificates in the file `authorities`, or those of the system, and shows the certificate `own`.

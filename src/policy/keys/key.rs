@@ -72,6 +72,11 @@ impl KeySecret {
         u32::try_from(message.key().first >> 32).unwrap_or(0)
     }
 
+    /// 32 bits by which two processes know that they hash keys under the same secret.
+    pub fn digest(&self) -> u32 {
+        self.fingerprint(b"weir limiter")
+    }
+
     /// The key of a request from its `parts`. `route` is the matched pattern. `principals` has one entry for each
     /// identity of the policy.
     ///

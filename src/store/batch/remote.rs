@@ -11,8 +11,8 @@ use super::{Batch, Charge, Progress, Receipts};
 use crate::limit::slow_down::SlowDown;
 use crate::limit::state::State as _;
 use crate::limit::{AnyState, Decision, Retry};
+use crate::store::backend::{OnFailure, RemoteOutcome, Unavailable};
 use crate::store::lease::Spend;
-use crate::store::redis::{OnFailure, RemoteOutcome, Unavailable};
 use crate::store::remote::RemoteLimit;
 use crate::store::table::{MirroredCharge, Origin, Receipt};
 use crate::time::Timestamp;
@@ -256,7 +256,7 @@ pub(super) fn decision<C>(
 /// Charges the mirror although it denies. Returns the delay of the request in nanoseconds, and the receipt.
 fn slow_down_alone<C>(charge: &mut Charge<'_, C>, by: &SlowDown, now: Timestamp) -> (u64, Receipt) {
     let Charge { table, key, rule, cost, .. } = *charge;
-    let is_whole = |remote: &&Arc<RemoteLimit>| remote.store.settings().on_failure == OnFailure::Local;
+    let is_whole = |remote: &&Arc<RemoteLimit>| remote.store.on_failure() == OnFailure::Local;
     let replicas = charge.remote.filter(|remote| !is_whole(remote)).map_or(1, |remote| remote.replicas.max(1));
     let scaled = SlowDown { step_ns: by.step_ns / replicas, ..*by };
     let spent = || (table.peek(key, rule, 0, now).remaining, table.over(key, rule, now));

@@ -7,14 +7,14 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use super::failure::Failure;
 use super::flush::{flush, renew_flights};
-use super::monitor::{Mirrors, monitor};
+use super::monitor::monitor;
 use super::node::{Common, Node};
-use super::settings::{NodeAddress, Topology};
+use super::settings::Topology;
 use super::store::Store;
 use super::topology::{master, slots};
 use super::view::View;
+use crate::store::backend::{Failure, Mirrors, NodeAddress, Server as _, StoreContext};
 
 /// The pause between looks for the nodes of a cluster or for a master, while all nodes answer.
 const SEEK_PAUSE: Duration = Duration::from_secs(5);
@@ -59,7 +59,8 @@ async fn seek_master(store: &Arc<Store>, sentinels: &[NodeAddress], name: &str) 
 /// Asks a node of a cluster for the slots: a master that answers if there is one, else one of the configured nodes.
 /// Returns whether the slots are known.
 async fn seek_slots(store: &Arc<Store>, seeds: &[NodeAddress]) -> bool {
-    let Common { name, metrics, errors, connector, .. } = &*store.common;
+    let Common { context, connector } = &*store.common;
+    let StoreContext { name, metrics, errors, .. } = &**context;
     let nodes = store.nodes();
     let masters = nodes.all.iter().filter(|node| node.is_closed()).filter_map(|node| node.address());
     let known: Vec<NodeAddress> = masters.chain(seeds.iter().cloned()).collect();

@@ -12,8 +12,8 @@ use redis::{Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::failure::Failure;
 use super::script;
+use crate::store::backend::Failure;
 
 /// The time for which a late reply is awaited, to give its charges back.
 const LATE_MAX: Duration = Duration::from_secs(30);

@@ -1,41 +1,10 @@
-//! The kinds of failures of a node, as the breaker, the metrics and the log tell them apart.
+//! The kinds of failures that errors of Redis are.
 //!
 //! Not here: replies that are no failure of the node (`NOSCRIPT`, `MOVED`, `ASK`).
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-/// Why a call of a node failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Failure {
-    /// No reply in time.
-    Timeout,
-    /// No connection, or it broke.
-    Connection,
-    /// The node reads its data from disk.
-    Loading,
-    /// `maxmemory` is reached.
-    OutOfMemory,
-    /// The node is a replica.
-    ReadOnly,
-    /// The node is a replica whose master is unreachable.
-    MasterDown,
-    /// The cluster does not serve the slot.
-    ClusterDown,
-    /// The slot moves to another master now.
-    Moving,
-    /// The user or the password is wrong or missing.
-    Login,
-    /// The user may not call the command, or not with this key.
-    Permission,
-    /// The node cannot persist, and so refuses writes.
-    Persistence,
-    /// A script of somebody keeps the node busy.
-    Busy,
-    /// The reply is not one of the script.
-    Reply,
-    /// Another error.
-    Other,
-}
+use crate::store::backend::Failure;
 
 /// Texts in an error of a script about a command that it called. Redis 6.2 and 7 prefix them with different words.
 const CAUSES: [(&str, Failure); 7] = [
@@ -49,63 +18,6 @@ const CAUSES: [(&str, Failure); 7] = [
 ];
 
 impl Failure {
-    /// All kinds.
-    pub const ALL: [Self; 14] = [
-        Self::Timeout,
-        Self::Connection,
-        Self::Loading,
-        Self::OutOfMemory,
-        Self::ReadOnly,
-        Self::MasterDown,
-        Self::ClusterDown,
-        Self::Moving,
-        Self::Login,
-        Self::Permission,
-        Self::Persistence,
-        Self::Busy,
-        Self::Reply,
-        Self::Other,
-    ];
-
-    /// The label of `weir_store_errors_total`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Connection => "connection",
-            Self::Loading => "loading",
-            Self::OutOfMemory => "oom",
-            Self::ReadOnly => "readonly",
-            Self::MasterDown => "masterdown",
-            Self::ClusterDown => "clusterdown",
-            Self::Moving => "moving",
-            Self::Login => "login",
-            Self::Permission => "permission",
-            Self::Persistence => "persistence",
-            Self::Busy => "busy",
-            Self::Reply => "reply",
-            Self::Other => "other",
-        }
-    }
-
-    /// The share of the breaker's patience that one failure uses up.
-    pub(super) fn weight(self) -> Weight {
-        match self {
-            // Of one key.
-            Self::Moving => Weight::None,
-            Self::Timeout | Self::Connection | Self::ClusterDown | Self::Busy | Self::Reply | Self::Other => {
-                Weight::One
-            }
-            // The next call fails too.
-            Self::Loading
-            | Self::OutOfMemory
-            | Self::ReadOnly
-            | Self::MasterDown
-            | Self::Login
-            | Self::Permission
-            | Self::Persistence => Weight::All,
-        }
-    }
-
     /// The kind of an error: the server's, or of the connection.
     pub(super) fn of(error: &RedisError) -> Self {
         match error.kind() {
@@ -142,17 +54,6 @@ impl Failure {
             _ => Self::Other,
         }
     }
-}
-
-/// How much one failure counts for a breaker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Weight {
-    /// It says nothing about the node.
-    None,
-    /// Some in a row open the breaker.
-    One,
-    /// It opens the breaker.
-    All,
 }
 
 #[cfg(test)]
@@ -200,11 +101,5 @@ mod tests {
         ] {
             assert_eq!(Failure::of(&RedisError::from(std::io::Error::from(kind))), expected, "{kind}");
         }
-    }
-
-    #[test]
-    fn labels_differ() {
-        let labels: std::collections::HashSet<_> = Failure::ALL.map(Failure::label).into();
-        assert_eq!(labels.len(), Failure::ALL.len());
     }
 }

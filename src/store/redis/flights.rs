@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::charge::RemoteReceipt;
+use super::receipt::RedisReceipt;
 use super::script::in_flight;
 
 /// Units in flight by their keys in Redis.
@@ -12,18 +12,18 @@ pub(super) struct Flights(Mutex<HashMap<Box<str>, u64>>);
 
 impl Flights {
     /// A request was charged.
-    pub(super) fn begun(&self, receipt: &RemoteReceipt) {
+    pub(super) fn begun(&self, receipt: &RedisReceipt) {
         for key in in_flight(receipt) {
-            *self.units().entry(key).or_default() += receipt.units();
+            *self.units().entry(key).or_default() += receipt.units;
         }
     }
 
     /// The request of a charge has ended.
-    pub(super) fn ended(&self, receipt: &RemoteReceipt) {
+    pub(super) fn ended(&self, receipt: &RedisReceipt) {
         for key in in_flight(receipt) {
             let mut all = self.units();
             if let Some(units) = all.get_mut(&key) {
-                *units = units.saturating_sub(receipt.units());
+                *units = units.saturating_sub(receipt.units);
                 if *units == 0 {
                     all.remove(&key);
                 }
@@ -46,12 +46,12 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::store::redis::charge::RateReceipt;
+    use crate::store::redis::receipt::RateReceipt;
 
-    fn receipt(units: u64, algorithms: &[u8]) -> RemoteReceipt {
+    fn receipt(units: u64, algorithms: &[u8]) -> RedisReceipt {
         let rate = |algorithm: &u8| RateReceipt { algorithm: *algorithm, numbers: [0; 5] };
         let rates = algorithms.iter().map(rate).collect();
-        RemoteReceipt { store_key: "k".into(), units, rates }
+        RedisReceipt { store_key: "k".into(), units, rates }
     }
 
     #[test]
@@ -74,7 +74,7 @@ mod tests {
         let flights = Flights::default();
         flights.ended(&receipt(1, &[7]));
         assert_eq!(flights.all(), []);
-        let none: RemoteReceipt = RemoteReceipt { store_key: "k".into(), units: 1, rates: smallvec![] };
+        let none: RedisReceipt = RedisReceipt { store_key: "k".into(), units: 1, rates: smallvec![] };
         flights.begun(&none);
         assert_eq!(flights.all(), []);
     }

@@ -13,14 +13,13 @@ use tokio::select;
 use tokio::time::{sleep, timeout};
 
 use super::call::reply_of;
-use super::failure::Failure;
 use super::node::Node;
-use super::outbox::{Batch, Report};
-use super::parts::{SendPart, all};
+use super::receipt::RedisReceipt;
 use super::script::{self, Change, Correction, InFlight, Noting};
 use super::store::Store;
 use super::topology::Nodes;
 use super::view::View;
+use crate::store::backend::{Batch, Failure, Report, SendPart, all};
 
 /// Reports of one batch.
 const BATCH_MAX: usize = 128;
@@ -80,8 +79,12 @@ async fn pass(store: &Arc<Store>, view: &View) -> bool {
 }
 
 /// The reports of each node, and those that no node serves.
-fn split(store: &Store, nodes: &Nodes, reports: Vec<Report>) -> (Vec<Vec<Report>>, Vec<Report>) {
-    let mut by_node: Vec<Vec<Report>> = nodes.all.iter().map(|_| Vec::new()).collect();
+fn split(
+    store: &Store,
+    nodes: &Nodes,
+    reports: Vec<Report<RedisReceipt>>,
+) -> (Vec<Vec<Report<RedisReceipt>>>, Vec<Report<RedisReceipt>>) {
+    let mut by_node: Vec<Vec<Report<RedisReceipt>>> = nodes.all.iter().map(|_| Vec::new()).collect();
     let mut unknown = Vec::new();
     for report in reports {
         let node = node_of(store, nodes, &report).and_then(|node| by_node.get_mut(node));
@@ -90,7 +93,7 @@ fn split(store: &Store, nodes: &Nodes, reports: Vec<Report>) -> (Vec<Vec<Report>
     (by_node, unknown)
 }
 
-fn node_of(store: &Store, nodes: &Nodes, report: &Report) -> Option<usize> {
+fn node_of(store: &Store, nodes: &Nodes, report: &Report<RedisReceipt>) -> Option<usize> {
     match report {
         Report::GiveBack(receipt) => nodes.node_of(&receipt.store_key),
         Report::Settle(settlement) => nodes.node_of(&store.names.of_key(&settlement.limit, settlement.key)),
@@ -117,13 +120,13 @@ async fn send(
     store: &Arc<Store>,
     node: &Node,
     connection: &mut MultiplexedConnection,
-    reports: Vec<Report>,
+    reports: Vec<Report<RedisReceipt>>,
 ) -> Result<(), Failure> {
     let mut unanswered = node.unanswered.lock().await;
     let since = store.common.clock.now();
     let mut reports = reports.into_iter().peekable();
     while reports.peek().is_some() {
-        let reports: Vec<Report> = reports.by_ref().take(BATCH_MAX).collect();
+        let reports: Vec<Report<RedisReceipt>> = reports.by_ref().take(BATCH_MAX).collect();
         unanswered.push_back(Batch { first: store.number_corrections(reports.len()), reports, since });
     }
     while let Some(batch) = unanswered.front() {
@@ -143,7 +146,7 @@ async fn send(
 }
 
 /// Handles the replies to a batch: what the node refused is sent again later, with other numbers.
-fn settle_batch(store: &Store, batch: Batch, replies: &[Value]) -> Result<(), Failure> {
+fn settle_batch(store: &Store, batch: Batch<RedisReceipt>, replies: &[Value]) -> Result<(), Failure> {
     let mut failure = None;
     let mut refused = Vec::new();
     let per_call = batch.reports.len().div_ceil(replies.len().max(1));
@@ -174,9 +177,13 @@ fn settle_batch(store: &Store, batch: Batch, replies: &[Value]) -> Result<(), Fa
 }
 
 /// The replies to the calls of a batch.
-async fn call(store: &Store, connection: &mut MultiplexedConnection, batch: &Batch) -> Result<Vec<Value>, Failure> {
+async fn call(
+    store: &Store,
+    connection: &mut MultiplexedConnection,
+    batch: &Batch<RedisReceipt>,
+) -> Result<Vec<Value>, Failure> {
     let now = store.common.clock.now();
-    let correction = |(number, report): (u64, &Report)| {
+    let correction = |(number, report): (u64, &Report<RedisReceipt>)| {
         let change = match report {
             Report::GiveBack(receipt) => Change::GiveBack(receipt.clone()),
             Report::Settle(settlement) => Change::Settle {

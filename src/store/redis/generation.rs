@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, Value};
 
 use super::call::reply_of;
-use super::failure::Failure;
+use crate::store::backend::Failure;
 
 /// The age from which a generation decides even if replicas are missing.
 const WARM_AFTER_US: u64 = 2_000_000;

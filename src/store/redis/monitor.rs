@@ -9,17 +9,13 @@ use tokio::select;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::call::reply_of;
-use super::connection::ConnectError;
-use super::failure::Failure;
 use super::flush::{renew_flights, run, send_parked};
 use super::generation::{Generation, look};
-use super::link::Link;
 use super::node::Node;
 use super::routes::slot;
 use super::script::{self, KnownState};
 use super::store::Store;
-use super::topology::call;
-use crate::limit::{Algorithm, AnyState, Key};
+use crate::store::backend::{ConnectError, Failure, Link, Mirrors, Server as _};
 
 /// The pause between looks at a node that works, so that a failure is known without requests.
 const CHECK_PAUSE: Duration = Duration::from_secs(1);
@@ -36,27 +32,8 @@ const STEP_MAX: Duration = Duration::from_secs(1);
 /// States of one call that brings what a replica knows.
 const STATES_MAX: usize = 64;
 
-/// What a replica knows of the keys of a store.
-pub trait Mirrors: Send + Sync {
-    /// Visits the keys of one part of all mirrors of the store that are not idle. Returns whether there are further parts.
-    fn visit(&self, store: &str, part: usize, visit: &mut dyn FnMut(&Mirror<'_>)) -> bool;
-}
-
-/// What a replica knows of one key.
-#[derive(Clone, Copy, Debug)]
-pub struct Mirror<'a> {
-    /// The name of the limit.
-    pub limit: &'a str,
-    /// The owner of the budget.
-    pub key: Key,
-    /// The whole rule.
-    pub rule: &'a Algorithm,
-    /// The state as of now.
-    pub state: &'a AnyState,
-}
-
 /// Watches a node until dropped.
-pub(super) async fn monitor(store: Arc<Store>, link: Arc<Link>, mirrors: Arc<dyn Mirrors>) {
+pub(super) async fn monitor(store: Arc<Store>, link: Arc<Link<Node>>, mirrors: Arc<dyn Mirrors>) {
     let node = &link.node;
     loop {
         if let Some(at) = node.probe_at() {
@@ -88,7 +65,7 @@ pub(super) async fn monitor(store: Arc<Store>, link: Arc<Link>, mirrors: Arc<dyn
 async fn probe(store: &Arc<Store>, node: &Arc<Node>) -> Result<(), ConnectError> {
     let opened = node.open().await?;
     let marker = marker(store, node);
-    let probed = call(opened, async |connection| {
+    let probed = opened.during(async |connection| {
         load(store, connection).await?;
         let mut write = cmd("SET");
         write.arg(format!("{marker}:probe")).arg(1).arg("PX").arg(1000);
@@ -115,7 +92,7 @@ async fn load(store: &Store, connection: &mut MultiplexedConnection) -> Result<(
 }
 
 /// Looks whether the node works, and still has its keys.
-async fn check(store: &Store, link: &Link) {
+async fn check(store: &Store, link: &Link<Node>) {
     let node = &link.node;
     let (Some(mut connection), Some(known)) = (link.connection(), node.generation()) else { return };
     if *known.marker != marker(store, node) {
@@ -148,7 +125,7 @@ async fn warm(store: &Arc<Store>, node: &Arc<Node>, mirrors: &dyn Mirrors) -> Re
     let opened = node.open().await?;
     let marker = marker(store, node);
     let replica = format!("{:x}", store.caller.replica);
-    let warmed = call(opened, async |connection| {
+    let warmed = opened.during(async |connection| {
         load(store, connection).await?;
         let mut brought = None;
         loop {

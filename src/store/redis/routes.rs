@@ -2,9 +2,9 @@
 //!
 //! Pure. Not here: how the nodes and their slots are found.
 
-use super::settings::NodeAddress;
 use crate::limit::Key;
 use crate::split_mix::mix;
+use crate::store::backend::NodeAddress;
 
 /// The number of slots of a cluster.
 pub(super) const SLOTS: u16 = 16_384;

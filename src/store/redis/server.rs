@@ -1,17 +1,8 @@
 //! The server that has a key, for explanations.
 
-use super::charge::Unavailable;
 use super::store::Store;
 use crate::limit::Key;
-
-/// The server that has a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyServer {
-    /// Its label in metrics.
-    pub name: String,
-    /// Why it does not decide now; `None` if it does.
-    pub unavailable: Option<Unavailable>,
-}
+use crate::store::backend::{KeyServer, Unavailable};
 
 impl Store {
     /// The server that has `key` of a limit; `None` if no server is known for it.

@@ -11,18 +11,19 @@ use tokio::time::Instant;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::call::Late;
-use super::charge::{Handling, RemoteCharge, RemoteReceipt, Units};
 use super::connection::Connector;
-use super::failure::Failure;
 use super::flights::Flights;
 use super::node::{Common, Node};
-use super::outbox::{Outbox, Report, Settlement};
+use super::receipt::RedisReceipt;
 use super::script::{Caller, Names, decided};
 use super::settings::{StoreSettings, Topology};
 use super::topology::Nodes;
 use super::view::View;
 use crate::limit::{Algorithm, Key};
-use crate::telemetry::Metrics;
+use crate::store::backend::{
+    Failure, Handling, Outbox, RemoteCharge, RemoteReceipt, Report, Settlement, StoreContext, Units, random_id,
+};
+use crate::telemetry::{Metrics, StoreMetrics};
 use crate::time::{Clock, instant_now};
 
 /// Units in flight count for this long unless their replica renews them.
@@ -48,7 +49,7 @@ pub struct Store {
     pub(super) found: Notify,
     pub(super) names: Names,
     pub(super) caller: Caller,
-    pub(super) outbox: Outbox,
+    pub(super) outbox: Outbox<RedisReceipt>,
     pub(super) flights: Flights,
     /// The number of the last correction.
     corrections: AtomicU64,
@@ -59,7 +60,7 @@ pub struct Store {
 impl Store {
     /// The store with these settings. `tls` is what `net` makes of `settings.tls`.
     pub fn new(settings: StoreSettings, tls: Option<Arc<ClientConfig>>, clock: Clock, metrics: &Metrics) -> Arc<Self> {
-        let replica = replica();
+        let replica = random_id();
         let client_name: Arc<str> = format!("weir-{replica:x}").into();
         let login = match &settings.topology {
             Topology::Sentinel { login, .. } => login,
@@ -68,15 +69,15 @@ impl Store {
         let sentinels = Connector::new(login, tls.clone(), Arc::clone(&client_name));
         let metrics = metrics.store(&settings.name);
         let outbox = Outbox::new(metrics.dropped.clone());
-        let common = Arc::new(Common {
+        let context = Arc::new(StoreContext {
             name: Arc::clone(&settings.name),
             on_failure: settings.on_failure,
             timeout: settings.timeout,
             clock,
-            connector: Connector::new(&settings.login, tls, client_name),
             errors: Failure::ALL.map(|failure| metrics.errors(failure.label())),
             metrics,
         });
+        let common = Arc::new(Common { context, connector: Connector::new(&settings.login, tls, client_name) });
         Arc::new(Self {
             nodes: ArcSwap::from_pointee(Nodes::first(&settings.topology, &common)),
             background: ArcSwapOption::empty(),
@@ -112,6 +113,7 @@ impl Store {
 
     /// Gives a charge back, soon. Never waits.
     pub fn give_back(&self, receipt: RemoteReceipt) {
+        let Some(receipt) = receipt.into_redis() else { return };
         self.flights.ended(&receipt);
         self.outbox.give_back(receipt);
     }
@@ -131,21 +133,19 @@ impl Store {
         self.outbox.settle(Settlement::new(limit, key, rule, (0, 0), self.common.clock.now()));
     }
 
-    /// Removes the series of metrics that no store `in_force` has.
-    pub fn retire(&self, in_force: &[Arc<Self>], metrics: &Metrics) {
-        let name = &self.settings.name;
-        let namesakes = || in_force.iter().filter(|store| store.settings.name == *name);
+    /// The labels that nodes of the store may have in metrics.
+    pub(in crate::store) fn labels(&self) -> Vec<String> {
         let seeds = self.settings.topology.nodes().iter().map(ToString::to_string);
-        let labels = self.nodes().all.iter().map(|node| node.label.to_string()).chain(seeds).collect::<Vec<_>>();
-        for label in labels {
-            let has = |store: &Arc<Self>| store.nodes().all.iter().any(|node| *node.label == label);
-            if !namesakes().any(has) {
-                self.common.metrics.remove_node(&label);
-            }
-        }
-        if namesakes().next().is_none() {
-            metrics.remove_store(name, Failure::ALL.iter().map(|failure| failure.label()));
-        }
+        self.nodes().all.iter().map(|node| node.label.to_string()).chain(seeds).collect()
+    }
+
+    /// Whether a node has this label.
+    pub(in crate::store) fn has_node(&self, label: &str) -> bool {
+        self.nodes().all.iter().any(|node| *node.label == *label)
+    }
+
+    pub(in crate::store) fn metrics(&self) -> &StoreMetrics {
+        &self.common.metrics
     }
 
     /// Waits until every refund and settlement was sent, as far as nodes answer.
@@ -195,16 +195,12 @@ impl Store {
             let charges: Vec<RemoteCharge<'_>> = charges.iter().map(LateCharge::charge).collect();
             let decided = decided(&store.names, &store.caller, &charges, &reply, store.common.clock.now());
             for outcome in decided.into_iter().flat_map(|decided| decided.outcomes) {
-                outcome.receipt.into_iter().for_each(|receipt| store.outbox.give_back(receipt));
+                if let Some(receipt) = outcome.receipt.and_then(RemoteReceipt::into_redis) {
+                    store.outbox.give_back(receipt);
+                }
             }
         }))
     }
-}
-
-/// A random number below 2^52 for a replica.
-fn replica() -> u64 {
-    // Without randomness of the system nothing is left that tells replicas apart.
-    getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id())) >> 12
 }
 
 /// A late reply that is awaited.

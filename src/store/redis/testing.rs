@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::charge::RemoteReceipt;
-use super::failure::Failure;
-use super::outbox::{Report, Settlement};
-use super::settings::{Login, NodeAddress, OnFailure, StoreSettings, Topology};
+use super::receipt::RedisReceipt;
+use super::settings::{Login, StoreSettings, Topology};
 use super::store::Store;
 use crate::limit::{Algorithm, Key};
+use crate::store::RemoteStore;
+use crate::store::backend::{Failure, NodeAddress, OnFailure, RemoteReceipt, Report, Settlement};
 use crate::telemetry::Metrics;
 use crate::time::Clock;
 
@@ -24,12 +24,27 @@ pub(crate) enum News {
 impl RemoteReceipt {
     /// A receipt of a server that only tests have.
     pub(crate) fn numbered(number: u64, units: u64) -> Self {
-        Self { store_key: number.to_string().into(), units, rates: SmallVec::new() }
+        Self::Redis(RedisReceipt { store_key: number.to_string().into(), units, rates: SmallVec::new() })
     }
 
     /// The number of a receipt of [`RemoteReceipt::numbered`].
     pub(crate) fn number(&self) -> u64 {
-        self.store_key.parse().unwrap()
+        let Self::Redis(receipt) = self else { panic!("a receipt of a limiter") };
+        receipt.store_key.parse().unwrap()
+    }
+}
+
+impl RemoteStore {
+    /// Lets all servers be known to be down.
+    pub(crate) fn go_down(&self) {
+        let Self::Redis(store) = self else { panic!("a limiter") };
+        store.go_down();
+    }
+
+    /// What waits to be sent.
+    pub(crate) fn take_news(&self) -> Vec<News> {
+        let Self::Redis(store) = self else { panic!("a limiter") };
+        store.take_news()
     }
 }
 
@@ -49,7 +64,7 @@ impl Store {
     }
 
     /// Lets all servers be known to be down.
-    pub(crate) fn go_down(&self) {
+    fn go_down(&self) {
         self.nodes().all.iter().for_each(|node| node.failed(Failure::Login, "a test"));
     }
 
@@ -58,7 +73,7 @@ impl Store {
         let reports = self.outbox.take();
         self.outbox.sent(reports.len());
         let news = |report| match report {
-            Report::GiveBack(receipt) => News::GiveBack(receipt),
+            Report::GiveBack(receipt) => News::GiveBack(RemoteReceipt::Redis(receipt)),
             Report::Settle(settlement) => {
                 let Settlement { limit, key, rule, extra, max_debt, .. } = *settlement;
                 News::Settle { limit, key, rule, extra, max_debt }

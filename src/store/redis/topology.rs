@@ -8,12 +8,12 @@ use std::sync::Arc;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value, cmd};
 
-use super::connection::{Connector, Opened};
-use super::failure::Failure;
+use super::connection::Connector;
 use super::node::{Common, Node};
 use super::routes::{Routes, SLOTS, slot};
 use super::script::key_of;
-use super::settings::{NodeAddress, Topology};
+use super::settings::Topology;
+use crate::store::backend::{CONNECT_MAX, Failure, NodeAddress, Server as _};
 
 /// The nodes of a store, and which of them has a key.
 #[derive(Debug)]
@@ -135,24 +135,12 @@ pub(super) async fn master(
 async fn ask(connector: &Connector, node: &NodeAddress, command: &Cmd) -> Result<Value, Failure> {
     let asked = async {
         let opened = connector.open(node).await.map_err(|error| error.failure)?;
-        call(opened, async |connection| {
+        let ask = async |connection: &mut MultiplexedConnection| {
             connection.send_packed_command(command).await.map_err(|error| Failure::of(&error))
-        })
-        .await
+        };
+        opened.during(ask).await
     };
-    tokio::time::timeout(super::connection::CONNECT_MAX, asked).await.unwrap_or(Err(Failure::Timeout))
-}
-
-/// Runs `calls` on a connection that is used for nothing else.
-pub(super) async fn call<T>(
-    opened: Opened,
-    calls: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let Opened { mut connection, mut driver } = opened;
-    tokio::select! {
-        result = calls(&mut connection) => result,
-        () = &mut driver => Err(Failure::Connection),
-    }
+    tokio::time::timeout(CONNECT_MAX, asked).await.unwrap_or(Err(Failure::Timeout))
 }
 
 fn text(value: &Value) -> Option<&str> {

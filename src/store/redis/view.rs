@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::link::Link;
-use super::settings::NodeAddress;
+use super::node::Node;
 use super::topology::Nodes;
+use crate::store::backend::{Link, NodeAddress, Server as _};
 
 /// The nodes of a store at one moment, each with a connection that is closed when the last view with it is dropped.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) nodes: Arc<Nodes>,
     /// In the order of the nodes.
-    pub(super) links: Vec<Arc<Link>>,
+    pub(super) links: Vec<Arc<Link<Node>>>,
 }
 
 impl View {
@@ -34,7 +34,7 @@ impl View {
     }
 
     /// The connection to the node with this address.
-    pub(super) fn link(&self, address: &NodeAddress) -> Option<&Arc<Link>> {
+    pub(super) fn link(&self, address: &NodeAddress) -> Option<&Arc<Link<Node>>> {
         self.links.iter().find(|link| link.node.address().as_ref() == Some(address))
     }
 }

@@ -13,16 +13,14 @@ use smallvec::{SmallVec, smallvec};
 use tokio::time::{Instant, timeout_at};
 
 use super::call::{Answer, Awaited, Preamble, send};
-use super::charge::{Answers, Decided, RemoteCharge, Unavailable};
-use super::failure::Failure;
-use super::link::Link;
 use super::node::Node;
-use super::parts::{Part, each};
 use super::routes::{Routes, slot};
 use super::script::{decide, decided};
-use super::settings::NodeAddress;
 use super::store::Store;
 use super::view::View;
+use crate::store::backend::{
+    Answers, Decided, Failure, Link, NodeAddress, Part, RemoteCharge, RemoteReceipt, Server as _, Unavailable, each,
+};
 use crate::time::instant_now;
 
 /// Calls for one decision: the first, one for an unknown script, and redirections.
@@ -147,7 +145,7 @@ impl WorkerStore {
     /// Asks a node once.
     async fn call(
         &self,
-        link: &Link,
+        link: &Link<Node>,
         charges: &[RemoteCharge<'_>],
         preamble: Preamble,
         deadline: Instant,
@@ -198,7 +196,7 @@ impl WorkerStore {
             Ok(decided) => {
                 node.succeeded();
                 for (outcome, charge) in decided.outcomes.iter().zip(charges) {
-                    if let Some(receipt) = &outcome.receipt {
+                    if let Some(RemoteReceipt::Redis(receipt)) = &outcome.receipt {
                         store.flights.begun(receipt);
                     }
                     if outcome.is_outdated {

@@ -156,6 +156,17 @@ impl Table {
         }
     }
 
+    /// The state of `key` under `rule`.
+    pub fn state(&self, key: Key, rule: &Algorithm, now: Timestamp) -> AnyState {
+        match (&self.kind, rule) {
+            (Kind::Buckets(keys), Algorithm::TokenBucket(quota)) => {
+                keys.look(key, quota, now, |state| AnyState::TokenBucket((*state).into()))
+            }
+            (Kind::Any(keys), rule) => keys.look(key, rule, now, Clone::clone),
+            _ => AnyState::fresh(rule),
+        }
+    }
+
     /// The units that remain for a request of `cost` units, for each rate of `rule`.
     pub fn remaining(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> RemainingByRate {
         matched!(&self.kind, rule, |keys, rule| {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::limit::{Algorithm, AnyReceipt, Decision, sketch, token_bucket};
+use crate::store::backend::RemoteReceipt;
 use crate::store::lease::Taken;
-use crate::store::redis::RemoteReceipt;
 use crate::store::remote::{Borrowed, RemoteLimit};
 use crate::time::Timestamp;
 

@@ -7,16 +7,17 @@ use crate::limit::slow_down::SlowDown;
 use crate::limit::state::State as _;
 use crate::limit::tests::algorithm;
 use crate::limit::{AnyState, OnFull};
+use crate::store::backend::{OnFailure, RemoteOutcome, RemoteReceipt, Unavailable};
+use crate::store::redis::Store;
 use crate::store::redis::testing::News;
-use crate::store::redis::{OnFailure, RemoteOutcome, RemoteReceipt, Store, Unavailable};
 use crate::store::snapshot::{Snapshot, restore};
-use crate::store::{Bans, LocalDecision, Receipt, RemoteLimit};
+use crate::store::{Bans, LocalDecision, Receipt, RemoteLimit, RemoteStore};
 use crate::telemetry::Metrics;
 use crate::time::Clock;
 
 /// A limit that so many replicas share through a store.
 fn shared(by: OnFailure, replicas: u64) -> Arc<RemoteLimit> {
-    let store = Store::unreachable(by, Clock::start());
+    let store = RemoteStore::Redis(Store::unreachable(by, Clock::start()));
     let metrics = Metrics::new("", "").unwrap().remote_limit("a", false);
     Arc::new(RemoteLimit { name: "a".into(), store, lease: None, replicas, metrics })
 }

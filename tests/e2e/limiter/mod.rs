@@ -1,5 +1,6 @@
 //! The limiter service, asked by clients of tonic.
 
+mod askers;
 mod checks;
 mod listener;
 pub mod rate_limit;

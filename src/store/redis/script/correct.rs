@@ -7,7 +7,7 @@ use super::call::{CORRECT, Call, Caller, PUSH, Packer, RENEW};
 use super::names::{self, Names};
 use crate::limit::windows::WINDOWS_MAX;
 use crate::limit::{Algorithm, AnyState, PortableRate};
-use crate::store::redis::charge::RemoteReceipt;
+use crate::store::redis::receipt::RedisReceipt;
 use crate::time::Timestamp;
 
 /// How long a server notes which corrections it has made. A correction must not be sent again after that.
@@ -30,7 +30,7 @@ pub struct Correction {
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Gives a charge back.
-    GiveBack(RemoteReceipt),
+    GiveBack(RedisReceipt),
     /// Charges units whether they fit or not.
     Settle {
         /// The key, as [`Names::of_key`].
@@ -163,7 +163,7 @@ pub struct InFlight {
 }
 
 /// The keys under which a charge has units in flight until it is given back.
-pub fn in_flight(receipt: &RemoteReceipt) -> impl Iterator<Item = Box<str>> {
+pub fn in_flight(receipt: &RedisReceipt) -> impl Iterator<Item = Box<str>> {
     let count = receipt.rates.len();
     let flights = receipt.rates.iter().enumerate().filter(|(_, rate)| rate.algorithm == FLIGHT);
     flights.map(move |(index, _)| names::of_rate(&receipt.store_key, index, count))

@@ -6,11 +6,10 @@ use smallvec::{SmallVec, smallvec};
 use super::call::{Call, Caller, DECIDE, DECIDE_BUCKETS, Packer, Script};
 use super::names::{self, Names};
 use crate::limit::{Algorithm, AnyState, PortableRate};
-use crate::store::redis::Failure;
-use crate::store::redis::charge::{
-    Decided, Handling, RateReceipt, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable,
-};
+use crate::store::backend::Failure;
+use crate::store::backend::{Decided, Handling, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable};
 use crate::store::redis::generation::Generation;
+use crate::store::redis::receipt::{RateReceipt, RedisReceipt};
 use crate::time::Timestamp;
 
 /// Numbers of a charge and of one rate.
@@ -108,7 +107,7 @@ impl Reader<'_> {
             let mut of_rates = of_states;
             let rates = charge.rule.rates().iter().map(|rate| self.receipt(rate, &mut of_rates)).collect();
             let store_key = self.names.of_key(charge.limit, charge.key);
-            RemoteReceipt { store_key, units: *charged, rates }
+            RemoteReceipt::Redis(RedisReceipt { store_key, units: *charged, rates })
         });
         let (is_charged, is_outdated) = (*mark == 1, *mark == 2);
         Some(RemoteOutcome { admitted: *admitted, is_charged, is_outdated, state, receipt })
@@ -153,7 +152,7 @@ mod tests {
     use super::{Caller, Names, RemoteCharge, Unavailable, decided};
     use crate::limit::tests::properties::singles;
     use crate::limit::{Algorithm, Key};
-    use crate::store::redis::{Failure, Handling, Units};
+    use crate::store::backend::{Failure, Handling, Units};
     use crate::time::Timestamp;
 
     const CALLER: Caller = Caller { replica: 1, flight: Duration::from_secs(10), server_us: None };

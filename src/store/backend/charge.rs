@@ -7,6 +7,8 @@ use smallvec::SmallVec;
 use super::failure::Failure;
 use crate::limit::state::State as _;
 use crate::limit::{Algorithm, AnyState, Decision, Key};
+use crate::store::redis::receipt::RedisReceipt;
+use crate::store::service::receipt::LimiterReceipt;
 use crate::time::Timestamp;
 
 /// The charge of one remote limit for one request.
@@ -56,7 +58,7 @@ pub enum Handling {
     },
 }
 
-/// The answer of one node to charges of one request.
+/// The answer of one server to charges of one request.
 #[derive(Clone, Debug)]
 pub struct Decided {
     /// Whether every enforced charge was admitted. Otherwise none is made.
@@ -98,53 +100,46 @@ impl RemoteOutcome {
     }
 }
 
-/// The proof of a charge in a store, with which it can be given back. Its numbers mean something to the server only.
+/// The proof of a charge in a store, with which it can be given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemoteReceipt {
-    /// The limit's name and the key, as the store knows them.
-    pub(super) store_key: Box<str>,
-    /// The units that were charged.
-    pub(super) units: u64,
-    /// The numbers of the charge, for each rate of the rule.
-    pub(super) rates: SmallVec<[RateReceipt; 1]>,
-}
-
-/// The proof of a charge under one rate: the number of the algorithm, and what the server needs to find the charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RateReceipt {
-    pub(super) algorithm: u8,
-    pub(super) numbers: [u64; 5],
-}
-
-impl RateReceipt {
-    /// Whether the rate is a token bucket or a leaky bucket. Its numbers are the instant of the charge, the deficit after it,
-    /// the units given back before it, the tag of the interval, and the interval.
-    fn is_bucket(&self) -> bool {
-        matches!(self.algorithm, 1 | 2)
-    }
+pub enum RemoteReceipt {
+    /// Of Redis.
+    Redis(RedisReceipt),
+    /// Of a limiter.
+    Limiter(Box<LimiterReceipt>),
 }
 
 impl RemoteReceipt {
+    /// The receipt of Redis; `None` if another kind of store made it.
+    pub fn into_redis(self) -> Option<RedisReceipt> {
+        match self {
+            Self::Redis(receipt) => Some(receipt),
+            Self::Limiter(_) => None,
+        }
+    }
+
     /// The units that this receipt gives back.
     pub fn units(&self) -> u64 {
-        self.units
+        match self {
+            Self::Redis(receipt) => receipt.units,
+            Self::Limiter(receipt) => receipt.units,
+        }
     }
 
     /// The receipt for the last `units` of its units, such as the unused part of a lease.
-    pub fn of_units(mut self, units: u64) -> Self {
-        self.units = self.units.min(units);
+    pub fn of_units(mut self, most: u64) -> Self {
+        match &mut self {
+            Self::Redis(receipt) => receipt.units = most.min(receipt.units),
+            Self::Limiter(receipt) => receipt.units = most.min(receipt.units),
+        }
         self
     }
 
     /// The receipt for the first `units` of its units, as if these alone had been charged, and the others after them.
     /// Receipts for different units of one charge can be given back in any order.
     pub fn of_first(mut self, units: u64) -> Self {
-        let others = self.units.saturating_sub(units);
-        for rate in &mut self.rates {
-            if rate.is_bucket() {
-                let [_, deficit_ns, _, _, interval_ns] = &mut rate.numbers;
-                *deficit_ns = deficit_ns.saturating_sub(interval_ns.saturating_mul(others));
-            }
+        if let Self::Redis(receipt) = &mut self {
+            receipt.leave(receipt.units.saturating_sub(units));
         }
         self.of_units(units)
     }
@@ -161,4 +156,13 @@ pub enum Unavailable {
     Cold,
     /// The server answered with an error.
     Error(Failure),
+}
+
+/// The server that has a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyServer {
+    /// Its label in metrics.
+    pub name: String,
+    /// Why it does not decide now; `None` if it does.
+    pub unavailable: Option<Unavailable>,
 }

@@ -10,7 +10,7 @@ const PAUSE_NS: u64 = 60_000_000_000;
 
 /// The outages of one node, as its log lines tell them.
 #[derive(Debug, Default)]
-pub(super) struct OutageLog {
+pub(in crate::store) struct OutageLog {
     /// The time of the last first line; `None` before there was one.
     logged_at: Option<Timestamp>,
     is_out: bool,
@@ -22,14 +22,14 @@ pub(super) struct OutageLog {
 
 impl OutageLog {
     /// An outage began, unless there is one. Returns how many before it had no line, if it gets one now.
-    pub(super) fn began(&mut self, now: Timestamp) -> Option<u64> {
+    pub(in crate::store) fn began(&mut self, now: Timestamp) -> Option<u64> {
         self.skipped += u64::from(!self.is_out);
         self.is_out = true;
         self.goes_on(now)
     }
 
     /// The outage goes on. Returns how many before it had no line, if it gets one now.
-    pub(super) fn goes_on(&mut self, now: Timestamp) -> Option<u64> {
+    pub(in crate::store) fn goes_on(&mut self, now: Timestamp) -> Option<u64> {
         if self.is_logged || self.logged_at.is_some_and(|at| now.ns_since(at) < PAUSE_NS) {
             return None;
         }
@@ -38,7 +38,7 @@ impl OutageLog {
     }
 
     /// The outage ended. Returns whether its end gets a line.
-    pub(super) fn ended(&mut self) -> bool {
+    pub(in crate::store) fn ended(&mut self) -> bool {
         self.is_out = false;
         std::mem::take(&mut self.is_logged)
     }

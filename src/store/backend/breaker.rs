@@ -20,7 +20,7 @@ const RELAPSE_NS: u64 = 5_000_000_000;
 
 /// The breaker of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Breaker {
+pub(in crate::store) struct Breaker {
     state: State,
     /// The pause before the next probe, or the first pause of the next outage.
     pause_ns: u64,
@@ -38,25 +38,25 @@ enum State {
 
 impl Breaker {
     /// A closed breaker.
-    pub(super) const fn new() -> Self {
+    pub(in crate::store) const fn new() -> Self {
         Self { state: State::Closed { failures: 0, since: Timestamp::ZERO }, pause_ns: PAUSE_MIN_NS }
     }
 
     /// Whether requests go to the node.
     #[cfg(test)]
-    pub(super) fn is_closed(&self) -> bool {
+    pub(in crate::store) fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed { .. })
     }
 
     /// A request succeeded. A late success does not close an open breaker: a probe must be in time.
-    pub(super) fn succeeded(&mut self) {
+    pub(in crate::store) fn succeeded(&mut self) {
         if let State::Closed { failures, .. } = &mut self.state {
             *failures = 0;
         }
     }
 
     /// A request failed. Returns whether this opened the breaker.
-    pub(super) fn failed(&mut self, weight: Weight, now: Timestamp) -> bool {
+    pub(in crate::store) fn failed(&mut self, weight: Weight, now: Timestamp) -> bool {
         let State::Closed { failures, since } = &mut self.state else { return false };
         *failures += match weight {
             Weight::None => 0,
@@ -74,7 +74,7 @@ impl Breaker {
     }
 
     /// When to send the next probe; `None` if the breaker is closed.
-    pub(super) fn probe_at(&self) -> Option<Timestamp> {
+    pub(in crate::store) fn probe_at(&self) -> Option<Timestamp> {
         match self.state {
             State::Open { probe_at, .. } => Some(probe_at),
             State::HalfOpen { .. } => Some(Timestamp::ZERO),
@@ -83,14 +83,14 @@ impl Breaker {
     }
 
     /// A probe is sent.
-    pub(super) fn probing(&mut self) {
+    pub(in crate::store) fn probing(&mut self) {
         if let State::Open { since, .. } = self.state {
             self.state = State::HalfOpen { since };
         }
     }
 
     /// A probe got an answer in time, or failed. Returns for how many nanoseconds the breaker was open if this closed it.
-    pub(super) fn probed(&mut self, is_good: bool, now: Timestamp) -> Option<u64> {
+    pub(in crate::store) fn probed(&mut self, is_good: bool, now: Timestamp) -> Option<u64> {
         let State::HalfOpen { since } = self.state else { return None };
         self.pause_ns = (self.pause_ns * 2).min(PAUSE_MAX_NS);
         if is_good {
@@ -105,7 +105,7 @@ impl Breaker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::redis::failure::Failure;
+    use crate::store::backend::Failure;
 
     /// Each line is an instant in milliseconds, an event, and the state after it: `closed`, or `open` with the instant of
     /// the next probe, or `half`.

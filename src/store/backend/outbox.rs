@@ -1,7 +1,7 @@
 //! Refunds and settlements that a store has not heard of yet. Nobody waits for them.
 //!
 //! Settlements of one key are added up. A report whose node is down is parked until the node decides again; meanwhile time
-//! gives units back, so an old report counts for what is left of it. Not here: how reports are sent (`flush`).
+//! gives units back, so an old report counts for what is left of it. Not here: how reports are sent (`redis::flush`, `service::flush`).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,9 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
-use super::charge::RemoteReceipt;
-use crate::limit::state::State as _;
-use crate::limit::{Algorithm, AnyState, Key};
+use crate::limit::{Algorithm, Key};
 use crate::telemetry::Counter;
 use crate::time::Timestamp;
 
@@ -23,21 +21,21 @@ const FRESH_NS: u64 = 1_000_000_000;
 
 /// What a store should hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Report {
+pub(in crate::store) enum Report<R> {
     /// A charge is given back.
-    GiveBack(RemoteReceipt),
+    GiveBack(R),
     /// Units are charged or given back without a receipt.
     Settle(Box<Settlement>),
 }
 
 /// Units of one key that are charged, or given back if they are negative.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Settlement {
-    pub(super) limit: Box<str>,
-    pub(super) key: Key,
-    pub(super) rule: Algorithm,
-    pub(super) extra: i64,
-    pub(super) max_debt: u64,
+pub(in crate::store) struct Settlement {
+    pub(in crate::store) limit: Box<str>,
+    pub(in crate::store) key: Key,
+    pub(in crate::store) rule: Algorithm,
+    pub(in crate::store) extra: i64,
+    pub(in crate::store) max_debt: u64,
     /// The first and the last time that units were added.
     begun: Timestamp,
     last: Timestamp,
@@ -45,53 +43,60 @@ pub(super) struct Settlement {
 
 /// Reports that are sent together. Sent again, they have the same numbers.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(in crate::store) struct Batch<R> {
     /// The number of the first report. The others follow.
-    pub(super) first: u64,
-    pub(super) reports: Vec<Report>,
+    pub(in crate::store) first: u64,
+    pub(in crate::store) reports: Vec<Report<R>>,
     /// When they were sent first.
-    pub(super) since: Timestamp,
+    pub(in crate::store) since: Timestamp,
 }
 
-impl Report {
+impl<R> Report<R> {
     /// Whether it takes units from a key.
-    pub(super) fn is_charge(&self) -> bool {
+    pub(in crate::store) fn is_charge(&self) -> bool {
         matches!(self, Self::Settle(settlement) if settlement.extra > 0)
     }
 }
 
-/// The reports of one store.
+/// The reports of one store. `R` is the proof of a charge.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(in crate::store) struct Outbox<R> {
     /// Held for one change, or for the length of one scan of all reports.
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Waiting<R>>,
     queued: Notify,
     dropped: Counter,
 }
 
-#[derive(Debug, Default)]
-struct Waiting {
-    fresh: Reports,
-    parked: Reports,
+#[derive(Debug)]
+struct Waiting<R> {
+    fresh: Reports<R>,
+    parked: Reports<R>,
     /// Reports that are being sent.
     taken: usize,
 }
 
-#[derive(Debug, Default)]
-struct Reports {
+#[derive(Debug)]
+struct Reports<R> {
     /// By key: of each limit one.
     settlements: HashMap<Key, SmallVec<[Settlement; 1]>>,
     settlement_count: usize,
-    receipts: Vec<RemoteReceipt>,
+    receipts: Vec<R>,
 }
 
-impl Outbox {
-    pub(super) fn new(dropped: Counter) -> Self {
-        Self { waiting: Mutex::default(), queued: Notify::new(), dropped }
+impl<R> Default for Reports<R> {
+    fn default() -> Self {
+        Self { settlements: HashMap::new(), settlement_count: 0, receipts: Vec::new() }
+    }
+}
+
+impl<R> Outbox<R> {
+    pub(in crate::store) fn new(dropped: Counter) -> Self {
+        let waiting = Waiting { fresh: Reports::default(), parked: Reports::default(), taken: 0 };
+        Self { waiting: Mutex::new(waiting), queued: Notify::new(), dropped }
     }
 
     /// Queues the return of a charge.
-    pub(super) fn give_back(&self, receipt: RemoteReceipt) {
+    pub(in crate::store) fn give_back(&self, receipt: R) {
         let mut waiting = self.waiting();
         if waiting.is_full() {
             return self.dropped.inc();
@@ -102,7 +107,7 @@ impl Outbox {
     }
 
     /// Queues a settlement, or adds it to one of the same key that waits.
-    pub(super) fn settle(&self, settlement: Settlement) {
+    pub(in crate::store) fn settle(&self, settlement: Settlement) {
         let mut waiting = self.waiting();
         let is_full = waiting.is_full();
         if !waiting.fresh.settle(settlement, is_full) {
@@ -113,12 +118,12 @@ impl Outbox {
     }
 
     /// Waits until something is queued or unparked.
-    pub(super) async fn queued(&self) {
+    pub(in crate::store) async fn queued(&self) {
         self.queued.notified().await;
     }
 
     /// Takes all reports that are not parked. The caller sends or parks them, and says so.
-    pub(super) fn take(&self) -> Vec<Report> {
+    pub(in crate::store) fn take(&self) -> Vec<Report<R>> {
         let mut waiting = self.waiting();
         let reports = std::mem::take(&mut waiting.fresh);
         waiting.taken += reports.len();
@@ -127,13 +132,13 @@ impl Outbox {
     }
 
     /// So many taken reports were sent.
-    pub(super) fn sent(&self, reports: usize) {
+    pub(in crate::store) fn sent(&self, reports: usize) {
         let mut waiting = self.waiting();
         waiting.taken = waiting.taken.saturating_sub(reports);
     }
 
     /// Takes all reports that are parked.
-    pub(super) fn take_parked(&self) -> Vec<Report> {
+    pub(in crate::store) fn take_parked(&self) -> Vec<Report<R>> {
         let mut waiting = self.waiting();
         let reports = std::mem::take(&mut waiting.parked);
         waiting.taken += reports.len();
@@ -142,19 +147,19 @@ impl Outbox {
     }
 
     /// Keeps taken reports until [`Self::unpark`].
-    pub(super) fn park(&self, reports: Vec<Report>) {
+    pub(in crate::store) fn park(&self, reports: Vec<Report<R>>) {
         let mut waiting = self.waiting();
         waiting.taken = waiting.taken.saturating_sub(reports.len());
         waiting.parked.extend(reports);
     }
 
     /// Reports that are parked.
-    pub(super) fn parked(&self) -> usize {
+    pub(in crate::store) fn parked(&self) -> usize {
         self.waiting().parked.len()
     }
 
     /// Lets parked reports be taken again.
-    pub(super) fn unpark(&self) {
+    pub(in crate::store) fn unpark(&self) {
         let mut waiting = self.waiting();
         let parked = std::mem::take(&mut waiting.parked);
         if parked.len() == 0 {
@@ -166,16 +171,16 @@ impl Outbox {
     }
 
     /// Reports that wait or are being sent.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::store) fn len(&self) -> usize {
         self.waiting().len()
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting<R>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
+impl<R> Waiting<R> {
     fn len(&self) -> usize {
         self.fresh.len() + self.parked.len() + self.taken
     }
@@ -185,7 +190,7 @@ impl Waiting {
     }
 }
 
-impl Reports {
+impl<R> Reports<R> {
     fn len(&self) -> usize {
         self.settlement_count + self.receipts.len()
     }
@@ -204,7 +209,7 @@ impl Reports {
         true
     }
 
-    fn extend(&mut self, reports: Vec<Report>) {
+    fn extend(&mut self, reports: Vec<Report<R>>) {
         for report in reports {
             match report {
                 Report::GiveBack(receipt) => self.receipts.push(receipt),
@@ -213,7 +218,7 @@ impl Reports {
         }
     }
 
-    fn into_reports(self) -> Vec<Report> {
+    fn into_reports(self) -> Vec<Report<R>> {
         let settlements =
             self.settlements.into_values().flatten().map(|settlement| Report::Settle(Box::new(settlement)));
         self.receipts.into_iter().map(Report::GiveBack).chain(settlements).collect()
@@ -222,7 +227,13 @@ impl Reports {
 
 impl Settlement {
     /// `extra` units of `key`, as of `now`.
-    pub(super) fn new(limit: &str, key: Key, rule: &Algorithm, (extra, max_debt): (i64, u64), now: Timestamp) -> Self {
+    pub(in crate::store) fn new(
+        limit: &str,
+        key: Key,
+        rule: &Algorithm,
+        (extra, max_debt): (i64, u64),
+        now: Timestamp,
+    ) -> Self {
         Self { limit: limit.into(), key, rule: rule.clone(), extra, max_debt, begun: now, last: now }
     }
 
@@ -237,17 +248,13 @@ impl Settlement {
     ///
     /// Units that were charged count as if all were charged last, and units that were given back as if all were given back
     /// first. So the store never admits more for it.
-    pub(super) fn units(&self, now: Timestamp) -> i64 {
+    pub(in crate::store) fn units(&self, now: Timestamp) -> i64 {
         if now.ns_since(self.begun) <= FRESH_NS {
             return self.extra;
         }
         let since = if self.extra < 0 { self.begun } else { self.last };
-        let mut state = AnyState::fresh(&self.rule);
-        let units = i64::try_from(self.extra.unsigned_abs()).unwrap_or(i64::MAX);
-        state.settle(&self.rule, units, self.max_debt, since);
-        let left = self.rule.capacity().saturating_sub(state.peek(&self.rule, 0, now).remaining);
-        let left = i64::try_from(left.saturating_add(state.over(&self.rule, now))).unwrap_or(i64::MAX);
-        if self.extra < 0 { -left.min(units) } else { left.min(units) }
+        let left = self.rule.left_of(self.extra.unsigned_abs(), self.max_debt, since, now);
+        i64::try_from(left).unwrap_or(i64::MAX).saturating_mul(self.extra.signum())
     }
 }
 
@@ -271,7 +278,7 @@ mod tests {
         Settlement::new("a", Key { first: key, second: 0 }, &rule(), (extra, 0), at(ms))
     }
 
-    fn outbox() -> Outbox {
+    fn outbox() -> Outbox<()> {
         Outbox::new(Counter::new("dropped", "Dropped.").unwrap())
     }
 

@@ -1,0 +1,143 @@
+//! Sends reports to the limiter, on the control runtime.
+//!
+//! A batch whose answer is lost is sent again with the same number before any other one, and the limiter makes no batch
+//! twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::select;
+use tokio::time::sleep;
+
+use super::call::{CallError, Caller};
+use super::limiter::Limiter;
+use super::proto::correction::Change;
+use super::proto::{self, CorrectRequest, CorrectResponse, Correction, KeyState, MadeCharge};
+use super::receipt::{CallId, LimiterReceipt, Refund};
+use crate::limit::Key;
+use crate::store::backend::{Batch, Failure, Report};
+use crate::time::Timestamp;
+
+/// Reports of one batch.
+const BATCH_MAX: usize = 128;
+
+/// The time for one batch. No request waits for it.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The pause before a batch without an answer is sent again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The time in which more reports may join those that wait.
+const GATHER: Duration = Duration::from_millis(2);
+
+/// The age from which a batch without an answer is dropped: later, the limiter might make it twice.
+const BATCH_AGE_MAX_NS: u64 = 300_000_000_000;
+
+/// Sends what is queued, until dropped.
+pub(super) async fn flush(store: &Arc<Limiter>) {
+    let mut is_whole = true;
+    loop {
+        if is_whole {
+            store.outbox.queued().await;
+        } else {
+            select! {
+                () = store.outbox.queued() => {}
+                () = sleep(PAUSE) => store.outbox.unpark(),
+            }
+        }
+        sleep(GATHER).await;
+        is_whole = pass(store).await;
+    }
+}
+
+/// Sends what is queued now, and what has no answer. Returns whether everything was answered, or is parked.
+async fn pass(store: &Limiter) -> bool {
+    let node = &store.node;
+    let caller = store.background.load().as_ref().and_then(|link| link.connection());
+    let (Some(caller), Some(process)) = (caller.filter(|_| node.is_closed()), node.process()) else {
+        store.outbox.park(store.outbox.take());
+        // Its connection may be about to open, or it may decide since.
+        return !node.decides() || store.outbox.parked() == 0;
+    };
+    let sent = send(store, &caller, process, store.outbox.take()).await;
+    sent.map_err(|error| node.failed(error.failure, &error.text)).is_ok()
+}
+
+/// Sends what is parked before the limiter decides again.
+pub(super) async fn send_parked(store: &Limiter, caller: &Caller, process: u64) -> Result<(), CallError> {
+    send(store, caller, process, store.outbox.take_parked()).await
+}
+
+/// Sends all batches without an answer, and then `reports`. An error ends it; what was not answered is kept.
+async fn send(store: &Limiter, caller: &Caller, process: u64, reports: Vec<Report<Refund>>) -> Result<(), CallError> {
+    let mut unanswered = store.unanswered.lock().await;
+    let since = store.context.clock.now();
+    let mut reports = reports.into_iter().peekable();
+    while reports.peek().is_some() {
+        let reports: Vec<_> = reports.by_ref().take(BATCH_MAX).collect();
+        unanswered.push_back(Batch { first: store.next_batch(), reports, since });
+    }
+    while let Some(batch) = unanswered.front() {
+        let now = store.context.clock.now();
+        let is_old = now.ns_since(batch.since) > BATCH_AGE_MAX_NS;
+        let failed = if is_old { None } else { call(store, caller, process, batch).await.err() };
+        let is_refused = failed.as_ref().is_some_and(|error| matches!(error.failure, Failure::Other | Failure::Reply));
+        if let Some(error) = failed.filter(|_| !is_refused) {
+            return Err(error);
+        }
+        let Some(batch) = unanswered.pop_front() else { return Ok(()) };
+        store.outbox.sent(batch.reports.len());
+        if is_old || is_refused {
+            store.context.metrics.dropped.inc_by(batch.reports.len() as u64);
+        }
+    }
+    Ok(())
+}
+
+/// Sends one batch.
+async fn call(store: &Limiter, caller: &Caller, process: u64, batch: &Batch<Refund>) -> Result<(), CallError> {
+    let now = store.context.clock.now();
+    // Another process has states that the refunds of this one are in.
+    let is_due = |report: &&Report<Refund>| match report {
+        Report::GiveBack(refund) => refund.process() == process,
+        Report::Settle(_) => true,
+    };
+    let corrections = batch.reports.iter().filter(is_due).map(|report| correction(report, now)).collect();
+    let question = CorrectRequest { process, replica: store.node.replica, batch: batch.first, corrections };
+    let answer: CorrectResponse = caller.call_within(BATCH_TIMEOUT, "Correct", &question).await?;
+    if answer.is_done {
+        return Ok(());
+    }
+    store.node.is_cold(process);
+    Err(CallError { failure: Failure::Connection, text: "the limiter has begun anew".into() })
+}
+
+fn correction(report: &Report<Refund>, now: Timestamp) -> Correction {
+    let change = match report {
+        Report::GiveBack(Refund::Call(id)) => Change::Call(call_message(*id)),
+        Report::GiveBack(Refund::Charge(receipt)) => {
+            let LimiterReceipt { call, index, limit, key, rule, units } = receipt;
+            Change::Charge(MadeCharge {
+                call: Some(call_message(*call)),
+                index: *index,
+                of: Some(key_state(limit, *key, *rule)),
+                units: *units,
+                age_us: now.ns_since(call.at) / 1000,
+            })
+        }
+        Report::Settle(settlement) => Change::Settlement(proto::Settlement {
+            of: Some(key_state(&settlement.limit, settlement.key, settlement.rule.digest())),
+            units: settlement.units(now),
+            max_debt: settlement.max_debt,
+        }),
+    };
+    Correction { change: Some(change) }
+}
+
+fn call_message(CallId { session, number, .. }: CallId) -> proto::Call {
+    proto::Call { session, number }
+}
+
+fn key_state(limit: &str, key: Key, rule: u64) -> KeyState {
+    KeyState { limit: limit.into(), key: Some(key.into()), rule, numbers: Vec::new() }
+}

@@ -1,0 +1,154 @@
+//! The limiter, as all workers share it: its address, its health, and the process that has the states.
+//!
+//! Not here: connections to it (`backend::link`), and probes (`monitor`).
+
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use h2::client;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::call::Caller;
+use super::proto::{JoinRequest, JoinResponse};
+use crate::store::backend::{
+    CONNECT_MAX, ConnectError, Failure, Health, NodeAddress, Opened, Server, StoreContext, connect,
+};
+
+/// A limiter.
+pub(super) struct Node {
+    health: Health,
+    host: Box<str>,
+    port: u16,
+    /// `None` for plain connections.
+    tls: Option<Arc<ClientConfig>>,
+    /// By which both sides know that they hash keys alike.
+    secret: u32,
+    /// This process.
+    pub(super) replica: u64,
+    /// The process of the limiter that decides; 0 if none does yet.
+    process: AtomicU64,
+    /// The last process that decided; 0 if there was none.
+    last_process: AtomicU64,
+}
+
+impl Node {
+    /// A limiter that is believed to be up, and whose process is unknown.
+    pub(super) fn new(
+        context: Arc<StoreContext>,
+        (host, port): (&str, u16),
+        tls: Option<Arc<ClientConfig>>,
+        (secret, replica): (u32, u64),
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            health: Health::new(context, &NodeAddress::tcp(host, port).to_string()),
+            host: host.into(),
+            port,
+            tls,
+            secret,
+            replica,
+            process: AtomicU64::new(0),
+            last_process: AtomicU64::new(0),
+        })
+    }
+
+    /// The process that decides; `None` while none does.
+    pub(super) fn process(&self) -> Option<u64> {
+        Some(self.process.load(Ordering::Relaxed)).filter(|process| *process != 0)
+    }
+
+    /// The last process that decided; 0 if there was none.
+    pub(super) fn last_process(&self) -> u64 {
+        self.last_process.load(Ordering::Relaxed)
+    }
+
+    /// Lets a process of the limiter decide.
+    pub(super) fn warmed(&self, process: u64) {
+        self.last_process.store(process, Ordering::Relaxed);
+        self.process.store(process, Ordering::Relaxed);
+        self.set_warm(true);
+    }
+
+    /// The process `asked` does not decide, or not any more.
+    pub(super) fn is_cold(&self, process: u64) {
+        if self.process.compare_exchange(process, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.set_warm(false);
+        }
+    }
+
+    /// What this process says to join, without states.
+    pub(super) fn joining(&self, replicas: u64) -> JoinRequest {
+        let Self { secret, replica, .. } = *self;
+        JoinRequest { secret, replica, replicas, states: Vec::new(), is_complete: false }
+    }
+
+    async fn begin<S>(&self, stream: S) -> Result<Opened<Caller>, ConnectError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let begun = client::Builder::new().enable_push(false).handshake::<_, Bytes>(stream).await;
+        let (send, connection) = begun.map_err(|error| failed(&error))?;
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let origin = format!("{scheme}://{}", self.label).into();
+        let driver = async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to a limiter ended");
+            }
+        };
+        Ok(Opened { connection: Caller { send, origin }, driver: Box::pin(driver) })
+    }
+
+    async fn connect(&self) -> Result<Opened<Caller>, ConnectError> {
+        let socket = connect(&self.host, self.port).await?;
+        let Some(tls) = &self.tls else { return self.begin(socket).await };
+        let name = ServerName::try_from(&*self.host).map_err(|error| ConnectError::io(&io::Error::other(error)))?;
+        let session = TlsConnector::from(Arc::clone(tls)).connect(name.to_owned(), socket).await;
+        let session = session.map_err(|error| ConnectError::io(&error))?;
+        if session.get_ref().1.alpn_protocol() != Some(b"h2") {
+            return Err(ConnectError::io(&io::Error::other("the server speaks no HTTP/2")));
+        }
+        self.begin(session).await
+    }
+}
+
+fn failed(error: &h2::Error) -> ConnectError {
+    ConnectError { failure: Failure::Connection, text: error.to_string() }
+}
+
+impl Deref for Node {
+    type Target = Health;
+
+    fn deref(&self) -> &Health {
+        &self.health
+    }
+}
+
+impl Server for Node {
+    type Connection = Caller;
+
+    fn address(&self) -> Option<NodeAddress> {
+        Some(NodeAddress::tcp(&*self.host, self.port))
+    }
+
+    async fn open(&self) -> Result<Opened<Caller>, ConnectError> {
+        timeout(CONNECT_MAX, self.connect()).await.unwrap_or_else(|_| Err(ConnectError::timeout()))
+    }
+
+    async fn answers(&self, connection: &Caller) -> bool {
+        let joining = self.joining(0);
+        connection.call_within::<JoinResponse>(self.timeout() * 3, "Join", &joining).await.is_ok()
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("health", &self.health).finish_non_exhaustive()
+    }
+}

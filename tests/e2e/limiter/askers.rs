@@ -1,0 +1,351 @@
+//! Weirs that ask the limiter service of another Weir about their limits.
+
+use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
+
+use crate::ops::until;
+use crate::support::{Cert, Client, Fleet, Link, Relay, Upstream, Weir};
+
+/// The replicas that ask.
+const ASKERS: usize = 2;
+
+/// `[fleet]` with this strategy of limits without one.
+fn fleet(strategy: &str) -> String {
+    format!("[fleet]\nstrategy = {strategy}\nreplicas = {ASKERS}\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\n")
+}
+
+/// A limit `all` over everything, with these lines.
+fn over_all(lines: &str) -> String {
+    format!("[[limit]]\nname = \"all\"\nkey = []\n{lines}\n")
+}
+
+/// A limiter with these limits, and `[grpc]` with these lines.
+fn limiter(upstream: &Upstream, grpc: &str, limits: &str) -> Weir {
+    let config = Weir::config(upstream, "", &format!("{}[grpc]\n{grpc}\n{limits}", fleet("\"local\"")));
+    Fleet::of(1, &config).weirs.remove(0)
+}
+
+const ANY_PORT: &str = "listen = \"127.0.0.1:0\"";
+
+/// Two Weirs with these limits, which the store decides that these lines describe.
+fn askers(upstream: &Upstream, store: &str, limits: &str) -> Fleet {
+    let rest = format!("{}[store.main]\n{store}\n{limits}", fleet("\"service\""));
+    let fleet = Fleet::start(ASKERS, upstream, &rest);
+    wait_for_limiter(&fleet, true);
+    fleet
+}
+
+/// The lines of a store that is the limiter at this address. Its timeout is for a machine that is busy with other tests.
+fn patient(address: SocketAddr) -> String {
+    format!("service = \"http://{address}\"\ntimeout = \"5s\"")
+}
+
+/// Waits until each replica says that the limiter decides, or that it does not.
+fn wait_for_limiter(fleet: &Fleet, is_up: bool) {
+    for weir in &fleet.weirs {
+        until("the limiter", || {
+            let text = Client::connect(weir.admin()).get("/metrics").text();
+            let mut nodes = text.lines().filter(|line| line.starts_with("weir_store_up{")).peekable();
+            nodes.peek().is_some() && nodes.all(|line| line.ends_with(" 1")) == is_up
+        });
+    }
+}
+
+fn fallbacks(fleet: &Fleet) -> f64 {
+    fleet.metric("weir_fallback_decisions_total{limit=\"all\"}")
+}
+
+/// Limits of 100 from which nothing comes back during a test.
+const LIMITS: [&str; 8] = [
+    "rate = \"100/day\"",
+    "rate = \"10/day\"\nburst = 100",
+    "algorithm = \"leaky_bucket\"\nrate = \"100/day\"",
+    "algorithm = \"fixed_window\"\nrate = \"100/week\"",
+    "algorithm = \"fixed_window\"\nrate = \"100/day\"\nalign = \"first\"",
+    "algorithm = \"sliding_log\"\nrate = \"100/day\"",
+    "algorithm = \"sub_window\"\nrate = \"100/week\"",
+    "rate = [\"200/h\", \"100/day\"]",
+];
+
+#[test]
+fn exactly_the_limit_passes() {
+    for limit in LIMITS {
+        let upstream = Upstream::start();
+        let limit = over_all(limit);
+        let limiter = limiter(&upstream, ANY_PORT, &limit);
+        let fleet = askers(&upstream, &patient(limiter.grpc()), &limit);
+        let answers = fleet.ask(1000, 8, &["/"]);
+        answers.assert_only(&[200, 429]);
+        assert_eq!(answers.passed(), 100, "{limit}");
+        assert_eq!(fallbacks(&fleet), 0.0, "{limit}");
+        // Once a key is denied, the limiter is not asked about it again.
+        let calls = limiter.metric("weir_grpc_checks_total{result=\"refused\",service=\"charges\"}");
+        assert!(calls <= 4.0 * 8.0, "{limit}: {calls} calls");
+    }
+}
+
+/// A request takes from all of its limits or from none, and what it took goes back if the service does not get it.
+#[test]
+fn all_limits_are_charged_or_none() {
+    let upstream = Upstream::start();
+    let each = "[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"30/day\"\n\
+                overrides = { \"/more\" = \"40/day\" }\nplans = { pro = \"50/day\" }\n";
+    let plans = "[plans]\nfrom = \"header:x-plan\"\n";
+    let limits = format!("{plans}{}{each}", over_all("rate = \"100/day\""));
+    let limiter = limiter(&upstream, ANY_PORT, &limits);
+    let here = "[[limit]]\nname = \"here\"\nkey = []\nrate = \"1000/day\"\nstrategy = \"local\"\n";
+    let fleet = askers(&upstream, &patient(limiter.grpc()), &format!("{limits}{here}"));
+    let passed: Vec<_> = ["/a", "/more", "/b", "/c"].map(|path| fleet.ask(150, 6, &[path]).passed()).into();
+    // 30 for each path, or its override, until 100 in all. What a path refused took nothing from the others.
+    assert_eq!(passed, [30, 40, 30, 0]);
+    assert_eq!(fallbacks(&fleet), 0.0);
+}
+
+#[test]
+fn what_a_service_does_not_get_is_given_back() {
+    for limit in [LIMITS[0], LIMITS[2], LIMITS[6], LIMITS[7]] {
+        let upstream = Upstream::start();
+        let limit = over_all(limit);
+        let limiter = limiter(&upstream, ANY_PORT, &limit);
+        let fleet = askers(&upstream, &patient(limiter.grpc()), &limit);
+        let address = upstream.stop();
+        let answers = fleet.ask(600, 8, &["/"]);
+        assert_eq!(answers.passed(), 0);
+        assert!(answers.count(502) + answers.count(503) > 0, "{:?}", answers.0.first());
+        let upstream = Upstream::start_at(address);
+        let mut passed = 0;
+        until("all units", || {
+            passed += fleet.ask(20, 2, &["/"]).passed();
+            passed >= 100
+        });
+        assert_eq!(passed + fleet.ask(200, 4, &["/"]).passed(), 100, "{limit}");
+        assert_eq!((upstream.received().len(), fallbacks(&fleet)), (100, 0.0), "{limit}");
+    }
+}
+
+/// A client that leaves while the limiter is asked takes nothing, and neither does a call whose answer is lost.
+#[test]
+fn a_client_that_leaves_takes_nothing() {
+    let upstream = Upstream::start();
+    let limit = over_all("rate = \"200/day\"");
+    let limiter = limiter(&upstream, ANY_PORT, &limit);
+    let relay = Relay::to(limiter.grpc());
+    let fleet = askers(&upstream, &patient(relay.address()), &limit);
+    assert_eq!(fleet.ask(100, 4, &["/"]).passed(), 100);
+    relay.set(Link::Slow(Duration::from_millis(100)));
+    for index in 0..60 {
+        let mut client = Client::connect(fleet.weirs[index % ASKERS].address());
+        client.send("GET / HTTP/1.1\r\nhost: weir.test\r\n\r\n");
+        client.finish();
+        let _ = client.stream().shutdown(Shutdown::Both);
+    }
+    for weir in &fleet.weirs {
+        weir.wait_for_metric("weir_connections", |open| open == 0.0);
+    }
+    relay.set(Link::Clear);
+    let mut passed = 0;
+    until("all units", || {
+        passed += fleet.ask(30, 2, &["/"]).passed();
+        passed >= 100
+    });
+    assert_eq!((passed, fleet.ask(300, 4, &["/"]).passed()), (100, 0));
+}
+
+/// The real cost, a request that waits, and a limit in shadow mode.
+#[test]
+fn limits_settle_hold_and_watch() {
+    let upstream = Upstream::answering(|request, stream| {
+        let cost = request.target()[1..].split('/').next().unwrap_or("0").to_owned();
+        let answer = format!("HTTP/1.1 200 OK\r\nx-cost: {cost}\r\ncontent-length: 0\r\n\r\n");
+        std::io::Write::write_all(stream, answer.as_bytes()).is_ok()
+    });
+    let limits = "[[limit]]\nname = \"all\"\nkey = []\nrate = \"1/day\"\nburst = 100\n\
+                  settle = { by = \"header:x-cost\" }\n\
+                  [[limit]]\nname = \"held\"\nkey = []\nrate = \"10/s\"\nburst = 2\non_limit = \"hold\"\n\
+                  match = { path = \"/1/held\" }\n\
+                  [[limit]]\nname = \"watched\"\nkey = []\nrate = \"2/day\"\nmode = \"shadow\"\n";
+    let limiter = limiter(&upstream, ANY_PORT, limits);
+    let fleet = askers(&upstream, &patient(limiter.grpc()), limits);
+    let left = |weir: &Weir| {
+        let answer = Client::connect(weir.address()).get("/0");
+        answer.header("x-ratelimit-remaining").map(|text| text.parse::<i64>().unwrap())
+    };
+    assert_eq!(Client::connect(fleet.weirs[0].address()).get("/40").status, 200);
+    until("the other replica hears of 39 more units", || left(&fleet.weirs[1]).is_some_and(|left| left <= 60));
+    let begin = std::time::Instant::now();
+    let answers = fleet.ask(8, 4, &["/1/held"]);
+    answers.assert_only(&[200]);
+    assert!(begin.elapsed() >= Duration::from_millis(500), "eight requests at ten a second, two at once");
+    let shadow = fleet.metric("weir_limit_decisions_total{decision=\"shadow_rejected\",limit=\"watched\"}");
+    assert!(shadow >= 8.0, "{shadow}");
+    assert_eq!(fallbacks(&fleet), 0.0);
+}
+
+/// A limiter that is killed and comes back without its states: no client sees an error, and no unit is spent twice.
+#[test]
+fn a_killed_limiter_refills_nothing() {
+    let upstream = Upstream::start();
+    let limit = over_all("rate = \"1/h\"\nburst = 400");
+    let first = limiter(&upstream, ANY_PORT, &limit);
+    let address = first.grpc();
+    let store = patient(address).replace("5s", "100ms");
+    let fleet = askers(&upstream, &store, &limit);
+    assert_eq!(fleet.ask(100, 4, &["/"]).passed(), 100);
+    let pace = Duration::from_millis(5);
+    let mut second = None;
+    let during = fleet.during(4, pace, &["/"], || {
+        drop(first);
+        wait_for_limiter(&fleet, false);
+        until("decisions without it", || fallbacks(&fleet) > 20.0);
+        second = Some(limiter(&upstream, &format!("listen = \"{address}\""), &limit));
+        wait_for_limiter(&fleet, true);
+    });
+    during.assert_only(&[200, 429]);
+    let rest = fleet.ask(800, 4, &["/"]);
+    rest.assert_only(&[200, 429]);
+    let passed = 100 + during.passed() + rest.passed();
+    // What was in flight as it was killed, and as it decided again, may count on one side only.
+    assert!((360..=400 + 16).contains(&passed), "{passed} of 400");
+    assert!(second.unwrap().metric("weir_grpc_checks_total{result=\"allowed\",service=\"charges\"}") > 0.0);
+}
+
+/// A limiter that stops for a while: its breaker opens, and what it charged late is given back.
+#[test]
+fn a_paused_limiter_charges_nothing_late() {
+    let upstream = Upstream::start();
+    let limit = over_all("rate = \"1/h\"\nburst = 300");
+    let limiter = limiter(&upstream, ANY_PORT, &limit);
+    let store = patient(limiter.grpc()).replace("5s", "100ms");
+    let fleet = askers(&upstream, &store, &limit);
+    assert_eq!(fleet.ask(60, 4, &["/"]).passed(), 60);
+    let during = fleet.during(4, Duration::from_millis(10), &["/"], || {
+        limiter.signal("STOP");
+        wait_for_limiter(&fleet, false);
+        until("decisions without it", || fallbacks(&fleet) > 20.0);
+        limiter.signal("CONT");
+        wait_for_limiter(&fleet, true);
+    });
+    during.assert_only(&[200, 429]);
+    let mut passed = 60 + during.passed();
+    until("all units", || {
+        passed += fleet.ask(100, 4, &["/"]).passed();
+        passed >= 295
+    });
+    assert!(passed <= 300 + 8, "{passed} of 300");
+}
+
+/// Without the limiter from the start, each replica decides as configured.
+#[test]
+fn each_mode_decides_at_once() {
+    for (on_failure, passed) in [("split", 90), ("local", 180), ("reject", 0), ("allow", 300)] {
+        let upstream = Upstream::start();
+        let relay = Relay::to("127.0.0.1:9".parse().unwrap());
+        relay.set(Link::Reset);
+        let store = format!("service = \"http://{}\"\non_failure = \"{on_failure}\"", relay.address());
+        let rest = format!("{}[store.main]\n{store}\n{}", fleet("\"service\""), over_all("rate = \"90/day\""));
+        let fleet = Fleet::start(ASKERS, &upstream, &rest);
+        for weir in &fleet.weirs {
+            weir.wait_for_line("a node of a store does not answer");
+        }
+        let answers = fleet.ask(300, 2, &["/"]);
+        answers.assert_only(&[200, 429]);
+        assert_eq!(answers.passed(), passed, "{on_failure}");
+        assert!(fallbacks(&fleet) > 0.0, "{on_failure}");
+    }
+}
+
+/// A limit that the limiter lacks, or has with another rule, is decided without it, and said so. The others are not.
+#[test]
+fn a_limit_that_differs_is_decided_here() {
+    let upstream = Upstream::start();
+    let limits = |rate: &str| {
+        format!("{}[[limit]]\nname = \"x\"\nkey = []\nrate = \"{rate}/day\"\n", over_all("rate = \"40/day\""))
+    };
+    let limiter = limiter(&upstream, ANY_PORT, &limits("999"));
+    let other = "[[limit]]\nname = \"y\"\nkey = []\nrate = \"1000/day\"\n";
+    let fleet = askers(&upstream, &patient(limiter.grpc()), &format!("{}{other}", limits("1000")));
+    assert_eq!(fleet.ask(200, 4, &["/"]).passed(), 40, "the limit that both have is exact");
+    assert_eq!(fallbacks(&fleet), 0.0);
+    for weir in &fleet.weirs {
+        for (limit, kind) in [("x", "rule"), ("y", "limit")] {
+            weir.wait_for_line(&format!("\"limit\":\"{limit}\""));
+            assert!(weir.metric(&format!("weir_store_errors_total{{kind=\"{kind}\",store=\"main\"}}")) > 0.0);
+            assert!(weir.metric(&format!("weir_fallback_decisions_total{{limit=\"{limit}\"}}")) > 0.0);
+        }
+        assert_eq!(weir.metric(&format!("weir_store_up{{node=\"{}\",store=\"main\"}}", limiter.grpc())), 1.0);
+    }
+}
+
+#[test]
+fn certificates_and_the_name_are_checked() {
+    let upstream = Upstream::start();
+    let folder = tempfile::tempdir().unwrap();
+    let (server, authority) = (Cert::of_hosts(&["localhost"]), Cert::authority());
+    server.write(folder.path(), "server");
+    authority.write(folder.path(), "authority");
+    authority.client("asker", &[], &[]).write(folder.path(), "own");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let grpc = format!(
+        "{ANY_PORT}\ntls = {{ certificates = [{{ cert = \"{}\", key = \"{}\" }}], client_ca = \"{}\" }}",
+        path("server.pem"),
+        path("server.key"),
+        path("authority.pem")
+    );
+    let limit = over_all("rate = \"20/day\"");
+    let limiter = limiter(&upstream, &grpc, &limit);
+    let port = limiter.grpc().port();
+    let tls = format!("tls.ca = \"{}\"\ntimeout = \"5s\"\n", path("server.pem"));
+    let own = format!("tls.cert = \"{}\"\ntls.key = \"{}\"\n", path("own.pem"), path("own.key"));
+    let fleet = askers(&upstream, &format!("service = \"https://localhost:{port}\"\n{tls}{own}"), &limit);
+    assert_eq!(fleet.ask(60, 4, &["/"]).passed(), 20);
+    assert_eq!(fallbacks(&fleet), 0.0);
+    for (what, host, lines) in
+        [("no certificate", "localhost", tls.clone()), ("another name", "127.0.0.1", format!("{tls}{own}"))]
+    {
+        let store = format!("[store.main]\nservice = \"https://{host}:{port}\"\n{lines}");
+        let config = format!("{}{store}{limit}", self::fleet("\"service\""));
+        let refused = Fleet::start(1, &upstream, &config);
+        refused.weirs[0].wait_for_line("a node of a store does not answer");
+        refused.ask(4, 1, &["/"]).assert_only(&[200]);
+        assert!(self::fallbacks(&refused) > 0.0, "{what}");
+    }
+}
+
+/// Another secret would give other keys.
+#[test]
+fn another_secret_is_refused() {
+    let upstream = Upstream::start();
+    let limit = over_all("rate = \"20/day\"");
+    let limiter = limiter(&upstream, ANY_PORT, &limit);
+    let strategy = format!("{{ use = \"service\", url = \"http://{}\" }}", limiter.grpc());
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(
+        folder.path().join("weir.toml"),
+        Weir::config(&upstream, "", &format!("{}{limit}", fleet(&strategy))),
+    )
+    .unwrap();
+    let weir = Weir::start_in_env(folder, &[("WEIR_FLEET_SECRET", "another 6f1e0b7a9d4283bd01f6e2c4a85790")]);
+    let line = weir.wait_for_line("a node of a store does not answer");
+    assert!(line.contains("the limiter has another fleet.secret") && line.contains("\"kind\":\"login\""), "{line}");
+    assert_eq!(Client::connect(weir.address()).get("/").status, 200);
+}
+
+/// The short form: an address instead of a store.
+#[test]
+fn an_address_is_enough() {
+    let upstream = Upstream::start();
+    let limit = over_all("rate = \"30/day\"");
+    let limiter = limiter(&upstream, ANY_PORT, &limit);
+    let strategy = format!("{{ use = \"service\", url = \"http://{}\" }}", limiter.grpc());
+    let fleet = Fleet::start(ASKERS, &upstream, &format!("{}{limit}", fleet(&strategy)));
+    wait_for_limiter(&fleet, true);
+    // Its timeout is short, and a decision without it counts for both.
+    let passed = fleet.ask(100, 1, &["/"]).passed();
+    assert!((25..=30).contains(&passed), "{passed}");
+    let body = r#"{"method": "GET", "path": "/", "host": "weir.test", "ip": "127.0.0.1"}"#;
+    let head = "POST /v1/explain HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    let mut operator = Client::connect(fleet.weirs[0].admin());
+    let answer = operator.send(format!("{head}content-length: {}\r\n\r\n{body}", body.len())).answer().text();
+    let name = limiter.grpc().to_string();
+    assert!(answer.contains(&format!("service (store {name}, node {name})")), "{answer}");
+}
