@@ -109,7 +109,7 @@ fn the_document_describes_the_routes() {
             let answer = send(&weir, "", &method.to_uppercase(), path, "{}");
             let is_described = operations.get(method).is_some();
             assert_eq!(answer.status != 405, is_described, "{method} {path}: {}", answer.status);
-            assert_ne!(answer.status, 404, "{method} {path}");
+            assert!(!answer.text().starts_with("the paths are"), "{method} {path}");
             if let Some(operation) = operations.get(method) {
                 let has_text = |field: &str| operation[field].as_str().is_some_and(|text| !text.is_empty());
                 assert!(has_text("summary") && has_text("operationId"), "{method} {path}");
