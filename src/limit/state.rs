@@ -49,13 +49,13 @@ pub trait State: Clone + Debug {
     /// most once a charge.
     ///
     /// It never gives back too much: in any order of refunds, the other charges stay within the algorithm's bound. At the
-    /// instant of the charge it is exact. Returns the units that are given back, rounded down.
+    /// instant of the charge it is exact. Returns the units that are given back, rounded.
     fn refund(&mut self, rule: &Self::Rule, receipt: &Self::Receipt, now: Timestamp) -> u64;
 
     /// Charges `extra` units whether they fit or not. A negative number gives units back, up to the capacity.
     ///
     /// At most `max_debt` units are charged beyond the limit. `remaining` is 0 until the debt is paid. Returns the units
-    /// that are charged or, if negative, given back. A part of a unit counts as none.
+    /// that are charged or, if negative, given back, rounded.
     fn settle(&mut self, rule: &Self::Rule, extra: i64, max_debt: u64, now: Timestamp) -> i64;
 
     /// Becomes `other` if that has spent more under `rule`.

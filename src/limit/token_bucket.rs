@@ -240,7 +240,7 @@ impl State {
     /// argument.
     ///
     /// A full bucket gets nothing back. A charge under another interval gives nothing back: its instants do not compare.
-    /// Returns the units that are given back, rounded down.
+    /// Returns the units that are given back, rounded.
     pub fn give_back(
         &mut self,
         receipt: &Receipt,
@@ -267,12 +267,18 @@ impl State {
         }
         let before = self.tat;
         self.tat = before.saturating_sub_ns(given_ns).max(now);
-        before.ns_since(self.tat) / interval_ns.max(1)
+        rounded_units(before.ns_since(self.tat), interval_ns)
     }
 
     fn count_refunded(&mut self, units: u64) {
         self.refunded = self.refunded.saturating_add(u32::try_from(units).unwrap_or(REFUNDED_MAX));
     }
+}
+
+/// The units of a time, rounded: a refund loses the moment in which the request ran, and few lose half a unit.
+fn rounded_units(ns: u64, interval_ns: u64) -> u64 {
+    let interval_ns = interval_ns.max(1);
+    ns / interval_ns + u64::from(ns % interval_ns >= interval_ns.div_ceil(2))
 }
 
 impl state::State for State {
@@ -324,7 +330,7 @@ impl state::State for State {
         self.fill_until(now.saturating_add_ns(settled_ns), now);
         // A receipt must not give these units back again.
         self.count_refunded(deficit_ns.saturating_sub(settled_ns).div_ceil(interval_ns));
-        let units = deficit_ns.abs_diff(settled_ns) / interval_ns;
+        let units = rounded_units(deficit_ns.abs_diff(settled_ns), interval_ns);
         if extra < 0 { state::charged(units, 0) } else { state::charged(0, units) }
     }
 

@@ -182,7 +182,7 @@ impl Table {
     }
 
     /// Gives a charge back, as far as its units have not come back by themselves. Returns the units that are given back,
-    /// rounded down; 0 if a store has them.
+    /// rounded; 0 if a store has them.
     pub fn refund(&self, key: Key, receipt: &Receipt, now: Timestamp) -> u64 {
         match (&self.kind, receipt) {
             (Kind::Buckets(keys), Receipt::Bucket(receipt, interval_ns)) => {
@@ -216,7 +216,7 @@ impl Table {
     }
 
     /// Charges `extra` units whether they fit or not, at most `max_debt` beyond the limit. A negative number gives units
-    /// back. Returns the units that are charged or, if negative, given back; a part of a unit counts as none.
+    /// back. Returns the units that are charged or, if negative, given back, rounded.
     pub fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
         if extra < 0 && matches!(self.kind, Kind::Buckets(_)) {
             self.lost_times().settled(key, now);

@@ -1,5 +1,6 @@
 //! Limits that replicas share by streams: three processes, and what can go wrong between them.
 
+mod exact;
 mod replicas;
 mod strangers;
 
