@@ -204,3 +204,9 @@ impl Allowance {
         self.period_ns
     }
 }
+
+/// The units of a time, rounded: a refund loses the moment in which the request ran, and few lose half a unit.
+pub(super) fn rounded_units(ns: u64, interval_ns: u64) -> u64 {
+    let interval_ns = interval_ns.max(1);
+    ns / interval_ns + u64::from(ns % interval_ns >= interval_ns.div_ceil(2))
+}

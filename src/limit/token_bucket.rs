@@ -37,7 +37,7 @@ use bytes::BufMut;
 pub use self::bucket::Bucket;
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Numbers, Portable};
-use super::quota::IntervalTag;
+use super::quota::{IntervalTag, rounded_units};
 use super::state;
 use crate::limit::{Decision, Quota, Retry};
 use crate::time::Timestamp;
@@ -273,12 +273,6 @@ impl State {
     fn count_refunded(&mut self, units: u64) {
         self.refunded = self.refunded.saturating_add(u32::try_from(units).unwrap_or(REFUNDED_MAX));
     }
-}
-
-/// The units of a time, rounded: a refund loses the moment in which the request ran, and few lose half a unit.
-fn rounded_units(ns: u64, interval_ns: u64) -> u64 {
-    let interval_ns = interval_ns.max(1);
-    ns / interval_ns + u64::from(ns % interval_ns >= interval_ns.div_ceil(2))
 }
 
 impl state::State for State {
