@@ -56,6 +56,9 @@ enum Action {
         /// The address to listen on; by default 127.0.0.1:8080, or a free port if that port is in use.
         #[arg(long, value_name = "ADDRESS")]
         listen: Option<SocketAddr>,
+        /// Run three replicas that share a limit, on free ports.
+        #[arg(long, conflicts_with = "listen")]
+        fleet: bool,
     },
     /// Explain how each limit would decide about a request; charges nothing.
     Explain(Box<explain::ExplainArgs>),
@@ -80,7 +83,7 @@ pub fn main() -> ExitCode {
     match Command::parse().action {
         Action::Run { config, remote, feed } => run::run(config.address(), &remote.options(), &feed.options()),
         Action::Check { config, remote, strict } => check::check(config.address(), &remote.options(), strict),
-        Action::Demo { listen } => demo::demo(listen),
+        Action::Demo { listen, fleet } => demo::demo(listen, fleet),
         Action::Explain(args) => explain::explain(*args),
         Action::Keys(args) => operate::keys(*args),
         Action::Bans(args) => operate::bans(*args),

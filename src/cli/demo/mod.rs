@@ -1,5 +1,6 @@
 //! `weir demo`: runs Weir in front of a built-in service, and prints commands that show its features.
 
+mod fleet;
 mod upstream;
 
 use std::error::Error;
@@ -34,8 +35,8 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9901);
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-pub(super) fn demo(listen: Option<SocketAddr>) -> ExitCode {
-    match run(listen) {
+pub(super) fn demo(listen: Option<SocketAddr>, is_fleet: bool) -> ExitCode {
+    match if is_fleet { fleet::run() } else { run(listen) } {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&*error),
     }
@@ -50,12 +51,17 @@ fn run(listen: Option<SocketAddr>) -> Result<(), Box<dyn Error>> {
     let service = async {
         // The demo also runs without a reader of the guide.
         let _ = std::io::stdout().write_all(guide.as_bytes());
-        match tokio::net::TcpListener::from_std(upstream) {
-            Ok(listener) => upstream::serve(listener).await,
-            Err(error) => tracing::error!(%error, "cannot serve behind Weir"),
-        }
+        serve(upstream).await;
     };
     Ok(app.run(None, service)?)
+}
+
+/// Runs the built-in service on `listener`.
+async fn serve(listener: TcpListener) {
+    match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => upstream::serve(listener).await,
+        Err(error) => tracing::error!(%error, "cannot serve behind Weir"),
+    }
 }
 
 /// Binds the given address, or the default ports, or free ports if these are in use.
@@ -87,19 +93,19 @@ fn start(listen: Option<SocketAddr>, upstream: SocketAddr, secret: &Secret) -> R
 }
 
 fn guide(app: &App, secret: &Secret) -> Result<String, Box<dyn Error>> {
-    let url = |address: Option<SocketAddr>| {
-        address.map_or_else(String::new, |address| format!("http://{}", reachable(address)))
-    };
     Ok(GUIDE
-        .replace("$URL", &url(app.addresses().iter().find_map(tcp)))
-        .replace("$ADMIN", &url(app.admin_address().and_then(tcp)))
+        .replace("$URL", &url(app.addresses().first()))
+        .replace("$ADMIN", &url(app.admin_address()))
         .replace("$TOKEN_7", &secret.token(7)?)
         .replace("$TOKEN_8", &secret.token(8)?))
 }
 
-/// The address, if it is a TCP address.
-fn tcp(place: &ListenAddress) -> Option<SocketAddr> {
-    if let ListenAddress::Tcp(address) = place { Some(*address) } else { None }
+/// The URL of a TCP address.
+fn url(place: Option<&ListenAddress>) -> String {
+    match place {
+        Some(ListenAddress::Tcp(address)) => format!("http://{}", reachable(*address)),
+        _ => String::new(),
+    }
 }
 
 /// The address that a client on this machine connects to. `address` may stand for all addresses.
