@@ -30,7 +30,7 @@ use crate::limit::Key;
 use crate::net::tls::{PeerTls, ServerCertificate};
 use crate::policy::FleetSecret;
 use crate::store::stream::message::{Cursor, LimitCharges, LimitStates, Message};
-use crate::store::stream::{FleetStatus, FleetView, Ledger, Link, Taken, Timing};
+use crate::store::stream::{FleetStatus, FleetView, Ledger, Link, MemberView, Taken, Timing};
 use crate::telemetry::Metrics;
 use crate::time::{Clock, Timestamp};
 
@@ -115,7 +115,7 @@ impl Start {
             members: MemberSource::Static(self.members.iter().map(|member| member.as_str().into()).collect()),
             advertise: None,
             tls: self.tls.clone(),
-            timing: Timing { interval_ns: 5 * MS, isolate_after_ns: 300 * MS },
+            timing: Timing { interval_ns: 5 * MS, isolate_after_ns: 3000 * MS },
             max_replicas: 10,
             leave_after: Duration::from_secs(30),
         }
@@ -179,9 +179,16 @@ fn fleet(count: usize) -> Vec<Member> {
     listeners.into_iter().map(|listener| Start { instance: random(), ..start.clone() }.run_on(listener)).collect()
 }
 
-/// Waits until each of `members` is connected to all others.
+/// Waits until each of `members` is connected to all others, and has heard of them. Charges before that are in the states
+/// of a replica, which a [`Book`] does not have.
 async fn met(members: &[&Member]) {
-    until("all are connected", || members.iter().all(|member| member.connected() == members.len() - 1)).await;
+    let has_met = |member: &Member| {
+        let view = member.hub.view();
+        let has_heard =
+            |other: &&MemberView| other.silent_ms.is_some() && other.status.is_some_and(|status| status.is_connected);
+        view.members.iter().filter(has_heard).count() == members.len() - 1
+    };
+    until("all have met", || members.iter().all(|member| has_met(member))).await;
 }
 
 #[tokio::test]
