@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::event::Changes;
 
@@ -140,6 +140,11 @@ impl Upstream {
         for stream in self.record.open.lock().unwrap().values() {
             let _ = stream.shutdown(Shutdown::Both);
         }
+        // Holds the port without listening until the tests end, so that no other test gets it before `start_at`.
+        let holder = Socket::new(Domain::for_address(self.address), Type::STREAM, None).unwrap();
+        holder.set_reuse_address(true).unwrap();
+        holder.bind(&self.address.into()).unwrap();
+        std::mem::forget(holder);
         self.address
     }
 
