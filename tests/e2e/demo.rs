@@ -2,11 +2,8 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use serde_json::Value;
-
-use crate::ops::until;
 use crate::support::Client;
 
 /// One command of the guide, taken apart.
@@ -54,52 +51,16 @@ fn words(line: &str) -> Vec<String> {
     split.collect()
 }
 
-/// A running demo, and the lines that it has printed.
-fn start(arguments: &[&str]) -> (Child, Vec<String>) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let command = command.arg("demo").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let guide = lines.take_while(|line| line != "Ctrl-C stops it.").collect();
-    (child, guide)
-}
-
-/// Stops a demo as Ctrl-C does.
-fn stop(mut child: Child) {
-    let status = Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap();
-    assert!(status.success());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-}
-
-#[test]
-fn three_replicas_hold_one_limit() {
-    let (child, guide) = start(&["--fleet"]);
-    let commands: Vec<_> =
-        guide.iter().filter(|line| line.starts_with("  curl ")).map(|line| Curl::parse(line)).collect();
-    let [first, second, third, fleet, key] = &commands[..] else { panic!("{guide:#?}") };
-    let statuses = |curl: &Curl| {
-        let mut client = Client::connect(curl.address);
-        curl.targets.iter().map(|target| client.get(target).status).collect::<Vec<_>>()
-    };
-    let json = |curl: &Curl| -> Value {
-        serde_json::from_str(&Client::connect(curl.address).get(&curl.targets[0]).text()).unwrap()
-    };
-    until("the replicas are connected", || {
-        let fleet = json(fleet);
-        let members = fleet["members"].as_array().unwrap();
-        members.len() == 2 && members.iter().all(|member| member["connected"] == true)
-    });
-    assert_eq!([statuses(first), statuses(second)], [[200; 3]; 2]);
-    until("the third replica has heard of all charges", || json(key)["remaining"] == 0);
-    assert_eq!(statuses(third), [429; 3]);
-    let promised: Vec<_> = guide.iter().filter_map(|line| line.strip_prefix("  prints: ")).collect();
-    assert_eq!(promised, ["200, 200, 200", "200, 200, 200", "429, 429, 429"]);
-    stop(child);
-}
-
 #[test]
 fn every_command_does_what_its_text_says() {
-    let (child, guide) = start(&["--listen", "127.0.0.1:0"]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["demo", "--listen", "127.0.0.1:0"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let guide: Vec<String> = lines.by_ref().take_while(|line| line != "Ctrl-C stops it.").collect();
 
     let mut commands = 0;
     for (index, line) in guide.iter().enumerate().filter(|(_, line)| line.starts_with("  curl ")) {
@@ -127,5 +88,7 @@ fn every_command_does_what_its_text_says() {
         commands += 1;
     }
     assert_eq!(commands, 8, "{guide:#?}");
-    stop(child);
+    let status = Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap();
+    assert!(status.success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }

@@ -7,7 +7,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::thread;
 
-use super::{ANY_PORT, SECRET_NAME, Secret, serve, url};
+use super::address::{ANY_PORT, url};
+use super::secret::{SECRET_NAME, Secret};
+use super::upstream::serve_on;
 use crate::app::{App, AppError};
 use crate::config;
 use crate::telemetry::{LogGuard, start_logs};
@@ -32,7 +34,7 @@ pub(super) fn run() -> Result<(), Box<dyn Error>> {
     let service = async {
         // The demo also runs without a reader of the guide.
         let _ = std::io::stdout().write_all(guide.as_bytes());
-        serve(upstream).await;
+        serve_on(upstream).await;
     };
     let mut result = first.map_or(Ok(()), |app| app.run(None, service));
     for other in others {

@@ -25,8 +25,16 @@ struct Echo<'r> {
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
+/// Serves on a listener of the standard library.
+pub(super) async fn serve_on(listener: std::net::TcpListener) {
+    match TcpListener::from_std(listener) {
+        Ok(listener) => serve(listener).await,
+        Err(error) => tracing::error!(%error, "cannot serve behind Weir"),
+    }
+}
+
 /// Serves on `listener` until it is dropped. Only Weir in the same process connects.
-pub(super) async fn serve(listener: TcpListener) {
+async fn serve(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer));
         tokio::spawn(async move {
