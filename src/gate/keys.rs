@@ -69,7 +69,7 @@ pub struct LimitedKey {
 pub struct ListPosition {
     /// Requests that wait on the key.
     pub waiting: Reverse<usize>,
-    /// The instant from which the limit admits one unit; [`NEVER`] if that is unknown, or never.
+    /// The instant from which the limit admits one unit; `NEVER` if that is unknown, or never.
     pub until: Reverse<Timestamp>,
     /// The hash.
     pub key: Key,
