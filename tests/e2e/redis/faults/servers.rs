@@ -108,11 +108,14 @@ impl Named {
         self.hosts.path().join("hosts")
     }
 
-    /// Writes the file, and a time of the change that is `age_s` ago: whole seconds tell one change from another.
+    /// Replaces the file in one step, with a time of the change that is `age_s` ago: whole seconds tell one change
+    /// from another.
     fn write(&self, text: &str, age_s: u64) {
-        std::fs::write(self.file(), text).unwrap();
+        let new = self.hosts.path().join("new");
+        std::fs::write(&new, text).unwrap();
         let time = SystemTime::now() - Duration::from_secs(age_s);
-        File::options().write(true).open(self.file()).unwrap().set_modified(time).unwrap();
+        File::options().write(true).open(&new).unwrap().set_modified(time).unwrap();
+        std::fs::rename(new, self.file()).unwrap();
     }
 }
 
