@@ -111,7 +111,7 @@ pub(super) fn record<'l, C: Checked<'l>>(batch: &Batch<'_, C>, now: Timestamp) -
     tightest.map(|charge| standing(charge, now))
 }
 
-/// Listeners the charges to a successor or to peers. Delayed ones were reported when they were made.
+/// Reports the charges to a successor and to other replicas. Delayed ones were reported when they were made.
 #[inline(never)]
 fn report<'l, C: Checked<'l>>(charges: &[Charge<'_, C>], now: Timestamp) {
     for charge in charges.iter().filter(|charge| charge.is_charged() && !charge.is_slowed()) {

@@ -115,7 +115,7 @@ fn an_address_is_banned_for_all_limits_and_for_a_time() {
     let explained = json!({ "method": "GET", "path": "/", "host": "a", "ip": "127.9.9.9" });
     let explained = read(&send(&weir, "POST", "/v1/explain", &explained));
     assert_eq!((&explained["decision"], &explained["why"]), (&json!("rejected"), &json!("it is banned")));
-    // The same network again: the ban is replaced, and ends by itself.
+    // A second ban of a network replaces the first one. It ends after its time.
     let again = set(&weir, &json!({ "address": "127.255.255.255/8", "for": "1s" }));
     assert!(again["was"]["until"].is_null() && again["ban"]["until"].is_string(), "{again}");
     assert!(weir.wait_for_lines("a ban has ended", 2)[1].contains("127.0.0.0/8"));

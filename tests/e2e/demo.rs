@@ -1,10 +1,53 @@
 //! What `weir demo` prints comes true.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
-use crate::support::Client;
+use serde_json::Value;
+
+use crate::ops::until;
+use crate::support::{Answer, Client};
+
+/// A running demo; killed on drop.
+struct Demo {
+    child: Child,
+    guide: Vec<String>,
+    /// Its output stays open.
+    _lines: BufReader<ChildStdout>,
+}
+
+impl Demo {
+    fn start(options: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("demo").args(options).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let guide =
+            lines.by_ref().lines().map_while(Result::ok).take_while(|line| line != "Ctrl-C stops it.").collect();
+        Self { child, guide, _lines: lines }
+    }
+
+    /// The commands of the guide, each with the line below it.
+    fn commands(&self) -> impl Iterator<Item = (Curl, &str)> {
+        let pairs = self.guide.windows(2).filter(|pair| pair[0].starts_with("  curl "));
+        pairs.map(|pair| (Curl::parse(&pair[0]), &*pair[1]))
+    }
+
+    /// Presses Ctrl-C.
+    fn stop(mut self) {
+        let status = Command::new("kill").arg("-INT").arg(self.child.id().to_string()).status().unwrap();
+        assert!(status.success());
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
 
 /// One command of the guide, taken apart.
 #[derive(Debug)]
@@ -39,6 +82,25 @@ impl Curl {
             tail: pipe.strip_prefix("tail -n ").map(|count| count.parse().unwrap()),
         }
     }
+
+    /// The answers to its requests, which share a connection.
+    fn run(&self) -> Vec<Answer> {
+        let mut client = Client::connect(self.address);
+        let ask = |target: &String| {
+            let head = format!("GET {target} HTTP/1.1\r\nHost: {}\r\n{}\r\n", self.address, self.headers);
+            client.send(head).answer()
+        };
+        self.targets.iter().map(ask).collect()
+    }
+
+    /// The answer to its only request, as JSON.
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.run()[0].text()).unwrap()
+    }
+}
+
+fn statuses(answers: &[Answer]) -> String {
+    answers.iter().map(|answer| answer.status.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// Splits as a shell does, as far as single quotes go.
@@ -53,32 +115,17 @@ fn words(line: &str) -> Vec<String> {
 
 #[test]
 fn every_command_does_what_its_text_says() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(["demo", "--listen", "127.0.0.1:0"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let guide: Vec<String> = lines.by_ref().take_while(|line| line != "Ctrl-C stops it.").collect();
-
+    let demo = Demo::start(&["--listen", "127.0.0.1:0"]);
     let mut commands = 0;
-    for (index, line) in guide.iter().enumerate().filter(|(_, line)| line.starts_with("  curl ")) {
-        let curl = Curl::parse(line);
-        let promised = guide[index + 1].strip_prefix("  prints: ").unwrap();
-        let mut client = Client::connect(curl.address);
-        let ask = |target: &String| {
-            let head = format!("GET {target} HTTP/1.1\r\nHost: {}\r\n{}\r\n", curl.address, curl.headers);
-            client.send(head).answer()
-        };
-        let answers: Vec<_> = curl.targets.iter().map(ask).collect();
+    for (curl, below) in demo.commands() {
+        let promised = below.strip_prefix("  prints: ").unwrap();
+        let answers = curl.run();
         if let Some(start) = &curl.grep {
             let series = promised.strip_prefix("lines such as ").unwrap();
             assert!(series.starts_with(start) && answers[0].text().lines().any(|line| line == series), "{series}");
         } else {
             let shown = &answers[answers.len() - curl.tail.unwrap_or(answers.len())..];
-            let statuses: Vec<_> = shown.iter().map(|answer| answer.status.to_string()).collect();
-            assert_eq!(statuses.join(", "), promised, "{line}");
+            assert_eq!(statuses(shown), promised, "{curl:?}");
         }
         match curl.targets[0].as_str() {
             "/hello" => assert_eq!(answers[0].header("x-ratelimit-remaining"), Some("99")),
@@ -87,8 +134,27 @@ fn every_command_does_what_its_text_says() {
         }
         commands += 1;
     }
-    assert_eq!(commands, 8, "{guide:#?}");
-    let status = Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap();
-    assert!(status.success());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(commands, 8, "{:#?}", demo.guide);
+    demo.stop();
+}
+
+#[test]
+fn three_replicas_admit_what_their_guide_says() {
+    let demo = Demo::start(&["--fleet"]);
+    let commands: Vec<_> = demo.commands().collect();
+    let [(first, _), (second, _), (third, _), (fleet, _), (key, _)] = &commands[..] else {
+        panic!("{:#?}", demo.guide);
+    };
+    until("all replicas are connected", || {
+        let view = fleet.json();
+        let members = view["members"].as_array().unwrap();
+        view["replicas"] == 3 && members.iter().filter(|member| member["connected"] == true).count() == 2
+    });
+    let promised = |index: usize| commands[index].1.strip_prefix("  prints: ").unwrap();
+    for (index, curl) in [first, second].into_iter().enumerate() {
+        assert_eq!(statuses(&curl.run()), promised(index));
+    }
+    until("the third replica has heard of all charges", || key.json()["remaining"] == 0);
+    assert_eq!(statuses(&third.run()), promised(2));
+    demo.stop();
 }
