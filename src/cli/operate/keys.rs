@@ -1,0 +1,108 @@
+//! `weir keys`.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::Value;
+
+use super::target::{ApiRequest, Target, duration, text};
+use crate::cli::table::table;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct KeysArgs {
+    #[command(subcommand)]
+    action: KeysAction,
+}
+
+#[derive(Debug, Subcommand)]
+enum KeysAction {
+    /// Show a key: what remains, its ban, its waiting requests.
+    Show {
+        #[command(flatten)]
+        key: KeyArgs,
+        /// The plan by whose numbers the limit decides.
+        #[arg(long)]
+        plan: Option<String>,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// List the keys that a limit denies now, or on which requests wait.
+    Limited {
+        /// The name of the limit.
+        limit: String,
+        /// The number of keys, at most 1000.
+        #[arg(short, long, default_value_t = 100)]
+        n: usize,
+        /// The page after this one: `next` of the JSON.
+        #[arg(long)]
+        after: Option<String>,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Give all units of a key back.
+    Reset {
+        #[command(flatten)]
+        key: KeyArgs,
+        /// The reason, for the audit log.
+        #[arg(long)]
+        reason: Option<String>,
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+/// A key of a limit.
+#[derive(Debug, Args)]
+struct KeyArgs {
+    /// The name of the limit.
+    limit: String,
+    /// The key: its parts with `|` between them, or a JSON object with the parts by name.
+    #[arg(value_name = "KEY")]
+    text: Option<String>,
+    /// The id of the key, in place of its text.
+    #[arg(long, conflicts_with = "text")]
+    id: Option<String>,
+}
+
+pub(in crate::cli) fn keys(KeysArgs { action }: KeysArgs) -> ExitCode {
+    let of_key = |method, KeyArgs { limit, text, id }: KeyArgs, more: (&'static str, Option<String>)| {
+        ApiRequest::query(method, "/v1/keys", vec![("limit", Some(limit)), ("key", text), ("id", id), more])
+    };
+    match action {
+        KeysAction::Show { key, plan, target } => target.run(of_key(Method::GET, key, ("plan", plan)), show_key),
+        KeysAction::Limited { limit, n, after, target } => {
+            let (limited, n) = (Some("true".to_owned()), Some(n.to_string()));
+            let query = vec![("limit", Some(limit)), ("limited", limited), ("n", n), ("after", after)];
+            target.run(ApiRequest::query(Method::GET, "/v1/keys", query), show_limited)
+        }
+        KeysAction::Reset { key, reason, target } => target
+            .run(of_key(Method::DELETE, key, ("reason", reason)), |reset| {
+                format!("before\n{}\n\nafter\n{}", show_key(&reset["before"]), show_key(&reset["after"]))
+            }),
+    }
+}
+
+fn show_key(key: &Value) -> String {
+    let rows =
+        ["limit", "key", "id", "rule", "from", "remaining", "debt", "limited", "waiting", "banned_until", "decided_by"];
+    let mut rows: Vec<_> = rows.into_iter().map(|name| vec![name.replace('_', " "), text(&key[name])]).collect();
+    rows.push(vec!["whole again in".to_owned(), duration(&key["reset_after_ms"])]);
+    rows.push(vec!["next unit in".to_owned(), duration(&key["retry_after_ms"])]);
+    table(&["FIELD", "VALUE"], &rows)
+}
+
+fn show_limited(page: &Value) -> String {
+    let row = |key: &Value| {
+        vec![
+            text(&key["key"]),
+            text(&key["id"]),
+            text(&key["waiting"]),
+            text(&key["remaining"]),
+            duration(&key["retry_after_ms"]),
+        ]
+    };
+    let rows: Vec<_> = page["keys"].as_array().into_iter().flatten().map(row).collect();
+    let more = page["next"].as_str().map(|next| format!("\n{} keys in all; --after {next}", text(&page["count"])));
+    table(&["KEY", "ID", "WAITING", "REMAINING", "NEXT UNIT IN"], &rows) + &more.unwrap_or_default()
+}

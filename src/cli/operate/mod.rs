@@ -1,0 +1,13 @@
+//! `weir keys`, `weir bans` and the like: what operators ask of a running Weir, over the admin API.
+//!
+//! On a terminal the answer is a table, elsewhere it is the JSON of the API.
+
+mod bans;
+mod keys;
+mod overrides;
+
+mod target;
+
+pub(super) use bans::{BansArgs, bans};
+pub(super) use keys::{KeysArgs, keys};
+pub(super) use overrides::{OverridesArgs, overrides};

@@ -1,0 +1,132 @@
+//! The Weir that a command asks, a request of its API, and the texts of its answer.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use http::{Method, Request, header};
+use serde_json::Value;
+
+use crate::cli::ask::{AdminAddress, Credentials, ask};
+use crate::cli::output::{fail, invalid, say};
+use crate::config::{self, Origin};
+use crate::net::ListenAddress;
+
+/// The Weir that is asked, and the form of its answer.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Target {
+    /// The admin listener: a host and a port, a URL, or `unix:` and a path. The default is that of --config, then the
+    /// environment variable `WEIR_ADMIN`, then 127.0.0.1:9901.
+    #[arg(long, value_name = "URL")]
+    admin: Option<AdminAddress>,
+    /// The configuration file that names the admin listener.
+    #[arg(long, value_name = "FILE", conflicts_with = "admin")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    credentials: Credentials,
+    /// Print JSON, also on a terminal.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A request of the API.
+pub(super) struct ApiRequest {
+    pub(super) method: Method,
+    pub(super) path: &'static str,
+    pub(super) query: Vec<(&'static str, String)>,
+    pub(super) body: Value,
+}
+
+impl ApiRequest {
+    pub(super) fn query(method: Method, path: &'static str, query: Vec<(&'static str, Option<String>)>) -> Self {
+        let query = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        Self { method, path, query, body: Value::Null }
+    }
+
+    pub(super) fn post(path: &'static str, body: Value) -> Self {
+        Self { method: Method::POST, path, query: Vec::new(), body }
+    }
+}
+
+/// A key as JSON: an object if the text is one, else the text.
+pub(super) fn key_of(text: &str) -> Value {
+    json_or_text(text, Value::is_object)
+}
+
+pub(super) fn json_or_text(text: &str, is_json: impl Fn(&Value) -> bool) -> Value {
+    serde_json::from_str(text).ok().filter(is_json).unwrap_or_else(|| Value::from(text))
+}
+
+/// The bound on the time of the admin listener.
+const AT_MOST: Duration = Duration::from_secs(15);
+
+impl Target {
+    /// Sends a request, and prints the answer: with `show` on a terminal, else as JSON.
+    pub(super) fn run(self, asked: ApiRequest, show: impl Fn(&Value) -> String) -> ExitCode {
+        let admin = match self.address() {
+            Ok(admin) => admin,
+            Err(code) => return code,
+        };
+        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(&asked.query).finish();
+        let target = if query.is_empty() { asked.path.to_owned() } else { format!("{}?{query}", asked.path) };
+        let head = Request::builder().method(asked.method).uri(target);
+        let (head, body) = match asked.body {
+            Value::Null => (head, Vec::new()),
+            body => (head.header(header::CONTENT_TYPE, "application/json"), body.to_string().into_bytes()),
+        };
+        let (status, body) = match ask(&admin, &self.credentials, head, body, AT_MOST) {
+            Ok(answer) => answer,
+            Err(error) => return fail(&error),
+        };
+        let answer = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+        if !status.is_success() {
+            let detail = answer.get("detail").and_then(Value::as_str).map(|detail| format!(": {detail}"));
+            return fail(&format_args!("{admin} answers {status}{}", detail.unwrap_or_default()));
+        }
+        if self.json || !io::stdout().is_terminal() { say(&format_args!("{answer:#}")) } else { say(&show(&answer)) }
+    }
+
+    /// The admin listener. The error is the exit code.
+    fn address(&self) -> Result<AdminAddress, ExitCode> {
+        if let Some(admin) = &self.admin {
+            return Ok(admin.clone());
+        }
+        let wrong = |text: &str| fail(&format_args!("`{text}` is no admin listener"));
+        let Some(file) = &self.config else {
+            let text = std::env::var("WEIR_ADMIN").unwrap_or_else(|_| "127.0.0.1:9901".to_owned());
+            return text.parse().map_err(|_| wrong(&text));
+        };
+        let admin = config::load(&Origin::File(file.clone())).map_err(|diagnostics| invalid(&diagnostics))?.admin;
+        let text = match &admin.listen {
+            None => return Err(fail(&"the configuration has no admin listener")),
+            Some(ListenAddress::Unix(path)) => format!("unix:{}", path.display()),
+            Some(ListenAddress::Tcp(address)) => {
+                let mut address = *address;
+                if address.ip().is_unspecified() {
+                    address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+                }
+                format!("{}{address}", if admin.tls.is_some() { "https://" } else { "" })
+            }
+        };
+        text.parse().map_err(|_| wrong(&text))
+    }
+}
+
+/// The text of a value: without quotes, and `-` for none.
+pub(super) fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Object(parts) => {
+            parts.iter().map(|(name, part)| format!("{name}={}", text(part))).collect::<Vec<_>>().join(" ")
+        }
+        other => other.to_string(),
+    }
+}
+
+pub(super) fn duration(ms: &Value) -> String {
+    let duration = ms.as_u64().map(|ms| humantime::format_duration(Duration::from_millis(ms)).to_string());
+    duration.unwrap_or_else(|| "-".to_owned())
+}
