@@ -24,19 +24,50 @@ pub(super) struct Activity {
     requests: Arc<AtomicU64>,
     /// The count at the last request of this connection.
     last: AtomicU64,
+    /// Open streams of events.
+    streams: AtomicU64,
 }
+
+/// A stream of events on a connection, which lives on until the stream ends.
+#[derive(Debug)]
+pub(super) struct Streaming(Arc<Activity>);
 
 impl Activity {
     /// Records the begin or the end of a request.
     pub(super) fn touch(&self) {
         self.last.store(self.requests.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
+
+    /// Whether a stream of events is open.
+    pub(super) fn is_streaming(&self) -> bool {
+        self.streams.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Streaming {
+    /// Begins a stream.
+    pub(super) fn new(activity: Arc<Activity>) -> Self {
+        activity.streams.fetch_add(1, Ordering::Relaxed);
+        Self(activity)
+    }
+
+    /// Records that the stream goes on.
+    pub(super) fn touch(&self) {
+        self.0.touch();
+    }
+}
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Connections {
     /// The activity of a new connection.
     pub(super) fn activity(&self) -> Arc<Activity> {
-        let activity = Activity { requests: Arc::clone(&self.requests), last: AtomicU64::new(0) };
+        let activity =
+            Activity { requests: Arc::clone(&self.requests), last: AtomicU64::new(0), streams: AtomicU64::new(0) };
         activity.touch();
         Arc::new(activity)
     }

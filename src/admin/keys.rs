@@ -220,7 +220,12 @@ fn reset_now(admin: &Admin, asked: &ResetQuery, now: Timestamp) -> Result<ResetB
 }
 
 /// The key that `key` or `id` names. Without both, the only key of a limit whose key has no parts.
-fn find(admin: &Admin, live: &Live, limit: &str, (key, id): (Option<&str>, Option<&str>)) -> Result<FoundKey, Refused> {
+pub(super) fn find(
+    admin: &Admin,
+    live: &Live,
+    limit: &str,
+    (key, id): (Option<&str>, Option<&str>),
+) -> Result<FoundKey, Refused> {
     let bad = |detail| (StatusCode::BAD_REQUEST, detail);
     let name = match (key, id) {
         (Some(_), Some(_)) => return Err(bad("id: excludes `key`".to_owned())),

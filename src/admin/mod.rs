@@ -17,6 +17,7 @@ mod fleet;
 mod keys;
 mod overrides;
 mod spend;
+mod tap;
 mod top;
 
 mod audit;
@@ -34,6 +35,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,7 +63,7 @@ pub use keys::{KeyBody, LimitedBody, LimitedPage};
 pub use state::Admin;
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// The bound on the life of a connection. It also ends connections that read slowly.
+/// The bound on the life of a connection without an open stream of events. It also ends connections that read slowly.
 const CONNECTION_LIFE: Duration = Duration::from_mins(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -111,12 +113,19 @@ where
         };
         let opening = timeout(HEAD_TIMEOUT, open(stream));
         let activity = connections.activity();
-        let (router, of_connection) = (router.clone(), Arc::clone(&activity));
+        let (router, of_connection, streams) = (router.clone(), Arc::clone(&activity), Arc::clone(&activity));
         let connection = tokio::spawn(async move {
             let opened = opening.await.map_err(io::Error::from).flatten();
             let served =
                 async { converse(opened?, PeerAddress(peer), router, of_connection).await.map_err(io::Error::other) };
-            match timeout(CONNECTION_LIFE, served).await {
+            let mut served = pin!(served);
+            let ended = loop {
+                match timeout(CONNECTION_LIFE, &mut served).await {
+                    Err(_) if streams.is_streaming() => {}
+                    ended => break ended,
+                }
+            };
+            match ended {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "admin connection ended"),
                 Err(_) => tracing::debug!("admin connection lasted too long"),
@@ -139,6 +148,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     let service = service_fn(move |mut request: Request<Incoming>| {
         activity.touch();
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(Arc::clone(&activity));
         let (answer, activity) = (router.clone().call(request), Arc::clone(&activity));
         async move {
             let answer: Result<_, Infallible> = answer.await;

@@ -11,13 +11,15 @@ use super::ban_file::BanFile;
 use super::change::Overrides;
 use crate::gate::{Gate, NewestLive};
 use crate::store::stream::FleetStatus;
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, Taps};
 
 /// The state behind the admin listener.
 #[derive(Clone, Debug)]
 pub struct Admin {
     /// The metrics that /metrics shows.
     pub metrics: Arc<Metrics>,
+    /// The taps of operators.
+    pub taps: Arc<Taps>,
     /// The gate. Its gauges are updated for each scrape.
     pub gate: Arc<Gate>,
     /// The policy in force, with its state.

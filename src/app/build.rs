@@ -31,7 +31,7 @@ use crate::grpc::settings::ServiceListener;
 use crate::net::{ClientUsage, ListenAddress};
 use crate::proxy::{ConnectionCount, RunningConfig, SharedState};
 use crate::respond::ProblemKind;
-use crate::telemetry::{LogGuard, Metrics};
+use crate::telemetry::{LogGuard, Metrics, Taps};
 use crate::time::Clock;
 use crate::upstream::Ceiling;
 
@@ -83,6 +83,7 @@ impl App {
         let clients = Arc::<ClientUsage>::default();
         let shared = Arc::new(SharedState {
             gate,
+            taps: Arc::new(Taps::new(Arc::clone(&metrics))),
             metrics,
             running_config,
             reloads: watch::Sender::new(()),

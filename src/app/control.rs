@@ -233,6 +233,7 @@ impl Control {
         let newest = Map::new(Arc::clone(&self.shared.running_config), |config: &proxy::RunningConfig| &*config.live);
         let admin = Admin {
             metrics: Arc::clone(&self.shared.metrics),
+            taps: Arc::clone(&self.shared.taps),
             gate: Arc::clone(&self.shared.gate),
             live: NewestLive::new(newest),
             ready: Arc::clone(ready),

@@ -30,6 +30,7 @@ mod explain;
 mod verdict;
 
 mod keys;
+mod limit_keys;
 mod lookup;
 mod named_charge;
 mod named_verdict;
@@ -64,6 +65,7 @@ pub use identify::{IdentityError, Unidentified, Unkeyed};
 pub use keyed::{KeyedCharge, KeyedLimit, KeyedOutcome, KeyedReceipt, KeyedRefusal, KeyedVerdict};
 pub use keys::{FoundKey, KeyName, KeyState, LimitedKey, ListPosition};
 pub use lease::Refill;
+pub use limit_keys::LimitKey;
 pub use lookup::KeyError;
 pub use named_charge::{ChargeError, NamedCharge};
 pub use named_verdict::{NamedDenial, NamedItem, NamedVerdict, decisive};

@@ -1,4 +1,4 @@
-//! The access record of a request: its metrics and its log line, written once at its end.
+//! The access record of a request: its metrics, its log line and its event for taps, written once at its end.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -7,22 +7,25 @@ use std::time::Duration;
 use http::Method;
 use tokio::time::Instant;
 
-use crate::gate::{Cause, Refusal};
-use crate::telemetry::{AccessLine, AccessLog, Metrics, Outcome};
+use super::worker::SharedState;
+use crate::gate::{Cause, LimitKey, Refusal};
+use crate::telemetry::{AccessLine, AccessLog, BANNED, Outcome, TappedKey, TappedRequest};
 use crate::time;
 use crate::upstream::{Checkout, ExchangeError};
 
 /// The record of a request in progress. The outcome is `Refused` unless another one is set.
 pub(super) struct AccessRecord<'m> {
-    metrics: &'m Metrics,
+    shared: &'m SharedState,
     pub(super) outcome: Outcome,
-    /// The fields of the log line, if it may be logged.
+    /// The fields of the log line, if it may be logged or a tap is open.
     fields: Option<Box<LogFields>>,
 }
 
 /// The fields of the log line.
 struct LogFields {
-    refused_only: bool,
+    log: AccessLog,
+    /// Whether a tap was open when the request began.
+    is_tapped: bool,
     began: Instant,
     client: IpAddr,
     method: String,
@@ -31,6 +34,8 @@ struct LogFields {
     status: u16,
     limit: String,
     is_banned: bool,
+    /// The keys of the request, if it is tapped.
+    keys: Vec<TappedKey>,
     held: Duration,
     /// Start of the current wait, if it waits.
     hold_began: Option<Instant>,
@@ -40,10 +45,12 @@ struct LogFields {
 const CLIENT_CLOSED_REQUEST: u16 = 499;
 
 impl<'m> AccessRecord<'m> {
-    pub(super) fn new(metrics: &'m Metrics, log: AccessLog, began: Instant, peer: IpAddr) -> Self {
-        let fields = (log != AccessLog::Off).then(|| {
+    pub(super) fn new(shared: &'m SharedState, log: AccessLog, began: Instant, peer: IpAddr) -> Self {
+        let is_tapped = shared.taps.is_on();
+        let fields = (is_tapped || log != AccessLog::Off).then(|| {
             Box::new(LogFields {
-                refused_only: log == AccessLog::Refused,
+                log,
+                is_tapped,
                 began,
                 client: peer,
                 method: String::new(),
@@ -52,11 +59,12 @@ impl<'m> AccessRecord<'m> {
                 status: CLIENT_CLOSED_REQUEST,
                 limit: String::new(),
                 is_banned: false,
+                keys: Vec::new(),
                 held: Duration::ZERO,
                 hold_began: None,
             })
         });
-        Self { metrics, outcome: Outcome::Refused, fields }
+        Self { shared, outcome: Outcome::Refused, fields }
     }
 
     /// Sets the method and the path as sent.
@@ -122,6 +130,22 @@ impl<'m> AccessRecord<'m> {
         }
     }
 
+    /// Whether a tap may want the keys of the request.
+    pub(super) fn is_tapped(&self) -> bool {
+        self.fields.as_ref().is_some_and(|fields| fields.is_tapped)
+    }
+
+    /// Adds the keys of the request in the limits of one stage.
+    pub(super) fn keyed(&mut self, keys: Vec<LimitKey<'_>>) {
+        if let Some(fields) = &mut self.fields {
+            fields.keys.extend(keys.into_iter().map(|LimitKey { limit, key, shown }| TappedKey {
+                limit: limit.to_owned(),
+                hash: [key.first, key.second],
+                shown,
+            }));
+        }
+    }
+
     /// Sets the status of the response.
     pub(super) fn answered(&mut self, status: u16) {
         if let Some(fields) = &mut self.fields {
@@ -132,24 +156,40 @@ impl<'m> AccessRecord<'m> {
 
 impl Drop for AccessRecord<'_> {
     fn drop(&mut self) {
-        self.metrics.count(self.outcome);
+        self.shared.metrics.count(self.outcome);
         self.hold_ended();
-        let Some(fields) = &self.fields else { return };
+        let Some(fields) = self.fields.take() else { return };
+        let verdict = if fields.is_banned { BANNED } else { self.outcome.label() };
+        let duration = time::instant_now().saturating_duration_since(fields.began);
         let was_forwarded = matches!(self.outcome, Outcome::Forwarded | Outcome::Held);
-        if fields.refused_only && was_forwarded {
-            return;
+        if fields.log == AccessLog::All || fields.log == AccessLog::Refused && !was_forwarded {
+            fields.line(verdict, duration).write();
         }
-        let access = AccessLine {
-            client: fields.client,
-            method: &fields.method,
-            host: &fields.host,
-            path: &fields.path,
-            status: fields.status,
-            verdict: if fields.is_banned { "banned" } else { self.outcome.label() },
-            limit: &fields.limit,
-            duration: time::instant_now().saturating_duration_since(fields.began),
-            held: fields.held,
-        };
-        access.write();
+        if fields.is_tapped {
+            self.shared.taps.publish(fields.tapped(verdict, duration));
+        }
+    }
+}
+
+impl LogFields {
+    fn line(&self, verdict: &'static str, duration: Duration) -> AccessLine<'_> {
+        AccessLine {
+            client: self.client,
+            method: &self.method,
+            host: &self.host,
+            path: &self.path,
+            status: self.status,
+            verdict,
+            limit: &self.limit,
+            duration,
+            held: self.held,
+        }
+    }
+
+    #[cold]
+    fn tapped(self, verdict: &'static str, duration: Duration) -> TappedRequest {
+        let Self { client, method, host, path, status, limit, keys, held, .. } = self;
+        let at = time::system_now();
+        TappedRequest { at, client, method, host, path, status, verdict, limit, keys, duration, held }
     }
 }

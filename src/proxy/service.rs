@@ -282,6 +282,9 @@ impl<'v> RequestContext<'v> {
         let (facts, is_grpc) = (input.facts, input.is_grpc);
         let gate = &self.worker.shared.gate;
         let live = &self.config.running.live;
+        if input.record.is_tapped() {
+            input.record.keyed(gate.limit_keys(live, stage, facts, now));
+        }
         let pass = &mut input.admission.identified;
         let decided = gate.admit_into(pass, (live, stage), facts, || facts.head_bytes(), now);
         let Some(mut step) = decided.map_err(|unkeyed| self.unkeyed(unkeyed, is_grpc))? else { return Ok(()) };

@@ -15,7 +15,7 @@ use super::untaken::Untaken;
 use crate::gate::{Gate, WorkerStores};
 use crate::net::buffer::BufferPool;
 use crate::net::client_usage::ClientUsage;
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, Taps};
 use crate::upstream::{Ceiling, Directory, InForce, UpstreamState};
 
 /// The state that all workers share.
@@ -25,6 +25,8 @@ pub struct SharedState {
     pub gate: Arc<Gate>,
     /// All metrics.
     pub metrics: Arc<Metrics>,
+    /// Operators who watch requests.
+    pub taps: Arc<Taps>,
     /// The running configuration.
     pub running_config: Arc<ArcSwap<RunningConfig>>,
     /// Notified of each reload, for tasks that do not check before each request.

@@ -15,6 +15,7 @@ mod remote_config;
 mod scrape;
 mod snapshots;
 mod stores;
+mod tap;
 mod upstreams;
 
 pub use cells::{DurationHistogram, EndpointCells, EndpointResult, LimitCells, LimitDecision};
@@ -31,4 +32,5 @@ pub use outcome::Outcome;
 pub use remote_config::RemoteConfigMetrics;
 pub use snapshots::SnapshotMetrics;
 pub use stores::{RemoteLimitMetrics, StoreMetrics};
+pub use tap::{BANNED, TAPS_MAX, Tap, TapFilter, TappedKey, TappedRequest, Taps, verdicts};
 pub use upstreams::{EndpointMetrics, UpstreamMetrics};

@@ -106,7 +106,9 @@ fn the_document_describes_the_routes() {
     let paths = document["paths"].as_object().unwrap();
     for (path, operations) in paths {
         for method in ["get", "post", "put", "delete"] {
-            let answer = send(&weir, "", &method.to_uppercase(), path, "{}");
+            // The stream of a tap has no end by itself.
+            let target = if path == "/v1/tap" && method == "get" { "/v1/tap?count=0" } else { path };
+            let answer = send(&weir, "", &method.to_uppercase(), target, "{}");
             let is_described = operations.get(method).is_some();
             assert_eq!(answer.status != 405, is_described, "{method} {path}: {}", answer.status);
             assert!(!answer.text().starts_with("the paths are"), "{method} {path}");

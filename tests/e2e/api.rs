@@ -179,6 +179,15 @@ fn curl(weir: &Weir, line: &str) -> Answer {
     }
 }
 
+/// Opens a tap that ends with one request, and sends a request that it shows.
+fn tap_one(weir: &Weir, target: &str) {
+    let mut client = Client::connect(weir.admin());
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+    assert_eq!(client.head().unwrap().status, 200, "{target}");
+    ask(weir, "12345");
+    assert!(String::from_utf8(client.rest()).unwrap().contains("event: decision\ndata: {"), "{target}");
+}
+
 /// Each `curl` line of the page about the admin API gets the answer that follows it.
 #[test]
 fn the_examples_of_the_admin_page_come_true() {
@@ -191,6 +200,11 @@ fn the_examples_of_the_admin_page_come_true() {
     let mut checked = std::collections::BTreeSet::new();
     for example in page.split("```sh\ncurl ").skip(1) {
         let (line, rest) = example.split_once("```").unwrap();
+        if target(line).starts_with("/v1/tap") {
+            tap_one(&weir, target(line));
+            checked.insert(("/v1/tap".to_owned(), "get"));
+            continue;
+        }
         let answer = curl(&weir, line);
         assert_eq!(answer.status, 200, "{line}: {}", answer.text());
         if line.contains("/v1/spend") {

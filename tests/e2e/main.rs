@@ -51,6 +51,7 @@ mod admin_bans;
 mod admin_commands;
 mod admin_keys;
 mod admin_roles;
+mod admin_tap;
 mod api;
 mod command_clients;
 mod drain;

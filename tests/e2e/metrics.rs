@@ -42,6 +42,8 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("weir_problems_total", "counter", &["kind"]),
     ("weir_proxy_headers_refused_total", "counter", &[]),
     ("weir_requests_total", "counter", &["verdict"]),
+    ("weir_tap_events_lost_total", "counter", &[]),
+    ("weir_taps", "gauge", &[]),
     ("weir_tasks", "gauge", &[]),
     ("weir_tls_handshakes_failed_total", "counter", &[]),
     ("weir_untaken_bytes", "gauge", &[]),

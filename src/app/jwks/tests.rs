@@ -13,7 +13,7 @@ use crate::app::reload::install;
 use crate::config;
 use crate::gate::Gate;
 use crate::proxy::ConnectionCount;
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, Taps};
 use crate::time::Clock;
 use crate::upstream::Ceiling;
 
@@ -109,7 +109,8 @@ fn shared(config: config::Config) -> SharedState {
     let ([connections, checks], draining) = ([1, 0].map(ConnectionCount::new), AtomicBool::new(false));
     let reloads = watch::Sender::new(());
     let clients = Arc::default();
-    SharedState { gate, metrics, running_config, reloads, connections, checks, clients, ceiling, draining }
+    let taps = Arc::new(Taps::new(Arc::clone(&metrics)));
+    SharedState { gate, metrics, taps, running_config, reloads, connections, checks, clients, ceiling, draining }
 }
 
 /// What a token with this `kid` is told; its signature is wrong in any case.

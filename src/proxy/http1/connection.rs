@@ -165,7 +165,7 @@ impl H1Connection<'_> {
         let worker = self.worker;
         let began = time::instant_now();
         worker.date.set(worker.shared.gate.clock().at(began));
-        let record = AccessRecord::new(&worker.shared.metrics, config.running.access_log, began, self.peer.ip);
+        let record = AccessRecord::new(&worker.shared, config.running.access_log, began, self.peer.ip);
         let context = RequestContext::new(worker, config, self.peer, began);
         if self.kind == ListenerKind::Checks {
             // Boxed, so that connections of other listeners are smaller.
@@ -190,7 +190,7 @@ impl H1Connection<'_> {
         let (worker, began) = (self.worker, time::instant_now());
         worker.date.set(worker.shared.gate.clock().at(began));
         let config = worker.config.current();
-        let record = AccessRecord::new(&worker.shared.metrics, config.running.access_log, began, self.peer.ip);
+        let record = AccessRecord::new(&worker.shared, config.running.access_log, began, self.peer.ip);
         let context = RequestContext::new(worker, &config, self.peer, began);
         let not_forwarded = context.refuse(fault);
         self.respond(&context, not_forwarded, ResponseForm::unreadable(), record).await

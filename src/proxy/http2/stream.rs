@@ -76,7 +76,7 @@ async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: 
     let view = worker.config.current();
     let settings = &view.running.settings;
     worker.date.set(worker.shared.gate.clock().at(began));
-    let record = AccessRecord::new(&worker.shared.metrics, view.running.access_log, began, peer.ip);
+    let record = AccessRecord::new(&worker.shared, view.running.access_log, began, peer.ip);
     let context = RequestContext::new(worker, &view, peer, began);
     let mut course = Course { stream, form: ResponseForm::unreadable(), record, admission: Admission::default() };
     let checked = request::check(&mut head, settings);

@@ -1,0 +1,287 @@
+//! `GET /v1/tap`: server-sent events of requests as they end.
+//!
+//! A task collects the events of a tap and sends them in pieces, at most one each [`PAUSE`]. So a tap takes little time
+//! from probes and scrapes, whatever the load.
+
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc::{Sender, channel};
+use tokio::time::{sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use utoipa::{IntoParams, ToSchema};
+
+use super::access::Access;
+use super::answer::{Answer, ProblemBody, Refused, problem};
+use super::body::Parameters;
+use super::connections::{Activity, Streaming};
+use super::state::Admin;
+use super::{key, keys};
+use crate::limit::Key;
+use crate::telemetry::{TAPS_MAX, Tap, TapFilter, TappedKey, TappedRequest, verdicts};
+
+/// The shortest time between two pieces of a stream.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The longest time between two pieces. A client that has left is found by a piece.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// A stream ends if its client takes nothing for this time.
+const STUCK_MAX: Duration = Duration::from_mins(1);
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct TapQuery {
+    /// The name of a limit that applies to the request.
+    limit: Option<String>,
+    /// The request's key in this limit: its text as in `overrides`, or a JSON object with its parts by name.
+    key: Option<String>,
+    /// The id of the key, in place of `key`.
+    id: Option<String>,
+    /// Verdicts with commas between them.
+    verdict: Option<String>,
+    /// The client's address.
+    #[param(value_type = Option<String>)]
+    client: Option<IpAddr>,
+    /// One of so many requests; all by default.
+    sample: Option<u64>,
+    /// The number of requests after which the stream ends; it has no end by default.
+    count: Option<u64>,
+}
+
+/// A request that has ended: the data of an event `decision`.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Decision)]
+struct DecisionBody<'a> {
+    /// The end of the request (RFC 3339).
+    at: String,
+    /// The client's address.
+    #[schema(value_type = String)]
+    client: IpAddr,
+    /// The method.
+    method: &'a str,
+    /// The host, in the form that limits match.
+    host: &'a str,
+    /// The normalised path, without the query.
+    path: &'a str,
+    /// The status of the answer; 499 if the client left before it.
+    status: u16,
+    /// `forwarded`, `held`, `rejected`, `refused`, `abandoned` or `banned`.
+    verdict: &'a str,
+    /// The limit that held or refused the request; `null` if no limit did.
+    limit: Option<&'a str>,
+    /// The limits that apply to the request, as far as it came, with its keys.
+    keys: Vec<DecisionKeyBody<'a>>,
+    /// Microseconds from the head of the request to the end.
+    duration_us: u64,
+    /// Microseconds during which the request was held.
+    held_us: u64,
+}
+
+/// A limit that applies to a request, with the request's key.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = DecisionKey)]
+struct DecisionKeyBody<'a> {
+    /// The name of the limit.
+    limit: &'a str,
+    /// The parts of the key without secrets, with `|` between them.
+    key: &'a str,
+    /// The id of the key.
+    id: String,
+}
+
+/// The data of an event `lost`.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[schema(as = LostDecisions)]
+struct LostBody {
+    /// Requests since the last such event that are not in the stream.
+    lost: u64,
+}
+
+/// Requests as they end, as server-sent events. An event `decision` has a request, and an event `lost` the number of
+/// requests that the reader was too slow for (`LostDecisions`).
+#[utoipa::path(
+    get,
+    path = "/v1/tap",
+    params(TapQuery),
+    responses(
+        (status = 200, content_type = "text/event-stream", body = DecisionBody, description = "the stream"),
+        (status = 400, body = ProblemBody, description = "no request can have this key"),
+        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+        (status = 503, body = ProblemBody, description = "too many taps are open"),
+    )
+)]
+pub(super) async fn tap(
+    State(admin): State<Arc<Admin>>,
+    Extension(activity): Extension<Arc<Activity>>,
+    Parameters(wanted): Parameters<TapQuery>,
+) -> Answer {
+    let count = wanted.count.unwrap_or(u64::MAX);
+    let filter = match filter(&admin, wanted) {
+        Ok(filter) => filter,
+        Err((status, detail)) => return problem(status, detail),
+    };
+    let Some(tap) = admin.taps.open(filter) else {
+        return problem(StatusCode::SERVICE_UNAVAILABLE, format!("{TAPS_MAX} taps are open, which is the most"));
+    };
+    let (pieces, body) = channel(1);
+    let access = admin.access.load_full();
+    let stream = EventStream { tap, pieces, count, admin, access, streaming: Streaming::new(activity) };
+    tokio::spawn(stream.run());
+    let mut answer = Answer::new(Body::from_stream(ReceiverStream::new(body)));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+fn filter(admin: &Admin, wanted: TapQuery) -> Result<TapFilter, Refused> {
+    let TapQuery { limit, key, id, verdict, client, sample, count } = wanted;
+    let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
+    let live = admin.live.load();
+    let has_key = key.is_some() || id.is_some();
+    let hash = match &limit {
+        None if has_key => return Err(bad("key: needs `limit`".to_owned())),
+        Some(limit) if has_key => {
+            let Key { first, second } = keys::find(admin, &live, limit, (key.as_deref(), id.as_deref()))?.key;
+            Some([first, second])
+        }
+        Some(limit) if live.policy.by_name(limit).is_none() => {
+            return Err((StatusCode::NOT_FOUND, "there is no such limit".to_owned()));
+        }
+        _ => None,
+    };
+    let known = |text: &str| {
+        let known = verdicts().find(|verdict| *verdict == text);
+        known.ok_or_else(|| bad(format!("verdict: expected {}", verdicts().collect::<Vec<_>>().join(", "))))
+    };
+    let verdicts = verdict.as_deref().map_or(Ok(Vec::new()), |texts| texts.split(',').map(known).collect())?;
+    if let Some((name, _)) = [("sample", sample), ("count", count)].iter().find(|(_, number)| *number == Some(0)) {
+        return Err(bad(format!("{name}: expected a whole number from 1")));
+    }
+    Ok(TapFilter { limit, key: hash, verdicts, client, sample: sample.unwrap_or(1) })
+}
+
+/// A stream of events.
+struct EventStream {
+    tap: Tap,
+    pieces: Sender<Result<Bytes, Infallible>>,
+    /// The number of requests that the stream still has.
+    count: u64,
+    admin: Arc<Admin>,
+    /// The conditions of access when the stream began. Under others its client may have no access.
+    access: Arc<Access>,
+    streaming: Streaming,
+}
+
+impl EventStream {
+    /// Sends events until there are enough, the client leaves, or the conditions of access change.
+    async fn run(mut self) {
+        // The first piece tells the client that the tap is open.
+        let mut text = ": open\n\n".to_owned();
+        while **self.admin.access.load() == *self.access {
+            self.streaming.touch();
+            let sent = timeout(STUCK_MAX, self.pieces.send(Ok(Bytes::from(text)))).await;
+            if !matches!(sent, Ok(Ok(()))) || self.count == 0 {
+                return;
+            }
+            let mut requests = Vec::new();
+            tokio::select! {
+                () = self.pieces.closed() => return,
+                _ = timeout(SILENCE_MAX, self.tap.receive(&mut requests)) => {}
+            }
+            requests.truncate(usize::try_from(self.count).unwrap_or(usize::MAX));
+            self.count -= requests.len() as u64;
+            text = piece(&requests, self.tap.take_lost());
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// The events of these requests, and of lost ones. Without any it is a comment.
+fn piece(requests: &[Arc<TappedRequest>], lost: u64) -> String {
+    let mut text = String::new();
+    for request in requests {
+        write_event(&mut text, "decision", &DecisionBody::of(request));
+    }
+    match lost {
+        0 if text.is_empty() => text.push_str(":\n\n"),
+        0 => {}
+        lost => write_event(&mut text, "lost", &LostBody { lost }),
+    }
+    text
+}
+
+fn write_event(to: &mut String, name: &str, data: &impl Serialize) {
+    // Neither can fail: the data have text keys only, and a string has room.
+    let data = serde_json::to_string(data).unwrap_or_default();
+    let _ = write!(to, "event: {name}\ndata: {data}\n\n");
+}
+
+impl<'a> DecisionBody<'a> {
+    fn of(request: &'a TappedRequest) -> Self {
+        let TappedRequest { at, client, method, host, path, status, verdict, limit, keys, duration, held } = request;
+        let micros = |duration: &Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let of_key = |TappedKey { limit, hash, shown }: &'a TappedKey| {
+            let [first, second] = *hash;
+            DecisionKeyBody { limit, key: shown, id: key::id_of(Key { first, second }) }
+        };
+        Self {
+            at: super::times::rfc3339(*at),
+            client: *client,
+            method,
+            host,
+            path,
+            status: *status,
+            verdict,
+            limit: Some(limit.as_str()).filter(|limit| !limit.is_empty()),
+            keys: keys.iter().map(of_key).collect(),
+            duration_us: micros(duration),
+            held_us: micros(held),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Timestamp;
+
+    #[test]
+    fn a_piece_has_requests_and_the_number_of_lost_ones() {
+        let key = TappedKey { limit: "one".into(), hash: [1, 2], shown: "a|b".into() };
+        let request = TappedRequest {
+            at: Timestamp::from_ns(1_500_000_000),
+            client: "2001:db8::1".parse().unwrap(),
+            method: "GET".into(),
+            host: "h".into(),
+            path: "/a\nb".into(),
+            status: 429,
+            verdict: "rejected",
+            limit: "one".into(),
+            keys: vec![key],
+            duration: Duration::from_micros(12),
+            held: Duration::ZERO,
+        };
+        let passed = TappedRequest { keys: Vec::new(), limit: String::new(), ..request.clone() };
+        assert_eq!(piece(&[], 0), ":\n\n");
+        insta::assert_snapshot!(piece(&[Arc::new(request), Arc::new(passed)], 7), @r#"
+        event: decision
+        data: {"at":"1970-01-01T00:00:01.500Z","client":"2001:db8::1","method":"GET","host":"h","path":"/a\nb","status":429,"verdict":"rejected","limit":"one","keys":[{"limit":"one","key":"a|b","id":"00000000000000010000000000000002"}],"duration_us":12,"held_us":0}
+
+        event: decision
+        data: {"at":"1970-01-01T00:00:01.500Z","client":"2001:db8::1","method":"GET","host":"h","path":"/a\nb","status":429,"verdict":"rejected","limit":null,"keys":[],"duration_us":12,"held_us":0}
+
+        event: lost
+        data: {"lost":7}
+        "#);
+    }
+}

@@ -1,0 +1,284 @@
+//! Taps: operators who watch requests as they end.
+//!
+//! A tap has a bounded queue. A request that finds the queue full is lost for this tap and counted, so no request waits
+//! for a reader. Not here: the HTTP of a tap (admin), and the keys of a request (gate).
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use super::metrics::Metrics;
+use super::outcome::Outcome;
+use crate::split_mix::mix;
+use crate::time::Timestamp;
+
+/// Most taps at once.
+pub const TAPS_MAX: usize = 8;
+/// Most requests that wait for the reader of one tap.
+const QUEUED_MAX: usize = 1024;
+
+/// The verdict of a request whose key or address is banned. Other verdicts are those of [`Outcome`].
+pub const BANNED: &str = "banned";
+
+/// The verdicts of requests, as in the access log.
+pub fn verdicts() -> impl Iterator<Item = &'static str> {
+    Outcome::ALL.into_iter().map(Outcome::label).chain([BANNED])
+}
+
+/// A request that has ended. It has no query and no header, because both may contain secrets.
+#[derive(Clone, Debug)]
+pub struct TappedRequest {
+    /// The end of the request.
+    pub at: Timestamp,
+    /// The client's address.
+    pub client: IpAddr,
+    /// The method.
+    pub method: String,
+    /// The host, in the form that limits match.
+    pub host: String,
+    /// The normalised path; the path as sent if it cannot be normalised.
+    pub path: String,
+    /// The status of the response.
+    pub status: u16,
+    /// One of [`verdicts`].
+    pub verdict: &'static str,
+    /// The limit that held or refused the request; empty if no limit did.
+    pub limit: String,
+    /// The limits that apply to the request, as far as it came.
+    pub keys: Vec<TappedKey>,
+    /// The time from the parsed request head to the end.
+    pub duration: Duration,
+    /// The part of `duration` during which the request was held.
+    pub held: Duration,
+}
+
+/// A limit that applies to a request, with the request's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TappedKey {
+    /// The name of the limit.
+    pub limit: String,
+    /// The hash of the key.
+    pub hash: [u64; 2],
+    /// The parts of the key without secrets, with `|` between them.
+    pub shown: String,
+}
+
+/// The requests that a tap gets. An empty filter takes all.
+#[derive(Clone, Debug, Default)]
+pub struct TapFilter {
+    /// A limit that applies to the request.
+    pub limit: Option<String>,
+    /// The hash of the request's key in that limit.
+    pub key: Option<[u64; 2]>,
+    /// One of these verdicts, if there are any.
+    pub verdicts: Vec<&'static str>,
+    /// The client's address.
+    pub client: Option<IpAddr>,
+    /// One of so many requests that match otherwise, chosen evenly; 0 and 1 take all.
+    pub sample: u64,
+}
+
+impl TapFilter {
+    fn admits(&self, request: &TappedRequest) -> bool {
+        let has_key = |limit: &String| {
+            let mut keys = request.keys.iter().filter(|key| key.limit == *limit);
+            keys.any(|key| self.key.is_none_or(|hash| key.hash == hash))
+        };
+        (self.verdicts.is_empty() || self.verdicts.contains(&request.verdict))
+            && self.client.is_none_or(|client| client == request.client)
+            && self.limit.as_ref().is_none_or(has_key)
+    }
+}
+
+/// The open taps.
+#[derive(Debug)]
+pub struct Taps {
+    count: AtomicUsize,
+    open: ArcSwap<Vec<Arc<TapState>>>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Debug)]
+struct TapState {
+    filter: TapFilter,
+    queue: Sender<Arc<TappedRequest>>,
+    matched: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// An open tap. It closes on drop.
+#[derive(Debug)]
+pub struct Tap {
+    taps: Arc<Taps>,
+    state: Arc<TapState>,
+    queue: Receiver<Arc<TappedRequest>>,
+}
+
+impl Taps {
+    /// No tap. `metrics` count taps and lost requests.
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self { count: AtomicUsize::new(0), open: ArcSwap::default(), metrics }
+    }
+
+    /// Whether there is a tap.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Opens a tap; `None` if [`TAPS_MAX`] taps are open.
+    pub fn open(self: &Arc<Self>, filter: TapFilter) -> Option<Tap> {
+        let (sender, queue) = channel(QUEUED_MAX);
+        let [matched, lost] = [(); 2].map(|()| AtomicU64::new(0));
+        let state = Arc::new(TapState { filter, queue: sender, matched, lost });
+        let before = self.open.rcu(|open| {
+            let has_room = open.len() < TAPS_MAX;
+            open.iter().chain(has_room.then_some(&state)).map(Arc::clone).collect::<Vec<_>>()
+        });
+        if before.len() >= TAPS_MAX {
+            return None;
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.metrics.taps.inc();
+        Some(Tap { taps: Arc::clone(self), state, queue })
+    }
+
+    /// Gives a request to all taps that it concerns.
+    pub fn publish(&self, request: TappedRequest) {
+        let request = Arc::new(request);
+        for tap in self.open.load().iter().filter(|tap| tap.filter.admits(&request)) {
+            let matched = tap.matched.fetch_add(1, Ordering::Relaxed);
+            // Every n-th request could always be of the same client.
+            let is_sampled = mix(matched).is_multiple_of(tap.filter.sample.max(1));
+            if is_sampled && tap.queue.try_send(Arc::clone(&request)).is_err() {
+                tap.lost.fetch_add(1, Ordering::Relaxed);
+                self.metrics.tap_events_lost.inc();
+            }
+        }
+    }
+}
+
+impl Tap {
+    /// Waits for requests, and appends all that are queued to `requests`.
+    pub async fn receive(&mut self, requests: &mut Vec<Arc<TappedRequest>>) {
+        self.queue.recv_many(requests, QUEUED_MAX).await;
+    }
+
+    /// The number of requests lost since the last call.
+    pub fn take_lost(&self) -> u64 {
+        self.state.lost.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        self.taps.open.rcu(|open| {
+            open.iter().filter(|other| !Arc::ptr_eq(other, &self.state)).map(Arc::clone).collect::<Vec<_>>()
+        });
+        self.taps.count.fetch_sub(1, Ordering::Relaxed);
+        self.taps.metrics.taps.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(verdict: &'static str, client: &str, keys: &[(&str, u64)]) -> TappedRequest {
+        let key =
+            |(limit, hash): &(&str, u64)| TappedKey { limit: (*limit).into(), hash: [*hash; 2], shown: "k".into() };
+        TappedRequest {
+            at: Timestamp::ZERO,
+            client: client.parse().unwrap(),
+            method: "GET".into(),
+            host: "h".into(),
+            path: "/".into(),
+            status: 200,
+            verdict,
+            limit: String::new(),
+            keys: keys.iter().map(key).collect(),
+            duration: Duration::ZERO,
+            held: Duration::ZERO,
+        }
+    }
+
+    fn taps() -> Arc<Taps> {
+        Arc::new(Taps::new(Arc::new(Metrics::new("", "").unwrap())))
+    }
+
+    #[test]
+    fn filters_compare_limit_key_verdict_and_client() {
+        let all = TapFilter::default();
+        let limit = |limit: &str, key: Option<u64>| TapFilter {
+            limit: Some(limit.into()),
+            key: key.map(|hash| [hash; 2]),
+            ..TapFilter::default()
+        };
+        let banned = TapFilter { verdicts: vec![BANNED, "rejected"], ..TapFilter::default() };
+        let client = TapFilter { client: Some("10.0.0.1".parse().unwrap()), ..TapFilter::default() };
+        let seen = request("rejected", "10.0.0.1", &[("a", 1), ("b", 2)]);
+        let other = request("forwarded", "10.0.0.2", &[]);
+        for (filter, admits) in [
+            (&all, [true, true]),
+            (&limit("a", None), [true, false]),
+            (&limit("c", None), [false, false]),
+            (&limit("a", Some(1)), [true, false]),
+            (&limit("a", Some(2)), [false, false]),
+            (&limit("b", Some(2)), [true, false]),
+            (&banned, [true, false]),
+            (&client, [true, false]),
+        ] {
+            assert_eq!([filter.admits(&seen), filter.admits(&other)], admits, "{filter:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_loses_requests_and_counts_them() {
+        let taps = taps();
+        let mut tap = taps.open(TapFilter::default()).unwrap();
+        for _ in 0..QUEUED_MAX + 3 {
+            taps.publish(request("forwarded", "::1", &[]));
+        }
+        let mut requests = Vec::new();
+        tap.receive(&mut requests).await;
+        assert_eq!((requests.len(), tap.take_lost(), tap.take_lost()), (QUEUED_MAX, 3, 0));
+        assert_eq!(taps.metrics.tap_events_lost.get(), 3);
+        taps.publish(request("held", "::1", &[]));
+        tap.receive(&mut requests).await;
+        assert_eq!(requests.last().map(|request| request.verdict), Some("held"));
+    }
+
+    #[tokio::test]
+    async fn a_sample_has_about_its_part_of_alternating_requests() {
+        let taps = taps();
+        let mut tap = taps.open(TapFilter { sample: 10, ..TapFilter::default() }).unwrap();
+        for number in 0..4000 {
+            taps.publish(request(if number % 2 == 0 { "forwarded" } else { "rejected" }, "::1", &[]));
+        }
+        let mut requests = Vec::new();
+        tap.receive(&mut requests).await;
+        let rejected = requests.iter().filter(|request| request.verdict == "rejected").count();
+        assert!(
+            (300..500).contains(&requests.len()) && (150..250).contains(&rejected),
+            "{rejected} {}",
+            requests.len()
+        );
+    }
+
+    #[test]
+    fn taps_are_bounded_and_close_on_drop() {
+        let taps = taps();
+        assert!(!taps.is_on());
+        let mut open: Vec<_> = (0..TAPS_MAX).map(|_| taps.open(TapFilter::default()).unwrap()).collect();
+        assert!(taps.is_on() && taps.open(TapFilter::default()).is_none());
+        drop(open.swap_remove(3));
+        open.push(taps.open(TapFilter::default()).unwrap());
+        assert_eq!((taps.metrics.taps.get(), taps.open.load().len()), (8, 8));
+        drop(open);
+        assert!(!taps.is_on() && taps.open.load().is_empty() && taps.metrics.taps.get() == 0);
+    }
+}
