@@ -197,12 +197,12 @@ impl Message {
 
     /// Writes a tag and a number.
     fn write_numbered(&mut self, tag: u8, number: usize) {
-        self.write(&[tag]);
-        self.write(&(number as u64).to_le_bytes());
+        self.hasher.write_u8(tag);
+        self.hasher.write_u64((number as u64).to_le());
     }
 
     fn write_absent(&mut self) {
-        self.write(&[tag::ABSENT]);
+        self.hasher.write_u8(tag::ABSENT);
     }
 
     fn write_text(&mut self, bytes: &[u8]) {
@@ -220,7 +220,10 @@ impl Message {
 
     fn write_address(&mut self, address: IpAddr, ipv6_prefix: u8) {
         match address {
-            IpAddr::V4(ip) => self.write(&ipv4(ip)),
+            IpAddr::V4(ip) => {
+                self.hasher.write_u8(tag::IPV4);
+                self.hasher.write_u32(u32::from_ne_bytes(ip.octets()));
+            }
             IpAddr::V6(ip) => {
                 let prefix = ipv6_prefix.min(128);
                 let octets = v6_network(ip, prefix).octets();

@@ -70,7 +70,7 @@ pub fn is_empty_as_read(value: &[u8]) -> bool {
     value.split(|&byte| byte == LIST).all(|member| compared(member).is_empty())
 }
 
-/// The value of a header, if it is present.
+/// The value of a header, if it is present: of one line its text, of several lines that are joined their [`list`].
 ///
 /// # Errors
 /// The header has several values, and `several` is [`Repeated::Reject`].
@@ -83,8 +83,7 @@ pub fn in_header<'f>(
     let Some(first) = lines.next() else { return Ok(None) };
     let last = lines.next_back();
     Ok(Some(match (several, last) {
-        (Repeated::Join, None) if !first.contains(&LIST) => first.into(),
-        (Repeated::Join, last) => list(std::iter::once(first).chain(lines).chain(last)).into(),
+        (Repeated::Join, Some(last)) => list(std::iter::once(first).chain(lines).chain([last])).into(),
         (Repeated::Reject, Some(_)) => return Err(AmbiguousValue),
         (Repeated::Last, Some(last)) => last.into(),
         _ => first.into(),
@@ -346,7 +345,7 @@ mod tests {
             (&["1"], Last, Ok(Some("1"))),
             (&["1", "2", "3"], Join, Ok(Some("1, 2, 3"))),
             (&["1,2 ,", "3"], Join, Ok(Some("1, 2, 3"))),
-            (&["1,2"], Join, Ok(Some("1, 2"))),
+            (&["1,2"], Join, Ok(Some("1,2"))),
             (&["1"], Join, Ok(Some("1"))),
         ] {
             let fields: FieldBuf = lines.iter().map(|line| ("X-A", line)).collect();
