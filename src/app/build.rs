@@ -28,7 +28,7 @@ use crate::config::{Config, Diagnostics, GrpcSettings};
 use crate::gate::{Gate, NewestLive};
 use crate::grpc;
 use crate::grpc::settings::ServiceListener;
-use crate::net::{ClientUsage, ListenAddress};
+use crate::net::ListenAddress;
 use crate::proxy::{ConnectionCount, RunningConfig, SharedState};
 use crate::respond::ProblemKind;
 use crate::telemetry::{LogGuard, Metrics, Taps};
@@ -80,16 +80,15 @@ impl App {
         gate.set_operator_bans(&running_config.live, bans);
         let running_config = Arc::new(ArcSwap::from_pointee(running_config));
         let [connections, checks] = [descriptors.clients, descriptors.checks].map(ConnectionCount::new);
-        let clients = Arc::<ClientUsage>::default();
         let shared = Arc::new(SharedState {
             gate,
-            taps: Arc::new(Taps::new(Arc::clone(&metrics))),
+            taps: Arc::new(Taps::new(metrics.taps.clone())),
             metrics,
             running_config,
             reloads: watch::Sender::new(()),
             connections,
             checks,
-            clients,
+            clients: Arc::default(),
             ceiling,
             draining: AtomicBool::new(false),
         });

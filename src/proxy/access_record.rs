@@ -163,7 +163,7 @@ impl Drop for AccessRecord<'_> {
         let duration = time::instant_now().saturating_duration_since(fields.began);
         let was_forwarded = matches!(self.outcome, Outcome::Forwarded | Outcome::Held);
         if fields.log == AccessLog::All || fields.log == AccessLog::Refused && !was_forwarded {
-            fields.line(verdict, duration).write();
+            fields.access_line(verdict, duration).write();
         }
         if fields.is_tapped {
             self.shared.taps.publish(fields.tapped(verdict, duration));
@@ -172,7 +172,7 @@ impl Drop for AccessRecord<'_> {
 }
 
 impl LogFields {
-    fn line(&self, verdict: &'static str, duration: Duration) -> AccessLine<'_> {
+    fn access_line(&self, verdict: &'static str, duration: Duration) -> AccessLine<'_> {
         AccessLine {
             client: self.client,
             method: &self.method,

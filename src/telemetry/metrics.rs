@@ -16,6 +16,7 @@ use super::remote_config::RemoteConfigMetrics;
 use super::scrape::Scrape;
 use super::snapshots::SnapshotMetrics;
 use super::stores::{RemoteLimitMetrics, StoreMetrics, StoreVecs};
+use super::tap::TapMetrics;
 use super::upstreams::{EndpointMetrics, EndpointVecs, UpstreamMetrics};
 use crate::time::Timestamp;
 
@@ -56,10 +57,8 @@ pub struct Metrics {
     pub operator_bans: IntGauge,
     /// Requests of addresses that operators banned.
     pub banned_addresses: IntCounter,
-    /// Open taps.
-    pub taps: IntGauge,
-    /// Requests that taps lost.
-    pub tap_events_lost: IntCounter,
+    /// The metrics of taps.
+    pub taps: TapMetrics,
     untaken_bytes: LiveGauge,
     tasks: IntGauge,
     /// Requests that ended in a panic.
@@ -163,9 +162,7 @@ impl Metrics {
                 "weir_admin_connections_displaced_total",
                 "Admin connections closed at the bound to make room for newer ones.",
             )?,
-            taps: make.gauge("weir_taps", "Operators that watch requests now.")?,
-            tap_events_lost: make
-                .counter("weir_tap_events_lost_total", "Requests that taps lost, because their readers are slow.")?,
+            taps: TapMetrics::new(&make)?,
             untaken_bytes: make.live_gauge(
                 "weir_untaken_bytes",
                 "Bytes of answers that wait for their clients, as of a second ago.",

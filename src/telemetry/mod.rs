@@ -32,5 +32,5 @@ pub use outcome::Outcome;
 pub use remote_config::RemoteConfigMetrics;
 pub use snapshots::SnapshotMetrics;
 pub use stores::{RemoteLimitMetrics, StoreMetrics};
-pub use tap::{BANNED, TAPS_MAX, Tap, TapFilter, TappedKey, TappedRequest, Taps, verdicts};
+pub use tap::{BANNED, TAPS_MAX, Tap, TapFilter, TapMetrics, TappedKey, TappedRequest, Taps, verdicts};
 pub use upstreams::{EndpointMetrics, UpstreamMetrics};

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use prometheus::{IntCounter, IntGauge};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::metrics::Metrics;
+use super::factory::MetricFactory;
 use super::outcome::Outcome;
 use crate::split_mix::mix;
 use crate::time::Timestamp;
@@ -94,12 +95,29 @@ impl TapFilter {
     }
 }
 
+/// The metrics of taps.
+#[derive(Clone, Debug)]
+pub struct TapMetrics {
+    open: IntGauge,
+    events_lost: IntCounter,
+}
+
+impl TapMetrics {
+    pub(super) fn new(make: &MetricFactory) -> Result<Self, prometheus::Error> {
+        let lost = "Requests that taps lost, because their readers are slow.";
+        Ok(Self {
+            open: make.gauge("weir_taps", "Operators who watch requests now.")?,
+            events_lost: make.counter("weir_tap_events_lost_total", lost)?,
+        })
+    }
+}
+
 /// The open taps.
 #[derive(Debug)]
 pub struct Taps {
     count: AtomicUsize,
     open: ArcSwap<Vec<Arc<TapState>>>,
-    metrics: Arc<Metrics>,
+    metrics: TapMetrics,
 }
 
 #[derive(Debug)]
@@ -120,7 +138,7 @@ pub struct Tap {
 
 impl Taps {
     /// No tap. `metrics` count taps and lost requests.
-    pub fn new(metrics: Arc<Metrics>) -> Self {
+    pub fn new(metrics: TapMetrics) -> Self {
         Self { count: AtomicUsize::new(0), open: ArcSwap::default(), metrics }
     }
 
@@ -143,7 +161,7 @@ impl Taps {
             return None;
         }
         self.count.fetch_add(1, Ordering::Relaxed);
-        self.metrics.taps.inc();
+        self.metrics.open.inc();
         Some(Tap { taps: Arc::clone(self), state, queue })
     }
 
@@ -156,7 +174,7 @@ impl Taps {
             let is_sampled = mix(matched).is_multiple_of(tap.filter.sample.max(1));
             if is_sampled && tap.queue.try_send(Arc::clone(&request)).is_err() {
                 tap.lost.fetch_add(1, Ordering::Relaxed);
-                self.metrics.tap_events_lost.inc();
+                self.metrics.events_lost.inc();
             }
         }
     }
@@ -180,12 +198,14 @@ impl Drop for Tap {
             open.iter().filter(|other| !Arc::ptr_eq(other, &self.state)).map(Arc::clone).collect::<Vec<_>>()
         });
         self.taps.count.fetch_sub(1, Ordering::Relaxed);
-        self.taps.metrics.taps.dec();
+        self.taps.metrics.open.dec();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use prometheus::Registry;
+
     use super::*;
 
     fn request(verdict: &'static str, client: &str, keys: &[(&str, u64)]) -> TappedRequest {
@@ -207,7 +227,7 @@ mod tests {
     }
 
     fn taps() -> Arc<Taps> {
-        Arc::new(Taps::new(Arc::new(Metrics::new("", "").unwrap())))
+        Arc::new(Taps::new(TapMetrics::new(&MetricFactory { registry: Registry::new() }).unwrap()))
     }
 
     #[test]
@@ -246,7 +266,7 @@ mod tests {
         let mut requests = Vec::new();
         tap.receive(&mut requests).await;
         assert_eq!((requests.len(), tap.take_lost(), tap.take_lost()), (QUEUED_MAX, 3, 0));
-        assert_eq!(taps.metrics.tap_events_lost.get(), 3);
+        assert_eq!(taps.metrics.events_lost.get(), 3);
         taps.publish(request("held", "::1", &[]));
         tap.receive(&mut requests).await;
         assert_eq!(requests.last().map(|request| request.verdict), Some("held"));
@@ -277,8 +297,8 @@ mod tests {
         assert!(taps.is_on() && taps.open(TapFilter::default()).is_none());
         drop(open.swap_remove(3));
         open.push(taps.open(TapFilter::default()).unwrap());
-        assert_eq!((taps.metrics.taps.get(), taps.open.load().len()), (8, 8));
+        assert_eq!((taps.metrics.open.get(), taps.open.load().len()), (8, 8));
         drop(open);
-        assert!(!taps.is_on() && taps.open.load().is_empty() && taps.metrics.taps.get() == 0);
+        assert!(!taps.is_on() && taps.open.load().is_empty() && taps.metrics.open.get() == 0);
     }
 }

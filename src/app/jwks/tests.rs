@@ -109,7 +109,7 @@ fn shared(config: config::Config) -> SharedState {
     let ([connections, checks], draining) = ([1, 0].map(ConnectionCount::new), AtomicBool::new(false));
     let reloads = watch::Sender::new(());
     let clients = Arc::default();
-    let taps = Arc::new(Taps::new(Arc::clone(&metrics)));
+    let taps = Arc::new(Taps::new(metrics.taps.clone()));
     SharedState { gate, metrics, taps, running_config, reloads, connections, checks, clients, ceiling, draining }
 }
 
