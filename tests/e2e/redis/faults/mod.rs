@@ -73,15 +73,15 @@ fn check(name: &str) {
     let report = trial(&mut *fault, &upstream, &SMALL);
     eprintln!("{name}: {report}");
     assert_eq!(report.errors, 0, "{name}: {report}");
-    assert!(report.over <= fault.forgets() + SMALL.over(), "{name}: {report}");
-    // A little of what was in flight may be lost to the clients.
-    assert!(report.unused <= SMALL.budget / 20, "{name}: {report}");
+    assert!(report.over <= fault.forgets() + report.in_flight, "{name}: {report}");
+    assert!(report.unused <= SMALL.budget / 20 + report.in_flight, "{name}: {report}");
     assert!(report.noticed <= trial::RECOVERY + LATE, "{name}: {report}");
-    assert!(report.learning <= 3 * SMALL.timeout() + LATE, "{name}: {report}");
+    // Requests that waited for the end of the fault would be few.
+    assert!(report.pace >= 0.2, "{name}: {report}");
 }
 
 /// How late something may be on a machine that is busy with other tests.
-const LATE: std::time::Duration = std::time::Duration::from_millis(700);
+const LATE: std::time::Duration = std::time::Duration::from_secs(5);
 
 #[test]
 fn a_killed_server_fails_nothing() {

@@ -5,8 +5,12 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::Fault;
+use crate::ops::count_lines;
 use crate::redis::{REPLICAS, fallbacks, shared, wait_for_stores};
 use crate::support::{Samples, Upstream, Weir};
+
+/// The words of the log when a replica begins to decide without a node, or with it again.
+const CHANGE: &str = "a node of a store ";
 
 /// The longest time from the end of a fault until Redis decides.
 pub const RECOVERY: Duration = Duration::from_secs(2);
@@ -31,14 +35,14 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    pub fn timeout(&self) -> Duration {
-        Duration::from_millis(self.timeout_ms)
+    /// The time of the fault in seconds.
+    fn during(&self) -> f64 {
+        self.during_ms as f64 / 1000.0
     }
 
-    /// Requests that pass beyond the budget, because a replica does not know yet what the others have charged: those in
-    /// flight as the fault begins, and as it ends.
-    pub fn over(&self) -> u64 {
-        (2 * self.clients * REPLICAS) as u64
+    /// The time before the fault in seconds.
+    fn before(&self) -> f64 {
+        self.before_ms as f64 / 1000.0
     }
 }
 
@@ -58,6 +62,11 @@ pub struct Report {
     pub recovery: Duration,
     /// The slowest request of the first half second of the fault.
     pub learning: Duration,
+    /// Requests per second during the fault, as a ratio to those before it.
+    pub pace: f64,
+    /// Requests that may pass beyond the budget, or lose their unit: those in flight each time that a replica began to
+    /// decide without a node, or with it again. It does not know yet what the others have charged.
+    pub in_flight: u64,
     /// Percentiles 50 and 99 before the fault.
     pub before: [Duration; 2],
     /// Percentiles 50 and 99 during the fault, after its first half second.
@@ -109,6 +118,9 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
         }
     }
     let half = begun + Duration::from_millis(500);
+    let changes: usize = fleet.weirs.iter().map(|weir| count_lines(weir, CHANGE)).sum();
+    let rate = |from, to, time_s: f64| samples.between(from, to).0.len() as f64 / time_s;
+    let pace = rate(begun, ended, sizes.during()) / rate(start, begun, sizes.before());
     let percentiles = |samples: Samples| [50, 99].map(|percent| samples.percentile(percent));
     let mut passed = HashMap::<String, u64>::new();
     for target in upstream.targets() {
@@ -123,6 +135,8 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
         noticed: noticed - ended,
         recovery: last - ended,
         learning: samples.between(begun, half).percentile(100),
+        pace,
+        in_flight: (sizes.clients * changes.max(2 * REPLICAS)) as u64,
         before: percentiles(samples.between(start + Duration::from_millis(sizes.before_ms / 3), begun)),
         during: percentiles(samples.between(half.min(ended), ended)),
         after: percentiles(samples.between(quiet, quiet + Duration::from_millis(sizes.before_ms))),
@@ -154,12 +168,12 @@ fn wait(time: Duration) {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests, errors, over, unused, noticed, recovery, learning, before, during, after, fallbacks } =
-            self;
+        let Self { requests, errors, over, unused, noticed, recovery, learning, pace, .. } = self;
+        let Self { before, during, after, fallbacks, .. } = self;
         write!(
             f,
             "{requests} requests, {errors} errors, {over} over, {unused} unused, {fallbacks} without Redis, noticed \
-             after {noticed:.1?}, recovery {recovery:.1?}, learning {learning:.1?}, before {before:.1?}, during {during:.1?}, after {after:.1?}"
+             after {noticed:.1?}, recovery {recovery:.1?}, learning {learning:.1?}, pace {pace:.2}, before {before:.1?}, during {during:.1?}, after {after:.1?}"
         )
     }
 }
