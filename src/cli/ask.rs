@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,13 +11,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use http::uri::Authority;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::Full;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Builder;
+use tokio::signal::ctrl_c;
 use tokio::time::timeout;
 
-use crate::app::exchange::exchange;
+use crate::app::exchange::{self, Streamed, exchange};
 use crate::app::remote::TlsFiles;
 use crate::net::Protocol;
 use crate::net::tls::{ClientTls, ServerName};
@@ -84,6 +87,8 @@ pub(super) struct Credentials {
 
 /// The variable with the token, if no option names a file. Other users can read the command line.
 const TOKEN_VARIABLE: &str = "WEIR_ADMIN_TOKEN";
+/// The longest time without a piece of a stream; a comment comes every 15 seconds.
+const SILENCE_MAX: Duration = Duration::from_mins(1);
 /// An explanation has a few hundred bytes for each limit.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
@@ -113,6 +118,11 @@ impl Credentials {
     }
 }
 
+/// A connection to the admin listener.
+trait Connection: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection for S {}
+
 /// Sends a request and reads its answer within `at_most`. `head` has the method, the path and further headers.
 pub(super) fn ask(
     place: &AdminAddress,
@@ -121,8 +131,53 @@ pub(super) fn ask(
     body: Vec<u8>,
     at_most: Duration,
 ) -> ClientResult<(StatusCode, Bytes)> {
-    let mut request = head.body(Full::<Bytes>::from(body))?;
+    let (request, tls) = prepare(place, credentials, head.body(Full::from(body))?)?;
+    let answered = async {
+        let stream = connect(place, tls).await?;
+        exchange(stream, request, ANSWER_BYTES_MAX).await.map_err(|error| format!("{place}: {error}").into())
+    };
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let answered: Result<ClientResult<_>, _> = runtime.block_on(async { timeout(at_most, answered).await });
+    let response = answered.map_err(|_| format!("{place} does not answer in time"))??;
+    Ok((response.status(), response.into_body()))
+}
+
+/// Sends a GET for `target`, and gives each piece of the stream that answers it to `take`, until `take` breaks, the
+/// stream ends, or the user interrupts the command.
+pub(super) fn follow(
+    place: &AdminAddress,
+    credentials: &Credentials,
+    target: &str,
+    take: impl FnMut(&[u8]) -> ControlFlow<()>,
+) -> ClientResult<Streamed> {
+    let (request, tls) = prepare(place, credentials, Request::get(target).body(Full::default())?)?;
+    let streamed = async {
+        let connected = timeout(SILENCE_MAX, connect(place, tls)).await;
+        let stream = connected.map_err(|_| format!("{place} does not answer in time"))??;
+        let bounds = (SILENCE_MAX, ANSWER_BYTES_MAX);
+        exchange::follow(stream, request, bounds, take).await.map_err(|error| format!("{place}: {error}").into())
+    };
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        tokio::select! {
+            streamed = streamed => streamed,
+            interrupted = ctrl_c() => interrupted.map(|()| Streamed::Stopped).map_err(Into::into),
+        }
+    })
+}
+
+/// The request with its token and its host, and the settings of TLS if there is TLS.
+fn prepare(
+    place: &AdminAddress,
+    credentials: &Credentials,
+    mut request: Request<Full<Bytes>>,
+) -> ClientResult<(Request<Full<Bytes>>, Option<ClientTls>)> {
     request.headers_mut().extend(credentials.token()?.map(|shown| (header::AUTHORIZATION, shown)));
+    let host = match place {
+        AdminAddress::Unix(_) => HeaderValue::from_static("localhost"),
+        AdminAddress::Tcp { authority, .. } => authority.as_str().parse()?,
+    };
+    request.headers_mut().insert(header::HOST, host);
     let tls = match place {
         AdminAddress::Tcp { is_tls: true, .. } => Some(credentials.tls()?),
         _ if credentials.is_about_tls() => {
@@ -130,33 +185,20 @@ pub(super) fn ask(
         }
         _ => None,
     };
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let answered = runtime.block_on(async { timeout(at_most, connect(place, tls, request)).await });
-    let response = answered.map_err(|_| format!("{place} does not answer in time"))??;
-    Ok((response.status(), response.into_body()))
+    Ok((request, tls))
 }
 
-async fn connect(
-    place: &AdminAddress,
-    tls: Option<ClientTls>,
-    mut request: Request<Full<Bytes>>,
-) -> ClientResult<Response<Bytes>> {
+async fn connect(place: &AdminAddress, tls: Option<ClientTls>) -> ClientResult<Box<dyn Connection>> {
     let failed = |error: std::io::Error| format!("{place} does not answer: {error}");
-    let unfinished = |error: String| format!("{place}: {error}").into();
     let authority = match place {
-        AdminAddress::Unix(path) => {
-            request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
-            let stream = UnixStream::connect(path).await.map_err(failed)?;
-            return exchange(stream, request, ANSWER_BYTES_MAX).await.map_err(unfinished);
-        }
+        AdminAddress::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await.map_err(failed)?)),
         AdminAddress::Tcp { authority, .. } => authority,
     };
-    request.headers_mut().insert(header::HOST, authority.as_str().parse()?);
     let stream = TcpStream::connect(authority.as_str()).await.map_err(failed)?;
-    let Some(tls) = tls else { return exchange(stream, request, ANSWER_BYTES_MAX).await.map_err(unfinished) };
+    let Some(tls) = tls else { return Ok(Box::new(stream)) };
     let name = ServerName::new(authority.host()).ok_or("the host of the URL is not a valid name")?;
     let stream = tls.connect(&name, stream).await.map_err(|error| format!("{place}: no TLS session: {error}"))?;
-    exchange(stream, request, ANSWER_BYTES_MAX).await.map_err(unfinished)
+    Ok(Box::new(stream))
 }
 
 #[cfg(test)]

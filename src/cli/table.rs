@@ -1,9 +1,13 @@
 //! Tables for terminals: columns of texts, aligned by spaces.
 
+/// The text without control characters, which could change a terminal.
+pub(super) fn clean(text: &str) -> String {
+    text.chars().filter(|character| !character.is_control()).collect()
+}
+
 /// The lines of a table. Control characters are left out: a text may be from a client. Every row has a text for each
 /// heading.
 pub(super) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
-    let clean = |text: &str| text.chars().filter(|character| !character.is_control()).collect::<String>();
     let head = headings.iter().map(|heading| (*heading).to_owned()).collect();
     let rows: Vec<Vec<String>> =
         std::iter::once(head).chain(rows.iter().map(|row| row.iter().map(|text| clean(text)).collect())).collect();

@@ -1,7 +1,13 @@
 //! `weir keys`, `weir bans` and `weir overrides`, and the page of tasks for operators.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -121,6 +127,33 @@ fn commands_find_the_listener_and_say_what_is_wrong() {
     }
 }
 
+/// Requests of the seller of the page, one after another, until dropped.
+struct Visits(Arc<AtomicBool>, Option<JoinHandle<()>>);
+
+impl Visits {
+    fn start(weir: &Weir) -> Self {
+        let (ends, address) = (Arc::new(AtomicBool::new(false)), weir.address());
+        let ended = Arc::clone(&ends);
+        let visit = move || {
+            while !ended.load(Ordering::Relaxed) {
+                // It ends with Weir.
+                let Ok(mut stream) = TcpStream::connect(address) else { return };
+                let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nX-Seller: 12345\r\nConnection: close\r\n\r\n");
+                let _ = stream.read_to_end(&mut Vec::new());
+                thread::sleep(Duration::from_millis(20));
+            }
+        };
+        Self(ends, Some(thread::spawn(visit)))
+    }
+}
+
+impl Drop for Visits {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        let _ = self.1.take().map(JoinHandle::join);
+    }
+}
+
 /// Every block of shell commands on the page succeeds, in the order of the page.
 #[test]
 fn every_command_of_the_page_of_tasks_works() {
@@ -134,6 +167,7 @@ fn every_command_of_the_page_of_tasks_works() {
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
     let blocks: Vec<_> = page.split("```sh\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
     assert!(blocks.len() >= 15, "{}", blocks.len());
+    let _visits = Visits::start(&weir);
     for block in blocks {
         let admin = weir.admin().to_string();
         let script = block.replace("127.0.0.1:9901", &admin);

@@ -1,6 +1,7 @@
 //! `GET /v1/tap`: decisions as they happen.
 
-use std::io::BufRead;
+use std::io::{BufRead, Read};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -136,6 +137,68 @@ fn taps_are_bounded_and_end_with_their_readers_or_weir() {
     weir.signal("TERM");
     last.0.rest();
     assert_eq!(weir.wait(), Some(0));
+}
+
+#[test]
+fn the_command_prints_requests_until_there_are_enough() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, LIMITS);
+    let weir_tap = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("tap").args(arguments).args(["--admin", &weir.admin().to_string()]);
+        command.env_remove("WEIR_ADMIN_TOKEN").stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running(command.spawn().unwrap())
+    };
+    let seller = "X-Seller: secret-shop\r\n";
+    let mut taps = [
+        weir_tap(&["sellers", "secret-shop", "--verdict", "rejected", "-n", "2"]),
+        weir_tap(&["--count", "3", "--json"]),
+        weir_tap(&["--client", "192.0.2.1"]),
+    ];
+    weir.wait_until("the taps", || weir.metric("weir_taps") == 3.0);
+    let answers = [(); 4].map(|()| ask(&weir, "/", seller));
+    assert_eq!(answers, [200, 200, 429, 429]);
+    let [mut rejected, mut first] = [[200; 0].to_vec(), Vec::new()];
+    for (tap, seen) in taps.iter_mut().zip([&mut rejected, &mut first]) {
+        let (code, out) = tap.end();
+        assert_eq!(code, Some(0), "{out}");
+        let statuses = out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["status"].as_u64().unwrap());
+        seen.extend(statuses);
+    }
+    assert_eq!((rejected, first), (vec![429, 429], vec![200, 200, 429]));
+    // Ctrl-C ends it as usual; the end of Weir is a failure.
+    let mut last = weir_tap(&[]);
+    weir.wait_until("the other tap", || weir.metric("weir_taps") == 2.0);
+    taps[2].signal("INT");
+    assert_eq!(taps[2].end(), (Some(0), String::new()));
+    weir.signal("TERM");
+    assert_eq!(last.end(), (Some(1), String::new()));
+    assert_eq!(weir_tap(&["none"]).end().0, Some(1));
+    assert_eq!(weir_tap(&["--count", "0"]).end().0, Some(2));
+}
+
+/// A command; killed on drop.
+struct Running(Child);
+
+impl Running {
+    /// Waits for the end. Returns the exit code and the output.
+    fn end(&mut self) -> (Option<i32>, String) {
+        let mut out = String::new();
+        self.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        (self.0.wait().unwrap().code(), out)
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.0.id().to_string()).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]

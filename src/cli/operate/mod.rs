@@ -5,9 +5,11 @@
 mod bans;
 mod keys;
 mod overrides;
+mod tap;
 
 mod target;
 
 pub(super) use bans::{BansArgs, bans};
 pub(super) use keys::{KeysArgs, keys};
 pub(super) use overrides::{OverridesArgs, overrides};
+pub(super) use tap::{TapArgs, tap};

@@ -1,15 +1,17 @@
 //! The Weir that a command asks, a request of its API, and the texts of its answer.
 
 use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use http::{Method, Request, header};
+use http::{Method, Request, StatusCode, header};
 use serde_json::Value;
 
-use crate::cli::ask::{AdminAddress, Credentials, ask};
+use crate::app::exchange::Streamed;
+use crate::cli::ask::{AdminAddress, Credentials, ask, follow};
 use crate::cli::output::{fail, invalid, say};
 use crate::config::{self, Origin};
 use crate::net::ListenAddress;
@@ -82,10 +84,32 @@ impl Target {
         };
         let answer = serde_json::from_slice::<Value>(&body).unwrap_or_default();
         if !status.is_success() {
-            let detail = answer.get("detail").and_then(Value::as_str).map(|detail| format!(": {detail}"));
-            return fail(&format_args!("{admin} answers {status}{}", detail.unwrap_or_default()));
+            return refused(&admin, status, &answer);
         }
-        if self.json || !io::stdout().is_terminal() { say(&format_args!("{answer:#}")) } else { say(&show(&answer)) }
+        if self.wants_json() { say(&format_args!("{answer:#}")) } else { say(&show(&answer)) }
+    }
+
+    /// Whether the answer is to be JSON.
+    pub(super) fn wants_json(&self) -> bool {
+        self.json || !io::stdout().is_terminal()
+    }
+
+    /// Gives the pieces of the stream that answers a GET for `target` to `take`, until `take` breaks or the user
+    /// interrupts the command.
+    pub(super) fn follow(&self, target: &str, take: impl FnMut(&[u8]) -> ControlFlow<()>) -> ExitCode {
+        let admin = match self.address() {
+            Ok(admin) => admin,
+            Err(code) => return code,
+        };
+        match follow(&admin, &self.credentials, target, take) {
+            Ok(Streamed::Stopped) => ExitCode::SUCCESS,
+            Ok(Streamed::Ended) => fail(&format_args!("{admin} has ended the stream")),
+            Ok(Streamed::Refused(refusal)) => {
+                let answer = serde_json::from_slice(refusal.body()).unwrap_or_default();
+                refused(&admin, refusal.status(), &answer)
+            }
+            Err(error) => fail(&error),
+        }
     }
 
     /// The admin listener. The error is the exit code.
@@ -112,6 +136,12 @@ impl Target {
         };
         text.parse().map_err(|_| wrong(&text))
     }
+}
+
+/// Reports an answer that is no success.
+fn refused(admin: &AdminAddress, status: StatusCode, answer: &Value) -> ExitCode {
+    let detail = answer.get("detail").and_then(Value::as_str).map(|detail| format!(": {detail}"));
+    fail(&format_args!("{admin} answers {status}{}", detail.unwrap_or_default()))
 }
 
 /// The text of a value: without quotes, and `-` for none.
