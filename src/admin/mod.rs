@@ -14,6 +14,7 @@ mod bans;
 mod explain;
 mod exposition;
 mod fleet;
+mod history;
 mod keys;
 mod overrides;
 mod spend;
@@ -22,6 +23,7 @@ mod top;
 
 mod audit;
 mod change;
+mod series;
 mod state;
 
 mod answer;
@@ -59,7 +61,9 @@ pub use ban_file::BanFile;
 pub use bans::{BanBody, BansBody, ChangedBanBody};
 pub use change::{Change, Outcome, Overrides};
 pub use explain::{BudgetBody, ExplanationBody, LimitBody, QuestionBody};
+pub use history::keep_history;
 pub use keys::{KeyBody, LimitedBody, LimitedPage};
+pub use series::{History, HistoryBody, LimitHistoryBody};
 pub use state::Admin;
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);

@@ -20,7 +20,7 @@ use utoipa_axum::routes;
 use super::answer::{Answer, problem, text};
 use super::exposition::{self, Format};
 use super::state::Admin;
-use super::{bans, explain, fleet, keys, layers, overrides, spend, tap, top};
+use super::{bans, explain, fleet, history, keys, layers, overrides, spend, tap, top};
 use crate::telemetry::OPENMETRICS_TYPE;
 
 /// The Prometheus text exposition format.
@@ -44,6 +44,7 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(document))
         .routes(routes!(top::top))
         .routes(routes!(tap::tap))
+        .routes(routes!(history::history))
         .routes(routes!(fleet::fleet))
         .routes(routes!(explain::explain))
         .routes(routes!(keys::show))

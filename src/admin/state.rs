@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use super::access::Access;
 use super::ban_file::BanFile;
 use super::change::Overrides;
+use super::series::History;
 use crate::gate::{Gate, NewestLive};
 use crate::store::stream::FleetStatus;
 use crate::telemetry::{Metrics, Taps};
@@ -20,6 +21,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// The taps of operators.
     pub taps: Arc<Taps>,
+    /// The last hour, as [`super::keep_history`] samples it.
+    pub history: Arc<History>,
     /// The gate. Its gauges are updated for each scrape.
     pub gate: Arc<Gate>,
     /// The policy in force, with its state.

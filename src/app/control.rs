@@ -25,7 +25,7 @@ use super::snapshots::{SnapshotWriter, WriteLock};
 use super::stores;
 use super::systemd;
 use super::takeover::{Handover, HandoverProgress, HandoverServer, Previous, Successors};
-use crate::admin::Admin;
+use crate::admin::{self, Admin};
 use crate::gate::NewestLive;
 use crate::grpc;
 use crate::net::{Lifecycle, ListenAddress, Listener, SocketFile};
@@ -234,6 +234,7 @@ impl Control {
         let admin = Admin {
             metrics: Arc::clone(&self.shared.metrics),
             taps: Arc::clone(&self.shared.taps),
+            history: Arc::default(),
             gate: Arc::clone(&self.shared.gate),
             live: NewestLive::new(newest),
             ready: Arc::clone(ready),
@@ -244,6 +245,7 @@ impl Control {
             bans: Arc::clone(&operators.bans),
         };
         operators.bans.log();
+        tokio::spawn(admin::keep_history(admin.clone()));
         let failed = AppError::system("serve operators");
         let serving = match socket {
             Listener::Tcp(socket) => {

@@ -277,6 +277,16 @@ impl Metrics {
         self.scrape.outcomes.count(outcome);
     }
 
+    /// The requests so far, by verdict.
+    pub fn outcomes(&self) -> [(&'static str, u64); Outcome::ALL.len()] {
+        Outcome::ALL.map(|outcome| (outcome.label(), self.scrape.outcomes.counted(outcome)))
+    }
+
+    /// The counters of the decisions of the limit `name`. Equal names have the same counters.
+    pub fn limit_cells(&self, name: &str) -> LimitCells {
+        self.scrape.limit(name)
+    }
+
     /// The metrics of the limit `name`. Equal names have the same series.
     pub fn limit(&self, name: &str) -> LimitMetrics {
         LimitMetrics {

@@ -18,7 +18,7 @@ mod stores;
 mod tap;
 mod upstreams;
 
-pub use cells::{DurationHistogram, EndpointCells, EndpointResult, LimitCells, LimitDecision};
+pub use cells::{DurationHistogram, EndpointCells, EndpointResult, HistogramSnapshot, LimitCells, LimitDecision};
 pub use checks::{CheckCounters, CheckMetrics};
 pub use fleet::{FleetMetrics, Traffic};
 pub use gauge::LiveGauge;

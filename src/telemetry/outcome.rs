@@ -17,7 +17,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// All outcomes in the order of their discriminants.
-    pub(super) const ALL: [Self; 5] = [Self::Forwarded, Self::Held, Self::Rejected, Self::Refused, Self::Abandoned];
+    pub const ALL: [Self; 5] = [Self::Forwarded, Self::Held, Self::Rejected, Self::Refused, Self::Abandoned];
 
     /// The label of the outcome.
     pub fn label(self) -> &'static str {

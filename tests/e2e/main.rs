@@ -49,6 +49,7 @@ mod limit_responses;
 mod admin;
 mod admin_bans;
 mod admin_commands;
+mod admin_history;
 mod admin_keys;
 mod admin_roles;
 mod admin_tap;
